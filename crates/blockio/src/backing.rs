@@ -1,0 +1,129 @@
+//! An opened file or block device: what the engines work on.
+//!
+//! Invariants:
+//! - Size, kind and access are those found when it was opened, and do not change.
+//! - Once a flush has failed, every later flush fails too, until the disk is opened anew. The
+//!   kernel reports a failed write-back once per open file and marks the pages clean: a second
+//!   flush that "succeeds" proves nothing about what the first one lost.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use crate::{SECTOR_BYTES, block};
+
+/// What lies behind a [`FileDisk`](crate::FileDisk).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackingKind {
+    /// A regular file on some file system.
+    Image,
+    /// A block device.
+    Block,
+}
+
+#[derive(Debug)]
+pub(crate) struct Backing {
+    fd: OwnedFd,
+    pub(crate) name: String,
+    pub(crate) kind: BackingKind,
+    pub(crate) sectors: u64,
+    /// Opened with O_DIRECT: what is written does not pass through the page cache.
+    pub(crate) direct: bool,
+    pub(crate) writable: bool,
+    /// Error number of the first failed flush, 0 while there was none.
+    spoiled: AtomicI32,
+    /// Discard was refused as unsupported: not asked again.
+    undiscardable: AtomicBool,
+}
+
+impl Backing {
+    pub(crate) fn new(
+        fd: OwnedFd,
+        name: String,
+        kind: BackingKind,
+        sectors: u64,
+        direct: bool,
+        writable: bool,
+    ) -> Self {
+        Backing {
+            fd,
+            name,
+            kind,
+            sectors,
+            direct,
+            writable,
+            spoiled: AtomicI32::new(0),
+            undiscardable: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Notes a failed flush.
+    pub(crate) fn spoil(&self, error: &io::Error) {
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        // Only the first counts: it is what the later ones report. A lost race is as good.
+        let _ = self
+            .spoiled
+            .compare_exchange(0, errno, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Err once a flush has failed.
+    pub(crate) fn trusted(&self) -> io::Result<()> {
+        match self.spoiled.load(Ordering::Acquire) {
+            0 => Ok(()),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Whether discards are worth a system call.
+    pub(crate) fn discards(&self) -> bool {
+        !self.undiscardable.load(Ordering::Relaxed)
+    }
+
+    /// The result of a discard as the caller shall see it: "cannot" is a success.
+    pub(crate) fn discarded(&self, result: io::Result<()>) -> io::Result<()> {
+        match result {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                self.undiscardable.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Discards whole sectors, blocking the thread.
+    pub(crate) fn discard_blocking(&self, start: u64, bytes: u64) -> io::Result<()> {
+        use rustix::fs::FallocateFlags;
+        match self.kind {
+            BackingKind::Block => block::discard(self.fd.as_fd(), start, bytes),
+            BackingKind::Image => {
+                let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                Ok(rustix::fs::fallocate(&self.fd, mode, start, bytes)?)
+            }
+        }
+    }
+}
+
+impl AsFd for Backing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Whole sectors in so many bytes.
+pub(crate) fn whole_sectors(bytes: u64) -> u64 {
+    bytes / bytes_of_sector()
+}
+
+/// The first byte of a sector that lies within an opened backing.
+pub(crate) fn byte_of(sector: u64) -> u64 {
+    sector * bytes_of_sector()
+}
+
+const fn bytes_of_sector() -> u64 {
+    // A widening cast on every platform that has io_uring.
+    SECTOR_BYTES as u64
+}

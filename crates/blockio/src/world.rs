@@ -1,0 +1,30 @@
+//! What the engine may ask of its surroundings beside disks: time, randomness, tasks.
+//!
+//! The engine starts no thread, reads no clock and knows no runtime. In service a `World` stands on
+//! tokio; in the simulator it stands on one thread and one seed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// A future that can be handed to the world's executor.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
+
+/// Clock, randomness and executor of one pool.
+pub trait World: Send + Sync {
+    /// Monotonic time since an arbitrary start.
+    fn now(&self) -> Duration;
+
+    /// Wall-clock time in nanoseconds since 1970-01-01 UTC: for timestamps shown to people and
+    /// clients, never for order.
+    fn wall_ns(&self) -> u64;
+
+    /// Completes once `delay` has passed.
+    fn sleep(&self, delay: Duration) -> Task;
+
+    /// A random number: guids, seeds of hashes.
+    fn random(&self) -> u64;
+
+    /// Runs `task` to its end beside the caller, on the caller's runtime. `name` is for traces.
+    fn spawn(&self, name: &'static str, task: Task);
+}

@@ -1,0 +1,114 @@
+//! Seeded randomness and seeded content: what was written can be told from what is read by the
+//! seed alone.
+//!
+//! What holds: the byte at an offset depends on nothing but seed and offset, so any part of a file
+//! can be written or verified alone, and content that landed at a wrong place is found.
+
+/// A stream of numbers from a seed (splitmix64: Steele, Lea, Flood, OOPSLA 2014).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The stream of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(GOLDEN);
+        mix(self.0)
+    }
+
+    /// A number in `0..bound`; 0 for a bound of 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        // The bias of the remainder is under 2^-40 for the bounds of tests.
+        self.next_u64().checked_rem(bound).unwrap_or(0)
+    }
+
+    /// As [`Random::below`], for sizes in memory.
+    pub fn index(&mut self, bound: usize) -> usize {
+        let wide = u64::try_from(bound).unwrap_or(u64::MAX);
+        usize::try_from(self.below(wide)).unwrap_or(0)
+    }
+}
+
+/// Fills `out` with the content that `seed` has from byte `offset` on.
+pub fn fill(seed: u64, offset: u64, out: &mut [u8]) {
+    let mut word_number = offset / 8;
+    let skip = usize::try_from(offset % 8).unwrap_or(0);
+    let head_len = if skip == 0 { 0 } else { (8 - skip).min(out.len()) };
+    let (head, body) = out.split_at_mut(head_len);
+    if !head.is_empty() {
+        let word = word(seed, word_number);
+        for (to, from) in head.iter_mut().zip(word.into_iter().skip(skip)) {
+            *to = from;
+        }
+        word_number = word_number.wrapping_add(1);
+    }
+    for chunk in body.chunks_mut(8) {
+        for (to, from) in chunk.iter_mut().zip(word(seed, word_number)) {
+            *to = from;
+        }
+        word_number = word_number.wrapping_add(1);
+    }
+}
+
+/// The first offset at which `found`, read at `offset`, is not the content of `seed`.
+#[must_use]
+pub fn first_difference(seed: u64, offset: u64, found: &[u8]) -> Option<u64> {
+    let mut expected = vec![0; found.len()];
+    fill(seed, offset, &mut expected);
+    if expected == found {
+        return None;
+    }
+    let place = expected.iter().zip(found).position(|(a, b)| a != b)?;
+    Some(offset.saturating_add(u64::try_from(place).ok()?))
+}
+
+fn word(seed: u64, number: u64) -> [u8; 8] {
+    mix(seed.wrapping_add(number.wrapping_add(1).wrapping_mul(GOLDEN))).to_le_bytes()
+}
+
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// 2^64 divided by the golden ratio.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_part_equals_the_same_part_of_the_whole() {
+        let mut whole = vec![0; 4096];
+        fill(7, 0, &mut whole);
+        for (start, len) in [(0, 1), (1, 6), (3, 5), (5, 100), (8, 8), (4090, 6), (7, 0)] {
+            let mut part = vec![0; len];
+            fill(7, u64::try_from(start).unwrap(), &mut part);
+            assert_eq!(part, whole[start..start + len], "{start}+{len}");
+        }
+    }
+
+    #[test]
+    fn wrong_seed_place_or_byte_is_found() {
+        let mut found = vec![0; 100];
+        fill(1, 50, &mut found);
+        assert_eq!(first_difference(1, 50, &found), None);
+        assert_eq!(first_difference(2, 50, &found), Some(50));
+        assert!(first_difference(1, 58, &found).is_some());
+        found[77] ^= 1;
+        assert_eq!(first_difference(1, 50, &found), Some(127));
+    }
+
+    #[test]
+    fn splitmix_reference_value() {
+        // First output of splitmix64 for seed 0, as published with the algorithm.
+        assert_eq!(Random::new(0).next_u64(), 0xe220_a839_7b1d_cdaf);
+    }
+}

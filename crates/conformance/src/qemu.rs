@@ -1,0 +1,222 @@
+//! A virtual machine in QEMU, with its serial console in a file.
+//!
+//! What holds: emulation is named explicitly (`-accel tcg`), so a machine behaves the same with and
+//! without /dev/kvm; a panic or reboot of the guest ends QEMU; QEMU ends at its time limit, when
+//! its owner is dropped and when this process dies. The guest's 10.0.2.2 is the loopback interface
+//! of the namespace QEMU runs in.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{ChildStdin, ChildStdout, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::netns::NetNs;
+use crate::process::{Invocation, Process, log_tail};
+use crate::{Error, Result};
+
+/// What a machine consists of.
+#[derive(Clone, Debug)]
+pub struct MachineConfig {
+    /// Kernel image.
+    pub kernel: PathBuf,
+    /// Initial file system (cpio).
+    pub initrd: PathBuf,
+    /// Added to the kernel's command line.
+    pub append: String,
+    /// Memory, MiB.
+    pub memory_mib: u32,
+    /// Virtual processors.
+    pub cpus: u32,
+    /// Namespace to run in; none: that of this process.
+    pub netns: Option<NetNs>,
+    /// Disks, as virtio-blk: /dev/vda, /dev/vdb, ...
+    pub disks: Vec<Disk>,
+    /// Connects QEMU's standard input and output to /dev/vport0p1 in the guest.
+    pub channel: bool,
+    /// QEMU is killed after this time.
+    pub life: Duration,
+    /// Directory of the console's and QEMU's logs.
+    pub logs: PathBuf,
+}
+
+/// A disk of a machine.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// File, or an `nfs://` URL for QEMU's own driver.
+    pub source: String,
+    /// QEMU's name of the image format: `raw`, `qcow2`.
+    pub format: &'static str,
+    /// QEMU's cache mode: `none`, `writeback`, `directsync`, ...
+    pub cache: &'static str,
+}
+
+impl Disk {
+    /// A raw image with write-back caching, in which a flush by the guest is a flush.
+    pub fn raw(source: impl Into<String>) -> Self {
+        Self { source: source.into(), format: "raw", cache: "writeback" }
+    }
+}
+
+/// A running machine.
+#[derive(Debug)]
+pub struct Machine {
+    qemu: Process,
+    console: PathBuf,
+}
+
+impl Machine {
+    /// Starts QEMU.
+    ///
+    /// # Errors
+    /// [`Error::MissingTool`], [`Error::Io`]. That a machine does not come up is seen by waiting.
+    pub fn start(config: &MachineConfig) -> Result<Self> {
+        let console = config.logs.join("console.log");
+        let log = config.logs.join("qemu.log");
+        let invocation = command_line(config, &escape(&console.to_string_lossy()))?;
+        // Waiting for text in the console must not find that of an earlier machine.
+        fs::write(&console, "").map_err(Error::at("create", &console))?;
+        let qemu =
+            if config.channel { invocation.spawn_piped(&log)? } else { invocation.spawn(&log)? };
+        qemu.kill_after(config.life);
+        Ok(Self { qemu, console })
+    }
+
+    /// Everything the guest has printed on its console.
+    #[must_use]
+    pub fn console(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.console).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits for `text` on the console and returns the line that has it.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] after `limit`, [`Error::Failed`] if QEMU ends without it.
+    pub fn wait_console(&self, text: &str, limit: Duration) -> Result<String> {
+        let start = Instant::now();
+        loop {
+            let running = self.is_running();
+            let console = self.console();
+            // Only whole lines: the rest of the line may carry what the caller wants to know.
+            let whole = console.rfind('\n').and_then(|end| console.get(..end)).unwrap_or_default();
+            if let Some(line) = whole.lines().find(|line| line.contains(text)) {
+                return Ok(line.trim_end().to_owned());
+            }
+            if !running {
+                return Err(self.failed(&format!("waiting for {text:?}: the machine")));
+            }
+            if start.elapsed() > limit {
+                let what = format!("{text:?} on the console");
+                return Err(Error::Timeout { what, limit, said: self.said() });
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until the guest has powered itself off.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::Failed`] if QEMU ended badly.
+    pub fn wait_off(&self, limit: Duration) -> Result<ExitStatus> {
+        let timeout = |error| match error {
+            Error::Timeout { what, limit, .. } => Error::Timeout { what, limit, said: self.said() },
+            other => other,
+        };
+        let status = self.qemu.wait(limit).map_err(timeout)?;
+        if !status.success() {
+            return Err(self.failed("QEMU"));
+        }
+        Ok(status)
+    }
+
+    /// Pulls the plug: what the guest has not written is lost.
+    pub fn power_cut(&self) {
+        self.qemu.kill9();
+    }
+
+    /// Whether QEMU runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.qemu.is_running()
+    }
+
+    /// The end of console and of QEMU's own messages.
+    #[must_use]
+    pub fn said(&self) -> String {
+        format!("{}\n{}", log_tail(&self.console), self.qemu.said())
+    }
+
+    /// The ends of the channel to /dev/vport0p1: to the guest, from the guest. Once.
+    pub(crate) fn take_channel(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+        Some((self.qemu.take_stdin()?, self.qemu.take_stdout()?))
+    }
+
+    fn failed(&self, what: &str) -> Error {
+        Error::Failed { what: format!("{what} ended"), said: self.said() }
+    }
+}
+
+fn command_line(config: &MachineConfig, console: &str) -> Result<Invocation> {
+    let mut qemu = Invocation::tool("qemu-system-x86_64", "guest")?
+        .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
+        // The HPET costs the kernel a calibration loop, which is slow under emulation.
+        .args(["-accel", "tcg", "-machine", "pc,hpet=off"])
+        .args(["-m", &config.memory_mib.to_string(), "-smp", &config.cpus.to_string()])
+        .arg("-kernel").arg(&config.kernel)
+        .arg("-initrd").arg(&config.initrd)
+        .args(["-append", &format!("{KERNEL_ARGS} {}", config.append)])
+        .args(["-chardev", &format!("file,id=console,path={console}"), "-serial", "chardev:console"])
+        // No boot ROM: nobody boots from the network.
+        .args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="]);
+    for (number, disk) in config.disks.iter().enumerate() {
+        let (source, format, cache) = (escape(&disk.source), disk.format, disk.cache);
+        let drive = format!("file={source},format={format},cache={cache},if=none,id=disk{number}");
+        qemu = qemu.args(["-drive", &drive]);
+        qemu = qemu.args(["-device", &format!("virtio-blk-pci,drive=disk{number}")]);
+    }
+    if config.channel {
+        qemu = qemu
+            .args(["-chardev", "stdio,id=agent,signal=off", "-device", "virtio-serial-pci"])
+            .args(["-device", "virtserialport,chardev=agent,name=agent"]);
+    }
+    Ok(match &config.netns {
+        Some(netns) => qemu.inside(netns),
+        None => qemu,
+    })
+}
+
+/// QEMU's options separate by comma; a doubled comma is one.
+fn escape(value: &str) -> String {
+    value.replace(',', ",,")
+}
+
+/// A panic ends the machine at once; the rest saves boot time under emulation.
+const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=-1 nokaslr mitigations=off no_timer_check \
+    tsc=reliable cryptomgr.notests";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_has_disks_in_order_and_escaped() {
+        let disk = |source: &str| Disk { source: source.into(), format: "qcow2", cache: "none" };
+        let config = MachineConfig {
+            kernel: "/k".into(),
+            initrd: "/i".into(),
+            append: "x=1".into(),
+            memory_mib: 256,
+            cpus: 1,
+            netns: None,
+            disks: vec![disk("/a,b"), disk("nfs://127.0.0.1/export/d")],
+            channel: false,
+            life: Duration::from_secs(1),
+            logs: "/tmp".into(),
+        };
+        let line = command_line(&config, "/tmp/c").unwrap().line();
+        assert!(line.contains("-accel tcg"), "{line}");
+        assert!(line.contains("file=/a,,b,format=qcow2,cache=none,if=none,id=disk0"), "{line}");
+        assert!(line.contains("file=nfs://127.0.0.1/export/d,format"), "{line}");
+        assert!(!line.contains("virtserialport"), "{line}");
+    }
+}

@@ -1,0 +1,237 @@
+//! The label's config: who this leaf is, and the whole vdev tree of its pool.
+//!
+//! ```text
+//! magic "AQCONFIG"  version u32  config_sequence u64  pool_guid u64  leaf_guid u64  label u8
+//! name string  features_read [string]  features_write [string]
+//! vdevs u16, each:
+//!   guid u64  class u8 (1 data, 2 log)  redundancy u8 (1 single, 2 mirror)  segments u64
+//!   birth u64  leaves u16, each: guid u64  sectors u64  path string
+//! padding; the last 16 bytes of the 56 sectors are the xxh3-128 of all before them
+//! ```
+//! `leaf_guid` and `label` are the own place: a label that was written to the wrong disk or copied
+//! from another one shows.
+
+use crate::codec::{FormatError, Reader, Writer, seal, unseal};
+use crate::layout::{CONFIG_SECTORS, LEAVES_MAX};
+use crate::types::{Guid, Txg};
+
+const WHAT: &str = "label config";
+const MAGIC: [u8; 8] = *b"AQCONFIG";
+/// Newest format version of a pool that this software reads and writes.
+pub const POOL_VERSION: u32 = 1;
+/// Longest pool name, bytes.
+pub const POOL_NAME_BYTES_MAX: usize = 255;
+const PATH_BYTES_MAX: usize = 1024;
+const FEATURE_BYTES_MAX: usize = 64;
+
+/// What a top-level vdev is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum VdevClass {
+    /// Blocks, records, and the intent log if there is no log vdev.
+    Data = 1,
+    /// The intent log.
+    Log = 2,
+}
+
+/// How a top-level vdev keeps copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Redundancy {
+    /// One leaf.
+    Single = 1,
+    /// Every leaf holds everything.
+    Mirror = 2,
+}
+
+/// One disk of the pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeafConfig {
+    /// Identity of the leaf.
+    pub guid: Guid,
+    /// Capacity when it was added, in sectors.
+    pub sectors: u64,
+    /// Where it was last seen: a hint, never the proof.
+    pub path: String,
+}
+
+/// One top-level vdev.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VdevConfig {
+    /// Identity of the vdev.
+    pub guid: Guid,
+    /// What it is for.
+    pub class: VdevClass,
+    /// How it keeps copies.
+    pub redundancy: Redundancy,
+    /// Segments of logical space.
+    pub segments: u64,
+    /// Txg in which it was added.
+    pub birth: Txg,
+    /// Its disks.
+    pub leaves: Vec<LeafConfig>,
+}
+
+/// Everything that must be known before a root can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Rises with every change of the config.
+    pub config_sequence: u64,
+    /// Identity of the pool.
+    pub pool_guid: Guid,
+    /// Name of the pool.
+    pub name: String,
+    /// Features without which the pool cannot be read.
+    pub features_read: Vec<String>,
+    /// Features without which the pool cannot be written.
+    pub features_write: Vec<String>,
+    /// The top-level vdevs; the index is the vdev number of a place.
+    pub vdevs: Vec<VdevConfig>,
+}
+
+/// One label's config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// The leaf this label lies on.
+    pub leaf_guid: Guid,
+    /// Which of the four labels this is.
+    pub index: u8,
+    /// The pool.
+    pub config: PoolConfig,
+}
+
+impl PoolConfig {
+    /// All leaves with the number of their vdev.
+    pub fn leaves(&self) -> impl Iterator<Item = (usize, &LeafConfig)> {
+        self.vdevs
+            .iter()
+            .enumerate()
+            .flat_map(|(vdev, config)| config.leaves.iter().map(move |leaf| (vdev, leaf)))
+    }
+}
+
+impl Label {
+    /// The config area's bytes, sealed.
+    pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
+        let mut w = Writer::new();
+        let config = &self.config;
+        w.put(&MAGIC);
+        w.u32(POOL_VERSION);
+        w.u64(config.config_sequence);
+        w.u64(config.pool_guid.0);
+        w.u64(self.leaf_guid.0);
+        w.u8(self.index);
+        w.string(config.name.as_bytes());
+        encode_features(&config.features_read, &mut w);
+        encode_features(&config.features_write, &mut w);
+        w.count(config.vdevs.len());
+        for vdev in &config.vdevs {
+            w.u64(vdev.guid.0);
+            w.u8(vdev.class as u8);
+            w.u8(vdev.redundancy as u8);
+            w.u64(vdev.segments);
+            w.u64(vdev.birth.0);
+            w.count(vdev.leaves.len());
+            for leaf in &vdev.leaves {
+                w.u64(leaf.guid.0);
+                w.u64(leaf.sectors);
+                w.string(leaf.path.as_bytes());
+            }
+        }
+        seal(
+            w,
+            usize::try_from(CONFIG_SECTORS).unwrap_or(usize::MAX),
+            WHAT,
+        )
+    }
+
+    /// Reads a config area.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        // The magic is looked at first: "no label here" and "a damaged label" are different news.
+        Reader::new(bytes, WHAT).magic(MAGIC)?;
+        let mut r = Reader::new(unseal(bytes, WHAT)?, WHAT);
+        r.magic(MAGIC)?;
+        r.version(POOL_VERSION)?;
+        let config_sequence = r.u64()?;
+        let pool_guid = Guid(r.u64()?);
+        let leaf_guid = Guid(r.u64()?);
+        let index = r.u8()?;
+        let name = r.text(POOL_NAME_BYTES_MAX)?;
+        let features_read = decode_features(&mut r)?;
+        let features_write = decode_features(&mut r)?;
+        let vdev_count = r.u32()?;
+        let mut vdevs = Vec::new();
+        let mut leaves = 0;
+        for _ in 0..vdev_count {
+            let vdev = decode_vdev(&mut r)?;
+            leaves += vdev.leaves.len();
+            if leaves > LEAVES_MAX {
+                return Err(FormatError::invalid(
+                    "label config: leaves",
+                    LEAVES_MAX as u64 + 1,
+                ));
+            }
+            vdevs.push(vdev);
+        }
+        let config = PoolConfig {
+            config_sequence,
+            pool_guid,
+            name,
+            features_read,
+            features_write,
+            vdevs,
+        };
+        Ok(Label {
+            leaf_guid,
+            index,
+            config,
+        })
+    }
+}
+
+fn encode_features(features: &[String], w: &mut Writer) {
+    w.count(features.len());
+    for feature in features {
+        w.string(feature.as_bytes());
+    }
+}
+
+fn decode_features(r: &mut Reader<'_>) -> Result<Vec<String>, FormatError> {
+    (0..r.u32()?).map(|_| r.text(FEATURE_BYTES_MAX)).collect()
+}
+
+fn decode_vdev(r: &mut Reader<'_>) -> Result<VdevConfig, FormatError> {
+    let guid = Guid(r.u64()?);
+    let class = match r.u8()? {
+        1 => VdevClass::Data,
+        2 => VdevClass::Log,
+        other => return Err(FormatError::invalid("label config: vdev class", other)),
+    };
+    let redundancy = match r.u8()? {
+        1 => Redundancy::Single,
+        2 => Redundancy::Mirror,
+        other => return Err(FormatError::invalid("label config: redundancy", other)),
+    };
+    let segments = r.u64()?;
+    let birth = Txg(r.u64()?);
+    let leaves = (0..r.u32()?)
+        .map(|_| {
+            Ok(LeafConfig {
+                guid: Guid(r.u64()?),
+                sectors: r.u64()?,
+                path: r.text(PATH_BYTES_MAX)?,
+            })
+        })
+        .collect::<Result<Vec<_>, FormatError>>()?;
+    if leaves.is_empty() {
+        return Err(FormatError::invalid("label config: leaves", 0u64));
+    }
+    Ok(VdevConfig {
+        guid,
+        class,
+        redundancy,
+        segments,
+        birth,
+        leaves,
+    })
+}

@@ -1,0 +1,233 @@
+//! The pool's namespace: datasets and what belongs to each, as items of one tree.
+//!
+//! ```text
+//! item key: dataset u64 (big order first), item u64 = class << 56 | number
+//!   dataset 0, class 0   counters: next dataset id
+//!   class 0   the dataset's record
+//!   class 1   a property; number = property
+//!   class 2   a snapshot; number = snapshot id            (reserved)
+//!   class 3   a line of history; number = line id
+//! entry: key 16 bytes, value string (u16 length)
+//!
+//! dataset record:
+//!   version u16  flags u16  fs_guid u64  parent u64  created i64+u32
+//!   next_object u64  next_generation u64  next_snapshot u64  refer_bytes u64
+//!   line u64  floor u64  origin u64
+//!   objects: block pointer  dead: block pointer  name string
+//! line record: version u16  pad u16  fork u64  origin_dataset u64  origin_snapshot u64  floor u64
+//! ```
+//! `next_object` never goes back: ids are never reused, not by rollback either.
+
+use crate::block_pointer::BlockPointer;
+use crate::codec::{FormatError, Reader, Writer};
+use crate::inode::Time;
+use crate::types::{DatasetId, Guid, Txg};
+
+const WHAT: &str = "dataset record";
+const VERSION: u16 = 1;
+/// Longest value of an item, bytes.
+pub const ITEM_VALUE_BYTES_MAX: usize = 1200;
+/// Longest name of one dataset (one component), bytes.
+pub const DATASET_NAME_BYTES_MAX: usize = 255;
+
+/// The class of an item: the high byte of its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ItemClass {
+    /// The dataset itself (of dataset 0: counters).
+    Record = 0,
+    /// A property.
+    Property = 1,
+    /// A snapshot.
+    Snapshot = 2,
+    /// A line of history.
+    Line = 3,
+}
+
+/// Orders the items of the namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ItemKey {
+    /// The dataset.
+    pub dataset: DatasetId,
+    /// Class and number.
+    pub item: u64,
+}
+
+impl ItemKey {
+    /// The key of item `number` (below 2^56) of a class.
+    pub fn new(dataset: DatasetId, class: ItemClass, number: u64) -> ItemKey {
+        debug_assert!(number < 1 << 56);
+        ItemKey {
+            dataset,
+            item: u64::from(class as u8) << 56 | number,
+        }
+    }
+
+    pub(crate) fn encode(self, w: &mut Writer) {
+        w.u64(self.dataset.0);
+        w.u64(self.item);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        Ok(ItemKey {
+            dataset: DatasetId(r.u64()?),
+            item: r.u64()?,
+        })
+    }
+}
+
+/// One item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// Where it stands.
+    pub key: ItemKey,
+    /// Its bytes, by class.
+    pub value: Vec<u8>,
+}
+
+impl Item {
+    /// Encoded bytes.
+    pub fn encoded_bytes(&self) -> usize {
+        18 + self.value.len()
+    }
+    /// Appends the item.
+    pub fn encode(&self, w: &mut Writer) {
+        self.key.encode(w);
+        w.string(&self.value);
+    }
+    /// Reads an item.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        Ok(Item {
+            key: ItemKey::decode(r)?,
+            value: r.string(ITEM_VALUE_BYTES_MAX)?,
+        })
+    }
+}
+
+/// A dataset's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatasetRecord {
+    /// Identity in file handles; travels with send.
+    pub fs_guid: Guid,
+    /// The dataset above, 0 for the pool's root dataset.
+    pub parent: DatasetId,
+    /// When it was made.
+    pub created: Time,
+    /// Next object id.
+    pub next_object: u64,
+    /// Next generation.
+    pub next_generation: u64,
+    /// Next snapshot id.
+    pub next_snapshot: u64,
+    /// Bytes its objects refer to.
+    pub refer_bytes: u64,
+    /// Its line of history.
+    pub line: u64,
+    /// Births at or below belong to its origin.
+    pub floor: Txg,
+    /// For a clone: the snapshot it came from.
+    pub origin: u64,
+    /// Root of the object table.
+    pub objects: Option<BlockPointer>,
+    /// Root of the dead tree.
+    pub dead: Option<BlockPointer>,
+    /// Last component of its name.
+    pub name: String,
+}
+
+impl DatasetRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.u16(VERSION);
+        w.u16(0);
+        w.u64(self.fs_guid.0);
+        w.u64(self.parent.0);
+        self.created.encode(&mut w);
+        w.u64(self.next_object);
+        w.u64(self.next_generation);
+        w.u64(self.next_snapshot);
+        w.u64(self.refer_bytes);
+        w.u64(self.line);
+        w.u64(self.floor.0);
+        w.u64(self.origin);
+        BlockPointer::encode_optional(self.objects.as_ref(), &mut w);
+        BlockPointer::encode_optional(self.dead.as_ref(), &mut w);
+        w.string(self.name.as_bytes());
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(value, WHAT);
+        let version = r.u16()?;
+        if version != VERSION {
+            return Err(FormatError::NewerVersion {
+                what: WHAT,
+                version: version.into(),
+            });
+        }
+        r.u16()?;
+        Ok(DatasetRecord {
+            fs_guid: Guid(r.u64()?),
+            parent: DatasetId(r.u64()?),
+            created: Time::decode(&mut r)?,
+            next_object: r.u64()?,
+            next_generation: r.u64()?,
+            next_snapshot: r.u64()?,
+            refer_bytes: r.u64()?,
+            line: r.u64()?,
+            floor: Txg(r.u64()?),
+            origin: r.u64()?,
+            objects: BlockPointer::decode_optional(&mut r)?,
+            dead: BlockPointer::decode_optional(&mut r)?,
+            name: r.text(DATASET_NAME_BYTES_MAX)?,
+        })
+    }
+}
+
+/// A line of history: owns births above its floor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineRecord {
+    /// Txg in which it began.
+    pub fork: Txg,
+    /// Dataset of the snapshot it began from, 0 for none.
+    pub origin_dataset: DatasetId,
+    /// That snapshot, pinned while the line lives.
+    pub origin_snapshot: u64,
+    /// The origin's txg.
+    pub floor: Txg,
+}
+
+impl LineRecord {
+    /// The item's value.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        w.u16(VERSION);
+        w.u16(0);
+        w.u64(self.fork.0);
+        w.u64(self.origin_dataset.0);
+        w.u64(self.origin_snapshot);
+        w.u64(self.floor.0);
+        w.into_bytes()
+    }
+
+    /// Reads an item's value.
+    pub fn decode(value: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(value, "line record");
+        let version = r.u16()?;
+        if version != VERSION {
+            return Err(FormatError::NewerVersion {
+                what: "line record",
+                version: version.into(),
+            });
+        }
+        r.u16()?;
+        Ok(LineRecord {
+            fork: Txg(r.u64()?),
+            origin_dataset: DatasetId(r.u64()?),
+            origin_snapshot: r.u64()?,
+            floor: Txg(r.u64()?),
+        })
+    }
+}

@@ -1,0 +1,212 @@
+//! The inode: everything about one file, directory or symlink but its content.
+//!
+//! ```text
+//! version u16  kind u8  flags u8   object u64  generation u64
+//! mode u32  nlink u32  uid u32  gid u32  rdev u64
+//! size u64  refer_bytes u64  entries u64
+//! atime mtime ctime crtime, each: seconds i64  nanoseconds u32
+//! change u64   parent u64   line u64   origin u64   verifier u64   hash_seed u64
+//! root: block pointer or 64 zero bytes
+//! ```
+//! `line`: the line of history that owns births above its floor. `origin`: for the cut-off tail of
+//! a truncated file, the file it was cut from. `verifier`: of an exclusive CREATE. Times are those
+//! of POSIX.
+
+use crate::block_pointer::{BLOCK_POINTER_BYTES, BlockPointer};
+use crate::codec::{FormatError, Reader, Writer};
+use crate::types::ObjectId;
+
+const WHAT: &str = "inode";
+const VERSION: u16 = 1;
+/// Encoded bytes of an inode.
+pub const INODE_BYTES: usize = 4 + 16 + 16 + 8 + 24 + 4 * 12 + 6 * 8 + BLOCK_POINTER_BYTES;
+
+/// What kind of file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FileKind {
+    /// Regular file.
+    Regular = 1,
+    /// Directory.
+    Directory = 2,
+    /// Symbolic link; the target is its content.
+    Symlink = 3,
+    /// Block device node.
+    Block = 4,
+    /// Character device node.
+    Character = 5,
+    /// Named pipe.
+    Fifo = 6,
+    /// Socket.
+    Socket = 7,
+}
+
+impl FileKind {
+    /// The kind of this number.
+    pub fn from_u8(value: u8) -> Result<Self, FormatError> {
+        Ok(match value {
+            1 => FileKind::Regular,
+            2 => FileKind::Directory,
+            3 => FileKind::Symlink,
+            4 => FileKind::Block,
+            5 => FileKind::Character,
+            6 => FileKind::Fifo,
+            7 => FileKind::Socket,
+            other => return Err(FormatError::invalid("file kind", other)),
+        })
+    }
+}
+
+/// A point in time: seconds since 1970 and nanoseconds below 10^9.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time {
+    /// Seconds.
+    pub seconds: i64,
+    /// Nanoseconds.
+    pub nanoseconds: u32,
+}
+
+impl Time {
+    /// From nanoseconds since 1970.
+    pub fn from_ns(ns: u64) -> Time {
+        let seconds = i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX);
+        let nanoseconds = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
+        Time {
+            seconds,
+            nanoseconds,
+        }
+    }
+
+    pub(crate) fn encode(self, w: &mut Writer) {
+        w.i64(self.seconds);
+        w.u32(self.nanoseconds);
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Time, FormatError> {
+        Ok(Time {
+            seconds: r.i64()?,
+            nanoseconds: r.u32()?,
+        })
+    }
+}
+
+/// One inode. See the module's head for the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inode {
+    /// Its id.
+    pub object: ObjectId,
+    /// Distinguishes lives of an id (ids are never reused; a second proof for handles).
+    pub generation: u64,
+    /// What kind.
+    pub kind: FileKind,
+    /// Permission bits, 07777.
+    pub mode: u32,
+    /// Names; 0: to be freed.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a node: major << 32 | minor.
+    pub rdev: u64,
+    /// Bytes of content.
+    pub size: u64,
+    /// Bytes of disk that its extents refer to.
+    pub refer_bytes: u64,
+    /// Entries of a directory.
+    pub entries: u64,
+    /// Last read (as far as kept).
+    pub atime: Time,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+    /// Birth.
+    pub crtime: Time,
+    /// Rises with every change.
+    pub change: u64,
+    /// The directory that holds a directory.
+    pub parent: ObjectId,
+    /// Line of history.
+    pub line: u64,
+    /// Of a cut-off tail: the file it was cut from.
+    pub origin: ObjectId,
+    /// Verifier of the exclusive CREATE that made it.
+    pub verifier: u64,
+    /// Seed of a directory's name hash.
+    pub hash_seed: u64,
+    /// Root of extents or directory entries.
+    pub root: Option<BlockPointer>,
+}
+
+impl Inode {
+    /// Encoded bytes.
+    pub fn encoded_bytes(&self) -> usize {
+        INODE_BYTES
+    }
+
+    /// Appends the inode.
+    pub fn encode(&self, w: &mut Writer) {
+        w.u16(VERSION);
+        w.u8(self.kind as u8);
+        w.u8(0);
+        w.u64(self.object.0);
+        w.u64(self.generation);
+        w.u32(self.mode);
+        w.u32(self.nlink);
+        w.u32(self.uid);
+        w.u32(self.gid);
+        w.u64(self.rdev);
+        w.u64(self.size);
+        w.u64(self.refer_bytes);
+        w.u64(self.entries);
+        self.atime.encode(w);
+        self.mtime.encode(w);
+        self.ctime.encode(w);
+        self.crtime.encode(w);
+        w.u64(self.change);
+        w.u64(self.parent.0);
+        w.u64(self.line);
+        w.u64(self.origin.0);
+        w.u64(self.verifier);
+        w.u64(self.hash_seed);
+        BlockPointer::encode_optional(self.root.as_ref(), w);
+    }
+
+    /// Reads an inode.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let version = r.u16()?;
+        if version != VERSION {
+            return Err(FormatError::NewerVersion {
+                what: WHAT,
+                version: version.into(),
+            });
+        }
+        let kind = FileKind::from_u8(r.u8()?)?;
+        r.u8()?;
+        Ok(Inode {
+            kind,
+            object: ObjectId(r.u64()?),
+            generation: r.u64()?,
+            mode: r.u32()?,
+            nlink: r.u32()?,
+            uid: r.u32()?,
+            gid: r.u32()?,
+            rdev: r.u64()?,
+            size: r.u64()?,
+            refer_bytes: r.u64()?,
+            entries: r.u64()?,
+            atime: Time::decode(r)?,
+            mtime: Time::decode(r)?,
+            ctime: Time::decode(r)?,
+            crtime: Time::decode(r)?,
+            change: r.u64()?,
+            parent: ObjectId(r.u64()?),
+            line: r.u64()?,
+            origin: ObjectId(r.u64()?),
+            verifier: r.u64()?,
+            hash_seed: r.u64()?,
+            root: BlockPointer::decode_optional(r)?,
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! What is on disk: every byte of a pool's format, and nothing else.
+//!
+//! No I/O, no engine, no panic: decoding is total, bytes from a disk give an `Err`. All integers are
+//! little-endian. Start with [`layout`], the whole pool on one screen.
+
+pub mod block_pointer;
+pub mod codec;
+pub mod config;
+pub mod dataset;
+pub mod dead;
+pub mod dirent;
+pub mod extent;
+pub mod inode;
+pub mod layout;
+pub mod log_batch;
+pub mod pool_root;
+pub mod reply;
+pub mod tree_node;
+pub mod txg_record;
+pub mod types;
+pub mod uberblock;
+
+pub use block_pointer::BlockPointer;
+pub use codec::{FormatError, Reader, Writer};
+pub use types::{DatasetId, Guid, ObjectId, Place, Txg};

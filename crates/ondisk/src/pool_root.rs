@@ -1,0 +1,146 @@
+//! The pool root: what a txg record's last part carries.
+//!
+//! ```text
+//! version u32  pad u32  txg u64  wall_ns u64
+//! trees u32 (8), each a block pointer or 64 zero bytes: see `TreeSlot`
+//! log: chain u64  head_sequence u64  head_place u64  previous_checksum u128  segments (runs)
+//! records: segments (runs)  next_place u64
+//! vdevs u32, each: allocated_sectors u64
+//! ```
+//! Segment lists are ordered: the log and the records go through them in this order.
+
+use crate::block_pointer::BlockPointer;
+use crate::codec::{FormatError, Reader, Writer};
+use crate::types::{Place, Run, Txg};
+
+const WHAT: &str = "pool root";
+const VERSION: u32 = 1;
+/// Pool-wide trees a root has room for.
+pub const TREES: usize = 8;
+
+/// Which pool-wide tree is where in the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum TreeSlot {
+    /// Datasets, their properties, snapshots and lines.
+    Namespace = 0,
+    /// Extents with several tenancies (reserved: range clone, dedup).
+    Refcounts = 1,
+    /// Replies to non-idempotent calls.
+    Replies = 2,
+    /// Segments that moved (empty until there is a cleaner).
+    Segments = 3,
+}
+
+/// Where the intent log stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LogRoot {
+    /// The chain; 0 if there is none yet.
+    pub chain: u64,
+    /// Sequence of the first batch that is not applied whole.
+    pub head_sequence: u64,
+    /// Where that batch lies or will lie.
+    pub head_place: Place,
+    /// Header checksum of the batch before it, 0 for the first of a chain.
+    pub previous_checksum: u128,
+    /// The log's segments in their order.
+    pub segments: Vec<Run>,
+}
+
+/// The root of everything in one txg.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolRoot {
+    /// The txg.
+    pub txg: Txg,
+    /// When, ns since 1970.
+    pub wall_ns: u64,
+    /// Pool-wide trees, opaque to the pool.
+    pub trees: [Option<BlockPointer>; TREES],
+    /// The intent log.
+    pub log: LogRoot,
+    /// Segments for txg records, in their order.
+    pub record_segments: Vec<Run>,
+    /// Where the next record goes if it fits there.
+    pub record_next: Place,
+    /// Allocated sectors of each vdev, reserved places included.
+    pub allocated_sectors: Vec<u64>,
+}
+
+impl PoolRoot {
+    /// Appends the root.
+    pub fn encode(&self, w: &mut Writer) {
+        w.u32(VERSION);
+        w.u32(0);
+        w.u64(self.txg.0);
+        w.u64(self.wall_ns);
+        w.count(self.trees.len());
+        for tree in &self.trees {
+            BlockPointer::encode_optional(tree.as_ref(), w);
+        }
+        w.u64(self.log.chain);
+        w.u64(self.log.head_sequence);
+        w.u64(self.log.head_place.0);
+        w.u128(self.log.previous_checksum);
+        encode_segments(&self.log.segments, w);
+        encode_segments(&self.record_segments, w);
+        w.u64(self.record_next.0);
+        w.count(self.allocated_sectors.len());
+        for sectors in &self.allocated_sectors {
+            w.u64(*sectors);
+        }
+    }
+
+    /// Reads a root.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+        let version = r.u32()?;
+        if version > VERSION {
+            return Err(FormatError::NewerVersion {
+                what: WHAT,
+                version,
+            });
+        }
+        r.u32()?;
+        let (txg, wall_ns) = (Txg(r.u64()?), r.u64()?);
+        let trees_count = r.u32()?;
+        if trees_count as usize != TREES {
+            return Err(FormatError::invalid("pool root: trees", trees_count));
+        }
+        let mut trees = [None; TREES];
+        for tree in &mut trees {
+            *tree = BlockPointer::decode_optional(r)?;
+        }
+        let log = LogRoot {
+            chain: r.u64()?,
+            head_sequence: r.u64()?,
+            head_place: Place(r.u64()?),
+            previous_checksum: r.u128()?,
+            segments: decode_segments(r)?,
+        };
+        let record_segments = decode_segments(r)?;
+        let record_next = Place(r.u64()?);
+        let allocated_sectors = (0..r.u32()?).map(|_| r.u64()).collect::<Result<_, _>>()?;
+        Ok(PoolRoot {
+            txg,
+            wall_ns,
+            trees,
+            log,
+            record_segments,
+            record_next,
+            allocated_sectors,
+        })
+    }
+}
+
+fn encode_segments(runs: &[Run], w: &mut Writer) {
+    w.count(runs.len());
+    for run in runs {
+        w.u64(run.place.0);
+        w.u64(run.sectors);
+    }
+}
+
+fn decode_segments(r: &mut Reader<'_>) -> Result<Vec<Run>, FormatError> {
+    (0..r.u32()?)
+        .map(|_| Ok(Run::new(Place(r.u64()?), r.u64()?)))
+        .collect()
+}
