@@ -1,5 +1,8 @@
 //! What only block devices can be asked: logical sector, size, discard.
-#![expect(unsafe_code, reason = "BLKDISCARD has no safe wrapper; reviewed here, used nowhere else")]
+#![expect(
+    unsafe_code,
+    reason = "BLKDISCARD has no safe wrapper; reviewed here, used nowhere else"
+)]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +24,9 @@ pub(crate) fn size_bytes(device: BorrowedFd<'_>) -> io::Result<u64> {
 
 /// Tells the device that these bytes are no longer needed. Blocks until it has answered.
 pub(crate) fn discard(device: BorrowedFd<'_>, start: u64, bytes: u64) -> io::Result<()> {
-    let request = Discard { range: [start, bytes] };
+    let request = Discard {
+        range: [start, bytes],
+    };
     // SAFETY: `Discard` describes BLKDISCARD as the kernel defines it (block/ioctl.c): its
     // argument points at two u64, first byte and length, which it reads and never writes.
     Ok(unsafe { ioctl(device.as_fd(), request) }?)

@@ -4,7 +4,10 @@
 //! - A [`PageMut`] has one owner; [`Page`] is shared and its bytes never change again. What was
 //!   handed to a disk or covered by a checksum therefore cannot change under it.
 //! - Fresh pages are zeroed: no memory of one client reaches another, or a disk.
-#![expect(unsafe_code, reason = "page-aligned allocation; reviewed here, used nowhere else")]
+#![expect(
+    unsafe_code,
+    reason = "page-aligned allocation; reviewed here, used nowhere else"
+)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;

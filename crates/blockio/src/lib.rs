@@ -2,13 +2,29 @@
 //!
 //! Everything the engine asks of its surroundings passes through the traits of this crate, so that
 //! the simulator can stand in for all of it: [`Disk`], and [`World`] (clock, randomness, tasks).
+//! In service a disk is a [`FileDisk`] and the world a [`TokioWorld`].
 
+mod backing;
+mod block;
 pub mod buf;
+mod discard;
 pub mod disk;
+mod file;
+pub mod foreign;
+mod open;
+mod pread;
+mod request;
+mod tokio_world;
+mod uring;
+pub mod sabotage;
 pub mod world;
 
+pub use backing::BackingKind;
 pub use buf::{Page, PageMut};
 pub use disk::{Disk, DiskError, IoFuture};
+pub use file::{Engine, FileDisk};
+pub use open::{Access, ENGINE_VARIABLE, OpenError, OpenOptions, create_image};
+pub use tokio_world::TokioWorld;
 pub use world::World;
 
 /// The unit of every transfer and of every address on a disk, in bytes.

@@ -38,7 +38,16 @@ impl NetNs {
         let script = "ip link set lo up && mount -t tmpfs tmpfs /run && \
             { [ ! -d /var/lib/nfs ] || mount -t tmpfs tmpfs /var/lib/nfs; } && echo up && exec cat";
         let mut holder = unshare
-            .args(["--net", "--mount", "--propagation", "private", "--", "sh", "-c", script])
+            .args([
+                "--net",
+                "--mount",
+                "--propagation",
+                "private",
+                "--",
+                "sh",
+                "-c",
+                script,
+            ])
             .spawn_piped(&scratch.join("netns.log"))?;
         // Its input is a pipe that nobody writes to: `cat` waits there until it is killed.
         let mut line = String::new();
@@ -47,9 +56,15 @@ impl NetNs {
             read.map_err(Error::io("read from unshare"))?;
         }
         if line.trim() != "up" {
-            return Err(Error::Failed { what: "network namespace".into(), said: holder.said() });
+            return Err(Error::Failed {
+                what: "network namespace".into(),
+                said: holder.said(),
+            });
         }
-        Ok(Self { holder: Arc::new(holder), user })
+        Ok(Self {
+            holder: Arc::new(holder),
+            user,
+        })
     }
 
     /// The command line prefix that enters the namespace.
@@ -84,11 +99,18 @@ pub fn wait_for_listener(
     while !is_listening(netns, port) {
         if !server.is_running() {
             let what = format!("server for port {port}");
-            return Err(Error::Failed { what, said: server.said() });
+            return Err(Error::Failed {
+                what,
+                said: server.said(),
+            });
         }
         if start.elapsed() > limit {
             let what = format!("listener on port {port}");
-            return Err(Error::Timeout { what, limit, said: server.said() });
+            return Err(Error::Timeout {
+                what,
+                limit,
+                said: server.said(),
+            });
         }
         thread::sleep(Duration::from_millis(10));
     }
@@ -102,7 +124,9 @@ pub fn is_listening(netns: Option<&NetNs>, port: u16) -> bool {
     let tables = netns.map_or_else(own, NetNs::tcp_tables);
     tables.iter().any(|table| {
         let text = std::fs::read_to_string(table).unwrap_or_default();
-        text.lines().skip(1).any(|line| is_listener_line(line, port))
+        text.lines()
+            .skip(1)
+            .any(|line| is_listener_line(line, port))
     })
 }
 
@@ -126,11 +150,20 @@ mod tests {
     fn namespace_has_loopback_only_and_ends_with_its_owner() {
         let scratch = WorkDir::open().unwrap().scratch("netns").unwrap();
         let netns = NetNs::new(&scratch).unwrap();
-        let links = Invocation::new("ip").args(["-o", "link"]).inside(&netns).check(SOON).unwrap();
+        let links = Invocation::new("ip")
+            .args(["-o", "link"])
+            .inside(&netns)
+            .check(SOON)
+            .unwrap();
         assert_eq!(links.text().lines().count(), 1, "{}", links.text());
-        assert!(links.text().contains("lo:") && links.text().contains("UP"), "{}", links.text());
-        let run = Invocation::new("ls").args(["-A", "/run"]).inside(&netns).check(SOON).unwrap();
-        assert_eq!(run.text(), "");
+        assert!(
+            links.text().contains("lo:") && links.text().contains("UP"),
+            "{}",
+            links.text()
+        );
+        let touch = Invocation::new("touch").arg("/run/aquifer-test-of-a-namespace");
+        touch.inside(&netns).check(SOON).unwrap();
+        assert!(!PathBuf::from("/run/aquifer-test-of-a-namespace").exists());
         let holder = PathBuf::from(format!("/proc/{}", netns.holder.pid()));
         drop(netns);
         assert!(!holder.exists());

@@ -1,1 +1,3 @@
-//! nfs
+//! NFS and its companions: bytes in, reply out.
+
+pub mod proto;

@@ -198,6 +198,21 @@ impl Extent {
         }
     }
 
+    /// Passes over an entry without decoding it: the first and the last page that it shows.
+    pub fn skip(r: &mut Reader<'_>) -> Result<(u64, u64), FormatError> {
+        let page = r.u48()?;
+        let packed = r.u8()?;
+        let pages = (packed & 15) + 1;
+        let written = if packed & WRITTEN != 0 { 8 } else { 0 };
+        let stored = if packed & COMPRESSED == 0 {
+            8 * usize::from(pages)
+        } else {
+            14
+        };
+        r.take(13 + written + stored)?;
+        Ok((page, page + u64::from(pages) - 1))
+    }
+
     /// Reads an entry.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
         let page = r.u48()?;

@@ -1,1 +1,42 @@
-//! pool
+//! One consistent state per txg: transaction groups, the intent log, import, and the cache.
+//!
+//! # What holds at every moment
+//! - On disk there is one newest root, named by the newest uberblock; everything it reaches is whole
+//!   on every leaf that no uberblock names outdated.
+//! - What was acknowledged is in that root, or in a durable batch of the intent log that the root's
+//!   head leads to.
+//! - No sector that this root or the two before it reach is written (see `aquifer_space`).
+//!
+//! # A change's way
+//! [`Pool::admit`] reserves memory, space and log for the worst case, and waits its turn; then
+//! [`Pool::hold`] enters the open txg, without any await until it is dropped. Under the hold the
+//! layer above changes its overlays and [`IntentLog::append`](intent_log::IntentLog::append)s a
+//! record; the ticket it gets completes when the record is durable. Later the txg closes, the layer
+//! above writes its changes through a [`SyncContext`], and one uberblock makes it real.
+//!
+//! # Why a cut at any point is safe
+//! Before the uberblock: the old root still stands, its blocks are untouched, its log head leads to
+//! every durable batch. After it: the new root holds all records up to its txg. The uberblock goes
+//! to its own ring slot: if it is torn, the one before still verifies.
+
+pub mod block;
+mod commit;
+pub mod create;
+mod error;
+pub mod import;
+pub mod intent_log;
+mod limits;
+mod pool;
+mod record;
+mod status;
+pub mod sync;
+pub mod transform;
+mod txg;
+
+pub use commit::UberblockState;
+pub use error::{ImportError, PoolError};
+pub use limits::Limits;
+pub use pool::{BoxFuture, Pool, Replay, Roots, Trees};
+pub use status::{LeafStatus, PoolStatus, VdevStatus};
+pub use sync::SyncContext;
+pub use txg::{Admission, Demand, SpaceClass, TxHold};

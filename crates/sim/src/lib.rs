@@ -1,1 +1,26 @@
-//! sim
+//! The deterministic world under the power-cut simulator.
+//!
+//! One seed gives one history: [`Sim`] runs tasks on one thread in an order drawn from the seed,
+//! over disks that reorder, tear, lose, misplace and refuse as the seed and the test tell them.
+//! Running a seed again runs the same history again.
+//!
+//! A simulated cut, in short: `Sim::new(seed)`, `add_disk` with a prepared [`Image`], `plan_cut`,
+//! `run_until` until [`Stop::Halted`], `power_cut`, then `run_until` with the import and the checks.
+
+pub mod disk;
+pub mod rng;
+pub mod sim;
+pub mod world;
+
+mod clock;
+mod executor;
+mod machine;
+mod trace;
+
+pub use disk::{
+    Corruption, Counters, CutMode, DiskConfig, Fault, FaultRule, Image, Latency, SimDisk, Vanish,
+    When,
+};
+pub use rng::Rng;
+pub use sim::{CutPlan, Sim, SimConfig, Stop};
+pub use world::SimWorld;

@@ -6,12 +6,11 @@
 //! - The story is bounded: the oldest entries fall out first. It costs nothing while it is off.
 
 use std::collections::VecDeque;
-use std::fmt;
 
 /// What happened on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Action {
+pub(crate) enum Action {
     /// `Disk::read`.
     Read,
     /// `Disk::write`.
@@ -39,7 +38,7 @@ pub enum Action {
 /// How it went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Handed to the device, in flight from here on.
     Submitted,
     /// Completed as asked.
@@ -66,29 +65,33 @@ pub enum Outcome {
 
 /// One line of the story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Virtual time since the start of the simulation, in nanoseconds.
-    pub at_ns: u64,
+    pub(crate) at_ns: u64,
     /// The disk's index, in the order in which disks were added.
-    pub disk: usize,
+    pub(crate) disk: usize,
     /// What happened.
-    pub action: Action,
+    pub(crate) action: Action,
     /// First sector; 0 for what concerns the whole disk.
-    pub sector: u64,
+    pub(crate) sector: u64,
     /// Number of sectors; 0 for what concerns the whole disk.
-    pub count: u64,
+    pub(crate) count: u64,
     /// How it went.
-    pub outcome: Outcome,
+    pub(crate) outcome: Outcome,
 }
 
-impl fmt::Display for Entry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Entry {
+    /// `time disk action sector count outcome`, the time in seconds.
+    pub(crate) fn line(&self, disk: &str) -> String {
         let (seconds, rest) = (self.at_ns / 1_000_000_000, self.at_ns % 1_000_000_000);
-        write!(
-            f,
-            "{seconds:>6}.{rest:09} disk{} {:?} {} {} {:?}",
-            self.disk, self.action, self.sector, self.count, self.outcome
-        )
+        let Entry {
+            action,
+            sector,
+            count,
+            outcome,
+            ..
+        } = self;
+        format!("{seconds:>6}.{rest:09} {disk} {action:?} {sector} {count} {outcome:?}\n")
     }
 }
 
@@ -102,7 +105,11 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn new(entries_max: usize) -> Self {
-        Trace { hash: 0, story: VecDeque::with_capacity(entries_max), entries_max }
+        Trace {
+            hash: 0,
+            story: VecDeque::with_capacity(entries_max),
+            entries_max,
+        }
     }
 
     pub(crate) fn hash(&self) -> u64 {

@@ -27,6 +27,8 @@ pub(super) struct Flight {
     pub(super) waker: Option<Waker>,
     /// The future was dropped: nobody will fetch the outcome.
     pub(super) abandoned: bool,
+    /// The kernel may still use the memory although the flight has its outcome: never freed.
+    pub(super) grounded: bool,
 }
 
 /// What a completion means for its flight.
@@ -47,6 +49,7 @@ impl Flight {
             outcome: None,
             waker: None,
             abandoned: false,
+            grounded: false,
         };
         flight.map_memory();
         flight
@@ -102,7 +105,9 @@ impl Flight {
             (Kind::Read(_), Some((base, bytes))) => {
                 opcode::Read::new(fd, base, bytes).offset(offset).build()
             }
-            (Kind::Read(_), None) => opcode::Readv::new(fd, vectors, count).offset(offset).build(),
+            (Kind::Read(_), None) => opcode::Readv::new(fd, vectors, count)
+                .offset(offset)
+                .build(),
             (Kind::Write { durable, .. }, Some((base, bytes))) => {
                 let write = opcode::Write::new(fd, base, bytes).offset(offset);
                 write.rw_flags(rw_flags(*durable)).build()
@@ -115,7 +120,10 @@ impl Flight {
             (Kind::Discard { bytes }, _) => {
                 debug_assert_eq!(self.request.backing.kind, BackingKind::Image);
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                opcode::Fallocate::new(fd, *bytes).offset(start).mode(mode).build()
+                opcode::Fallocate::new(fd, *bytes)
+                    .offset(start)
+                    .mode(mode)
+                    .build()
             }
         };
         entry.user_data(u64::from(key))

@@ -43,15 +43,9 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Number of values kept.
-    pub(super) fn len(&self) -> usize {
-        self.places.len() - self.vacant.len()
-    }
-
-    /// Every value, with its number.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
-        let numbered = (0u32..).zip(self.places.iter_mut());
-        numbered.filter_map(|(key, place)| Some((key, place.as_mut()?)))
+    /// Every value.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
     }
 
     fn place(&mut self, key: u32) -> Option<&mut Option<T>> {

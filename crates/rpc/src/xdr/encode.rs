@@ -1,6 +1,6 @@
 //! The encoder: what each type appends to an [`EncodeBuf`].
 
-use super::{EncodeBuf, PagePiece, UNIT_BYTES, padding};
+use super::{EncodeBuf, PagePiece, Span, UNIT_BYTES, padding};
 
 /// A type that can be written as XDR.
 pub trait Encode {
@@ -136,6 +136,12 @@ impl<const N: usize> Encode for [u8; N] {
 impl Encode for &[u8] {
     fn encode(&self, to: &mut EncodeBuf) {
         to.opaque(self);
+    }
+}
+
+impl Encode for Span<'_> {
+    fn encode(&self, to: &mut EncodeBuf) {
+        to.opaque(self.bytes);
     }
 }
 

@@ -144,13 +144,20 @@ impl Platter {
         pages
     }
 
-    /// A write completes into the cache.
+    /// A write completes into the cache. What lies past the end of the disk falls away.
     pub(crate) fn store(&mut self, write: u64, sector: u64, pages: impl IntoIterator<Item = Page>) {
         self.completed += 1;
         let completed = self.completed;
         for (at, page) in (sector..self.sectors()).zip(pages) {
-            self.add_version(at, Version { completed, write, page, doomed: false });
-            self.unreadable.remove(&at);
+            self.add_version(
+                at,
+                Version {
+                    completed,
+                    write,
+                    page,
+                    doomed: false,
+                },
+            );
         }
     }
 
@@ -160,7 +167,6 @@ impl Platter {
         for (at, page) in (sector..self.sectors()).zip(pages) {
             self.cache.remove(&at);
             self.durable.set(at, page);
-            self.unreadable.remove(&at);
         }
     }
 
@@ -168,7 +174,13 @@ impl Platter {
         match self.cache.get_mut(&sector) {
             Some(cached) => cached.push(version),
             None => {
-                self.cache.insert(sector, Cached { older: Vec::new(), newest: version });
+                self.cache.insert(
+                    sector,
+                    Cached {
+                        older: Vec::new(),
+                        newest: version,
+                    },
+                );
             }
         }
     }
@@ -224,7 +236,9 @@ impl Platter {
                 let step = rng.below(bits) | 1;
                 for index in 0..u64::from(count) {
                     let bit = (first + index * step) % bits;
-                    let byte = usize::try_from(bit / 8).ok().and_then(|byte| page.get_mut(byte));
+                    let byte = usize::try_from(bit / 8)
+                        .ok()
+                        .and_then(|byte| page.get_mut(byte));
                     if let Some(byte) = byte {
                         *byte ^= 1 << (bit % 8);
                     }
@@ -235,7 +249,15 @@ impl Platter {
     }
 
     pub(crate) fn mark_unreadable(&mut self, sectors: Range<u64>) {
-        self.unreadable.extend(sectors.start..sectors.end.min(self.sectors()));
+        self.unreadable
+            .extend(sectors.start..sectors.end.min(self.sectors()));
+    }
+
+    /// Written sectors can be read again: the device has put them elsewhere.
+    pub(crate) fn heal(&mut self, sectors: Range<u64>) {
+        if !self.unreadable.is_empty() {
+            self.unreadable.retain(|sector| !sectors.contains(sector));
+        }
     }
 
     pub(crate) fn readable(&self, sectors: Range<u64>) -> bool {

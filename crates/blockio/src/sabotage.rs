@@ -1,0 +1,94 @@
+//! Rules that the simulator can leave out, to prove that it would find their absence.
+//!
+//! Only a build with `--cfg sabotage` can leave out anything; elsewhere [`left_out`] is `false` at
+//! compile time, and the daemon refuses to be built with that cfg.
+
+/// The rules of DESIGN section 7 that can be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Rule {
+    /// Frees are held back for `REWIND_TXGS` further txgs, and again at import.
+    HoldBackFrees,
+    /// Early data that log records name is kept from allocation at import.
+    ClaimLoggedPlaces,
+    /// A batch is acknowledged only with all before it.
+    ContiguousPrefix,
+    /// The floor stays that of the import while a replay spans several txgs.
+    ReplayFloor,
+    /// A batch header carries the checksum of the one before.
+    PreviousChecksum,
+    /// A side that dropped out is named outdated before the next acknowledgement.
+    NameOutdated,
+    /// Import makes durable what it read before it acts on it.
+    ImportFlush,
+    /// The uberblock's slot is chosen by its own sequence.
+    UberblockSlot,
+    /// A leaf that another names outdated has no vote at import.
+    OutdatedNoVote,
+    /// The end of the log is fixed by an uberblock before anything else.
+    FixLogEnd,
+    /// A commit waits for the writes of its txg, then flushes, then writes the uberblock.
+    FlushBeforeUberblock,
+    /// A batch is acknowledged only after a flush.
+    FlushBeforeAck,
+    /// A log segment is reused only behind the head of a root on disk.
+    LogReuseBehindRoot,
+    /// The current bitmap slot is named by the record: slots go in turn.
+    SlotsInTurn,
+    /// COMMIT logs the present content.
+    CommitPresentContent,
+    /// (place, written) never repeats: a session starts above every txg seen.
+    SessionFirstTxg,
+    /// Early data of the unproven tail is verified at import.
+    VerifyEarlyTail,
+    /// Early data of the unproven tail is copied to every main copy.
+    LevelEarlyTail,
+    /// A commit waits for the early writes of its txg.
+    CommitWaitsForEarlyWrites,
+}
+
+/// Every rule, for tests that go through all.
+pub const RULES: [Rule; 19] = [
+    Rule::HoldBackFrees,
+    Rule::ClaimLoggedPlaces,
+    Rule::ContiguousPrefix,
+    Rule::ReplayFloor,
+    Rule::PreviousChecksum,
+    Rule::NameOutdated,
+    Rule::ImportFlush,
+    Rule::UberblockSlot,
+    Rule::OutdatedNoVote,
+    Rule::FixLogEnd,
+    Rule::FlushBeforeUberblock,
+    Rule::FlushBeforeAck,
+    Rule::LogReuseBehindRoot,
+    Rule::SlotsInTurn,
+    Rule::CommitPresentContent,
+    Rule::SessionFirstTxg,
+    Rule::VerifyEarlyTail,
+    Rule::LevelEarlyTail,
+    Rule::CommitWaitsForEarlyWrites,
+];
+
+#[cfg(sabotage)]
+static LEFT_OUT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+/// Leaves out these rules from now on, and no others.
+#[cfg(sabotage)]
+pub fn leave_out(rules: &[Rule]) {
+    let mask = rules.iter().fold(0, |mask, rule| mask | 1 << *rule as u32);
+    LEFT_OUT.store(mask, std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Whether a rule is left out.
+#[cfg(sabotage)]
+pub fn left_out(rule: Rule) -> bool {
+    LEFT_OUT.load(std::sync::atomic::Ordering::Relaxed) >> (rule as u32) & 1 == 1
+}
+
+/// Whether a rule is left out: never, in this build.
+#[cfg(not(sabotage))]
+#[inline(always)]
+pub const fn left_out(_rule: Rule) -> bool {
+    false
+}

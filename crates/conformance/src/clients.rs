@@ -1,0 +1,82 @@
+//! Programs that are NFS clients themselves, run inside the server's namespace: libnfs's tools,
+//! `qemu-img` and `qemu-io` with QEMU's nfs driver, `showmount`, `rpcinfo`.
+//!
+//! What holds: a call returns what the program said whatever its exit status, because a refusal is
+//! a finding too; only a program that is missing or hangs is an error. [`Call::done`] turns a
+//! refusal into an error.
+
+mod libnfs;
+mod qemu;
+
+use std::time::Duration;
+
+pub use qemu::Bench;
+
+use crate::Result;
+use crate::netns::NetNs;
+use crate::process::{Invocation, Outcome};
+
+/// Clients of the server in a namespace.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    netns: Option<NetNs>,
+    limit: Duration,
+}
+
+impl Clients {
+    /// Clients in `netns` (or on this machine), each killed after `limit`.
+    #[must_use]
+    pub fn new(netns: Option<&NetNs>, limit: Duration) -> Self {
+        Self {
+            netns: netns.cloned(),
+            limit,
+        }
+    }
+
+    /// `showmount ARGS...` (`--no-headers -e HOST` is what XCP-ng and Proxmox ask).
+    ///
+    /// # Errors
+    /// [`crate::Error::MissingTool`], [`crate::Error::Timeout`].
+    pub fn showmount(&self, args: &[&str]) -> Result<Outcome> {
+        self.run("showmount", args)
+    }
+
+    /// `rpcinfo ARGS...` (`-s HOST` is what XCP-ng asks, `-T tcp HOST nfs 4` Proxmox).
+    ///
+    /// # Errors
+    /// [`crate::Error::MissingTool`], [`crate::Error::Timeout`].
+    pub fn rpcinfo(&self, args: &[&str]) -> Result<Outcome> {
+        self.run("rpcinfo", args)
+    }
+
+    fn run<A: AsRef<std::ffi::OsStr>>(&self, tool: &str, args: &[A]) -> Result<Outcome> {
+        let invocation = Invocation::tool(tool, "clients")?.args(args);
+        match &self.netns {
+            Some(netns) => invocation.inside(netns).run(self.limit),
+            None => invocation.run(self.limit),
+        }
+    }
+}
+
+/// A call that must succeed.
+pub trait Call {
+    /// The outcome if the exit status is 0.
+    ///
+    /// # Errors
+    /// [`crate::Error::Failed`] with what the program said.
+    fn done(self) -> Result<Outcome>;
+}
+
+impl Call for Result<Outcome> {
+    fn done(self) -> Result<Outcome> {
+        let outcome = self?;
+        if outcome.status.success() {
+            return Ok(outcome);
+        }
+        let what = format!("client ({})", outcome.status);
+        Err(crate::Error::Failed {
+            what,
+            said: outcome.said(),
+        })
+    }
+}

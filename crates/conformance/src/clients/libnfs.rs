@@ -1,0 +1,31 @@
+//! libnfs's command line tools, on `nfs://` URLs or, for one side of a copy, local paths.
+
+use super::Clients;
+use crate::Result;
+use crate::process::Outcome;
+
+impl Clients {
+    /// `nfs-ls -s URL`: the directory as by `ls -l`, with a summary.
+    ///
+    /// # Errors
+    /// [`crate::Error::MissingTool`], [`crate::Error::Timeout`].
+    pub fn nfs_ls(&self, url: &str) -> Result<Outcome> {
+        self.run("nfs-ls", &["-s", url])
+    }
+
+    /// `nfs-cp FROM TO`.
+    ///
+    /// # Errors
+    /// [`crate::Error::MissingTool`], [`crate::Error::Timeout`].
+    pub fn nfs_cp(&self, from: &str, to: &str) -> Result<Outcome> {
+        self.run("nfs-cp", &[from, to])
+    }
+
+    /// `nfs-cat URL`: the file's content is the outcome's standard output.
+    ///
+    /// # Errors
+    /// [`crate::Error::MissingTool`], [`crate::Error::Timeout`].
+    pub fn nfs_cat(&self, url: &str) -> Result<Outcome> {
+        self.run("nfs-cat", &[url])
+    }
+}

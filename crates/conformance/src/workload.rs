@@ -1,0 +1,29 @@
+//! What the guest does on a mounted file system; the commands of the program `nfstest`.
+//!
+//! What holds: each is driven by a seed and its parameters alone, checks everything it reads, and
+//! reports a wrong server as [`crate::Error::Mismatch`] with what was expected and found. They are
+//! plain POSIX programs: that they pass on a local file system is tested here, so a failure over
+//! NFS is one of the server or its client.
+
+pub mod bulk;
+pub mod fsx;
+pub mod journal;
+mod mapping;
+pub mod semantics;
+pub mod sparse;
+pub mod tree;
+
+use std::fs::File;
+
+use crate::{Error, Result};
+
+/// Puts dirty pages of `file` on the server and drops them from this machine's cache, so that the
+/// next read asks the server.
+///
+/// # Errors
+/// [`Error::Io`]: a write that failed earlier is reported here.
+pub fn drop_cache(file: &File) -> Result<()> {
+    file.sync_all().map_err(Error::io("fsync"))?;
+    let advised = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+    advised.map_err(|errno| Error::io("fadvise")(errno.into()))
+}

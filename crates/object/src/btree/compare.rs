@@ -1,0 +1,162 @@
+//! The difference of two trees, found without reading what they share.
+//!
+//! Both trees are passed in key order, each as a stack whose top is a node not yet opened or an
+//! entry. The side whose top begins at the smaller key moves on. At equal keys, two equal pointers
+//! are skipped with all below them, else the higher node is opened (of equal level, both). A node
+//! that both trees share begins at the same key in both, so the two tops do meet there. (Only
+//! along the leftmost path of one tree, where a bound may be lower than the first key, can a
+//! shared node go unnoticed; that costs its reads, not the result.)
+
+use std::cmp::Ordering;
+
+use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::tree_node::{Form, Node, NodeBody};
+use futures_util::future::try_join;
+
+use super::store::NodeStore;
+use super::view::{Packed, check_child, check_root};
+
+/// A key at which two trees differ.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Difference<F: Form> {
+    /// The key.
+    pub key: F::Key,
+    /// What stands there in the old tree.
+    pub old: Option<F::Entry>,
+    /// What stands there in the new tree.
+    pub new: Option<F::Entry>,
+}
+
+enum Item<F: Form> {
+    Node(F::Key, BlockPointer),
+    Entry(F::Entry),
+}
+
+impl<F: Form> Item<F> {
+    fn key(&self) -> F::Key {
+        match self {
+            Item::Node(key, _) => *key,
+            Item::Entry(entry) => F::key(entry),
+        }
+    }
+}
+
+/// Which side moves on.
+enum Step<F: Form> {
+    Skip,
+    OpenOld(F::Key, BlockPointer),
+    OpenNew(F::Key, BlockPointer),
+    OpenBoth([(F::Key, BlockPointer); 2]),
+    Emit(Option<F::Entry>, Option<F::Entry>),
+}
+
+/// Streams the keys at which two trees differ, in order. See the module's head.
+pub struct Compare<'a, F: Packed, S: NodeStore> {
+    store: &'a S,
+    /// What is still to be passed of each tree, the next at the end.
+    old: Vec<Item<F>>,
+    new: Vec<Item<F>>,
+}
+
+/// Compares two trees of one store.
+///
+/// # Errors
+/// A root that is too high.
+pub fn compare<F: Packed, S: NodeStore>(
+    store: &S,
+    old: Option<BlockPointer>,
+    new: Option<BlockPointer>,
+) -> Result<Compare<'_, F, S>, S::Error> {
+    old.iter().chain(&new).try_for_each(check_root)?;
+    let stack = |root: Option<BlockPointer>| {
+        root.map(|root| Item::Node(F::KEY_MIN, root)).into_iter().collect()
+    };
+    Ok(Compare { store, old: stack(old), new: stack(new) })
+}
+
+impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
+    /// The next difference, `None` after the last.
+    ///
+    /// # Errors
+    /// What the store gives, and nodes that make no tree. The comparison cannot be continued then.
+    pub async fn next(&mut self) -> Result<Option<Difference<F>>, S::Error> {
+        while let Some(step) = self.step() {
+            match step {
+                Step::Skip => {}
+                Step::OpenOld(key, node) => self.old.extend(self.open(key, node).await?),
+                Step::OpenNew(key, node) => self.new.extend(self.open(key, node).await?),
+                Step::OpenBoth([(old_key, old), (new_key, new)]) => {
+                    let open = try_join(self.open(old_key, old), self.open(new_key, new));
+                    let (old, new) = open.await?;
+                    self.old.extend(old);
+                    self.new.extend(new);
+                }
+                Step::Emit(old, new) => {
+                    if let Some(key) = old.as_ref().or(new.as_ref()).map(F::key) {
+                        return Ok(Some(Difference { key, old, new }));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes what comes next off the stacks; `None` when both are empty.
+    fn step(&mut self) -> Option<Step<F>> {
+        let order = match (self.old.last(), self.new.last()) {
+            (None, None) => return None,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(old), Some(new)) => old.key().cmp(&new.key()).then_with(|| by_level(old, new)),
+        };
+        let old = if order.is_le() { self.old.pop() } else { None };
+        let new = if order.is_ge() { self.new.pop() } else { None };
+        Some(match (old, new) {
+            (Some(Item::Node(_, old)), Some(Item::Node(_, new))) if old == new => Step::Skip,
+            (Some(Item::Node(old_key, old)), Some(Item::Node(new_key, new))) => {
+                Step::OpenBoth([(old_key, old), (new_key, new)])
+            }
+            (Some(Item::Node(key, node)), _) => Step::OpenOld(key, node),
+            (_, Some(Item::Node(key, node))) => Step::OpenNew(key, node),
+            (Some(Item::Entry(old)), Some(Item::Entry(new))) if old == new => Step::Skip,
+            (old, new) => Step::Emit(old.and_then(Item::entry), new.and_then(Item::entry)),
+        })
+    }
+
+    /// What stands in a node, the first at the end.
+    async fn open(&self, key: F::Key, node: BlockPointer) -> Result<Vec<Item<F>>, S::Error> {
+        let page = self.store.read(&node).await?;
+        let mut items: Vec<Item<F>> = match Node::<F>::decode(page.as_slice(), &node)?.body {
+            NodeBody::Leaf(entries) => entries.into_iter().map(Item::Entry).collect(),
+            NodeBody::Inner(children) => {
+                children.iter().try_for_each(|(_, child)| check_child(node.level, child))?;
+                children.into_iter().map(|(key, child)| Item::Node(key, child)).collect()
+            }
+        };
+        // The first child begins where its parent does: on the leftmost path its own bound may say
+        // something else.
+        if let Some(Item::Node(first, _)) = items.first_mut() {
+            *first = key;
+        }
+        items.reverse();
+        Ok(items)
+    }
+}
+
+impl<F: Form> Item<F> {
+    fn entry(self) -> Option<F::Entry> {
+        match self {
+            Item::Entry(entry) => Some(entry),
+            Item::Node(..) => None,
+        }
+    }
+}
+
+/// Of two that begin at one key, the one that is opened first is the lesser.
+fn by_level<F: Form>(old: &Item<F>, new: &Item<F>) -> Ordering {
+    let height = |item: &Item<F>| match item {
+        Item::Node(_, node) => Some(node.level),
+        Item::Entry(_) => None,
+    };
+    height(new).cmp(&height(old))
+}

@@ -1,0 +1,185 @@
+//! Taking a tree down piece by piece, from its right end.
+
+use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::tree_node::{NodeBody, NodeOwner};
+use futures_util::future::try_join_all;
+
+use super::frame::collapse;
+use super::journal::Journal;
+use super::store::{NodeSink, TreeError};
+use super::view::{Packed, check_child, check_root};
+
+/// Leaves read at once.
+const DRAIN_WINDOW: usize = 32;
+/// Entries of a leaf, until one was seen.
+const LEAF_ENTRIES_GUESS: usize = 100;
+
+/// What one call of [`drain`] took.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drained<E> {
+    /// The tree that is left, `None` when all is gone.
+    pub root: Option<BlockPointer>,
+    /// The entries taken, in order.
+    pub entries: Vec<E>,
+}
+
+impl<E> Drained<E> {
+    /// Whether nothing is left.
+    pub fn done(&self) -> bool {
+        self.root.is_none()
+    }
+}
+
+/// An inner node on the rightmost path.
+struct Edge<F: Packed> {
+    pointer: BlockPointer,
+    children: Vec<(F::Key, BlockPointer)>,
+    changed: bool,
+}
+
+/// Takes whole leaves off the right end of the tree of `root` until `budget_entries` are taken: at
+/// least one leaf, and less than a leaf too many. Nodes are freed, entries are the caller's to
+/// free. Reads and writes are bounded by the budget and the height.
+///
+/// # Errors
+/// What the sink gives, and nodes that make no tree; then nothing has changed.
+pub async fn drain<F: Packed, S: NodeSink>(
+    sink: &S,
+    root: Option<BlockPointer>,
+    owner: NodeOwner,
+    budget_entries: usize,
+) -> Result<Drained<F::Entry>, S::Error> {
+    let mut drained = Drained { root: None, entries: Vec::new() };
+    let Some(root) = root else {
+        return Ok(drained);
+    };
+    check_root(&root)?;
+    let mut journal = Journal::new(sink, owner);
+    let mut taken: Vec<Vec<F::Entry>> = Vec::new();
+    if root.level == 0 {
+        taken.push(take_leaf::<F, S>(&mut journal, root).await?);
+    } else {
+        let mut path = vec![open::<F, S>(&journal, root).await?];
+        let mut count = 0;
+        while count < budget_entries.max(1) && descend(&mut journal, &mut path).await? {
+            count += take_leaves(&mut journal, &mut path, budget_entries - count, &mut taken).await?;
+        }
+        drained.root = write_path(&mut journal, path).await?;
+    }
+    journal.commit();
+    drained.entries = taken.into_iter().rev().flatten().collect();
+    Ok(drained)
+}
+
+async fn take_leaf<F: Packed, S: NodeSink>(
+    journal: &mut Journal<'_, S>,
+    leaf: BlockPointer,
+) -> Result<Vec<F::Entry>, S::Error> {
+    journal.free(leaf);
+    match journal.read::<F>(&leaf).await? {
+        NodeBody::Leaf(entries) => Ok(entries),
+        NodeBody::Inner(_) => Err(TreeError::KeyRange { level: leaf.level }.into()),
+    }
+}
+
+async fn open<F: Packed, S: NodeSink>(
+    journal: &Journal<'_, S>,
+    pointer: BlockPointer,
+) -> Result<Edge<F>, S::Error> {
+    let children = match journal.read::<F>(&pointer).await? {
+        NodeBody::Inner(children) if !children.is_empty() => children,
+        _ => return Err(TreeError::MissingChild { level: pointer.level }.into()),
+    };
+    for (_, child) in &children {
+        check_child(pointer.level, child)?;
+    }
+    Ok(Edge { pointer, children, changed: false })
+}
+
+/// Frees emptied nodes at the end of `path` and goes down to the lowest inner node. `false`: the
+/// tree is empty.
+async fn descend<F: Packed, S: NodeSink>(
+    journal: &mut Journal<'_, S>,
+    path: &mut Vec<Edge<F>>,
+) -> Result<bool, S::Error> {
+    while let Some(edge) = path.last() {
+        match edge.children.last().copied() {
+            Some(_) if edge.pointer.level == 1 => return Ok(true),
+            Some((_, child)) => path.push(open::<F, S>(journal, child).await?),
+            None => {
+                journal.free(edge.pointer);
+                path.pop();
+                if let Some(parent) = path.last_mut() {
+                    parent.children.pop();
+                    parent.changed = true;
+                }
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Takes leaves off the end of the lowest inner node until `budget` entries are taken or it is
+/// empty; returns how many entries.
+async fn take_leaves<F: Packed, S: NodeSink>(
+    journal: &mut Journal<'_, S>,
+    path: &mut [Edge<F>],
+    budget: usize,
+    taken: &mut Vec<Vec<F::Entry>>,
+) -> Result<usize, S::Error> {
+    let Some(edge) = path.last_mut() else {
+        return Ok(0);
+    };
+    let mut count = 0;
+    while count < budget.max(1) && !edge.children.is_empty() {
+        let guess = taken.last().map_or(LEAF_ENTRIES_GUESS, Vec::len).max(1);
+        let want = ((budget - count) / guess).clamp(1, DRAIN_WINDOW);
+        let leaves: Vec<BlockPointer> =
+            edge.children.iter().rev().take(want).map(|(_, leaf)| *leaf).collect();
+        let read = leaves.iter().map(|leaf| journal.read::<F>(leaf));
+        for (leaf, body) in leaves.iter().zip(try_join_all(read).await?) {
+            if count >= budget.max(1) {
+                break;
+            }
+            let NodeBody::Leaf(entries) = body else {
+                return Err(TreeError::KeyRange { level: leaf.level }.into());
+            };
+            count += entries.len().max(1);
+            taken.push(entries);
+            edge.children.pop();
+            edge.changed = true;
+            journal.free(*leaf);
+        }
+    }
+    Ok(count)
+}
+
+/// Writes what is left of the path, from below.
+async fn write_path<F: Packed, S: NodeSink>(
+    journal: &mut Journal<'_, S>,
+    mut path: Vec<Edge<F>>,
+) -> Result<Option<BlockPointer>, S::Error> {
+    let mut below: Option<Option<BlockPointer>> = None;
+    while let Some(mut edge) = path.pop() {
+        if let Some(below) = below {
+            let last = edge.children.pop();
+            edge.children.extend(last.zip(below).map(|((key, _), child)| (key, child)));
+            edge.changed = true;
+        }
+        below = if !edge.changed {
+            None
+        } else {
+            journal.free(edge.pointer);
+            let level = edge.pointer.level;
+            match edge.children.as_slice() {
+                [] => Some(None),
+                // A root with one child: the child is the root.
+                [(_, only)] if path.is_empty() => {
+                    return collapse::<F, S>(journal, *only).await.map(Some);
+                }
+                _ => Some(Some(journal.write::<F>(level, NodeBody::Inner(edge.children))?)),
+            }
+        };
+    }
+    Ok(below.flatten())
+}

@@ -1,0 +1,295 @@
+//! One inner node while a rewrite passes over its children.
+//!
+//! Children are fed in key order. Between two that changed, the others pass with their pointers as
+//! they are. The last repacked node is held back unwritten until its right neighbour is known, so
+//! that a light one can be joined with it: a node is written once, however its neighbours fare.
+//!
+//! Keys: a child's key is its first entry's, so that it rises when that entry goes; the range
+//! between the old and the new key falls to the left neighbour, here or in the node before, by the
+//! rule of the search alone (last child whose key is not above). On the leftmost path a first
+//! child has KEY_MIN, which the search never consults.
+
+use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NodeBody};
+
+use super::journal::Journal;
+use super::pack::{Fill, Grown, Growth, LIGHT_BYTES, body_bytes, first_key, join, repack};
+use super::store::{NodeSink, TreeError};
+use super::view::{Packed, check_child};
+
+/// What became of a node's entries.
+pub(crate) struct Change<F: Form> {
+    /// All of them now, for any number of nodes.
+    pub(crate) body: NodeBody<F>,
+    /// Where it has more of them.
+    pub(crate) grown: Grown,
+}
+
+/// A repacked node that is not written yet.
+struct Held<F: Form> {
+    body: NodeBody<F>,
+    light: bool,
+}
+
+/// See the module's head.
+pub(crate) struct Frame<F: Form> {
+    /// Its level: that of its children plus 1.
+    level: u8,
+    /// Its position in its own parent.
+    pub(crate) index: usize,
+    /// The old node, `None` above the root.
+    pointer: Option<BlockPointer>,
+    leftmost: bool,
+    rightmost: bool,
+    children: Vec<(F::Key, BlockPointer)>,
+    /// The last child that will be fed.
+    last_fed: usize,
+    /// Old children passed so far.
+    passed: usize,
+    /// The new children so far, but for what is held.
+    out: Vec<(F::Key, BlockPointer)>,
+    held: Option<Held<F>>,
+    /// How what was fed last was laid out.
+    fill: Fill,
+    growth: Growth,
+}
+
+impl<F: Packed> Frame<F> {
+    /// An inner node at `index` of its parent, of whose children `last_fed` is the last to be fed.
+    pub(crate) fn new(
+        pointer: BlockPointer,
+        index: usize,
+        (leftmost, rightmost): (bool, bool),
+        children: Vec<(F::Key, BlockPointer)>,
+        last_fed: usize,
+    ) -> Self {
+        Frame {
+            level: pointer.level,
+            index,
+            pointer: Some(pointer),
+            leftmost,
+            rightmost,
+            out: Vec::with_capacity(children.len() + 1),
+            children,
+            last_fed,
+            passed: 0,
+            held: None,
+            fill: Fill::Even,
+            growth: Growth::default(),
+        }
+    }
+
+    /// What stands above the root: its one child is the root, if there is one.
+    pub(crate) fn above(root: Option<BlockPointer>) -> Self {
+        Frame {
+            level: root.map_or(1, |root| root.level.saturating_add(1)),
+            index: 0,
+            pointer: None,
+            leftmost: true,
+            rightmost: true,
+            children: root.into_iter().map(|root| (F::KEY_MIN, root)).collect(),
+            last_fed: 0,
+            passed: 0,
+            out: Vec::new(),
+            held: None,
+            fill: Fill::Even,
+            growth: Growth::default(),
+        }
+    }
+
+    /// Whether child `index` is the last one to be fed.
+    pub(crate) fn ends_with(&self, index: usize) -> bool {
+        index == self.last_fed
+    }
+
+    /// Takes what became of child `index`, `None` if it stands as it was.
+    pub(crate) async fn feed<S: NodeSink>(
+        &mut self,
+        journal: &mut Journal<'_, S>,
+        index: usize,
+        change: Option<Change<F>>,
+    ) -> Result<(), S::Error> {
+        let Some(Change { mut body, grown }) = change else {
+            return Ok(());
+        };
+        self.pass(journal, index).await?;
+        self.growth.changed(first_key(&body).is_some());
+        if let Some((_, old)) = self.take_child() {
+            journal.free(old);
+        }
+        if first_key(&body).is_none() {
+            return Ok(());
+        }
+        let edge = self.rightmost && self.passed >= self.children.len();
+        let at_edge = edge && grown == Grown::AtEnd;
+        let mut fill = match grown {
+            Grown::AtEnd if edge => Fill::BrimAtEdge,
+            Grown::AtEnd | Grown::InOnePlace => Fill::Brim,
+            Grown::Scattered => Fill::Even,
+        };
+        if let Some(held) = self.held.take() {
+            if held.light || (!at_edge && body_bytes(&body) < LIGHT_BYTES) {
+                body = join(held.body, body);
+                fill = Fill::Even;
+            } else {
+                self.write(journal, held.body)?;
+            }
+        }
+        self.fill = fill;
+        self.lay(journal, body, fill)
+    }
+
+    /// The node's own change, after the last child was fed.
+    pub(crate) async fn close<S: NodeSink>(
+        mut self,
+        journal: &mut Journal<'_, S>,
+    ) -> Result<Option<Change<F>>, S::Error> {
+        if !self.growth.any() {
+            return Ok(None);
+        }
+        self.pass(journal, self.children.len()).await?;
+        let mut grown = self.growth.grown();
+        if let Some(held) = self.held.take() {
+            match self.out.pop() {
+                // There is nothing to its right here: join it with its left neighbour.
+                Some((_, left)) if held.light => {
+                    grown = Grown::Scattered;
+                    let body = join(journal.read::<F>(&left).await?, held.body);
+                    journal.free(left);
+                    self.lay(journal, body, Fill::Even)?;
+                }
+                left => {
+                    self.out.extend(left);
+                    self.held = Some(held);
+                }
+            }
+        }
+        if let Some(held) = self.held.take() {
+            self.write(journal, held.body)?;
+        }
+        Ok(Some(Change {
+            body: NodeBody::Inner(self.out),
+            grown,
+        }))
+    }
+
+    /// The new root, after the old one was fed to a frame made by [`Frame::above`].
+    pub(crate) async fn finish<S: NodeSink>(
+        mut self,
+        journal: &mut Journal<'_, S>,
+    ) -> Result<Option<BlockPointer>, S::Error> {
+        assert!(self.pointer.is_none(), "only what stands above the root");
+        if !self.growth.any() {
+            return Ok(self.children.first().map(|(_, root)| *root));
+        }
+        if let Some(held) = self.held.take() {
+            if self.out.is_empty()
+                && let NodeBody::Inner(children) = &held.body
+                && let [(_, only)] = children.as_slice()
+            {
+                return collapse::<F, S>(journal, *only).await.map(Some);
+            }
+            self.write(journal, held.body)?;
+        }
+        while self.out.len() > 1 {
+            if self.level >= LEVELS_MAX {
+                return Err(TreeError::TooDeep { level: self.level }.into());
+            }
+            self.level += 1;
+            let body = NodeBody::Inner(std::mem::take(&mut self.out));
+            self.lay(journal, body, self.fill)?;
+            if let Some(held) = self.held.take() {
+                self.write(journal, held.body)?;
+            }
+        }
+        Ok(self.out.pop().map(|(_, root)| root))
+    }
+
+    /// Passes the children before `index` as they are, but for those that a light node on their
+    /// left is joined with.
+    async fn pass<S: NodeSink>(
+        &mut self,
+        journal: &mut Journal<'_, S>,
+        index: usize,
+    ) -> Result<(), S::Error> {
+        while self.passed < index {
+            let Some((key, pointer)) = self.take_child() else {
+                return Ok(());
+            };
+            match self.held.take() {
+                Some(held) if held.light => {
+                    let body = join(held.body, journal.read::<F>(&pointer).await?);
+                    journal.free(pointer);
+                    self.growth.changed(true);
+                    self.lay(journal, body, Fill::Even)?;
+                }
+                held => {
+                    self.growth.stands();
+                    if let Some(held) = held {
+                        self.write(journal, held.body)?;
+                    }
+                    self.push(key, pointer);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_child(&mut self) -> Option<(F::Key, BlockPointer)> {
+        let child = self.children.get(self.passed).copied();
+        self.passed += 1;
+        child
+    }
+
+    /// Cuts entries into nodes, writes all but the last, and holds that one back.
+    fn lay<S: NodeSink>(
+        &mut self,
+        journal: &mut Journal<'_, S>,
+        body: NodeBody<F>,
+        fill: Fill,
+    ) -> Result<(), S::Error> {
+        assert!(self.held.is_none(), "what was held is written or joined first");
+        let mut nodes = repack(body, fill)?;
+        self.held = nodes.pop().map(|body| Held {
+            light: fill != Fill::BrimAtEdge && body_bytes(&body) < LIGHT_BYTES,
+            body,
+        });
+        nodes.into_iter().try_for_each(|node| self.write(journal, node))
+    }
+
+    fn write<S: NodeSink>(
+        &mut self,
+        journal: &mut Journal<'_, S>,
+        body: NodeBody<F>,
+    ) -> Result<(), S::Error> {
+        let key = first_key(&body).unwrap_or(F::KEY_MIN);
+        let pointer = journal.write(self.level - 1, body)?;
+        self.push(key, pointer);
+        Ok(())
+    }
+
+    fn push(&mut self, key: F::Key, pointer: BlockPointer) {
+        let first = self.leftmost && self.out.is_empty();
+        self.out.push((if first { F::KEY_MIN } else { key }, pointer));
+    }
+}
+
+/// Goes down from a root as long as it has one child.
+pub(crate) async fn collapse<F: Form, S: NodeSink>(
+    journal: &mut Journal<'_, S>,
+    mut root: BlockPointer,
+) -> Result<BlockPointer, S::Error> {
+    while root.level > 0 {
+        let body = journal.read::<F>(&root).await?;
+        match &body {
+            NodeBody::Inner(children) if children.len() == 1 => {
+                let parent = root;
+                root = children.first().map_or(root, |(_, child)| *child);
+                check_child(parent.level, &root)?;
+                journal.free(parent);
+            }
+            _ => break,
+        }
+    }
+    Ok(root)
+}

@@ -1,0 +1,89 @@
+//! What a change to a tree has written and freed so far: all of it holds, or nothing.
+//!
+//! Old nodes are freed only when the change is whole. If it fails (a leaf that no copy verifies) or
+//! is dropped halfway, every node it wrote is freed and the old root stands, so that one damaged
+//! tree need not stop the sync of the others.
+
+use aquifer_blockio::Page;
+use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::tree_node::{Form, Node, NodeBody, NodeOwner};
+
+use super::store::NodeSink;
+
+/// See the module's head.
+pub(crate) struct Journal<'a, S: NodeSink> {
+    sink: &'a S,
+    owner: NodeOwner,
+    written: Vec<BlockPointer>,
+    freed: Vec<BlockPointer>,
+}
+
+impl<'a, S: NodeSink> Journal<'a, S> {
+    /// A change to a tree of `owner`.
+    pub(crate) fn new(sink: &'a S, owner: NodeOwner) -> Self {
+        Journal {
+            sink,
+            owner,
+            written: Vec::new(),
+            freed: Vec::new(),
+        }
+    }
+
+    /// Where the nodes are.
+    pub(crate) fn store(&self) -> &'a S {
+        self.sink
+    }
+
+    /// Reads and decodes a node.
+    pub(crate) async fn read<F: Form>(
+        &self,
+        pointer: &BlockPointer,
+    ) -> Result<NodeBody<F>, S::Error> {
+        let page = self.sink.read(pointer).await?;
+        Ok(Node::<F>::decode(page.as_slice(), pointer)?.body)
+    }
+
+    /// Writes a node.
+    pub(crate) fn write<F: Form>(
+        &mut self,
+        level: u8,
+        body: NodeBody<F>,
+    ) -> Result<BlockPointer, S::Error> {
+        let node = Node {
+            level,
+            owner: self.owner,
+            written: self.sink.txg(),
+            body,
+        };
+        let page = Page::with_prefix(&node.encode()?);
+        let pointer = self.sink.write_node(F::KIND, level, self.owner, page)?;
+        assert_eq!(
+            (pointer.kind, pointer.level, pointer.birth),
+            (F::KIND, level, self.sink.txg()),
+            "a sink returns the pointer of what it was given"
+        );
+        self.written.push(pointer);
+        Ok(pointer)
+    }
+
+    /// A node that the new tree does not refer to.
+    pub(crate) fn free(&mut self, pointer: BlockPointer) {
+        self.freed.push(pointer);
+    }
+
+    /// The change is whole.
+    pub(crate) fn commit(mut self) {
+        self.written.clear();
+        for pointer in self.freed.drain(..) {
+            self.sink.free_node(&pointer);
+        }
+    }
+}
+
+impl<S: NodeSink> Drop for Journal<'_, S> {
+    fn drop(&mut self) {
+        for pointer in self.written.drain(..) {
+            self.sink.free_node(&pointer);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Puts and deletes by key.
+
+use std::ops::Range;
+
+use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::tree_node::NodeOwner;
+
+use super::pack::Growth;
+use super::rewrite::{Batch, Leaf, rewrite};
+use super::store::{NodeSink, TreeError};
+use super::view::Packed;
+
+/// The tree of `root` with `ops` applied: at each key, an entry to stand there, or `None` to have
+/// none. Keys must ascend; entries may replace what stands, and deletes may find nothing. If
+/// nothing changes, the root comes back as it was.
+///
+/// Not for extents, whose entries cover ranges: see [`crate::extent_tree::merge_extents`].
+///
+/// # Errors
+/// What the sink gives, and nodes that make no tree. Then nothing has changed: what was written is
+/// freed again, and no old node is.
+///
+/// # Panics
+/// If the keys do not ascend, or one is not its entry's.
+pub async fn merge<F: Packed, S: NodeSink>(
+    sink: &S,
+    root: Option<BlockPointer>,
+    owner: NodeOwner,
+    ops: Vec<(F::Key, Option<F::Entry>)>,
+) -> Result<Option<BlockPointer>, S::Error> {
+    let ascend = ops.is_sorted_by(|(left, _), (right, _)| left < right);
+    assert!(ascend, "the keys of a merge ascend");
+    let own = |(key, entry): &(F::Key, Option<F::Entry>)| {
+        entry.as_ref().is_none_or(|entry| F::key(entry) == *key)
+    };
+    assert!(ops.iter().all(own), "an entry is put at its own key");
+    rewrite::<F, S, _>(sink, root, owner, &mut Points { ops }).await
+}
+
+struct Points<F: Packed> {
+    ops: Vec<(F::Key, Option<F::Entry>)>,
+}
+
+impl<F: Packed> Batch<F> for Points<F> {
+    fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    fn within(
+        &self,
+        ops: Range<usize>,
+        lower: Option<F::Key>,
+        upper: Option<F::Key>,
+    ) -> Range<usize> {
+        let list = self.ops.get(ops.clone()).unwrap_or_default();
+        let before = |bound: Option<F::Key>, none: usize| match bound {
+            Some(bound) => list.partition_point(|(key, _)| *key < bound),
+            None => none,
+        };
+        let (first, end) = (before(lower, 0), before(upper, list.len()));
+        ops.start + first..ops.start + end.max(first)
+    }
+
+    fn apply(
+        &mut self,
+        ops: Range<usize>,
+        _: (Option<F::Key>, Option<F::Key>),
+        old: Vec<F::Entry>,
+    ) -> Result<Option<Leaf<F>>, TreeError> {
+        let mut entries = Vec::with_capacity(old.len() + ops.len());
+        let mut growth = Growth::default();
+        let mut old = old.into_iter().peekable();
+        for (key, put) in self.ops.get_mut(ops).unwrap_or_default() {
+            while let Some(entry) = old.next_if(|entry| F::key(entry) < *key) {
+                entries.push(entry);
+                growth.stands();
+            }
+            let before = old.next_if(|entry| F::key(entry) == *key);
+            if before != *put {
+                growth.changed(put.is_some());
+            }
+            entries.extend(put.take());
+        }
+        if old.peek().is_some() {
+            growth.stands();
+        }
+        entries.extend(old);
+        let grown = growth.grown();
+        Ok(growth.any().then_some(Leaf { entries, grown }))
+    }
+}

@@ -1,0 +1,257 @@
+//! How entries are laid out over nodes. Pure.
+//!
+//! - All fit one node: one node.
+//! - Entries were put here and there: nodes filled evenly, so that each has room for more of the
+//!   same. Under random inserts that leaves nodes about 2/3 full.
+//! - Entries were put in one place: nodes filled to the brim from the left, since the next ones are
+//!   likely to follow there. Only at the right edge of a tree may the last be left light: else a
+//!   tree grown by one entry at a time would be made of such.
+//! - Tied entries stay in one node, with what lies between them.
+
+use aquifer_ondisk::tree_node::{Form, NODE_CAPACITY_BYTES, NodeBody};
+
+use super::store::TreeError;
+use super::view::{Packed, TIE_REACH};
+
+/// A node with fewer bytes is joined with a neighbour, where there is one.
+pub(crate) const LIGHT_BYTES: usize = NODE_CAPACITY_BYTES / 4;
+/// When entries put in the middle overflow a node, new nodes are filled this far at most.
+const EVEN_BYTES: usize = NODE_CAPACITY_BYTES * 7 / 8;
+
+/// Where entries of a node were put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Grown {
+    /// Here and there, or nowhere: some only went.
+    Scattered,
+    /// Side by side.
+    InOnePlace,
+    /// Side by side, with none that stood before after them.
+    AtEnd,
+}
+
+/// Follows a change along a node's entries, to say where it grew.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Growth {
+    runs: u32,
+    in_run: bool,
+    put: bool,
+}
+
+impl Growth {
+    /// Here an entry changed or went (`put`: one was put).
+    pub(crate) fn changed(&mut self, put: bool) {
+        self.runs += u32::from(!self.in_run);
+        self.in_run = true;
+        self.put |= put;
+    }
+
+    /// Here an entry stands as it was.
+    pub(crate) fn stands(&mut self) {
+        self.in_run = false;
+    }
+
+    /// Whether anything changed.
+    pub(crate) fn any(&self) -> bool {
+        self.runs > 0
+    }
+
+    /// Where the node grew.
+    pub(crate) fn grown(&self) -> Grown {
+        match (self.runs, self.put, self.in_run) {
+            (1, true, true) => Grown::AtEnd,
+            (1, true, false) => Grown::InOnePlace,
+            _ => Grown::Scattered,
+        }
+    }
+}
+
+/// How full to make the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fill {
+    /// Evenly.
+    Even,
+    /// To the brim, from the left, but for a last node that is not light.
+    Brim,
+    /// To the brim, the last node as light as it comes: at the right edge of a tree.
+    BrimAtEdge,
+}
+
+/// An entry, as far as its layout is concerned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Item {
+    pub(crate) bytes: usize,
+    /// Stays with the entry before it.
+    pub(crate) tied: bool,
+}
+
+/// Entries that stay together.
+#[derive(Debug, Clone, Copy)]
+struct Atom {
+    start: usize,
+    bytes: usize,
+}
+
+/// Encoded bytes of a node's entries.
+pub(crate) fn body_bytes<F: Form>(body: &NodeBody<F>) -> usize {
+    match body {
+        NodeBody::Leaf(entries) => entries.iter().map(F::entry_bytes).sum(),
+        NodeBody::Inner(children) => children.len() * inner_bytes::<F>(),
+    }
+}
+
+/// The key of a node's first entry.
+pub(crate) fn first_key<F: Form>(body: &NodeBody<F>) -> Option<F::Key> {
+    match body {
+        NodeBody::Leaf(entries) => entries.first().map(F::key),
+        NodeBody::Inner(children) => children.first().map(|(key, _)| *key),
+    }
+}
+
+/// The entries of two neighbours of one level.
+pub(crate) fn join<F: Form>(left: NodeBody<F>, right: NodeBody<F>) -> NodeBody<F> {
+    match (left, right) {
+        (NodeBody::Leaf(mut left), NodeBody::Leaf(right)) => {
+            left.extend(right);
+            NodeBody::Leaf(left)
+        }
+        (NodeBody::Inner(mut left), NodeBody::Inner(right)) => {
+            left.extend(right);
+            NodeBody::Inner(left)
+        }
+        (left, right) => unreachable!("neighbours of two levels: {left:?}, {right:?}"),
+    }
+}
+
+/// Cuts `body` into nodes. None is empty; an empty body gives no node.
+pub(crate) fn repack<F: Packed>(
+    body: NodeBody<F>,
+    fill: Fill,
+) -> Result<Vec<NodeBody<F>>, TreeError> {
+    if first_key(&body).is_none() {
+        return Ok(Vec::new());
+    }
+    if body_bytes(&body) <= NODE_CAPACITY_BYTES {
+        return Ok(vec![body]);
+    }
+    match body {
+        NodeBody::Leaf(entries) => {
+            let starts = layout(&leaf_items::<F>(&entries), fill)?;
+            Ok(cut(entries, &starts).map(NodeBody::Leaf).collect())
+        }
+        NodeBody::Inner(children) => {
+            let bytes = inner_bytes::<F>();
+            let items = vec![Item { bytes, tied: false }; children.len()];
+            let starts = layout(&items, fill)?;
+            Ok(cut(children, &starts).map(NodeBody::Inner).collect())
+        }
+    }
+}
+
+fn inner_bytes<F: Form>() -> usize {
+    aquifer_ondisk::tree_node::Node::<F>::INNER_ENTRY_BYTES
+}
+
+fn leaf_items<F: Packed>(entries: &[F::Entry]) -> Vec<Item> {
+    let mut tied_until = 0;
+    let mut items = Vec::with_capacity(entries.len());
+    for (at, entry) in entries.iter().enumerate() {
+        items.push(Item {
+            bytes: F::entry_bytes(entry),
+            tied: at < tied_until,
+        });
+        tied_until = tied_until.max(tie_end(entries, at, F::tied));
+    }
+    items
+}
+
+/// The position after the last entry that must stay with the one at `at` (at least `at + 1`).
+pub(crate) fn tie_end<T>(entries: &[T], at: usize, tied: impl Fn(&T, &T) -> bool) -> usize {
+    let ahead = entries.get(at..).unwrap_or_default();
+    let Some((entry, ahead)) = ahead.split_first() else {
+        return at + 1;
+    };
+    let last = ahead
+        .iter()
+        .take(TIE_REACH)
+        .rposition(|other| tied(entry, other));
+    last.map_or(at + 1, |last| at + last + 2)
+}
+
+/// Cuts a list before each of `starts` (ascending, the first being 0).
+fn cut<T>(mut list: Vec<T>, starts: &[usize]) -> impl Iterator<Item = Vec<T>> {
+    let mut pieces: Vec<Vec<T>> = starts
+        .iter()
+        .rev()
+        .map(|start| list.split_off(*start))
+        .collect();
+    pieces.reverse();
+    pieces.into_iter()
+}
+
+/// Where each node starts: positions in `items`, the first of them 0. `items` overflow one node.
+pub(crate) fn layout(items: &[Item], fill: Fill) -> Result<Vec<usize>, TreeError> {
+    let atoms = atoms(items)?;
+    let total: usize = atoms.iter().map(|atom| atom.bytes).sum();
+    if fill == Fill::Even {
+        return Ok(even(&atoms, total.div_ceil(EVEN_BYTES).max(2)));
+    }
+    let mut starts = brim(&atoms);
+    if fill == Fill::Brim
+        && let [.., before, last] = starts.as_slice()
+    {
+        let from = |start: usize| atoms.iter().filter(move |atom| atom.start >= start);
+        let tail: Vec<Atom> = from(*before).copied().collect();
+        if from(*last).map(|atom| atom.bytes).sum::<usize>() < LIGHT_BYTES {
+            starts.truncate(starts.len() - 2);
+            starts.extend(even(&tail, 2));
+        }
+    }
+    Ok(starts)
+}
+
+fn atoms(items: &[Item]) -> Result<Vec<Atom>, TreeError> {
+    let mut atoms: Vec<Atom> = Vec::with_capacity(items.len());
+    for (start, item) in items.iter().enumerate() {
+        match atoms.last_mut() {
+            Some(atom) if item.tied => atom.bytes += item.bytes,
+            _ => atoms.push(Atom {
+                start,
+                bytes: item.bytes,
+            }),
+        }
+    }
+    match atoms.iter().find(|atom| atom.bytes > NODE_CAPACITY_BYTES) {
+        Some(atom) => Err(TreeError::Inseparable { bytes: atom.bytes }),
+        None => Ok(atoms),
+    }
+}
+
+fn brim(atoms: &[Atom]) -> Vec<usize> {
+    let (mut starts, mut used) = (Vec::new(), 0);
+    for atom in atoms {
+        if starts.is_empty() || used + atom.bytes > NODE_CAPACITY_BYTES {
+            starts.push(atom.start);
+            used = 0;
+        }
+        used += atom.bytes;
+    }
+    starts
+}
+
+/// About `nodes` nodes of about the same bytes; more if they do not fit.
+fn even(atoms: &[Atom], nodes: usize) -> Vec<usize> {
+    let mut rest: usize = atoms.iter().map(|atom| atom.bytes).sum();
+    let (mut starts, mut used, mut share) = (Vec::new(), 0, 0);
+    for atom in atoms {
+        let full = used + atom.bytes > NODE_CAPACITY_BYTES || used + atom.bytes / 2 > share;
+        if starts.is_empty() || full {
+            let left = nodes.saturating_sub(starts.len());
+            share = rest / left.max(rest.div_ceil(NODE_CAPACITY_BYTES)).max(1);
+            starts.push(atom.start);
+            used = 0;
+        }
+        used += atom.bytes;
+        rest -= atom.bytes;
+    }
+    starts
+}

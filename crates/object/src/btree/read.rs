@@ -1,0 +1,153 @@
+//! Reading a committed tree. A root is immutable, so that no reader takes a lock, and what a reader
+//! finds does not depend on when it looks.
+
+use aquifer_blockio::Page;
+use aquifer_ondisk::BlockPointer;
+
+use super::store::NodeStore;
+use super::view::{LeafPlace, Packed, View, check_root};
+use super::walk::{Span, Visit, Walk};
+
+/// Leaves that a scan reads ahead.
+const SCAN_WINDOW: usize = 8;
+
+/// The entry of `key`; of extents, the one that shows page `key`.
+pub async fn lookup<F: Packed, S: NodeStore>(
+    store: &S,
+    root: Option<BlockPointer>,
+    key: F::Key,
+) -> Result<Option<F::Entry>, S::Error> {
+    let Some(mut pointer) = root else {
+        return Ok(None);
+    };
+    check_root(&pointer)?;
+    loop {
+        let page = store.read(&pointer).await?;
+        let view = View::<F>::open(page.as_slice(), &pointer)?;
+        if view.level() == 0 {
+            return Ok(view.find(key)?);
+        }
+        pointer = view.child_for::<S::Error>(key)?;
+    }
+}
+
+/// The last entry.
+pub async fn last<F: Packed, S: NodeStore>(
+    store: &S,
+    root: Option<BlockPointer>,
+) -> Result<Option<F::Entry>, S::Error> {
+    let Some(mut pointer) = root else {
+        return Ok(None);
+    };
+    check_root(&pointer)?;
+    loop {
+        let page = store.read(&pointer).await?;
+        let view = View::<F>::open(page.as_slice(), &pointer)?;
+        if view.level() == 0 {
+            return Ok(view.last()?);
+        }
+        pointer = view.last_child::<S::Error>()?;
+    }
+}
+
+/// The first entry at or after `key`; of extents, the first that shows page `key` or a later one.
+pub async fn first_from<F: Packed, S: NodeStore>(
+    store: &S,
+    root: Option<BlockPointer>,
+    key: F::Key,
+) -> Result<Option<F::Entry>, S::Error> {
+    Scan::<F, S>::with_window(store, root, key, None, 1)?.next().await
+}
+
+/// At most `limit` entries that cover keys in `from..to` (`None`: to the end), in order.
+pub async fn collect_range<F: Packed, S: NodeStore>(
+    store: &S,
+    root: Option<BlockPointer>,
+    from: F::Key,
+    to: Option<F::Key>,
+    limit: usize,
+) -> Result<Vec<F::Entry>, S::Error> {
+    let mut found = Vec::new();
+    let (Some(mut pointer), false) = (root, to.is_some_and(|to| to <= from)) else {
+        return Ok(found);
+    };
+    check_root(&pointer)?;
+    let span = Span::<F> { from, to };
+    // Down to where the range begins to reach more than one child, which for a small range is a
+    // leaf: such a read makes no queue.
+    loop {
+        let page = store.read(&pointer).await?;
+        let view = View::<F>::open(page.as_slice(), &pointer)?;
+        if view.level() == 0 {
+            let mut place = LeafPlace::default();
+            while found.len() < limit
+                && let Some((entry, next)) = view.entry_from(place, from, to)?
+            {
+                found.push(entry);
+                place = next;
+            }
+            return Ok(found);
+        }
+        let (first, last) = span.children(&view)?;
+        if first != last {
+            break;
+        }
+        pointer = view.child_for::<S::Error>(from)?;
+    }
+    let mut scan = Scan::<F, S>::with_window(store, Some(pointer), from, to, SCAN_WINDOW)?;
+    while found.len() < limit
+        && let Some(entry) = scan.next().await?
+    {
+        found.push(entry);
+    }
+    Ok(found)
+}
+
+/// Reads a tree forward from a key, a few leaves ahead.
+pub struct Scan<'a, F: Packed, S: NodeStore> {
+    walk: Walk<'a, F, S, Span<F>>,
+    leaf: Option<(BlockPointer, Page, LeafPlace)>,
+}
+
+impl<'a, F: Packed, S: NodeStore> Scan<'a, F, S> {
+    /// A scan over the entries that cover keys in `from..to` (`None`: to the end).
+    pub fn new(
+        store: &'a S,
+        root: Option<BlockPointer>,
+        from: F::Key,
+        to: Option<F::Key>,
+    ) -> Result<Self, S::Error> {
+        Self::with_window(store, root, from, to, SCAN_WINDOW)
+    }
+
+    fn with_window(
+        store: &'a S,
+        root: Option<BlockPointer>,
+        from: F::Key,
+        to: Option<F::Key>,
+        window: usize,
+    ) -> Result<Self, S::Error> {
+        let start = root.map(|root| Visit::root(root, ()));
+        let walk = Walk::new(store, start, window, Span { from, to })?;
+        Ok(Scan { walk, leaf: None })
+    }
+
+    /// The next entry, `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<F::Entry>, S::Error> {
+        let Span { from, to } = self.walk.route;
+        loop {
+            if let Some((pointer, page, place)) = &mut self.leaf {
+                let view = View::<F>::open(page.as_slice(), pointer)?;
+                if let Some((entry, next)) = view.entry_from(*place, from, to)? {
+                    *place = next;
+                    return Ok(Some(entry));
+                }
+                self.leaf = None;
+            }
+            let Some((visit, page)) = self.walk.next().await? else {
+                return Ok(None);
+            };
+            self.leaf = Some((visit.pointer, page, LeafPlace::default()));
+        }
+    }
+}

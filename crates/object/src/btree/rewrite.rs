@@ -1,0 +1,216 @@
+//! Applying a batch of changes to a tree: down in a walk, up through frames, once.
+//!
+//! The walk reads, in key order and ahead of need, the nodes whose ranges the batch touches. Each
+//! inner node it opens becomes a [`Frame`]; each leaf that comes out is changed and fed to the
+//! frame of its parent; a frame fed for the last time closes and is fed to the one above. So every
+//! node on a changed path is read once and written once, and the memory taken is the walk's, plus
+//! the entries of one leaf, plus one pointer for every node written or freed.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use aquifer_blockio::Page;
+use aquifer_ondisk::tree_node::{Node, NodeBody, NodeOwner};
+use aquifer_ondisk::{BlockPointer, FormatError};
+
+use super::frame::{Change, Frame};
+use super::journal::Journal;
+use super::pack::Grown;
+use super::store::{NodeSink, TreeError};
+use super::view::{Packed, check_child};
+use super::walk::{Route, Visit, Walk};
+
+/// Reads of one level in flight at once.
+const MERGE_WINDOW: usize = 32;
+
+/// Sorted changes, addressed by position.
+pub(crate) trait Batch<F: Packed>: Send {
+    /// Number of changes.
+    fn len(&self) -> usize;
+
+    /// Those among `ops` that touch keys in `lower..upper` (`None`: no bound).
+    fn within(
+        &self,
+        ops: Range<usize>,
+        lower: Option<F::Key>,
+        upper: Option<F::Key>,
+    ) -> Range<usize>;
+
+    /// Applies `ops`, those that touch the leaf of this visit, to its entries. `None`: all stands
+    /// as it was.
+    fn apply(
+        &mut self,
+        ops: Range<usize>,
+        range: (Option<F::Key>, Option<F::Key>),
+        entries: Vec<F::Entry>,
+    ) -> Result<Option<Leaf<F>>, TreeError>;
+}
+
+/// A leaf's entries after a change.
+pub(crate) struct Leaf<F: Packed> {
+    /// In order, for any number of leaves.
+    pub(crate) entries: Vec<F::Entry>,
+    /// Where it has more of them.
+    pub(crate) grown: Grown,
+}
+
+impl<F: Packed> From<Leaf<F>> for Change<F> {
+    fn from(leaf: Leaf<F>) -> Self {
+        Change {
+            body: NodeBody::Leaf(leaf.entries),
+            grown: leaf.grown,
+        }
+    }
+}
+
+/// The walk's route to what a batch touches, and the frames it opened on the way.
+struct Touched<'b, F: Packed, B> {
+    batch: &'b mut B,
+    /// By level, the oldest first: the nodes whose children are still to be fed.
+    frames: Vec<VecDeque<Frame<F>>>,
+}
+
+impl<F, B, E> Route<F, E> for Touched<'_, F, B>
+where
+    F: Packed,
+    B: Batch<F>,
+    E: From<FormatError> + From<TreeError>,
+{
+    type Want = Range<usize>;
+
+    fn open(
+        &mut self,
+        visit: Visit<F, Range<usize>>,
+        page: &Page,
+        below: &mut VecDeque<Visit<F, Range<usize>>>,
+    ) -> Result<(), E> {
+        let level = visit.pointer.level;
+        let body = Node::<F>::decode(page.as_slice(), &visit.pointer)?.body;
+        let children = match body {
+            NodeBody::Inner(children) if !children.is_empty() => children,
+            _ => return Err(TreeError::MissingChild { level }.into()),
+        };
+        // The first child's own key says nothing on the leftmost path.
+        let bounds = |at: usize| {
+            let lower = if at == 0 { visit.lower } else { children.get(at).map(|(key, _)| *key) };
+            (lower, children.get(at + 1).map_or(visit.upper, |(key, _)| Some(*key)))
+        };
+        if let (Some((first, _)), Some((last, _))) = (children.first(), children.last()) {
+            visit.check_range(*first, *last)?;
+        }
+        let mut last_fed = 0;
+        for (index, (_, pointer)) in children.iter().enumerate() {
+            check_child(level, pointer)?;
+            let (lower, upper) = bounds(index);
+            let want = self.batch.within(visit.want.clone(), lower, upper);
+            if !want.is_empty() {
+                let pointer = *pointer;
+                below.push_back(Visit { pointer, lower, upper, index, want });
+                last_fed = index;
+            }
+        }
+        let edges = (visit.lower.is_none(), visit.upper.is_none());
+        let frame = Frame::new(visit.pointer, visit.index, edges, children, last_fed);
+        if let Some(queue) = self.frames.get_mut(usize::from(level)) {
+            queue.push_back(frame);
+        }
+        Ok(())
+    }
+}
+
+/// The tree of `root` with `batch` applied.
+///
+/// On an error, and when the future is dropped, nothing has changed: what was written is freed and
+/// no old node is. `owner` goes into the headers of new nodes.
+pub(crate) async fn rewrite<F, S, B>(
+    sink: &S,
+    root: Option<BlockPointer>,
+    owner: NodeOwner,
+    batch: &mut B,
+) -> Result<Option<BlockPointer>, S::Error>
+where
+    F: Packed,
+    S: NodeSink,
+    B: Batch<F>,
+{
+    let all = 0..batch.len();
+    if all.is_empty() {
+        return Ok(root);
+    }
+    let mut journal = Journal::new(sink, owner);
+    let mut above = Frame::<F>::above(root);
+    match root {
+        None => {
+            let leaf = batch.apply(all, (None, None), Vec::new())?;
+            above.feed(&mut journal, 0, leaf.map(Change::from)).await?;
+        }
+        Some(root) => {
+            let change = pass_over(&mut journal, root, batch).await?;
+            above.feed(&mut journal, 0, change).await?;
+        }
+    }
+    let root = above.finish(&mut journal).await?;
+    journal.commit();
+    Ok(root)
+}
+
+async fn pass_over<F, S, B>(
+    journal: &mut Journal<'_, S>,
+    root: BlockPointer,
+    batch: &mut B,
+) -> Result<Option<Change<F>>, S::Error>
+where
+    F: Packed,
+    S: NodeSink,
+    B: Batch<F>,
+{
+    let start = Visit::root(root, 0..batch.len());
+    let mut frames = Vec::new();
+    frames.resize_with(usize::from(root.level) + 1, VecDeque::new);
+    let touched = Touched { batch, frames };
+    let mut walk = Walk::new(journal.store(), Some(start), MERGE_WINDOW, touched)?;
+    let mut of_root = None;
+    while let Some((visit, page)) = walk.next().await? {
+        let route = &mut walk.route;
+        let mut change = apply_leaf::<F, B, S::Error>(route.batch, &visit, &page)?;
+        let mut index = visit.index;
+        // Up as long as that was the last child to be fed.
+        for queue in route.frames.iter_mut().skip(1) {
+            let Some(frame) = queue.front_mut() else {
+                break;
+            };
+            frame.feed(journal, index, change.take()).await?;
+            if !frame.ends_with(index) {
+                break;
+            }
+            if let Some(frame) = queue.pop_front() {
+                index = frame.index;
+                change = frame.close(journal).await?;
+            }
+        }
+        of_root = change;
+    }
+    Ok(of_root)
+}
+
+fn apply_leaf<F, B, E>(
+    batch: &mut B,
+    visit: &Visit<F, Range<usize>>,
+    page: &Page,
+) -> Result<Option<Change<F>>, E>
+where
+    F: Packed,
+    B: Batch<F>,
+    E: From<FormatError> + From<TreeError>,
+{
+    let body = Node::<F>::decode(page.as_slice(), &visit.pointer)?.body;
+    let NodeBody::Leaf(entries) = body else {
+        return Err(TreeError::KeyRange { level: visit.pointer.level }.into());
+    };
+    if let (Some(first), Some(last)) = (entries.first(), entries.last()) {
+        visit.check_range(F::key(first), F::key(last))?;
+    }
+    let range = (visit.lower, visit.upper);
+    let leaf = batch.apply(visit.want.clone(), range, entries)?;
+    Ok(leaf.map(Change::from))
+}

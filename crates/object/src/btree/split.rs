@@ -1,0 +1,166 @@
+//! Cutting a tree in two along one path.
+
+use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::tree_node::{NodeBody, NodeOwner};
+
+use super::frame::collapse;
+use super::journal::Journal;
+use super::store::{NodeSink, TreeError};
+use super::view::{Packed, check_child, check_root};
+
+/// Two trees, or what becomes of one node in each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Halves {
+    /// Keys below the cut.
+    pub left: Option<BlockPointer>,
+    /// Keys from the cut on.
+    pub right: Option<BlockPointer>,
+}
+
+/// Cuts the tree of `root` before `key`: the node at each level of one path is written once for
+/// either side, all others go over as they are. Nodes along the cut may be left nearly empty; later
+/// merges there repair that.
+///
+/// Not for extents: see [`crate::extent_tree::split_off`].
+///
+/// # Errors
+/// What the sink gives, and nodes that make no tree; then nothing has changed.
+pub async fn split_off<F: Packed, S: NodeSink>(
+    sink: &S,
+    root: Option<BlockPointer>,
+    owner: NodeOwner,
+    key: F::Key,
+) -> Result<Halves, S::Error> {
+    let cut = |mut left: Vec<F::Entry>| {
+        let right = left.split_off(left.partition_point(|entry| F::key(entry) < key));
+        (left, right)
+    };
+    split_with::<F, S>(sink, root, owner, key, cut).await
+}
+
+/// An inner node on the path of the cut.
+struct Crossed<F: Packed> {
+    pointer: BlockPointer,
+    children: Vec<(F::Key, BlockPointer)>,
+    /// The child that is cut.
+    at: usize,
+}
+
+/// As [`split_off`], a leaf being cut by `cut`. What that gives to neither side is gone.
+pub(crate) async fn split_with<F: Packed, S: NodeSink>(
+    sink: &S,
+    root: Option<BlockPointer>,
+    owner: NodeOwner,
+    key: F::Key,
+    cut: impl FnOnce(Vec<F::Entry>) -> (Vec<F::Entry>, Vec<F::Entry>) + Send,
+) -> Result<Halves, S::Error> {
+    let Some(root) = root else {
+        return Ok(Halves { left: None, right: None });
+    };
+    let mut journal = Journal::new(sink, owner);
+    let (path, leaf, entries) = descend::<F, S>(&journal, root, key).await?;
+    let mut halves = cut_leaf::<F, S>(&mut journal, leaf, entries, cut)?;
+    // Where nothing stands beside the path any more, the half's root lies below.
+    let left_top = path.iter().position(|node| node.at > 0);
+    let right_top = path.iter().position(|node| node.at + 1 < node.children.len());
+    for (depth, node) in path.into_iter().enumerate().rev() {
+        let keep = (
+            left_top.is_some_and(|top| top <= depth),
+            right_top.is_some_and(|top| top <= depth),
+        );
+        halves = cut_inner(&mut journal, node, halves, keep)?;
+    }
+    for half in [&mut halves.left, &mut halves.right] {
+        if let Some(root) = *half {
+            *half = Some(collapse::<F, S>(&mut journal, root).await?);
+        }
+    }
+    journal.commit();
+    Ok(halves)
+}
+
+/// The path to the leaf of `key`, root first, and the leaf's pointer and entries.
+#[expect(clippy::type_complexity, reason = "three parts, used in one place")]
+async fn descend<F: Packed, S: NodeSink>(
+    journal: &Journal<'_, S>,
+    mut pointer: BlockPointer,
+    key: F::Key,
+) -> Result<(Vec<Crossed<F>>, BlockPointer, Vec<F::Entry>), S::Error> {
+    check_root(&pointer)?;
+    let mut path = Vec::new();
+    loop {
+        let children = match journal.read::<F>(&pointer).await? {
+            NodeBody::Leaf(entries) => return Ok((path, pointer, entries)),
+            NodeBody::Inner(children) => children,
+        };
+        for (_, child) in &children {
+            check_child(pointer.level, child)?;
+        }
+        let at = children.partition_point(|(lower, _)| *lower <= key).saturating_sub(1);
+        let Some((_, child)) = children.get(at).copied() else {
+            return Err(TreeError::MissingChild { level: pointer.level }.into());
+        };
+        path.push(Crossed { pointer, children, at });
+        pointer = child;
+    }
+}
+
+fn cut_leaf<F: Packed, S: NodeSink>(
+    journal: &mut Journal<'_, S>,
+    leaf: BlockPointer,
+    entries: Vec<F::Entry>,
+    cut: impl FnOnce(Vec<F::Entry>) -> (Vec<F::Entry>, Vec<F::Entry>),
+) -> Result<Halves, S::Error> {
+    let (left, right) = cut(entries.clone());
+    if left == entries {
+        return Ok(Halves { left: Some(leaf), right: None });
+    }
+    if right == entries {
+        return Ok(Halves { left: None, right: Some(leaf) });
+    }
+    journal.free(leaf);
+    let mut write = |entries: Vec<F::Entry>| match entries.is_empty() {
+        true => Ok(None),
+        false => journal.write::<F>(0, NodeBody::Leaf(entries)).map(Some),
+    };
+    Ok(Halves { left: write(left)?, right: write(right)? })
+}
+
+/// Cuts an inner node whose child at `at` became `below`. A half that is not to be kept at this
+/// level has nothing else here: it passes up as it is.
+fn cut_inner<F: Packed, S: NodeSink>(
+    journal: &mut Journal<'_, S>,
+    node: Crossed<F>,
+    below: Halves,
+    (keep_left, keep_right): (bool, bool),
+) -> Result<Halves, S::Error> {
+    let Crossed { pointer, children, at } = node;
+    let mut left = children;
+    let mut right = left.split_off(at + 1);
+    let Some((key, child)) = left.pop() else {
+        return Err(TreeError::MissingChild { level: pointer.level }.into());
+    };
+    if right.is_empty() && below == (Halves { left: Some(child), right: None }) && keep_left {
+        return Ok(Halves { left: Some(pointer), right: None });
+    }
+    if left.is_empty() && below == (Halves { left: None, right: Some(child) }) && keep_right {
+        return Ok(Halves { left: None, right: Some(pointer) });
+    }
+    journal.free(pointer);
+    left.extend(below.left.map(|child| (key, child)));
+    // The right tree's leftmost path begins here.
+    right.splice(0..0, below.right.map(|child| (F::KEY_MIN, child)));
+    if let Some((first, _)) = right.first_mut() {
+        *first = F::KEY_MIN;
+    }
+    let mut side = |children: Vec<(F::Key, BlockPointer)>, keep, below| {
+        if keep && !children.is_empty() {
+            journal.write::<F>(pointer.level, NodeBody::Inner(children)).map(Some)
+        } else {
+            Ok(below)
+        }
+    };
+    let left = side(left, keep_left, below.left)?;
+    let right = side(right, keep_right, below.right)?;
+    Ok(Halves { left, right })
+}

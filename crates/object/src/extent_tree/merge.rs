@@ -1,0 +1,312 @@
+//! Applying a file's changes to its extent tree.
+
+use std::iter::Peekable;
+use std::ops::Range;
+use std::vec::IntoIter;
+
+use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, EXTENT_PAGES_MAX, Extent, PAGE_LIMIT, Stored};
+use aquifer_ondisk::tree_node::{Extents, NodeOwner};
+use aquifer_ondisk::types::SEGMENT_SECTORS;
+
+use super::{FreedExtent, first_of_tenancies, freed, one_tenancy};
+use crate::btree::{Batch, Growth, Leaf, NodeSink, TreeError, rewrite, tie_end};
+
+/// New content of a range of pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replace {
+    /// First page.
+    pub from_page: u64,
+    /// Page after the last.
+    pub to_page: u64,
+    /// What the range shows from now on, in order; pages that none shows become holes. Newly
+    /// allocated: never parts of what stands in the tree.
+    pub extents: Vec<Extent>,
+}
+
+/// What a merge made of a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merged {
+    /// The new root.
+    pub root: Option<BlockPointer>,
+    /// What the tree does not use any more.
+    pub freed: Vec<FreedExtent>,
+    /// Change of the sectors that the tree refers to: those of new extents less those freed.
+    pub refer_sectors: i64,
+}
+
+/// The tree of `root` with `ops` applied, which must be in order and not overlap. What stands in
+/// their ranges is cut away, the new extents take its place. New neighbours that are one run in
+/// file and on disk are joined up to 16 pages, but not across segments, which may move apart.
+///
+/// Parts of one compressed extent may be given in several ops if these leave no page out between
+/// its first and last part.
+///
+/// `freed` grows with what stands in the ranges: of a file of unknown content, let a caller replace
+/// huge ranges piece by piece, or cut them off with [`super::split_off`].
+///
+/// # Errors
+/// What the sink gives, and nodes that make no tree. Then nothing has changed: what was written is
+/// freed again, and no old node is.
+///
+/// # Panics
+/// If the ops break the rules above.
+pub async fn merge_extents<S: NodeSink>(
+    sink: &S,
+    root: Option<BlockPointer>,
+    owner: NodeOwner,
+    ops: Vec<Replace>,
+) -> Result<Merged, S::Error> {
+    let mut batch = Replaces::new(ops);
+    let root = rewrite::<Extents, S, _>(sink, root, owner, &mut batch).await?;
+    assert!(batch.fresh.peek().is_none(), "every new extent has found its leaf");
+    Ok(Merged {
+        root,
+        freed: batch.freed,
+        refer_sectors: batch.refer_sectors,
+    })
+}
+
+/// The ops, taken apart.
+struct Replaces {
+    ranges: Vec<(u64, u64)>,
+    /// The new extents, each with the page that decides its leaf: its own, or that of the first
+    /// one it must stay with. Leaves come in order and take them off the front.
+    fresh: Peekable<IntoIter<(u64, Extent)>>,
+    freed: Vec<FreedExtent>,
+    refer_sectors: i64,
+}
+
+impl Replaces {
+    fn new(ops: Vec<Replace>) -> Self {
+        let mut ranges: Vec<(u64, u64)> = Vec::with_capacity(ops.len());
+        let mut extents: Vec<Extent> = Vec::with_capacity(ops.len());
+        // For each extent, where the unbroken run of ranges begins that it lies in.
+        let mut runs: Vec<u64> = Vec::with_capacity(ops.len());
+        let mut run_start = 0;
+        for op in ops {
+            assert!(op.from_page < op.to_page && op.to_page <= PAGE_LIMIT, "a range of pages");
+            let before = ranges.last().map(|(_, to)| *to);
+            assert!(before.is_none_or(|to| to <= op.from_page), "ops in order, not overlapping");
+            if before != Some(op.from_page) {
+                run_start = op.from_page;
+            }
+            let mut at = op.from_page;
+            for extent in op.extents {
+                let fits = at <= extent.page && extent.end() <= op.to_page && extent.pages > 0;
+                assert!(fits, "extents in order, in their range");
+                at = extent.end();
+                runs.push(run_start);
+                extents.push(extent);
+            }
+            ranges.push((op.from_page, op.to_page));
+        }
+        let mut routed = Vec::with_capacity(extents.len());
+        let (mut together, mut route) = (0, 0);
+        for (at, run_start) in runs.into_iter().enumerate() {
+            if at >= together {
+                route = extents.get(at).map_or(0, |extent| extent.page);
+            }
+            assert!(run_start <= route, "no page left out within a compressed extent");
+            together = together.max(tie_end(&extents, at, one_tenancy));
+            routed.push(route);
+        }
+        let fresh: Vec<(u64, Extent)> = routed.into_iter().zip(extents).collect();
+        Replaces {
+            ranges,
+            fresh: fresh.into_iter().peekable(),
+            freed: Vec::new(),
+            refer_sectors: 0,
+        }
+    }
+
+    /// The new extents of the leaf whose range ends at `upper`.
+    fn take_fresh(&mut self, upper: Option<u64>) -> Vec<Extent> {
+        let mut taken = Vec::new();
+        let here = |(route, _): &(u64, Extent)| upper.is_none_or(|upper| *route < upper);
+        while let Some((_, extent)) = self.fresh.next_if(here) {
+            taken.push(extent);
+        }
+        taken
+    }
+
+    fn free(&mut self, extent: &Extent) {
+        self.refer_sectors = self.refer_sectors.saturating_sub_unsigned(extent.stored_sectors());
+        let next = freed(extent);
+        // Sectors are sectors, but a counted extent is known by its place.
+        if let Some(last) = self.freed.last_mut()
+            && !next.counted
+            && last.run.place.vdev() == next.run.place.vdev()
+            && last.run.end_sector() == next.run.place.sector()
+            && (last.birth, last.written, last.counted) == (next.birth, next.written, next.counted)
+            && matches!(extent.stored, Stored::Plain(_))
+            && !begins_segment(extent)
+        {
+            last.run.sectors += next.run.sectors;
+        } else {
+            self.freed.push(next);
+        }
+    }
+
+    /// Cuts the ranges of `ops` out of `old` and puts `fresh` in. `None`: there was nothing to cut
+    /// or put.
+    fn replace(
+        &mut self,
+        ops: Range<usize>,
+        old: Vec<Extent>,
+        fresh: Vec<Extent>,
+    ) -> Option<Leaf<Extents>> {
+        let ranges = self.ranges.get(ops).unwrap_or_default().to_vec();
+        let mut ranges = ranges.into_iter().peekable();
+        let mut rebuilt = Rebuilt {
+            growth: Growth::default(),
+            entries: Vec::with_capacity(old.len() + 2 * fresh.len() + 1),
+            fresh: fresh.into_iter().peekable(),
+        };
+        let mut broken: Vec<Extent> = Vec::new();
+        for entry in old {
+            while ranges.next_if(|(_, to)| *to <= entry.page).is_some() {}
+            if ranges.peek().is_none_or(|(from, _)| *from >= entry.end()) {
+                rebuilt.keep(entry);
+                rebuilt.growth.stands();
+                continue;
+            }
+            rebuilt.growth.changed(false);
+            let plain = matches!(entry.stored, Stored::Plain(_));
+            let mut at = entry.page;
+            for (from, to) in ranges.clone().take_while(|(from, _)| *from < entry.end()) {
+                entry.slice(at, from).into_iter().for_each(|part| rebuilt.keep(part));
+                if plain {
+                    entry.slice(from, to).iter().for_each(|part| self.free(part));
+                }
+                at = to;
+            }
+            entry.slice(at, u64::MAX).into_iter().for_each(|part| rebuilt.keep(part));
+            if !plain {
+                broken.push(entry);
+            }
+        }
+        let leaf = rebuilt.finish()?;
+        for extent in first_of_tenancies(&broken) {
+            if !shows(&leaf.entries, extent) {
+                self.free(extent);
+            }
+        }
+        Some(leaf)
+    }
+}
+
+impl Batch<Extents> for Replaces {
+    fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    fn within(&self, ops: Range<usize>, lower: Option<u64>, upper: Option<u64>) -> Range<usize> {
+        let list = self.ranges.get(ops.clone()).unwrap_or_default();
+        let first = lower.map_or(0, |lower| list.partition_point(|(_, to)| *to <= lower));
+        let end = upper.map_or(list.len(), |upper| list.partition_point(|(from, _)| *from < upper));
+        ops.start + first..ops.start + end.max(first)
+    }
+
+    fn apply(
+        &mut self,
+        ops: Range<usize>,
+        (_, upper): (Option<u64>, Option<u64>),
+        old: Vec<Extent>,
+    ) -> Result<Option<Leaf<Extents>>, TreeError> {
+        check(&old, upper)?;
+        let fresh = self.take_fresh(upper);
+        for extent in first_of_tenancies(&fresh) {
+            if !shows(&old, extent) {
+                let sectors = extent.stored_sectors();
+                self.refer_sectors = self.refer_sectors.saturating_add_unsigned(sectors);
+            }
+        }
+        Ok(self.replace(ops, old, fresh))
+    }
+}
+
+/// A leaf's new entries, in the making.
+struct Rebuilt {
+    entries: Vec<Extent>,
+    fresh: Peekable<IntoIter<Extent>>,
+    growth: Growth,
+}
+
+impl Rebuilt {
+    /// An old entry, or a part of it; new ones before it come first.
+    fn keep(&mut self, entry: Extent) {
+        while let Some(fresh) = self.fresh.next_if(|fresh| fresh.page < entry.page) {
+            self.growth.changed(true);
+            self.push(fresh);
+        }
+        self.push(entry);
+    }
+
+    fn push(&mut self, entry: Extent) {
+        let joined = self.entries.last_mut().is_some_and(|last| join(last, &entry));
+        if !joined {
+            self.entries.push(entry);
+        }
+    }
+
+    fn finish(mut self) -> Option<Leaf<Extents>> {
+        while let Some(fresh) = self.fresh.next() {
+            self.growth.changed(true);
+            self.push(fresh);
+        }
+        let (entries, grown) = (self.entries, self.growth.grown());
+        self.growth.any().then_some(Leaf { entries, grown })
+    }
+}
+
+/// Fails if two extents show one page, or one reaches beyond its leaf.
+fn check(entries: &[Extent], upper: Option<u64>) -> Result<(), TreeError> {
+    let next = entries.iter().skip(1).map(|next| Some(next.page)).chain([upper]);
+    for (entry, next) in entries.iter().zip(next) {
+        if let Some(page) = next
+            && page < entry.end()
+        {
+            return Err(TreeError::Overlap { page });
+        }
+    }
+    Ok(())
+}
+
+/// Whether some of `entries` (in page order) show parts of the compressed extent that `extent` is a
+/// part of. `false` of a plain one.
+fn shows(entries: &[Extent], extent: &Extent) -> bool {
+    if matches!(extent.stored, Stored::Plain(_)) {
+        return false;
+    }
+    let far = extent.page.saturating_sub(COMPRESSED_PAGES_MAX);
+    let first = entries.partition_point(|entry| entry.page < far);
+    let near = entries.get(first..).unwrap_or_default();
+    near.iter()
+        .take_while(|entry| entry.page < extent.page + COMPRESSED_PAGES_MAX)
+        .any(|entry| one_tenancy(entry, extent))
+}
+
+fn begins_segment(extent: &Extent) -> bool {
+    extent.place.sector().is_multiple_of(SEGMENT_SECTORS)
+}
+
+/// Adds `next` to `last` if they are one run in file and on disk, of one life.
+fn join(last: &mut Extent, next: &Extent) -> bool {
+    let (Stored::Plain(sums), Stored::Plain(more)) = (&mut last.stored, &next.stored) else {
+        return false;
+    };
+    let pages = u64::from(last.pages) + u64::from(next.pages);
+    let one_run = last.page + u64::from(last.pages) == next.page
+        && last.place.vdev() == next.place.vdev()
+        && last.place.sector() + u64::from(last.pages) == next.place.sector()
+        && !begins_segment(next);
+    let one_life = (last.birth, last.written, last.counted)
+        == (next.birth, next.written, next.counted);
+    if !one_run || !one_life || pages > EXTENT_PAGES_MAX {
+        return false;
+    }
+    sums.extend_from_slice(more);
+    last.pages += next.pages;
+    true
+}

@@ -1,0 +1,244 @@
+//! Reading blocks: every byte verified, from memory if it is there.
+
+use std::sync::Arc;
+
+use aquifer_arc::{Class, Key};
+use aquifer_blockio::Page;
+use aquifer_blockio::buf::bytes_of;
+use aquifer_ondisk::codec::{checksum64, checksum128};
+use aquifer_ondisk::extent::{Extent, Stored};
+use aquifer_ondisk::{BlockPointer, Place, Txg};
+use aquifer_vdev::ReadError;
+use futures_util::future::join_all;
+
+use crate::error::PoolError;
+use crate::pool::Pool;
+
+/// What the cache holds: verified and decompressed.
+#[derive(Debug, Clone)]
+pub enum Cached {
+    /// A node or a plain page.
+    Page(Page),
+    /// All pages of a compressed extent.
+    Extent(Arc<Vec<Page>>),
+}
+
+const PAGE_CHARGE_BYTES: u32 = 4096 + 64;
+
+impl Pool {
+    /// Reads a tree node of one sector.
+    pub async fn read_node(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
+        let [first, _] = pointer.places;
+        let key = Key {
+            place: first.0,
+            written: pointer.written.0,
+        };
+        if let Some(Cached::Page(page)) = self.cache.get(&key) {
+            return Ok(page);
+        }
+        if let Some(page) = self.pending.lock().get(&first) {
+            return Ok(page.clone());
+        }
+        let verify = |pages: &[Page]| {
+            pages
+                .first()
+                .is_some_and(|page| checksum128(page.as_slice()) == pointer.checksum)
+        };
+        let page = self.read_copies(pointer.places, &verify).await?;
+        self.cache.insert(
+            key,
+            Cached::Page(page.clone()),
+            PAGE_CHARGE_BYTES,
+            Class::Node,
+        );
+        Ok(page)
+    }
+
+    async fn read_copies(
+        &self,
+        places: [Place; 2],
+        verify: &(dyn Fn(&[Page]) -> bool + Sync),
+    ) -> Result<Page, PoolError> {
+        let [first, second] = places;
+        let error = match self.vdev(first)?.read(first.sector(), 1, verify).await {
+            Ok(pages) => return one(pages),
+            Err(error) => error,
+        };
+        if second.is_null() {
+            return Err(error.into());
+        }
+        let page = one(self.vdev(second)?.read(second.sector(), 1, verify).await?)?;
+        // The copy elsewhere is good: put it back where the bad one lies.
+        self.vdev(first)?
+            .write(first.sector(), vec![page.clone()])
+            .await?;
+        Ok(page)
+    }
+
+    /// Reads the pages that an extent entry shows.
+    pub async fn read_extent(&self, extent: &Extent) -> Result<Vec<Page>, PoolError> {
+        match &extent.stored {
+            Stored::Plain(sums) => self.read_plain(extent.place, extent.written, sums).await,
+            Stored::Compressed { offset_pages, .. } => {
+                let pages = self.read_compressed(extent).await?;
+                let shown = pages.iter().skip(usize::from(*offset_pages));
+                Ok(shown.take(usize::from(extent.pages)).cloned().collect())
+            }
+        }
+    }
+
+    async fn read_plain(
+        &self,
+        place: Place,
+        written: Txg,
+        sums: &[u64],
+    ) -> Result<Vec<Page>, PoolError> {
+        let mut pages: Vec<Option<Page>> = (0u64..)
+            .zip(sums)
+            .map(|(at, _)| {
+                let key = Key {
+                    place: place.plus(at).0,
+                    written: written.0,
+                };
+                match self.cache.get(&key) {
+                    Some(Cached::Page(page)) => Some(page),
+                    _ => None,
+                }
+            })
+            .collect();
+        let missing = |pages: &[Option<Page>]| pages.iter().any(Option::is_none);
+        if missing(&pages) {
+            // One read from the first to the last page missing: an extent is at most 64 KiB.
+            let first = pages.iter().position(Option::is_none).unwrap_or(0);
+            let last = pages.iter().rposition(Option::is_none).unwrap_or(0);
+            let wanted = sums.get(first..=last).unwrap_or_default();
+            let read = self.read_pages(place.plus(first as u64), wanted).await?;
+            for ((at, slot), page) in (0u64..).zip(pages.iter_mut()).skip(first).zip(read) {
+                let key = Key {
+                    place: place.plus(at).0,
+                    written: written.0,
+                };
+                let cached = Cached::Page(page.clone());
+                self.cache
+                    .insert(key, cached, PAGE_CHARGE_BYTES, Class::Data);
+                *slot = Some(page);
+            }
+        }
+        Ok(pages.into_iter().flatten().collect())
+    }
+
+    async fn read_pages(&self, place: Place, sums: &[u64]) -> Result<Vec<Page>, PoolError> {
+        let vdev = self.vdev(place)?;
+        let verify = |pages: &[Page]| {
+            pages.len() == sums.len()
+                && pages
+                    .iter()
+                    .zip(sums)
+                    .all(|(page, sum)| checksum64(page.as_slice()) == *sum)
+        };
+        match vdev.read(place.sector(), sums.len(), &verify).await {
+            Ok(pages) => return Ok(pages),
+            Err(error) if sums.len() == 1 => return Err(error.into()),
+            Err(_) => {}
+        }
+        // Each copy may be bad at another page: page by page, each from where it is good.
+        let singles = (0u64..).zip(sums).map(|(at, sum)| async move {
+            let verify = |pages: &[Page]| {
+                pages
+                    .first()
+                    .is_some_and(|page| checksum64(page.as_slice()) == *sum)
+            };
+            one(vdev.read(place.sector() + at, 1, &verify).await?)
+        });
+        join_all(singles).await.into_iter().collect()
+    }
+
+    async fn read_compressed(&self, extent: &Extent) -> Result<Arc<Vec<Page>>, PoolError> {
+        let Stored::Compressed {
+            algorithm,
+            total_pages,
+            stored_sectors,
+            stored_bytes,
+            checksum,
+            ..
+        } = &extent.stored
+        else {
+            return Err(PoolError::Contradiction(
+                "a plain extent read as compressed".into(),
+            ));
+        };
+        let key = Key {
+            place: extent.place.0,
+            written: extent.written.0,
+        };
+        if let Some(Cached::Extent(pages)) = self.cache.get(&key) {
+            return Ok(pages);
+        }
+        let verify = |pages: &[Page]| checksum64(&bytes_of(pages)) == *checksum;
+        let (sector, count) = (extent.place.sector(), usize::from(*stored_sectors));
+        let stored = self
+            .vdev(extent.place)?
+            .read(sector, count, &verify)
+            .await?;
+        let bytes = bytes_of(&stored);
+        let bytes = bytes.get(..usize::from(*stored_bytes)).unwrap_or_default();
+        let total = usize::from(*total_pages);
+        let pages =
+            crate::transform::decompress(*algorithm, bytes, total).ok_or(ReadError::Corrupt {
+                vdev: extent.place.vdev(),
+                sector,
+                count,
+            })?;
+        let pages = Arc::new(pages);
+        let charge = u32::from(*total_pages) * PAGE_CHARGE_BYTES;
+        self.cache
+            .insert(key, Cached::Extent(pages.clone()), charge, Class::Data);
+        Ok(pages)
+    }
+
+    /// Keeps pages that were just written: they are likely to be read.
+    pub fn cache_pages(&self, place: Place, written: Txg, pages: &[Page]) {
+        for (at, page) in (0u64..).zip(pages) {
+            let key = Key {
+                place: place.plus(at).0,
+                written: written.0,
+            };
+            self.cache.insert(
+                key,
+                Cached::Page(page.clone()),
+                PAGE_CHARGE_BYTES,
+                Class::Data,
+            );
+        }
+    }
+
+    pub(crate) fn cache_node(&self, pointer: &BlockPointer, page: Page) {
+        let [first, _] = pointer.places;
+        let key = Key {
+            place: first.0,
+            written: pointer.written.0,
+        };
+        self.cache
+            .insert(key, Cached::Page(page), PAGE_CHARGE_BYTES, Class::Node);
+    }
+
+    /// Forgets a freed block.
+    pub(crate) fn uncache(&self, place: Place, written: Txg) {
+        self.cache.remove(&Key {
+            place: place.0,
+            written: written.0,
+        });
+    }
+
+    /// What the cache holds and how it fares.
+    pub fn cache_stats(&self) -> aquifer_arc::Stats {
+        self.cache.stats()
+    }
+}
+
+fn one(pages: Vec<Page>) -> Result<Page, PoolError> {
+    pages
+        .into_iter()
+        .next()
+        .ok_or_else(|| PoolError::Contradiction("a read of one sector gave none".into()))
+}

@@ -1,0 +1,133 @@
+//! The uberblock: one writer, one atomic step, and the naming of leaves that missed it.
+//!
+//! An uberblock goes to every leaf that it does not name outdated, and counts once each of them has
+//! flushed it. A leaf that fails on the way is named by a further uberblock before this returns, so
+//! nothing is acknowledged on the strength of a side that could later come up alone as whole.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::Txg;
+use aquifer_ondisk::txg_record::RecordPointer;
+use aquifer_ondisk::uberblock::{Outdated, Uberblock};
+use aquifer_vdev::{Leaf, LeafState, label_io};
+use futures_util::future::join_all;
+use tokio::sync::Mutex;
+
+use crate::error::PoolError;
+use crate::pool::Pool;
+
+/// The newest uberblock, as last written.
+pub type UberblockState = Uberblock;
+
+/// Writes uberblocks, one at a time.
+#[derive(Debug)]
+pub(crate) struct Committer {
+    current: Mutex<Uberblock>,
+}
+
+impl Committer {
+    pub fn new(current: Uberblock) -> Self {
+        Committer {
+            current: Mutex::new(current),
+        }
+    }
+}
+
+impl Pool {
+    /// Writes an uberblock made from the current one by `change`, and returns once it counts.
+    pub(crate) async fn write_uberblock(
+        &self,
+        change: impl FnOnce(&mut Uberblock) + Send,
+    ) -> Result<(), PoolError> {
+        let mut current = self.committer.current.lock().await;
+        let mut next = current.clone();
+        change(&mut next);
+        loop {
+            next.sequence += 1;
+            if left_out(Rule::UberblockSlot) {
+                // A slot chosen otherwise: the newest valid one is overwritten.
+                next.sequence = current.sequence + 64;
+            }
+            next.wall_ns = self.world.wall_ns();
+            next.mark = next.mark.max(self.log.mark());
+            let named = self.name_failed(&mut next);
+            self.write_to_leaves(&next).await?;
+            // A leaf that failed on the way took the uberblock for granted nowhere: name it too.
+            for leaf in named {
+                leaf.set_outdated();
+            }
+            let failed = self.failed_leaves().next().is_some();
+            if !failed || left_out(Rule::NameOutdated) {
+                *current = next;
+                return Ok(());
+            }
+        }
+    }
+
+    async fn write_to_leaves(&self, uberblock: &Uberblock) -> Result<(), PoolError> {
+        let leaves = self.vdevs.iter().flat_map(|vdev| vdev.online());
+        let writes = leaves.map(|leaf| async move {
+            if label_io::write_uberblock(leaf, uberblock).await.is_ok() {
+                leaf.uberblock_sequence
+                    .store(uberblock.sequence, Ordering::Relaxed);
+            }
+        });
+        join_all(writes).await;
+        for vdev in &self.vdevs {
+            vdev.check()?;
+        }
+        Ok(())
+    }
+
+    fn failed_leaves(&self) -> impl Iterator<Item = &Arc<Leaf>> {
+        let leaves = self.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+        leaves.filter(|leaf| leaf.state() == LeafState::Failed)
+    }
+
+    /// Puts failed leaves into an uberblock's list; returns them.
+    fn name_failed(&self, uberblock: &mut Uberblock) -> Vec<Arc<Leaf>> {
+        if left_out(Rule::NameOutdated) {
+            return Vec::new();
+        }
+        let failed: Vec<Arc<Leaf>> = self.failed_leaves().cloned().collect();
+        for leaf in &failed {
+            let since = leaf.uberblock_sequence.load(Ordering::Relaxed);
+            if !uberblock
+                .outdated
+                .iter()
+                .any(|outdated| outdated.leaf == leaf.guid)
+            {
+                uberblock.outdated.push(Outdated {
+                    leaf: leaf.guid,
+                    since,
+                });
+            }
+        }
+        failed
+    }
+
+    /// The newest root's record.
+    pub(crate) async fn newest_record(&self) -> Option<RecordPointer> {
+        let [newest, ..] = self.committer.current.lock().await.roots;
+        newest
+    }
+
+    /// Records up to this txg are in the root that was imported.
+    pub(crate) async fn replay_floor(&self) -> Txg {
+        self.committer.current.lock().await.floor
+    }
+
+    /// Makes sure that every leaf that missed a write is named so on disk. Called before anything
+    /// is acknowledged.
+    pub(crate) async fn name_outdated(&self) -> Result<(), PoolError> {
+        for vdev in &self.vdevs {
+            vdev.check()?;
+        }
+        if self.failed_leaves().next().is_none() || left_out(Rule::NameOutdated) {
+            return Ok(());
+        }
+        self.write_uberblock(|_| {}).await
+    }
+}

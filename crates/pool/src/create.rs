@@ -1,0 +1,271 @@
+//! Making a pool: labels, the first record, the first uberblock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use aquifer_blockio::{Disk, World};
+use aquifer_ondisk::config::{
+    LeafConfig, POOL_NAME_BYTES_MAX, PoolConfig, Redundancy, VdevClass, VdevConfig,
+};
+use aquifer_ondisk::layout::{Geometry, LEAF_SEGMENTS_MIN, LEAVES_MAX, leaf_segments};
+use aquifer_ondisk::uberblock::{LogEnd, ROOTS, Uberblock};
+use aquifer_ondisk::{Guid, Place, Txg};
+use aquifer_space::Allocator;
+use aquifer_vdev::label_io::{self, LabelError};
+use aquifer_vdev::{Leaf, Vdev};
+
+use crate::error::ImportError;
+use crate::intent_log::{Position, Ring, Start};
+use crate::limits::Limits;
+use crate::pool::Pool;
+use crate::record::{RecordRing, runs_of};
+
+/// A disk with the path that people know it by.
+#[derive(Debug, Clone)]
+pub struct NamedDisk {
+    /// Path.
+    pub path: String,
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+}
+
+/// One top-level vdev of a pool to be made.
+#[derive(Debug, Clone)]
+pub struct VdevSpec {
+    /// How it keeps copies.
+    pub redundancy: Redundancy,
+    /// Its disks.
+    pub disks: Vec<NamedDisk>,
+}
+
+/// A pool to be made.
+#[derive(Debug, Clone)]
+pub struct PoolSpec {
+    /// Name.
+    pub name: String,
+    /// Data vdevs.
+    pub vdevs: Vec<VdevSpec>,
+    /// Also take disks that hold another pool's labels.
+    pub force: bool,
+}
+
+/// Whether a pool may be called this: a letter first, then letters, digits, `-`, `_`, `.`, `:`.
+pub fn check_pool_name(name: &str) -> Result<(), ImportError> {
+    let bad = |why: &str| Err(ImportError::BadConfig(format!("pool name {name:?}: {why}")));
+    let first = name.chars().next();
+    if !first.is_some_and(|first| first.is_ascii_alphabetic()) {
+        return bad("must begin with a letter");
+    }
+    if name.len() > POOL_NAME_BYTES_MAX {
+        return bad("is longer than 255 bytes");
+    }
+    if !name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
+    {
+        return bad("may hold letters, digits, '-', '_', '.' and ':' only");
+    }
+    let reserved = [
+        "mirror", "raidz", "raidz1", "raidz2", "raidz3", "log", "cache", "spare",
+    ];
+    if reserved.contains(&name) {
+        return bad("is a word of the command line");
+    }
+    Ok(())
+}
+
+/// Makes a pool on these disks. When this returns the pool is on disk, exported.
+pub async fn create(world: Arc<dyn World>, spec: PoolSpec) -> Result<PoolConfig, ImportError> {
+    check_pool_name(&spec.name)?;
+    check_disks(&spec).await?;
+    let guid = || Guid(world.random().max(1));
+    let mut vdevs = Vec::new();
+    let mut configs = Vec::new();
+    for (index, vdev) in (0u16..).zip(&spec.vdevs) {
+        let leaves: Vec<Arc<Leaf>> = vdev
+            .disks
+            .iter()
+            .map(|named| Leaf::new(guid(), named.path.clone(), Some(named.disk.clone())).into())
+            .collect();
+        let smallest = vdev
+            .disks
+            .iter()
+            .map(|named| leaf_segments(named.disk.sectors()))
+            .min();
+        let config = VdevConfig {
+            guid: guid(),
+            class: VdevClass::Data,
+            redundancy: vdev.redundancy,
+            // The last segment of a leaf holds its end labels.
+            segments: smallest.unwrap_or(1) - 1,
+            birth: Txg(1),
+            leaves: leaves
+                .iter()
+                .zip(&vdev.disks)
+                .map(|(leaf, named)| LeafConfig {
+                    guid: leaf.guid,
+                    sectors: named.disk.sectors(),
+                    path: named.path.clone(),
+                })
+                .collect(),
+        };
+        vdevs.push(Arc::new(Vdev::new(index, &config, leaves)));
+        configs.push(config);
+    }
+    let config = PoolConfig {
+        config_sequence: 1,
+        pool_guid: guid(),
+        name: spec.name,
+        features_read: Vec::new(),
+        features_write: Vec::new(),
+        vdevs: configs,
+    };
+    format(world, config.clone(), vdevs).await?;
+    Ok(config)
+}
+
+async fn check_disks(spec: &PoolSpec) -> Result<(), ImportError> {
+    let bad = |why: String| Err(ImportError::BadConfig(why));
+    if spec.vdevs.is_empty() {
+        return bad("a pool needs at least one disk".into());
+    }
+    let disks: Vec<&NamedDisk> = spec.vdevs.iter().flat_map(|vdev| &vdev.disks).collect();
+    if disks.len() > LEAVES_MAX {
+        return bad(format!("a pool has at most {LEAVES_MAX} disks"));
+    }
+    for vdev in &spec.vdevs {
+        match (vdev.redundancy, vdev.disks.len()) {
+            (Redundancy::Single, 1) => {}
+            (Redundancy::Mirror, 2..) => {}
+            (Redundancy::Single, n) => return bad(format!("a single vdev of {n} disks")),
+            (Redundancy::Mirror, _) => return bad("a mirror needs at least two disks".into()),
+        }
+    }
+    for (at, named) in disks.iter().enumerate() {
+        let refuse = |reason: String| {
+            Err(ImportError::BadDisk {
+                path: named.path.clone(),
+                reason,
+            })
+        };
+        if disks.iter().take(at).any(|other| other.path == named.path) {
+            return refuse("is given twice".into());
+        }
+        let segments = leaf_segments(named.disk.sectors());
+        if segments < LEAF_SEGMENTS_MIN {
+            let (has, needs) = (segments * 4, LEAF_SEGMENTS_MIN * 4);
+            return refuse(format!(
+                "is too small: {has} MiB, a pool needs disks of {needs} MiB"
+            ));
+        }
+        match label_io::read_labels(&named.disk).await {
+            Err(LabelError::NoLabel | LabelError::Damaged(_)) => {}
+            Err(error @ LabelError::Disk(_)) => return refuse(error.to_string()),
+            Err(LabelError::Newer(_)) if spec.force => {}
+            Err(error) => return refuse(format!("{error}; -f takes it nevertheless")),
+            Ok(_) if spec.force => {}
+            Ok(labels) => {
+                let name = &labels.label.config.name;
+                return refuse(format!(
+                    "belongs to pool {name:?}; -f takes it nevertheless"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn format(
+    world: Arc<dyn World>,
+    config: PoolConfig,
+    vdevs: Vec<Arc<Vdev>>,
+) -> Result<(), ImportError> {
+    let geometries: Vec<Geometry> = vdevs.iter().map(|vdev| vdev.geometry).collect();
+    let mut space = Allocator::new(&geometries.iter().copied().map(Some).collect::<Vec<_>>());
+    for id in space.wanted_loads(u64::MAX) {
+        space.begin_load(id);
+    }
+    let total = space.space_use().total;
+    let metaslabs = geometries.iter().map(Geometry::metaslabs).sum();
+    let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) {
+        2
+    } else {
+        1
+    };
+    let record_segments = Limits::record_segments(metaslabs);
+    let mut take = |count: u64, rotor: usize| {
+        (0..count)
+            .map(|_| space.allocate_segment(Txg(1), rotor).map(|run| run.place))
+            .collect::<Result<Vec<Place>, _>>()
+    };
+    let mut records = Vec::new();
+    for copy in 0..usize::from(copies) {
+        records.extend(take(record_segments, copy).map_err(crate::PoolError::from)?);
+    }
+    let log_segments = Limits::log_segments(total);
+    let mut log = Vec::new();
+    for at in 0..log_segments {
+        let rotor = usize::try_from(at).unwrap_or(0) % vdevs.len();
+        log.extend(take(1, rotor).map_err(crate::PoolError::from)?);
+    }
+    let limits = Limits::new(
+        crate::limits::MEMORY_CAP_BYTES_MIN,
+        total,
+        log_segments,
+        record_segments,
+    );
+    let first = records.first().copied().unwrap_or(Place::NULL);
+    let ring = RecordRing::new(&runs_of(&records), copies, first)?;
+    let start = Start {
+        chain: world.random().max(1),
+        session: 0,
+        ring: Ring::new(&runs_of(&log)),
+        next: Position::START,
+        next_sequence: 1,
+        previous: 0,
+        mark: 0,
+        head: Position::START,
+        live: VecDeque::new(),
+        restarting: false,
+    };
+    let uberblock = Uberblock {
+        pool_guid: config.pool_guid,
+        leaf_guid: Guid(0),
+        label: 0,
+        clean: true,
+        sequence: 0,
+        txg: Txg(0),
+        wall_ns: 0,
+        session: 0,
+        session_first_txg: Txg(1),
+        config_sequence: config.config_sequence,
+        mark: 0,
+        log_end: LogEnd::default(),
+        restart_chain: 0,
+        floor: Txg(0),
+        roots: [None; ROOTS],
+        outdated: Vec::new(),
+    };
+    for vdev in &vdevs {
+        for leaf in &vdev.leaves {
+            let disk = leaf.disk().ok_or(aquifer_blockio::DiskError::Gone)?;
+            label_io::erase_labels(disk).await?;
+            label_io::write_config(leaf, &config).await?;
+        }
+    }
+    let pool = Pool::assemble(crate::pool::Parts {
+        world,
+        config,
+        vdevs,
+        limits,
+        space,
+        log: start,
+        uberblock,
+        records: ring,
+        roots: Default::default(),
+        committed: Txg(0),
+        open: Txg(1),
+    });
+    pool.sync_one().await?;
+    Ok(())
+}

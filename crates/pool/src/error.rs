@@ -1,0 +1,138 @@
+//! What can go wrong in a pool.
+
+use aquifer_blockio::DiskError;
+use aquifer_ondisk::{FormatError, Guid, Txg};
+use aquifer_space::SpaceError;
+use aquifer_vdev::label_io::LabelError;
+use aquifer_vdev::{ReadError, VdevLost};
+
+/// An operation on an imported pool failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// No good copy of something.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    /// Bytes verified but do not make sense.
+    #[error("{0}")]
+    Format(#[from] FormatError),
+    /// The pool is full for this kind of request.
+    #[error("the pool is out of space")]
+    NoSpace,
+    /// Too few disks are left; the pool answers nothing until it is imported again.
+    #[error("the pool is suspended: {0}")]
+    Suspended(String),
+    /// The pool was exported.
+    #[error("the pool is exported")]
+    Exported,
+    /// The pool is imported read-only.
+    #[error("the pool is imported read-only")]
+    ReadOnly,
+    /// A rule of the engine was broken; the pool is suspended to protect what is on disk.
+    #[error("internal contradiction: {0}")]
+    Contradiction(String),
+}
+
+impl From<VdevLost> for PoolError {
+    fn from(lost: VdevLost) -> Self {
+        PoolError::Suspended(lost.to_string())
+    }
+}
+
+impl From<SpaceError> for PoolError {
+    fn from(error: SpaceError) -> Self {
+        match error {
+            SpaceError::NoSpace(_) => PoolError::NoSpace,
+            other => PoolError::Contradiction(other.to_string()),
+        }
+    }
+}
+
+/// A pool could not be made or brought into service.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ImportError {
+    /// The config that was asked for cannot be.
+    #[error("{0}")]
+    BadConfig(String),
+    /// A disk cannot be used.
+    #[error("{path}: {reason}")]
+    BadDisk {
+        /// The disk.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// A disk's labels cannot be used.
+    #[error("{path}: {error}")]
+    Label {
+        /// The disk.
+        path: String,
+        /// Why.
+        error: LabelError,
+    },
+    /// A disk failed.
+    #[error("{0}")]
+    Disk(#[from] DiskError),
+    /// Too few leaves of a vdev are there.
+    #[error("vdev {vdev} has no usable disk: missing or outdated are {leaves}")]
+    VdevMissing {
+        /// Number of the vdev.
+        vdev: u16,
+        /// Its leaves, for people.
+        leaves: String,
+    },
+    /// Two leaves each say that the other is outdated.
+    #[error(
+        "disks {0} and {1} each say that the other is outdated: they were in use apart from \
+             each other; import with only one of them, what the other holds since then is lost"
+    )]
+    SplitBrain(Guid, Guid),
+    /// The pool needs features that this software lacks.
+    #[error("the pool needs features that this version does not know: {0}")]
+    UnknownFeatures(String),
+    /// No valid uberblock.
+    #[error("no valid uberblock on any disk of the pool")]
+    NoUberblock,
+    /// The newest root cannot be read.
+    #[error(
+        "the root of txg {txg} cannot be read: {reason}; `import --rewind=1` goes back to the \
+             one before it and loses what came after"
+    )]
+    RootUnreadable {
+        /// Its txg.
+        txg: Txg,
+        /// Why.
+        reason: String,
+    },
+    /// There is no root that far back.
+    #[error("cannot go back {0} txgs: at most the two before the newest are kept whole")]
+    NoSuchRewind(u64),
+    /// A hole in the intent log that a later batch proves to have been durable.
+    #[error(
+        "the intent log is damaged: batch {sequence} was durable and cannot be read ({reason}); \
+             `import --discard-log` drops it and all after it"
+    )]
+    LogDamaged {
+        /// The batch.
+        sequence: u64,
+        /// What was found.
+        reason: String,
+    },
+    /// Replay met something that cannot be.
+    #[error("replay of the intent log failed: {0}")]
+    Replay(String),
+    /// The pool could not be written while it was brought into service.
+    #[error("{0}")]
+    Pool(#[from] PoolError),
+}
+
+impl From<FormatError> for ImportError {
+    fn from(error: FormatError) -> Self {
+        ImportError::Pool(PoolError::Format(error))
+    }
+}
+
+impl From<VdevLost> for ImportError {
+    fn from(error: VdevLost) -> Self {
+        ImportError::Pool(error.into())
+    }
+}

@@ -1,0 +1,455 @@
+//! Bringing a pool into service: which root is the newest whole one, where the log ends, replay.
+//!
+//! Nothing is allocated, replayed or answered before these steps, in this order (DESIGN, "Import"):
+//! 1. uberblocks vote; 2. the chain is read; 3. what was read is made durable and level on all
+//! sides; 4. one uberblock fixes the end found, and a new session; 5. replay.
+
+mod level;
+mod replay;
+mod root;
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use aquifer_blockio::World;
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::config::{PoolConfig, VdevClass};
+use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
+use aquifer_ondisk::uberblock::{LogEnd, Outdated, ROOTS, Uberblock};
+use aquifer_ondisk::{Guid, Txg};
+use aquifer_vdev::label_io::{self, DiskLabels, LabelError};
+use aquifer_vdev::{Leaf, Vdev};
+
+use crate::create::NamedDisk;
+use crate::error::ImportError;
+use crate::intent_log::read::{Chain, ChainRules, Reader};
+use crate::intent_log::{LiveBatch, Position, Ring, Start};
+use crate::limits::{Limits, MEMORY_CAP_BYTES_DEFAULT};
+use crate::pool::{Parts, Pool};
+
+/// What the administrator may ask of an import.
+#[derive(Debug, Clone)]
+pub struct ImportOptions {
+    /// Memory for the engine.
+    pub memory_cap_bytes: u64,
+    /// Go back this many txgs; drops them and the log.
+    pub rewind: u64,
+    /// End the log where it is damaged, and drop the rest.
+    pub discard_log: bool,
+}
+
+impl Default for ImportOptions {
+    fn default() -> Self {
+        ImportOptions {
+            memory_cap_bytes: MEMORY_CAP_BYTES_DEFAULT,
+            rewind: 0,
+            discard_log: false,
+        }
+    }
+}
+
+/// A disk of some pool, as a scan found it.
+#[derive(Debug, Clone)]
+pub struct FoundLeaf {
+    /// The disk.
+    pub disk: NamedDisk,
+    /// Its labels.
+    pub labels: DiskLabels,
+}
+
+/// What an import did, for people.
+#[derive(Debug, Clone, Default)]
+pub struct ImportReport {
+    /// Lines that should be read.
+    pub notes: Vec<String>,
+    /// Batches of the log to be replayed.
+    pub log_batches: usize,
+}
+
+/// Reads the labels of disks and groups them by pool. Disks without labels are left out; others
+/// that cannot be used come back with the reason.
+pub async fn scan(
+    disks: Vec<NamedDisk>,
+) -> (BTreeMap<Guid, Vec<FoundLeaf>>, Vec<(NamedDisk, LabelError)>) {
+    let mut pools: BTreeMap<Guid, Vec<FoundLeaf>> = BTreeMap::new();
+    let mut refused = Vec::new();
+    for disk in disks {
+        match label_io::read_labels(&disk.disk).await {
+            Ok(labels) => {
+                let guid = labels.label.config.pool_guid;
+                pools
+                    .entry(guid)
+                    .or_default()
+                    .push(FoundLeaf { disk, labels });
+            }
+            Err(LabelError::NoLabel) => {}
+            Err(error) => refused.push((disk, error)),
+        }
+    }
+    (pools, refused)
+}
+
+struct Vote {
+    config: PoolConfig,
+    uberblock: Uberblock,
+    /// Leaves that take no part.
+    outdated: Vec<Outdated>,
+}
+
+/// Brings the pool on these disks (all of one pool) into service up to the point where the layer
+/// above replays: [`Pool::replay`] must follow, then [`Pool::run`].
+pub async fn import(
+    world: Arc<dyn World>,
+    found: Vec<FoundLeaf>,
+    options: &ImportOptions,
+) -> Result<(Arc<Pool>, ImportReport), ImportError> {
+    let mut report = ImportReport::default();
+    for leaf in found.iter().filter(|leaf| leaf.labels.damaged > 0) {
+        let (path, damaged) = (&leaf.disk.path, leaf.labels.damaged);
+        report
+            .notes
+            .push(format!("{path}: {damaged} of 4 labels are damaged"));
+    }
+    let vote = vote(&found, &mut report)?;
+    let vdevs = assemble_vdevs(&vote, &found, &mut report)?;
+    let back = usize::try_from(options.rewind).unwrap_or(usize::MAX);
+    let mut uberblock = vote.uberblock;
+    uberblock.outdated = vote.outdated;
+    if back > 0 {
+        rewind(&mut uberblock, back, world.random().max(1), &mut report)?;
+    }
+    let roots = root::read_roots(&vdevs, &uberblock).await?;
+    let newest = &roots.newest;
+    let log_root = if uberblock.restart_chain == 0 {
+        newest.root.log.clone()
+    } else {
+        root::restarted(&newest.root.log, uberblock.restart_chain)
+    };
+    let ring = Ring::new(&log_root.segments);
+    let reader = Reader {
+        vdevs: &vdevs,
+        ring: &ring,
+        rules: ChainRules {
+            pool_guid: vote.config.pool_guid,
+            chain: log_root.chain,
+            fixed: uberblock.log_end,
+            session: uberblock.session,
+            mark: uberblock.mark,
+            floor: uberblock.floor,
+            discard: options.discard_log,
+        },
+    };
+    let chain = reader.read(&log_root).await?;
+    report.log_batches = chain.batches.len();
+    if !chain.batches.is_empty() {
+        let (count, end) = (chain.batches.len(), &chain.end);
+        report.notes.push(format!(
+            "intent log: {count} batches to replay; it ends at: {end}"
+        ));
+    }
+    level::level(&vdevs, &ring, &chain, uberblock.floor).await?;
+    fix_end(&mut uberblock, &chain, log_root.chain);
+    let parts = build(
+        world,
+        vote.config,
+        vdevs,
+        &uberblock,
+        roots,
+        &ring,
+        &chain,
+        options,
+    )?;
+    let pool = Pool::assemble(parts);
+    pool.write_uberblock(|next| {
+        *next = Uberblock {
+            sequence: next.sequence,
+            ..uberblock.clone()
+        }
+    })
+    .await?;
+    claim_logged_places(&pool, &chain, uberblock.floor).await?;
+    pool.load_for_sync().await?;
+    *pool.found.lock() = chain.batches;
+    Ok((pool, report))
+}
+
+/// Each leaf's newest uberblock votes, but for leaves that another's newest names outdated.
+fn vote(found: &[FoundLeaf], report: &mut ImportReport) -> Result<Vote, ImportError> {
+    let newest = |leaf: &FoundLeaf| leaf.labels.uberblocks.first().cloned();
+    let all: Vec<(Guid, Uberblock)> = found
+        .iter()
+        .filter_map(|leaf| Some((leaf.labels.label.leaf_guid, newest(leaf)?)))
+        .collect();
+    let names = |by: &Uberblock, leaf: Guid| by.outdated.iter().any(|entry| entry.leaf == leaf);
+    for (guid, uberblock) in &all {
+        for (other, theirs) in &all {
+            if guid < other && names(uberblock, *other) && names(theirs, *guid) {
+                return Err(ImportError::SplitBrain(*guid, *other));
+            }
+        }
+    }
+    let has_vote = |leaf: Guid| {
+        left_out(Rule::OutdatedNoVote)
+            || !all
+                .iter()
+                .any(|(by, uberblock)| *by != leaf && names(uberblock, leaf))
+    };
+    let voters = all.iter().filter(|(guid, _)| has_vote(*guid));
+    let (_, uberblock) = voters
+        .max_by_key(|(_, uberblock)| uberblock.sequence)
+        .ok_or(ImportError::NoUberblock)?;
+    let configs = found.iter().map(|leaf| &leaf.labels.label);
+    let configs = configs
+        .filter(|label| has_vote(label.leaf_guid))
+        .map(|label| &label.config);
+    let config = configs.max_by_key(|config| config.config_sequence);
+    let config = config.ok_or(ImportError::NoUberblock)?.clone();
+    let unknown: Vec<&str> = config
+        .features_read
+        .iter()
+        .chain(&config.features_write)
+        .map(String::as_str)
+        .collect();
+    if !unknown.is_empty() {
+        return Err(ImportError::UnknownFeatures(unknown.join(", ")));
+    }
+    let mut outdated = uberblock.outdated.clone();
+    if left_out(Rule::OutdatedNoVote) {
+        outdated.clear();
+    }
+    for (_, leaf) in config.leaves() {
+        let present = found
+            .iter()
+            .any(|found| found.labels.label.leaf_guid == leaf.guid);
+        let known = outdated.iter().any(|entry| entry.leaf == leaf.guid);
+        if known {
+            report
+                .notes
+                .push(format!("{}: outdated, not used", leaf.path));
+        } else if !present {
+            report
+                .notes
+                .push(format!("{}: missing, marked outdated", leaf.path));
+            outdated.push(Outdated {
+                leaf: leaf.guid,
+                since: uberblock.sequence,
+            });
+        }
+    }
+    Ok(Vote {
+        config,
+        uberblock: uberblock.clone(),
+        outdated,
+    })
+}
+
+fn assemble_vdevs(
+    vote: &Vote,
+    found: &[FoundLeaf],
+    report: &mut ImportReport,
+) -> Result<Vec<Arc<Vdev>>, ImportError> {
+    let mut vdevs = Vec::new();
+    for (index, config) in (0u16..).zip(&vote.config.vdevs) {
+        let leaves: Vec<Arc<Leaf>> = config
+            .leaves
+            .iter()
+            .map(|leaf| {
+                let disk = found
+                    .iter()
+                    .find(|found| found.labels.label.leaf_guid == leaf.guid);
+                let path = disk.map_or(&leaf.path, |found| &found.disk.path).clone();
+                let small = disk.is_some_and(|found| {
+                    aquifer_ondisk::layout::leaf_segments(found.disk.disk.sectors())
+                        <= config.segments
+                });
+                if small {
+                    report
+                        .notes
+                        .push(format!("{path}: has become smaller, not used"));
+                }
+                let disk = disk.filter(|_| !small).map(|found| found.disk.disk.clone());
+                let built = Leaf::new(leaf.guid, path, disk);
+                if vote.outdated.iter().any(|entry| entry.leaf == leaf.guid) {
+                    built.set_outdated();
+                }
+                Arc::new(built)
+            })
+            .collect();
+        let vdev = Vdev::new(index, config, leaves);
+        if vdev.check().is_err() {
+            let names: Vec<&str> = vdev.leaves.iter().map(|leaf| leaf.path.as_str()).collect();
+            let leaves = names.join(", ");
+            return Err(ImportError::VdevMissing {
+                vdev: index,
+                leaves,
+            });
+        }
+        vdevs.push(Arc::new(vdev));
+    }
+    Ok(vdevs)
+}
+
+/// Goes back to an older root: drops what came after, and the log.
+fn rewind(
+    uberblock: &mut Uberblock,
+    back: usize,
+    chain: u64,
+    report: &mut ImportReport,
+) -> Result<(), ImportError> {
+    let root = uberblock.roots.get(back).copied().flatten();
+    let root = root.ok_or(ImportError::NoSuchRewind(back as u64))?;
+    let from = uberblock.txg;
+    report.notes.push(format!(
+        "rewound from txg {from} to txg {}: changes after it, and the intent log, are dropped",
+        root.txg
+    ));
+    uberblock.roots.rotate_left(back);
+    for dropped in uberblock.roots.iter_mut().skip(ROOTS - back) {
+        *dropped = None;
+    }
+    uberblock.txg = root.txg;
+    uberblock.floor = Txg(u64::MAX);
+    uberblock.session_first_txg = uberblock.session_first_txg.max(from);
+    uberblock.restart_chain = chain;
+    uberblock.mark = 0;
+    uberblock.log_end = LogEnd::default();
+    Ok(())
+}
+
+/// Step 4: the end found, a new session, and a first txg above all seen.
+fn fix_end(uberblock: &mut Uberblock, chain: &Chain, chain_id: u64) {
+    let last = chain.next_sequence - 1;
+    if !left_out(Rule::FixLogEnd) {
+        uberblock.log_end = LogEnd {
+            chain: chain_id,
+            sequence: last,
+            checksum: chain.previous,
+        };
+    }
+    uberblock.session += 1;
+    uberblock.mark = last;
+    uberblock.clean = false;
+    let seen = uberblock
+        .txg
+        .max(chain.max_txg)
+        .max(uberblock.session_first_txg);
+    uberblock.session_first_txg = if left_out(Rule::SessionFirstTxg) {
+        uberblock.txg.next()
+    } else {
+        Txg(seen.0 + 4)
+    };
+    if uberblock.floor == Txg(u64::MAX) {
+        uberblock.floor = seen;
+    }
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the one place where an import's findings meet"
+)]
+fn build(
+    world: Arc<dyn World>,
+    config: PoolConfig,
+    vdevs: Vec<Arc<Vdev>>,
+    uberblock: &Uberblock,
+    roots: root::FoundRoots,
+    ring: &Ring,
+    chain: &Chain,
+    options: &ImportOptions,
+) -> Result<Parts, ImportError> {
+    let newest = roots.newest;
+    let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) {
+        2
+    } else {
+        1
+    };
+    let segments = |runs: &[Run]| {
+        runs.iter()
+            .map(|run| run.sectors / SEGMENT_SECTORS)
+            .sum::<u64>()
+    };
+    let total = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data);
+    let total = total.map(|vdev| vdev.geometry.sectors()).sum();
+    let log_segments = segments(&ring.runs());
+    let record_segments = segments(&newest.root.record_segments) / copies;
+    let limits = Limits::new(
+        options.memory_cap_bytes,
+        total,
+        log_segments,
+        record_segments,
+    );
+    let live: VecDeque<LiveBatch> = chain
+        .batches
+        .iter()
+        .map(|batch| LiveBatch {
+            sequence: batch.header.sequence,
+            position: batch.position,
+            previous: batch.previous,
+            max_txg: Txg(u64::MAX),
+        })
+        .collect();
+    let head = chain
+        .batches
+        .first()
+        .map_or(chain.next, |batch| batch.position);
+    let log = Start {
+        chain: if uberblock.restart_chain == 0 {
+            newest.root.log.chain
+        } else {
+            uberblock.restart_chain
+        },
+        session: uberblock.session,
+        ring: ring.clone(),
+        next: chain.next,
+        next_sequence: chain.next_sequence,
+        previous: chain.previous,
+        mark: chain.next_sequence - 1,
+        head,
+        live,
+        restarting: uberblock.restart_chain != 0,
+    };
+    Ok(Parts {
+        world,
+        config,
+        vdevs,
+        limits,
+        space: roots.space,
+        log,
+        uberblock: uberblock.clone(),
+        records: roots.ring,
+        roots: newest.root.trees,
+        committed: uberblock.txg,
+        open: uberblock.session_first_txg,
+    })
+}
+
+/// Places that log records name hold data that is in no root: nobody else may have them.
+async fn claim_logged_places(
+    pool: &Arc<Pool>,
+    chain: &Chain,
+    floor: Txg,
+) -> Result<(), ImportError> {
+    if left_out(Rule::ClaimLoggedPlaces) {
+        return Ok(());
+    }
+    let mut claimed = HashSet::new();
+    let records = chain.batches.iter().flat_map(|batch| &batch.header.records);
+    for record in records.filter(|record| record.txg > floor) {
+        for extent in &record.extents {
+            let run = Run::new(extent.place, extent.stored_sectors());
+            if !claimed.insert(run) {
+                continue;
+            }
+            let unloaded = pool.space.lock().unloaded_for(run);
+            if let Some(id) = unloaded {
+                pool.load_metaslab(id).await?;
+            }
+            let reserved = pool.space.lock().reserve(run);
+            reserved.map_err(|error| ImportError::Replay(error.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The position at which an empty log begins.
+pub(crate) const LOG_START: Position = Position::START;

@@ -1,0 +1,95 @@
+//! Step 5 of an import: replay, batch by batch. Clients come after all is applied.
+//!
+//! A replay may take several txgs. Each of their roots names as head the first batch not applied
+//! whole, and keeps the floor found at import: a txg never ends inside a batch, because only this
+//! loop ends one.
+
+use std::sync::Arc;
+
+use aquifer_blockio::Page;
+use aquifer_ondisk::Txg;
+use aquifer_ondisk::codec::checksum64;
+use aquifer_ondisk::types::Run;
+
+use crate::error::{ImportError, PoolError};
+use crate::intent_log::LiveBatch;
+use crate::intent_log::read::FoundBatch;
+use crate::pool::{Pool, Replay};
+use crate::txg::{Demand, TxHold};
+
+impl Pool {
+    /// Replays what an import found. Must be done once, after [`Pool::attach`].
+    pub async fn replay(&self, replay: &dyn Replay) -> Result<(), ImportError> {
+        let batches = std::mem::take(&mut *self.found.lock());
+        let live = |batch: &FoundBatch| LiveBatch {
+            sequence: batch.header.sequence,
+            position: batch.position,
+            previous: batch.previous,
+            max_txg: Txg(u64::MAX),
+        };
+        let Some(first) = batches.first() else {
+            return Ok(());
+        };
+        let floor = self.replay_floor().await;
+        self.log.begin_replay(floor, live(first));
+        for (at, batch) in batches.iter().enumerate() {
+            self.replay_batch(batch, floor, replay).await?;
+            self.log
+                .replayed_up_to(batches.get(at + 1).map(live), self.open_txg());
+            let (_, dirty) = self.txgs.pressure();
+            if dirty >= self.limits.txg_dirty_bytes && at + 1 < batches.len() {
+                self.sync_one().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn replay_batch(
+        &self,
+        batch: &FoundBatch,
+        floor: Txg,
+        replay: &dyn Replay,
+    ) -> Result<(), ImportError> {
+        let place = self
+            .log
+            .place(batch.position)
+            .plus(batch.header_sectors as u64);
+        let sums: Vec<u64> = batch.sums().collect();
+        let verify = |pages: &[Page]| {
+            pages.len() == sums.len()
+                && pages
+                    .iter()
+                    .zip(&sums)
+                    .all(|(page, sum)| checksum64(page.as_slice()) == *sum)
+        };
+        let mut payload = Vec::new();
+        if !sums.is_empty() {
+            let read = self
+                .vdev(place)?
+                .read(place.sector(), sums.len(), &verify)
+                .await;
+            payload = read.map_err(PoolError::from)?;
+        }
+        let mut rest = payload.as_slice();
+        for record in &batch.header.records {
+            let (pages, after) = rest
+                .split_at_checked(record.page_sums.len())
+                .unwrap_or_default();
+            rest = after;
+            if record.txg > floor {
+                replay.replay(record, pages).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters the open txg for a replayed record: nothing waits, the loop above paces.
+    pub fn hold_for_replay(self: &Arc<Pool>, demand: Demand) -> TxHold {
+        self.txgs.force_hold(self, demand)
+    }
+
+    /// Takes over a place that a record being replayed names.
+    pub fn adopt(&self, hold: &TxHold, run: Run) {
+        self.space.lock().adopt(hold.txg(), run);
+    }
+}

@@ -1,0 +1,109 @@
+//! Data that goes to its final place early: large stable writes, and runs that would only fill
+//! memory. An early write is an allocation of its record's txg, and that txg's commit waits for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aquifer_blockio::Page;
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::Txg;
+use aquifer_ondisk::types::Run;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::error::PoolError;
+use crate::intent_log::{IntentLog, Outcome, Ticket};
+use crate::pool::Pool;
+use crate::txg::TxHold;
+
+/// An early write on its way.
+#[derive(Debug, Clone)]
+pub struct EarlyWrite {
+    pub(crate) run: Run,
+    pub(crate) written: Ticket,
+}
+
+impl EarlyWrite {
+    /// Where it goes.
+    pub fn run(&self) -> Run {
+        self.run
+    }
+
+    /// Waits until it has been written. Written is not durable.
+    pub async fn written(&self) -> Result<(), PoolError> {
+        self.written.durable().await
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct EarlyWrites {
+    flying: Mutex<BTreeMap<Txg, usize>>,
+    landed: Notify,
+}
+
+impl EarlyWrites {
+    pub fn fail(&self) {
+        self.landed.notify_one();
+    }
+}
+
+impl Pool {
+    /// Takes space in the held txg and starts writing `pages` there at once. The run may be shorter
+    /// than asked for: it takes as many of the pages as its sectors.
+    pub fn write_early(&self, hold: &TxHold, pages: &[Page]) -> Result<EarlyWrite, PoolError> {
+        let run = self
+            .space
+            .lock()
+            .allocate(hold.txg(), 1, pages.len() as u64)?;
+        let count = usize::try_from(run.sectors).unwrap_or(usize::MAX);
+        let pages: Vec<Page> = pages.iter().take(count).cloned().collect();
+        let outcome = Arc::new(Outcome::default());
+        let early = EarlyWrite {
+            run,
+            written: Ticket(outcome.clone()),
+        };
+        let (pool, txg) = (hold.pool().clone(), hold.txg());
+        *pool.log.early.flying.lock().entry(txg).or_default() += 1;
+        let task = async move {
+            let result = match pool.vdev(run.place) {
+                Ok(vdev) => vdev
+                    .write(run.place.sector(), pages)
+                    .await
+                    .map_err(PoolError::from),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = &result {
+                pool.suspend(error.clone());
+            }
+            outcome.set(result);
+            let mut flying = pool.log.early.flying.lock();
+            if let Some(count) = flying.get_mut(&txg) {
+                *count -= 1;
+            }
+            drop(flying);
+            pool.log.early.landed.notify_one();
+        };
+        self.world.spawn("early write", Box::pin(task));
+        Ok(early)
+    }
+}
+
+impl IntentLog {
+    /// Waits until no early write of `txg` is on its way.
+    pub(crate) async fn wait_early_writes(&self, txg: Txg) {
+        loop {
+            let landed = self.early.landed.notified();
+            let none = self
+                .early
+                .flying
+                .lock()
+                .get(&txg)
+                .is_none_or(|count| *count == 0);
+            if none || left_out(Rule::CommitWaitsForEarlyWrites) {
+                break;
+            }
+            landed.await;
+        }
+        self.early.flying.lock().remove(&txg);
+    }
+}

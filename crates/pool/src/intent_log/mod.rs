@@ -1,0 +1,353 @@
+//! The intent log: one chain of batches, in group commit.
+//!
+//! # Order and durability
+//! A record takes its place in the order under the hold of its txg and before its object's range is
+//! unlocked. Records gather in a batch; a batch is sealed (place, sequence, checksum of the batch
+//! before) and goes out while the next gathers. It is *durable* once it and the early data that its
+//! records name have been written and then flushed on every leaf that no uberblock names outdated.
+//! It is *acknowledged* once it and all before it are durable: replay ends at the first gap.
+//!
+//! # Space
+//! The log goes through its segments in turn. A segment is entered again only once the head of a
+//! root on disk has left it. [`IntentLog::room_bytes`] is what admission may hand out.
+
+mod early;
+mod position;
+pub(crate) mod read;
+mod submit;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, OnceLock};
+
+use aquifer_blockio::Page;
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::log_batch::{
+    BATCH_HEADER_BYTES, BATCH_SECTORS_MAX, BATCH_TRAILER_BYTES, LogRecord,
+};
+use aquifer_ondisk::pool_root::LogRoot;
+use aquifer_ondisk::{Place, Txg};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+pub use early::EarlyWrite;
+pub(crate) use position::{Position, Ring};
+
+use crate::error::PoolError;
+use crate::limits::LOG_BATCHES_IN_FLIGHT_MAX;
+use crate::txg::TxHold;
+
+/// Payload pages and header bytes above which a batch takes no more.
+const HEADER_BYTES_MAX: usize = 24 * 4096;
+const PAYLOAD_PAGES_MAX: usize = BATCH_SECTORS_MAX - HEADER_BYTES_MAX / 4096;
+/// Pages one record may carry: the rest of a longer change goes into further records.
+pub const RECORD_PAGES_MAX: usize = PAYLOAD_PAGES_MAX;
+/// A second batch goes out beside the first only if it has gathered this many pages.
+const SECOND_BATCH_PAGES_MIN: usize = 64;
+
+/// Completes when its record is durable.
+#[derive(Debug, Clone)]
+pub struct Ticket(Arc<Outcome>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    result: OnceLock<Result<(), PoolError>>,
+    done: Notify,
+}
+
+impl Outcome {
+    fn set(&self, result: Result<(), PoolError>) {
+        let _ = self.result.set(result);
+        self.done.notify_waiters();
+    }
+}
+
+impl Ticket {
+    /// Waits until the record is on stable storage.
+    pub async fn durable(&self) -> Result<(), PoolError> {
+        let mut done = std::pin::pin!(self.0.done.notified());
+        loop {
+            done.as_mut().enable();
+            if let Some(result) = self.0.result.get() {
+                return result.clone();
+            }
+            done.as_mut().await;
+            done.set(self.0.done.notified());
+        }
+    }
+}
+
+/// Records on their way into one batch.
+#[derive(Debug, Default)]
+struct Gathering {
+    records: Vec<LogRecord>,
+    pages: Vec<Page>,
+    header_bytes: usize,
+    early: Vec<EarlyWrite>,
+    max_txg: Txg,
+    outcome: Arc<Outcome>,
+}
+
+/// A sealed batch that the next root may still need.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LiveBatch {
+    pub sequence: u64,
+    pub position: Position,
+    pub previous: u128,
+    pub max_txg: Txg,
+}
+
+#[derive(Debug)]
+struct State {
+    chain: u64,
+    session: u64,
+    ring: Ring,
+    next: Position,
+    next_sequence: u64,
+    previous: u128,
+    /// Highest sequence that is durable with all before it.
+    mark: u64,
+    /// Highest mark that a sealed batch or an uberblock carries.
+    mark_sealed: u64,
+    live: VecDeque<LiveBatch>,
+    /// Head position of the newest root on disk, and of the one being written.
+    head_on_disk: Position,
+    head_next: Option<Position>,
+    ready: VecDeque<Gathering>,
+    gathering: Gathering,
+    in_flight: usize,
+    /// Sealed batches that are not acknowledged: whether each is durable by itself.
+    waiting: BTreeMap<u64, (bool, Arc<Outcome>)>,
+    idle_timer: bool,
+    activity: u64,
+    failure: Option<PoolError>,
+    /// A new chain was begun by an uberblock; the next root makes it the root's own.
+    restarting: bool,
+    /// While a replay is unfinished: the floor found at import, and the head to name.
+    replaying: Option<(Txg, LiveBatch)>,
+}
+
+/// The intent log of a pool.
+#[derive(Debug)]
+pub struct IntentLog {
+    state: Mutex<State>,
+    early: early::EarlyWrites,
+}
+
+/// Where a log begins when it comes into service.
+#[derive(Debug, Clone)]
+pub(crate) struct Start {
+    pub chain: u64,
+    pub session: u64,
+    pub ring: Ring,
+    pub next: Position,
+    pub next_sequence: u64,
+    pub previous: u128,
+    pub mark: u64,
+    pub head: Position,
+    pub live: VecDeque<LiveBatch>,
+    pub restarting: bool,
+}
+
+impl IntentLog {
+    pub(crate) fn new(start: Start) -> Self {
+        IntentLog {
+            early: early::EarlyWrites::default(),
+            state: Mutex::new(State {
+                chain: start.chain,
+                session: start.session,
+                ring: start.ring,
+                next: start.next,
+                next_sequence: start.next_sequence,
+                previous: start.previous,
+                mark: start.mark,
+                mark_sealed: start.mark,
+                live: start.live,
+                head_on_disk: start.head,
+                head_next: None,
+                ready: VecDeque::new(),
+                gathering: Gathering::default(),
+                in_flight: 0,
+                waiting: BTreeMap::new(),
+                idle_timer: false,
+                activity: 0,
+                failure: None,
+                restarting: start.restarting,
+                replaying: None,
+            }),
+        }
+    }
+
+    /// Appends a record with its payload pages. Must be called under the hold of the open txg, and
+    /// before the changed range is unlocked, so that the log's order is that of the changes.
+    /// `record.txg` may be an older txg that is not on disk yet (COMMIT of a syncing range).
+    pub fn append(
+        &self,
+        hold: &TxHold,
+        record: LogRecord,
+        pages: Vec<Page>,
+        early: Option<EarlyWrite>,
+    ) -> Ticket {
+        assert!(
+            record.txg <= hold.txg(),
+            "a record of a txg that is not open yet"
+        );
+        assert_eq!(record.page_sums.len(), pages.len(), "a checksum a page");
+        assert!(
+            pages.len() <= RECORD_PAGES_MAX,
+            "a record of at most {RECORD_PAGES_MAX} pages"
+        );
+        let mut state = self.state.lock();
+        let bytes = record.encoded_bytes();
+        let gathering = &state.gathering;
+        let full = gathering.pages.len() + pages.len() > PAYLOAD_PAGES_MAX
+            || gathering.header_bytes + bytes + BATCH_HEADER_BYTES + BATCH_TRAILER_BYTES
+                > HEADER_BYTES_MAX;
+        if full {
+            let sealed = std::mem::take(&mut state.gathering);
+            state.ready.push_back(sealed);
+        }
+        let gathering = &mut state.gathering;
+        gathering.header_bytes += bytes;
+        gathering.max_txg = gathering.max_txg.max(record.txg);
+        gathering.records.push(record);
+        gathering.pages.extend(pages);
+        gathering.early.extend(early);
+        let ticket = Ticket(gathering.outcome.clone());
+        state.activity += 1;
+        if let Some(error) = &state.failure {
+            ticket.0.set(Err(error.clone()));
+            return ticket;
+        }
+        let second =
+            !state.ready.is_empty() || state.gathering.pages.len() >= SECOND_BATCH_PAGES_MIN;
+        let go = state.in_flight == 0 || (second && state.in_flight < LOG_BATCHES_IN_FLIGHT_MAX);
+        if go {
+            state.in_flight += 1;
+            drop(state);
+            submit::spawn(hold.pool());
+        }
+        ticket
+    }
+
+    pub(crate) fn place(&self, position: Position) -> Place {
+        self.state.lock().ring.place(position)
+    }
+
+    pub(crate) fn segment_sectors(&self) -> u64 {
+        self.state.lock().ring.sectors()
+    }
+
+    /// Highest sequence known durable with all before it.
+    pub fn mark(&self) -> u64 {
+        self.state.lock().mark
+    }
+
+    /// Bytes that batches not sealed yet may take, whatever their sizes.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let gathered = state.ready.iter().chain([&state.gathering]);
+        let gathered: usize = gathered
+            .map(|batch| batch.pages.len() * 4096 + batch.header_bytes + 4096)
+            .sum();
+        if left_out(Rule::LogReuseBehindRoot) {
+            return u64::MAX / 2;
+        }
+        let room = state.ring.room_bytes(state.next, state.head_on_disk);
+        room.saturating_sub(gathered as u64)
+    }
+
+    pub(crate) fn fullness_percent(&self) -> u64 {
+        let state = self.state.lock();
+        let (total, room) = (
+            state.ring.bytes(),
+            state.ring.room_bytes(state.next, state.head_on_disk),
+        );
+        100 - room.min(total) * 100 / total.max(1)
+    }
+
+    /// Nothing is acknowledged any more.
+    pub(crate) fn fail(&self, error: PoolError) {
+        let mut state = self.state.lock();
+        let error = state.failure.get_or_insert(error).clone();
+        let waiting = std::mem::take(&mut state.waiting);
+        waiting
+            .into_values()
+            .for_each(|(_, outcome)| outcome.set(Err(error.clone())));
+        let ready = std::mem::take(&mut state.ready);
+        ready
+            .into_iter()
+            .for_each(|batch| batch.outcome.set(Err(error.clone())));
+        state.gathering.outcome.set(Err(error));
+        self.early.fail();
+    }
+
+    /// Replay begins: until [`IntentLog::replay_done`], roots keep this floor.
+    pub(crate) fn begin_replay(&self, floor: Txg, first: LiveBatch) {
+        self.state.lock().replaying = Some((floor, first));
+    }
+
+    /// Everything before `next` is applied; it belongs to txgs up to `applied_in`.
+    pub(crate) fn replayed_up_to(&self, next: Option<LiveBatch>, applied_in: Txg) {
+        let mut state = self.state.lock();
+        let limit = next.map_or(u64::MAX, |batch| batch.sequence);
+        for batch in &mut state.live {
+            if batch.sequence < limit && batch.max_txg == Txg(u64::MAX) {
+                batch.max_txg = applied_in;
+            }
+        }
+        state.replaying = match (state.replaying, next) {
+            (Some((floor, _)), Some(next)) => Some((floor, next)),
+            _ => None,
+        };
+    }
+
+    /// What root `txg` says of the log: its head is the first batch with a record of a later txg.
+    pub(crate) fn root_for(&self, txg: Txg) -> LogRoot {
+        let mut state = self.state.lock();
+        let head = state.live.iter().find(|batch| batch.max_txg > txg).copied();
+        let (sequence, position, previous) = match head {
+            Some(batch) => (batch.sequence, batch.position, batch.previous),
+            None => {
+                // An empty log stands at its head.
+                state.next = state.ring.place_for_next(state.next);
+                (state.next_sequence, state.next, state.previous)
+            }
+        };
+        state.head_next = Some(position);
+        LogRoot {
+            chain: state.chain,
+            head_sequence: sequence,
+            head_place: state.ring.place(position),
+            previous_checksum: previous,
+            segments: state.ring.runs(),
+        }
+    }
+
+    /// Records up to this txg are skipped by a replay from root `txg`.
+    pub(crate) fn floor_for(&self, txg: Txg) -> Txg {
+        match self.state.lock().replaying {
+            Some((floor, _)) if !left_out(Rule::ReplayFloor) => floor,
+            _ => txg,
+        }
+    }
+
+    /// Whether the root about to be named carries the chain that an uberblock began.
+    pub(crate) fn restart_done(&self) -> bool {
+        std::mem::take(&mut self.state.lock().restarting)
+    }
+
+    /// The root of the last [`IntentLog::root_for`] is on disk: what lies before its head is free.
+    pub(crate) fn root_on_disk(&self) {
+        let mut state = self.state.lock();
+        if let Some(head) = state.head_next.take() {
+            state.head_on_disk = head;
+            while state
+                .live
+                .front()
+                .is_some_and(|batch| batch.position != head)
+            {
+                state.live.pop_front();
+            }
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! Reading the chain at import: where it ends, and whether it should not have ended there.
+
+use std::sync::Arc;
+
+use aquifer_blockio::Page;
+use aquifer_blockio::buf::bytes_of;
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::Guid;
+use aquifer_ondisk::codec::checksum64;
+use aquifer_ondisk::extent::{Extent, Stored};
+use aquifer_ondisk::log_batch::{BATCH_SECTORS_MAX, BatchHeader};
+use aquifer_ondisk::pool_root::LogRoot;
+use aquifer_ondisk::types::{SEGMENT_SECTORS, Txg};
+use aquifer_ondisk::uberblock::LogEnd;
+use aquifer_vdev::{ReadError, Vdev};
+use futures_util::future::join_all;
+
+use crate::error::ImportError;
+use crate::intent_log::{Position, Ring};
+use crate::limits::LOG_BATCHES_IN_FLIGHT_MAX;
+
+/// A batch as found.
+#[derive(Debug)]
+pub(crate) struct FoundBatch {
+    pub position: Position,
+    pub header: BatchHeader,
+    /// Sectors of the header; the payload follows, and is read again when it is needed: a log may
+    /// be larger than the memory cap.
+    pub header_sectors: usize,
+    /// Checksum of the batch before.
+    pub previous: u128,
+}
+
+impl FoundBatch {
+    /// Sectors of header and payload.
+    pub fn sectors(&self) -> usize {
+        self.header_sectors + self.header.payload_pages()
+    }
+
+    /// Checksums of the payload pages.
+    pub fn sums(&self) -> impl Iterator<Item = u64> + '_ {
+        self.header
+            .records
+            .iter()
+            .flat_map(|record| record.page_sums.iter().copied())
+    }
+}
+
+/// The chain from the root's head to its end.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    pub batches: Vec<FoundBatch>,
+    /// Where the next batch goes.
+    pub next: Position,
+    pub next_sequence: u64,
+    pub previous: u128,
+    /// Highest sequence that some header or uberblock proves durable.
+    pub mark: u64,
+    /// Why the chain ends where it does.
+    pub end: String,
+    /// Txgs named in the log.
+    pub max_txg: Txg,
+}
+
+/// What decides which batches belong to the chain.
+#[derive(Debug)]
+pub(crate) struct ChainRules {
+    pub pool_guid: Guid,
+    pub chain: u64,
+    /// The end that the last import fixed, and its session.
+    pub fixed: LogEnd,
+    pub session: u64,
+    /// The mark of the newest uberblock.
+    pub mark: u64,
+    /// Records up to here are in the root.
+    pub floor: Txg,
+    /// Where the log ends by order of the administrator.
+    pub discard: bool,
+}
+
+pub(crate) struct Reader<'a> {
+    pub vdevs: &'a [Arc<Vdev>],
+    pub ring: &'a Ring,
+    pub rules: ChainRules,
+}
+
+enum Miss {
+    /// No batch of this chain verifies here.
+    Ends(String),
+    /// The place cannot be read.
+    Unreadable(String),
+}
+
+impl Reader<'_> {
+    /// Reads the chain from the root's head on.
+    pub async fn read(&self, root: &LogRoot) -> Result<Chain, ImportError> {
+        let head = self.ring.position(root.head_place).ok_or_else(|| {
+            ImportError::Replay(format!(
+                "log head {:?} is in no log segment",
+                root.head_place
+            ))
+        })?;
+        let mut chain = Chain {
+            batches: Vec::new(),
+            next: head,
+            next_sequence: root.head_sequence,
+            previous: root.previous_checksum,
+            mark: self.rules.mark,
+            end: String::new(),
+            max_txg: Txg(0),
+        };
+        loop {
+            let position = if chain.batches.is_empty() {
+                chain.next
+            } else {
+                self.ring.place_for_next(chain.next)
+            };
+            let read = self
+                .read_batch(position, chain.next_sequence, chain.previous)
+                .await;
+            let miss = match read {
+                Ok((batch, sum)) => {
+                    chain.mark = chain.mark.max(batch.header.mark);
+                    let txgs = batch.header.records.iter().map(|record| record.txg);
+                    chain.max_txg = txgs.fold(chain.max_txg, Txg::max);
+                    let sectors = batch.sectors() as u64;
+                    chain.next = Position {
+                        offset: position.offset + sectors,
+                        ..position
+                    };
+                    chain.next_sequence += 1;
+                    chain.previous = sum;
+                    chain.batches.push(batch);
+                    continue;
+                }
+                Err(miss) => miss,
+            };
+            let sequence = chain.next_sequence;
+            let proof = self.proof_of(position, sequence, &mut chain).await;
+            let proven = proof || sequence <= self.fixed_end();
+            match miss {
+                Miss::Unreadable(reason) if !self.rules.discard => {
+                    return Err(ImportError::LogDamaged { sequence, reason });
+                }
+                Miss::Ends(reason) if proven && !self.rules.discard => {
+                    return Err(ImportError::LogDamaged { sequence, reason });
+                }
+                Miss::Ends(reason) | Miss::Unreadable(reason) => chain.end = reason,
+            }
+            break;
+        }
+        self.cut_unwritten_early_data(&mut chain).await?;
+        chain.mark = chain.mark.min(chain.next_sequence - 1);
+        Ok(chain)
+    }
+
+    fn fixed_end(&self) -> u64 {
+        if self.rules.fixed.chain == self.rules.chain {
+            self.rules.fixed.sequence
+        } else {
+            0
+        }
+    }
+
+    async fn read_batch(
+        &self,
+        position: Position,
+        sequence: u64,
+        previous: u128,
+    ) -> Result<(FoundBatch, u128), Miss> {
+        let place = self.ring.place(position);
+        let ends = |reason: String| Miss::Ends(reason);
+        let vdev = self.vdevs.get(usize::from(place.vdev()));
+        let vdev = vdev.ok_or_else(|| ends("its vdev does not exist".into()))?;
+        // The size is not known before the header is read: each side's header is tried.
+        let mut unreadable = None;
+        let mut reason = "no batch there".to_string();
+        for leaf in vdev.online() {
+            let first = match leaf.read(place.sector(), 1).await {
+                Ok(pages) => pages,
+                Err(error) => {
+                    unreadable = Some(error.to_string());
+                    continue;
+                }
+            };
+            let first = first.first().map_or(&[][..], |page| page.as_slice());
+            let Ok((header_sectors, payload)) = BatchHeader::peek_sectors(first) else {
+                continue;
+            };
+            let count = header_sectors + payload;
+            if position.offset + count as u64 > SEGMENT_SECTORS {
+                continue;
+            }
+            let sectors = match leaf.read(place.sector(), count).await {
+                Ok(sectors) => sectors,
+                Err(error) => {
+                    unreadable = Some(error.to_string());
+                    continue;
+                }
+            };
+            match self.judge(&sectors, header_sectors, position, sequence, previous) {
+                Ok((header, sum)) => {
+                    let batch = FoundBatch {
+                        position,
+                        header,
+                        header_sectors,
+                        previous,
+                    };
+                    return Ok((batch, sum));
+                }
+                Err(why) => reason = why,
+            }
+        }
+        Err(match unreadable {
+            Some(error) => Miss::Unreadable(error),
+            None => Miss::Ends(reason),
+        })
+    }
+
+    /// Whether these sectors are the batch that the chain continues with.
+    fn judge(
+        &self,
+        sectors: &[Page],
+        header_sectors: usize,
+        position: Position,
+        sequence: u64,
+        previous: u128,
+    ) -> Result<(BatchHeader, u128), String> {
+        let (head, payload) = sectors
+            .split_at_checked(header_sectors)
+            .ok_or("cut short")?;
+        let (header, sum) = BatchHeader::decode(&bytes_of(head)).map_err(|e| e.to_string())?;
+        let own = header.pool_guid == self.rules.pool_guid
+            && header.place == self.ring.place(position)
+            && header.chain == self.rules.chain;
+        if !own {
+            return Err("a batch of another log".into());
+        }
+        if header.sequence != sequence {
+            return Err(format!(
+                "batch {} in the place of {sequence}",
+                header.sequence
+            ));
+        }
+        if header.previous != previous && !left_out(Rule::PreviousChecksum) {
+            return Err("a batch that does not follow the one before it".into());
+        }
+        let stale = sequence > self.fixed_end() && header.session < self.rules.session;
+        if stale && !left_out(Rule::FixLogEnd) {
+            return Err("a batch that an earlier import cut off".into());
+        }
+        let sums = header.records.iter().flat_map(|record| &record.page_sums);
+        let whole = payload.len() == header.payload_pages()
+            && payload
+                .iter()
+                .zip(sums)
+                .all(|(page, sum)| checksum64(page.as_slice()) == *sum);
+        if !whole {
+            return Err("payload does not match its checksums".into());
+        }
+        Ok((header, sum))
+    }
+
+    /// Whether some header past the gap says that the missing batch had been durable.
+    async fn proof_of(&self, gap: Position, sequence: u64, chain: &mut Chain) -> bool {
+        if chain.mark >= sequence {
+            return true;
+        }
+        let search = (LOG_BATCHES_IN_FLIGHT_MAX * BATCH_SECTORS_MAX + 512) as u64;
+        let mut left = search;
+        let mut at = gap;
+        while left > 0 {
+            let count = left.min(SEGMENT_SECTORS - at.offset);
+            let place = self.ring.place(at);
+            let Some(vdev) = self.vdevs.get(usize::from(place.vdev())) else {
+                break;
+            };
+            for leaf in vdev.online() {
+                let want = usize::try_from(count).unwrap_or(0);
+                let Ok(pages) = leaf.read(place.sector(), want).await else {
+                    continue;
+                };
+                for page in &pages {
+                    if let Some(header) = self.later_header(page, &pages)
+                        && header.sequence > sequence
+                        && header.mark >= sequence
+                    {
+                        chain.mark = chain.mark.max(header.mark);
+                        return true;
+                    }
+                }
+            }
+            left -= count;
+            at = Position {
+                segment: at.segment + 1,
+                offset: 0,
+            };
+            at = self.ring.place_for_next(at);
+            if self.ring.place(at).is_null() {
+                at = Position::START;
+            }
+        }
+        false
+    }
+
+    fn later_header(&self, first: &Page, pages: &[Page]) -> Option<BatchHeader> {
+        let (header_sectors, _) = BatchHeader::peek_sectors(first.as_slice()).ok()?;
+        let at = pages.iter().position(|page| page.same(first))?;
+        let head = pages.get(at..at + header_sectors)?;
+        let (header, _) = BatchHeader::decode(&bytes_of(head)).ok()?;
+        let own = header.pool_guid == self.rules.pool_guid
+            && header.chain == self.rules.chain
+            && header.session >= self.rules.session;
+        own.then_some(header)
+    }
+
+    /// Early data past the mark may not have reached its place: the chain ends before it.
+    async fn cut_unwritten_early_data(&self, chain: &mut Chain) -> Result<(), ImportError> {
+        if left_out(Rule::VerifyEarlyTail) {
+            return Ok(());
+        }
+        for at in 0..chain.batches.len() {
+            let Some(batch) = chain.batches.get(at) else {
+                break;
+            };
+            if batch.header.sequence <= chain.mark {
+                continue;
+            }
+            let records = batch
+                .header
+                .records
+                .iter()
+                .filter(|r| r.txg > self.rules.floor);
+            let extents: Vec<&Extent> = records.flat_map(|record| &record.extents).collect();
+            let whole = join_all(extents.iter().map(|extent| self.is_whole(extent))).await;
+            let sequence = batch.header.sequence;
+            for result in whole {
+                match result {
+                    Ok(()) => {}
+                    Err(ReadError::Unreadable { .. }) if !self.rules.discard => {
+                        let reason = "its data cannot be read".to_string();
+                        return Err(ImportError::LogDamaged { sequence, reason });
+                    }
+                    Err(error) => {
+                        self.cut(chain, at, error.to_string());
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn cut(&self, chain: &mut Chain, at: usize, reason: String) {
+        let Some(batch) = chain.batches.get(at) else {
+            return;
+        };
+        chain.next = batch.position;
+        chain.next_sequence = batch.header.sequence;
+        chain.previous = batch.previous;
+        chain.end = reason;
+        chain.batches.truncate(at);
+    }
+
+    async fn is_whole(&self, extent: &Extent) -> Result<(), ReadError> {
+        let count = usize::try_from(extent.stored_sectors()).unwrap_or(0);
+        let (vdev, sector) = (extent.place.vdev(), extent.place.sector());
+        let corrupt = ReadError::Corrupt {
+            vdev,
+            sector,
+            count,
+        };
+        let vdev = self.vdevs.get(usize::from(vdev)).ok_or(corrupt)?;
+        // Read without repair: levelling comes later and for all copies.
+        let mut unreadable = false;
+        for leaf in vdev.online() {
+            match leaf.read(sector, count).await {
+                Ok(pages) if extent_matches(extent, &pages) => return Ok(()),
+                Ok(_) => {}
+                Err(_) => unreadable = true,
+            }
+        }
+        let vdev = vdev.index;
+        Err(if unreadable {
+            ReadError::Unreadable {
+                vdev,
+                sector,
+                count,
+            }
+        } else {
+            ReadError::Corrupt {
+                vdev,
+                sector,
+                count,
+            }
+        })
+    }
+}
+
+/// Whether the sectors at an extent's place are what it says.
+pub(crate) fn extent_matches(extent: &Extent, pages: &[Page]) -> bool {
+    match &extent.stored {
+        Stored::Plain(sums) => {
+            pages.len() == sums.len()
+                && pages
+                    .iter()
+                    .zip(sums)
+                    .all(|(page, sum)| checksum64(page.as_slice()) == *sum)
+        }
+        Stored::Compressed { checksum, .. } => checksum64(&bytes_of(pages)) == *checksum,
+    }
+}

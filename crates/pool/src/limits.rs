@@ -1,0 +1,83 @@
+//! Every limit of a pool, derived from its size and the memory cap.
+
+use aquifer_ondisk::types::SEGMENT_SECTORS;
+
+const MIB: u64 = 1 << 20;
+const SEGMENT_BYTES: u64 = SEGMENT_SECTORS * 4096;
+
+/// A txg closes at this age even if little is dirty.
+pub const TXG_INTERVAL_MS: u64 = 15_000;
+/// Batches of the intent log on their way to the device at most.
+pub const LOG_BATCHES_IN_FLIGHT_MAX: usize = 3;
+/// A log that is idle this long writes its mark.
+pub const LOG_IDLE_MS: u64 = 10;
+/// Writes of a sync on their way to the devices at most, in sectors (32 MiB).
+pub const SYNC_WRITE_SECTORS_IN_FLIGHT_MAX: usize = 8192;
+/// Longest single write of a sync, in sectors (1 MiB).
+pub const SYNC_WRITE_SECTORS_MAX: usize = 256;
+/// Memory that a pool is given if nobody says otherwise.
+pub const MEMORY_CAP_BYTES_DEFAULT: u64 = 1024 * MIB;
+/// Smallest memory cap.
+pub const MEMORY_CAP_BYTES_MIN: u64 = 64 * MIB;
+
+/// Limits of one imported pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory that the engine may take.
+    pub memory_cap_bytes: u64,
+    /// A txg closes when this much of it is dirty.
+    pub txg_dirty_bytes: u64,
+    /// Dirty memory of all txgs at most.
+    pub dirty_cap_bytes: u64,
+    /// The read cache.
+    pub arc_bytes: u64,
+    /// Bytes of the intent log.
+    pub log_bytes: u64,
+    /// Runs that one txg may take and give back: bounds its record.
+    pub txg_runs_max: usize,
+    /// Bytes of live txg records that the window may hold.
+    pub window_bytes: u64,
+    /// Free sectors below which writes and creates stop.
+    pub slop_sectors: u64,
+}
+
+impl Limits {
+    /// Segments of the intent log for a new pool of `total_sectors`.
+    pub fn log_segments(total_sectors: u64) -> u64 {
+        let sixteenth = total_sectors / 16 / SEGMENT_SECTORS;
+        let wanted = (4 * 512 * MIB) / SEGMENT_BYTES;
+        wanted.min(sixteenth).max(3)
+    }
+
+    /// Segments for txg records (of one copy) for a new pool with this many metaslabs.
+    pub fn record_segments(metaslabs: u64) -> u64 {
+        let window = metaslabs * 32 * 1024;
+        (4 * window).div_ceil(SEGMENT_BYTES).clamp(2, 32)
+    }
+
+    /// The limits of a pool.
+    pub fn new(
+        memory_cap_bytes: u64,
+        total_sectors: u64,
+        log_segments: u64,
+        record_segments: u64,
+    ) -> Limits {
+        let cap = memory_cap_bytes.max(MEMORY_CAP_BYTES_MIN);
+        let log_bytes = log_segments * SEGMENT_BYTES;
+        let txg_dirty_bytes = (512 * MIB).min(cap / 8).min(log_bytes / 4);
+        let dirty_cap_bytes = 2 * txg_dirty_bytes;
+        let record_bytes = record_segments * SEGMENT_BYTES;
+        Limits {
+            memory_cap_bytes: cap,
+            txg_dirty_bytes,
+            dirty_cap_bytes,
+            arc_bytes: (cap - dirty_cap_bytes) / 2,
+            log_bytes,
+            // A sixteenth of the ring a txg, a quarter for the window: with the windows of three
+            // roots and the record being written, half the ring stays free.
+            txg_runs_max: usize::try_from(record_bytes / 16 / 8).unwrap_or(usize::MAX),
+            window_bytes: (record_bytes / 4).min(cap / 16),
+            slop_sectors: total_sectors / 32,
+        }
+    }
+}

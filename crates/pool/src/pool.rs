@@ -1,0 +1,224 @@
+//! The pool: what all its modules share, and what it asks of the layers above.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock, Weak};
+
+use aquifer_arc::Cache;
+use aquifer_blockio::{Page, World};
+use aquifer_ondisk::config::{PoolConfig, VdevClass};
+use aquifer_ondisk::log_batch::LogRecord;
+use aquifer_ondisk::pool_root::TREES;
+use aquifer_ondisk::types::Run;
+use aquifer_ondisk::uberblock::Uberblock;
+use aquifer_ondisk::{BlockPointer, Place, Txg};
+use aquifer_space::Allocator;
+use aquifer_vdev::Vdev;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+
+use crate::block::Cached;
+use crate::commit::Committer;
+use crate::error::PoolError;
+use crate::intent_log::read::FoundBatch;
+use crate::intent_log::{IntentLog, Start};
+use crate::limits::Limits;
+use crate::record::RecordRing;
+use crate::sync::SyncContext;
+use crate::txg::Txgs;
+
+/// A boxed future that may move between threads.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Roots of the pool-wide trees, opaque to the pool.
+pub type Roots = [Option<BlockPointer>; TREES];
+
+/// What the pool asks of the layer above: its changes of a txg.
+pub trait Trees: Send + Sync {
+    /// Writes every change of `sync.txg()` and returns the new roots. Nothing more enters that txg.
+    fn sync<'a>(&'a self, sync: &'a SyncContext) -> BoxFuture<'a, Result<Roots, PoolError>>;
+
+    /// The txg is on disk: what was kept in memory for it can go.
+    fn committed(&self, txg: Txg);
+}
+
+/// Takes back what was logged but not committed.
+pub trait Replay: Send + Sync {
+    /// Applies one record, with its payload pages, to the open txg. Records come in the order in
+    /// which they were logged.
+    fn replay<'a>(
+        &'a self,
+        record: &'a LogRecord,
+        pages: &'a [Page],
+    ) -> BoxFuture<'a, Result<(), PoolError>>;
+}
+
+/// An imported pool.
+pub struct Pool {
+    pub(crate) this: Weak<Pool>,
+    pub(crate) world: Arc<dyn World>,
+    pub(crate) config: PoolConfig,
+    pub(crate) vdevs: Vec<Arc<Vdev>>,
+    pub(crate) limits: Limits,
+    pub(crate) cache: Cache<Cached>,
+    /// Nodes written by the running sync whose writes have not completed: read from here.
+    pub(crate) pending: Mutex<HashMap<Place, Page>>,
+    pub(crate) space: Mutex<Allocator>,
+    pub(crate) txgs: Txgs,
+    pub(crate) log: IntentLog,
+    pub(crate) committer: Committer,
+    pub(crate) records: Mutex<RecordRing>,
+    pub(crate) roots: Mutex<Roots>,
+    pub(crate) trees: OnceLock<Weak<dyn Trees>>,
+    /// Batches that an import found and that wait for replay.
+    pub(crate) found: Mutex<Vec<FoundBatch>>,
+    /// Leaves mirror each other on every vdev: nodes and records need no second place.
+    pub(crate) redundant: bool,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool")
+            .field("name", &self.config.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a pool is put together from.
+pub(crate) struct Parts {
+    pub world: Arc<dyn World>,
+    pub config: PoolConfig,
+    pub vdevs: Vec<Arc<Vdev>>,
+    pub limits: Limits,
+    pub space: Allocator,
+    pub log: Start,
+    pub uberblock: Uberblock,
+    pub records: RecordRing,
+    pub roots: Roots,
+    pub committed: Txg,
+    pub open: Txg,
+}
+
+/// Shards of the read cache.
+const CACHE_SHARDS: usize = 16;
+
+impl Pool {
+    pub(crate) fn assemble(parts: Parts) -> Arc<Pool> {
+        let redundant = parts.vdevs.iter().all(|vdev| vdev.geometry.copies == 1);
+        Arc::new_cyclic(|this| Pool {
+            this: this.clone(),
+            world: parts.world,
+            config: parts.config,
+            vdevs: parts.vdevs,
+            cache: Cache::new(parts.limits.arc_bytes, CACHE_SHARDS),
+            pending: Mutex::new(HashMap::new()),
+            space: Mutex::new(parts.space),
+            txgs: Txgs::new(parts.committed, parts.open),
+            limits: parts.limits,
+            log: IntentLog::new(parts.log),
+            committer: Committer::new(parts.uberblock),
+            records: Mutex::new(parts.records),
+            roots: Mutex::new(parts.roots),
+            trees: OnceLock::new(),
+            found: Mutex::new(Vec::new()),
+            redundant,
+        })
+    }
+
+    /// Its name, guid, features and vdev tree.
+    pub fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Clock, randomness and executor.
+    pub fn world(&self) -> &Arc<dyn World> {
+        &self.world
+    }
+
+    /// The intent log.
+    pub fn log(&self) -> &IntentLog {
+        &self.log
+    }
+
+    /// Roots of the newest committed txg.
+    pub fn roots(&self) -> Roots {
+        *self.roots.lock()
+    }
+
+    /// Names the layer above; must be done once, before the first txg is held.
+    pub fn attach(&self, trees: Weak<dyn Trees>) {
+        let first = self.trees.set(trees).is_ok();
+        assert!(first, "a pool has one layer above it");
+    }
+
+    /// Why the pool answers nothing any more, if so.
+    pub fn suspended(&self) -> Option<String> {
+        match self.txgs.failure() {
+            Some(PoolError::Suspended(why) | PoolError::Contradiction(why)) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Stops the pool: nothing is acknowledged any more, what is on disk stays as it is.
+    pub(crate) fn suspend(&self, error: PoolError) {
+        tracing::error!(pool = %self.config.name, %error, "pool suspended");
+        self.txgs.fail(error.clone());
+        self.log.fail(error);
+    }
+
+    /// The vdev of a place.
+    pub(crate) fn vdev(&self, place: Place) -> Result<&Arc<Vdev>, PoolError> {
+        self.vdevs.get(usize::from(place.vdev())).ok_or_else(|| {
+            PoolError::Contradiction(format!("place {place:?} names no vdev of this pool"))
+        })
+    }
+
+    /// Asks for the open txg to close soon, and does not wait for it.
+    pub fn request_txg(&self) {
+        self.txgs.request_close();
+    }
+
+    /// Gives back what a txg that is not written yet took early, and no longer wants.
+    pub fn free_unsynced(&self, txg: Txg, run: Run) {
+        self.space.lock().free(txg, run);
+    }
+
+    /// Sectors in use in the newest root.
+    pub fn used_sectors(&self) -> u64 {
+        self.space.lock().used_per_vdev().iter().sum()
+    }
+
+    /// Sectors that the pool itself uses: labels, bitmap slots, records, intent log.
+    pub fn own_sectors(&self) -> u64 {
+        let reserved = |vdev: &Arc<Vdev>| {
+            let geometry = vdev.geometry;
+            let runs = (0..geometry.metaslabs()).flat_map(move |index| geometry.reserved(index));
+            runs.map(|(_, count)| count).sum::<u64>()
+        };
+        let data = self
+            .vdevs
+            .iter()
+            .filter(|vdev| vdev.class == VdevClass::Data);
+        let segments = self.log.segment_sectors() + self.records.lock().segment_sectors();
+        data.map(reserved).sum::<u64>() + segments
+    }
+
+    /// Flushes every vdev.
+    pub(crate) async fn flush_all(&self) -> Result<(), PoolError> {
+        for result in join_all(self.vdevs.iter().map(|vdev| vdev.flush())).await {
+            result?;
+        }
+        Ok(())
+    }
+
+    /// A strong handle to itself, for tasks that outlive a borrow.
+    pub(crate) fn arc(&self) -> Result<Arc<Pool>, PoolError> {
+        self.this.upgrade().ok_or(PoolError::Exported)
+    }
+}

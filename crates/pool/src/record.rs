@@ -1,0 +1,172 @@
+//! The ring of txg records: where the next part goes, and what must not be overwritten.
+
+use std::collections::VecDeque;
+
+use aquifer_ondisk::layout::REWIND_TXGS;
+use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
+use aquifer_ondisk::{Place, Txg};
+
+use crate::error::PoolError;
+
+/// Reserved segments, used in turn. Invariant: no segment is entered while it holds a record that
+/// the newest root, or one of the two before it, needs.
+#[derive(Debug)]
+pub(crate) struct RecordRing {
+    /// First copies.
+    segments: Vec<Place>,
+    /// Second copies, segment by segment; empty if leaves mirror each other.
+    mirrors: Vec<Place>,
+    /// Where the next part goes if it fits.
+    segment: usize,
+    offset: u64,
+    /// Newest record in each segment.
+    newest: Vec<Txg>,
+    /// Records of recent txgs: (txg, bytes).
+    sizes: VecDeque<(Txg, u64)>,
+    /// Window starts of the newest roots, newest last.
+    windows: VecDeque<Txg>,
+}
+
+/// Cuts runs into whole segments.
+pub(crate) fn segments_of(runs: &[Run]) -> Vec<Place> {
+    let split = |run: &Run| {
+        let place = run.place;
+        (0..run.sectors / SEGMENT_SECTORS).map(move |at| place.plus(at * SEGMENT_SECTORS))
+    };
+    runs.iter().flat_map(split).collect()
+}
+
+/// Joins neighbouring segments into runs, keeping their order.
+pub(crate) fn runs_of(segments: &[Place]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for place in segments {
+        match runs.last_mut() {
+            Some(last) if last.place.plus(last.sectors) == *place => {
+                last.sectors += SEGMENT_SECTORS;
+            }
+            _ => runs.push(Run::new(*place, SEGMENT_SECTORS)),
+        }
+    }
+    runs
+}
+
+impl RecordRing {
+    /// A ring over `runs`; with `copies` 2 the second half holds the second copies.
+    pub fn new(runs: &[Run], copies: u8, next: Place) -> Result<Self, PoolError> {
+        let mut segments = segments_of(runs);
+        let mirrors = if copies == 2 {
+            segments.split_off(segments.len() / 2)
+        } else {
+            Vec::new()
+        };
+        let holds = |place: &Place| {
+            place.vdev() == next.vdev()
+                && (place.sector()..place.sector() + SEGMENT_SECTORS).contains(&next.sector())
+        };
+        let segment = segments.iter().position(holds).ok_or_else(|| {
+            PoolError::Contradiction(format!("the next record's place {next:?} is in no segment"))
+        })?;
+        let offset = next.sector() % SEGMENT_SECTORS;
+        let newest = vec![Txg(0); segments.len()];
+        let (sizes, windows) = (VecDeque::new(), VecDeque::new());
+        Ok(RecordRing {
+            segments,
+            mirrors,
+            segment,
+            offset,
+            newest,
+            sizes,
+            windows,
+        })
+    }
+
+    /// Import: a record that lies here, oldest first.
+    pub fn note(&mut self, txg: Txg, place: Place, sectors: u64) {
+        let first = place.plus(0).sector() / SEGMENT_SECTORS * SEGMENT_SECTORS;
+        let start = Place::new(place.vdev(), first);
+        if let Some(at) = self.segments.iter().position(|segment| *segment == start)
+            && let Some(newest) = self.newest.get_mut(at)
+        {
+            *newest = (*newest).max(txg);
+        }
+        self.add_size(txg, sectors * 4096);
+    }
+
+    /// Import, and after a commit: the window of a root that is on disk.
+    pub fn note_root(&mut self, window_start: Txg) {
+        self.windows.push_back(window_start);
+        while self.windows.len() as u64 > REWIND_TXGS + 1 {
+            self.windows.pop_front();
+        }
+        let oldest = self.keep_from();
+        while self.sizes.front().is_some_and(|(txg, _)| *txg < oldest) {
+            self.sizes.pop_front();
+        }
+    }
+
+    /// Records from this txg on are needed by some root on disk.
+    fn keep_from(&self) -> Txg {
+        self.windows.iter().min().copied().unwrap_or(Txg(0))
+    }
+
+    /// Bytes of the records from `start` on.
+    pub fn bytes_since(&self, start: Txg) -> u64 {
+        let since = self.sizes.iter().filter(|(txg, _)| *txg >= start);
+        since.map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Sectors of all its segments.
+    pub fn segment_sectors(&self) -> u64 {
+        (self.segments.len() + self.mirrors.len()) as u64 * SEGMENT_SECTORS
+    }
+
+    /// A place (and that of its copy) for a part of `sectors`, for `txg`.
+    pub fn take(&mut self, txg: Txg, sectors: u64) -> Result<[Place; 2], PoolError> {
+        if self.offset + sectors > SEGMENT_SECTORS {
+            let next = (self.segment + 1) % self.segments.len();
+            let newest = self.newest.get(next).copied().unwrap_or(Txg(0));
+            if newest >= self.keep_from() && newest > Txg(0) {
+                return Err(PoolError::Contradiction(format!(
+                    "the ring of txg records is full: its next segment holds txg {newest}"
+                )));
+            }
+            (self.segment, self.offset) = (next, 0);
+        }
+        let place = |segments: &[Place]| {
+            segments
+                .get(self.segment)
+                .map_or(Place::NULL, |start| start.plus(self.offset))
+        };
+        let places = [place(&self.segments), place(&self.mirrors)];
+        self.offset += sectors;
+        if let Some(newest) = self.newest.get_mut(self.segment) {
+            *newest = txg;
+        }
+        self.add_size(txg, sectors * 4096);
+        Ok(places)
+    }
+
+    fn add_size(&mut self, txg: Txg, bytes: u64) {
+        match self.sizes.back_mut() {
+            Some((last, sum)) if *last == txg => *sum += bytes,
+            _ => self.sizes.push_back((txg, bytes)),
+        }
+    }
+
+    /// The segments, for the root.
+    pub fn runs(&self) -> Vec<Run> {
+        let all: Vec<Place> = self.segments.iter().chain(&self.mirrors).copied().collect();
+        runs_of(&all)
+    }
+
+    /// Where the next part goes if it fits, for the root. A full segment names its last sector,
+    /// where nothing more fits.
+    pub fn next(&self) -> Place {
+        let start = self
+            .segments
+            .get(self.segment)
+            .copied()
+            .unwrap_or(Place::NULL);
+        start.plus(self.offset.min(SEGMENT_SECTORS - 1))
+    }
+}

@@ -1,0 +1,104 @@
+//! What a pool says of itself, for `pool status` and metrics.
+
+use std::sync::atomic::Ordering;
+
+use aquifer_ondisk::config::{Redundancy, VdevClass};
+use aquifer_ondisk::{Guid, Txg};
+use aquifer_space::SpaceUse;
+use aquifer_vdev::LeafState;
+
+use crate::Pool;
+
+/// One disk.
+#[derive(Debug, Clone)]
+pub struct LeafStatus {
+    /// Identity.
+    pub guid: Guid,
+    /// Path.
+    pub path: String,
+    /// State.
+    pub state: LeafState,
+    /// Failed reads.
+    pub read_errors: u64,
+    /// Failed writes and flushes.
+    pub write_errors: u64,
+    /// Wrong checksums met.
+    pub checksum_errors: u64,
+    /// Bad copies rewritten.
+    pub repaired: u64,
+    /// The last error.
+    pub last_error: Option<String>,
+}
+
+/// One top-level vdev.
+#[derive(Debug, Clone)]
+pub struct VdevStatus {
+    /// What it is for.
+    pub class: VdevClass,
+    /// How it keeps copies.
+    pub redundancy: Redundancy,
+    /// Sectors of logical space.
+    pub sectors: u64,
+    /// Its disks.
+    pub leaves: Vec<LeafStatus>,
+}
+
+/// A pool.
+#[derive(Debug, Clone)]
+pub struct PoolStatus {
+    /// Name.
+    pub name: String,
+    /// Identity.
+    pub guid: Guid,
+    /// Newest committed txg.
+    pub txg: Txg,
+    /// Why the pool is suspended, if it is.
+    pub suspended: Option<String>,
+    /// Where its sectors are.
+    pub space: SpaceUse,
+    /// Metaslabs closed to allocation.
+    pub closed_metaslabs: usize,
+    /// Its vdevs.
+    pub vdevs: Vec<VdevStatus>,
+}
+
+impl Pool {
+    /// The pool's state.
+    pub fn status(&self) -> PoolStatus {
+        let space = self.space.lock();
+        PoolStatus {
+            name: self.config.name.clone(),
+            guid: self.config.pool_guid,
+            txg: self.committed_txg(),
+            suspended: self.suspended(),
+            space: space.space_use(),
+            closed_metaslabs: space.closed().len(),
+            vdevs: self
+                .config
+                .vdevs
+                .iter()
+                .zip(&self.vdevs)
+                .map(|(config, vdev)| VdevStatus {
+                    class: config.class,
+                    redundancy: config.redundancy,
+                    sectors: vdev.geometry.sectors(),
+                    leaves: vdev.leaves.iter().map(|leaf| leaf_status(leaf)).collect(),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn leaf_status(leaf: &aquifer_vdev::Leaf) -> LeafStatus {
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    LeafStatus {
+        guid: leaf.guid,
+        path: leaf.path.clone(),
+        state: leaf.state(),
+        read_errors: count(&leaf.counters.read_errors),
+        write_errors: count(&leaf.counters.write_errors),
+        checksum_errors: count(&leaf.counters.checksum_errors),
+        repaired: count(&leaf.counters.repaired),
+        last_error: leaf.last_error(),
+    }
+}

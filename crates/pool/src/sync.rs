@@ -1,0 +1,491 @@
+//! Writing out a txg.
+//!
+//! Order: changes of the layer above, then bitmap slots, then the record, then a flush of every
+//! leaf, then the uberblock and its flush. Nothing after the first step allocates: every sector the
+//! pool's own bookkeeping needs is reserved (slots at fixed places, records in their ring).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use aquifer_blockio::buf::pages_of;
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_blockio::{Page, PageMut};
+use aquifer_ondisk::block_pointer::BlockKind;
+use aquifer_ondisk::codec::checksum128;
+use aquifer_ondisk::layout::REWIND_TXGS;
+use aquifer_ondisk::pool_root::PoolRoot;
+use aquifer_ondisk::txg_record::{
+    RECORD_HEADER_BYTES, RECORD_SECTORS_MAX, RUN_BYTES, RecordPointer, SlotEntry, TxgRecord,
+};
+use aquifer_ondisk::types::Run;
+use aquifer_ondisk::{BlockPointer, Place, Txg};
+use aquifer_space::{MetaslabId, SlotWrite};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+
+use crate::error::PoolError;
+use crate::limits::{SYNC_WRITE_SECTORS_IN_FLIGHT_MAX, SYNC_WRITE_SECTORS_MAX};
+use crate::pool::{Pool, Roots};
+
+/// What the layer above uses to write its changes of one txg.
+#[derive(Debug)]
+pub struct SyncContext {
+    pool: Arc<Pool>,
+    txg: Txg,
+    /// Per vdev: a write that may still grow.
+    gathering: Mutex<HashMap<u16, (u64, Vec<Page>)>>,
+    flight: Arc<Flight>,
+    used_sectors: Mutex<u64>,
+}
+
+#[derive(Debug)]
+struct Flight {
+    room: Semaphore,
+    state: Mutex<FlightState>,
+    landed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct FlightState {
+    writes: usize,
+    error: Option<PoolError>,
+}
+
+impl SyncContext {
+    fn new(pool: Arc<Pool>, txg: Txg) -> Self {
+        SyncContext {
+            pool,
+            txg,
+            gathering: Mutex::new(HashMap::new()),
+            flight: Arc::new(Flight {
+                room: Semaphore::new(SYNC_WRITE_SECTORS_IN_FLIGHT_MAX),
+                state: Mutex::new(FlightState::default()),
+                landed: Notify::new(),
+            }),
+            used_sectors: Mutex::new(0),
+        }
+    }
+
+    /// The txg being written.
+    pub fn txg(&self) -> Txg {
+        self.txg
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Takes `min` to `want` sectors.
+    pub fn allocate(&self, min: u64, want: u64) -> Result<Run, PoolError> {
+        let run = self.pool.space.lock().allocate(self.txg, min, want)?;
+        *self.used_sectors.lock() += run.sectors;
+        Ok(run)
+    }
+
+    /// Gives back a block.
+    pub fn free(&self, run: Run, written: Txg) {
+        self.pool.uncache(run.place, written);
+        self.pool.space.lock().free(self.txg, run);
+    }
+
+    /// Frees that this txg may still take without its record growing too large.
+    pub fn frees_left(&self) -> usize {
+        let runs = self.pool.space.lock().open_runs(self.txg);
+        self.pool.limits.txg_runs_max.saturating_sub(runs)
+    }
+
+    /// Queues pages for their place. Neighbours are joined into larger writes.
+    pub fn write(&self, place: Place, pages: Vec<Page>) {
+        let mut gathering = self.gathering.lock();
+        let mut full = None;
+        if let Some((start, gathered)) = gathering.get_mut(&place.vdev()) {
+            let joins = *start + gathered.len() as u64 == place.sector();
+            if joins && gathered.len() + pages.len() <= SYNC_WRITE_SECTORS_MAX {
+                gathered.extend(pages);
+                return;
+            }
+            full = Some((*start, std::mem::take(gathered)));
+        }
+        gathering.insert(place.vdev(), (place.sector(), pages));
+        drop(gathering);
+        if let Some((start, pages)) = full {
+            self.submit(Place::new(place.vdev(), start), pages);
+        }
+    }
+
+    fn submit(&self, place: Place, pages: Vec<Page>) {
+        if pages.is_empty() {
+            return;
+        }
+        self.flight.state.lock().writes += 1;
+        let (flight, pool) = (self.flight.clone(), self.pool.clone());
+        let task = async move {
+            let count = u32::try_from(pages.len()).unwrap_or(u32::MAX);
+            let permit = flight.room.acquire_many(count).await;
+            let result = match pool.vdev(place) {
+                Ok(vdev) => vdev
+                    .write(place.sector(), pages)
+                    .await
+                    .map_err(PoolError::from),
+                Err(error) => Err(error),
+            };
+            drop(permit);
+            {
+                let mut pending = pool.pending.lock();
+                (0..u64::from(count)).for_each(|at| {
+                    pending.remove(&place.plus(at));
+                });
+            }
+            let mut state = flight.state.lock();
+            state.writes -= 1;
+            state.error = state.error.take().or(result.err());
+            flight.landed.notify_one();
+        };
+        self.pool.world.spawn("sync write", Box::pin(task));
+    }
+
+    /// Waits while more is on its way than memory should hold.
+    pub async fn pace(&self) {
+        loop {
+            let landed = self.flight.landed.notified();
+            let writes = self.flight.state.lock().writes;
+            if writes <= SYNC_WRITE_SECTORS_IN_FLIGHT_MAX / SYNC_WRITE_SECTORS_MAX {
+                return;
+            }
+            landed.await;
+        }
+    }
+
+    async fn drain(&self) -> Result<(), PoolError> {
+        let gathered: Vec<_> = self.gathering.lock().drain().collect();
+        for (vdev, (start, pages)) in gathered {
+            self.submit(Place::new(vdev, start), pages);
+        }
+        loop {
+            let landed = self.flight.landed.notified();
+            {
+                let state = self.flight.state.lock();
+                if state.writes == 0 {
+                    return state.error.clone().map_or(Ok(()), Err);
+                }
+            }
+            landed.await;
+        }
+    }
+
+    /// Reads a node, also one that this sync has just written.
+    pub async fn read_node(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
+        self.pool.read_node(pointer).await
+    }
+
+    /// Takes a place for a node, queues it, and returns its pointer. Where leaves do not mirror
+    /// each other, inner nodes and pool-wide trees get a second place.
+    pub fn write_node(
+        &self,
+        kind: BlockKind,
+        level: u8,
+        birth: Txg,
+        bytes: &[u8],
+    ) -> Result<BlockPointer, PoolError> {
+        let page = PageMut::with_prefix(bytes).freeze();
+        let pool_wide = !matches!(
+            kind,
+            BlockKind::Extents | BlockKind::Objects | BlockKind::Directory
+        );
+        let twice = !self.pool.redundant && (level > 0 || pool_wide);
+        let first = self.allocate(1, 1)?.place;
+        let second = if twice {
+            self.allocate(1, 1)?.place
+        } else {
+            Place::NULL
+        };
+        let pointer = BlockPointer {
+            places: [first, second],
+            logical_bytes: 4096,
+            stored_bytes: 4096,
+            kind,
+            level,
+            compression: 0,
+            birth,
+            written: self.txg,
+            checksum: checksum128(page.as_slice()),
+        };
+        for place in pointer.copies() {
+            self.pool.pending.lock().insert(place, page.clone());
+            self.write(place, vec![page.clone()]);
+        }
+        self.pool.cache_node(&pointer, page);
+        Ok(pointer)
+    }
+
+    /// Gives back a node.
+    pub fn free_node(&self, pointer: &BlockPointer) {
+        for place in pointer.copies() {
+            self.free(Run::new(place, pointer.sectors()), pointer.written);
+        }
+    }
+}
+
+impl Pool {
+    /// Closes the open txg and makes it real.
+    pub(crate) async fn sync_one(&self) -> Result<Txg, PoolError> {
+        // What this txg may take must be there to be taken: bitmaps are read before it closes.
+        self.load_for_sync().await?;
+        let txg = self.txgs.close().await;
+        let context = SyncContext::new(self.arc()?, txg);
+        let roots = match self.trees.get().and_then(std::sync::Weak::upgrade) {
+            Some(trees) => trees.sync(&context).await?,
+            None => self.roots(),
+        };
+        context.drain().await?;
+        self.log.wait_early_writes(txg).await;
+        let used = *context.used_sectors.lock();
+        let reserved = self.txgs.reserved_for(txg);
+        if used > reserved + self.limits.slop_sectors / 4 {
+            tracing::error!(%txg, used, reserved, "a txg took more than was admitted for it");
+            debug_assert!(used <= reserved + self.limits.slop_sectors / 4);
+        }
+        let (pointer, window_start) = self.write_record(txg, &roots).await?;
+        if !left_out(Rule::FlushBeforeUberblock) {
+            self.flush_all().await?;
+        }
+        let floor = self.log.floor_for(txg);
+        let chain = self.log.restart_done();
+        self.write_uberblock(|uberblock| {
+            uberblock.txg = txg;
+            uberblock.floor = floor;
+            if chain {
+                uberblock.restart_chain = 0;
+            }
+            uberblock.roots.rotate_right(1);
+            let [newest, ..] = &mut uberblock.roots;
+            *newest = Some(pointer);
+        })
+        .await?;
+        *self.roots.lock() = roots;
+        self.records.lock().note_root(window_start);
+        self.log.root_on_disk();
+        self.release_frees(txg);
+        if let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) {
+            trees.committed(txg);
+        }
+        self.txgs.done(txg);
+        Ok(txg)
+    }
+
+    fn release_frees(&self, txg: Txg) {
+        let keep = usize::try_from(REWIND_TXGS).unwrap_or(usize::MAX);
+        let keep = if left_out(Rule::HoldBackFrees) {
+            0
+        } else {
+            keep
+        };
+        self.space.lock().release(txg, keep);
+    }
+
+    /// Loads bitmaps until the sectors reserved for the open txg can be taken from them, and what may
+    /// go to its place early before the next sync.
+    pub(crate) async fn load_for_sync(&self) -> Result<(), PoolError> {
+        let early = self.limits.dirty_cap_bytes / 4096;
+        let reserved = self.txgs.reserved_for(self.txgs.open());
+        let wanted = self.limits.slop_sectors + reserved + early;
+        let metaslabs = self.space.lock().wanted_loads(wanted);
+        for id in metaslabs {
+            self.load_metaslab(id).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads a metaslab's bitmap. One that verifies nowhere is closed to allocation.
+    pub(crate) async fn load_metaslab(&self, id: MetaslabId) -> Result<(), PoolError> {
+        let Some((entry, places)) = self.space.lock().begin_load(id) else {
+            return Ok(());
+        };
+        let mut found = None;
+        for place in places {
+            let vdev = self.vdev(place)?;
+            let count = usize::try_from(vdev.geometry.slot_sectors()).unwrap_or(0);
+            let verify = |pages: &[Page]| {
+                checksum128(&aquifer_blockio::buf::bytes_of(pages)) == entry.checksum
+            };
+            if let Ok(pages) = vdev.read(place.sector(), count, &verify).await {
+                found = Some(aquifer_blockio::buf::bytes_of(&pages));
+                break;
+            }
+        }
+        if found.is_none() {
+            tracing::error!(
+                ?id,
+                "bitmap verifies nowhere: metaslab closed to allocation"
+            );
+        }
+        self.space.lock().finish_load(id, &entry, found.as_deref());
+        Ok(())
+    }
+
+    /// Writes slots and record of `txg`; returns the record's pointer and its window's start.
+    async fn write_record(
+        &self,
+        txg: Txg,
+        roots: &Roots,
+    ) -> Result<(RecordPointer, Txg), PoolError> {
+        let (allocated, freed) = self.space.lock().close_txg(txg)?;
+        let own_bytes = ((allocated.len() + freed.len()) * RUN_BYTES) as u64;
+        let refreshed = self.refresh_slots(txg, own_bytes).await?;
+        let mut entries = Vec::new();
+        for (entry, write) in refreshed {
+            entries.push(entry);
+            if let Some(write) = write {
+                self.write_slot(write).await?;
+            }
+        }
+        let window_start = self.window_start(txg);
+        let mut parts = split_parts(allocated, freed, entries);
+        let root = PoolRoot {
+            txg,
+            wall_ns: self.world.wall_ns(),
+            trees: *roots,
+            log: self.log.root_for(txg),
+            record_segments: self.records.lock().runs(),
+            record_next: Place::NULL,
+            allocated_sectors: self.space.lock().used_per_vdev(),
+        };
+        let mut previous = self.newest_record().await;
+        let last = parts.pop().unwrap_or_default();
+        for part in parts {
+            let record = self.record(txg, window_start, previous, part);
+            previous = Some(self.write_part(record).await?);
+        }
+        let mut record = self.record(txg, window_start, previous, last);
+        record.root = Some(root);
+        Ok((self.write_part(record).await?, window_start))
+    }
+
+    fn record(
+        &self,
+        txg: Txg,
+        window_start: Txg,
+        previous: Option<RecordPointer>,
+        part: Part,
+    ) -> TxgRecord {
+        TxgRecord {
+            pool_guid: self.config.pool_guid,
+            txg,
+            place: Place::NULL,
+            window_start,
+            previous,
+            slots: part.slots,
+            allocated: part.allocated,
+            freed: part.freed,
+            root: None,
+        }
+    }
+
+    async fn write_part(&self, mut record: TxgRecord) -> Result<RecordPointer, PoolError> {
+        let sectors = record.encode()?.len() / 4096;
+        let places = {
+            let mut ring = self.records.lock();
+            let places = ring.take(record.txg, sectors as u64)?;
+            if let Some(root) = &mut record.root {
+                root.record_next = ring.next();
+            }
+            places
+        };
+        record.place = places[0];
+        let bytes = record.encode()?;
+        assert_eq!(
+            bytes.len() / 4096,
+            sectors,
+            "a record's size does not depend on its place"
+        );
+        let pages = pages_of(&bytes);
+        for place in places.into_iter().filter(|place| !place.is_null()) {
+            self.vdev(place)?
+                .write(place.sector(), pages.clone())
+                .await?;
+        }
+        Ok(RecordPointer {
+            txg: record.txg,
+            places,
+            sectors: u32::try_from(sectors).unwrap_or(u32::MAX),
+            checksum: checksum128(&bytes),
+        })
+    }
+
+    async fn write_slot(&self, write: SlotWrite) -> Result<(), PoolError> {
+        let pages = pages_of(&write.bytes);
+        for place in write.places {
+            self.vdev(place)?
+                .write(place.sector(), pages.clone())
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Refreshes the slots that have gone longest without, so that the window of live records stays
+    /// within its bytes: those never written, at least one more, and as many as the window needs.
+    async fn refresh_slots(
+        &self,
+        txg: Txg,
+        own_bytes: u64,
+    ) -> Result<Vec<(SlotEntry, Option<SlotWrite>)>, PoolError> {
+        let stale = self.space.lock().stale_metaslabs();
+        let mut refreshed = Vec::new();
+        let mut aged = 0;
+        for (as_of, id) in stale {
+            let never = as_of == Txg(0);
+            let since = self.records.lock().bytes_since(as_of);
+            let over = since + own_bytes > self.limits.window_bytes;
+            if !never && aged > 0 && !over {
+                break;
+            }
+            if !never {
+                aged += 1;
+            }
+            if self.space.lock().needs_load_to_refresh(id) {
+                self.load_metaslab(id).await?;
+            }
+            let slot = self.space.lock().refresh(id, txg);
+            refreshed.extend(slot);
+        }
+        Ok(refreshed)
+    }
+
+    /// The oldest record that names a current slot: its entry is read there, and the runs of later
+    /// records go on top.
+    fn window_start(&self, txg: Txg) -> Txg {
+        let oldest = self.space.lock().stale_metaslabs().first().map(|(as_of, _)| *as_of);
+        oldest.unwrap_or(txg).min(txg)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    slots: Vec<SlotEntry>,
+    allocated: Vec<Run>,
+    freed: Vec<Run>,
+}
+
+/// Spreads a txg's entries over parts of at most 1 MiB. The last part also carries the root.
+fn split_parts(allocated: Vec<Run>, freed: Vec<Run>, slots: Vec<SlotEntry>) -> Vec<Part> {
+    // Half a part's bytes for runs and slots leaves ample room for the root and for group headers.
+    let runs_max = RECORD_SECTORS_MAX * 4096 / 2 / RUN_BYTES;
+    let slots_max = (RECORD_SECTORS_MAX * 4096 / 4 - RECORD_HEADER_BYTES) / 44;
+    let (mut allocated, mut freed, mut slots) = (
+        allocated.into_iter().peekable(),
+        freed.into_iter().peekable(),
+        slots.into_iter().peekable(),
+    );
+    let mut parts = Vec::new();
+    while allocated.peek().is_some() || freed.peek().is_some() || slots.peek().is_some() {
+        let taken: Vec<Run> = allocated.by_ref().take(runs_max).collect();
+        let left = runs_max - taken.len();
+        parts.push(Part {
+            allocated: taken,
+            freed: freed.by_ref().take(left).collect(),
+            slots: slots.by_ref().take(slots_max).collect(),
+        });
+    }
+    parts
+}

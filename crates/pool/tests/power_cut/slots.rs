@@ -1,0 +1,293 @@
+//! The smallest layer that can live on a pool: an array of pages, one tree node above them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use aquifer_blockio::{Page, PageMut};
+use aquifer_ondisk::block_pointer::BlockKind;
+use aquifer_ondisk::codec::{Reader, Writer, checksum64};
+use aquifer_ondisk::extent::{Extent, Stored};
+use aquifer_ondisk::log_batch::LogRecord;
+use aquifer_ondisk::types::Run;
+use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Place, Txg};
+use aquifer_pool::intent_log::Ticket;
+
+use aquifer_pool::{
+    BoxFuture, Demand, Pool, PoolError, Replay, Roots, SpaceClass, SyncContext, Trees,
+};
+
+pub const SLOTS: u64 = 96;
+
+/// Content of a slot: which slot, which version, and bytes that follow from both.
+pub fn content(slot: u64, version: u64) -> Page {
+    let mut page = PageMut::zeroed();
+    for (at, chunk) in (0u64..).zip(page.chunks_mut(8)) {
+        let word = match at {
+            0 => slot,
+            1 => version,
+            _ => (slot << 32 | version)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(at as u32),
+        };
+        chunk.copy_from_slice(&word.to_le_bytes());
+    }
+    page.freeze()
+}
+
+pub fn version_of(slot: u64, page: &Page) -> u64 {
+    let mut r = Reader::new(page.as_slice(), "slot");
+    let (found, version) = (r.u64().unwrap(), r.u64().unwrap());
+    assert_eq!(found, slot, "slot {slot} holds another slot's content");
+    assert_eq!(
+        page.as_slice(),
+        content(slot, version).as_slice(),
+        "slot {slot} is mangled"
+    );
+    version
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Committed {
+    place: Place,
+    written: Txg,
+    sum: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Dirty {
+    Page(Page),
+    Placed(Page, Extent),
+}
+
+#[derive(Default)]
+struct State {
+    committed: BTreeMap<u64, Committed>,
+    dirty: BTreeMap<Txg, BTreeMap<u64, Dirty>>,
+    root: Option<BlockPointer>,
+}
+
+pub struct Slots {
+    pool: Arc<Pool>,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum How {
+    /// Not logged: may be lost until its txg is on disk.
+    Unstable,
+    /// Logged with its payload.
+    Stable,
+    /// Written to its place, logged as a pointer.
+    Early,
+}
+
+fn demand() -> Demand {
+    Demand {
+        dirty_bytes: 4096,
+        sectors: 4,
+        log_bytes: 8192,
+        class: SpaceClass::Write,
+    }
+}
+
+fn record(slot: u64, txg: Txg) -> LogRecord {
+    LogRecord {
+        kind: 1,
+        txg,
+        dataset: DatasetId(1),
+        object: ObjectId(slot + 1),
+        page_sums: Vec::new(),
+        extents: Vec::new(),
+        body: Vec::new(),
+    }
+}
+
+impl Slots {
+    pub async fn open(pool: Arc<Pool>) -> Result<Arc<Slots>, PoolError> {
+        let mut state = State {
+            root: pool.roots()[0],
+            ..State::default()
+        };
+        if let Some(root) = &state.root {
+            let page = pool.read_node(root).await?;
+            let mut r = Reader::new(page.as_slice(), "slots");
+            for _ in 0..r.u64()? {
+                let slot = r.u64()?;
+                let entry = Committed {
+                    place: Place(r.u64()?),
+                    written: Txg(r.u64()?),
+                    sum: r.u64()?,
+                };
+                state.committed.insert(slot, entry);
+            }
+        }
+        Ok(Arc::new(Slots {
+            pool,
+            state: Mutex::new(state),
+        }))
+    }
+
+    pub async fn write(
+        &self,
+        slot: u64,
+        page: Page,
+        how: How,
+    ) -> Result<Option<Ticket>, PoolError> {
+        let admission = self.pool.admit(demand()).await?;
+        let hold = self.pool.hold(admission)?;
+        let sum = checksum64(page.as_slice());
+        let mut record = record(slot, hold.txg());
+        let (dirty, early) = if how == How::Early {
+            let early = self.pool.write_early(&hold, std::slice::from_ref(&page))?;
+            let extent = Extent {
+                page: slot,
+                pages: 1,
+                birth: hold.txg(),
+                written: hold.txg(),
+                place: early.run().place,
+                counted: false,
+                stored: Stored::Plain([sum].into_iter().collect()),
+            };
+            record.extents.push(extent.clone());
+            (Dirty::Placed(page.clone(), extent), Some(early))
+        } else {
+            record.page_sums.push(sum);
+            (Dirty::Page(page.clone()), None)
+        };
+        let mut state = self.state.lock().unwrap();
+        self.replace(&mut state, hold.txg(), slot, dirty);
+        let ticket = match how {
+            How::Unstable => None,
+            How::Stable => Some(self.pool.log().append(&hold, record, vec![page], None)),
+            How::Early => Some(self.pool.log().append(&hold, record, Vec::new(), early)),
+        };
+        Ok(ticket)
+    }
+
+    fn replace(&self, state: &mut State, txg: Txg, slot: u64, dirty: Dirty) {
+        let before = state.dirty.entry(txg).or_default().insert(slot, dirty);
+        if let Some(Dirty::Placed(_, extent)) = before {
+            // Born and freed in one txg: given back through the same door as everything else.
+            self.pool.free_unsynced(txg, Run::new(extent.place, 1));
+        }
+    }
+
+    pub async fn read(&self, slot: u64) -> Result<Option<Page>, PoolError> {
+        let entry = {
+            let state = self.state.lock().unwrap();
+            let dirty = state
+                .dirty
+                .values()
+                .rev()
+                .find_map(|dirty| dirty.get(&slot));
+            match dirty {
+                Some(Dirty::Page(page) | Dirty::Placed(page, _)) => return Ok(Some(page.clone())),
+                None => state.committed.get(&slot).copied(),
+            }
+        };
+        let Some(entry) = entry else { return Ok(None) };
+        let extent = Extent {
+            page: slot,
+            pages: 1,
+            birth: entry.written,
+            written: entry.written,
+            place: entry.place,
+            counted: false,
+            stored: Stored::Plain([entry.sum].into_iter().collect()),
+        };
+        Ok(self.pool.read_extent(&extent).await?.into_iter().next())
+    }
+
+    /// Sectors that this layer's committed state refers to.
+    pub fn sectors(&self) -> u64 {
+        let state = self.state.lock().unwrap();
+        let nodes = state.root.map_or(0, |root| root.copies().count() as u64);
+        state.committed.len() as u64 + nodes
+    }
+}
+
+impl Trees for Slots {
+    fn sync<'a>(&'a self, sync: &'a SyncContext) -> BoxFuture<'a, Result<Roots, PoolError>> {
+        Box::pin(async move {
+            let (dirty, mut committed, root) = {
+                let state = self.state.lock().unwrap();
+                let dirty = state.dirty.get(&sync.txg()).cloned().unwrap_or_default();
+                (dirty, state.committed.clone(), state.root)
+            };
+            let mut roots = self.pool.roots();
+            if dirty.is_empty() {
+                return Ok(roots);
+            }
+            for (slot, dirty) in dirty {
+                let entry = match dirty {
+                    Dirty::Page(page) => {
+                        let run = sync.allocate(1, 1)?;
+                        sync.write(run.place, vec![page.clone()]);
+                        let sum = checksum64(page.as_slice());
+                        Committed {
+                            place: run.place,
+                            written: sync.txg(),
+                            sum,
+                        }
+                    }
+                    Dirty::Placed(page, extent) => Committed {
+                        place: extent.place,
+                        written: extent.written,
+                        sum: checksum64(page.as_slice()),
+                    },
+                };
+                if let Some(old) = committed.insert(slot, entry) {
+                    sync.free(Run::new(old.place, 1), old.written);
+                }
+                sync.pace().await;
+            }
+            let mut w = Writer::new();
+            w.u64(committed.len() as u64);
+            for (slot, entry) in &committed {
+                w.u64(*slot);
+                w.u64(entry.place.0);
+                w.u64(entry.written.0);
+                w.u64(entry.sum);
+            }
+            let new = sync.write_node(BlockKind::Namespace, 0, sync.txg(), w.as_bytes())?;
+            if let Some(old) = root {
+                sync.free_node(&old);
+            }
+            roots[0] = Some(new);
+            let mut state = self.state.lock().unwrap();
+            state.committed = committed;
+            state.root = Some(new);
+            Ok(roots)
+        })
+    }
+
+    fn committed(&self, txg: Txg) {
+        self.state.lock().unwrap().dirty.retain(|of, _| *of > txg);
+    }
+}
+
+impl Replay for Slots {
+    fn replay<'a>(
+        &'a self,
+        record: &'a LogRecord,
+        pages: &'a [Page],
+    ) -> BoxFuture<'a, Result<(), PoolError>> {
+        Box::pin(async move {
+            let slot = record.object.0 - 1;
+            let dirty = match record.extents.first() {
+                None => Dirty::Page(pages[0].clone()),
+                Some(extent) => {
+                    let read = self.pool.read_extent(extent).await?;
+                    Dirty::Placed(read[0].clone(), extent.clone())
+                }
+            };
+            let hold = self.pool.hold_for_replay(demand());
+            if let Some(extent) = record.extents.first() {
+                self.pool.adopt(&hold, Run::new(extent.place, 1));
+            }
+            let mut state = self.state.lock().unwrap();
+            self.replace(&mut state, hold.txg(), slot, dirty);
+            Ok(())
+        })
+    }
+}

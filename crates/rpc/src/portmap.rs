@@ -1,0 +1,272 @@
+//! The portmapper, version 2 (RFC 1833 section 3): where programs listen.
+//!
+//! Two sides: [`answer`] serves a fixed table where no rpcbind runs (QEMU's libnfs driver and
+//! `rpcinfo` ask port 111); [`Request`] asks an rpcbind that runs already to announce ours.
+//!
+//! Invariants:
+//! - The table is changed by nobody on the wire: SET and UNSET answer FALSE, CALLIT is no
+//!   procedure (it makes the server call others on a stranger's behalf).
+//! - Versions 3 and 4 of rpcbind are refused with PROG_MISMATCH 2..2, on which `rpcinfo` and
+//!   libtirpc fall back to version 2.
+
+use crate::auth::{Credential, OpaqueAuth};
+use crate::message::{Accepted, Call, CallError, Reply, ReplyBody};
+use crate::record::{begin_record, end_record};
+use crate::xdr::{Decode, Decoder, Encode, EncodeBuf, XdrError};
+use crate::xdr_table;
+
+#[cfg(test)]
+mod tests;
+
+/// The portmapper's own program number.
+pub const PROGRAM: u32 = 100_000;
+/// The version that is served.
+pub const VERSION: u32 = 2;
+/// The port that it is found at, TCP and UDP.
+pub const PORT: u16 = 111;
+/// `prot` of TCP.
+pub const IPPROTO_TCP: u32 = 6;
+/// `prot` of UDP.
+pub const IPPROTO_UDP: u32 = 17;
+
+xdr_table! {
+    /// The procedures of PMAP_VERS 2.
+    enum Procedure {
+        /// PMAPPROC_NULL.
+        Null = 0,
+        /// PMAPPROC_SET: announces a mapping.
+        Set = 1,
+        /// PMAPPROC_UNSET: withdraws all mappings of a program's version.
+        Unset = 2,
+        /// PMAPPROC_GETPORT: the port of a program, 0 if it is not registered.
+        Getport = 3,
+        /// PMAPPROC_DUMP: all mappings.
+        Dump = 4,
+        /// PMAPPROC_CALLIT: calls a procedure of another program.
+        Callit = 5,
+    }
+
+    /// `struct mapping`.
+    struct Mapping {
+        /// Program number.
+        prog: u32,
+        /// Its version.
+        vers: u32,
+        /// Transport: [`IPPROTO_TCP`] or [`IPPROTO_UDP`].
+        prot: u32,
+        /// Port; 0 in what is asked.
+        port: u32,
+    }
+}
+
+/// How messages are told apart on the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// UDP: a datagram is a message.
+    Datagram,
+    /// TCP: a message is a record behind its mark.
+    Record,
+}
+
+/// Answers one message, without its record mark, from `table`. The reply is appended to `to`,
+/// with a mark if `framing` says so. UDP sources can be forged: a daemon that serves UDP should
+/// answer its own networks only.
+///
+/// # Errors
+/// [`XdrError`] if the message is no call and there is nothing to answer; close the stream.
+pub fn answer(
+    table: &[Mapping],
+    message: &[u8],
+    framing: Framing,
+    to: &mut EncodeBuf,
+) -> Result<(), XdrError> {
+    let mut from = Decoder::new(message);
+    let call = match Call::decode(&mut from) {
+        Ok(call) => Ok(call),
+        Err(CallError::Refused { xid, why }) => Err(Reply::denied(xid, why)),
+        Err(CallError::Unreadable(error)) => return Err(error),
+        Err(CallError::Reply { .. }) => {
+            return Err(XdrError::BadValue {
+                offset: 4,
+                what: "msg_type of a call",
+                value: 1,
+            });
+        }
+    };
+    let record = match framing {
+        Framing::Datagram => None,
+        Framing::Record => Some(begin_record(to)),
+    };
+    match &call {
+        Ok(call) => carry_out(table, call, &mut from, to),
+        Err(refusal) => refusal.encode(to),
+    }
+    if let Some(record) = record {
+        end_record(to, record);
+    }
+    Ok(())
+}
+
+fn carry_out(table: &[Mapping], call: &Call<'_>, from: &mut Decoder<'_>, to: &mut EncodeBuf) {
+    let start = to.mark();
+    Reply::accepted(call.xid, Accepted::Success).encode(to);
+    if let Err(status) = results(table, call, from, to) {
+        to.truncate(start);
+        Reply::accepted(call.xid, status).encode(to);
+    }
+}
+
+fn results(
+    table: &[Mapping],
+    call: &Call<'_>,
+    from: &mut Decoder<'_>,
+    to: &mut EncodeBuf,
+) -> Result<(), Accepted> {
+    if call.program != PROGRAM {
+        return Err(Accepted::ProgUnavail);
+    }
+    if call.version != VERSION {
+        return Err(Accepted::ProgMismatch {
+            low: VERSION,
+            high: VERSION,
+        });
+    }
+    let mut mapping = || Mapping::decode(from).map_err(|_| Accepted::GarbageArgs);
+    match Procedure::from_wire(call.procedure) {
+        Some(Procedure::Null) => {}
+        Some(Procedure::Set | Procedure::Unset) => {
+            mapping()?;
+            to.bool(false);
+        }
+        Some(Procedure::Getport) => to.u32(port_of(table, mapping()?)),
+        Some(Procedure::Dump) => to.list(table),
+        Some(Procedure::Callit) | None => return Err(Accepted::ProcUnavail),
+    }
+    Ok(())
+}
+
+/// The port of what is asked for. As rpcbind does it: without that very version, the port of any
+/// version of the program is told, and the program itself says PROG_MISMATCH.
+fn port_of(table: &[Mapping], asked: Mapping) -> u32 {
+    let offers = || {
+        table
+            .iter()
+            .filter(|it| it.prog == asked.prog && it.prot == asked.prot)
+    };
+    let exact = offers().find(|it| it.vers == asked.vers);
+    exact.or_else(|| offers().next()).map_or(0, |it| it.port)
+}
+
+/// What is asked of another portmapper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Is it there?
+    Null,
+    /// Announce this.
+    Set(Mapping),
+    /// Withdraw every mapping of this program and version; `prot` and `port` are ignored.
+    Unset(Mapping),
+    /// At which port is this? `port` is ignored.
+    Getport(Mapping),
+    /// What is there?
+    Dump,
+}
+
+/// What the other portmapper said to a [`Request`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// NULL: it is there.
+    Null,
+    /// SET and UNSET: whether it did that.
+    Done(bool),
+    /// GETPORT: the port, 0 for none.
+    Port(u32),
+    /// DUMP: all mappings.
+    Mappings(Vec<Mapping>),
+}
+
+/// Why an answer says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AnswerError {
+    /// The message cannot be decoded.
+    #[error("portmapper's reply: {0}")]
+    Unreadable(#[from] XdrError),
+    /// A reply to another call.
+    #[error("portmapper replied to {got:#010x}, asked was {asked:#010x}")]
+    OtherXid {
+        /// Our call.
+        asked: u32,
+        /// The reply's call.
+        got: u32,
+    },
+    /// The call was denied.
+    #[error("portmapper denied the call: {0:?}")]
+    Denied(crate::message::Rejection),
+    /// The call was accepted and failed.
+    #[error("portmapper failed the call: {0:?}")]
+    Failed(Accepted),
+}
+
+impl Request {
+    /// The procedure.
+    pub fn procedure(&self) -> Procedure {
+        match self {
+            Request::Null => Procedure::Null,
+            Request::Set(_) => Procedure::Set,
+            Request::Unset(_) => Procedure::Unset,
+            Request::Getport(_) => Procedure::Getport,
+            Request::Dump => Procedure::Dump,
+        }
+    }
+
+    /// Appends the whole call, without a record mark. rpcbind takes SET and UNSET from its own
+    /// machine only, over loopback or its Unix socket.
+    pub fn encode(&self, xid: u32, credential: Credential<'_>, to: &mut EncodeBuf) {
+        let procedure = self.procedure().wire();
+        let verifier = OpaqueAuth::NONE;
+        let (program, version) = (PROGRAM, VERSION);
+        to.put(&Call {
+            xid,
+            program,
+            version,
+            procedure,
+            credential,
+            verifier,
+        });
+        match self {
+            Request::Null | Request::Dump => {}
+            Request::Set(mapping) | Request::Unset(mapping) | Request::Getport(mapping) => {
+                to.put(mapping);
+            }
+        }
+    }
+
+    /// Reads the reply to this request, without its record mark.
+    ///
+    /// # Errors
+    /// [`AnswerError`].
+    pub fn decode_answer(&self, xid: u32, message: &[u8]) -> Result<Answer, AnswerError> {
+        let mut from = Decoder::new(message);
+        let reply = Reply::decode(&mut from)?;
+        if reply.xid != xid {
+            return Err(AnswerError::OtherXid {
+                asked: xid,
+                got: reply.xid,
+            });
+        }
+        match reply.body {
+            ReplyBody::Denied(why) => return Err(AnswerError::Denied(why)),
+            ReplyBody::Accepted {
+                status: Accepted::Success,
+                ..
+            } => {}
+            ReplyBody::Accepted { status, .. } => return Err(AnswerError::Failed(status)),
+        }
+        Ok(match self {
+            Request::Null => Answer::Null,
+            Request::Set(_) | Request::Unset(_) => Answer::Done(from.bool()?),
+            Request::Getport(_) => Answer::Port(from.u32()?),
+            Request::Dump => Answer::Mappings(from.list()?),
+        })
+    }
+}

@@ -1,0 +1,593 @@
+//! The allocator: which sectors a txg takes, gives back, and may have again.
+
+use std::collections::BTreeMap;
+
+use aquifer_ondisk::layout::Geometry;
+use aquifer_ondisk::txg_record::{RUN_SECTORS_MAX, SlotEntry};
+use aquifer_ondisk::types::SEGMENT_SECTORS;
+use aquifer_ondisk::{Place, Txg, types::Run};
+
+use crate::Bitmap;
+use crate::metaslab::{Delta, Metaslab};
+
+/// Sectors handed out from one vdev before the next one takes its turn: 1 MiB.
+const STRIPE_SECTORS: u64 = 256;
+
+/// Names a metaslab.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MetaslabId {
+    /// The vdev.
+    pub vdev: u16,
+    /// The metaslab of that vdev.
+    pub index: u64,
+}
+
+/// Why space could not be had or a change was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpaceError {
+    /// No free run of that length in any loaded metaslab.
+    #[error("no free run of {0} sectors")]
+    NoSpace(u64),
+    /// The run does not lie within one metaslab of a data vdev.
+    #[error("run {0:?} lies outside the pool's data")]
+    Outside(Run),
+    /// The run is partly in use already.
+    #[error("run {0:?} is partly in use already")]
+    InUse(Run),
+}
+
+/// A slot to be written.
+#[derive(Debug, Clone)]
+pub struct SlotWrite {
+    /// What the record says of it.
+    pub entry: SlotEntry,
+    /// Its bytes, whole sectors.
+    pub bytes: Vec<u8>,
+    /// Its copies.
+    pub places: Vec<Place>,
+}
+
+/// Where the pool's sectors are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SpaceUse {
+    /// Sectors of all data vdevs.
+    pub total: u64,
+    /// Sectors in use in the newest root or taken since, held-back frees included.
+    pub taken: u64,
+    /// Of those: freed, and held back.
+    pub held: u64,
+}
+
+impl SpaceUse {
+    /// Sectors that can be handed out.
+    pub fn free(&self) -> u64 {
+        self.total.saturating_sub(self.taken)
+    }
+}
+
+#[derive(Debug, Default)]
+struct TxgChanges {
+    allocated: Vec<Run>,
+    freed: Vec<Run>,
+}
+
+#[derive(Debug)]
+struct VdevSpace {
+    metaslabs: Vec<Metaslab>,
+    current: Option<usize>,
+    usable: bool,
+}
+
+/// All free space of a pool. See the crate's head for its invariants.
+#[derive(Debug)]
+pub struct Allocator {
+    vdevs: Vec<VdevSpace>,
+    open: BTreeMap<Txg, TxgChanges>,
+    held: BTreeMap<Txg, Vec<Run>>,
+    use_: SpaceUse,
+    rotor: usize,
+    rotor_left: u64,
+}
+
+impl Allocator {
+    /// An allocator over vdevs that are empty but for their reserved places. `None` stands for a
+    /// vdev that holds no blocks (a log vdev).
+    pub fn new(geometries: &[Option<Geometry>]) -> Self {
+        let vdevs: Vec<VdevSpace> = geometries
+            .iter()
+            .map(|geometry| VdevSpace {
+                metaslabs: geometry.map_or(Vec::new(), |geometry| {
+                    (0..geometry.metaslabs())
+                        .map(|index| Metaslab::new(geometry, index))
+                        .collect()
+                }),
+                current: None,
+                usable: geometry.is_some(),
+            })
+            .collect();
+        let all = || vdevs.iter().flat_map(|vdev| &vdev.metaslabs);
+        let total = all().map(|metaslab| metaslab.sectors as u64).sum();
+        let free: u64 = all().map(|metaslab| metaslab.free).sum();
+        let use_ = SpaceUse {
+            total,
+            taken: total - free,
+            held: 0,
+        };
+        Allocator {
+            vdevs,
+            open: BTreeMap::new(),
+            held: BTreeMap::new(),
+            use_,
+            rotor: 0,
+            rotor_left: STRIPE_SECTORS,
+        }
+    }
+
+    /// Where the sectors are.
+    pub fn space_use(&self) -> SpaceUse {
+        self.use_
+    }
+
+    // ---- import -------------------------------------------------------------------------------
+
+    /// Import: the current slot of a metaslab, from the newest record that names it.
+    pub fn set_entry(&mut self, entry: SlotEntry) -> Result<(), SpaceError> {
+        let id = MetaslabId {
+            vdev: entry.vdev,
+            index: entry.metaslab.into(),
+        };
+        let outside = SpaceError::Outside(Run::new(Place::new(entry.vdev, 0), 0));
+        let metaslab = self.metaslab_mut(id).ok_or(outside)?;
+        let before = metaslab.free;
+        metaslab.free = entry.free_sectors.min(metaslab.sectors as u64);
+        let after = metaslab.free;
+        metaslab.entry = Some(entry);
+        self.use_.taken = self.use_.taken + before - after;
+        Ok(())
+    }
+
+    /// Import: a change of a record newer than the current slot of its metaslab; records must come
+    /// oldest first. Changes that the slot already holds are skipped.
+    pub fn replay_run(&mut self, txg: Txg, run: Run, allocated: bool) -> Result<(), SpaceError> {
+        let (id, start) = self.locate(run).ok_or(SpaceError::Outside(run))?;
+        let metaslab = self.metaslab_mut(id).ok_or(SpaceError::Outside(run))?;
+        if metaslab.entry.is_some_and(|entry| entry.as_of >= txg) {
+            return Ok(());
+        }
+        let count = usize::try_from(run.sectors).map_err(|_| SpaceError::Outside(run))?;
+        let before = metaslab.free;
+        metaslab.apply(Delta {
+            start,
+            count,
+            allocated,
+        });
+        let after = metaslab.free;
+        self.use_.taken = (self.use_.taken + before).saturating_sub(after);
+        Ok(())
+    }
+
+    /// Import: frees of a recent txg that must not be handed out yet.
+    pub fn hold(&mut self, txg: Txg, runs: &[Run]) {
+        for run in runs {
+            self.use_.taken += run.sectors;
+            self.use_.held += run.sectors;
+        }
+        self.held.entry(txg).or_default().extend_from_slice(runs);
+        for run in runs {
+            self.mark_taken(*run);
+        }
+    }
+
+    /// Metaslabs to be loaded so that `sectors` can be handed out, emptiest first.
+    pub fn wanted_loads(&self, sectors: u64) -> Vec<MetaslabId> {
+        let mut loaded: u64 = 0;
+        let mut candidates = Vec::new();
+        for (vdev, space) in self.vdevs.iter().enumerate() {
+            for metaslab in &space.metaslabs {
+                if metaslab.closed {
+                    continue;
+                }
+                match &metaslab.views {
+                    Some(views) => loaded += (views.taken.len() - views.taken.count()) as u64,
+                    None => candidates.push((metaslab.free, vdev, metaslab.index)),
+                }
+            }
+        }
+        candidates.sort_by_key(|(free, ..)| std::cmp::Reverse(*free));
+        let mut wanted = Vec::new();
+        for (free, vdev, index) in candidates {
+            if loaded >= sectors || free == 0 {
+                break;
+            }
+            loaded += free;
+            wanted.push(MetaslabId {
+                vdev: u16::try_from(vdev).unwrap_or(u16::MAX),
+                index,
+            });
+        }
+        wanted
+    }
+
+    /// The metaslab a run lies in, if it is not loaded.
+    pub fn unloaded_for(&self, run: Run) -> Option<MetaslabId> {
+        let (id, _) = self.locate(run)?;
+        let metaslab = self.metaslab(id)?;
+        (metaslab.views.is_none() && !metaslab.closed).then_some(id)
+    }
+
+    /// The current slot of a metaslab that is not loaded, with its copies. `None`: nothing to read,
+    /// it is loaded or has just been set up empty.
+    pub fn begin_load(&mut self, id: MetaslabId) -> Option<(SlotEntry, Vec<Place>)> {
+        let metaslab = self.metaslab_mut(id)?;
+        if metaslab.views.is_some() || metaslab.closed {
+            return None;
+        }
+        let Some(entry) = metaslab.entry else {
+            let empty = metaslab.empty_bitmap();
+            metaslab.load(empty);
+            self.reapply(id);
+            return None;
+        };
+        let geometry = metaslab.geometry;
+        let places = (0..geometry.copies)
+            .map(|copy| geometry.slot_place(id.index, entry.slot, copy))
+            .collect();
+        Some((entry, places))
+    }
+
+    /// Takes over a slot's bytes that match its entry; `None` closes the metaslab to allocation.
+    pub fn finish_load(&mut self, id: MetaslabId, entry: &SlotEntry, bytes: Option<&[u8]>) {
+        let Some(metaslab) = self.metaslab_mut(id) else {
+            return;
+        };
+        if metaslab.views.is_some() || metaslab.entry.as_ref() != Some(entry) {
+            return;
+        }
+        match bytes {
+            Some(bytes) => {
+                let bitmap = Bitmap::from_bytes(bytes, metaslab.sectors);
+                metaslab.load(bitmap);
+                self.reapply(id);
+            }
+            None => metaslab.closed = true,
+        }
+    }
+
+    /// Metaslabs whose slots verified nowhere.
+    pub fn closed(&self) -> Vec<MetaslabId> {
+        self.metaslab_ids(|metaslab| metaslab.closed)
+    }
+
+    // ---- taking and giving back ---------------------------------------------------------------
+
+    /// Takes a run of `min` to `want` sectors for `txg`.
+    pub fn allocate(&mut self, txg: Txg, min: u64, want: u64) -> Result<Run, SpaceError> {
+        debug_assert!(min >= 1 && min <= want);
+        let want = want.min(RUN_SECTORS_MAX);
+        for _ in 0..self.vdevs.len() {
+            if self.rotor_left == 0 || !self.vdevs.get(self.rotor).is_some_and(|vdev| vdev.usable) {
+                self.rotor = (self.rotor + 1) % self.vdevs.len();
+                self.rotor_left = STRIPE_SECTORS;
+            }
+            if let Some(run) = self.allocate_on(self.rotor, min, want) {
+                self.rotor_left = self.rotor_left.saturating_sub(run.sectors);
+                self.use_.taken += run.sectors;
+                self.open.entry(txg).or_default().allocated.push(run);
+                return Ok(run);
+            }
+            self.rotor_left = 0;
+        }
+        Err(SpaceError::NoSpace(min))
+    }
+
+    /// Takes a whole aligned segment for `txg`, on another vdev or at least elsewhere than `avoid`.
+    pub fn allocate_segment(&mut self, txg: Txg, rotor: usize) -> Result<Run, SpaceError> {
+        let vdevs = self.vdevs.len();
+        for step in 0..vdevs {
+            let vdev = (rotor + step) % vdevs;
+            if let Some(run) = self.segment_on(vdev) {
+                self.use_.taken += run.sectors;
+                self.open.entry(txg).or_default().allocated.push(run);
+                return Ok(run);
+            }
+        }
+        Err(SpaceError::NoSpace(SEGMENT_SECTORS))
+    }
+
+    /// Import: keeps a given run from being handed out: a log record names it. It must be free.
+    pub fn reserve(&mut self, run: Run) -> Result<(), SpaceError> {
+        let (id, start) = self.locate(run).ok_or(SpaceError::Outside(run))?;
+        let count = usize::try_from(run.sectors).map_err(|_| SpaceError::Outside(run))?;
+        let views = self.metaslab_mut(id).and_then(|metaslab| metaslab.views.as_mut());
+        let views = views.ok_or(SpaceError::Outside(run))?;
+        if views.taken.count_range(start, count) != 0 {
+            return Err(SpaceError::InUse(run));
+        }
+        views.taken.set_range(start, count);
+        self.use_.taken += run.sectors;
+        Ok(())
+    }
+
+    /// Makes a reserved run an allocation of `txg`: its log record is being replayed there.
+    pub fn adopt(&mut self, txg: Txg, run: Run) {
+        self.open.entry(txg).or_default().allocated.push(run);
+    }
+
+    /// Gives a run back with `txg`: no longer used in that txg's root, held back for a while after.
+    pub fn free(&mut self, txg: Txg, run: Run) {
+        self.open.entry(txg).or_default().freed.push(run);
+    }
+
+    /// Runs that an open txg has taken and given back so far: how large its record will be.
+    pub fn open_runs(&self, txg: Txg) -> usize {
+        self.open
+            .get(&txg)
+            .map_or(0, |changes| changes.allocated.len() + changes.freed.len())
+    }
+
+    // ---- sync ---------------------------------------------------------------------------------
+
+    /// Ends a txg's changes: they become the `used` view. Returns (allocated, freed), merged and cut
+    /// to what a record's entry holds. A contradiction (double free, double allocation) is our bug.
+    pub fn close_txg(&mut self, txg: Txg) -> Result<(Vec<Run>, Vec<Run>), SpaceError> {
+        let changes = self.open.remove(&txg).unwrap_or_default();
+        let allocated = merge_runs(changes.allocated);
+        let freed = merge_runs(changes.freed);
+        for run in &allocated {
+            self.apply(*run, true)?;
+        }
+        for run in &freed {
+            self.apply(*run, false)?;
+        }
+        let held: u64 = freed.iter().map(|run| run.sectors).sum();
+        self.use_.held += held;
+        self.held.entry(txg).or_default().extend_from_slice(&freed);
+        Ok((allocated, freed))
+    }
+
+    /// After `synced` is on disk: frees of all but the last `keep` (`REWIND_TXGS`) committed txgs can
+    /// be handed out again. Returns them, for discard.
+    pub fn release(&mut self, synced: Txg, keep: usize) -> Vec<Run> {
+        debug_assert!(self.held.keys().all(|txg| *txg <= synced));
+        let mut released = Vec::new();
+        // Counted in commits, not in numbers: txgs skip some at every import.
+        while self.held.len() > keep {
+            let Some((_, runs)) = self.held.pop_first() else { break };
+            released.extend(runs);
+        }
+        for run in &released {
+            self.use_.held = self.use_.held.saturating_sub(run.sectors);
+            self.use_.taken = self.use_.taken.saturating_sub(run.sectors);
+            let Some((id, start)) = self.locate(*run) else {
+                continue;
+            };
+            let count = usize::try_from(run.sectors).unwrap_or(0);
+            if let Some(views) = self.metaslab_mut(id).and_then(|slab| slab.views.as_mut()) {
+                debug_assert_eq!(views.used.count_range(start, count), 0);
+                views.taken.clear_range(start, count);
+            }
+        }
+        released
+    }
+
+    /// Metaslabs whose slot is not of today, those with the oldest first.
+    pub fn stale_metaslabs(&self) -> Vec<(Txg, MetaslabId)> {
+        let mut stale: Vec<(Txg, MetaslabId)> = Vec::new();
+        for id in self.metaslab_ids(|slab| slab.dirty || slab.entry.is_some()) {
+            if let Some(metaslab) = self.metaslab(id) {
+                stale.push((metaslab.entry.map_or(Txg(0), |entry| entry.as_of), id));
+            }
+        }
+        stale.sort_unstable();
+        stale
+    }
+
+    /// Whether a metaslab changed since its slot was written, and is not loaded: it must be loaded
+    /// before [`Allocator::refresh`].
+    pub fn needs_load_to_refresh(&self, id: MetaslabId) -> bool {
+        self.metaslab(id)
+            .is_some_and(|slab| slab.dirty && slab.views.is_none() && !slab.closed)
+    }
+
+    /// Brings a metaslab's slot up to `txg`: repeats the entry if nothing changed, else writes the
+    /// next slot.
+    pub fn refresh(&mut self, id: MetaslabId, txg: Txg) -> Option<(SlotEntry, Option<SlotWrite>)> {
+        let metaslab = self.metaslab_mut(id)?;
+        if !metaslab.dirty {
+            let entry = SlotEntry {
+                as_of: txg,
+                ..metaslab.entry?
+            };
+            metaslab.entry = Some(entry);
+            return Some((entry, None));
+        }
+        let (entry, bytes) = metaslab.next_slot(txg)?;
+        let geometry = metaslab.geometry;
+        let places = (0..geometry.copies)
+            .map(|copy| geometry.slot_place(id.index, entry.slot, copy))
+            .collect();
+        Some((
+            entry,
+            Some(SlotWrite {
+                entry,
+                bytes,
+                places,
+            }),
+        ))
+    }
+
+    /// Allocated sectors of each vdev in the `used` view.
+    pub fn used_per_vdev(&self) -> Vec<u64> {
+        let used = |slab: &Metaslab| slab.sectors as u64 - slab.free;
+        self.vdevs
+            .iter()
+            .map(|vdev| vdev.metaslabs.iter().map(used).sum())
+            .collect()
+    }
+
+    // ---- inside -------------------------------------------------------------------------------
+
+    fn metaslab(&self, id: MetaslabId) -> Option<&Metaslab> {
+        self.vdevs
+            .get(usize::from(id.vdev))?
+            .metaslabs
+            .get(usize::try_from(id.index).ok()?)
+    }
+
+    fn metaslab_mut(&mut self, id: MetaslabId) -> Option<&mut Metaslab> {
+        self.vdevs
+            .get_mut(usize::from(id.vdev))?
+            .metaslabs
+            .get_mut(usize::try_from(id.index).ok()?)
+    }
+
+    fn metaslab_ids(&self, wanted: impl Fn(&Metaslab) -> bool) -> Vec<MetaslabId> {
+        let all = self.vdevs.iter().flat_map(|vdev| &vdev.metaslabs);
+        all.filter(|slab| wanted(slab))
+            .map(|slab| MetaslabId {
+                vdev: slab.geometry.vdev,
+                index: slab.index,
+            })
+            .collect()
+    }
+
+    /// The metaslab of a run and the run's first bit in it. Runs never cross metaslabs.
+    fn locate(&self, run: Run) -> Option<(MetaslabId, usize)> {
+        let first = self
+            .vdevs
+            .get(usize::from(run.place.vdev()))?
+            .metaslabs
+            .first()?;
+        let index = run.place.sector() / first.geometry.metaslab_sectors();
+        let id = MetaslabId {
+            vdev: run.place.vdev(),
+            index,
+        };
+        let metaslab = self.metaslab(id)?;
+        let start = usize::try_from(run.place.sector() - metaslab.first_sector).ok()?;
+        let fits = start as u64 + run.sectors <= metaslab.sectors as u64;
+        (fits && run.sectors > 0).then_some((id, start))
+    }
+
+    fn apply(&mut self, run: Run, allocated: bool) -> Result<(), SpaceError> {
+        let (id, start) = self.locate(run).ok_or(SpaceError::Outside(run))?;
+        let count = usize::try_from(run.sectors).map_err(|_| SpaceError::Outside(run))?;
+        let metaslab = self.metaslab_mut(id).ok_or(SpaceError::Outside(run))?;
+        if metaslab.apply(Delta {
+            start,
+            count,
+            allocated,
+        }) {
+            Ok(())
+        } else {
+            Err(SpaceError::InUse(run))
+        }
+    }
+
+    /// A metaslab was just loaded: held-back frees there must stay taken.
+    fn reapply(&mut self, id: MetaslabId) {
+        let held: Vec<Run> = self.held.values().flatten().copied().collect();
+        for run in held {
+            if self.locate(run).is_some_and(|(of, _)| of == id) {
+                self.mark_taken(run);
+            }
+        }
+        // What open txgs freed is still in `used`; what they took lies in loaded metaslabs only.
+    }
+
+    fn mark_taken(&mut self, run: Run) {
+        let Some((id, start)) = self.locate(run) else {
+            return;
+        };
+        let count = usize::try_from(run.sectors).unwrap_or(0);
+        if let Some(views) = self.metaslab_mut(id).and_then(|slab| slab.views.as_mut()) {
+            views.taken.set_range(start, count);
+        }
+    }
+
+    /// Front to back through the current metaslab, then the emptiest one.
+    fn allocate_on(&mut self, vdev: usize, min: u64, want: u64) -> Option<Run> {
+        let space = self.vdevs.get_mut(vdev)?;
+        let (min, want) = (usize::try_from(min).ok()?, usize::try_from(want).ok()?);
+        if let Some(current) = space.current
+            && let Some(metaslab) = space.metaslabs.get_mut(current)
+            && let Some(run) = take_from(metaslab, min, want)
+        {
+            return Some(run);
+        }
+        // Emptiest first; the search starts again at its front.
+        let mut order: Vec<(usize, usize)> = space
+            .metaslabs
+            .iter()
+            .enumerate()
+            .filter_map(|(at, slab)| {
+                let views = slab.views.as_ref()?;
+                Some((views.taken.len() - views.taken.count(), at))
+            })
+            .filter(|(free, _)| *free >= min)
+            .collect();
+        order.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, at) in order {
+            let Some(metaslab) = space.metaslabs.get_mut(at) else {
+                continue;
+            };
+            metaslab.cursor = 0;
+            if let Some(run) = take_from(metaslab, min, want) {
+                space.current = Some(at);
+                return Some(run);
+            }
+        }
+        None
+    }
+
+    fn segment_on(&mut self, vdev: usize) -> Option<Run> {
+        let space = self.vdevs.get_mut(vdev)?;
+        let segment = usize::try_from(SEGMENT_SECTORS).ok()?;
+        for metaslab in &mut space.metaslabs {
+            let Some(views) = &mut metaslab.views else {
+                continue;
+            };
+            for start in (0..metaslab.sectors / segment).map(|index| index * segment) {
+                if views.taken.count_range(start, segment) == 0 {
+                    views.taken.set_range(start, segment);
+                    let sector = metaslab.first_sector + start as u64;
+                    let place = Place::new(metaslab.geometry.vdev, sector);
+                    return Some(Run::new(place, SEGMENT_SECTORS));
+                }
+            }
+        }
+        None
+    }
+}
+
+fn take_from(metaslab: &mut Metaslab, min: usize, want: usize) -> Option<Run> {
+    if metaslab.closed {
+        return None;
+    }
+    let views = metaslab.views.as_mut()?;
+    let (start, count) = views.taken.find_clear(metaslab.cursor, min, want)?;
+    views.taken.set_range(start, count);
+    metaslab.cursor = start + count;
+    let place = Place::new(metaslab.geometry.vdev, metaslab.first_sector + start as u64);
+    Some(Run::new(place, count as u64))
+}
+
+/// Sorts, joins neighbours, and cuts to what an entry of a record can say. Segments of the log do
+/// not join with data across a metaslab's end: runs never cross it, so neither may their union.
+fn merge_runs(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort_unstable();
+    let mut merged: Vec<Run> = Vec::with_capacity(runs.len());
+    for run in runs {
+        if let Some(last) = merged.last_mut()
+            && last.place.vdev() == run.place.vdev()
+            && last.end_sector() == run.place.sector()
+            && last.sectors + run.sectors <= RUN_SECTORS_MAX
+            && run.place.sector() % SEGMENT_SECTORS != 0
+        {
+            last.sectors += run.sectors;
+        } else {
+            merged.push(run);
+        }
+    }
+    merged
+}

@@ -1,0 +1,143 @@
+//! One metaslab: its two views, its current slot, and what changed since that slot was written.
+
+use aquifer_ondisk::layout::{BITMAP_SLOTS, Geometry};
+use aquifer_ondisk::txg_record::SlotEntry;
+use aquifer_ondisk::{Txg, codec::checksum128};
+
+use crate::Bitmap;
+
+/// The two views of a loaded metaslab. See the crate's head.
+#[derive(Debug, Clone)]
+pub(crate) struct Views {
+    pub used: Bitmap,
+    pub taken: Bitmap,
+}
+
+/// A change of `used` that a bitmap not yet loaded has to catch up with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Delta {
+    pub start: usize,
+    pub count: usize,
+    pub allocated: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Metaslab {
+    pub geometry: Geometry,
+    pub index: u64,
+    pub first_sector: u64,
+    pub sectors: usize,
+    /// Current slot; none: free but for the reserved places.
+    pub entry: Option<SlotEntry>,
+    pub views: Option<Views>,
+    /// In order; only while not loaded.
+    pub deltas: Vec<Delta>,
+    /// Sectors in neither view of use: clear in `used`.
+    pub free: u64,
+    /// `used` changed since the entry's `as_of`.
+    pub dirty: bool,
+    /// The slot verified nowhere: nothing is allocated here until it is rebuilt.
+    pub closed: bool,
+    /// Where the search for free runs goes on.
+    pub cursor: usize,
+}
+
+impl Metaslab {
+    pub fn new(geometry: Geometry, index: u64) -> Self {
+        let (first_sector, sectors) = geometry.metaslab_range(index);
+        let reserved: u64 = geometry
+            .reserved(index)
+            .iter()
+            .map(|(_, count)| count)
+            .sum();
+        Metaslab {
+            geometry,
+            index,
+            first_sector,
+            sectors: usize::try_from(sectors).unwrap_or(0),
+            entry: None,
+            views: None,
+            deltas: Vec::new(),
+            free: sectors - reserved,
+            dirty: false,
+            closed: false,
+            cursor: 0,
+        }
+    }
+
+    /// The views of a metaslab without an entry: only the reserved places are taken.
+    pub fn empty_bitmap(&self) -> Bitmap {
+        let mut bitmap = Bitmap::new(self.sectors);
+        for (start, count) in self.geometry.reserved(self.index) {
+            let start = usize::try_from(start - self.first_sector).unwrap_or(usize::MAX);
+            bitmap.set_range(start, usize::try_from(count).unwrap_or(usize::MAX));
+        }
+        bitmap
+    }
+
+    /// Brings a bitmap read from the current slot up to date and keeps it.
+    pub fn load(&mut self, mut used: Bitmap) {
+        assert_eq!(used.len(), self.sectors);
+        for delta in self.deltas.drain(..) {
+            if delta.allocated {
+                used.set_range(delta.start, delta.count);
+            } else {
+                used.clear_range(delta.start, delta.count);
+            }
+        }
+        self.free = (used.len() - used.count()) as u64;
+        self.views = Some(Views {
+            taken: used.clone(),
+            used,
+        });
+    }
+
+    /// Applies a committed change to `used`. Returns false if it contradicts what is known: a
+    /// sector allocated twice or freed twice.
+    pub fn apply(&mut self, delta: Delta) -> bool {
+        self.dirty = true;
+        let Some(views) = &mut self.views else {
+            self.deltas.push(delta);
+            let count = delta.count as u64;
+            self.free = if delta.allocated {
+                self.free.saturating_sub(count)
+            } else {
+                self.free + count
+            };
+            return true;
+        };
+        let changed = if delta.allocated {
+            views.used.set_range(delta.start, delta.count)
+        } else {
+            views.used.clear_range(delta.start, delta.count)
+        };
+        if delta.allocated {
+            self.free = self.free.saturating_sub(changed as u64);
+        } else {
+            self.free += changed as u64;
+        }
+        changed == delta.count
+    }
+
+    /// The next slot's bytes and entry as of `txg`. The metaslab must be loaded.
+    pub fn next_slot(&mut self, txg: Txg) -> Option<(SlotEntry, Vec<u8>)> {
+        let views = self.views.as_ref()?;
+        let bytes_wanted = usize::try_from(self.geometry.slot_sectors() * 4096).ok()?;
+        let bytes = views.used.to_bytes(bytes_wanted);
+        let slot = self
+            .entry
+            .map_or(0, |entry| (entry.slot + 1) % BITMAP_SLOTS);
+        let entry = SlotEntry {
+            vdev: self.geometry.vdev,
+            metaslab: u32::try_from(self.index).ok()?,
+            slot,
+            as_of: txg,
+            checksum: checksum128(&bytes),
+            free_sectors: self.free,
+            longest_run: u32::try_from(views.used.longest_clear()).unwrap_or(u32::MAX),
+        };
+        self.entry = Some(entry);
+        self.dirty = false;
+        Some((entry, bytes))
+    }
+}

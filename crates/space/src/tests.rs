@@ -1,0 +1,187 @@
+//! The allocator against a model that knows the state of every sector.
+#![expect(clippy::cast_possible_truncation, reason = "small numbers of a test")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aquifer_ondisk::layout::Geometry;
+use aquifer_ondisk::types::Run;
+use aquifer_ondisk::{Place, Txg};
+use proptest::prelude::*;
+
+use crate::{Allocator, Bitmap};
+
+fn sectors(run: Run) -> impl Iterator<Item = u64> {
+    (0..run.sectors).map(move |at| run.place.plus(at).0)
+}
+
+fn fresh(vdevs: u16, segments: u64) -> Allocator {
+    let geometries: Vec<_> = (0..vdevs)
+        .map(|vdev| Some(Geometry::new(vdev, segments, false)))
+        .collect();
+    let mut allocator = Allocator::new(&geometries);
+    for id in allocator.wanted_loads(u64::MAX) {
+        assert!(
+            allocator.begin_load(id).is_none(),
+            "an empty metaslab needs no read"
+        );
+    }
+    allocator
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn bitmap_ranges_match_a_set(ops in prop::collection::vec((any::<bool>(), 0usize..300, 0usize..80), 1..60)) {
+        let mut bitmap = Bitmap::new(300);
+        let mut set = BTreeSet::new();
+        for (put, start, count) in ops {
+            let count = count.min(300 - start);
+            let before = set.len();
+            if put {
+                set.extend(start..start + count);
+                prop_assert_eq!(bitmap.set_range(start, count), set.len() - before);
+            } else {
+                set.retain(|at| !(start..start + count).contains(at));
+                prop_assert_eq!(bitmap.clear_range(start, count), before - set.len());
+            }
+            prop_assert_eq!(bitmap.count(), set.len());
+            let copy = Bitmap::from_bytes(&bitmap.to_bytes(4096), 300);
+            prop_assert_eq!(&copy, &bitmap);
+            let free = (0..300).find(|at| !set.contains(at));
+            prop_assert_eq!(bitmap.find_clear(0, 1, 1).map(|(at, _)| at), free);
+        }
+    }
+
+    #[test]
+    fn never_hands_out_what_is_used_or_held(
+        ops in prop::collection::vec((0u8..10, 1u64..40, any::<u64>()), 1..400)
+    ) {
+        let mut allocator = fresh(2, 64);
+        let mut live: Vec<Run> = Vec::new();
+        let mut busy: BTreeSet<u64> = BTreeSet::new();
+        let mut held: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
+        let mut txg = 1;
+        for (op, size, pick) in ops {
+            match op {
+                0..=5 => {
+                    let run = allocator.allocate(Txg(txg), 1, size).unwrap();
+                    prop_assert!(run.sectors >= 1 && run.sectors <= size);
+                    for sector in sectors(run) {
+                        prop_assert!(busy.insert(sector), "sector {} handed out twice", sector);
+                    }
+                    live.push(run);
+                }
+                6..=8 if !live.is_empty() => {
+                    let run = live.swap_remove((pick % live.len() as u64) as usize);
+                    allocator.free(Txg(txg), run);
+                    held.entry(txg).or_default().push(run);
+                }
+                _ => {
+                    allocator.close_txg(Txg(txg)).unwrap();
+                    let released = allocator.release(Txg(txg), 2);
+                    let due: Vec<u64> = held.keys().copied().filter(|of| of + 2 <= txg).collect();
+                    let mut expected = BTreeSet::new();
+                    for of in due {
+                        for run in held.remove(&of).unwrap() {
+                            expected.extend(sectors(run));
+                        }
+                    }
+                    let got: BTreeSet<u64> = released.into_iter().flat_map(sectors).collect();
+                    prop_assert_eq!(&got, &expected);
+                    busy.retain(|sector| !expected.contains(sector));
+                    txg += 1;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn slots_and_deltas_rebuild_the_same_view() {
+    let mut allocator = fresh(1, 64);
+    let mut entries = Vec::new();
+    let mut history = Vec::new();
+    let mut live = Vec::new();
+    for txg in 1..=20u64 {
+        for _ in 0..50 {
+            live.push(allocator.allocate(Txg(txg), 1, 7).unwrap());
+        }
+        for _ in 0..20 {
+            let run = live.swap_remove((txg as usize * 7) % live.len());
+            allocator.free(Txg(txg), run);
+        }
+        let (allocated, freed) = allocator.close_txg(Txg(txg)).unwrap();
+        allocator.release(Txg(txg), 2);
+        history.push((txg, allocated, freed));
+        if txg == 12 {
+            let (_, id) = allocator.stale_metaslabs()[0];
+            entries.push(allocator.refresh(id, Txg(txg)).unwrap());
+        }
+    }
+    // An import: entries, then the runs of all records, oldest first.
+    let mut imported = Allocator::new(&[Some(Geometry::new(0, 64, false))]);
+    for (entry, write) in &entries {
+        assert!(write.is_some());
+        imported.set_entry(*entry).unwrap();
+    }
+    for (txg, allocated, freed) in &history {
+        for run in allocated {
+            imported.replay_run(Txg(*txg), *run, true).unwrap();
+        }
+        for run in freed {
+            imported.replay_run(Txg(*txg), *run, false).unwrap();
+        }
+    }
+    for id in imported.wanted_loads(u64::MAX) {
+        if let Some((entry, places)) = imported.begin_load(id) {
+            let (_, write) = entries.iter().find(|(of, _)| *of == entry).unwrap();
+            let write = write.as_ref().unwrap();
+            assert_eq!(places, write.places);
+            imported.finish_load(id, &entry, Some(&write.bytes));
+        }
+    }
+    assert_eq!(imported.used_per_vdev(), allocator.used_per_vdev());
+    // Everything live is taken: claiming any of it is refused; a claim of free space is not.
+    for run in &live {
+        assert!(imported.reserve(*run).is_err());
+    }
+    let free = imported.allocate(Txg(21), 1, 1).unwrap();
+    assert!(imported.reserve(free).is_err());
+}
+
+#[test]
+fn closed_metaslabs_hand_out_nothing() {
+    let mut allocator = fresh(1, 64);
+    for _ in 0..10 {
+        allocator.allocate(Txg(1), 1, 100).unwrap();
+    }
+    allocator.close_txg(Txg(1)).unwrap();
+    let (_, id) = allocator.stale_metaslabs()[0];
+    let (entry, _) = allocator.refresh(id, Txg(1)).unwrap();
+    let mut imported = Allocator::new(&[Some(Geometry::new(0, 64, false))]);
+    imported.set_entry(entry).unwrap();
+    assert!(imported.begin_load(id).is_some());
+    imported.finish_load(id, &entry, None);
+    assert_eq!(imported.closed(), vec![id]);
+    for id in imported.wanted_loads(u64::MAX) {
+        imported.begin_load(id);
+    }
+    let (start, count) = Geometry::new(0, 64, false).metaslab_range(id.index);
+    while let Ok(run) = imported.allocate(Txg(2), 1, 4096) {
+        let at = run.place.sector();
+        assert!(
+            at < start || at >= start + count,
+            "{run:?} lies in the closed metaslab"
+        );
+    }
+}
+
+#[test]
+fn a_double_free_is_refused() {
+    let mut allocator = fresh(1, 64);
+    let run = allocator.allocate(Txg(1), 4, 4).unwrap();
+    allocator.free(Txg(1), run);
+    allocator.free(Txg(1), Run::new(Place(run.place.0 + 1), 1));
+    assert!(allocator.close_txg(Txg(1)).is_err());
+}

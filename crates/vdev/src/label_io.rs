@@ -1,0 +1,179 @@
+//! Labels on a disk: reading what is there, writing configs and uberblocks.
+//!
+//! An uberblock goes to the same ring slot of all four labels; a config to all four, the front pair
+//! and the back pair in turn, flushed in between, so that a cut leaves one pair whole.
+
+use std::sync::Arc;
+
+use aquifer_blockio::buf::{bytes_of, pages_of};
+use aquifer_blockio::{Disk, DiskError, Page};
+use aquifer_ondisk::FormatError;
+use aquifer_ondisk::config::{Label, PoolConfig};
+use aquifer_ondisk::layout::{
+    CONFIG_OFFSET, CONFIG_SECTORS, LABELS, RING_OFFSET, RING_SLOTS, label_sector,
+};
+use aquifer_ondisk::uberblock::Uberblock;
+use futures_util::future::join_all;
+
+use crate::leaf::Leaf;
+
+/// What the labels of one disk say.
+#[derive(Debug, Clone)]
+pub struct DiskLabels {
+    /// The newest config that could be read.
+    pub label: Label,
+    /// Every valid uberblock of this leaf, newest first, duplicates left out.
+    pub uberblocks: Vec<Uberblock>,
+    /// Labels of the four whose config is damaged.
+    pub damaged: u8,
+}
+
+/// Why a disk's labels could not be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    /// No label of a pool.
+    #[error("no pool label on this disk")]
+    NoLabel,
+    /// Labels are there, all damaged.
+    #[error("all labels of this disk are damaged: {0}")]
+    Damaged(FormatError),
+    /// From a newer version.
+    #[error("the pool on this disk was written by newer software: {0}")]
+    Newer(FormatError),
+    /// The disk cannot be read.
+    #[error("the disk cannot be read: {0}")]
+    Disk(#[from] DiskError),
+}
+
+/// Reads and judges the labels of a disk.
+pub async fn read_labels(disk: &Arc<dyn Disk>) -> Result<DiskLabels, LabelError> {
+    let sectors = disk.sectors();
+    let count = usize::try_from(RING_OFFSET + RING_SLOTS - CONFIG_OFFSET).unwrap_or(0);
+    let reads = (0..LABELS).map(|index| {
+        let disk = disk.clone();
+        async move {
+            disk.read(label_sector(index, sectors) + CONFIG_OFFSET, count)
+                .await
+        }
+    });
+    let areas = join_all(reads).await;
+    let (mut best, mut error, mut failed, mut damaged): (Option<Label>, _, _, _) =
+        (None, None, None, 0);
+    for (index, area) in (0u8..).zip(&areas) {
+        match area.as_ref().map(|pages| read_config(pages, index)) {
+            Ok(Ok(label)) => {
+                let newer =
+                    |best: &Label| label.config.config_sequence > best.config.config_sequence;
+                if best.as_ref().is_none_or(newer) {
+                    best = Some(label);
+                }
+            }
+            Ok(Err(problem)) => {
+                damaged += 1;
+                // "Newer" outranks "damaged", which outranks "not there".
+                let rank = |problem: &FormatError| match problem {
+                    FormatError::NewerVersion { .. } => 2,
+                    FormatError::BadMagic(_) => 0,
+                    _ => 1,
+                };
+                if error.as_ref().is_none_or(|old| rank(&problem) > rank(old)) {
+                    error = Some(problem);
+                }
+            }
+            Err(problem) => {
+                damaged += 1;
+                failed = Some(problem.clone());
+            }
+        }
+    }
+    let Some(label) = best else {
+        return Err(match (error, failed) {
+            (Some(newer @ FormatError::NewerVersion { .. }), _) => LabelError::Newer(newer),
+            (Some(FormatError::BadMagic(_)), None) => LabelError::NoLabel,
+            (_, Some(failed)) => LabelError::Disk(failed),
+            (Some(problem), None) => LabelError::Damaged(problem),
+            (None, None) => LabelError::NoLabel,
+        });
+    };
+    let mut uberblocks: Vec<Uberblock> = Vec::new();
+    for pages in areas.iter().flatten() {
+        uberblocks.extend(ring(pages, &label));
+    }
+    uberblocks.sort_by_key(|uberblock| std::cmp::Reverse(uberblock.sequence));
+    uberblocks.dedup_by_key(|uberblock| uberblock.sequence);
+    Ok(DiskLabels {
+        label,
+        uberblocks,
+        damaged,
+    })
+}
+
+fn read_config(pages: &[Page], index: u8) -> Result<Label, FormatError> {
+    let count = usize::try_from(CONFIG_SECTORS).unwrap_or(0);
+    let label = Label::decode(&bytes_of(pages.get(..count).unwrap_or_default()))?;
+    if label.index != index {
+        return Err(FormatError::invalid("label config: place", label.index));
+    }
+    Ok(label)
+}
+
+fn ring<'a>(pages: &'a [Page], label: &'a Label) -> impl Iterator<Item = Uberblock> + 'a {
+    let skip = usize::try_from(RING_OFFSET - CONFIG_OFFSET).unwrap_or(0);
+    (0..)
+        .zip(pages.iter().skip(skip))
+        .filter_map(move |(slot, page)| {
+            let uberblock = Uberblock::decode(page.as_slice()).ok()?;
+            let own = uberblock.pool_guid == label.config.pool_guid
+                && uberblock.leaf_guid == label.leaf_guid
+                && uberblock.sequence % RING_SLOTS == slot;
+            own.then_some(uberblock)
+        })
+}
+
+/// Writes the config to all four labels of a leaf, durable when it returns.
+pub async fn write_config(leaf: &Leaf, config: &PoolConfig) -> Result<(), DiskError> {
+    let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
+    for pair in [[0u8, 2], [1, 3]] {
+        for index in pair {
+            let label = Label {
+                leaf_guid: leaf.guid,
+                index,
+                config: config.clone(),
+            };
+            let bytes = label.encode().map_err(|_| DiskError::Gone)?;
+            let sector = label_sector(index.into(), sectors) + CONFIG_OFFSET;
+            leaf.write(sector, pages_of(&bytes)).await?;
+        }
+        leaf.flush().await?;
+    }
+    Ok(())
+}
+
+/// Writes an uberblock to all four labels of a leaf and flushes it. Before this, what the uberblock
+/// points at must be durable.
+pub async fn write_uberblock(leaf: &Leaf, uberblock: &Uberblock) -> Result<(), DiskError> {
+    let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
+    let slot = uberblock.sequence % RING_SLOTS;
+    let writes = (0u8..4).map(|index| async move {
+        let bytes = uberblock
+            .encode_for(leaf.guid, index)
+            .map_err(|_| DiskError::Gone)?;
+        let sector = label_sector(index.into(), sectors) + RING_OFFSET + slot;
+        leaf.write(sector, pages_of(&bytes)).await
+    });
+    for result in join_all(writes).await {
+        result?;
+    }
+    leaf.flush().await
+}
+
+/// Makes a disk belong to no pool: all labels are blanked.
+pub async fn erase_labels(disk: &Arc<dyn Disk>) -> Result<(), DiskError> {
+    let blank = Page::zeroed();
+    let count = usize::try_from(RING_OFFSET + RING_SLOTS - CONFIG_OFFSET).unwrap_or(0);
+    for index in 0..LABELS {
+        let sector = label_sector(index, disk.sectors()) + CONFIG_OFFSET;
+        disk.write(sector, vec![blank.clone(); count]).await?;
+    }
+    disk.flush().await
+}

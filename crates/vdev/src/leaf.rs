@@ -1,0 +1,175 @@
+//! A leaf: one disk, what state it is in, and what it has done.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use aquifer_blockio::{Disk, DiskError, Page};
+use aquifer_ondisk::Guid;
+use parking_lot::Mutex;
+
+/// What a leaf is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LeafState {
+    /// Holds everything committed.
+    Online = 0,
+    /// A write or flush failed; no uberblock says so yet, so nothing may be acknowledged.
+    Failed = 1,
+    /// An uberblock names it outdated: it missed writes.
+    Outdated = 2,
+    /// It was not found at import; an uberblock will name it outdated.
+    Missing = 3,
+}
+
+/// Counts of one leaf since import.
+#[derive(Debug, Default)]
+pub struct LeafCounters {
+    /// Reads that failed.
+    pub read_errors: AtomicU64,
+    /// Writes and flushes that failed.
+    pub write_errors: AtomicU64,
+    /// Reads whose content was not what had been written.
+    pub checksum_errors: AtomicU64,
+    /// Bad copies that were rewritten from a good one.
+    pub repaired: AtomicU64,
+    /// Reads done.
+    pub reads: AtomicU64,
+    /// Writes done.
+    pub writes: AtomicU64,
+    /// Sectors read.
+    pub sectors_read: AtomicU64,
+    /// Sectors written.
+    pub sectors_written: AtomicU64,
+}
+
+/// One disk of a pool.
+#[derive(Debug)]
+pub struct Leaf {
+    /// Its identity.
+    pub guid: Guid,
+    /// Where it is, or was last seen.
+    pub path: String,
+    /// Its counts.
+    pub counters: LeafCounters,
+    disk: Option<Arc<dyn Disk>>,
+    state: AtomicU8,
+    last_error: Mutex<Option<String>>,
+    /// Sequence of the last uberblock that it holds durably.
+    pub uberblock_sequence: AtomicU64,
+}
+
+impl Leaf {
+    /// A leaf on `disk`; without one it is missing.
+    pub fn new(guid: Guid, path: String, disk: Option<Arc<dyn Disk>>) -> Self {
+        let state = if disk.is_some() {
+            LeafState::Online
+        } else {
+            LeafState::Missing
+        };
+        Leaf {
+            guid,
+            path,
+            counters: LeafCounters::default(),
+            disk,
+            state: AtomicU8::new(state as u8),
+            last_error: Mutex::new(None),
+            uberblock_sequence: AtomicU64::new(0),
+        }
+    }
+
+    /// Its state.
+    pub fn state(&self) -> LeafState {
+        match self.state.load(Ordering::Acquire) {
+            0 => LeafState::Online,
+            1 => LeafState::Failed,
+            2 => LeafState::Outdated,
+            _ => LeafState::Missing,
+        }
+    }
+
+    /// Whether it takes part in reads, writes and flushes.
+    pub fn is_online(&self) -> bool {
+        self.state() == LeafState::Online
+    }
+
+    /// Names it outdated: at import, or once an uberblock says so.
+    pub fn set_outdated(&self) {
+        if self.state() != LeafState::Missing {
+            self.state
+                .store(LeafState::Outdated as u8, Ordering::Release);
+        }
+    }
+
+    /// The last error, for people.
+    pub fn last_error(&self) -> Option<String> {
+        self.last_error.lock().clone()
+    }
+
+    /// The disk, if it is there.
+    pub fn disk(&self) -> Option<&Arc<dyn Disk>> {
+        self.disk.as_ref()
+    }
+
+    /// Reads from this leaf alone.
+    pub async fn read(&self, sector: u64, count: usize) -> Result<Vec<Page>, DiskError> {
+        let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
+        let result = disk.read(sector, count).await;
+        match &result {
+            Ok(_) => {
+                self.counters.reads.fetch_add(1, Ordering::Relaxed);
+                self.counters
+                    .sectors_read
+                    .fetch_add(count as u64, Ordering::Relaxed);
+            }
+            Err(error) => self.note(&self.counters.read_errors, error),
+        }
+        result
+    }
+
+    /// Writes to this leaf alone. A failure fails the leaf.
+    pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), DiskError> {
+        let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
+        let count = pages.len() as u64;
+        let result = disk.write(sector, pages).await;
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        self.counters
+            .sectors_written
+            .fetch_add(count, Ordering::Relaxed);
+        self.fail_on(result)
+    }
+
+    /// Flushes this leaf alone. A failure fails the leaf.
+    pub async fn flush(&self) -> Result<(), DiskError> {
+        let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
+        let result = disk.flush().await;
+        self.fail_on(result)
+    }
+
+    /// Tells the disk that sectors are no longer needed; failures do not matter.
+    pub async fn discard(&self, sector: u64, count: u64) {
+        if let Some(disk) = self.disk.as_ref().filter(|_| self.is_online()) {
+            let _ = disk.discard(sector, count).await;
+        }
+    }
+
+    fn fail_on(&self, result: Result<(), DiskError>) -> Result<(), DiskError> {
+        if let Err(error) = &result {
+            self.note(&self.counters.write_errors, error);
+            let (online, failed) = (LeafState::Online as u8, LeafState::Failed as u8);
+            let order = Ordering::AcqRel;
+            if self
+                .state
+                .compare_exchange(online, failed, order, Ordering::Acquire)
+                .is_ok()
+            {
+                tracing::error!(leaf = %self.path, %error, "disk failed: it is taken out of use");
+            }
+        }
+        result
+    }
+
+    fn note(&self, counter: &AtomicU64, error: &DiskError) {
+        counter.fetch_add(1, Ordering::Relaxed);
+        *self.last_error.lock() = Some(error.to_string());
+    }
+}

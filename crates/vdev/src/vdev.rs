@@ -1,0 +1,161 @@
+//! A top-level vdev: a single leaf, or a mirror whose every leaf holds everything.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aquifer_blockio::Page;
+use aquifer_ondisk::config::{Redundancy, VdevClass, VdevConfig};
+use aquifer_ondisk::layout::Geometry;
+use futures_util::future::join_all;
+
+use crate::leaf::Leaf;
+
+/// A read that found no good copy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// Every copy that could be read has a wrong checksum.
+    #[error("vdev {vdev}, sectors {sector}+{count}: no copy has the right checksum")]
+    Corrupt {
+        /// The vdev.
+        vdev: u16,
+        /// First sector.
+        sector: u64,
+        /// Sectors.
+        count: usize,
+    },
+    /// No copy could be read, or the unreadable one might be the good one.
+    #[error("vdev {vdev}, sectors {sector}+{count}: cannot be read")]
+    Unreadable {
+        /// The vdev.
+        vdev: u16,
+        /// First sector.
+        sector: u64,
+        /// Sectors.
+        count: usize,
+    },
+}
+
+/// No leaf of the vdev is left that takes writes: the pool must suspend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("vdev {0}: no disk left that takes writes")]
+pub struct VdevLost(pub u16);
+
+/// One top-level vdev.
+#[derive(Debug)]
+pub struct Vdev {
+    /// Its number in the pool: the high bits of a place.
+    pub index: u16,
+    /// What it is for.
+    pub class: VdevClass,
+    /// How its space is cut up.
+    pub geometry: Geometry,
+    /// Its disks.
+    pub leaves: Vec<Arc<Leaf>>,
+}
+
+impl Vdev {
+    /// A vdev of this config over `leaves`, in the config's order.
+    pub fn new(index: u16, config: &VdevConfig, leaves: Vec<Arc<Leaf>>) -> Self {
+        let redundant = config.redundancy == Redundancy::Mirror;
+        let geometry = Geometry::new(index, config.segments, redundant);
+        Vdev {
+            index,
+            class: config.class,
+            geometry,
+            leaves,
+        }
+    }
+
+    /// Leaves in use.
+    pub fn online(&self) -> impl Iterator<Item = &Arc<Leaf>> {
+        self.leaves.iter().filter(|leaf| leaf.is_online())
+    }
+
+    /// Reads `count` sectors that `verify` accepts; bad copies are rewritten from the good one.
+    pub async fn read(
+        &self,
+        sector: u64,
+        count: usize,
+        verify: &(dyn Fn(&[Page]) -> bool + Sync),
+    ) -> Result<Vec<Page>, ReadError> {
+        let leaves: Vec<&Arc<Leaf>> = self.online().collect();
+        let mut bad: Vec<&Arc<Leaf>> = Vec::new();
+        let mut unreadable = leaves.is_empty();
+        // Neighbouring reads go to the same leaf for 1 MiB, so that each can read ahead.
+        let turn = usize::try_from(sector / 256).unwrap_or(0);
+        for step in 0..leaves.len() {
+            let Some(leaf) = leaves.get((turn + step) % leaves.len()) else {
+                break;
+            };
+            match leaf.read(sector, count).await {
+                Ok(pages) if verify(&pages) => {
+                    for leaf in bad {
+                        self.repair(leaf, sector, &pages).await;
+                    }
+                    return Ok(pages);
+                }
+                Ok(_) => {
+                    leaf.counters
+                        .checksum_errors
+                        .fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(leaf = %leaf.path, sector, count, "checksum mismatch");
+                    bad.push(leaf);
+                }
+                Err(error) => {
+                    tracing::warn!(leaf = %leaf.path, sector, count, %error, "read failed");
+                    unreadable = true;
+                    bad.push(leaf);
+                }
+            }
+        }
+        let vdev = self.index;
+        Err(if unreadable {
+            ReadError::Unreadable {
+                vdev,
+                sector,
+                count,
+            }
+        } else {
+            ReadError::Corrupt {
+                vdev,
+                sector,
+                count,
+            }
+        })
+    }
+
+    async fn repair(&self, leaf: &Arc<Leaf>, sector: u64, good: &[Page]) {
+        if leaf.is_online() && leaf.write(sector, good.to_vec()).await.is_ok() {
+            leaf.counters.repaired.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(leaf = %leaf.path, sector, "bad copy rewritten from a good one");
+        }
+    }
+
+    /// Writes to every online leaf. Leaves that fail are failed; it is an error only if none is
+    /// left. Completed is not durable.
+    pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
+        let writes = self.online().map(|leaf| leaf.write(sector, pages.clone()));
+        join_all(writes).await;
+        self.check()
+    }
+
+    /// Flushes every online leaf.
+    pub async fn flush(&self) -> Result<(), VdevLost> {
+        join_all(self.online().map(|leaf| leaf.flush())).await;
+        self.check()
+    }
+
+    /// Tells every online leaf that sectors are no longer needed.
+    pub async fn discard(&self, sector: u64, count: u64) {
+        join_all(self.online().map(|leaf| leaf.discard(sector, count))).await;
+    }
+
+    /// Whether any leaf is left.
+    pub fn check(&self) -> Result<(), VdevLost> {
+        if self.online().next().is_some() {
+            Ok(())
+        } else {
+            Err(VdevLost(self.index))
+        }
+    }
+}
