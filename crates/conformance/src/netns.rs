@@ -3,8 +3,10 @@
 //! What holds: a namespace has only a loopback interface, so every port in it is free (111 for
 //! rpcbind, 2049) and nothing in it can be reached from the machine. It is also a mount namespace
 //! with an empty `/run` and `/var/lib/nfs`, since rpcbind and nfs-ganesha keep sockets and state
-//! there. It lives as long as the process that holds it, and that as long as the last [`NetNs`].
-//! Without root the namespace is one of a user namespace, in which the caller is root.
+//! there. With the last [`NetNs`], or with this process however that ends, everything in the
+//! namespace is killed, daemons that forked or changed their user too: the process that holds it
+//! sees its input end and does so. Without root the namespace is one of a user namespace, in which
+//! the caller is root.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -20,8 +22,20 @@ use crate::{Error, Result};
 /// A network namespace; clones are the same one.
 #[derive(Clone, Debug)]
 pub struct NetNs {
-    holder: Arc<Process>,
+    holder: Arc<Holder>,
     user: bool,
+}
+
+/// The process that keeps the namespace and clears it in the end.
+#[derive(Debug)]
+struct Holder(Process);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.0.take_stdin());
+        // If it does not end, it is killed as every process; what is in the namespace may survive.
+        let _ = self.0.wait(CLEAR_LIMIT);
+    }
 }
 
 impl NetNs {
@@ -35,8 +49,6 @@ impl NetNs {
         if user {
             unshare = unshare.args(["--user", "--map-root-user"]);
         }
-        let script = "ip link set lo up && mount -t tmpfs tmpfs /run && \
-            { [ ! -d /var/lib/nfs ] || mount -t tmpfs tmpfs /var/lib/nfs; } && echo up && exec cat";
         let mut holder = unshare
             .args([
                 "--net",
@@ -46,10 +58,10 @@ impl NetNs {
                 "--",
                 "sh",
                 "-c",
-                script,
             ])
+            .arg(include_str!("netns/hold.sh"))
+            .ends_with_its_input()
             .spawn_piped(&scratch.join("netns.log"))?;
-        // Its input is a pipe that nobody writes to: `cat` waits there until it is killed.
         let mut line = String::new();
         if let Some(stdout) = holder.take_stdout() {
             let read = BufReader::new(stdout).read_line(&mut line);
@@ -62,14 +74,14 @@ impl NetNs {
             });
         }
         Ok(Self {
-            holder: Arc::new(holder),
+            holder: Arc::new(Holder(holder)),
             user,
         })
     }
 
     /// The command line prefix that enters the namespace.
     pub(crate) fn enter(&self) -> Vec<OsString> {
-        let pid = self.holder.pid();
+        let pid = self.holder.0.pid();
         let mut words = vec!["nsenter".into(), format!("--target={pid}")];
         if self.user {
             words.extend(["--user".into(), "--preserve-credentials".into()]);
@@ -79,7 +91,7 @@ impl NetNs {
     }
 
     fn tcp_tables(&self) -> [PathBuf; 2] {
-        let pid = self.holder.pid();
+        let pid = self.holder.0.pid();
         ["tcp", "tcp6"].map(|table| PathBuf::from(format!("/proc/{pid}/net/{table}")))
     }
 }
@@ -139,45 +151,7 @@ fn is_listener_line(line: &str, port: u16) -> bool {
     local_port == Some(port) && fields.nth(1) == Some("0A")
 }
 
+const CLEAR_LIMIT: Duration = Duration::from_secs(10);
+
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::work::WorkDir;
-
-    const SOON: Duration = Duration::from_secs(20);
-
-    #[test]
-    fn namespace_has_loopback_only_and_ends_with_its_owner() {
-        let scratch = WorkDir::open().unwrap().scratch("netns").unwrap();
-        let netns = NetNs::new(&scratch).unwrap();
-        let links = Invocation::new("ip")
-            .args(["-o", "link"])
-            .inside(&netns)
-            .check(SOON)
-            .unwrap();
-        assert_eq!(links.text().lines().count(), 1, "{}", links.text());
-        assert!(
-            links.text().contains("lo:") && links.text().contains("UP"),
-            "{}",
-            links.text()
-        );
-        let touch = Invocation::new("touch").arg("/run/aquifer-test-of-a-namespace");
-        touch.inside(&netns).check(SOON).unwrap();
-        assert!(!PathBuf::from("/run/aquifer-test-of-a-namespace").exists());
-        let holder = PathBuf::from(format!("/proc/{}", netns.holder.pid()));
-        drop(netns);
-        assert!(!holder.exists());
-    }
-
-    #[test]
-    fn listener_is_seen_and_a_connection_is_none() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        assert!(is_listening(None, port));
-        let client = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-        let (served, _) = listener.accept().unwrap();
-        drop(listener);
-        assert!(!is_listening(None, port));
-        drop((client, served));
-    }
-}
+mod tests;

@@ -2,8 +2,9 @@
 //!
 //! What holds: no child outlives this process. Each is started through `setpriv --pdeathsig KILL`,
 //! so that the kernel kills it with its parent even if that is killed itself. The kernel means the
-//! parent *thread*: hence one thread, which never ends, starts all children. Dropping a [`Process`]
-//! kills and reaps it. A pid is signalled only under the lock under which it is reaped, so never
+//! parent *thread*: hence one thread, which never ends, starts all children. A program that changes
+//! its user loses that signal (prctl(2)), as rpcbind does: a namespace sees to those in it. Dropping
+//! a [`Process`] kills and reaps it. A pid is signalled only under the lock under which it is reaped, so never
 //! one that was given out again.
 
 use std::ffi::{OsStr, OsString};
@@ -27,6 +28,7 @@ pub struct Invocation {
     args: Vec<OsString>,
     env: Vec<(OsString, Option<OsString>)>,
     netns: Option<NetNs>,
+    guarded: bool,
 }
 
 impl Invocation {
@@ -38,6 +40,7 @@ impl Invocation {
             args: Vec::new(),
             env: Vec::new(),
             netns: None,
+            guarded: true,
         }
     }
 
@@ -93,6 +96,13 @@ impl Invocation {
     #[must_use]
     pub fn inside(mut self, netns: &NetNs) -> Self {
         self.netns = Some(netns.clone());
+        self
+    }
+
+    /// The program is not killed with this process: it ends by itself when its input does.
+    #[must_use]
+    pub(crate) fn ends_with_its_input(mut self) -> Self {
+        self.guarded = false;
         self
     }
 
@@ -199,11 +209,10 @@ impl Invocation {
     }
 
     fn command(&self) -> Command {
-        let guard = ["setpriv", "--pdeathsig", "KILL", "--"]
-            .map(OsString::from)
-            .to_vec();
         let mut words = self.netns.as_ref().map(NetNs::enter).unwrap_or_default();
-        words.extend(guard);
+        if self.guarded {
+            words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
+        }
         words.push(self.program.clone());
         words.extend(self.args.iter().cloned());
         let mut words = words.into_iter();

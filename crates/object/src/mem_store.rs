@@ -255,7 +255,7 @@ impl Default for Rng {
 impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        (0..8).for_each(|_| drop(rng.next()));
+        (0..8).for_each(|_| assert_ne!(rng.next(), 0));
         rng
     }
 
@@ -281,6 +281,8 @@ pub(crate) struct Shape<F: Form> {
     pub(crate) nodes: BTreeSet<Place>,
     /// Bytes used in each leaf, in order.
     pub(crate) leaf_bytes: Vec<usize>,
+    /// Entries in each leaf, in order.
+    pub(crate) leaf_counts: Vec<usize>,
     /// Nodes under a quarter full that have a sibling, off the right edge.
     pub(crate) light: usize,
     pub(crate) levels: u8,
@@ -299,6 +301,7 @@ pub(crate) fn check_tree<F: Packed>(store: &MemStore, root: Option<BlockPointer>
         entries: Vec::new(),
         nodes: BTreeSet::new(),
         leaf_bytes: Vec::new(),
+        leaf_counts: Vec::new(),
         light: 0,
         levels: root.map_or(0, |root| root.level + 1),
     };
@@ -335,6 +338,7 @@ fn check_node<F: Packed>(
             assert!(!entries.is_empty(), "an empty leaf");
             assert!(entries.iter().all(|entry| inside(F::key(entry))), "a key out of range");
             shape.leaf_bytes.push(entries.iter().map(F::entry_bytes).sum());
+            shape.leaf_counts.push(entries.len());
             let first = entries.first().map(F::key);
             shape.entries.extend(entries);
             first

@@ -455,7 +455,12 @@ impl Pool {
     /// The oldest record that names a current slot: its entry is read there, and the runs of later
     /// records go on top.
     fn window_start(&self, txg: Txg) -> Txg {
-        let oldest = self.space.lock().stale_metaslabs().first().map(|(as_of, _)| *as_of);
+        let oldest = self
+            .space
+            .lock()
+            .stale_metaslabs()
+            .first()
+            .map(|(as_of, _)| *as_of);
         oldest.unwrap_or(txg).min(txg)
     }
 }

@@ -3,9 +3,9 @@
 //! Invariants:
 //! - Time moves forward only, and only by `advance_to`.
 //! - Of two events due at one time the one scheduled first comes first.
-//! - Every scheduled event has a number of its own; the owner of a slot (timer, operation) keeps the
-//!   number of the event that it still waits for. An event with another number is stale and moves
-//!   nothing, time neither.
+//! - Every scheduled event has a number of its own; the owner of a slot (timer, operation) keeps
+//!   the number of the event that it still waits for. An event with another number is stale and
+//!   moves nothing, time neither.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

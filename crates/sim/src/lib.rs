@@ -5,7 +5,7 @@
 //! Running a seed again runs the same history again.
 //!
 //! A simulated cut, in short: `Sim::new(seed)`, `add_disk` with a prepared [`Image`], `plan_cut`,
-//! `run_until` until [`Stop::Halted`], `power_cut`, then `run_until` with the import and the checks.
+//! `run_until` until [`Stop::Halted`], `power_cut`, then `run_until` with import and checks.
 
 pub mod disk;
 pub mod rng;

@@ -113,7 +113,7 @@ impl<F: Packed> Frame<F> {
             return Ok(());
         };
         self.pass(journal, index).await?;
-        self.growth.changed(first_key(&body).is_some());
+        self.growth.changed(0);
         if let Some((_, old)) = self.take_child() {
             journal.free(old);
         }
@@ -220,7 +220,7 @@ impl<F: Packed> Frame<F> {
                 Some(held) if held.light => {
                     let body = join(held.body, journal.read::<F>(&pointer).await?);
                     journal.free(pointer);
-                    self.growth.changed(true);
+                    self.growth.changed(0);
                     self.lay(journal, body, Fill::Even)?;
                 }
                 held => {
@@ -250,6 +250,7 @@ impl<F: Packed> Frame<F> {
     ) -> Result<(), S::Error> {
         assert!(self.held.is_none(), "what was held is written or joined first");
         let mut nodes = repack(body, fill)?;
+        self.growth.changed(nodes.len());
         self.held = nodes.pop().map(|body| Held {
             light: fill != Fill::BrimAtEdge && body_bytes(&body) < LIGHT_BYTES,
             body,

@@ -77,7 +77,7 @@ impl<F: Packed> Batch<F> for Points<F> {
             }
             let before = old.next_if(|entry| F::key(entry) == *key);
             if before != *put {
-                growth.changed(put.is_some());
+                growth.changed(usize::from(put.is_some()));
             }
             entries.extend(put.take());
         }

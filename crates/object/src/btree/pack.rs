@@ -18,12 +18,15 @@ pub(crate) const LIGHT_BYTES: usize = NODE_CAPACITY_BYTES / 4;
 /// When entries put in the middle overflow a node, new nodes are filled this far at most.
 const EVEN_BYTES: usize = NODE_CAPACITY_BYTES * 7 / 8;
 
+/// Entries put side by side from which on more are expected to follow there.
+const RUN_PUTS_MIN: usize = 4;
+
 /// Where entries of a node were put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grown {
-    /// Here and there, or nowhere: some only went.
+    /// Here and there, or too few to tell, or none: some only went.
     Scattered,
-    /// Side by side.
+    /// Several side by side.
     InOnePlace,
     /// Side by side, with none that stood before after them.
     AtEnd,
@@ -32,17 +35,17 @@ pub(crate) enum Grown {
 /// Follows a change along a node's entries, to say where it grew.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Growth {
-    runs: u32,
+    runs: usize,
     in_run: bool,
-    put: bool,
+    puts: usize,
 }
 
 impl Growth {
-    /// Here an entry changed or went (`put`: one was put).
-    pub(crate) fn changed(&mut self, put: bool) {
-        self.runs += u32::from(!self.in_run);
+    /// Here an entry changed or went, and so many were put.
+    pub(crate) fn changed(&mut self, puts: usize) {
+        self.runs += usize::from(!self.in_run);
         self.in_run = true;
-        self.put |= put;
+        self.puts += puts;
     }
 
     /// Here an entry stands as it was.
@@ -57,9 +60,9 @@ impl Growth {
 
     /// Where the node grew.
     pub(crate) fn grown(&self) -> Grown {
-        match (self.runs, self.put, self.in_run) {
-            (1, true, true) => Grown::AtEnd,
-            (1, true, false) => Grown::InOnePlace,
+        match (self.runs, self.puts) {
+            (1, 1..) if self.in_run => Grown::AtEnd,
+            (1, RUN_PUTS_MIN..) => Grown::InOnePlace,
             _ => Grown::Scattered,
         }
     }
@@ -70,7 +73,7 @@ impl Growth {
 pub(crate) enum Fill {
     /// Evenly.
     Even,
-    /// To the brim, from the left, but for a last node that is not light.
+    /// To the brim, from the left, as far as the last node is not left light.
     Brim,
     /// To the brim, the last node as light as it comes: at the right edge of a tree.
     BrimAtEdge,
@@ -196,14 +199,15 @@ pub(crate) fn layout(items: &[Item], fill: Fill) -> Result<Vec<usize>, TreeError
         return Ok(even(&atoms, total.div_ceil(EVEN_BYTES).max(2)));
     }
     let mut starts = brim(&atoms);
-    if fill == Fill::Brim
-        && let [.., before, last] = starts.as_slice()
-    {
-        let from = |start: usize| atoms.iter().filter(move |atom| atom.start >= start);
-        let tail: Vec<Atom> = from(*before).copied().collect();
-        if from(*last).map(|atom| atom.bytes).sum::<usize>() < LIGHT_BYTES {
-            starts.truncate(starts.len() - 2);
-            starts.extend(even(&tail, 2));
+    if fill == Fill::Brim {
+        // A light last node takes as much from the one before as it needs.
+        let mut used = 0;
+        let enough = atoms.iter().rev().find(|atom| {
+            used += atom.bytes;
+            used >= LIGHT_BYTES
+        });
+        if let (Some(last), Some(atom)) = (starts.last_mut(), enough) {
+            *last = atom.start.min(*last);
         }
     }
     Ok(starts)

@@ -171,7 +171,7 @@ impl Replaces {
                 rebuilt.growth.stands();
                 continue;
             }
-            rebuilt.growth.changed(false);
+            rebuilt.growth.changed(0);
             let plain = matches!(entry.stored, Stored::Plain(_));
             let mut at = entry.page;
             for (from, to) in ranges.clone().take_while(|(from, _)| *from < entry.end()) {
@@ -237,7 +237,7 @@ impl Rebuilt {
     /// An old entry, or a part of it; new ones before it come first.
     fn keep(&mut self, entry: Extent) {
         while let Some(fresh) = self.fresh.next_if(|fresh| fresh.page < entry.page) {
-            self.growth.changed(true);
+            self.growth.changed(1);
             self.push(fresh);
         }
         self.push(entry);
@@ -252,7 +252,7 @@ impl Rebuilt {
 
     fn finish(mut self) -> Option<Leaf<Extents>> {
         while let Some(fresh) = self.fresh.next() {
-            self.growth.changed(true);
+            self.growth.changed(1);
             self.push(fresh);
         }
         let (entries, grown) = (self.entries, self.growth.grown());

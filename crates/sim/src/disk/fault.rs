@@ -1,9 +1,9 @@
 //! Faults that a disk is told to have, and when.
 //!
 //! Invariants:
-//! - Rules are asked in the order in which they were given, when an operation is submitted. `Stall`
-//!   and `Corrupt` act beside the operation and the next rule is asked; of the others the first that
-//!   fires decides.
+//! - Rules are asked in the order in which they were given, when an operation is submitted.
+//!   `Stall` and `Corrupt` act beside the operation and the next rule is asked; of the others the
+//!   first that fires decides.
 //! - A rule draws from the disk's own fault stream, and only for operations it applies to.
 
 use std::ops::Range;

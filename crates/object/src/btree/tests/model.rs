@@ -229,7 +229,7 @@ fn fill_after_ascending_and_random_inserts() {
         twin.apply_unchecked(twin.ops(1000 + at * 37..1000 + (at + 1) * 37, &mut rng, 0));
     }
     let shape = twin.check();
-    assert!(shape.leaf_fill() > 0.9, "ascending in a gap: {}", shape.leaf_fill());
+    assert!(shape.leaf_fill() > 0.75, "ascending in a gap: {}", shape.leaf_fill());
 
     for batch in [20u64, 500, 5000] {
         let mut twin = Twin::<Extents>::new(MemStore::instant());

@@ -1,0 +1,232 @@
+//! The words of this layer: handles, attributes, credentials, and what a change returns.
+
+use aquifer_ondisk::{Guid, ObjectId};
+
+pub use aquifer_ondisk::inode::{FileKind, Time};
+
+/// Names a file for its life, across restart, rollback and replication: 24 bytes on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileHandle {
+    /// The dataset's file system guid; it travels with send.
+    pub fs_guid: Guid,
+    /// The object in that file system; also the fileid.
+    pub object: ObjectId,
+    /// The object's generation.
+    pub generation: u64,
+}
+
+impl FileHandle {
+    /// Bytes of an encoded handle.
+    pub const BYTES: usize = 24;
+
+    /// The wire form: three little-endian u64.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let words = [self.fs_guid.0, self.object.0, self.generation];
+        for (to, from) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&from.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads a wire form; `None` if it cannot be a handle of ours.
+    pub fn decode(bytes: &[u8]) -> Option<FileHandle> {
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let [guid, object, generation] = words else { return None };
+        let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+        Some(FileHandle {
+            fs_guid: Guid(word(guid)),
+            object: ObjectId(word(object)),
+            generation: word(generation),
+        })
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Further groups.
+    pub groups: Vec<u32>,
+}
+
+impl Credentials {
+    /// The superuser.
+    pub fn root() -> Self {
+        Credentials { uid: 0, gid: 0, groups: Vec::new() }
+    }
+
+    /// Whether a file of group `gid` counts this caller as a member.
+    pub fn in_group(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.contains(&gid)
+    }
+}
+
+/// Attributes of a file, as POSIX has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    /// The file.
+    pub handle: FileHandle,
+    /// Kind.
+    pub kind: FileKind,
+    /// Permission bits, 07777.
+    pub mode: u32,
+    /// Names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes of content.
+    pub size: u64,
+    /// Bytes of disk, what is not written out yet included.
+    pub used: u64,
+    /// Device number: (major, minor).
+    pub rdev: (u32, u32),
+    /// Last access.
+    pub atime: Time,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+    /// Birth.
+    pub crtime: Time,
+    /// Rises with every change.
+    pub change: u64,
+}
+
+/// What weak cache consistency wants from before a change: size, mtime, ctime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Before {
+    /// Bytes of content.
+    pub size: u64,
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+}
+
+/// Attributes of an object around a change, taken in one piece with it. Either may be unknown when
+/// the change failed early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Around {
+    /// Just before.
+    pub before: Option<Before>,
+    /// Just after (or as it is, if nothing changed).
+    pub after: Option<Attributes>,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SetTime {
+    /// Leave it.
+    #[default]
+    Keep,
+    /// The server's time.
+    Now,
+    /// This one.
+    To(Time),
+}
+
+/// Attributes to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAttributes {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size: truncates or extends with a hole.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: SetTime,
+    /// Modification time.
+    pub mtime: SetTime,
+}
+
+/// How a CREATE treats an existing file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreateHow {
+    /// An existing regular file is opened, and its attributes (size) set.
+    Unchecked(SetAttributes),
+    /// It must not exist.
+    Guarded(SetAttributes),
+    /// It must not exist, unless this very call made it (same verifier): a retransmission.
+    Exclusive(u64),
+}
+
+/// What MKNOD makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeKind {
+    /// Block device (major, minor).
+    Block(u32, u32),
+    /// Character device (major, minor).
+    Character(u32, u32),
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+/// How durable a WRITE must be when it returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stability {
+    /// In memory: COMMIT follows.
+    Unstable,
+    /// Data and what is needed to read it are durable.
+    DataSync,
+    /// All is durable.
+    FileSync,
+}
+
+/// An entry that a directory listing shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// Where to go on after it. 1 is `.`, 2 is `..`; others are stored with the entry and survive
+    /// changes and restarts.
+    pub cookie: u64,
+    /// The name.
+    pub name: Vec<u8>,
+    /// The object, with its generation.
+    pub handle: FileHandle,
+    /// Its kind.
+    pub kind: FileKind,
+    /// Its attributes, if they were asked for.
+    pub attributes: Option<Attributes>,
+}
+
+/// Space of a file system, for FSSTAT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FsSpace {
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// Bytes free.
+    pub free_bytes: u64,
+    /// Bytes that can be written now.
+    pub available_bytes: u64,
+    /// Objects that could exist.
+    pub total_files: u64,
+    /// Objects that can still be made.
+    pub free_files: u64,
+}
+
+/// Access that a caller asks about or is granted (ACCESS), in NFSv3's bits.
+pub mod access {
+    /// Read data or list a directory.
+    pub const READ: u32 = 1;
+    /// Look up a name.
+    pub const LOOKUP: u32 = 2;
+    /// Rewrite existing data.
+    pub const MODIFY: u32 = 4;
+    /// Add data or entries.
+    pub const EXTEND: u32 = 8;
+    /// Remove entries.
+    pub const DELETE: u32 = 16;
+    /// Execute a file.
+    pub const EXECUTE: u32 = 32;
+}
