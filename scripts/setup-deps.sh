@@ -15,10 +15,12 @@ packages_of() {
         build)   echo "gcc libc6-dev make pkg-config e2fsprogs" ;;
         # Programs that are clients of an NFS server: libnfs's tools, QEMU's nfs:// driver,
         # showmount (nfs-common) and rpcinfo (rpcbind).
-        clients) echo "libnfs-utils qemu-utils qemu-block-extra nfs-common rpcbind util-linux iproute2" ;;
+        clients) echo "libnfs-utils qemu-utils qemu-block-extra nfs-common rpcbind" \
+                      "util-linux iproute2" ;;
         # A virtual machine: QEMU, a static userland, depmod for the unpacked kernel's modules,
         # debootstrap for a disk image with Debian on it.
-        guest)   echo "qemu-system-x86 qemu-utils qemu-block-extra busybox-static kmod e2fsprogs util-linux iproute2 debootstrap" ;;
+        guest)   echo "qemu-system-x86 qemu-utils qemu-block-extra busybox-static kmod" \
+                      "e2fsprogs util-linux iproute2 debootstrap" ;;
         # Another NFS server, to prove the harness against and to compare with.
         peer)    echo "nfs-ganesha nfs-ganesha-vfs rpcbind util-linux iproute2" ;;
         *)       return 1 ;;

@@ -1,82 +1,156 @@
-//! The cache as its users see it: shards behind locks.
+//! The cache as its users see it: shards by the key's hash, each behind a mutex.
+//!
+//! Invariants:
+//! - A key belongs to one shard for the cache's life; no operation holds two shards' locks.
+//! - The shards' capacities sum to at most the cache's, so no byte is counted across shards.
 
 use parking_lot::Mutex;
 
-use crate::shard::Shard;
+use crate::shard::{Arrival, Shard};
 use crate::stats::Stats;
 use crate::{Class, Key};
 
-/// The cache.
+/// A read cache of values `V`, which are handles that are cheap to clone (an `Arc`, a page).
+///
+/// A value is dropped under its shard's lock, so `V`'s drop must not call the cache.
 pub struct Cache<V> {
-    shards: Box<[Padded<V>]>,
-    capacity: Mutex<u64>,
+    shards: Box<[Line<Mutex<Shard<V>>>]>,
+    /// Held while the shards' capacities change: of two changes, one is last in all shards.
+    capacity_change: Mutex<()>,
 }
 
+/// Keeps the lock of one shard out of the cache lines of another.
 #[repr(align(128))]
-struct Padded<V>(Mutex<Shard<V>>);
+struct Line<T>(T);
 
 impl<V: Clone> Cache<V> {
-    /// New.
-    pub fn new(capacity_bytes: u64, shards: usize) -> Self {
-        let mut count = shards.next_power_of_two();
-        while count > 1 && capacity_bytes / (count as u64) < SHARD_BYTES_MIN {
-            count /= 2;
+    /// A cache that holds at most `capacity_bytes`, bookkeeping included. `shards` (16 to 64 for
+    /// a few cores) is rounded to a power of two, and down until each has 4 MiB.
+    pub fn new(capacity_bytes: u64, shards: u32) -> Self {
+        let fitting = (capacity_bytes / SHARD_BYTES_MIN).clamp(1, u64::from(SHARDS_MAX));
+        let count =
+            u64::from(shards.clamp(1, SHARDS_MAX).next_power_of_two()).min(1 << fitting.ilog2());
+        let shard = |_| Line(Mutex::new(Shard::new(capacity_bytes / count)));
+        Cache {
+            shards: (0..count).map(shard).collect(),
+            capacity_change: Mutex::new(()),
         }
-        let each = capacity_bytes / count as u64;
-        let shards = (0..count).map(|_| Padded(Mutex::new(Shard::new(each)))).collect();
-        Cache { shards, capacity: Mutex::new(capacity_bytes) }
     }
-    /// Get.
+
+    /// The value of `key`. Counts as a use.
     #[inline]
     pub fn get(&self, key: &Key) -> Option<V> {
-        let hash = key.hash();
+        let hash = key.mixed();
         self.shard(hash).lock().get(hash, key)
     }
-    /// contains
+
+    /// Whether a value of `key` is held. Does not count as a use.
     pub fn contains(&self, key: &Key) -> bool {
-        let hash = key.hash();
+        let hash = key.mixed();
         self.shard(hash).lock().contains(hash, key)
     }
-    /// insert
+
+    /// Takes in what was read, read ahead or written. `charge_bytes` is all the memory that the
+    /// value keeps alive; the cache adds its own overhead. A value that is there already stays
+    /// (it is the same: keys do not repeat), and one over 1/4 of a shard is not taken.
     pub fn insert(&self, key: Key, value: V, charge_bytes: u32, class: Class) {
-        let hash = key.hash();
-        self.shard(hash).lock().insert(hash, key, value, charge_bytes, class);
+        let hash = key.mixed();
+        let arrival = Arrival {
+            key,
+            value,
+            charge_bytes,
+            class,
+            standing: None,
+        };
+        self.shard(hash).lock().insert(hash, arrival);
     }
-    /// remove
+
+    /// Takes in a block that was written to a new place instead of `old`: it inherits `old`'s
+    /// standing, and `old` leaves, even if a snapshot still covers it.
+    pub fn replace(&self, old: &Key, key: Key, value: V, charge_bytes: u32, class: Class) {
+        let old_hash = old.mixed();
+        let standing = self.shard(old_hash).lock().remove(old_hash, old);
+        let hash = key.mixed();
+        let arrival = Arrival {
+            key,
+            value,
+            charge_bytes,
+            class,
+            standing,
+        };
+        self.shard(hash).lock().insert(hash, arrival);
+    }
+
+    /// Forgets a block that was freed. Says whether a value was held.
     pub fn remove(&self, key: &Key) -> bool {
-        let hash = key.hash();
-        self.shard(hash).lock().remove(hash, key)
+        let hash = key.mixed();
+        self.shard(hash).lock().remove(hash, key).is_some()
     }
-    /// set
+
+    /// Changes the capacity. On return no more than that is held.
     pub fn set_capacity(&self, capacity_bytes: u64) {
-        let mut capacity = self.capacity.lock();
-        *capacity = capacity_bytes;
+        let _change = self.capacity_change.lock();
         let each = capacity_bytes / self.shards.len() as u64;
-        for shard in &self.shards { shard.0.lock().set_capacity(each); }
+        for shard in &self.shards {
+            shard.0.lock().set_capacity(each);
+        }
     }
-    /// bytes
+
+    /// Everything held in bytes: values, bookkeeping, ghosts. Never over the capacity.
     pub fn resident_bytes(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.0.lock().resident_bytes()).sum()
+        self.shards
+            .iter()
+            .map(|shard| shard.0.lock().resident_bytes())
+            .sum()
     }
-    /// stats
+
+    /// Counters and sizes; the shards are asked one after the other.
     pub fn stats(&self) -> Stats {
         let mut total = Stats::default();
-        for shard in &self.shards { total += shard.0.lock().stats(); }
+        for shard in &self.shards {
+            total += shard.0.lock().stats();
+        }
         total
     }
-    #[expect(clippy::indexing_slicing, reason = "masked")]
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the mask is one below a power of two"
+    )]
     #[inline]
     fn shard(&self, hash: u64) -> &Mutex<Shard<V>> {
-        &self.shards[(hash >> 40) as usize & (self.shards.len() - 1)].0
+        // From the middle: a table takes its buckets from the low bits and its tags from the top.
+        let [.., byte, _, _] = hash.to_le_bytes();
+        &self.shards[usize::from(byte) & (self.shards.len() - 1)].0
     }
 }
 
 impl Key {
+    /// A 64-bit hash, the same in every run. Places are chosen by the allocator, not by clients.
     #[inline]
-    pub(crate) fn hash(&self) -> u64 {
-        let product = u128::from(self.place ^ 0x9E37_79B9_7F4A_7C15) * u128::from(self.written ^ 0xD1B5_4A32_D192_ED03);
-        let folded = (product >> 64) as u64 ^ product as u64;
-        folded
+    pub(crate) fn mixed(&self) -> u64 {
+        fold(fold(self.place ^ SEEDS.0, SEEDS.1) ^ self.written, SEEDS.2)
     }
 }
+
+/// The two halves of the product, one over the other: every bit of `a` reaches every bit.
+#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product >> 64) as u64 ^ product as u64
+}
+
+/// Bits without structure: of the golden ratio and the roots of 2 and 3.
+const SEEDS: (u64, u64, u64) = (
+    0x9E37_79B9_7F4A_7C15,
+    0x6A09_E667_F3BC_C909,
+    0xBB67_AE85_84CA_A73B,
+);
+/// A shard that holds fewer entries learns from noise.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
+/// More locks than this only spread what one could learn.
+const SHARDS_MAX: u32 = 64;
+
+#[cfg(test)]
+mod tests;

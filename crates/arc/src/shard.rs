@@ -1,271 +1,336 @@
-//! The policy, for one shard.
+//! The policy, for the entries of one shard. The head of the crate states it.
+//!
+//! Invariants, after every operation:
+//! - The table names exactly the slots of the slab, each by its key's hash.
+//! - T1 and T2 hold values, B1 and B2 none.
+//! - T1 + T2 <= c, T1 + B1 <= c, B1 + B2 <= c (costs in bytes; c = `Budget::residents`).
+//! - Ghosts <= `Budget::ghosts`, so `resident_bytes` <= capacity.
 
 use hashbrown::HashTable;
 
 use crate::budget::Budget;
-use crate::slab::{Queue, Slab, Slot};
-use crate::stats::{ClassStats, PerClass, Stats};
+use crate::slab::{Fresh, Queue, Slab};
+use crate::stats::Stats;
 use crate::{Class, Key};
 
 pub(crate) struct Shard<V> {
     table: HashTable<u32>,
     slab: Slab<V>,
     budget: Budget,
-    /// ARC's p of each class: what T1 should come to, in bytes.
-    recent_target: PerClass<u64>,
-    /// What the nodes should come to, in bytes.
-    node_target: u64,
-    /// Counts gets and inserts; wraps.
+    /// Counts gets and inserts, and wraps: the policy's only notion of time.
     ticks: u32,
-    counters: PerClass<ClassStats>,
-    misses: u64,
-    refused: u64,
+    /// Counters, the classes' sizes and ARC's p; the other sizes are filled in by `stats`.
+    stats: Stats,
+}
+
+/// A value on its way in.
+pub(crate) struct Arrival<V> {
+    pub key: Key,
+    pub value: V,
+    pub charge_bytes: u32,
+    pub class: Class,
+    /// What it inherits from the block that it takes the place of.
+    pub standing: Option<Standing>,
+}
+
+/// How an entry stands with the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    queue: Queue,
+    lives: u8,
 }
 
 impl<V: Clone> Shard<V> {
     pub(crate) fn new(capacity: u64) -> Self {
         let budget = Budget::new::<V>(capacity);
+        let (table, slab) = (HashTable::new(), Slab::new());
         Shard {
-            table: HashTable::new(),
-            slab: Slab::new(),
+            table,
+            slab,
             budget,
-            recent_target: PerClass::default(),
-            node_target: budget.residents / NODE_START.1 * NODE_START.0,
             ticks: 0,
-            counters: PerClass::default(),
-            misses: 0,
-            refused: 0,
+            stats: Stats::default(),
         }
     }
 
     #[inline]
     pub(crate) fn get(&mut self, hash: u64, key: &Key) -> Option<V> {
         self.ticks = self.ticks.wrapping_add(1);
-        let window = self.correlation_window();
+        let (now, window) = (self.ticks, self.correlation_window());
         if let Some(index) = self.find(hash, key) {
             let slot = self.slab.slot_mut(index);
             if let Some(value) = &slot.value {
                 let value = value.clone();
-                if !slot.referenced && self.ticks.wrapping_sub(slot.born) > window {
-                    slot.referenced = true;
+                if now.wrapping_sub(slot.born) > window {
+                    slot.lives = lives_of_marked(slot.class);
                 }
-                self.counters.of_mut(slot.class).hits += 1;
+                self.stats.class.of_mut(slot.class).hits += 1;
                 return Some(value);
             }
         }
-        self.misses += 1;
+        self.stats.misses += 1;
         None
     }
 
     pub(crate) fn contains(&self, hash: u64, key: &Key) -> bool {
-        self.find(hash, key).is_some_and(|index| self.slab.slot(index).value.is_some())
+        self.find(hash, key)
+            .is_some_and(|index| self.slab.slot(index).value.is_some())
     }
 
-    pub(crate) fn insert(&mut self, hash: u64, key: Key, value: V, charge: u32, class: Class) {
+    /// Takes a value in, unless it is there already (then that one stays) or too large.
+    pub(crate) fn insert(&mut self, hash: u64, arrival: Arrival<V>) {
         self.ticks = self.ticks.wrapping_add(1);
-        let cost = charge.saturating_add(self.budget.overhead);
-        if u64::from(cost) > self.budget.entry_cost_max() {
-            self.refused += 1;
+        let (class, charge) = (arrival.class, arrival.charge_bytes);
+        let Some(cost) = charge
+            .checked_add(self.budget.overhead)
+            .filter(|cost| self.fits(*cost))
+        else {
+            self.stats.refused += 1;
             return;
-        }
-        let known = self.find(hash, &key);
+        };
+        let known = self.find(hash, &arrival.key);
         if known.is_some_and(|index| self.slab.slot(index).value.is_some()) {
             return;
         }
-        self.make_room(u64::from(cost), class);
+        self.make_room(u64::from(cost));
+        let room_for_nodes = self.stats.class.node.bytes < self.budget.nodes;
         match known {
-            Some(ghost) => {
-                self.learn(ghost);
-                let slot = self.slab.slot_mut(ghost);
-                slot.value = Some(value);
-                slot.born = self.ticks;
-                slot.referenced = false;
-                // cost may differ
-                self.slab.relink(ghost, Queue::T2);
-            }
-            None => {
-                let index = self.slab.push(Slot::new(key, value, cost, self.ticks, class));
-                let slab = &self.slab;
-                self.table.insert_unique(hash, index, |&index| slab.slot(index).key.hash());
-            }
+            Some(ghost) => self.revive(ghost, cost, arrival),
+            None => self.admit(hash, cost, room_for_nodes, arrival),
         }
-        self.counters.of_mut(class).inserts += 1;
-        self.trim_ghosts(Class::Node);
-        self.trim_ghosts(Class::Data);
-        assert!(self.resident_bytes() <= self.budget.capacity, "the cap holds");
+        let stats = self.stats.class.of_mut(class);
+        stats.inserts += 1;
+        stats.entries += 1;
+        stats.bytes += u64::from(cost);
+        self.trim_ghosts();
+        assert!(
+            self.resident_bytes() <= self.budget.capacity,
+            "the cache stays under its cap"
+        );
     }
 
-    pub(crate) fn remove(&mut self, hash: u64, key: &Key) -> bool {
-        let Some(index) = self.find(hash, key) else { return false };
+    /// Forgets a key, its ghost too. Gives its standing if there was a value.
+    pub(crate) fn remove(&mut self, hash: u64, key: &Key) -> Option<Standing> {
+        let index = self.find(hash, key)?;
         let slot = self.slab.slot(index);
-        let (class, resident) = (slot.class, slot.value.is_some());
-        self.counters.of_mut(class).removals += 1;
+        let (class, cost, resident) = (slot.class, slot.cost, slot.value.is_some());
+        let standing = Standing {
+            queue: slot.queue(),
+            lives: slot.lives,
+        };
         self.release(index);
-        resident
+        if !resident {
+            return None;
+        }
+        self.stats.class.of_mut(class).removals += 1;
+        self.discount(class, cost);
+        Some(standing)
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: u64) {
         self.budget = Budget::new::<V>(capacity);
-        self.make_room(0, Class::Data);
-        self.trim_ghosts(Class::Node);
-        self.trim_ghosts(Class::Data);
-        assert!(self.resident_bytes() <= self.budget.capacity, "the cap holds");
+        self.stats.recent_target_bytes = self.stats.recent_target_bytes.min(self.budget.residents);
+        self.make_room(0);
+        self.trim_ghosts();
+        assert!(
+            self.resident_bytes() <= self.budget.capacity,
+            "the cache stays under its cap"
+        );
     }
 
+    /// Values, overhead and ghosts, in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        if self.slab.len() == 0 {
-            return 0;
+        match self.slab.len() {
+            0 => 0,
+            _ => {
+                let ghosts = self.ghosts() * u64::from(self.budget.overhead);
+                self.budget.base + self.values_bytes() + ghosts
+            }
         }
-        let residents = self.class_bytes(Class::Node) + self.class_bytes(Class::Data);
-        let ghosts = self.ghosts(Class::Node) + self.ghosts(Class::Data);
-        self.budget.base + residents + ghosts * u64::from(self.budget.overhead)
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let class = |class| ClassStats {
-            entries: self.entries(class),
-            ghosts: self.ghosts(class),
-            recent_bytes: self.slab.list(class, Queue::T1).bytes,
-            frequent_bytes: self.slab.list(class, Queue::T2).bytes,
-            recent_target_bytes: *self.recent_target.of(class),
-            ..*self.counters.of(class)
-        };
         Stats {
-            class: PerClass { node: class(Class::Node), data: class(Class::Data) },
-            misses: self.misses,
-            refused: self.refused,
+            recent_bytes: self.slab.list(Queue::T1).bytes,
+            frequent_bytes: self.slab.list(Queue::T2).bytes,
+            ghosts: self.ghosts(),
             resident_bytes: self.resident_bytes(),
             capacity_bytes: self.budget.capacity,
-            node_target_bytes: self.node_target,
+            ..self.stats
         }
     }
 
-    fn make_room(&mut self, cost: u64, class: Class) {
-        let incoming = match class { Class::Node => cost, Class::Data => 0 };
-        loop {
-            let (nodes, data) = (self.class_bytes(Class::Node), self.class_bytes(Class::Data));
-            if nodes + data + cost <= self.budget.residents {
-                return;
-            }
-            let victim = if data == 0 || (nodes > 0 && nodes + incoming > self.node_target) {
-                Class::Node
-            } else {
-                Class::Data
-            };
-            self.evict(victim);
-        }
+    /// A key never seen, or forgotten.
+    fn admit(&mut self, hash: u64, cost: u32, room_for_nodes: bool, arrival: Arrival<V>) {
+        let Arrival {
+            key,
+            value,
+            class,
+            standing,
+            ..
+        } = arrival;
+        let lives = u8::from(class == Class::Node && room_for_nodes);
+        let fresh = Standing {
+            queue: Queue::T1,
+            lives,
+        };
+        let Standing { queue, lives } = standing.unwrap_or(fresh);
+        let fresh = Fresh {
+            key,
+            value,
+            cost,
+            born: self.ticks,
+            class,
+            lives,
+        };
+        let index = self.slab.push(fresh, queue);
+        let slab = &self.slab;
+        self.table
+            .insert_unique(hash, index, |&index| slab.slot(index).key.mixed());
     }
 
-    /// CAR's replace
-    fn evict(&mut self, class: Class) {
-        let mut passed = 0;
-        loop {
-            let t1 = self.slab.list(class, Queue::T1).bytes;
-            let t2 = self.slab.list(class, Queue::T2).bytes;
-            let target = (*self.recent_target.of(class)).clamp(1, t1 + t2);
-            let (from, ghosts) =
-                if t1 >= target || t2 == 0 { (Queue::T1, Queue::B1) } else { (Queue::T2, Queue::B2) };
-            let Some(oldest) = self.slab.oldest(class, from) else { return };
-            let slot = self.slab.slot_mut(oldest);
-            if slot.referenced && passed < SWEEP_MAX {
-                slot.referenced = false;
-                passed += 1;
-                self.slab.relink(oldest, Queue::T2);
-            } else {
-                slot.value = None;
-                self.slab.relink(oldest, ghosts);
-                self.counters.of_mut(class).evictions += 1;
-                return;
-            }
-        }
-    }
-
-    fn learn(&mut self, ghost: u32) {
+    /// A key whose value was evicted too early: learns from it, and takes it for frequent.
+    fn revive(&mut self, ghost: u32, cost: u32, arrival: Arrival<V>) {
+        let b1 = self.slab.list(Queue::B1).bytes;
+        let b2 = self.slab.list(Queue::B2).bytes;
         let slot = self.slab.slot(ghost);
-        let (class, cost, queue) = (slot.class, u64::from(slot.cost), slot.queue());
-        let b1 = self.slab.list(class, Queue::B1).bytes;
-        let b2 = self.slab.list(class, Queue::B2).bytes;
-        let room = self.class_bytes(class) + cost;
-        let target = self.recent_target.of_mut(class);
-        if queue == Queue::B1 {
-            *target = (*target + cost * (b2 / b1).max(1)).min(room);
-            self.counters.of_mut(class).ghost_hits_recent += 1;
+        let (from, step) = (slot.queue(), u64::from(slot.cost));
+        let target = &mut self.stats.recent_target_bytes;
+        // The shorter a ghost list, the more a hit in it says. No list is empty that was hit,
+        // and the step is at most the length of the other list.
+        if from == Queue::B1 {
+            *target = (*target + step * (b2 / b1.max(1)).max(1)).min(self.budget.residents);
         } else {
-            *target = (*target).min(room).saturating_sub(cost * (b1 / b2).max(1));
-            self.counters.of_mut(class).ghost_hits_frequent += 1;
+            *target = target.saturating_sub(step * (b1 / b2.max(1)).max(1));
         }
-        let nodes = self.ghost_bytes(Class::Node).max(1);
-        let data = self.ghost_bytes(Class::Data).max(1);
-        let (least, most) = (self.budget.residents / NODE_MIN.1 * NODE_MIN.0, self.budget.residents / NODE_MAX.1 * NODE_MAX.0);
-        let step = match class {
-            Class::Node => NODE_WEIGHT * cost * (data / nodes).max(1),
-            Class::Data => cost * (nodes / data).max(1),
-        };
-        self.node_target = match class {
-            Class::Node => (self.node_target + step).min(most),
-            Class::Data => self.node_target.saturating_sub(step).max(least),
-        };
+        self.stats.class.of_mut(arrival.class).ghost_hits += 1;
+        let born = self.ticks;
+        self.slab.relink(ghost, Queue::T2, |slot| {
+            slot.value = Some(arrival.value);
+            (slot.class, slot.cost, slot.born, slot.lives) = (arrival.class, cost, born, 0);
+        });
     }
 
-    fn trim_ghosts(&mut self, class: Class) {
-        let limit = self.budget.residents;
-        while self.slab.list(class, Queue::T1).bytes + self.slab.list(class, Queue::B1).bytes > limit {
-            let Some(ghost) = self.slab.oldest(class, Queue::B1) else { break };
-            self.release(ghost);
-        }
-        while self.ghost_bytes(class) > limit || self.ghosts(class) > self.budget.ghosts {
-            let ghost = self.slab.oldest(class, Queue::B2).or(self.slab.oldest(class, Queue::B1));
-            let Some(ghost) = ghost else { break };
-            self.release(ghost);
+    /// Evicts until `cost` more fits.
+    fn make_room(&mut self, cost: u64) {
+        while self.values_bytes() + cost > self.budget.residents {
+            self.evict();
         }
     }
 
+    /// Moves the clock's hand to the next entry that has no life left, and makes it a ghost.
+    fn evict(&mut self) {
+        for passed in 0_u64.. {
+            let (t1, t2) = (
+                self.slab.list(Queue::T1).bytes,
+                self.slab.list(Queue::T2).bytes,
+            );
+            let recent = t2 == 0 || (t1 > 0 && t1 >= self.stats.recent_target_bytes);
+            let (from, to) = if recent {
+                (Queue::T1, Queue::B1)
+            } else {
+                (Queue::T2, Queue::B2)
+            };
+            let index = self
+                .slab
+                .oldest(from)
+                .expect("over budget: something is resident");
+            let slot = self.slab.slot(index);
+            if slot.lives == 0 || passed == SWEEP_MAX {
+                let (class, cost) = (slot.class, slot.cost);
+                self.slab.relink(index, to, |slot| slot.value = None);
+                self.stats.class.of_mut(class).evictions += 1;
+                self.discount(class, cost);
+                return;
+            }
+            self.slab.relink(index, Queue::T2, |slot| slot.lives -= 1);
+        }
+    }
+
+    fn trim_ghosts(&mut self) {
+        loop {
+            let [t1, b1, b2] = [Queue::T1, Queue::B1, Queue::B2].map(|q| *self.slab.list(q));
+            let too_recent = t1.bytes + b1.bytes > self.budget.residents;
+            let too_large = b1.bytes + b2.bytes > self.budget.residents;
+            let too_many = self.ghosts() > self.budget.ghosts;
+            // ARC lets B1 have its length and B2 the rest. Where the number binds, because values
+            // are small, that would leave B2 nothing and nothing to hold the target down.
+            let ghost = match (too_recent, too_large, too_many) {
+                (true, _, _) => self.slab.oldest(Queue::B1),
+                (_, true, _) => self.slab.oldest(Queue::B2).or(self.slab.oldest(Queue::B1)),
+                (_, _, true) if b1.entries > b2.entries => self.slab.oldest(Queue::B1),
+                (_, _, true) => self.slab.oldest(Queue::B2),
+                (false, false, false) => return,
+            };
+            self.release(ghost.expect("a list of ghosts is too long"));
+        }
+    }
+
+    /// Takes a slot out of table and slab.
     fn release(&mut self, index: u32) {
-        let hash = self.slab.slot(index).key.hash();
-        if let Ok(entry) = self.table.find_entry(hash, |&found| found == index) {
+        let hash = self.slab.slot(index).key.mixed();
+        if let Ok(entry) = self.table.find_entry(hash, |&known| known == index) {
             entry.remove();
         }
         if let Some((moved, old)) = self.slab.release(index)
-            && let Some(entry) = self.table.find_mut(moved.hash(), |&found| found == old)
+            && let Some(known) = self.table.find_mut(moved.mixed(), |&known| known == old)
         {
-            *entry = index;
+            *known = index;
         }
-        let len = self.table.len();
-        if self.table.num_buckets() > 64 && self.table.num_buckets() > 7 * len / 2 {
+        let (buckets, entries) = (self.table.num_buckets(), self.table.len());
+        if buckets > TABLE_BUCKETS_MIN && 7 * buckets > 32 * entries {
             let slab = &self.slab;
-            self.table.shrink_to(len, |&index| slab.slot(index).key.hash());
+            self.table
+                .shrink_to(entries, |&index| slab.slot(index).key.mixed());
         }
-    }
-
-    fn correlation_window(&self) -> u32 {
-        let mut n = 0;
-        for class in [Class::Node, Class::Data] {
-            for queue in [Queue::T1, Queue::T2] { n += self.slab.list(class, queue).entries; }
-        }
-        if WINDOW_SHARE == 0 { 0 } else { n / WINDOW_SHARE }
     }
 
     fn find(&self, hash: u64, key: &Key) -> Option<u32> {
-        self.table.find(hash, |&index| self.slab.slot(index).key == *key).copied()
+        self.table
+            .find(hash, |&index| self.slab.slot(index).key == *key)
+            .copied()
     }
 
-    fn class_bytes(&self, class: Class) -> u64 {
-        self.slab.list(class, Queue::T1).bytes + self.slab.list(class, Queue::T2).bytes
+    fn fits(&self, cost: u32) -> bool {
+        u64::from(cost) <= self.budget.entry
     }
-    fn ghost_bytes(&self, class: Class) -> u64 {
-        self.slab.list(class, Queue::B1).bytes + self.slab.list(class, Queue::B2).bytes
+
+    fn discount(&mut self, class: Class, cost: u32) {
+        let stats = self.stats.class.of_mut(class);
+        stats.entries -= 1;
+        stats.bytes -= u64::from(cost);
     }
-    fn entries(&self, class: Class) -> u64 {
-        u64::from(self.slab.list(class, Queue::T1).entries + self.slab.list(class, Queue::T2).entries)
+
+    fn values_bytes(&self) -> u64 {
+        self.slab.list(Queue::T1).bytes + self.slab.list(Queue::T2).bytes
     }
-    fn ghosts(&self, class: Class) -> u64 {
-        u64::from(self.slab.list(class, Queue::B1).entries + self.slab.list(class, Queue::B2).entries)
+
+    fn ghosts(&self) -> u64 {
+        u64::from(self.slab.list(Queue::B1).entries) + u64::from(self.slab.list(Queue::B2).entries)
+    }
+
+    /// How many ticks after its arrival hits on an entry belong to the access that brought it in.
+    fn correlation_window(&self) -> u32 {
+        (self.slab.list(Queue::T1).entries + self.slab.list(Queue::T2).entries) / WINDOW_SHARE
     }
 }
 
-const NODE_START: (u64, u64) = (3, 4);
-const NODE_MIN: (u64, u64) = (1, 16);
-const NODE_MAX: (u64, u64) = (15, 16);
-const NODE_WEIGHT: u64 = 1;
-const WINDOW_SHARE: u32 = 16;
-const SWEEP_MAX: u32 = 64;
+/// How often the hand passes what was hit.
+fn lives_of_marked(class: Class) -> u8 {
+    match class {
+        Class::Node => 2,
+        Class::Data => 1,
+    }
+}
+
+/// The window in ticks is this part of the resident entries. 1/8 to 1/2 differ by 1 %; 1/16 is
+/// too short for read-ahead in a small cache.
+const WINDOW_SHARE: u32 = 4;
+/// Entries that the hand passes at most for one eviction: bounds the time under the lock when
+/// everything is marked. 16 cost 0.3 % more device reads, 1024 none less.
+const SWEEP_MAX: u64 = 64;
+/// Tables up to this size are not shrunk: `Budget::base` pays for them.
+const TABLE_BUCKETS_MIN: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,8 @@
 //! limit and so has the guest as a whole. Dropping the [`Guest`] ends it without a shutdown.
 //!
 //! ```text
-//!  host: Guest ── frames ── QEMU's stdin/stdout ── /dev/vport0p1 ── nfstest agent ── sh -c ... :guest
+//!  host: Guest -- frames -- QEMU's stdin/stdout
+//!  guest: /dev/vport0p1 -- nfstest agent -- sh -c ...
 //! ```
 
 pub mod agent;

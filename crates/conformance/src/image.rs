@@ -26,7 +26,7 @@ pub const MARK: &str = "aquifer: ";
 pub enum Userland {
     /// One static program; 4 MB.
     Busybox,
-    /// Debian's minimal system by debootstrap (root only); about 130 MB, cached after the first time.
+    /// Debian's minimal system by debootstrap (root only); about 140 MB, cached once made.
     Debian,
 }
 

@@ -1,11 +1,11 @@
 //! Programs that the harness runs.
 //!
 //! What holds: no child outlives this process. Each is started through `setpriv --pdeathsig KILL`,
-//! so that the kernel kills it with its parent even if that is killed itself. The kernel means the
+//! so the kernel kills it with its parent even if that is killed itself. The kernel means the
 //! parent *thread*: hence one thread, which never ends, starts all children. A program that changes
-//! its user loses that signal (prctl(2)), as rpcbind does: a namespace sees to those in it. Dropping
-//! a [`Process`] kills and reaps it. A pid is signalled only under the lock under which it is reaped, so never
-//! one that was given out again.
+//! its user loses that signal (prctl(2)), as rpcbind does: a namespace sees to those in it.
+//! Dropping a [`Process`] kills and reaps it. A pid is signalled only under the lock under which it
+//! is reaped, so never one that was given out again.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,3 +1,27 @@
 //! NFS and its companions: bytes in, reply out.
+//!
+//! The way of a call: [`Nfs::answer`] decodes it and hands it to its program; a procedure of
+//! [`v3`] asks the export table whether this client may name that file, and as whom; calls one
+//! function of `aquifer-files`; and says what came of it in the protocol's words.
+//!
+//! Invariants:
+//! - No socket, no clock, no task: the caller brings a record and a peer, and sends the reply.
+//! - A handle is worth nothing by itself: every call passes the export table, also for a client
+//!   that mounted long ago.
+//! - Any bytes give a reply or [`NoCall`], never a panic.
 
+mod attributes;
+mod counters;
+mod export;
+pub mod limits;
+mod mount;
+mod network;
 pub mod proto;
+mod server;
+mod status;
+mod v3;
+
+pub use counters::{Counters, ProcedureCount};
+pub use export::{Clients, Export, ExportError, Exports, Squash};
+pub use network::{Network, NetworkError};
+pub use server::{Nfs, NoCall};

@@ -1,6 +1,13 @@
-//! Copy-on-write objects.
+//! Copy-on-write objects: the one B+tree, extents, overlays in front of them, and their sync.
 
 pub mod btree;
 pub mod extent_tree;
 #[cfg(test)]
 mod mem_store;
+pub mod object;
+pub mod overlay;
+mod store;
+pub mod sync;
+
+pub use object::{Object, ObjectState, TreeRoot};
+pub use overlay::{DirtyPage, Overlay, Version};

@@ -15,6 +15,9 @@ pub enum PoolError {
     /// Bytes verified but do not make sense.
     #[error("{0}")]
     Format(#[from] FormatError),
+    /// Blocks verified but do not fit together.
+    #[error("{0}")]
+    Corrupt(String),
     /// The pool is full for this kind of request.
     #[error("the pool is out of space")]
     NoSpace,

@@ -139,7 +139,16 @@ pub async fn import(
             discard: options.discard_log,
         },
     };
-    let chain = reader.read(&log_root).await?;
+    let chain = loop {
+        let online = online_leaves(&vdevs);
+        let chain = reader.read(&log_root).await?;
+        level::level(&vdevs, &ring, &chain, uberblock.floor).await?;
+        // A leaf that failed on the way may have been the only one to hold the end of the chain:
+        // what was acknowledged is on the others too, so they are asked again.
+        if online_leaves(&vdevs) == online {
+            break chain;
+        }
+    };
     report.log_batches = chain.batches.len();
     if !chain.batches.is_empty() {
         let (count, end) = (chain.batches.len(), &chain.end);
@@ -147,7 +156,6 @@ pub async fn import(
             "intent log: {count} batches to replay; it ends at: {end}"
         ));
     }
-    level::level(&vdevs, &ring, &chain, uberblock.floor).await?;
     fix_end(&mut uberblock, &chain, log_root.chain);
     let parts = build(
         world,
@@ -171,6 +179,10 @@ pub async fn import(
     pool.load_for_sync().await?;
     *pool.found.lock() = chain.batches;
     Ok((pool, report))
+}
+
+fn online_leaves(vdevs: &[Arc<Vdev>]) -> usize {
+    vdevs.iter().map(|vdev| vdev.online().count()).sum()
 }
 
 /// Each leaf's newest uberblock votes, but for leaves that another's newest names outdated.

@@ -101,7 +101,7 @@ pub(crate) struct Parts {
 }
 
 /// Shards of the read cache.
-const CACHE_SHARDS: usize = 16;
+const CACHE_SHARDS: u32 = 16;
 
 impl Pool {
     pub(crate) fn assemble(parts: Parts) -> Arc<Pool> {
@@ -187,6 +187,12 @@ impl Pool {
     /// Gives back what a txg that is not written yet took early, and no longer wants.
     pub fn free_unsynced(&self, txg: Txg, run: Run) {
         self.space.lock().free(txg, run);
+    }
+
+    /// Bytes that clients can still write: what is free above the reserve.
+    pub fn writable_bytes(&self) -> u64 {
+        let free = self.space.lock().space_use().free();
+        free.saturating_sub(self.limits.slop_sectors) * 4096
     }
 
     /// Sectors in use in the newest root.

@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use aquifer_blockio::Page;
 use aquifer_blockio::buf::pages_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_blockio::{Page, PageMut};
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::codec::checksum128;
 use aquifer_ondisk::layout::REWIND_TXGS;
@@ -185,10 +185,8 @@ impl SyncContext {
         &self,
         kind: BlockKind,
         level: u8,
-        birth: Txg,
-        bytes: &[u8],
+        page: Page,
     ) -> Result<BlockPointer, PoolError> {
-        let page = PageMut::with_prefix(bytes).freeze();
         let pool_wide = !matches!(
             kind,
             BlockKind::Extents | BlockKind::Objects | BlockKind::Directory
@@ -207,7 +205,7 @@ impl SyncContext {
             kind,
             level,
             compression: 0,
-            birth,
+            birth: self.txg,
             written: self.txg,
             checksum: checksum128(page.as_slice()),
         };

@@ -125,7 +125,10 @@ fn compile(target_dir: &Path) -> Result<PathBuf> {
         // Naming the target keeps the flags from build scripts and macros, which must stay dynamic.
         .args(["--target", triple, "--target-dir"])
         .arg(target_dir)
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .env(
+            "RUSTFLAGS",
+            "-C target-feature=+crt-static -C strip=symbols",
+        )
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .check(Duration::from_secs(600))?;
     Ok(target_dir.join(triple).join("release/nfstest"))

@@ -60,7 +60,10 @@ verify_files() {
 # Debian notes a checksum of every file it has installed.
 verify_system() {
     [ -f /var/lib/dpkg/status ] || return 0
-    differing=$(dpkg --verify | grep -E '^(\?\?5|missing)') && { say "differs: $differing"; return 1; }
+    if differing=$(dpkg --verify | grep -E '^(\?\?5|missing)'); then
+        say "differs: $differing"
+        return 1
+    fi
     say "$(dpkg-query -f '.\n' -W | wc -l) installed packages match"
 }
 

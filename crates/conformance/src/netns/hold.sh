@@ -1,3 +1,4 @@
+#!/bin/sh
 # Sets up a new network namespace, holds it until its input ends, then kills everything in it.
 ip link set lo up || exit 1
 mount -t tmpfs tmpfs /run || exit 1

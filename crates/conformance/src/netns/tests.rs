@@ -83,6 +83,7 @@ fn all_that_is_in_it_ends_with_a_killed_test_program() {
     let parent = Invocation::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env(VARIABLE, "1")
+        .env("AQUIFER_WORK_DIR", scratch.path())
         .spawn(&scratch.join("log"))
         .unwrap();
     let start = Instant::now();

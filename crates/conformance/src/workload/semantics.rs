@@ -2,7 +2,7 @@
 //!
 //! What holds: each check works in a fresh directory of its own and depends on no other; a failure
 //! names what was expected. Checks that need a second user do it in a thread that gives up its
-//! rights ([`as_user`]), so they must be run by root.
+//! rights (`as_user`), so they must be run by root.
 
 mod links;
 mod names;

@@ -66,8 +66,9 @@ fn ranges_are_cut_to_the_map() {
     assert_eq!(map.set(u64::MAX, 5), 0);
     assert_eq!(map.clear(99, 1), 1);
     assert_eq!(map.count_in(0, u64::MAX), 9);
-    map.load(64, 1 << 40, &[0xff; 4]);
-    assert_eq!(map.count_in(64, 36), 32);
+    map.load(64, 1 << 40, &[0xff; 800]);
+    map.load(1 << 40, 64, &[0xff; 8]);
+    assert_eq!(map.count_in(64, 36), 36);
 }
 
 #[test]

@@ -18,13 +18,13 @@ use super::view::{Packed, check_child, check_root};
 
 /// A key at which two trees differ.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Difference<F: Form> {
+pub struct Difference<K, E> {
     /// The key.
-    pub key: F::Key,
+    pub key: K,
     /// What stands there in the old tree.
-    pub old: Option<F::Entry>,
+    pub old: Option<E>,
     /// What stands there in the new tree.
-    pub new: Option<F::Entry>,
+    pub new: Option<E>,
 }
 
 enum Item<F: Form> {
@@ -69,9 +69,15 @@ pub fn compare<F: Packed, S: NodeStore>(
 ) -> Result<Compare<'_, F, S>, S::Error> {
     old.iter().chain(&new).try_for_each(check_root)?;
     let stack = |root: Option<BlockPointer>| {
-        root.map(|root| Item::Node(F::KEY_MIN, root)).into_iter().collect()
+        root.map(|root| Item::Node(F::KEY_MIN, root))
+            .into_iter()
+            .collect()
     };
-    Ok(Compare { store, old: stack(old), new: stack(new) })
+    Ok(Compare {
+        store,
+        old: stack(old),
+        new: stack(new),
+    })
 }
 
 impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
@@ -79,7 +85,7 @@ impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
     ///
     /// # Errors
     /// What the store gives, and nodes that make no tree. The comparison cannot be continued then.
-    pub async fn next(&mut self) -> Result<Option<Difference<F>>, S::Error> {
+    pub async fn next(&mut self) -> Result<Option<Difference<F::Key, F::Entry>>, S::Error> {
         while let Some(step) = self.step() {
             match step {
                 Step::Skip => {}
@@ -129,8 +135,13 @@ impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
         let mut items: Vec<Item<F>> = match Node::<F>::decode(page.as_slice(), &node)?.body {
             NodeBody::Leaf(entries) => entries.into_iter().map(Item::Entry).collect(),
             NodeBody::Inner(children) => {
-                children.iter().try_for_each(|(_, child)| check_child(node.level, child))?;
-                children.into_iter().map(|(key, child)| Item::Node(key, child)).collect()
+                children
+                    .iter()
+                    .try_for_each(|(_, child)| check_child(node.level, child))?;
+                children
+                    .into_iter()
+                    .map(|(key, child)| Item::Node(key, child))
+                    .collect()
             }
         };
         // The first child begins where its parent does: on the leftmost path its own bound may say

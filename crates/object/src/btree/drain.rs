@@ -49,7 +49,10 @@ pub async fn drain<F: Packed, S: NodeSink>(
     owner: NodeOwner,
     budget_entries: usize,
 ) -> Result<Drained<F::Entry>, S::Error> {
-    let mut drained = Drained { root: None, entries: Vec::new() };
+    let mut drained = Drained {
+        root: None,
+        entries: Vec::new(),
+    };
     let Some(root) = root else {
         return Ok(drained);
     };
@@ -62,7 +65,8 @@ pub async fn drain<F: Packed, S: NodeSink>(
         let mut path = vec![open::<F, S>(&journal, root).await?];
         let mut count = 0;
         while count < budget_entries.max(1) && descend(&mut journal, &mut path).await? {
-            count += take_leaves(&mut journal, &mut path, budget_entries - count, &mut taken).await?;
+            count +=
+                take_leaves(&mut journal, &mut path, budget_entries - count, &mut taken).await?;
         }
         drained.root = write_path(&mut journal, path).await?;
     }
@@ -88,12 +92,21 @@ async fn open<F: Packed, S: NodeSink>(
 ) -> Result<Edge<F>, S::Error> {
     let children = match journal.read::<F>(&pointer).await? {
         NodeBody::Inner(children) if !children.is_empty() => children,
-        _ => return Err(TreeError::MissingChild { level: pointer.level }.into()),
+        _ => {
+            return Err(TreeError::MissingChild {
+                level: pointer.level,
+            }
+            .into());
+        }
     };
     for (_, child) in &children {
         check_child(pointer.level, child)?;
     }
-    Ok(Edge { pointer, children, changed: false })
+    Ok(Edge {
+        pointer,
+        children,
+        changed: false,
+    })
 }
 
 /// Frees emptied nodes at the end of `path` and goes down to the lowest inner node. `false`: the
@@ -134,8 +147,13 @@ async fn take_leaves<F: Packed, S: NodeSink>(
     while count < budget.max(1) && !edge.children.is_empty() {
         let guess = taken.last().map_or(LEAF_ENTRIES_GUESS, Vec::len).max(1);
         let want = ((budget - count) / guess).clamp(1, DRAIN_WINDOW);
-        let leaves: Vec<BlockPointer> =
-            edge.children.iter().rev().take(want).map(|(_, leaf)| *leaf).collect();
+        let leaves: Vec<BlockPointer> = edge
+            .children
+            .iter()
+            .rev()
+            .take(want)
+            .map(|(_, leaf)| *leaf)
+            .collect();
         let read = leaves.iter().map(|leaf| journal.read::<F>(leaf));
         for (leaf, body) in leaves.iter().zip(try_join_all(read).await?) {
             if count >= budget.max(1) {
@@ -163,7 +181,8 @@ async fn write_path<F: Packed, S: NodeSink>(
     while let Some(mut edge) = path.pop() {
         if let Some(below) = below {
             let last = edge.children.pop();
-            edge.children.extend(last.zip(below).map(|((key, _), child)| (key, child)));
+            edge.children
+                .extend(last.zip(below).map(|((key, _), child)| (key, child)));
             edge.changed = true;
         }
         below = if !edge.changed {
@@ -177,7 +196,9 @@ async fn write_path<F: Packed, S: NodeSink>(
                 [(_, only)] if path.is_empty() => {
                     return collapse::<F, S>(journal, *only).await.map(Some);
                 }
-                _ => Some(Some(journal.write::<F>(level, NodeBody::Inner(edge.children))?)),
+                _ => Some(Some(
+                    journal.write::<F>(level, NodeBody::Inner(edge.children))?,
+                )),
             }
         };
     }

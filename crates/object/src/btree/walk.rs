@@ -129,9 +129,7 @@ where
     }
 
     /// The next leaf, `None` after the last. Dropping this future loses nothing.
-    pub(crate) async fn next(
-        &mut self,
-    ) -> Result<Option<(Visit<F, R::Want>, Page)>, S::Error> {
+    pub(crate) async fn next(&mut self) -> Result<Option<(Visit<F, R::Want>, Page)>, S::Error> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 

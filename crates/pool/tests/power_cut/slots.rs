@@ -249,7 +249,7 @@ impl Trees for Slots {
                 w.u64(entry.written.0);
                 w.u64(entry.sum);
             }
-            let new = sync.write_node(BlockKind::Namespace, 0, sync.txg(), w.as_bytes())?;
+            let new = sync.write_node(BlockKind::Namespace, 0, Page::with_prefix(w.as_bytes()))?;
             if let Some(old) = root {
                 sync.free_node(&old);
             }
@@ -281,7 +281,12 @@ impl Replay for Slots {
                     Dirty::Placed(read[0].clone(), extent.clone())
                 }
             };
-            let hold = self.pool.hold_for_replay(demand());
+            // Large enough that a replay takes several txgs.
+            let demand = Demand {
+                dirty_bytes: 1 << 20,
+                ..demand()
+            };
+            let hold = self.pool.hold_for_replay(demand);
             if let Some(extent) = record.extents.first() {
                 self.pool.adopt(&hold, Run::new(extent.place, 1));
             }

@@ -1,0 +1,222 @@
+//! One dataset: its object table in memory and on disk.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aquifer_object::{Object, TreeRoot, btree};
+use aquifer_ondisk::dataset::DatasetRecord;
+use aquifer_ondisk::inode::Inode;
+use aquifer_ondisk::tree_node::{NodeOwner, Objects};
+use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
+use aquifer_pool::{Pool, PoolError};
+use parking_lot::{Mutex, RwLock};
+
+use crate::property::{LocalValues, Properties};
+
+/// The root directory's object.
+pub const ROOT_DIRECTORY: ObjectId = ObjectId(1);
+/// The directory of objects that have no name any more and wait to be freed. It has no name itself.
+pub const ORPHANS: ObjectId = ObjectId(2);
+/// The first object that a client gets.
+pub(crate) const FIRST_OBJECT: u64 = 16;
+/// Objects without changes that stay in memory, in each dataset.
+const CLEAN_OBJECTS_MAX: usize = 20_000;
+
+#[derive(Debug, Default)]
+struct Table {
+    objects: HashMap<ObjectId, Arc<Object>>,
+    /// Objects with a version of each txg.
+    dirty: BTreeMap<Txg, BTreeSet<ObjectId>>,
+    committed: Option<BlockPointer>,
+    synced: Option<BlockPointer>,
+}
+
+/// One dataset.
+#[derive(Debug)]
+pub struct Dataset {
+    /// Its id.
+    pub id: DatasetId,
+    /// Its file system guid.
+    pub fs_guid: Guid,
+    pub(crate) record: Mutex<DatasetRecord>,
+    pub(crate) local: Mutex<LocalValues>,
+    pub(crate) properties: RwLock<Arc<Properties>>,
+    pub(crate) orphans: Mutex<BTreeSet<ObjectId>>,
+    /// Bytes that its objects refer to, as of the last sync.
+    pub(crate) refer_bytes: AtomicU64,
+    next_object: AtomicU64,
+    next_generation: AtomicU64,
+    table: Mutex<Table>,
+}
+
+impl Dataset {
+    pub(crate) fn new(
+        id: DatasetId,
+        record: DatasetRecord,
+        local: LocalValues,
+        properties: Properties,
+    ) -> Self {
+        let table = Table {
+            committed: record.objects,
+            synced: record.objects,
+            ..Table::default()
+        };
+        Dataset {
+            id,
+            fs_guid: record.fs_guid,
+            next_object: AtomicU64::new(record.next_object),
+            next_generation: AtomicU64::new(record.next_generation),
+            refer_bytes: AtomicU64::new(record.refer_bytes),
+            record: Mutex::new(record),
+            local: Mutex::new(local),
+            properties: RwLock::new(Arc::new(properties)),
+            orphans: Mutex::new(BTreeSet::new()),
+            table: Mutex::new(table),
+        }
+    }
+
+    /// Its last name component.
+    pub fn name(&self) -> String {
+        self.record.lock().name.clone()
+    }
+
+    /// The values in force.
+    pub fn properties(&self) -> Arc<Properties> {
+        self.properties.read().clone()
+    }
+
+    /// Bytes that its objects refer to on disk.
+    pub fn refer_bytes(&self) -> u64 {
+        self.refer_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A fresh id and generation. Ids are never given out twice once one was made durable.
+    pub fn new_object_id(&self) -> (ObjectId, u64) {
+        let id = self.next_object.fetch_add(1, Ordering::Relaxed);
+        (
+            ObjectId(id),
+            self.next_generation.fetch_add(1, Ordering::Relaxed),
+        )
+    }
+
+    pub(crate) fn counters(&self) -> (u64, u64) {
+        let next = self.next_object.load(Ordering::Relaxed);
+        (next, self.next_generation.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn owner(&self) -> NodeOwner {
+        NodeOwner {
+            dataset: self.id,
+            object: ObjectId(0),
+        }
+    }
+
+    /// An object by id, from memory or from the committed table.
+    pub async fn object(
+        &self,
+        pool: &Pool,
+        id: ObjectId,
+    ) -> Result<Option<Arc<Object>>, PoolError> {
+        loop {
+            let root = {
+                let table = self.table.lock();
+                if let Some(object) = table.objects.get(&id) {
+                    return Ok(Some(object.clone()));
+                }
+                table.committed
+            };
+            let found = btree::lookup::<Objects, Pool>(pool, root, id.0).await;
+            let mut table = self.table.lock();
+            if let Some(object) = table.objects.get(&id) {
+                return Ok(Some(object.clone()));
+            }
+            // What was read may be out of date by now, or its blocks reused: look again.
+            if table.committed != root {
+                continue;
+            }
+            let Some(inode) = found? else { return Ok(None) };
+            let object = Arc::new(Object::new(self.id, inode));
+            table.objects.insert(id, object.clone());
+            return Ok(Some(object));
+        }
+    }
+
+    /// The object of `inode.object` if it is in memory, else a new one of these attributes.
+    pub fn object_or_new(&self, inode: &Inode) -> Arc<Object> {
+        self.next_object
+            .fetch_max(inode.object.0 + 1, Ordering::Relaxed);
+        self.next_generation
+            .fetch_max(inode.generation + 1, Ordering::Relaxed);
+        let mut table = self.table.lock();
+        let fresh = || {
+            Arc::new(Object::new(
+                self.id,
+                Inode {
+                    root: None,
+                    ..inode.clone()
+                },
+            ))
+        };
+        table
+            .objects
+            .entry(inode.object)
+            .or_insert_with(fresh)
+            .clone()
+    }
+
+    /// An object that is in memory.
+    pub fn cached(&self, id: ObjectId) -> Option<Arc<Object>> {
+        self.table.lock().objects.get(&id).cloned()
+    }
+
+    /// Notes that an object has a version of `txg`. Under a hold of that txg.
+    pub fn mark_dirty(&self, txg: Txg, id: ObjectId) {
+        self.table.lock().dirty.entry(txg).or_default().insert(id);
+    }
+
+    /// An object lost its last name.
+    pub fn mark_orphan(&self, id: ObjectId) {
+        self.orphans.lock().insert(id);
+    }
+
+    pub(crate) fn dirty_objects(&self, txg: Txg) -> Vec<Arc<Object>> {
+        let table = self.table.lock();
+        let ids = table.dirty.get(&txg).into_iter().flatten();
+        ids.filter_map(|id| table.objects.get(id).cloned())
+            .collect()
+    }
+
+    pub(crate) fn synced_root(&self) -> Option<BlockPointer> {
+        self.table.lock().synced
+    }
+
+    pub(crate) fn set_synced_root(&self, root: Option<BlockPointer>) {
+        self.table.lock().synced = root;
+    }
+
+    /// `txg` is on disk: its versions go, and clean objects beyond the limit with them.
+    pub(crate) fn committed(&self, txg: Txg, gone: &[ObjectId]) {
+        let mut table = self.table.lock();
+        let dirty = table.dirty.remove(&txg).unwrap_or_default();
+        for id in dirty {
+            if let Some(object) = table.objects.get(&id) {
+                object.committed(txg);
+            }
+        }
+        for id in gone {
+            table.objects.remove(id);
+        }
+        table.committed = table.synced;
+        if table.objects.len() > CLEAN_OBJECTS_MAX {
+            table.objects.retain(|_, object| {
+                Arc::strong_count(object) > 1 || !object.state.lock().overlay.is_empty()
+            });
+        }
+    }
+
+    /// The tree of an object as of the last sync, for the reaper.
+    pub(crate) fn tree_of(object: &Object) -> TreeRoot {
+        object.state.lock().synced
+    }
+}

@@ -1,0 +1,525 @@
+//! All datasets of a pool: opening them, and the administrator's acts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use aquifer_object::btree;
+use aquifer_ondisk::dataset::{
+    DATASET_NAME_BYTES_MAX, DatasetRecord, Item, ItemClass, ItemKey, LineRecord,
+};
+use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::pool_root::TreeSlot;
+use aquifer_ondisk::tree_node::Namespace;
+use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Reader, Txg, Writer};
+use aquifer_pool::{Demand, Pool, PoolError, SpaceClass, TxHold};
+use parking_lot::Mutex;
+
+use crate::dataset::{Dataset, FIRST_OBJECT, ORPHANS, ROOT_DIRECTORY};
+use crate::error::DatasetError;
+use crate::property::{LocalValues, PROPERTIES, Properties, Property};
+
+/// What `aquifer list` shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatasetInfo {
+    /// Full name.
+    pub name: String,
+    /// Bytes that it and its children refer to.
+    pub used_bytes: u64,
+    /// Bytes that it refers to itself.
+    pub refer_bytes: u64,
+    /// Bytes that can be written to it.
+    pub available_bytes: u64,
+    /// Property, value in force, and where it comes from (`local`, `default`, or a dataset).
+    pub properties: Vec<(Property, String, String)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub datasets: BTreeMap<DatasetId, Arc<Dataset>>,
+    /// Made, but not on disk yet: synced, not shown.
+    pub hidden: BTreeSet<DatasetId>,
+    pub next_dataset: u64,
+    /// Items to be written with each txg.
+    pub items: BTreeMap<Txg, BTreeMap<ItemKey, Option<Item>>>,
+    pub root: Option<BlockPointer>,
+    /// Objects whose last block the running sync frees.
+    pub gone: BTreeMap<DatasetId, Vec<ObjectId>>,
+}
+
+/// All datasets of a pool.
+#[derive(Debug)]
+pub struct Datasets {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) state: Mutex<State>,
+    /// One act of an administrator at a time.
+    acts: tokio::sync::Mutex<()>,
+}
+
+/// Sectors that an act may take: some tree paths.
+const ACT_SECTORS: u64 = 64;
+
+impl Datasets {
+    /// Reads the namespace of a pool.
+    ///
+    /// # Errors
+    /// What the pool gives, and records that make no sense.
+    pub async fn open(pool: Arc<Pool>) -> Result<Arc<Datasets>, PoolError> {
+        let root = pool
+            .roots()
+            .get(TreeSlot::Namespace as usize)
+            .copied()
+            .flatten();
+        let mut state = State {
+            datasets: BTreeMap::new(),
+            hidden: BTreeSet::new(),
+            next_dataset: 1,
+            items: BTreeMap::new(),
+            root,
+            gone: BTreeMap::new(),
+        };
+        let mut records = Vec::new();
+        let mut values: BTreeMap<DatasetId, LocalValues> = BTreeMap::new();
+        let mut scan = btree::Scan::<Namespace, Pool>::new(
+            &pool,
+            root,
+            ItemKey {
+                dataset: DatasetId(0),
+                item: 0,
+            },
+            None,
+        )?;
+        while let Some(item) = scan.next().await? {
+            let (dataset, class) = (item.key.dataset, item.key.item >> 56);
+            let number = item.key.item & ((1 << 56) - 1);
+            match (dataset, class) {
+                (DatasetId(0), 0) => {
+                    state.next_dataset = Reader::new(&item.value, "dataset counters").u64()?;
+                }
+                (_, 0) => records.push((dataset, DatasetRecord::decode(&item.value)?)),
+                (_, 1) => {
+                    let value = String::from_utf8_lossy(&item.value).into_owned();
+                    if let Some(property) = Property::from_number(number) {
+                        values.entry(dataset).or_default().insert(property, value);
+                    }
+                }
+                _ => {}
+            }
+        }
+        drop(scan);
+        for (id, record) in records {
+            let local = values.remove(&id).unwrap_or_default();
+            let properties = Properties::from_values(|property| property.default_value().into());
+            state
+                .datasets
+                .insert(id, Arc::new(Dataset::new(id, record, local, properties)));
+        }
+        let datasets = Datasets {
+            pool,
+            state: Mutex::new(state),
+            acts: Default::default(),
+        };
+        datasets.refresh_properties();
+        for dataset in datasets.all() {
+            datasets.find_orphans(&dataset).await?;
+        }
+        Ok(Arc::new(datasets))
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Every dataset.
+    pub fn all(&self) -> Vec<Arc<Dataset>> {
+        let state = self.state.lock();
+        let shown = state
+            .datasets
+            .values()
+            .filter(|dataset| !state.hidden.contains(&dataset.id));
+        shown.cloned().collect()
+    }
+
+    /// A dataset by id.
+    pub fn by_id(&self, id: DatasetId) -> Option<Arc<Dataset>> {
+        self.state.lock().datasets.get(&id).cloned()
+    }
+
+    /// A dataset by its file system guid.
+    pub fn by_guid(&self, guid: Guid) -> Option<Arc<Dataset>> {
+        let state = self.state.lock();
+        let found = state
+            .datasets
+            .values()
+            .find(|dataset| dataset.fs_guid == guid);
+        found
+            .filter(|dataset| !state.hidden.contains(&dataset.id))
+            .cloned()
+    }
+
+    /// A dataset by its full name.
+    pub fn by_name(&self, name: &str) -> Option<Arc<Dataset>> {
+        self.all()
+            .into_iter()
+            .find(|dataset| self.full_name(dataset) == name)
+    }
+
+    /// A dataset's full name, the pool's name first.
+    pub fn full_name(&self, dataset: &Dataset) -> String {
+        let state = self.state.lock();
+        let mut parts = Vec::new();
+        let (mut name, mut parent) = {
+            let record = dataset.record.lock();
+            (record.name.clone(), record.parent)
+        };
+        loop {
+            parts.push(name);
+            let Some(above) = state.datasets.get(&parent).filter(|_| parts.len() < 256) else {
+                break;
+            };
+            let record = above.record.lock();
+            (name, parent) = (record.name.clone(), record.parent);
+        }
+        parts.reverse();
+        parts.join("/")
+    }
+
+    /// Makes the pool's own dataset if this is the first import.
+    ///
+    /// # Errors
+    /// What the pool gives.
+    pub async fn ensure_root(&self) -> Result<(), DatasetError> {
+        if self.state.lock().datasets.is_empty() {
+            let name = self.pool.config().name.clone();
+            self.make(DatasetId(0), name, LocalValues::new()).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a dataset; it is on disk when this returns.
+    ///
+    /// # Errors
+    /// Bad names and values, a parent that does not exist, a name that does.
+    pub async fn create(
+        &self,
+        name: &str,
+        properties: &[(String, String)],
+    ) -> Result<(), DatasetError> {
+        let bad = |why: &str| DatasetError::BadName {
+            name: name.into(),
+            why: why.into(),
+        };
+        let (parent, last) = name
+            .rsplit_once('/')
+            .ok_or_else(|| bad("is a pool's name: a dataset lies below one, as in tank/vms"))?;
+        check_component(last).map_err(bad)?;
+        let mut local = LocalValues::new();
+        for (property, value) in properties {
+            let property = Property::from_name(property)?;
+            local.insert(property, property.parse(value)?);
+        }
+        let parent = self
+            .by_name(parent)
+            .ok_or_else(|| DatasetError::NotFound(parent.into()))?;
+        if self.by_name(name).is_some() {
+            return Err(DatasetError::Exists(name.into()));
+        }
+        self.make(parent.id, last.to_string(), local).await
+    }
+
+    async fn make(
+        &self,
+        parent: DatasetId,
+        name: String,
+        local: LocalValues,
+    ) -> Result<(), DatasetError> {
+        let _act = self.acts.lock().await;
+        let world = self.pool.world().clone();
+        let now = Time::from_ns(world.wall_ns());
+        let record = DatasetRecord {
+            fs_guid: Guid(world.random().max(1)),
+            parent,
+            created: now,
+            next_object: FIRST_OBJECT,
+            next_generation: 1,
+            next_snapshot: 1,
+            refer_bytes: 0,
+            line: 1,
+            floor: Txg(0),
+            origin: 0,
+            objects: None,
+            dead: None,
+            name,
+        };
+        let hash_seed = world.random();
+        let hold = self.hold_act().await?;
+        let txg = hold.txg();
+        let id = {
+            let mut state = self.state.lock();
+            let id = DatasetId(state.next_dataset);
+            if state.datasets.values().any(|other| {
+                let other = other.record.lock();
+                other.parent == record.parent && other.name == record.name
+            }) {
+                return Err(DatasetError::Exists(record.name));
+            }
+            state.next_dataset += 1;
+            let line = LineRecord {
+                fork: txg,
+                origin_dataset: DatasetId(0),
+                origin_snapshot: 0,
+                floor: Txg(0),
+            };
+            let items = state.items.entry(txg).or_default();
+            put(
+                items,
+                ItemKey::new(id, ItemClass::Line, record.line),
+                line.encode(),
+            );
+            for (property, value) in &local {
+                let key = ItemKey::new(id, ItemClass::Property, *property as u64);
+                put(items, key, value.clone().into_bytes());
+            }
+            let defaults = Properties::from_values(|property| property.default_value().into());
+            let dataset = Arc::new(Dataset::new(id, record, local, defaults));
+            for object in [ROOT_DIRECTORY, ORPHANS] {
+                let inode = directory_inode(object, now, hash_seed);
+                let made = dataset.object_or_new(&inode);
+                made.state.lock().overlay.version(txg, &inode);
+                dataset.mark_dirty(txg, object);
+            }
+            state.datasets.insert(id, dataset);
+            state.hidden.insert(id);
+            id
+        };
+        drop(hold);
+        self.refresh_properties();
+        self.pool.sync().await?;
+        self.state.lock().hidden.remove(&id);
+        Ok(())
+    }
+
+    /// Sets a property; it is on disk when this returns. `None` goes back to the inherited value.
+    ///
+    /// # Errors
+    /// Unknown datasets and properties, bad values.
+    pub async fn set(
+        &self,
+        name: &str,
+        property: &str,
+        value: Option<&str>,
+    ) -> Result<(), DatasetError> {
+        let property = Property::from_name(property)?;
+        let value = value.map(|value| property.parse(value)).transpose()?;
+        let dataset = self
+            .by_name(name)
+            .ok_or_else(|| DatasetError::NotFound(name.into()))?;
+        let _act = self.acts.lock().await;
+        let hold = self.hold_act().await?;
+        {
+            let mut state = self.state.lock();
+            let items = state.items.entry(hold.txg()).or_default();
+            let key = ItemKey::new(dataset.id, ItemClass::Property, property as u64);
+            let item = value.clone().map(|value| Item {
+                key,
+                value: value.into_bytes(),
+            });
+            items.insert(key, item);
+            let mut local = dataset.local.lock();
+            match value {
+                Some(value) => local.insert(property, value),
+                None => local.remove(&property),
+            };
+        }
+        drop(hold);
+        self.refresh_properties();
+        self.pool.sync().await?;
+        Ok(())
+    }
+
+    async fn hold_act(&self) -> Result<TxHold, PoolError> {
+        let demand = Demand {
+            dirty_bytes: 4096,
+            sectors: ACT_SECTORS,
+            log_bytes: 0,
+            class: SpaceClass::Remove,
+        };
+        let admission = self.pool.admit(demand).await?;
+        self.pool.hold(admission)
+    }
+
+    /// A property's value in force, and where it comes from.
+    pub fn value(&self, dataset: &Dataset, property: Property) -> (String, String) {
+        if let Some(value) = dataset.local.lock().get(&property) {
+            return (value.clone(), "local".into());
+        }
+        let mut parent = dataset.record.lock().parent;
+        while property.is_inherited() {
+            let above = self.state.lock().datasets.get(&parent).cloned();
+            let Some(above) = above else { break };
+            if let Some(value) = above.local.lock().get(&property) {
+                return (
+                    value.clone(),
+                    format!("inherited from {}", self.full_name(&above)),
+                );
+            }
+            parent = above.record.lock().parent;
+        }
+        (property.default_value().into(), "default".into())
+    }
+
+    fn refresh_properties(&self) {
+        let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
+        for dataset in all {
+            let properties = Properties::from_values(|property| self.value(&dataset, property).0);
+            *dataset.properties.write() = Arc::new(properties);
+        }
+    }
+
+    /// Bytes that a dataset and its children refer to.
+    pub fn used_bytes(&self, dataset: &Dataset) -> u64 {
+        let children: Vec<Arc<Dataset>> = {
+            let state = self.state.lock();
+            let below = state.datasets.values();
+            below
+                .filter(|other| other.record.lock().parent == dataset.id)
+                .cloned()
+                .collect()
+        };
+        let below: u64 = children.iter().map(|child| self.used_bytes(child)).sum();
+        dataset.refer_bytes() + below
+    }
+
+    /// Bytes that can be written to a dataset: the pool's free space less what others have reserved,
+    /// within its own quota and those above it.
+    pub fn available_bytes(&self, dataset: &Dataset) -> u64 {
+        let mut available = self.pool.writable_bytes();
+        let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
+        let above = self.line_of(dataset);
+        for other in &all {
+            let reserved = other.properties().reservation_bytes;
+            if reserved > 0 && !above.contains(&other.id) {
+                available =
+                    available.saturating_sub(reserved.saturating_sub(self.used_bytes(other)));
+            }
+        }
+        for other in all.iter().filter(|other| above.contains(&other.id)) {
+            if let Some(quota) = other.properties().quota_bytes {
+                available = available.min(quota.saturating_sub(self.used_bytes(other)));
+            }
+        }
+        available
+    }
+
+    /// Whether a quota on the dataset or above it is used up.
+    pub fn over_quota(&self, dataset: &Dataset) -> bool {
+        let above = self.line_of(dataset);
+        let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
+        all.iter()
+            .filter(|other| above.contains(&other.id))
+            .any(|other| {
+                other
+                    .properties()
+                    .quota_bytes
+                    .is_some_and(|quota| self.used_bytes(other) >= quota)
+            })
+    }
+
+    /// The dataset and all above it.
+    fn line_of(&self, dataset: &Dataset) -> BTreeSet<DatasetId> {
+        let state = self.state.lock();
+        let mut line = BTreeSet::from([dataset.id]);
+        let mut parent = dataset.record.lock().parent;
+        while let Some(above) = state.datasets.get(&parent) {
+            if !line.insert(above.id) {
+                break;
+            }
+            parent = above.record.lock().parent;
+        }
+        line
+    }
+
+    /// All datasets for a listing, by name.
+    pub fn list(&self) -> Vec<DatasetInfo> {
+        let mut list: Vec<DatasetInfo> = self.all().iter().map(|of| self.info(of)).collect();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list
+    }
+
+    /// One dataset for a listing.
+    pub fn info(&self, dataset: &Dataset) -> DatasetInfo {
+        DatasetInfo {
+            name: self.full_name(dataset),
+            used_bytes: self.used_bytes(dataset),
+            refer_bytes: dataset.refer_bytes(),
+            available_bytes: self.available_bytes(dataset),
+            properties: PROPERTIES
+                .into_iter()
+                .map(|property| {
+                    let (value, source) = self.value(dataset, property);
+                    (property, value, source)
+                })
+                .collect(),
+        }
+    }
+
+    pub(crate) fn counters_item(&self) -> Item {
+        let mut w = Writer::new();
+        w.u64(self.state.lock().next_dataset);
+        let key = ItemKey::new(DatasetId(0), ItemClass::Record, 0);
+        Item {
+            key,
+            value: w.into_bytes(),
+        }
+    }
+}
+
+fn put(items: &mut BTreeMap<ItemKey, Option<Item>>, key: ItemKey, value: Vec<u8>) {
+    items.insert(key, Some(Item { key, value }));
+}
+
+fn check_component(name: &str) -> Result<(), &'static str> {
+    if name.is_empty() {
+        return Err("has an empty component");
+    }
+    if name.len() > DATASET_NAME_BYTES_MAX {
+        return Err("has a component of more than 255 bytes");
+    }
+    if name == "." || name == ".." {
+        return Err("has a component '.' or '..'");
+    }
+    if !name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_.: ".contains(c))
+    {
+        return Err("may hold letters, digits, '-', '_', '.', ':' and ' ' only");
+    }
+    Ok(())
+}
+
+fn directory_inode(object: ObjectId, now: Time, hash_seed: u64) -> Inode {
+    Inode {
+        object,
+        generation: 0,
+        kind: FileKind::Directory,
+        mode: 0o755,
+        nlink: 2,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        refer_bytes: 0,
+        entries: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        crtime: now,
+        change: 1,
+        parent: object,
+        line: 1,
+        origin: ObjectId(0),
+        verifier: 0,
+        hash_seed,
+        root: None,
+    }
+}

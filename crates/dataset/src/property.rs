@@ -1,0 +1,242 @@
+//! Properties of datasets: what they are called, what they may be, and inheritance.
+
+use std::collections::BTreeMap;
+
+use aquifer_ondisk::extent::Compression;
+
+use crate::error::DatasetError;
+
+/// A settable property. The number is its item number on disk, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u64)]
+pub enum Property {
+    /// `on`, `off`, `lz4`, `zstd`.
+    Compression = 1,
+    /// `standard`, `always`.
+    Sync = 2,
+    /// Bytes that the dataset and its children may use, or `none`.
+    Quota = 3,
+    /// Bytes kept for the dataset and its children, or `none`.
+    Reservation = 4,
+    /// `on`, `off`.
+    Readonly = 5,
+    /// `off`, `on`, or options.
+    Sharenfs = 6,
+}
+
+/// All properties.
+pub const PROPERTIES: [Property; 6] = [
+    Property::Compression,
+    Property::Sync,
+    Property::Quota,
+    Property::Reservation,
+    Property::Readonly,
+    Property::Sharenfs,
+];
+
+/// When a write is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncMode {
+    /// As the client asks.
+    Standard,
+    /// Always before its reply.
+    Always,
+}
+
+/// Longest value, bytes.
+const VALUE_BYTES_MAX: usize = 1024;
+
+impl Property {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Property::Compression => "compression",
+            Property::Sync => "sync",
+            Property::Quota => "quota",
+            Property::Reservation => "reservation",
+            Property::Readonly => "readonly",
+            Property::Sharenfs => "sharenfs",
+        }
+    }
+
+    /// The property of an item number.
+    pub fn from_number(number: u64) -> Option<Property> {
+        PROPERTIES
+            .into_iter()
+            .find(|property| *property as u64 == number)
+    }
+
+    /// The property of this name.
+    ///
+    /// # Errors
+    /// Names that are no property of ours; `recordsize` with the reason why it is none.
+    pub fn from_name(name: &str) -> Result<Property, DatasetError> {
+        let found = PROPERTIES
+            .into_iter()
+            .find(|property| property.name() == name);
+        found.ok_or_else(|| {
+            let why = match name {
+                "recordsize" | "volblocksize" => {
+                    "does not exist here: every 4 KiB page is stored, checksummed and rewritten by \
+                     itself, so no size has to be chosen for a workload"
+                        .to_string()
+                }
+                _ => {
+                    let known: Vec<&str> = PROPERTIES.iter().map(|known| known.name()).collect();
+                    format!("unknown; there are {}", known.join(", "))
+                }
+            };
+            DatasetError::BadProperty {
+                property: name.to_string(),
+                why,
+            }
+        })
+    }
+
+    /// Whether children take the value of their parent.
+    pub fn is_inherited(self) -> bool {
+        !matches!(self, Property::Quota | Property::Reservation)
+    }
+
+    /// The value when nobody set one.
+    pub fn default_value(self) -> &'static str {
+        match self {
+            Property::Compression => "on",
+            Property::Sync => "standard",
+            Property::Quota | Property::Reservation => "none",
+            Property::Readonly | Property::Sharenfs => "off",
+        }
+    }
+
+    /// Checks a value and brings it into its stored form.
+    ///
+    /// # Errors
+    /// Values that the property does not take, with those that it does.
+    pub fn parse(self, value: &str) -> Result<String, DatasetError> {
+        let one_of = |allowed: &[&str]| {
+            if allowed.contains(&value) {
+                return Ok(value.to_string());
+            }
+            Err(self.bad(format!("{value:?} is not one of {}", allowed.join(", "))))
+        };
+        match self {
+            Property::Compression => one_of(&["on", "off", "lz4", "zstd"]),
+            Property::Sync if value == "disabled" => Err(self.bad(
+                "\"disabled\" loses acknowledged writes in a power cut and is not offered".into(),
+            )),
+            Property::Sync => one_of(&["standard", "always"]),
+            Property::Readonly => one_of(&["on", "off"]),
+            Property::Quota | Property::Reservation => match value {
+                "none" | "0" => Ok("none".into()),
+                _ => parse_bytes(value)
+                    .map(|bytes| bytes.to_string())
+                    .ok_or_else(|| {
+                        self.bad(format!("{value:?} is no size: say 500G, 1.5T or none"))
+                    }),
+            },
+            Property::Sharenfs if value.len() > VALUE_BYTES_MAX => {
+                Err(self.bad(format!("longer than {VALUE_BYTES_MAX} bytes")))
+            }
+            Property::Sharenfs => Ok(value.to_string()),
+        }
+    }
+
+    fn bad(self, why: String) -> DatasetError {
+        DatasetError::BadProperty {
+            property: self.name().into(),
+            why,
+        }
+    }
+}
+
+/// A size with an optional suffix (powers of 1024), as `zfs` takes it.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let text = text.trim().trim_end_matches(['B', 'b', 'i']);
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let exponent = match text.get(digits.len()..)?.to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        "P" => 5,
+        _ => return None,
+    };
+    let unit = 1u64 << (10 * exponent);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let whole = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+    if fraction.is_empty() {
+        return Some(whole);
+    }
+    let digits = u32::try_from(fraction.len())
+        .ok()
+        .filter(|count| *count <= 6)?;
+    let part = fraction.parse::<u64>().ok()?.checked_mul(unit)? / 10u64.pow(digits);
+    whole.checked_add(part)
+}
+
+/// Values set on one dataset.
+pub type LocalValues = BTreeMap<Property, String>;
+
+/// The values in force for a dataset, inheritance done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Properties {
+    /// How data is compressed.
+    pub compression: Option<Compression>,
+    /// When writes are durable.
+    pub sync: SyncMode,
+    /// Bytes at most.
+    pub quota_bytes: Option<u64>,
+    /// Bytes kept free for it.
+    pub reservation_bytes: u64,
+    /// Changes are refused.
+    pub readonly: bool,
+    /// NFS export.
+    pub sharenfs: String,
+}
+
+impl Properties {
+    /// From the values in force by name.
+    pub fn from_values(value: impl Fn(Property) -> String) -> Properties {
+        let bytes = |property| value(property).parse::<u64>().ok();
+        Properties {
+            compression: match value(Property::Compression).as_str() {
+                "off" => None,
+                "zstd" => Some(Compression::Zstd),
+                _ => Some(Compression::Lz4),
+            },
+            sync: match value(Property::Sync).as_str() {
+                "always" => SyncMode::Always,
+                _ => SyncMode::Standard,
+            },
+            quota_bytes: bytes(Property::Quota),
+            reservation_bytes: bytes(Property::Reservation).unwrap_or(0),
+            readonly: value(Property::Readonly) == "on",
+            sharenfs: value(Property::Sharenfs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_bytes("512"), Some(512));
+        assert_eq!(parse_bytes("1K"), Some(1024));
+        assert_eq!(parse_bytes("1.5G"), Some(3 << 29));
+        assert_eq!(parse_bytes("10GiB"), Some(10 << 30));
+        for bad in ["", "G", "1X", "-1", "1.2.3", "99999999P", "1.1234567G"] {
+            assert_eq!(parse_bytes(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn recordsize_is_refused_with_the_reason() {
+        let error = Property::from_name("recordsize").unwrap_err().to_string();
+        assert!(error.contains("4 KiB page"), "{error}");
+        assert!(Property::Sync.parse("disabled").is_err());
+        assert_eq!(Property::Quota.parse("1G").unwrap(), "1073741824");
+    }
+}

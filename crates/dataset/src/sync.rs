@@ -1,0 +1,215 @@
+//! A txg of all datasets: objects, then object tables, then the namespace.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aquifer_object::btree;
+use aquifer_object::sync::sync_object;
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::inode::Inode;
+use aquifer_ondisk::pool_root::TreeSlot;
+use aquifer_ondisk::tree_node::{Directory, Namespace, NodeOwner, Objects};
+use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
+use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees};
+
+use crate::dataset::{Dataset, ORPHANS};
+use crate::datasets::Datasets;
+
+/// What one dataset's sync gathers for its object table and its list of orphans.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    pub inodes: BTreeMap<u64, Option<Inode>>,
+    pub orphans: BTreeMap<u64, Option<Dirent>>,
+    pub refer_change: i64,
+    pub gone: Vec<ObjectId>,
+}
+
+impl Trees for Datasets {
+    fn sync<'a>(&'a self, sync: &'a SyncContext) -> BoxFuture<'a, Result<Roots, PoolError>> {
+        Box::pin(self.sync_all(sync))
+    }
+
+    fn committed(&self, txg: Txg) {
+        let (datasets, mut gone): (Vec<Arc<Dataset>>, _) = {
+            let mut state = self.state.lock();
+            state.items.remove(&txg);
+            let gone = std::mem::take(&mut state.gone);
+            (state.datasets.values().cloned().collect(), gone)
+        };
+        let mut orphans = false;
+        for dataset in datasets {
+            let gone = gone.remove(&dataset.id).unwrap_or_default();
+            dataset.committed(txg, &gone);
+            orphans |= !dataset.orphans.lock().is_empty();
+        }
+        if orphans {
+            // What waits to be freed goes on with the next txg.
+            self.pool.request_txg();
+        }
+    }
+}
+
+impl Datasets {
+    async fn sync_all(&self, sync: &SyncContext) -> Result<Roots, PoolError> {
+        let (datasets, mut items, root) = {
+            let state = self.state.lock();
+            let items = state.items.get(&sync.txg()).cloned().unwrap_or_default();
+            (
+                state.datasets.values().cloned().collect::<Vec<_>>(),
+                items,
+                state.root,
+            )
+        };
+        for dataset in &datasets {
+            if self.sync_dataset(sync, dataset).await? {
+                let item = self.record_item(dataset);
+                items.insert(item.key, Some(item));
+            }
+        }
+        let mut roots = self.pool.roots();
+        if items.is_empty() {
+            return Ok(roots);
+        }
+        let counters = self.counters_item();
+        items.insert(counters.key, Some(counters));
+        let ops = items.into_iter().collect();
+        let owner = NodeOwner::default();
+        let root = btree::merge::<Namespace, SyncContext>(sync, root, owner, ops).await?;
+        self.state.lock().root = root;
+        if let Some(slot) = roots.get_mut(TreeSlot::Namespace as usize) {
+            *slot = root;
+        }
+        Ok(roots)
+    }
+
+    fn record_item(&self, dataset: &Dataset) -> Item {
+        let mut record = dataset.record.lock();
+        (record.next_object, record.next_generation) = dataset.counters();
+        record.objects = dataset.synced_root();
+        record.refer_bytes = dataset.refer_bytes.load(Ordering::Relaxed);
+        let key = ItemKey::new(dataset.id, ItemClass::Record, 0);
+        Item {
+            key,
+            value: record.encode(),
+        }
+    }
+
+    /// Returns whether anything changed.
+    async fn sync_dataset(
+        &self,
+        sync: &SyncContext,
+        dataset: &Arc<Dataset>,
+    ) -> Result<bool, PoolError> {
+        let compression = dataset.properties().compression;
+        let mut gathered = Gathered::default();
+        for object in dataset.dirty_objects(sync.txg()) {
+            let before = Dataset::tree_of(&object).refer_bytes;
+            let Some(synced) = sync_object(sync, &object, compression).await? else {
+                continue;
+            };
+            gathered.refer_change += signed(synced.inode.refer_bytes) - signed(before);
+            if let Some(tail) = synced.tail {
+                self.keep_tail(dataset, &synced.inode, tail, &mut gathered);
+            }
+            gathered.inodes.insert(object.id.0, Some(synced.inode));
+            sync.pace().await;
+        }
+        self.reap(sync, dataset, &mut gathered).await?;
+        if gathered.inodes.is_empty() {
+            return Ok(false);
+        }
+        self.sync_orphans(sync, dataset, &mut gathered).await?;
+        let ops = gathered.inodes.into_iter().collect();
+        let (root, owner) = (dataset.synced_root(), dataset.owner());
+        let root = btree::merge::<Objects, SyncContext>(sync, root, owner, ops).await?;
+        dataset.set_synced_root(root);
+        let refer = dataset.refer_bytes.load(Ordering::Relaxed);
+        let refer = refer.saturating_add_signed(gathered.refer_change);
+        dataset.refer_bytes.store(refer, Ordering::Relaxed);
+        self.state.lock().gone.insert(dataset.id, gathered.gone);
+        Ok(true)
+    }
+
+    /// The tail of a truncated file becomes an object without a name, freed piece by piece.
+    fn keep_tail(
+        &self,
+        dataset: &Dataset,
+        of: &Inode,
+        tail: BlockPointer,
+        gathered: &mut Gathered,
+    ) {
+        let (id, generation) = dataset.new_object_id();
+        let inode = Inode {
+            object: id,
+            generation,
+            nlink: 0,
+            refer_bytes: 0,
+            root: Some(tail),
+            origin: of.object,
+            ..of.clone()
+        };
+        gathered
+            .orphans
+            .insert(orphan_key(id), Some(orphan_entry(&inode)));
+        gathered.inodes.insert(id.0, Some(inode));
+        dataset.mark_orphan(id);
+    }
+
+    /// Changes that the sync itself makes to the list of orphans.
+    async fn sync_orphans(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        gathered: &mut Gathered,
+    ) -> Result<(), PoolError> {
+        if gathered.orphans.is_empty() {
+            return Ok(());
+        }
+        let list = dataset.object(&self.pool, ORPHANS).await?;
+        let list =
+            list.ok_or_else(|| PoolError::Corrupt("a dataset without orphan list".into()))?;
+        let ops: Vec<_> = std::mem::take(&mut gathered.orphans).into_iter().collect();
+        let mut tree = Dataset::tree_of(&list);
+        tree.root =
+            btree::merge::<Directory, SyncContext>(sync, tree.root, list.owner(), ops).await?;
+        list.state.lock().synced = tree;
+        let mut inode = match gathered.inodes.remove(&ORPHANS.0) {
+            Some(Some(inode)) => inode,
+            _ => {
+                // Not dirty by itself in this txg: make its commit take the new root over.
+                let mut state = list.state.lock();
+                let inode = state.inode.clone();
+                state.overlay.adopt(sync.txg(), &inode);
+                drop(state);
+                dataset.mark_dirty(sync.txg(), ORPHANS);
+                inode
+            }
+        };
+        inode.root = tree.root;
+        inode.refer_bytes = tree.refer_bytes;
+        gathered.inodes.insert(ORPHANS.0, Some(inode));
+        Ok(())
+    }
+}
+
+/// The key of an orphan in the list: its id, clear of the keys that cookies reserve.
+pub fn orphan_key(id: ObjectId) -> u64 {
+    id.0 << 8
+}
+
+/// The entry of an orphan in the list.
+pub fn orphan_entry(inode: &Inode) -> Dirent {
+    Dirent {
+        key: orphan_key(inode.object),
+        object: inode.object,
+        generation: inode.generation,
+        kind: inode.kind,
+        name: inode.object.0.to_string().into_bytes(),
+    }
+}
+
+pub(crate) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

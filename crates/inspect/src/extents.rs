@@ -1,0 +1,265 @@
+//! A file's extents: their order, what they own, and with the options `data` and `deep` their data.
+
+use aquifer_blockio::Page;
+use aquifer_blockio::buf::bytes_of;
+use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::codec::checksum64;
+use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, Extent, PAGE_LIMIT, Stored};
+use aquifer_ondisk::tree_node::{Extents, NodeOwner};
+use aquifer_ondisk::types::Txg;
+use futures_util::stream::{self, StreamExt};
+
+use crate::finding::{At, Kind};
+use crate::media::Breadth;
+use crate::scan::{Scan, Use};
+use crate::tree::{Leaf, Walk, name};
+
+/// Extents whose data is read at a time.
+const EXTENTS_IN_FLIGHT: usize = 32;
+
+/// One pass over the extents of a file, in order.
+struct Pass {
+    owner: NodeOwner,
+    /// The page after the last extent.
+    end: u64,
+    /// Pages that the file's size makes sense of.
+    size_pages: u64,
+    leaf: u64,
+    /// Compressed extents of which parts may still come, in the order in which they were met.
+    tenancies: Vec<Tenancy>,
+    refer_sectors: u64,
+}
+
+/// A compressed extent that was met.
+struct Tenancy {
+    first: Extent,
+    /// The page at which the whole of it would begin.
+    origin: u64,
+    leaf: u64,
+    /// Parts of one met before it came after it: no part of it may come any more.
+    closed: bool,
+}
+
+/// What a file's tree says.
+pub(crate) struct FileExtents {
+    /// Bytes of disk that it refers to.
+    pub refer_bytes: u64,
+    /// It could be read to its end.
+    pub whole: bool,
+}
+
+/// Walks a file's extents. `size_pages`: pages beyond are reported.
+pub(crate) async fn walk(
+    scan: &mut Scan<'_>,
+    mut tree: Walk<Extents>,
+    owner: NodeOwner,
+    size_pages: u64,
+) -> FileExtents {
+    let mut pass = Pass {
+        owner,
+        end: 0,
+        size_pages,
+        leaf: 0,
+        tenancies: Vec::new(),
+        refer_sectors: 0,
+    };
+    while let Some(leaf) = tree.next(scan).await {
+        let owned = pass.leaf(scan, &leaf);
+        if scan.options.data || scan.options.deep {
+            verify(scan, owner, owned).await;
+        }
+    }
+    FileExtents {
+        refer_bytes: pass.refer_sectors.saturating_mul(4096),
+        whole: tree.whole,
+    }
+}
+
+impl Pass {
+    /// Looks at a leaf's extents; returns those whose sectors were entered for the first time.
+    fn leaf<'a>(&mut self, scan: &mut Scan<'_>, leaf: &'a Leaf<Extents>) -> Vec<&'a Extent> {
+        self.leaf += 1;
+        let mut owned = Vec::new();
+        for extent in &leaf.entries {
+            self.check(scan, extent, &leaf.pointer, leaf.upper);
+            let first = match extent.stored {
+                Stored::Plain(_) => true,
+                Stored::Compressed { .. } => self.join(scan, extent),
+            };
+            self.end = self.end.max(extent.end());
+            if !first {
+                continue;
+            }
+            let sectors = extent.stored_sectors();
+            self.refer_sectors = self.refer_sectors.saturating_add(sectors);
+            let who = || format!("data of {}, page {}", name(self.owner), extent.page);
+            if scan.mark(extent.place, sectors, Use::Data, who) {
+                owned.push(extent);
+            }
+        }
+        owned
+    }
+
+    fn check(
+        &self,
+        scan: &mut Scan<'_>,
+        extent: &Extent,
+        node: &BlockPointer,
+        upper: Option<u64>,
+    ) {
+        let (page, end) = (extent.page, extent.end());
+        let (birth, written) = (extent.birth, extent.written);
+        let who = || format!("{}, pages {page}..{end}", name(self.owner));
+        let mut add = |kind, why: &str| {
+            scan.findings.add(kind, self.at(extent), || format!("{}: {why}", who()));
+        };
+        if page < self.end {
+            add(Kind::ExtentOverlap, "overlap the extent before");
+        }
+        if upper.is_some_and(|upper| end > upper) {
+            add(Kind::ExtentOverlap, "reach into the range of the next leaf");
+        }
+        if end > PAGE_LIMIT {
+            add(Kind::ExtentInvalid, "lie beyond the largest file");
+        } else if end > self.size_pages {
+            add(Kind::ExtentBeyondSize, "lie beyond the end of the file");
+        }
+        if birth > node.birth || written > birth || written == Txg(0) {
+            let above = node.birth;
+            add(
+                Kind::BirthOrder,
+                &format!("written in txg {written}, born in {birth}, under a node of {above}"),
+            );
+        }
+        if extent.counted {
+            add(Kind::Unsupported, "counted in a refcount tree, which is not known yet");
+        }
+    }
+
+    /// Takes a part of a compressed extent. Returns whether it is the first part met.
+    fn join(&mut self, scan: &mut Scan<'_>, extent: &Extent) -> bool {
+        let Stored::Compressed { offset_pages, .. } = extent.stored else {
+            return true;
+        };
+        let Some(origin) = extent.page.checked_sub(offset_pages.into()) else {
+            scan.findings.add(Kind::ExtentInvalid, self.at(extent), || {
+                let page = extent.page;
+                format!("{}, page {page}: begins before the file", name(self.owner))
+            });
+            return true;
+        };
+        self.tenancies.retain(|tenancy| tenancy.origin + COMPRESSED_PAGES_MAX > extent.page);
+        let same = |tenancy: &Tenancy| {
+            tenancy.origin == origin && tenancy.first.same_tenancy(extent)
+        };
+        let Some(found) = self.tenancies.iter().position(same) else {
+            self.tenancies.push(Tenancy {
+                first: extent.clone(),
+                origin,
+                leaf: self.leaf,
+                closed: false,
+            });
+            return true;
+        };
+        // Those that began after it are over, now that it goes on.
+        self.tenancies.iter_mut().skip(found + 1).for_each(|inner| inner.closed = true);
+        let Some(tenancy) = self.tenancies.get(found) else {
+            return false;
+        };
+        let at = || self.at(extent);
+        let who = || format!("{}, page {}", name(self.owner), extent.page);
+        if tenancy.leaf != self.leaf {
+            scan.findings.add(Kind::TenancySplit, at(), || {
+                format!("{}: parts of one compressed extent lie in two leaves", who())
+            });
+        }
+        if tenancy.closed {
+            scan.findings.add(Kind::ExtentInvalid, at(), || {
+                format!("{}: parts of two compressed extents cross", who())
+            });
+        }
+        if !same_stored(&tenancy.first, extent) {
+            scan.findings.add(Kind::ExtentInvalid, at(), || {
+                format!("{}: parts of one compressed extent contradict each other", who())
+            });
+        }
+        false
+    }
+
+    fn at(&self, extent: &Extent) -> At {
+        at(self.owner, extent)
+    }
+}
+
+fn at(owner: NodeOwner, extent: &Extent) -> At {
+    At {
+        run: At::place(extent.place, extent.stored_sectors()).run,
+        ..At::object(owner.dataset, owner.object)
+    }
+}
+
+/// Whether two parts say the same of the whole.
+fn same_stored(one: &Extent, other: &Extent) -> bool {
+    let without_offset = |extent: &Extent| {
+        let mut stored = extent.stored.clone();
+        if let Stored::Compressed { offset_pages, .. } = &mut stored {
+            *offset_pages = 0;
+        }
+        (stored, extent.counted)
+    };
+    without_offset(one) == without_offset(other)
+}
+
+/// Whether sectors are what an extent says.
+pub(crate) fn matches(extent: &Extent, pages: &[Page]) -> bool {
+    match &extent.stored {
+        Stored::Plain(sums) => {
+            pages.len() == sums.len()
+                && pages.iter().zip(sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
+        }
+        Stored::Compressed { checksum, .. } => checksum64(&bytes_of(pages)) == *checksum,
+    }
+}
+
+/// Reads data on all sides. With `deep` alone only where there is more than one side to compare.
+async fn verify(scan: &mut Scan<'_>, owner: NodeOwner, extents: Vec<&Extent>) {
+    let (media, all) = (scan.media, scan.options.data);
+    let mirrored = |extent: &&Extent| {
+        media.vdev(extent.place).is_some_and(|vdev| vdev.sides.len() > 1)
+    };
+    let reads = extents.into_iter().filter(|extent| all || mirrored(extent)).map(|extent| {
+        let extent = extent.clone();
+        async move {
+            let check = |pages: &[Page]| matches(&extent, pages);
+            let (place, sectors) = (std::iter::once(extent.place), extent.stored_sectors());
+            let fetched = media.fetch(place, sectors, &check, Breadth::All).await;
+            // Of a plain extent every page can be good on another side.
+            let lost = fetched.good.is_none() && sectors > 1;
+            match (&extent.stored, lost) {
+                (Stored::Plain(_), true) => (extent.clone(), None),
+                _ => (extent.clone(), Some(fetched)),
+            }
+        }
+    });
+    let mut reads = stream::iter(reads).buffered(EXTENTS_IN_FLIGHT);
+    while let Some((extent, fetched)) = reads.next().await {
+        match fetched {
+            Some(fetched) => say(scan, owner, &extent, &fetched),
+            None => {
+                for page in extent.page..extent.end() {
+                    let Some(page) = extent.slice(page, page + 1) else { continue };
+                    let check = |pages: &[Page]| matches(&page, pages);
+                    let place = std::iter::once(page.place);
+                    let fetched = media.fetch(place, 1, &check, Breadth::All).await;
+                    say(scan, owner, &page, &fetched);
+                }
+            }
+        }
+    }
+}
+
+fn say(scan: &mut Scan<'_>, owner: NodeOwner, extent: &Extent, fetched: &crate::media::Fetched) {
+    scan.judge(fetched, Kind::DataBad, at(owner, extent), extent.stored_sectors(), || {
+        format!("data of {}, page {}", name(owner), extent.page)
+    });
+}

@@ -1,0 +1,208 @@
+//! What directories say of objects, against what the objects say of themselves.
+//!
+//! A directory's links are 2 and one for each directory in it; or always 1, where that is not kept:
+//! the root directory shows which. The root directory stands in no directory and is its own parent,
+//! or has none.
+
+use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::types::{DatasetId, ObjectId};
+
+use crate::directory::Reference;
+use crate::finding::{At, Kind};
+use crate::report::DatasetSummary;
+use crate::scan::Scan;
+
+/// What is kept of an inode until all directories are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Object {
+    pub id: ObjectId,
+    generation: u64,
+    kind: FileKind,
+    nlink: u32,
+    parent: ObjectId,
+    /// Entries that name it.
+    names: u32,
+    /// Directories in it.
+    directories: u32,
+    way: Way,
+}
+
+/// Whether a way leads from the root to a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Unknown,
+    /// On the way that is being followed.
+    Walking,
+    /// It ends at a root, or at what is reported otherwise.
+    Ends,
+    Loops,
+}
+
+impl Object {
+    pub fn new(inode: &Inode) -> Self {
+        Object {
+            id: inode.object,
+            generation: inode.generation,
+            kind: inode.kind,
+            nlink: inode.nlink,
+            parent: inode.parent,
+            names: 0,
+            directories: 0,
+            way: Way::Unknown,
+        }
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+
+    fn is_root(&self) -> bool {
+        self.is_directory() && (self.parent == self.id || self.parent == ObjectId(0))
+    }
+}
+
+/// The objects of one dataset, by id.
+pub(crate) struct Links<'a> {
+    dataset: DatasetId,
+    objects: &'a mut [Object],
+}
+
+impl<'a> Links<'a> {
+    /// Sorts `objects`.
+    pub fn new(dataset: DatasetId, objects: &'a mut [Object]) -> Self {
+        objects.sort_unstable_by_key(|object| object.id);
+        Links { dataset, objects }
+    }
+
+    fn find(&self, id: ObjectId) -> Option<usize> {
+        self.objects.binary_search_by_key(&id, |object| object.id).ok()
+    }
+
+    fn at(&self, object: ObjectId) -> At {
+        At::object(self.dataset, object)
+    }
+
+    /// Enters what directories say. With `whole` every object was read: what is not there does not
+    /// exist.
+    pub fn enter(&mut self, scan: &mut Scan<'_>, references: &[Reference], whole: bool) {
+        for reference in references {
+            let (directory, object) = (reference.directory, reference.object);
+            let Some(found) = self.find(object) else {
+                if whole {
+                    scan.findings.add(Kind::EntryDangling, self.at(directory), || {
+                        format!("directory {directory}: an entry names {object}, which is not")
+                    });
+                }
+                continue;
+            };
+            let at = self.at(object);
+            let Some(target) = self.objects.get_mut(found) else { continue };
+            target.names = target.names.saturating_add(1);
+            if (target.generation, target.kind) != (reference.generation, reference.kind) {
+                scan.findings.add(Kind::EntryWrong, at.clone(), || {
+                    let (says, kind) = (reference.generation, reference.kind);
+                    let (is, what) = (target.generation, target.kind);
+                    format!(
+                        "directory {directory}: its entry for {object} says {kind:?} of generation \
+                         {says}, the inode {what:?} of {is}"
+                    )
+                });
+            }
+            if !target.is_directory() {
+                continue;
+            }
+            if target.parent != directory || target.is_root() {
+                scan.findings.add(Kind::ParentWrong, at, || {
+                    let parent = target.parent;
+                    format!("directory {object} stands in {directory}, its parent is {parent}")
+                });
+            }
+            let holder = self.find(directory).and_then(|at| self.objects.get_mut(at));
+            if let Some(holder) = holder {
+                holder.directories = holder.directories.saturating_add(1);
+            }
+        }
+    }
+
+    /// Holds links against names, once all directories were read to their end.
+    pub fn check(&mut self, scan: &mut Scan<'_>, summary: &mut DatasetSummary) {
+        let roots: Vec<Object> = self.objects.iter().filter(|object| object.is_root()).copied().collect();
+        if roots.len() != 1 && !self.objects.is_empty() {
+            scan.findings.add(Kind::RootDirectory, self.at(ObjectId(0)), || {
+                let (dataset, count) = (self.dataset, roots.len());
+                format!("dataset {dataset} has {count} root directories")
+            });
+        }
+        let counted = roots.first().is_none_or(|root| root.nlink != 1);
+        for object in self.objects.iter() {
+            self.check_object(scan, object, counted, summary);
+        }
+        self.check_ways(scan);
+    }
+
+    fn check_object(
+        &self,
+        scan: &mut Scan<'_>,
+        object: &Object,
+        counted: bool,
+        summary: &mut DatasetSummary,
+    ) {
+        let Object { id, nlink, names, .. } = *object;
+        if nlink == 0 && names == 0 {
+            summary.orphans += 1;
+            return scan.findings.add(Kind::Orphan, self.at(id), || {
+                format!("object {id} has no links and waits to be freed")
+            });
+        }
+        if names == 0 && !object.is_root() {
+            return scan.findings.add(Kind::Unreachable, self.at(id), || {
+                format!("object {id} has {nlink} links and stands in no directory")
+            });
+        }
+        let expected = match object.is_directory() {
+            true if counted => object.directories.saturating_add(2),
+            true => 1,
+            false => names,
+        };
+        // A directory stands in one directory only.
+        if nlink != expected || (object.is_directory() && names > 1) {
+            scan.findings.add(Kind::LinkCount, self.at(id), || {
+                format!("object {id} has {nlink} links, stands in {names} places, should have {expected}")
+            });
+        }
+    }
+
+    /// Follows the parents of every directory: a way must not come back to where it was.
+    fn check_ways(&mut self, scan: &mut Scan<'_>) {
+        let mut way = Vec::new();
+        for start in 0..self.objects.len() {
+            let mut next = Some(start);
+            let mut end = Way::Ends;
+            while let Some(at) = next {
+                let Some(object) = self.objects.get_mut(at) else { break };
+                match object.way {
+                    Way::Unknown if object.is_directory() => {}
+                    Way::Walking | Way::Loops => {
+                        end = Way::Loops;
+                        break;
+                    }
+                    Way::Unknown | Way::Ends => break,
+                }
+                object.way = Way::Walking;
+                way.push(at);
+                let (root, parent) = (object.is_root(), object.parent);
+                next = if root { None } else { self.find(parent) };
+            }
+            for at in way.drain(..) {
+                if let Some(object) = self.objects.get_mut(at) {
+                    object.way = end;
+                }
+            }
+        }
+        for object in self.objects.iter().filter(|object| object.way == Way::Loops) {
+            scan.findings.add(Kind::DirectoryLoop, self.at(object.id), || {
+                format!("directory {}: no way leads to it from the root", object.id)
+            });
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The pool-wide trees: the namespace with its datasets, and the reply table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aquifer_ondisk::codec::Reader;
+use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord};
+use aquifer_ondisk::dead::DeadKind;
+use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
+use aquifer_ondisk::tree_node::{Namespace, NodeOwner};
+use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
+
+use crate::finding::{At, Kind};
+use crate::forms::{DeadTree, Replies};
+use crate::objects;
+use crate::report::DatasetSummary;
+use crate::scan::{Scan, Use};
+use crate::tree::Walk;
+
+/// A dataset with the birth of the leaf that holds its record.
+struct Dataset {
+    record: DatasetRecord,
+    birth: Txg,
+}
+
+/// What the namespace holds.
+#[derive(Default)]
+struct Items {
+    datasets: BTreeMap<DatasetId, Dataset>,
+    /// Datasets that items other than a record belong to.
+    others: BTreeSet<DatasetId>,
+    /// The counter of dataset ids.
+    next: Option<u64>,
+}
+
+/// Walks everything below a root. Returns the datasets.
+pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSummary> {
+    let mut items = Items::default();
+    let owner = NodeOwner::default();
+    let pointer = root.trees.first().copied().flatten();
+    let mut tree = Walk::<Namespace>::new(owner, ObjectId(0), pointer, scan.txg, None);
+    while let Some(leaf) = tree.next(scan).await {
+        for item in leaf.entries {
+            items.take(scan, &item, leaf.pointer.birth);
+        }
+    }
+    if tree.whole {
+        items.check(scan);
+    }
+    let mut summaries = Vec::new();
+    for (id, dataset) in &items.datasets {
+        let mut summary = DatasetSummary {
+            id: *id,
+            name: items.path(*id),
+            ..DatasetSummary::default()
+        };
+        objects::walk(scan, *id, &dataset.record, dataset.birth, &mut summary).await;
+        walk_dead(scan, *id, dataset).await;
+        summaries.push(summary);
+    }
+    walk_others(scan, root).await;
+    summaries
+}
+
+impl Items {
+    fn take(&mut self, scan: &mut Scan<'_>, item: &Item, birth: Txg) {
+        let (dataset, number) = (item.key.dataset, item.key.item & ((1 << 56) - 1));
+        let class = item.key.item >> 56;
+        let mut invalid = |why: String| {
+            scan.findings.add(Kind::ItemInvalid, At::object(dataset, ObjectId(0)), || {
+                format!("item {class}:{number} of dataset {dataset}: {why}")
+            });
+        };
+        let read = match (dataset.0, class) {
+            (0, CLASS_RECORD) if number == 0 => {
+                let next = Reader::new(&item.value, "dataset counter").u64();
+                next.map(|next| self.next = Some(next))
+            }
+            (0, CLASS_PROPERTY) => return,
+            (0, _) => return invalid("dataset 0 is the pool itself".into()),
+            (_, CLASS_RECORD) if number != 0 => return invalid("a dataset has one record".into()),
+            (_, CLASS_RECORD) => DatasetRecord::decode(&item.value).map(|record| {
+                self.datasets.insert(dataset, Dataset { record, birth });
+            }),
+            (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|_| ()),
+            (_, CLASS_PROPERTY) => Ok(()),
+            (_, CLASS_SNAPSHOT) => {
+                scan.whole = false;
+                scan.findings.add(Kind::Unsupported, At::object(dataset, ObjectId(0)), || {
+                    format!("dataset {dataset}: snapshots are not known yet")
+                });
+                return;
+            }
+            _ => return invalid("of no known class".into()),
+        };
+        if class != CLASS_RECORD {
+            self.others.insert(dataset);
+        }
+        if let Err(error) = read {
+            // A dataset whose record is lost may own anything.
+            scan.whole = scan.whole && class != CLASS_RECORD;
+            scan.findings.add(Kind::ItemInvalid, At::object(dataset, ObjectId(0)), || {
+                format!("item {class}:{number} of dataset {dataset}: {error}")
+            });
+        }
+    }
+
+    fn check(&self, scan: &mut Scan<'_>) {
+        let mut invalid = |dataset: DatasetId, why: String| {
+            scan.findings.add(Kind::DatasetInvalid, At::object(dataset, ObjectId(0)), || {
+                format!("dataset {dataset}: {why}")
+            });
+        };
+        for dataset in self.others.iter().filter(|id| !self.datasets.contains_key(id)) {
+            invalid(*dataset, "has items and no record".into());
+        }
+        let roots = self.datasets.values().filter(|dataset| dataset.record.parent.0 == 0).count();
+        if roots != 1 && !self.datasets.is_empty() {
+            invalid(DatasetId(0), format!("{roots} datasets have none above them"));
+        }
+        let (mut names, mut guids) = (BTreeSet::new(), BTreeSet::new());
+        for (id, dataset) in &self.datasets {
+            let record = &dataset.record;
+            if self.next.is_none_or(|next| id.0 >= next) {
+                invalid(*id, format!("the next new dataset is {:?}", self.next));
+            }
+            let (parent, name) = (record.parent, record.name.as_str());
+            if parent.0 != 0 && !self.datasets.contains_key(&parent) {
+                invalid(*id, format!("stands below dataset {parent}, which is not"));
+            } else if self.components(*id).is_none() {
+                invalid(*id, "stands below itself".into());
+            }
+            if !names.insert((parent, name)) {
+                invalid(*id, format!("name {name:?} stands twice below dataset {parent}"));
+            }
+            if name.is_empty() || name.contains(['/', '\0']) {
+                invalid(*id, format!("{name:?} is no name"));
+            }
+            let guid = record.fs_guid;
+            if guid.0 == 0 || !guids.insert(guid) {
+                invalid(*id, format!("file system guid {:016x} is not its own", guid.0));
+            }
+        }
+    }
+
+    /// The names from the root dataset on; `None` if the way up comes back to where it was.
+    fn components(&self, id: DatasetId) -> Option<Vec<&str>> {
+        let (mut at, mut names) = (id, Vec::new());
+        while let Some(dataset) = self.datasets.get(&at) {
+            names.push(dataset.record.name.as_str());
+            at = dataset.record.parent;
+            if names.len() > self.datasets.len() {
+                return None;
+            }
+        }
+        names.reverse();
+        Some(names)
+    }
+
+    fn path(&self, id: DatasetId) -> String {
+        let record = self.datasets.get(&id).map(|dataset| &dataset.record);
+        let own = || record.map_or(String::new(), |record| record.name.clone());
+        self.components(id).map_or_else(own, |names| names.join("/"))
+    }
+}
+
+/// Blocks that only snapshots refer to.
+async fn walk_dead(scan: &mut Scan<'_>, id: DatasetId, dataset: &Dataset) {
+    let owner = NodeOwner {
+        dataset: id,
+        object: ObjectId(0),
+    };
+    let root = dataset.record.dead;
+    let mut tree = Walk::<DeadTree>::new(owner, ObjectId(0), root, dataset.birth, None);
+    while let Some(leaf) = tree.next(scan).await {
+        for entry in &leaf.entries {
+            let at = || At {
+                run: At::place(entry.address, entry.sectors.into()).run,
+                ..At::object(id, ObjectId(entry.group))
+            };
+            let who = || format!("a dead {:?} of dataset {id}", entry.kind);
+            if entry.birth > entry.hi || entry.hi > leaf.pointer.birth || entry.written > entry.birth
+            {
+                scan.findings.add(Kind::BirthOrder, at(), || {
+                    let (written, birth, hi) = (entry.written, entry.birth, entry.hi);
+                    format!("{}: written in {written}, born in {birth}, covered by {hi}", who())
+                });
+            }
+            match entry.kind {
+                DeadKind::Extent | DeadKind::Node => {
+                    scan.mark(entry.address, entry.sectors.into(), Use::Dead, who);
+                }
+                DeadKind::Line => {}
+                DeadKind::Subtree => {
+                    scan.whole = false;
+                    scan.findings.add(Kind::Unsupported, at(), || {
+                        format!("{}: is not known yet", who())
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The reply table, and trees that only newer software writes.
+async fn walk_others(scan: &mut Scan<'_>, root: &PoolRoot) {
+    for (slot, pointer) in root.trees.iter().enumerate().skip(TreeSlot::Namespace as usize + 1) {
+        let Some(pointer) = pointer else { continue };
+        if slot == TreeSlot::Replies as usize {
+            let owner = NodeOwner::default();
+            let root = Some(*pointer);
+            let mut tree = Walk::<Replies>::new(owner, ObjectId(0), root, scan.txg, None);
+            while tree.next(scan).await.is_some() {}
+            continue;
+        }
+        scan.whole = false;
+        let first = pointer.places[0];
+        scan.findings.add(Kind::Unsupported, At::place(first, 1), || {
+            format!("the root's tree {slot} ({:?}, at {first:?}) is not known yet", pointer.kind)
+        });
+        for place in pointer.copies() {
+            scan.mark(place, pointer.sectors(), Use::PoolNode, || format!("tree {slot} of the root"));
+        }
+    }
+}
+
+// The classes of items; see `aquifer_ondisk::dataset::ItemClass`.
+const CLASS_RECORD: u64 = aquifer_ondisk::dataset::ItemClass::Record as u64;
+const CLASS_PROPERTY: u64 = aquifer_ondisk::dataset::ItemClass::Property as u64;
+const CLASS_SNAPSHOT: u64 = aquifer_ondisk::dataset::ItemClass::Snapshot as u64;
+const CLASS_LINE: u64 = aquifer_ondisk::dataset::ItemClass::Line as u64;

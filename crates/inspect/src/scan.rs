@@ -1,0 +1,183 @@
+//! What the inspection of one root carries along: findings, and which sectors have an owner.
+//!
+//! Invariants:
+//! - A sector is entered once; whoever comes second is told, and does not descend. So a walk ends
+//!   after at most as many nodes as the disks have sectors, whatever points where.
+
+use aquifer_ondisk::config::VdevClass;
+use aquifer_ondisk::{Place, Txg};
+
+use crate::Options;
+use crate::finding::{At, Findings, Kind};
+use crate::media::{Breadth, Fetched, Media};
+use crate::report::SectorSummary;
+use crate::sectors::SectorMap;
+
+/// What a sector is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    Reserved,
+    Records,
+    Log,
+    PoolNode,
+    ObjectNode,
+    DirectoryNode,
+    ExtentNode,
+    Data,
+    Dead,
+}
+
+/// The inspection of one root.
+#[derive(Debug)]
+pub(crate) struct Scan<'a> {
+    pub media: &'a Media,
+    pub options: &'a Options,
+    pub findings: &'a mut Findings,
+    /// The root's txg.
+    pub txg: Txg,
+    /// Sectors with an owner, by vdev.
+    pub reach: Vec<Option<SectorMap>>,
+    /// Every tree could be read to its end.
+    pub whole: bool,
+    pub sectors: SectorSummary,
+}
+
+impl<'a> Scan<'a> {
+    /// An inspection that has seen nothing yet.
+    pub fn new(
+        media: &'a Media,
+        options: &'a Options,
+        findings: &'a mut Findings,
+        txg: Txg,
+    ) -> Self {
+        findings.root = Some(txg);
+        let map = |vdev: &Option<crate::media::VdevView>| {
+            vdev.as_ref().map(|vdev| SectorMap::new(vdev.geometry.sectors()))
+        };
+        Scan {
+            reach: media.vdevs.iter().map(map).collect(),
+            media,
+            options,
+            findings,
+            txg,
+            whole: true,
+            sectors: SectorSummary::default(),
+        }
+    }
+
+    /// Breadth of reads of what has a checksum in a pointer.
+    pub fn breadth(&self) -> Breadth {
+        if self.options.deep {
+            Breadth::All
+        } else {
+            Breadth::Any
+        }
+    }
+
+    /// Enters sectors as used. Returns whether they exist and had no owner before. On a vdev that
+    /// is not there nothing is known, and nothing said: that the vdev is missing was.
+    pub fn mark(
+        &mut self,
+        place: Place,
+        sectors: u64,
+        what: Use,
+        who: impl Fn() -> String,
+    ) -> bool {
+        let Some(slot) = self.reach.get_mut(usize::from(place.vdev())) else {
+            self.outside(place, sectors, who);
+            return false;
+        };
+        let Some(map) = slot else { return false };
+        let log_vdev = self.media.vdev(place).is_some_and(|vdev| vdev.class == VdevClass::Log);
+        let misplaced = log_vdev && !matches!(what, Use::Log | Use::Reserved);
+        if misplaced || !self.media.holds(place, sectors) {
+            self.outside(place, sectors, who);
+            return false;
+        }
+        let before = map.set(place.sector(), sectors);
+        self.count(what, sectors - before);
+        if before > 0 {
+            self.sectors.twice += before;
+            self.findings.add(Kind::UsedTwice, At::place(place, sectors), || {
+                format!("{} at {place:?}: {before} of {sectors} sectors have another owner", who())
+            });
+        }
+        before == 0
+    }
+
+    fn outside(&mut self, place: Place, sectors: u64, who: impl Fn() -> String) {
+        self.findings.add(Kind::OutsideVdev, At::place(place, sectors), || {
+            format!("{} at {place:?}+{sectors}: outside the space of its vdev", who())
+        });
+    }
+
+    fn count(&mut self, what: Use, sectors: u64) {
+        let sum = &mut self.sectors;
+        *match what {
+            Use::Reserved => &mut sum.reserved,
+            Use::Records => &mut sum.records,
+            Use::Log => &mut sum.log,
+            Use::PoolNode => &mut sum.pool_nodes,
+            Use::ObjectNode => &mut sum.object_nodes,
+            Use::DirectoryNode => &mut sum.directory_nodes,
+            Use::ExtentNode => &mut sum.extent_nodes,
+            Use::Data => &mut sum.data,
+            Use::Dead => &mut sum.dead,
+        } += sectors;
+    }
+
+    /// Says which copies were bad. `lost` is the kind if none was good.
+    pub fn judge(
+        &mut self,
+        fetched: &Fetched,
+        lost: Kind,
+        at: At,
+        sectors: u64,
+        who: impl Fn() -> String,
+    ) {
+        judge(self.findings, fetched, lost, at, sectors, who);
+    }
+}
+
+/// See [`Scan::judge`].
+pub(crate) fn judge(
+    findings: &mut Findings,
+    fetched: &Fetched,
+    lost: Kind,
+    at: At,
+    sectors: u64,
+    who: impl Fn() -> String,
+) {
+    let why = |error: &Option<aquifer_blockio::DiskError>| match error {
+        Some(error) => error.to_string(),
+        None => "wrong checksum".to_string(),
+    };
+    if fetched.good.is_none() {
+        return findings.add(lost, at, || {
+            let tried: Vec<String> = fetched
+                .bad
+                .iter()
+                .map(|bad| format!("{:?} on {}: {}", bad.place, bad.side, why(&bad.error)))
+                .collect();
+            let tried = match tried.is_empty() {
+                true => "no place that can be read".to_string(),
+                false => tried.join("; "),
+            };
+            format!("{}: no copy is good ({tried})", who())
+        });
+    }
+    for bad in &fetched.bad {
+        let kind = match bad.error {
+            Some(_) => Kind::CopyUnreadable,
+            None => Kind::CopyBad,
+        };
+        let at = At {
+            run: At::place(bad.place, sectors).run,
+            ..at.clone()
+        };
+        findings.add(kind, at.on_disk(&bad.side), || {
+            let (place, side, why) = (bad.place, &bad.side, why(&bad.error));
+            format!("{} at {place:?} on {side}: {why}; another copy is good", who())
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! Which config and which uberblock count: the newest of those that no other names outdated.
+
+use aquifer_ondisk::Guid;
+use aquifer_ondisk::config::PoolConfig;
+use aquifer_ondisk::uberblock::Uberblock;
+
+use crate::finding::{At, Findings, Kind};
+use crate::labels::Member;
+
+/// What the labels agree on.
+#[derive(Debug)]
+pub(crate) struct Vote {
+    pub config: PoolConfig,
+    pub uberblock: Uberblock,
+}
+
+impl Vote {
+    /// Whether the newest uberblock names a leaf outdated.
+    pub fn is_outdated(&self, leaf: Guid) -> bool {
+        names(&self.uberblock, leaf)
+    }
+}
+
+fn names(by: &Uberblock, leaf: Guid) -> bool {
+    by.outdated.iter().any(|outdated| outdated.leaf == leaf)
+}
+
+fn newest(member: &Member) -> Option<&Uberblock> {
+    member.uberblocks.first()
+}
+
+/// Elects config and uberblock. `members` are of one pool, each leaf once.
+pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote> {
+    for (at, ours) in members.iter().enumerate() {
+        for theirs in members.iter().skip(at + 1) {
+            let named = |by: &Member, other: &Member| {
+                newest(by).is_some_and(|by| names(by, other.label.leaf_guid))
+            };
+            if named(ours, theirs) && named(theirs, ours) {
+                findings.add(Kind::SplitBrain, At::nowhere(), || {
+                    let (one, other) = (ours.disk.name(), theirs.disk.name());
+                    format!("{one} and {other} name each other outdated")
+                });
+            }
+        }
+    }
+    let votes = |member: &&Member| {
+        let leaf = member.label.leaf_guid;
+        let others = members.iter().filter(|other| other.label.leaf_guid != leaf);
+        !others.filter_map(newest).any(|uberblock| names(uberblock, leaf))
+    };
+    let voters: Vec<&Member> = members.iter().filter(votes).collect();
+    let uberblocks = voters.iter().filter_map(|member| newest(member));
+    // Of equal ones the last, as `max_by_key` takes it; they must not differ anyway.
+    let Some(winner) = uberblocks.max_by_key(|uberblock| uberblock.sequence) else {
+        findings.add(Kind::NoUberblock, At::nowhere(), || {
+            "no disk with a vote has a valid uberblock".into()
+        });
+        return None;
+    };
+    let configs = voters.iter().map(|member| &member.label.config);
+    let config = configs.max_by_key(|config| config.config_sequence)?;
+    let vote = Vote {
+        config: config.clone(),
+        uberblock: winner.clone(),
+    };
+    judge_uberblock(&vote, findings);
+    for voter in voters {
+        judge_voter(voter, &vote, findings);
+    }
+    Some(vote)
+}
+
+fn judge_uberblock(vote: &Vote, findings: &mut Findings) {
+    let (uberblock, config) = (&vote.uberblock, &vote.config);
+    let sequence = uberblock.sequence;
+    let mut invalid = |why: String| {
+        findings.add(Kind::UberblockInvalid, At::nowhere(), || {
+            format!("uberblock {sequence}: {why}")
+        });
+    };
+    let txgs: Vec<u64> = uberblock.roots.iter().flatten().map(|root| root.txg.0).collect();
+    if uberblock.roots.first().copied().flatten().map(|root| root.txg) != Some(uberblock.txg) {
+        invalid(format!("its txg is {}, its roots are of txgs {txgs:?}", uberblock.txg));
+    }
+    if !txgs.is_sorted_by(|newer, older| newer > older) {
+        invalid(format!("its roots are out of order: txgs {txgs:?}"));
+    }
+    let (theirs, ours) = (uberblock.config_sequence, config.config_sequence);
+    if theirs > ours {
+        invalid(format!("it goes with config {theirs}, the newest found is {ours}"));
+    }
+    for feature in config.features_read.iter().chain(&config.features_write) {
+        findings.add(Kind::FeatureUnknown, At::nowhere(), || {
+            format!("the pool uses feature {feature:?}, which this software does not know")
+        });
+    }
+}
+
+fn judge_voter(voter: &Member, vote: &Vote, findings: &mut Findings) {
+    let name = voter.disk.name();
+    let config = &voter.label.config;
+    if config.config_sequence < vote.config.config_sequence {
+        findings.add(Kind::ConfigStale, At::disk(name), || {
+            let (old, new) = (config.config_sequence, vote.config.config_sequence);
+            format!("{name}: has config {old}, another disk config {new}")
+        });
+    } else if *config != vote.config {
+        findings.add(Kind::ConfigDisagrees, At::disk(name), || {
+            let sequence = config.config_sequence;
+            format!("{name}: its config {sequence} is not that of other disks")
+        });
+    }
+    let winner = &vote.uberblock;
+    let Some(uberblock) = newest(voter) else {
+        return findings.add(Kind::UberblockMissing, At::disk(name), || {
+            format!("{name}: has no valid uberblock")
+        });
+    };
+    let (ours, newest) = (uberblock.sequence, winner.sequence);
+    if ours < newest {
+        findings.add(Kind::LeafBehind, At::disk(name), || {
+            format!("{name}: its newest uberblock is {ours}, that of the pool {newest}")
+        });
+        // A cut between two disks leaves one of them one root behind, never more.
+        let mut known = winner.roots.iter().take(2).flatten();
+        let known = known.any(|root| root.txg == uberblock.txg);
+        if !known && uberblock.txg < winner.txg {
+            findings.add(Kind::LeafLeftBehind, At::disk(name), || {
+                let (txg, newest) = (uberblock.txg, winner.txg);
+                format!("{name}: stands at txg {txg}, the pool at {newest}: it missed writes, \
+                     and no uberblock names it outdated")
+            });
+        }
+        return;
+    }
+    let theirs = Uberblock {
+        leaf_guid: winner.leaf_guid,
+        label: winner.label,
+        ..uberblock.clone()
+    };
+    if theirs != *winner {
+        findings.add(Kind::UberblocksDiffer, At::disk(name), || {
+            format!("{name}: its uberblock {ours} is not that of other disks")
+        });
+    }
+}

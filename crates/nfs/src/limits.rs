@@ -1,0 +1,49 @@
+//! Every limit of this crate, with where it comes from.
+
+use aquifer_rpc::limits::PAYLOAD_BYTES_MAX;
+
+/// Most bytes of one READ or WRITE, and what clients are told to prefer: 1 MiB, the most that
+/// Linux asks for, and what a log batch holds.
+pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
+/// Most bytes of one listing: larger wishes are cut to it, which RFC 1813 allows. It is what
+/// FSINFO prefers; a longer reply would only keep others waiting.
+pub const LISTING_BYTES_MAX: u32 = 64 * 1024;
+
+/// Largest file, in bytes: below it no sum of an offset and a count overflows.
+pub const FILE_BYTES_MAX: u64 = 1 << 60;
+
+/// Longest name in a directory, in bytes (POSIX NAME_MAX).
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Longest target of a symbolic link, in bytes (POSIX PATH_MAX without its end mark).
+pub const TARGET_BYTES_MAX: usize = 4095;
+
+/// Most hard links to one file, as PATHCONF tells it.
+pub const LINKS_MAX: u32 = 65_000;
+
+/// Most entries that are asked of `files` at once for a listing: bounds what a tiny count of
+/// bytes per name would make of [`LISTING_BYTES_MAX`].
+pub const LISTING_BATCH_MAX: usize = 1024;
+
+/// Most exports in a table; EXPORT must fit into one record.
+pub const EXPORTS_MAX: usize = 1024;
+
+/// Most clients listed for one export.
+pub const CLIENTS_MAX: usize = 256;
+
+/// Most mounts that are remembered for DUMP. The oldest is forgotten first: it is a courtesy list,
+/// nothing depends on it.
+pub const MOUNTS_MAX: usize = 1024;
+
+/// Most bytes of paths in the remembered mounts.
+pub const MOUNT_PATH_BYTES_MAX: usize = 64 * 1024;
+
+/// Room for a reply without payload or list: the longest is RENAME's, a reply header of 24 bytes
+/// and two `wcc_data` of 120.
+pub const SMALL_REPLY_BYTES_MAX: usize = 512;
+
+const _: () = assert!(
+    TRANSFER_BYTES_MAX as usize == PAYLOAD_BYTES_MAX,
+    "what FSINFO offers fits a record"
+);

@@ -1,0 +1,230 @@
+//! An object in memory: newest attributes, overlay, and the roots below it.
+
+use std::collections::BTreeMap;
+
+use aquifer_blockio::Page;
+use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::tree_node::{Directory, NodeOwner};
+use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Txg};
+use aquifer_pool::{Pool, PoolError};
+use futures_util::future::try_join_all;
+use parking_lot::Mutex;
+
+use crate::btree;
+use crate::extent_tree;
+use crate::overlay::{Overlay, Seen};
+
+/// A tree's root and how many bytes of disk it refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TreeRoot {
+    /// The root.
+    pub root: Option<BlockPointer>,
+    /// Bytes of disk.
+    pub refer_bytes: u64,
+}
+
+/// What is known of an object.
+#[derive(Debug)]
+pub struct ObjectState {
+    /// The newest attributes. Root and refer are in `committed`.
+    pub inode: Inode,
+    /// Changes not on disk.
+    pub overlay: Overlay,
+    /// The tree of the newest root on disk: what readers see below the overlay.
+    pub committed: TreeRoot,
+    /// The tree that the last sync made; it becomes `committed` with its txg.
+    pub synced: TreeRoot,
+}
+
+/// One file, directory or symlink in memory.
+#[derive(Debug)]
+pub struct Object {
+    /// Its dataset.
+    pub dataset: DatasetId,
+    /// Its id.
+    pub id: ObjectId,
+    /// Serialises changes; held over the reads that a change needs, never over the wait for
+    /// durability.
+    pub writer: tokio::sync::Mutex<()>,
+    /// Short, never held over an await.
+    pub state: Mutex<ObjectState>,
+}
+
+/// Times that a reader starts again because its root was overtaken by txgs that reused its blocks.
+const READ_TRIES_MAX: usize = 4;
+
+impl Object {
+    /// An object as its inode on disk says.
+    pub fn new(dataset: DatasetId, inode: Inode) -> Self {
+        let tree = TreeRoot {
+            root: inode.root,
+            refer_bytes: inode.refer_bytes,
+        };
+        Object {
+            dataset,
+            id: inode.object,
+            writer: tokio::sync::Mutex::new(()),
+            state: Mutex::new(ObjectState {
+                inode,
+                overlay: Overlay::default(),
+                committed: tree,
+                synced: tree,
+            }),
+        }
+    }
+
+    /// Whose its nodes are.
+    pub fn owner(&self) -> NodeOwner {
+        NodeOwner {
+            dataset: self.dataset,
+            object: self.id,
+        }
+    }
+
+    /// Its newest attributes, with the bytes it uses now and soon.
+    pub fn inode(&self) -> Inode {
+        let state = self.state.lock();
+        let mut inode = state.inode.clone();
+        inode.root = state.committed.root;
+        inode.refer_bytes = state.synced.refer_bytes + state.overlay.dirty_pages() * 4096;
+        inode
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> FileKind {
+        self.state.lock().inode.kind
+    }
+
+    /// Pages `from..to`, `None` for zeros.
+    pub async fn read_pages(
+        &self,
+        pool: &Pool,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Option<Page>>, PoolError> {
+        let mut tries = 0;
+        loop {
+            let (mut pages, below, root) = {
+                let state = self.state.lock();
+                let mut below: Vec<(u64, u64)> = Vec::new();
+                let mut pages = Vec::new();
+                for page in from..to {
+                    match state.overlay.page(page) {
+                        Seen::Page(content) => pages.push(Some(content)),
+                        Seen::Zero => pages.push(None),
+                        Seen::Below => {
+                            pages.push(None);
+                            match below.last_mut() {
+                                Some((_, end)) if *end == page => *end += 1,
+                                _ => below.push((page, page + 1)),
+                            }
+                        }
+                    }
+                }
+                (pages, below, state.committed.root)
+            };
+            let result = read_below(pool, root, &below, from, &mut pages).await;
+            tries += 1;
+            match result {
+                Ok(()) => return Ok(pages),
+                Err(error) => {
+                    // The root is immutable, but its blocks may be reused three txgs later: a
+                    // reader that slow looks again. With the same root it is real damage.
+                    let overtaken = self.state.lock().committed.root != root;
+                    if !overtaken || tries >= READ_TRIES_MAX {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Directory entries with keys in `from..=to`, at most `limit`, in key order.
+    pub async fn read_entries(
+        &self,
+        pool: &Pool,
+        from: u64,
+        to: u64,
+        limit: usize,
+    ) -> Result<Vec<Dirent>, PoolError> {
+        let mut tries = 0;
+        loop {
+            let (changed, root) = {
+                let state = self.state.lock();
+                (state.overlay.entries(from, to), state.committed.root)
+            };
+            let dropped = changed.values().filter(|entry| entry.is_none()).count();
+            let want = limit.saturating_add(dropped);
+            let end = to.checked_add(1);
+            let found = btree::collect_range::<Directory, Pool>(pool, root, from, end, want).await;
+            tries += 1;
+            match found {
+                Ok(found) => return Ok(merge_entries(found, want, changed, limit)),
+                Err(error) => {
+                    let overtaken = self.state.lock().committed.root != root;
+                    if !overtaken || tries >= READ_TRIES_MAX {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// `txg` is on disk.
+    pub fn committed(&self, txg: Txg) {
+        let mut state = self.state.lock();
+        if state.overlay.get(txg).is_some() {
+            state.committed = state.synced;
+        }
+        state.overlay.committed(txg);
+    }
+}
+
+async fn read_below(
+    pool: &Pool,
+    root: Option<BlockPointer>,
+    below: &[(u64, u64)],
+    from: u64,
+    pages: &mut [Option<Page>],
+) -> Result<(), PoolError> {
+    for (start, end) in below {
+        let extents = extent_tree::lookup_range(pool, root, *start, *end).await?;
+        let read = |extent: Extent| async move {
+            let content = pool.read_extent(&extent).await?;
+            Ok::<_, PoolError>((extent.page, content))
+        };
+        for (page, content) in try_join_all(extents.into_iter().map(read)).await? {
+            let at = usize::try_from(page - from).unwrap_or(usize::MAX);
+            for (slot, content) in pages.iter_mut().skip(at).zip(content) {
+                *slot = Some(content);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lays the overlay's word over what the tree says. If the tree was cut off at `want` entries,
+/// nothing after its last one may be shown.
+fn merge_entries(
+    found: Vec<Dirent>,
+    want: usize,
+    changed: BTreeMap<u64, Option<Dirent>>,
+    limit: usize,
+) -> Vec<Dirent> {
+    let known_to = if found.len() >= want {
+        found.last().map_or(u64::MAX, |entry| entry.key)
+    } else {
+        u64::MAX
+    };
+    let mut merged: BTreeMap<u64, Dirent> =
+        found.into_iter().map(|entry| (entry.key, entry)).collect();
+    for (key, entry) in changed.into_iter().take_while(|(key, _)| *key <= known_to) {
+        match entry {
+            Some(entry) => merged.insert(key, entry),
+            None => merged.remove(&key),
+        };
+    }
+    merged.into_values().take(limit).collect()
+}

@@ -1,0 +1,157 @@
+//! What clients changed and no root on disk holds yet, one version a txg.
+//!
+//! Invariants:
+//! - A reader sees, page by page or key by key, the newest version that says anything; below them
+//!   all lies the committed tree, which is immutable.
+//! - Accepted pages are immutable: an overwrite is a new page.
+//! - `cut` takes effect before the pages of its own version.
+
+use std::collections::BTreeMap;
+
+use aquifer_blockio::Page;
+use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::inode::Inode;
+use aquifer_ondisk::{Place, Txg};
+
+/// A page as a client left it.
+#[derive(Debug, Clone)]
+pub struct DirtyPage {
+    /// Its content; `None`: zeros.
+    pub page: Option<Page>,
+    /// Its checksum (0 for zeros).
+    pub sum: u64,
+    /// A log record holds it: COMMIT need not.
+    pub logged: bool,
+    /// It was written to its place early.
+    pub place: Option<Place>,
+}
+
+/// An object's changes of one txg.
+#[derive(Debug, Clone)]
+pub struct Version {
+    /// The attributes at the end of the txg so far (root and refer aside).
+    pub inode: Inode,
+    /// Pages from here on that are older than this version are gone.
+    pub cut: Option<u64>,
+    /// Pages written.
+    pub pages: BTreeMap<u64, DirtyPage>,
+    /// Directory entries put (`Some`) or dropped.
+    pub entries: BTreeMap<u64, Option<Dirent>>,
+    /// Something in `inode` or `cut` changed that no log record holds.
+    pub unlogged: bool,
+}
+
+impl Version {
+    /// A version that changes nothing yet.
+    pub fn new(inode: Inode) -> Self {
+        Version {
+            inode,
+            cut: None,
+            pages: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            unlogged: false,
+        }
+    }
+}
+
+/// What the overlay says of a page.
+#[derive(Debug, Clone)]
+pub enum Seen {
+    /// This content.
+    Page(Page),
+    /// Zeros.
+    Zero,
+    /// Nothing: the tree knows.
+    Below,
+}
+
+/// The versions of one object, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct Overlay {
+    versions: BTreeMap<Txg, Version>,
+}
+
+impl Overlay {
+    /// The version of `txg`, made from `inode` if there is none.
+    pub fn version(&mut self, txg: Txg, inode: &Inode) -> &mut Version {
+        debug_assert!(
+            self.versions.keys().all(|of| *of <= txg),
+            "changes enter the open txg"
+        );
+        self.versions
+            .entry(txg)
+            .or_insert_with(|| Version::new(inode.clone()))
+    }
+
+    /// A version of the txg being synced, for a change that its sync itself makes.
+    pub fn adopt(&mut self, txg: Txg, inode: &Inode) {
+        self.versions.entry(txg).or_insert_with(|| Version::new(inode.clone()));
+    }
+
+    /// The version of `txg`, if it changed anything.
+    pub fn get(&self, txg: Txg) -> Option<&Version> {
+        self.versions.get(&txg)
+    }
+
+    /// Every version, newest first.
+    pub fn newest_first(&self) -> impl Iterator<Item = (Txg, &Version)> {
+        self.versions
+            .iter()
+            .rev()
+            .map(|(txg, version)| (*txg, version))
+    }
+
+    /// Every version to change, newest first.
+    pub fn newest_first_mut(&mut self) -> impl Iterator<Item = (Txg, &mut Version)> {
+        self.versions
+            .iter_mut()
+            .rev()
+            .map(|(txg, version)| (*txg, version))
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.versions.is_empty()
+    }
+
+    /// `txg` is on disk.
+    pub fn committed(&mut self, txg: Txg) {
+        self.versions.retain(|of, _| *of > txg);
+    }
+
+    /// What is known of a page.
+    pub fn page(&self, page: u64) -> Seen {
+        for (_, version) in self.newest_first() {
+            match version.pages.get(&page) {
+                Some(DirtyPage {
+                    page: Some(content),
+                    ..
+                }) => return Seen::Page(content.clone()),
+                Some(DirtyPage { page: None, .. }) => return Seen::Zero,
+                None if version.cut.is_some_and(|cut| page >= cut) => return Seen::Zero,
+                None => {}
+            }
+        }
+        Seen::Below
+    }
+
+    /// Entries put or dropped with keys in `from..=to`, the newest word on each.
+    pub fn entries(&self, from: u64, to: u64) -> BTreeMap<u64, Option<Dirent>> {
+        let mut merged = BTreeMap::new();
+        for version in self.versions.values() {
+            for (key, entry) in version.entries.range(from..=to) {
+                merged.insert(*key, entry.clone());
+            }
+        }
+        merged
+    }
+
+    /// Pages that wait to be written out.
+    pub fn dirty_pages(&self) -> u64 {
+        let stored = |page: &&DirtyPage| page.page.is_some();
+        self.versions
+            .values()
+            .map(|v| v.pages.values().filter(stored).count() as u64)
+            .sum()
+    }
+}

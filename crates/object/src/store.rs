@@ -1,0 +1,51 @@
+//! The trees' seam on the pool.
+
+use aquifer_blockio::Page;
+use aquifer_ondisk::block_pointer::BlockKind;
+use aquifer_ondisk::tree_node::NodeOwner;
+use aquifer_ondisk::{BlockPointer, Txg};
+use aquifer_pool::{Pool, PoolError, SyncContext};
+
+use crate::btree::{NodeSink, NodeStore, TreeError};
+
+impl From<TreeError> for PoolError {
+    fn from(error: TreeError) -> Self {
+        PoolError::Corrupt(error.to_string())
+    }
+}
+
+impl NodeStore for Pool {
+    type Error = PoolError;
+
+    async fn read(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
+        self.read_node(pointer).await
+    }
+}
+
+impl NodeStore for SyncContext {
+    type Error = PoolError;
+
+    async fn read(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
+        self.read_node(pointer).await
+    }
+}
+
+impl NodeSink for SyncContext {
+    fn txg(&self) -> Txg {
+        SyncContext::txg(self)
+    }
+
+    fn write_node(
+        &self,
+        kind: BlockKind,
+        level: u8,
+        _owner: NodeOwner,
+        page: Page,
+    ) -> Result<BlockPointer, PoolError> {
+        SyncContext::write_node(self, kind, level, page)
+    }
+
+    fn free_node(&self, pointer: &BlockPointer) {
+        SyncContext::free_node(self, pointer);
+    }
+}

@@ -1,0 +1,304 @@
+//! Writing out one object's version: pages become extents, entries go into their tree.
+
+use aquifer_blockio::buf::pages_of;
+use aquifer_blockio::{Page, SECTOR_BYTES};
+use aquifer_ondisk::codec::checksum64;
+use aquifer_ondisk::extent::{
+    COMPRESSED_PAGES_MAX, Compression, EXTENT_PAGES_MAX, Extent, PAGE_LIMIT, Stored,
+};
+use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::tree_node::{Directory, Extents, NodeOwner};
+use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
+use aquifer_ondisk::{BlockPointer, Place};
+use aquifer_pool::{PoolError, SyncContext, transform};
+
+use crate::btree;
+use crate::extent_tree::{self, FreedExtent, Replace};
+use crate::object::{Object, TreeRoot};
+use crate::overlay::{DirtyPage, Version};
+
+/// Extents beyond a cut that are freed at once; a longer tail is cut off whole, for later.
+const CUT_EXTENTS_MAX: usize = 512;
+
+/// What the sync of an object leaves to its dataset.
+#[derive(Debug)]
+pub struct SyncedObject {
+    /// The inode as of the txg, root and refer filled in.
+    pub inode: Inode,
+    /// A tail cut off a huge file: to be freed in the background.
+    pub tail: Option<BlockPointer>,
+}
+
+/// Writes the version of `sync.txg()`; `None` if the object did not change in it.
+pub async fn sync_object(
+    sync: &SyncContext,
+    object: &Object,
+    compression: Option<Compression>,
+) -> Result<Option<SyncedObject>, PoolError> {
+    let (version, tree) = {
+        let state = object.state.lock();
+        let Some(version) = state.overlay.get(sync.txg()) else {
+            return Ok(None);
+        };
+        (version.clone(), state.synced)
+    };
+    let mut tail = None;
+    let orphan = version.inode.nlink == 0 && version.inode.kind != FileKind::Directory;
+    let tree = if orphan {
+        // It is about to be freed: its pages are not written out any more.
+        for place in version.pages.values().filter_map(|dirty| dirty.place) {
+            sync.free(Run::new(place, 1), sync.txg());
+        }
+        tree
+    } else if version.inode.kind == FileKind::Directory {
+        sync_entries(sync, object.owner(), &version, tree).await?
+    } else {
+        let (tree, cut_off) = sync_cut(sync, object.owner(), &version, tree).await?;
+        tail = cut_off;
+        sync_pages(sync, object.owner(), &version, tree, compression).await?
+    };
+    object.state.lock().synced = tree;
+    let mut inode = version.inode;
+    inode.root = tree.root;
+    inode.refer_bytes = tree.refer_bytes;
+    Ok(Some(SyncedObject { inode, tail }))
+}
+
+async fn sync_entries(
+    sync: &SyncContext,
+    owner: NodeOwner,
+    version: &Version,
+    tree: TreeRoot,
+) -> Result<TreeRoot, PoolError> {
+    let ops = version
+        .entries
+        .iter()
+        .map(|(key, entry)| (*key, entry.clone()))
+        .collect();
+    let root = btree::merge::<Directory, SyncContext>(sync, tree.root, owner, ops).await?;
+    Ok(TreeRoot { root, ..tree })
+}
+
+/// Gives sectors back.
+pub fn free_extents(sync: &SyncContext, freed: &[FreedExtent]) {
+    for extent in freed {
+        debug_assert!(!extent.counted, "nothing counts extents yet");
+        sync.free(extent.run, extent.written);
+    }
+}
+
+async fn sync_cut(
+    sync: &SyncContext,
+    owner: NodeOwner,
+    version: &Version,
+    tree: TreeRoot,
+) -> Result<(TreeRoot, Option<BlockPointer>), PoolError> {
+    let Some(cut) = version.cut else {
+        return Ok((tree, None));
+    };
+    let beyond = btree::collect_range::<Extents, SyncContext>(
+        sync,
+        tree.root,
+        cut,
+        None,
+        CUT_EXTENTS_MAX + 1,
+    );
+    let beyond = beyond.await?;
+    if beyond.is_empty() {
+        return Ok((tree, None));
+    }
+    if beyond.len() <= CUT_EXTENTS_MAX {
+        let ops = vec![Replace {
+            from_page: cut,
+            to_page: PAGE_LIMIT,
+            extents: Vec::new(),
+        }];
+        return Ok((replace(sync, owner, tree, ops).await?, None));
+    }
+    let halves = extent_tree::split_off(sync, tree.root, owner, cut).await?;
+    // The tail's bytes are counted where it is freed; here only what is left is known: all that
+    // lies before the cut, at most.
+    let refer_bytes = tree.refer_bytes.min(cut.saturating_mul(4096));
+    Ok((
+        TreeRoot {
+            root: halves.left,
+            refer_bytes,
+        },
+        halves.right,
+    ))
+}
+
+async fn sync_pages(
+    sync: &SyncContext,
+    owner: NodeOwner,
+    version: &Version,
+    tree: TreeRoot,
+    compression: Option<Compression>,
+) -> Result<TreeRoot, PoolError> {
+    let mut ops: Vec<Replace> = Vec::new();
+    let mut group: Vec<(u64, &DirtyPage)> = Vec::new();
+    for (page, dirty) in &version.pages {
+        let page = *page;
+        let fits = group.last().is_some_and(|(last, before)| {
+            *last + 1 == page && alike(before, dirty) && page % EXTENT_PAGES_MAX != 0
+        });
+        if !fits {
+            write_group(sync, &mut ops, &group, compression)?;
+            group.clear();
+            sync.pace().await;
+        }
+        group.push((page, dirty));
+    }
+    write_group(sync, &mut ops, &group, compression)?;
+    if ops.is_empty() {
+        return Ok(tree);
+    }
+    replace(sync, owner, tree, ops).await
+}
+
+/// Whether two neighbours may lie in one extent.
+fn alike(left: &DirtyPage, right: &DirtyPage) -> bool {
+    match (left.place, right.place) {
+        (None, None) => left.page.is_some() == right.page.is_some(),
+        (Some(left), Some(right)) => left.plus(1) == right,
+        _ => false,
+    }
+}
+
+fn write_group(
+    sync: &SyncContext,
+    ops: &mut Vec<Replace>,
+    group: &[(u64, &DirtyPage)],
+    compression: Option<Compression>,
+) -> Result<(), PoolError> {
+    let (Some((first, dirty)), Some((last, _))) = (group.first(), group.last()) else {
+        return Ok(());
+    };
+    let mut op = Replace {
+        from_page: *first,
+        to_page: last + 1,
+        extents: Vec::new(),
+    };
+    let sums: Vec<u64> = group.iter().map(|(_, dirty)| dirty.sum).collect();
+    let pages: Vec<Page> = group
+        .iter()
+        .filter_map(|(_, dirty)| dirty.page.clone())
+        .collect();
+    if let Some(place) = dirty.place {
+        push_plain(sync, &mut op, place, &sums);
+    } else if dirty.page.is_some() {
+        let chunk_pages = usize::try_from(COMPRESSED_PAGES_MAX).unwrap_or(usize::MAX);
+        let chunk = if compression.is_some() {
+            chunk_pages
+        } else {
+            pages.len()
+        };
+        for (pages, sums) in pages.chunks(chunk).zip(sums.chunks(chunk)) {
+            let at = op.extents.last().map_or(op.from_page, Extent::end);
+            let compressed = match compression {
+                Some(algorithm) => write_compressed(sync, algorithm, at, pages)?,
+                None => None,
+            };
+            match compressed {
+                Some(extent) => op.extents.push(extent),
+                None => write_plain(sync, &mut op, pages, sums)?,
+            }
+        }
+    }
+    ops.push(op);
+    Ok(())
+}
+
+fn write_plain(
+    sync: &SyncContext,
+    op: &mut Replace,
+    pages: &[Page],
+    sums: &[u64],
+) -> Result<(), PoolError> {
+    let (mut pages, mut sums) = (pages, sums);
+    while !pages.is_empty() {
+        let run = sync.allocate(1, pages.len() as u64)?;
+        let count = usize::try_from(run.sectors).unwrap_or(usize::MAX);
+        let (now, later) = pages.split_at_checked(count).unwrap_or((pages, &[]));
+        let (now_sums, later_sums) = sums.split_at_checked(count).unwrap_or((sums, &[]));
+        sync.pool().cache_pages(run.place, sync.txg(), now);
+        sync.write(run.place, now.to_vec());
+        push_plain(sync, op, run.place, now_sums);
+        (pages, sums) = (later, later_sums);
+    }
+    Ok(())
+}
+
+/// Adds plain pages at `place`. An extent does not cross segments, which may move apart.
+fn push_plain(sync: &SyncContext, op: &mut Replace, place: Place, sums: &[u64]) {
+    let (mut place, mut sums) = (place, sums);
+    while !sums.is_empty() {
+        let left = SEGMENT_SECTORS - place.sector() % SEGMENT_SECTORS;
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(sums.len());
+        let (now, later) = sums.split_at_checked(count).unwrap_or((sums, &[]));
+        let page = op.extents.last().map_or(op.from_page, Extent::end);
+        op.extents.push(Extent {
+            page,
+            pages: u8::try_from(now.len()).unwrap_or(u8::MAX),
+            birth: sync.txg(),
+            written: sync.txg(),
+            place,
+            counted: false,
+            stored: Stored::Plain(now.iter().copied().collect()),
+        });
+        (place, sums) = (place.plus(now.len() as u64), later);
+    }
+}
+
+fn write_compressed(
+    sync: &SyncContext,
+    algorithm: Compression,
+    page: u64,
+    pages: &[Page],
+) -> Result<Option<Extent>, PoolError> {
+    let Some(bytes) = transform::compress(algorithm, pages) else {
+        return Ok(None);
+    };
+    let sectors = bytes.len().div_ceil(SECTOR_BYTES) as u64;
+    // What finds no run of free sectors is stored as it is.
+    let Ok(run) = sync.allocate(sectors, sectors) else {
+        return Ok(None);
+    };
+    let stored = pages_of(&bytes);
+    let checksum = checksum64(&aquifer_blockio::buf::bytes_of(&stored));
+    sync.write(run.place, stored);
+    let small = |value: usize| u8::try_from(value).unwrap_or(u8::MAX);
+    Ok(Some(Extent {
+        page,
+        pages: small(pages.len()),
+        birth: sync.txg(),
+        written: sync.txg(),
+        place: run.place,
+        counted: false,
+        stored: Stored::Compressed {
+            algorithm,
+            offset_pages: 0,
+            total_pages: small(pages.len()),
+            stored_sectors: u8::try_from(sectors).unwrap_or(u8::MAX),
+            stored_bytes: u16::try_from(bytes.len()).unwrap_or(u16::MAX),
+            checksum,
+        },
+    }))
+}
+
+async fn replace(
+    sync: &SyncContext,
+    owner: NodeOwner,
+    tree: TreeRoot,
+    ops: Vec<Replace>,
+) -> Result<TreeRoot, PoolError> {
+    let merged = extent_tree::merge_extents(sync, tree.root, owner, ops).await?;
+    free_extents(sync, &merged.freed);
+    let refer_bytes = tree
+        .refer_bytes
+        .saturating_add_signed(merged.refer_sectors * 4096);
+    Ok(TreeRoot {
+        root: merged.root,
+        refer_bytes,
+    })
+}
