@@ -61,8 +61,9 @@ impl<V: Clone> Shard<V> {
             let slot = self.slab.slot_mut(index);
             if let Some(value) = &slot.value {
                 let value = value.clone();
-                if now.wrapping_sub(slot.born) > window {
-                    slot.lives = lives_of_marked(slot.class);
+                let lives = lives_of_marked(slot.class);
+                if slot.lives != lives && now.wrapping_sub(slot.born) > window {
+                    slot.lives = lives;
                 }
                 self.stats.class.of_mut(slot.class).hits += 1;
                 return Some(value);

@@ -27,6 +27,8 @@ pub(crate) struct Backing {
     pub(crate) name: String,
     pub(crate) kind: BackingKind,
     pub(crate) sectors: u64,
+    /// The exact size, which need not be whole sectors.
+    pub(crate) size_bytes: u64,
     /// Opened with O_DIRECT: what is written does not pass through the page cache.
     pub(crate) direct: bool,
     pub(crate) writable: bool,
@@ -41,7 +43,7 @@ impl Backing {
         fd: OwnedFd,
         name: String,
         kind: BackingKind,
-        sectors: u64,
+        size_bytes: u64,
         direct: bool,
         writable: bool,
     ) -> Self {
@@ -49,7 +51,8 @@ impl Backing {
             fd,
             name,
             kind,
-            sectors,
+            sectors: whole_sectors(size_bytes),
+            size_bytes,
             direct,
             writable,
             spoiled: AtomicI32::new(0),

@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use crate::backing::{Backing, BackingKind, byte_of};
 use crate::discard::Discards;
 use crate::disk::{Disk, DiskError, IoFuture};
+use crate::foreign::{self, Ends, Foreign};
 use crate::open::{self, OpenError, OpenOptions};
 use crate::pread::{self, PreadOperation};
 use crate::request::{Kind, Request};
@@ -60,6 +61,16 @@ impl FileDisk {
     /// Whether transfers bypass the kernel's page cache. `false` where the file system cannot.
     pub fn is_direct(&self) -> bool {
         self.backing.direct
+    }
+
+    /// What others have stored here, as far as it is recognised. Blocks the thread for the reading
+    /// of some 3 MiB.
+    ///
+    /// # Errors
+    /// If those cannot be read.
+    pub fn foreign_content(&self) -> Result<Vec<Foreign>, DiskError> {
+        let ends = Ends::read(&self.backing).map_err(|e| error("read", 0, &e))?;
+        Ok(foreign::recognise(&ends))
     }
 
     /// The engine in use.

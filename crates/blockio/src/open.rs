@@ -205,8 +205,7 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Backing, OpenError> {
             block::size_bytes(fd.as_fd()).map_err(|e| io_error(path, e))?
         }
     };
-    let sectors = whole_sectors(bytes);
-    if sectors == 0 {
+    if whole_sectors(bytes) == 0 {
         return Err(OpenError::TooSmall {
             path: path.into(),
             bytes,
@@ -214,7 +213,7 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Backing, OpenError> {
     }
     let name = path.display().to_string();
     let writable = access == Access::Exclusive;
-    Ok(Backing::new(fd, name, kind, sectors, direct, writable))
+    Ok(Backing::new(fd, name, kind, bytes, direct, writable))
 }
 
 /// Makes a sparse image file of `sectors` sectors that does not exist yet, readable and writable

@@ -1,5 +1,8 @@
 //! The words of this layer: handles, attributes, credentials, and what a change returns.
 
+use std::ops::Range;
+
+use aquifer_blockio::Page;
 use aquifer_ondisk::{Guid, ObjectId};
 
 pub use aquifer_ondisk::inode::{FileKind, Time};
@@ -33,7 +36,9 @@ impl FileHandle {
     pub fn decode(bytes: &[u8]) -> Option<FileHandle> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
         let (words, _) = bytes.as_chunks::<8>();
-        let [guid, object, generation] = words else { return None };
+        let [guid, object, generation] = words else {
+            return None;
+        };
         let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
         Some(FileHandle {
             fs_guid: Guid(word(guid)),
@@ -57,7 +62,11 @@ pub struct Credentials {
 impl Credentials {
     /// The superuser.
     pub fn root() -> Self {
-        Credentials { uid: 0, gid: 0, groups: Vec::new() }
+        Credentials {
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+        }
     }
 
     /// Whether a file of group `gid` counts this caller as a member.
@@ -229,4 +238,17 @@ pub mod access {
     pub const DELETE: u32 = 16;
     /// Execute a file.
     pub const EXECUTE: u32 = 32;
+}
+
+/// Content that a READ returns.
+#[derive(Debug, Clone)]
+pub struct ReadData {
+    /// Pieces in order: a page, and the bytes of it that belong to the answer (start, end).
+    pub pieces: Vec<(Page, Range<usize>)>,
+    /// Bytes in all.
+    pub count: usize,
+    /// The answer reaches the end of the file.
+    pub eof: bool,
+    /// The file.
+    pub attributes: Attributes,
 }

@@ -6,7 +6,7 @@ use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, Extent, PAGE_LIMIT, Stored};
 use aquifer_ondisk::tree_node::{Extents, NodeOwner};
-use aquifer_ondisk::types::Txg;
+use aquifer_ondisk::types::{SEGMENT_SECTORS, Txg};
 use futures_util::stream::{self, StreamExt};
 
 use crate::finding::{At, Kind};
@@ -130,6 +130,10 @@ impl Pass {
                 Kind::BirthOrder,
                 &format!("written in txg {written}, born in {birth}, under a node of {above}"),
             );
+        }
+        let last = extent.place.sector().saturating_add(extent.stored_sectors().max(1) - 1);
+        if extent.place.sector() / SEGMENT_SECTORS != last / SEGMENT_SECTORS {
+            add(Kind::ExtentAcrossSegments, "lie across two segments");
         }
         if extent.counted {
             add(Kind::Unsupported, "counted in a refcount tree, which is not known yet");

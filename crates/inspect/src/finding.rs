@@ -170,6 +170,8 @@ kinds! {
     ExtentInvalid Error,
     /// A compressed extent whose parts lie in several leaves.
     TenancySplit Error,
+    /// An extent across two segments, which may move apart.
+    ExtentAcrossSegments Warning,
     /// An extent beyond the end of its file.
     ExtentBeyondSize Warning,
     /// Data that no copy gives.
@@ -194,12 +196,16 @@ kinds! {
     ParentWrong Error,
     /// Directories that no way leads to from the root.
     DirectoryLoop Error,
-    /// A dataset without a root directory, or with several.
+    /// A dataset whose root directory or list of orphans is missing or something else.
     RootDirectory Error,
     /// An object with links that stands in no directory.
     Unreachable Error,
     /// An object without links, waiting to be freed.
     Orphan Info,
+    /// An object without links that is not on the list of orphans: nothing will free it.
+    OrphanLost Error,
+    /// An object with links that is on the list of orphans: it will be freed.
+    OrphanAlive Error,
 
     // ---- space ------------------------------------------------------------------------------
     /// A place outside its vdev, or blocks on a log vdev.

@@ -12,9 +12,9 @@
 //!   from the missing rest (leaked sectors, counts of links) is not reported as an error.
 //!
 //! # Order
-//! Labels and uberblocks ([`labels`], [`vote`]); then for each root its records ([`records`]), the
-//! bitmaps that follow from them ([`used`]), every tree ([`tree`] and what stands on it), the log
-//! for the newest root ([`log`]), and at last what is used against what is allocated ([`space`]).
+//! Labels and uberblocks (`labels`, `vote`); then for each root its records (`records`), the
+//! bitmaps that follow from them (`used`), every tree (`tree` and what stands on it), the log
+//! for the newest root (`log`), and at last what is used against what is allocated (`space`).
 
 mod directory;
 mod extents;
@@ -177,7 +177,7 @@ async fn look_at_roots(
         let datasets = namespace::walk(&mut scan, &records.root).await;
         space::compare(&mut scan, &records.root, &mut used);
         if back == 0 {
-            summary.log = log::look(&mut scan, &records.root, vote, &used).await;
+            summary.log = log::look(&mut scan, &records, vote, &used).await;
         }
         summary.roots.push(RootSummary {
             txg: pointer.txg,

@@ -1,8 +1,8 @@
 //! What directories say of objects, against what the objects say of themselves.
 //!
-//! A directory's links are 2 and one for each directory in it; or always 1, where that is not kept:
-//! the root directory shows which. The root directory stands in no directory and is its own parent,
-//! or has none.
+//! Object 1 is the root directory; object 2 lists the objects without links, so that they are freed
+//! later. Both stand in no directory and are their own parents. A directory's links are 2 and one
+//! for each directory in it.
 
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::types::{DatasetId, ObjectId};
@@ -11,6 +11,11 @@ use crate::directory::Reference;
 use crate::finding::{At, Kind};
 use crate::report::DatasetSummary;
 use crate::scan::Scan;
+
+/// The root directory of a dataset.
+pub(crate) const ROOT_DIRECTORY: ObjectId = ObjectId(1);
+/// The list of objects without links.
+pub(crate) const ORPHANS: ObjectId = ObjectId(2);
 
 /// What is kept of an inode until all directories are read.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +29,8 @@ pub(crate) struct Object {
     names: u32,
     /// Directories in it.
     directories: u32,
+    /// The list of orphans names it.
+    listed: bool,
     way: Way,
 }
 
@@ -48,6 +55,7 @@ impl Object {
             parent: inode.parent,
             names: 0,
             directories: 0,
+            listed: false,
             way: Way::Unknown,
         }
     }
@@ -56,8 +64,9 @@ impl Object {
         self.kind == FileKind::Directory
     }
 
-    fn is_root(&self) -> bool {
-        self.is_directory() && (self.parent == self.id || self.parent == ObjectId(0))
+    /// The root directory or the list of orphans.
+    fn is_top(&self) -> bool {
+        self.id == ROOT_DIRECTORY || self.id == ORPHANS
     }
 }
 
@@ -95,9 +104,8 @@ impl<'a> Links<'a> {
                 }
                 continue;
             };
-            let at = self.at(object);
             let Some(target) = self.objects.get_mut(found) else { continue };
-            target.names = target.names.saturating_add(1);
+            let at = At::object(self.dataset, object);
             if (target.generation, target.kind) != (reference.generation, reference.kind) {
                 scan.findings.add(Kind::EntryWrong, at.clone(), || {
                     let (says, kind) = (reference.generation, reference.kind);
@@ -108,10 +116,15 @@ impl<'a> Links<'a> {
                     )
                 });
             }
+            if directory == ORPHANS {
+                target.listed = true;
+                continue;
+            }
+            target.names = target.names.saturating_add(1);
             if !target.is_directory() {
                 continue;
             }
-            if target.parent != directory || target.is_root() {
+            if target.parent != directory {
                 scan.findings.add(Kind::ParentWrong, at, || {
                     let parent = target.parent;
                     format!("directory {object} stands in {directory}, its parent is {parent}")
@@ -126,16 +139,17 @@ impl<'a> Links<'a> {
 
     /// Holds links against names, once all directories were read to their end.
     pub fn check(&mut self, scan: &mut Scan<'_>, summary: &mut DatasetSummary) {
-        let roots: Vec<Object> = self.objects.iter().filter(|object| object.is_root()).copied().collect();
-        if roots.len() != 1 && !self.objects.is_empty() {
-            scan.findings.add(Kind::RootDirectory, self.at(ObjectId(0)), || {
-                let (dataset, count) = (self.dataset, roots.len());
-                format!("dataset {dataset} has {count} root directories")
-            });
+        for (id, what) in [(ROOT_DIRECTORY, "root directory"), (ORPHANS, "list of orphans")] {
+            let found = self.find(id).and_then(|at| self.objects.get(at));
+            let good = found.is_some_and(|object| object.is_directory() && object.parent == id);
+            if !good {
+                scan.findings.add(Kind::RootDirectory, self.at(id), || {
+                    format!("dataset {}: object {id} is not its {what}", self.dataset)
+                });
+            }
         }
-        let counted = roots.first().is_none_or(|root| root.nlink != 1);
         for object in self.objects.iter() {
-            self.check_object(scan, object, counted, summary);
+            self.check_object(scan, object, summary);
         }
         self.check_ways(scan);
     }
@@ -144,31 +158,37 @@ impl<'a> Links<'a> {
         &self,
         scan: &mut Scan<'_>,
         object: &Object,
-        counted: bool,
         summary: &mut DatasetSummary,
     ) {
         let Object { id, nlink, names, .. } = *object;
+        let mut add = |kind, why: String| {
+            scan.findings.add(kind, self.at(id), || format!("object {id} {why}"));
+        };
+        if object.listed && nlink > 0 {
+            add(Kind::OrphanAlive, format!("has {nlink} links and is listed to be freed"));
+        }
         if nlink == 0 && names == 0 {
             summary.orphans += 1;
-            return scan.findings.add(Kind::Orphan, self.at(id), || {
-                format!("object {id} has no links and waits to be freed")
-            });
+            return match object.listed {
+                true => add(Kind::Orphan, "has no links and waits to be freed".into()),
+                false => add(Kind::OrphanLost, "has no links and is not listed to be freed".into()),
+            };
         }
-        if names == 0 && !object.is_root() {
-            return scan.findings.add(Kind::Unreachable, self.at(id), || {
-                format!("object {id} has {nlink} links and stands in no directory")
-            });
+        if names == 0 && !object.is_top() {
+            return add(Kind::Unreachable, format!("has {nlink} links and stands in no directory"));
         }
-        let expected = match object.is_directory() {
-            true if counted => object.directories.saturating_add(2),
-            true => 1,
-            false => names,
+        let expected = if object.is_directory() {
+            object.directories.saturating_add(2)
+        } else {
+            names
         };
-        // A directory stands in one directory only.
-        if nlink != expected || (object.is_directory() && names > 1) {
-            scan.findings.add(Kind::LinkCount, self.at(id), || {
-                format!("object {id} has {nlink} links, stands in {names} places, should have {expected}")
-            });
+        // A directory stands in one directory only, the tops in none.
+        let places = u32::from(!object.is_top());
+        if nlink != expected || (object.is_directory() && names != places) {
+            add(
+                Kind::LinkCount,
+                format!("has {nlink} links, should have {expected}, and stands in {names} places"),
+            );
         }
     }
 
@@ -190,7 +210,7 @@ impl<'a> Links<'a> {
                 }
                 object.way = Way::Walking;
                 way.push(at);
-                let (root, parent) = (object.is_root(), object.parent);
+                let (root, parent) = (object.is_top(), object.parent);
                 next = if root { None } else { self.find(parent) };
             }
             for at in way.drain(..) {

@@ -8,7 +8,7 @@ use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
 use crate::directory::{self, Reference};
 use crate::extents;
 use crate::finding::{At, Kind};
-use crate::links::{Links, Object};
+use crate::links::{Links, ORPHANS, Object};
 use crate::report::DatasetSummary;
 use crate::scan::Scan;
 use crate::tree::Walk;
@@ -95,7 +95,9 @@ async fn walk_object(
             let references = &mut gathered.references;
             let count = directory::walk(scan, tree, owner, inode, references).await;
             gathered.whole &= count.is_some();
-            if let Some(count) = count.filter(|count| *count != inode.entries) {
+            // The list of orphans does not count its entries.
+            let counts = id != ORPHANS;
+            if let Some(count) = count.filter(|count| counts && *count != inode.entries) {
                 scan.findings.add(Kind::EntryCount, at, || {
                     let says = inode.entries;
                     format!("directory {dataset}:{id}: says {says} entries, has {count}")
@@ -107,7 +109,9 @@ async fn walk_object(
             // Of what waits to be freed, the size says nothing any more.
             let size = if inode.nlink > 0 { inode.size.div_ceil(4096) } else { u64::MAX };
             let file = extents::walk(scan, tree, owner, size).await;
-            if file.whole && file.refer_bytes != inode.refer_bytes {
+            // A cut-off tail counts nothing: its bytes went with the cut.
+            let counts = inode.origin == ObjectId(0) || inode.nlink > 0;
+            if counts && file.whole && file.refer_bytes != inode.refer_bytes {
                 scan.findings.add(Kind::ReferBytes, at, || {
                     let (says, sum) = (inode.refer_bytes, file.refer_bytes);
                     format!("object {dataset}:{id}: says that it refers to {says} bytes, its \

@@ -31,6 +31,10 @@ impl Network {
         if prefix > address_bits(address) {
             return None;
         }
+        let (address, prefix) = match (address.to_canonical(), prefix.checked_sub(96)) {
+            (IpAddr::V4(v4), Some(prefix)) if address.is_ipv6() => (IpAddr::V4(v4), prefix),
+            _ => (address, prefix),
+        };
         let address = match address {
             IpAddr::V4(v4) => {
                 let kept = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
@@ -61,15 +65,13 @@ impl FromStr for Network {
         let bad_address = |_| NetworkError::Address(address_text.to_owned());
         let address: IpAddr = address_text.parse().map_err(bad_address)?;
         let bits = address_bits(address);
-        let Some(prefix_text) = prefix_text else {
-            let address = address.to_canonical();
-            let prefix = address_bits(address);
-            return Ok(Network { address, prefix });
+        let prefix = match prefix_text {
+            Some(prefix) => prefix.parse().ok(),
+            None => Some(bits),
         };
-        let prefix = prefix_text.parse().ok();
-        prefix
-            .and_then(|prefix| Network::new(address, prefix))
-            .ok_or_else(|| NetworkError::Prefix(prefix_text.to_owned(), bits))
+        let network = prefix.and_then(|prefix| Network::new(address, prefix));
+        let prefix = || prefix_text.unwrap_or_default().to_owned();
+        network.ok_or_else(|| NetworkError::Prefix(prefix(), bits))
     }
 }
 
@@ -124,6 +126,7 @@ mod tests {
     fn a_mapped_address_is_the_ipv4_address() {
         holds("10.1.0.0/16", &["::ffff:10.1.2.3"], &["::ffff:10.2.2.3"]);
         holds("::ffff:10.1.2.3", &["10.1.2.3", "::ffff:10.1.2.3"], &["10.1.2.4"]);
+        holds("::ffff:10.1.0.0/112", &["10.1.2.3", "::ffff:10.1.2.3"], &["10.2.0.0"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner};
 use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Txg};
+use aquifer_pool::intent_log::Ticket;
 use aquifer_pool::{Pool, PoolError};
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
@@ -36,6 +37,8 @@ pub struct ObjectState {
     pub committed: TreeRoot,
     /// The tree that the last sync made; it becomes `committed` with its txg.
     pub synced: TreeRoot,
+    /// The last log record that holds a change of it: when that is durable, all before it are.
+    pub last_ticket: Option<Ticket>,
 }
 
 /// One file, directory or symlink in memory.
@@ -71,6 +74,7 @@ impl Object {
                 overlay: Overlay::default(),
                 committed: tree,
                 synced: tree,
+                last_ticket: None,
             }),
         }
     }

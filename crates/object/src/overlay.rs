@@ -85,7 +85,9 @@ impl Overlay {
 
     /// A version of the txg being synced, for a change that its sync itself makes.
     pub fn adopt(&mut self, txg: Txg, inode: &Inode) {
-        self.versions.entry(txg).or_insert_with(|| Version::new(inode.clone()));
+        self.versions
+            .entry(txg)
+            .or_insert_with(|| Version::new(inode.clone()));
     }
 
     /// The version of `txg`, if it changed anything.

@@ -185,7 +185,7 @@ impl IntentLog {
         hold: &TxHold,
         record: LogRecord,
         pages: Vec<Page>,
-        early: Option<EarlyWrite>,
+        early: Vec<EarlyWrite>,
     ) -> Ticket {
         assert!(
             record.txg <= hold.txg(),

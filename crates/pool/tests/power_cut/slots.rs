@@ -158,8 +158,17 @@ impl Slots {
         self.replace(&mut state, hold.txg(), slot, dirty);
         let ticket = match how {
             How::Unstable => None,
-            How::Stable => Some(self.pool.log().append(&hold, record, vec![page], None)),
-            How::Early => Some(self.pool.log().append(&hold, record, Vec::new(), early)),
+            How::Stable => Some(
+                self.pool
+                    .log()
+                    .append(&hold, record, vec![page], Vec::new()),
+            ),
+            How::Early => Some(self.pool.log().append(
+                &hold,
+                record,
+                Vec::new(),
+                early.into_iter().collect(),
+            )),
         };
         Ok(ticket)
     }

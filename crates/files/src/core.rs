@@ -1,0 +1,293 @@
+//! What all operations share: finding objects, locking them, and making changes durable.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aquifer_dataset::{Dataset, Datasets, SyncMode};
+use aquifer_object::Object;
+use aquifer_ondisk::ObjectId;
+use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::types::Run;
+use aquifer_pool::intent_log::{EarlyWrite, Ticket};
+use aquifer_pool::{Admission, Demand, Pool, PoolError, SpaceClass, TxHold};
+use tokio::sync::MutexGuard;
+
+use crate::change::{self, Change};
+use crate::error::FsError;
+use crate::types::{Around, Attributes, Before, Credentials, FileHandle};
+
+/// Sectors that the trees above a change may take in its sync: a path of the object's tree, of the
+/// object table, of the namespace, each twice as wide for splits, in two copies.
+pub(crate) const TREE_SECTORS: u64 = 24;
+/// Memory of a change beside its pages.
+pub(crate) const CHANGE_BYTES: u64 = 2048;
+/// Bytes of a record beside its payload: a header sector of its own, and room in it.
+pub(crate) const RECORD_BYTES: u64 = 8192;
+
+/// All files of a pool.
+#[derive(Debug)]
+pub struct Files {
+    pub(crate) datasets: Arc<Datasets>,
+    pub(crate) pool: Arc<Pool>,
+    verifier: u64,
+    /// One move of a directory at a time: the check for cycles looks at several.
+    pub(crate) directory_moves: tokio::sync::Mutex<()>,
+}
+
+/// A file that a handle names, with its dataset.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub dataset: Arc<Dataset>,
+    pub object: Arc<Object>,
+}
+
+impl Target {
+    pub fn attributes(&self) -> Attributes {
+        attributes(&self.dataset, &self.object.inode())
+    }
+
+    pub fn inode(&self) -> Inode {
+        self.object.inode()
+    }
+}
+
+pub(crate) fn attributes(dataset: &Dataset, inode: &Inode) -> Attributes {
+    let directory = inode.kind == FileKind::Directory;
+    Attributes {
+        handle: FileHandle {
+            fs_guid: dataset.fs_guid,
+            object: inode.object,
+            generation: inode.generation,
+        },
+        kind: inode.kind,
+        mode: inode.mode,
+        nlink: inode.nlink,
+        uid: inode.uid,
+        gid: inode.gid,
+        size: if directory {
+            4096 + inode.entries * 32
+        } else {
+            inode.size
+        },
+        used: inode.refer_bytes,
+        rdev: (
+            u32::try_from(inode.rdev >> 32).unwrap_or(0),
+            u32::try_from(inode.rdev & 0xffff_ffff).unwrap_or(0),
+        ),
+        atime: inode.atime,
+        mtime: inode.mtime,
+        ctime: inode.ctime,
+        crtime: inode.crtime,
+        change: inode.change,
+    }
+}
+
+pub(crate) fn before(inode: &Inode) -> Before {
+    let directory = inode.kind == FileKind::Directory;
+    let size = if directory {
+        4096 + inode.entries * 32
+    } else {
+        inode.size
+    };
+    Before {
+        size,
+        mtime: inode.mtime,
+        ctime: inode.ctime,
+    }
+}
+
+/// Surroundings of an object that did not change.
+pub(crate) fn unchanged(target: &Target) -> Around {
+    let inode = target.inode();
+    let after = Some(attributes(&target.dataset, &inode));
+    Around {
+        before: Some(before(&inode)),
+        after,
+    }
+}
+
+impl Files {
+    /// Files over the datasets of a pool.
+    pub fn new(datasets: Arc<Datasets>) -> Arc<Files> {
+        let pool = datasets.pool().clone();
+        let verifier = pool.world().random();
+        Arc::new(Files {
+            datasets,
+            pool,
+            verifier,
+            directory_moves: Default::default(),
+        })
+    }
+
+    /// Changes with every start of the service: what was UNSTABLE before it may be lost.
+    pub fn verifier(&self) -> u64 {
+        self.verifier
+    }
+
+    /// The datasets below.
+    pub fn datasets(&self) -> &Arc<Datasets> {
+        &self.datasets
+    }
+
+    /// The root directory of a dataset by its full name (`tank/vms`).
+    pub fn root(&self, dataset: &str) -> Option<FileHandle> {
+        let dataset = self.datasets.by_name(dataset)?;
+        let object = aquifer_dataset::ROOT_DIRECTORY;
+        Some(FileHandle {
+            fs_guid: dataset.fs_guid,
+            object,
+            generation: 0,
+        })
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time::from_ns(self.pool.world().wall_ns())
+    }
+
+    /// The file that a handle names; stale if it has no name any more.
+    pub(crate) async fn target(&self, file: FileHandle) -> Result<Target, FsError> {
+        let dataset = self.datasets.by_guid(file.fs_guid).ok_or(FsError::Stale)?;
+        let target = self.object(&dataset, file.object).await?;
+        let inode = target.inode();
+        if inode.generation != file.generation || inode.nlink == 0 {
+            return Err(FsError::Stale);
+        }
+        Ok(target)
+    }
+
+    pub(crate) async fn directory(&self, file: FileHandle) -> Result<Target, FsError> {
+        let target = self.target(file).await?;
+        match target.object.kind() {
+            FileKind::Directory => Ok(target),
+            _ => Err(FsError::NotDirectory),
+        }
+    }
+
+    pub(crate) async fn object(
+        &self,
+        dataset: &Arc<Dataset>,
+        id: ObjectId,
+    ) -> Result<Target, FsError> {
+        if id == aquifer_dataset::ORPHANS {
+            return Err(FsError::Stale);
+        }
+        let object = dataset
+            .object(&self.pool, id)
+            .await?
+            .ok_or(FsError::Stale)?;
+        Ok(Target {
+            dataset: dataset.clone(),
+            object,
+        })
+    }
+
+    /// The list of objects without a name, which a removal adds to.
+    pub(crate) async fn orphans(&self, dataset: &Arc<Dataset>) -> Result<Arc<Object>, FsError> {
+        let list = dataset.object(&self.pool, aquifer_dataset::ORPHANS).await?;
+        list.ok_or_else(|| PoolError::Corrupt("a dataset without orphan list".into()).into())
+    }
+
+    pub(crate) fn check_writable(&self, dataset: &Dataset) -> Result<(), FsError> {
+        if dataset.properties().readonly {
+            Err(FsError::ReadOnly)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn always_sync(&self, dataset: &Dataset) -> bool {
+        dataset.properties().sync == SyncMode::Always
+    }
+
+    /// Admission for a change of names or attributes.
+    pub(crate) async fn admit_names(&self, class: SpaceClass) -> Result<Admission, FsError> {
+        let demand = Demand {
+            dirty_bytes: 4 * CHANGE_BYTES,
+            sectors: 3 * TREE_SECTORS,
+            log_bytes: RECORD_BYTES,
+            class,
+        };
+        Ok(self.pool.admit(demand).await?)
+    }
+
+    /// Enters the open txg, applies `changes`, and logs them in one record. Under the writer locks
+    /// of all objects changed.
+    pub(crate) fn change(
+        &self,
+        dataset: &Dataset,
+        admission: Admission,
+        changes: &[Change],
+    ) -> Result<Ticket, FsError> {
+        let hold = self.pool.hold(admission)?;
+        self.apply(dataset, &hold, changes);
+        Ok(self.log(dataset, &hold, changes, Vec::new()))
+    }
+
+    pub(crate) fn apply(&self, dataset: &Dataset, hold: &TxHold, changes: &[Change]) {
+        for place in change::apply(dataset, hold.txg(), changes) {
+            self.pool.free_unsynced(hold.txg(), Run::new(place, 1));
+        }
+    }
+
+    /// Logs changes that were applied under this hold.
+    pub(crate) fn log(
+        &self,
+        dataset: &Dataset,
+        hold: &TxHold,
+        changes: &[Change],
+        early: Vec<EarlyWrite>,
+    ) -> Ticket {
+        let (record, payload) = change::record(dataset, hold.txg(), hold.txg(), changes);
+        let ticket = self.pool.log().append(hold, record, payload, early);
+        self.remember(dataset, changes, &ticket);
+        ticket
+    }
+
+    /// A later COMMIT waits for what is on its way.
+    pub(crate) fn remember(&self, dataset: &Dataset, changes: &[Change], ticket: &Ticket) {
+        for change in changes {
+            if let Some(object) = dataset.cached(change.object()) {
+                object.state.lock().last_ticket = Some(ticket.clone());
+            }
+        }
+    }
+}
+
+/// Writer locks of several objects, taken in the order of their ids.
+pub(crate) struct Locks<'a> {
+    _guards: Vec<MutexGuard<'a, ()>>,
+}
+
+pub(crate) async fn lock_all<'a>(objects: &[&'a Arc<Object>]) -> Locks<'a> {
+    let ordered: BTreeMap<ObjectId, &'a Arc<Object>> =
+        objects.iter().map(|object| (object.id, *object)).collect();
+    let mut guards = Vec::with_capacity(ordered.len());
+    for object in ordered.into_values() {
+        guards.push(object.writer.lock().await);
+    }
+    Locks { _guards: guards }
+}
+
+/// Whether POSIX permission bits grant all of `wanted` (4 read, 2 write, 1 execute).
+pub(crate) fn permits(cred: &Credentials, inode: &Inode, wanted: u32) -> bool {
+    if cred.uid == 0 {
+        let any_execute = inode.mode & 0o111 != 0 || inode.kind == FileKind::Directory;
+        return wanted & 1 == 0 || any_execute;
+    }
+    let bits = if cred.uid == inode.uid {
+        inode.mode >> 6
+    } else if cred.in_group(inode.gid) {
+        inode.mode >> 3
+    } else {
+        inode.mode
+    };
+    bits & wanted == wanted
+}
+
+pub(crate) fn require(cred: &Credentials, inode: &Inode, wanted: u32) -> Result<(), FsError> {
+    if permits(cred, inode, wanted) {
+        Ok(())
+    } else {
+        Err(FsError::AccessDenied)
+    }
+}

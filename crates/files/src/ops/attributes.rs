@@ -1,0 +1,179 @@
+//! SETATTR.
+
+use aquifer_blockio::PageMut;
+use aquifer_object::DirtyPage;
+use aquifer_ondisk::codec::checksum64;
+use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_pool::SpaceClass;
+
+use crate::change::Change;
+use crate::core::{Files, Target, attributes, before, permits, unchanged};
+use crate::error::FsError;
+use crate::types::{Around, Credentials, FileHandle, SetAttributes, SetTime};
+
+/// Largest file: pages are numbered with 48 bits.
+pub const FILE_BYTES_MAX: u64 = 1 << 60;
+
+impl Files {
+    /// Sets attributes; with `guard`, only if ctime is still that.
+    pub async fn setattr(
+        &self,
+        cred: &Credentials,
+        file: FileHandle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> (Result<(), FsError>, Around) {
+        let target = match self.target(file).await {
+            Ok(target) => target,
+            Err(error) => return (Err(error), Around::default()),
+        };
+        match self.setattr_on(cred, &target, set, guard).await {
+            Ok(around) => (Ok(()), around),
+            Err(error) => (Err(error), unchanged(&target)),
+        }
+    }
+
+    pub(crate) async fn setattr_on(
+        &self,
+        cred: &Credentials,
+        target: &Target,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Result<Around, FsError> {
+        self.check_writable(&target.dataset)?;
+        let shrinks = set.size.is_some_and(|size| size <= target.inode().size);
+        // Making room must work on a full pool.
+        let class = if shrinks {
+            SpaceClass::Remove
+        } else {
+            SpaceClass::Write
+        };
+        let admission = self.admit_names(class).await?;
+        let writer = target.object.writer.lock().await;
+        let old = target.inode();
+        if old.nlink == 0 {
+            return Err(FsError::Stale);
+        }
+        if guard.is_some_and(|guard| guard != old.ctime) {
+            return Err(FsError::NotSync);
+        }
+        let now = self.now();
+        let mut inode = old.clone();
+        apply_set(cred, &mut inode, set, now)?;
+        let mut changes = Vec::new();
+        if let Some(size) = set.size {
+            changes = self.resize(cred, target, &mut inode, size, now).await?;
+        }
+        inode.ctime = now;
+        inode.change += 1;
+        changes.insert(0, Change::Inode(inode.clone()));
+        let ticket = self.change(&target.dataset, admission, &changes)?;
+        let after = attributes(&target.dataset, &target.inode());
+        drop(writer);
+        ticket.durable().await?;
+        Ok(Around {
+            before: Some(before(&old)),
+            after: Some(after),
+        })
+    }
+
+    /// Changes of content for a new size. Bytes beyond the end of a file are zeros in its last
+    /// page, always.
+    pub(crate) async fn resize(
+        &self,
+        cred: &Credentials,
+        target: &Target,
+        inode: &mut Inode,
+        size: u64,
+        now: Time,
+    ) -> Result<Vec<Change>, FsError> {
+        match inode.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::Invalid),
+        }
+        if size > FILE_BYTES_MAX {
+            return Err(FsError::TooLarge);
+        }
+        if cred.uid != inode.uid && !permits(cred, inode, 2) {
+            return Err(FsError::AccessDenied);
+        }
+        let mut changes = Vec::new();
+        if size < inode.size {
+            changes.push(Change::Cut(inode.object, size.div_ceil(4096)));
+            let tail = usize::try_from(size % 4096).unwrap_or(0);
+            if tail != 0 {
+                let page = size / 4096;
+                let read = target.object.read_pages(&self.pool, page, page + 1).await?;
+                if let Some(Some(content)) = read.into_iter().next() {
+                    let keep = content.as_slice().get(..tail).unwrap_or_default();
+                    let content = PageMut::with_prefix(keep).freeze();
+                    let sum = checksum64(content.as_slice());
+                    let zero = content.is_zero();
+                    let content = (!zero).then_some(content);
+                    let dirty = DirtyPage {
+                        page: content,
+                        sum,
+                        logged: true,
+                        place: None,
+                    };
+                    changes.push(Change::Pages(inode.object, vec![(page, dirty)]));
+                }
+            }
+        }
+        if size != inode.size {
+            inode.mtime = now;
+        }
+        inode.size = size;
+        Ok(changes)
+    }
+}
+
+/// Sets owner, mode and times if the caller may.
+fn apply_set(
+    cred: &Credentials,
+    inode: &mut Inode,
+    set: &SetAttributes,
+    now: Time,
+) -> Result<(), FsError> {
+    let owner = cred.uid == inode.uid || cred.uid == 0;
+    if set.uid.is_some_and(|uid| uid != inode.uid) && cred.uid != 0 {
+        return Err(FsError::NotPermitted);
+    }
+    if let Some(gid) = set.gid
+        && gid != inode.gid
+        && !(cred.uid == 0 || (owner && cred.in_group(gid)))
+    {
+        return Err(FsError::NotPermitted);
+    }
+    let own_only = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+    let set_to = |time: SetTime| matches!(time, SetTime::To(_));
+    if (own_only || set_to(set.atime) || set_to(set.mtime)) && !owner {
+        return Err(FsError::NotPermitted);
+    }
+    let touches = set.atime == SetTime::Now || set.mtime == SetTime::Now;
+    if touches && !owner && !permits(cred, inode, 2) {
+        return Err(FsError::AccessDenied);
+    }
+    if let Some(mode) = set.mode {
+        inode.mode = mode & 0o7777;
+        if cred.uid != 0 && !cred.in_group(inode.gid) {
+            inode.mode &= !0o2000;
+        }
+    }
+    let moved =
+        set.uid.is_some_and(|uid| uid != inode.uid) || set.gid.is_some_and(|gid| gid != inode.gid);
+    inode.uid = set.uid.unwrap_or(inode.uid);
+    inode.gid = set.gid.unwrap_or(inode.gid);
+    if moved && cred.uid != 0 {
+        inode.mode &= !0o6000;
+    }
+    let time = |set: SetTime, old: Time| match set {
+        SetTime::Keep => old,
+        SetTime::Now => now,
+        SetTime::To(time) => time,
+    };
+    inode.atime = time(set.atime, inode.atime);
+    inode.mtime = time(set.mtime, inode.mtime);
+    Ok(())
+}

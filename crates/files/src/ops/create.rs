@@ -1,0 +1,382 @@
+//! CREATE, MKDIR, SYMLINK, MKNOD.
+
+use aquifer_blockio::buf::pages_of;
+use aquifer_ondisk::ObjectId;
+use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_pool::SpaceClass;
+
+use crate::change::Change;
+use crate::core::{Files, Target, attributes, before, require, unchanged};
+use crate::error::FsError;
+use crate::ops::names::{check_name, is_dot};
+use crate::ops::write::dirty_page;
+use crate::types::{
+    Around, Attributes, CreateHow, Credentials, FileHandle, NodeKind, SetAttributes, SetTime,
+};
+
+/// Longest target of a symbolic link, bytes.
+const TARGET_BYTES_MAX: usize = 4096;
+/// Sub-directories of a directory at most: what nlink can say.
+const LINKS_MAX: u32 = 65_000;
+
+/// What is to be made.
+struct New<'a> {
+    kind: FileKind,
+    rdev: u64,
+    verifier: u64,
+    target: Option<&'a [u8]>,
+    set: SetAttributes,
+}
+
+impl New<'_> {
+    fn of(kind: FileKind, set: SetAttributes) -> Self {
+        New {
+            kind,
+            rdev: 0,
+            verifier: 0,
+            target: None,
+            set,
+        }
+    }
+}
+
+type Made = Result<(Attributes, Around), FsError>;
+
+impl Files {
+    /// Makes a regular file. `Around` is the directory's.
+    pub async fn create(
+        &self,
+        cred: &Credentials,
+        dir: FileHandle,
+        name: &[u8],
+        how: CreateHow,
+    ) -> (Result<Attributes, FsError>, Around) {
+        let directory = match self.directory(dir).await {
+            Ok(directory) => directory,
+            Err(error) => return (Err(error), Around::default()),
+        };
+        let new = match how {
+            CreateHow::Unchecked(set) | CreateHow::Guarded(set) => New::of(FileKind::Regular, set),
+            CreateHow::Exclusive(verifier) => New {
+                verifier,
+                ..New::of(FileKind::Regular, SetAttributes::default())
+            },
+        };
+        let made = match self.make(cred, &directory, name, &new).await {
+            Err(FsError::Exists) if !is_dot(name) => {
+                self.create_over(cred, &directory, name, how).await
+            }
+            other => other,
+        };
+        split(made, &directory)
+    }
+
+    /// The name exists already.
+    async fn create_over(
+        &self,
+        cred: &Credentials,
+        directory: &Target,
+        name: &[u8],
+        how: CreateHow,
+    ) -> Made {
+        let entry = self
+            .find(directory, name)
+            .await?
+            .entry
+            .ok_or(FsError::Exists)?;
+        let target = self.object(&directory.dataset, entry.object).await?;
+        let inode = target.inode();
+        match how {
+            CreateHow::Guarded(_) => Err(FsError::Exists),
+            // The same call again gets the file that it made.
+            CreateHow::Exclusive(verifier)
+                if inode.kind == FileKind::Regular && inode.verifier == verifier =>
+            {
+                // It may have been made a moment ago: the answer promises that it stays.
+                self.settle(&target).await?;
+                Ok((target.attributes(), unchanged(directory)))
+            }
+            CreateHow::Exclusive(_) => Err(FsError::Exists),
+            CreateHow::Unchecked(set) => {
+                if inode.kind != FileKind::Regular {
+                    return Err(FsError::Exists);
+                }
+                if set.size.is_some() {
+                    let only_size = SetAttributes {
+                        size: set.size,
+                        ..SetAttributes::default()
+                    };
+                    self.setattr_on(cred, &target, &only_size, None).await?;
+                } else {
+                    self.settle(&target).await?;
+                }
+                Ok((target.attributes(), unchanged(directory)))
+            }
+        }
+    }
+
+    /// Waits until the last change of an object is durable: what an answer shows must stay.
+    pub(crate) async fn settle(&self, target: &Target) -> Result<(), FsError> {
+        let ticket = target.object.state.lock().last_ticket.clone();
+        match ticket {
+            Some(ticket) => Ok(ticket.durable().await?),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a directory.
+    pub async fn mkdir(
+        &self,
+        cred: &Credentials,
+        dir: FileHandle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> (Result<Attributes, FsError>, Around) {
+        self.make_in(cred, dir, name, New::of(FileKind::Directory, *set))
+            .await
+    }
+
+    /// Makes a symbolic link.
+    pub async fn symlink(
+        &self,
+        cred: &Credentials,
+        dir: FileHandle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> (Result<Attributes, FsError>, Around) {
+        let new = New {
+            target: Some(target),
+            ..New::of(FileKind::Symlink, *set)
+        };
+        self.make_in(cred, dir, name, new).await
+    }
+
+    /// Makes a device node, pipe or socket.
+    pub async fn mknod(
+        &self,
+        cred: &Credentials,
+        dir: FileHandle,
+        name: &[u8],
+        kind: NodeKind,
+        set: &SetAttributes,
+    ) -> (Result<Attributes, FsError>, Around) {
+        let device = |major: u32, minor: u32| u64::from(major) << 32 | u64::from(minor);
+        let (kind, rdev) = match kind {
+            NodeKind::Block(major, minor) => (FileKind::Block, device(major, minor)),
+            NodeKind::Character(major, minor) => (FileKind::Character, device(major, minor)),
+            NodeKind::Fifo => (FileKind::Fifo, 0),
+            NodeKind::Socket => (FileKind::Socket, 0),
+        };
+        self.make_in(
+            cred,
+            dir,
+            name,
+            New {
+                rdev,
+                ..New::of(kind, *set)
+            },
+        )
+        .await
+    }
+
+    async fn make_in(
+        &self,
+        cred: &Credentials,
+        dir: FileHandle,
+        name: &[u8],
+        new: New<'_>,
+    ) -> (Result<Attributes, FsError>, Around) {
+        let directory = match self.directory(dir).await {
+            Ok(directory) => directory,
+            Err(error) => return (Err(error), Around::default()),
+        };
+        let made = self.make(cred, &directory, name, &new).await;
+        split(made, &directory)
+    }
+
+    async fn make(
+        &self,
+        cred: &Credentials,
+        directory: &Target,
+        name: &[u8],
+        new: &New<'_>,
+    ) -> Made {
+        check_name(name)?;
+        if is_dot(name) {
+            return Err(FsError::Exists);
+        }
+        self.check_writable(&directory.dataset)?;
+        if new
+            .target
+            .is_some_and(|target| target.len() > TARGET_BYTES_MAX)
+        {
+            return Err(FsError::NameTooLong);
+        }
+        if new
+            .target
+            .is_some_and(|target| target.is_empty() || target.contains(&0))
+        {
+            return Err(FsError::Invalid);
+        }
+        let device = matches!(new.kind, FileKind::Block | FileKind::Character);
+        if device && cred.uid != 0 {
+            return Err(FsError::NotPermitted);
+        }
+        // What exists is told before a full pool is.
+        if self.find(directory, name).await?.entry.is_some() {
+            return Err(FsError::Exists);
+        }
+        if self.datasets.over_quota(&directory.dataset) {
+            return Err(FsError::Quota);
+        }
+        let admission = self.admit_names(SpaceClass::Write).await?;
+        let writer = directory.object.writer.lock().await;
+        let old = directory.inode();
+        if old.nlink == 0 {
+            return Err(FsError::Stale);
+        }
+        require(cred, &old, 3)?;
+        let found = self.find(directory, name).await?;
+        if found.entry.is_some() {
+            return Err(FsError::Exists);
+        }
+        let key = found.free_key.ok_or(FsError::NoSpace)?;
+        if new.kind == FileKind::Directory && old.nlink >= LINKS_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        let now = self.now();
+        let inode = self.new_inode(cred, directory, &old, new, now);
+        let mut parent = touched(&old, now);
+        parent.entries += 1;
+        if new.kind == FileKind::Directory {
+            parent.nlink += 1;
+        }
+        let entry = Dirent {
+            key,
+            object: inode.object,
+            generation: inode.generation,
+            kind: inode.kind,
+            name: name.to_vec(),
+        };
+        let mut changes = vec![Change::Inode(inode.clone())];
+        if let Some(target) = new.target {
+            let pages = (0..)
+                .zip(pages_of(target))
+                .map(|(at, page)| (at, dirty_page(page)));
+            let logged = |(at, page)| {
+                (
+                    at,
+                    aquifer_object::DirtyPage {
+                        logged: true,
+                        ..page
+                    },
+                )
+            };
+            changes.push(Change::Pages(inode.object, pages.map(logged).collect()));
+        }
+        changes.push(Change::Entry(directory.object.id, entry));
+        changes.push(Change::Inode(parent));
+        let ticket = self.change(&directory.dataset, admission, &changes)?;
+        let after = attributes(&directory.dataset, &directory.inode());
+        drop(writer);
+        ticket.durable().await?;
+        let made = attributes(&directory.dataset, &inode);
+        Ok((
+            made,
+            Around {
+                before: Some(before(&old)),
+                after: Some(after),
+            },
+        ))
+    }
+
+    fn new_inode(
+        &self,
+        cred: &Credentials,
+        directory: &Target,
+        parent: &Inode,
+        new: &New<'_>,
+        now: Time,
+    ) -> Inode {
+        let (object, generation) = directory.dataset.new_object_id();
+        let is_directory = new.kind == FileKind::Directory;
+        // A set-group-id directory hands its group on.
+        let inherits = parent.mode & 0o2000 != 0;
+        let own_gid = if inherits { parent.gid } else { cred.gid };
+        let default_mode = if is_directory { 0o755 } else { 0o644 };
+        let mut mode = new.set.mode.unwrap_or(default_mode) & 0o7777;
+        if inherits && is_directory {
+            mode |= 0o2000;
+        }
+        let gid = new
+            .set
+            .gid
+            .filter(|gid| cred.uid == 0 || cred.in_group(*gid));
+        let time = |set: SetTime| match set {
+            SetTime::To(time) => time,
+            SetTime::Keep | SetTime::Now => now,
+        };
+        let size = match (new.kind, new.target) {
+            (_, Some(target)) => target.len() as u64,
+            (FileKind::Regular, _) => new
+                .set
+                .size
+                .unwrap_or(0)
+                .min(super::attributes::FILE_BYTES_MAX),
+            _ => 0,
+        };
+        Inode {
+            object,
+            generation,
+            kind: new.kind,
+            mode: if new.kind == FileKind::Symlink {
+                0o777
+            } else {
+                mode
+            },
+            nlink: if is_directory { 2 } else { 1 },
+            uid: new.set.uid.filter(|_| cred.uid == 0).unwrap_or(cred.uid),
+            gid: gid.unwrap_or(own_gid),
+            rdev: new.rdev,
+            size,
+            refer_bytes: 0,
+            entries: 0,
+            atime: time(new.set.atime),
+            mtime: time(new.set.mtime),
+            ctime: now,
+            crtime: now,
+            change: 1,
+            parent: if is_directory {
+                parent.object
+            } else {
+                ObjectId(0)
+            },
+            line: parent.line,
+            origin: ObjectId(0),
+            verifier: new.verifier,
+            hash_seed: if is_directory {
+                self.pool.world().random()
+            } else {
+                0
+            },
+            root: None,
+        }
+    }
+}
+
+/// A directory whose content changes now.
+pub(crate) fn touched(directory: &Inode, now: Time) -> Inode {
+    let mut inode = directory.clone();
+    (inode.mtime, inode.ctime) = (now, now);
+    inode.change += 1;
+    inode
+}
+
+fn split(made: Made, directory: &Target) -> (Result<Attributes, FsError>, Around) {
+    match made {
+        Ok((attributes, around)) => (Ok(attributes), around),
+        Err(error) => (Err(error), unchanged(directory)),
+    }
+}

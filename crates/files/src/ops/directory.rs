@@ -1,0 +1,87 @@
+//! READDIR.
+
+use futures_util::future::join_all;
+
+use aquifer_ondisk::inode::FileKind;
+
+use crate::core::{Files, Target, require};
+use crate::error::FsError;
+use crate::types::{Attributes, Credentials, DirectoryEntry, FileHandle};
+
+/// Cookies of `.` and `..`; those of entries are larger.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+
+impl Files {
+    /// Lists entries after `cookie` (0: from the start, `.` and `..` first), at most `limit`; whether
+    /// the list reaches the end; the directory.
+    pub async fn readdir(
+        &self,
+        cred: &Credentials,
+        dir: FileHandle,
+        cookie: u64,
+        limit: usize,
+        with_attributes: bool,
+    ) -> Result<(Vec<DirectoryEntry>, bool, Attributes), FsError> {
+        let directory = self.directory(dir).await?;
+        let inode = directory.inode();
+        require(cred, &inode, 4)?;
+        let mut list = Vec::new();
+        if cookie < DOT {
+            list.push(self.dot(&directory, b".", DOT, with_attributes));
+        }
+        if cookie < DOT_DOT {
+            let parent = self.object(&directory.dataset, inode.parent).await;
+            let parent = parent.unwrap_or_else(|_| directory.clone());
+            list.push(self.dot(&parent, b"..", DOT_DOT, with_attributes));
+        }
+        list.truncate(limit);
+        let room = limit - list.len();
+        let from = cookie.max(DOT_DOT).saturating_add(1);
+        // One more than asked for tells whether the end is reached.
+        let entries = directory
+            .object
+            .read_entries(&self.pool, from, u64::MAX - 1, room + 1)
+            .await?;
+        let eof = entries.len() <= room;
+        let directory = &directory;
+        let shown = entries.into_iter().take(room).map(|entry| async move {
+            let attributes = if with_attributes {
+                let target = self.object(&directory.dataset, entry.object).await;
+                target.ok().map(|target| target.attributes())
+            } else {
+                None
+            };
+            DirectoryEntry {
+                cookie: entry.key,
+                handle: FileHandle {
+                    fs_guid: directory.dataset.fs_guid,
+                    object: entry.object,
+                    generation: entry.generation,
+                },
+                kind: entry.kind,
+                name: entry.name,
+                attributes,
+            }
+        });
+        list.extend(join_all(shown).await);
+        Ok((list, eof, directory.attributes()))
+    }
+
+    fn dot(
+        &self,
+        target: &Target,
+        name: &[u8],
+        cookie: u64,
+        with_attributes: bool,
+    ) -> DirectoryEntry {
+        let attributes = target.attributes();
+        DirectoryEntry {
+            cookie,
+            name: name.to_vec(),
+            handle: attributes.handle,
+            kind: FileKind::Directory,
+            attributes: with_attributes.then_some(attributes),
+        }
+    }
+}

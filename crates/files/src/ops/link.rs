@@ -1,0 +1,99 @@
+//! LINK.
+
+use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::inode::FileKind;
+use aquifer_pool::SpaceClass;
+
+use crate::change::Change;
+use crate::core::{Files, Target, attributes, before, lock_all, require, unchanged};
+use crate::error::FsError;
+use crate::ops::create::touched;
+use crate::ops::names::{check_name, is_dot};
+use crate::ops::remove::same_dataset;
+use crate::types::{Around, Attributes, Credentials, FileHandle};
+
+/// Names of one file at most.
+const LINKS_MAX: u32 = 65_000;
+
+impl Files {
+    /// Makes a hard link. The file's attributes after, and the directory's surroundings.
+    pub async fn link(
+        &self,
+        cred: &Credentials,
+        file: FileHandle,
+        dir: FileHandle,
+        name: &[u8],
+    ) -> (Result<(), FsError>, Option<Attributes>, Around) {
+        let target = match self.target(file).await {
+            Ok(target) => target,
+            Err(error) => return (Err(error), None, Around::default()),
+        };
+        let directory = match self.directory(dir).await {
+            Ok(directory) => directory,
+            Err(error) => return (Err(error), Some(target.attributes()), Around::default()),
+        };
+        match self.link_in(cred, &target, &directory, name).await {
+            Ok(around) => (Ok(()), Some(target.attributes()), around),
+            Err(error) => (Err(error), Some(target.attributes()), unchanged(&directory)),
+        }
+    }
+
+    async fn link_in(
+        &self,
+        cred: &Credentials,
+        target: &Target,
+        directory: &Target,
+        name: &[u8],
+    ) -> Result<Around, FsError> {
+        check_name(name)?;
+        if is_dot(name) {
+            return Err(FsError::Exists);
+        }
+        same_dataset(&target.dataset, &directory.dataset)?;
+        self.check_writable(&directory.dataset)?;
+        if target.object.kind() == FileKind::Directory {
+            return Err(FsError::NotPermitted);
+        }
+        let admission = self.admit_names(SpaceClass::Write).await?;
+        let locks = lock_all(&[&target.object, &directory.object]).await;
+        let (old, mut inode) = (directory.inode(), target.inode());
+        if old.nlink == 0 || inode.nlink == 0 {
+            return Err(FsError::Stale);
+        }
+        require(cred, &old, 3)?;
+        let found = self.find(directory, name).await?;
+        if found.entry.is_some() {
+            return Err(FsError::Exists);
+        }
+        let key = found.free_key.ok_or(FsError::NoSpace)?;
+        if inode.nlink >= LINKS_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        let now = self.now();
+        inode.nlink += 1;
+        inode.ctime = now;
+        inode.change += 1;
+        let mut parent = touched(&old, now);
+        parent.entries += 1;
+        let entry = Dirent {
+            key,
+            object: inode.object,
+            generation: inode.generation,
+            kind: inode.kind,
+            name: name.to_vec(),
+        };
+        let changes = [
+            Change::Inode(inode),
+            Change::Entry(directory.object.id, entry),
+            Change::Inode(parent),
+        ];
+        let ticket = self.change(&directory.dataset, admission, &changes)?;
+        let after = attributes(&directory.dataset, &directory.inode());
+        drop(locks);
+        ticket.durable().await?;
+        Ok(Around {
+            before: Some(before(&old)),
+            after: Some(after),
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! Names in directories: finding them, and the keys that they are stored under.
+
+use aquifer_ondisk::dirent::{COLLISIONS_MAX, Dirent, NAME_BYTES_MAX, hash_key};
+
+use crate::core::{Files, Target};
+use crate::error::FsError;
+
+/// A name, and where it is or would be stored.
+pub(crate) struct Found {
+    /// The entry, if the name exists.
+    pub entry: Option<Dirent>,
+    /// A free key for it, if it does not.
+    pub free_key: Option<u64>,
+}
+
+/// Whether a client may give this name to something.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
+    if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        return Err(FsError::Invalid);
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    Ok(())
+}
+
+pub(crate) fn is_dot(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl Files {
+    /// Looks a name up in a directory, and for a key that it could have.
+    pub(crate) async fn find(&self, directory: &Target, name: &[u8]) -> Result<Found, FsError> {
+        let seed = directory.object.state.lock().inode.hash_seed;
+        let base = hash_key(seed, name);
+        let last = base + (COLLISIONS_MAX - 1);
+        let limit = usize::try_from(COLLISIONS_MAX).unwrap_or(usize::MAX);
+        let entries = directory
+            .object
+            .read_entries(&self.pool, base, last, limit)
+            .await?;
+        let taken = |key: u64| entries.iter().any(|entry| entry.key == key);
+        let free_key = (base..=last).find(|key| !taken(*key));
+        Ok(Found {
+            entry: entries.into_iter().find(|entry| entry.name == name),
+            free_key,
+        })
+    }
+}

@@ -1,0 +1,193 @@
+//! Reading: attributes, names, links, content, space.
+
+use std::sync::OnceLock;
+
+use aquifer_blockio::Page;
+use aquifer_ondisk::inode::FileKind;
+
+use crate::core::{Files, Target, permits, require};
+use crate::error::FsError;
+use crate::ops::names::check_name;
+use crate::types::{Attributes, Credentials, FileHandle, FsSpace, ReadData, access};
+
+fn zero_page() -> Page {
+    static ZERO: OnceLock<Page> = OnceLock::new();
+    ZERO.get_or_init(Page::zeroed).clone()
+}
+
+impl Files {
+    /// Attributes.
+    pub async fn getattr(&self, file: FileHandle) -> Result<Attributes, FsError> {
+        Ok(self.target(file).await?.attributes())
+    }
+
+    /// Finds a name (`.` and `..` too). The second value is the directory.
+    pub async fn lookup(
+        &self,
+        cred: &Credentials,
+        dir: FileHandle,
+        name: &[u8],
+    ) -> (Result<Attributes, FsError>, Option<Attributes>) {
+        let directory = match self.directory(dir).await {
+            Ok(directory) => directory,
+            Err(error) => return (Err(error), None),
+        };
+        let found = self.lookup_in(cred, &directory, name).await;
+        (found, Some(directory.attributes()))
+    }
+
+    async fn lookup_in(
+        &self,
+        cred: &Credentials,
+        directory: &Target,
+        name: &[u8],
+    ) -> Result<Attributes, FsError> {
+        check_name(name)?;
+        let inode = directory.inode();
+        require(cred, &inode, 1)?;
+        if name == b"." {
+            return Ok(directory.attributes());
+        }
+        if name == b".." {
+            return Ok(self
+                .object(&directory.dataset, inode.parent)
+                .await?
+                .attributes());
+        }
+        let entry = self
+            .find(directory, name)
+            .await?
+            .entry
+            .ok_or(FsError::NotFound)?;
+        let target = self.object(&directory.dataset, entry.object).await;
+        // The entry was there; if its object is gone by now, so is the name.
+        let target = target.map_err(|error| match error {
+            FsError::Stale => FsError::NotFound,
+            other => other,
+        })?;
+        Ok(target.attributes())
+    }
+
+    /// Which of the wanted kinds of access are granted.
+    pub async fn access(
+        &self,
+        cred: &Credentials,
+        file: FileHandle,
+        wanted: u32,
+    ) -> Result<(u32, Attributes), FsError> {
+        let target = self.target(file).await?;
+        let inode = target.inode();
+        let directory = inode.kind == FileKind::Directory;
+        let can = |bits: u32| permits(cred, &inode, bits);
+        let mut granted = 0;
+        if can(4) {
+            granted |= access::READ;
+        }
+        if can(2) {
+            granted |= access::MODIFY | access::EXTEND;
+            if directory {
+                granted |= access::DELETE;
+            }
+        }
+        if can(1) {
+            granted |= if directory {
+                access::LOOKUP
+            } else {
+                access::EXECUTE
+            };
+        }
+        if target.dataset.properties().readonly {
+            granted &= access::READ | access::LOOKUP | access::EXECUTE;
+        }
+        Ok((granted & wanted, target.attributes()))
+    }
+
+    /// The target of a symbolic link.
+    pub async fn readlink(
+        &self,
+        _cred: &Credentials,
+        file: FileHandle,
+    ) -> Result<(Vec<u8>, Attributes), FsError> {
+        let target = self.target(file).await?;
+        let inode = target.inode();
+        if inode.kind != FileKind::Symlink {
+            return Err(FsError::Invalid);
+        }
+        let pages = target
+            .object
+            .read_pages(&self.pool, 0, inode.size.div_ceil(4096))
+            .await?;
+        let mut text = Vec::new();
+        for page in pages {
+            text.extend_from_slice(page.unwrap_or_else(zero_page).as_slice());
+        }
+        text.truncate(usize::try_from(inode.size).unwrap_or(usize::MAX));
+        Ok((text, target.attributes()))
+    }
+
+    /// Reads up to `count` bytes.
+    pub async fn read(
+        &self,
+        cred: &Credentials,
+        file: FileHandle,
+        offset: u64,
+        count: u32,
+    ) -> Result<ReadData, FsError> {
+        let target = self.target(file).await?;
+        let inode = target.inode();
+        match inode.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::Invalid),
+        }
+        // As every NFS server: the owner may, whatever the mode says, since he could when he
+        // opened it; and who may execute may read to do so.
+        if cred.uid != inode.uid && !permits(cred, &inode, 4) && !permits(cred, &inode, 1) {
+            return Err(FsError::AccessDenied);
+        }
+        let end = offset.saturating_add(count.into()).min(inode.size);
+        let attributes = target.attributes();
+        if offset >= end {
+            let eof = offset >= inode.size;
+            return Ok(ReadData {
+                pieces: Vec::new(),
+                count: 0,
+                eof,
+                attributes,
+            });
+        }
+        let (first, last) = (offset / 4096, end.div_ceil(4096));
+        let pages = target.object.read_pages(&self.pool, first, last).await?;
+        let mut pieces = Vec::with_capacity(pages.len());
+        for (at, page) in (first..).zip(pages) {
+            let start = offset.saturating_sub(at * 4096).min(4096);
+            let stop = (end - at * 4096).min(4096);
+            let range = usize::try_from(start).unwrap_or(0)..usize::try_from(stop).unwrap_or(0);
+            pieces.push((page.unwrap_or_else(zero_page), range));
+        }
+        let count = usize::try_from(end - offset).unwrap_or(0);
+        Ok(ReadData {
+            pieces,
+            count,
+            eof: end >= inode.size,
+            attributes,
+        })
+    }
+
+    /// Space of the file's dataset.
+    pub async fn fsstat(&self, file: FileHandle) -> Result<(FsSpace, Attributes), FsError> {
+        let target = self.target(file).await?;
+        let available = self.datasets.available_bytes(&target.dataset);
+        let used = self.datasets.used_bytes(&target.dataset);
+        // An object takes a leaf's share at least; more of them than that cannot be made.
+        let free_files = available / 512;
+        let space = FsSpace {
+            total_bytes: used + available,
+            free_bytes: available,
+            available_bytes: available,
+            total_files: free_files + used / 4096,
+            free_files,
+        };
+        Ok((space, target.attributes()))
+    }
+}

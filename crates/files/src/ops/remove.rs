@@ -1,0 +1,165 @@
+//! REMOVE and RMDIR.
+
+use aquifer_dataset::sync::{orphan_entry, orphan_key};
+use aquifer_dataset::{Dataset, ORPHANS};
+use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_pool::SpaceClass;
+
+use crate::change::Change;
+use crate::core::{Files, Target, attributes, before, lock_all, require, unchanged};
+use crate::error::FsError;
+use crate::ops::create::touched;
+use crate::ops::names::{check_name, is_dot};
+use crate::types::{Around, Credentials, FileHandle};
+
+impl Files {
+    /// Removes a name that is no directory.
+    pub async fn remove(
+        &self,
+        cred: &Credentials,
+        dir: FileHandle,
+        name: &[u8],
+    ) -> (Result<(), FsError>, Around) {
+        self.remove_any(cred, dir, name, false).await
+    }
+
+    /// Removes an empty directory.
+    pub async fn rmdir(
+        &self,
+        cred: &Credentials,
+        dir: FileHandle,
+        name: &[u8],
+    ) -> (Result<(), FsError>, Around) {
+        self.remove_any(cred, dir, name, true).await
+    }
+
+    async fn remove_any(
+        &self,
+        cred: &Credentials,
+        dir: FileHandle,
+        name: &[u8],
+        directory_wanted: bool,
+    ) -> (Result<(), FsError>, Around) {
+        let directory = match self.directory(dir).await {
+            Ok(directory) => directory,
+            Err(error) => return (Err(error), Around::default()),
+        };
+        match self
+            .remove_from(cred, &directory, name, directory_wanted)
+            .await
+        {
+            Ok(around) => (Ok(()), around),
+            Err(error) => (Err(error), unchanged(&directory)),
+        }
+    }
+
+    async fn remove_from(
+        &self,
+        cred: &Credentials,
+        directory: &Target,
+        name: &[u8],
+        directory_wanted: bool,
+    ) -> Result<Around, FsError> {
+        check_name(name)?;
+        if is_dot(name) {
+            let inside = name == b".." && directory_wanted;
+            return Err(if inside {
+                FsError::NotEmpty
+            } else {
+                FsError::Invalid
+            });
+        }
+        self.check_writable(&directory.dataset)?;
+        let orphans = self.orphans(&directory.dataset).await?;
+        let admission = self.admit_names(SpaceClass::Remove).await?;
+        loop {
+            let entry = self
+                .find(directory, name)
+                .await?
+                .entry
+                .ok_or(FsError::NotFound)?;
+            let target = self.object(&directory.dataset, entry.object).await?;
+            let locks = lock_all(&[&directory.object, &target.object, &orphans]).await;
+            let old = directory.inode();
+            if old.nlink == 0 {
+                return Err(FsError::Stale);
+            }
+            let found = self
+                .find(directory, name)
+                .await?
+                .entry
+                .ok_or(FsError::NotFound)?;
+            if found.object != entry.object {
+                continue;
+            }
+            let inode = target.inode();
+            require(cred, &old, 3)?;
+            check_sticky(cred, &old, &inode)?;
+            let is_directory = inode.kind == FileKind::Directory;
+            match (is_directory, directory_wanted) {
+                (true, false) => return Err(FsError::IsDirectory),
+                (false, true) => return Err(FsError::NotDirectory),
+                (true, true) if inode.entries > 0 => return Err(FsError::NotEmpty),
+                _ => {}
+            }
+            let now = self.now();
+            let mut parent = touched(&old, now);
+            parent.entries = parent.entries.saturating_sub(1);
+            if is_directory {
+                parent.nlink = parent.nlink.saturating_sub(1);
+            }
+            let mut changes = vec![Change::Drop(directory.object.id, entry.key)];
+            changes.push(Change::Inode(parent));
+            changes.extend(unlink(&inode, now));
+            let ticket = self.change(&directory.dataset, admission, &changes)?;
+            let after = attributes(&directory.dataset, &directory.inode());
+            drop(locks);
+            ticket.durable().await?;
+            return Ok(Around {
+                before: Some(before(&old)),
+                after: Some(after),
+            });
+        }
+    }
+}
+
+/// In a sticky directory only the owners of file and directory may remove a name.
+pub(crate) fn check_sticky(
+    cred: &Credentials,
+    directory: &Inode,
+    inode: &Inode,
+) -> Result<(), FsError> {
+    let sticky = directory.mode & 0o1000 != 0;
+    let owner = cred.uid == 0 || cred.uid == inode.uid || cred.uid == directory.uid;
+    if sticky && !owner {
+        Err(FsError::AccessDenied)
+    } else {
+        Ok(())
+    }
+}
+
+/// Changes of an object that loses a name. With its last one it goes on the list of orphans, which
+/// the background frees.
+pub(crate) fn unlink(inode: &Inode, now: Time) -> Vec<Change> {
+    let mut left = inode.clone();
+    left.ctime = now;
+    left.change += 1;
+    let last = inode.kind == FileKind::Directory || inode.nlink <= 1;
+    left.nlink = if last { 0 } else { inode.nlink - 1 };
+    let mut changes = Vec::new();
+    if last {
+        changes.push(Change::Entry(ORPHANS, orphan_entry(&left)));
+        debug_assert_eq!(orphan_entry(&left).key, orphan_key(left.object));
+    }
+    changes.push(Change::Inode(left));
+    changes
+}
+
+/// Whether a dataset is that of both.
+pub(crate) fn same_dataset(left: &Dataset, right: &Dataset) -> Result<(), FsError> {
+    if left.id == right.id {
+        Ok(())
+    } else {
+        Err(FsError::CrossDevice)
+    }
+}

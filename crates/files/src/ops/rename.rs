@@ -1,0 +1,228 @@
+//! RENAME.
+
+use std::sync::Arc;
+
+use aquifer_object::Object;
+use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_pool::SpaceClass;
+
+use crate::change::Change;
+use crate::core::{Files, Target, attributes, before, lock_all, require, unchanged};
+use crate::error::FsError;
+use crate::ops::create::touched;
+use crate::ops::names::{check_name, is_dot};
+use crate::ops::remove::{check_sticky, same_dataset, unlink};
+use crate::types::{Around, Credentials, FileHandle};
+
+/// Directories above one another that the check for cycles follows.
+const DEPTH_MAX: usize = 4096;
+
+/// What a rename found under its locks.
+struct Plan {
+    source: Dirent,
+    replaced: Option<(Dirent, Inode)>,
+    moved: Inode,
+    key: u64,
+}
+
+impl Files {
+    /// Renames, over an existing target if POSIX allows it. Both directories' surroundings.
+    pub async fn rename(
+        &self,
+        cred: &Credentials,
+        from: (FileHandle, &[u8]),
+        to: (FileHandle, &[u8]),
+    ) -> (Result<(), FsError>, Around, Around) {
+        let from_dir = match self.directory(from.0).await {
+            Ok(directory) => directory,
+            Err(error) => return (Err(error), Around::default(), Around::default()),
+        };
+        let to_dir = match self.directory(to.0).await {
+            Ok(directory) => directory,
+            Err(error) => return (Err(error), unchanged(&from_dir), Around::default()),
+        };
+        match self
+            .rename_in(cred, (&from_dir, from.1), (&to_dir, to.1))
+            .await
+        {
+            Ok((from, to)) => (Ok(()), from, to),
+            Err(error) => (Err(error), unchanged(&from_dir), unchanged(&to_dir)),
+        }
+    }
+
+    async fn rename_in(
+        &self,
+        cred: &Credentials,
+        from: (&Target, &[u8]),
+        to: (&Target, &[u8]),
+    ) -> Result<(Around, Around), FsError> {
+        check_name(from.1)?;
+        check_name(to.1)?;
+        if is_dot(from.1) || is_dot(to.1) {
+            return Err(FsError::Invalid);
+        }
+        let (from_dir, to_dir) = (from.0, to.0);
+        same_dataset(&from_dir.dataset, &to_dir.dataset)?;
+        self.check_writable(&from_dir.dataset)?;
+        let orphans = self.orphans(&from_dir.dataset).await?;
+        let admission = self.admit_names(SpaceClass::Remove).await?;
+        // Moves of directories one at a time: two at once could make a cycle together.
+        let source = self
+            .find(from_dir, from.1)
+            .await?
+            .entry
+            .ok_or(FsError::NotFound)?;
+        let move_lock = match source.kind {
+            FileKind::Directory => Some(self.directory_moves.lock().await),
+            _ => None,
+        };
+        loop {
+            let source = self
+                .find(from_dir, from.1)
+                .await?
+                .entry
+                .ok_or(FsError::NotFound)?;
+            let replaced = self.find(to_dir, to.1).await?.entry;
+            if source.kind == FileKind::Directory && move_lock.is_none() {
+                // The name became a directory's meanwhile: the client may try again.
+                return Err(FsError::TryLater);
+            }
+            let moved = self.object(&from_dir.dataset, source.object).await?;
+            let over = match &replaced {
+                Some(entry) => Some(self.object(&to_dir.dataset, entry.object).await?),
+                None => None,
+            };
+            let mut objects: Vec<&Arc<Object>> =
+                vec![&from_dir.object, &to_dir.object, &moved.object, &orphans];
+            objects.extend(over.iter().map(|over| &over.object));
+            let locks = lock_all(&objects).await;
+            let again = self
+                .find(from_dir, from.1)
+                .await?
+                .entry
+                .ok_or(FsError::NotFound)?;
+            let target = self.find(to_dir, to.1).await?;
+            if again != source || target.entry != replaced {
+                continue;
+            }
+            let before_both = (from_dir.inode(), to_dir.inode());
+            if before_both.0.nlink == 0 || before_both.1.nlink == 0 {
+                return Err(FsError::Stale);
+            }
+            if replaced
+                .as_ref()
+                .is_some_and(|entry| entry.object == source.object)
+            {
+                // Two names of one file: POSIX says, do nothing.
+                return Ok((unchanged(from_dir), unchanged(to_dir)));
+            }
+            let plan = Plan {
+                key: match &replaced {
+                    Some(entry) => entry.key,
+                    None => target.free_key.ok_or(FsError::NoSpace)?,
+                },
+                source,
+                replaced: replaced.zip(over.as_ref().map(Target::inode)),
+                moved: moved.inode(),
+            };
+            self.check_rename(cred, from_dir, to_dir, &plan).await?;
+            let changes = self.rename_changes(from_dir, (to_dir, to.1), plan);
+            let ticket = self.change(&from_dir.dataset, admission, &changes)?;
+            let around = |old: &Inode, target: &Target| Around {
+                before: Some(before(old)),
+                after: Some(attributes(&target.dataset, &target.inode())),
+            };
+            let result = (
+                around(&before_both.0, from_dir),
+                around(&before_both.1, to_dir),
+            );
+            drop(locks);
+            ticket.durable().await?;
+            return Ok(result);
+        }
+    }
+
+    async fn check_rename(
+        &self,
+        cred: &Credentials,
+        from_dir: &Target,
+        to_dir: &Target,
+        plan: &Plan,
+    ) -> Result<(), FsError> {
+        let (from_inode, to_inode) = (from_dir.inode(), to_dir.inode());
+        require(cred, &from_inode, 3)?;
+        require(cred, &to_inode, 3)?;
+        check_sticky(cred, &from_inode, &plan.moved)?;
+        let directory = plan.moved.kind == FileKind::Directory;
+        if let Some((_, over)) = &plan.replaced {
+            check_sticky(cred, &to_inode, over)?;
+            match (directory, over.kind == FileKind::Directory) {
+                (true, false) => return Err(FsError::NotDirectory),
+                (false, true) => return Err(FsError::IsDirectory),
+                (true, true) if over.entries > 0 => return Err(FsError::NotEmpty),
+                _ => {}
+            }
+        }
+        if !directory || from_dir.object.id == to_dir.object.id {
+            return Ok(());
+        }
+        // A directory must not be moved below itself.
+        let mut above = to_dir.object.id;
+        for _ in 0..DEPTH_MAX {
+            if above == plan.moved.object {
+                return Err(FsError::Invalid);
+            }
+            if above == aquifer_dataset::ROOT_DIRECTORY {
+                return Ok(());
+            }
+            above = self.object(&to_dir.dataset, above).await?.inode().parent;
+        }
+        Err(FsError::Invalid)
+    }
+
+    fn rename_changes(&self, from_dir: &Target, to: (&Target, &[u8]), plan: Plan) -> Vec<Change> {
+        let (to_dir, name) = to;
+        let now = self.now();
+        let directory = plan.moved.kind == FileKind::Directory;
+        let same = from_dir.object.id == to_dir.object.id;
+        let mut from_inode = touched(&from_dir.inode(), now);
+        let mut to_inode = if same {
+            from_inode.clone()
+        } else {
+            touched(&to_dir.inode(), now)
+        };
+        from_inode.entries = from_inode.entries.saturating_sub(1);
+        from_inode.nlink = from_inode.nlink.saturating_sub(u32::from(directory));
+        if same {
+            to_inode = from_inode.clone();
+        }
+        to_inode.entries += 1;
+        to_inode.nlink += u32::from(directory);
+        let mut changes = vec![Change::Drop(from_dir.object.id, plan.source.key)];
+        if let Some((entry, over)) = &plan.replaced {
+            to_inode.entries = to_inode.entries.saturating_sub(1);
+            to_inode.nlink = to_inode.nlink.saturating_sub(u32::from(directory));
+            changes.push(Change::Drop(to_dir.object.id, entry.key));
+            changes.extend(unlink(over, now));
+        }
+        let mut moved = plan.moved;
+        moved.ctime = now;
+        moved.change += 1;
+        if directory {
+            moved.parent = to_dir.object.id;
+        }
+        let entry = Dirent {
+            key: plan.key,
+            name: name.to_vec(),
+            ..plan.source
+        };
+        changes.push(Change::Entry(to_dir.object.id, entry));
+        changes.push(Change::Inode(moved));
+        if !same {
+            changes.push(Change::Inode(from_inode));
+        }
+        changes.push(Change::Inode(to_inode));
+        changes
+    }
+}

@@ -1,0 +1,421 @@
+//! WRITE and COMMIT.
+//!
+//! A write builds whole pages first (reading what it only partly covers, under the object's writer
+//! lock), and only then takes a txg. A stable one is logged under the same hold; COMMIT logs the
+//! present content of what no record holds, each piece with the txg it lies in.
+
+use std::collections::BTreeSet;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_blockio::{Page, PageMut};
+use aquifer_object::DirtyPage;
+use aquifer_ondisk::codec::checksum64;
+use aquifer_ondisk::inode::FileKind;
+use aquifer_ondisk::{ObjectId, Txg};
+use aquifer_pool::intent_log::{EarlyWrite, RECORD_PAGES_MAX, Ticket};
+use aquifer_pool::{Admission, Demand, PoolError, SpaceClass, TxHold};
+
+use crate::change::{self, Change};
+use crate::core::{
+    CHANGE_BYTES, Files, RECORD_BYTES, TREE_SECTORS, Target, attributes, before, permits, unchanged,
+};
+use crate::error::FsError;
+use crate::ops::attributes::FILE_BYTES_MAX;
+use crate::types::{Around, Credentials, FileHandle, Stability};
+
+/// Stable writes of at least this many whole pages go to their place early: the log then holds only
+/// where they are.
+const EARLY_PAGES_MIN: usize = 16;
+
+impl Files {
+    /// Writes. Returns how durable the data is: at least what was asked for.
+    pub async fn write(
+        &self,
+        cred: &Credentials,
+        file: FileHandle,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> (Result<Stability, FsError>, Around) {
+        let target = match self.target(file).await {
+            Ok(target) => target,
+            Err(error) => return (Err(error), Around::default()),
+        };
+        match self.write_to(cred, &target, offset, data, stability).await {
+            Ok((stability, around)) => (Ok(stability), around),
+            Err(error) => (Err(error), unchanged(&target)),
+        }
+    }
+
+    async fn write_to(
+        &self,
+        cred: &Credentials,
+        target: &Target,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Result<(Stability, Around), FsError> {
+        let inode = target.inode();
+        match inode.kind {
+            FileKind::Regular => {}
+            FileKind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::Invalid),
+        }
+        self.check_writable(&target.dataset)?;
+        if cred.uid != inode.uid && !permits(cred, &inode, 2) {
+            return Err(FsError::AccessDenied);
+        }
+        let end = offset.saturating_add(data.len() as u64);
+        if end > FILE_BYTES_MAX {
+            return Err(FsError::TooLarge);
+        }
+        if data.is_empty() {
+            return Ok((stability, unchanged(target)));
+        }
+        let always = self.always_sync(&target.dataset);
+        let stable = stability != Stability::Unstable || always;
+        let pages = end.div_ceil(4096) - offset / 4096;
+        let admission = self
+            .admit_write(target, offset / 4096, pages, stable)
+            .await?;
+        let writer = target.object.writer.lock().await;
+        let old = target.inode();
+        if old.nlink == 0 {
+            return Err(FsError::Stale);
+        }
+        let built = self.build_pages(target, offset, data, old.size).await?;
+        let now = self.now();
+        let mut inode = old.clone();
+        inode.size = inode.size.max(end);
+        (inode.mtime, inode.ctime) = (now, now);
+        inode.change += 1;
+        if cred.uid != 0 {
+            inode.mode &= !0o6000;
+        }
+        let hold = self.pool.hold(admission)?;
+        let ticket = if stable {
+            Some(self.write_stable(target, &hold, Change::Inode(inode), built)?)
+        } else {
+            self.write_unstable(target, &hold, Change::Inode(inode), built);
+            None
+        };
+        let after = attributes(&target.dataset, &target.inode());
+        drop(hold);
+        drop(writer);
+        let around = Around {
+            before: Some(before(&old)),
+            after: Some(after),
+        };
+        match ticket {
+            None => Ok((Stability::Unstable, around)),
+            Some(ticket) => {
+                ticket.durable().await?;
+                Ok((Stability::FileSync, around))
+            }
+        }
+    }
+
+    async fn admit_write(
+        &self,
+        target: &Target,
+        first: u64,
+        pages: u64,
+        stable: bool,
+    ) -> Result<Admission, FsError> {
+        let log = pages * 4096 + RECORD_BYTES * (1 + pages / RECORD_PAGES_MAX as u64);
+        let demand = Demand {
+            dirty_bytes: pages * 4096 + CHANGE_BYTES,
+            sectors: pages + 2 * TREE_SECTORS,
+            log_bytes: if stable { log } else { 0 },
+            class: SpaceClass::Write,
+        };
+        if self.datasets.over_quota(&target.dataset)
+            && !self.is_mapped(target, first, pages).await?
+        {
+            return Err(FsError::Quota);
+        }
+        match self.pool.admit(demand).await {
+            Err(PoolError::NoSpace) if self.is_mapped(target, first, pages).await? => {
+                // What stands there uncompressed is freed for what comes: that always works.
+                let class = SpaceClass::Remove;
+                Ok(self.pool.admit(Demand { class, ..demand }).await?)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// Whether pages of a file all hold uncompressed data on disk.
+    async fn is_mapped(&self, target: &Target, first: u64, pages: u64) -> Result<bool, FsError> {
+        let root = target.object.state.lock().committed.root;
+        let found = aquifer_object::extent_tree::lookup_range(
+            self.pool.as_ref(),
+            root,
+            first,
+            first + pages,
+        );
+        let found = found.await?;
+        let plain = |extent: &&aquifer_ondisk::extent::Extent| {
+            matches!(extent.stored, aquifer_ondisk::extent::Stored::Plain(_))
+        };
+        let mapped: u64 = found
+            .iter()
+            .filter(plain)
+            .map(|extent| u64::from(extent.pages))
+            .sum();
+        Ok(mapped == pages)
+    }
+
+    /// The whole pages that a write leaves behind.
+    async fn build_pages(
+        &self,
+        target: &Target,
+        offset: u64,
+        data: &[u8],
+        size: u64,
+    ) -> Result<Vec<(u64, DirtyPage)>, FsError> {
+        let end = offset + data.len() as u64;
+        let (first, last) = (offset / 4096, end.div_ceil(4096) - 1);
+        // Only the outermost pages can be covered in part, and only below the old end is there
+        // anything to keep.
+        let mut built = Vec::new();
+        let mut rest = data;
+        for page in first..=last {
+            let start = usize::try_from(offset.saturating_sub(page * 4096)).unwrap_or(0);
+            let room = 4096 - start;
+            let (now, later) = rest.split_at_checked(room).unwrap_or((rest, &[]));
+            rest = later;
+            let old = if now.len() < 4096 && page * 4096 < size {
+                target
+                    .object
+                    .read_pages(&self.pool, page, page + 1)
+                    .await?
+                    .pop()
+                    .flatten()
+            } else {
+                None
+            };
+            let mut content = match old {
+                Some(old) => PageMut::with_prefix(old.as_slice()),
+                None => PageMut::zeroed(),
+            };
+            if let Some(to) = content.get_mut(start..start + now.len()) {
+                to.copy_from_slice(now);
+            }
+            built.push((page, dirty_page(content.freeze())));
+        }
+        Ok(built)
+    }
+
+    fn write_unstable(
+        &self,
+        target: &Target,
+        hold: &TxHold,
+        inode: Change,
+        pages: Vec<(u64, DirtyPage)>,
+    ) {
+        let changes = [inode, Change::Pages(target.object.id, pages)];
+        self.apply(&target.dataset, hold, &changes);
+        let mut state = target.object.state.lock();
+        let current = state.inode.clone();
+        state.overlay.version(hold.txg(), &current).unlogged = true;
+    }
+
+    fn write_stable(
+        &self,
+        target: &Target,
+        hold: &TxHold,
+        inode: Change,
+        mut pages: Vec<(u64, DirtyPage)>,
+    ) -> Result<Ticket, FsError> {
+        let id = target.object.id;
+        pages.iter_mut().for_each(|(_, dirty)| dirty.logged = true);
+        let early = self.place_early(target, hold, &mut pages)?;
+        let mut changes = vec![inode];
+        let mut last = None;
+        // One record, or two for the largest writes. Each is a write of its own to a replay: the
+        // size is right after either.
+        while !pages.is_empty() {
+            let later = pages.split_off(pages.len().min(RECORD_PAGES_MAX));
+            changes.push(Change::Pages(id, std::mem::replace(&mut pages, later)));
+            self.apply(&target.dataset, hold, &changes);
+            last = Some(self.log(&target.dataset, hold, &changes, early.clone()));
+            changes.truncate(1);
+        }
+        last.ok_or(FsError::Invalid)
+    }
+
+    /// Sends large runs of pages to their place at once.
+    fn place_early(
+        &self,
+        target: &Target,
+        hold: &TxHold,
+        pages: &mut [(u64, DirtyPage)],
+    ) -> Result<Vec<EarlyWrite>, FsError> {
+        let plain = target.dataset.properties().compression.is_none();
+        let solid = pages.iter().all(|(_, dirty)| dirty.page.is_some());
+        if pages.len() < EARLY_PAGES_MIN || !plain || !solid {
+            return Ok(Vec::new());
+        }
+        let contents: Vec<Page> = pages
+            .iter()
+            .filter_map(|(_, dirty)| dirty.page.clone())
+            .collect();
+        let mut rest = contents.as_slice();
+        let mut slots = pages.iter_mut();
+        let mut early = Vec::new();
+        while !rest.is_empty() {
+            let Ok(write) = self.pool.write_early(hold, rest) else {
+                // No room right now: these pages go through the log.
+                break;
+            };
+            let run = write.run();
+            for at in 0..run.sectors {
+                if let Some((_, dirty)) = slots.next() {
+                    dirty.place = Some(run.place.plus(at));
+                }
+            }
+            let count = usize::try_from(run.sectors).unwrap_or(usize::MAX);
+            rest = rest.get(count..).unwrap_or_default();
+            early.push(write);
+        }
+        Ok(early)
+    }
+
+    /// Makes durable what was written UNSTABLE in a range (`count` 0: to the end).
+    pub async fn commit(
+        &self,
+        _cred: &Credentials,
+        file: FileHandle,
+        offset: u64,
+        count: u32,
+    ) -> (Result<(), FsError>, Around) {
+        let target = match self.target(file).await {
+            Ok(target) => target,
+            Err(error) => return (Err(error), Around::default()),
+        };
+        let end = match count {
+            0 => u64::MAX,
+            count => offset.saturating_add(count.into()).div_ceil(4096),
+        };
+        let result = self.commit_range(&target, offset / 4096, end).await;
+        (result, unchanged(&target))
+    }
+
+    async fn commit_range(&self, target: &Target, from: u64, to: u64) -> Result<(), FsError> {
+        loop {
+            // As much as one admission covers at a time.
+            let pages = self
+                .count_unlogged(target, from, to)
+                .min(RECORD_PAGES_MAX as u64);
+            let demand = Demand {
+                dirty_bytes: 0,
+                sectors: 0,
+                log_bytes: pages * 4096 + 4 * RECORD_BYTES,
+                class: SpaceClass::Remove,
+            };
+            let admission = self.pool.admit(demand).await?;
+            let writer = target.object.writer.lock().await;
+            let hold = self.pool.hold(admission)?;
+            let (more, ticket) = self.log_unlogged(target, &hold, from, to, pages);
+            drop(hold);
+            drop(writer);
+            if !more {
+                // What was logged before is durable no later than the object's last record.
+                if let Some(ticket) = ticket {
+                    ticket.durable().await?;
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    fn count_unlogged(&self, target: &Target, from: u64, to: u64) -> u64 {
+        let state = target.object.state.lock();
+        let versions = state.overlay.newest_first();
+        let count = versions.map(|(_, version)| {
+            version
+                .pages
+                .range(from..to)
+                .filter(|(_, dirty)| !dirty.logged)
+                .count() as u64
+        });
+        count.sum()
+    }
+
+    /// Logs up to `limit` pages of a range that no record holds, with their txg. Only the newest
+    /// content of a page: an older one would win over it in a replay. Returns whether there are
+    /// more, and the record to wait for.
+    fn log_unlogged(
+        &self,
+        target: &Target,
+        hold: &TxHold,
+        from: u64,
+        to: u64,
+        limit: u64,
+    ) -> (bool, Option<Ticket>) {
+        let id: ObjectId = target.object.id;
+        let mut batches: Vec<(Txg, Vec<Change>)> = Vec::new();
+        let mut left = limit;
+        let mut more = false;
+        {
+            let mut state = target.object.state.lock();
+            let mut seen: BTreeSet<u64> = BTreeSet::new();
+            let mut newest_inode = true;
+            // What a newer version cut off is gone: logged now, it would come back in a replay.
+            let mut gone_from = u64::MAX;
+            for (txg, version) in state.overlay.newest_first_mut() {
+                let mut changes = Vec::new();
+                // Attributes of the newest version hold for all below it.
+                if std::mem::take(&mut newest_inode) && version.unlogged {
+                    version.unlogged = false;
+                    changes.push(Change::Inode(version.inode.clone()));
+                }
+                let mut pages = Vec::new();
+                for (page, dirty) in version.pages.range_mut(from..to) {
+                    let newest = seen.insert(*page) || left_out(Rule::CommitPresentContent);
+                    if dirty.logged || !newest || *page >= gone_from {
+                        continue;
+                    }
+                    if left == 0 {
+                        more = true;
+                        continue;
+                    }
+                    left -= 1;
+                    dirty.logged = true;
+                    pages.push((*page, dirty.clone()));
+                }
+                gone_from = gone_from.min(version.cut.unwrap_or(u64::MAX));
+                if !pages.is_empty() {
+                    changes.push(Change::Pages(id, pages));
+                }
+                if !changes.is_empty() {
+                    batches.push((txg, changes));
+                }
+            }
+        }
+        for (txg, changes) in batches.into_iter().rev() {
+            let (record, payload) = change::record(&target.dataset, txg, txg, &changes);
+            let ticket = self.pool.log().append(hold, record, payload, Vec::new());
+            self.remember(&target.dataset, &changes, &ticket);
+        }
+        (more, target.object.state.lock().last_ticket.clone())
+    }
+}
+
+pub(crate) fn dirty_page(content: Page) -> DirtyPage {
+    if content.is_zero() {
+        return DirtyPage {
+            page: None,
+            sum: 0,
+            logged: false,
+            place: None,
+        };
+    }
+    let sum = checksum64(content.as_slice());
+    DirtyPage {
+        page: Some(content),
+        sum,
+        logged: false,
+        place: None,
+    }
+}

@@ -1,0 +1,76 @@
+//! Replay: the changes of a record, applied again to the open txg.
+
+use aquifer_blockio::Page;
+use aquifer_object::DirtyPage;
+use aquifer_ondisk::log_batch::LogRecord;
+use aquifer_ondisk::types::Run;
+use aquifer_pool::{BoxFuture, Demand, PoolError, Replay, SpaceClass};
+
+use crate::change::{self, Change, RECORD_KIND};
+use crate::core::{CHANGE_BYTES, Files, TREE_SECTORS};
+
+impl Replay for Files {
+    fn replay<'a>(
+        &'a self,
+        record: &'a LogRecord,
+        pages: &'a [Page],
+    ) -> BoxFuture<'a, Result<(), PoolError>> {
+        Box::pin(self.replay_record(record, pages))
+    }
+}
+
+impl Files {
+    async fn replay_record(&self, record: &LogRecord, pages: &[Page]) -> Result<(), PoolError> {
+        if record.kind != RECORD_KIND {
+            return Err(PoolError::Corrupt(format!(
+                "log record of kind {}",
+                record.kind
+            )));
+        }
+        let dataset = self.datasets.by_id(record.dataset);
+        let unknown = |what: String| PoolError::Corrupt(format!("log record names {what}"));
+        let dataset =
+            dataset.ok_or_else(|| unknown(format!("unknown dataset {}", record.dataset)))?;
+        let mut changes = change::decode(record, pages)?;
+        // Everything that is changed must be in memory; what the record itself makes comes first.
+        for change in &mut changes {
+            let id = change.object();
+            let known = dataset.object(&self.pool, id).await?.is_some();
+            match change {
+                Change::Inode(inode) if !known => {
+                    dataset.object_or_new(inode);
+                }
+                _ if !known => return Err(unknown(format!("unknown object {id}"))),
+                Change::Pages(_, pages) => self.read_early(record, pages).await?,
+                _ => {}
+            }
+        }
+        let demand = Demand {
+            dirty_bytes: pages.len() as u64 * 4096 + CHANGE_BYTES,
+            sectors: pages.len() as u64 + 3 * TREE_SECTORS,
+            log_bytes: 0,
+            class: SpaceClass::Replay,
+        };
+        let hold = self.pool.hold_for_replay(demand);
+        for extent in &record.extents {
+            self.pool
+                .adopt(&hold, Run::new(extent.place, extent.stored_sectors()));
+        }
+        self.apply(&dataset, &hold, &changes);
+        Ok(())
+    }
+
+    /// Content of pages that went to their place early.
+    async fn read_early(
+        &self,
+        record: &LogRecord,
+        pages: &mut [(u64, DirtyPage)],
+    ) -> Result<(), PoolError> {
+        for (page, dirty) in pages.iter_mut().filter(|(_, dirty)| dirty.place.is_some()) {
+            let extent = record.extents.iter().find(|extent| extent.page == *page);
+            let Some(extent) = extent else { continue };
+            dirty.page = self.pool.read_extent(extent).await?.pop();
+        }
+        Ok(())
+    }
+}

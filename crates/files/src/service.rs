@@ -1,0 +1,68 @@
+//! A pool brought into service: imported, replayed, its txgs running, its files ready.
+
+use std::sync::Arc;
+
+use aquifer_blockio::World;
+use aquifer_dataset::{DatasetError, Datasets};
+use aquifer_pool::import::{FoundLeaf, ImportOptions, ImportReport, import};
+use aquifer_pool::{ImportError, Pool, PoolError, Trees};
+
+use crate::core::Files;
+
+/// A pool in service.
+#[derive(Debug, Clone)]
+pub struct Service {
+    /// The pool.
+    pub pool: Arc<Pool>,
+    /// Its datasets.
+    pub datasets: Arc<Datasets>,
+    /// Their files.
+    pub files: Arc<Files>,
+    /// What the import did.
+    pub report: ImportReport,
+}
+
+/// A pool could not be brought into service.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ServiceError {
+    /// The import failed.
+    #[error("{0}")]
+    Import(#[from] ImportError),
+    /// The datasets could not be read or made.
+    #[error("{0}")]
+    Dataset(#[from] DatasetError),
+}
+
+impl From<PoolError> for ServiceError {
+    fn from(error: PoolError) -> Self {
+        ServiceError::Import(error.into())
+    }
+}
+
+impl Service {
+    /// Imports the pool on these disks, replays its log, and starts its txgs on the world's
+    /// executor. Clients may come when this returns.
+    ///
+    /// # Errors
+    /// What keeps a pool from coming into service.
+    pub async fn open(
+        world: Arc<dyn World>,
+        found: Vec<FoundLeaf>,
+        options: &ImportOptions,
+    ) -> Result<Service, ServiceError> {
+        let (pool, report) = import(world.clone(), found, options).await?;
+        let datasets = Datasets::open(pool.clone()).await?;
+        let trees: Arc<dyn Trees> = datasets.clone();
+        pool.attach(Arc::downgrade(&trees));
+        let files = Files::new(datasets.clone());
+        pool.replay(files.as_ref()).await?;
+        world.spawn("txg", Box::pin(pool.clone().run()));
+        datasets.ensure_root().await?;
+        Ok(Service {
+            pool,
+            datasets,
+            files,
+            report,
+        })
+    }
+}

@@ -1,0 +1,341 @@
+//! The power-cut simulator: files on a simulated machine whose power goes at any moment.
+//! `AQUIFER_SEEDS` says how many seeds, `AQUIFER_SEED` names one and tells its story.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test says what went wrong by ending"
+)]
+
+mod model;
+mod workload;
+
+use std::sync::Arc;
+
+use aquifer_blockio::{Disk, World};
+use aquifer_files::{Credentials, Service, SetAttributes, Stability};
+use aquifer_ondisk::config::Redundancy;
+use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
+use aquifer_pool::import::{ImportOptions, scan};
+use aquifer_sim::{
+    CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
+};
+use workload::{Client, Shared, check};
+
+const SECTORS: u64 = 65536;
+const CLIENTS: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    Single,
+    Mirror,
+    TwoSingles,
+    FullSingle,
+    FullMirror,
+}
+
+const SHAPES: [Shape; 5] = [
+    Shape::Single,
+    Shape::Mirror,
+    Shape::TwoSingles,
+    Shape::FullSingle,
+    Shape::FullMirror,
+];
+
+impl Shape {
+    fn disks(self) -> usize {
+        match self {
+            Shape::Single | Shape::FullSingle => 1,
+            Shape::Mirror | Shape::TwoSingles | Shape::FullMirror => 2,
+        }
+    }
+
+    fn is_mirror(self) -> bool {
+        matches!(self, Shape::Mirror | Shape::FullMirror)
+    }
+
+    fn is_full(self) -> bool {
+        matches!(self, Shape::FullSingle | Shape::FullMirror)
+    }
+
+    fn spec(self, disks: Vec<NamedDisk>) -> PoolSpec {
+        let vdevs = if self.is_mirror() {
+            vec![VdevSpec {
+                redundancy: Redundancy::Mirror,
+                disks,
+            }]
+        } else {
+            let single = |disk| VdevSpec {
+                redundancy: Redundancy::Single,
+                disks: vec![disk],
+            };
+            disks.into_iter().map(single).collect()
+        };
+        PoolSpec {
+            name: "tank".into(),
+            vdevs,
+            force: false,
+        }
+    }
+}
+
+fn named(disks: &[SimDisk]) -> Vec<NamedDisk> {
+    let name = |disk: &SimDisk| NamedDisk {
+        path: disk.name().to_string(),
+        disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
+    };
+    disks.iter().map(name).collect()
+}
+
+async fn open(
+    world: Arc<dyn World>,
+    disks: &[SimDisk],
+    options: &ImportOptions,
+) -> Result<Service, String> {
+    let (mut pools, _) = scan(named(disks)).await;
+    let (_, found) = pools.pop_first().ok_or("no pool found")?;
+    let service = Service::open(world, found, options)
+        .await
+        .map_err(|e| e.to_string())?;
+    if story() > 0 {
+        let (txg, notes) = (service.pool.committed_txg(), &service.report.notes);
+        println!("imported at txg {txg}: {notes:?}");
+    }
+    Ok(service)
+}
+
+/// A pool with a dataset and a directory for each client; a full one has little room left.
+fn base(shape: Shape) -> Vec<Image> {
+    let mut sim = Sim::new(7);
+    let disks: Vec<SimDisk> = (0..shape.disks())
+        .map(|at| {
+            sim.add_disk(
+                &format!("d{at}"),
+                Image::new(SECTORS),
+                DiskConfig::default(),
+            )
+        })
+        .collect();
+    let world: Arc<dyn World> = Arc::new(sim.world());
+    let spec = shape.spec(named(&disks));
+    sim.run_until(async {
+        create(world.clone(), spec).await.unwrap();
+        let service = open(world, &disks, &ImportOptions::default())
+            .await
+            .unwrap();
+        service.datasets.create("tank/vms", &[]).await.unwrap();
+        let off = [("compression".to_string(), "off".to_string())];
+        service.datasets.create("tank/raw", &off).await.unwrap();
+        let cred = Credentials::root();
+        for client in 0..CLIENTS {
+            let root = service.files.root(dataset(client)).unwrap();
+            let set = SetAttributes::default();
+            let name = format!("c{client}");
+            service
+                .files
+                .mkdir(&cred, root, name.as_bytes(), &set)
+                .await
+                .0
+                .unwrap();
+        }
+        if shape.is_full() {
+            fill(&service).await;
+        }
+        service.pool.export().await.unwrap();
+    })
+    .unwrap();
+    disks.iter().map(SimDisk::durable_image).collect()
+}
+
+/// Leaves about 1.5 MiB to write.
+async fn fill(service: &Service) {
+    let (files, cred) = (&service.files, Credentials::root());
+    let root = service.files.root("tank/raw").unwrap();
+    let how = aquifer_files::CreateHow::Guarded(SetAttributes::default());
+    let filler = files
+        .create(&cred, root, b"filler", how)
+        .await
+        .0
+        .unwrap()
+        .handle;
+    let mut rng = Rng::stream(1, "filler");
+    let mut data = vec![0; 128 * 4096];
+    let mut offset = 0;
+    loop {
+        service.pool.sync().await.unwrap();
+        let room = service.pool.writable_bytes().saturating_sub(3 << 19);
+        if room < 4096 {
+            return;
+        }
+        let count = data.len().min(room as usize / 4096 * 4096);
+        for chunk in data.chunks_mut(4096) {
+            chunk[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
+        }
+        for _ in 0..8.min(room as usize / count.max(1)) {
+            let data = &data[..count];
+            files
+                .write(&cred, filler, offset, data, Stability::Unstable)
+                .await
+                .0
+                .unwrap();
+            offset += count as u64;
+        }
+    }
+}
+
+fn dataset(client: usize) -> &'static str {
+    if client == 0 { "tank/raw" } else { "tank/vms" }
+}
+
+async fn directory(service: &Service, client: usize) -> Result<aquifer_files::FileHandle, String> {
+    let root = service
+        .files
+        .root(dataset(client))
+        .ok_or("dataset is gone")?;
+    let name = format!("c{client}");
+    let (found, _) = service
+        .files
+        .lookup(&Credentials::root(), root, name.as_bytes())
+        .await;
+    found
+        .map(|found| found.handle)
+        .map_err(|e| format!("directory of client {client}: {e}"))
+}
+
+async fn incarnation(
+    world: Arc<dyn World>,
+    disks: &[SimDisk],
+    knowledge: &[Shared],
+    seed: u64,
+    ops: u64,
+) -> Result<(), String> {
+    let service = open(world.clone(), disks, &ImportOptions::default()).await?;
+    let mut clients = Vec::new();
+    for (at, knowledge) in knowledge.iter().enumerate() {
+        let directory = directory(&service, at).await?;
+        check(&service.files, directory, knowledge)
+            .await
+            .map_err(|why| format!("client {at}: {why}"))?;
+        let client = Client {
+            files: service.files.clone(),
+            world: world.clone(),
+            directory,
+            knowledge: knowledge.clone(),
+            rng: Rng::stream(seed, &format!("client {at}")),
+            cred: Credentials::root(),
+        };
+        clients.push(client.run(ops));
+    }
+    let done = futures_util::future::join_all(clients).await;
+    done.into_iter()
+        .collect::<Result<Vec<()>, String>>()
+        .map(drop)
+}
+
+/// Lets a disk vanish at some time, or return, or fail a single operation.
+fn upset(disk: &SimDisk, rng: &mut Rng) {
+    disk.clear_faults();
+    let rule = match rng.below(8) {
+        0 => FaultRule::new(
+            Fault::Vanish(Vanish::PowerLost),
+            When::OnceAfter(20 + rng.below(300)),
+        ),
+        1 => FaultRule::new(Fault::WriteError, When::OnceAfter(rng.below(100))),
+        2 => FaultRule::new(Fault::FlushError, When::OnceAfter(rng.below(30))),
+        _ => return disk.come_back(),
+    };
+    disk.inject(rule);
+}
+
+fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<u64, String> {
+    let mut rng = Rng::stream(seed, "test");
+    let shape = SHAPES[rng.index(SHAPES.len())];
+    let config = SimConfig {
+        story_entries_max: story(),
+        ..SimConfig::default()
+    };
+    let mut sim = Sim::with_config(seed, config);
+    let images = bases[shape as usize].iter().enumerate();
+    let disks: Vec<SimDisk> = images
+        .map(|(at, image)| sim.add_disk(&format!("d{at}"), image.clone(), DiskConfig::default()))
+        .collect();
+    let knowledge: Vec<Shared> = (0..CLIENTS).map(|_| Shared::default()).collect();
+    let world: Arc<dyn World> = Arc::new(sim.world());
+    let fickle = rng.index(disks.len());
+    let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
+    let incarnations = 1 + rng.below(4);
+    for _ in 0..incarnations {
+        let event = if rng.below(4) == 0 {
+            rng.below(100)
+        } else {
+            rng.below(1500)
+        };
+        sim.plan_cut(CutPlan::AtEvent(event + 1));
+        if shape.is_mirror() {
+            upset(&disks[fickle], &mut rng);
+        }
+        let (work, ops) = (rng.next_u64(), 5 + rng.below(60));
+        let end = sim.run_until(incarnation(world.clone(), &disks, &knowledge, work, ops));
+        match end {
+            Ok(Ok(())) | Err(Stop::Halted) => {}
+            // A disk that goes away while the log is read stops the import: the next one knows.
+            Ok(Err(what)) if shape.is_mirror() && what.contains("the device is gone") => {}
+            Ok(Err(what)) => return Err(tell(&sim, what)),
+            Err(stop) => return Err(tell(&sim, stop.to_string())),
+        }
+        if rng.below(4) == 0 {
+            sim.kill();
+        } else {
+            sim.power_cut_any();
+        }
+    }
+    disks[fickle].clear_faults();
+    let end = sim.run_until(async {
+        let service = open(world.clone(), &disks, &ImportOptions::default()).await?;
+        for (at, knowledge) in knowledge.iter().enumerate() {
+            let directory = directory(&service, at).await?;
+            let checked = check(&service.files, directory, knowledge).await;
+            checked.map_err(|why| format!("client {at}: {why}"))?;
+        }
+        service.pool.sync().await.map_err(|e| e.to_string())?;
+        service.pool.export().await.map_err(|e| e.to_string())
+    });
+    match end {
+        Ok(Ok(())) => Ok(incarnations),
+        Ok(Err(what)) => Err(tell(&sim, what)),
+        Err(stop) => Err(tell(&sim, stop.to_string())),
+    }
+}
+
+fn story() -> usize {
+    if std::env::var("AQUIFER_SEED").is_ok() {
+        100_000
+    } else {
+        0
+    }
+}
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    match number("AQUIFER_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("AQUIFER_SEEDS").unwrap_or(default),
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost() {
+    let bases: Vec<Vec<Image>> = SHAPES.iter().map(|shape| base(*shape)).collect();
+    let mut cuts = 0;
+    for seed in seeds(1000) {
+        match run_seed(seed, &bases) {
+            Ok(run) => cuts += run,
+            Err(what) => panic!("{what}"),
+        }
+    }
+    println!("{cuts} cuts");
+}

@@ -1,0 +1,343 @@
+//! A client that does everything to the files of its own directory, and checks what it reads.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aquifer_blockio::World;
+use aquifer_files::{CreateHow, Credentials, FileHandle, Files, FsError, SetAttributes, Stability};
+use aquifer_sim::Rng;
+
+use crate::model::{DirectoryModel, FileModel};
+
+/// One client's knowledge: what is, and what the call under way makes of it.
+#[derive(Default, Debug)]
+pub struct Knowledge {
+    pub is: DirectoryModel,
+    pub may_be: Option<DirectoryModel>,
+    next_file: u64,
+}
+
+pub type Shared = Arc<Mutex<Knowledge>>;
+
+pub struct Client {
+    pub files: Arc<Files>,
+    pub world: Arc<dyn World>,
+    pub directory: FileHandle,
+    pub knowledge: Shared,
+    pub rng: Rng,
+    pub cred: Credentials,
+}
+
+const NAMES: u64 = 12;
+
+fn allowed(error: &FsError) -> bool {
+    matches!(error, FsError::NoSpace | FsError::Quota)
+}
+
+impl Client {
+    fn name(&mut self) -> String {
+        format!("f{}", self.rng.below(NAMES))
+    }
+
+    fn existing(&mut self) -> Option<String> {
+        let knowledge = self.knowledge.lock().unwrap();
+        let names: Vec<String> = knowledge.is.names.keys().cloned().collect();
+        drop(knowledge);
+        self.rng.pick(&names).cloned()
+    }
+
+    /// Notes what a call would make of the directory.
+    fn expect(&self, change: impl FnOnce(&mut DirectoryModel, u64)) {
+        let mut knowledge = self.knowledge.lock().unwrap();
+        knowledge.next_file += 1;
+        let (mut after, file) = (knowledge.is.clone(), knowledge.next_file);
+        change(&mut after, file);
+        knowledge.may_be = Some(after);
+    }
+
+    fn done<T>(&self, result: Result<T, FsError>) -> Result<(), String> {
+        let mut knowledge = self.knowledge.lock().unwrap();
+        let after = knowledge.may_be.take();
+        match result {
+            Ok(_) => knowledge.is = after.unwrap(),
+            Err(error) if allowed(&error) => {}
+            Err(error) => return Err(format!("unexpected: {error}")),
+        }
+        Ok(())
+    }
+
+    async fn handle(&self, name: &str) -> Result<FileHandle, String> {
+        let (found, _) = self
+            .files
+            .lookup(&self.cred, self.directory, name.as_bytes())
+            .await;
+        found
+            .map(|attributes| attributes.handle)
+            .map_err(|e| format!("lookup {name}: {e}"))
+    }
+
+    pub async fn run(mut self, ops: u64) -> Result<(), String> {
+        for _ in 0..ops {
+            self.step().await?;
+            if self.rng.below(30) == 0 {
+                let pause = Duration::from_millis(self.rng.below(50));
+                self.world.sleep(pause).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self) -> Result<(), String> {
+        match self.rng.below(100) {
+            0..=17 => self.create().await,
+            18..=52 => self.write().await,
+            53..=62 => self.commit().await,
+            63..=70 => self.truncate().await,
+            71..=78 => self.remove().await,
+            79..=86 => self.rename().await,
+            87..=90 => self.link().await,
+            _ => self.read().await,
+        }
+    }
+
+    async fn create(&mut self) -> Result<(), String> {
+        let name = self.name();
+        let exists = self.knowledge.lock().unwrap().is.names.contains_key(&name);
+        let how = if self.rng.coin() {
+            CreateHow::Guarded(SetAttributes::default())
+        } else {
+            CreateHow::Exclusive(self.rng.next_u64())
+        };
+        self.expect(|model, file| {
+            if !exists {
+                model.names.insert(name.clone(), file);
+                model.files.insert(file, FileModel::default());
+            }
+        });
+        let (result, _) = self
+            .files
+            .create(&self.cred, self.directory, name.as_bytes(), how)
+            .await;
+        match (exists, result) {
+            (true, Err(FsError::Exists)) => self.done(Ok(())),
+            (true, Ok(_)) => Err(format!("{name} made twice")),
+            (_, result) => self.done(result),
+        }
+    }
+
+    async fn write(&mut self) -> Result<(), String> {
+        let Some(name) = self.existing() else {
+            return Ok(());
+        };
+        let handle = self.handle(&name).await?;
+        let (offset, count) = match self.rng.below(10) {
+            0..=4 => (self.rng.below(24) * 4096, 4096),
+            5..=7 => (self.rng.below(90_000), 1 + self.rng.below(9_000)),
+            8 => (self.rng.below(4) * 4096, (16 + self.rng.below(20)) * 4096),
+            _ => (self.rng.below(1 << 40), 1 + self.rng.below(5_000)),
+        };
+        // Far writes make huge files, which the model reads whole: keep those rare ones near.
+        let offset = offset % (256 * 1024);
+        let mut data = vec![0; count as usize];
+        match self.rng.below(4) {
+            0 => {}
+            1 => data.fill(self.rng.next_u64() as u8),
+            _ => self.rng.fill(&mut data),
+        }
+        let stability = if self.rng.coin() {
+            Stability::FileSync
+        } else {
+            Stability::Unstable
+        };
+        let stable = stability == Stability::FileSync;
+        self.expect(|model, _| {
+            let file = model.names[&name];
+            model
+                .files
+                .get_mut(&file)
+                .unwrap()
+                .write(offset, &data, stable);
+        });
+        let (result, _) = self
+            .files
+            .write(&self.cred, handle, offset, &data, stability)
+            .await;
+        self.done(result)
+    }
+
+    async fn commit(&mut self) -> Result<(), String> {
+        let Some(name) = self.existing() else {
+            return Ok(());
+        };
+        let handle = self.handle(&name).await?;
+        self.expect(|model, _| {
+            let file = model.names[&name];
+            model.files.get_mut(&file).unwrap().commit_all();
+        });
+        let (result, _) = self.files.commit(&self.cred, handle, 0, 0).await;
+        self.done(result)
+    }
+
+    async fn truncate(&mut self) -> Result<(), String> {
+        let Some(name) = self.existing() else {
+            return Ok(());
+        };
+        let handle = self.handle(&name).await?;
+        let size = self.rng.below(120_000);
+        self.expect(|model, _| {
+            let file = model.names[&name];
+            model.files.get_mut(&file).unwrap().truncate(size);
+        });
+        let set = SetAttributes {
+            size: Some(size),
+            ..SetAttributes::default()
+        };
+        let (result, _) = self.files.setattr(&self.cred, handle, &set, None).await;
+        self.done(result)
+    }
+
+    async fn remove(&mut self) -> Result<(), String> {
+        let Some(name) = self.existing() else {
+            return Ok(());
+        };
+        self.expect(|model, _| model.drop_name(&name));
+        let (result, _) = self
+            .files
+            .remove(&self.cred, self.directory, name.as_bytes())
+            .await;
+        // Removal works on a full pool too.
+        result
+            .clone()
+            .map_err(|error| format!("remove {name}: {error}"))?;
+        self.done(result)
+    }
+
+    async fn rename(&mut self) -> Result<(), String> {
+        let Some(from) = self.existing() else {
+            return Ok(());
+        };
+        let to = self.name();
+        self.expect(|model, _| {
+            let file = model.names[&from];
+            // Two names of one file: nothing happens.
+            if model.names.get(&to) != Some(&file) {
+                model.drop_name(&to);
+                model.names.remove(&from);
+                model.names.insert(to.clone(), file);
+            }
+        });
+        let (result, ..) = self
+            .files
+            .rename(
+                &self.cred,
+                (self.directory, from.as_bytes()),
+                (self.directory, to.as_bytes()),
+            )
+            .await;
+        self.done(result)
+    }
+
+    async fn link(&mut self) -> Result<(), String> {
+        let Some(from) = self.existing() else {
+            return Ok(());
+        };
+        let to = self.name();
+        if self.knowledge.lock().unwrap().is.names.contains_key(&to) {
+            return Ok(());
+        }
+        let handle = self.handle(&from).await?;
+        self.expect(|model, _| {
+            let file = model.names[&from];
+            model.names.insert(to.clone(), file);
+        });
+        let (result, ..) = self
+            .files
+            .link(&self.cred, handle, self.directory, to.as_bytes())
+            .await;
+        self.done(result)
+    }
+
+    async fn read(&mut self) -> Result<(), String> {
+        let Some(name) = self.existing() else {
+            return Ok(());
+        };
+        let handle = self.handle(&name).await?;
+        let (offset, count) = (self.rng.below(120_000), 1 + self.rng.below(20_000));
+        let read = self
+            .files
+            .read(&self.cred, handle, offset, count as u32)
+            .await;
+        let read = read.map_err(|e| format!("read {name}: {e}"))?;
+        let mut bytes = Vec::new();
+        for (page, range) in read.pieces {
+            bytes.extend_from_slice(&page[range]);
+        }
+        let knowledge = self.knowledge.lock().unwrap();
+        let file = &knowledge.is.files[&knowledge.is.names[&name]];
+        if bytes != file.newest(offset, count as usize) {
+            return Err(format!(
+                "{name} at {offset}: read {} other bytes",
+                bytes.len()
+            ));
+        }
+        if read.eof != (offset + count >= file.size()) {
+            return Err(format!("{name} at {offset}: wrong eof"));
+        }
+        Ok(())
+    }
+}
+
+/// What a directory holds.
+pub async fn snapshot(
+    files: &Files,
+    directory: FileHandle,
+) -> Result<BTreeMap<String, (u64, Vec<u8>)>, String> {
+    let cred = Credentials::root();
+    let mut found = BTreeMap::new();
+    let mut cookie = 0;
+    loop {
+        let listed = files.readdir(&cred, directory, cookie, 5, true).await;
+        let (entries, eof, _) = listed.map_err(|e| format!("readdir: {e}"))?;
+        for entry in entries {
+            cookie = entry.cookie;
+            let name = String::from_utf8(entry.name).unwrap();
+            if name == "." || name == ".." {
+                continue;
+            }
+            let size = entry
+                .attributes
+                .ok_or(format!("{name}: no attributes"))?
+                .size;
+            let read = files.read(&cred, entry.handle, 0, size as u32).await;
+            let read = read.map_err(|e| format!("read {name}: {e}"))?;
+            let mut bytes = Vec::new();
+            for (page, range) in read.pieces {
+                bytes.extend_from_slice(&page[range]);
+            }
+            found.insert(name, (entry.handle.object.0, bytes));
+        }
+        if eof {
+            return Ok(found);
+        }
+    }
+}
+
+/// Compares a directory after a crash with what its client knows.
+pub async fn check(files: &Files, directory: FileHandle, knowledge: &Shared) -> Result<(), String> {
+    let found = snapshot(files, directory).await?;
+    let mut knowledge = knowledge.lock().unwrap();
+    let may_be = knowledge.may_be.take();
+    match (knowledge.is.accepts(&found), may_be) {
+        (Ok(()), _) => {}
+        (Err(why), None) => return Err(why),
+        (Err(why), Some(after)) => {
+            after
+                .accepts(&found)
+                .map_err(|other| format!("{why}; or, after the call: {other}"))?;
+            knowledge.is = after;
+        }
+    }
+    knowledge.is.settle(&found);
+    Ok(())
+}

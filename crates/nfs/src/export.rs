@@ -1,0 +1,345 @@
+//! The export table: which client may use which dataset, and as whom.
+//!
+//! Invariants:
+//! - Every call's handle passes [`Exports::admit`]: a handle that a client kept, guessed or heard
+//!   of opens nothing that it could not mount.
+//! - A handle names its dataset by file system guid, so the table asks at each use whose root has
+//!   that guid now: a dataset that was destroyed or has exchanged names is not served by memory.
+//! - Path and options of an export were checked when it entered the table; MOUNT can say them all.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use aquifer_files::{Credentials, FileHandle};
+use aquifer_rpc::auth::{AuthSys, Credential};
+use parking_lot::RwLock;
+
+use crate::limits::{CLIENTS_MAX, EXPORTS_MAX};
+use crate::network::Network;
+use crate::proto::mount::PATH_BYTES_MAX;
+use crate::proto::v3::Nfsstat3;
+
+#[cfg(test)]
+mod tests;
+
+/// The user and group of nobody.
+pub const ANONYMOUS: u32 = 65_534;
+
+/// One export: a dataset under a path, for some clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// The path that clients mount, absolute: `/tank/vms`.
+    pub path: String,
+    /// The dataset's full name: `tank/vms`.
+    pub dataset: String,
+    /// Changes are refused with NFS3ERR_ROFS.
+    pub read_only: bool,
+    /// Who is made anonymous.
+    pub squash: Squash,
+    /// Anonymous user.
+    pub anon_uid: u32,
+    /// Anonymous group.
+    pub anon_gid: u32,
+    /// Who may use it.
+    pub clients: Clients,
+    /// Only calls from ports below 1024 are answered. QEMU's own driver and libnfs without
+    /// privileges call from others.
+    pub secure_ports: bool,
+}
+
+impl Export {
+    /// An export for everybody, read and write, without squashing: what a hypervisor needs.
+    pub fn new(path: impl Into<String>, dataset: impl Into<String>) -> Self {
+        Export {
+            path: path.into(),
+            dataset: dataset.into(),
+            read_only: false,
+            squash: Squash::None,
+            anon_uid: ANONYMOUS,
+            anon_gid: ANONYMOUS,
+            clients: Clients::Everybody,
+            secure_ports: false,
+        }
+    }
+
+    /// Whether this client may use it.
+    pub fn admits(&self, peer: SocketAddr) -> bool {
+        self.clients.contains(peer.ip()) && (!self.secure_ports || peer.port() < RESERVED_PORTS)
+    }
+}
+
+/// Whose credentials are replaced by the anonymous ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Squash {
+    /// Nobody's.
+    None,
+    /// The superuser's.
+    Root,
+    /// Everybody's.
+    All,
+}
+
+/// Who may use an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// Who can reach the server.
+    Everybody,
+    /// Who is in one of these networks.
+    Only(Vec<Network>),
+}
+
+impl Clients {
+    /// Whether `client` is one of them.
+    pub fn contains(&self, client: IpAddr) -> bool {
+        match self {
+            Clients::Everybody => true,
+            Clients::Only(networks) => networks.iter().any(|network| network.contains(client)),
+        }
+    }
+}
+
+/// Why a list of exports is no table.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExportError {
+    /// The path cannot be one.
+    #[error("export path `{0}`: {1}")]
+    Path(String, &'static str),
+    /// Two exports have one path.
+    #[error("`{0}` is exported twice")]
+    Twice(String),
+    /// More exports or clients than fit.
+    #[error("too many {what}: {count}, at most {limit}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+}
+
+/// What a client may do with the files of a dataset, and as whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rights {
+    pub read_only: bool,
+    squash: Squash,
+    anon_uid: u32,
+    anon_gid: u32,
+}
+
+impl Rights {
+    /// Whom a credential stands for under this export. A flavor that names nobody is anonymous.
+    pub fn credentials(&self, credential: &Credential<'_>) -> Credentials {
+        match (credential, self.squash) {
+            (Credential::Sys(sys), Squash::None) => as_said(sys),
+            (Credential::Sys(sys), Squash::Root) => {
+                let mut said = as_said(sys);
+                if said.uid == 0 {
+                    said.uid = self.anon_uid;
+                }
+                for gid in said.groups.iter_mut().chain([&mut said.gid]) {
+                    if *gid == 0 {
+                        *gid = self.anon_gid;
+                    }
+                }
+                said
+            }
+            _ => Credentials { uid: self.anon_uid, gid: self.anon_gid, groups: Vec::new() },
+        }
+    }
+}
+
+/// Finds the root directory of a dataset by its full name, as long as there is such a dataset.
+type RootOf = Box<dyn Fn(&str) -> Option<FileHandle> + Send + Sync>;
+
+/// The exports of a server.
+pub struct Exports {
+    root_of: RootOf,
+    table: RwLock<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    exports: Vec<Export>,
+    /// Which exports had this guid when it was last looked for. A hint: it is verified at use.
+    by_guid: HashMap<u64, Vec<usize>>,
+}
+
+impl Exports {
+    /// A table of `exports`, whose datasets' root directories `root_of` finds.
+    ///
+    /// # Errors
+    /// [`ExportError`].
+    pub fn new(
+        exports: Vec<Export>,
+        root_of: impl Fn(&str) -> Option<FileHandle> + Send + Sync + 'static,
+    ) -> Result<Self, ExportError> {
+        let table = RwLock::default();
+        let this = Exports { root_of: Box::new(root_of), table };
+        this.replace(exports)?;
+        Ok(this)
+    }
+
+    /// Puts another table in place of this one, for all calls from now on.
+    ///
+    /// # Errors
+    /// [`ExportError`]; the present table then stays.
+    pub fn replace(&self, mut exports: Vec<Export>) -> Result<(), ExportError> {
+        check(&exports)?;
+        for export in &mut exports {
+            let path = path_of(components(export.path.as_bytes()));
+            export.path = String::from_utf8_lossy(&path).into_owned();
+        }
+        if let Some(path) = repeated(&exports) {
+            return Err(ExportError::Twice(path));
+        }
+        *self.table.write() = Table { exports, by_guid: HashMap::new() };
+        Ok(())
+    }
+
+    /// The exports, in the order in which they were given.
+    pub fn list(&self) -> Vec<Export> {
+        self.table.read().exports.clone()
+    }
+
+    /// Whether any export admits a client of this address.
+    pub fn knows(&self, client: IpAddr) -> bool {
+        let table = self.table.read();
+        table.exports.iter().any(|export| export.clients.contains(client))
+    }
+
+    /// What `peer` may do with the file system `guid`. If that is exported more than once, the
+    /// first export that admits the client holds: a handle does not tell how it was come by.
+    ///
+    /// # Errors
+    /// [`Nfsstat3::Stale`] if it is not exported, [`Nfsstat3::Acces`] if not to this client.
+    pub(crate) fn admit(&self, guid: u64, peer: SocketAddr) -> Result<Rights, Nfsstat3> {
+        if let Some(found) = self.table.read().admit(&self.root_of, guid, peer) {
+            return found;
+        }
+        let mut table = self.table.write();
+        table.look_for(&self.root_of, guid);
+        table.admit(&self.root_of, guid, peer).unwrap_or(Err(Nfsstat3::Stale))
+    }
+
+    /// The export under whose path a normalised path lies, and the components beyond it.
+    pub(crate) fn covering<'p>(&self, path: &[&'p [u8]]) -> Option<(Export, Vec<&'p [u8]>)> {
+        let table = self.table.read();
+        let covers = |export: &&Export| {
+            let own = components(export.path.as_bytes());
+            own.clone().count() <= path.len() && own.zip(path).all(|(own, asked)| own == *asked)
+        };
+        let depth = |export: &&Export| components(export.path.as_bytes()).count();
+        let export = table.exports.iter().filter(covers).max_by_key(depth)?;
+        let beyond = path.iter().skip(depth(&export)).copied().collect();
+        Some((export.clone(), beyond))
+    }
+
+    /// The root directory of an export's dataset, if there is such a dataset.
+    pub(crate) fn root_of(&self, export: &Export) -> Option<FileHandle> {
+        (self.root_of)(&export.dataset)
+    }
+}
+
+impl fmt::Debug for Exports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Exports").field(&self.table.read().exports).finish()
+    }
+}
+
+impl Table {
+    /// `None` if what is remembered of `guid` does not hold (any more).
+    fn admit(
+        &self,
+        root_of: &RootOf,
+        guid: u64,
+        peer: SocketAddr,
+    ) -> Option<Result<Rights, Nfsstat3>> {
+        let candidates = || self.by_guid.get(&guid).into_iter().flatten();
+        let mut exports = candidates().filter_map(|index| self.exports.get(*index)).peekable();
+        let dataset = &exports.peek()?.dataset;
+        if root_of(dataset)?.fs_guid.0 != guid {
+            return None;
+        }
+        let rights = exports.find(|export| export.admits(peer)).map(|export| Rights {
+            read_only: export.read_only,
+            squash: export.squash,
+            anon_uid: export.anon_uid,
+            anon_gid: export.anon_gid,
+        });
+        Some(rights.ok_or(Nfsstat3::Acces))
+    }
+
+    fn look_for(&mut self, root_of: &RootOf, guid: u64) {
+        let has_it = |export: &Export| {
+            root_of(&export.dataset).is_some_and(|root| root.fs_guid.0 == guid)
+        };
+        let indices = self.exports.iter().enumerate();
+        let found: Vec<_> =
+            indices.filter(|(_, export)| has_it(export)).map(|(index, _)| index).collect();
+        // Guids that are nobody's are not remembered: clients could make up any number of them.
+        if found.is_empty() {
+            self.by_guid.remove(&guid);
+        } else {
+            self.by_guid.insert(guid, found);
+        }
+    }
+}
+
+/// The components of a path, without empty ones and `.`.
+pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
+}
+
+/// The one way to write a path of these components.
+pub(crate) fn path_of<'p>(components: impl Iterator<Item = &'p [u8]>) -> Vec<u8> {
+    let mut path = Vec::new();
+    for name in components {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    if path.is_empty() { b"/".to_vec() } else { path }
+}
+
+fn check(exports: &[Export]) -> Result<(), ExportError> {
+    let too_many = |what, count, limit| match count > limit {
+        true => Err(ExportError::TooMany { what, count, limit }),
+        false => Ok(()),
+    };
+    too_many("exports", exports.len(), EXPORTS_MAX)?;
+    for export in exports {
+        let path = &export.path;
+        let bad = |why| Err(ExportError::Path(path.clone(), why));
+        if !path.starts_with('/') {
+            return bad("must begin with /");
+        }
+        if path.len() > PATH_BYTES_MAX {
+            return bad("longer than MOUNT can say (1024 bytes)");
+        }
+        if path.contains('\0') {
+            return bad("contains a NUL");
+        }
+        if components(path.as_bytes()).any(|name| name == b"..") {
+            return bad("contains ..");
+        }
+        if let Clients::Only(networks) = &export.clients {
+            too_many("clients of an export", networks.len(), CLIENTS_MAX)?;
+        }
+    }
+    Ok(())
+}
+
+fn repeated(exports: &[Export]) -> Option<String> {
+    let mut paths: Vec<_> = exports.iter().map(|export| &export.path).collect();
+    paths.sort_unstable();
+    let pairs = paths.iter().zip(paths.iter().skip(1));
+    pairs.clone().find(|(a, b)| a == b).map(|(path, _)| (*path).clone())
+}
+
+fn as_said(sys: &AuthSys<'_>) -> Credentials {
+    Credentials { uid: sys.uid, gid: sys.gid, groups: sys.gids.iter().collect() }
+}
+
+const RESERVED_PORTS: u16 = 1024;

@@ -1,0 +1,98 @@
+//! The procedures of MOUNT version 3 (RFC 1813 appendix I), and those of versions 1 and 2 that
+//! clients still use (RFC 1094 appendix A): some unmount with version 1 what they mounted with 3.
+//!
+//! Invariants:
+//! - A handle is given only to a client that the export admits, and mounting gives no right: every
+//!   NFS call is admitted anew.
+//! - DUMP and EXPORT tell the truth: what was mounted since the start and not unmounted, as far as
+//!   the list reaches; what can be mounted and by whom.
+
+mod mnt;
+mod mounts;
+
+use std::net::SocketAddr;
+
+use aquifer_files::Files;
+use aquifer_rpc::message::Accepted;
+use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
+
+use crate::export::{Clients, Exports};
+use crate::proto::mount::{DirPath, ExportNode, Name, Path, Procedure, VERSION};
+
+pub(crate) use mounts::Mounts;
+
+/// The lowest version that is served. It and version 2 belong to NFSv2, which is not: they have no
+/// MNT here.
+pub(crate) const VERSION_LOW: u32 = 1;
+
+/// Who asks, and what of.
+pub(crate) struct MountRequest<'a> {
+    pub files: &'a Files,
+    pub exports: &'a Exports,
+    pub mounts: &'a Mounts,
+    pub peer: SocketAddr,
+}
+
+/// Carries out one call and appends its results.
+///
+/// # Errors
+/// What RPC is to say instead of results.
+pub(crate) async fn carry_out(
+    request: &MountRequest<'_>,
+    version: u32,
+    procedure: u32,
+    from: &mut Decoder<'_>,
+    to: &mut EncodeBuf,
+) -> Result<(), Accepted> {
+    let path = |from: &mut Decoder<'_>| match DirPath::decode(from) {
+        Ok(DirPath { path: Path(path) }) => Ok(path.to_vec()),
+        Err(_) => Err(Accepted::GarbageArgs),
+    };
+    let host = request.peer.ip().to_canonical();
+    match Procedure::from_wire(procedure) {
+        Some(Procedure::Null) => {}
+        Some(Procedure::Mnt) if version == VERSION => {
+            to.put(&mnt::mnt(request, &path(from)?).await);
+        }
+        Some(Procedure::Dump) => request.mounts.encode(to),
+        Some(Procedure::Umnt) => request.mounts.remove(host, &path(from)?),
+        Some(Procedure::Umntall) => request.mounts.remove_all(host),
+        Some(Procedure::Export) => export(request.exports, to),
+        Some(Procedure::Mnt) | None => return Err(Accepted::ProcUnavail),
+    }
+    Ok(())
+}
+
+/// The longest reply that a call of `procedure` can have now, in bytes.
+pub(crate) fn reply_bytes_max(exports: &Exports, mounts: &Mounts, procedure: u32) -> usize {
+    match Procedure::from_wire(procedure) {
+        Some(Procedure::Dump) => mounts.encoded_bytes_max(),
+        Some(Procedure::Export) => exports.list().iter().map(export_bytes_max).sum(),
+        _ => 0,
+    }
+}
+
+/// EXPORT: what can be mounted, and by whom; no groups are everybody.
+fn export(exports: &Exports, to: &mut EncodeBuf) {
+    for export in exports.list() {
+        let clients: Vec<String> = match &export.clients {
+            Clients::Everybody => Vec::new(),
+            Clients::Only(networks) => networks.iter().map(ToString::to_string).collect(),
+        };
+        let groups = clients.iter().map(|client| Name(client.as_bytes())).collect();
+        to.bool(true);
+        to.put(&ExportNode { dir: Path(export.path.as_bytes()), groups });
+    }
+    to.bool(false);
+}
+
+fn export_bytes_max(export: &crate::export::Export) -> usize {
+    let clients = match &export.clients {
+        Clients::Everybody => 0,
+        Clients::Only(networks) => networks.len(),
+    };
+    16 + export.path.len() + clients * NETWORK_BYTES_MAX
+}
+
+/// A network on the wire: link, length, and the longest text: an IPv6 address (39), `/`, bits.
+const NETWORK_BYTES_MAX: usize = 8 + 44;

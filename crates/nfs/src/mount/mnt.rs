@@ -1,0 +1,60 @@
+//! MNT: from a path to a directory's handle (RFC 1813 section 5.2.1).
+//!
+//! Any directory below an export can be mounted: XCP-ng makes `<export>/<uuid>` and mounts that.
+
+use aquifer_files::{Attributes, Credentials, FileKind};
+use aquifer_rpc::auth::{AUTH_NONE, AUTH_SYS};
+
+use crate::attributes::nfs_fh3;
+use crate::export::{components, path_of};
+use crate::proto::mount::{MountRes3, MountStat3};
+use crate::status::{mountstat3, nfsstat3};
+use crate::v3::to_look_up;
+
+use super::MountRequest;
+
+pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
+    match directory(request, path).await {
+        Ok(directory) => {
+            let host = request.peer.ip().to_canonical();
+            request.mounts.add(host, path_of(components(path)));
+            MountRes3::Ok {
+                fhandle: nfs_fh3(directory.handle),
+                auth_flavors: vec![AUTH_SYS, AUTH_NONE],
+            }
+        }
+        Err(status) => {
+            let path = String::from_utf8_lossy(path);
+            tracing::info!(client = %request.peer, %path, ?status, "mount refused");
+            MountRes3::Fail(status)
+        }
+    }
+}
+
+async fn directory(request: &MountRequest<'_>, path: &[u8]) -> Result<Attributes, MountStat3> {
+    if !path.starts_with(b"/") {
+        return Err(MountStat3::NoEnt);
+    }
+    let path: Vec<&[u8]> = components(path).collect();
+    if path.contains(&&b".."[..]) {
+        return Err(MountStat3::Inval);
+    }
+    let (export, beyond) = request.exports.covering(&path).ok_or(MountStat3::NoEnt)?;
+    if !export.admits(request.peer) {
+        return Err(MountStat3::Acces);
+    }
+    let said = |error| mountstat3(nfsstat3(&error));
+    let root = request.exports.root_of(&export).ok_or(MountStat3::NoEnt)?;
+    let mut at = request.files.getattr(root).await.map_err(said)?;
+    // As root, as every server resolves mounts: what the client may do there, NFS itself checks.
+    let cred = Credentials::root();
+    for name in beyond {
+        let name = to_look_up(name).map_err(mountstat3)?;
+        let (found, _) = request.files.lookup(&cred, at.handle, name).await;
+        at = found.map_err(said)?;
+    }
+    if at.kind != FileKind::Directory {
+        return Err(MountStat3::NotDir);
+    }
+    Ok(at)
+}

@@ -1,0 +1,66 @@
+//! The one table from what `files` says to what the protocol says (RFC 1813 section 2.6).
+
+use aquifer_files::FsError;
+use aquifer_pool::PoolError;
+
+use crate::proto::mount::MountStat3;
+use crate::proto::v3::Nfsstat3;
+
+/// The status of a failed operation.
+pub(crate) fn nfsstat3(error: &FsError) -> Nfsstat3 {
+    match error {
+        FsError::NotPermitted => Nfsstat3::Perm,
+        FsError::NotFound => Nfsstat3::NoEnt,
+        FsError::AccessDenied => Nfsstat3::Acces,
+        FsError::Exists => Nfsstat3::Exist,
+        FsError::NotDirectory => Nfsstat3::NotDir,
+        FsError::IsDirectory => Nfsstat3::IsDir,
+        FsError::Invalid => Nfsstat3::Inval,
+        FsError::TooLarge => Nfsstat3::Fbig,
+        FsError::NoSpace => Nfsstat3::NoSpc,
+        FsError::Quota => Nfsstat3::Dquot,
+        FsError::ReadOnly => Nfsstat3::Rofs,
+        FsError::TooManyLinks => Nfsstat3::Mlink,
+        FsError::NameTooLong => Nfsstat3::NameTooLong,
+        FsError::NotEmpty => Nfsstat3::NotEmpty,
+        FsError::Stale => Nfsstat3::Stale,
+        FsError::NotSync => Nfsstat3::NotSync,
+        FsError::BadCookie => Nfsstat3::BadCookie,
+        FsError::CrossDevice => Nfsstat3::Xdev,
+        FsError::NotSupported => Nfsstat3::NotSupp,
+        FsError::TryLater => Nfsstat3::Jukebox,
+        FsError::Pool(error) => pool(error),
+    }
+}
+
+/// The status of a mount that failed as `status` says: MOUNT knows fewer words.
+pub(crate) fn mountstat3(status: Nfsstat3) -> MountStat3 {
+    match status {
+        Nfsstat3::Perm => MountStat3::Perm,
+        Nfsstat3::NoEnt | Nfsstat3::Stale => MountStat3::NoEnt,
+        Nfsstat3::Io => MountStat3::Io,
+        Nfsstat3::Acces => MountStat3::Acces,
+        Nfsstat3::NotDir => MountStat3::NotDir,
+        Nfsstat3::Inval => MountStat3::Inval,
+        Nfsstat3::NameTooLong => MountStat3::NameTooLong,
+        Nfsstat3::NotSupp => MountStat3::NotSupp,
+        _ => MountStat3::ServerFault,
+    }
+}
+
+/// A pool that stopped itself is no I/O error: that would make guests give their disks up, or
+/// believe that unstable writes are lost. JUKEBOX makes clients ask again until the pool is back,
+/// or the service has started anew with another verifier.
+fn pool(error: &PoolError) -> Nfsstat3 {
+    match error {
+        PoolError::NoSpace => Nfsstat3::NoSpc,
+        PoolError::ReadOnly => Nfsstat3::Rofs,
+        PoolError::Suspended(_) | PoolError::Exported | PoolError::Contradiction(_) => {
+            Nfsstat3::Jukebox
+        }
+        PoolError::Read(_) | PoolError::Format(_) | PoolError::Corrupt(_) => {
+            tracing::warn!(%error, "answered NFS3ERR_IO");
+            Nfsstat3::Io
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The procedures of NFSv3 (RFC 1813 section 3.3), one per file, in their order.
+//!
+//! The way of each is the same: [`Request::look`] or [`Request::change`] turns the handle into a
+//! file and the caller's credentials under its export, names are checked, one function of `files`
+//! does it, and what it says is put into the protocol's words. NULL has no file: it does nothing.
+//!
+//! Invariants:
+//! - Nothing is done for a handle that was not admitted, nothing changed through a read-only export.
+//! - Every status but OK comes from the table in [`crate::status`], from the rules of names in
+//!   [`names`], or from the limits that FSINFO and PATHCONF tell.
+
+mod access;
+mod commit;
+mod create;
+mod fsinfo;
+mod fsstat;
+mod getattr;
+mod link;
+mod lookup;
+mod mkdir;
+mod mknod;
+mod names;
+mod pathconf;
+mod read;
+mod readdir;
+mod readdirplus;
+mod readlink;
+mod remove;
+mod rename;
+mod request;
+mod rmdir;
+mod setattr;
+mod symlink;
+mod write;
+
+use aquifer_rpc::xdr::{Encode, EncodeBuf};
+
+use crate::proto::v3::{Args3, Nfsstat3, Res3};
+
+use request::Outcome;
+pub(crate) use names::to_look_up;
+pub(crate) use request::Request;
+
+/// Carries out one call and appends its results. Returns the status, for the counters.
+pub(crate) async fn carry_out(
+    request: &Request<'_>,
+    args: &Args3<'_>,
+    to: &mut EncodeBuf,
+) -> Nfsstat3 {
+    match args {
+        Args3::Null => Nfsstat3::Ok,
+        Args3::Getattr(args) => put(to, getattr::getattr(request, args).await),
+        Args3::Setattr(args) => put(to, setattr::setattr(request, args).await),
+        Args3::Lookup(args) => put(to, lookup::lookup(request, args).await),
+        Args3::Access(args) => put(to, access::access(request, args).await),
+        Args3::Readlink(args) => readlink::readlink(request, args, to).await,
+        Args3::Read(args) => read::read(request, args, to).await,
+        Args3::Write(args) => put(to, write::write(request, args).await),
+        Args3::Create(args) => put(to, create::create(request, args).await),
+        Args3::Mkdir(args) => put(to, mkdir::mkdir(request, args).await),
+        Args3::Symlink(args) => put(to, symlink::symlink(request, args).await),
+        Args3::Mknod(args) => put(to, mknod::mknod(request, args).await),
+        Args3::Remove(args) => put(to, remove::remove(request, args).await),
+        Args3::Rmdir(args) => put(to, rmdir::rmdir(request, args).await),
+        Args3::Rename(args) => put(to, rename::rename(request, args).await),
+        Args3::Link(args) => put(to, link::link(request, args).await),
+        Args3::Readdir(args) => readdir::readdir(request, args, to).await,
+        Args3::Readdirplus(args) => readdirplus::readdirplus(request, args, to).await,
+        Args3::Fsstat(args) => put(to, fsstat::fsstat(request, args).await),
+        Args3::Fsinfo(args) => put(to, fsinfo::fsinfo(request, args).await),
+        Args3::Pathconf(args) => put(to, pathconf::pathconf(request, args).await),
+        Args3::Commit(args) => put(to, commit::commit(request, args).await),
+    }
+}
+
+fn put<T: Encode, F: Encode>(to: &mut EncodeBuf, outcome: Outcome<T, F>) -> Nfsstat3 {
+    let res = match outcome {
+        Ok(resok) => Res3::Ok(resok),
+        Err(fail) => Res3::Fail { status: fail.status, resfail: fail.resfail },
+    };
+    to.put(&res);
+    res.status()
+}

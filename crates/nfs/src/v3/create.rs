@@ -1,0 +1,40 @@
+//! CREATE (RFC 1813 section 3.3.8).
+
+use aquifer_files::{Around, Attributes, CreateHow, FsError};
+
+use crate::attributes::{nfs_fh3, set_attributes};
+use crate::proto::v3::{Create3Args, Create3ResOk, CreateHow3, Nfsstat3, WccData};
+
+use super::names;
+use super::request::{Outcome, Request, changed, post_op_attr};
+
+pub(super) async fn create(
+    request: &Request<'_>,
+    args: &Create3Args<'_>,
+) -> Outcome<Create3ResOk, WccData> {
+    let (dir, name) = request.change_in(&args.place, names::to_make).await?;
+    let how = match how(&args.how) {
+        Ok(how) => how,
+        Err(status) => return Err(request.refuse(status, &args.place.dir).await),
+    };
+    made(request.files.create(&dir.cred, dir.file, name, how).await)
+}
+
+/// The results of the four procedures that make something.
+pub(super) fn made(
+    made: (Result<Attributes, FsError>, Around),
+) -> Outcome<Create3ResOk, WccData> {
+    changed(made, |attributes, dir_wcc| Create3ResOk {
+        obj: Some(nfs_fh3(attributes.handle)),
+        obj_attributes: post_op_attr(&attributes),
+        dir_wcc,
+    })
+}
+
+fn how(how: &CreateHow3) -> Result<CreateHow, Nfsstat3> {
+    Ok(match how {
+        CreateHow3::Unchecked(set) => CreateHow::Unchecked(set_attributes(set)?),
+        CreateHow3::Guarded(set) => CreateHow::Guarded(set_attributes(set)?),
+        CreateHow3::Exclusive(verf) => CreateHow::Exclusive(u64::from_be_bytes(*verf)),
+    })
+}

@@ -1,0 +1,39 @@
+//! LINK (RFC 1813 section 3.3.15).
+
+use crate::attributes::wcc_data;
+use crate::proto::v3::{Link3Args, LinkWcc, Nfsstat3};
+
+use super::names;
+use super::request::{Fail, Outcome, Request, Target, post_op_attr};
+
+pub(super) async fn link(
+    request: &Request<'_>,
+    args: &Link3Args<'_>,
+) -> Outcome<LinkWcc, LinkWcc> {
+    let (file, dir, name) = match objects(request, args) {
+        Ok(objects) => objects,
+        Err(status) => {
+            let file_attributes = request.attributes_now(&args.file).await;
+            let linkdir_wcc = request.untouched(&args.link.dir).await;
+            return Err(Fail { status, resfail: LinkWcc { file_attributes, linkdir_wcc } });
+        }
+    };
+    let (linked, file_after, around) =
+        request.files.link(&dir.cred, file.file, dir.file, name).await;
+    let file_attributes = file_after.as_ref().and_then(post_op_attr);
+    let wcc = LinkWcc { file_attributes, linkdir_wcc: wcc_data(&around) };
+    linked.map(|()| wcc).map_err(|error| Fail::new(&error, wcc))
+}
+
+fn objects<'n>(
+    request: &Request<'_>,
+    args: &Link3Args<'n>,
+) -> Result<(Target, Target, &'n [u8]), Nfsstat3> {
+    let file = request.change(&args.file)?;
+    let dir = request.change(&args.link.dir)?;
+    if file.file.fs_guid != dir.file.fs_guid {
+        return Err(Nfsstat3::Xdev);
+    }
+    let name = names::to_make(args.link.name)?;
+    Ok((file, dir, name))
+}

@@ -1,0 +1,157 @@
+//! A call on its way: who asks, and how a handle becomes a file.
+
+use std::net::SocketAddr;
+
+use aquifer_files::{Around, Attributes, Credentials, FileHandle, Files, FsError};
+use aquifer_rpc::auth::Credential;
+
+use crate::attributes::{fattr3, wcc_data};
+use crate::export::{Exports, Rights};
+use crate::proto::v3::{DirOpArgs3, LinkWcc, NfsFh3, Nfsstat3, PostOpAttr, RenameWcc, WccData};
+use crate::status::nfsstat3;
+
+/// Who asks, and what of.
+pub(crate) struct Request<'a> {
+    pub files: &'a Files,
+    pub exports: &'a Exports,
+    pub peer: SocketAddr,
+    pub credential: Credential<'a>,
+}
+
+/// A file that the caller may name, and who the caller is to it.
+pub(super) struct Target {
+    pub file: FileHandle,
+    pub cred: Credentials,
+}
+
+/// What a procedure says: results, or a status with what the protocol adds to it.
+pub(super) type Outcome<T, F> = Result<T, Fail<F>>;
+
+/// An error and its body.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fail<F> {
+    pub status: Nfsstat3,
+    pub resfail: F,
+}
+
+impl<F> Fail<F> {
+    pub(super) fn new(error: &FsError, resfail: F) -> Self {
+        Fail { status: nfsstat3(error), resfail }
+    }
+}
+
+/// The body of an error about whose objects nothing is known.
+pub(super) trait Unknown {
+    const UNKNOWN: Self;
+}
+
+impl Unknown for () {
+    const UNKNOWN: () = ();
+}
+
+impl Unknown for PostOpAttr {
+    const UNKNOWN: PostOpAttr = None;
+}
+
+impl Unknown for WccData {
+    const UNKNOWN: WccData = WccData::NONE;
+}
+
+impl Unknown for RenameWcc {
+    const UNKNOWN: RenameWcc =
+        RenameWcc { fromdir_wcc: WccData::NONE, todir_wcc: WccData::NONE };
+}
+
+impl Unknown for LinkWcc {
+    const UNKNOWN: LinkWcc = LinkWcc { file_attributes: None, linkdir_wcc: WccData::NONE };
+}
+
+impl<F: Unknown> From<Nfsstat3> for Fail<F> {
+    fn from(status: Nfsstat3) -> Self {
+        Fail { status, resfail: F::UNKNOWN }
+    }
+}
+
+impl Request<'_> {
+    /// The object of a call that changes nothing.
+    ///
+    /// # Errors
+    /// [`Nfsstat3::BadHandle`], [`Nfsstat3::Stale`], [`Nfsstat3::Acces`].
+    pub(super) fn look(&self, handle: &NfsFh3) -> Result<Target, Nfsstat3> {
+        self.admit(handle).map(|(target, _)| target)
+    }
+
+    /// The object of a call that changes something.
+    ///
+    /// # Errors
+    /// As [`Request::look`]; and [`Nfsstat3::Rofs`].
+    pub(super) fn change(&self, handle: &NfsFh3) -> Result<Target, Nfsstat3> {
+        match self.admit(handle)? {
+            (_, rights) if rights.read_only => Err(Nfsstat3::Rofs),
+            (target, _) => Ok(target),
+        }
+    }
+
+    /// The directory and the name of a call that changes a directory's entries; `rule` is one of
+    /// [`super::names`].
+    ///
+    /// # Errors
+    /// As [`Request::change`] and the rule, with the directory's attributes.
+    pub(super) async fn change_in<'n>(
+        &self,
+        place: &DirOpArgs3<'n>,
+        rule: fn(&[u8]) -> Result<&[u8], Nfsstat3>,
+    ) -> Result<(Target, &'n [u8]), Fail<WccData>> {
+        match self.change(&place.dir).and_then(|dir| Ok((dir, rule(place.name)?))) {
+            Ok(found) => Ok(found),
+            Err(status) => Err(self.refuse(status, &place.dir).await),
+        }
+    }
+
+
+    /// `post_op_attr` of an object as it is now, for an error that was found before `files` was
+    /// asked. Nothing, if it cannot be had.
+    pub(super) async fn attributes_now(&self, handle: &NfsFh3) -> PostOpAttr {
+        let target = self.look(handle).ok()?;
+        let attributes = self.files.getattr(target.file).await.ok()?;
+        Some(fattr3(&attributes))
+    }
+
+    /// The `wcc_data` of an object that was not touched.
+    pub(super) async fn untouched(&self, handle: &NfsFh3) -> WccData {
+        WccData { before: None, after: self.attributes_now(handle).await }
+    }
+
+    /// A refusal of a change before `files` was asked, with what there is to say of the object.
+    pub(super) async fn refuse(&self, status: Nfsstat3, handle: &NfsFh3) -> Fail<WccData> {
+        Fail { status, resfail: self.untouched(handle).await }
+    }
+
+    /// The object, and what its export allows.
+    ///
+    /// # Errors
+    /// As [`Request::look`].
+    pub(super) fn admit(&self, handle: &NfsFh3) -> Result<(Target, Rights), Nfsstat3> {
+        let file = FileHandle::decode(handle.bytes()).ok_or(Nfsstat3::BadHandle)?;
+        let rights = self.exports.admit(file.fs_guid.0, self.peer)?;
+        let cred = rights.credentials(&self.credential);
+        Ok((Target { file, cred }, rights))
+    }
+}
+
+/// The outcome of an operation that changed `around` in one piece: `with` makes the results.
+pub(super) fn changed<R, T>(
+    (result, around): (Result<R, FsError>, Around),
+    with: impl FnOnce(R, WccData) -> T,
+) -> Outcome<T, WccData> {
+    let wcc = wcc_data(&around);
+    match result {
+        Ok(value) => Ok(with(value, wcc)),
+        Err(error) => Err(Fail::new(&error, wcc)),
+    }
+}
+
+/// `post_op_attr` of what `files` told.
+pub(super) fn post_op_attr(attributes: &Attributes) -> PostOpAttr {
+    Some(fattr3(attributes))
+}

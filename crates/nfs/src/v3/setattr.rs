@@ -1,0 +1,22 @@
+//! SETATTR (RFC 1813 section 3.3.2).
+
+use crate::attributes::{set_attributes, time};
+use crate::proto::v3::{Setattr3Args, WccData};
+
+use super::request::{Outcome, Request, changed};
+
+pub(super) async fn setattr(
+    request: &Request<'_>,
+    args: &Setattr3Args,
+) -> Outcome<WccData, WccData> {
+    let checked = request.change(&args.object).and_then(|target| {
+        let guard = args.guard.map(time).transpose()?;
+        Ok((target, set_attributes(&args.new_attributes)?, guard))
+    });
+    let (target, set, guard) = match checked {
+        Ok(checked) => checked,
+        Err(status) => return Err(request.refuse(status, &args.object).await),
+    };
+    let done = request.files.setattr(&target.cred, target.file, &set, guard).await;
+    changed(done, |(), wcc| wcc)
+}

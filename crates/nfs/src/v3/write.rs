@@ -1,0 +1,56 @@
+//! WRITE (RFC 1813 section 3.3.7).
+//!
+//! Invariant: `committed` is never less than was asked for, and nothing stable is answered before
+//! `files` has said that it is.
+
+use aquifer_files::Stability;
+
+use crate::limits::{FILE_BYTES_MAX, TRANSFER_BYTES_MAX};
+use crate::proto::v3::{Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
+
+use super::request::{Outcome, Request, changed};
+
+pub(super) async fn write(
+    request: &Request<'_>,
+    args: &Write3Args<'_>,
+) -> Outcome<Write3ResOk, WccData> {
+    let head = &args.head;
+    // More than FSINFO offers is legal to send; what is written of it is legal to choose.
+    let count = head.count.min(TRANSFER_BYTES_MAX);
+    let target = match request.change(&head.file).and_then(|target| {
+        let fits = head.offset.checked_add(u64::from(count)).is_some_and(|end| end <= FILE_BYTES_MAX);
+        if fits { Ok(target) } else { Err(Nfsstat3::Fbig) }
+    }) {
+        Ok(target) => target,
+        Err(status) => return Err(request.refuse(status, &head.file).await),
+    };
+    let bytes = usize::try_from(count).unwrap_or(usize::MAX);
+    let data = args.data.bytes.get(..bytes).unwrap_or(args.data.bytes);
+    let asked = stability(head.stable);
+    let written = request.files.write(&target.cred, target.file, head.offset, data, asked).await;
+    changed(written, |reached, file_wcc| {
+        assert!(reached >= asked, "a write is at least as durable as was asked for");
+        Write3ResOk { file_wcc, count, committed: stable_how(reached), verf: verifier(request) }
+    })
+}
+
+/// `writeverf3`: the same number as COMMIT's.
+pub(super) fn verifier(request: &Request<'_>) -> [u8; 8] {
+    request.files.verifier().to_be_bytes()
+}
+
+fn stability(stable: StableHow) -> Stability {
+    match stable {
+        StableHow::Unstable => Stability::Unstable,
+        StableHow::DataSync => Stability::DataSync,
+        StableHow::FileSync => Stability::FileSync,
+    }
+}
+
+fn stable_how(stability: Stability) -> StableHow {
+    match stability {
+        Stability::Unstable => StableHow::Unstable,
+        Stability::DataSync => StableHow::DataSync,
+        Stability::FileSync => StableHow::FileSync,
+    }
+}
