@@ -1,4 +1,4 @@
-//! What only block devices can be asked: logical sector, size, discard.
+//! What only block devices can be asked: logical sector, size, write protection, discard.
 #![expect(
     unsafe_code,
     reason = "BLKDISCARD has no safe wrapper; reviewed here, used nowhere else"
@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::SeekFrom;
-use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
+use rustix::ioctl::{Getter, Ioctl, IoctlOutput, Opcode, ioctl};
 
 /// Bytes of the device's logical sector: the smallest thing it can write.
 pub(crate) fn logical_sector_bytes(device: BorrowedFd<'_>) -> io::Result<u32> {
@@ -20,6 +20,15 @@ pub(crate) fn size_bytes(device: BorrowedFd<'_>) -> io::Result<u64> {
     // For block devices this is the documented way beside BLKGETSIZE64; the file position is not
     // used by any engine.
     Ok(rustix::fs::seek(device, SeekFrom::End(0))?)
+}
+
+/// Whether the device is write-protected. Such a one can be opened for writing all the same.
+pub(crate) fn is_read_only(device: BorrowedFd<'_>) -> io::Result<bool> {
+    // _IO(0x12, 94), BLKROGET (include/uapi/linux/fs.h).
+    const BLKROGET: Opcode = rustix::ioctl::opcode::none(0x12, 94);
+    // SAFETY: BLKROGET writes one int (block/ioctl.c) and nothing else.
+    let flag = unsafe { ioctl(device, Getter::<BLKROGET, libc::c_int>::new()) }?;
+    Ok(flag != 0)
 }
 
 /// Tells the device that these bytes are no longer needed. Blocks until it has answered.

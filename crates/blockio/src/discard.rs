@@ -192,3 +192,38 @@ fn join(mut batch: Vec<Wanted>) -> Vec<Joined> {
 
 /// System calls of one batch that are under way at once.
 const AT_ONCE: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_touches_is_joined_and_all_are_answered() {
+        let mut answered = Vec::new();
+        let mut wanted = |start, bytes| {
+            let (answer, receiver) = oneshot::channel();
+            answered.push(receiver);
+            Wanted {
+                start,
+                bytes,
+                answer,
+            }
+        };
+        // In disorder: neighbours, a duplicate, one inside another, and a gap.
+        let batch = vec![
+            wanted(30, 10),
+            wanted(0, 10),
+            wanted(10, 5),
+            wanted(35, 1),
+            wanted(0, 10),
+            wanted(16, 4),
+        ];
+        let joined = join(batch);
+        let ranges: Vec<_> = joined.iter().map(|it| (it.start, it.bytes)).collect();
+        assert_eq!(ranges, [(0, 15), (16, 4), (30, 10)]);
+        for range in joined {
+            range.answer(&Ok(()));
+        }
+        assert!(answered.iter_mut().all(|answer| answer.try_recv() == Ok(Ok(()))));
+    }
+}

@@ -153,18 +153,26 @@ pub const ENGINE_VARIABLE: &str = "AQUIFER_DISK_ENGINE";
 
 /// The engine that works: the one asked for, unless the kernel refuses it.
 pub(crate) fn choose_engine(wanted: Option<Engine>) -> Engine {
-    let named = || match std::env::var(ENGINE_VARIABLE).ok()?.as_str() {
+    let named = || engine_named(std::env::var(ENGINE_VARIABLE).ok()?.as_str());
+    choose(wanted.or_else(named), uring::available)
+}
+
+fn engine_named(name: &str) -> Option<Engine> {
+    match name {
         "uring" => Some(Engine::Uring),
         "pread" => Some(Engine::Pread),
         other => {
             tracing::warn!("{ENGINE_VARIABLE}={other}: neither uring nor pread; ignored");
             None
         }
-    };
-    if wanted.or_else(named) == Some(Engine::Pread) {
+    }
+}
+
+fn choose(wanted: Option<Engine>, available: impl FnOnce() -> Result<(), i32>) -> Engine {
+    if wanted == Some(Engine::Pread) {
         return Engine::Pread;
     }
-    match uring::available() {
+    match available() {
         Ok(()) => Engine::Uring,
         Err(errno) => {
             let error = io::Error::from_raw_os_error(errno);
@@ -202,6 +210,10 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Backing, OpenError> {
         BackingKind::Block => {
             let logical = block::logical_sector_bytes(fd.as_fd());
             check_sector(path, logical.map_err(|e| io_error(path, e))?)?;
+            let protected = block::is_read_only(fd.as_fd()).map_err(|e| io_error(path, e))?;
+            if protected && access == Access::Exclusive {
+                return Err(OpenError::ReadOnly { path: path.into() });
+            }
             block::size_bytes(fd.as_fd()).map_err(|e| io_error(path, e))?
         }
     };

@@ -96,3 +96,6 @@ impl Drop for ThreadRings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

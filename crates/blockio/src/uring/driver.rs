@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -86,6 +87,9 @@ impl Future for Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.ring.close();
+        self.ring.close(DRAIN);
     }
 }
+
+/// How long a driver that ends with its runtime waits for the kernel.
+const DRAIN: Duration = Duration::from_secs(10);

@@ -200,10 +200,10 @@ impl Ring {
     }
 
     /// The driver ends, with its runtime or after [`Turn::Finished`]: carries out what was
-    /// accepted, waiting for the kernel for at most `DRAIN`, and takes nothing more.
-    pub(super) fn close(self: &Arc<Self>) {
+    /// accepted, waiting for the kernel for at most `patience`, and takes nothing more.
+    pub(super) fn close(self: &Arc<Self>, patience: Duration) {
         let mut state = self.state.lock();
-        let deadline = Instant::now() + DRAIN;
+        let deadline = Instant::now() + patience;
         while state.is_busy() && Instant::now() < deadline {
             state.submit();
             state.wait();
@@ -221,6 +221,11 @@ impl Ring {
         drop(state);
         drop(dropped);
         wakers.into_iter().for_each(Waker::wake);
+    }
+
+    #[cfg(test)]
+    pub(super) fn fail_for_test(&self, errno: i32) {
+        self.state.lock().fail(errno);
     }
 
     /// The outcome of a flight, if it has ended. Else `waker` is woken when it has.
@@ -382,7 +387,7 @@ impl State {
     /// The kernel refuses this ring's submissions for good: what it has not taken fails, and the
     /// ring takes nothing more. What is staged is never submitted, so its memory is free.
     fn fail(&mut self, errno: i32) {
-        tracing::error!(errno, "io_uring failed: going on with blocking calls");
+        tracing::error!(errno, "io_uring failed: what waits for it fails, a new ring is tried");
         self.broken = true;
         self.closed = true;
         self.staged.extend(self.queue.drain(..));
@@ -457,11 +462,8 @@ const IN_KERNEL_MAX: usize = 512;
 /// disk starts while the round goes on.
 const SUBMIT_EARLY: usize = 64;
 
-/// How long a driver that ends waits for the kernel.
-const DRAIN: Duration = Duration::from_secs(10);
-
-/// How long it waits at a time.
-const DRAIN_STEP: Duration = Duration::from_millis(100);
+/// How long a ring that closes waits for the kernel at a time.
+const DRAIN_STEP: Duration = Duration::from_millis(20);
 
 /// The pause before the kernel is asked again after it had no resources.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);

@@ -1,14 +1,14 @@
 //! SETATTR.
 
-use aquifer_blockio::PageMut;
+use aquifer_blockio::{Page, PageMut};
 use aquifer_object::DirtyPage;
-use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_pool::SpaceClass;
 
 use crate::change::Change;
 use crate::core::{Files, Target, attributes, before, permits, unchanged};
 use crate::error::FsError;
+use crate::ops::write::dirty_page;
 use crate::types::{Around, Credentials, FileHandle, SetAttributes, SetTime};
 
 /// Largest file: pages are numbered with 48 bits.
@@ -105,20 +105,19 @@ impl Files {
             if tail != 0 {
                 let page = size / 4096;
                 let read = target.object.read_pages(&self.pool, page, page + 1).await?;
-                if let Some(Some(content)) = read.into_iter().next() {
-                    let keep = content.as_slice().get(..tail).unwrap_or_default();
-                    let content = PageMut::with_prefix(keep).freeze();
-                    let sum = checksum64(content.as_slice());
-                    let zero = content.is_zero();
-                    let content = (!zero).then_some(content);
-                    let dirty = DirtyPage {
-                        page: content,
-                        sum,
-                        logged: true,
-                        place: None,
-                    };
-                    changes.push(Change::Pages(inode.object, vec![(page, dirty)]));
-                }
+                let content = match read.into_iter().next().flatten() {
+                    Some(old) => {
+                        let keep = old.as_slice().get(..tail).unwrap_or_default();
+                        PageMut::with_prefix(keep).freeze()
+                    }
+                    None => Page::zeroed(),
+                };
+                // Also if it is all zeros: that may be an UNSTABLE write that no record holds.
+                let dirty = DirtyPage {
+                    logged: true,
+                    ..dirty_page(content)
+                };
+                changes.push(Change::Pages(inode.object, vec![(page, dirty)]));
             }
         }
         if size != inode.size {

@@ -47,6 +47,17 @@ impl Client {
         self.rng.pick(&names).cloned()
     }
 
+    /// Tells what is done, if one seed's story is asked for.
+    fn say(&self, what: std::fmt::Arguments<'_>) {
+        if std::env::var("AQUIFER_SEED").is_ok() {
+            println!(
+                "{:>12?} {:?}: {what}",
+                self.world.now(),
+                self.directory.object
+            );
+        }
+    }
+
     /// Notes what a call would make of the directory.
     fn expect(&self, change: impl FnOnce(&mut DirectoryModel, u64)) {
         let mut knowledge = self.knowledge.lock().unwrap();
@@ -57,6 +68,7 @@ impl Client {
     }
 
     fn done<T>(&self, result: Result<T, FsError>) -> Result<(), String> {
+        self.say(format_args!("  done: {:?}", result.as_ref().err()));
         let mut knowledge = self.knowledge.lock().unwrap();
         let after = knowledge.may_be.take();
         match result {
@@ -159,6 +171,8 @@ impl Client {
                 .unwrap()
                 .write(offset, &data, stable);
         });
+        let end = offset + count;
+        self.say(format_args!("write {name} {offset}..{end} {stability:?}"));
         let (result, _) = self
             .files
             .write(&self.cred, handle, offset, &data, stability)
@@ -175,6 +189,7 @@ impl Client {
             let file = model.names[&name];
             model.files.get_mut(&file).unwrap().commit_all();
         });
+        self.say(format_args!("commit {name}"));
         let (result, _) = self.files.commit(&self.cred, handle, 0, 0).await;
         self.done(result)
     }
@@ -189,6 +204,7 @@ impl Client {
             let file = model.names[&name];
             model.files.get_mut(&file).unwrap().truncate(size);
         });
+        self.say(format_args!("truncate {name} {size}"));
         let set = SetAttributes {
             size: Some(size),
             ..SetAttributes::default()
@@ -202,6 +218,7 @@ impl Client {
             return Ok(());
         };
         self.expect(|model, _| model.drop_name(&name));
+        self.say(format_args!("remove {name}"));
         let (result, _) = self
             .files
             .remove(&self.cred, self.directory, name.as_bytes())
@@ -227,6 +244,7 @@ impl Client {
                 model.names.insert(to.clone(), file);
             }
         });
+        self.say(format_args!("rename {from} {to}"));
         let (result, ..) = self
             .files
             .rename(

@@ -1,0 +1,177 @@
+//! Who may use which dataset, and as whom.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aquifer_files::FileHandle;
+use aquifer_rpc::auth::{Gids, OpaqueAuth};
+
+use super::*;
+
+/// The root of a dataset whose guid is the sum of its name's bytes.
+fn root_of(dataset: &str) -> Option<FileHandle> {
+    let guid = dataset.bytes().map(u64::from).sum();
+    (!dataset.is_empty()).then(|| root(guid))
+}
+
+fn root(guid: u64) -> FileHandle {
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&guid.to_le_bytes());
+    bytes[8] = 1;
+    bytes[16] = 1;
+    FileHandle::decode(&bytes).unwrap()
+}
+
+fn guid(dataset: &str) -> u64 {
+    root_of(dataset).unwrap().fs_guid.0
+}
+
+fn only(networks: &[&str]) -> Clients {
+    Clients::Only(networks.iter().map(|network| network.parse().unwrap()).collect())
+}
+
+fn peer(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn sys(uid: u32, gid: u32, gids: &[u32]) -> Credential<'static> {
+    let gids = Gids::new(gids).unwrap();
+    Credential::Sys(AuthSys { stamp: 0, machine_name: b"m", uid, gid, gids })
+}
+
+#[test]
+fn a_handle_is_admitted_by_dataset_and_client() {
+    let vms = Export { clients: only(&["10.1.0.0/16", "fd00::/8"]), ..Export::new("/vms", "a/vms") };
+    let iso = Export { read_only: true, ..Export::new("/iso", "a/iso") };
+    let exports = Exports::new(vec![vms, iso], root_of).unwrap();
+    let admit = |dataset, client| exports.admit(guid(dataset), peer(client));
+    for _ in 0..2 {
+        assert!(!admit("a/vms", "10.1.2.3:700").unwrap().read_only);
+        assert!(!admit("a/vms", "[::ffff:10.1.2.3]:700").unwrap().read_only);
+        assert!(!admit("a/vms", "[fd00::7]:40000").unwrap().read_only);
+        assert_eq!(admit("a/vms", "10.2.0.1:700"), Err(Nfsstat3::Acces));
+        assert!(admit("a/iso", "10.2.0.1:700").unwrap().read_only);
+        assert_eq!(admit("a/other", "10.1.2.3:700"), Err(Nfsstat3::Stale));
+    }
+    assert!(exports.knows(peer("10.2.0.1:1").ip()));
+    exports.replace(vec![Export { clients: only(&["10.0.0.1"]), ..Export::new("/", "p") }]).unwrap();
+    assert!(!exports.knows(peer("10.2.0.1:1").ip()));
+    assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Nfsstat3::Stale), "withdrawn");
+}
+
+#[test]
+fn reserved_ports_are_asked_for_by_secure_ports_only() {
+    let export = |secure_ports| Export { secure_ports, ..Export::new("/vms", "vms") };
+    for (secure_ports, port, admitted) in
+        [(false, 40_000, true), (true, 1024, false), (true, 1023, true), (false, 1, true)]
+    {
+        let client = SocketAddr::from(([10, 0, 0, 1], port));
+        assert_eq!(export(secure_ports).admits(client), admitted, "{secure_ports} {port}");
+    }
+}
+
+/// Two exports of one dataset: the first that admits the client holds.
+#[test]
+fn a_dataset_exported_twice_has_the_rights_of_the_first_export_that_admits() {
+    let writers = Export { clients: only(&["10.0.0.1"]), ..Export::new("/vms", "vms") };
+    let readers = Export { read_only: true, ..Export::new("/vms-ro", "vms") };
+    let exports = Exports::new(vec![writers, readers], root_of).unwrap();
+    let read_only = |client| exports.admit(guid("vms"), peer(client)).unwrap().read_only;
+    assert!(!read_only("10.0.0.1:5"));
+    assert!(read_only("10.0.0.2:5"));
+}
+
+/// A dataset that is destroyed, or exchanges names with another (promote), changes its guid under
+/// the export: what was admitted before must not be remembered.
+#[test]
+fn a_dataset_that_changes_is_looked_up_anew() {
+    let now = Arc::new(AtomicU64::new(7));
+    let shared = Arc::clone(&now);
+    let current = move |_: &str| match shared.load(Ordering::Relaxed) {
+        0 => None,
+        guid => Some(root(guid)),
+    };
+    let exports = Exports::new(vec![Export::new("/vms", "vms")], current).unwrap();
+    let admitted = |guid| exports.admit(guid, peer("10.0.0.1:5")).map(|_| ());
+    assert_eq!((admitted(7), admitted(8)), (Ok(()), Err(Nfsstat3::Stale)));
+    now.store(8, Ordering::Relaxed);
+    assert_eq!((admitted(7), admitted(8)), (Err(Nfsstat3::Stale), Ok(())));
+    now.store(0, Ordering::Relaxed);
+    assert_eq!((admitted(7), admitted(8)), (Err(Nfsstat3::Stale), Err(Nfsstat3::Stale)));
+    now.store(7, Ordering::Relaxed);
+    assert_eq!(admitted(7), Ok(()));
+    for made_up in 1000..2000 {
+        assert_eq!(admitted(made_up), Err(Nfsstat3::Stale));
+    }
+    assert_eq!(exports.table.read().by_guid.len(), 1, "guesses are not remembered");
+}
+
+#[test]
+fn credentials_are_squashed_as_the_export_says() {
+    let said = |squash, credential: &Credential<'_>| {
+        let export = Export { squash, anon_uid: 77, anon_gid: 78, ..Export::new("/e", "e") };
+        let exports = Exports::new(vec![export], root_of).unwrap();
+        exports.admit(guid("e"), peer("10.0.0.1:5")).unwrap().credentials(credential)
+    };
+    let is = |uid, gid, groups: &[u32]| Credentials { uid, gid, groups: groups.to_vec() };
+    let (root, user) = (sys(0, 0, &[0, 5, 0]), sys(1000, 0, &[4, 0]));
+    assert_eq!(said(Squash::None, &root), is(0, 0, &[0, 5, 0]));
+    assert_eq!(said(Squash::None, &user), is(1000, 0, &[4, 0]));
+    assert_eq!(said(Squash::Root, &root), is(77, 78, &[78, 5, 78]));
+    assert_eq!(said(Squash::Root, &user), is(1000, 78, &[4, 78]));
+    assert_eq!(said(Squash::Root, &sys(1000, 100, &[4])), is(1000, 100, &[4]));
+    assert_eq!(said(Squash::All, &user), is(77, 78, &[]));
+    for squash in [Squash::None, Squash::Root, Squash::All] {
+        assert_eq!(said(squash, &Credential::None), is(77, 78, &[]));
+        let other = Credential::Other(OpaqueAuth { flavor: 6, body: b"x" });
+        assert_eq!(said(squash, &other), is(77, 78, &[]));
+    }
+    let plain = Exports::new(vec![Export::new("/e", "e")], root_of).unwrap();
+    let rights = plain.admit(guid("e"), peer("10.0.0.1:5")).unwrap();
+    assert_eq!(rights.credentials(&Credential::None), is(65_534, 65_534, &[]));
+}
+
+#[test]
+fn a_path_is_covered_by_its_nearest_export() {
+    let exports = [("/tank", "tank"), ("//tank/vms/./fast/", "fast"), ("/tank/vms", "vms")];
+    let exports = exports.map(|(path, dataset)| Export::new(path, dataset));
+    let exports = Exports::new(exports.to_vec(), root_of).unwrap();
+    let covering = |path: &'static str| {
+        let path: Vec<_> = components(path.as_bytes()).collect();
+        let (export, beyond) = exports.covering(&path)?;
+        Some((export.dataset, String::from_utf8(beyond.join(&b'|')).unwrap()))
+    };
+    let is = |dataset: &str, beyond: &str| Some((dataset.to_owned(), beyond.to_owned()));
+    assert_eq!(covering("/tank"), is("tank", ""));
+    assert_eq!(covering("//tank///"), is("tank", ""));
+    assert_eq!(covering("/tank/vm"), is("tank", "vm"));
+    assert_eq!(covering("/tank/vms"), is("vms", ""));
+    assert_eq!(covering("/tank/vmsx/y"), is("tank", "vmsx|y"));
+    assert_eq!(covering("/tank/vms/fast/a/./b/"), is("fast", "a|b"));
+    assert_eq!(covering("/"), None);
+    assert_eq!(covering("/tan"), None);
+    let root = Exports::new(vec![Export::new("/", "all")], root_of).unwrap();
+    let (export, beyond) = root.covering(&[b"a", b"b"]).unwrap();
+    assert_eq!((export.dataset.as_str(), beyond), ("all", vec![&b"a"[..], b"b"]));
+}
+
+#[test]
+fn what_mount_cannot_say_is_no_export() {
+    let error = |path: &str| {
+        Exports::new(vec![Export::new(path, "d")], root_of).map(|_| ()).unwrap_err()
+    };
+    for path in ["", "tank", "/a/../b", "/a\0b", &format!("/{}", "x".repeat(1024))] {
+        assert!(matches!(error(path), ExportError::Path(..)), "{path}");
+    }
+    let twice = vec![Export::new("/a/b", "x"), Export::new("/", "z"), Export::new("//a/b/", "y")];
+    let error = Exports::new(twice, root_of).map(|_| ()).unwrap_err();
+    assert_eq!(error, ExportError::Twice("/a/b".into()));
+    let clients = Clients::Only(vec!["10.0.0.1".parse().unwrap(); CLIENTS_MAX + 1]);
+    let export = Export { clients, ..Export::new("/a", "x") };
+    let error = Exports::new(vec![export], root_of).map(|_| ()).unwrap_err();
+    assert!(matches!(error, ExportError::TooMany { .. }));
+    let many = (0..=EXPORTS_MAX).map(|number| Export::new(format!("/{number}"), "x"));
+    let exports = Exports::new(vec![Export::new("/kept", "kept")], root_of).unwrap();
+    assert!(matches!(exports.replace(many.collect()), Err(ExportError::TooMany { .. })));
+    assert_eq!(exports.list(), [Export::new("/kept", "kept")]);
+}

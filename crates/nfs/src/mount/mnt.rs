@@ -25,7 +25,7 @@ pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
         }
         Err(status) => {
             let path = String::from_utf8_lossy(path);
-            tracing::info!(client = %request.peer, %path, ?status, "mount refused");
+            tracing::info!(client = %request.peer, ?path, ?status, "mount refused");
             MountRes3::Fail(status)
         }
     }

@@ -6,7 +6,7 @@ use aquifer_files::ReadData;
 use aquifer_rpc::xdr::{EncodeBuf, PagePiece};
 
 use crate::limits::TRANSFER_BYTES_MAX;
-use crate::proto::v3::{Nfsstat3, PostOpAttr, Read3Args, Read3Head, Read3Res, Res3};
+use crate::proto::v3::{Nfsstat3, PostOpAttr, Read3Args, Read3Head, Read3Res};
 
 use super::request::{Fail, Outcome, Request, post_op_attr};
 

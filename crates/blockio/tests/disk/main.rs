@@ -1,0 +1,5 @@
+//! Tests of `FileDisk` from outside, on real files and devices.
+
+mod conformance;
+mod opening;
+mod support;
