@@ -133,6 +133,7 @@ impl<V: Clone> Shard<V> {
         self.stats.recent_target_bytes = self.stats.recent_target_bytes.min(self.budget.residents);
         self.make_room(0);
         self.trim_ghosts();
+        self.slab.shrink();
         assert!(
             self.resident_bytes() <= self.budget.capacity,
             "the cache stays under its cap"

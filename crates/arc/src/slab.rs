@@ -179,6 +179,11 @@ impl<V> Slab<V> {
         Some((key, last))
     }
 
+    /// Gives back what the list of chunks does not need; the chunks themselves went at once.
+    pub(crate) fn shrink(&mut self) {
+        self.chunks.shrink_to_fit();
+    }
+
     fn link(&mut self, index: u32, queue: Queue) {
         let second = self.list(queue).newest;
         let slot = self.slot_mut(index);

@@ -70,10 +70,10 @@ fn what_is_allocated_stays_under_the_cap() {
         for _ in 0..4 * names {
             let random = rng.next_u64();
             let key = Key {
-                place: (phase as u64) << 40 | random % names,
+                place: ((phase as u64) << 40) | (random % names),
                 written: 1,
             };
-            if random >> 40 & 15 == 0 {
+            if (random >> 40).is_multiple_of(16) {
                 cache.remove(&key);
             } else if cache.get(&key).is_none() {
                 let value: Arc<[u8]> = Arc::from(vec![0; bytes]);

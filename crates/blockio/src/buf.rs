@@ -6,28 +6,23 @@
 //! - Fresh pages are zeroed: no memory of one client reaches another, or a disk.
 #![expect(
     unsafe_code,
-    reason = "page-aligned allocation; reviewed here, used nowhere else"
+    reason = "access to a page's frame; reviewed here, used nowhere else"
 )]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::SECTOR_BYTES;
-
-const LAYOUT: Layout = match Layout::from_size_align(SECTOR_BYTES, SECTOR_BYTES) {
-    Ok(layout) => layout,
-    Err(_) => panic!("a page has a valid layout"),
-};
+use crate::page_pool::{self, Frame};
 
 /// One page with a single owner: may be written.
 pub struct PageMut {
-    bytes: NonNull<[u8; SECTOR_BYTES]>,
+    bytes: Frame,
 }
 
-// SAFETY: a `PageMut` owns its allocation alone, as a `Box<[u8; 4096]>` would.
+// SAFETY: a `PageMut` owns its frame alone, as a `Box<[u8; 4096]>` would.
 unsafe impl Send for PageMut {}
 // SAFETY: shared references only give shared access to plain bytes.
 unsafe impl Sync for PageMut {}
@@ -35,20 +30,26 @@ unsafe impl Sync for PageMut {}
 impl PageMut {
     /// A zeroed page.
     pub fn zeroed() -> Self {
-        // SAFETY: LAYOUT has a non-zero size.
-        let pointer = unsafe { alloc_zeroed(LAYOUT) };
-        match NonNull::new(pointer.cast::<[u8; SECTOR_BYTES]>()) {
-            Some(bytes) => PageMut { bytes },
-            None => handle_alloc_error(LAYOUT),
+        let mut page = PageMut::unfilled();
+        page.fill(0);
+        page
+    }
+
+    /// A page with any old content: only for who fills all of it before anybody can see it.
+    pub(crate) fn unfilled() -> Self {
+        PageMut {
+            bytes: page_pool::take(),
         }
     }
 
     /// A page that starts with `prefix`, zero after it. What does not fit is left out.
     pub fn with_prefix(prefix: &[u8]) -> Self {
-        let mut page = PageMut::zeroed();
-        for (to, from) in page.iter_mut().zip(prefix) {
-            *to = *from;
-        }
+        let mut page = PageMut::unfilled();
+        let length = prefix.len().min(SECTOR_BYTES);
+        let (head, tail) = page.split_at_mut(length);
+        let (prefix, _) = prefix.split_at(length);
+        head.copy_from_slice(prefix);
+        tail.fill(0);
         page
     }
 
@@ -66,15 +67,14 @@ impl PageMut {
 
 impl Drop for PageMut {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with LAYOUT and owned by this value alone.
-        unsafe { dealloc(self.bytes.as_ptr().cast::<u8>(), LAYOUT) }
+        page_pool::give(self.bytes);
     }
 }
 
 impl Deref for PageMut {
     type Target = [u8; SECTOR_BYTES];
     fn deref(&self) -> &[u8; SECTOR_BYTES] {
-        // SAFETY: valid and initialised (zeroed) for the life of this value.
+        // SAFETY: valid and initialised (see page_pool) for the life of this value.
         unsafe { self.bytes.as_ref() }
     }
 }

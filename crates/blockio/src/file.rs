@@ -112,7 +112,8 @@ impl FileDisk {
     }
 
     async fn read_pages(&self, sector: u64, count: usize) -> io::Result<Vec<Page>> {
-        let fresh = |count| (0..count).map(|_| PageMut::zeroed()).collect();
+        // All of it is filled before anybody sees it: a read that fails gives no pages.
+        let fresh = |count| (0..count).map(|_| PageMut::unfilled()).collect();
         if count <= PART_PAGES {
             return self.start(sector, Kind::Read(fresh(count))).await;
         }

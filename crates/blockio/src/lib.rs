@@ -12,6 +12,7 @@ pub mod disk;
 mod file;
 pub mod foreign;
 mod open;
+mod page_pool;
 mod pread;
 mod request;
 mod tokio_world;
@@ -24,6 +25,7 @@ pub use buf::{Page, PageMut};
 pub use disk::{Disk, DiskError, IoFuture};
 pub use file::{Engine, FileDisk};
 pub use open::{Access, ENGINE_VARIABLE, OpenError, OpenOptions, create_image};
+pub use page_pool::pool_bytes;
 pub use tokio_world::TokioWorld;
 pub use world::World;
 

@@ -10,7 +10,7 @@ use aquifer_ondisk::types::{SEGMENT_SECTORS, Txg};
 use futures_util::stream::{self, StreamExt};
 
 use crate::finding::{At, Kind};
-use crate::media::Breadth;
+use crate::media::{Breadth, Fetched, Media};
 use crate::scan::{Scan, Use};
 use crate::tree::{Leaf, Walk, name};
 
@@ -64,8 +64,8 @@ pub(crate) async fn walk(
         refer_sectors: 0,
     };
     while let Some(leaf) = tree.next(scan).await {
-        let owned = pass.leaf(scan, &leaf);
-        if scan.options.data || scan.options.deep {
+        let owned = pass.leaf(scan, leaf);
+        if !owned.is_empty() {
             verify(scan, owner, owned).await;
         }
     }
@@ -76,15 +76,17 @@ pub(crate) async fn walk(
 }
 
 impl Pass {
-    /// Looks at a leaf's extents; returns those whose sectors were entered for the first time.
-    fn leaf<'a>(&mut self, scan: &mut Scan<'_>, leaf: &'a Leaf<Extents>) -> Vec<&'a Extent> {
+    /// Looks at a leaf's extents; returns those whose data is to be looked at: sectors that had no
+    /// owner before.
+    fn leaf(&mut self, scan: &mut Scan<'_>, leaf: Leaf<Extents>) -> Vec<Extent> {
         self.leaf += 1;
+        let wanted = scan.options.data || scan.options.deep;
         let mut owned = Vec::new();
-        for extent in &leaf.entries {
-            self.check(scan, extent, &leaf.pointer, leaf.upper);
+        for extent in leaf.entries {
+            self.check(scan, &extent, &leaf.pointer, leaf.upper);
             let first = match extent.stored {
                 Stored::Plain(_) => true,
-                Stored::Compressed { .. } => self.join(scan, extent),
+                Stored::Compressed { .. } => self.join(scan, &extent),
             };
             self.end = self.end.max(extent.end());
             if !first {
@@ -93,7 +95,8 @@ impl Pass {
             let sectors = extent.stored_sectors();
             self.refer_sectors = self.refer_sectors.saturating_add(sectors);
             let who = || format!("data of {}, page {}", name(self.owner), extent.page);
-            if scan.mark(extent.place, sectors, Use::Data, who) {
+            let fresh = scan.mark(extent.place, sectors, Use::Data, who);
+            if fresh && wanted {
                 owned.push(extent);
             }
         }
@@ -226,43 +229,48 @@ pub(crate) fn matches(extent: &Extent, pages: &[Page]) -> bool {
 }
 
 /// Reads data on all sides. With `deep` alone only where there is more than one side to compare.
-async fn verify(scan: &mut Scan<'_>, owner: NodeOwner, extents: Vec<&Extent>) {
+async fn verify(scan: &mut Scan<'_>, owner: NodeOwner, extents: Vec<Extent>) {
     let (media, all) = (scan.media, scan.options.data);
-    let mirrored = |extent: &&Extent| {
-        media.vdev(extent.place).is_some_and(|vdev| vdev.sides.len() > 1)
-    };
-    let reads = extents.into_iter().filter(|extent| all || mirrored(extent)).map(|extent| {
-        let extent = extent.clone();
-        async move {
-            let check = |pages: &[Page]| matches(&extent, pages);
-            let (place, sectors) = (std::iter::once(extent.place), extent.stored_sectors());
-            let fetched = media.fetch(place, sectors, &check, Breadth::All).await;
-            // Of a plain extent every page can be good on another side.
-            let lost = fetched.good.is_none() && sectors > 1;
-            match (&extent.stored, lost) {
-                (Stored::Plain(_), true) => (extent.clone(), None),
-                _ => (extent.clone(), Some(fetched)),
-            }
+    let mut reads = Vec::new();
+    for extent in extents {
+        let mirrored = media.vdev(extent.place).is_some_and(|vdev| vdev.sides.len() > 1);
+        if all || mirrored {
+            reads.push(read(media, extent));
         }
-    });
+    }
     let mut reads = stream::iter(reads).buffered(EXTENTS_IN_FLIGHT);
-    while let Some((extent, fetched)) = reads.next().await {
-        match fetched {
-            Some(fetched) => say(scan, owner, &extent, &fetched),
-            None => {
-                for page in extent.page..extent.end() {
-                    let Some(page) = extent.slice(page, page + 1) else { continue };
-                    let check = |pages: &[Page]| matches(&page, pages);
-                    let place = std::iter::once(page.place);
-                    let fetched = media.fetch(place, 1, &check, Breadth::All).await;
-                    say(scan, owner, &page, &fetched);
-                }
-            }
+    while let Some(found) = reads.next().await {
+        for (extent, fetched) in &found {
+            say(scan, owner, extent, fetched);
         }
     }
 }
 
-fn say(scan: &mut Scan<'_>, owner: NodeOwner, extent: &Extent, fetched: &crate::media::Fetched) {
+/// Reads an extent; a plain one of which no side is whole page by page, since each page may be good
+/// on another side.
+async fn read(media: &Media, extent: Extent) -> Vec<(Extent, Fetched)> {
+    let fetched = read_whole(media, &extent).await;
+    let plain = matches!(extent.stored, Stored::Plain(_));
+    if fetched.good.is_some() || !plain {
+        return vec![(extent, fetched)];
+    }
+    let mut pages = Vec::new();
+    for page in extent.page..extent.end() {
+        if let Some(page) = extent.slice(page, page + 1) {
+            let fetched = read_whole(media, &page).await;
+            pages.push((page, fetched));
+        }
+    }
+    pages
+}
+
+async fn read_whole(media: &Media, extent: &Extent) -> Fetched {
+    let check = |pages: &[Page]| matches(extent, pages);
+    let place = std::iter::once(extent.place);
+    media.fetch(place, extent.stored_sectors(), &check, Breadth::All).await
+}
+
+fn say(scan: &mut Scan<'_>, owner: NodeOwner, extent: &Extent, fetched: &Fetched) {
     scan.judge(fetched, Kind::DataBad, at(owner, extent), extent.stored_sectors(), || {
         format!("data of {}, page {}", name(owner), extent.page)
     });

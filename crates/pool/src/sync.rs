@@ -444,7 +444,10 @@ impl Pool {
             if self.space.lock().needs_load_to_refresh(id) {
                 self.load_metaslab(id).await?;
             }
-            let slot = self.space.lock().refresh(id, txg);
+            let slot = self
+                .space
+                .lock()
+                .refresh(id, txg, !left_out(Rule::SlotsInTurn));
             refreshed.extend(slot);
         }
         Ok(refreshed)

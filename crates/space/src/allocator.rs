@@ -298,7 +298,9 @@ impl Allocator {
     pub fn reserve(&mut self, run: Run) -> Result<(), SpaceError> {
         let (id, start) = self.locate(run).ok_or(SpaceError::Outside(run))?;
         let count = usize::try_from(run.sectors).map_err(|_| SpaceError::Outside(run))?;
-        let views = self.metaslab_mut(id).and_then(|metaslab| metaslab.views.as_mut());
+        let views = self
+            .metaslab_mut(id)
+            .and_then(|metaslab| metaslab.views.as_mut());
         let views = views.ok_or(SpaceError::Outside(run))?;
         if views.taken.count_range(start, count) != 0 {
             return Err(SpaceError::InUse(run));
@@ -352,7 +354,9 @@ impl Allocator {
         let mut released = Vec::new();
         // Counted in commits, not in numbers: txgs skip some at every import.
         while self.held.len() > keep {
-            let Some((_, runs)) = self.held.pop_first() else { break };
+            let Some((_, runs)) = self.held.pop_first() else {
+                break;
+            };
             released.extend(runs);
         }
         for run in &released {
@@ -390,8 +394,13 @@ impl Allocator {
     }
 
     /// Brings a metaslab's slot up to `txg`: repeats the entry if nothing changed, else writes the
-    /// next slot.
-    pub fn refresh(&mut self, id: MetaslabId, txg: Txg) -> Option<(SlotEntry, Option<SlotWrite>)> {
+    /// next slot (`in_turn`: always, but where the simulator leaves that rule out).
+    pub fn refresh(
+        &mut self,
+        id: MetaslabId,
+        txg: Txg,
+        in_turn: bool,
+    ) -> Option<(SlotEntry, Option<SlotWrite>)> {
         let metaslab = self.metaslab_mut(id)?;
         if !metaslab.dirty {
             let entry = SlotEntry {
@@ -401,7 +410,7 @@ impl Allocator {
             metaslab.entry = Some(entry);
             return Some((entry, None));
         }
-        let (entry, bytes) = metaslab.next_slot(txg)?;
+        let (entry, bytes) = metaslab.next_slot(txg, in_turn)?;
         let geometry = metaslab.geometry;
         let places = (0..geometry.copies)
             .map(|copy| geometry.slot_place(id.index, entry.slot, copy))

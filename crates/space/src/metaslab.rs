@@ -119,14 +119,14 @@ impl Metaslab {
         changed == delta.count
     }
 
-    /// The next slot's bytes and entry as of `txg`. The metaslab must be loaded.
-    pub fn next_slot(&mut self, txg: Txg) -> Option<(SlotEntry, Vec<u8>)> {
+    /// The next slot's bytes and entry as of `txg`. The metaslab must be loaded. `in_turn` is false
+    /// only where the simulator leaves out the rule that the current slot is never overwritten.
+    pub fn next_slot(&mut self, txg: Txg, in_turn: bool) -> Option<(SlotEntry, Vec<u8>)> {
         let views = self.views.as_ref()?;
         let bytes_wanted = usize::try_from(self.geometry.slot_sectors() * 4096).ok()?;
         let bytes = views.used.to_bytes(bytes_wanted);
-        let slot = self
-            .entry
-            .map_or(0, |entry| (entry.slot + 1) % BITMAP_SLOTS);
+        let step = u8::from(in_turn);
+        let slot = self.entry.map_or(0, |entry| (entry.slot + step) % BITMAP_SLOTS);
         let entry = SlotEntry {
             vdev: self.geometry.vdev,
             metaslab: u32::try_from(self.index).ok()?,

@@ -116,7 +116,7 @@ fn slots_and_deltas_rebuild_the_same_view() {
         history.push((txg, allocated, freed));
         if txg == 12 {
             let (_, id) = allocator.stale_metaslabs()[0];
-            entries.push(allocator.refresh(id, Txg(txg)).unwrap());
+            entries.push(allocator.refresh(id, Txg(txg), true).unwrap());
         }
     }
     // An import: entries, then the runs of all records, oldest first.
@@ -158,7 +158,7 @@ fn closed_metaslabs_hand_out_nothing() {
     }
     allocator.close_txg(Txg(1)).unwrap();
     let (_, id) = allocator.stale_metaslabs()[0];
-    let (entry, _) = allocator.refresh(id, Txg(1)).unwrap();
+    let (entry, _) = allocator.refresh(id, Txg(1), true).unwrap();
     let mut imported = Allocator::new(&[Some(Geometry::new(0, 64, false))]);
     imported.set_entry(entry).unwrap();
     assert!(imported.begin_load(id).is_some());

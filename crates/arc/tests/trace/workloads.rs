@@ -239,6 +239,11 @@ impl World<'_> {
     }
 
     /// One of `count` by Zipf's law, the ranks scattered; `turn` gives other ones the ranks.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rank lies between 1 and `count`"
+    )]
     fn zipf(&mut self, count: u64, exponent: f64, turn: u64) -> u64 {
         let uniform = (self.rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let rank = if exponent == 1.0 {

@@ -42,7 +42,7 @@ const PAYLOAD_PAGES_MAX: usize = BATCH_SECTORS_MAX - HEADER_BYTES_MAX / 4096;
 /// Pages one record may carry: the rest of a longer change goes into further records.
 pub const RECORD_PAGES_MAX: usize = PAYLOAD_PAGES_MAX;
 /// A second batch goes out beside the first only if it has gathered this many pages.
-const SECOND_BATCH_PAGES_MIN: usize = 64;
+const SECOND_BATCH_PAGES_MIN: usize = 8;
 
 /// Completes when its record is durable.
 #[derive(Debug, Clone)]
