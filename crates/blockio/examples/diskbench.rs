@@ -44,7 +44,8 @@ fn main() -> Fallible<()> {
     for case in CASES.iter().filter(|case| case.name.contains(&options.only)) {
         let mut results = [Vec::new(), Vec::new()];
         for round in 0..options.rounds {
-            let mut pairs: Vec<_> = [Engine::Uring, Engine::Pread].into_iter().zip(&mut results).collect();
+            let mut pairs: Vec<_> =
+                [Engine::Uring, Engine::Pread].into_iter().zip(&mut results).collect();
             if round % 2 == 1 {
                 pairs.reverse();
             }
@@ -117,23 +118,11 @@ struct Case {
 }
 
 const fn random(name: &'static str, what: What, depth: usize) -> Case {
-    Case {
-        name,
-        what,
-        pages: 1,
-        depth,
-        sequential: false,
-    }
+    Case { name, what, pages: 1, depth, sequential: false }
 }
 
 const fn sequential(name: &'static str, what: What, pages: u64, depth: usize) -> Case {
-    Case {
-        name,
-        what,
-        pages,
-        depth,
-        sequential: true,
-    }
+    Case { name, what, pages, depth, sequential: true }
 }
 
 const CASES: &[Case] = &[

@@ -68,9 +68,7 @@ impl Backing {
     pub(crate) fn spoil(&self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
         // Only the first counts: it is what the later ones report. A lost race is as good.
-        let _ = self
-            .spoiled
-            .compare_exchange(0, errno, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.spoiled.compare_exchange(0, errno, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Err once a flush has failed.

@@ -1,8 +1,5 @@
 //! What only block devices can be asked: logical sector, size, write protection, discard.
-#![expect(
-    unsafe_code,
-    reason = "BLKDISCARD has no safe wrapper; reviewed here, used nowhere else"
-)]
+#![expect(unsafe_code, reason = "BLKDISCARD has no safe wrapper; reviewed here, used nowhere else")]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -33,9 +30,7 @@ pub(crate) fn is_read_only(device: BorrowedFd<'_>) -> io::Result<bool> {
 
 /// Tells the device that these bytes are no longer needed. Blocks until it has answered.
 pub(crate) fn discard(device: BorrowedFd<'_>, start: u64, bytes: u64) -> io::Result<()> {
-    let request = Discard {
-        range: [start, bytes],
-    };
+    let request = Discard { range: [start, bytes] };
     // SAFETY: `Discard` describes BLKDISCARD as the kernel defines it (block/ioctl.c): its
     // argument points at two u64, first byte and length, which it reads and never writes.
     Ok(unsafe { ioctl(device.as_fd(), request) }?)

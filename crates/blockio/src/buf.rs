@@ -4,10 +4,7 @@
 //! - A [`PageMut`] has one owner; [`Page`] is shared and its bytes never change again. What was
 //!   handed to a disk or covered by a checksum therefore cannot change under it.
 //! - Fresh pages are zeroed: no memory of one client reaches another, or a disk.
-#![expect(
-    unsafe_code,
-    reason = "access to a page's frame; reviewed here, used nowhere else"
-)]
+#![expect(unsafe_code, reason = "access to a page's frame; reviewed here, used nowhere else")]
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -37,9 +34,7 @@ impl PageMut {
 
     /// A page with any old content: only for who fills all of it before anybody can see it.
     pub(crate) fn unfilled() -> Self {
-        PageMut {
-            bytes: page_pool::take(),
-        }
+        PageMut { bytes: page_pool::take() }
     }
 
     /// A page that starts with `prefix`, zero after it. What does not fit is left out.

@@ -43,15 +43,8 @@ struct Wanted {
 
 impl Discards {
     pub(crate) fn new(backing: Arc<Backing>, engine: Engine) -> Self {
-        let state = Mutex::new(State {
-            running: false,
-            waiting: Vec::new(),
-        });
-        Discards {
-            backing,
-            engine,
-            state,
-        }
+        let state = Mutex::new(State { running: false, waiting: Vec::new() });
+        Discards { backing, engine, state }
     }
 
     /// Discards a range that lies within the backing.
@@ -62,18 +55,11 @@ impl Discards {
         let (answer, answered) = oneshot::channel();
         let idle = {
             let mut state = self.state.lock();
-            state.waiting.push(Wanted {
-                start,
-                bytes,
-                answer,
-            });
+            state.waiting.push(Wanted { start, bytes, answer });
             !std::mem::replace(&mut state.running, true)
         };
         if idle {
-            let run = Run {
-                discards: Arc::clone(self),
-                ended: false,
-            };
+            let run = Run { discards: Arc::clone(self), ended: false };
             runtime.spawn(run.all());
         }
         match answered.await {
@@ -84,11 +70,7 @@ impl Discards {
     }
 
     fn request(&self, start: u64, bytes: u64) -> Request {
-        Request {
-            backing: Arc::clone(&self.backing),
-            start,
-            kind: Kind::Discard { bytes },
-        }
+        Request { backing: Arc::clone(&self.backing), start, kind: Kind::Discard { bytes } }
     }
 
     /// What waits, or `None` (and no longer running) if nothing does.
@@ -203,11 +185,7 @@ mod tests {
         let mut wanted = |start, bytes| {
             let (answer, receiver) = oneshot::channel();
             answered.push(receiver);
-            Wanted {
-                start,
-                bytes,
-                answer,
-            }
+            Wanted { start, bytes, answer }
         };
         // In disorder: neighbours, a duplicate, one inside another, and a gap.
         let batch = vec![

@@ -24,9 +24,11 @@ use crate::{Page, PageMut, SECTOR_BYTES};
 /// How operations reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// Through one io_uring per thread; see [`uring`](crate::uring).
+    /// Through one io_uring per thread and runtime, made when first needed and served by a task in
+    /// that runtime, which must have its I/O driver enabled.
     Uring,
-    /// By one blocking system call each; see [`pread`](crate::pread).
+    /// By one blocking system call each, on tokio's blocking pool; outside of a runtime (where the
+    /// other engine comes to this, too) on the calling thread.
     Pread,
 }
 
@@ -82,11 +84,7 @@ impl FileDisk {
         let sectors = self.backing.sectors;
         match sector.checked_add(count) {
             Some(end) if end <= sectors => Ok(()),
-            _ => Err(DiskError::OutOfRange {
-                sector,
-                count,
-                sectors,
-            }),
+            _ => Err(DiskError::OutOfRange { sector, count, sectors }),
         }
     }
 
@@ -94,20 +92,12 @@ impl FileDisk {
         self.check(sector, count as u64)?;
         match self.backing.writable {
             true => Ok(()),
-            false => Err(error(
-                "write",
-                sector,
-                &io::ErrorKind::ReadOnlyFilesystem.into(),
-            )),
+            false => Err(error("write", sector, &io::ErrorKind::ReadOnlyFilesystem.into())),
         }
     }
 
     fn start(&self, sector: u64, kind: Kind) -> Operation {
-        let request = Request {
-            backing: Arc::clone(&self.backing),
-            start: byte_of(sector),
-            kind,
-        };
+        let request = Request { backing: Arc::clone(&self.backing), start: byte_of(sector), kind };
         start(self.engine, request)
     }
 

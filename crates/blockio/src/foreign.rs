@@ -146,11 +146,7 @@ pub fn recognise(ends: &Ends) -> Vec<Foreign> {
             Place::End(before) => ends.size.checked_sub(before),
         };
         if let Some(at) = at.filter(|at| ends.has(*at, signature.magic)) {
-            found.push(Foreign {
-                category: signature.category,
-                what: signature.what,
-                at,
-            });
+            found.push(Foreign { category: signature.category, what: signature.what, at });
         }
     }
     for probe in [ext, lvm2, luks2_second, md, zfs, fat] {
@@ -195,11 +191,7 @@ fn ext(ends: &Ends) -> Option<Foreign> {
     } else {
         "ext2 file system"
     };
-    Some(Foreign {
-        category: Category::FileSystem,
-        what,
-        at,
-    })
+    Some(Foreign { category: Category::FileSystem, what, at })
 }
 
 const EXT_SUPERBLOCK: u64 = 1024;
@@ -293,11 +285,7 @@ fn mbr(ends: &Ends) -> Option<Foreign> {
 const BOOT_SIGNATURE: u64 = 510;
 
 fn volume(what: &'static str, at: u64) -> Option<Foreign> {
-    Some(Foreign {
-        category: Category::Volume,
-        what,
-        at,
-    })
+    Some(Foreign { category: Category::Volume, what, at })
 }
 
 #[cfg(test)]

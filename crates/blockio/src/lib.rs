@@ -15,9 +15,9 @@ mod open;
 mod page_pool;
 mod pread;
 mod request;
+pub mod sabotage;
 mod tokio_world;
 mod uring;
-pub mod sabotage;
 pub mod world;
 
 pub use backing::BackingKind;

@@ -10,6 +10,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
@@ -40,18 +41,12 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// For a pool that is to be used: exclusive, the best engine.
     pub const fn exclusive() -> Self {
-        OpenOptions {
-            access: Access::Exclusive,
-            engine: None,
-        }
+        OpenOptions { access: Access::Exclusive, engine: None }
     }
 
     /// For looking only.
     pub const fn inspect() -> Self {
-        OpenOptions {
-            access: Access::Inspect,
-            engine: None,
-        }
+        OpenOptions { access: Access::Inspect, engine: None }
     }
 
     /// The same with this engine.
@@ -183,7 +178,23 @@ fn choose(wanted: Option<Engine>, available: impl FnOnce() -> Result<(), i32>) -
 }
 
 /// Opens and checks what is at `path`.
+///
+/// What is in use is asked for again for `PATIENCE`, blocking the thread: a child that another
+/// thread has just forked holds our closed descriptors, locks included, until it executes its
+/// program, and tools that probe devices claim them for moments.
 pub(crate) fn open(path: &Path, access: Access) -> Result<Backing, OpenError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match open_once(path, access) {
+            Err(OpenError::InUse { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(PATIENCE / 25);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn open_once(path: &Path, access: Access) -> Result<Backing, OpenError> {
     let failed = |error: Errno| open_error(path, error);
     // Looked at before it is opened: opening a pipe would wait for its other end, opening a tape
     // would rewind it.
@@ -218,10 +229,7 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Backing, OpenError> {
         }
     };
     if whole_sectors(bytes) == 0 {
-        return Err(OpenError::TooSmall {
-            path: path.into(),
-            bytes,
-        });
+        return Err(OpenError::TooSmall { path: path.into(), bytes });
     }
     let name = path.display().to_string();
     let writable = access == Access::Exclusive;
@@ -237,10 +245,7 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Backing, OpenError> {
 pub fn create_image(path: &Path, sectors: u64) -> Result<(), OpenError> {
     let bytes = sectors.saturating_mul(SECTOR_BYTES as u64);
     if sectors == 0 {
-        return Err(OpenError::TooSmall {
-            path: path.into(),
-            bytes,
-        });
+        return Err(OpenError::TooSmall { path: path.into(), bytes });
     }
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
@@ -257,10 +262,7 @@ pub fn create_image(path: &Path, sectors: u64) -> Result<(), OpenError> {
 }
 
 fn size_image(path: &Path, fd: &OwnedFd, bytes: u64) -> Result<(), OpenError> {
-    let too_large = || OpenError::TooLarge {
-        path: path.into(),
-        bytes,
-    };
+    let too_large = || OpenError::TooLarge { path: path.into(), bytes };
     if i64::try_from(bytes).is_err() {
         return Err(too_large());
     }
@@ -289,10 +291,7 @@ fn kind_of(path: &Path, mode: u32) -> Result<BackingKind, OpenError> {
         FileType::Socket => "socket",
         _ => "special file",
     };
-    Err(OpenError::WrongType {
-        path: path.into(),
-        what,
-    })
+    Err(OpenError::WrongType { path: path.into(), what })
 }
 
 /// Opens with O_DIRECT; without it where the file system cannot, saying so.
@@ -330,10 +329,9 @@ fn takes_our_sectors(fd: &OwnedFd) -> bool {
 fn lock_image(path: &Path, fd: &OwnedFd) -> Result<(), OpenError> {
     match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(OpenError::InUse {
-            path: path.into(),
-            by: "locked by another daemon or tool",
-        }),
+        Err(Errno::WOULDBLOCK) => {
+            Err(OpenError::InUse { path: path.into(), by: "locked by another daemon or tool" })
+        }
         // A file system without locks: nothing could be gained by refusing it.
         Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
             tracing::warn!(
@@ -348,10 +346,7 @@ fn lock_image(path: &Path, fd: &OwnedFd) -> Result<(), OpenError> {
 
 fn check_sector(path: &Path, logical: u32) -> Result<(), OpenError> {
     match u64::from(logical) > SECTOR_BYTES as u64 {
-        true => Err(OpenError::SectorTooLarge {
-            path: path.into(),
-            bytes: logical,
-        }),
+        true => Err(OpenError::SectorTooLarge { path: path.into(), bytes: logical }),
         false => Ok(()),
     }
 }
@@ -362,27 +357,18 @@ fn open_error(path: &Path, error: Errno) -> OpenError {
         Errno::NOENT | Errno::NOTDIR => OpenError::NotFound { path },
         Errno::ACCESS | Errno::PERM => OpenError::NotPermitted { path },
         Errno::ROFS => OpenError::ReadOnly { path },
-        Errno::BUSY => OpenError::InUse {
-            path,
-            by: "mounted, swap, or part of another volume",
-        },
-        Errno::TXTBSY => OpenError::InUse {
-            path,
-            by: "as a swap file or a running program",
-        },
+        Errno::BUSY => OpenError::InUse { path, by: "mounted, swap, or part of another volume" },
+        Errno::TXTBSY => OpenError::InUse { path, by: "as a swap file or a running program" },
         Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM => OpenError::Gone { path },
-        error => OpenError::Io {
-            path,
-            source: error.into(),
-        },
+        error => OpenError::Io { path, source: error.into() },
     }
 }
 
+/// How long somebody else may hold a disk before that is believed.
+const PATIENCE: Duration = Duration::from_millis(250);
+
 fn io_error(path: &Path, source: io::Error) -> OpenError {
-    OpenError::Io {
-        path: path.into(),
-        source,
-    }
+    OpenError::Io { path: path.into(), source }
 }
 
 #[cfg(test)]

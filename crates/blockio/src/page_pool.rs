@@ -10,14 +10,18 @@
 //! - Every page is in one place: with its owner, in one thread's cache, or in the common stock.
 //! - Every page was written once (zeros) before it is handed out, and may hold old content since:
 //!   [`take`] promises initialised bytes, not zeros.
-#![expect(unsafe_code, reason = "chunks of page-aligned memory; reviewed here, used by buf.rs only")]
+#![expect(
+    unsafe_code,
+    reason = "chunks of page-aligned memory; reviewed here, used by buf.rs only"
+)]
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use rustix::mm::{Advice, madvise};
 
 use crate::SECTOR_BYTES;
 
@@ -84,10 +88,15 @@ fn refill(cache: &mut Vec<Free>) {
 
 fn add_chunk(stock: &mut Vec<Free>) {
     // SAFETY: CHUNK has a non-zero size.
-    let base = unsafe { alloc_zeroed(CHUNK) };
+    let base = unsafe { alloc(CHUNK) };
     let Some(base) = NonNull::new(base) else {
         handle_alloc_error(CHUNK);
     };
+    // SAFETY: exactly the chunk, which is ours. The advice changes nothing that can be read, and
+    // a kernel that does not take it gives small pages.
+    let _ = unsafe { madvise(base.as_ptr().cast(), CHUNK.size(), Advice::LinuxHugepage) };
+    // SAFETY: exactly the chunk, which is ours and has no other reference yet.
+    unsafe { base.write_bytes(0, CHUNK.size()) };
     POOL_BYTES.fetch_add(CHUNK.size() as u64, Ordering::Relaxed);
     // The last is taken first: pages come in the order of their addresses, so that those taken
     // together are often neighbours, which one segment of a transfer can cover.

@@ -73,10 +73,9 @@ impl Request {
             Kind::Flush => true,
             // It may be the flush behind the write that failed. Lack of room is noticed before
             // anything is written.
-            Kind::Write { durable: true, .. } => !matches!(
-                error.kind(),
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-            ),
+            Kind::Write { durable: true, .. } => {
+                !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
             _ => false,
         };
         if spoils {
@@ -103,8 +102,5 @@ impl Request {
 /// Whether an error means "try again": interrupted, no resources just now, or cancelled because
 /// the thread that had submitted it ended.
 pub(crate) fn is_transient(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED)
-    )
+    matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
 }

@@ -22,10 +22,7 @@ pub struct TokioWorld {
 impl TokioWorld {
     /// A world whose home is the runtime `home`, which must have its timer enabled.
     pub fn new(home: Handle) -> Self {
-        TokioWorld {
-            start: Instant::now(),
-            home,
-        }
+        TokioWorld { start: Instant::now(), home }
     }
 }
 
@@ -88,10 +85,7 @@ mod tests {
     use super::*;
 
     fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap()
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
     }
 
     #[test]

@@ -65,10 +65,7 @@ impl ThreadRings {
     /// The ring for `runtime`, made if there is none.
     fn of(&mut self, runtime: &Handle) -> Option<Arc<Ring>> {
         let id = runtime.id();
-        let known = self
-            .0
-            .iter()
-            .find(|(of, ring)| *of == id && !ring.is_closed());
+        let known = self.0.iter().find(|(of, ring)| *of == id && !ring.is_closed());
         if let Some((_, ring)) = known {
             return Some(Arc::clone(ring));
         }

@@ -1,1 +1,28 @@
-//! x
+//! The daemon: sockets around [`aquifer_nfs`].
+//!
+//! One runtime per core. A connection is handed to the runtime with the fewest and stays there; a
+//! request that can be answered at once runs to completion on the thread that read it, others wait
+//! as futures inside their connection's task, and the replies of a batch leave in one write.
+//!
+//! Invariants:
+//! - Memory for requests and replies is taken from a budget before it is used, beside a small
+//!   allowance per connection ([`limits`] adds it up). Who does not read his replies, or sends a
+//!   record in drops, holds up others for less than a second: then his connection is closed.
+//! - A request that has begun runs to its end, also if its client has gone: files are never left
+//!   in the middle of a change by a lost connection.
+//! - A panic closes the connection whose request it happened in, and no other.
+
+mod budget;
+pub mod config;
+mod connection;
+pub mod limits;
+mod listen;
+mod portmap_service;
+mod server;
+mod stats;
+mod worker;
+
+pub use config::{Config, Portmap};
+pub use portmap_service::PortmapState;
+pub use server::{Server, StartError, Stopped};
+pub use stats::Load;

@@ -77,11 +77,7 @@ pub fn record(
         match change {
             Change::Inode(inode) => {
                 w.u8(1);
-                Inode {
-                    root: None,
-                    ..inode.clone()
-                }
-                .encode(&mut w);
+                Inode { root: None, ..inode.clone() }.encode(&mut w);
             }
             Change::Entry(directory, entry) => {
                 w.u8(2);
@@ -161,21 +157,11 @@ pub fn decode(record: &LogRecord, payload: &[Page]) -> Result<Vec<Change>, Forma
                 for _ in 0..count {
                     let page = r.u48()?;
                     let dirty = match r.u8()? {
-                        0 => DirtyPage {
-                            page: None,
-                            sum: 0,
-                            logged: true,
-                            place: None,
-                        },
+                        0 => DirtyPage { page: None, sum: 0, logged: true, place: None },
                         1 => {
                             let (sum, page) = payload.next().ok_or(FormatError::Truncated(WHAT))?;
                             let page = Some(page.clone());
-                            DirtyPage {
-                                page,
-                                sum: *sum,
-                                logged: true,
-                                place: None,
-                            }
+                            DirtyPage { page, sum: *sum, logged: true, place: None }
                         }
                         _ => {
                             let extent = extents.next().ok_or(FormatError::Truncated(WHAT))?;
@@ -184,12 +170,7 @@ pub fn decode(record: &LogRecord, payload: &[Page]) -> Result<Vec<Change>, Forma
                                 Stored::Compressed { .. } => 0,
                             };
                             let place = Some(extent.place);
-                            DirtyPage {
-                                page: None,
-                                sum,
-                                logged: true,
-                                place,
-                            }
+                            DirtyPage { page: None, sum, logged: true, place }
                         }
                     };
                     pages.push((page, dirty));

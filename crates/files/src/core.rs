@@ -64,11 +64,7 @@ pub(crate) fn attributes(dataset: &Dataset, inode: &Inode) -> Attributes {
         nlink: inode.nlink,
         uid: inode.uid,
         gid: inode.gid,
-        size: if directory {
-            4096 + inode.entries * 32
-        } else {
-            inode.size
-        },
+        size: if directory { 4096 + inode.entries * 32 } else { inode.size },
         used: inode.refer_bytes,
         rdev: (
             u32::try_from(inode.rdev >> 32).unwrap_or(0),
@@ -84,26 +80,15 @@ pub(crate) fn attributes(dataset: &Dataset, inode: &Inode) -> Attributes {
 
 pub(crate) fn before(inode: &Inode) -> Before {
     let directory = inode.kind == FileKind::Directory;
-    let size = if directory {
-        4096 + inode.entries * 32
-    } else {
-        inode.size
-    };
-    Before {
-        size,
-        mtime: inode.mtime,
-        ctime: inode.ctime,
-    }
+    let size = if directory { 4096 + inode.entries * 32 } else { inode.size };
+    Before { size, mtime: inode.mtime, ctime: inode.ctime }
 }
 
 /// Surroundings of an object that did not change.
 pub(crate) fn unchanged(target: &Target) -> Around {
     let inode = target.inode();
     let after = Some(attributes(&target.dataset, &inode));
-    Around {
-        before: Some(before(&inode)),
-        after,
-    }
+    Around { before: Some(before(&inode)), after }
 }
 
 impl Files {
@@ -111,12 +96,7 @@ impl Files {
     pub fn new(datasets: Arc<Datasets>) -> Arc<Files> {
         let pool = datasets.pool().clone();
         let verifier = pool.world().random();
-        Arc::new(Files {
-            datasets,
-            pool,
-            verifier,
-            directory_moves: Default::default(),
-        })
+        Arc::new(Files { datasets, pool, verifier, directory_moves: Default::default() })
     }
 
     /// Changes with every start of the service: what was UNSTABLE before it may be lost.
@@ -133,11 +113,7 @@ impl Files {
     pub fn root(&self, dataset: &str) -> Option<FileHandle> {
         let dataset = self.datasets.by_name(dataset)?;
         let object = aquifer_dataset::ROOT_DIRECTORY;
-        Some(FileHandle {
-            fs_guid: dataset.fs_guid,
-            object,
-            generation: 0,
-        })
+        Some(FileHandle { fs_guid: dataset.fs_guid, object, generation: 0 })
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -171,14 +147,8 @@ impl Files {
         if id == aquifer_dataset::ORPHANS {
             return Err(FsError::Stale);
         }
-        let object = dataset
-            .object(&self.pool, id)
-            .await?
-            .ok_or(FsError::Stale)?;
-        Ok(Target {
-            dataset: dataset.clone(),
-            object,
-        })
+        let object = dataset.object(&self.pool, id).await?.ok_or(FsError::Stale)?;
+        Ok(Target { dataset: dataset.clone(), object })
     }
 
     /// The list of objects without a name, which a removal adds to.
@@ -188,11 +158,7 @@ impl Files {
     }
 
     pub(crate) fn check_writable(&self, dataset: &Dataset) -> Result<(), FsError> {
-        if dataset.properties().readonly {
-            Err(FsError::ReadOnly)
-        } else {
-            Ok(())
-        }
+        if dataset.properties().readonly { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 
     pub(crate) fn always_sync(&self, dataset: &Dataset) -> bool {
@@ -285,9 +251,5 @@ pub(crate) fn permits(cred: &Credentials, inode: &Inode, wanted: u32) -> bool {
 }
 
 pub(crate) fn require(cred: &Credentials, inode: &Inode, wanted: u32) -> Result<(), FsError> {
-    if permits(cred, inode, wanted) {
-        Ok(())
-    } else {
-        Err(FsError::AccessDenied)
-    }
+    if permits(cred, inode, wanted) { Ok(()) } else { Err(FsError::AccessDenied) }
 }

@@ -22,10 +22,7 @@ impl Replay for Files {
 impl Files {
     async fn replay_record(&self, record: &LogRecord, pages: &[Page]) -> Result<(), PoolError> {
         if record.kind != RECORD_KIND {
-            return Err(PoolError::Corrupt(format!(
-                "log record of kind {}",
-                record.kind
-            )));
+            return Err(PoolError::Corrupt(format!("log record of kind {}", record.kind)));
         }
         let dataset = self.datasets.by_id(record.dataset);
         let unknown = |what: String| PoolError::Corrupt(format!("log record names {what}"));
@@ -53,8 +50,7 @@ impl Files {
         };
         let hold = self.pool.hold_for_replay(demand);
         for extent in &record.extents {
-            self.pool
-                .adopt(&hold, Run::new(extent.place, extent.stored_sectors()));
+            self.pool.adopt(&hold, Run::new(extent.place, extent.stored_sectors()));
         }
         self.apply(&dataset, &hold, &changes);
         Ok(())

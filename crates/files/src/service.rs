@@ -58,11 +58,6 @@ impl Service {
         pool.replay(files.as_ref()).await?;
         world.spawn("txg", Box::pin(pool.clone().run()));
         datasets.ensure_root().await?;
-        Ok(Service {
-            pool,
-            datasets,
-            files,
-            report,
-        })
+        Ok(Service { pool, datasets, files, report })
     }
 }

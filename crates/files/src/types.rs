@@ -62,11 +62,7 @@ pub struct Credentials {
 impl Credentials {
     /// The superuser.
     pub fn root() -> Self {
-        Credentials {
-            uid: 0,
-            gid: 0,
-            groups: Vec::new(),
-        }
+        Credentials { uid: 0, gid: 0, groups: Vec::new() }
     }
 
     /// Whether a file of group `gid` counts this caller as a member.

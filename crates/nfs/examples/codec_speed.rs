@@ -22,16 +22,9 @@ fn main() {
             count: u32::try_from(pages * 4096).unwrap_or(0),
             stable: StableHow::FileSync,
         };
-        stream(
-            |to| head.encode_with(to, vec![PagePiece::whole(page.clone()); pages]),
-            7,
-        )
+        stream(|to| head.encode_with(to, vec![PagePiece::whole(page.clone()); pages]), 7)
     };
-    let read = Read3Args {
-        file: handle(),
-        offset: 0,
-        count: 4096,
-    };
+    let read = Read3Args { file: handle(), offset: 0, count: 4096 };
     let reads = stream(|to| to.put(&read), 6);
     report("decode WRITE 4 KiB", || receive(&write(1)));
     report("decode WRITE 1 MiB", || receive(&write(256)));
@@ -40,24 +33,13 @@ fn main() {
         send(|to| {
             let committed = StableHow::FileSync;
             let (file_wcc, verf) = (wcc(), [1; 8]);
-            to.put(&Write3Res::Ok(Write3ResOk {
-                file_wcc,
-                count: 4096,
-                committed,
-                verf,
-            }));
+            to.put(&Write3Res::Ok(Write3ResOk { file_wcc, count: 4096, committed, verf }));
         })
     });
-    for (name, pages) in [
-        ("encode READ 4 KiB reply", 1),
-        ("encode READ 1 MiB reply", 256),
-    ] {
+    for (name, pages) in [("encode READ 4 KiB reply", 1), ("encode READ 1 MiB reply", 256)] {
         report(name, || {
             send(|to| {
-                let head = Read3Head {
-                    file_attributes: Some(attributes()),
-                    eof: false,
-                };
+                let head = Read3Head { file_attributes: Some(attributes()), eof: false };
                 head.encode_with(to, (0..pages).map(|_| PagePiece::whole(page.clone())));
             })
         });
@@ -71,13 +53,7 @@ fn stream(args: impl Fn(&mut EncodeBuf), procedure: u32) -> (Vec<u8>, u32) {
     while to.len() < 4 << 20 {
         let record = begin_record(&mut to);
         let gids = Gids::new(&[0, 10]).unwrap_or_default();
-        let sys = AuthSys {
-            stamp: 1,
-            machine_name: b"hypervisor",
-            uid: 0,
-            gid: 0,
-            gids,
-        };
+        let sys = AuthSys { stamp: 1, machine_name: b"hypervisor", uid: 0, gid: 0, gids };
         to.put(&Call {
             xid: calls,
             program: v3::PROGRAM,
@@ -112,9 +88,7 @@ fn receive((stream, calls): &(Vec<u8>, u32)) -> f64 {
         while let Ok(Some(record)) = reader.next_record() {
             let mut from = Decoder::new(record);
             let call = Call::decode(&mut from);
-            let procedure = call
-                .ok()
-                .and_then(|call| Procedure3::from_wire(call.procedure));
+            let procedure = call.ok().and_then(|call| Procedure3::from_wire(call.procedure));
             let args = procedure.and_then(|it| Args3::decode(it, &mut from).ok());
             found += u32::from(black_box(args).is_some());
         }
@@ -141,11 +115,7 @@ fn send(result: impl Fn(&mut EncodeBuf)) -> f64 {
         while sent < to.len() {
             let mut slices = [IoSlice::new(&[]); 1024];
             let filled = to.io_slices(sent, &mut slices);
-            sent += slices
-                .iter()
-                .take(filled)
-                .map(|slice| slice.len())
-                .sum::<usize>();
+            sent += slices.iter().take(filled).map(|slice| slice.len()).sum::<usize>();
             black_box(&slices);
         }
     }
@@ -160,13 +130,7 @@ fn list(to: &mut EncodeBuf) {
     for cookie in 1.. {
         let (name_attributes, name_handle) = (Some(attributes()), Some(handle()));
         let name = b"0123456789-disk.vhd";
-        let entry = EntryPlus3 {
-            fileid: cookie,
-            name,
-            cookie,
-            name_attributes,
-            name_handle,
-        };
+        let entry = EntryPlus3 { fileid: cookie, name, cookie, name_attributes, name_handle };
         if list.entry(&entry) == Fit::Full {
             break;
         }
@@ -186,25 +150,15 @@ fn handle() -> NfsFh3 {
 }
 
 fn wcc() -> WccData {
-    let time = Nfstime3 {
-        seconds: 1,
-        nseconds: 2,
-    };
+    let time = Nfstime3 { seconds: 1, nseconds: 2 };
     WccData {
-        before: Some(WccAttr {
-            size: 1,
-            mtime: time,
-            ctime: time,
-        }),
+        before: Some(WccAttr { size: 1, mtime: time, ctime: time }),
         after: Some(attributes()),
     }
 }
 
 fn attributes() -> Fattr3 {
-    let time = Nfstime3 {
-        seconds: 1,
-        nseconds: 2,
-    };
+    let time = Nfstime3 { seconds: 1, nseconds: 2 };
     Fattr3 {
         ftype: Ftype3::Reg,
         mode: 0o644,
@@ -213,10 +167,7 @@ fn attributes() -> Fattr3 {
         gid: 0,
         size: 1 << 40,
         used: 1 << 40,
-        rdev: SpecData3 {
-            specdata1: 0,
-            specdata2: 0,
-        },
+        rdev: SpecData3 { specdata1: 0, specdata2: 0 },
         fsid: 1,
         fileid: 2,
         atime: time,

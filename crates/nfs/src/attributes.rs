@@ -89,11 +89,7 @@ fn set_time(set: SetTime) -> Result<aquifer_files::SetTime, Nfsstat3> {
 }
 
 fn wcc_attr(before: &Before) -> WccAttr {
-    WccAttr {
-        size: before.size,
-        mtime: nfstime3(before.mtime),
-        ctime: nfstime3(before.ctime),
-    }
+    WccAttr { size: before.size, mtime: nfstime3(before.mtime), ctime: nfstime3(before.ctime) }
 }
 
 fn ftype3(kind: FileKind) -> Ftype3 {

@@ -273,9 +273,8 @@ impl Table {
     }
 
     fn look_for(&mut self, root_of: &RootOf, guid: u64) {
-        let has_it = |export: &Export| {
-            root_of(&export.dataset).is_some_and(|root| root.fs_guid.0 == guid)
-        };
+        let has_it =
+            |export: &Export| root_of(&export.dataset).is_some_and(|root| root.fs_guid.0 == guid);
         let indices = self.exports.iter().enumerate();
         let found: Vec<_> =
             indices.filter(|(_, export)| has_it(export)).map(|(index, _)| index).collect();

@@ -26,6 +26,10 @@ pub const LINKS_MAX: u32 = 65_000;
 /// bytes per name would make of [`LISTING_BYTES_MAX`].
 pub const LISTING_BATCH_MAX: usize = 1024;
 
+/// Fewest entries that are asked of `files` at once: `.` and `..` come in one batch, and a client
+/// that gives little room costs no call of `files` per entry.
+pub const LISTING_BATCH_MIN: usize = 8;
+
 /// Most exports in a table; EXPORT must fit into one record.
 pub const EXPORTS_MAX: usize = 1024;
 
@@ -43,7 +47,5 @@ pub const MOUNT_PATH_BYTES_MAX: usize = 64 * 1024;
 /// and two `wcc_data` of 120.
 pub const SMALL_REPLY_BYTES_MAX: usize = 512;
 
-const _: () = assert!(
-    TRANSFER_BYTES_MAX as usize == PAYLOAD_BYTES_MAX,
-    "what FSINFO offers fits a record"
-);
+const _: () =
+    assert!(TRANSFER_BYTES_MAX as usize == PAYLOAD_BYTES_MAX, "what FSINFO offers fits a record");

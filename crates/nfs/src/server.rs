@@ -195,11 +195,7 @@ impl Nfs {
 
 /// Whether a version is served; if not, which ones are.
 fn served(version: u32, low: u32, high: u32) -> Result<(), Accepted> {
-    if (low..=high).contains(&version) {
-        Ok(())
-    } else {
-        Err(Accepted::ProgMismatch { low, high })
-    }
+    if (low..=high).contains(&version) { Ok(()) } else { Err(Accepted::ProgMismatch { low, high }) }
 }
 
 /// What a reply of NFSv3 may take beside [`SMALL_REPLY_BYTES_MAX`].
@@ -212,8 +208,9 @@ fn nfs3_bytes_max(call: &Call<'_>, from: &mut Decoder<'_>) -> usize {
         Some(Procedure3::Readdir) => {
             Readdir3Args::decode(from).map_or(0, |args| bytes(args.count, LISTING_BYTES_MAX))
         }
-        Some(Procedure3::Readdirplus) => Readdirplus3Args::decode(from)
-            .map_or(0, |args| bytes(args.maxcount, LISTING_BYTES_MAX)),
+        Some(Procedure3::Readdirplus) => {
+            Readdirplus3Args::decode(from).map_or(0, |args| bytes(args.maxcount, LISTING_BYTES_MAX))
+        }
         Some(Procedure3::Readlink) => TARGET_BYTES_MAX,
         _ => 0,
     }

@@ -37,8 +37,8 @@ use aquifer_rpc::xdr::{Encode, EncodeBuf};
 
 use crate::proto::v3::{Args3, Nfsstat3, Res3};
 
-use request::Outcome;
 pub(crate) use names::to_look_up;
+use request::Outcome;
 pub(crate) use request::Request;
 
 /// Carries out one call and appends its results. Returns the status, for the counters.

@@ -27,12 +27,7 @@ const fn sign(
     place: Place,
     magic: &'static [u8],
 ) -> Signature {
-    Signature {
-        category,
-        what,
-        place,
-        magic,
-    }
+    Signature { category, what, place, magic }
 }
 
 const BCACHE: &[u8; 16] = b"\xC6\x85\x73\xF6\x4E\x1A\x45\xCA\x82\x65\xF5\x7F\x48\xBA\x6D\x81";

@@ -15,11 +15,7 @@ const SIZE: usize = 8 << 20;
 fn ends(bytes: &[u8]) -> Ends {
     let head = bytes.len().min(usize::try_from(HEAD_BYTES).unwrap());
     let tail = bytes.len().saturating_sub(usize::try_from(TAIL_BYTES).unwrap());
-    Ends {
-        size: bytes.len() as u64,
-        head: bytes[..head].to_vec(),
-        tail: bytes[tail..].to_vec(),
-    }
+    Ends { size: bytes.len() as u64, head: bytes[..head].to_vec(), tail: bytes[tail..].to_vec() }
 }
 
 fn put(bytes: &mut [u8], at: usize, what: &[u8]) {

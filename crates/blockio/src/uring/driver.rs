@@ -21,21 +21,14 @@ use tokio::runtime::Handle;
 use super::ring::{PAUSE, Ring, Turn};
 
 /// Makes a ring and starts its driver in `runtime`, which must be the current one.
-#[expect(
-    unsafe_code,
-    reason = "the reactor must be told that the descriptor stays open"
-)]
+#[expect(unsafe_code, reason = "the reactor must be told that the descriptor stays open")]
 pub(super) fn launch(runtime: &Handle) -> io::Result<Arc<Ring>> {
     let ring = Arc::new(Ring::new()?);
     let descriptor = Descriptor(Arc::clone(&ring));
     // SAFETY: the descriptor is that of the ring, which it holds; a ring has the same one from its
     // making until it is dropped.
     let readiness = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
-    let driver = Driver {
-        readiness: readiness?,
-        ring: Arc::clone(&ring),
-        wakers: Vec::new(),
-    };
+    let driver = Driver { readiness: readiness?, ring: Arc::clone(&ring), wakers: Vec::new() };
     runtime.spawn(driver);
     Ok(ring)
 }

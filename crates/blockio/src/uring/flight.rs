@@ -64,10 +64,7 @@ impl Flight {
             Some(last) if last.iov_base.cast::<u8>().wrapping_add(last.iov_len) == address => {
                 last.iov_len += SECTOR_BYTES;
             }
-            _ => iovecs.push(libc::iovec {
-                iov_base: address.cast(),
-                iov_len: SECTOR_BYTES,
-            }),
+            _ => iovecs.push(libc::iovec { iov_base: address.cast(), iov_len: SECTOR_BYTES }),
         };
         match &self.request.kind {
             Kind::Read(pages) => {
@@ -96,18 +93,16 @@ impl Flight {
         // At most PART_PAGES.
         let count = u32::try_from(self.iovecs.len()).unwrap_or(u32::MAX);
         let single = match self.iovecs.as_slice() {
-            [only] => u32::try_from(only.iov_len)
-                .ok()
-                .map(|bytes| (only.iov_base.cast::<u8>(), bytes)),
+            [only] => {
+                u32::try_from(only.iov_len).ok().map(|bytes| (only.iov_base.cast::<u8>(), bytes))
+            }
             _ => None,
         };
         let entry = match (&self.request.kind, single) {
             (Kind::Read(_), Some((base, bytes))) => {
                 opcode::Read::new(fd, base, bytes).offset(offset).build()
             }
-            (Kind::Read(_), None) => opcode::Readv::new(fd, vectors, count)
-                .offset(offset)
-                .build(),
+            (Kind::Read(_), None) => opcode::Readv::new(fd, vectors, count).offset(offset).build(),
             (Kind::Write { durable, .. }, Some((base, bytes))) => {
                 let write = opcode::Write::new(fd, base, bytes).offset(offset);
                 write.rw_flags(rw_flags(*durable)).build()
@@ -120,10 +115,7 @@ impl Flight {
             (Kind::Discard { bytes }, _) => {
                 debug_assert_eq!(self.request.backing.kind, BackingKind::Image);
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                opcode::Fallocate::new(fd, *bytes)
-                    .offset(start)
-                    .mode(mode)
-                    .build()
+                opcode::Fallocate::new(fd, *bytes).offset(start).mode(mode).build()
             }
         };
         entry.user_data(u64::from(key))

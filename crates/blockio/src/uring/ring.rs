@@ -13,10 +13,7 @@
 //!   turn in one system call. It runs when the tasks that were ready before it have run: so what
 //!   is started in one round goes out in one batch.
 //! - Wakers are woken, and pages dropped, after the lock is released.
-#![expect(
-    unsafe_code,
-    reason = "hands memory to the kernel; reviewed here and in flight.rs"
-)]
+#![expect(unsafe_code, reason = "hands memory to the kernel; reviewed here and in flight.rs")]
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -103,10 +100,7 @@ fn build() -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     // Completions are handled when the thread is in the kernel anyway, not by an interrupt sent to
     // it (5.19); one bad entry does not stop a batch (5.18).
-    builder
-        .setup_cqsize(COMPLETIONS)
-        .setup_coop_taskrun()
-        .setup_submit_all();
+    builder.setup_cqsize(COMPLETIONS).setup_coop_taskrun().setup_submit_all();
     match builder.build(ENTRIES) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             IoUring::builder().setup_cqsize(COMPLETIONS).build(ENTRIES)
@@ -132,10 +126,7 @@ impl Ring {
             dropped: Vec::new(),
             uring,
         };
-        Ok(Ring {
-            fd: state.uring.as_raw_fd(),
-            state: Mutex::new(state),
-        })
+        Ok(Ring { fd: state.uring.as_raw_fd(), state: Mutex::new(state) })
     }
 
     /// Accepts `request`; gives it back if the ring takes nothing more.
@@ -158,10 +149,7 @@ impl Ring {
         if let Some(driver) = driver {
             driver.wake();
         }
-        Ok(UringOperation {
-            ring: Some(self),
-            key,
-        })
+        Ok(UringOperation { ring: Some(self), key })
     }
 
     /// One turn of the driver: submits what is queued, takes what has completed, and puts the
@@ -406,11 +394,7 @@ impl State {
     /// Gives up waiting for the kernel: every flight without an outcome ends with an error and
     /// keeps its memory for ever.
     fn ground(&mut self) {
-        for flight in self
-            .flights
-            .iter_mut()
-            .filter(|flight| flight.outcome.is_none())
-        {
+        for flight in self.flights.iter_mut().filter(|flight| flight.outcome.is_none()) {
             flight.land(Err(io::Error::from_raw_os_error(libc::EINTR)));
             flight.grounded = true;
             self.wakers.extend(flight.waker.take());

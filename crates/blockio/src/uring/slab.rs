@@ -10,10 +10,7 @@ pub(super) struct Slab<T> {
 
 impl<T> Slab<T> {
     pub(super) fn new() -> Self {
-        Slab {
-            places: Vec::new(),
-            vacant: Vec::new(),
-        }
+        Slab { places: Vec::new(), vacant: Vec::new() }
     }
 
     /// Keeps `value`; its number. `Err` gives it back if 2^32 - 1 are kept already.

@@ -23,11 +23,7 @@ fn null() -> Arc<Backing> {
 }
 
 fn request(backing: &Arc<Backing>, kind: Kind) -> Request {
-    Request {
-        backing: Arc::clone(backing),
-        start: 0,
-        kind,
-    }
+    Request { backing: Arc::clone(backing), start: 0, kind }
 }
 
 fn reading(count: usize) -> Kind {
@@ -122,7 +118,7 @@ fn a_read_that_comes_in_pieces_is_put_together() {
     let Ok(mut operation) = Arc::clone(&ring).start(request(&backing, reading(3))) else {
         panic!("refused");
     };
-    let content: Vec<u8> = (0..3 * SECTOR_BYTES).map(|at| (at % 251) as u8).collect();
+    let content: Vec<u8> = (0..=250).cycle().take(3 * SECTOR_BYTES).collect();
     let expected = content.clone();
     let sender = std::thread::spawn(move || {
         for piece in content.chunks(1234) {
@@ -217,12 +213,8 @@ fn a_thread_without_a_ring_uses_blocking_calls() {
 /// Makes `io_uring_setup` fail with EPERM on this thread, and on no other.
 #[expect(unsafe_code, reason = "seccomp has no safe wrapper here")]
 fn forbid_io_uring() {
-    let statement = |code: u32, jt, jf, k| libc::sock_filter {
-        code: u16::try_from(code).unwrap(),
-        jt,
-        jf,
-        k,
-    };
+    let statement =
+        |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
     let setup = u32::try_from(libc::SYS_io_uring_setup).unwrap();
     let refuse = libc::SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).unwrap();
     let mut filter = [
@@ -232,10 +224,8 @@ fn forbid_io_uring() {
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, refuse),
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    let program = libc::sock_fprog {
-        len: u16::try_from(filter.len()).unwrap(),
-        filter: filter.as_mut_ptr(),
-    };
+    let program =
+        libc::sock_fprog { len: u16::try_from(filter.len()).unwrap(), filter: filter.as_mut_ptr() };
     // SAFETY: the program and its filter outlive the call that copies them.
     let installed = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0

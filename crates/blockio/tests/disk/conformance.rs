@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use aquifer_blockio::{Access, Disk, DiskError, Engine, FileDisk, OpenOptions};
 use crate::support::{Medium, below, expect, media, on_all, page, pages, random, runtime};
+use aquifer_blockio::{Access, Disk, DiskError, Engine, FileDisk, OpenOptions};
 
 /// 16 MiB.
 const SECTORS: u64 = 4096;
@@ -133,11 +133,7 @@ fn the_edges_of_the_disk() {
             disk.write(0, pages(0, SECTORS, 2)).await.unwrap();
             expect(&*disk, 0, SECTORS, 2).await;
             for (sector, count) in [(SECTORS, 1), (SECTORS - 1, 2), (u64::MAX, 1), (u64::MAX, 0)] {
-                let outside = DiskError::OutOfRange {
-                    sector,
-                    count,
-                    sectors: SECTORS,
-                };
+                let outside = DiskError::OutOfRange { sector, count, sectors: SECTORS };
                 let length = usize::try_from(count).unwrap();
                 assert_eq!(disk.read(sector, length).await.unwrap_err(), outside);
                 let content = || vec![page(0, 0); length];
@@ -331,10 +327,7 @@ fn a_disk_opened_for_inspection_cannot_be_written() {
         for engine in [Engine::Uring, Engine::Pread] {
             let disk = medium.open(engine);
             runtime().block_on(disk.write(0, pages(0, 64, 1))).unwrap();
-            let options = OpenOptions {
-                access: Access::Inspect,
-                engine: Some(engine),
-            };
+            let options = OpenOptions { access: Access::Inspect, engine: Some(engine) };
             let look = FileDisk::open(&medium.path, options).unwrap();
             runtime().block_on(async {
                 expect(&look, 0, 64, 1).await;

@@ -113,6 +113,20 @@ fn only_one_may_have_it_and_anybody_may_look() {
 }
 
 #[test]
+fn a_lock_that_is_held_for_a_moment_is_waited_for() {
+    for medium in media(64) {
+        let first = open(&medium.path).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                drop(first);
+            });
+            open(&medium.path).unwrap();
+        });
+    }
+}
+
+#[test]
 fn another_process_is_refused_too() {
     let medium = Medium::image(64);
     let _mine = open(&medium.path).unwrap();

@@ -22,12 +22,7 @@ impl Medium {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
         create_image(&path, sectors).unwrap();
-        Medium {
-            name: "image",
-            path,
-            _device: None,
-            _folder: folder,
-        }
+        Medium { name: "image", path, _device: None, _folder: folder }
     }
 
     /// `None`, with a message, where loop devices cannot be had.

@@ -43,11 +43,7 @@ impl Files {
         self.check_writable(&target.dataset)?;
         let shrinks = set.size.is_some_and(|size| size <= target.inode().size);
         // Making room must work on a full pool.
-        let class = if shrinks {
-            SpaceClass::Remove
-        } else {
-            SpaceClass::Write
-        };
+        let class = if shrinks { SpaceClass::Remove } else { SpaceClass::Write };
         let admission = self.admit_names(class).await?;
         let writer = target.object.writer.lock().await;
         let old = target.inode();
@@ -71,10 +67,7 @@ impl Files {
         let after = attributes(&target.dataset, &target.inode());
         drop(writer);
         ticket.durable().await?;
-        Ok(Around {
-            before: Some(before(&old)),
-            after: Some(after),
-        })
+        Ok(Around { before: Some(before(&old)), after: Some(after) })
     }
 
     /// Changes of content for a new size. Bytes beyond the end of a file are zeros in its last
@@ -113,10 +106,7 @@ impl Files {
                     None => Page::zeroed(),
                 };
                 // Also if it is all zeros: that may be an UNSTABLE write that no record holds.
-                let dirty = DirtyPage {
-                    logged: true,
-                    ..dirty_page(content)
-                };
+                let dirty = DirtyPage { logged: true, ..dirty_page(content) };
                 changes.push(Change::Pages(inode.object, vec![(page, dirty)]));
             }
         }

@@ -31,13 +31,7 @@ struct New<'a> {
 
 impl New<'_> {
     fn of(kind: FileKind, set: SetAttributes) -> Self {
-        New {
-            kind,
-            rdev: 0,
-            verifier: 0,
-            target: None,
-            set,
-        }
+        New { kind, rdev: 0, verifier: 0, target: None, set }
     }
 }
 
@@ -58,10 +52,9 @@ impl Files {
         };
         let new = match how {
             CreateHow::Unchecked(set) | CreateHow::Guarded(set) => New::of(FileKind::Regular, set),
-            CreateHow::Exclusive(verifier) => New {
-                verifier,
-                ..New::of(FileKind::Regular, SetAttributes::default())
-            },
+            CreateHow::Exclusive(verifier) => {
+                New { verifier, ..New::of(FileKind::Regular, SetAttributes::default()) }
+            }
         };
         let made = match self.make(cred, &directory, name, &new).await {
             Err(FsError::Exists) if !is_dot(name) => {
@@ -80,11 +73,7 @@ impl Files {
         name: &[u8],
         how: CreateHow,
     ) -> Made {
-        let entry = self
-            .find(directory, name)
-            .await?
-            .entry
-            .ok_or(FsError::Exists)?;
+        let entry = self.find(directory, name).await?.entry.ok_or(FsError::Exists)?;
         let target = self.object(&directory.dataset, entry.object).await?;
         let inode = target.inode();
         match how {
@@ -103,10 +92,7 @@ impl Files {
                     return Err(FsError::Exists);
                 }
                 if set.size.is_some() {
-                    let only_size = SetAttributes {
-                        size: set.size,
-                        ..SetAttributes::default()
-                    };
+                    let only_size = SetAttributes { size: set.size, ..SetAttributes::default() };
                     self.setattr_on(cred, &target, &only_size, None).await?;
                 } else {
                     self.settle(&target).await?;
@@ -133,8 +119,7 @@ impl Files {
         name: &[u8],
         set: &SetAttributes,
     ) -> (Result<Attributes, FsError>, Around) {
-        self.make_in(cred, dir, name, New::of(FileKind::Directory, *set))
-            .await
+        self.make_in(cred, dir, name, New::of(FileKind::Directory, *set)).await
     }
 
     /// Makes a symbolic link.
@@ -146,10 +131,7 @@ impl Files {
         target: &[u8],
         set: &SetAttributes,
     ) -> (Result<Attributes, FsError>, Around) {
-        let new = New {
-            target: Some(target),
-            ..New::of(FileKind::Symlink, *set)
-        };
+        let new = New { target: Some(target), ..New::of(FileKind::Symlink, *set) };
         self.make_in(cred, dir, name, new).await
     }
 
@@ -169,16 +151,7 @@ impl Files {
             NodeKind::Fifo => (FileKind::Fifo, 0),
             NodeKind::Socket => (FileKind::Socket, 0),
         };
-        self.make_in(
-            cred,
-            dir,
-            name,
-            New {
-                rdev,
-                ..New::of(kind, *set)
-            },
-        )
-        .await
+        self.make_in(cred, dir, name, New { rdev, ..New::of(kind, *set) }).await
     }
 
     async fn make_in(
@@ -208,16 +181,10 @@ impl Files {
             return Err(FsError::Exists);
         }
         self.check_writable(&directory.dataset)?;
-        if new
-            .target
-            .is_some_and(|target| target.len() > TARGET_BYTES_MAX)
-        {
+        if new.target.is_some_and(|target| target.len() > TARGET_BYTES_MAX) {
             return Err(FsError::NameTooLong);
         }
-        if new
-            .target
-            .is_some_and(|target| target.is_empty() || target.contains(&0))
-        {
+        if new.target.is_some_and(|target| target.is_empty() || target.contains(&0)) {
             return Err(FsError::Invalid);
         }
         let device = matches!(new.kind, FileKind::Block | FileKind::Character);
@@ -262,18 +229,8 @@ impl Files {
         };
         let mut changes = vec![Change::Inode(inode.clone())];
         if let Some(target) = new.target {
-            let pages = (0..)
-                .zip(pages_of(target))
-                .map(|(at, page)| (at, dirty_page(page)));
-            let logged = |(at, page)| {
-                (
-                    at,
-                    aquifer_object::DirtyPage {
-                        logged: true,
-                        ..page
-                    },
-                )
-            };
+            let pages = (0..).zip(pages_of(target)).map(|(at, page)| (at, dirty_page(page)));
+            let logged = |(at, page)| (at, aquifer_object::DirtyPage { logged: true, ..page });
             changes.push(Change::Pages(inode.object, pages.map(logged).collect()));
         }
         changes.push(Change::Entry(directory.object.id, entry));
@@ -283,13 +240,7 @@ impl Files {
         drop(writer);
         ticket.durable().await?;
         let made = attributes(&directory.dataset, &inode);
-        Ok((
-            made,
-            Around {
-                before: Some(before(&old)),
-                after: Some(after),
-            },
-        ))
+        Ok((made, Around { before: Some(before(&old)), after: Some(after) }))
     }
 
     fn new_inode(
@@ -310,32 +261,23 @@ impl Files {
         if inherits && is_directory {
             mode |= 0o2000;
         }
-        let gid = new
-            .set
-            .gid
-            .filter(|gid| cred.uid == 0 || cred.in_group(*gid));
+        let gid = new.set.gid.filter(|gid| cred.uid == 0 || cred.in_group(*gid));
         let time = |set: SetTime| match set {
             SetTime::To(time) => time,
             SetTime::Keep | SetTime::Now => now,
         };
         let size = match (new.kind, new.target) {
             (_, Some(target)) => target.len() as u64,
-            (FileKind::Regular, _) => new
-                .set
-                .size
-                .unwrap_or(0)
-                .min(super::attributes::FILE_BYTES_MAX),
+            (FileKind::Regular, _) => {
+                new.set.size.unwrap_or(0).min(super::attributes::FILE_BYTES_MAX)
+            }
             _ => 0,
         };
         Inode {
             object,
             generation,
             kind: new.kind,
-            mode: if new.kind == FileKind::Symlink {
-                0o777
-            } else {
-                mode
-            },
+            mode: if new.kind == FileKind::Symlink { 0o777 } else { mode },
             nlink: if is_directory { 2 } else { 1 },
             uid: new.set.uid.filter(|_| cred.uid == 0).unwrap_or(cred.uid),
             gid: gid.unwrap_or(own_gid),
@@ -348,19 +290,11 @@ impl Files {
             ctime: now,
             crtime: now,
             change: 1,
-            parent: if is_directory {
-                parent.object
-            } else {
-                ObjectId(0)
-            },
+            parent: if is_directory { parent.object } else { ObjectId(0) },
             line: parent.line,
             origin: ObjectId(0),
             verifier: new.verifier,
-            hash_seed: if is_directory {
-                self.pool.world().random()
-            } else {
-                0
-            },
+            hash_seed: if is_directory { self.pool.world().random() } else { 0 },
             root: None,
         }
     }

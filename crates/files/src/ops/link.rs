@@ -91,9 +91,6 @@ impl Files {
         let after = attributes(&directory.dataset, &directory.inode());
         drop(locks);
         ticket.durable().await?;
-        Ok(Around {
-            before: Some(before(&old)),
-            after: Some(after),
-        })
+        Ok(Around { before: Some(before(&old)), after: Some(after) })
     }
 }

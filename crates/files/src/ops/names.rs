@@ -35,15 +35,9 @@ impl Files {
         let base = hash_key(seed, name);
         let last = base + (COLLISIONS_MAX - 1);
         let limit = usize::try_from(COLLISIONS_MAX).unwrap_or(usize::MAX);
-        let entries = directory
-            .object
-            .read_entries(&self.pool, base, last, limit)
-            .await?;
+        let entries = directory.object.read_entries(&self.pool, base, last, limit).await?;
         let taken = |key: u64| entries.iter().any(|entry| entry.key == key);
         let free_key = (base..=last).find(|key| !taken(*key));
-        Ok(Found {
-            entry: entries.into_iter().find(|entry| entry.name == name),
-            free_key,
-        })
+        Ok(Found { entry: entries.into_iter().find(|entry| entry.name == name), free_key })
     }
 }

@@ -49,16 +49,9 @@ impl Files {
             return Ok(directory.attributes());
         }
         if name == b".." {
-            return Ok(self
-                .object(&directory.dataset, inode.parent)
-                .await?
-                .attributes());
+            return Ok(self.object(&directory.dataset, inode.parent).await?.attributes());
         }
-        let entry = self
-            .find(directory, name)
-            .await?
-            .entry
-            .ok_or(FsError::NotFound)?;
+        let entry = self.find(directory, name).await?.entry.ok_or(FsError::NotFound)?;
         let target = self.object(&directory.dataset, entry.object).await;
         // The entry was there; if its object is gone by now, so is the name.
         let target = target.map_err(|error| match error {
@@ -90,11 +83,7 @@ impl Files {
             }
         }
         if can(1) {
-            granted |= if directory {
-                access::LOOKUP
-            } else {
-                access::EXECUTE
-            };
+            granted |= if directory { access::LOOKUP } else { access::EXECUTE };
         }
         if target.dataset.properties().readonly {
             granted &= access::READ | access::LOOKUP | access::EXECUTE;
@@ -113,10 +102,7 @@ impl Files {
         if inode.kind != FileKind::Symlink {
             return Err(FsError::Invalid);
         }
-        let pages = target
-            .object
-            .read_pages(&self.pool, 0, inode.size.div_ceil(4096))
-            .await?;
+        let pages = target.object.read_pages(&self.pool, 0, inode.size.div_ceil(4096)).await?;
         let mut text = Vec::new();
         for page in pages {
             text.extend_from_slice(page.unwrap_or_else(zero_page).as_slice());
@@ -149,12 +135,7 @@ impl Files {
         let attributes = target.attributes();
         if offset >= end {
             let eof = offset >= inode.size;
-            return Ok(ReadData {
-                pieces: Vec::new(),
-                count: 0,
-                eof,
-                attributes,
-            });
+            return Ok(ReadData { pieces: Vec::new(), count: 0, eof, attributes });
         }
         let (first, last) = (offset / 4096, end.div_ceil(4096));
         let pages = target.object.read_pages(&self.pool, first, last).await?;
@@ -166,12 +147,7 @@ impl Files {
             pieces.push((page.unwrap_or_else(zero_page), range));
         }
         let count = usize::try_from(end - offset).unwrap_or(0);
-        Ok(ReadData {
-            pieces,
-            count,
-            eof: end >= inode.size,
-            attributes,
-        })
+        Ok(ReadData { pieces, count, eof: end >= inode.size, attributes })
     }
 
     /// Space of the file's dataset.

@@ -44,10 +44,7 @@ impl Files {
             Ok(directory) => directory,
             Err(error) => return (Err(error), Around::default()),
         };
-        match self
-            .remove_from(cred, &directory, name, directory_wanted)
-            .await
-        {
+        match self.remove_from(cred, &directory, name, directory_wanted).await {
             Ok(around) => (Ok(()), around),
             Err(error) => (Err(error), unchanged(&directory)),
         }
@@ -63,32 +60,20 @@ impl Files {
         check_name(name)?;
         if is_dot(name) {
             let inside = name == b".." && directory_wanted;
-            return Err(if inside {
-                FsError::NotEmpty
-            } else {
-                FsError::Invalid
-            });
+            return Err(if inside { FsError::NotEmpty } else { FsError::Invalid });
         }
         self.check_writable(&directory.dataset)?;
         let orphans = self.orphans(&directory.dataset).await?;
         let admission = self.admit_names(SpaceClass::Remove).await?;
         loop {
-            let entry = self
-                .find(directory, name)
-                .await?
-                .entry
-                .ok_or(FsError::NotFound)?;
+            let entry = self.find(directory, name).await?.entry.ok_or(FsError::NotFound)?;
             let target = self.object(&directory.dataset, entry.object).await?;
             let locks = lock_all(&[&directory.object, &target.object, &orphans]).await;
             let old = directory.inode();
             if old.nlink == 0 {
                 return Err(FsError::Stale);
             }
-            let found = self
-                .find(directory, name)
-                .await?
-                .entry
-                .ok_or(FsError::NotFound)?;
+            let found = self.find(directory, name).await?.entry.ok_or(FsError::NotFound)?;
             if found.object != entry.object {
                 continue;
             }
@@ -115,10 +100,7 @@ impl Files {
             let after = attributes(&directory.dataset, &directory.inode());
             drop(locks);
             ticket.durable().await?;
-            return Ok(Around {
-                before: Some(before(&old)),
-                after: Some(after),
-            });
+            return Ok(Around { before: Some(before(&old)), after: Some(after) });
         }
     }
 }
@@ -131,11 +113,7 @@ pub(crate) fn check_sticky(
 ) -> Result<(), FsError> {
     let sticky = directory.mode & 0o1000 != 0;
     let owner = cred.uid == 0 || cred.uid == inode.uid || cred.uid == directory.uid;
-    if sticky && !owner {
-        Err(FsError::AccessDenied)
-    } else {
-        Ok(())
-    }
+    if sticky && !owner { Err(FsError::AccessDenied) } else { Ok(()) }
 }
 
 /// Changes of an object that loses a name. With its last one it goes on the list of orphans, which
@@ -157,9 +135,5 @@ pub(crate) fn unlink(inode: &Inode, now: Time) -> Vec<Change> {
 
 /// Whether a dataset is that of both.
 pub(crate) fn same_dataset(left: &Dataset, right: &Dataset) -> Result<(), FsError> {
-    if left.id == right.id {
-        Ok(())
-    } else {
-        Err(FsError::CrossDevice)
-    }
+    if left.id == right.id { Ok(()) } else { Err(FsError::CrossDevice) }
 }

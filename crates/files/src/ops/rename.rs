@@ -42,10 +42,7 @@ impl Files {
             Ok(directory) => directory,
             Err(error) => return (Err(error), unchanged(&from_dir), Around::default()),
         };
-        match self
-            .rename_in(cred, (&from_dir, from.1), (&to_dir, to.1))
-            .await
-        {
+        match self.rename_in(cred, (&from_dir, from.1), (&to_dir, to.1)).await {
             Ok((from, to)) => (Ok(()), from, to),
             Err(error) => (Err(error), unchanged(&from_dir), unchanged(&to_dir)),
         }
@@ -68,21 +65,13 @@ impl Files {
         let orphans = self.orphans(&from_dir.dataset).await?;
         let admission = self.admit_names(SpaceClass::Remove).await?;
         // Moves of directories one at a time: two at once could make a cycle together.
-        let source = self
-            .find(from_dir, from.1)
-            .await?
-            .entry
-            .ok_or(FsError::NotFound)?;
+        let source = self.find(from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
         let move_lock = match source.kind {
             FileKind::Directory => Some(self.directory_moves.lock().await),
             _ => None,
         };
         loop {
-            let source = self
-                .find(from_dir, from.1)
-                .await?
-                .entry
-                .ok_or(FsError::NotFound)?;
+            let source = self.find(from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
             let replaced = self.find(to_dir, to.1).await?.entry;
             if source.kind == FileKind::Directory && move_lock.is_none() {
                 // The name became a directory's meanwhile: the client may try again.
@@ -97,11 +86,7 @@ impl Files {
                 vec![&from_dir.object, &to_dir.object, &moved.object, &orphans];
             objects.extend(over.iter().map(|over| &over.object));
             let locks = lock_all(&objects).await;
-            let again = self
-                .find(from_dir, from.1)
-                .await?
-                .entry
-                .ok_or(FsError::NotFound)?;
+            let again = self.find(from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
             let target = self.find(to_dir, to.1).await?;
             if again != source || target.entry != replaced {
                 continue;
@@ -110,10 +95,7 @@ impl Files {
             if before_both.0.nlink == 0 || before_both.1.nlink == 0 {
                 return Err(FsError::Stale);
             }
-            if replaced
-                .as_ref()
-                .is_some_and(|entry| entry.object == source.object)
-            {
+            if replaced.as_ref().is_some_and(|entry| entry.object == source.object) {
                 // Two names of one file: POSIX says, do nothing.
                 return Ok((unchanged(from_dir), unchanged(to_dir)));
             }
@@ -133,10 +115,7 @@ impl Files {
                 before: Some(before(old)),
                 after: Some(attributes(&target.dataset, &target.inode())),
             };
-            let result = (
-                around(&before_both.0, from_dir),
-                around(&before_both.1, to_dir),
-            );
+            let result = (around(&before_both.0, from_dir), around(&before_both.1, to_dir));
             drop(locks);
             ticket.durable().await?;
             return Ok(result);
@@ -187,11 +166,7 @@ impl Files {
         let directory = plan.moved.kind == FileKind::Directory;
         let same = from_dir.object.id == to_dir.object.id;
         let mut from_inode = touched(&from_dir.inode(), now);
-        let mut to_inode = if same {
-            from_inode.clone()
-        } else {
-            touched(&to_dir.inode(), now)
-        };
+        let mut to_inode = if same { from_inode.clone() } else { touched(&to_dir.inode(), now) };
         from_inode.entries = from_inode.entries.saturating_sub(1);
         from_inode.nlink = from_inode.nlink.saturating_sub(u32::from(directory));
         if same {
@@ -212,11 +187,7 @@ impl Files {
         if directory {
             moved.parent = to_dir.object.id;
         }
-        let entry = Dirent {
-            key: plan.key,
-            name: name.to_vec(),
-            ..plan.source
-        };
+        let entry = Dirent { key: plan.key, name: name.to_vec(), ..plan.source };
         changes.push(Change::Entry(to_dir.object.id, entry));
         changes.push(Change::Inode(moved));
         if !same {

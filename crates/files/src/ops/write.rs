@@ -75,9 +75,7 @@ impl Files {
         let always = self.always_sync(&target.dataset);
         let stable = stability != Stability::Unstable || always;
         let pages = end.div_ceil(4096) - offset / 4096;
-        let admission = self
-            .admit_write(target, offset / 4096, pages, stable)
-            .await?;
+        let admission = self.admit_write(target, offset / 4096, pages, stable).await?;
         let writer = target.object.writer.lock().await;
         let old = target.inode();
         if old.nlink == 0 {
@@ -102,10 +100,7 @@ impl Files {
         let after = attributes(&target.dataset, &target.inode());
         drop(hold);
         drop(writer);
-        let around = Around {
-            before: Some(before(&old)),
-            after: Some(after),
-        };
+        let around = Around { before: Some(before(&old)), after: Some(after) };
         match ticket {
             None => Ok((Stability::Unstable, around)),
             Some(ticket) => {
@@ -157,11 +152,7 @@ impl Files {
         let plain = |extent: &&aquifer_ondisk::extent::Extent| {
             matches!(extent.stored, aquifer_ondisk::extent::Stored::Plain(_))
         };
-        let mapped: u64 = found
-            .iter()
-            .filter(plain)
-            .map(|extent| u64::from(extent.pages))
-            .sum();
+        let mapped: u64 = found.iter().filter(plain).map(|extent| u64::from(extent.pages)).sum();
         Ok(mapped == pages)
     }
 
@@ -185,12 +176,7 @@ impl Files {
             let (now, later) = rest.split_at_checked(room).unwrap_or((rest, &[]));
             rest = later;
             let old = if now.len() < 4096 && page * 4096 < size {
-                target
-                    .object
-                    .read_pages(&self.pool, page, page + 1)
-                    .await?
-                    .pop()
-                    .flatten()
+                target.object.read_pages(&self.pool, page, page + 1).await?.pop().flatten()
             } else {
                 None
             };
@@ -256,10 +242,8 @@ impl Files {
         if pages.len() < EARLY_PAGES_MIN || !plain || !solid {
             return Ok(Vec::new());
         }
-        let contents: Vec<Page> = pages
-            .iter()
-            .filter_map(|(_, dirty)| dirty.page.clone())
-            .collect();
+        let contents: Vec<Page> =
+            pages.iter().filter_map(|(_, dirty)| dirty.page.clone()).collect();
         let mut rest = contents.as_slice();
         let mut slots = pages.iter_mut();
         let mut early = Vec::new();
@@ -304,9 +288,7 @@ impl Files {
     async fn commit_range(&self, target: &Target, from: u64, to: u64) -> Result<(), FsError> {
         loop {
             // As much as one admission covers at a time.
-            let pages = self
-                .count_unlogged(target, from, to)
-                .min(RECORD_PAGES_MAX as u64);
+            let pages = self.count_unlogged(target, from, to).min(RECORD_PAGES_MAX as u64);
             let demand = Demand {
                 dirty_bytes: 0,
                 sectors: 0,
@@ -333,11 +315,7 @@ impl Files {
         let state = target.object.state.lock();
         let versions = state.overlay.newest_first();
         let count = versions.map(|(_, version)| {
-            version
-                .pages
-                .range(from..to)
-                .filter(|(_, dirty)| !dirty.logged)
-                .count() as u64
+            version.pages.range(from..to).filter(|(_, dirty)| !dirty.logged).count() as u64
         });
         count.sum()
     }
@@ -404,18 +382,8 @@ impl Files {
 
 pub(crate) fn dirty_page(content: Page) -> DirtyPage {
     if content.is_zero() {
-        return DirtyPage {
-            page: None,
-            sum: 0,
-            logged: false,
-            place: None,
-        };
+        return DirtyPage { page: None, sum: 0, logged: false, place: None };
     }
     let sum = checksum64(content.as_slice());
-    DirtyPage {
-        page: Some(content),
-        sum,
-        logged: false,
-        place: None,
-    }
+    DirtyPage { page: Some(content), sum, logged: false, place: None }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::{Disk, World};
 use aquifer_files::{Credentials, Service, SetAttributes, Stability};
+use aquifer_inspect::{Options, inspect};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
@@ -34,13 +35,8 @@ enum Shape {
     FullMirror,
 }
 
-const SHAPES: [Shape; 5] = [
-    Shape::Single,
-    Shape::Mirror,
-    Shape::TwoSingles,
-    Shape::FullSingle,
-    Shape::FullMirror,
-];
+const SHAPES: [Shape; 5] =
+    [Shape::Single, Shape::Mirror, Shape::TwoSingles, Shape::FullSingle, Shape::FullMirror];
 
 impl Shape {
     fn disks(self) -> usize {
@@ -60,22 +56,12 @@ impl Shape {
 
     fn spec(self, disks: Vec<NamedDisk>) -> PoolSpec {
         let vdevs = if self.is_mirror() {
-            vec![VdevSpec {
-                redundancy: Redundancy::Mirror,
-                disks,
-            }]
+            vec![VdevSpec { redundancy: Redundancy::Mirror, disks }]
         } else {
-            let single = |disk| VdevSpec {
-                redundancy: Redundancy::Single,
-                disks: vec![disk],
-            };
+            let single = |disk| VdevSpec { redundancy: Redundancy::Single, disks: vec![disk] };
             disks.into_iter().map(single).collect()
         };
-        PoolSpec {
-            name: "tank".into(),
-            vdevs,
-            force: false,
-        }
+        PoolSpec { name: "tank".into(), vdevs, force: false }
     }
 }
 
@@ -94,9 +80,7 @@ async fn open(
 ) -> Result<Service, String> {
     let (mut pools, _) = scan(named(disks)).await;
     let (_, found) = pools.pop_first().ok_or("no pool found")?;
-    let service = Service::open(world, found, options)
-        .await
-        .map_err(|e| e.to_string())?;
+    let service = Service::open(world, found, options).await.map_err(|e| e.to_string())?;
     if story() > 0 {
         let (txg, notes) = (service.pool.committed_txg(), &service.report.notes);
         println!("imported at txg {txg}: {notes:?}");
@@ -108,21 +92,13 @@ async fn open(
 fn base(shape: Shape) -> Vec<Image> {
     let mut sim = Sim::new(7);
     let disks: Vec<SimDisk> = (0..shape.disks())
-        .map(|at| {
-            sim.add_disk(
-                &format!("d{at}"),
-                Image::new(SECTORS),
-                DiskConfig::default(),
-            )
-        })
+        .map(|at| sim.add_disk(&format!("d{at}"), Image::new(SECTORS), DiskConfig::default()))
         .collect();
     let world: Arc<dyn World> = Arc::new(sim.world());
     let spec = shape.spec(named(&disks));
     sim.run_until(async {
         create(world.clone(), spec).await.unwrap();
-        let service = open(world, &disks, &ImportOptions::default())
-            .await
-            .unwrap();
+        let service = open(world, &disks, &ImportOptions::default()).await.unwrap();
         service.datasets.create("tank/vms", &[]).await.unwrap();
         let off = [("compression".to_string(), "off".to_string())];
         service.datasets.create("tank/raw", &off).await.unwrap();
@@ -131,12 +107,7 @@ fn base(shape: Shape) -> Vec<Image> {
             let root = service.files.root(dataset(client)).unwrap();
             let set = SetAttributes::default();
             let name = format!("c{client}");
-            service
-                .files
-                .mkdir(&cred, root, name.as_bytes(), &set)
-                .await
-                .0
-                .unwrap();
+            service.files.mkdir(&cred, root, name.as_bytes(), &set).await.0.unwrap();
         }
         if shape.is_full() {
             fill(&service).await;
@@ -152,12 +123,7 @@ async fn fill(service: &Service) {
     let (files, cred) = (&service.files, Credentials::root());
     let root = service.files.root("tank/raw").unwrap();
     let how = aquifer_files::CreateHow::Guarded(SetAttributes::default());
-    let filler = files
-        .create(&cred, root, b"filler", how)
-        .await
-        .0
-        .unwrap()
-        .handle;
+    let filler = files.create(&cred, root, b"filler", how).await.0.unwrap().handle;
     let mut rng = Rng::stream(1, "filler");
     let mut data = vec![0; 128 * 4096];
     let mut offset = 0;
@@ -173,11 +139,7 @@ async fn fill(service: &Service) {
         }
         for _ in 0..8.min(room as usize / count.max(1)) {
             let data = &data[..count];
-            files
-                .write(&cred, filler, offset, data, Stability::Unstable)
-                .await
-                .0
-                .unwrap();
+            files.write(&cred, filler, offset, data, Stability::Unstable).await.0.unwrap();
             offset += count as u64;
         }
     }
@@ -188,18 +150,10 @@ fn dataset(client: usize) -> &'static str {
 }
 
 async fn directory(service: &Service, client: usize) -> Result<aquifer_files::FileHandle, String> {
-    let root = service
-        .files
-        .root(dataset(client))
-        .ok_or("dataset is gone")?;
+    let root = service.files.root(dataset(client)).ok_or("dataset is gone")?;
     let name = format!("c{client}");
-    let (found, _) = service
-        .files
-        .lookup(&Credentials::root(), root, name.as_bytes())
-        .await;
-    found
-        .map(|found| found.handle)
-        .map_err(|e| format!("directory of client {client}: {e}"))
+    let (found, _) = service.files.lookup(&Credentials::root(), root, name.as_bytes()).await;
+    found.map(|found| found.handle).map_err(|e| format!("directory of client {client}: {e}"))
 }
 
 async fn incarnation(
@@ -227,19 +181,14 @@ async fn incarnation(
         clients.push(client.run(ops));
     }
     let done = futures_util::future::join_all(clients).await;
-    done.into_iter()
-        .collect::<Result<Vec<()>, String>>()
-        .map(drop)
+    done.into_iter().collect::<Result<Vec<()>, String>>().map(drop)
 }
 
 /// Lets a disk vanish at some time, or return, or fail a single operation.
 fn upset(disk: &SimDisk, rng: &mut Rng) {
     disk.clear_faults();
     let rule = match rng.below(8) {
-        0 => FaultRule::new(
-            Fault::Vanish(Vanish::PowerLost),
-            When::OnceAfter(20 + rng.below(300)),
-        ),
+        0 => FaultRule::new(Fault::Vanish(Vanish::PowerLost), When::OnceAfter(20 + rng.below(300))),
         1 => FaultRule::new(Fault::WriteError, When::OnceAfter(rng.below(100))),
         2 => FaultRule::new(Fault::FlushError, When::OnceAfter(rng.below(30))),
         _ => return disk.come_back(),
@@ -250,10 +199,7 @@ fn upset(disk: &SimDisk, rng: &mut Rng) {
 fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<u64, String> {
     let mut rng = Rng::stream(seed, "test");
     let shape = SHAPES[rng.index(SHAPES.len())];
-    let config = SimConfig {
-        story_entries_max: story(),
-        ..SimConfig::default()
-    };
+    let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
     let mut sim = Sim::with_config(seed, config);
     let images = bases[shape as usize].iter().enumerate();
     let disks: Vec<SimDisk> = images
@@ -265,11 +211,7 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<u64, String> {
     let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
     let incarnations = 1 + rng.below(4);
     for _ in 0..incarnations {
-        let event = if rng.below(4) == 0 {
-            rng.below(100)
-        } else {
-            rng.below(1500)
-        };
+        let event = if rng.below(4) == 0 { rng.below(100) } else { rng.below(1500) };
         sim.plan_cut(CutPlan::AtEvent(event + 1));
         if shape.is_mirror() {
             upset(&disks[fickle], &mut rng);
@@ -288,6 +230,15 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<u64, String> {
         } else {
             sim.power_cut_any();
         }
+        // What was to go wrong next does not: this is about what lies there.
+        disks[fickle].clear_faults();
+        // Now and then every page is read, and the roots before the newest are looked at too.
+        let (data, rewind) = (rng.below(8) == 0, rng.below(3) as u8);
+        match sim.run_until(inspected(&disks, data, rewind)) {
+            Ok(Ok(())) => {}
+            Ok(Err(what)) => return Err(tell(&sim, what)),
+            Err(stop) => return Err(tell(&sim, stop.to_string())),
+        }
     }
     disks[fickle].clear_faults();
     let end = sim.run_until(async {
@@ -298,7 +249,8 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<u64, String> {
             checked.map_err(|why| format!("client {at}: {why}"))?;
         }
         service.pool.sync().await.map_err(|e| e.to_string())?;
-        service.pool.export().await.map_err(|e| e.to_string())
+        service.pool.export().await.map_err(|e| e.to_string())?;
+        inspected(&disks, true, 2).await
     });
     match end {
         Ok(Ok(())) => Ok(incarnations),
@@ -307,26 +259,27 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<u64, String> {
     }
 }
 
+/// The second opinion on what lies on the disks now.
+async fn inspected(disks: &[SimDisk], data: bool, rewind: u8) -> Result<(), String> {
+    let disks = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+    let options = Options { data, rewind, ..Options::default() };
+    let report = inspect(disks, &options).await;
+    if report.is_clean() { Ok(()) } else { Err(format!("inspect: {report}")) }
+}
+
 fn story() -> usize {
-    if std::env::var("AQUIFER_SEED").is_ok() {
-        100_000
-    } else {
-        0
-    }
+    if std::env::var("AQUIFER_SEED").is_ok() { 100_000 } else { 0 }
 }
 
 fn seeds(default: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("AQUIFER_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("AQUIFER_SEEDS").unwrap_or(default),
     }
 }
 
+#[cfg(not(sabotage))]
 #[test]
 fn nothing_acknowledged_is_lost() {
     let bases: Vec<Vec<Image>> = SHAPES.iter().map(|shape| base(*shape)).collect();
@@ -338,4 +291,27 @@ fn nothing_acknowledged_is_lost() {
         }
     }
     println!("{cuts} cuts");
+}
+
+/// COMMIT logging old requests instead of the present content: an older write would win.
+#[cfg(sabotage)]
+#[test]
+fn a_rule_left_out_is_found() {
+    use aquifer_blockio::sabotage::{Rule, leave_out};
+    let bases: Vec<Vec<Image>> = SHAPES.iter().map(|shape| base(*shape)).collect();
+    std::panic::set_hook(Box::new(|_| {}));
+    leave_out(&[Rule::CommitPresentContent]);
+    let mut why = String::new();
+    let found = (0..8000).find(|seed| {
+        let run = std::panic::AssertUnwindSafe(|| run_seed(*seed, &bases));
+        why = match std::panic::catch_unwind(run) {
+            Ok(Ok(_)) => return false,
+            Ok(Err(what)) => what,
+            Err(_) => "an assertion of the engine".into(),
+        };
+        true
+    });
+    leave_out(&[]);
+    let seed = found.expect("a COMMIT of old content is found");
+    println!("CommitPresentContent left out: found after {} seeds: {why}", seed + 1);
 }

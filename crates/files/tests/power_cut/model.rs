@@ -44,10 +44,7 @@ impl FileModel {
             let from = (at - offset) as usize;
             bytes[start..start + count].copy_from_slice(&data[from..from + count]);
             if stable {
-                *entry = Page {
-                    durable: bytes,
-                    pending: Vec::new(),
-                };
+                *entry = Page { durable: bytes, pending: Vec::new() };
             } else {
                 entry.pending.push(bytes);
             }
@@ -74,10 +71,7 @@ impl FileModel {
             {
                 let mut bytes = page.newest();
                 bytes[tail..].fill(0);
-                *page = Page {
-                    durable: bytes,
-                    pending: Vec::new(),
-                };
+                *page = Page { durable: bytes, pending: Vec::new() };
             }
         }
         self.resize(size, true);
@@ -85,10 +79,7 @@ impl FileModel {
 
     pub fn commit(&mut self, from: u64, to: u64) {
         for (_, page) in self.pages.range_mut(from..to) {
-            *page = Page {
-                durable: page.newest(),
-                pending: Vec::new(),
-            };
+            *page = Page { durable: page.newest(), pending: Vec::new() };
         }
         self.sizes.clear();
     }
@@ -128,9 +119,7 @@ impl FileModel {
             let fits = matches(&page.durable) || page.pending.iter().any(|p| matches(p));
             if !fits {
                 let states = page.pending.len() + 1;
-                return Err(format!(
-                    "page {at} is none of the {states} states it may have"
-                ));
+                return Err(format!("page {at} is none of the {states} states it may have"));
             }
         }
         Ok(())
@@ -142,13 +131,7 @@ impl FileModel {
         self.sizes.clear();
         self.pages.clear();
         for (at, bytes) in (0u64..).zip(found.chunks(PAGE)) {
-            self.pages.insert(
-                at,
-                Page {
-                    durable: bytes.to_vec(),
-                    pending: Vec::new(),
-                },
-            );
+            self.pages.insert(at, Page { durable: bytes.to_vec(), pending: Vec::new() });
         }
     }
 }
@@ -182,9 +165,7 @@ impl DirectoryModel {
                     return Err(format!("{name} and {other}: links are not as they were"));
                 }
             }
-            self.files[&file]
-                .accepts(content)
-                .map_err(|why| format!("{name}: {why}"))?;
+            self.files[&file].accepts(content).map_err(|why| format!("{name}: {why}"))?;
         }
         Ok(())
     }

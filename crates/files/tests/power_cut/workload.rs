@@ -50,11 +50,7 @@ impl Client {
     /// Tells what is done, if one seed's story is asked for.
     fn say(&self, what: std::fmt::Arguments<'_>) {
         if std::env::var("AQUIFER_SEED").is_ok() {
-            println!(
-                "{:>12?} {:?}: {what}",
-                self.world.now(),
-                self.directory.object
-            );
+            println!("{:>12?} {:?}: {what}", self.world.now(), self.directory.object);
         }
     }
 
@@ -80,13 +76,8 @@ impl Client {
     }
 
     async fn handle(&self, name: &str) -> Result<FileHandle, String> {
-        let (found, _) = self
-            .files
-            .lookup(&self.cred, self.directory, name.as_bytes())
-            .await;
-        found
-            .map(|attributes| attributes.handle)
-            .map_err(|e| format!("lookup {name}: {e}"))
+        let (found, _) = self.files.lookup(&self.cred, self.directory, name.as_bytes()).await;
+        found.map(|attributes| attributes.handle).map_err(|e| format!("lookup {name}: {e}"))
     }
 
     pub async fn run(mut self, ops: u64) -> Result<(), String> {
@@ -127,10 +118,7 @@ impl Client {
                 model.files.insert(file, FileModel::default());
             }
         });
-        let (result, _) = self
-            .files
-            .create(&self.cred, self.directory, name.as_bytes(), how)
-            .await;
+        let (result, _) = self.files.create(&self.cred, self.directory, name.as_bytes(), how).await;
         match (exists, result) {
             (true, Err(FsError::Exists)) => self.done(Ok(())),
             (true, Ok(_)) => Err(format!("{name} made twice")),
@@ -157,26 +145,15 @@ impl Client {
             1 => data.fill(self.rng.next_u64() as u8),
             _ => self.rng.fill(&mut data),
         }
-        let stability = if self.rng.coin() {
-            Stability::FileSync
-        } else {
-            Stability::Unstable
-        };
+        let stability = if self.rng.coin() { Stability::FileSync } else { Stability::Unstable };
         let stable = stability == Stability::FileSync;
         self.expect(|model, _| {
             let file = model.names[&name];
-            model
-                .files
-                .get_mut(&file)
-                .unwrap()
-                .write(offset, &data, stable);
+            model.files.get_mut(&file).unwrap().write(offset, &data, stable);
         });
         let end = offset + count;
         self.say(format_args!("write {name} {offset}..{end} {stability:?}"));
-        let (result, _) = self
-            .files
-            .write(&self.cred, handle, offset, &data, stability)
-            .await;
+        let (result, _) = self.files.write(&self.cred, handle, offset, &data, stability).await;
         self.done(result)
     }
 
@@ -205,10 +182,7 @@ impl Client {
             model.files.get_mut(&file).unwrap().truncate(size);
         });
         self.say(format_args!("truncate {name} {size}"));
-        let set = SetAttributes {
-            size: Some(size),
-            ..SetAttributes::default()
-        };
+        let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
         let (result, _) = self.files.setattr(&self.cred, handle, &set, None).await;
         self.done(result)
     }
@@ -219,14 +193,9 @@ impl Client {
         };
         self.expect(|model, _| model.drop_name(&name));
         self.say(format_args!("remove {name}"));
-        let (result, _) = self
-            .files
-            .remove(&self.cred, self.directory, name.as_bytes())
-            .await;
+        let (result, _) = self.files.remove(&self.cred, self.directory, name.as_bytes()).await;
         // Removal works on a full pool too.
-        result
-            .clone()
-            .map_err(|error| format!("remove {name}: {error}"))?;
+        result.clone().map_err(|error| format!("remove {name}: {error}"))?;
         self.done(result)
     }
 
@@ -247,11 +216,7 @@ impl Client {
         self.say(format_args!("rename {from} {to}"));
         let (result, ..) = self
             .files
-            .rename(
-                &self.cred,
-                (self.directory, from.as_bytes()),
-                (self.directory, to.as_bytes()),
-            )
+            .rename(&self.cred, (self.directory, from.as_bytes()), (self.directory, to.as_bytes()))
             .await;
         self.done(result)
     }
@@ -269,10 +234,7 @@ impl Client {
             let file = model.names[&from];
             model.names.insert(to.clone(), file);
         });
-        let (result, ..) = self
-            .files
-            .link(&self.cred, handle, self.directory, to.as_bytes())
-            .await;
+        let (result, ..) = self.files.link(&self.cred, handle, self.directory, to.as_bytes()).await;
         self.done(result)
     }
 
@@ -282,10 +244,7 @@ impl Client {
         };
         let handle = self.handle(&name).await?;
         let (offset, count) = (self.rng.below(120_000), 1 + self.rng.below(20_000));
-        let read = self
-            .files
-            .read(&self.cred, handle, offset, count as u32)
-            .await;
+        let read = self.files.read(&self.cred, handle, offset, count as u32).await;
         let read = read.map_err(|e| format!("read {name}: {e}"))?;
         let mut bytes = Vec::new();
         for (page, range) in read.pieces {
@@ -294,10 +253,7 @@ impl Client {
         let knowledge = self.knowledge.lock().unwrap();
         let file = &knowledge.is.files[&knowledge.is.names[&name]];
         if bytes != file.newest(offset, count as usize) {
-            return Err(format!(
-                "{name} at {offset}: read {} other bytes",
-                bytes.len()
-            ));
+            return Err(format!("{name} at {offset}: read {} other bytes", bytes.len()));
         }
         if read.eof != (offset + count >= file.size()) {
             return Err(format!("{name} at {offset}: wrong eof"));
@@ -323,10 +279,7 @@ pub async fn snapshot(
             if name == "." || name == ".." {
                 continue;
             }
-            let size = entry
-                .attributes
-                .ok_or(format!("{name}: no attributes"))?
-                .size;
+            let size = entry.attributes.ok_or(format!("{name}: no attributes"))?.size;
             let read = files.read(&cred, entry.handle, 0, size as u32).await;
             let read = read.map_err(|e| format!("read {name}: {e}"))?;
             let mut bytes = Vec::new();
@@ -350,9 +303,7 @@ pub async fn check(files: &Files, directory: FileHandle, knowledge: &Shared) -> 
         (Ok(()), _) => {}
         (Err(why), None) => return Err(why),
         (Err(why), Some(after)) => {
-            after
-                .accepts(&found)
-                .map_err(|other| format!("{why}; or, after the call: {other}"))?;
+            after.accepts(&found).map_err(|other| format!("{why}; or, after the call: {other}"))?;
             knowledge.is = after;
         }
     }

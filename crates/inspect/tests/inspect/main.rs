@@ -7,10 +7,15 @@
 )]
 
 mod clean;
+mod flips;
 mod labels;
+mod log;
 mod memory;
 mod pool;
+mod records;
+mod space;
 mod tree;
+mod trees;
 
 use std::future::Future;
 use std::pin::pin;
@@ -24,7 +29,7 @@ use pool::{HandPool, Shape};
 use tree::{Content, write_all};
 
 /// Runs a future whose I/O is always ready.
-pub fn block_on<F: Future>(future: F) -> F::Output {
+fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     loop {
@@ -34,7 +39,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-pub fn deep() -> Options {
+fn deep() -> Options {
     Options {
         rewind: 2,
         deep: true,
@@ -43,17 +48,17 @@ pub fn deep() -> Options {
     }
 }
 
-pub fn look(disks: Vec<Arc<dyn Disk>>) -> Report {
+fn look(disks: Vec<Arc<dyn Disk>>) -> Report {
     block_on(inspect(disks, &Options::default()))
 }
 
-pub fn look_deep(disks: Vec<Arc<dyn Disk>>) -> Report {
+fn look_deep(disks: Vec<Arc<dyn Disk>>) -> Report {
     block_on(inspect(disks, &deep()))
 }
 
 /// A pool of this shape with three txgs of content. `change` makes the content wrong before the
 /// newest one is written.
-pub fn changed(
+fn changed(
     shape: Shape,
     change: impl FnOnce(&mut HandPool, &mut Content, &mut Content),
 ) -> HandPool {
@@ -68,18 +73,18 @@ pub fn changed(
     pool
 }
 
-pub fn good(shape: Shape) -> HandPool {
+fn good(shape: Shape) -> HandPool {
     changed(shape, |_, _, _| {})
 }
 
 /// All kinds found that are worse than an info.
-pub fn kinds(report: &Report) -> Vec<Kind> {
+fn kinds(report: &Report) -> Vec<Kind> {
     let kinds = report.counts.keys().copied();
     kinds.filter(|kind| kind.severity() > Severity::Info).collect()
 }
 
 /// The one finding of a kind, which must be the only kind worse than an info.
-pub fn only(report: &Report, kind: Kind) -> &Finding {
+fn only(report: &Report, kind: Kind) -> &Finding {
     assert_eq!(kinds(report), [kind], "{report}");
     assert_eq!(report.count(kind), 1, "{report}");
     report.findings.iter().find(|finding| finding.kind == kind).unwrap()

@@ -27,14 +27,7 @@ impl Capture {
     ) {
         let (credential, verifier) = (credential(), OpaqueAuth::NONE);
         let mut call = EncodeBuf::new();
-        call.put(&Call {
-            xid,
-            program,
-            version,
-            procedure,
-            credential,
-            verifier,
-        });
+        call.put(&Call { xid, program, version, procedure, credential, verifier });
         call.put(args);
         self.message(ports, false, &call);
         let mut reply = EncodeBuf::new();
@@ -50,11 +43,7 @@ impl Capture {
         record.append(message.clone());
         end_record(&mut record, open);
         let payload = record.to_vec();
-        let (from, to) = if reply {
-            (server, caller)
-        } else {
-            (caller, server)
-        };
+        let (from, to) = if reply { (server, caller) } else { (caller, server) };
         let len = u32::try_from(payload.len()).unwrap_or(0);
         let sequence = self.sequence.entry(from).or_insert(1);
         let (at, next) = (*sequence, *sequence + len);
@@ -90,11 +79,5 @@ impl Capture {
 /// Who calls in all samples.
 pub fn credential() -> Credential<'static> {
     let gids = Gids::new(&[10, 20]).unwrap_or_default();
-    Credential::Sys(AuthSys {
-        stamp: 9,
-        machine_name: b"sampler",
-        uid: 0,
-        gid: 0,
-        gids,
-    })
+    Credential::Sys(AuthSys { stamp: 9, machine_name: b"sampler", uid: 0, gid: 0, gids })
 }

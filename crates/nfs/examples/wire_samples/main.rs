@@ -31,13 +31,7 @@ fn main() -> io::Result<()> {
         for (round, result) in [ok, fail].into_iter().enumerate() {
             let xid = u32::try_from(at * 2 + round).unwrap_or(0) + 0x1000;
             let ports = (NFS_PORT, NFS_CALLER);
-            capture.exchange(
-                ports,
-                xid,
-                (v3::PROGRAM, 3, procedure.wire()),
-                &args,
-                &result,
-            );
+            capture.exchange(ports, xid, (v3::PROGRAM, 3, procedure.wire()), &args, &result);
         }
     }
     mount_samples(&mut capture);
@@ -53,58 +47,27 @@ fn all_args() -> Vec<Args3<'static>> {
 fn args_on_files() -> Vec<Args3<'static>> {
     let object = handle();
     let one = Getattr3Args { object };
-    let guard = Some(Nfstime3 {
-        seconds: 1,
-        nseconds: 2,
-    });
-    let setattr = Setattr3Args {
-        object,
-        new_attributes: sattr(),
-        guard,
-    };
-    let head = Write3Head {
-        file: object,
-        offset: 4096,
-        count: 5,
-        stable: StableHow::DataSync,
-    };
-    let data = Span {
-        offset: 0,
-        bytes: b"abcde",
-    };
+    let guard = Some(Nfstime3 { seconds: 1, nseconds: 2 });
+    let setattr = Setattr3Args { object, new_attributes: sattr(), guard };
+    let head = Write3Head { file: object, offset: 4096, count: 5, stable: StableHow::DataSync };
+    let data = Span { offset: 0, bytes: b"abcde" };
     vec![
         Args3::Null,
         Args3::Getattr(one),
         Args3::Setattr(setattr),
         Args3::Lookup(place()),
-        Args3::Access(Access3Args {
-            object,
-            access: 0x3f,
-        }),
+        Args3::Access(Access3Args { object, access: 0x3f }),
         Args3::Readlink(one),
-        Args3::Read(Read3Args {
-            file: object,
-            offset: 4096,
-            count: 4096,
-        }),
+        Args3::Read(Read3Args { file: object, offset: 4096, count: 4096 }),
         Args3::Write(Write3Args { head, data }),
     ]
 }
 
 fn args_on_names() -> Vec<Args3<'static>> {
     let (place, attributes) = (place(), sattr());
-    let spec = SpecData3 {
-        specdata1: 8,
-        specdata2: 1,
-    };
-    let device = DeviceData3 {
-        dev_attributes: attributes,
-        spec,
-    };
-    let symlink = SymlinkData3 {
-        symlink_attributes: attributes,
-        symlink_data: b"../target",
-    };
+    let spec = SpecData3 { specdata1: 8, specdata2: 1 };
+    let device = DeviceData3 { dev_attributes: attributes, spec };
+    let symlink = SymlinkData3 { symlink_attributes: attributes, symlink_data: b"../target" };
     let create = |how| Args3::Create(Create3Args { place, how });
     let mknod = |what| Args3::Mknod(Mknod3Args { place, what });
     vec![
@@ -117,33 +80,16 @@ fn args_on_names() -> Vec<Args3<'static>> {
         mknod(MknodData3::Fifo(attributes)),
         Args3::Remove(place),
         Args3::Rmdir(place),
-        Args3::Rename(Rename3Args {
-            from: place,
-            to: place,
-        }),
-        Args3::Link(Link3Args {
-            file: handle(),
-            link: place,
-        }),
+        Args3::Rename(Rename3Args { from: place, to: place }),
+        Args3::Link(Link3Args { file: handle(), link: place }),
     ]
 }
 
 fn args_on_listings() -> Vec<Args3<'static>> {
     let (dir, cookie, cookieverf) = (handle(), 7, *b"cookieve");
-    let readdir = Readdir3Args {
-        dir,
-        cookie,
-        cookieverf,
-        count: 4096,
-    };
+    let readdir = Readdir3Args { dir, cookie, cookieverf, count: 4096 };
     let (dircount, maxcount) = (512, 8192);
-    let readdirplus = Readdirplus3Args {
-        dir,
-        cookie,
-        cookieverf,
-        dircount,
-        maxcount,
-    };
+    let readdirplus = Readdirplus3Args { dir, cookie, cookieverf, dircount, maxcount };
     let one = Getattr3Args { object: handle() };
     vec![
         Args3::Readdir(readdir),
@@ -151,30 +97,19 @@ fn args_on_listings() -> Vec<Args3<'static>> {
         Args3::Fsstat(one),
         Args3::Fsinfo(one),
         Args3::Pathconf(one),
-        Args3::Commit(Commit3Args {
-            file: handle(),
-            offset: 0,
-            count: 0,
-        }),
+        Args3::Commit(Commit3Args { file: handle(), offset: 0, count: 0 }),
     ]
 }
 
 fn place() -> DirOpArgs3<'static> {
-    DirOpArgs3 {
-        dir: handle(),
-        name: b"disk-1.vhd",
-    }
+    DirOpArgs3 { dir: handle(), name: b"disk-1.vhd" }
 }
 
 /// A success of `procedure`.
 fn results(procedure: Procedure3) -> EncodeBuf {
     let some = Some(attributes());
     let wcc = wcc();
-    let made = Create3ResOk {
-        obj: Some(handle()),
-        obj_attributes: some,
-        dir_wcc: wcc,
-    };
+    let made = Create3ResOk { obj: Some(handle()), obj_attributes: some, dir_wcc: wcc };
     match procedure {
         Procedure3::Null => buf(&()),
         Procedure3::Getattr => buf(&Getattr3Res::Ok(attributes())),
@@ -184,45 +119,26 @@ fn results(procedure: Procedure3) -> EncodeBuf {
             obj_attributes: some,
             dir_attributes: some,
         })),
-        Procedure3::Access => buf(&Access3Res::Ok(Access3ResOk {
-            obj_attributes: some,
-            access: 0x1f,
-        })),
-        Procedure3::Readlink => buf(&Readlink3Res::Ok(Readlink3ResOk {
-            symlink_attributes: some,
-            data: b"../target",
-        })),
+        Procedure3::Access => {
+            buf(&Access3Res::Ok(Access3ResOk { obj_attributes: some, access: 0x1f }))
+        }
+        Procedure3::Readlink => {
+            buf(&Readlink3Res::Ok(Readlink3ResOk { symlink_attributes: some, data: b"../target" }))
+        }
         Procedure3::Read => buf(&Read3Res::Ok(Read3ResOk {
-            head: Read3Head {
-                file_attributes: some,
-                eof: true,
-            },
-            data: Span {
-                offset: 0,
-                bytes: b"abcde",
-            },
+            head: Read3Head { file_attributes: some, eof: true },
+            data: Span { offset: 0, bytes: b"abcde" },
         })),
         Procedure3::Write => {
             let committed = StableHow::FileSync;
             let verf = *b"verifier";
-            buf(&Write3Res::Ok(Write3ResOk {
-                file_wcc: wcc,
-                count: 5,
-                committed,
-                verf,
-            }))
+            buf(&Write3Res::Ok(Write3ResOk { file_wcc: wcc, count: 5, committed, verf }))
         }
         Procedure3::Create | Procedure3::Mkdir | Procedure3::Symlink | Procedure3::Mknod => {
             buf(&Create3Res::Ok(made))
         }
-        Procedure3::Rename => buf(&Rename3Res::Ok(RenameWcc {
-            fromdir_wcc: wcc,
-            todir_wcc: wcc,
-        })),
-        Procedure3::Link => buf(&Link3Res::Ok(LinkWcc {
-            file_attributes: some,
-            linkdir_wcc: wcc,
-        })),
+        Procedure3::Rename => buf(&Rename3Res::Ok(RenameWcc { fromdir_wcc: wcc, todir_wcc: wcc })),
+        Procedure3::Link => buf(&Link3Res::Ok(LinkWcc { file_attributes: some, linkdir_wcc: wcc })),
         Procedure3::Readdir => readdir(),
         Procedure3::Readdirplus => readdirplus(),
         _ => file_system_results(procedure),
@@ -252,10 +168,7 @@ fn file_system_results(procedure: Procedure3) -> EncodeBuf {
             wtmult: 4096,
             dtpref: 65_536,
             maxfilesize: 1 << 62,
-            time_delta: Nfstime3 {
-                seconds: 0,
-                nseconds: 1,
-            },
+            time_delta: Nfstime3 { seconds: 0, nseconds: 1 },
             properties: fsf::LINK | fsf::SYMLINK | fsf::HOMOGENEOUS | fsf::CANSETTIME,
         })),
         Procedure3::Pathconf => buf(&Pathconf3Res::Ok(Pathconf3ResOk {
@@ -267,10 +180,7 @@ fn file_system_results(procedure: Procedure3) -> EncodeBuf {
             case_insensitive: false,
             case_preserving: true,
         })),
-        _ => buf(&Commit3Res::Ok(Commit3ResOk {
-            file_wcc: wcc(),
-            verf: *b"verifier",
-        })),
+        _ => buf(&Commit3Res::Ok(Commit3ResOk { file_wcc: wcc(), verf: *b"verifier" })),
     }
 }
 
@@ -280,10 +190,7 @@ fn failure(procedure: Procedure3) -> EncodeBuf {
     let (some, wcc) = (Some(attributes()), wcc());
     match procedure {
         Procedure3::Null => buf(&()),
-        Procedure3::Getattr => buf(&Getattr3Res::Fail {
-            status,
-            resfail: (),
-        }),
+        Procedure3::Getattr => buf(&Getattr3Res::Fail { status, resfail: () }),
         Procedure3::Setattr
         | Procedure3::Write
         | Procedure3::Create
@@ -292,28 +199,16 @@ fn failure(procedure: Procedure3) -> EncodeBuf {
         | Procedure3::Mknod
         | Procedure3::Remove
         | Procedure3::Rmdir
-        | Procedure3::Commit => buf(&Setattr3Res::Fail {
-            status,
-            resfail: wcc,
-        }),
+        | Procedure3::Commit => buf(&Setattr3Res::Fail { status, resfail: wcc }),
         Procedure3::Rename => {
-            let resfail = RenameWcc {
-                fromdir_wcc: wcc,
-                todir_wcc: wcc,
-            };
+            let resfail = RenameWcc { fromdir_wcc: wcc, todir_wcc: wcc };
             buf(&Rename3Res::Fail { status, resfail })
         }
         Procedure3::Link => {
-            let resfail = LinkWcc {
-                file_attributes: some,
-                linkdir_wcc: wcc,
-            };
+            let resfail = LinkWcc { file_attributes: some, linkdir_wcc: wcc };
             buf(&Link3Res::Fail { status, resfail })
         }
-        _ => buf(&Access3Res::Fail {
-            status,
-            resfail: some,
-        }),
+        _ => buf(&Access3Res::Fail { status, resfail: some }),
     }
 }
 
@@ -321,12 +216,7 @@ fn readdir() -> EncodeBuf {
     let mut to = EncodeBuf::new();
     if let Ok(mut list) = Readdir3Encoder::begin(&mut to, 4096, &None, *b"cookieve") {
         for (cookie, name) in (3..).zip([&b"."[..], b"..", b"disk-1.vhd"]) {
-            if list.entry(&Entry3 {
-                fileid: cookie,
-                name,
-                cookie,
-            }) == Fit::Full
-            {
+            if list.entry(&Entry3 { fileid: cookie, name, cookie }) == Fit::Full {
                 break;
             }
         }
@@ -342,13 +232,7 @@ fn readdirplus() -> EncodeBuf {
     if let Ok(mut list) = Readdirplus3Encoder::begin(&mut to, 512, 4096, &some, *b"cookieve") {
         for (cookie, name) in (3..).zip([&b"."[..], b"..", b"disk-1.vhd"]) {
             let (name_attributes, name_handle) = (some, Some(handle()));
-            let entry = EntryPlus3 {
-                fileid: cookie,
-                name,
-                cookie,
-                name_attributes,
-                name_handle,
-            };
+            let entry = EntryPlus3 { fileid: cookie, name, cookie, name_attributes, name_handle };
             if list.entry(&entry) == Fit::Full {
                 break;
             }
@@ -360,59 +244,29 @@ fn readdirplus() -> EncodeBuf {
 }
 
 fn mount_samples(capture: &mut Capture) {
-    let path = mount::DirPath {
-        path: mount::Path(b"/tank"),
-    };
-    let body = mount::MountBody {
-        hostname: mount::Name(b"xcp1"),
-        directory: path.path,
-    };
+    let path = mount::DirPath { path: mount::Path(b"/tank") };
+    let body = mount::MountBody { hostname: mount::Name(b"xcp1"), directory: path.path };
     let groups = vec![mount::Name(b"10.0.0.0/8"), mount::Name(b"esx")];
-    let export = mount::ExportNode {
-        dir: path.path,
-        groups,
-    };
-    let ok = mount::MountRes3::Ok {
-        fhandle: handle(),
-        auth_flavors: vec![1, 0],
-    };
+    let export = mount::ExportNode { dir: path.path, groups };
+    let ok = mount::MountRes3::Ok { fhandle: handle(), auth_flavors: vec![1, 0] };
     let fail = mount::MountRes3::Fail(mount::MountStat3::Acces);
     let samples = [
         (mount::Procedure::Null, buf(&()), buf(&())),
         (mount::Procedure::Mnt, buf(&path), buf(&ok)),
         (mount::Procedure::Mnt, buf(&path), buf(&fail)),
-        (
-            mount::Procedure::Dump,
-            buf(&()),
-            buf(&mount::MountList(vec![body, body])),
-        ),
+        (mount::Procedure::Dump, buf(&()), buf(&mount::MountList(vec![body, body]))),
         (mount::Procedure::Umnt, buf(&path), buf(&())),
         (mount::Procedure::Umntall, buf(&()), buf(&())),
-        (
-            mount::Procedure::Export,
-            buf(&()),
-            buf(&mount::Exports(vec![export.clone(), export])),
-        ),
+        (mount::Procedure::Export, buf(&()), buf(&mount::Exports(vec![export.clone(), export]))),
     ];
     for (xid, (procedure, args, result)) in (0x2000..).zip(samples) {
         let program = (mount::PROGRAM, mount::VERSION, procedure.wire());
-        capture.exchange(
-            (MOUNT_PORT, MOUNT_CALLER),
-            xid,
-            program,
-            &Raw(&args),
-            &result,
-        );
+        capture.exchange((MOUNT_PORT, MOUNT_CALLER), xid, program, &Raw(&args), &result);
     }
 }
 
 fn portmap_samples(capture: &mut Capture) {
-    let nfs = portmap::Mapping {
-        prog: 100_003,
-        vers: 3,
-        prot: 6,
-        port: 2049,
-    };
+    let nfs = portmap::Mapping { prog: 100_003, vers: 3, prot: 6, port: 2049 };
     let requests = [
         portmap::Request::Null,
         portmap::Request::Set(nfs),

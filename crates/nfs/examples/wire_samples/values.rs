@@ -11,10 +11,7 @@ pub fn handle() -> NfsFh3 {
 
 /// A sample.
 pub fn attributes() -> Fattr3 {
-    let time = Nfstime3 {
-        seconds: 1_700_000_000,
-        nseconds: 5,
-    };
+    let time = Nfstime3 { seconds: 1_700_000_000, nseconds: 5 };
     Fattr3 {
         ftype: Ftype3::Reg,
         mode: 0o644,
@@ -23,10 +20,7 @@ pub fn attributes() -> Fattr3 {
         gid: 3,
         size: 4 << 32,
         used: 5 << 32,
-        rdev: SpecData3 {
-            specdata1: 0,
-            specdata2: 0,
-        },
+        rdev: SpecData3 { specdata1: 0, specdata2: 0 },
         fsid: 6,
         fileid: 7,
         atime: time,
@@ -37,16 +31,9 @@ pub fn attributes() -> Fattr3 {
 
 /// A sample.
 pub fn wcc() -> WccData {
-    let time = Nfstime3 {
-        seconds: 1_700_000_000,
-        nseconds: 4,
-    };
+    let time = Nfstime3 { seconds: 1_700_000_000, nseconds: 4 };
     WccData {
-        before: Some(WccAttr {
-            size: 1,
-            mtime: time,
-            ctime: time,
-        }),
+        before: Some(WccAttr { size: 1, mtime: time, ctime: time }),
         after: Some(attributes()),
     }
 }
@@ -59,9 +46,6 @@ pub fn sattr() -> Sattr3 {
         gid: None,
         size: Some(1 << 33),
         atime: SetTime::ServerTime,
-        mtime: SetTime::ClientTime(Nfstime3 {
-            seconds: 1,
-            nseconds: 2,
-        }),
+        mtime: SetTime::ClientTime(Nfstime3 { seconds: 1, nseconds: 2 }),
     }
 }

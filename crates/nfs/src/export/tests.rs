@@ -41,7 +41,8 @@ fn sys(uid: u32, gid: u32, gids: &[u32]) -> Credential<'static> {
 
 #[test]
 fn a_handle_is_admitted_by_dataset_and_client() {
-    let vms = Export { clients: only(&["10.1.0.0/16", "fd00::/8"]), ..Export::new("/vms", "a/vms") };
+    let vms =
+        Export { clients: only(&["10.1.0.0/16", "fd00::/8"]), ..Export::new("/vms", "a/vms") };
     let iso = Export { read_only: true, ..Export::new("/iso", "a/iso") };
     let exports = Exports::new(vec![vms, iso], root_of).unwrap();
     let admit = |dataset, client| exports.admit(guid(dataset), peer(client));
@@ -54,7 +55,9 @@ fn a_handle_is_admitted_by_dataset_and_client() {
         assert_eq!(admit("a/other", "10.1.2.3:700"), Err(Nfsstat3::Stale));
     }
     assert!(exports.knows(peer("10.2.0.1:1").ip()));
-    exports.replace(vec![Export { clients: only(&["10.0.0.1"]), ..Export::new("/", "p") }]).unwrap();
+    exports
+        .replace(vec![Export { clients: only(&["10.0.0.1"]), ..Export::new("/", "p") }])
+        .unwrap();
     assert!(!exports.knows(peer("10.2.0.1:1").ip()));
     assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Nfsstat3::Stale), "withdrawn");
 }
@@ -157,9 +160,8 @@ fn a_path_is_covered_by_its_nearest_export() {
 
 #[test]
 fn what_mount_cannot_say_is_no_export() {
-    let error = |path: &str| {
-        Exports::new(vec![Export::new(path, "d")], root_of).map(|_| ()).unwrap_err()
-    };
+    let error =
+        |path: &str| Exports::new(vec![Export::new(path, "d")], root_of).map(|_| ()).unwrap_err();
     for path in ["", "tank", "/a/../b", "/a\0b", &format!("/{}", "x".repeat(1024))] {
         assert!(matches!(error(path), ExportError::Path(..)), "{path}");
     }

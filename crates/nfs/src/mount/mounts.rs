@@ -28,7 +28,7 @@ struct List {
 
 impl Mounts {
     /// `host` has mounted `directory`, a path in its one form.
-    pub(super) fn add(&self, host: IpAddr, directory: Vec<u8>) {
+    pub(crate) fn add(&self, host: IpAddr, directory: Vec<u8>) {
         let mut list = self.list.lock();
         list.retain(|by, path| (by, path) != (host, &directory));
         list.path_bytes += directory.len();

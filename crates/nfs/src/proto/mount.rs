@@ -91,10 +91,7 @@ impl Encode for Path<'_> {
     /// # Panics
     /// If the path is longer than the protocol has it: exports are checked when configured.
     fn encode(&self, to: &mut EncodeBuf) {
-        assert!(
-            self.0.len() <= PATH_BYTES_MAX,
-            "a path that MOUNT cannot carry"
-        );
+        assert!(self.0.len() <= PATH_BYTES_MAX, "a path that MOUNT cannot carry");
         to.opaque(self.0);
     }
 }
@@ -109,10 +106,7 @@ impl Encode for Name<'_> {
     /// # Panics
     /// If the name is longer than the protocol has it.
     fn encode(&self, to: &mut EncodeBuf) {
-        assert!(
-            self.0.len() <= NAME_BYTES_MAX,
-            "a name that MOUNT cannot carry"
-        );
+        assert!(self.0.len() <= NAME_BYTES_MAX, "a name that MOUNT cannot carry");
         to.opaque(self.0);
     }
 }
@@ -142,10 +136,7 @@ impl Encode for MountRes3 {
     /// If a failure has the status OK.
     fn encode(&self, to: &mut EncodeBuf) {
         match self {
-            MountRes3::Ok {
-                fhandle,
-                auth_flavors,
-            } => {
+            MountRes3::Ok { fhandle, auth_flavors } => {
                 to.put(&MountStat3::Ok);
                 to.put(fhandle);
                 to.u32(u32::try_from(auth_flavors.len()).unwrap_or(u32::MAX));
@@ -170,10 +161,7 @@ impl<'a> Decode<'a> for MountRes3 {
         let fhandle = NfsFh3::decode(from)?;
         let count = from.length(usize::MAX)?;
         let auth_flavors = (0..count).map(|_| from.u32()).collect::<Result<_, _>>()?;
-        Ok(MountRes3::Ok {
-            fhandle,
-            auth_flavors,
-        })
+        Ok(MountRes3::Ok { fhandle, auth_flavors })
     }
 }
 
@@ -214,10 +202,7 @@ impl Encode for ExportNode<'_> {
 
 impl<'a> Decode<'a> for ExportNode<'a> {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, XdrError> {
-        Ok(ExportNode {
-            dir: Decode::decode(from)?,
-            groups: from.list()?,
-        })
+        Ok(ExportNode { dir: Decode::decode(from)?, groups: from.list()? })
     }
 }
 

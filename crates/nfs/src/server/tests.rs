@@ -5,7 +5,13 @@ mod fuzz;
 mod mount;
 mod refusals;
 
-use aquifer_files::FileHandle;
+use std::ops::Deref;
+
+use aquifer_blockio::{Disk, FileDisk, OpenOptions, TokioWorld, World, create_image};
+use aquifer_files::{FileHandle, Service};
+use aquifer_ondisk::config::Redundancy;
+use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
+use aquifer_pool::import::{ImportOptions, scan};
 use aquifer_rpc::auth::{AuthSys, Gids, OpaqueAuth};
 use aquifer_rpc::message::ReplyBody;
 use aquifer_rpc::xdr::Encode;
@@ -20,8 +26,24 @@ fn client(last: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], 700))
 }
 
+/// A server over a pool without a dataset that is exported: what the table lets pass is stale.
+struct Served {
+    nfs: Nfs,
+    _pool: Service,
+    _image: tempfile::TempDir,
+}
+
+impl Deref for Served {
+    type Target = Nfs;
+    fn deref(&self) -> &Nfs {
+        &self.nfs
+    }
+}
+
 /// `/rw` and `/ro` for everybody, `/one` for 10.0.0.1; datasets have the guids 1, 2 and 3.
-fn nfs() -> Nfs {
+async fn nfs() -> Served {
+    let image = tempfile::tempdir().unwrap();
+    let pool = pool(&image.path().join("disk")).await;
     let read_only = Export { read_only: true, ..Export::new("/ro", "ro") };
     let clients = Clients::Only(vec!["10.0.0.1".parse().unwrap()]);
     let one = Export { clients, ..Export::new("/one", "one") };
@@ -32,7 +54,21 @@ fn nfs() -> Nfs {
         "one" => Some(file(3)),
         _ => None,
     };
-    Nfs::new(Arc::new(Files {}), Exports::new(exports, root_of).unwrap())
+    let nfs = Nfs::new(pool.files.clone(), Exports::new(exports, root_of).unwrap());
+    Served { nfs, _pool: pool, _image: image }
+}
+
+async fn pool(image: &std::path::Path) -> Service {
+    create_image(image, 256 << 8).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::open(image, OpenOptions::exclusive()).unwrap());
+    let named = || NamedDisk { path: "disk".into(), disk: disk.clone() };
+    let world: Arc<dyn World> = Arc::new(TokioWorld::new(tokio::runtime::Handle::current()));
+    let vdev = VdevSpec { redundancy: Redundancy::Single, disks: vec![named()] };
+    let spec = PoolSpec { name: "tank".into(), vdevs: vec![vdev], force: false };
+    create(world.clone(), spec).await.unwrap();
+    let (mut pools, _) = scan(vec![named()]).await;
+    let (_, found) = pools.pop_first().unwrap();
+    Service::open(world, found, &ImportOptions::default()).await.unwrap()
 }
 
 fn file(guid: u8) -> FileHandle {

@@ -16,9 +16,7 @@ pub(super) async fn access(
             obj_attributes: post_op_attr(&attributes),
             access: granted & args.access & known,
         }),
-        Err(error) => {
-            Err(Fail::new(&error, request.attributes_now(&args.object).await))
-        }
+        Err(error) => Err(Fail::new(&error, request.attributes_now(&args.object).await)),
     }
 }
 

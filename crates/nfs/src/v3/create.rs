@@ -21,9 +21,7 @@ pub(super) async fn create(
 }
 
 /// The results of the four procedures that make something.
-pub(super) fn made(
-    made: (Result<Attributes, FsError>, Around),
-) -> Outcome<Create3ResOk, WccData> {
+pub(super) fn made(made: (Result<Attributes, FsError>, Around)) -> Outcome<Create3ResOk, WccData> {
     changed(made, |attributes, dir_wcc| Create3ResOk {
         obj: Some(nfs_fh3(attributes.handle)),
         obj_attributes: post_op_attr(&attributes),
@@ -35,6 +33,7 @@ fn how(how: &CreateHow3) -> Result<CreateHow, Nfsstat3> {
     Ok(match how {
         CreateHow3::Unchecked(set) => CreateHow::Unchecked(set_attributes(set)?),
         CreateHow3::Guarded(set) => CreateHow::Guarded(set_attributes(set)?),
-        CreateHow3::Exclusive(verf) => CreateHow::Exclusive(u64::from_be_bytes(*verf)),
+        // 0 is the verifier of files that were made otherwise.
+        CreateHow3::Exclusive(verf) => CreateHow::Exclusive(u64::from_be_bytes(*verf).max(1)),
     })
 }

@@ -6,10 +6,7 @@ use crate::proto::v3::{Link3Args, LinkWcc, Nfsstat3};
 use super::names;
 use super::request::{Fail, Outcome, Request, Target, post_op_attr};
 
-pub(super) async fn link(
-    request: &Request<'_>,
-    args: &Link3Args<'_>,
-) -> Outcome<LinkWcc, LinkWcc> {
+pub(super) async fn link(request: &Request<'_>, args: &Link3Args<'_>) -> Outcome<LinkWcc, LinkWcc> {
     let (file, dir, name) = match objects(request, args) {
         Ok(objects) => objects,
         Err(status) => {

@@ -10,15 +10,10 @@ use crate::proto::v3::{Nfsstat3, PostOpAttr, Read3Args, Read3Head, Read3Res};
 
 use super::request::{Fail, Outcome, Request, post_op_attr};
 
-pub(super) async fn read(
-    request: &Request<'_>,
-    args: &Read3Args,
-    to: &mut EncodeBuf,
-) -> Nfsstat3 {
+pub(super) async fn read(request: &Request<'_>, args: &Read3Args, to: &mut EncodeBuf) -> Nfsstat3 {
     match data_of(request, args).await {
         Ok(data) => {
-            let head =
-                Read3Head { file_attributes: post_op_attr(&data.attributes), eof: data.eof };
+            let head = Read3Head { file_attributes: post_op_attr(&data.attributes), eof: data.eof };
             head.encode_with(to, data.pieces.into_iter().map(piece));
             Nfsstat3::Ok
         }

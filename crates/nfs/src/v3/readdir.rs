@@ -9,7 +9,7 @@
 use aquifer_files::{Attributes, DirectoryEntry};
 use aquifer_rpc::xdr::EncodeBuf;
 
-use crate::limits::{LISTING_BATCH_MAX, LISTING_BYTES_MAX};
+use crate::limits::{LISTING_BATCH_MAX, LISTING_BATCH_MIN, LISTING_BYTES_MAX};
 use crate::proto::v3::{
     CookieVerf3, Entry3, Fit, NfsFh3, Nfsstat3, PostOpAttr, Readdir3Args, Readdir3Encoder,
     Readdir3Res, TooSmall,
@@ -83,8 +83,7 @@ impl<'r> Listing<'r> {
     ) -> Outcome<Self, PostOpAttr> {
         let target = request.look(dir)?;
         let files = request.files;
-        let listed =
-            files.readdir(&target.cred, target.file, cookie, batch, with_attributes).await;
+        let listed = files.readdir(&target.cred, target.file, cookie, batch, with_attributes).await;
         let (entries, end, directory) = match listed {
             Ok(listed) => listed,
             Err(error) => return Err(Fail::new(&error, request.attributes_now(dir).await)),
@@ -96,7 +95,7 @@ impl<'r> Listing<'r> {
             entries: Vec::new().into_iter(),
             cookie,
             end,
-            batch: (batch / 4).max(1),
+            batch: (batch / 4).max(LISTING_BATCH_MIN),
             directory,
         };
         this.take(entries, end);
@@ -116,8 +115,8 @@ impl<'r> Listing<'r> {
             let (cookie, batch) = (self.cookie, self.batch);
             let files = self.request.files;
             let listed = files.readdir(cred, *file, cookie, batch, self.with_attributes).await;
-            let (entries, end, _) = listed
-                .map_err(|error| Fail::new(&error, post_op_attr(&self.directory)))?;
+            let (entries, end, _) =
+                listed.map_err(|error| Fail::new(&error, post_op_attr(&self.directory)))?;
             self.take(entries, end);
         }
     }

@@ -58,8 +58,7 @@ impl Unknown for WccData {
 }
 
 impl Unknown for RenameWcc {
-    const UNKNOWN: RenameWcc =
-        RenameWcc { fromdir_wcc: WccData::NONE, todir_wcc: WccData::NONE };
+    const UNKNOWN: RenameWcc = RenameWcc { fromdir_wcc: WccData::NONE, todir_wcc: WccData::NONE };
 }
 
 impl Unknown for LinkWcc {
@@ -107,7 +106,6 @@ impl Request<'_> {
             Err(status) => Err(self.refuse(status, &place.dir).await),
         }
     }
-
 
     /// `post_op_attr` of an object as it is now, for an error that was found before `files` was
     /// asked. Nothing, if it cannot be had.

@@ -18,7 +18,8 @@ pub(super) async fn write(
     // More than FSINFO offers is legal to send; what is written of it is legal to choose.
     let count = head.count.min(TRANSFER_BYTES_MAX);
     let target = match request.change(&head.file).and_then(|target| {
-        let fits = head.offset.checked_add(u64::from(count)).is_some_and(|end| end <= FILE_BYTES_MAX);
+        let fits =
+            head.offset.checked_add(u64::from(count)).is_some_and(|end| end <= FILE_BYTES_MAX);
         if fits { Ok(target) } else { Err(Nfsstat3::Fbig) }
     }) {
         Ok(target) => target,

@@ -31,68 +31,31 @@ fn golden<'a, T: Encode + Decode<'a> + PartialEq + std::fmt::Debug>(value: &T, w
 #[test]
 fn numbers() {
     assert_eq!((PROGRAM, VERSION), (100_005, 3));
-    assert!(
-        Procedure::ALL
-            .iter()
-            .map(|procedure| procedure.wire())
-            .eq(0..6)
-    );
+    assert!(Procedure::ALL.iter().map(|procedure| procedure.wire()).eq(0..6));
     assert_eq!(Procedure::from_wire(5), Some(Procedure::Export));
     let statuses = [0, 1, 2, 5, 13, 20, 22, 63, 10_004, 10_006];
-    assert!(
-        MountStat3::ALL
-            .iter()
-            .map(|status| status.wire())
-            .eq(statuses)
-    );
+    assert!(MountStat3::ALL.iter().map(|status| status.wire()).eq(statuses));
 }
 
 #[test]
 fn golden_mnt() {
-    golden(
-        &DirPath {
-            path: Path(b"/tank"),
-        },
-        b"\0\0\0\x05/tank\0\0\0",
-    );
+    golden(&DirPath { path: Path(b"/tank") }, b"\0\0\0\x05/tank\0\0\0");
     let fhandle = NfsFh3::new(b"hndl5").unwrap();
-    let ok = MountRes3::Ok {
-        fhandle,
-        auth_flavors: vec![1, 0],
-    };
-    let wire = [
-        &words(&[0])[..],
-        b"\0\0\0\x05hndl5\0\0\0",
-        &words(&[2, 1, 0]),
-    ]
-    .concat();
+    let ok = MountRes3::Ok { fhandle, auth_flavors: vec![1, 0] };
+    let wire = [&words(&[0])[..], b"\0\0\0\x05hndl5\0\0\0", &words(&[2, 1, 0])].concat();
     golden(&ok, &wire);
     golden(&MountRes3::Fail(MountStat3::Acces), &words(&[13]));
 }
 
 #[test]
 fn golden_dump_and_export() {
-    let list = MountList(vec![MountBody {
-        hostname: Name(b"xcp1"),
-        directory: Path(b"/a"),
-    }]);
-    let wire = [
-        &words(&[1])[..],
-        b"\0\0\0\x04xcp1\0\0\0\x02/a\0\0",
-        &words(&[0]),
-    ]
-    .concat();
+    let list = MountList(vec![MountBody { hostname: Name(b"xcp1"), directory: Path(b"/a") }]);
+    let wire = [&words(&[1])[..], b"\0\0\0\x04xcp1\0\0\0\x02/a\0\0", &words(&[0])].concat();
     golden(&list, &wire);
     golden(&MountList(vec![]), &words(&[0]));
     let exports = Exports(vec![
-        ExportNode {
-            dir: Path(b"/a"),
-            groups: vec![Name(b"net1"), Name(b"h2")],
-        },
-        ExportNode {
-            dir: Path(b"/b"),
-            groups: vec![],
-        },
+        ExportNode { dir: Path(b"/a"), groups: vec![Name(b"net1"), Name(b"h2")] },
+        ExportNode { dir: Path(b"/b"), groups: vec![] },
     ]);
     let wire = [
         &words(&[1])[..],
@@ -114,25 +77,14 @@ fn limits() {
     let path = |len: usize| [words(&[u32::try_from(len).unwrap()]), vec![b'p'; len]].concat();
     assert!(decoded::<DirPath<'_>>(&path(1024)).is_ok());
     let long = path(1025);
-    let error = XdrError::TooLong {
-        offset: 0,
-        len: 1025,
-        limit: 1024,
-    };
+    let error = XdrError::TooLong { offset: 0, len: 1025, limit: 1024 };
     assert_eq!(decoded::<DirPath<'_>>(&long), Err(error));
     let long = [words(&[1]), path(256)].concat();
-    let error = XdrError::TooLong {
-        offset: 4,
-        len: 256,
-        limit: 255,
-    };
+    let error = XdrError::TooLong { offset: 4, len: 256, limit: 255 };
     assert_eq!(decoded::<MountList<'_>>(&long), Err(error));
     // A count that no record could hold costs an error, not memory.
     let flavors = [&words(&[0, 0, u32::MAX])[..], &words(&[1, 2])].concat();
-    assert!(matches!(
-        decoded::<MountRes3>(&flavors),
-        Err(XdrError::Truncated { .. })
-    ));
+    assert!(matches!(decoded::<MountRes3>(&flavors), Err(XdrError::Truncated { .. })));
 }
 
 #[test]

@@ -188,10 +188,7 @@ impl Write3Head {
     pub fn encode_with(&self, to: &mut EncodeBuf, data: impl IntoIterator<Item = PagePiece>) {
         self.encode_fields(to);
         let bytes = to.payload(data);
-        assert_eq!(
-            bytes, self.count,
-            "WRITE announces the data that it carries"
-        );
+        assert_eq!(bytes, self.count, "WRITE announces the data that it carries");
     }
 
     fn encode_fields(&self, to: &mut EncodeBuf) {
@@ -213,16 +210,8 @@ impl Write3Head {
     /// That the length word of the data, which is at `offset`, says what `count` says.
     fn check(self, offset: usize, len: u32) -> Result<Self, XdrError> {
         let what = "length of WRITE3args.data";
-        let differs = XdrError::BadValue {
-            offset,
-            what,
-            value: len,
-        };
-        if len == self.count {
-            Ok(self)
-        } else {
-            Err(differs)
-        }
+        let differs = XdrError::BadValue { offset, what, value: len };
+        if len == self.count { Ok(self) } else { Err(differs) }
     }
 }
 
@@ -240,11 +229,7 @@ impl Encode for Write3Args<'_> {
     /// If the data does not hold `count` bytes.
     fn encode(&self, to: &mut EncodeBuf) {
         let bytes = u32::try_from(self.data.len());
-        assert_eq!(
-            bytes,
-            Ok(self.head.count),
-            "WRITE announces the data that it carries"
-        );
+        assert_eq!(bytes, Ok(self.head.count), "WRITE announces the data that it carries");
         self.head.encode_fields(to);
         to.put(&self.data);
     }
@@ -256,10 +241,7 @@ impl<'a> Decode<'a> for Write3Args<'a> {
         let offset = from.position();
         let data = Span::decode(from)?;
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        Ok(Write3Args {
-            head: head.check(offset, len)?,
-            data,
-        })
+        Ok(Write3Args { head: head.check(offset, len)?, data })
     }
 }
 

@@ -61,10 +61,7 @@ xdr_table! {
 
 /// The arguments of any procedure. Those whose only argument is one handle share its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(
-    missing_docs,
-    reason = "each variant is the procedure of that name in Procedure3"
-)]
+#[expect(missing_docs, reason = "each variant is the procedure of that name in Procedure3")]
 pub enum Args3<'a> {
     Null,
     Getattr(Getattr3Args),

@@ -188,17 +188,9 @@ impl<'b> Listing<'b> {
         to.put(dir_attributes);
         to.put(&cookieverf);
         let used = to.len_since(resok) + LIST_END_BYTES;
-        let room = usize::try_from(count)
-            .unwrap_or(usize::MAX)
-            .checked_sub(used);
+        let room = usize::try_from(count).unwrap_or(usize::MAX).checked_sub(used);
         match room {
-            Some(room) => Ok(Listing {
-                to,
-                start,
-                room,
-                entries: 0,
-                finished: false,
-            }),
+            Some(room) => Ok(Listing { to, start, room, entries: 0, finished: false }),
             None => {
                 to.truncate(start);
                 Err(TooSmall)
@@ -213,11 +205,7 @@ impl<'b> Listing<'b> {
         let before = self.to.mark();
         self.to.bool(true);
         self.to.put(entry);
-        assert_eq!(
-            self.to.len_since(before),
-            bytes,
-            "an entry takes the bytes it was counted for"
-        );
+        assert_eq!(self.to.len_since(before), bytes, "an entry takes the bytes it was counted for");
         self.room = room;
         self.entries += 1;
         Fit::Taken

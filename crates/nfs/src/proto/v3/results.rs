@@ -287,17 +287,10 @@ impl<'a> Decode<'a> for Read3ResOk<'a> {
         let file_attributes = Decode::decode(from)?;
         let offset = from.position();
         let count = from.u32()?;
-        let head = Read3Head {
-            file_attributes,
-            eof: from.bool()?,
-        };
+        let head = Read3Head { file_attributes, eof: from.bool()? };
         let data = Span::decode(from)?;
         if u32::try_from(data.len()) != Ok(count) {
-            return Err(XdrError::BadValue {
-                offset,
-                what: "READ3resok.count",
-                value: count,
-            });
+            return Err(XdrError::BadValue { offset, what: "READ3resok.count", value: count });
         }
         Ok(Read3ResOk { head, data })
     }

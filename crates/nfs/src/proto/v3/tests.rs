@@ -25,11 +25,7 @@ fn encoded(value: &impl Encode) -> Vec<u8> {
 fn decoded<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, XdrError> {
     let mut from = Decoder::new(bytes);
     let value = T::decode(&mut from)?;
-    assert!(
-        from.remaining().is_empty(),
-        "{} bytes left over",
-        from.remaining().len()
-    );
+    assert!(from.remaining().is_empty(), "{} bytes left over", from.remaining().len());
     Ok(value)
 }
 
@@ -58,48 +54,26 @@ fn attributes() -> Fattr3 {
         gid: 4,
         size: 0x0000_0005_0000_0006,
         used: 0x0000_0007_0000_0008,
-        rdev: SpecData3 {
-            specdata1: 9,
-            specdata2: 10,
-        },
+        rdev: SpecData3 { specdata1: 9, specdata2: 10 },
         fsid: 0x0000_000b_0000_000c,
         fileid: 0x0000_000d_0000_000e,
-        atime: Nfstime3 {
-            seconds: 15,
-            nseconds: 16,
-        },
-        mtime: Nfstime3 {
-            seconds: 17,
-            nseconds: 18,
-        },
-        ctime: Nfstime3 {
-            seconds: 19,
-            nseconds: 20,
-        },
+        atime: Nfstime3 { seconds: 15, nseconds: 16 },
+        mtime: Nfstime3 { seconds: 17, nseconds: 18 },
+        ctime: Nfstime3 { seconds: 19, nseconds: 20 },
     }
 }
 
-const ATTRIBUTES_WORDS: [u32; 21] = [
-    1, 0o644, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
-];
+const ATTRIBUTES_WORDS: [u32; 21] =
+    [1, 0o644, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
 
 /// wcc_data with both halves, and its words.
 fn wcc() -> WccData {
     let before = WccAttr {
         size: 21,
-        mtime: Nfstime3 {
-            seconds: 22,
-            nseconds: 23,
-        },
-        ctime: Nfstime3 {
-            seconds: 24,
-            nseconds: 25,
-        },
+        mtime: Nfstime3 { seconds: 22, nseconds: 23 },
+        ctime: Nfstime3 { seconds: 24, nseconds: 25 },
     };
-    WccData {
-        before: Some(before),
-        after: Some(attributes()),
-    }
+    WccData { before: Some(before), after: Some(attributes()) }
 }
 
 fn wcc_words() -> Vec<u32> {

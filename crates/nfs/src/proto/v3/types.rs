@@ -213,10 +213,7 @@ impl Fattr3 {
 
 impl WccData {
     /// Says nothing: for errors before the object was looked at.
-    pub const NONE: WccData = WccData {
-        before: None,
-        after: None,
-    };
+    pub const NONE: WccData = WccData { before: None, after: None };
 }
 
 impl Sattr3 {
@@ -262,11 +259,7 @@ impl<'a> Decode<'a> for SetTime {
             0 => Ok(SetTime::DontChange),
             1 => Ok(SetTime::ServerTime),
             2 => Nfstime3::decode(from).map(SetTime::ClientTime),
-            value => Err(XdrError::BadValue {
-                offset,
-                what: "time_how",
-                value,
-            }),
+            value => Err(XdrError::BadValue { offset, what: "time_how", value }),
         }
     }
 }
@@ -284,10 +277,7 @@ impl NfsFh3 {
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut data = [0; FH_BYTES_MAX];
         data.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        Some(NfsFh3 {
-            len: u8::try_from(bytes.len()).ok()?,
-            data,
-        })
+        Some(NfsFh3 { len: u8::try_from(bytes.len()).ok()?, data })
     }
 
     /// The bytes.
@@ -325,10 +315,7 @@ impl<'a> Decode<'a> for NfsFh3 {
         for (to, byte) in data.iter_mut().zip(bytes) {
             *to = *byte;
         }
-        Ok(NfsFh3 {
-            len: u8::try_from(bytes.len()).unwrap_or(0),
-            data,
-        })
+        Ok(NfsFh3 { len: u8::try_from(bytes.len()).unwrap_or(0), data })
     }
 }
 

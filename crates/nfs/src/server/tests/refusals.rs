@@ -159,11 +159,9 @@ async fn arguments_beyond_the_limits_are_refused() {
         assert_eq!(refused(Args3::Mknod(Mknod3Args { place, what })).await, Nfsstat3::BadType);
     }
     let long = [b'x'; 4096];
-    for (data, expected) in [
-        (&b""[..], Nfsstat3::Inval),
-        (b"a\0b", Nfsstat3::Inval),
-        (&long, Nfsstat3::NameTooLong),
-    ] {
+    for (data, expected) in
+        [(&b""[..], Nfsstat3::Inval), (b"a\0b", Nfsstat3::Inval), (&long, Nfsstat3::NameTooLong)]
+    {
         let symlink = SymlinkData3 { symlink_attributes: Sattr3::NONE, symlink_data: data };
         assert_eq!(refused(Args3::Symlink(Symlink3Args { place, symlink })).await, expected);
     }

@@ -31,12 +31,7 @@ fn listed(
 /// Bytes of `READDIR3resok` with these entries, by plain encoding.
 fn resok_bytes(dir_attributes: PostOpAttr, entries: &[Entry3<'_>]) -> u32 {
     let (cookieverf, entries) = ([7; 8], entries.to_vec());
-    let resok = Readdir3ResOk {
-        dir_attributes,
-        cookieverf,
-        entries,
-        eof: false,
-    };
+    let resok = Readdir3ResOk { dir_attributes, cookieverf, entries, eof: false };
     u32::try_from(encoded(&resok).len()).unwrap()
 }
 
@@ -44,44 +39,18 @@ fn resok_bytes(dir_attributes: PostOpAttr, entries: &[Entry3<'_>]) -> u32 {
 /// attributes word 4, verifier 8, end of list 4, eof 4; an entry with a name of 1 to 4 bytes 28.
 #[test]
 fn count_is_kept_to_the_byte() {
-    let entries = [&b"a"[..], b"bcd", b"efgh", b"ijklm"].map(|name| Entry3 {
-        fileid: 1,
-        name,
-        cookie: 2,
-    });
+    let entries =
+        [&b"a"[..], b"bcd", b"efgh", b"ijklm"].map(|name| Entry3 { fileid: 1, name, cookie: 2 });
     assert_eq!(listed(19, &None, &entries), Err(TooSmall));
-    assert_eq!(
-        listed(20, &None, &entries),
-        Err(TooSmall),
-        "room for a list, not for an entry"
-    );
+    assert_eq!(listed(20, &None, &entries), Err(TooSmall), "room for a list, not for an entry");
     assert_eq!(listed(47, &None, &entries), Err(TooSmall));
-    for (count, taken) in [
-        (48, 1),
-        (75, 1),
-        (76, 2),
-        (103, 2),
-        (104, 3),
-        (135, 3),
-        (136, 4),
-    ] {
+    for (count, taken) in [(48, 1), (75, 1), (76, 2), (103, 2), (104, 3), (135, 3), (136, 4)] {
         let (bytes, got) = listed(count, &None, &entries).unwrap();
         assert_eq!(got, taken, "count {count}");
-        assert_eq!(
-            bytes.len(),
-            4 + 20 + 28 * taken + if taken == 4 { 4 } else { 0 }
-        );
+        assert_eq!(bytes.len(), 4 + 20 + 28 * taken + if taken == 4 { 4 } else { 0 });
     }
-    assert_eq!(
-        listed(48 + 83, &Some(super::attributes()), &entries),
-        Err(TooSmall)
-    );
-    assert_eq!(
-        listed(48 + 84, &Some(super::attributes()), &entries)
-            .unwrap()
-            .1,
-        1
-    );
+    assert_eq!(listed(48 + 83, &Some(super::attributes()), &entries), Err(TooSmall));
+    assert_eq!(listed(48 + 84, &Some(super::attributes()), &entries).unwrap().1, 1);
     assert_eq!(listed(u32::MAX, &None, &entries).unwrap().1, 4);
 }
 
@@ -90,29 +59,19 @@ fn count_is_kept_to_the_byte() {
 fn an_empty_list_says_eof() {
     let (bytes, taken) = listed(20, &None, &[]).unwrap();
     assert_eq!((bytes.len(), taken), (24, 0));
-    assert_eq!(
-        bytes,
-        [&words(&[0, 0])[..], &[7; 8], &words(&[0, 1])].concat()
-    );
+    assert_eq!(bytes, [&words(&[0, 0])[..], &[7; 8], &words(&[0, 1])].concat());
 }
 
 #[test]
 fn what_is_not_finished_is_taken_back() {
     let mut to = EncodeBuf::new();
     to.u32(99);
-    let entry = Entry3 {
-        fileid: 1,
-        name: b"a",
-        cookie: 2,
-    };
+    let entry = Entry3 { fileid: 1, name: b"a", cookie: 2 };
     let mut list = Readdir3Encoder::begin(&mut to, 1000, &None, [7; 8]).unwrap();
     assert_eq!(list.entry(&entry), Fit::Taken);
     drop(list);
     assert_eq!(to.to_vec(), words(&[99]));
-    assert_eq!(
-        Readdir3Encoder::begin(&mut to, 10, &None, [7; 8]).err(),
-        Some(TooSmall)
-    );
+    assert_eq!(Readdir3Encoder::begin(&mut to, 10, &None, [7; 8]).err(), Some(TooSmall));
     assert_eq!(to.to_vec(), words(&[99]));
     let list = Readdir3Encoder::begin(&mut to, 1000, &None, [7; 8]).unwrap();
     assert_eq!(list.finish(false), Err(TooSmall));
@@ -121,13 +80,7 @@ fn what_is_not_finished_is_taken_back() {
 
 fn plus(name: &[u8]) -> EntryPlus3<'_> {
     let (name_attributes, name_handle) = (Some(super::attributes()), Some(handle()));
-    EntryPlus3 {
-        fileid: 1,
-        name,
-        cookie: 2,
-        name_attributes,
-        name_handle,
-    }
+    EntryPlus3 { fileid: 1, name, cookie: 2, name_attributes, name_handle }
 }
 
 /// How many of six entries with short names READDIRPLUS takes: each has 28 bytes of directory
@@ -158,11 +111,7 @@ fn dircount_and_maxcount() {
     assert_eq!(plus_taken(83, 8192), Ok(2));
     assert_eq!(plus_taken(84, 8192), Ok(3));
     assert_eq!(plus_taken(28, 8192), Ok(1));
-    assert_eq!(
-        plus_taken(0, 8192),
-        Ok(1),
-        "a client that wants nothing still gets on"
-    );
+    assert_eq!(plus_taken(0, 8192), Ok(1), "a client that wants nothing still gets on");
 }
 
 /// Asked before the attributes are fetched, `fits` speaks of the largest form of the entry.
@@ -171,11 +120,7 @@ fn fits_is_on_the_safe_side() {
     let mut to = EncodeBuf::new();
     let mut list = Readdirplus3Encoder::begin(&mut to, 8192, 100, &None, [7; 8]).unwrap();
     assert!(!list.fits(1, 64));
-    let bare = EntryPlus3 {
-        name_attributes: None,
-        name_handle: None,
-        ..plus(b"a")
-    };
+    let bare = EntryPlus3 { name_attributes: None, name_handle: None, ..plus(b"a") };
     assert_eq!(list.entry(&plus(b"a")), Fit::Full);
     assert_eq!(list.entry(&bare), Fit::Taken);
     assert_eq!(list.finish(true), Ok(1));

@@ -33,10 +33,7 @@ fn time() -> impl Strategy<Value = Nfstime3> {
 }
 
 fn spec() -> impl Strategy<Value = SpecData3> {
-    any::<(u32, u32)>().prop_map(|(specdata1, specdata2)| SpecData3 {
-        specdata1,
-        specdata2,
-    })
+    any::<(u32, u32)>().prop_map(|(specdata1, specdata2)| SpecData3 { specdata1, specdata2 })
 }
 
 prop_compose! {
@@ -94,10 +91,7 @@ fn how() -> impl Strategy<Value = CreateHow3> {
 }
 
 fn device() -> impl Strategy<Value = DeviceData3> {
-    (sattr(), spec()).prop_map(|(dev_attributes, spec)| DeviceData3 {
-        dev_attributes,
-        spec,
-    })
+    (sattr(), spec()).prop_map(|(dev_attributes, spec)| DeviceData3 { dev_attributes, spec })
 }
 
 fn node() -> impl Strategy<Value = MknodData3> {
@@ -115,19 +109,8 @@ fn write() -> impl Strategy<Value = Write3Args<'static>> {
     (fh(), any::<u64>(), one_of(StableHow::ALL), bytes()).prop_map(
         |(file, offset, stable, bytes)| {
             let count = u32::try_from(bytes.len()).unwrap();
-            let head = Write3Head {
-                file,
-                offset,
-                count,
-                stable,
-            };
-            Write3Args {
-                head,
-                data: Span {
-                    offset: file.wire_bytes() + 20,
-                    bytes,
-                },
-            }
+            let head = Write3Head { file, offset, count, stable };
+            Write3Args { head, data: Span { offset: file.wire_bytes() + 20, bytes } }
         },
     )
 }
@@ -160,36 +143,16 @@ fn simple_args() -> impl Strategy<Value = Args3<'static>> {
 
 fn data_args() -> impl Strategy<Value = Args3<'static>> {
     let setattr = (fh(), sattr(), of(time())).prop_map(|(object, new_attributes, guard)| {
-        Args3::Setattr(Setattr3Args {
-            object,
-            new_attributes,
-            guard,
-        })
+        Args3::Setattr(Setattr3Args { object, new_attributes, guard })
     });
     let access = (fh(), any::<u32>())
         .prop_map(|(object, access)| Args3::Access(Access3Args { object, access }));
     let range = || (fh(), any::<u64>(), any::<u32>());
-    let read = range().prop_map(|(file, offset, count)| {
-        Args3::Read(Read3Args {
-            file,
-            offset,
-            count,
-        })
-    });
-    let commit = range().prop_map(|(file, offset, count)| {
-        Args3::Commit(Commit3Args {
-            file,
-            offset,
-            count,
-        })
-    });
-    prop_oneof![
-        setattr,
-        access,
-        read,
-        commit,
-        write().prop_map(Args3::Write)
-    ]
+    let read =
+        range().prop_map(|(file, offset, count)| Args3::Read(Read3Args { file, offset, count }));
+    let commit = range()
+        .prop_map(|(file, offset, count)| Args3::Commit(Commit3Args { file, offset, count }));
+    prop_oneof![setattr, access, read, commit, write().prop_map(Args3::Write)]
 }
 
 fn name_args() -> impl Strategy<Value = Args3<'static>> {
@@ -199,10 +162,7 @@ fn name_args() -> impl Strategy<Value = Args3<'static>> {
         .prop_map(|(place, attributes)| Args3::Mkdir(Mkdir3Args { place, attributes }));
     let symlink = (place(), sattr(), bytes());
     let symlink = symlink.prop_map(|(place, symlink_attributes, symlink_data)| {
-        let symlink = SymlinkData3 {
-            symlink_attributes,
-            symlink_data,
-        };
+        let symlink = SymlinkData3 { symlink_attributes, symlink_data };
         Args3::Symlink(Symlink3Args { place, symlink })
     });
     let mknod =
@@ -217,12 +177,7 @@ fn listing_args() -> impl Strategy<Value = Args3<'static>> {
         readdirplus().prop_map(Args3::Readdirplus),
         readdirplus().prop_map(|it| {
             let (dir, cookie, cookieverf) = (it.dir, it.cookie, it.cookieverf);
-            Args3::Readdir(Readdir3Args {
-                dir,
-                cookie,
-                cookieverf,
-                count: it.maxcount,
-            })
+            Args3::Readdir(Readdir3Args { dir, cookie, cookieverf, count: it.maxcount })
         }),
     ]
 }
@@ -242,18 +197,8 @@ pub fn entry() -> impl Strategy<Value = Entry3<'static>> {
 
 pub fn entry_plus() -> impl Strategy<Value = EntryPlus3<'static>> {
     (entry(), of(attributes()), of(fh())).prop_map(|(entry, name_attributes, name_handle)| {
-        let Entry3 {
-            fileid,
-            name,
-            cookie,
-        } = entry;
-        EntryPlus3 {
-            fileid,
-            name,
-            cookie,
-            name_attributes,
-            name_handle,
-        }
+        let Entry3 { fileid, name, cookie } = entry;
+        EntryPlus3 { fileid, name, cookie, name_attributes, name_handle }
     })
 }
 

@@ -1,0 +1,135 @@
+//! Every limit of the daemon, with where it comes from.
+//!
+//! ```text
+//! memory <= requests 64 MiB + replies 56 MiB                       the two budgets
+//!         + connections (4096) * 10 KiB                             the allowances: 40 MiB
+//!         + runtimes * 0.5 MiB                                      one receive buffer each
+//!         + fragmented records (64) * 1.2 MiB                       what no client is known to send
+//! ```
+//! and for each connection what its task and its socket take (measured: below 8 KiB).
+
+use std::time::Duration;
+
+use aquifer_nfs::limits::TRANSFER_BYTES_MAX;
+use aquifer_rpc::limits::RECORD_BYTES_MAX;
+
+/// Sizes that a configuration may change. The defaults are what the tests of the limits derive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most connections at a time; one more is closed at once.
+    pub connections_max: usize,
+    /// Most requests of one connection that are being carried out at a time. Linux keeps up to
+    /// some hundreds outstanding; more than this in parallel would not make disks faster.
+    pub in_flight_max: usize,
+    /// Most bytes of replies of one connection, set aside and unsent together. Four of the largest
+    /// READs: enough to keep a 10 Gbit/s link full over 3 ms.
+    pub connection_reply_bytes_max: usize,
+    /// Bytes of received requests of all connections, beside the allowances.
+    pub request_bytes_max: usize,
+    /// Bytes of replies of all connections, beside the allowances.
+    pub reply_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections_max: 4096,
+            in_flight_max: 128,
+            connection_reply_bytes_max: 4 * (BULK_BYTES + IN_FLIGHT_BYTES),
+            request_bytes_max: 64 << 20,
+            reply_bytes_max: 56 << 20,
+        }
+    }
+}
+
+/// The largest READ with its header.
+const BULK_BYTES: usize = TRANSFER_BYTES_MAX as usize + 4096;
+
+/// The smallest budget that can be configured: the largest request, or reply, and others beside.
+pub const BUDGET_BYTES_MIN: usize = 4 * RECORD_BYTES_MAX;
+
+/// What a budget is given out in: small enough that thousands of connections can hold some, large
+/// enough that a connection seldom asks.
+pub const GRANULE_BYTES: usize = 16 * 1024;
+
+/// How much a connection keeps of what it has leased and does not need at the moment.
+pub const LEASE_SLACK_BYTES: usize = 256 * 1024;
+
+/// Bytes of requests that a connection may hold without asking the budget: a 4 KiB WRITE. So a
+/// lock renewal or a GETATTR never waits for other connections' bulk.
+pub const REQUEST_ALLOWANCE_BYTES: usize = 8 * 1024;
+
+/// Bytes of replies that a connection may hold without asking the budget.
+pub const REPLY_ALLOWANCE_BYTES: usize = 2 * 1024;
+
+/// Memory of a request that is being carried out, beside its record and reply: its future (some
+/// KiB), its place in the connection. Charged with the reply. The allowance has room for one.
+pub const IN_FLIGHT_BYTES: usize = 1024;
+
+/// Memory of a received request beside its bytes.
+pub const RECORD_OVERHEAD_BYTES: usize = 64;
+
+/// Least room for a read: with less, the connection waits for the budget.
+pub const READ_BYTES_MIN: usize = 1024;
+
+/// How many requests are started before the replies are sent and other connections get their turn:
+/// about 0.1 ms if all are answered at once.
+pub const STARTED_PER_TURN_MAX: usize = 64;
+
+/// Most bytes of replies that wait for the end of a turn.
+pub const REPLIES_PER_TURN_BYTES: usize = 256 * 1024;
+
+/// Slices of one vectored write: the pages of a 1 MiB READ and small replies around it. Linux takes
+/// at most 1024.
+pub const WRITE_SLICES_MAX: usize = 320;
+
+/// Most connections that may be inside a record of several fragments at a time.
+pub const FRAGMENTED_RECORDS_MAX: usize = 64;
+
+/// How often a connection with something unfinished looks at its own progress.
+pub const TICK: Duration = Duration::from_millis(250);
+
+/// A connection moving fewer bytes than this in a tick is slow: 256 KiB/s.
+pub const SLOW_TICK_BYTES: u64 = 64 * 1024;
+
+/// After so many slow ticks a connection is closed if others wait for memory: they wait less than
+/// a second.
+pub const SLOW_TICKS_MAX: u32 = 2;
+
+/// After so many ticks (60 s) without a byte a connection is closed in any case.
+pub const STILL_TICKS_MAX: u32 = 240;
+
+/// An output buffer larger than this is let go when a connection has nothing more to send.
+pub const IDLE_BUFFER_BYTES_MAX: usize = 4096;
+
+/// Connections that wait to be accepted.
+pub const LISTEN_BACKLOG: i32 = 1024;
+
+/// Accepted connections on their way to a runtime.
+pub const HANDOVER_MAX: usize = 256;
+
+/// How long a stopping connection waits for the client to close, so that closing ours does not
+/// destroy the last replies on their way.
+pub const LINGER: Duration = Duration::from_millis(250);
+
+/// Longest datagram that the portmapper looks at.
+pub const DATAGRAM_BYTES_MAX: usize = 1024;
+
+/// How long another portmapper has for an answer.
+pub const RPCBIND_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often the registration with another portmapper is looked after: it may be restarted.
+pub const RPCBIND_CHECK: Duration = Duration::from_secs(60);
+
+/// Keepalive of a connection: probed after a minute of silence, given up after another.
+pub const KEEPALIVE: (Duration, Duration, u32) =
+    (Duration::from_secs(60), Duration::from_secs(10), 6);
+
+const _: () = assert!(
+    REPLY_ALLOWANCE_BYTES >= IN_FLIGHT_BYTES + aquifer_nfs::limits::SMALL_REPLY_BYTES_MAX,
+    "a small request fits the allowances"
+);
+const _: () = assert!(
+    REQUEST_ALLOWANCE_BYTES >= 4096 + 1024 + READ_BYTES_MIN,
+    "a 4 KiB WRITE fits the allowances"
+);
