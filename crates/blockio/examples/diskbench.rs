@@ -5,8 +5,8 @@
 //! diskbench --destroy DEVICE [...]
 //! ```
 //!
-//! In FOLDER an image file is made, filled and removed at the end; a DEVICE is overwritten. Every
-//! case runs once per engine and round, the engines in turn, each on a current-thread runtime.
+//! In FOLDER an image file is made, filled and removed at the end; a DEVICE (or an image file that
+//! exists) is overwritten, and filled only if a case reads. Every case runs once per engine and round, the engines in turn, each on a current-thread runtime.
 //! Printed are medians over the rounds with the spread; CPU is user and system time of the whole
 //! process (kernel workers of io_uring included) per operation.
 //!
@@ -36,12 +36,15 @@ fn main() -> Fallible<()> {
         }
     };
     let path = made.as_ref().map_or(options.path.as_path(), |image| image.0.as_path());
-    fill(path, options.mib * 256)?;
+    let chosen: Vec<_> = CASES.iter().filter(|case| case.name.contains(&options.only)).collect();
+    if made.is_some() || chosen.iter().any(|case| case.what == What::Read) {
+        fill(path, options.mib * 256)?;
+    }
     println!(
         "{:<26} {:>6} {:>24} {:>10} {:>10} {:>10}",
         "case", "engine", "ops/s (min..max)", "MB/s", "us p50/p99", "CPU us/op"
     );
-    for case in CASES.iter().filter(|case| case.name.contains(&options.only)) {
+    for case in chosen {
         let mut results = [Vec::new(), Vec::new()];
         for round in 0..options.rounds {
             let mut pairs: Vec<_> =

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - What all leases hold never exceeds the budget. What a lease uses never exceeds what it holds
 //!   and its allowance, but for [`Lease::force`], which is repaid before anything more is taken.
-//! - A lease holds what it does not need only up to a slack, and nothing when it uses nothing.
+//! - A lease holds what it does not need only up to a slack, and nothing when it uses nothing or
+//!   others wait.
 //! - Whoever waits for a budget holds none of it that somebody who waits for that same budget
 //!   needs to go on: requests are leased before replies, never the other way.
 
@@ -153,7 +154,8 @@ impl Lease {
         assert!(bytes <= self.used, "gave back more than was taken");
         self.used -= bytes;
         let needed = self.used.saturating_sub(self.allowance);
-        let slack = if self.used == 0 { 0 } else { LEASE_SLACK_BYTES };
+        let keeps = self.used > 0 && !self.budget.is_short();
+        let slack = if keeps { LEASE_SLACK_BYTES } else { 0 };
         if self.held > needed + slack {
             self.release(self.held - needed.next_multiple_of(GRANULE_BYTES));
         }

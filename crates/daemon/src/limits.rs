@@ -53,7 +53,7 @@ pub const BUDGET_BYTES_MIN: usize = 4 * RECORD_BYTES_MAX;
 pub const GRANULE_BYTES: usize = 16 * 1024;
 
 /// How much a connection keeps of what it has leased and does not need at the moment.
-pub const LEASE_SLACK_BYTES: usize = 256 * 1024;
+pub const LEASE_SLACK_BYTES: usize = 64 * 1024;
 
 /// Bytes of requests that a connection may hold without asking the budget: a 4 KiB WRITE. So a
 /// lock renewal or a GETATTR never waits for other connections' bulk.

@@ -17,7 +17,7 @@
 //!                          a misdirected write all show
 //! ```
 
-use crate::codec::{FormatError, Reader, Writer, checksum128};
+use crate::codec::{FormatError, Reader, Writer, check_run, checksum128};
 use crate::types::{Place, Txg};
 
 /// What a block is.
@@ -62,6 +62,7 @@ impl BlockKind {
 /// Encoded size of a pointer.
 pub const BLOCK_POINTER_BYTES: usize = 64;
 const CHECKSUM_XXH3_128: u8 = 1;
+const SECTOR_BYTES: u64 = 4096;
 
 /// A pointer to a block of one sector or more. See the module's head for the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -89,7 +90,7 @@ pub struct BlockPointer {
 impl BlockPointer {
     /// Sectors stored at each place.
     pub fn sectors(&self) -> u64 {
-        u64::from(self.stored_bytes).div_ceil(4096)
+        u64::from(self.stored_bytes).div_ceil(SECTOR_BYTES)
     }
 
     /// The places in use.
@@ -105,6 +106,7 @@ impl BlockPointer {
     /// Appends the 64 bytes.
     pub fn encode(&self, writer: &mut Writer) {
         let [first, second] = self.places;
+        assert!(self.is_valid(), "a pointer that could not be read back: {self:?}");
         writer.u64(first.0);
         writer.u64(second.0);
         writer.u32(self.logical_bytes);
@@ -141,20 +143,14 @@ impl BlockPointer {
         let compression = r.u8()?;
         let flags = r.u16()?;
         let key_epoch = r.u16()?;
-        if places[0].is_null() || stored_bytes == 0 || stored_bytes % 4096 != 0 {
-            return Err(FormatError::invalid("block pointer: size", stored_bytes));
-        }
         if checksum_type != CHECKSUM_XXH3_128 {
-            return Err(FormatError::invalid(
-                "block pointer: checksum type",
-                checksum_type,
-            ));
+            return Err(FormatError::invalid("block pointer: checksum type", checksum_type));
         }
         if flags != 0 || key_epoch != 0 || compression != 0 {
             return Err(FormatError::invalid("block pointer: flags", flags));
         }
-        let (birth, written, checksum) = (Txg(r.u64()?), Txg(r.u64()?), r.u128()?);
-        Ok(Some(BlockPointer {
+        let (birth, written, checksum) = (r.txg()?, r.txg()?, r.u128()?);
+        let pointer = BlockPointer {
             places,
             logical_bytes,
             stored_bytes,
@@ -164,7 +160,21 @@ impl BlockPointer {
             birth,
             written,
             checksum,
-        }))
+        };
+        if !pointer.is_valid() {
+            return Err(FormatError::invalid("block pointer: size", stored_bytes));
+        }
+        for place in pointer.copies() {
+            check_run(place, pointer.sectors())?;
+        }
+        Ok(Some(pointer))
+    }
+
+    /// Whether it names a place, and whole sectors there.
+    fn is_valid(&self) -> bool {
+        let [first, _] = self.places;
+        let sectors = u64::from(self.stored_bytes) % SECTOR_BYTES == 0 && self.stored_bytes > 0;
+        !first.is_null() && sectors && self.compression == 0
     }
 
     /// Appends a pointer or 64 zero bytes.

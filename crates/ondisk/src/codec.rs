@@ -2,6 +2,8 @@
 
 use twox_hash::{XxHash3_64, XxHash3_128};
 
+use crate::types::{Place, SEQUENCE_LIMIT, Txg};
+
 /// Bytes of a sector, the unit of every structure that is read whole.
 pub const SECTOR_BYTES: usize = 4096;
 
@@ -46,10 +48,7 @@ pub enum FormatError {
 impl FormatError {
     /// An [`FormatError::Invalid`].
     pub fn invalid(what: &'static str, value: impl Into<u64>) -> Self {
-        FormatError::Invalid {
-            what,
-            value: value.into(),
-        }
+        FormatError::Invalid { what, value: value.into() }
     }
 }
 
@@ -83,20 +82,16 @@ impl<'a> Reader<'a> {
 
     /// The next `count` bytes.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], FormatError> {
-        let (head, tail) = self
-            .bytes
-            .split_at_checked(count)
-            .ok_or(FormatError::Truncated(self.what))?;
+        let (head, tail) =
+            self.bytes.split_at_checked(count).ok_or(FormatError::Truncated(self.what))?;
         self.bytes = tail;
         Ok(head)
     }
 
     /// The next `N` bytes as an array.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
-        let (head, tail) = self
-            .bytes
-            .split_first_chunk::<N>()
-            .ok_or(FormatError::Truncated(self.what))?;
+        let (head, tail) =
+            self.bytes.split_first_chunk::<N>().ok_or(FormatError::Truncated(self.what))?;
         self.bytes = tail;
         Ok(*head)
     }
@@ -140,10 +135,7 @@ impl<'a> Reader<'a> {
     pub fn string(&mut self, max_bytes: usize) -> Result<Vec<u8>, FormatError> {
         let count = usize::from(self.u16()?);
         if count > max_bytes {
-            return Err(FormatError::TooLarge {
-                what: self.what,
-                bytes: count,
-            });
+            return Err(FormatError::TooLarge { what: self.what, bytes: count });
         }
         Ok(self.take(count)?.to_vec())
     }
@@ -156,24 +148,42 @@ impl<'a> Reader<'a> {
 
     /// Fails unless the next bytes are `magic`.
     pub fn magic(&mut self, magic: [u8; 8]) -> Result<(), FormatError> {
-        if self.array::<8>()? == magic {
-            Ok(())
-        } else {
-            Err(FormatError::BadMagic(self.what))
-        }
+        if self.array::<8>()? == magic { Ok(()) } else { Err(FormatError::BadMagic(self.what)) }
     }
 
-    /// Reads a u32 version and refuses a newer one.
+    /// Reads a u32 version, the first of which is 1, and refuses a newer one.
     pub fn version(&mut self, newest: u32) -> Result<u32, FormatError> {
         let version = self.u32()?;
         if version > newest {
-            return Err(FormatError::NewerVersion {
-                what: self.what,
-                version,
-            });
+            return Err(FormatError::NewerVersion { what: self.what, version });
+        }
+        if version == 0 {
+            return Err(FormatError::invalid(self.what, version));
         }
         Ok(version)
     }
+
+    /// Reads a txg and refuses one that no pool reaches: the engine counts on from it.
+    pub fn txg(&mut self) -> Result<Txg, FormatError> {
+        let txg = self.u64()?;
+        if txg < Txg::LIMIT { Ok(Txg(txg)) } else { Err(FormatError::invalid("txg", txg)) }
+    }
+
+    /// Reads a sequence and refuses one that no pool reaches: the engine counts on from it.
+    pub fn sequence(&mut self) -> Result<u64, FormatError> {
+        let sequence = self.u64()?;
+        if sequence < SEQUENCE_LIMIT {
+            Ok(sequence)
+        } else {
+            Err(FormatError::invalid("sequence", sequence))
+        }
+    }
+}
+
+/// Fails unless a run of `sectors` from `place` on lies within a vdev, so that every sector of it,
+/// and the one after it, has a place.
+pub(crate) fn check_run(place: Place, sectors: u64) -> Result<(), FormatError> {
+    if place.fits(sectors) { Ok(()) } else { Err(FormatError::invalid("place", place.0)) }
 }
 
 /// Appends fields to a byte vector.
@@ -251,20 +261,14 @@ impl Writer {
     /// A byte string of at most 65,535 bytes: u16 length, then the bytes.
     pub fn string(&mut self, bytes: &[u8]) {
         let count = u16::try_from(bytes.len());
-        assert!(
-            count.is_ok(),
-            "a string of the format is at most 65,535 bytes"
-        );
+        assert!(count.is_ok(), "a string of the format is at most 65,535 bytes");
         self.u16(count.unwrap_or(u16::MAX));
         self.put(bytes);
     }
     /// A list's length.
     pub fn count(&mut self, count: usize) {
         let count = u32::try_from(count);
-        assert!(
-            count.is_ok(),
-            "a list of the format is at most 2^32 entries"
-        );
+        assert!(count.is_ok(), "a list of the format is at most 2^32 entries");
         self.u32(count.unwrap_or(u32::MAX));
     }
 }
@@ -275,10 +279,7 @@ pub fn seal(writer: Writer, sectors: usize, what: &'static str) -> Result<Vec<u8
     let mut bytes = writer.into_bytes();
     let room = sectors * SECTOR_BYTES - 16;
     if bytes.len() > room {
-        return Err(FormatError::TooLarge {
-            what,
-            bytes: bytes.len(),
-        });
+        return Err(FormatError::TooLarge { what, bytes: bytes.len() });
     }
     bytes.resize(room, 0);
     let sum = checksum128(&bytes);
@@ -288,9 +289,7 @@ pub fn seal(writer: Writer, sectors: usize, what: &'static str) -> Result<Vec<u8
 
 /// Checks what [`seal`] wrote and returns the bytes before the checksum.
 pub fn unseal<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a [u8], FormatError> {
-    let (body, sum) = bytes
-        .split_last_chunk::<16>()
-        .ok_or(FormatError::Truncated(what))?;
+    let (body, sum) = bytes.split_last_chunk::<16>().ok_or(FormatError::Truncated(what))?;
     if checksum128(body) == u128::from_le_bytes(*sum) {
         Ok(body)
     } else {

@@ -3,17 +3,17 @@
 //! ```text
 //! magic "AQCONFIG"  version u32  config_sequence u64  pool_guid u64  leaf_guid u64  label u8
 //! name string  features_read [string]  features_write [string]
-//! vdevs u16, each:
+//! vdevs u32, each:
 //!   guid u64  class u8 (1 data, 2 log)  redundancy u8 (1 single, 2 mirror)  segments u64
-//!   birth u64  leaves u16, each: guid u64  sectors u64  path string
+//!   birth u64  leaves u32 (at least 1), each: guid u64  sectors u64  path string
 //! padding; the last 16 bytes of the 56 sectors are the xxh3-128 of all before them
 //! ```
 //! `leaf_guid` and `label` are the own place: a label that was written to the wrong disk or copied
-//! from another one shows.
+//! from another one shows. A pool has at most 128 leaves, over all vdevs.
 
 use crate::codec::{FormatError, Reader, Writer, seal, unseal};
 use crate::layout::{CONFIG_SECTORS, LEAVES_MAX};
-use crate::types::{Guid, Txg};
+use crate::types::{Guid, Place, SEGMENT_SECTORS, Txg};
 
 const WHAT: &str = "label config";
 const MAGIC: [u8; 8] = *b"AQCONFIG";
@@ -21,8 +21,12 @@ const MAGIC: [u8; 8] = *b"AQCONFIG";
 pub const POOL_VERSION: u32 = 1;
 /// Longest pool name, bytes.
 pub const POOL_NAME_BYTES_MAX: usize = 255;
-const PATH_BYTES_MAX: usize = 1024;
-const FEATURE_BYTES_MAX: usize = 64;
+/// Longest path of a leaf, bytes.
+pub const PATH_BYTES_MAX: usize = 1024;
+/// Longest name of a feature, bytes.
+pub const FEATURE_BYTES_MAX: usize = 64;
+/// Segments of a vdev at most: all of them, and the one with a leaf's end labels, have places.
+pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;
 
 /// What a top-level vdev is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,13 +112,41 @@ impl PoolConfig {
             .enumerate()
             .flat_map(|(vdev, config)| config.leaves.iter().map(move |leaf| (vdev, leaf)))
     }
+
+    /// What must hold of every config, read or to be written.
+    fn check(&self) -> Result<(), FormatError> {
+        let leaves: usize = self.vdevs.iter().map(|vdev| vdev.leaves.len()).sum();
+        if leaves > LEAVES_MAX || self.vdevs.iter().any(|vdev| vdev.leaves.is_empty()) {
+            return Err(FormatError::invalid("label config: leaves", leaves as u64));
+        }
+        for vdev in &self.vdevs {
+            if vdev.segments > VDEV_SEGMENTS_MAX {
+                return Err(FormatError::invalid("label config: segments", vdev.segments));
+            }
+        }
+        let paths = self.leaves().map(|(_, leaf)| (&leaf.path, PATH_BYTES_MAX));
+        let features = self.features_read.iter().chain(&self.features_write);
+        let features = features.map(|feature| (feature, FEATURE_BYTES_MAX));
+        let name = std::iter::once((&self.name, POOL_NAME_BYTES_MAX));
+        for (text, bytes_max) in name.chain(features).chain(paths) {
+            if text.len() > bytes_max {
+                return Err(FormatError::TooLarge { what: WHAT, bytes: text.len() });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Label {
     /// The config area's bytes, sealed.
+    ///
+    /// # Errors
+    /// Names and paths that are too long, too many leaves: what could not be read back is refused
+    /// before it is written.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let mut w = Writer::new();
         let config = &self.config;
+        config.check()?;
         w.put(&MAGIC);
         w.u32(POOL_VERSION);
         w.u64(config.config_sequence);
@@ -138,11 +170,7 @@ impl Label {
                 w.string(leaf.path.as_bytes());
             }
         }
-        seal(
-            w,
-            usize::try_from(CONFIG_SECTORS).unwrap_or(usize::MAX),
-            WHAT,
-        )
+        seal(w, usize::try_from(CONFIG_SECTORS).unwrap_or(usize::MAX), WHAT)
     }
 
     /// Reads a config area.
@@ -152,40 +180,18 @@ impl Label {
         let mut r = Reader::new(unseal(bytes, WHAT)?, WHAT);
         r.magic(MAGIC)?;
         r.version(POOL_VERSION)?;
-        let config_sequence = r.u64()?;
+        let config_sequence = r.sequence()?;
         let pool_guid = Guid(r.u64()?);
         let leaf_guid = Guid(r.u64()?);
         let index = r.u8()?;
         let name = r.text(POOL_NAME_BYTES_MAX)?;
         let features_read = decode_features(&mut r)?;
         let features_write = decode_features(&mut r)?;
-        let vdev_count = r.u32()?;
-        let mut vdevs = Vec::new();
-        let mut leaves = 0;
-        for _ in 0..vdev_count {
-            let vdev = decode_vdev(&mut r)?;
-            leaves += vdev.leaves.len();
-            if leaves > LEAVES_MAX {
-                return Err(FormatError::invalid(
-                    "label config: leaves",
-                    LEAVES_MAX as u64 + 1,
-                ));
-            }
-            vdevs.push(vdev);
-        }
-        let config = PoolConfig {
-            config_sequence,
-            pool_guid,
-            name,
-            features_read,
-            features_write,
-            vdevs,
-        };
-        Ok(Label {
-            leaf_guid,
-            index,
-            config,
-        })
+        let vdevs = (0..r.u32()?).map(|_| decode_vdev(&mut r)).collect::<Result<_, _>>()?;
+        let config =
+            PoolConfig { config_sequence, pool_guid, name, features_read, features_write, vdevs };
+        config.check()?;
+        Ok(Label { leaf_guid, index, config })
     }
 }
 
@@ -213,7 +219,7 @@ fn decode_vdev(r: &mut Reader<'_>) -> Result<VdevConfig, FormatError> {
         other => return Err(FormatError::invalid("label config: redundancy", other)),
     };
     let segments = r.u64()?;
-    let birth = Txg(r.u64()?);
+    let birth = r.txg()?;
     let leaves = (0..r.u32()?)
         .map(|_| {
             Ok(LeafConfig {
@@ -223,15 +229,5 @@ fn decode_vdev(r: &mut Reader<'_>) -> Result<VdevConfig, FormatError> {
             })
         })
         .collect::<Result<Vec<_>, FormatError>>()?;
-    if leaves.is_empty() {
-        return Err(FormatError::invalid("label config: leaves", 0u64));
-    }
-    Ok(VdevConfig {
-        guid,
-        class,
-        redundancy,
-        segments,
-        birth,
-        leaves,
-    })
+    Ok(VdevConfig { guid, class, redundancy, segments, birth, leaves })
 }

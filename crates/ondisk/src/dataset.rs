@@ -1,10 +1,10 @@
 //! The pool's namespace: datasets and what belongs to each, as items of one tree.
 //!
 //! ```text
-//! item key: dataset u64 (big order first), item u64 = class << 56 | number
-//!   dataset 0, class 0   counters: next dataset id
+//! item key: dataset u64  item u64 = class << 56 | number; ordered by dataset, then item
+//!   dataset 0, class 0   counters: next dataset id u64
 //!   class 0   the dataset's record
-//!   class 1   a property; number = property
+//!   class 1   a property; number = property, value = text
 //!   class 2   a snapshot; number = snapshot id            (reserved)
 //!   class 3   a line of history; number = line id
 //! entry: key 16 bytes, value string (u16 length)
@@ -21,12 +21,14 @@
 use crate::block_pointer::BlockPointer;
 use crate::codec::{FormatError, Reader, Writer};
 use crate::inode::Time;
+use crate::tree_node::ENTRY_BYTES_MAX;
 use crate::types::{DatasetId, Guid, Txg};
 
 const WHAT: &str = "dataset record";
 const VERSION: u16 = 1;
 /// Longest value of an item, bytes.
 pub const ITEM_VALUE_BYTES_MAX: usize = 1200;
+const _: () = assert!(18 + ITEM_VALUE_BYTES_MAX <= ENTRY_BYTES_MAX);
 /// Longest name of one dataset (one component), bytes.
 pub const DATASET_NAME_BYTES_MAX: usize = 255;
 
@@ -57,10 +59,7 @@ impl ItemKey {
     /// The key of item `number` (below 2^56) of a class.
     pub fn new(dataset: DatasetId, class: ItemClass, number: u64) -> ItemKey {
         debug_assert!(number < 1 << 56);
-        ItemKey {
-            dataset,
-            item: u64::from(class as u8) << 56 | number,
-        }
+        ItemKey { dataset, item: u64::from(class as u8) << 56 | number }
     }
 
     pub(crate) fn encode(self, w: &mut Writer) {
@@ -69,10 +68,7 @@ impl ItemKey {
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
-        Ok(ItemKey {
-            dataset: DatasetId(r.u64()?),
-            item: r.u64()?,
-        })
+        Ok(ItemKey { dataset: DatasetId(r.u64()?), item: r.u64()? })
     }
 }
 
@@ -92,15 +88,14 @@ impl Item {
     }
     /// Appends the item.
     pub fn encode(&self, w: &mut Writer) {
+        let fits = self.value.len() <= ITEM_VALUE_BYTES_MAX;
+        assert!(fits, "a value of {} bytes could not be read back", self.value.len());
         self.key.encode(w);
         w.string(&self.value);
     }
     /// Reads an item.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
-        Ok(Item {
-            key: ItemKey::decode(r)?,
-            value: r.string(ITEM_VALUE_BYTES_MAX)?,
-        })
+        Ok(Item { key: ItemKey::decode(r)?, value: r.string(ITEM_VALUE_BYTES_MAX)? })
     }
 }
 
@@ -138,6 +133,8 @@ pub struct DatasetRecord {
 impl DatasetRecord {
     /// The item's value.
     pub fn encode(&self) -> Vec<u8> {
+        let fits = self.name.len() <= DATASET_NAME_BYTES_MAX;
+        assert!(fits, "a name of {} bytes could not be read back", self.name.len());
         let mut w = Writer::new();
         w.u16(VERSION);
         w.u16(0);
@@ -162,10 +159,7 @@ impl DatasetRecord {
         let mut r = Reader::new(value, WHAT);
         let version = r.u16()?;
         if version != VERSION {
-            return Err(FormatError::NewerVersion {
-                what: WHAT,
-                version: version.into(),
-            });
+            return Err(FormatError::NewerVersion { what: WHAT, version: version.into() });
         }
         r.u16()?;
         Ok(DatasetRecord {
@@ -177,7 +171,7 @@ impl DatasetRecord {
             next_snapshot: r.u64()?,
             refer_bytes: r.u64()?,
             line: r.u64()?,
-            floor: Txg(r.u64()?),
+            floor: r.txg()?,
             origin: r.u64()?,
             objects: BlockPointer::decode_optional(&mut r)?,
             dead: BlockPointer::decode_optional(&mut r)?,
@@ -217,17 +211,14 @@ impl LineRecord {
         let mut r = Reader::new(value, "line record");
         let version = r.u16()?;
         if version != VERSION {
-            return Err(FormatError::NewerVersion {
-                what: "line record",
-                version: version.into(),
-            });
+            return Err(FormatError::NewerVersion { what: "line record", version: version.into() });
         }
         r.u16()?;
         Ok(LineRecord {
-            fork: Txg(r.u64()?),
+            fork: r.txg()?,
             origin_dataset: DatasetId(r.u64()?),
             origin_snapshot: r.u64()?,
-            floor: Txg(r.u64()?),
+            floor: r.txg()?,
         })
     }
 }

@@ -8,7 +8,7 @@
 //! `hi` is the newest covering snapshot, `group` the object if a file snapshot lies in the block's
 //! life, else 0. Inner nodes carry the sum of bytes below each child beside its pointer.
 
-use crate::codec::{FormatError, Reader, Writer};
+use crate::codec::{FormatError, Reader, Writer, check_run};
 use crate::types::{Place, Txg};
 
 /// What died.
@@ -62,7 +62,7 @@ impl DeadEntry {
 
     /// Reads an entry.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
-        let (group, hi, birth, address) = (r.u64()?, Txg(r.u64()?), Txg(r.u64()?), Place(r.u64()?));
+        let (group, hi, birth, address) = (r.u64()?, r.txg()?, r.txg()?, Place(r.u64()?));
         let kind = match r.u8()? {
             1 => DeadKind::Extent,
             2 => DeadKind::Node,
@@ -71,15 +71,8 @@ impl DeadEntry {
             other => return Err(FormatError::invalid("dead entry: kind", other)),
         };
         r.u8()?;
-        let (sectors, written) = (r.u16()?, Txg(r.u64()?));
-        Ok(DeadEntry {
-            group,
-            hi,
-            birth,
-            address,
-            kind,
-            sectors,
-            written,
-        })
+        let (sectors, written) = (r.u16()?, r.txg()?);
+        check_run(address, sectors.into())?;
+        Ok(DeadEntry { group, hi, birth, address, kind, sectors, written })
     }
 }

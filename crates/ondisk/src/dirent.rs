@@ -1,7 +1,8 @@
 //! A directory entry.
 //!
 //! ```text
-//! key u64  object u64  generation u64  kind u8  name string (1 to 255 bytes)
+//! key u64  object u64  generation u64  kind u8
+//! name string (1 to 255 bytes, neither `/` nor NUL among them)
 //! ```
 //! The key is stored, and is the READDIR cookie: 55 bits of the name's seeded hash, then 8 bits that
 //! number names of equal hash. It stays for the entry's life, and is never 0, 1 or 2, which clients
@@ -13,6 +14,8 @@ use crate::types::ObjectId;
 
 /// Longest name, bytes.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Encoded bytes of an entry at most.
+pub const DIRENT_BYTES_MAX: usize = 27 + NAME_BYTES_MAX;
 /// Names of one hash at most.
 pub const COLLISIONS_MAX: u64 = 256;
 
@@ -47,6 +50,7 @@ impl Dirent {
 
     /// Appends the entry.
     pub fn encode(&self, w: &mut Writer) {
+        assert!(is_name(&self.name), "a name that could not be read back: {:?}", self.name);
         w.u64(self.key);
         w.u64(self.object.0);
         w.u64(self.generation);
@@ -56,12 +60,23 @@ impl Dirent {
 
     /// Reads an entry.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
-        Ok(Dirent {
+        let entry = Dirent {
             key: r.u64()?,
             object: ObjectId(r.u64()?),
             generation: r.u64()?,
             kind: FileKind::from_u8(r.u8()?)?,
             name: r.string(NAME_BYTES_MAX)?,
-        })
+        };
+        if is_name(&entry.name) {
+            Ok(entry)
+        } else {
+            Err(FormatError::invalid("directory entry: name", entry.name.len() as u64))
+        }
     }
+}
+
+/// Whether these bytes can be a name: what goes to clients must not lead them elsewhere.
+fn is_name(name: &[u8]) -> bool {
+    let whole = !name.contains(&b'/') && !name.contains(&0);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && whole
 }

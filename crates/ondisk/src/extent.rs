@@ -17,13 +17,15 @@
 
 use smallvec::SmallVec;
 
-use crate::codec::{FormatError, Reader, Writer};
+use crate::codec::{FormatError, Reader, Writer, check_run};
 use crate::types::{Place, Txg};
 
 /// Pages of an extent at most.
 pub const EXTENT_PAGES_MAX: u64 = 16;
 /// Pages of a compressed extent at most (32 KiB).
 pub const COMPRESSED_PAGES_MAX: u64 = 8;
+/// Encoded bytes of an extent at most: a plain one of 16 pages, with `written`.
+pub const EXTENT_BYTES_MAX: usize = 28 + 16 * 8;
 /// Pages of a file are below this.
 pub const PAGE_LIMIT: u64 = 1 << 48;
 
@@ -108,32 +110,18 @@ impl Extent {
         let pages = u8::try_from(end - start).ok()?;
         let (place, stored) = match &self.stored {
             Stored::Plain(sums) => {
-                let sums = sums
-                    .iter()
-                    .skip(skip_pages.into())
-                    .take(pages.into())
-                    .copied();
+                let sums = sums.iter().skip(skip_pages.into()).take(pages.into()).copied();
                 (self.place.plus(skip), Stored::Plain(sums.collect()))
             }
             Stored::Compressed { offset_pages, .. } => {
                 let mut stored = self.stored.clone();
-                if let Stored::Compressed {
-                    offset_pages: offset,
-                    ..
-                } = &mut stored
-                {
+                if let Stored::Compressed { offset_pages: offset, .. } = &mut stored {
                     *offset = offset_pages + skip_pages;
                 }
                 (self.place, stored)
             }
         };
-        Some(Extent {
-            page: start,
-            pages,
-            place,
-            stored,
-            ..self.clone()
-        })
+        Some(Extent { page: start, pages, place, stored, ..self.clone() })
     }
 
     /// Whether two entries show parts of one compressed extent.
@@ -158,6 +146,8 @@ impl Extent {
     /// Appends the entry.
     pub fn encode(&self, w: &mut Writer) {
         assert!((1..=16).contains(&self.pages), "an extent of 1 to 16 pages");
+        let within = self.end() <= PAGE_LIMIT && self.place.fits(self.stored_sectors());
+        assert!(within && !self.place.is_null(), "an extent beyond all files or vdevs: {self:?}");
         let mut flags = self.pages - 1;
         if matches!(self.stored, Stored::Compressed { .. }) {
             flags |= COMPRESSED;
@@ -204,11 +194,7 @@ impl Extent {
         let packed = r.u8()?;
         let pages = (packed & 15) + 1;
         let written = if packed & WRITTEN != 0 { 8 } else { 0 };
-        let stored = if packed & COMPRESSED == 0 {
-            8 * usize::from(pages)
-        } else {
-            14
-        };
+        let stored = if packed & COMPRESSED == 0 { 8 * usize::from(pages) } else { 14 };
         r.take(13 + written + stored)?;
         Ok((page, page + u64::from(pages) - 1))
     }
@@ -220,11 +206,10 @@ impl Extent {
         let pages = (packed & 15) + 1;
         let birth = Txg(r.u40()?);
         let place = Place(r.u64()?);
-        let written = if packed & WRITTEN != 0 {
-            Txg(r.u64()?)
-        } else {
-            birth
-        };
+        let written = if packed & WRITTEN != 0 { r.txg()? } else { birth };
+        if page + u64::from(pages) > PAGE_LIMIT {
+            return Err(FormatError::invalid("extent: page", page));
+        }
         if packed & 128 != 0 || place.is_null() {
             return Err(FormatError::invalid("extent: flags", packed));
         }
@@ -234,15 +219,9 @@ impl Extent {
             decode_compressed(r, pages)?
         };
         let counted = packed & COUNTED != 0;
-        Ok(Extent {
-            page,
-            pages,
-            birth,
-            written,
-            place,
-            counted,
-            stored,
-        })
+        let extent = Extent { page, pages, birth, written, place, counted, stored };
+        check_run(extent.place, extent.stored_sectors())?;
+        Ok(extent)
     }
 }
 

@@ -14,10 +14,14 @@
 
 use crate::block_pointer::{BLOCK_POINTER_BYTES, BlockPointer};
 use crate::codec::{FormatError, Reader, Writer};
+use crate::extent::PAGE_LIMIT;
 use crate::types::ObjectId;
 
 const WHAT: &str = "inode";
 const VERSION: u16 = 1;
+/// Bytes of a file's content at most: its pages are below 2^48.
+pub const FILE_BYTES_MAX: u64 = PAGE_LIMIT * 4096;
+const NANOSECONDS: u32 = 1_000_000_000;
 /// Encoded bytes of an inode.
 pub const INODE_BYTES: usize = 4 + 16 + 16 + 8 + 24 + 4 * 12 + 6 * 8 + BLOCK_POINTER_BYTES;
 
@@ -71,22 +75,21 @@ impl Time {
     pub fn from_ns(ns: u64) -> Time {
         let seconds = i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX);
         let nanoseconds = u32::try_from(ns % 1_000_000_000).unwrap_or(0);
-        Time {
-            seconds,
-            nanoseconds,
-        }
+        Time { seconds, nanoseconds }
     }
 
     pub(crate) fn encode(self, w: &mut Writer) {
+        assert!(self.nanoseconds < NANOSECONDS, "a time that could not be read back: {self:?}");
         w.i64(self.seconds);
         w.u32(self.nanoseconds);
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Time, FormatError> {
-        Ok(Time {
-            seconds: r.i64()?,
-            nanoseconds: r.u32()?,
-        })
+        let (seconds, nanoseconds) = (r.i64()?, r.u32()?);
+        if nanoseconds >= NANOSECONDS {
+            return Err(FormatError::invalid("time: nanoseconds", nanoseconds));
+        }
+        Ok(Time { seconds, nanoseconds })
     }
 }
 
@@ -147,6 +150,7 @@ impl Inode {
 
     /// Appends the inode.
     pub fn encode(&self, w: &mut Writer) {
+        assert!(self.size <= FILE_BYTES_MAX, "an inode that could not be read back: {self:?}");
         w.u16(VERSION);
         w.u8(self.kind as u8);
         w.u8(0);
@@ -177,14 +181,11 @@ impl Inode {
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
         let version = r.u16()?;
         if version != VERSION {
-            return Err(FormatError::NewerVersion {
-                what: WHAT,
-                version: version.into(),
-            });
+            return Err(FormatError::NewerVersion { what: WHAT, version: version.into() });
         }
         let kind = FileKind::from_u8(r.u8()?)?;
         r.u8()?;
-        Ok(Inode {
+        let inode = Inode {
             kind,
             object: ObjectId(r.u64()?),
             generation: r.u64()?,
@@ -207,6 +208,10 @@ impl Inode {
             verifier: r.u64()?,
             hash_seed: r.u64()?,
             root: BlockPointer::decode_optional(r)?,
-        })
+        };
+        if inode.size > FILE_BYTES_MAX {
+            return Err(FormatError::invalid("inode: size", inode.size));
+        }
+        Ok(inode)
     }
 }

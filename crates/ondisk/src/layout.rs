@@ -91,17 +91,8 @@ impl Geometry {
         let ideal = (segments / METASLABS_PER_VDEV).max(1).next_power_of_two();
         let metaslab_segments = ideal.clamp(METASLAB_SEGMENTS_MIN, METASLAB_SEGMENTS_MAX);
         // A last metaslab of a single segment would have no room for its second copy: left unused.
-        let whole = if segments % metaslab_segments == 1 {
-            segments - 1
-        } else {
-            segments
-        };
-        Geometry {
-            vdev,
-            segments: whole,
-            metaslab_segments,
-            copies: if redundant { 1 } else { 2 },
-        }
+        let whole = if segments % metaslab_segments == 1 { segments - 1 } else { segments };
+        Geometry { vdev, segments: whole, metaslab_segments, copies: if redundant { 1 } else { 2 } }
     }
 
     /// Sectors of logical space.
@@ -122,11 +113,7 @@ impl Geometry {
     /// First sector and sector count of metaslab `index`.
     pub fn metaslab_range(&self, index: u64) -> (u64, u64) {
         let start = index * self.metaslab_sectors();
-        (
-            start,
-            self.metaslab_sectors()
-                .min(self.sectors().saturating_sub(start)),
-        )
+        (start, self.metaslab_sectors().min(self.sectors().saturating_sub(start)))
     }
 
     /// Sectors of one bitmap slot: a bit per sector, whole sectors.

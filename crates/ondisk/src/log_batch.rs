@@ -75,21 +75,11 @@ impl LogRecord {
         let body_bytes = r.u32()? as usize;
         let (kind, pages, extents) = (r.u16()?, r.u16()?, r.u16()?);
         r.u16()?;
-        let (txg, dataset, object) = (Txg(r.u64()?), DatasetId(r.u64()?), ObjectId(r.u64()?));
+        let (txg, dataset, object) = (r.txg()?, DatasetId(r.u64()?), ObjectId(r.u64()?));
         let page_sums = (0..pages).map(|_| r.u64()).collect::<Result<_, _>>()?;
-        let extents = (0..extents)
-            .map(|_| Extent::decode(r))
-            .collect::<Result<_, _>>()?;
+        let extents = (0..extents).map(|_| Extent::decode(r)).collect::<Result<_, _>>()?;
         let body = r.take(body_bytes)?.to_vec();
-        Ok(LogRecord {
-            kind,
-            txg,
-            dataset,
-            object,
-            page_sums,
-            extents,
-            body,
-        })
+        Ok(LogRecord { kind, txg, dataset, object, page_sums, extents, body })
     }
 }
 
@@ -117,10 +107,7 @@ pub struct BatchHeader {
 impl BatchHeader {
     /// Payload pages that follow the header.
     pub fn payload_pages(&self) -> usize {
-        self.records
-            .iter()
-            .map(|record| record.page_sums.len())
-            .sum()
+        self.records.iter().map(|record| record.page_sums.len()).sum()
     }
 
     /// Sectors of the header.
@@ -148,15 +135,10 @@ impl BatchHeader {
         w.count(self.records.len());
         self.records.iter().for_each(|record| record.encode(&mut w));
         if sectors + self.payload_pages() > BATCH_SECTORS_MAX {
-            return Err(FormatError::TooLarge {
-                what: WHAT,
-                bytes: w.len(),
-            });
+            return Err(FormatError::TooLarge { what: WHAT, bytes: w.len() });
         }
         let bytes = seal(w, sectors, WHAT)?;
-        let sum = bytes
-            .last_chunk::<16>()
-            .map_or(0, |sum| u128::from_le_bytes(*sum));
+        let sum = bytes.last_chunk::<16>().map_or(0, |sum| u128::from_le_bytes(*sum));
         Ok((bytes, sum))
     }
 
@@ -178,33 +160,34 @@ impl BatchHeader {
     pub fn decode(bytes: &[u8]) -> Result<(Self, u128), FormatError> {
         Reader::new(bytes, WHAT).magic(MAGIC)?;
         let body = unseal(bytes, WHAT)?;
-        let sum = bytes
-            .last_chunk::<16>()
-            .map_or(0, |sum| u128::from_le_bytes(*sum));
+        let sum = bytes.last_chunk::<16>().map_or(0, |sum| u128::from_le_bytes(*sum));
         let mut r = Reader::new(body, WHAT);
         r.magic(MAGIC)?;
         r.version(VERSION)?;
-        r.u32()?;
+        let sectors = usize::from(r.u16()?);
+        r.u16()?;
         let mut header = BatchHeader {
             pool_guid: Guid(r.u64()?),
             place: Place(r.u64()?),
             chain: r.u64()?,
-            session: r.u64()?,
-            sequence: r.u64()?,
+            session: r.sequence()?,
+            sequence: r.sequence()?,
             previous: r.u128()?,
-            mark: r.u64()?,
+            mark: r.sequence()?,
             records: Vec::new(),
         };
         let payload = r.u32()? as usize;
+        if sectors * SECTOR_BYTES != bytes.len()
+            || sectors.saturating_add(payload) > BATCH_SECTORS_MAX
+        {
+            return Err(FormatError::invalid("log batch: sectors", sectors as u64));
+        }
         let records = r.u32()?;
         for _ in 0..records {
             header.records.push(LogRecord::decode(&mut r)?);
         }
         if header.payload_pages() != payload {
-            return Err(FormatError::invalid(
-                "log batch: payload pages",
-                payload as u64,
-            ));
+            return Err(FormatError::invalid("log batch: payload pages", payload as u64));
         }
         Ok((header, sum))
     }

@@ -3,20 +3,27 @@
 //! ```text
 //! version u32  pad u32  txg u64  wall_ns u64
 //! trees u32 (8), each a block pointer or 64 zero bytes: see `TreeSlot`
-//! log: chain u64  head_sequence u64  head_place u64  previous_checksum u128  segments (runs)
-//! records: segments (runs)  next_place u64
+//! log: chain u64  head_sequence u64  head_place u64  previous_checksum u128  segments
+//! records: segments  next_place u64
 //! vdevs u32, each: allocated_sectors u64
+//!
+//! segments: runs u32, each: place u64  sectors u64
 //! ```
-//! Segment lists are ordered: the log and the records go through them in this order.
+//! Segment lists are ordered: the log and the records go through them in this order. A run is of
+//! whole segments. Where records have two copies, the first half of their segments holds the first
+//! ones, and a record's second copy lies at the same offset of the segment as far on in the other
+//! half.
 
 use crate::block_pointer::BlockPointer;
-use crate::codec::{FormatError, Reader, Writer};
-use crate::types::{Place, Run, Txg};
+use crate::codec::{FormatError, Reader, Writer, check_run};
+use crate::types::{Place, Run, SEGMENT_SECTORS, Txg};
 
 const WHAT: &str = "pool root";
 const VERSION: u32 = 1;
 /// Pool-wide trees a root has room for.
 pub const TREES: usize = 8;
+/// Segments that a list names at most (256 GiB): a list is held in memory.
+pub const SEGMENTS_MAX: u64 = 1 << 16;
 
 /// Which pool-wide tree is where in the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +44,7 @@ pub enum TreeSlot {
 pub struct LogRoot {
     /// The chain; 0 if there is none yet.
     pub chain: u64,
-    /// Sequence of the first batch that is not applied whole.
+    /// Sequence of the first batch that is not applied whole; the first of a chain is 1.
     pub head_sequence: u64,
     /// Where that batch lies or will lie.
     pub head_place: Place,
@@ -94,13 +101,13 @@ impl PoolRoot {
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
         let version = r.u32()?;
         if version > VERSION {
-            return Err(FormatError::NewerVersion {
-                what: WHAT,
-                version,
-            });
+            return Err(FormatError::NewerVersion { what: WHAT, version });
+        }
+        if version == 0 {
+            return Err(FormatError::invalid("pool root: version", version));
         }
         r.u32()?;
-        let (txg, wall_ns) = (Txg(r.u64()?), r.u64()?);
+        let (txg, wall_ns) = (r.txg()?, r.u64()?);
         let trees_count = r.u32()?;
         if trees_count as usize != TREES {
             return Err(FormatError::invalid("pool root: trees", trees_count));
@@ -111,23 +118,18 @@ impl PoolRoot {
         }
         let log = LogRoot {
             chain: r.u64()?,
-            head_sequence: r.u64()?,
+            head_sequence: r.sequence()?,
             head_place: Place(r.u64()?),
             previous_checksum: r.u128()?,
             segments: decode_segments(r)?,
         };
+        if log.head_sequence == 0 && !log.segments.is_empty() {
+            return Err(FormatError::invalid("pool root: head of the log", 0u64));
+        }
         let record_segments = decode_segments(r)?;
         let record_next = Place(r.u64()?);
         let allocated_sectors = (0..r.u32()?).map(|_| r.u64()).collect::<Result<_, _>>()?;
-        Ok(PoolRoot {
-            txg,
-            wall_ns,
-            trees,
-            log,
-            record_segments,
-            record_next,
-            allocated_sectors,
-        })
+        Ok(PoolRoot { txg, wall_ns, trees, log, record_segments, record_next, allocated_sectors })
     }
 }
 
@@ -140,7 +142,16 @@ fn encode_segments(runs: &[Run], w: &mut Writer) {
 }
 
 fn decode_segments(r: &mut Reader<'_>) -> Result<Vec<Run>, FormatError> {
-    (0..r.u32()?)
-        .map(|_| Ok(Run::new(Place(r.u64()?), r.u64()?)))
-        .collect()
+    let mut runs = Vec::new();
+    let mut segments: u64 = 0;
+    for _ in 0..r.u32()? {
+        let run = Run::new(Place(r.u64()?), r.u64()?);
+        check_run(run.place, run.sectors)?;
+        segments = segments.saturating_add(run.sectors / SEGMENT_SECTORS);
+        if segments > SEGMENTS_MAX {
+            return Err(FormatError::invalid("pool root: segments", segments));
+        }
+        runs.push(run);
+    }
+    Ok(runs)
 }

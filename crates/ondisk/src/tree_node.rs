@@ -25,6 +25,9 @@ pub const NODE_HEADER_BYTES: usize = 64;
 pub const NODE_CAPACITY_BYTES: usize = SECTOR_BYTES - NODE_HEADER_BYTES;
 /// Longest entry: three fit in a node, so that a split always ends.
 pub const ENTRY_BYTES_MAX: usize = NODE_CAPACITY_BYTES / 3;
+const _: () = assert!(crate::inode::INODE_BYTES <= ENTRY_BYTES_MAX);
+const _: () = assert!(crate::extent::EXTENT_BYTES_MAX <= ENTRY_BYTES_MAX);
+const _: () = assert!(crate::dirent::DIRENT_BYTES_MAX <= ENTRY_BYTES_MAX);
 /// Height of a tree at most.
 pub const LEVELS_MAX: u8 = 16;
 
@@ -100,9 +103,7 @@ impl<F: Form> Node<F> {
         let mut body = Writer::new();
         let count = match &self.body {
             NodeBody::Leaf(entries) => {
-                entries
-                    .iter()
-                    .for_each(|entry| F::encode_entry(entry, &mut body));
+                entries.iter().for_each(|entry| F::encode_entry(entry, &mut body));
                 entries.len()
             }
             NodeBody::Inner(children) => {
@@ -114,16 +115,10 @@ impl<F: Form> Node<F> {
             }
         };
         let (Ok(count), Ok(used)) = (u16::try_from(count), u16::try_from(body.len())) else {
-            return Err(FormatError::TooLarge {
-                what: WHAT,
-                bytes: body.len(),
-            });
+            return Err(FormatError::TooLarge { what: WHAT, bytes: body.len() });
         };
         if body.len() > NODE_CAPACITY_BYTES {
-            return Err(FormatError::TooLarge {
-                what: WHAT,
-                bytes: body.len(),
-            });
+            return Err(FormatError::TooLarge { what: WHAT, bytes: body.len() });
         }
         let mut w = Writer::new();
         w.put(&MAGIC);
@@ -151,10 +146,7 @@ impl<F: Form> Node<F> {
         }
         let form = r.u16()?;
         if form != ENTRY_FORM {
-            return Err(FormatError::NewerVersion {
-                what: WHAT,
-                version: form.into(),
-            });
+            return Err(FormatError::NewerVersion { what: WHAT, version: form.into() });
         }
         let (kind, level) = (r.u8()?, r.u8()?);
         if kind != F::KIND as u8 || pointer.kind != F::KIND || level != pointer.level {
@@ -162,11 +154,8 @@ impl<F: Form> Node<F> {
         }
         let (count, used) = (r.u16()?, usize::from(r.u16()?));
         r.u32()?;
-        let owner = NodeOwner {
-            dataset: DatasetId(r.u64()?),
-            object: ObjectId(r.u64()?),
-        };
-        let written = Txg(r.u64()?);
+        let owner = NodeOwner { dataset: DatasetId(r.u64()?), object: ObjectId(r.u64()?) };
+        let written = r.txg()?;
         r.array::<24>()?;
         let mut entries = Reader::new(r.take(used)?, WHAT);
         let body = if level == 0 {
@@ -184,12 +173,7 @@ impl<F: Form> Node<F> {
         if !entries.rest().is_empty() {
             return Err(FormatError::invalid("tree node: used bytes", used as u64));
         }
-        Ok(Node {
-            level,
-            owner,
-            written,
-            body,
-        })
+        Ok(Node { level, owner, written, body })
     }
 }
 
@@ -300,10 +284,7 @@ impl Form for Namespace {
     type Key = crate::dataset::ItemKey;
     type Entry = crate::dataset::Item;
     const KEY_BYTES: usize = 16;
-    const KEY_MIN: Self::Key = crate::dataset::ItemKey {
-        dataset: DatasetId(0),
-        item: 0,
-    };
+    const KEY_MIN: Self::Key = crate::dataset::ItemKey { dataset: DatasetId(0), item: 0 };
 
     fn key(entry: &Self::Entry) -> Self::Key {
         entry.key

@@ -12,12 +12,15 @@
 //! allocated: groups u32, each: vdev u16, runs u32, each u64 = sector << 16 | sectors
 //! freed: the same
 //! root (only if last): see pool_root
+//!
+//! record pointer: txg u64  place[0] u64  place[1] u64 (0 = none)  sectors u32  pad u64
+//!                 checksum u128; 52 zero bytes for none
 //! ```
 //! The checksum is kept in what points here. `place` shows a misdirected write to inspectors.
 //! A slot's entry holds for the bitmap as of txg `as_of`; the runs of later records go on top.
 //! `window_start`: no record before that txg is needed to know the space of the pool.
 
-use crate::codec::{FormatError, Reader, Writer};
+use crate::codec::{FormatError, Reader, Writer, check_run};
 use crate::pool_root::PoolRoot;
 use crate::types::{Guid, Place, Run, Txg};
 
@@ -74,21 +77,17 @@ impl RecordPointer {
             return Ok(None);
         }
         let mut r = Reader::new(&bytes, "record pointer");
-        let txg = Txg(r.u64()?);
+        let txg = r.txg()?;
         let places = [Place(r.u64()?), Place(r.u64()?)];
         let sectors = r.u32()?;
         r.u64()?;
         let checksum = r.u128()?;
+        places.iter().try_for_each(|place| check_run(*place, sectors.into()))?;
         let valid = 1..=RECORD_SECTORS_MAX;
         if places[0].is_null() || !valid.contains(&(sectors as usize)) {
             return Err(FormatError::invalid("record pointer: sectors", sectors));
         }
-        Ok(Some(RecordPointer {
-            txg,
-            places,
-            sectors,
-            checksum,
-        }))
+        Ok(Some(RecordPointer { txg, places, sectors, checksum }))
     }
 
     /// The places in use.
@@ -171,10 +170,7 @@ impl TxgRecord {
         let mut bytes = w.into_bytes();
         let sectors = bytes.len().div_ceil(4096);
         if sectors > RECORD_SECTORS_MAX {
-            return Err(FormatError::TooLarge {
-                what: WHAT,
-                bytes: bytes.len(),
-            });
+            return Err(FormatError::TooLarge { what: WHAT, bytes: bytes.len() });
         }
         bytes.resize(sectors * 4096, 0);
         Ok(bytes)
@@ -188,20 +184,14 @@ impl TxgRecord {
         let last = r.u8()? != 0;
         r.array::<3>()?;
         let pool_guid = Guid(r.u64()?);
-        let txg = Txg(r.u64()?);
+        let txg = r.txg()?;
         let place = Place(r.u64()?);
-        let window_start = Txg(r.u64()?);
+        let window_start = r.txg()?;
         let previous = RecordPointer::decode_optional(&mut r)?;
-        let slots = (0..r.u32()?)
-            .map(|_| decode_slot(&mut r))
-            .collect::<Result<_, _>>()?;
+        let slots = (0..r.u32()?).map(|_| decode_slot(&mut r)).collect::<Result<_, _>>()?;
         let allocated = decode_runs(&mut r)?;
         let freed = decode_runs(&mut r)?;
-        let root = if last {
-            Some(PoolRoot::decode(&mut r)?)
-        } else {
-            None
-        };
+        let root = if last { Some(PoolRoot::decode(&mut r)?) } else { None };
         Ok(TxgRecord {
             pool_guid,
             txg,
@@ -226,7 +216,7 @@ fn decode_slot(r: &mut Reader<'_>) -> Result<SlotEntry, FormatError> {
         vdev,
         metaslab,
         slot,
-        as_of: Txg(r.u64()?),
+        as_of: r.txg()?,
         checksum: r.u128()?,
         free_sectors: r.u64()?,
         longest_run: r.u32()?,
@@ -235,18 +225,13 @@ fn decode_slot(r: &mut Reader<'_>) -> Result<SlotEntry, FormatError> {
 
 /// Runs are grouped by vdev so that each takes 8 bytes; longer ones must have been cut.
 fn encode_runs(runs: &[Run], w: &mut Writer) {
-    let groups: Vec<&[Run]> = runs
-        .chunk_by(|a, b| a.place.vdev() == b.place.vdev())
-        .collect();
+    let groups: Vec<&[Run]> = runs.chunk_by(|a, b| a.place.vdev() == b.place.vdev()).collect();
     w.count(groups.len());
     for group in groups {
         w.u16(group.first().map_or(0, |run| run.place.vdev()));
         w.count(group.len());
         for run in group {
-            assert!(
-                (1..=RUN_SECTORS_MAX).contains(&run.sectors),
-                "a run of 1 to 65,535 sectors"
-            );
+            assert!((1..=RUN_SECTORS_MAX).contains(&run.sectors), "a run of 1 to 65,535 sectors");
             w.u64(run.place.sector() << 16 | run.sectors);
         }
     }
@@ -262,6 +247,7 @@ fn decode_runs(r: &mut Reader<'_>) -> Result<Vec<Run>, FormatError> {
             if run.sectors == 0 {
                 return Err(FormatError::invalid("txg record: run", packed));
             }
+            check_run(run.place, run.sectors)?;
             runs.push(run);
         }
     }

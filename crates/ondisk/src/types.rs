@@ -38,11 +38,19 @@ number! {
 }
 
 impl Txg {
+    /// Txgs are below this: an extent has 40 bits for its birth. At one txg a millisecond that is
+    /// 34 years, at one each 15 seconds half a million.
+    pub const LIMIT: u64 = 1 << 40;
+
     /// The txg after this one.
     pub fn next(self) -> Txg {
         Txg(self.0.saturating_add(1))
     }
 }
+
+/// Sequences (of uberblocks, configs, batches, sessions) are below this, so that the next one can
+/// be counted without a check.
+pub const SEQUENCE_LIMIT: u64 = 1 << 63;
 
 /// Sectors per segment: 4 MiB, the grain of the segment table, records and log.
 pub const SEGMENT_SECTORS: u64 = 1024;
@@ -59,10 +67,11 @@ impl Place {
     /// Sectors are below this.
     pub const SECTOR_LIMIT: u64 = 1 << 48;
 
-    /// The place of `sector` on `vdev`; the sector is taken modulo 2^48.
+    /// The place of `sector` (below [`Place::SECTOR_LIMIT`]) on `vdev`.
     pub fn new(vdev: u16, sector: u64) -> Place {
-        debug_assert!(sector < Self::SECTOR_LIMIT);
-        Place(u64::from(vdev) << 48 | (sector & (Self::SECTOR_LIMIT - 1)))
+        // Cut off silently, the sector would be some other block's.
+        assert!(sector < Self::SECTOR_LIMIT, "a vdev has no sector {sector}");
+        Place(u64::from(vdev) << 48 | sector)
     }
 
     /// The top-level vdev.
@@ -76,9 +85,16 @@ impl Place {
         self.0 & (Self::SECTOR_LIMIT - 1)
     }
 
-    /// The place `sectors` further on the same vdev.
+    /// The place `sectors` further on the same vdev, which must be below [`Place::SECTOR_LIMIT`]:
+    /// within or right after a run that was decoded it always is.
     pub fn plus(self, sectors: u64) -> Place {
-        Place::new(self.vdev(), self.sector() + sectors)
+        Place::new(self.vdev(), self.sector().saturating_add(sectors))
+    }
+
+    /// Whether a run of `sectors` from here on ends within a vdev. The last sector that a place can
+    /// name is never part of one: a leaf's last segment holds its labels.
+    pub fn fits(self, sectors: u64) -> bool {
+        self.sector().saturating_add(sectors) < Self::SECTOR_LIMIT
     }
 
     /// Whether this is no place.

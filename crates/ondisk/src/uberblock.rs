@@ -17,14 +17,14 @@
 //! 120 restart_chain u64 not 0: the root's log head is void, the log starts anew with this chain
 //! 128 floor u64         records with txg <= floor are skipped by replay
 //! 136 roots [3 x record pointer 52 bytes]: newest first
-//! ... outdated u16, each: leaf_guid u64, since u64 (sequence of its last good uberblock)
+//! 292 outdated u32, each: leaf_guid u64, since u64 (sequence of its last good uberblock)
 //! ... padding, xxh3-128
 //! ```
 
-use crate::codec::{FormatError, Reader, Writer, seal, unseal};
+use crate::codec::{FormatError, Reader, SECTOR_BYTES, Writer, seal, unseal};
 use crate::layout::{LEAVES_MAX, REWIND_TXGS};
 use crate::txg_record::RecordPointer;
-use crate::types::{Guid, Txg};
+use crate::types::{Guid, SEQUENCE_LIMIT, Txg};
 
 const WHAT: &str = "uberblock";
 const MAGIC: [u8; 8] = *b"AQUBERBL";
@@ -34,6 +34,10 @@ const FLAG_CLEAN: u8 = 1;
 /// Roots that an uberblock names: the newest and `REWIND_TXGS` before it.
 pub const ROOTS: usize = 3;
 const _: () = assert!(ROOTS as u64 == REWIND_TXGS + 1);
+/// Bytes before the outdated leaves' count.
+const FIXED_BYTES: usize = 136 + ROOTS * RecordPointer::BYTES;
+const _: () = assert!(FIXED_BYTES == 292);
+const _: () = assert!(FIXED_BYTES + 4 + LEAVES_MAX * 16 + 16 <= SECTOR_BYTES);
 
 /// The end of the intent log as an import fixed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,7 +98,12 @@ pub struct Uberblock {
 
 impl Uberblock {
     /// The sector's bytes for label `label` of `leaf`.
+    ///
+    /// # Errors
+    /// More outdated leaves than a pool has, and numbers beyond their limits: what could not be read
+    /// back is refused before it is written, so a pool that has used them up stops.
     pub fn encode_for(&self, leaf: Guid, label: u8) -> Result<Vec<u8>, FormatError> {
+        self.check()?;
         let mut w = Writer::new();
         w.put(&MAGIC);
         w.u32(VERSION);
@@ -126,6 +135,22 @@ impl Uberblock {
         seal(w, 1, WHAT)
     }
 
+    fn check(&self) -> Result<(), FormatError> {
+        if self.outdated.len() > LEAVES_MAX {
+            return Err(FormatError::TooLarge { what: WHAT, bytes: self.outdated.len() * 16 });
+        }
+        let txgs = [self.txg, self.session_first_txg, self.floor];
+        if let Some(txg) = txgs.into_iter().find(|txg| txg.0 >= Txg::LIMIT) {
+            return Err(FormatError::invalid("txg", txg.0));
+        }
+        let numbers =
+            [self.sequence, self.session, self.config_sequence, self.mark, self.log_end.sequence];
+        match numbers.into_iter().find(|number| *number >= SEQUENCE_LIMIT) {
+            Some(number) => Err(FormatError::invalid("sequence", number)),
+            None => Ok(()),
+        }
+    }
+
     /// Reads a sector of a ring.
     pub fn decode(sector: &[u8]) -> Result<Self, FormatError> {
         Reader::new(sector, WHAT).magic(MAGIC)?;
@@ -140,20 +165,16 @@ impl Uberblock {
             leaf_guid: Guid(r.u64()?),
             label,
             clean: flags & FLAG_CLEAN != 0,
-            sequence: r.u64()?,
-            txg: Txg(r.u64()?),
+            sequence: r.sequence()?,
+            txg: r.txg()?,
             wall_ns: r.u64()?,
-            session: r.u64()?,
-            session_first_txg: Txg(r.u64()?),
-            config_sequence: r.u64()?,
-            mark: r.u64()?,
-            log_end: LogEnd {
-                chain: r.u64()?,
-                sequence: r.u64()?,
-                checksum: r.u128()?,
-            },
+            session: r.sequence()?,
+            session_first_txg: r.txg()?,
+            config_sequence: r.sequence()?,
+            mark: r.sequence()?,
+            log_end: LogEnd { chain: r.u64()?, sequence: r.sequence()?, checksum: r.u128()? },
             restart_chain: r.u64()?,
-            floor: Txg(r.u64()?),
+            floor: r.txg()?,
             roots: [None; ROOTS],
             outdated: Vec::new(),
         };
@@ -165,10 +186,7 @@ impl Uberblock {
             return Err(FormatError::invalid("uberblock: outdated leaves", outdated));
         }
         for _ in 0..outdated {
-            uberblock.outdated.push(Outdated {
-                leaf: Guid(r.u64()?),
-                since: r.u64()?,
-            });
+            uberblock.outdated.push(Outdated { leaf: Guid(r.u64()?), since: r.sequence()? });
         }
         Ok(uberblock)
     }

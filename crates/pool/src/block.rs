@@ -29,10 +29,7 @@ impl Pool {
     /// Reads a tree node of one sector.
     pub async fn read_node(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
         let [first, _] = pointer.places;
-        let key = Key {
-            place: first.0,
-            written: pointer.written.0,
-        };
+        let key = Key { place: first.0, written: pointer.written.0 };
         if let Some(Cached::Page(page)) = self.cache.get(&key) {
             return Ok(page);
         }
@@ -40,17 +37,10 @@ impl Pool {
             return Ok(page.clone());
         }
         let verify = |pages: &[Page]| {
-            pages
-                .first()
-                .is_some_and(|page| checksum128(page.as_slice()) == pointer.checksum)
+            pages.first().is_some_and(|page| checksum128(page.as_slice()) == pointer.checksum)
         };
         let page = self.read_copies(pointer.places, &verify).await?;
-        self.cache.insert(
-            key,
-            Cached::Page(page.clone()),
-            PAGE_CHARGE_BYTES,
-            Class::Node,
-        );
+        self.cache.insert(key, Cached::Page(page.clone()), PAGE_CHARGE_BYTES, Class::Node);
         Ok(page)
     }
 
@@ -69,9 +59,7 @@ impl Pool {
         }
         let page = one(self.vdev(second)?.read(second.sector(), 1, verify).await?)?;
         // The copy elsewhere is good: put it back where the bad one lies.
-        self.vdev(first)?
-            .write(first.sector(), vec![page.clone()])
-            .await?;
+        self.vdev(first)?.write(first.sector(), vec![page.clone()]).await?;
         Ok(page)
     }
 
@@ -96,10 +84,7 @@ impl Pool {
         let mut pages: Vec<Option<Page>> = (0u64..)
             .zip(sums)
             .map(|(at, _)| {
-                let key = Key {
-                    place: place.plus(at).0,
-                    written: written.0,
-                };
+                let key = Key { place: place.plus(at).0, written: written.0 };
                 match self.cache.get(&key) {
                     Some(Cached::Page(page)) => Some(page),
                     _ => None,
@@ -114,13 +99,9 @@ impl Pool {
             let wanted = sums.get(first..=last).unwrap_or_default();
             let read = self.read_pages(place.plus(first as u64), wanted).await?;
             for ((at, slot), page) in (0u64..).zip(pages.iter_mut()).skip(first).zip(read) {
-                let key = Key {
-                    place: place.plus(at).0,
-                    written: written.0,
-                };
+                let key = Key { place: place.plus(at).0, written: written.0 };
                 let cached = Cached::Page(page.clone());
-                self.cache
-                    .insert(key, cached, PAGE_CHARGE_BYTES, Class::Data);
+                self.cache.insert(key, cached, PAGE_CHARGE_BYTES, Class::Data);
                 *slot = Some(page);
             }
         }
@@ -131,10 +112,7 @@ impl Pool {
         let vdev = self.vdev(place)?;
         let verify = |pages: &[Page]| {
             pages.len() == sums.len()
-                && pages
-                    .iter()
-                    .zip(sums)
-                    .all(|(page, sum)| checksum64(page.as_slice()) == *sum)
+                && pages.iter().zip(sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
         };
         match vdev.read(place.sector(), sums.len(), &verify).await {
             Ok(pages) => return Ok(pages),
@@ -144,9 +122,7 @@ impl Pool {
         // Each copy may be bad at another page: page by page, each from where it is good.
         let singles = (0u64..).zip(sums).map(|(at, sum)| async move {
             let verify = |pages: &[Page]| {
-                pages
-                    .first()
-                    .is_some_and(|page| checksum64(page.as_slice()) == *sum)
+                pages.first().is_some_and(|page| checksum64(page.as_slice()) == *sum)
             };
             one(vdev.read(place.sector() + at, 1, &verify).await?)
         });
@@ -163,71 +139,43 @@ impl Pool {
             ..
         } = &extent.stored
         else {
-            return Err(PoolError::Contradiction(
-                "a plain extent read as compressed".into(),
-            ));
+            return Err(PoolError::Contradiction("a plain extent read as compressed".into()));
         };
-        let key = Key {
-            place: extent.place.0,
-            written: extent.written.0,
-        };
+        let key = Key { place: extent.place.0, written: extent.written.0 };
         if let Some(Cached::Extent(pages)) = self.cache.get(&key) {
             return Ok(pages);
         }
         let verify = |pages: &[Page]| checksum64(&bytes_of(pages)) == *checksum;
         let (sector, count) = (extent.place.sector(), usize::from(*stored_sectors));
-        let stored = self
-            .vdev(extent.place)?
-            .read(sector, count, &verify)
-            .await?;
+        let stored = self.vdev(extent.place)?.read(sector, count, &verify).await?;
         let bytes = bytes_of(&stored);
         let bytes = bytes.get(..usize::from(*stored_bytes)).unwrap_or_default();
         let total = usize::from(*total_pages);
-        let pages =
-            crate::transform::decompress(*algorithm, bytes, total).ok_or(ReadError::Corrupt {
-                vdev: extent.place.vdev(),
-                sector,
-                count,
-            })?;
+        let pages = crate::transform::decompress(*algorithm, bytes, total)
+            .ok_or(ReadError::Corrupt { vdev: extent.place.vdev(), sector, count })?;
         let pages = Arc::new(pages);
         let charge = u32::from(*total_pages) * PAGE_CHARGE_BYTES;
-        self.cache
-            .insert(key, Cached::Extent(pages.clone()), charge, Class::Data);
+        self.cache.insert(key, Cached::Extent(pages.clone()), charge, Class::Data);
         Ok(pages)
     }
 
     /// Keeps pages that were just written: they are likely to be read.
     pub fn cache_pages(&self, place: Place, written: Txg, pages: &[Page]) {
         for (at, page) in (0u64..).zip(pages) {
-            let key = Key {
-                place: place.plus(at).0,
-                written: written.0,
-            };
-            self.cache.insert(
-                key,
-                Cached::Page(page.clone()),
-                PAGE_CHARGE_BYTES,
-                Class::Data,
-            );
+            let key = Key { place: place.plus(at).0, written: written.0 };
+            self.cache.insert(key, Cached::Page(page.clone()), PAGE_CHARGE_BYTES, Class::Data);
         }
     }
 
     pub(crate) fn cache_node(&self, pointer: &BlockPointer, page: Page) {
         let [first, _] = pointer.places;
-        let key = Key {
-            place: first.0,
-            written: pointer.written.0,
-        };
-        self.cache
-            .insert(key, Cached::Page(page), PAGE_CHARGE_BYTES, Class::Node);
+        let key = Key { place: first.0, written: pointer.written.0 };
+        self.cache.insert(key, Cached::Page(page), PAGE_CHARGE_BYTES, Class::Node);
     }
 
     /// Forgets a freed block.
     pub(crate) fn uncache(&self, place: Place, written: Txg) {
-        self.cache.remove(&Key {
-            place: place.0,
-            written: written.0,
-        });
+        self.cache.remove(&Key { place: place.0, written: written.0 });
     }
 
     /// What the cache holds and how it fares.

@@ -29,9 +29,7 @@ pub(crate) struct Committer {
 
 impl Committer {
     pub fn new(current: Uberblock) -> Self {
-        Committer {
-            current: Mutex::new(current),
-        }
+        Committer { current: Mutex::new(current) }
     }
 }
 
@@ -70,8 +68,7 @@ impl Pool {
         let leaves = self.vdevs.iter().flat_map(|vdev| vdev.online());
         let writes = leaves.map(|leaf| async move {
             if label_io::write_uberblock(leaf, uberblock).await.is_ok() {
-                leaf.uberblock_sequence
-                    .store(uberblock.sequence, Ordering::Relaxed);
+                leaf.uberblock_sequence.store(uberblock.sequence, Ordering::Relaxed);
             }
         });
         join_all(writes).await;
@@ -94,15 +91,8 @@ impl Pool {
         let failed: Vec<Arc<Leaf>> = self.failed_leaves().cloned().collect();
         for leaf in &failed {
             let since = leaf.uberblock_sequence.load(Ordering::Relaxed);
-            if !uberblock
-                .outdated
-                .iter()
-                .any(|outdated| outdated.leaf == leaf.guid)
-            {
-                uberblock.outdated.push(Outdated {
-                    leaf: leaf.guid,
-                    since,
-                });
+            if !uberblock.outdated.iter().any(|outdated| outdated.leaf == leaf.guid) {
+                uberblock.outdated.push(Outdated { leaf: leaf.guid, since });
             }
         }
         failed

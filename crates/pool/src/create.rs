@@ -59,15 +59,10 @@ pub fn check_pool_name(name: &str) -> Result<(), ImportError> {
     if name.len() > POOL_NAME_BYTES_MAX {
         return bad("is longer than 255 bytes");
     }
-    if !name
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
-    {
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c)) {
         return bad("may hold letters, digits, '-', '_', '.' and ':' only");
     }
-    let reserved = [
-        "mirror", "raidz", "raidz1", "raidz2", "raidz3", "log", "cache", "spare",
-    ];
+    let reserved = ["mirror", "raidz", "raidz1", "raidz2", "raidz3", "log", "cache", "spare"];
     if reserved.contains(&name) {
         return bad("is a word of the command line");
     }
@@ -87,11 +82,7 @@ pub async fn create(world: Arc<dyn World>, spec: PoolSpec) -> Result<PoolConfig,
             .iter()
             .map(|named| Leaf::new(guid(), named.path.clone(), Some(named.disk.clone())).into())
             .collect();
-        let smallest = vdev
-            .disks
-            .iter()
-            .map(|named| leaf_segments(named.disk.sectors()))
-            .min();
+        let smallest = vdev.disks.iter().map(|named| leaf_segments(named.disk.sectors())).min();
         let config = VdevConfig {
             guid: guid(),
             class: VdevClass::Data,
@@ -142,21 +133,15 @@ async fn check_disks(spec: &PoolSpec) -> Result<(), ImportError> {
         }
     }
     for (at, named) in disks.iter().enumerate() {
-        let refuse = |reason: String| {
-            Err(ImportError::BadDisk {
-                path: named.path.clone(),
-                reason,
-            })
-        };
+        let refuse =
+            |reason: String| Err(ImportError::BadDisk { path: named.path.clone(), reason });
         if disks.iter().take(at).any(|other| other.path == named.path) {
             return refuse("is given twice".into());
         }
         let segments = leaf_segments(named.disk.sectors());
         if segments < LEAF_SEGMENTS_MIN {
             let (has, needs) = (segments * 4, LEAF_SEGMENTS_MIN * 4);
-            return refuse(format!(
-                "is too small: {has} MiB, a pool needs disks of {needs} MiB"
-            ));
+            return refuse(format!("is too small: {has} MiB, a pool needs disks of {needs} MiB"));
         }
         match label_io::read_labels(&named.disk).await {
             Err(LabelError::NoLabel | LabelError::Damaged(_)) => {}
@@ -166,9 +151,7 @@ async fn check_disks(spec: &PoolSpec) -> Result<(), ImportError> {
             Ok(_) if spec.force => {}
             Ok(labels) => {
                 let name = &labels.label.config.name;
-                return refuse(format!(
-                    "belongs to pool {name:?}; -f takes it nevertheless"
-                ));
+                return refuse(format!("belongs to pool {name:?}; -f takes it nevertheless"));
             }
         }
     }
@@ -187,11 +170,7 @@ async fn format(
     }
     let total = space.space_use().total;
     let metaslabs = geometries.iter().map(Geometry::metaslabs).sum();
-    let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) {
-        2
-    } else {
-        1
-    };
+    let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 };
     let record_segments = Limits::record_segments(metaslabs);
     let mut take = |count: u64, rotor: usize| {
         (0..count)
@@ -208,12 +187,8 @@ async fn format(
         let rotor = usize::try_from(at).unwrap_or(0) % vdevs.len();
         log.extend(take(1, rotor).map_err(crate::PoolError::from)?);
     }
-    let limits = Limits::new(
-        crate::limits::MEMORY_CAP_BYTES_MIN,
-        total,
-        log_segments,
-        record_segments,
-    );
+    let limits =
+        Limits::new(crate::limits::MEMORY_CAP_BYTES_MIN, total, log_segments, record_segments);
     let first = records.first().copied().unwrap_or(Place::NULL);
     let ring = RecordRing::new(&runs_of(&records), copies, first)?;
     let start = Start {

@@ -40,11 +40,7 @@ pub struct ImportOptions {
 
 impl Default for ImportOptions {
     fn default() -> Self {
-        ImportOptions {
-            memory_cap_bytes: MEMORY_CAP_BYTES_DEFAULT,
-            rewind: 0,
-            discard_log: false,
-        }
+        ImportOptions { memory_cap_bytes: MEMORY_CAP_BYTES_DEFAULT, rewind: 0, discard_log: false }
     }
 }
 
@@ -77,10 +73,7 @@ pub async fn scan(
         match label_io::read_labels(&disk.disk).await {
             Ok(labels) => {
                 let guid = labels.label.config.pool_guid;
-                pools
-                    .entry(guid)
-                    .or_default()
-                    .push(FoundLeaf { disk, labels });
+                pools.entry(guid).or_default().push(FoundLeaf { disk, labels });
             }
             Err(LabelError::NoLabel) => {}
             Err(error) => refused.push((disk, error)),
@@ -106,9 +99,7 @@ pub async fn import(
     let mut report = ImportReport::default();
     for leaf in found.iter().filter(|leaf| leaf.labels.damaged > 0) {
         let (path, damaged) = (&leaf.disk.path, leaf.labels.damaged);
-        report
-            .notes
-            .push(format!("{path}: {damaged} of 4 labels are damaged"));
+        report.notes.push(format!("{path}: {damaged} of 4 labels are damaged"));
     }
     let vote = vote(&found, &mut report)?;
     let vdevs = assemble_vdevs(&vote, &found, &mut report)?;
@@ -152,29 +143,13 @@ pub async fn import(
     report.log_batches = chain.batches.len();
     if !chain.batches.is_empty() {
         let (count, end) = (chain.batches.len(), &chain.end);
-        report.notes.push(format!(
-            "intent log: {count} batches to replay; it ends at: {end}"
-        ));
+        report.notes.push(format!("intent log: {count} batches to replay; it ends at: {end}"));
     }
     fix_end(&mut uberblock, &chain, log_root.chain);
-    let parts = build(
-        world,
-        vote.config,
-        vdevs,
-        &uberblock,
-        roots,
-        &ring,
-        &chain,
-        options,
-    )?;
+    let parts = build(world, vote.config, vdevs, &uberblock, roots, &ring, &chain, options)?;
     let pool = Pool::assemble(parts);
-    pool.write_uberblock(|next| {
-        *next = Uberblock {
-            sequence: next.sequence,
-            ..uberblock.clone()
-        }
-    })
-    .await?;
+    pool.write_uberblock(|next| *next = Uberblock { sequence: next.sequence, ..uberblock.clone() })
+        .await?;
     claim_logged_places(&pool, &chain, uberblock.floor).await?;
     pool.load_for_sync().await?;
     *pool.found.lock() = chain.batches;
@@ -202,26 +177,17 @@ fn vote(found: &[FoundLeaf], report: &mut ImportReport) -> Result<Vote, ImportEr
     }
     let has_vote = |leaf: Guid| {
         left_out(Rule::OutdatedNoVote)
-            || !all
-                .iter()
-                .any(|(by, uberblock)| *by != leaf && names(uberblock, leaf))
+            || !all.iter().any(|(by, uberblock)| *by != leaf && names(uberblock, leaf))
     };
     let voters = all.iter().filter(|(guid, _)| has_vote(*guid));
-    let (_, uberblock) = voters
-        .max_by_key(|(_, uberblock)| uberblock.sequence)
-        .ok_or(ImportError::NoUberblock)?;
+    let (_, uberblock) =
+        voters.max_by_key(|(_, uberblock)| uberblock.sequence).ok_or(ImportError::NoUberblock)?;
     let configs = found.iter().map(|leaf| &leaf.labels.label);
-    let configs = configs
-        .filter(|label| has_vote(label.leaf_guid))
-        .map(|label| &label.config);
+    let configs = configs.filter(|label| has_vote(label.leaf_guid)).map(|label| &label.config);
     let config = configs.max_by_key(|config| config.config_sequence);
     let config = config.ok_or(ImportError::NoUberblock)?.clone();
-    let unknown: Vec<&str> = config
-        .features_read
-        .iter()
-        .chain(&config.features_write)
-        .map(String::as_str)
-        .collect();
+    let unknown: Vec<&str> =
+        config.features_read.iter().chain(&config.features_write).map(String::as_str).collect();
     if !unknown.is_empty() {
         return Err(ImportError::UnknownFeatures(unknown.join(", ")));
     }
@@ -230,29 +196,16 @@ fn vote(found: &[FoundLeaf], report: &mut ImportReport) -> Result<Vote, ImportEr
         outdated.clear();
     }
     for (_, leaf) in config.leaves() {
-        let present = found
-            .iter()
-            .any(|found| found.labels.label.leaf_guid == leaf.guid);
+        let present = found.iter().any(|found| found.labels.label.leaf_guid == leaf.guid);
         let known = outdated.iter().any(|entry| entry.leaf == leaf.guid);
         if known {
-            report
-                .notes
-                .push(format!("{}: outdated, not used", leaf.path));
+            report.notes.push(format!("{}: outdated, not used", leaf.path));
         } else if !present {
-            report
-                .notes
-                .push(format!("{}: missing, marked outdated", leaf.path));
-            outdated.push(Outdated {
-                leaf: leaf.guid,
-                since: uberblock.sequence,
-            });
+            report.notes.push(format!("{}: missing, marked outdated", leaf.path));
+            outdated.push(Outdated { leaf: leaf.guid, since: uberblock.sequence });
         }
     }
-    Ok(Vote {
-        config,
-        uberblock: uberblock.clone(),
-        outdated,
-    })
+    Ok(Vote { config, uberblock: uberblock.clone(), outdated })
 }
 
 fn assemble_vdevs(
@@ -266,18 +219,14 @@ fn assemble_vdevs(
             .leaves
             .iter()
             .map(|leaf| {
-                let disk = found
-                    .iter()
-                    .find(|found| found.labels.label.leaf_guid == leaf.guid);
+                let disk = found.iter().find(|found| found.labels.label.leaf_guid == leaf.guid);
                 let path = disk.map_or(&leaf.path, |found| &found.disk.path).clone();
                 let small = disk.is_some_and(|found| {
                     aquifer_ondisk::layout::leaf_segments(found.disk.disk.sectors())
                         <= config.segments
                 });
                 if small {
-                    report
-                        .notes
-                        .push(format!("{path}: has become smaller, not used"));
+                    report.notes.push(format!("{path}: has become smaller, not used"));
                 }
                 let disk = disk.filter(|_| !small).map(|found| found.disk.disk.clone());
                 let built = Leaf::new(leaf.guid, path, disk);
@@ -291,10 +240,7 @@ fn assemble_vdevs(
         if vdev.check().is_err() {
             let names: Vec<&str> = vdev.leaves.iter().map(|leaf| leaf.path.as_str()).collect();
             let leaves = names.join(", ");
-            return Err(ImportError::VdevMissing {
-                vdev: index,
-                leaves,
-            });
+            return Err(ImportError::VdevMissing { vdev: index, leaves });
         }
         vdevs.push(Arc::new(vdev));
     }
@@ -332,33 +278,20 @@ fn rewind(
 fn fix_end(uberblock: &mut Uberblock, chain: &Chain, chain_id: u64) {
     let last = chain.next_sequence - 1;
     if !left_out(Rule::FixLogEnd) {
-        uberblock.log_end = LogEnd {
-            chain: chain_id,
-            sequence: last,
-            checksum: chain.previous,
-        };
+        uberblock.log_end = LogEnd { chain: chain_id, sequence: last, checksum: chain.previous };
     }
     uberblock.session += 1;
     uberblock.mark = last;
     uberblock.clean = false;
-    let seen = uberblock
-        .txg
-        .max(chain.max_txg)
-        .max(uberblock.session_first_txg);
-    uberblock.session_first_txg = if left_out(Rule::SessionFirstTxg) {
-        uberblock.txg.next()
-    } else {
-        Txg(seen.0 + 4)
-    };
+    let seen = uberblock.txg.max(chain.max_txg).max(uberblock.session_first_txg);
+    uberblock.session_first_txg =
+        if left_out(Rule::SessionFirstTxg) { uberblock.txg.next() } else { Txg(seen.0 + 4) };
     if uberblock.floor == Txg(u64::MAX) {
         uberblock.floor = seen;
     }
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the one place where an import's findings meet"
-)]
+#[expect(clippy::too_many_arguments, reason = "the one place where an import's findings meet")]
 fn build(
     world: Arc<dyn World>,
     config: PoolConfig,
@@ -370,26 +303,13 @@ fn build(
     options: &ImportOptions,
 ) -> Result<Parts, ImportError> {
     let newest = roots.newest;
-    let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) {
-        2
-    } else {
-        1
-    };
-    let segments = |runs: &[Run]| {
-        runs.iter()
-            .map(|run| run.sectors / SEGMENT_SECTORS)
-            .sum::<u64>()
-    };
+    let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 };
+    let segments = |runs: &[Run]| runs.iter().map(|run| run.sectors / SEGMENT_SECTORS).sum::<u64>();
     let total = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data);
     let total = total.map(|vdev| vdev.geometry.sectors()).sum();
     let log_segments = segments(&ring.runs());
     let record_segments = segments(&newest.root.record_segments) / copies;
-    let limits = Limits::new(
-        options.memory_cap_bytes,
-        total,
-        log_segments,
-        record_segments,
-    );
+    let limits = Limits::new(options.memory_cap_bytes, total, log_segments, record_segments);
     let live: VecDeque<LiveBatch> = chain
         .batches
         .iter()
@@ -400,10 +320,7 @@ fn build(
             max_txg: Txg(u64::MAX),
         })
         .collect();
-    let head = chain
-        .batches
-        .first()
-        .map_or(chain.next, |batch| batch.position);
+    let head = chain.batches.first().map_or(chain.next, |batch| batch.position);
     let log = Start {
         chain: if uberblock.restart_chain == 0 {
             newest.root.log.chain

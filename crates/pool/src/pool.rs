@@ -79,9 +79,7 @@ pub struct Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool")
-            .field("name", &self.config.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Pool").field("name", &self.config.name).finish_non_exhaustive()
     }
 }
 
@@ -207,10 +205,7 @@ impl Pool {
             let runs = (0..geometry.metaslabs()).flat_map(move |index| geometry.reserved(index));
             runs.map(|(_, count)| count).sum::<u64>()
         };
-        let data = self
-            .vdevs
-            .iter()
-            .filter(|vdev| vdev.class == VdevClass::Data);
+        let data = self.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data);
         let segments = self.log.segment_sectors() + self.records.lock().segment_sectors();
         data.map(reserved).sum::<u64>() + segments
     }

@@ -54,11 +54,7 @@ impl RecordRing {
     /// A ring over `runs`; with `copies` 2 the second half holds the second copies.
     pub fn new(runs: &[Run], copies: u8, next: Place) -> Result<Self, PoolError> {
         let mut segments = segments_of(runs);
-        let mirrors = if copies == 2 {
-            segments.split_off(segments.len() / 2)
-        } else {
-            Vec::new()
-        };
+        let mirrors = if copies == 2 { segments.split_off(segments.len() / 2) } else { Vec::new() };
         let holds = |place: &Place| {
             place.vdev() == next.vdev()
                 && (place.sector()..place.sector() + SEGMENT_SECTORS).contains(&next.sector())
@@ -69,15 +65,7 @@ impl RecordRing {
         let offset = next.sector() % SEGMENT_SECTORS;
         let newest = vec![Txg(0); segments.len()];
         let (sizes, windows) = (VecDeque::new(), VecDeque::new());
-        Ok(RecordRing {
-            segments,
-            mirrors,
-            segment,
-            offset,
-            newest,
-            sizes,
-            windows,
-        })
+        Ok(RecordRing { segments, mirrors, segment, offset, newest, sizes, windows })
     }
 
     /// Import: a record that lies here, oldest first.
@@ -133,9 +121,7 @@ impl RecordRing {
             (self.segment, self.offset) = (next, 0);
         }
         let place = |segments: &[Place]| {
-            segments
-                .get(self.segment)
-                .map_or(Place::NULL, |start| start.plus(self.offset))
+            segments.get(self.segment).map_or(Place::NULL, |start| start.plus(self.offset))
         };
         let places = [place(&self.segments), place(&self.mirrors)];
         self.offset += sectors;
@@ -162,11 +148,7 @@ impl RecordRing {
     /// Where the next part goes if it fits, for the root. A full segment names its last sector,
     /// where nothing more fits.
     pub fn next(&self) -> Place {
-        let start = self
-            .segments
-            .get(self.segment)
-            .copied()
-            .unwrap_or(Place::NULL);
+        let start = self.segments.get(self.segment).copied().unwrap_or(Place::NULL);
         start.plus(self.offset.min(SEGMENT_SECTORS - 1))
     }
 }

@@ -124,10 +124,7 @@ impl SyncContext {
             let count = u32::try_from(pages.len()).unwrap_or(u32::MAX);
             let permit = flight.room.acquire_many(count).await;
             let result = match pool.vdev(place) {
-                Ok(vdev) => vdev
-                    .write(place.sector(), pages)
-                    .await
-                    .map_err(PoolError::from),
+                Ok(vdev) => vdev.write(place.sector(), pages).await.map_err(PoolError::from),
                 Err(error) => Err(error),
             };
             drop(permit);
@@ -187,17 +184,11 @@ impl SyncContext {
         level: u8,
         page: Page,
     ) -> Result<BlockPointer, PoolError> {
-        let pool_wide = !matches!(
-            kind,
-            BlockKind::Extents | BlockKind::Objects | BlockKind::Directory
-        );
+        let pool_wide =
+            !matches!(kind, BlockKind::Extents | BlockKind::Objects | BlockKind::Directory);
         let twice = !self.pool.redundant && (level > 0 || pool_wide);
         let first = self.allocate(1, 1)?.place;
-        let second = if twice {
-            self.allocate(1, 1)?.place
-        } else {
-            Place::NULL
-        };
+        let second = if twice { self.allocate(1, 1)?.place } else { Place::NULL };
         let pointer = BlockPointer {
             places: [first, second],
             logical_bytes: 4096,
@@ -274,11 +265,7 @@ impl Pool {
 
     fn release_frees(&self, txg: Txg) {
         let keep = usize::try_from(REWIND_TXGS).unwrap_or(usize::MAX);
-        let keep = if left_out(Rule::HoldBackFrees) {
-            0
-        } else {
-            keep
-        };
+        let keep = if left_out(Rule::HoldBackFrees) { 0 } else { keep };
         self.space.lock().release(txg, keep);
     }
 
@@ -313,10 +300,7 @@ impl Pool {
             }
         }
         if found.is_none() {
-            tracing::error!(
-                ?id,
-                "bitmap verifies nowhere: metaslab closed to allocation"
-            );
+            tracing::error!(?id, "bitmap verifies nowhere: metaslab closed to allocation");
         }
         self.space.lock().finish_load(id, &entry, found.as_deref());
         Ok(())
@@ -392,16 +376,10 @@ impl Pool {
         };
         record.place = places[0];
         let bytes = record.encode()?;
-        assert_eq!(
-            bytes.len() / 4096,
-            sectors,
-            "a record's size does not depend on its place"
-        );
+        assert_eq!(bytes.len() / 4096, sectors, "a record's size does not depend on its place");
         let pages = pages_of(&bytes);
         for place in places.into_iter().filter(|place| !place.is_null()) {
-            self.vdev(place)?
-                .write(place.sector(), pages.clone())
-                .await?;
+            self.vdev(place)?.write(place.sector(), pages.clone()).await?;
         }
         Ok(RecordPointer {
             txg: record.txg,
@@ -414,9 +392,7 @@ impl Pool {
     async fn write_slot(&self, write: SlotWrite) -> Result<(), PoolError> {
         let pages = pages_of(&write.bytes);
         for place in write.places {
-            self.vdev(place)?
-                .write(place.sector(), pages.clone())
-                .await?;
+            self.vdev(place)?.write(place.sector(), pages.clone()).await?;
         }
         Ok(())
     }
@@ -444,10 +420,7 @@ impl Pool {
             if self.space.lock().needs_load_to_refresh(id) {
                 self.load_metaslab(id).await?;
             }
-            let slot = self
-                .space
-                .lock()
-                .refresh(id, txg, !left_out(Rule::SlotsInTurn));
+            let slot = self.space.lock().refresh(id, txg, !left_out(Rule::SlotsInTurn));
             refreshed.extend(slot);
         }
         Ok(refreshed)
@@ -456,12 +429,7 @@ impl Pool {
     /// The oldest record that names a current slot: its entry is read there, and the runs of later
     /// records go on top.
     fn window_start(&self, txg: Txg) -> Txg {
-        let oldest = self
-            .space
-            .lock()
-            .stale_metaslabs()
-            .first()
-            .map(|(as_of, _)| *as_of);
+        let oldest = self.space.lock().stale_metaslabs().first().map(|(as_of, _)| *as_of);
         oldest.unwrap_or(txg).min(txg)
     }
 }

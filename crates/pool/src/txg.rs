@@ -106,10 +106,7 @@ impl Txgs {
             }),
             wanted: Notify::new(),
             quiesced: Notify::new(),
-            progress: watch::Sender::new(Progress {
-                committed,
-                failure: None,
-            }),
+            progress: watch::Sender::new(Progress { committed, failure: None }),
         }
     }
 
@@ -158,12 +155,7 @@ impl Txgs {
         };
         loop {
             let quiesced = self.quiesced.notified();
-            let holders = self
-                .state
-                .lock()
-                .loads
-                .get(&closing)
-                .map_or(0, |load| load.holders);
+            let holders = self.state.lock().loads.get(&closing).map_or(0, |load| load.holders);
             if holders == 0 {
                 return closing;
             }
@@ -180,44 +172,29 @@ impl Txgs {
         load.sectors += demand.sectors;
         load.holders += 1;
         load.changed = true;
-        TxHold {
-            pool: pool.clone(),
-            txg,
-        }
+        TxHold { pool: pool.clone(), txg }
     }
 
     /// Sectors that were reserved for the changes of a txg.
     pub fn reserved_for(&self, txg: Txg) -> u64 {
-        self.state
-            .lock()
-            .loads
-            .get(&txg)
-            .map_or(0, |load| load.sectors)
+        self.state.lock().loads.get(&txg).map_or(0, |load| load.sectors)
     }
 
     /// The txg is on disk.
     pub fn done(&self, txg: Txg) {
         self.state.lock().loads.remove(&txg);
-        self.progress
-            .send_modify(|progress| progress.committed = txg);
+        self.progress.send_modify(|progress| progress.committed = txg);
     }
 
     fn has_changes(&self) -> bool {
         let state = self.state.lock();
-        state
-            .loads
-            .get(&state.open)
-            .is_some_and(|load| load.changed)
+        state.loads.get(&state.open).is_some_and(|load| load.changed)
     }
 
     /// Log bytes admitted but not yet in the log's own account, and dirty bytes in all.
     pub fn pressure(&self) -> (u64, u64) {
         let state = self.state.lock();
-        let dirty = state
-            .loads
-            .values()
-            .map(|load| load.dirty_bytes)
-            .sum::<u64>();
+        let dirty = state.loads.values().map(|load| load.dirty_bytes).sum::<u64>();
         (state.admitted.log_bytes, state.admitted.dirty_bytes + dirty)
     }
 }
@@ -255,11 +232,7 @@ impl Pool {
                 return Err(PoolError::Exported);
             }
         }
-        let admission = Admission {
-            pool: self.arc()?,
-            demand,
-            used: false,
-        };
+        let admission = Admission { pool: self.arc()?, demand, used: false };
         if let Some(delay) = self.throttle_delay() {
             self.world.sleep(delay).await;
         }
@@ -328,10 +301,7 @@ impl Pool {
             self.txgs.wanted.notify_one();
         }
         drop(state);
-        Ok(TxHold {
-            pool: admission.pool.clone(),
-            txg,
-        })
+        Ok(TxHold { pool: admission.pool.clone(), txg })
     }
 
     /// Commits everything that entered before this call.
@@ -352,8 +322,7 @@ impl Pool {
     pub async fn export(&self) -> Result<(), PoolError> {
         self.sync().await?;
         self.txgs.fail(PoolError::Exported);
-        self.write_uberblock(|uberblock| uberblock.clean = true)
-            .await?;
+        self.write_uberblock(|uberblock| uberblock.clean = true).await?;
         self.log.fail(PoolError::Exported);
         Ok(())
     }
@@ -362,15 +331,8 @@ impl Pool {
     pub async fn wait_committed(&self, txg: Txg) -> Result<(), PoolError> {
         let mut progress = self.txgs.progress.subscribe();
         let reached = |progress: &Progress| progress.committed >= txg || progress.failure.is_some();
-        let seen = progress
-            .wait_for(reached)
-            .await
-            .map_err(|_| PoolError::Exported)?;
-        if seen.committed >= txg {
-            Ok(())
-        } else {
-            seen.failure.clone().map_or(Ok(()), Err)
-        }
+        let seen = progress.wait_for(reached).await.map_err(|_| PoolError::Exported)?;
+        if seen.committed >= txg { Ok(()) } else { seen.failure.clone().map_or(Ok(()), Err) }
     }
 
     /// Closes and syncs txgs until the pool is exported or suspended. The caller spawns it once.

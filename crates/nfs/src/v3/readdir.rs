@@ -133,7 +133,7 @@ impl<'r> Listing<'r> {
 
 /// How many entries to ask for when `bytes` are to be filled with such of about `each` bytes.
 pub(super) fn batch(bytes: u32, each: u32) -> usize {
-    usize::try_from(bytes / each).unwrap_or(usize::MAX).clamp(1, LISTING_BATCH_MAX)
+    usize::try_from(bytes / each).unwrap_or(usize::MAX).clamp(LISTING_BATCH_MIN, LISTING_BATCH_MAX)
 }
 
 /// See this module's invariants.

@@ -29,29 +29,14 @@ pub(crate) async fn level(
         return Ok(());
     }
     flush(vdevs).await?;
-    for batch in chain
-        .batches
-        .iter()
-        .filter(|batch| batch.header.sequence > chain.mark)
-    {
+    for batch in chain.batches.iter().filter(|batch| batch.header.sequence > chain.mark) {
         let place = ring.place(batch.position);
         let verify = |pages: &[Page]| batch_matches(batch, pages);
-        level_run(
-            vdevs,
-            place.vdev(),
-            place.sector(),
-            batch.sectors(),
-            &verify,
-        )
-        .await?;
+        level_run(vdevs, place.vdev(), place.sector(), batch.sectors(), &verify).await?;
         if left_out(Rule::LevelEarlyTail) {
             continue;
         }
-        let records = batch
-            .header
-            .records
-            .iter()
-            .filter(|record| record.txg > floor);
+        let records = batch.header.records.iter().filter(|record| record.txg > floor);
         for extent in records.flat_map(|record| &record.extents) {
             level_extent(vdevs, extent).await?;
         }
@@ -62,14 +47,7 @@ pub(crate) async fn level(
 async fn level_extent(vdevs: &[Arc<Vdev>], extent: &Extent) -> Result<(), ImportError> {
     let verify = |pages: &[Page]| extent_matches(extent, pages);
     let count = usize::try_from(extent.stored_sectors()).unwrap_or(0);
-    level_run(
-        vdevs,
-        extent.place.vdev(),
-        extent.place.sector(),
-        count,
-        &verify,
-    )
-    .await
+    level_run(vdevs, extent.place.vdev(), extent.place.sector(), count, &verify).await
 }
 
 /// Writes a run to the sides on which it differs, from one on which it verifies; never over a good
@@ -107,10 +85,7 @@ fn batch_matches(batch: &FoundBatch, pages: &[Page]) -> bool {
         return false;
     };
     let same = BatchHeader::decode(&bytes_of(head)).is_ok_and(|(header, _)| header == batch.header);
-    same && payload
-        .iter()
-        .zip(batch.sums())
-        .all(|(page, sum)| checksum64(page.as_slice()) == sum)
+    same && payload.iter().zip(batch.sums()).all(|(page, sum)| checksum64(page.as_slice()) == sum)
 }
 
 async fn flush(vdevs: &[Arc<Vdev>]) -> Result<(), ImportError> {

@@ -34,8 +34,7 @@ impl Pool {
         self.log.begin_replay(floor, live(first));
         for (at, batch) in batches.iter().enumerate() {
             self.replay_batch(batch, floor, replay).await?;
-            self.log
-                .replayed_up_to(batches.get(at + 1).map(live), self.open_txg());
+            self.log.replayed_up_to(batches.get(at + 1).map(live), self.open_txg());
             let (_, dirty) = self.txgs.pressure();
             if dirty >= self.limits.txg_dirty_bytes && at + 1 < batches.len() {
                 self.sync_one().await?;
@@ -50,31 +49,20 @@ impl Pool {
         floor: Txg,
         replay: &dyn Replay,
     ) -> Result<(), ImportError> {
-        let place = self
-            .log
-            .place(batch.position)
-            .plus(batch.header_sectors as u64);
+        let place = self.log.place(batch.position).plus(batch.header_sectors as u64);
         let sums: Vec<u64> = batch.sums().collect();
         let verify = |pages: &[Page]| {
             pages.len() == sums.len()
-                && pages
-                    .iter()
-                    .zip(&sums)
-                    .all(|(page, sum)| checksum64(page.as_slice()) == *sum)
+                && pages.iter().zip(&sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
         };
         let mut payload = Vec::new();
         if !sums.is_empty() {
-            let read = self
-                .vdev(place)?
-                .read(place.sector(), sums.len(), &verify)
-                .await;
+            let read = self.vdev(place)?.read(place.sector(), sums.len(), &verify).await;
             payload = read.map_err(PoolError::from)?;
         }
         let mut rest = payload.as_slice();
         for record in &batch.header.records {
-            let (pages, after) = rest
-                .split_at_checked(record.page_sums.len())
-                .unwrap_or_default();
+            let (pages, after) = rest.split_at_checked(record.page_sums.len()).unwrap_or_default();
             rest = after;
             if record.txg > floor {
                 replay.replay(record, pages).await?;

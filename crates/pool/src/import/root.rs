@@ -52,9 +52,7 @@ pub(crate) async fn read_roots(
         return Err(ImportError::NoUberblock);
     };
     let unreadable = |txg: Txg, reason: String| ImportError::RootUnreadable { txg, reason };
-    let last = read_part(vdevs, &pointer)
-        .await
-        .map_err(|why| unreadable(pointer.txg, why))?;
+    let last = read_part(vdevs, &pointer).await.map_err(|why| unreadable(pointer.txg, why))?;
     let Some(root) = last.root.clone() else {
         return Err(unreadable(pointer.txg, "its record has no root".into()));
     };
@@ -85,25 +83,14 @@ pub(crate) async fn read_roots(
         }
     }
     parts.reverse();
-    let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) {
-        2
-    } else {
-        1
-    };
+    let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 };
     let mut ring = RecordRing::new(&root.record_segments, copies, root.record_next)?;
     for (pointer, record) in &parts {
         ring.note(record.txg, pointer.places[0], pointer.sectors.into());
     }
-    windows
-        .into_iter()
-        .rev()
-        .for_each(|window| ring.note_root(window));
+    windows.into_iter().rev().for_each(|window| ring.note_root(window));
     let space = rebuild_space(vdevs, &parts, needed_from)?;
-    Ok(FoundRoots {
-        newest: NewestRoot { root },
-        space,
-        ring,
-    })
+    Ok(FoundRoots { newest: NewestRoot { root }, space, ring })
 }
 
 fn rebuild_space(
@@ -115,25 +102,17 @@ fn rebuild_space(
     let mut space = Allocator::new(&vdevs.iter().map(data).collect::<Vec<_>>());
     // The newest entry of a metaslab names its current slot.
     let mut seen = HashSet::new();
-    for slot in parts
-        .iter()
-        .rev()
-        .flat_map(|(_, record)| record.slots.iter().rev())
-    {
+    for slot in parts.iter().rev().flat_map(|(_, record)| record.slots.iter().rev()) {
         if seen.insert((slot.vdev, slot.metaslab)) {
             space.set_entry(*slot).map_err(PoolError::from)?;
         }
     }
     for (_, record) in parts.iter().filter(|(_, record)| record.txg >= needed_from) {
         for run in &record.allocated {
-            space
-                .replay_run(record.txg, *run, true)
-                .map_err(PoolError::from)?;
+            space.replay_run(record.txg, *run, true).map_err(PoolError::from)?;
         }
         for run in &record.freed {
-            space
-                .replay_run(record.txg, *run, false)
-                .map_err(PoolError::from)?;
+            space.replay_run(record.txg, *run, false).map_err(PoolError::from)?;
         }
     }
     if left_out(Rule::HoldBackFrees) {
@@ -141,11 +120,7 @@ fn rebuild_space(
     }
     let mut recent: Vec<Txg> = parts.iter().map(|(_, record)| record.txg).collect();
     recent.dedup();
-    for txg in recent
-        .iter()
-        .rev()
-        .take(usize::try_from(REWIND_TXGS).unwrap_or(0))
-    {
+    for txg in recent.iter().rev().take(usize::try_from(REWIND_TXGS).unwrap_or(0)) {
         for (_, record) in parts.iter().filter(|(_, record)| record.txg == *txg) {
             space.hold(*txg, &record.freed);
         }

@@ -51,25 +51,16 @@ impl Pool {
     /// Takes space in the held txg and starts writing `pages` there at once. The run may be shorter
     /// than asked for: it takes as many of the pages as its sectors.
     pub fn write_early(&self, hold: &TxHold, pages: &[Page]) -> Result<EarlyWrite, PoolError> {
-        let run = self
-            .space
-            .lock()
-            .allocate(hold.txg(), 1, pages.len() as u64)?;
+        let run = self.space.lock().allocate(hold.txg(), 1, pages.len() as u64)?;
         let count = usize::try_from(run.sectors).unwrap_or(usize::MAX);
         let pages: Vec<Page> = pages.iter().take(count).cloned().collect();
         let outcome = Arc::new(Outcome::default());
-        let early = EarlyWrite {
-            run,
-            written: Ticket(outcome.clone()),
-        };
+        let early = EarlyWrite { run, written: Ticket(outcome.clone()) };
         let (pool, txg) = (hold.pool().clone(), hold.txg());
         *pool.log.early.flying.lock().entry(txg).or_default() += 1;
         let task = async move {
             let result = match pool.vdev(run.place) {
-                Ok(vdev) => vdev
-                    .write(run.place.sector(), pages)
-                    .await
-                    .map_err(PoolError::from),
+                Ok(vdev) => vdev.write(run.place.sector(), pages).await.map_err(PoolError::from),
                 Err(error) => Err(error),
             };
             if let Err(error) = &result {
@@ -93,12 +84,7 @@ impl IntentLog {
     pub(crate) async fn wait_early_writes(&self, txg: Txg) {
         loop {
             let landed = self.early.landed.notified();
-            let none = self
-                .early
-                .flying
-                .lock()
-                .get(&txg)
-                .is_none_or(|count| *count == 0);
+            let none = self.early.flying.lock().get(&txg).is_none_or(|count| *count == 0);
             if none || left_out(Rule::CommitWaitsForEarlyWrites) {
                 break;
             }

@@ -187,15 +187,9 @@ impl IntentLog {
         pages: Vec<Page>,
         early: Vec<EarlyWrite>,
     ) -> Ticket {
-        assert!(
-            record.txg <= hold.txg(),
-            "a record of a txg that is not open yet"
-        );
+        assert!(record.txg <= hold.txg(), "a record of a txg that is not open yet");
         assert_eq!(record.page_sums.len(), pages.len(), "a checksum a page");
-        assert!(
-            pages.len() <= RECORD_PAGES_MAX,
-            "a record of at most {RECORD_PAGES_MAX} pages"
-        );
+        assert!(pages.len() <= RECORD_PAGES_MAX, "a record of at most {RECORD_PAGES_MAX} pages");
         let mut state = self.state.lock();
         let bytes = record.encoded_bytes();
         let gathering = &state.gathering;
@@ -246,9 +240,8 @@ impl IntentLog {
     pub(crate) fn room_bytes(&self) -> u64 {
         let state = self.state.lock();
         let gathered = state.ready.iter().chain([&state.gathering]);
-        let gathered: usize = gathered
-            .map(|batch| batch.pages.len() * 4096 + batch.header_bytes + 4096)
-            .sum();
+        let gathered: usize =
+            gathered.map(|batch| batch.pages.len() * 4096 + batch.header_bytes + 4096).sum();
         if left_out(Rule::LogReuseBehindRoot) {
             return u64::MAX / 2;
         }
@@ -258,10 +251,8 @@ impl IntentLog {
 
     pub(crate) fn fullness_percent(&self) -> u64 {
         let state = self.state.lock();
-        let (total, room) = (
-            state.ring.bytes(),
-            state.ring.room_bytes(state.next, state.head_on_disk),
-        );
+        let (total, room) =
+            (state.ring.bytes(), state.ring.room_bytes(state.next, state.head_on_disk));
         100 - room.min(total) * 100 / total.max(1)
     }
 
@@ -270,13 +261,9 @@ impl IntentLog {
         let mut state = self.state.lock();
         let error = state.failure.get_or_insert(error).clone();
         let waiting = std::mem::take(&mut state.waiting);
-        waiting
-            .into_values()
-            .for_each(|(_, outcome)| outcome.set(Err(error.clone())));
+        waiting.into_values().for_each(|(_, outcome)| outcome.set(Err(error.clone())));
         let ready = std::mem::take(&mut state.ready);
-        ready
-            .into_iter()
-            .for_each(|batch| batch.outcome.set(Err(error.clone())));
+        ready.into_iter().for_each(|batch| batch.outcome.set(Err(error.clone())));
         state.gathering.outcome.set(Err(error));
         self.early.fail();
     }
@@ -341,11 +328,7 @@ impl IntentLog {
         let mut state = self.state.lock();
         if let Some(head) = state.head_next.take() {
             state.head_on_disk = head;
-            while state
-                .live
-                .front()
-                .is_some_and(|batch| batch.position != head)
-            {
+            while state.live.front().is_some_and(|batch| batch.position != head) {
                 state.live.pop_front();
             }
         }

@@ -17,10 +17,7 @@ pub(crate) struct Position {
 
 impl Position {
     /// The start of a log.
-    pub const START: Position = Position {
-        segment: 0,
-        offset: 0,
-    };
+    pub const START: Position = Position { segment: 0, offset: 0 };
 }
 
 /// The log's segments.
@@ -34,9 +31,7 @@ const FILLED_SECTORS: u64 = SEGMENT_SECTORS - BATCH_SECTORS_MAX as u64;
 
 impl Ring {
     pub fn new(runs: &[Run]) -> Self {
-        Ring {
-            segments: segments_of(runs),
-        }
+        Ring { segments: segments_of(runs) }
     }
 
     pub fn runs(&self) -> Vec<Run> {
@@ -59,33 +54,23 @@ impl Ring {
         if after.offset + BATCH_SECTORS_MAX as u64 <= SEGMENT_SECTORS {
             after
         } else {
-            Position {
-                segment: (after.segment + 1) % self.segments.len().max(1),
-                offset: 0,
-            }
+            Position { segment: (after.segment + 1) % self.segments.len().max(1), offset: 0 }
         }
     }
 
     /// The address of a position.
     pub fn place(&self, position: Position) -> Place {
-        let start = self
-            .segments
-            .get(position.segment)
-            .copied()
-            .unwrap_or(Place::NULL);
+        let start = self.segments.get(position.segment).copied().unwrap_or(Place::NULL);
         start.plus(position.offset)
     }
 
     /// The position of an address.
     pub fn position(&self, place: Place) -> Option<Position> {
-        self.segments
-            .iter()
-            .enumerate()
-            .find_map(|(segment, start)| {
-                let offset = place.sector().checked_sub(start.sector())?;
-                let within = start.vdev() == place.vdev() && offset < SEGMENT_SECTORS;
-                within.then_some(Position { segment, offset })
-            })
+        self.segments.iter().enumerate().find_map(|(segment, start)| {
+            let offset = place.sector().checked_sub(start.sector())?;
+            let within = start.vdev() == place.vdev() && offset < SEGMENT_SECTORS;
+            within.then_some(Position { segment, offset })
+        })
     }
 
     /// Bytes that can be written from `next` on before the segment of `head` would be entered. An

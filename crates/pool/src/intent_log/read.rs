@@ -39,10 +39,7 @@ impl FoundBatch {
 
     /// Checksums of the payload pages.
     pub fn sums(&self) -> impl Iterator<Item = u64> + '_ {
-        self.header
-            .records
-            .iter()
-            .flat_map(|record| record.page_sums.iter().copied())
+        self.header.records.iter().flat_map(|record| record.page_sums.iter().copied())
     }
 }
 
@@ -95,10 +92,7 @@ impl Reader<'_> {
     /// Reads the chain from the root's head on.
     pub async fn read(&self, root: &LogRoot) -> Result<Chain, ImportError> {
         let head = self.ring.position(root.head_place).ok_or_else(|| {
-            ImportError::Replay(format!(
-                "log head {:?} is in no log segment",
-                root.head_place
-            ))
+            ImportError::Replay(format!("log head {:?} is in no log segment", root.head_place))
         })?;
         let mut chain = Chain {
             batches: Vec::new(),
@@ -115,19 +109,14 @@ impl Reader<'_> {
             } else {
                 self.ring.place_for_next(chain.next)
             };
-            let read = self
-                .read_batch(position, chain.next_sequence, chain.previous)
-                .await;
+            let read = self.read_batch(position, chain.next_sequence, chain.previous).await;
             let miss = match read {
                 Ok((batch, sum)) => {
                     chain.mark = chain.mark.max(batch.header.mark);
                     let txgs = batch.header.records.iter().map(|record| record.txg);
                     chain.max_txg = txgs.fold(chain.max_txg, Txg::max);
                     let sectors = batch.sectors() as u64;
-                    chain.next = Position {
-                        offset: position.offset + sectors,
-                        ..position
-                    };
+                    chain.next = Position { offset: position.offset + sectors, ..position };
                     chain.next_sequence += 1;
                     chain.previous = sum;
                     chain.batches.push(batch);
@@ -155,11 +144,7 @@ impl Reader<'_> {
     }
 
     fn fixed_end(&self) -> u64 {
-        if self.rules.fixed.chain == self.rules.chain {
-            self.rules.fixed.sequence
-        } else {
-            0
-        }
+        if self.rules.fixed.chain == self.rules.chain { self.rules.fixed.sequence } else { 0 }
     }
 
     async fn read_batch(
@@ -200,12 +185,7 @@ impl Reader<'_> {
             };
             match self.judge(&sectors, header_sectors, position, sequence, previous) {
                 Ok((header, sum)) => {
-                    let batch = FoundBatch {
-                        position,
-                        header,
-                        header_sectors,
-                        previous,
-                    };
+                    let batch = FoundBatch { position, header, header_sectors, previous };
                     return Ok((batch, sum));
                 }
                 Err(why) => reason = why,
@@ -226,9 +206,7 @@ impl Reader<'_> {
         sequence: u64,
         previous: u128,
     ) -> Result<(BatchHeader, u128), String> {
-        let (head, payload) = sectors
-            .split_at_checked(header_sectors)
-            .ok_or("cut short")?;
+        let (head, payload) = sectors.split_at_checked(header_sectors).ok_or("cut short")?;
         let (header, sum) = BatchHeader::decode(&bytes_of(head)).map_err(|e| e.to_string())?;
         let own = header.pool_guid == self.rules.pool_guid
             && header.place == self.ring.place(position)
@@ -237,10 +215,7 @@ impl Reader<'_> {
             return Err("a batch of another log".into());
         }
         if header.sequence != sequence {
-            return Err(format!(
-                "batch {} in the place of {sequence}",
-                header.sequence
-            ));
+            return Err(format!("batch {} in the place of {sequence}", header.sequence));
         }
         if header.previous != previous && !left_out(Rule::PreviousChecksum) {
             return Err("a batch that does not follow the one before it".into());
@@ -251,10 +226,7 @@ impl Reader<'_> {
         }
         let sums = header.records.iter().flat_map(|record| &record.page_sums);
         let whole = payload.len() == header.payload_pages()
-            && payload
-                .iter()
-                .zip(sums)
-                .all(|(page, sum)| checksum64(page.as_slice()) == *sum);
+            && payload.iter().zip(sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum);
         if !whole {
             return Err("payload does not match its checksums".into());
         }
@@ -291,10 +263,7 @@ impl Reader<'_> {
                 }
             }
             left -= count;
-            at = Position {
-                segment: at.segment + 1,
-                offset: 0,
-            };
+            at = Position { segment: at.segment + 1, offset: 0 };
             at = self.ring.place_for_next(at);
             if self.ring.place(at).is_null() {
                 at = Position::START;
@@ -326,11 +295,7 @@ impl Reader<'_> {
             if batch.header.sequence <= chain.mark {
                 continue;
             }
-            let records = batch
-                .header
-                .records
-                .iter()
-                .filter(|r| r.txg > self.rules.floor);
+            let records = batch.header.records.iter().filter(|r| r.txg > self.rules.floor);
             let extents: Vec<&Extent> = records.flat_map(|record| &record.extents).collect();
             let whole = join_all(extents.iter().map(|extent| self.is_whole(extent))).await;
             let sequence = batch.header.sequence;
@@ -365,11 +330,7 @@ impl Reader<'_> {
     async fn is_whole(&self, extent: &Extent) -> Result<(), ReadError> {
         let count = usize::try_from(extent.stored_sectors()).unwrap_or(0);
         let (vdev, sector) = (extent.place.vdev(), extent.place.sector());
-        let corrupt = ReadError::Corrupt {
-            vdev,
-            sector,
-            count,
-        };
+        let corrupt = ReadError::Corrupt { vdev, sector, count };
         let vdev = self.vdevs.get(usize::from(vdev)).ok_or(corrupt)?;
         // Read without repair: levelling comes later and for all copies.
         let mut unreadable = false;
@@ -382,17 +343,9 @@ impl Reader<'_> {
         }
         let vdev = vdev.index;
         Err(if unreadable {
-            ReadError::Unreadable {
-                vdev,
-                sector,
-                count,
-            }
+            ReadError::Unreadable { vdev, sector, count }
         } else {
-            ReadError::Corrupt {
-                vdev,
-                sector,
-                count,
-            }
+            ReadError::Corrupt { vdev, sector, count }
         })
     }
 }
@@ -402,10 +355,7 @@ pub(crate) fn extent_matches(extent: &Extent, pages: &[Page]) -> bool {
     match &extent.stored {
         Stored::Plain(sums) => {
             pages.len() == sums.len()
-                && pages
-                    .iter()
-                    .zip(sums)
-                    .all(|(page, sum)| checksum64(page.as_slice()) == *sum)
+                && pages.iter().zip(sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
         }
         Stored::Compressed { checksum, .. } => checksum64(&bytes_of(pages)) == *checksum,
     }

@@ -25,10 +25,7 @@ struct Sealed {
 /// Sends batches until none is left to send. `in_flight` already counts this.
 pub(crate) fn spawn(pool: &Arc<Pool>) {
     let task_pool = pool.clone();
-    pool.world().spawn(
-        "log batch",
-        Box::pin(async move { task_pool.send_batches().await }),
-    );
+    pool.world().spawn("log batch", Box::pin(async move { task_pool.send_batches().await }));
 }
 
 impl Pool {
@@ -53,8 +50,7 @@ impl Pool {
         }
         if self.log.arm_idle_timer() {
             let pool = self.clone();
-            self.world()
-                .spawn("log idle", Box::pin(async move { pool.idle_timer().await }));
+            self.world().spawn("log idle", Box::pin(async move { pool.idle_timer().await }));
         }
     }
 
@@ -63,24 +59,16 @@ impl Pool {
         vdevs.extend(sealed.early.iter().map(|early| early.run.place.vdev()));
         vdevs.sort_unstable();
         vdevs.dedup();
-        let write = self
-            .vdev(sealed.place)?
-            .write(sealed.place.sector(), sealed.pages);
+        let write = self.vdev(sealed.place)?.write(sealed.place.sector(), sealed.pages);
         let early = join_all(sealed.early.iter().map(EarlyWrite::written));
         let (written, early) = join(write, early).await;
         written?;
         early.into_iter().collect::<Result<(), PoolError>>()?;
         if !left_out(Rule::FlushBeforeAck) {
             let flushes = vdevs.iter().map(|vdev| async move {
-                self.vdev(Place::new(*vdev, 0))?
-                    .flush()
-                    .await
-                    .map_err(PoolError::from)
+                self.vdev(Place::new(*vdev, 0))?.flush().await.map_err(PoolError::from)
             });
-            join_all(flushes)
-                .await
-                .into_iter()
-                .collect::<Result<(), PoolError>>()?;
+            join_all(flushes).await.into_iter().collect::<Result<(), PoolError>>()?;
         }
         // A side that failed on the way could come up alone as whole: name it before any answer.
         self.name_outdated().await
@@ -133,9 +121,7 @@ impl IntentLog {
         let entering = position.segment != state.next.segment;
         let reuse = left_out(Rule::LogReuseBehindRoot);
         if entering && position.segment == state.head_on_disk.segment && !reuse {
-            return Err(PoolError::Contradiction(
-                "the intent log met its own head".into(),
-            ));
+            return Err(PoolError::Contradiction("the intent log met its own head".into()));
         }
         let header = BatchHeader {
             pool_guid: pool.config().pool_guid,
@@ -151,28 +137,16 @@ impl IntentLog {
         let mut pages = pages_of(&bytes);
         pages.extend(gathering.pages);
         let sequence = header.sequence;
-        let live = LiveBatch {
-            sequence,
-            position,
-            previous: state.previous,
-            max_txg: gathering.max_txg,
-        };
+        let live =
+            LiveBatch { sequence, position, previous: state.previous, max_txg: gathering.max_txg };
         state.live.push_back(live);
         state.waiting.insert(sequence, (false, gathering.outcome));
-        state.next = Position {
-            offset: position.offset + pages.len() as u64,
-            ..position
-        };
+        state.next = Position { offset: position.offset + pages.len() as u64, ..position };
         state.next_sequence += 1;
         state.previous = sum;
         state.mark_sealed = state.mark;
         let early = gathering.early;
-        Ok(Some(Sealed {
-            sequence,
-            place: header.place,
-            pages,
-            early,
-        }))
+        Ok(Some(Sealed { sequence, place: header.place, pages, early }))
     }
 
     /// A batch is durable by itself: acknowledges the contiguous prefix. Returns whether another
@@ -199,9 +173,7 @@ impl IntentLog {
             state.in_flight += 1;
         }
         drop(state);
-        acknowledged
-            .into_iter()
-            .for_each(|outcome| outcome.set(Ok(())));
+        acknowledged.into_iter().for_each(|outcome| outcome.set(Ok(())));
         more
     }
 

@@ -25,9 +25,7 @@ pub fn content(slot: u64, version: u64) -> Page {
         let word = match at {
             0 => slot,
             1 => version,
-            _ => (slot << 32 | version)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                .rotate_left(at as u32),
+            _ => (slot << 32 | version).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(at as u32),
         };
         chunk.copy_from_slice(&word.to_le_bytes());
     }
@@ -38,11 +36,7 @@ pub fn version_of(slot: u64, page: &Page) -> u64 {
     let mut r = Reader::new(page.as_slice(), "slot");
     let (found, version) = (r.u64().unwrap(), r.u64().unwrap());
     assert_eq!(found, slot, "slot {slot} holds another slot's content");
-    assert_eq!(
-        page.as_slice(),
-        content(slot, version).as_slice(),
-        "slot {slot} is mangled"
-    );
+    assert_eq!(page.as_slice(), content(slot, version).as_slice(), "slot {slot} is mangled");
     version
 }
 
@@ -82,12 +76,7 @@ pub enum How {
 }
 
 fn demand() -> Demand {
-    Demand {
-        dirty_bytes: 4096,
-        sectors: 4,
-        log_bytes: 8192,
-        class: SpaceClass::Write,
-    }
+    Demand { dirty_bytes: 4096, sectors: 4, log_bytes: 8192, class: SpaceClass::Write }
 }
 
 fn record(slot: u64, txg: Txg) -> LogRecord {
@@ -104,27 +93,18 @@ fn record(slot: u64, txg: Txg) -> LogRecord {
 
 impl Slots {
     pub async fn open(pool: Arc<Pool>) -> Result<Arc<Slots>, PoolError> {
-        let mut state = State {
-            root: pool.roots()[0],
-            ..State::default()
-        };
+        let mut state = State { root: pool.roots()[0], ..State::default() };
         if let Some(root) = &state.root {
             let page = pool.read_node(root).await?;
             let mut r = Reader::new(page.as_slice(), "slots");
             for _ in 0..r.u64()? {
                 let slot = r.u64()?;
-                let entry = Committed {
-                    place: Place(r.u64()?),
-                    written: Txg(r.u64()?),
-                    sum: r.u64()?,
-                };
+                let entry =
+                    Committed { place: Place(r.u64()?), written: Txg(r.u64()?), sum: r.u64()? };
                 state.committed.insert(slot, entry);
             }
         }
-        Ok(Arc::new(Slots {
-            pool,
-            state: Mutex::new(state),
-        }))
+        Ok(Arc::new(Slots { pool, state: Mutex::new(state) }))
     }
 
     pub async fn write(
@@ -158,17 +138,10 @@ impl Slots {
         self.replace(&mut state, hold.txg(), slot, dirty);
         let ticket = match how {
             How::Unstable => None,
-            How::Stable => Some(
-                self.pool
-                    .log()
-                    .append(&hold, record, vec![page], Vec::new()),
-            ),
-            How::Early => Some(self.pool.log().append(
-                &hold,
-                record,
-                Vec::new(),
-                early.into_iter().collect(),
-            )),
+            How::Stable => Some(self.pool.log().append(&hold, record, vec![page], Vec::new())),
+            How::Early => {
+                Some(self.pool.log().append(&hold, record, Vec::new(), early.into_iter().collect()))
+            }
         };
         Ok(ticket)
     }
@@ -184,11 +157,7 @@ impl Slots {
     pub async fn read(&self, slot: u64) -> Result<Option<Page>, PoolError> {
         let entry = {
             let state = self.state.lock().unwrap();
-            let dirty = state
-                .dirty
-                .values()
-                .rev()
-                .find_map(|dirty| dirty.get(&slot));
+            let dirty = state.dirty.values().rev().find_map(|dirty| dirty.get(&slot));
             match dirty {
                 Some(Dirty::Page(page) | Dirty::Placed(page, _)) => return Ok(Some(page.clone())),
                 None => state.committed.get(&slot).copied(),
@@ -233,11 +202,7 @@ impl Trees for Slots {
                         let run = sync.allocate(1, 1)?;
                         sync.write(run.place, vec![page.clone()]);
                         let sum = checksum64(page.as_slice());
-                        Committed {
-                            place: run.place,
-                            written: sync.txg(),
-                            sum,
-                        }
+                        Committed { place: run.place, written: sync.txg(), sum }
                     }
                     Dirty::Placed(page, extent) => Committed {
                         place: extent.place,
@@ -291,10 +256,7 @@ impl Replay for Slots {
                 }
             };
             // Large enough that a replay takes several txgs.
-            let demand = Demand {
-                dirty_bytes: 1 << 20,
-                ..demand()
-            };
+            let demand = Demand { dirty_bytes: 1 << 20, ..demand() };
             let hold = self.pool.hold_for_replay(demand);
             if let Some(extent) = record.extents.first() {
                 self.pool.adopt(&hold, Run::new(extent.place, 1));

@@ -1,0 +1,141 @@
+//! The list of imported pools and their disks, kept across restarts, as `zpool.cache` is.
+//!
+//! # What holds
+//! - The file is replaced whole: written beside, flushed, renamed, the directory flushed. After
+//!   kill -9 or a power cut it is the old list or the new one.
+//! - It is a hint where to look. What a disk belongs to, its labels say.
+//! - One daemon uses a state directory: it holds a lock on it as long as it lives.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+
+#[cfg(test)]
+mod tests;
+
+/// A pool that was in service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CachedPool {
+    /// Name.
+    pub name: String,
+    /// Identity: 16 hexadecimal digits.
+    pub guid: String,
+    /// Paths of its disks when it was imported.
+    pub disks: Vec<PathBuf>,
+}
+
+/// The file's content.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Content {
+    pools: Vec<CachedPool>,
+}
+
+/// The state directory, locked.
+#[derive(Debug)]
+pub struct Cache {
+    dir: PathBuf,
+    _lock: File,
+}
+
+/// The state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// Another daemon has it.
+    #[error(
+        "{0}: another aquifer daemon uses this state directory; stop it first, or give this one a \
+         directory of its own with --state-dir"
+    )]
+    InUse(PathBuf),
+    /// The list does not make sense.
+    #[error(
+        "{path}: is no list of pools ({why}); move it away, start again, and bring the pools back \
+         with `aquifer pool import`"
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl Cache {
+    /// Takes the state directory, which is made if there is none.
+    ///
+    /// # Errors
+    /// [`CacheError::InUse`], and what the system says.
+    pub fn open(dir: &Path) -> Result<Cache, CacheError> {
+        let failed = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| CacheError::Io { path, source }
+        };
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(failed(dir))?;
+        let lock_path = dir.join(LOCK_NAME);
+        let lock = File::options().create(true).append(true).mode(0o600).open(&lock_path);
+        let lock = lock.map_err(failed(&lock_path))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Cache { dir: dir.to_path_buf(), _lock: lock }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(CacheError::InUse(dir.to_path_buf())),
+            Err(error) => Err(failed(&lock_path)(error.into())),
+        }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The list; empty if there is none yet.
+    ///
+    /// # Errors
+    /// [`CacheError::Unreadable`], and what the system says.
+    pub fn load(&self) -> Result<Vec<CachedPool>, CacheError> {
+        let path = self.dir.join(FILE_NAME);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(CacheError::Io { path, source }),
+        };
+        let content: Result<Content, _> = serde_json::from_slice(&bytes);
+        let content = content.map_err(|why| CacheError::Unreadable { path, why: why.to_string() });
+        Ok(content?.pools)
+    }
+
+    /// Replaces the list; it is on disk when this returns.
+    ///
+    /// # Errors
+    /// What the system says; the old list stands then.
+    pub fn store(&self, pools: Vec<CachedPool>) -> Result<(), CacheError> {
+        let path = self.dir.join(FILE_NAME);
+        self.replace(&path, &Content { pools }).map_err(|source| CacheError::Io { path, source })
+    }
+
+    fn replace(&self, path: &Path, content: &Content) -> io::Result<()> {
+        let mut bytes = serde_json::to_vec_pretty(content)?;
+        bytes.push(b'\n');
+        let beside = path.with_extension("new");
+        let mut options = File::options();
+        let mut file =
+            options.create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)?;
+        File::open(&self.dir)?.sync_all()
+    }
+}
+
+const FILE_NAME: &str = "pools.json";
+const LOCK_NAME: &str = "lock";

@@ -1,0 +1,59 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+fn pool(name: &str) -> CachedPool {
+    CachedPool {
+        name: name.into(),
+        guid: "00c0ffee00c0ffee".into(),
+        disks: vec!["/dev/sda".into(), "/images/b".into()],
+    }
+}
+
+#[test]
+fn what_is_stored_is_loaded_by_the_next_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("var/lib/aquifer");
+    let cache = Cache::open(&state).unwrap();
+    assert_eq!(cache.load().unwrap(), []);
+    cache.store(vec![pool("tank"), pool("dozer")]).unwrap();
+    cache.store(vec![pool("dozer")]).unwrap();
+    drop(cache);
+    assert_eq!(Cache::open(&state).unwrap().load().unwrap(), [pool("dozer")]);
+    let mode = fs::metadata(state.join(FILE_NAME)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn two_daemons_do_not_share_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Cache::open(dir.path()).unwrap();
+    let error = Cache::open(dir.path()).unwrap_err();
+    assert!(matches!(error, CacheError::InUse(_)), "{error}");
+    drop(first);
+    assert!(Cache::open(dir.path()).is_ok());
+}
+
+/// A daemon that dies between writing beside and renaming leaves the old list, and the next one
+/// writes over what it left.
+#[test]
+fn half_a_replacement_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::open(dir.path()).unwrap();
+    cache.store(vec![pool("tank")]).unwrap();
+    fs::write(dir.path().join("pools.new"), b"{\"pools\": [{\"na").unwrap();
+    assert_eq!(cache.load().unwrap(), [pool("tank")]);
+    cache.store(vec![pool("dozer")]).unwrap();
+    assert_eq!(cache.load().unwrap(), [pool("dozer")]);
+}
+
+#[test]
+fn a_damaged_list_is_not_taken_for_an_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::open(dir.path()).unwrap();
+    for damaged in [&b""[..], b"{}", b"[]", b"{\"pools\": 7}", b"\xff"] {
+        fs::write(dir.path().join(FILE_NAME), damaged).unwrap();
+        let error = cache.load().unwrap_err().to_string();
+        assert!(error.contains("aquifer pool import"), "{error}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Disks: from what people call them to opened ones that belong to nobody else.
+//!
+//! # What holds
+//! - A disk under two names is one disk: identity is the inode of an image file, the device number
+//!   of a block device, and for a loop device the file behind it.
+//! - Nothing is written by looking. Looking for pools opens for inspection only, so that it
+//!   disturbs nobody.
+
+mod places;
+mod search;
+mod take;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use aquifer_ondisk::layout::{LEAF_SEGMENTS_MIN, leaf_segments};
+use aquifer_ondisk::types::SEGMENT_SECTORS;
+
+pub(crate) use search::{Search, Sought, found_pool, search};
+pub(crate) use take::{TakeRequest, Taken, Taker, take};
+
+#[cfg(test)]
+mod tests;
+
+/// What makes a disk this disk, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Identity {
+    /// An image file: its file system and inode.
+    File(u64, u64),
+    /// A block device: its number.
+    Device(u64),
+}
+
+impl Identity {
+    /// Of what is at `path`, symbolic links followed.
+    pub fn of(path: &Path) -> io::Result<Identity> {
+        let meta = fs::metadata(path)?;
+        if !meta.file_type().is_block_device() {
+            return Ok(Identity::File(meta.dev(), meta.ino()));
+        }
+        // A loop device is the file behind it, if that can still be named.
+        let behind = loop_file(meta.rdev()).and_then(|file| fs::metadata(file).ok());
+        Ok(match behind {
+            Some(file) => Identity::File(file.dev(), file.ino()),
+            None => Identity::Device(meta.rdev()),
+        })
+    }
+}
+
+/// The file behind a loop device.
+fn loop_file(device: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let path = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
+    let text = fs::read_to_string(path).ok()?;
+    Some(PathBuf::from(text.trim_end_matches('\n')))
+}
+
+/// The loop device that an image file is attached to.
+fn loop_device_of(file: Identity) -> Option<PathBuf> {
+    let mut devices = fs::read_dir("/sys/block").ok()?.flatten();
+    let device = devices.find(|entry| {
+        let text = fs::read_to_string(entry.path().join("loop/backing_file"));
+        let path = text.ok().map(|text| PathBuf::from(text.trim_end_matches('\n')));
+        path.is_some_and(|path| fs::metadata(path).is_ok_and(|meta| is_file(&meta, file)))
+    })?;
+    Some(Path::new("/dev").join(device.file_name()))
+}
+
+fn is_file(meta: &fs::Metadata, file: Identity) -> bool {
+    Identity::File(meta.dev(), meta.ino()) == file
+}
+
+/// Whether a disk of so many sectors can be part of a pool.
+pub(crate) fn large_enough(sectors: u64) -> bool {
+    leaf_segments(sectors) >= LEAF_SEGMENTS_MIN
+}
+
+/// The smallest disk, in bytes.
+pub(crate) const DISK_BYTES_MIN: u64 = LEAF_SEGMENTS_MIN * SEGMENT_SECTORS * SECTOR;
+
+/// A sector's bytes as the API counts them.
+pub(crate) const SECTOR: u64 = 4096;

@@ -1,0 +1,239 @@
+//! Taking disks for a new pool: every reason to refuse one, before anything is written.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aquifer_blockio::{BackingKind, FileDisk, OpenError, OpenOptions, create_image};
+use aquifer_pool::create::NamedDisk;
+use aquifer_pool::import::scan;
+
+use super::{DISK_BYTES_MIN, Identity, SECTOR, large_enough, loop_device_of};
+use crate::api::ApiError;
+use crate::size::human;
+
+/// Disks that are wanted, in order.
+#[derive(Debug)]
+pub(crate) struct TakeRequest {
+    /// As given.
+    pub disks: Vec<String>,
+    /// Also those that hold something.
+    pub force: bool,
+    /// Image files that do not exist get this many bytes.
+    pub create_bytes: Option<u64>,
+    /// Nothing is made.
+    pub dry_run: bool,
+    /// Disks of imported pools, with the pool's name.
+    pub in_use: Vec<(Identity, String)>,
+}
+
+/// Disks that can be had, opened exclusively, in the order of the request.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub disks: Vec<Taker>,
+    /// Image files made for this; removed when dropped, unless they are kept.
+    made: Vec<PathBuf>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Taker {
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// None if it is an image file that would have been made.
+    pub disk: Option<Arc<FileDisk>>,
+}
+
+impl Taker {
+    /// As the engine wants it.
+    pub fn named(&self) -> Option<NamedDisk> {
+        let disk = self.disk.clone()?;
+        Some(NamedDisk { path: self.path.display().to_string(), disk })
+    }
+}
+
+impl Taken {
+    /// The image files that were made are wanted: they stay.
+    pub fn keep(&mut self) {
+        self.made.clear();
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        for path in self.made.drain(..) {
+            if let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(path = %path.display(), %error, "an unused image file stays");
+            }
+        }
+    }
+}
+
+/// Opens the disks and checks that they may be taken. Labels of other pools are checked too.
+pub(crate) async fn take(request: TakeRequest) -> Result<Taken, ApiError> {
+    let force = request.force;
+    let opened = tokio::task::spawn_blocking(move || open_all(&request)).await;
+    let taken = opened.map_err(|error| ApiError::failed(error.to_string()))??;
+    if !force {
+        for disk in taken.disks.iter().filter_map(Taker::named) {
+            refuse_member(disk).await?;
+        }
+    }
+    Ok(taken)
+}
+
+fn open_all(request: &TakeRequest) -> Result<Taken, ApiError> {
+    let mut taken = Taken::default();
+    let mut seen: Vec<(Identity, PathBuf)> = Vec::new();
+    for name in &request.disks {
+        let path = resolve(name)?;
+        if let Some(twice) = seen.iter().find(|(_, other)| *other == path) {
+            return Err(ApiError::invalid(format!("{}: is given twice", twice.1.display())));
+        }
+        let taker = match Identity::of(&path) {
+            Ok(identity) => {
+                let same = seen.iter().find(|(other, _)| *other == identity);
+                if let Some((_, other)) = same {
+                    let other = other.display();
+                    let what = "is the same disk as";
+                    let path = path.display();
+                    return Err(ApiError::invalid(format!(
+                        "{path}: {what} {other}; give each disk once"
+                    )));
+                }
+                seen.push((identity, path.clone()));
+                open_one(request, path, identity)?
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let taker = make_one(request, &path, &mut taken.made)?;
+                if let Ok(identity) = Identity::of(&path) {
+                    seen.push((identity, path));
+                }
+                taker
+            }
+            Err(error) => return Err(ApiError::failed(format!("{}: {error}", path.display()))),
+        };
+        taken.disks.push(taker);
+    }
+    Ok(taken)
+}
+
+/// The path of a disk: an absolute one, or a device by its name.
+fn resolve(name: &str) -> Result<PathBuf, ApiError> {
+    if name.starts_with('/') {
+        return Ok(PathBuf::from(name));
+    }
+    if name.contains('/') || name.is_empty() {
+        return Err(ApiError::invalid(format!(
+            "{name}: is a relative path; give image files by absolute path, devices by path or \
+             name"
+        )));
+    }
+    let mut found = ["/dev/disk/by-id", "/dev"].into_iter().map(|dir| Path::new(dir).join(name));
+    found.find(|path| path.exists()).ok_or_else(|| {
+        ApiError::not_found(format!(
+            "{name}: no such device in /dev/disk/by-id or /dev; give image files by absolute path"
+        ))
+    })
+}
+
+fn open_one(request: &TakeRequest, path: PathBuf, identity: Identity) -> Result<Taker, ApiError> {
+    let shown = path.display().to_string();
+    let used = request.in_use.iter().find(|(other, _)| *other == identity);
+    if let Some((_, pool)) = used {
+        return Err(ApiError::conflict(format!(
+            "{shown}: is in use by pool {pool:?}, which is imported; destroy that pool first, or \
+             use another disk"
+        )));
+    }
+    let disk = FileDisk::open(&path, OpenOptions::exclusive()).map_err(open_error)?;
+    if let Some(device) = attached(&disk, identity) {
+        return Err(ApiError::conflict(format!(
+            "{shown}: is attached to {device}; use that device, or detach it with `losetup -d \
+             {device}`",
+            device = device.display()
+        )));
+    }
+    let sectors = aquifer_blockio::Disk::sectors(&disk);
+    check_size(&shown, sectors * SECTOR)?;
+    let foreign = disk.foreign_content();
+    let foreign = foreign.map_err(|error| ApiError::failed(format!("{shown}: {error}")))?;
+    if let (Some(first), false) = (foreign.first(), request.force) {
+        return Err(ApiError::refused(format!(
+            "{shown}: holds something already: {first}; -f takes it nevertheless, and what it \
+             holds is lost"
+        )));
+    }
+    Ok(Taker { path, bytes: sectors * SECTOR, disk: Some(Arc::new(disk)) })
+}
+
+fn attached(disk: &FileDisk, identity: Identity) -> Option<PathBuf> {
+    match disk.kind() {
+        BackingKind::Image => loop_device_of(identity),
+        BackingKind::Block => None,
+    }
+}
+
+/// Makes the image file of a disk that does not exist.
+fn make_one(
+    request: &TakeRequest,
+    path: &Path,
+    made: &mut Vec<PathBuf>,
+) -> Result<Taker, ApiError> {
+    let shown = path.display().to_string();
+    let Some(bytes) = request.create_bytes.filter(|_| !path.starts_with("/dev")) else {
+        return Err(ApiError::not_found(format!(
+            "{shown}: does not exist; check the name, or let --create-size=10G make an image file"
+        )));
+    };
+    let sectors = bytes / SECTOR;
+    check_size(&shown, sectors * SECTOR)?;
+    let mut taker = Taker { path: path.into(), bytes: sectors * SECTOR, disk: None };
+    if !request.dry_run {
+        create_image(path, sectors).map_err(open_error)?;
+        made.push(path.into());
+        let disk = FileDisk::open(path, OpenOptions::exclusive()).map_err(open_error)?;
+        taker.disk = Some(Arc::new(disk));
+    }
+    Ok(taker)
+}
+
+fn check_size(path: &str, bytes: u64) -> Result<(), ApiError> {
+    if large_enough(bytes / SECTOR) {
+        return Ok(());
+    }
+    let (has, needs) = (human(bytes), human(DISK_BYTES_MIN));
+    Err(ApiError::invalid(format!(
+        "{path}: is too small: {has}, a pool needs disks of {needs} or more"
+    )))
+}
+
+/// Refuses a disk that carries the labels of a pool.
+async fn refuse_member(disk: NamedDisk) -> Result<(), ApiError> {
+    let path = disk.path.clone();
+    let (pools, refused) = scan(vec![disk]).await;
+    if let Some((_, error)) = refused.first() {
+        return Err(ApiError::refused(format!(
+            "{path}: {error}; -f takes it nevertheless, and what it holds is lost"
+        )));
+    }
+    let Some(leaf) = pools.values().flatten().next() else { return Ok(()) };
+    let pool = &leaf.labels.label.config.name;
+    Err(ApiError::refused(format!(
+        "{path}: belongs to pool {pool:?}; import that with `aquifer pool import {pool}`, or take \
+         the disk with -f, and that pool is lost"
+    )))
+}
+
+pub(super) fn open_error(error: OpenError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        OpenError::NotFound { .. } => ApiError::not_found(message),
+        OpenError::InUse { .. } | OpenError::Exists { .. } => ApiError::conflict(message),
+        OpenError::NotPermitted { .. } | OpenError::Gone { .. } | OpenError::Io { .. } => {
+            ApiError::failed(message)
+        }
+        _ => ApiError::invalid(message),
+    }
+}

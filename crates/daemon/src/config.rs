@@ -1,0 +1,75 @@
+//! What the daemon is told.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use aquifer_nfs::proto::v3;
+use aquifer_rpc::portmap;
+
+use crate::limits::{BUDGET_BYTES_MIN, Limits};
+
+/// How to serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where NFS and MOUNT listen, on TCP, both on each of these. Port 0 lets the system choose.
+    pub listen: Vec<SocketAddr>,
+    /// How clients that ask a portmapper find them.
+    pub portmap: Portmap,
+    /// Runtimes, each a thread; 0 for one per core.
+    pub threads: usize,
+    /// How long [`Server::stop`](crate::Server::stop) waits for requests that are being carried
+    /// out and for replies that are being sent. Clients are patient for longer.
+    pub drain: Duration,
+    /// Sizes.
+    pub limits: Limits,
+}
+
+/// How clients that ask a portmapper are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Portmap {
+    /// Not at all: clients must be told the port.
+    Off,
+    /// A portmapper of our own listens there, TCP and UDP; if these ports are taken by another
+    /// one, our programs are registered with it, at the loopback address.
+    At(SocketAddr),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            listen: vec![(Ipv6Addr::UNSPECIFIED, v3::PORT).into()],
+            portmap: Portmap::At((Ipv4Addr::UNSPECIFIED, portmap::PORT).into()),
+            threads: 0,
+            drain: Duration::from_secs(3),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Whether this can be served.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let limits = &self.limits;
+        if self.listen.is_empty() {
+            return Err("no address to listen on");
+        }
+        if limits.connections_max == 0 || limits.in_flight_max == 0 {
+            return Err("a limit of no connections or no requests");
+        }
+        let budgets = [limits.request_bytes_max, limits.reply_bytes_max];
+        if budgets.iter().any(|bytes| *bytes < BUDGET_BYTES_MIN) {
+            return Err("a memory limit that is too small for a few of the largest requests");
+        }
+        if limits.connection_reply_bytes_max < BUDGET_BYTES_MIN / 4 {
+            return Err("a connection's reply limit that is too small for the largest reply");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! The receiving side of a connection: large reads, many records in each.
+//!
+//! All connections of a runtime share one receive buffer, a [`RecordReader`], since each parses
+//! what it has read before another one reads. What is left of a record whose end has not come:
+//!
+//! ```text
+//!   less than its mark     up to 3 bytes, kept here and put before the next read
+//!   part of a record       taken out of the reader into the record's own memory; the next read
+//!                          fills that first, and goes on into the shared buffer: one system call,
+//!                          and a large WRITE is received where it stays
+//!   part of a record of    the connection keeps this reader until the record is whole; no client
+//!   several fragments      is known to send such, so only a few may at a time
+//! ```
+//! Invariants:
+//! - An idle connection holds no receive buffer, and the shared reader is between two records
+//!   whenever no connection is reading.
+//! - Bytes that are read are leased before: the room for a read, or the whole record.
+
+use std::cell::RefCell;
+use std::io::{self, IoSliceMut};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+
+use aquifer_rpc::limits::{RECEIVE_BUFFER_BYTES, RECORD_BYTES_MAX};
+use aquifer_rpc::record::{RecordError, RecordReader, StreamEnd};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::net::TcpStream;
+
+use crate::limits::{FRAGMENTED_RECORDS_MAX, READ_BYTES_MIN, RECORD_OVERHEAD_BYTES};
+
+use super::requests::Requests;
+use super::slow::Progress;
+
+/// The receive buffer of a runtime.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    shared: RefCell<Option<RecordReader>>,
+    fragmented: Arc<AtomicUsize>,
+}
+
+impl Readers {
+    /// A buffer for one runtime; `fragmented` counts, for all, the connections inside a record of
+    /// several fragments.
+    pub(crate) fn new(fragmented: Arc<AtomicUsize>) -> Self {
+        Readers { shared: RefCell::new(None), fragmented }
+    }
+
+    fn take(&self) -> RecordReader {
+        self.shared.borrow_mut().take().unwrap_or_else(fresh)
+    }
+
+    /// Takes a reader back that is between two records.
+    fn put(&self, reader: RecordReader) {
+        *self.shared.borrow_mut() = Some(reader);
+    }
+}
+
+fn fresh() -> RecordReader {
+    RecordReader::new(RECORD_BYTES_MAX, RECEIVE_BUFFER_BYTES)
+}
+
+/// The receiving side of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Receiver {
+    left: Left,
+    /// What was received since the counters were told.
+    pub received_bytes: u64,
+    pub progress: Progress,
+}
+
+/// What is left of a record whose end has not come.
+#[derive(Debug, Default)]
+enum Left {
+    #[default]
+    Nothing,
+    /// The first bytes of a mark.
+    Mark { bytes: [u8; 3], len: usize },
+    /// A record in its own memory.
+    Record(Partial),
+    /// A record of several fragments.
+    Fragments(Fragmented),
+}
+
+#[derive(Debug)]
+struct Partial {
+    /// As long as the record once its memory is leased; before that, what has come.
+    bytes: Vec<u8>,
+    filled: usize,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Fragmented {
+    reader: RecordReader,
+    _counted: Counted,
+}
+
+#[derive(Debug)]
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Why nothing more is received.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReceiveError {
+    #[error("{0}")]
+    Socket(#[from] io::Error),
+    #[error("{0}")]
+    Record(#[from] RecordError),
+    #[error("too many records of several fragments at a time")]
+    TooManyFragmented,
+    #[error("a record of {0} bytes that cannot be a WRITE")]
+    TooLarge(usize),
+}
+
+impl Receiver {
+    /// Receives once, and hands every record that is whole to `requests`. The number of bytes; 0 at
+    /// the end of the stream.
+    pub(super) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut TcpStream,
+        readers: &Readers,
+        requests: &mut Requests,
+    ) -> Poll<Result<usize, ReceiveError>> {
+        ready!(stream.poll_read_ready(cx))?;
+        if let Left::Record(partial) = &mut self.left {
+            ready!(partial.poll_lease(cx, requests));
+        }
+        let room = ready!(poll_room(cx, requests, matches!(self.left, Left::Record(_))));
+        let mut reading = Reading::open(std::mem::take(&mut self.left), readers);
+        let read = reading.poll_read(cx, stream, room);
+        let parsed = match &read {
+            Poll::Ready(Ok(bytes)) => reading.parse(*bytes, requests),
+            Poll::Ready(Err(_)) | Poll::Pending => Ok(()),
+        };
+        requests.request_lease.give(room);
+        let left = parsed.and_then(|()| reading.close(readers, requests));
+        let bytes = ready!(read)?;
+        self.left = left?;
+        self.received_bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
+        match self.left {
+            Left::Nothing => self.progress.finished(),
+            _ => self.progress.moved(bytes),
+        }
+        Poll::Ready(Ok(bytes))
+    }
+
+    /// Whether the stream is between two records.
+    pub(super) fn is_between_records(&self) -> bool {
+        matches!(self.left, Left::Nothing)
+    }
+
+    /// Lets go what has come of a record.
+    pub(super) fn discard(&mut self, requests: &mut Requests) {
+        if let Left::Record(partial) = std::mem::take(&mut self.left) {
+            requests.request_lease.give(partial.leased());
+        }
+    }
+}
+
+impl Partial {
+    /// Bytes that are leased for it.
+    fn leased(&self) -> usize {
+        self.bytes.len() + RECORD_OVERHEAD_BYTES
+    }
+
+    /// Leases the memory of the whole record.
+    fn poll_lease(&mut self, cx: &mut Context<'_>, requests: &mut Requests) -> Poll<()> {
+        let missing = self.len - self.bytes.len();
+        if missing > 0 {
+            ready!(requests.request_lease.poll_take(cx, missing));
+            // Zeroed memory is mapped as it is touched: what is announced and does not come costs
+            // address space only.
+            let mut whole = vec![0; self.len];
+            if let Some(front) = whole.get_mut(..self.bytes.len()) {
+                front.copy_from_slice(&self.bytes);
+            }
+            self.bytes = whole;
+        }
+        Poll::Ready(())
+    }
+}
+
+/// Leases room for a read. Inside a record less than a good read will do: that record has its own.
+fn poll_room(cx: &mut Context<'_>, requests: &mut Requests, in_record: bool) -> Poll<usize> {
+    let lease = &mut requests.request_lease;
+    if lease.try_take(RECEIVE_BUFFER_BYTES) {
+        return Poll::Ready(RECEIVE_BUFFER_BYTES);
+    }
+    let room = lease.headroom();
+    if in_record || room >= READ_BYTES_MIN {
+        let taken = if lease.try_take(room) { room } else { 0 };
+        return Poll::Ready(taken);
+    }
+    ready!(lease.poll_take(cx, READ_BYTES_MIN));
+    Poll::Ready(READ_BYTES_MIN)
+}
+
+/// One read, from the buffer that it goes into to what is left behind its last record.
+struct Reading {
+    reader: RecordReader,
+    /// The reader is this connection's own.
+    counted: Option<Counted>,
+    partial: Option<Partial>,
+    /// Bytes in the reader that no record has taken, if every record came in one fragment.
+    unparsed: usize,
+    /// The last bytes that went into the reader.
+    tail: Tail,
+}
+
+impl Reading {
+    fn open(left: Left, readers: &Readers) -> Self {
+        let shared = |partial| Reading {
+            reader: readers.take(),
+            counted: None,
+            partial,
+            unparsed: 0,
+            tail: Tail::default(),
+        };
+        match left {
+            Left::Nothing => shared(None),
+            Left::Record(partial) => shared(Some(partial)),
+            Left::Mark { bytes, len } => {
+                let mut reading = shared(None);
+                for byte in bytes.iter().take(len) {
+                    reading.feed(*byte);
+                }
+                reading
+            }
+            Left::Fragments(Fragmented { reader, _counted }) => {
+                Reading { reader, counted: Some(_counted), ..shared(None) }
+            }
+        }
+    }
+
+    fn feed(&mut self, byte: u8) {
+        if let Some(first) = self.reader.space().first_mut() {
+            *first = byte;
+            self.tail.push(&[byte]);
+            self.reader.filled(1);
+            self.unparsed += 1;
+        }
+    }
+
+    /// Reads into the record in progress, if there is one, and behind it.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut TcpStream,
+        room: usize,
+    ) -> Poll<io::Result<usize>> {
+        let space = self.reader.space();
+        let room = room.min(space.len());
+        let space = space.get_mut(..room).unwrap_or_default();
+        let Some(partial) = &mut self.partial else {
+            let mut buffer = ReadBuf::new(space);
+            ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
+            return Poll::Ready(Ok(buffer.filled().len()));
+        };
+        let rest = partial.bytes.get_mut(partial.filled..).unwrap_or_default();
+        loop {
+            ready!(stream.poll_read_ready(cx))?;
+            let mut slices = [IoSliceMut::new(rest), IoSliceMut::new(space)];
+            match stream.try_read_vectored(&mut slices) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read),
+            }
+        }
+    }
+
+    /// Hands over the records that `bytes` more have made whole.
+    fn parse(&mut self, bytes: usize, requests: &mut Requests) -> Result<(), ReceiveError> {
+        let mut rest = bytes;
+        if let Some(mut partial) = self.partial.take() {
+            let taken = rest.min(partial.len - partial.filled);
+            partial.filled += taken;
+            rest -= taken;
+            if partial.filled < partial.len {
+                self.partial = Some(partial);
+            } else {
+                requests.request_lease.give(partial.leased());
+                requests.receive(partial.bytes);
+            }
+        }
+        let space = self.reader.space();
+        self.tail.push(space.get(..rest).unwrap_or_default());
+        self.reader.filled(rest);
+        self.unparsed += rest;
+        while let Some(record) = self.reader.next_record()? {
+            self.unparsed = self.unparsed.saturating_sub(MARK_BYTES + record.len());
+            requests.receive(record.to_vec());
+        }
+        Ok(())
+    }
+
+    /// What is left behind the last whole record; the shared reader goes back.
+    fn close(self, readers: &Readers, requests: &mut Requests) -> Result<Left, ReceiveError> {
+        let Reading { mut reader, counted, partial, unparsed, tail } = self;
+        let StreamEnd::Incomplete { bytes } = reader.stream_end() else {
+            readers.put(reader);
+            return Ok(partial.map_or(Left::Nothing, Left::Record));
+        };
+        if let Some(partial) = reader.partial().filter(|partial| partial.last) {
+            let len = partial.head.len() + partial.missing;
+            if len > LARGE_RECORD_BYTES && !requests.may_be_large(partial.head) {
+                return Err(ReceiveError::TooLarge(len));
+            }
+            let filled = partial.head.len();
+            let record = Partial { bytes: partial.head.to_vec(), filled, len };
+            requests.request_lease.force(record.leased());
+            reader.detach();
+            readers.put(reader);
+            return Ok(Left::Record(record));
+        }
+        // In a record of several fragments the marks count as well, so these are more.
+        if counted.is_none() && bytes == unparsed && unparsed < MARK_BYTES {
+            let (bytes, len) = tail.last(unparsed);
+            return Ok(Left::Mark { bytes, len });
+        }
+        let _counted = match counted {
+            Some(counted) => counted,
+            None => count(&readers.fragmented)?,
+        };
+        Ok(Left::Fragments(Fragmented { reader, _counted }))
+    }
+}
+
+fn count(fragmented: &Arc<AtomicUsize>) -> Result<Counted, ReceiveError> {
+    let before = fragmented.fetch_add(1, Ordering::Relaxed);
+    let counted = Counted(Arc::clone(fragmented));
+    if before >= FRAGMENTED_RECORDS_MAX {
+        return Err(ReceiveError::TooManyFragmented);
+    }
+    Ok(counted)
+}
+
+/// The last three bytes of a stream.
+#[derive(Debug, Default)]
+struct Tail {
+    bytes: [u8; 3],
+}
+
+impl Tail {
+    fn push(&mut self, bytes: &[u8]) {
+        for byte in bytes.iter().skip(bytes.len().saturating_sub(3)) {
+            let [_, second, third] = self.bytes;
+            self.bytes = [second, third, *byte];
+        }
+    }
+
+    /// The last `len` bytes, at the front of an array.
+    fn last(&self, len: usize) -> ([u8; 3], usize) {
+        let [first, second, third] = self.bytes;
+        let bytes = match len {
+            3 => [first, second, third],
+            2 => [second, third, 0],
+            _ => [third, 0, 0],
+        };
+        (bytes, len.min(3))
+    }
+}
+
+const MARK_BYTES: usize = 4;
+
+/// A record up to this length may be of any procedure.
+const LARGE_RECORD_BYTES: usize = 64 * 1024;

@@ -1,0 +1,112 @@
+//! The sending side of a connection: replies gathered, and sent in one vectored write.
+//!
+//! ```text
+//!   next      replies of this turn, appended as they come
+//!   sending   replies of an earlier turn; `sent` bytes of it are with the kernel
+//! ```
+//! Invariants:
+//! - Two buffers take turns, so that what was sent is let go although more replies come all the
+//!   time: memory stays below what the connection's limit admits.
+//! - The lease covers the bytes of both buffers until the buffer they lie in was sent whole.
+
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use aquifer_rpc::xdr::EncodeBuf;
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+
+use crate::budget::Lease;
+use crate::limits::{IDLE_BUFFER_BYTES_MAX, WRITE_SLICES_MAX};
+
+use super::slow::Progress;
+
+/// Replies on their way out.
+#[derive(Debug, Default)]
+pub(super) struct Sender {
+    next: EncodeBuf,
+    sending: EncodeBuf,
+    sent: usize,
+    /// What the kernel has taken since the counters were told.
+    pub sent_bytes: u64,
+    pub progress: Progress,
+}
+
+impl Sender {
+    /// Appends a reply, whose bytes are leased.
+    pub(super) fn push(&mut self, reply: EncodeBuf) {
+        self.next.append(reply);
+    }
+
+    /// Whether there is nothing to send.
+    pub(super) fn is_empty(&self) -> bool {
+        self.next.is_empty() && self.sending.is_empty()
+    }
+
+    /// Bytes of replies that have not been given to the kernel to begin with.
+    pub(super) fn next_bytes(&self) -> usize {
+        self.next.len()
+    }
+
+    /// Sends until everything is sent, or the socket takes no more (pending).
+    pub(super) fn poll_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut TcpStream,
+        lease: &mut Lease,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if self.sending.is_empty() {
+                if self.next.is_empty() {
+                    self.finished();
+                    return Poll::Ready(Ok(()));
+                }
+                std::mem::swap(&mut self.sending, &mut self.next);
+            }
+            let taken = ready!(poll_write(cx, stream, &self.sending, self.sent))?;
+            if taken == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += taken;
+            self.sent_bytes += u64::try_from(taken).unwrap_or(u64::MAX);
+            self.progress.moved(taken);
+            if self.sent == self.sending.len() {
+                lease.give(self.sent);
+                self.sending.clear();
+                self.sent = 0;
+            }
+        }
+    }
+
+    /// Drops everything that is not sent.
+    pub(super) fn discard(&mut self, lease: &mut Lease) {
+        lease.give(self.next.len() + self.sending.len());
+        (self.next, self.sending, self.sent) = (EncodeBuf::new(), EncodeBuf::new(), 0);
+    }
+
+    fn finished(&mut self) {
+        self.progress.finished();
+        for buffer in [&mut self.next, &mut self.sending] {
+            if buffer.held_bytes() > IDLE_BUFFER_BYTES_MAX {
+                *buffer = EncodeBuf::new();
+            }
+        }
+    }
+}
+
+fn poll_write(
+    cx: &mut Context<'_>,
+    stream: &mut TcpStream,
+    buffer: &EncodeBuf,
+    from: usize,
+) -> Poll<io::Result<usize>> {
+    let stream = Pin::new(stream);
+    if let Some(bytes) = buffer.contiguous() {
+        return stream.poll_write(cx, bytes.get(from..).unwrap_or_default());
+    }
+    let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
+    let filled = buffer.io_slices(from, &mut slices);
+    stream.poll_write_vectored(cx, slices.get(..filled).unwrap_or_default())
+}

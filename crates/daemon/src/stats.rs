@@ -1,0 +1,74 @@
+//! What the daemon counts.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Counters of all runtimes. Connections add to them once a turn, not once a request.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    pub connections: AtomicUsize,
+    pub accepted: AtomicU64,
+    pub turned_away: AtomicU64,
+    pub requests: AtomicU64,
+    pub requests_waited: AtomicU64,
+    pub received_bytes: AtomicU64,
+    pub sent_bytes: AtomicU64,
+    pub closed_as_slow: AtomicU64,
+    pub protocol_errors: AtomicU64,
+    pub panics: AtomicU64,
+}
+
+/// What the daemon does and has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Connections that are open.
+    pub connections: usize,
+    /// Connections since the start.
+    pub accepted: u64,
+    /// Connections closed at once because there were too many.
+    pub turned_away: u64,
+    /// Requests that were begun.
+    pub requests: u64,
+    /// Those of them that could not be answered at once.
+    pub requests_waited: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Connections closed because their slowness held others up, or nothing moved any more.
+    pub closed_as_slow: u64,
+    /// Connections closed because what they sent is no RPC.
+    pub protocol_errors: u64,
+    /// Requests that panicked: bugs of ours.
+    pub panics: u64,
+    /// Bytes that are leased for requests.
+    pub request_bytes: usize,
+    /// Bytes that are leased for replies.
+    pub reply_bytes: usize,
+}
+
+impl Stats {
+    pub(crate) fn load(&self, request_bytes: usize, reply_bytes: usize) -> Load {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Load {
+            connections: self.connections.load(Ordering::Relaxed),
+            accepted: read(&self.accepted),
+            turned_away: read(&self.turned_away),
+            requests: read(&self.requests),
+            requests_waited: read(&self.requests_waited),
+            received_bytes: read(&self.received_bytes),
+            sent_bytes: read(&self.sent_bytes),
+            closed_as_slow: read(&self.closed_as_slow),
+            protocol_errors: read(&self.protocol_errors),
+            panics: read(&self.panics),
+            request_bytes,
+            reply_bytes,
+        }
+    }
+}
+
+/// Adds to a counter.
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    if count > 0 {
+        counter.fetch_add(count, Ordering::Relaxed);
+    }
+}
