@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use aquifer_ondisk::Guid;
 use serde::{Deserialize, Serialize};
 
 /// `GET /daemon`: who answers.
@@ -385,6 +386,16 @@ pub enum ErrorKind {
     Refused,
     /// It was tried, and failed.
     Failed,
+}
+
+/// A guid as the API writes it.
+pub fn guid_text(guid: Guid) -> String {
+    format!("{:016x}", guid.0)
+}
+
+/// The guid of a text that [`guid_text`] wrote.
+pub fn guid_of(text: &str) -> Option<Guid> {
+    (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok().map(Guid))?
 }
 
 impl ApiError {

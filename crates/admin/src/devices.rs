@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use aquifer_ondisk::layout::{LEAF_SEGMENTS_MIN, leaf_segments};
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 
-pub(crate) use search::{Search, Sought, found_pool, search};
-pub(crate) use take::{TakeRequest, Taken, Taker, take};
+pub(crate) use search::{Search, Sought, claim, found_pool, is_complete, search};
+pub(crate) use take::{TakeRequest, Taken, take};
 
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,13 @@
 //! Measures both engines on one disk, side by side and interleaved.
 //!
 //! ```text
-//! diskbench FOLDER [--mib N] [--seconds S] [--rounds N] [--only TEXT]
+//! diskbench FOLDER [--mib N] [--seconds S] [--rounds N] [--only TEXT] [--engine uring|pread]
 //! diskbench --destroy DEVICE [...]
 //! ```
 //!
 //! In FOLDER an image file is made, filled and removed at the end; a DEVICE (or an image file that
-//! exists) is overwritten, and filled only if a case reads. Every case runs once per engine and round, the engines in turn, each on a current-thread runtime.
-//! Printed are medians over the rounds with the spread; CPU is user and system time of the whole
+//! exists) is overwritten, and filled only if a case reads. Every case runs once per engine and
+//! round, the engines in turn, each on a current-thread runtime. Printed are medians over the rounds with the spread; CPU is user and system time of the whole
 //! process (kernel workers of io_uring included) per operation.
 //!
 //! Every page carries its sector number; every read checks it.
@@ -45,19 +45,18 @@ fn main() -> Fallible<()> {
         "case", "engine", "ops/s (min..max)", "MB/s", "us p50/p99", "CPU us/op"
     );
     for case in chosen {
-        let mut results = [Vec::new(), Vec::new()];
+        let mut results: Vec<(Engine, Vec<Figures>)> =
+            options.engines.iter().map(|engine| (*engine, Vec::new())).collect();
         for round in 0..options.rounds {
-            let mut pairs: Vec<_> =
-                [Engine::Uring, Engine::Pread].into_iter().zip(&mut results).collect();
-            if round % 2 == 1 {
-                pairs.reverse();
+            for (engine, figures) in &mut results {
+                figures.push(run(path, *engine, case, &options, round)?);
             }
-            for (engine, results) in pairs {
-                results.push(run(path, engine, case, &options, round)?);
-            }
+            // The other one goes first in the next round.
+            results.reverse();
         }
-        for (name, results) in ["uring", "pread"].into_iter().zip(results) {
-            report(case, name, results);
+        results.sort_by_key(|(engine, _)| *engine == Engine::Pread);
+        for (engine, figures) in results {
+            report(case, engine, &figures);
         }
     }
     Ok(())
@@ -70,6 +69,7 @@ struct Options {
     seconds: f64,
     rounds: u64,
     only: String,
+    engines: Vec<Engine>,
 }
 
 impl Options {
@@ -81,6 +81,7 @@ impl Options {
             seconds: 2.0,
             rounds: 5,
             only: String::new(),
+            engines: vec![Engine::Uring, Engine::Pread],
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
@@ -94,6 +95,11 @@ impl Options {
                 "--seconds" => options.seconds = value()?.parse()?,
                 "--rounds" => options.rounds = value()?.parse()?,
                 "--only" => options.only = value()?,
+                "--engine" => match value()?.as_str() {
+                    "uring" => options.engines = vec![Engine::Uring],
+                    "pread" => options.engines = vec![Engine::Pread],
+                    other => return Err(format!("{other}: no engine").into()),
+                },
                 folder => options.path = folder.into(),
             }
         }
@@ -269,7 +275,11 @@ fn fill(path: &Path, sectors: u64) -> Fallible<()> {
     })
 }
 
-fn report(case: &Case, engine: &str, figures: Vec<Figures>) {
+fn report(case: &Case, engine: Engine, figures: &[Figures]) {
+    let engine = match engine {
+        Engine::Uring => "uring",
+        Engine::Pread => "pread",
+    };
     let median = |of: &dyn Fn(&Figures) -> f64| {
         let mut values: Vec<f64> = figures.iter().map(of).collect();
         values.sort_by(f64::total_cmp);

@@ -107,6 +107,15 @@ impl Media {
             let sides = sides(index, config, vote, members, findings, &mut leaves);
             vdevs.push(view(index, config, sides, findings));
         }
+        for member in members {
+            let guid = member.label.leaf_guid;
+            if !vote.config.leaves().any(|(_, leaf)| leaf.guid == guid) {
+                let name = member.disk.name();
+                findings.add(Kind::NotAMember, At::disk(name), || {
+                    format!("{name}: leaf {:016x} is no part of the pool any more", guid.0)
+                });
+            }
+        }
         let single = |config: &VdevConfig| config.redundancy == Redundancy::Single;
         let copies = if vote.config.vdevs.iter().any(single) { 2 } else { 1 };
         (Media { vdevs, copies }, leaves)

@@ -14,7 +14,8 @@
 //! Invariants:
 //! - An idle connection holds no receive buffer, and the shared reader is between two records
 //!   whenever no connection is reading.
-//! - Bytes that are read are leased before: the room for a read, or the whole record.
+//! - Bytes that are read are leased before: the room for a read, or the whole record, if it is
+//!   large. Nobody waits for the memory of a small one.
 
 use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
@@ -53,7 +54,9 @@ impl Readers {
 
     /// Takes a reader back that is between two records.
     fn put(&self, reader: RecordReader) {
-        *self.shared.borrow_mut() = Some(reader);
+        if reader.held_bytes() <= 2 * RECEIVE_BUFFER_BYTES {
+            *self.shared.borrow_mut() = Some(reader);
+        }
     }
 }
 
@@ -67,6 +70,8 @@ pub(super) struct Receiver {
     left: Left,
     /// What was received since the counters were told.
     pub received_bytes: u64,
+    /// Nothing but the client keeps a record from being received.
+    pub waits_for_client: bool,
     pub progress: Progress,
 }
 
@@ -89,12 +94,13 @@ struct Partial {
     bytes: Vec<u8>,
     filled: usize,
     len: usize,
+    is_large: bool,
 }
 
 #[derive(Debug)]
 struct Fragmented {
     reader: RecordReader,
-    _counted: Counted,
+    counted: Counted,
 }
 
 #[derive(Debug)]
@@ -115,8 +121,6 @@ pub(super) enum ReceiveError {
     Record(#[from] RecordError),
     #[error("too many records of several fragments at a time")]
     TooManyFragmented,
-    #[error("a record of {0} bytes that cannot be a WRITE")]
-    TooLarge(usize),
 }
 
 impl Receiver {
@@ -129,7 +133,9 @@ impl Receiver {
         readers: &Readers,
         requests: &mut Requests,
     ) -> Poll<Result<usize, ReceiveError>> {
+        self.waits_for_client = true;
         ready!(stream.poll_read_ready(cx))?;
+        self.waits_for_client = false;
         if let Left::Record(partial) = &mut self.left {
             ready!(partial.poll_lease(cx, requests));
         }
@@ -140,7 +146,7 @@ impl Receiver {
             Poll::Ready(Ok(bytes)) => reading.parse(*bytes, requests),
             Poll::Ready(Err(_)) | Poll::Pending => Ok(()),
         };
-        requests.request_lease.give(room);
+        requests.read_lease.give(room);
         let left = parsed.and_then(|()| reading.close(readers, requests));
         let bytes = ready!(read)?;
         self.left = left?;
@@ -160,22 +166,28 @@ impl Receiver {
     /// Lets go what has come of a record.
     pub(super) fn discard(&mut self, requests: &mut Requests) {
         if let Left::Record(partial) = std::mem::take(&mut self.left) {
-            requests.request_lease.give(partial.leased());
+            partial.give_back(requests);
         }
     }
 }
 
 impl Partial {
-    /// Bytes that are leased for it.
-    fn leased(&self) -> usize {
-        self.bytes.len() + RECORD_OVERHEAD_BYTES
+    /// A record of `len` bytes of which `head` has come, in a read whose room is still leased.
+    fn begin(head: &[u8], len: usize, requests: &mut Requests) -> Self {
+        let is_large = len > LARGE_RECORD_BYTES;
+        let mut bytes = head.to_vec();
+        if !is_large {
+            bytes.resize(len, 0);
+        }
+        requests.read_lease.force(bytes.len() + RECORD_OVERHEAD_BYTES);
+        Partial { bytes, filled: head.len(), len, is_large }
     }
 
-    /// Leases the memory of the whole record.
+    /// Leases the memory of a large record, and gives that of its head back.
     fn poll_lease(&mut self, cx: &mut Context<'_>, requests: &mut Requests) -> Poll<()> {
-        let missing = self.len - self.bytes.len();
-        if missing > 0 {
-            ready!(requests.request_lease.poll_take(cx, missing));
+        if self.bytes.len() < self.len {
+            ready!(requests.record_lease.poll_take(cx, self.len + RECORD_OVERHEAD_BYTES));
+            requests.read_lease.give(self.bytes.len() + RECORD_OVERHEAD_BYTES);
             // Zeroed memory is mapped as it is touched: what is announced and does not come costs
             // address space only.
             let mut whole = vec![0; self.len];
@@ -186,11 +198,29 @@ impl Partial {
         }
         Poll::Ready(())
     }
+
+    fn complete(self, requests: &mut Requests) {
+        if self.is_large {
+            requests.receive_large(self.bytes);
+        } else {
+            requests.read_lease.give(self.len + RECORD_OVERHEAD_BYTES);
+            requests.receive(self.bytes);
+        }
+    }
+
+    fn give_back(self, requests: &mut Requests) {
+        let has_all = self.bytes.len() == self.len;
+        let lease = match self.is_large && has_all {
+            true => &mut requests.record_lease,
+            false => &mut requests.read_lease,
+        };
+        lease.give(self.bytes.len() + RECORD_OVERHEAD_BYTES);
+    }
 }
 
 /// Leases room for a read. Inside a record less than a good read will do: that record has its own.
 fn poll_room(cx: &mut Context<'_>, requests: &mut Requests, in_record: bool) -> Poll<usize> {
-    let lease = &mut requests.request_lease;
+    let lease = &mut requests.read_lease;
     if lease.try_take(RECEIVE_BUFFER_BYTES) {
         return Poll::Ready(RECEIVE_BUFFER_BYTES);
     }
@@ -217,27 +247,21 @@ struct Reading {
 
 impl Reading {
     fn open(left: Left, readers: &Readers) -> Self {
-        let shared = |partial| Reading {
-            reader: readers.take(),
-            counted: None,
-            partial,
-            unparsed: 0,
-            tail: Tail::default(),
+        let (mark, mark_len) = match left {
+            Left::Mark { bytes, len } => (bytes, len),
+            _ => ([0; 3], 0),
         };
-        match left {
-            Left::Nothing => shared(None),
-            Left::Record(partial) => shared(Some(partial)),
-            Left::Mark { bytes, len } => {
-                let mut reading = shared(None);
-                for byte in bytes.iter().take(len) {
-                    reading.feed(*byte);
-                }
-                reading
-            }
-            Left::Fragments(Fragmented { reader, _counted }) => {
-                Reading { reader, counted: Some(_counted), ..shared(None) }
-            }
+        let (reader, counted, partial) = match left {
+            Left::Nothing | Left::Mark { .. } => (readers.take(), None, None),
+            Left::Record(partial) => (readers.take(), None, Some(partial)),
+            Left::Fragments(Fragmented { reader, counted }) => (reader, Some(counted), None),
+        };
+        let tail = Tail::default();
+        let mut reading = Reading { reader, counted, partial, unparsed: 0, tail };
+        for byte in mark.iter().take(mark_len) {
+            reading.feed(*byte);
         }
+        reading
     }
 
     fn feed(&mut self, byte: u8) {
@@ -285,8 +309,7 @@ impl Reading {
             if partial.filled < partial.len {
                 self.partial = Some(partial);
             } else {
-                requests.request_lease.give(partial.leased());
-                requests.receive(partial.bytes);
+                partial.complete(requests);
             }
         }
         let space = self.reader.space();
@@ -309,12 +332,7 @@ impl Reading {
         };
         if let Some(partial) = reader.partial().filter(|partial| partial.last) {
             let len = partial.head.len() + partial.missing;
-            if len > LARGE_RECORD_BYTES && !requests.may_be_large(partial.head) {
-                return Err(ReceiveError::TooLarge(len));
-            }
-            let filled = partial.head.len();
-            let record = Partial { bytes: partial.head.to_vec(), filled, len };
-            requests.request_lease.force(record.leased());
+            let record = Partial::begin(partial.head, len, requests);
             reader.detach();
             readers.put(reader);
             return Ok(Left::Record(record));
@@ -324,11 +342,11 @@ impl Reading {
             let (bytes, len) = tail.last(unparsed);
             return Ok(Left::Mark { bytes, len });
         }
-        let _counted = match counted {
+        let counted = match counted {
             Some(counted) => counted,
             None => count(&readers.fragmented)?,
         };
-        Ok(Left::Fragments(Fragmented { reader, _counted }))
+        Ok(Left::Fragments(Fragmented { reader, counted }))
     }
 }
 
@@ -369,5 +387,5 @@ impl Tail {
 
 const MARK_BYTES: usize = 4;
 
-/// A record up to this length may be of any procedure.
+/// A record longer than this is leased whole before more of it is received.
 const LARGE_RECORD_BYTES: usize = 64 * 1024;

@@ -4,8 +4,12 @@
 //! - A request is begun only when the room for its longest reply is leased, and when it is begun it
 //!   runs to its end.
 //! - Requests are begun in the order in which they were received; replies come in any order.
-//! - The request lease covers every record from its reception to its reply, the reply lease what is
-//!   set aside for each reply from its beginning on.
+//! - A record is leased from its reception to its reply: most by the lease of reads, that they were
+//!   received under, large ones by a lease of their own. The reply lease covers what is set aside
+//!   for each reply from its beginning on.
+//! - Leases are taken in this order and waited for in no other: reads, large records, replies. So
+//!   somebody who waits can always be served by somebody who does not, or by slow clients, who are
+//!   not waited for.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -28,12 +32,46 @@ use crate::limits::{
     REQUEST_ALLOWANCE_BYTES,
 };
 
+/// The budgets of all connections.
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    /// What is read at once, and the small records in it.
+    pub reads: Arc<Budget>,
+    /// Large records.
+    pub records: Arc<Budget>,
+    /// Replies.
+    pub replies: Arc<Budget>,
+}
+
+impl Budgets {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let reads = limits.request_bytes_max / 8 * 3;
+        Budgets {
+            reads: Budget::new(reads),
+            records: Budget::new(limits.request_bytes_max - reads),
+            replies: Budget::new(limits.reply_bytes_max),
+        }
+    }
+
+    /// Whether a connection waits for memory.
+    pub(crate) fn is_short(&self) -> bool {
+        self.reads.is_short() || self.records.is_short() || self.replies.is_short()
+    }
+}
+
+/// A record that is received.
+pub(super) struct Received {
+    pub bytes: Vec<u8>,
+    /// The lease of large records covers it.
+    pub is_large: bool,
+}
+
 /// A request that has come to its end.
 pub(super) struct Done {
     /// Its reply; what is leased for it is covered by the reply lease until it is sent.
     pub reply: EncodeBuf,
     pub outcome: Outcome,
-    record_bytes: usize,
+    record: Received,
     reserved: usize,
 }
 
@@ -55,9 +93,10 @@ pub(super) struct Requests {
     peer: SocketAddr,
     in_flight_max: usize,
     reply_bytes_max: usize,
-    received: VecDeque<Vec<u8>>,
+    received: VecDeque<Received>,
     in_flight: FuturesUnordered<Serving>,
-    pub request_lease: Lease,
+    pub read_lease: Lease,
+    pub record_lease: Lease,
     pub reply_lease: Lease,
 }
 
@@ -69,9 +108,8 @@ pub(super) enum Begun {
     Done(Done),
     /// It is under way.
     Waits,
-    /// Not now: so much room for replies must be leased first.
-    NeedsRoom(usize),
-    /// Not now: too many are under way, or too much of the connection's replies is unsent.
+    /// Not now: room for its reply is waited for, too many are under way, or too much of the
+    /// connection's replies is unsent.
     Limited,
 }
 
@@ -80,7 +118,7 @@ impl Requests {
         nfs: Arc<Nfs>,
         peer: SocketAddr,
         limits: &Limits,
-        (requests, replies): (&Arc<Budget>, &Arc<Budget>),
+        budgets: &Budgets,
     ) -> Self {
         Requests {
             nfs,
@@ -89,22 +127,21 @@ impl Requests {
             reply_bytes_max: limits.connection_reply_bytes_max,
             received: VecDeque::new(),
             in_flight: FuturesUnordered::new(),
-            request_lease: Lease::new(requests, REQUEST_ALLOWANCE_BYTES),
-            reply_lease: Lease::new(replies, REPLY_ALLOWANCE_BYTES),
+            read_lease: Lease::new(&budgets.reads, REQUEST_ALLOWANCE_BYTES),
+            record_lease: Lease::new(&budgets.records, 0),
+            reply_lease: Lease::new(&budgets.replies, REPLY_ALLOWANCE_BYTES),
         }
     }
 
-    /// Takes a record whose bytes are not leased yet; they are with the caller's room for reading.
-    pub(super) fn receive(&mut self, record: Vec<u8>) {
-        self.request_lease.force(record.len() + RECORD_OVERHEAD_BYTES);
-        self.received.push_back(record);
+    /// Takes a record. The room that it was read into is given back by the caller afterwards.
+    pub(super) fn receive(&mut self, bytes: Vec<u8>) {
+        self.read_lease.force(bytes.len() + RECORD_OVERHEAD_BYTES);
+        self.received.push_back(Received { bytes, is_large: false });
     }
 
-    /// Whether a record may be received whole before room for its reply is leased: the order of
-    /// leases would be broken by a large request with a large reply. There is none in the
-    /// protocols; such a record is no call.
-    pub(super) fn may_be_large(&self, head: &[u8]) -> bool {
-        self.nfs.reply_bytes_max(head) <= SMALL_REPLY_BYTES_MAX
+    /// Takes a record that the lease of large records covers.
+    pub(super) fn receive_large(&mut self, bytes: Vec<u8>) {
+        self.received.push_back(Received { bytes, is_large: true });
     }
 
     /// Whether requests wait to be begun.
@@ -118,16 +155,16 @@ impl Requests {
     }
 
     /// Begins the next request, if there is one and it may.
-    pub(super) fn begin_next(&mut self) -> Begun {
+    pub(super) fn begin_next(&mut self, cx: &mut Context<'_>) -> Begun {
         let Some(record) = self.received.front() else { return Begun::Nothing };
-        let reply_bytes = IN_FLIGHT_BYTES + self.nfs.reply_bytes_max(record);
+        let reply_bytes = IN_FLIGHT_BYTES + self.nfs.reply_bytes_max(&record.bytes);
         let in_use = self.reply_lease.used();
         let too_much = in_use > 0 && in_use + reply_bytes > self.reply_bytes_max;
         if self.in_flight.len() >= self.in_flight_max || too_much {
             return Begun::Limited;
         }
-        if !self.reply_lease.try_take(reply_bytes) {
-            return Begun::NeedsRoom(reply_bytes);
+        if self.reply_lease.poll_take(cx, reply_bytes).is_pending() {
+            return Begun::Limited;
         }
         match self.received.pop_front() {
             Some(record) => self.begin(record, reply_bytes),
@@ -136,7 +173,7 @@ impl Requests {
     }
 
     /// Polls a new request once where it stands: most are done then, and cost no task.
-    fn begin(&mut self, record: Vec<u8>, reserved: usize) -> Begun {
+    fn begin(&mut self, record: Received, reserved: usize) -> Begun {
         let serving = serve(Arc::clone(&self.nfs), self.peer, record, reserved);
         let mut serving: Serving = Box::pin(serving);
         // Nobody is woken by this poll: a request that waits is polled again when it has joined
@@ -161,25 +198,34 @@ impl Requests {
     /// Forgets requests that have not begun.
     pub(super) fn drop_received(&mut self) {
         for record in std::mem::take(&mut self.received) {
-            self.request_lease.give(record.len() + RECORD_OVERHEAD_BYTES);
+            self.give_back(&record);
         }
-        self.request_lease.cancel_wait();
-        self.reply_lease.cancel_wait();
+        for lease in [&mut self.read_lease, &mut self.record_lease, &mut self.reply_lease] {
+            lease.cancel_wait();
+        }
     }
 
     /// From what was leased to what is used: the reply that is to be sent.
     fn settle(&mut self, done: Done) -> Done {
-        self.request_lease.give(done.record_bytes + RECORD_OVERHEAD_BYTES);
+        self.give_back(&done.record);
         self.reply_lease.force(done.reply.len());
         self.reply_lease.give(done.reserved);
         done
     }
+
+    fn give_back(&mut self, record: &Received) {
+        let bytes = record.bytes.len() + RECORD_OVERHEAD_BYTES;
+        match record.is_large {
+            true => self.record_lease.give(bytes),
+            false => self.read_lease.give(bytes),
+        }
+    }
 }
 
-async fn serve(nfs: Arc<Nfs>, peer: SocketAddr, record: Vec<u8>, reserved: usize) -> Done {
+async fn serve(nfs: Arc<Nfs>, peer: SocketAddr, record: Received, reserved: usize) -> Done {
     let mut reply = EncodeBuf::new();
-    let answered = AssertUnwindSafe(nfs.answer(peer, &record, &mut reply)).catch_unwind().await;
-    let outcome = match answered {
+    let answering = AssertUnwindSafe(nfs.answer(peer, &record.bytes, &mut reply));
+    let outcome = match answering.catch_unwind().await {
         Ok(Ok(())) => Outcome::Answered,
         Ok(Err(error)) => Outcome::NoCall(error),
         Err(panic) => {
@@ -188,5 +234,5 @@ async fn serve(nfs: Arc<Nfs>, peer: SocketAddr, record: Vec<u8>, reserved: usize
             Outcome::Panicked(panic)
         }
     };
-    Done { reply, outcome, record_bytes: record.len(), reserved }
+    Done { reply, outcome, record, reserved }
 }

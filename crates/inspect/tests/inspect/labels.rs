@@ -146,6 +146,24 @@ fn disks_that_are_not_of_the_pool_are_named() {
 }
 
 #[test]
+fn a_disk_that_was_taken_out_is_named() {
+    let mut pool = good(Shape::Mirror);
+    let mut disks = pool.arcs();
+    // A third side, of the config before.
+    let third = pool.disks[0].copy("third");
+    pool.leaves.push((0, Guid(0xd7)));
+    pool.disks.push(third.clone());
+    for label in 0..4 {
+        put_label(&pool, 2, label, |_| {});
+    }
+    pool.write_uberblock_to(2, &pool.uberblock);
+    disks.push(third);
+    let report = look(disks);
+    assert_eq!(only(&report, Kind::NotAMember).at.disk.as_deref(), Some("third"));
+    assert_eq!(report.summary.leaves.len(), 2);
+}
+
+#[test]
 fn a_disk_given_twice_is_named() {
     let pool = good(Shape::Single);
     let mut disks = pool.arcs();

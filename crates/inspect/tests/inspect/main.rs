@@ -7,13 +7,18 @@
 )]
 
 mod clean;
+mod datasets;
+mod directories;
+mod extents;
 mod flips;
 mod labels;
 mod log;
 mod memory;
 mod pool;
+mod real;
 mod records;
 mod space;
+mod speed;
 mod tree;
 mod trees;
 
@@ -71,6 +76,11 @@ fn changed(
     write_all(&mut pool, &mut sample, &mut below);
     pool.commit();
     pool
+}
+
+/// What is said of a whole pool but for the content.
+fn content(change: impl FnOnce(&mut HandPool, &mut Content, &mut Content)) -> Report {
+    look(changed(Shape::Single, change).arcs())
 }
 
 fn good(shape: Shape) -> HandPool {

@@ -1,0 +1,219 @@
+//! Looking for pools on disks, and taking hold of the disks of one.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aquifer_blockio::{Disk, FileDisk, OpenError, OpenOptions};
+use aquifer_ondisk::Guid;
+use aquifer_ondisk::uberblock::Uberblock;
+use aquifer_pool::create::NamedDisk;
+use aquifer_pool::import::{FoundLeaf, scan};
+
+use super::take::open_error;
+use super::{Identity, places};
+use crate::api::{ApiError, FoundPool, FoundVdev, Health, LeafState, guid_text};
+use crate::status::{health_of, kind_of, vdev_name, worst};
+
+/// Where to look.
+#[derive(Debug)]
+pub(crate) enum Sought {
+    /// All usual places.
+    Usual,
+    /// These directories, devices and image files.
+    Places(Vec<PathBuf>),
+}
+
+/// Pools that were found, on disks opened for inspection.
+#[derive(Debug, Default)]
+pub(crate) struct Search {
+    /// By identity; each leaf once.
+    pub pools: BTreeMap<Guid, Vec<FoundLeaf>>,
+    /// Disks that could not be used.
+    pub refused: Vec<String>,
+    /// Pools of which a leaf was found on two different disks, and what to say of it.
+    twins: BTreeMap<Guid, String>,
+}
+
+/// Looks for pools.
+pub(crate) async fn search(sought: Sought) -> Search {
+    let named = matches!(sought, Sought::Places(_));
+    let listed = tokio::task::spawn_blocking(move || match sought {
+        Sought::Usual => places::usual(),
+        Sought::Places(list) => places::named(&list),
+    });
+    let paths = listed.await.unwrap_or_default();
+    let mut found = Search::default();
+    for paths in paths.chunks(OPEN_MAX) {
+        let paths = paths.to_vec();
+        let opened = tokio::task::spawn_blocking(move || open_each(&paths, OpenOptions::inspect()));
+        let mut disks = Vec::new();
+        for result in opened.await.unwrap_or_default() {
+            match result {
+                Ok(disk) => disks.push(disk),
+                Err(error) if named => found.refused.push(error.to_string()),
+                Err(error) => tracing::debug!(%error, "not looked at"),
+            }
+        }
+        found.add(disks).await;
+    }
+    found
+}
+
+impl Search {
+    async fn add(&mut self, disks: Vec<NamedDisk>) {
+        let (pools, refused) = scan(disks).await;
+        for (disk, error) in refused {
+            self.refused.push(format!("{}: {error}", disk.path));
+        }
+        for (guid, leaves) in pools {
+            for leaf in leaves {
+                self.add_leaf(guid, leaf);
+            }
+        }
+    }
+
+    fn add_leaf(&mut self, guid: Guid, leaf: FoundLeaf) {
+        let known = self.pools.entry(guid).or_default();
+        let own = leaf.labels.label.leaf_guid;
+        let Some(twin) = known.iter().find(|other| other.labels.label.leaf_guid == own) else {
+            known.push(leaf);
+            return;
+        };
+        let (a, b) = (&twin.disk.path, &leaf.disk.path);
+        // A loop device beside its file is one disk; a copy of a disk is two.
+        let identity = |path: &str| Identity::of(Path::new(path)).ok();
+        if identity(a).is_none() || identity(a) != identity(b) {
+            self.twins.entry(guid).or_insert_with(|| {
+                format!(
+                    "{a} and {b} are copies of each other: only one can be in the pool; take the \
+                     other away, or name the right disks with -d"
+                )
+            });
+        }
+    }
+
+    /// The pool of this name or guid.
+    pub fn pool(&self, wanted: &str) -> Result<Guid, ApiError> {
+        let name = |leaves: &[FoundLeaf]| {
+            leaves.first().map(|leaf| leaf.labels.label.config.name.clone()).unwrap_or_default()
+        };
+        let by_guid = self.pools.keys().find(|guid| guid_text(**guid) == wanted);
+        let by_name: Vec<Guid> = self
+            .pools
+            .iter()
+            .filter(|(_, leaves)| name(leaves) == wanted)
+            .map(|(guid, _)| *guid)
+            .collect();
+        let guid = match (by_guid, by_name.as_slice()) {
+            (Some(guid), _) => *guid,
+            (None, [guid]) => *guid,
+            (None, []) => {
+                let mut why = String::new();
+                for refused in &self.refused {
+                    why.push_str("\n  ");
+                    why.push_str(refused);
+                }
+                return Err(ApiError::not_found(format!(
+                    "no pool {wanted:?} was found; `aquifer pool import` lists those that were, \
+                     -d DIR looks elsewhere{why}"
+                )));
+            }
+            (None, several) => {
+                let guids: Vec<String> = several.iter().map(|guid| guid_text(*guid)).collect();
+                return Err(ApiError::conflict(format!(
+                    "several pools are called {wanted:?}; import one by its guid: {}",
+                    guids.join(", ")
+                )));
+            }
+        };
+        match self.twins.get(&guid) {
+            Some(why) => Err(ApiError::conflict(why.clone())),
+            None => Ok(guid),
+        }
+    }
+}
+
+/// Opens the disks of a pool exclusively and reads their labels again: until now somebody else
+/// could have written them.
+pub(crate) async fn claim(guid: Guid, paths: Vec<PathBuf>) -> Result<Vec<FoundLeaf>, ApiError> {
+    let opened = tokio::task::spawn_blocking(move || open_each(&paths, OpenOptions::exclusive()));
+    let opened = opened.await.map_err(|error| ApiError::failed(error.to_string()))?;
+    let disks = opened.into_iter().collect::<Result<Vec<_>, _>>().map_err(open_error)?;
+    let (mut pools, _) = scan(disks).await;
+    let changed = || ApiError::conflict("the disks were changed by somebody else meanwhile");
+    pools.remove(&guid).ok_or_else(changed)
+}
+
+fn open_each(paths: &[PathBuf], options: OpenOptions) -> Vec<Result<NamedDisk, OpenError>> {
+    let open = |path: &PathBuf| {
+        let disk: Arc<dyn Disk> = Arc::new(FileDisk::open(path, options)?);
+        Ok(NamedDisk { path: path.display().to_string(), disk })
+    };
+    paths.iter().map(open).collect()
+}
+
+/// Whether every disk of the pool is there that no uberblock names outdated.
+pub(crate) fn is_complete(leaves: &[FoundLeaf]) -> bool {
+    let states = leaf_states(leaves);
+    states.iter().flatten().all(|(_, state)| *state != LeafState::Missing)
+}
+
+/// What the API says of a pool that was found.
+pub(crate) fn found_pool(guid: Guid, leaves: &[FoundLeaf]) -> FoundPool {
+    let configs = leaves.iter().map(|leaf| &leaf.labels.label.config);
+    let config = configs.max_by_key(|config| config.config_sequence);
+    let mut vdevs = Vec::new();
+    for (index, leaves) in leaf_states(leaves).into_iter().enumerate() {
+        let redundancy = config.and_then(|config| config.vdevs.get(index)).map(|v| v.redundancy);
+        let kind = redundancy.map_or(crate::api::VdevKind::Single, kind_of);
+        let first = leaves.first().map(|(path, _)| path.as_str()).unwrap_or_default();
+        vdevs.push(FoundVdev {
+            name: vdev_name(index, kind, first),
+            kind,
+            health: health_of(leaves.iter().map(|(_, state)| *state)),
+            leaves,
+        });
+    }
+    FoundPool {
+        name: config.map(|config| config.name.clone()).unwrap_or_default(),
+        guid: guid_text(guid),
+        health: worst(vdevs.iter().map(|vdev| vdev.health)),
+        clean: newest(leaves).is_some_and(|uberblock| uberblock.clean),
+        vdevs,
+    }
+}
+
+fn newest(leaves: &[FoundLeaf]) -> Option<&Uberblock> {
+    let newest = leaves.iter().filter_map(|leaf| leaf.labels.uberblocks.first());
+    newest.max_by_key(|uberblock| uberblock.sequence)
+}
+
+/// Path and state of each leaf, vdev by vdev, as an import would find them.
+fn leaf_states(leaves: &[FoundLeaf]) -> Vec<Vec<(String, LeafState)>> {
+    let configs = leaves.iter().map(|leaf| &leaf.labels.label.config);
+    let Some(config) = configs.max_by_key(|config| config.config_sequence) else {
+        return Vec::new();
+    };
+    let outdated = newest(leaves).map(|uberblock| uberblock.outdated.as_slice());
+    let outdated = outdated.unwrap_or_default();
+    let state = |guid: Guid, last_path: &str| {
+        let found = leaves.iter().find(|leaf| leaf.labels.label.leaf_guid == guid);
+        let path = found.map_or(last_path, |leaf| &leaf.disk.path).to_string();
+        let state = if outdated.iter().any(|entry| entry.leaf == guid) {
+            LeafState::Outdated
+        } else if found.is_none() {
+            LeafState::Missing
+        } else {
+            LeafState::Online
+        };
+        (path, state)
+    };
+    let vdevs = config.vdevs.iter();
+    vdevs
+        .map(|vdev| vdev.leaves.iter().map(|leaf| state(leaf.guid, &leaf.path)).collect())
+        .collect()
+}
+
+/// Disks that are open at the same time while pools are looked for.
+const OPEN_MAX: usize = 64;

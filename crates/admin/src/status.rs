@@ -1,0 +1,199 @@
+//! What the API says of a pool: the engine's numbers in an administrator's words, and what to do.
+
+use aquifer_ondisk::config::{Redundancy, VdevClass};
+use aquifer_pool as pool;
+
+use crate::api::{
+    Health, LeafState, LeafStatus, PoolStatus, PoolSummary, VdevKind, VdevStatus, guid_text,
+};
+use crate::devices::SECTOR;
+
+#[cfg(test)]
+mod tests;
+
+/// A vdev's name: a mirror's number, a single disk's path.
+pub(crate) fn vdev_name(index: usize, kind: VdevKind, first_path: &str) -> String {
+    match kind {
+        VdevKind::Mirror => format!("mirror-{index}"),
+        VdevKind::Single => first_path.to_string(),
+    }
+}
+
+pub(crate) fn kind_of(redundancy: Redundancy) -> VdevKind {
+    match redundancy {
+        Redundancy::Single => VdevKind::Single,
+        Redundancy::Mirror => VdevKind::Mirror,
+    }
+}
+
+/// How a vdev of these disks is.
+pub(crate) fn health_of(leaves: impl Iterator<Item = LeafState>) -> Health {
+    let (mut all, mut any) = (true, false);
+    for state in leaves {
+        all &= state == LeafState::Online;
+        any |= state == LeafState::Online;
+    }
+    match (any, all) {
+        (true, true) => Health::Online,
+        (true, false) => Health::Degraded,
+        (false, _) => Health::Unavail,
+    }
+}
+
+/// How a pool of such vdevs is.
+pub(crate) fn worst(vdevs: impl Iterator<Item = Health>) -> Health {
+    let rank = |health: &Health| match health {
+        Health::Online => 0,
+        Health::Degraded => 1,
+        Health::Importing => 2,
+        Health::Suspended => 3,
+        Health::Unavail => 4,
+    };
+    vdevs.max_by_key(rank).unwrap_or(Health::Unavail)
+}
+
+/// The line of the list for a pool in service.
+pub(crate) fn summary(status: &pool::PoolStatus) -> PoolSummary {
+    let health = match status.suspended {
+        Some(_) => Health::Suspended,
+        None => worst(status.vdevs.iter().map(|vdev| health_of(states(vdev)))),
+    };
+    PoolSummary {
+        name: status.name.clone(),
+        guid: guid_text(status.guid),
+        health,
+        size_bytes: status.space.total * SECTOR,
+        allocated_bytes: status.space.taken * SECTOR,
+        free_bytes: status.space.free() * SECTOR,
+        reason: status.suspended.clone(),
+    }
+}
+
+/// The line of the list for a pool that is not in service.
+pub(crate) fn absent(name: &str, guid: &str, health: Health, reason: Option<&str>) -> PoolSummary {
+    PoolSummary {
+        name: name.into(),
+        guid: guid.into(),
+        health,
+        size_bytes: 0,
+        allocated_bytes: 0,
+        free_bytes: 0,
+        reason: reason.map(Into::into),
+    }
+}
+
+/// Everything of a pool that is not in service.
+pub(crate) fn absent_status(summary: PoolSummary) -> PoolStatus {
+    let name = &summary.name;
+    let action = (summary.health == Health::Unavail).then(|| {
+        format!(
+            "Attach what is missing, then `aquifer pool import {name}`. `aquifer pool export \
+             {name}` takes it off the list."
+        )
+    });
+    PoolStatus {
+        summary,
+        txg: 0,
+        held_bytes: 0,
+        closed_metaslabs: 0,
+        vdevs: Vec::new(),
+        import_notes: Vec::new(),
+        notes: Vec::new(),
+        action,
+    }
+}
+
+/// Everything of a pool in service.
+pub(crate) fn status(
+    status: &pool::PoolStatus,
+    import_notes: Vec<String>,
+    notes: Vec<String>,
+) -> PoolStatus {
+    let summary = summary(status);
+    PoolStatus {
+        txg: status.txg.0,
+        held_bytes: status.space.held * SECTOR,
+        closed_metaslabs: u64::try_from(status.closed_metaslabs).unwrap_or(u64::MAX),
+        vdevs: status.vdevs.iter().enumerate().map(|(index, vdev)| of_vdev(index, vdev)).collect(),
+        import_notes,
+        notes,
+        action: action(&summary, status),
+        summary,
+    }
+}
+
+fn of_vdev(index: usize, vdev: &pool::VdevStatus) -> VdevStatus {
+    let kind = kind_of(vdev.redundancy);
+    let first = vdev.leaves.first().map(|leaf| leaf.path.as_str()).unwrap_or_default();
+    let name = match vdev.class {
+        VdevClass::Data => vdev_name(index, kind, first),
+        VdevClass::Log => format!("log {}", vdev_name(index, kind, first)),
+    };
+    VdevStatus {
+        name,
+        kind,
+        size_bytes: vdev.sectors * SECTOR,
+        health: health_of(states(vdev)),
+        leaves: vdev.leaves.iter().map(of_leaf).collect(),
+    }
+}
+
+fn of_leaf(leaf: &pool::LeafStatus) -> LeafStatus {
+    LeafStatus {
+        path: leaf.path.clone(),
+        guid: guid_text(leaf.guid),
+        state: state_of(leaf.state),
+        read_errors: leaf.read_errors,
+        write_errors: leaf.write_errors,
+        checksum_errors: leaf.checksum_errors,
+        repaired: leaf.repaired,
+        last_error: leaf.last_error.clone(),
+    }
+}
+
+fn states(vdev: &pool::VdevStatus) -> impl Iterator<Item = LeafState> {
+    vdev.leaves.iter().map(|leaf| state_of(leaf.state))
+}
+
+fn state_of(state: aquifer_vdev::LeafState) -> LeafState {
+    match state {
+        aquifer_vdev::LeafState::Online => LeafState::Online,
+        aquifer_vdev::LeafState::Failed => LeafState::Failed,
+        aquifer_vdev::LeafState::Outdated => LeafState::Outdated,
+        aquifer_vdev::LeafState::Missing => LeafState::Missing,
+    }
+}
+
+/// What to do about the worst thing that is wrong.
+fn action(summary: &PoolSummary, status: &pool::PoolStatus) -> Option<String> {
+    let name = &summary.name;
+    if summary.health == Health::Suspended {
+        return Some(format!(
+            "Nothing is answered, so that nothing that was acknowledged is lost. See to the disks, \
+             then `aquifer pool export {name}` and `aquifer pool import {name}`: the import \
+             replays what the log holds."
+        ));
+    }
+    if status.closed_metaslabs > 0 {
+        return Some(format!(
+            "Free space of damaged bitmaps is not used. `aquifer pool export {name}` and `aquifer \
+             inspect {name}` say how far the damage goes."
+        ));
+    }
+    let leaves = || status.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+    if leaves().any(|leaf| state_of(leaf.state) != LeafState::Online) {
+        return Some(
+            "The pool runs on the other disks. A disk that missed writes is not used again, and \
+             this version cannot bring it up to date: keep a backup."
+                .into(),
+        );
+    }
+    if leaves().any(|leaf| leaf.read_errors + leaf.checksum_errors > 0) {
+        return Some(
+            "Bad copies were met; repaired are those with a good one beside them. Check cables and \
+             disk, and keep a backup, if the numbers rise."
+                .into(),
+        );
+    }
+    None
+}

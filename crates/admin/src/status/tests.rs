@@ -1,0 +1,78 @@
+use aquifer_ondisk::{Guid, Txg};
+use aquifer_vdev::LeafState as Engine;
+
+use super::*;
+
+fn leaf(path: &str, state: Engine) -> pool::LeafStatus {
+    pool::LeafStatus {
+        guid: Guid(0xab),
+        path: path.into(),
+        state,
+        read_errors: 0,
+        write_errors: 0,
+        checksum_errors: 0,
+        repaired: 0,
+        last_error: None,
+    }
+}
+
+fn mirror(states: [Engine; 2]) -> pool::PoolStatus {
+    let vdev = pool::VdevStatus {
+        class: VdevClass::Data,
+        redundancy: Redundancy::Mirror,
+        sectors: 1000,
+        leaves: vec![leaf("/dev/a", states[0]), leaf("/dev/b", states[1])],
+    };
+    pool::PoolStatus {
+        name: "tank".into(),
+        guid: Guid(1),
+        txg: Txg(9),
+        suspended: None,
+        space: aquifer_space::SpaceUse { total: 1000, taken: 300, held: 20 },
+        closed_metaslabs: 0,
+        vdevs: vec![vdev],
+    }
+}
+
+#[test]
+fn health_follows_the_disks() {
+    use Engine::{Failed, Missing, Online, Outdated};
+    for (states, health) in [
+        ([Online, Online], Health::Online),
+        ([Online, Missing], Health::Degraded),
+        ([Outdated, Online], Health::Degraded),
+        ([Failed, Missing], Health::Unavail),
+    ] {
+        assert_eq!(summary(&mirror(states)).health, health, "{states:?}");
+    }
+    let mut suspended = mirror([Online, Online]);
+    suspended.suspended = Some("vdev 0: no disk left that takes writes".into());
+    let shown = status(&suspended, vec![], vec![]);
+    assert_eq!(shown.summary.health, Health::Suspended);
+    assert_eq!(shown.summary.reason, suspended.suspended);
+    assert!(shown.action.unwrap().contains("aquifer pool import tank"));
+}
+
+#[test]
+fn there_is_something_to_do_only_if_something_is_wrong() {
+    let mut good = mirror([Engine::Online, Engine::Online]);
+    let shown = status(&good, vec![], vec![]);
+    assert_eq!((shown.action.as_deref(), shown.vdevs[0].name.as_str()), (None, "mirror-0"));
+    assert_eq!(shown.summary.size_bytes, 4_096_000);
+    assert_eq!((shown.summary.allocated_bytes, shown.held_bytes), (1_228_800, 81_920));
+    good.vdevs[0].leaves[1].checksum_errors = 1;
+    assert!(status(&good, vec![], vec![]).action.unwrap().contains("Bad copies"));
+    let lost = status(&mirror([Engine::Online, Engine::Outdated]), vec![], vec![]);
+    assert!(lost.action.unwrap().contains("other disks"));
+    assert_eq!(lost.vdevs[0].leaves[1].state, LeafState::Outdated);
+}
+
+#[test]
+fn a_pool_that_is_not_there_says_how_to_get_it_back() {
+    let summary = absent("tank", "00", Health::Unavail, Some("vdev 0 has no usable disk"));
+    let shown = absent_status(summary);
+    assert!(shown.action.unwrap().contains("aquifer pool import tank"));
+    assert_eq!(shown.summary.reason.as_deref(), Some("vdev 0 has no usable disk"));
+    let importing = absent_status(absent("tank", "00", Health::Importing, None));
+    assert_eq!(importing.action, None);
+}

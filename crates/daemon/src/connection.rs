@@ -1,0 +1,333 @@
+//! One connection: requests in, replies out, until both sides have finished.
+//!
+//! A connection is one task with one state. Each time it is woken it does, in turns: take the
+//! replies of requests that are done, begin what was received, send, and receive more, until
+//! nothing moves; see [`Connection::poll`].
+//!
+//! Invariants:
+//! - Nothing is received while received requests wait to be begun: a client that sends faster than
+//!   it is served, or does not read its replies, is left to TCP.
+//! - The end of a connection, whatever its reason, waits for the requests that are under way. Their
+//!   replies are sent if the connection still can.
+
+mod receive;
+mod requests;
+mod send;
+mod slow;
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use aquifer_nfs::Nfs;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use crate::limits::{LINGER, Limits, REPLIES_PER_TURN_BYTES, STARTED_PER_TURN_MAX, TICK};
+use crate::stats::{Stats, add};
+
+use receive::{ReceiveError, Receiver};
+pub(crate) use receive::Readers;
+pub(crate) use requests::Budgets;
+use requests::{Begun, Done, Outcome, Requests};
+use send::Sender;
+use slow::TooSlow;
+
+/// What all connections have in common.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub nfs: Arc<Nfs>,
+    pub limits: Limits,
+    pub budgets: Budgets,
+    pub stats: Stats,
+}
+
+/// What connections are to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Serve.
+    Serve,
+    /// Finish what has begun, send its replies, and close.
+    Drain,
+    /// Close. What has begun still runs to its end.
+    Close,
+}
+
+/// One client's connection.
+pub(crate) struct Connection {
+    /// `None` when it is lost.
+    stream: Option<TcpStream>,
+    peer: SocketAddr,
+    common: Arc<Common>,
+    readers: Rc<Readers>,
+    receiver: Receiver,
+    requests: Requests,
+    sender: Sender,
+    /// Why nothing more is received.
+    end: Option<End>,
+    tick: Option<Pin<Box<Sleep>>>,
+    begun: u64,
+    waited: u64,
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client has closed it.
+    ByClient,
+    /// The network has.
+    Lost(io::Error),
+    /// What came is no RPC, or breaks a limit.
+    NotRpc(String),
+    /// It was too slow.
+    Slow(TooSlow),
+    /// A request panicked.
+    Panicked,
+    /// The server stops.
+    Stopped,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        common: &Arc<Common>,
+        readers: &Rc<Readers>,
+    ) -> Self {
+        let nfs = Arc::clone(&common.nfs);
+        Connection {
+            stream: Some(stream),
+            peer,
+            common: Arc::clone(common),
+            readers: Rc::clone(readers),
+            receiver: Receiver::default(),
+            requests: Requests::new(nfs, peer, &common.limits, &common.budgets),
+            sender: Sender::default(),
+            end: None,
+            tick: None,
+            begun: 0,
+            waited: 0,
+        }
+    }
+
+    /// Serves until the connection is over.
+    pub(crate) async fn run(mut self, mut phase: watch::Receiver<Phase>) -> Option<End> {
+        loop {
+            tokio::select! {
+                biased;
+                changed = phase.changed() => {
+                    let now = changed.map_or(Phase::Close, |()| *phase.borrow_and_update());
+                    self.enter(now);
+                    if changed.is_err() {
+                        poll_fn(|cx| self.poll(cx)).await;
+                        break;
+                    }
+                }
+                () = poll_fn(|cx| self.poll(cx)) => break,
+            }
+        }
+        if let (Some(stream), Some(End::Stopped | End::NotRpc(_))) = (&mut self.stream, &self.end)
+        {
+            // However it ends, nobody waits for more.
+            let _ = timeout(LINGER, linger(stream)).await;
+        }
+        self.end.take()
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        match phase {
+            Phase::Serve => {}
+            Phase::Drain => {
+                self.end.get_or_insert(End::Stopped);
+                self.requests.drop_received();
+            }
+            Phase::Close => self.lose(End::Stopped),
+        }
+    }
+
+    /// Does what can be done now; ready when the connection is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            while let Poll::Ready(done) = self.requests.poll_done(cx) {
+                self.finish(done);
+            }
+            let more = self.begin(cx);
+            let flushed = self.flush(cx);
+            if more {
+                // The other connections' turn.
+                cx.waker().wake_by_ref();
+                break;
+            }
+            // What was sent may have made room for what could not begin.
+            let again = flushed && self.requests.has_received();
+            if !again && !self.receive(cx) {
+                break;
+            }
+        }
+        self.poll_tick(cx);
+        self.tell_counters();
+        let idle = self.requests.is_empty() && self.sender.is_empty();
+        if self.end.is_some() && idle { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Begins received requests. Whether there are more that could begin at once.
+    fn begin(&mut self, cx: &mut Context<'_>) -> bool {
+        for _ in 0..STARTED_PER_TURN_MAX {
+            if self.sender.next_bytes() >= REPLIES_PER_TURN_BYTES {
+                break;
+            }
+            match self.requests.begin_next(cx) {
+                Begun::Nothing | Begun::Limited => return false,
+                Begun::Done(done) => self.finish(done),
+                Begun::Waits => self.waited += 1,
+            }
+            self.begun += 1;
+        }
+        self.requests.has_received()
+    }
+
+    fn finish(&mut self, done: Done) {
+        match done.outcome {
+            Outcome::Answered if self.stream.is_some() => self.sender.push(done.reply),
+            Outcome::Answered => self.requests.reply_lease.give(done.reply.len()),
+            Outcome::NoCall(error) => self.break_off(error.to_string()),
+            Outcome::Panicked(panic) => {
+                let why = panic_text(panic.as_ref());
+                tracing::error!(client = %self.peer, why, "a request panicked: connection closed");
+                add(&self.common.stats.panics, 1);
+                self.lose(End::Panicked);
+            }
+        }
+    }
+
+    /// Sends. Whether something was sent, and nothing is left.
+    fn flush(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(stream) = &mut self.stream else { return false };
+        let before = self.sender.sent_bytes;
+        match self.sender.poll_flush(cx, stream, &mut self.requests.reply_lease) {
+            Poll::Ready(Ok(())) => self.sender.sent_bytes > before,
+            Poll::Ready(Err(error)) => {
+                self.lose(End::Lost(error));
+                false
+            }
+            Poll::Pending => false,
+        }
+    }
+
+    /// Receives once, if it may. Whether anything has come.
+    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
+        self.receiver.waits_for_client = false;
+        if self.end.is_some() || self.requests.has_received() {
+            return false;
+        }
+        let Some(stream) = &mut self.stream else { return false };
+        let (readers, requests) = (&self.readers, &mut self.requests);
+        match self.receiver.poll_receive(cx, stream, readers, requests) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(0)) => {
+                // XCP-ng's probe ends here, after one byte of a mark: no reason for a word.
+                self.end = Some(End::ByClient);
+                self.receiver.discard(&mut self.requests);
+                true
+            }
+            Poll::Ready(Ok(_)) => true,
+            Poll::Ready(Err(ReceiveError::Socket(error))) => {
+                self.lose(End::Lost(error));
+                true
+            }
+            Poll::Ready(Err(error)) => {
+                self.break_off(error.to_string());
+                true
+            }
+        }
+    }
+
+    /// Looks at the progress of what is unfinished, every [`TICK`].
+    fn poll_tick(&mut self, cx: &mut Context<'_>) {
+        let receives = !self.receiver.is_between_records();
+        let sends = !self.sender.is_empty();
+        if self.tick.is_none() && (receives || sends) && self.stream.is_some() {
+            self.tick = Some(Box::pin(sleep(TICK)));
+        }
+        while self.tick.as_mut().is_some_and(|tick| tick.as_mut().poll(cx).is_ready()) {
+            let others_wait = self.common.budgets.is_short();
+            let mut judged = Ok(());
+            if sends {
+                judged = self.sender.progress.tick(others_wait);
+            }
+            if receives && self.receiver.waits_for_client {
+                judged = judged.and(self.receiver.progress.tick(others_wait));
+            }
+            if let Err(slow) = judged {
+                tracing::info!(client = %self.peer, ?slow, "connection closed");
+                add(&self.common.stats.closed_as_slow, 1);
+                self.lose(End::Slow(slow));
+                cx.waker().wake_by_ref();
+            }
+            let unfinished = (receives || sends) && self.stream.is_some();
+            match self.tick.as_mut() {
+                Some(tick) if unfinished => tick.as_mut().reset(Instant::now() + TICK),
+                _ => self.tick = None,
+            }
+        }
+    }
+
+    /// Receives no more, but answers what was received before.
+    fn break_off(&mut self, why: String) {
+        if self.end.is_some() {
+            return;
+        }
+        tracing::info!(client = %self.peer, why, "connection closed: not RPC");
+        add(&self.common.stats.protocol_errors, 1);
+        self.end = Some(End::NotRpc(why));
+        self.receiver.discard(&mut self.requests);
+    }
+
+    /// The connection is gone at once; only what is under way goes on.
+    fn lose(&mut self, end: End) {
+        self.stream = None;
+        self.tick = None;
+        self.receiver.discard(&mut self.requests);
+        self.requests.drop_received();
+        self.sender.discard(&mut self.requests.reply_lease);
+        // A clean end may still be spoilt; the first reason otherwise is the true one.
+        match self.end {
+            None | Some(End::ByClient | End::Stopped) => self.end = Some(end),
+            Some(_) => {}
+        }
+    }
+
+    fn tell_counters(&mut self) {
+        let stats = &self.common.stats;
+        add(&stats.requests, std::mem::take(&mut self.begun));
+        add(&stats.requests_waited, std::mem::take(&mut self.waited));
+        add(&stats.received_bytes, std::mem::take(&mut self.receiver.received_bytes));
+        add(&stats.sent_bytes, std::mem::take(&mut self.sender.sent_bytes));
+    }
+}
+
+/// Ends our side, and waits for the client to end his: closed with bytes unread, TCP would destroy
+/// what is on its way to him.
+async fn linger(stream: &mut TcpStream) -> io::Result<()> {
+    poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await?;
+    let mut scrap = [0; 4096];
+    loop {
+        let mut buffer = ReadBuf::new(&mut scrap);
+        poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut buffer)).await?;
+        if buffer.filled().is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

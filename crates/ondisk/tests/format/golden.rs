@@ -1,0 +1,66 @@
+//! Golden bytes: what this version writes, byte for byte, and reads back.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use crate::samples::{Sample, samples};
+use crate::{hex, numbers};
+
+/// Where the files lie.
+pub fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden")
+}
+
+/// Whether the files are to be rewritten.
+pub fn bless() -> bool {
+    std::env::var_os("AQUIFER_BLESS").is_some_and(|value| value == "1")
+}
+
+fn file_name(sample: &Sample) -> String {
+    format!("{}.hex", sample.name)
+}
+
+/// The file's text: what it shows, the value, the bytes.
+fn text(sample: &Sample) -> String {
+    let mut out = format!("# {}\n#\n", sample.about);
+    for line in sample.value.lines() {
+        writeln!(out, "# {line}").unwrap();
+    }
+    out + &hex::dump(&sample.bytes)
+}
+
+#[test]
+fn golden_bytes_are_written_and_read() {
+    for sample in samples() {
+        let path = directory().join(file_name(&sample));
+        if bless() {
+            std::fs::write(&path, text(&sample)).unwrap();
+        }
+        let name = sample.name;
+        let stored = std::fs::read_to_string(&path)
+            .unwrap_or_else(|e| panic!("{name}: {e}; AQUIFER_BLESS=1 makes it"));
+        let bytes = hex::parse(&stored).unwrap_or_else(|e| panic!("{name}: {e}"));
+        if bytes != sample.bytes {
+            let at = bytes.iter().zip(&sample.bytes).position(|(old, new)| old != new);
+            let at = at.unwrap_or(bytes.len().min(sample.bytes.len()));
+            panic!(
+                "{name}: the format has changed, first at byte {at:#x}. Pools in use hold the old \
+                 bytes: is this a new version?\nnow:\n{}",
+                hex::dump(&sample.bytes)
+            );
+        }
+        (sample.decode)(&bytes);
+        assert_eq!(stored, text(&sample), "{name}: same bytes, but described otherwise: bless");
+    }
+}
+
+#[test]
+fn golden_directory_holds_nothing_else() {
+    let mut expected: BTreeSet<String> = samples().iter().map(file_name).collect();
+    assert_eq!(expected.len(), samples().len(), "two samples of one name");
+    expected.insert(numbers::FILE.into());
+    let files = std::fs::read_dir(directory()).unwrap();
+    let found = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(expected, found);
+}

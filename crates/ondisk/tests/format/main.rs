@@ -1,0 +1,24 @@
+//! The format held fast: golden bytes, round trips of arbitrary values, hostile bytes.
+//!
+//! `AQUIFER_BLESS=1 cargo test -p aquifer-ondisk --test format golden` rewrites the files under
+//! `golden/`. Bytes that are on somebody's disks must go on being read: a changed file is a new
+//! version of its structure, and the old file stays beside it.
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod hex;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
+mod numbers;
+#[cfg(test)]
+mod round_trip;
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod strategy;
+#[cfg(test)]
+mod structures;

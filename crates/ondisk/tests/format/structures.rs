@@ -1,0 +1,216 @@
+//! Every structure of the format behind one face, so that each test treats them all.
+
+use std::fmt::Debug;
+
+use aquifer_ondisk::block_pointer::BlockPointer;
+use aquifer_ondisk::codec::{FormatError, Reader, Writer, checksum128};
+use aquifer_ondisk::config::Label;
+use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord};
+use aquifer_ondisk::dead::DeadEntry;
+use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::inode::Inode;
+use aquifer_ondisk::log_batch::BatchHeader;
+use aquifer_ondisk::pool_root::PoolRoot;
+use aquifer_ondisk::reply::ReplyEntry;
+use aquifer_ondisk::tree_node::{Form, Node};
+use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
+use aquifer_ondisk::uberblock::Uberblock;
+use aquifer_ondisk::{Place, Txg};
+
+/// A structure of the format.
+pub trait Structure: Sized + Debug + PartialEq {
+    /// What it is, for messages.
+    const NAME: &'static str;
+    /// Its last 16 bytes are the checksum of all before.
+    const SEALED: bool = false;
+
+    /// Its bytes.
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError>;
+    /// From its bytes, which may be followed by others if it is part of a larger structure.
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError>;
+}
+
+impl Structure for Label {
+    const NAME: &'static str = "label config";
+    const SEALED: bool = true;
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        self.encode()
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        Label::decode(bytes)
+    }
+}
+
+impl Structure for Uberblock {
+    const NAME: &'static str = "uberblock";
+    const SEALED: bool = true;
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        self.encode_for(self.leaf_guid, self.label)
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        Uberblock::decode(bytes)
+    }
+}
+
+impl Structure for BatchHeader {
+    const NAME: &'static str = "log batch";
+    const SEALED: bool = true;
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        let (bytes, sum) = self.encode()?;
+        let end = bytes.len() - 16;
+        assert_eq!(sum.to_le_bytes(), bytes[end..], "the sum that the next batch carries");
+        Ok(bytes)
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        let (header, _) = BatchHeader::decode(bytes)?;
+        let peeked = BatchHeader::peek_sectors(bytes);
+        let expected = (bytes.len() / 4096, header.payload_pages());
+        assert_eq!(peeked, Ok(expected), "a first look sees what a whole reading finds");
+        Ok(header)
+    }
+}
+
+impl Structure for TxgRecord {
+    const NAME: &'static str = "txg record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        self.encode()
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        TxgRecord::decode(bytes)
+    }
+}
+
+/// Those that are read off the front of something larger.
+macro_rules! embedded {
+    ($($name:literal $structure:ty, $encode:ident, $decode:ident;)*) => { $(
+        impl Structure for $structure {
+            const NAME: &'static str = $name;
+
+            fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+                let mut w = Writer::new();
+                self.$encode(&mut w);
+                Ok(w.into_bytes())
+            }
+            fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+                Self::$decode(&mut Reader::new(bytes, $name))
+            }
+        }
+    )* };
+}
+
+embedded! {
+    "pool root" PoolRoot, encode, decode;
+    "inode" Inode, encode, decode;
+    "directory entry" Dirent, encode, decode;
+    "namespace item" Item, encode, decode;
+    "dead entry" DeadEntry, encode, decode;
+    "reply entry" ReplyEntry, encode, decode;
+}
+
+impl Structure for Extent {
+    const NAME: &'static str = "extent";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        let mut w = Writer::new();
+        self.encode(&mut w);
+        assert_eq!(w.len(), self.encoded_bytes(), "{self:?}");
+        Ok(w.into_bytes())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(bytes, Self::NAME);
+        let extent = Extent::decode(&mut r)?;
+        let mut skipped = Reader::new(bytes, Self::NAME);
+        let covered = Extent::skip(&mut skipped);
+        assert_eq!(covered, Ok((extent.page, extent.end() - 1)), "passing over it");
+        assert_eq!(skipped.rest().len(), r.rest().len(), "passing over it");
+        Ok(extent)
+    }
+}
+
+impl Structure for Option<BlockPointer> {
+    const NAME: &'static str = "block pointer";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        let mut w = Writer::new();
+        BlockPointer::encode_optional(self.as_ref(), &mut w);
+        Ok(w.into_bytes())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        BlockPointer::decode_optional(&mut Reader::new(bytes, Self::NAME))
+    }
+}
+
+impl Structure for Option<RecordPointer> {
+    const NAME: &'static str = "record pointer";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        let mut w = Writer::new();
+        RecordPointer::encode_optional(self.as_ref(), &mut w);
+        Ok(w.into_bytes())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        RecordPointer::decode_optional(&mut Reader::new(bytes, Self::NAME))
+    }
+}
+
+impl Structure for DatasetRecord {
+    const NAME: &'static str = "dataset record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        DatasetRecord::decode(bytes)
+    }
+}
+
+impl Structure for LineRecord {
+    const NAME: &'static str = "line record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        LineRecord::decode(bytes)
+    }
+}
+
+impl<F: Form + PartialEq> Structure for Node<F> {
+    const NAME: &'static str = "tree node";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        self.encode()
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        // The pointer's level is checked against the node's: here it is what the node says.
+        let level = bytes.get(7).copied().unwrap_or(0);
+        Node::decode(bytes, &pointer_to(F::KIND, level))
+    }
+}
+
+/// A pointer to some node of this kind and level.
+pub fn pointer_to(kind: aquifer_ondisk::block_pointer::BlockKind, level: u8) -> BlockPointer {
+    BlockPointer {
+        places: [Place::new(0, 8192), Place::NULL],
+        logical_bytes: 4096,
+        stored_bytes: 4096,
+        kind,
+        level,
+        compression: 0,
+        birth: Txg(1),
+        written: Txg(1),
+        checksum: 0,
+    }
+}
+
+/// Puts the right checksum under changed bytes, so that what they say is looked at.
+pub fn reseal(bytes: &mut [u8]) {
+    if let Some((body, sum)) = bytes.split_last_chunk_mut::<16>() {
+        *sum = checksum128(body).to_le_bytes();
+    }
+}
