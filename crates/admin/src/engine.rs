@@ -44,6 +44,8 @@ impl EngineThread {
         let thread = builder.spawn(move || {
             // An error is a dropped sender: just as good.
             let _ = runtime.block_on(stopped);
+            // Not by dropping it: that waits for blocking calls, and a disk may hang in one.
+            runtime.shutdown_background();
         })?;
         Ok(EngineThread { handle, stop: Some(stop), thread: Some(thread) })
     }

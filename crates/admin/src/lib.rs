@@ -1,1 +1,24 @@
-//! The administrator's side: one typed API.
+//! The administrator's side of the daemon: one typed API, what stands behind it, and its client.
+//!
+//! # The way of an act
+//! `cli` or web: a request of [`api`] → [`client`] → HTTP over a Unix socket → [`http`] →
+//! [`Control`] → the engine, on the pool's own thread (see `engine`).
+//!
+//! Invariants:
+//! - Every act can be asked for by the API alone; no tool reaches around it into a pool in service.
+//! - Whoever can open the socket is the administrator: its mode is 0600, and that is all there is
+//!   of authorisation.
+
+pub mod api;
+mod cache;
+pub mod client;
+mod control;
+mod devices;
+mod engine;
+pub mod http;
+pub mod sharenfs;
+pub mod size;
+mod status;
+
+pub use cache::CacheError;
+pub use control::{Control, ControlConfig, Frontend, ServedPool};

@@ -33,8 +33,8 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use crate::limits::{LINGER, Limits, REPLIES_PER_TURN_BYTES, STARTED_PER_TURN_MAX, TICK};
 use crate::stats::{Stats, add};
 
-use receive::{ReceiveError, Receiver};
 pub(crate) use receive::Readers;
+use receive::{ReceiveError, Receiver};
 pub(crate) use requests::Budgets;
 use requests::{Begun, Done, Outcome, Requests};
 use send::Sender;
@@ -78,19 +78,20 @@ pub(crate) struct Connection {
 }
 
 /// Why a connection ended.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum End {
-    /// The client has closed it.
+    #[error("closed by the client")]
     ByClient,
-    /// The network has.
+    #[error("lost: {0}")]
     Lost(io::Error),
     /// What came is no RPC, or breaks a limit.
+    #[error("not RPC: {0}")]
     NotRpc(String),
-    /// It was too slow.
+    #[error("too slow: {0:?}")]
     Slow(TooSlow),
-    /// A request panicked.
+    #[error("a request panicked")]
     Panicked,
-    /// The server stops.
+    #[error("the server stops")]
     Stopped,
 }
 
@@ -118,27 +119,29 @@ impl Connection {
     }
 
     /// Serves until the connection is over.
-    pub(crate) async fn run(mut self, mut phase: watch::Receiver<Phase>) -> Option<End> {
+    pub(crate) async fn run(mut self, mut phase: watch::Receiver<Phase>) {
         loop {
-            tokio::select! {
+            let now = tokio::select! {
                 biased;
-                changed = phase.changed() => {
-                    let now = changed.map_or(Phase::Close, |()| *phase.borrow_and_update());
-                    self.enter(now);
-                    if changed.is_err() {
-                        poll_fn(|cx| self.poll(cx)).await;
-                        break;
-                    }
-                }
+                changed = phase.changed() => match changed {
+                    Ok(()) => *phase.borrow_and_update(),
+                    Err(_) => break,
+                },
                 () = poll_fn(|cx| self.poll(cx)) => break,
-            }
+            };
+            self.enter(now);
         }
-        if let (Some(stream), Some(End::Stopped | End::NotRpc(_))) = (&mut self.stream, &self.end)
-        {
+        if let (Some(stream), Some(End::Stopped | End::NotRpc(_))) = (&mut self.stream, &self.end) {
             // However it ends, nobody waits for more.
             let _ = timeout(LINGER, linger(stream)).await;
         }
-        self.end.take()
+        match &self.end {
+            Some(end @ (End::NotRpc(_) | End::Slow(_) | End::Panicked)) => {
+                tracing::info!(client = %self.peer, %end, "connection ended");
+            }
+            Some(end) => tracing::debug!(client = %self.peer, %end, "connection ended"),
+            None => {}
+        }
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -200,7 +203,7 @@ impl Connection {
             Outcome::NoCall(error) => self.break_off(error.to_string()),
             Outcome::Panicked(panic) => {
                 let why = panic_text(panic.as_ref());
-                tracing::error!(client = %self.peer, why, "a request panicked: connection closed");
+                tracing::error!(client = %self.peer, why, "a request panicked");
                 add(&self.common.stats.panics, 1);
                 self.lose(End::Panicked);
             }
@@ -266,7 +269,6 @@ impl Connection {
                 judged = judged.and(self.receiver.progress.tick(others_wait));
             }
             if let Err(slow) = judged {
-                tracing::info!(client = %self.peer, ?slow, "connection closed");
                 add(&self.common.stats.closed_as_slow, 1);
                 self.lose(End::Slow(slow));
                 cx.waker().wake_by_ref();
@@ -284,7 +286,6 @@ impl Connection {
         if self.end.is_some() {
             return;
         }
-        tracing::info!(client = %self.peer, why, "connection closed: not RPC");
         add(&self.common.stats.protocol_errors, 1);
         self.end = Some(End::NotRpc(why));
         self.receiver.discard(&mut self.requests);

@@ -15,7 +15,7 @@ use aquifer_files::{Credentials, FileHandle};
 use aquifer_rpc::auth::{AuthSys, Credential};
 use parking_lot::RwLock;
 
-use crate::limits::{CLIENTS_MAX, EXPORTS_MAX};
+use crate::limits::{CLIENTS_MAX, EXPORT_LIST_BYTES_MAX, EXPORTS_MAX};
 use crate::network::Network;
 use crate::proto::mount::PATH_BYTES_MAX;
 use crate::proto::v3::Nfsstat3;
@@ -204,6 +204,11 @@ impl Exports {
         self.table.read().exports.clone()
     }
 
+    /// At least what the list of exports takes in EXPORT's reply, in bytes.
+    pub(crate) fn list_bytes_max(&self) -> usize {
+        self.table.read().exports.iter().map(listed_bytes_max).sum()
+    }
+
     /// Whether any export admits a client of this address.
     pub fn knows(&self, client: IpAddr) -> bool {
         let table = self.table.read();
@@ -327,7 +332,17 @@ fn check(exports: &[Export]) -> Result<(), ExportError> {
             too_many("clients of an export", networks.len(), CLIENTS_MAX)?;
         }
     }
-    Ok(())
+    let listed = exports.iter().map(listed_bytes_max).sum();
+    too_many("bytes in the list of exports", listed, EXPORT_LIST_BYTES_MAX)
+}
+
+/// At least what an export takes in EXPORT's reply, in bytes.
+fn listed_bytes_max(export: &Export) -> usize {
+    let clients = match &export.clients {
+        Clients::Everybody => 0,
+        Clients::Only(networks) => networks.len(),
+    };
+    16 + export.path.len() + clients * NETWORK_BYTES_MAX
 }
 
 fn repeated(exports: &[Export]) -> Option<String> {
@@ -342,3 +357,6 @@ fn as_said(sys: &AuthSys<'_>) -> Credentials {
 }
 
 const RESERVED_PORTS: u16 = 1024;
+
+/// A network on the wire: link, length, and the longest text: an IPv6 address (39), `/`, bits.
+const NETWORK_BYTES_MAX: usize = 8 + 44;

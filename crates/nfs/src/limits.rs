@@ -30,8 +30,11 @@ pub const LISTING_BATCH_MAX: usize = 1024;
 /// that gives little room costs no call of `files` per entry.
 pub const LISTING_BATCH_MIN: usize = 8;
 
-/// Most exports in a table; EXPORT must fit into one record.
+/// Most exports in a table.
 pub const EXPORTS_MAX: usize = 1024;
+
+/// Most bytes of the list of exports and their clients in EXPORT's reply.
+pub const EXPORT_LIST_BYTES_MAX: usize = 512 * 1024;
 
 /// Most clients listed for one export.
 pub const CLIENTS_MAX: usize = 256;

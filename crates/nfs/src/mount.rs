@@ -67,7 +67,7 @@ pub(crate) async fn carry_out(
 pub(crate) fn reply_bytes_max(exports: &Exports, mounts: &Mounts, procedure: u32) -> usize {
     match Procedure::from_wire(procedure) {
         Some(Procedure::Dump) => mounts.encoded_bytes_max(),
-        Some(Procedure::Export) => exports.list().iter().map(export_bytes_max).sum(),
+        Some(Procedure::Export) => exports.list_bytes_max(),
         _ => 0,
     }
 }
@@ -85,14 +85,3 @@ fn export(exports: &Exports, to: &mut EncodeBuf) {
     }
     to.bool(false);
 }
-
-fn export_bytes_max(export: &crate::export::Export) -> usize {
-    let clients = match &export.clients {
-        Clients::Everybody => 0,
-        Clients::Only(networks) => networks.len(),
-    };
-    16 + export.path.len() + clients * NETWORK_BYTES_MAX
-}
-
-/// A network on the wire: link, length, and the longest text: an IPv6 address (39), `/`, bits.
-const NETWORK_BYTES_MAX: usize = 8 + 44;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::{DISK_BYTES_MIN, Identity};
 
-/// The usual places: block devices by their lasting names, then by the kernel's.
-pub(super) fn usual() -> Vec<PathBuf> {
+/// The usual places: `also`, block devices by their lasting names, then by the kernel's.
+pub(super) fn usual(also: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut paths = entries(Path::new("/dev/disk/by-id"));
     let kernel = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -18,7 +18,8 @@ pub(super) fn usual() -> Vec<PathBuf> {
         fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
     };
     paths.retain(block);
-    once_each(paths)
+    let also = also.into_iter().filter(|path| path.exists());
+    once_each(also.chain(paths).collect())
 }
 
 /// What is at the places that were named: a directory stands for the devices and image files in

@@ -18,8 +18,8 @@ use crate::status::{health_of, kind_of, vdev_name, worst};
 /// Where to look.
 #[derive(Debug)]
 pub(crate) enum Sought {
-    /// All usual places.
-    Usual,
+    /// These disks, and all usual places.
+    Usual(Vec<PathBuf>),
     /// These directories, devices and image files.
     Places(Vec<PathBuf>),
 }
@@ -39,7 +39,7 @@ pub(crate) struct Search {
 pub(crate) async fn search(sought: Sought) -> Search {
     let named = matches!(sought, Sought::Places(_));
     let listed = tokio::task::spawn_blocking(move || match sought {
-        Sought::Usual => places::usual(),
+        Sought::Usual(also) => places::usual(also),
         Sought::Places(list) => places::named(&list),
     });
     let paths = listed.await.unwrap_or_default();
@@ -91,6 +91,11 @@ impl Search {
                 )
             });
         }
+    }
+
+    /// Only these disks, as [`claim`] takes them.
+    pub fn paths(leaves: &[FoundLeaf]) -> Vec<PathBuf> {
+        leaves.iter().map(|leaf| PathBuf::from(&leaf.disk.path)).collect()
     }
 
     /// The pool of this name or guid.

@@ -20,16 +20,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use aquifer_nfs::limits::SMALL_REPLY_BYTES_MAX;
 use aquifer_nfs::{Nfs, NoCall};
 use aquifer_rpc::xdr::EncodeBuf;
-use futures_util::stream::{FuturesUnordered, Stream};
 use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, Stream};
 
 use crate::budget::{Budget, Lease};
 use crate::limits::{
-    IN_FLIGHT_BYTES, Limits, RECORD_OVERHEAD_BYTES, REPLY_ALLOWANCE_BYTES,
-    REQUEST_ALLOWANCE_BYTES,
+    IN_FLIGHT_BYTES, Limits, RECORD_OVERHEAD_BYTES, REPLY_ALLOWANCE_BYTES, REQUEST_ALLOWANCE_BYTES,
 };
 
 /// The budgets of all connections.
@@ -114,12 +112,7 @@ pub(super) enum Begun {
 }
 
 impl Requests {
-    pub(super) fn new(
-        nfs: Arc<Nfs>,
-        peer: SocketAddr,
-        limits: &Limits,
-        budgets: &Budgets,
-    ) -> Self {
+    pub(super) fn new(nfs: Arc<Nfs>, peer: SocketAddr, limits: &Limits, budgets: &Budgets) -> Self {
         Requests {
             nfs,
             peer,

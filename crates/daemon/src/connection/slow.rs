@@ -13,7 +13,7 @@ pub(super) struct Progress {
 
 /// Why a connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TooSlow {
+pub(crate) enum TooSlow {
     /// It holds memory that others wait for, and moves too little.
     OthersWait,
     /// Nothing has moved for long.

@@ -83,6 +83,10 @@ impl Client {
     pub async fn run(mut self, ops: u64) -> Result<(), String> {
         for _ in 0..ops {
             self.step().await?;
+            // Txgs close at 15 s or when full: far too seldom for a short life.
+            if self.rng.below(12) == 0 {
+                self.files.datasets().pool().request_txg();
+            }
             if self.rng.below(30) == 0 {
                 let pause = Duration::from_millis(self.rng.below(50));
                 self.world.sleep(pause).await;

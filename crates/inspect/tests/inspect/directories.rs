@@ -9,7 +9,8 @@ use crate::{content, kinds, only};
 
 #[test]
 fn names_that_may_not_be() {
-    for name in ["", ".", "..", "a/b", "a\0b"] {
+    // Others are refused by the codec.
+    for name in [".", ".."] {
         let report = content(|_, sample, _| {
             let node = inode(30, FileKind::Fifo, ROOT);
             sample.add(ROOT, name, node);

@@ -27,12 +27,11 @@ fn extents_that_overlap() {
 
 #[test]
 fn extents_that_contradict_themselves() {
-    let cases: [(Kind, fn(&mut aquifer_ondisk::extent::Extent)); 5] = [
+    let cases: [(Kind, fn(&mut aquifer_ondisk::extent::Extent)); 4] = [
         (Kind::BirthOrder, |extent| extent.birth = Txg(13)),
         (Kind::BirthOrder, |extent| extent.written = Txg(13)),
         (Kind::BirthOrder, |extent| (extent.birth, extent.written) = (Txg(0), Txg(0))),
         (Kind::Unsupported, |extent| extent.counted = true),
-        (Kind::ExtentInvalid, |extent| extent.page = (1 << 48) - 2),
     ];
     for (kind, change) in cases {
         let report = content(|_, sample, _| {

@@ -4,7 +4,7 @@
 use aquifer_inspect::{Options, Report, inspect};
 use aquifer_ondisk::layout::{CONFIG_OFFSET, LABEL_SECTORS, RING_OFFSET, label_sector};
 use aquifer_ondisk::log_batch::LogRecord;
-use aquifer_ondisk::types::{Place, SEGMENT_SECTORS};
+use aquifer_ondisk::types::{Place, SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 
 use crate::memory::MemoryDisk;
@@ -144,12 +144,12 @@ fn what_verifies_can_still_be_anything() {
             let mut rng = Rng(seed * 0x2545_f491 + 1);
             pool.hooks.uberblock = Box::new(move |uberblock| {
                 match rng.below(12) {
-                    0 => uberblock.log_end.sequence = u64::MAX,
-                    1 => uberblock.mark = u64::MAX,
-                    2 => uberblock.floor = Txg(u64::MAX),
-                    3 => uberblock.session = u64::MAX,
+                    0 => uberblock.log_end.sequence = SEQUENCE_LIMIT - 1,
+                    1 => uberblock.mark = SEQUENCE_LIMIT - 1,
+                    2 => uberblock.floor = Txg(Txg::LIMIT - 1),
+                    3 => uberblock.session = SEQUENCE_LIMIT - 1,
                     4 => uberblock.restart_chain = 1,
-                    5 => uberblock.txg = Txg(u64::MAX),
+                    5 => uberblock.txg = Txg(Txg::LIMIT - 1),
                     _ => {}
                 };
             });

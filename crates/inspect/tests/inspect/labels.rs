@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aquifer_blockio::Disk;
 use aquifer_inspect::{Kind, LeafRole, Options, Severity, inspect};
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::Label;
+use aquifer_ondisk::config::{Label, VDEV_SEGMENTS_MAX};
 use aquifer_ondisk::layout::{CONFIG_OFFSET, label_sector};
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_ondisk::uberblock::{Outdated, Uberblock};
@@ -150,7 +150,7 @@ fn a_disk_that_was_taken_out_is_named() {
     let mut pool = good(Shape::Mirror);
     let mut disks = pool.arcs();
     // A third side, of the config before.
-    let third = pool.disks[0].copy("third");
+    let third = MemoryDisk::new("third", SECTORS);
     pool.leaves.push((0, Guid(0xd7)));
     pool.disks.push(third.clone());
     for label in 0..4 {
@@ -198,7 +198,7 @@ fn a_disk_that_became_smaller_takes_no_part() {
 #[test]
 fn an_absurd_size_in_the_config_costs_nothing() {
     let mut pool = good(Shape::Mirror);
-    pool.config.vdevs[0].segments = u64::MAX;
+    pool.config.vdevs[0].segments = VDEV_SEGMENTS_MAX;
     pool.write_labels();
     let report = look_deep(pool.arcs());
     assert_eq!(report.count(Kind::LeafTooSmall), 2);

@@ -293,7 +293,7 @@ fn early_data_that_overlaps() {
     only(&look(pool.arcs()), Kind::LogPlaceInUse);
     let mut pool = good(Shape::Single);
     let mut far = early(&mut pool, &[1]);
-    far.place = Place::new(0, Place::SECTOR_LIMIT - 1);
+    far.place = Place::new(0, Place::SECTOR_LIMIT / 2);
     pool.batch(vec![record(13, &[], vec![far])], SESSION, 0);
     pool.uberblock.mark = 1;
     pool.write_uberblock();

@@ -83,7 +83,7 @@ fn a_block_in_the_reserved_places() {
 fn places_outside_the_pool() {
     for place in [
         Place::new(0, 64 * SEGMENT_SECTORS),
-        Place::new(0, Place::SECTOR_LIMIT - 1),
+        Place::new(0, Place::SECTOR_LIMIT / 2),
         Place::new(1, 9 * SEGMENT_SECTORS),
         Place::new(2, 9 * SEGMENT_SECTORS),
     ] {

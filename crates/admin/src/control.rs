@@ -1,0 +1,271 @@
+//! What the daemon does for its administrator: pools by name, one act at a time.
+//!
+//! # What holds
+//! - Acts change something, and are carried out one after the other, each to its end: the caller
+//!   runs them in tasks of their own, so that nobody leaves one half done by hanging up. Questions
+//!   are answered at any time.
+//! - The list in the state directory names a pool before the act that brings it into service is
+//!   answered, and until the one that takes it out is done. A daemon that is killed imports what
+//!   is on the list when it comes back.
+//! - What clients can mount follows from property `sharenfs` of each dataset when an act is
+//!   answered.
+
+mod datasets;
+mod pools;
+mod properties;
+mod serving;
+mod startup;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use aquifer_dataset::Property;
+use aquifer_files::Files;
+use aquifer_nfs::Export;
+use aquifer_pool::BoxFuture;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::MutexGuard;
+
+use crate::api::{ApiError, DaemonInfo, Health, NfsInfo, PoolStatus, PoolSummary};
+use crate::cache::{Cache, CacheError, CachedPool};
+use crate::{sharenfs, status};
+use serving::Serving;
+
+/// What clients see of the pools: NFS in the daemon, nothing where none is wanted.
+pub trait Frontend: Send + Sync + fmt::Debug {
+    /// Serves exactly these pools from now on. When it returns, nothing of any other is held or
+    /// being worked on any more. Says what could not be done.
+    fn serve(&self, pools: Vec<ServedPool>) -> BoxFuture<'_, Vec<String>>;
+
+    /// Where it listens.
+    fn listening(&self) -> Vec<String>;
+}
+
+/// A pool as clients see it.
+#[derive(Debug, Clone)]
+pub struct ServedPool {
+    /// Name.
+    pub name: String,
+    /// Its files.
+    pub files: Arc<Files>,
+    /// What of it is exported, by path.
+    pub exports: Vec<Export>,
+}
+
+/// What the daemon was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ControlConfig {
+    /// Where the list of pools is kept.
+    pub state_dir: PathBuf,
+    /// Memory of each pool's engine.
+    pub memory_bytes: u64,
+}
+
+/// The administrator's side of a daemon.
+#[derive(Debug)]
+pub struct Control {
+    config: ControlConfig,
+    cache: Cache,
+    frontend: Arc<dyn Frontend>,
+    /// One act at a time. Holds whether the daemon is stopping.
+    acts: tokio::sync::Mutex<bool>,
+    pools: RwLock<BTreeMap<String, Listed>>,
+    starting: AtomicBool,
+    /// What the frontend could not do, and exports that make no sense, by the last refresh.
+    export_notes: Mutex<Vec<String>>,
+}
+
+/// A pool on the list.
+#[derive(Debug, Clone)]
+struct Listed {
+    cached: CachedPool,
+    state: State,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    /// The daemon has just started.
+    Importing,
+    /// It could not be imported, for this reason.
+    Unavail(String),
+    Serving(Arc<Serving>),
+}
+
+impl Control {
+    /// Takes the state directory. [`Control::start`] then imports its pools.
+    ///
+    /// # Errors
+    /// What keeps the directory from being used.
+    pub fn open(
+        config: ControlConfig,
+        frontend: Arc<dyn Frontend>,
+    ) -> Result<Arc<Control>, CacheError> {
+        let cache = Cache::open(&config.state_dir)?;
+        let listed = cache.load()?.into_iter().map(|cached| {
+            let state = State::Importing;
+            (cached.name.clone(), Listed { cached, state })
+        });
+        Ok(Arc::new(Control {
+            pools: RwLock::new(listed.collect()),
+            config,
+            cache,
+            frontend,
+            acts: tokio::sync::Mutex::new(false),
+            starting: AtomicBool::new(true),
+            export_notes: Mutex::default(),
+        }))
+    }
+
+    /// Who answers.
+    pub fn info(&self) -> DaemonInfo {
+        DaemonInfo {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            state_dir: self.cache.dir().to_path_buf(),
+            memory_bytes: self.config.memory_bytes,
+            starting: self.starting.load(Ordering::Relaxed),
+            nfs: NfsInfo {
+                listening: self.frontend.listening(),
+                notes: self.export_notes.lock().clone(),
+            },
+        }
+    }
+
+    /// All pools on the list.
+    pub fn pools(&self) -> Vec<PoolSummary> {
+        self.pools.read().values().map(Listed::summary).collect()
+    }
+
+    /// Everything about one pool.
+    ///
+    /// # Errors
+    /// If it is not on the list.
+    pub fn pool_status(&self, name: &str) -> Result<PoolStatus, ApiError> {
+        let listed = self.listed(name)?;
+        let State::Serving(serving) = &listed.state else {
+            return Ok(status::absent_status(listed.summary()));
+        };
+        let mut notes = serving.export_problems();
+        let own = format!("pool {name:?}");
+        let of_frontend = self.export_notes.lock();
+        notes.extend(of_frontend.iter().filter(|note| note.contains(&own)).cloned());
+        let import_notes = serving.import_notes().to_vec();
+        Ok(status::status(&serving.service().pool.status(), import_notes, notes))
+    }
+
+    fn listed(&self, name: &str) -> Result<Listed, ApiError> {
+        let found = self.pools.read().get(name).cloned();
+        found.ok_or_else(|| {
+            ApiError::not_found(format!(
+                "there is no pool {name:?}; `aquifer pool list` shows those that are imported, \
+                 `aquifer pool import` those that could be"
+            ))
+        })
+    }
+
+    /// A pool in service.
+    fn serving(&self, name: &str) -> Result<Arc<Serving>, ApiError> {
+        match self.listed(name)?.state {
+            State::Serving(serving) => Ok(serving),
+            State::Importing => Err(still_importing(name)),
+            State::Unavail(why) => {
+                Err(ApiError::conflict(format!("pool {name:?} is not in service: {why}")))
+            }
+        }
+    }
+
+    /// Waits for its turn. Refused once the daemon is stopping.
+    async fn act(&self) -> Result<MutexGuard<'_, bool>, ApiError> {
+        let turn = self.acts.lock().await;
+        match *turn {
+            true => Err(ApiError::conflict("the daemon is stopping")),
+            false => Ok(turn),
+        }
+    }
+
+    fn put(&self, cached: CachedPool, state: State) {
+        self.pools.write().insert(cached.name.clone(), Listed { cached, state });
+    }
+
+    /// Writes the list. Its errors are answers: what was to be remembered is not.
+    fn store(&self) -> Result<(), ApiError> {
+        let pools = self.pools.read().values().map(|listed| listed.cached.clone()).collect();
+        self.cache.store(pools).map_err(|error| {
+            ApiError::failed(format!(
+                "{error}: the list of pools could not be written, the next start goes by the old \
+                 one"
+            ))
+        })
+    }
+
+    /// Lets clients see what they are to see now. In an act.
+    async fn refresh_exports(&self) -> Vec<String> {
+        let serving: Vec<Arc<Serving>> = {
+            let pools = self.pools.read();
+            pools.values().filter_map(|listed| listed.serving().cloned()).collect()
+        };
+        let served = serving.iter().map(|serving| ServedPool {
+            name: serving.name().into(),
+            files: serving.service().files.clone(),
+            exports: serving.exports(),
+        });
+        let notes = self.frontend.serve(served.collect()).await;
+        for note in &notes {
+            tracing::warn!("{note}");
+        }
+        self.export_notes.lock().clone_from(&notes);
+        notes
+    }
+}
+
+impl Listed {
+    fn summary(&self) -> PoolSummary {
+        let CachedPool { name, guid, .. } = &self.cached;
+        match &self.state {
+            State::Importing => status::absent(name, guid, Health::Importing, None),
+            State::Unavail(why) => status::absent(name, guid, Health::Unavail, Some(why)),
+            State::Serving(serving) => status::summary(&serving.service().pool.status()),
+        }
+    }
+
+    fn serving(&self) -> Option<&Arc<Serving>> {
+        match &self.state {
+            State::Serving(serving) => Some(serving),
+            _ => None,
+        }
+    }
+}
+
+impl Serving {
+    /// What `sharenfs` makes of each dataset: its export, or what is wrong with the value.
+    fn shares(&self) -> Vec<(String, Result<Option<Export>, String>)> {
+        let datasets = &self.service().datasets;
+        let each = datasets.all().into_iter().map(|dataset| {
+            let name = datasets.full_name(&dataset);
+            let (value, _) = datasets.value(&dataset, Property::Sharenfs);
+            let share = sharenfs::parse(&name, &value);
+            (name, share)
+        });
+        each.collect()
+    }
+
+    fn exports(&self) -> Vec<Export> {
+        let shares = self.shares().into_iter();
+        let mut exports: Vec<Export> = shares.filter_map(|(_, share)| share.ok()?).collect();
+        exports.sort_by(|a, b| a.path.cmp(&b.path));
+        exports
+    }
+
+    fn export_problems(&self) -> Vec<String> {
+        let shares = self.shares().into_iter();
+        let wrong = shares.filter_map(|(name, share)| Some((name, share.err()?)));
+        wrong.map(|(name, why)| format!("{name} is not exported: sharenfs: {why}")).collect()
+    }
+}
+
+fn still_importing(name: &str) -> ApiError {
+    ApiError::conflict(format!("pool {name:?} is still being imported; try again in a moment"))
+}

@@ -1,0 +1,120 @@
+//! Acts and questions on datasets.
+
+use std::sync::Arc;
+
+use aquifer_dataset::{DatasetInfo as Info, Property};
+
+use super::serving::Serving;
+use super::{Control, Listed, properties};
+use crate::api::{
+    ApiError, CreateDataset, DatasetDone, DatasetInfo, DatasetQuery, PropertyValue, SetProperties,
+};
+use crate::sharenfs;
+
+impl Control {
+    /// Makes a dataset; it is on disk, and exported if it is to be, when this returns.
+    ///
+    /// # Errors
+    /// Names and values that cannot be, a parent that does not exist.
+    pub async fn create_dataset(&self, request: CreateDataset) -> Result<DatasetDone, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.pool_of(&request.name)?;
+        for (property, value) in &request.properties {
+            properties::check(&request.name, property, value)?;
+        }
+        let values: Vec<(String, String)> = request.properties.into_iter().collect();
+        let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
+        let made = serving.run(async move { datasets.create(&name, &values).await }).await;
+        let made = made.map_err(|error| ApiError::failed(error.to_string()))?;
+        made.map_err(properties::api_error)?;
+        Ok(DatasetDone { name: request.name, notes: self.refresh_exports().await })
+    }
+
+    /// Sets properties, or lets them go back to what is inherited. All are checked before the
+    /// first is set.
+    ///
+    /// # Errors
+    /// Unknown datasets, properties, values.
+    pub async fn set_properties(&self, request: SetProperties) -> Result<DatasetDone, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.pool_of(&request.name)?;
+        for (property, value) in &request.properties {
+            match value {
+                Some(value) => properties::check(&request.name, property, value)?,
+                None => drop(properties::known(property)?),
+            }
+        }
+        for (property, value) in request.properties {
+            let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
+            let set = async move { datasets.set(&name, &property, value.as_deref()).await };
+            let done = serving.run(set).await;
+            let done = done.map_err(|error| ApiError::failed(error.to_string()))?;
+            done.map_err(properties::api_error)?;
+        }
+        Ok(DatasetDone { name: request.name, notes: self.refresh_exports().await })
+    }
+
+    /// Datasets by name: one, one and those below it, or all of all pools.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn datasets(&self, query: &DatasetQuery) -> Result<Vec<DatasetInfo>, ApiError> {
+        let Some(name) = &query.name else {
+            let serving: Vec<Arc<Serving>> = {
+                let pools = self.pools.read();
+                pools.values().filter_map(Listed::serving).cloned().collect()
+            };
+            return Ok(serving.iter().flat_map(|serving| list(serving)).collect());
+        };
+        let serving = self.pool_of(name)?;
+        let below = format!("{name}/");
+        let wanted = |info: &DatasetInfo| {
+            info.name == *name || query.recursive && info.name.starts_with(&below)
+        };
+        let found: Vec<DatasetInfo> = list(&serving).into_iter().filter(wanted).collect();
+        match found.is_empty() {
+            true => Err(properties::api_error(aquifer_dataset::DatasetError::NotFound(
+                name.clone(),
+            ))),
+            false => Ok(found),
+        }
+    }
+
+    /// The pool that a dataset's name begins with.
+    fn pool_of(&self, dataset: &str) -> Result<Arc<Serving>, ApiError> {
+        let pool = dataset.split_once('/').map_or(dataset, |(pool, _)| pool);
+        self.serving(pool)
+    }
+}
+
+fn list(serving: &Serving) -> Vec<DatasetInfo> {
+    serving.service().datasets.list().into_iter().map(of_dataset).collect()
+}
+
+fn of_dataset(info: Info) -> DatasetInfo {
+    let share = info.properties.iter().find(|(property, ..)| *property == Property::Sharenfs);
+    let export = share.and_then(|(_, value, _)| sharenfs::parse(&info.name, value).ok()?);
+    let fixed = [
+        ("used", info.used_bytes),
+        ("available", info.available_bytes),
+        ("referenced", info.refer_bytes),
+    ];
+    let fixed = fixed.into_iter().map(|(name, bytes)| PropertyValue {
+        name: name.into(),
+        value: bytes.to_string(),
+        source: "-".into(),
+    });
+    let settable = info.properties.into_iter().map(|(property, value, source)| PropertyValue {
+        name: property.name().into(),
+        value,
+        source,
+    });
+    DatasetInfo {
+        properties: fixed.chain(settable).collect(),
+        name: info.name,
+        used_bytes: info.used_bytes,
+        available_bytes: info.available_bytes,
+        refer_bytes: info.refer_bytes,
+        nfs_path: export.map(|export| export.path),
+    }
+}

@@ -1,0 +1,340 @@
+//! Acts on pools: create, import, export, destroy.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aquifer_blockio::TokioWorld;
+use aquifer_ondisk::Guid;
+use aquifer_ondisk::config::{PoolConfig, Redundancy};
+use aquifer_pool::ImportError;
+use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, check_pool_name, create};
+use aquifer_pool::import::{FoundLeaf, ImportOptions, scan};
+use aquifer_vdev::label_io::erase_labels;
+use tokio::runtime::Handle;
+
+use super::serving::{Serving, close};
+use super::{Control, Listed, State, properties, still_importing};
+use crate::api::{
+    ApiError, CreatePool, DestroyPool, ImportRequest, PoolCreated, PoolDone, ScanRequest,
+    ScanResult, VdevKind, VdevLayout, VdevRequest, guid_text,
+};
+use crate::cache::CachedPool;
+use crate::devices::{Identity, Search, Sought, TakeRequest, Taken, claim, found_pool, search, take};
+
+impl Control {
+    /// Makes a pool, imports it and sets the properties of its own dataset.
+    ///
+    /// # Errors
+    /// Every reason not to take a disk; nothing was written then.
+    pub async fn create_pool(&self, request: CreatePool) -> Result<PoolCreated, ApiError> {
+        let _act = self.act().await?;
+        check_pool_name(&request.name).map_err(|error| ApiError::invalid(error.to_string()))?;
+        self.check_name_is_free(&request.name, None)?;
+        check_layout(&request.vdevs)?;
+        for (property, value) in &request.properties {
+            properties::check(&request.name, property, value)?;
+        }
+        let taken = take(TakeRequest {
+            disks: request.vdevs.iter().flat_map(|vdev| vdev.disks.clone()).collect(),
+            force: request.force,
+            create_bytes: request.create_bytes,
+            dry_run: request.dry_run,
+            in_use: self.disks_in_use(),
+        });
+        let mut taken = taken.await?;
+        let mut created = PoolCreated {
+            name: request.name.clone(),
+            dry_run: request.dry_run,
+            vdevs: layout(&request.vdevs, &taken),
+            notes: Vec::new(),
+        };
+        if request.dry_run {
+            return Ok(created);
+        }
+        let disks: Vec<NamedDisk> = taken.disks.iter().filter_map(|taker| taker.named()).collect();
+        let config = format(&request, disks.clone()).await?;
+        taken.keep();
+        let unimported = |error: ApiError| {
+            ApiError::failed(format!("pool {:?} was made, but: {error}", request.name))
+        };
+        let (mut pools, _) = scan(disks).await;
+        let leaves = pools.remove(&config.pool_guid).unwrap_or_default();
+        let options = self.import_options();
+        let serving = self.bring_up(&request.name, config.pool_guid, leaves, options).await;
+        let serving = serving.map_err(unimported)?;
+        for (property, value) in request.properties {
+            if let Err(error) = set_on_root(&serving, property, value).await {
+                created.notes.push(error.to_string());
+            }
+        }
+        created.notes.extend(self.refresh_exports().await);
+        Ok(created)
+    }
+
+    /// Which pools could be imported.
+    ///
+    /// # Errors
+    /// None at present: what cannot be looked at is told in the answer.
+    pub async fn scan(&self, request: ScanRequest) -> Result<ScanResult, ApiError> {
+        let found = search(self.sought(request.places)).await;
+        let here: Vec<String> = {
+            let pools = self.pools.read();
+            let there = pools.values().filter(|listed| !matches!(listed.state, State::Unavail(_)));
+            there.map(|listed| listed.cached.guid.clone()).collect()
+        };
+        let pools = found.pools.iter().filter(|(guid, _)| !here.contains(&guid_text(**guid)));
+        Ok(ScanResult {
+            pools: pools.map(|(guid, leaves)| found_pool(*guid, leaves)).collect(),
+            refused: found.refused,
+        })
+    }
+
+    /// Brings a pool into service.
+    ///
+    /// # Errors
+    /// If it is not found or not to be told from others, in use, or damaged.
+    pub async fn import_pool(&self, request: ImportRequest) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        self.check_not_imported(&request.pool)?;
+        let mut found = search(self.sought(request.places)).await;
+        let guid = found.pool(&request.pool)?;
+        self.check_not_imported(&guid_text(guid))?;
+        let leaves = found.pools.remove(&guid).unwrap_or_default();
+        let name = found_pool(guid, &leaves).name;
+        self.check_name_is_free(&name, Some(guid))?;
+        let paths = Search::paths(&leaves);
+        drop((leaves, found));
+        let leaves = claim(guid, paths).await?;
+        let options = ImportOptions {
+            rewind: request.rewind,
+            discard_log: request.discard_log,
+            ..self.import_options()
+        };
+        let serving = self.bring_up(&name, guid, leaves, options).await?;
+        let mut notes = serving.import_notes().to_vec();
+        notes.extend(self.refresh_exports().await);
+        Ok(PoolDone { name, notes })
+    }
+
+    /// Takes a pool out of service, cleanly, and off the list.
+    ///
+    /// # Errors
+    /// If there is none of this name, or the list cannot be written.
+    pub async fn export_pool(&self, name: &str) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        let (disks, notes) = self.withdraw(name).await?;
+        close(disks).await;
+        self.store()?;
+        Ok(PoolDone { name: name.into(), notes })
+    }
+
+    /// Exports a pool and blanks its labels.
+    ///
+    /// # Errors
+    /// If the name was not confirmed, the pool is not in service, or a disk cannot be written.
+    pub async fn destroy_pool(
+        &self,
+        name: &str,
+        request: DestroyPool,
+    ) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        if request.confirm != name {
+            return Err(ApiError::refused(format!(
+                "destroying {name:?} loses everything in it; it must be confirmed by its name"
+            )));
+        }
+        self.serving(name)?;
+        let (disks, mut notes) = self.withdraw(name).await?;
+        // Off the list first: a daemon that is killed now leaves a pool that can be imported, and
+        // not a list with a pool that is half there.
+        self.store()?;
+        let mut failed = Vec::new();
+        for disk in &disks {
+            if let Err(error) = erase_labels(&disk.disk).await {
+                failed.push(format!("{}: {error}", disk.path));
+            }
+        }
+        close(disks).await;
+        if !failed.is_empty() {
+            return Err(ApiError::failed(format!(
+                "pool {name:?} was exported, but labels could not be erased: {}",
+                failed.join("; ")
+            )));
+        }
+        notes.retain(|note| !note.is_empty());
+        Ok(PoolDone { name: name.into(), notes })
+    }
+
+    /// Takes a pool out of service; gives back its disks, still open.
+    async fn withdraw(&self, name: &str) -> Result<(Vec<NamedDisk>, Vec<String>), ApiError> {
+        let Listed { state, .. } = self.listed(name)?;
+        if matches!(state, State::Importing) {
+            return Err(still_importing(name));
+        }
+        self.pools.write().remove(name);
+        let State::Serving(serving) = state else {
+            let note = format!("{name}: was not in service; it is only taken off the list");
+            return Ok((Vec::new(), vec![note]));
+        };
+        let mut notes = self.refresh_exports().await;
+        let down = serving.take_down().await;
+        if let Some(error) = down.unclean {
+            notes.push(format!(
+                "{name}: {error}; it is let go without the mark of a clean export, and the next \
+                 import replays its log"
+            ));
+        }
+        Ok((down.disks, notes))
+    }
+
+    /// Imports, and puts on the list.
+    async fn bring_up(
+        &self,
+        name: &str,
+        guid: Guid,
+        leaves: Vec<FoundLeaf>,
+        options: ImportOptions,
+    ) -> Result<Arc<Serving>, ApiError> {
+        let cached = CachedPool {
+            name: name.into(),
+            guid: guid_text(guid),
+            disks: Search::paths(&leaves),
+        };
+        let serving = Arc::new(Serving::bring_up(name, leaves, options).await?);
+        self.put(cached, State::Serving(Arc::clone(&serving)));
+        match self.store() {
+            Ok(()) => Ok(serving),
+            Err(error) => {
+                // Not remembered, so not in service: a restart would not bring it back.
+                self.pools.write().remove(name);
+                close(serving.take_down().await.disks).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Where to look for pools: the usual places, and where those of the list were.
+    fn sought(&self, places: Vec<PathBuf>) -> Sought {
+        if !places.is_empty() {
+            return Sought::Places(places);
+        }
+        let pools = self.pools.read();
+        let absent = pools.values().filter(|listed| matches!(listed.state, State::Unavail(_)));
+        Sought::Usual(absent.flat_map(|listed| listed.cached.disks.clone()).collect())
+    }
+
+    /// The disks of all pools in service, with the pools' names.
+    fn disks_in_use(&self) -> Vec<(Identity, String)> {
+        let pools = self.pools.read();
+        let serving = pools.values().filter_map(Listed::serving);
+        let disks = serving.flat_map(|serving| {
+            let name = serving.name();
+            serving.disks().iter().filter_map(move |disk| {
+                Some((Identity::of(Path::new(&disk.path)).ok()?, name.to_string()))
+            })
+        });
+        disks.collect()
+    }
+
+    /// A name stands for one pool. One on the list that could not be imported has it too, unless
+    /// it is this very one.
+    fn check_name_is_free(&self, name: &str, own: Option<Guid>) -> Result<(), ApiError> {
+        let pools = self.pools.read();
+        let Some(listed) = pools.get(name) else { return Ok(()) };
+        if own.is_some_and(|own| guid_text(own) == listed.cached.guid) {
+            return Ok(());
+        }
+        Err(ApiError::conflict(match &listed.state {
+            State::Unavail(why) => format!(
+                "a pool {name:?} is on the list, and could not be imported ({why}); `aquifer pool \
+                 export {name}` takes it off"
+            ),
+            _ => format!("pool {name:?} exists already; choose another name, or export it first"),
+        }))
+    }
+
+    /// Whether a name or guid belongs to a pool that is in service, or about to be.
+    fn check_not_imported(&self, wanted: &str) -> Result<(), ApiError> {
+        let pools = self.pools.read();
+        let mut same = pools.values().filter(|listed| {
+            listed.cached.name == wanted || listed.cached.guid == wanted
+        });
+        match same.next() {
+            None | Some(Listed { state: State::Unavail(_), .. }) => Ok(()),
+            Some(Listed { state: State::Importing, .. }) => Err(still_importing(wanted)),
+            Some(Listed { cached, .. }) => {
+                Err(ApiError::conflict(format!("pool {:?} is imported already", cached.name)))
+            }
+        }
+    }
+}
+
+fn check_layout(vdevs: &[VdevRequest]) -> Result<(), ApiError> {
+    if vdevs.is_empty() {
+        return Err(ApiError::invalid("a pool needs at least one disk"));
+    }
+    for vdev in vdevs {
+        match (vdev.kind, vdev.disks.len()) {
+            (VdevKind::Mirror, 2..) | (VdevKind::Single, 1) => {}
+            (VdevKind::Mirror, _) => {
+                return Err(ApiError::invalid(
+                    "a mirror needs at least two disks: mirror A B; further mirrors follow with \
+                     the word again: mirror A B mirror C D",
+                ));
+            }
+            (VdevKind::Single, count) => {
+                return Err(ApiError::invalid(format!("a single vdev of {count} disks")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The vdevs with the paths and sizes that were found.
+fn layout(vdevs: &[VdevRequest], taken: &Taken) -> Vec<VdevLayout> {
+    let mut takers = taken.disks.iter();
+    let of_vdev = |vdev: &VdevRequest| {
+        let own: Vec<_> = takers.by_ref().take(vdev.disks.len()).collect();
+        VdevLayout {
+            kind: vdev.kind,
+            disks: own.iter().map(|taker| taker.path.display().to_string()).collect(),
+            disk_bytes: own.iter().map(|taker| taker.bytes).min().unwrap_or(0),
+        }
+    };
+    vdevs.iter().map(of_vdev).collect()
+}
+
+/// Writes labels, first record and first uberblock.
+async fn format(request: &CreatePool, disks: Vec<NamedDisk>) -> Result<PoolConfig, ApiError> {
+    let mut disks = disks.into_iter();
+    let of_vdev = |vdev: &VdevRequest| VdevSpec {
+        redundancy: match vdev.kind {
+            VdevKind::Single => Redundancy::Single,
+            VdevKind::Mirror => Redundancy::Mirror,
+        },
+        disks: disks.by_ref().take(vdev.disks.len()).collect(),
+    };
+    let spec = PoolSpec {
+        name: request.name.clone(),
+        vdevs: request.vdevs.iter().map(of_vdev).collect(),
+        force: request.force,
+    };
+    let world = Arc::new(TokioWorld::new(Handle::current()));
+    create(world, spec).await.map_err(|error| match error {
+        ImportError::BadConfig(_) => ApiError::invalid(error.to_string()),
+        ImportError::BadDisk { .. } => ApiError::refused(error.to_string()),
+        error => ApiError::failed(format!("pool {:?} could not be made: {error}", request.name)),
+    })
+}
+
+async fn set_on_root(
+    serving: &Serving,
+    property: String,
+    value: String,
+) -> Result<(), ApiError> {
+    let datasets = serving.service().datasets.clone();
+    let name = serving.name().to_string();
+    let set = async move { datasets.set(&name, &property, Some(&value)).await };
+    let done = serving.run(set).await.map_err(|error| ApiError::failed(error.to_string()))?;
+    done.map_err(properties::api_error)
+}

@@ -1,0 +1,58 @@
+//! Properties as the administrator gives them: checked before anything is changed.
+
+use aquifer_dataset::{DatasetError, Property};
+
+use crate::api::ApiError;
+use crate::sharenfs;
+
+/// Whether `property=value` can be set on `dataset`.
+pub(super) fn check(dataset: &str, property: &str, value: &str) -> Result<(), ApiError> {
+    let known = known(property)?;
+    known.parse(value).map_err(api_error)?;
+    if known == Property::Sharenfs {
+        let share = sharenfs::parse(dataset, value);
+        share.map_err(|why| ApiError::invalid(format!("property sharenfs: {why}")))?;
+    }
+    Ok(())
+}
+
+/// The property of this name, or why there is none.
+pub(super) fn known(property: &str) -> Result<Property, ApiError> {
+    let absent = ABSENT.iter().find(|(name, _)| *name == property);
+    if let Some((name, why)) = absent {
+        return Err(ApiError::invalid(format!("property {name}: {why}")));
+    }
+    Property::from_name(property).map_err(api_error)
+}
+
+/// What datasets say, with what to do.
+pub(super) fn api_error(error: DatasetError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        DatasetError::BadName { .. } | DatasetError::BadProperty { .. } => {
+            ApiError::invalid(message)
+        }
+        DatasetError::NotFound(_) => {
+            ApiError::not_found(format!("{message}; `aquifer list` shows those that do"))
+        }
+        DatasetError::Exists(_) | DatasetError::HasChildren(_) => ApiError::conflict(message),
+        DatasetError::Pool(_) => ApiError::failed(message),
+    }
+}
+
+/// Properties that people know from ZFS and that are not needed here, or cannot be set.
+const ABSENT: [(&str, &str); 9] = [
+    ("ashift", "does not exist here: a sector is 4 KiB on every disk"),
+    ("checksum", "does not exist here: every page has a checksum, which cannot be switched off"),
+    ("mountpoint", NOT_MOUNTED),
+    ("canmount", NOT_MOUNTED),
+    ("volsize", "does not exist here: the disk of a VM is a file in a dataset"),
+    ("used", READ_ONLY),
+    ("available", READ_ONLY),
+    ("referenced", READ_ONLY),
+    ("refer", READ_ONLY),
+];
+
+const NOT_MOUNTED: &str = "does not exist here: a dataset is not mounted on this machine; clients \
+                           reach it over NFS as / and its name (property sharenfs)";
+const READ_ONLY: &str = "cannot be set, only read";

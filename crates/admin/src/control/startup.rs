@@ -1,0 +1,147 @@
+//! Start and end of the daemon: the pools of the list come into service, and leave it cleanly.
+//!
+//! # What holds
+//! - A pool that cannot be imported stays on the list with the reason; the others are not held up
+//!   by it, a disk that hangs included.
+//! - A mirror side that is a moment late (a bus that is still being scanned) is waited for: without
+//!   it the import would have to name it outdated, and it would be lost to the pool.
+//! - Clients come when all pools are in service, or given up: a handle of a pool that is not there
+//!   yet would be answered with "stale", which they take for the end of the file.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use aquifer_pool::import::{FoundLeaf, ImportOptions};
+use futures_util::future::join_all;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::serving::{Serving, close};
+use super::{Control, State};
+use crate::api::{ApiError, guid_of};
+use crate::cache::CachedPool;
+use crate::devices::{Search, Sought, claim, is_complete, search};
+
+impl Control {
+    /// Imports the pools of the list and lets clients in. Returns when that is done, or when
+    /// the patience for a pool that hangs has run out: that one then joins later.
+    pub async fn start(self: &Arc<Self>) {
+        let listed: Vec<CachedPool> =
+            self.pools.read().values().map(|listed| listed.cached.clone()).collect();
+        let mut imports = JoinSet::new();
+        for cached in listed {
+            let control = Arc::clone(self);
+            imports.spawn(async move { control.import_listed(cached).await });
+        }
+        let all = async { while imports.join_next().await.is_some() {} };
+        let in_time = timeout(START_LIMIT, all).await.is_ok();
+        self.let_clients_in().await;
+        self.starting.store(false, Ordering::Relaxed);
+        if !in_time {
+            tracing::warn!("some pools are still being imported: their disks are slow, or hang");
+            let control = Arc::clone(self);
+            tokio::spawn(async move {
+                while imports.join_next().await.is_some() {
+                    control.let_clients_in().await;
+                }
+            });
+        }
+    }
+
+    async fn let_clients_in(&self) {
+        if let Ok(_act) = self.act().await {
+            self.refresh_exports().await;
+        }
+    }
+
+    async fn import_listed(&self, cached: CachedPool) {
+        let name = cached.name.clone();
+        let state = match self.bring_back(&cached).await {
+            Ok(serving) => {
+                tracing::info!(pool = %name, notes = ?serving.import_notes(), "pool imported");
+                State::Serving(Arc::new(serving))
+            }
+            Err(error) => {
+                tracing::error!(pool = %name, %error, "pool not imported");
+                State::Unavail(error.message)
+            }
+        };
+        self.put(cached, state);
+    }
+
+    async fn bring_back(&self, cached: &CachedPool) -> Result<Serving, ApiError> {
+        let leaves = find_listed(cached).await?;
+        let guid = leaves.first().map(|leaf| leaf.labels.label.config.pool_guid);
+        let claimed = claim(guid.unwrap_or_default(), Search::paths(&leaves)).await?;
+        drop(leaves);
+        Serving::bring_up(&cached.name, claimed, self.import_options()).await
+    }
+
+    pub(super) fn import_options(&self) -> ImportOptions {
+        ImportOptions { memory_cap_bytes: self.config.memory_bytes, ..ImportOptions::default() }
+    }
+
+    /// Ends all service: clients first, then every pool is exported. The list stays, so that the
+    /// next start brings them back.
+    pub async fn stop(&self) {
+        let mut stopping = self.acts.lock().await;
+        *stopping = true;
+        self.frontend.serve(Vec::new()).await;
+        let pools = std::mem::take(&mut *self.pools.write());
+        let serving = pools.into_values().filter_map(|listed| match listed.state {
+            State::Serving(serving) => Some(serving),
+            _ => None,
+        });
+        let down = serving.map(|serving| async move {
+            let name = serving.name().to_string();
+            let down = serving.take_down().await;
+            close(down.disks).await;
+            match down.unclean {
+                None => tracing::info!(pool = %name, "pool exported"),
+                Some(error) => tracing::error!(pool = %name, %error, "pool not exported cleanly"),
+            }
+        });
+        join_all(down).await;
+    }
+}
+
+/// The disks of a listed pool: those of the list first, all usual places if some are missing.
+async fn find_listed(cached: &CachedPool) -> Result<Vec<FoundLeaf>, ApiError> {
+    let guid = guid_of(&cached.guid).ok_or_else(|| {
+        ApiError::failed(format!("the list's guid {:?} of the pool is none", cached.guid))
+    })?;
+    let patience = Instant::now() + LEAF_PATIENCE;
+    let mut known: Vec<PathBuf> = cached.disks.clone();
+    loop {
+        known.retain(|path| path.exists());
+        let mut found = search(Sought::Places(known)).await;
+        if !found.pools.get(&guid).is_some_and(|leaves| is_complete(leaves)) {
+            found = search(Sought::Usual(cached.disks.clone())).await;
+        }
+        let chosen = found.pool(&cached.guid);
+        let leaves = found.pools.remove(&guid).unwrap_or_default();
+        if !leaves.is_empty() && is_complete(&leaves) || Instant::now() >= patience {
+            if leaves.is_empty() {
+                return Err(none_found(cached));
+            }
+            return chosen.map(|_| leaves);
+        }
+        sleep(LEAF_POLL).await;
+        known = cached.disks.clone();
+    }
+}
+
+fn none_found(cached: &CachedPool) -> ApiError {
+    let disks: Vec<String> = cached.disks.iter().map(|path| path.display().to_string()).collect();
+    ApiError::not_found(format!("none of its disks was found: {}", disks.join(", ")))
+}
+
+/// Patience with all imports together before clients are let in: they are patient for 35 s (an
+/// ESXi lock), and most of that must be left to them.
+const START_LIMIT: Duration = Duration::from_secs(15);
+/// Patience with a disk that is late: a restart must stay below 5 s.
+const LEAF_PATIENCE: Duration = Duration::from_secs(3);
+/// Between two looks for it.
+const LEAF_POLL: Duration = Duration::from_millis(250);

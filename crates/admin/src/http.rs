@@ -1,0 +1,203 @@
+//! The API over HTTP: routes, and the Unix socket that they are reached by.
+//!
+//! ```text
+//! GET  /daemon                  DaemonInfo
+//! GET  /pools                   [PoolSummary]
+//! GET  /pools/{name}            PoolStatus
+//! POST /pools                   CreatePool     -> PoolCreated
+//! POST /pools/{name}/export                    -> PoolDone
+//! POST /pools/{name}/destroy    DestroyPool    -> PoolDone
+//! POST /scan                    ScanRequest    -> ScanResult
+//! POST /import                  ImportRequest  -> PoolDone
+//! GET  /datasets?name&recursive                -> [DatasetInfo]
+//! POST /datasets                CreateDataset  -> DatasetDone
+//! POST /datasets/set            SetProperties  -> DatasetDone
+//! ```
+//! Failures are an [`ApiError`] with status 400 (makes no sense), 404, 409 (conflict), 422 (refused
+//! without force), 500.
+//!
+//! Invariants:
+//! - The socket is its owner's alone from the moment it exists.
+//! - An act that was begun is carried out, also if the client hangs up.
+
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::os::unix::net::{UnixListener as StdListener, UnixStream};
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{FromRequest, Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use rustix::fs::Mode;
+use serde::Serialize;
+use tokio::net::UnixListener;
+
+use crate::api::{self, ApiError, DatasetQuery, ErrorKind};
+use crate::control::Control;
+
+/// All routes.
+pub fn router(control: Arc<Control>) -> Router {
+    Router::new()
+        .route("/daemon", get(async |State(c): Control_| answer(Ok(c.info()))))
+        .route("/pools", get(async |State(c): Control_| answer(Ok(c.pools()))).post(create_pool))
+        .route("/pools/{name}", get(pool_status))
+        .route("/pools/{name}/export", post(export_pool))
+        .route("/pools/{name}/destroy", post(destroy_pool))
+        .route("/scan", post(scan))
+        .route("/import", post(import_pool))
+        .route("/datasets", get(datasets).post(create_dataset))
+        .route("/datasets/set", post(set_properties))
+        .fallback(async || ApiError::not_found("the API has no such path"))
+        .method_not_allowed_fallback(async || ApiError::invalid("this path does not do that"))
+        .with_state(control)
+}
+
+/// Answers requests until `stop` completes, and then those that have begun.
+///
+/// # Errors
+/// What the socket gives.
+pub async fn serve(
+    listener: StdListener,
+    control: Arc<Control>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = UnixListener::from_std(listener)?;
+    axum::serve(listener, router(control)).with_graceful_shutdown(stop).await
+}
+
+/// Binds the API's socket, mode 0600, in a directory that is made if there is none. A socket that
+/// a daemon left behind is replaced, one that is answered is not.
+///
+/// Must be called before threads are started: it sets the process's umask for a moment.
+///
+/// # Errors
+/// [`io::ErrorKind::AddrInUse`] if a daemon answers there, and what the system says.
+pub fn bind(path: &FilePath) -> io::Result<StdListener> {
+    if let Some(directory) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    }
+    if let Ok(meta) = fs::symlink_metadata(path) {
+        if !meta.file_type().is_socket() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "is there, and no socket"));
+        }
+        if UnixStream::connect(path).is_ok() {
+            let why = "another daemon answers there; stop it first, or use another --api-socket";
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+        }
+        fs::remove_file(path)?;
+    }
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = StdListener::bind(path);
+    rustix::process::umask(before);
+    bound
+}
+
+type Control_ = State<Arc<Control>>;
+
+async fn create_pool(State(control): Control_, Body(request): Body<api::CreatePool>) -> Response {
+    act(async move { control.create_pool(request).await }).await
+}
+
+async fn pool_status(State(control): Control_, Path(name): Path<String>) -> Response {
+    answer(control.pool_status(&name))
+}
+
+async fn export_pool(State(control): Control_, Path(name): Path<String>) -> Response {
+    act(async move { control.export_pool(&name).await }).await
+}
+
+async fn destroy_pool(
+    State(control): Control_,
+    Path(name): Path<String>,
+    Body(request): Body<api::DestroyPool>,
+) -> Response {
+    act(async move { control.destroy_pool(&name, request).await }).await
+}
+
+async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {
+    act(async move { control.scan(request).await }).await
+}
+
+async fn import_pool(
+    State(control): Control_,
+    Body(request): Body<api::ImportRequest>,
+) -> Response {
+    act(async move { control.import_pool(request).await }).await
+}
+
+async fn datasets(
+    State(control): Control_,
+    query: Result<Query<DatasetQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(control.datasets(&query)),
+        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+    }
+}
+
+async fn create_dataset(
+    State(control): Control_,
+    Body(request): Body<api::CreateDataset>,
+) -> Response {
+    act(async move { control.create_dataset(request).await }).await
+}
+
+async fn set_properties(
+    State(control): Control_,
+    Body(request): Body<api::SetProperties>,
+) -> Response {
+    act(async move { control.set_properties(request).await }).await
+}
+
+/// Carries out an act in a task of its own: whoever hangs up leaves nothing half done.
+async fn act<T: Serialize + Send + 'static>(
+    act: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+) -> Response {
+    match tokio::spawn(act).await {
+        Ok(result) => answer(result),
+        Err(error) => {
+            tracing::error!(%error, "an act of the administrator panicked");
+            ApiError::failed("the daemon has a bug; its log says more").into_response()
+        }
+    }
+}
+
+fn answer<T: Serialize>(result: Result<T, ApiError>) -> Response {
+    match result {
+        Ok(value) => Json(value).into_response(),
+        Err(error) => error.into_response(),
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = match self.kind {
+            ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::Conflict => StatusCode::CONFLICT,
+            ErrorKind::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+            ErrorKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        (status, Json(self)).into_response()
+    }
+}
+
+/// A JSON body, whose errors are those of the API.
+#[derive(FromRequest)]
+#[from_request(via(Json), rejection(ApiError))]
+struct Body<T>(T);
+
+impl From<JsonRejection> for ApiError {
+    fn from(rejection: JsonRejection) -> Self {
+        ApiError::invalid(rejection.body_text())
+    }
+}
+
+

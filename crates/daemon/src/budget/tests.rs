@@ -1,0 +1,107 @@
+//! Leases of a budget.
+
+use std::task::Waker;
+
+use super::*;
+
+const G: usize = GRANULE_BYTES;
+
+fn poll(lease: &mut Lease, bytes: usize) -> bool {
+    lease.poll_take(&mut Context::from_waker(Waker::noop()), bytes).is_ready()
+}
+
+#[test]
+fn small_things_need_no_lease() {
+    let budget = Budget::new(4 * G);
+    let mut all = Lease::new(&budget, 0);
+    assert!(all.try_take(4 * G));
+    let mut small = Lease::new(&budget, 100);
+    assert!(small.try_take(60) && small.try_take(40));
+    assert!(!small.try_take(1), "the budget is used up by the other");
+    assert_eq!((small.used(), small.headroom()), (100, 0));
+    small.give(50);
+    assert!(small.try_take(50));
+    drop(all);
+    assert!(small.try_take(1));
+    assert_eq!(budget.held_bytes(), G);
+}
+
+#[test]
+fn what_is_not_needed_goes_back_beyond_a_slack_and_all_of_it_when_nothing_is_used() {
+    let budget = Budget::new(100 * G);
+    let mut lease = Lease::new(&budget, 100);
+    assert!(lease.try_take(50 * G));
+    lease.give(2 * G);
+    assert_eq!(budget.held_bytes(), 50 * G, "within the slack");
+    lease.give(40 * G);
+    assert_eq!(budget.held_bytes(), 8 * G);
+    lease.give(8 * G - 10);
+    assert_eq!(budget.held_bytes(), 0, "what is left fits the allowance");
+    lease.give(10);
+    assert_eq!((lease.used(), budget.held_bytes()), (0, 0));
+    assert!(lease.try_take(7 * G));
+    drop(lease);
+    assert_eq!(budget.held_bytes(), 0);
+}
+
+#[test]
+fn who_waits_is_served_in_order_and_keeps_the_place() {
+    let budget = Budget::new(4 * G);
+    let mut leases = [(); 4].map(|()| Lease::new(&budget, 0));
+    let [holder, large, small, late] = &mut leases;
+    assert!(holder.try_take(4 * G));
+    assert!(!poll(large, 3 * G) && !poll(small, G));
+    assert!(budget.is_short());
+    holder.give(2 * G);
+    assert!(!poll(small, G), "the one before waits still");
+    assert!(!late.try_take(G), "nobody passes by");
+    holder.give(G);
+    assert!(poll(large, 3 * G) && !poll(small, G));
+    large.give(3 * G);
+    assert!(poll(small, G));
+    assert!(!budget.is_short());
+    assert!(late.try_take(2 * G));
+}
+
+#[test]
+fn who_gives_up_waiting_holds_up_nobody() {
+    let budget = Budget::new(2 * G);
+    let mut leases = [(); 3].map(|()| Lease::new(&budget, 0));
+    let [holder, first, second] = &mut leases;
+    assert!(holder.try_take(G));
+    assert!(!poll(first, 2 * G) && !poll(second, G));
+    first.cancel_wait();
+    assert!(poll(second, G));
+    assert!(!poll(first, 2 * G));
+    holder.give(G);
+    second.give(G);
+    assert!(poll(first, 2 * G));
+    drop(leases);
+    assert_eq!(budget.held_bytes(), 0);
+    assert!(!budget.is_short());
+}
+
+#[test]
+fn what_is_forced_is_repaid_before_more_is_taken() {
+    let budget = Budget::new(2 * G);
+    let mut lease = Lease::new(&budget, 0);
+    lease.force(3 * G);
+    assert_eq!((lease.used(), lease.headroom(), budget.held_bytes()), (3 * G, 0, 0));
+    assert!(!lease.try_take(1));
+    lease.give(2 * G);
+    assert!(lease.try_take(G - 1));
+    assert_eq!(budget.held_bytes(), 2 * G);
+}
+
+/// Slack that others wait for is given back with the next thing that is.
+#[test]
+fn nobody_waits_for_somebody_elses_slack() {
+    let budget = Budget::new(4 * G);
+    let (mut one, mut other) = (Lease::new(&budget, 0), Lease::new(&budget, 0));
+    assert!(one.try_take(4 * G));
+    one.give(2 * G);
+    assert_eq!(budget.held_bytes(), 4 * G);
+    assert!(!poll(&mut other, 2 * G));
+    one.give(1);
+    assert!(poll(&mut other, 2 * G));
+}

@@ -1,0 +1,140 @@
+//! Sockets that clients come to.
+//!
+//! Invariant: who accepts never waits for anybody: a connection too many is closed, and a runtime
+//! that does not come to its jobs gets none.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+
+use crate::connection::{Common, Phase};
+use crate::limits::{KEEPALIVE, LISTEN_BACKLOG};
+use crate::stats::add;
+use crate::worker::Handover;
+
+/// A TCP socket that listens at `address`. The IPv6 "any" address serves IPv4 too, and is the IPv4
+/// one on a machine without IPv6.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn tcp(address: SocketAddr) -> io::Result<StdListener> {
+    match tcp_at(address) {
+        Err(error) if address.is_ipv6() && address.ip().is_unspecified() && no_ipv6(&error) => {
+            tcp_at(SocketAddr::from(([0, 0, 0, 0], address.port())))
+        }
+        other => other,
+    }
+}
+
+fn tcp_at(address: SocketAddr) -> io::Result<StdListener> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    // A restarted server must not wait for its old connections' end.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+    }
+    bind(&socket, &address)?;
+    listen(&socket, LISTEN_BACKLOG)?;
+    Ok(StdListener::from(socket))
+}
+
+fn no_ipv6(error: &io::Error) -> bool {
+    let no_family = rustix::io::Errno::AFNOSUPPORT.raw_os_error();
+    let no_address = rustix::io::Errno::ADDRNOTAVAIL.raw_os_error();
+    error.raw_os_error().is_some_and(|errno| errno == no_family || errno == no_address)
+}
+
+/// A UDP socket at `address`.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(address)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Accepts connections and spreads them over the workers, until the server stops.
+pub(crate) async fn accept(
+    listener: StdListener,
+    workers: Vec<Handover>,
+    common: Arc<Common>,
+    ended: Arc<Notify>,
+    mut phase: watch::Receiver<Phase>,
+) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "cannot accept connections");
+            return;
+        }
+    };
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            stopped = phase.wait_for(|phase| *phase != Phase::Serve) => {
+                drop(stopped);
+                return;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => take(stream, peer, &workers, &common, &ended),
+            Err(error) => {
+                // Out of file descriptors or memory, mostly: what is there goes on meanwhile.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+fn take(
+    stream: TcpStream,
+    peer: SocketAddr,
+    workers: &[Handover],
+    common: &Arc<Common>,
+    ended: &Arc<Notify>,
+) {
+    let stats = &common.stats;
+    if stats.connections.load(Ordering::Relaxed) >= common.limits.connections_max {
+        tracing::warn!(client = %peer, "connection closed: too many");
+        add(&stats.turned_away, 1);
+        return;
+    }
+    add(&stats.accepted, 1);
+    let prepared = prepare(&stream).and_then(|()| stream.into_std());
+    let fewest = workers.iter().min_by_key(|worker| worker.connections());
+    match (prepared, fewest) {
+        (Ok(stream), Some(worker)) => worker.give(stream, peer, common, ended),
+        (Err(error), _) => tracing::debug!(client = %peer, %error, "connection lost"),
+        (Ok(_), None) => {}
+    }
+}
+
+/// Replies leave at once, and a client that is gone without a word is noticed.
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    let (idle, interval, probes) = KEEPALIVE;
+    let socket = stream.as_fd();
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, idle)?;
+    sockopt::set_tcp_keepintvl(socket, interval)?;
+    sockopt::set_tcp_keepcnt(socket, probes)?;
+    Ok(())
+}
+
+const PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,225 @@
+//! Where clients that know no port find ours: QEMU's `nfs://`, libnfs, showmount, rpcinfo.
+//!
+//! Three ways, in this order: a portmapper of our own, if its ports are free; registration with the
+//! one that has them (rpcbind), renewed if that is restarted, and withdrawn at the end; else a
+//! word in the log about what will not work.
+//!
+//! Invariants:
+//! - Only our programs are ever registered or withdrawn.
+//! - Datagrams are answered to this machine and to clients of an export only: sources can be forged.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+
+use aquifer_nfs::Nfs;
+use aquifer_nfs::proto::{mount, v3};
+use aquifer_rpc::portmap::{self, Framing, IPPROTO_TCP, IPPROTO_UDP, Mapping};
+use aquifer_rpc::xdr::EncodeBuf;
+use parking_lot::Mutex;
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::config::Portmap;
+use crate::connection::Phase;
+use crate::limits::{DATAGRAM_BYTES_MAX, RPCBIND_CHECK};
+use crate::listen;
+use crate::worker::Worker;
+
+mod rpcbind;
+
+/// How clients that ask a portmapper are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortmapState {
+    /// Not at all, as configured.
+    Off,
+    /// By our own portmapper, at this address.
+    Own(SocketAddr),
+    /// By another one, at this address, with which our programs are registered.
+    Registered(SocketAddr),
+    /// Not, for this reason.
+    Unavailable(String),
+}
+
+/// The service, as far as it is the server's.
+#[derive(Debug)]
+pub(crate) struct PortmapService {
+    programs: Vec<Mapping>,
+    state: Arc<Mutex<PortmapState>>,
+    /// Our own portmapper's datagrams, until they are served.
+    datagrams: Mutex<Option<std::net::UdpSocket>>,
+    other: Option<SocketAddr>,
+}
+
+impl PortmapService {
+    /// Opens our own portmapper, or registers with another one, for programs at TCP `port`. The
+    /// socket, if there is one, is to be served as all others.
+    pub(crate) async fn open(
+        config: &Portmap,
+        port: u16,
+        nfs: &Nfs,
+    ) -> (Self, Option<StdListener>) {
+        let programs = programs(port);
+        nfs.set_portmap(programs.clone());
+        let mut this = PortmapService {
+            programs,
+            state: Arc::new(Mutex::new(PortmapState::Off)),
+            datagrams: Mutex::new(None),
+            other: None,
+        };
+        let Portmap::At(address) = *config else { return (this, None) };
+        match own(address) {
+            Ok((listener, datagrams, local)) => {
+                let own = |prot| Mapping {
+                    prog: portmap::PROGRAM,
+                    vers: portmap::VERSION,
+                    prot,
+                    port: local.port().into(),
+                };
+                let table = [own(IPPROTO_TCP), own(IPPROTO_UDP)];
+                nfs.set_portmap(table.into_iter().chain(this.programs.clone()).collect());
+                *this.state.lock() = PortmapState::Own(local);
+                *this.datagrams.lock() = Some(datagrams);
+                (this, Some(listener))
+            }
+            Err(error) => {
+                let other = loopback(address);
+                this.other = Some(other);
+                this.register(other, &error).await;
+                (this, None)
+            }
+        }
+    }
+
+    pub(crate) fn state(&self) -> PortmapState {
+        self.state.lock().clone()
+    }
+
+    /// Starts what the service does while the server runs.
+    pub(crate) async fn run(&self, home: &Worker, nfs: &Arc<Nfs>, phase: &watch::Receiver<Phase>) {
+        let phase = phase.clone();
+        if let Some(socket) = self.datagrams.lock().take() {
+            let nfs = Arc::clone(nfs);
+            let answer = || Box::pin(until_stopped(phase, answer_datagrams(socket, nfs))) as _;
+            home.spawn(Box::new(answer)).await;
+        } else if let Some(other) = self.other {
+            let (programs, state) = (self.programs.clone(), Arc::clone(&self.state));
+            let look_after = look_after(other, programs, state);
+            home.spawn(Box::new(|| Box::pin(until_stopped(phase, look_after)) as _)).await;
+        }
+    }
+
+    /// Withdraws our programs from another portmapper.
+    pub(crate) async fn withdraw(&self) {
+        let PortmapState::Registered(other) = self.state() else { return };
+        *self.state.lock() = PortmapState::Off;
+        if let Err(error) = rpcbind::withdraw(other, &self.programs).await {
+            tracing::warn!(%other, error, "cannot withdraw from the portmapper");
+        }
+    }
+
+    async fn register(&self, other: SocketAddr, why_not_own: &io::Error) {
+        match rpcbind::register(other, &self.programs).await {
+            Ok(()) => *self.state.lock() = PortmapState::Registered(other),
+            Err(error) => {
+                let why = format!(
+                    "no portmapper of our own: {why_not_own}; registering with the one at \
+                     {other}: {error}"
+                );
+                tracing::warn!(
+                    why,
+                    "clients that ask the portmapper will not find us: qemu's nfs:// and libnfs \
+                     fail to connect, showmount and rpcinfo (XCP-ng's storage driver) list \
+                     nothing; kernel mounts work with the options port= and mountport="
+                );
+                *self.state.lock() = PortmapState::Unavailable(why);
+            }
+        }
+    }
+}
+
+/// What we serve: all on one TCP port.
+fn programs(port: u16) -> Vec<Mapping> {
+    let at = |prog, vers| Mapping { prog, vers, prot: IPPROTO_TCP, port: port.into() };
+    vec![
+        at(v3::PROGRAM, v3::VERSION),
+        at(mount::PROGRAM, MOUNT_VERSION_OLD),
+        at(mount::PROGRAM, mount::VERSION),
+    ]
+}
+
+fn own(address: SocketAddr) -> io::Result<(StdListener, std::net::UdpSocket, SocketAddr)> {
+    let listener = listen::tcp(address)?;
+    let local = listener.local_addr()?;
+    let datagrams = listen::udp(local)?;
+    Ok((listener, datagrams, local))
+}
+
+/// Where the portmapper is that has `address`: it takes registrations from its own machine only.
+fn loopback(address: SocketAddr) -> SocketAddr {
+    match address {
+        _ if !address.ip().is_unspecified() => address,
+        SocketAddr::V4(_) => (Ipv4Addr::LOCALHOST, address.port()).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::LOCALHOST, address.port()).into(),
+    }
+}
+
+async fn until_stopped(mut phase: watch::Receiver<Phase>, service: impl Future<Output = ()>) {
+    tokio::select! {
+        _ = phase.wait_for(|phase| *phase != Phase::Serve) => {}
+        () = service => {}
+    }
+}
+
+async fn answer_datagrams(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
+    let socket = match UdpSocket::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(%error, "the portmapper serves no datagrams");
+            return;
+        }
+    };
+    let mut datagram = [0; DATAGRAM_BYTES_MAX];
+    loop {
+        let (bytes, from) = match socket.recv_from(&mut datagram).await {
+            Ok(received) => received,
+            Err(error) => {
+                // An earlier answer that found nobody is told here too.
+                tracing::debug!(%error, "portmapper datagram");
+                tokio::task::yield_now().await;
+                continue;
+            }
+        };
+        if !from.ip().to_canonical().is_loopback() && !nfs.exports().knows(from.ip()) {
+            continue;
+        }
+        let call = datagram.get(..bytes).unwrap_or_default();
+        let mut reply = EncodeBuf::new();
+        if portmap::answer(&nfs.portmap(), call, Framing::Datagram, &mut reply).is_ok()
+            && let Some(bytes) = reply.contiguous()
+        {
+            // Lost datagrams are asked for again.
+            let _ = socket.try_send_to(bytes, from);
+        }
+    }
+}
+
+/// Registers again when the other portmapper has forgotten us, or has come up at last.
+async fn look_after(other: SocketAddr, programs: Vec<Mapping>, state: Arc<Mutex<PortmapState>>) {
+    loop {
+        sleep(RPCBIND_CHECK).await;
+        match rpcbind::register(other, &programs).await {
+            Ok(()) => {
+                let mut state = state.lock();
+                if *state != PortmapState::Registered(other) {
+                    tracing::info!(%other, "registered with the portmapper");
+                    *state = PortmapState::Registered(other);
+                }
+            }
+            Err(error) => tracing::debug!(%other, error, "not registered with the portmapper"),
+        }
+    }
+}
+
+const MOUNT_VERSION_OLD: u32 = 1;

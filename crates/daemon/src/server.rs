@@ -1,0 +1,182 @@
+//! The server as a whole: start and stop.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use aquifer_nfs::Nfs;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::Config;
+use crate::connection::{Budgets, Common, Phase};
+use crate::limits::LINGER;
+use crate::listen;
+use crate::portmap_service::{PortmapService, PortmapState};
+use crate::stats::{Load, Stats};
+use crate::worker::Worker;
+
+/// A running server.
+///
+/// Requests that the engine began, and tasks that it spawned while serving them, live on the
+/// server's threads: stop it, take the pool out of service, and only then drop it. Dropping joins
+/// the threads.
+#[derive(Debug)]
+pub struct Server {
+    addresses: Vec<SocketAddr>,
+    portmap: PortmapService,
+    common: Arc<Common>,
+    phase: watch::Sender<Phase>,
+    ended: Arc<Notify>,
+    config: Config,
+    /// The first runs the listeners too.
+    workers: Mutex<Vec<Worker>>,
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration asks for what cannot be.
+    #[error("configuration: {0}")]
+    Config(&'static str),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// There can be no thread or runtime.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// What came of a stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// Connections that were open when it began.
+    pub connections: usize,
+    /// Those of them that were cut off with requests unfinished or replies unsent.
+    pub cut: usize,
+    /// Those of them whose requests have not come to their end yet: the pool does not answer.
+    pub stuck: usize,
+}
+
+impl Server {
+    /// Listens and serves `nfs` until it is stopped.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running then.
+    pub async fn start(config: Config, nfs: Arc<Nfs>) -> Result<Server, StartError> {
+        config.check().map_err(StartError::Config)?;
+        let listen_at = |address: &SocketAddr| {
+            let listener = listen::tcp(*address);
+            let opened = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
+            opened.map_err(|source| StartError::Listen { address: *address, source })
+        };
+        let listeners: Result<Vec<_>, _> = config.listen.iter().map(listen_at).collect();
+        let (addresses, listeners): (Vec<_>, Vec<_>) = listeners?.into_iter().unzip();
+        let common = Arc::new(Common {
+            nfs,
+            limits: config.limits.clone(),
+            budgets: Budgets::new(&config.limits),
+            stats: Stats::default(),
+        });
+        let (phase, follows) = watch::channel(Phase::Serve);
+        let fragmented = Arc::new(AtomicUsize::new(0));
+        let start = |number| Worker::start(number, &common, &follows, &fragmented);
+        let workers: Vec<_> = (0..config.threads()).map(start).collect::<Result<_, _>>()?;
+        let port = addresses.first().map_or(0, SocketAddr::port);
+        let (portmap, portmap_listener) =
+            PortmapService::open(&config.portmap, port, &common.nfs).await;
+        let ended = Arc::new(Notify::new());
+        let handovers: Vec<_> = workers.iter().map(Worker::handover).collect();
+        if let Some(home) = workers.first() {
+            // The portmapper's TCP port is served as any other: `nfs` answers that program too.
+            for listener in listeners.into_iter().chain(portmap_listener) {
+                let (handovers, common) = (handovers.clone(), Arc::clone(&common));
+                let (ended, follows) = (Arc::clone(&ended), follows.clone());
+                let accept =
+                    || Box::pin(listen::accept(listener, handovers, common, ended, follows)) as _;
+                home.spawn(Box::new(accept)).await;
+            }
+            portmap.run(home, &common.nfs, &follows).await;
+        }
+        tracing::info!(?addresses, portmap = ?portmap.state(), "serving NFS");
+        let workers = Mutex::new(workers);
+        Ok(Server { addresses, portmap, common, phase, ended, config, workers })
+    }
+
+    /// The addresses that NFS and MOUNT listen on, in the configuration's order.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// How clients that ask a portmapper are served.
+    pub fn portmap(&self) -> PortmapState {
+        self.portmap.state()
+    }
+
+    /// What is served.
+    pub fn nfs(&self) -> &Arc<Nfs> {
+        &self.common.nfs
+    }
+
+    /// What the server does and has done.
+    pub fn load(&self) -> Load {
+        let budgets = &self.common.budgets;
+        let requests = budgets.reads.held_bytes() + budgets.records.held_bytes();
+        self.common.stats.load(requests, budgets.replies.held_bytes())
+    }
+
+    /// Stops: no new connections, no new requests; what has begun is finished and answered, as
+    /// long as the configuration's `drain` allows. Clients come again and send again what was not
+    /// answered. A second stop only waits.
+    pub async fn stop(&self) -> Stopped {
+        let connections = self.open();
+        self.phase.send_if_modified(|phase| {
+            let serves = *phase == Phase::Serve;
+            if serves {
+                *phase = Phase::Drain;
+            }
+            serves
+        });
+        self.portmap.withdraw().await;
+        let drained = self.wait_for_connections(Instant::now() + self.config.drain).await;
+        let cut = if drained { 0 } else { self.open() };
+        self.phase.send_replace(Phase::Close);
+        self.wait_for_connections(Instant::now() + 2 * LINGER).await;
+        let stuck = self.open();
+        tracing::info!(connections, cut, stuck, "stopped serving NFS");
+        Stopped { connections, cut, stuck }
+    }
+
+    fn open(&self) -> usize {
+        self.common.stats.connections.load(Ordering::Acquire)
+    }
+
+    /// Whether all connections have ended before `deadline`.
+    async fn wait_for_connections(&self, deadline: Instant) -> bool {
+        loop {
+            let ended = self.ended.notified();
+            tokio::pin!(ended);
+            ended.as_mut().enable();
+            if self.open() == 0 {
+                return true;
+            }
+            if timeout_at(deadline, ended).await.is_err() {
+                return false;
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.phase.send_replace(Phase::Close);
+        self.workers.lock().clear();
+    }
+}

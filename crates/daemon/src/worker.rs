@@ -1,0 +1,169 @@
+//! A runtime, its thread, and the connections that live there.
+//!
+//! Invariants:
+//! - A worker outlives its connections: it ends when it is told to, after which what is still under
+//!   way on it is dropped. The engine may have spawned tasks of its own on this runtime, so it must
+//!   not end before the pool is out of service.
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpStream as StdStream};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::connection::{Common, Connection, Phase, Readers};
+use crate::limits::HANDOVER_MAX;
+
+/// Something to do on a worker's thread: makes a future there.
+pub(crate) type Service = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+enum Job {
+    Connection(StdStream, SocketAddr, Slot),
+    Service(Service),
+    End,
+}
+
+/// A runtime on a thread of its own.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    jobs: mpsc::Sender<Job>,
+    thread: Option<JoinHandle<()>>,
+    connections: Arc<AtomicUsize>,
+}
+
+/// What hands connections to workers.
+#[derive(Clone, Debug)]
+pub(crate) struct Handover {
+    jobs: mpsc::Sender<Job>,
+    connections: Arc<AtomicUsize>,
+}
+
+/// A connection's place in the counts: of its worker, and of all.
+struct Slot {
+    common: Arc<Common>,
+    worker: Arc<AtomicUsize>,
+    ended: Arc<Notify>,
+}
+
+impl Slot {
+    fn new(common: &Arc<Common>, worker: &Arc<AtomicUsize>, ended: &Arc<Notify>) -> Self {
+        worker.fetch_add(1, Ordering::Relaxed);
+        common.stats.connections.fetch_add(1, Ordering::Relaxed);
+        let (common, worker, ended) = (Arc::clone(common), Arc::clone(worker), Arc::clone(ended));
+        Slot { common, worker, ended }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.worker.fetch_sub(1, Ordering::Relaxed);
+        self.common.stats.connections.fetch_sub(1, Ordering::Relaxed);
+        self.ended.notify_waiters();
+    }
+}
+
+impl Worker {
+    /// Starts a runtime on a thread of its own. `fragmented` is the count that all share.
+    ///
+    /// # Errors
+    /// What the system says if there can be no more threads or no runtime.
+    pub(crate) fn start(
+        number: usize,
+        common: &Arc<Common>,
+        phase: &watch::Receiver<Phase>,
+        fragmented: &Arc<AtomicUsize>,
+    ) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (jobs, incoming) = mpsc::channel(HANDOVER_MAX);
+        let (common, phase, fragmented) = (Arc::clone(common), phase.clone(), fragmented.clone());
+        let thread = std::thread::Builder::new().name(format!("nfs-{number}"));
+        let thread = thread.spawn(move || {
+            let readers = Rc::new(Readers::new(fragmented));
+            LocalSet::new().block_on(&runtime, work(incoming, common, readers, phase));
+        })?;
+        Ok(Worker { jobs, thread: Some(thread), connections: Arc::default() })
+    }
+
+    pub(crate) fn handover(&self) -> Handover {
+        Handover { jobs: self.jobs.clone(), connections: Arc::clone(&self.connections) }
+    }
+
+    /// Runs a service on this worker until the worker ends.
+    pub(crate) async fn spawn(&self, service: Service) {
+        // Only a worker that panicked takes no jobs, and that is in the log.
+        let _ = self.jobs.send(Job::Service(service)).await;
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Full, if it does not come to its jobs: then it ends when it finds nobody sending.
+        let _ = self.jobs.try_send(Job::End);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("a runtime of the server panicked");
+        }
+    }
+}
+
+impl Handover {
+    /// Connections that this worker has.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Hands a connection over. It is closed if the worker does not come to take it.
+    pub(crate) fn give(
+        &self,
+        stream: StdStream,
+        peer: SocketAddr,
+        common: &Arc<Common>,
+        ended: &Arc<Notify>,
+    ) {
+        let slot = Slot::new(common, &self.connections, ended);
+        if self.jobs.try_send(Job::Connection(stream, peer, slot)).is_err() {
+            tracing::warn!(client = %peer, "connection closed: its runtime is overloaded");
+        }
+    }
+}
+
+async fn work(
+    mut jobs: mpsc::Receiver<Job>,
+    common: Arc<Common>,
+    readers: Rc<Readers>,
+    phase: watch::Receiver<Phase>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            job = jobs.recv() => match job {
+                Some(Job::Connection(stream, peer, slot)) => match TcpStream::from_std(stream) {
+                    Ok(stream) => {
+                        let connection = Connection::new(stream, peer, &common, &readers);
+                        let phase = phase.clone();
+                        connections.spawn_local(async move {
+                            connection.run(phase).await;
+                            drop(slot);
+                        });
+                    }
+                    Err(error) => tracing::warn!(client = %peer, %error, "connection lost"),
+                },
+                Some(Job::Service(service)) => {
+                    tokio::task::spawn_local(service());
+                }
+                Some(Job::End) | None => return,
+            },
+            Some(Err(error)) = connections.join_next() => {
+                tracing::error!(%error, "a connection panicked");
+            }
+        }
+    }
+}

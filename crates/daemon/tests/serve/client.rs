@@ -1,0 +1,176 @@
+//! A small NFS client made from `proto`: calls, or bytes of any kind, over one connection.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, MountStat3, Path};
+use aquifer_nfs::proto::v3::{self, *};
+use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
+use aquifer_rpc::message::{Accepted, Call, Rejection, Reply, ReplyBody};
+use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf};
+
+/// Longer than anything may take, but for a stalled machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection to the server.
+pub struct Client {
+    pub stream: TcpStream,
+    pub uid: u32,
+    xid: u32,
+}
+
+/// The results of an accepted call.
+pub struct Results {
+    record: Vec<u8>,
+    at: usize,
+}
+
+impl Results {
+    /// The results, which must be a `T` to their last byte.
+    #[track_caller]
+    pub fn decode<'a, T: Decode<'a>>(&'a self) -> T {
+        let mut from = Decoder::new(&self.record[self.at..]);
+        let value = T::decode(&mut from).unwrap();
+        assert!(from.remaining().is_empty(), "{} bytes left over", from.remaining().len());
+        value
+    }
+}
+
+impl Client {
+    pub fn connect(server: SocketAddr) -> Self {
+        let stream = TcpStream::connect(server).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Client { stream, uid: 0, xid: 1000 }
+    }
+
+    /// The same connection, to be used from another thread.
+    pub fn another_half(&self) -> Self {
+        Client { stream: self.stream.try_clone().unwrap(), ..*self }
+    }
+
+    fn credential(&self) -> Credential<'static> {
+        let gids = Gids::new(&[]).unwrap();
+        let (uid, gid) = (self.uid, self.uid);
+        Credential::Sys(AuthSys { stamp: 0, machine_name: b"test", uid, gid, gids })
+    }
+
+    /// A whole record: mark, call, arguments.
+    pub fn record(
+        &mut self,
+        (program, version, procedure): (u32, u32, u32),
+        args: &impl Encode,
+    ) -> Vec<u8> {
+        self.xid += 1;
+        let (credential, verifier) = (self.credential(), OpaqueAuth::NONE);
+        let mut to = EncodeBuf::new();
+        to.put(&Call { xid: self.xid, program, version, procedure, credential, verifier });
+        to.put(args);
+        let call = to.to_vec();
+        let mark = 0x8000_0000 | u32::try_from(call.len()).unwrap();
+        [&mark.to_be_bytes()[..], &call].concat()
+    }
+
+    pub fn nfs_record(&mut self, args: &Args3<'_>) -> Vec<u8> {
+        self.record((PROGRAM, VERSION, args.procedure().wire()), args)
+    }
+
+    pub fn null_record(&mut self) -> Vec<u8> {
+        self.nfs_record(&Args3::Null)
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Sends a NULL and receives its reply.
+    #[track_caller]
+    pub fn ping(&mut self) {
+        let record = self.null_record();
+        self.send(&record);
+        assert_eq!(self.receive_xid(), self.xid);
+    }
+
+    /// The next record, without its mark.
+    #[track_caller]
+    pub fn receive(&mut self) -> Vec<u8> {
+        let mut mark = [0; 4];
+        self.stream.read_exact(&mut mark).unwrap();
+        let mark = u32::from_be_bytes(mark);
+        assert!(mark & 0x8000_0000 != 0, "replies come in one fragment");
+        let mut record = vec![0; (mark & 0x7fff_ffff) as usize];
+        self.stream.read_exact(&mut record).unwrap();
+        record
+    }
+
+    /// Receives a reply and returns what call it is to.
+    #[track_caller]
+    pub fn receive_xid(&mut self) -> u32 {
+        let record = self.receive();
+        Reply::decode(&mut Decoder::new(&record)).unwrap().xid
+    }
+
+    /// Waits until the server closes; bytes that come before are an error.
+    #[track_caller]
+    pub fn closed(&mut self) {
+        let mut byte = [0];
+        match self.stream.read(&mut byte) {
+            Ok(0) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            other => panic!("the connection should be closed: {other:?} {byte:?}"),
+        }
+    }
+
+    pub fn shutdown(&mut self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Calls, and how RPC took it.
+    #[track_caller]
+    pub fn call(&mut self, what: (u32, u32, u32), args: &impl Encode) -> Result<Results, Refusal> {
+        let record = self.record(what, args);
+        self.send(&record);
+        let record = self.receive();
+        let mut from = Decoder::new(&record);
+        let reply = Reply::decode(&mut from).unwrap();
+        assert_eq!(reply.xid, self.xid);
+        let at = from.position();
+        match reply.body {
+            ReplyBody::Accepted { status: Accepted::Success, .. } => Ok(Results { record, at }),
+            ReplyBody::Accepted { status, .. } => Err(Refusal::Accepted(status)),
+            ReplyBody::Denied(why) => Err(Refusal::Denied(why)),
+        }
+    }
+
+    #[track_caller]
+    pub fn nfs(&mut self, args: &Args3<'_>) -> Results {
+        let what = (v3::PROGRAM, v3::VERSION, args.procedure().wire());
+        self.call(what, args).unwrap()
+    }
+
+    #[track_caller]
+    pub fn mount_call(&mut self, procedure: mount::Procedure, path: &str) -> Results {
+        let what = (mount::PROGRAM, mount::VERSION, procedure.wire());
+        self.call(what, &DirPath { path: Path(path.as_bytes()) }).unwrap()
+    }
+
+    #[track_caller]
+    pub fn mount(&mut self, path: &str) -> Result<NfsFh3, MountStat3> {
+        match self.mount_call(mount::Procedure::Mnt, path).decode() {
+            MountRes3::Ok { fhandle, auth_flavors } => {
+                assert_eq!(auth_flavors, [1, 0]);
+                Ok(fhandle)
+            }
+            MountRes3::Fail(status) => Err(status),
+        }
+    }
+}
+
+/// How RPC refused a call.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refusal {
+    Accepted(Accepted),
+    Denied(Rejection),
+}

@@ -1,0 +1,13 @@
+//! The daemon over real sockets and a real pool.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test says what went wrong by ending"
+)]
+
+mod client;
+mod fixture;
+mod framing;
+mod overload;
+mod stop;

@@ -1,0 +1,1 @@
+//! Clients that are slow, silent, or too fast, and many of them.
