@@ -28,14 +28,15 @@ use std::os::unix::net::{UnixListener as StdListener, UnixStream};
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{FromRequest, Path, Query, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequest, Path, Query, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use rustix::fs::Mode;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
 
 use crate::api::{self, ApiError, DatasetQuery, ErrorKind};
@@ -190,14 +191,15 @@ impl IntoResponse for ApiError {
 }
 
 /// A JSON body, whose errors are those of the API.
-#[derive(FromRequest)]
-#[from_request(via(Json), rejection(ApiError))]
 struct Body<T>(T);
 
-impl From<JsonRejection> for ApiError {
-    fn from(rejection: JsonRejection) -> Self {
-        ApiError::invalid(rejection.body_text())
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        match Json::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Body(body)),
+            Err(rejection) => Err(ApiError::invalid(rejection.body_text())),
+        }
     }
 }
-
-

@@ -7,8 +7,9 @@
 //!
 //! In FOLDER an image file is made, filled and removed at the end; a DEVICE (or an image file that
 //! exists) is overwritten, and filled only if a case reads. Every case runs once per engine and
-//! round, the engines in turn, each on a current-thread runtime. Printed are medians over the rounds with the spread; CPU is user and system time of the whole
-//! process (kernel workers of io_uring included) per operation.
+//! round, the engines in turn, each on a current-thread runtime. Printed are medians over the
+//! rounds with the spread; CPU is user and system time of the whole process (kernel workers of
+//! io_uring included) per operation.
 //!
 //! Every page carries its sector number; every read checks it.
 

@@ -57,11 +57,7 @@ impl Dataset {
         local: LocalValues,
         properties: Properties,
     ) -> Self {
-        let table = Table {
-            committed: record.objects,
-            synced: record.objects,
-            ..Table::default()
-        };
+        let table = Table { committed: record.objects, synced: record.objects, ..Table::default() };
         Dataset {
             id,
             fs_guid: record.fs_guid,
@@ -94,10 +90,7 @@ impl Dataset {
     /// A fresh id and generation. Ids are never given out twice once one was made durable.
     pub fn new_object_id(&self) -> (ObjectId, u64) {
         let id = self.next_object.fetch_add(1, Ordering::Relaxed);
-        (
-            ObjectId(id),
-            self.next_generation.fetch_add(1, Ordering::Relaxed),
-        )
+        (ObjectId(id), self.next_generation.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn counters(&self) -> (u64, u64) {
@@ -106,10 +99,7 @@ impl Dataset {
     }
 
     pub(crate) fn owner(&self) -> NodeOwner {
-        NodeOwner {
-            dataset: self.id,
-            object: ObjectId(0),
-        }
+        NodeOwner { dataset: self.id, object: ObjectId(0) }
     }
 
     /// An object by id, from memory or from the committed table.
@@ -144,25 +134,11 @@ impl Dataset {
 
     /// The object of `inode.object` if it is in memory, else a new one of these attributes.
     pub fn object_or_new(&self, inode: &Inode) -> Arc<Object> {
-        self.next_object
-            .fetch_max(inode.object.0 + 1, Ordering::Relaxed);
-        self.next_generation
-            .fetch_max(inode.generation + 1, Ordering::Relaxed);
+        self.next_object.fetch_max(inode.object.0 + 1, Ordering::Relaxed);
+        self.next_generation.fetch_max(inode.generation + 1, Ordering::Relaxed);
         let mut table = self.table.lock();
-        let fresh = || {
-            Arc::new(Object::new(
-                self.id,
-                Inode {
-                    root: None,
-                    ..inode.clone()
-                },
-            ))
-        };
-        table
-            .objects
-            .entry(inode.object)
-            .or_insert_with(fresh)
-            .clone()
+        let fresh = || Arc::new(Object::new(self.id, Inode { root: None, ..inode.clone() }));
+        table.objects.entry(inode.object).or_insert_with(fresh).clone()
     }
 
     /// An object that is in memory.
@@ -183,8 +159,7 @@ impl Dataset {
     pub(crate) fn dirty_objects(&self, txg: Txg) -> Vec<Arc<Object>> {
         let table = self.table.lock();
         let ids = table.dirty.get(&txg).into_iter().flatten();
-        ids.filter_map(|id| table.objects.get(id).cloned())
-            .collect()
+        ids.filter_map(|id| table.objects.get(id).cloned()).collect()
     }
 
     pub(crate) fn synced_root(&self) -> Option<BlockPointer> {

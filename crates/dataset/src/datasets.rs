@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use aquifer_object::btree;
 use aquifer_ondisk::dataset::{
@@ -51,6 +52,8 @@ pub(crate) struct State {
 pub struct Datasets {
     pub(crate) pool: Arc<Pool>,
     pub(crate) state: Mutex<State>,
+    /// Whether any dataset has a quota: asked before every write.
+    quotas: AtomicBool,
     /// One act of an administrator at a time.
     acts: tokio::sync::Mutex<()>,
 }
@@ -64,11 +67,7 @@ impl Datasets {
     /// # Errors
     /// What the pool gives, and records that make no sense.
     pub async fn open(pool: Arc<Pool>) -> Result<Arc<Datasets>, PoolError> {
-        let root = pool
-            .roots()
-            .get(TreeSlot::Namespace as usize)
-            .copied()
-            .flatten();
+        let root = pool.roots().get(TreeSlot::Namespace as usize).copied().flatten();
         let mut state = State {
             datasets: BTreeMap::new(),
             hidden: BTreeSet::new(),
@@ -82,10 +81,7 @@ impl Datasets {
         let mut scan = btree::Scan::<Namespace, Pool>::new(
             &pool,
             root,
-            ItemKey {
-                dataset: DatasetId(0),
-                item: 0,
-            },
+            ItemKey { dataset: DatasetId(0), item: 0 },
             None,
         )?;
         while let Some(item) = scan.next().await? {
@@ -109,13 +105,12 @@ impl Datasets {
         for (id, record) in records {
             let local = values.remove(&id).unwrap_or_default();
             let properties = Properties::from_values(|property| property.default_value().into());
-            state
-                .datasets
-                .insert(id, Arc::new(Dataset::new(id, record, local, properties)));
+            state.datasets.insert(id, Arc::new(Dataset::new(id, record, local, properties)));
         }
         let datasets = Datasets {
             pool,
             state: Mutex::new(state),
+            quotas: AtomicBool::new(false),
             acts: Default::default(),
         };
         datasets.refresh_properties();
@@ -133,10 +128,7 @@ impl Datasets {
     /// Every dataset.
     pub fn all(&self) -> Vec<Arc<Dataset>> {
         let state = self.state.lock();
-        let shown = state
-            .datasets
-            .values()
-            .filter(|dataset| !state.hidden.contains(&dataset.id));
+        let shown = state.datasets.values().filter(|dataset| !state.hidden.contains(&dataset.id));
         shown.cloned().collect()
     }
 
@@ -148,20 +140,13 @@ impl Datasets {
     /// A dataset by its file system guid.
     pub fn by_guid(&self, guid: Guid) -> Option<Arc<Dataset>> {
         let state = self.state.lock();
-        let found = state
-            .datasets
-            .values()
-            .find(|dataset| dataset.fs_guid == guid);
-        found
-            .filter(|dataset| !state.hidden.contains(&dataset.id))
-            .cloned()
+        let found = state.datasets.values().find(|dataset| dataset.fs_guid == guid);
+        found.filter(|dataset| !state.hidden.contains(&dataset.id)).cloned()
     }
 
     /// A dataset by its full name.
     pub fn by_name(&self, name: &str) -> Option<Arc<Dataset>> {
-        self.all()
-            .into_iter()
-            .find(|dataset| self.full_name(dataset) == name)
+        self.all().into_iter().find(|dataset| self.full_name(dataset) == name)
     }
 
     /// A dataset's full name, the pool's name first.
@@ -205,10 +190,7 @@ impl Datasets {
         name: &str,
         properties: &[(String, String)],
     ) -> Result<(), DatasetError> {
-        let bad = |why: &str| DatasetError::BadName {
-            name: name.into(),
-            why: why.into(),
-        };
+        let bad = |why: &str| DatasetError::BadName { name: name.into(), why: why.into() };
         let (parent, last) = name
             .rsplit_once('/')
             .ok_or_else(|| bad("is a pool's name: a dataset lies below one, as in tank/vms"))?;
@@ -218,9 +200,7 @@ impl Datasets {
             let property = Property::from_name(property)?;
             local.insert(property, property.parse(value)?);
         }
-        let parent = self
-            .by_name(parent)
-            .ok_or_else(|| DatasetError::NotFound(parent.into()))?;
+        let parent = self.by_name(parent).ok_or_else(|| DatasetError::NotFound(parent.into()))?;
         if self.by_name(name).is_some() {
             return Err(DatasetError::Exists(name.into()));
         }
@@ -271,11 +251,7 @@ impl Datasets {
                 floor: Txg(0),
             };
             let items = state.items.entry(txg).or_default();
-            put(
-                items,
-                ItemKey::new(id, ItemClass::Line, record.line),
-                line.encode(),
-            );
+            put(items, ItemKey::new(id, ItemClass::Line, record.line), line.encode());
             for (property, value) in &local {
                 let key = ItemKey::new(id, ItemClass::Property, *property as u64);
                 put(items, key, value.clone().into_bytes());
@@ -311,19 +287,14 @@ impl Datasets {
     ) -> Result<(), DatasetError> {
         let property = Property::from_name(property)?;
         let value = value.map(|value| property.parse(value)).transpose()?;
-        let dataset = self
-            .by_name(name)
-            .ok_or_else(|| DatasetError::NotFound(name.into()))?;
+        let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
         let _act = self.acts.lock().await;
         let hold = self.hold_act().await?;
         {
             let mut state = self.state.lock();
             let items = state.items.entry(hold.txg()).or_default();
             let key = ItemKey::new(dataset.id, ItemClass::Property, property as u64);
-            let item = value.clone().map(|value| Item {
-                key,
-                value: value.into_bytes(),
-            });
+            let item = value.clone().map(|value| Item { key, value: value.into_bytes() });
             items.insert(key, item);
             let mut local = dataset.local.lock();
             match value {
@@ -358,10 +329,7 @@ impl Datasets {
             let above = self.state.lock().datasets.get(&parent).cloned();
             let Some(above) = above else { break };
             if let Some(value) = above.local.lock().get(&property) {
-                return (
-                    value.clone(),
-                    format!("inherited from {}", self.full_name(&above)),
-                );
+                return (value.clone(), format!("inherited from {}", self.full_name(&above)));
             }
             parent = above.record.lock().parent;
         }
@@ -370,10 +338,13 @@ impl Datasets {
 
     fn refresh_properties(&self) {
         let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
+        let mut quotas = false;
         for dataset in all {
             let properties = Properties::from_values(|property| self.value(&dataset, property).0);
+            quotas |= properties.quota_bytes.is_some();
             *dataset.properties.write() = Arc::new(properties);
         }
+        self.quotas.store(quotas, Ordering::Relaxed);
     }
 
     /// Bytes that a dataset and its children refer to.
@@ -381,10 +352,7 @@ impl Datasets {
         let children: Vec<Arc<Dataset>> = {
             let state = self.state.lock();
             let below = state.datasets.values();
-            below
-                .filter(|other| other.record.lock().parent == dataset.id)
-                .cloned()
-                .collect()
+            below.filter(|other| other.record.lock().parent == dataset.id).cloned().collect()
         };
         let below: u64 = children.iter().map(|child| self.used_bytes(child)).sum();
         dataset.refer_bytes() + below
@@ -413,16 +381,14 @@ impl Datasets {
 
     /// Whether a quota on the dataset or above it is used up.
     pub fn over_quota(&self, dataset: &Dataset) -> bool {
+        if !self.quotas.load(Ordering::Relaxed) {
+            return false;
+        }
         let above = self.line_of(dataset);
         let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
-        all.iter()
-            .filter(|other| above.contains(&other.id))
-            .any(|other| {
-                other
-                    .properties()
-                    .quota_bytes
-                    .is_some_and(|quota| self.used_bytes(other) >= quota)
-            })
+        all.iter().filter(|other| above.contains(&other.id)).any(|other| {
+            other.properties().quota_bytes.is_some_and(|quota| self.used_bytes(other) >= quota)
+        })
     }
 
     /// The dataset and all above it.
@@ -467,10 +433,7 @@ impl Datasets {
         let mut w = Writer::new();
         w.u64(self.state.lock().next_dataset);
         let key = ItemKey::new(DatasetId(0), ItemClass::Record, 0);
-        Item {
-            key,
-            value: w.into_bytes(),
-        }
+        Item { key, value: w.into_bytes() }
     }
 }
 
@@ -488,10 +451,7 @@ fn check_component(name: &str) -> Result<(), &'static str> {
     if name == "." || name == ".." {
         return Err("has a component '.' or '..'");
     }
-    if !name
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "-_.: ".contains(c))
-    {
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.: ".contains(c)) {
         return Err("may hold letters, digits, '-', '_', '.', ':' and ' ' only");
     }
     Ok(())

@@ -61,9 +61,7 @@ impl Property {
 
     /// The property of an item number.
     pub fn from_number(number: u64) -> Option<Property> {
-        PROPERTIES
-            .into_iter()
-            .find(|property| *property as u64 == number)
+        PROPERTIES.into_iter().find(|property| *property as u64 == number)
     }
 
     /// The property of this name.
@@ -71,9 +69,7 @@ impl Property {
     /// # Errors
     /// Names that are no property of ours; `recordsize` with the reason why it is none.
     pub fn from_name(name: &str) -> Result<Property, DatasetError> {
-        let found = PROPERTIES
-            .into_iter()
-            .find(|property| property.name() == name);
+        let found = PROPERTIES.into_iter().find(|property| property.name() == name);
         found.ok_or_else(|| {
             let why = match name {
                 "recordsize" | "volblocksize" => {
@@ -86,10 +82,7 @@ impl Property {
                     format!("unknown; there are {}", known.join(", "))
                 }
             };
-            DatasetError::BadProperty {
-                property: name.to_string(),
-                why,
-            }
+            DatasetError::BadProperty { property: name.to_string(), why }
         })
     }
 
@@ -128,11 +121,9 @@ impl Property {
             Property::Readonly => one_of(&["on", "off"]),
             Property::Quota | Property::Reservation => match value {
                 "none" | "0" => Ok("none".into()),
-                _ => parse_bytes(value)
-                    .map(|bytes| bytes.to_string())
-                    .ok_or_else(|| {
-                        self.bad(format!("{value:?} is no size: say 500G, 1.5T or none"))
-                    }),
+                _ => parse_bytes(value).map(|bytes| bytes.to_string()).ok_or_else(|| {
+                    self.bad(format!("{value:?} is no size: say 500G, 1.5T or none"))
+                }),
             },
             Property::Sharenfs if value.len() > VALUE_BYTES_MAX => {
                 Err(self.bad(format!("longer than {VALUE_BYTES_MAX} bytes")))
@@ -142,10 +133,7 @@ impl Property {
     }
 
     fn bad(self, why: String) -> DatasetError {
-        DatasetError::BadProperty {
-            property: self.name().into(),
-            why,
-        }
+        DatasetError::BadProperty { property: self.name().into(), why }
     }
 }
 
@@ -168,9 +156,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     if fraction.is_empty() {
         return Some(whole);
     }
-    let digits = u32::try_from(fraction.len())
-        .ok()
-        .filter(|count| *count <= 6)?;
+    let digits = u32::try_from(fraction.len()).ok().filter(|count| *count <= 6)?;
     let part = fraction.parse::<u64>().ok()?.checked_mul(unit)? / 10u64.pow(digits);
     whole.checked_add(part)
 }

@@ -38,13 +38,8 @@ impl Datasets {
         dataset: &Arc<Dataset>,
         gathered: &mut Gathered,
     ) -> Result<(), PoolError> {
-        let orphans: Vec<ObjectId> = dataset
-            .orphans
-            .lock()
-            .iter()
-            .copied()
-            .take(REAP_OBJECTS_MAX)
-            .collect();
+        let orphans: Vec<ObjectId> =
+            dataset.orphans.lock().iter().copied().take(REAP_OBJECTS_MAX).collect();
         let mut budget = REAP_ENTRIES_MAX;
         for id in orphans {
             budget = budget.min(sync.frees_left() / 2);
@@ -55,9 +50,7 @@ impl Datasets {
             if gathered.orphans.contains_key(&orphan_key(id)) {
                 continue;
             }
-            let taken = self
-                .reap_object(sync, dataset, id, budget, gathered)
-                .await?;
+            let taken = self.reap_object(sync, dataset, id, budget, gathered).await?;
             budget = budget.saturating_sub(taken.max(1));
         }
         Ok(())
@@ -79,11 +72,7 @@ impl Datasets {
         let (mut inode, tree) = {
             let state = object.state.lock();
             // A change of a later txg: the name went away after this sync's txg closed.
-            if state
-                .overlay
-                .newest_first()
-                .any(|(txg, _)| txg > sync.txg())
-            {
+            if state.overlay.newest_first().any(|(txg, _)| txg > sync.txg()) {
                 return Ok(0);
             }
             (state.inode.clone(), state.synced)
@@ -100,9 +89,7 @@ impl Datasets {
             let drained = extent_tree::drain(sync, tree.root, object.owner(), budget).await?;
             free_extents(sync, &drained.freed);
             tree.root = drained.root;
-            tree.refer_bytes = tree
-                .refer_bytes
-                .saturating_sub(drained.refer_sectors * 4096);
+            tree.refer_bytes = tree.refer_bytes.saturating_sub(drained.refer_sectors * 4096);
             drained.freed.len()
         };
         if tree.root.is_none() {

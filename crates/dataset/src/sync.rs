@@ -56,11 +56,7 @@ impl Datasets {
         let (datasets, mut items, root) = {
             let state = self.state.lock();
             let items = state.items.get(&sync.txg()).cloned().unwrap_or_default();
-            (
-                state.datasets.values().cloned().collect::<Vec<_>>(),
-                items,
-                state.root,
-            )
+            (state.datasets.values().cloned().collect::<Vec<_>>(), items, state.root)
         };
         for dataset in &datasets {
             if self.sync_dataset(sync, dataset).await? {
@@ -90,10 +86,7 @@ impl Datasets {
         record.objects = dataset.synced_root();
         record.refer_bytes = dataset.refer_bytes.load(Ordering::Relaxed);
         let key = ItemKey::new(dataset.id, ItemClass::Record, 0);
-        Item {
-            key,
-            value: record.encode(),
-        }
+        Item { key, value: record.encode() }
     }
 
     /// Returns whether anything changed.
@@ -150,9 +143,7 @@ impl Datasets {
             origin: of.object,
             ..of.clone()
         };
-        gathered
-            .orphans
-            .insert(orphan_key(id), Some(orphan_entry(&inode)));
+        gathered.orphans.insert(orphan_key(id), Some(orphan_entry(&inode)));
         gathered.inodes.insert(id.0, Some(inode));
         dataset.mark_orphan(id);
     }

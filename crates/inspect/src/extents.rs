@@ -55,24 +55,15 @@ pub(crate) async fn walk(
     owner: NodeOwner,
     size_pages: u64,
 ) -> FileExtents {
-    let mut pass = Pass {
-        owner,
-        end: 0,
-        size_pages,
-        leaf: 0,
-        tenancies: Vec::new(),
-        refer_sectors: 0,
-    };
+    let mut pass =
+        Pass { owner, end: 0, size_pages, leaf: 0, tenancies: Vec::new(), refer_sectors: 0 };
     while let Some(leaf) = tree.next(scan).await {
         let owned = pass.leaf(scan, leaf);
         if !owned.is_empty() {
             verify(scan, owner, owned).await;
         }
     }
-    FileExtents {
-        refer_bytes: pass.refer_sectors.saturating_mul(4096),
-        whole: tree.whole,
-    }
+    FileExtents { refer_bytes: pass.refer_sectors.saturating_mul(4096), whole: tree.whole }
 }
 
 impl Pass {
@@ -103,13 +94,7 @@ impl Pass {
         owned
     }
 
-    fn check(
-        &self,
-        scan: &mut Scan<'_>,
-        extent: &Extent,
-        node: &BlockPointer,
-        upper: Option<u64>,
-    ) {
+    fn check(&self, scan: &mut Scan<'_>, extent: &Extent, node: &BlockPointer, upper: Option<u64>) {
         let (page, end) = (extent.page, extent.end());
         let (birth, written) = (extent.birth, extent.written);
         let who = || format!("{}, pages {page}..{end}", name(self.owner));
@@ -156,9 +141,8 @@ impl Pass {
             return true;
         };
         self.tenancies.retain(|tenancy| tenancy.origin + COMPRESSED_PAGES_MAX > extent.page);
-        let same = |tenancy: &Tenancy| {
-            tenancy.origin == origin && tenancy.first.same_tenancy(extent)
-        };
+        let same =
+            |tenancy: &Tenancy| tenancy.origin == origin && tenancy.first.same_tenancy(extent);
         let Some(found) = self.tenancies.iter().position(same) else {
             self.tenancies.push(Tenancy {
                 first: extent.clone(),

@@ -257,24 +257,15 @@ impl At {
     }
 
     pub(crate) fn disk(name: &str) -> At {
-        At {
-            disk: Some(name.to_string()),
-            ..At::default()
-        }
+        At { disk: Some(name.to_string()), ..At::default() }
     }
 
     pub(crate) fn place(place: Place, sectors: u64) -> At {
-        At {
-            run: Some(Run::new(place, sectors)),
-            ..At::default()
-        }
+        At { run: Some(Run::new(place, sectors)), ..At::default() }
     }
 
     pub(crate) fn run(run: Run) -> At {
-        At {
-            run: Some(run),
-            ..At::default()
-        }
+        At { run: Some(run), ..At::default() }
     }
 
     pub(crate) fn object(dataset: DatasetId, object: ObjectId) -> At {
@@ -332,12 +323,7 @@ pub(crate) struct Findings {
 
 impl Findings {
     pub fn new(per_kind_max: u64) -> Self {
-        Findings {
-            list: Vec::new(),
-            counts: BTreeMap::new(),
-            root: None,
-            per_kind_max,
-        }
+        Findings { list: Vec::new(), counts: BTreeMap::new(), root: None, per_kind_max }
     }
 
     /// Takes over what was gathered elsewhere.
@@ -358,12 +344,7 @@ impl Findings {
         let count = self.counts.entry(kind).or_default();
         *count += 1;
         if *count <= self.per_kind_max {
-            self.list.push(Finding {
-                kind,
-                root: self.root,
-                at,
-                sentence: sentence(),
-            });
+            self.list.push(Finding { kind, root: self.root, at, sentence: sentence() });
         }
     }
 }

@@ -48,11 +48,7 @@ pub(crate) async fn read(disk: Arc<dyn Disk>, per_kind_max: u64) -> Result<Membe
         let (disk, sector) = (&disk, label_sector(label, sectors));
         async move {
             let read = disk.read(sector + CONFIG_OFFSET, count).await;
-            Area {
-                index,
-                sector,
-                read,
-            }
+            Area { index, sector, read }
         }
     });
     let areas = join_all(reads).await;
@@ -76,20 +72,13 @@ pub(crate) async fn read(disk: Arc<dyn Disk>, per_kind_max: u64) -> Result<Membe
         judge_config(name, area, config, &label, &mut findings);
     }
     let uberblocks = rings(name, &areas, &label, &mut findings);
-    let same = |index: u8, config: &Label| {
-        config.index == index && config.leaf_guid == label.leaf_guid
-    };
+    let same =
+        |index: u8, config: &Label| config.index == index && config.leaf_guid == label.leaf_guid;
     let labels = (0u8..).zip(&configs);
     let labels = labels
         .filter(|(index, config)| config.as_ref().is_ok_and(|config| same(*index, config)))
         .count();
-    Ok(Member {
-        labels: u8::try_from(labels).unwrap_or(0),
-        label,
-        uberblocks,
-        findings,
-        disk,
-    })
+    Ok(Member { labels: u8::try_from(labels).unwrap_or(0), label, uberblocks, findings, disk })
 }
 
 fn config(area: &Area) -> Result<Label, FormatError> {
@@ -235,12 +224,7 @@ fn misplaced(name: &str, index: u8, slot: u64, uberblock: &Uberblock) -> String 
 }
 
 /// Uberblocks of one sequence must be the same in all labels; counts those not in all of them.
-fn compare_labels(
-    name: &str,
-    found: &[Uberblock],
-    readable: u64,
-    findings: &mut Findings,
-) -> u64 {
+fn compare_labels(name: &str, found: &[Uberblock], readable: u64, findings: &mut Findings) -> u64 {
     let mut missing = 0;
     for group in found.chunk_by(|a, b| a.sequence == b.sequence) {
         if (group.len() as u64) < readable {
@@ -248,10 +232,7 @@ fn compare_labels(
         }
         let Some(first) = group.first() else { continue };
         let same = |other: &Uberblock| {
-            let other = Uberblock {
-                label: first.label,
-                ..other.clone()
-            };
+            let other = Uberblock { label: first.label, ..other.clone() };
             other == *first
         };
         if !group.iter().all(same) {

@@ -72,13 +72,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options {
-            pool: None,
-            rewind: 0,
-            deep: false,
-            data: false,
-            findings_per_kind_max: 100,
-        }
+        Options { pool: None, rewind: 0, deep: false, data: false, findings_per_kind_max: 100 }
     }
 }
 
@@ -96,11 +90,7 @@ pub async fn inspect(disks: Vec<Arc<dyn Disk>>, options: &Options) -> Report {
             look_at_roots(&media, &vote, options, &mut findings, &mut summary).await;
         }
     }
-    Report {
-        findings: findings.list,
-        counts: findings.counts,
-        summary,
-    }
+    Report { findings: findings.list, counts: findings.counts, summary }
 }
 
 /// The disks of the pool that is looked at, each leaf once.

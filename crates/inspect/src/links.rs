@@ -154,12 +154,7 @@ impl<'a> Links<'a> {
         self.check_ways(scan);
     }
 
-    fn check_object(
-        &self,
-        scan: &mut Scan<'_>,
-        object: &Object,
-        summary: &mut DatasetSummary,
-    ) {
+    fn check_object(&self, scan: &mut Scan<'_>, object: &Object, summary: &mut DatasetSummary) {
         let Object { id, nlink, names, .. } = *object;
         let mut add = |kind, why: String| {
             scan.findings.add(kind, self.at(id), || format!("object {id} {why}"));
@@ -177,11 +172,8 @@ impl<'a> Links<'a> {
         if names == 0 && !object.is_top() {
             return add(Kind::Unreachable, format!("has {nlink} links and stands in no directory"));
         }
-        let expected = if object.is_directory() {
-            object.directories.saturating_add(2)
-        } else {
-            names
-        };
+        let expected =
+            if object.is_directory() { object.directories.saturating_add(2) } else { names };
         // A directory stands in one directory only, the tops in none.
         let places = u32::from(!object.is_top());
         if nlink != expected || (object.is_directory() && names != places) {

@@ -145,18 +145,18 @@ async fn read_chain(
     let proven = chain.mark >= sequence || sequence <= reader.fixed_end();
     let at = || At::place(reader.ring.place(position), 1);
     match &miss {
-        Miss::Unreadable(why) => scan.findings.add(Kind::LogDamaged, at(), || {
-            format!("log batch {sequence} cannot be read: {why}")
-        }),
+        Miss::Unreadable(why) => scan
+            .findings
+            .add(Kind::LogDamaged, at(), || format!("log batch {sequence} cannot be read: {why}")),
         Miss::Nothing if proven => scan.findings.add(Kind::LogDamaged, at(), || {
             format!("log batch {sequence} is missing, and is known to have been durable")
         }),
         Miss::Refused(why) if proven => scan.findings.add(Kind::LogDamaged, at(), || {
             format!("log batch {sequence} is known to have been durable; found there: {why}")
         }),
-        Miss::Refused(why) => scan.findings.add(Kind::LogEnds, at(), || {
-            format!("the log ends before batch {sequence}: {why}")
-        }),
+        Miss::Refused(why) => scan
+            .findings
+            .add(Kind::LogEnds, at(), || format!("the log ends before batch {sequence}: {why}")),
         Miss::Nothing => {}
     }
     chain.end = match miss {
@@ -211,9 +211,8 @@ async fn cut_unwritten(scan: &mut Scan<'_>, chain: &mut Chain, vote: &Vote) {
         false => (Kind::LogEnds, "had not reached its place"),
     };
     let run = At::place(batch.header.place, batch.sectors());
-    scan.findings.add(kind, run, || {
-        format!("the log ends before batch {sequence}, whose early data {why}")
-    });
+    scan.findings
+        .add(kind, run, || format!("the log ends before batch {sequence}, whose early data {why}"));
     chain.end = format!("early data {why}");
     chain.next_sequence = sequence;
     chain.previous = batch.header.previous;

@@ -80,11 +80,7 @@ impl Fetched {
             Ok(None) => None,
             Err(error) => Some(error),
         };
-        self.bad.push(BadCopy {
-            place,
-            side: side.disk.name().to_string(),
-            error,
-        });
+        self.bad.push(BadCopy { place, side: side.disk.name().to_string(), error });
     }
 }
 
@@ -242,9 +238,7 @@ fn sides(
             LeafRole::Outdated
         } else if let Some(member) = member {
             if leaf_segments(member.disk.sectors()) > config.segments {
-                sides.push(Side {
-                    disk: member.disk.clone(),
-                });
+                sides.push(Side { disk: member.disk.clone() });
                 LeafRole::Online
             } else {
                 findings.add(Kind::LeafTooSmall, at(), || {

@@ -48,11 +48,8 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
     }
     let mut summaries = Vec::new();
     for (id, dataset) in &items.datasets {
-        let mut summary = DatasetSummary {
-            id: *id,
-            name: items.path(*id),
-            ..DatasetSummary::default()
-        };
+        let mut summary =
+            DatasetSummary { id: *id, name: items.path(*id), ..DatasetSummary::default() };
         objects::walk(scan, *id, &dataset.record, dataset.birth, &mut summary).await;
         walk_dead(scan, *id, dataset).await;
         summaries.push(summary);
@@ -165,10 +162,7 @@ impl Items {
 
 /// Blocks that only snapshots refer to.
 async fn walk_dead(scan: &mut Scan<'_>, id: DatasetId, dataset: &Dataset) {
-    let owner = NodeOwner {
-        dataset: id,
-        object: ObjectId(0),
-    };
+    let owner = NodeOwner { dataset: id, object: ObjectId(0) };
     let root = dataset.record.dead;
     let mut tree = Walk::<DeadTree>::new(owner, ObjectId(0), root, dataset.birth, None);
     while let Some(leaf) = tree.next(scan).await {
@@ -178,7 +172,9 @@ async fn walk_dead(scan: &mut Scan<'_>, id: DatasetId, dataset: &Dataset) {
                 ..At::object(id, ObjectId(entry.group))
             };
             let who = || format!("a dead {:?} of dataset {id}", entry.kind);
-            if entry.birth > entry.hi || entry.hi > leaf.pointer.birth || entry.written > entry.birth
+            if entry.birth > entry.hi
+                || entry.hi > leaf.pointer.birth
+                || entry.written > entry.birth
             {
                 scan.findings.add(Kind::BirthOrder, at(), || {
                     let (written, birth, hi) = (entry.written, entry.birth, entry.hi);
@@ -192,9 +188,8 @@ async fn walk_dead(scan: &mut Scan<'_>, id: DatasetId, dataset: &Dataset) {
                 DeadKind::Line => {}
                 DeadKind::Subtree => {
                     scan.whole = false;
-                    scan.findings.add(Kind::Unsupported, at(), || {
-                        format!("{}: is not known yet", who())
-                    });
+                    scan.findings
+                        .add(Kind::Unsupported, at(), || format!("{}: is not known yet", who()));
                 }
             }
         }
@@ -218,7 +213,9 @@ async fn walk_others(scan: &mut Scan<'_>, root: &PoolRoot) {
             format!("the root's tree {slot} ({:?}, at {first:?}) is not known yet", pointer.kind)
         });
         for place in pointer.copies() {
-            scan.mark(place, pointer.sectors(), Use::PoolNode, || format!("tree {slot} of the root"));
+            scan.mark(place, pointer.sectors(), Use::PoolNode, || {
+                format!("tree {slot} of the root")
+            });
         }
     }
 }

@@ -30,25 +30,15 @@ pub(crate) async fn walk(
     birth: Txg,
     summary: &mut DatasetSummary,
 ) {
-    let owner = NodeOwner {
-        dataset: id,
-        object: ObjectId(0),
-    };
-    let mut gathered = Gathered {
-        objects: Vec::new(),
-        references: Vec::new(),
-        refer_bytes: 0,
-        whole: true,
-    };
+    let owner = NodeOwner { dataset: id, object: ObjectId(0) };
+    let mut gathered =
+        Gathered { objects: Vec::new(), references: Vec::new(), refer_bytes: 0, whole: true };
     let mut table = Walk::<Objects>::new(owner, ObjectId(0), record.objects, birth, None);
     while let Some(leaf) = table.next(scan).await {
         let roots: Vec<_> = leaf.entries.iter().filter_map(|inode| inode.root.as_ref()).collect();
-        let mut pages = if scan.options.deep {
-            Vec::new()
-        } else {
-            scan.media.read_ahead(&roots).await
-        }
-        .into_iter();
+        let mut pages =
+            if scan.options.deep { Vec::new() } else { scan.media.read_ahead(&roots).await }
+                .into_iter();
         for inode in &leaf.entries {
             let page = inode.root.and_then(|_| pages.next().flatten());
             let birth = leaf.pointer.birth;
@@ -81,10 +71,7 @@ async fn walk_object(
     gathered: &mut Gathered,
 ) {
     let id = inode.object;
-    let owner = NodeOwner {
-        dataset,
-        object: id,
-    };
+    let owner = NodeOwner { dataset, object: id };
     let at = At::object(dataset, id);
     check_inode(scan, record, inode, &at);
     gathered.objects.push(Object::new(inode));
@@ -114,8 +101,10 @@ async fn walk_object(
             if counts && file.whole && file.refer_bytes != inode.refer_bytes {
                 scan.findings.add(Kind::ReferBytes, at, || {
                     let (says, sum) = (inode.refer_bytes, file.refer_bytes);
-                    format!("object {dataset}:{id}: says that it refers to {says} bytes, its \
-                         extents to {sum}")
+                    format!(
+                        "object {dataset}:{id}: says that it refers to {says} bytes, its \
+                         extents to {sum}"
+                    )
                 });
             }
         }

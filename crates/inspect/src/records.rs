@@ -90,12 +90,7 @@ pub(crate) async fn read(
     }
     chain.reverse();
     outside.reverse();
-    let records = Records {
-        root,
-        window_start,
-        window: chain,
-        before: outside,
-    };
+    let records = Records { root, window_start, window: chain, before: outside };
     check_parts(media, pool, &records, findings);
     Some(records)
 }
@@ -118,10 +113,7 @@ async fn read_part(
         format!("record of txg {}", pointer.txg)
     });
     match TxgRecord::decode(&bytes_of(&fetched.good?)) {
-        Ok(record) => Some(Part {
-            pointer: *pointer,
-            record,
-        }),
+        Ok(record) => Some(Part { pointer: *pointer, record }),
         Err(error) => {
             findings.add(lost, at(pointer), || {
                 format!("record of txg {} cannot be decoded: {error}", pointer.txg)
@@ -183,7 +175,10 @@ fn check_parts(media: &Media, pool: Guid, records: &Records, findings: &mut Find
         // Only the last part of a txg carries a root.
         let last = next_txg != Some(record.txg);
         if last != record.root.is_some() {
-            invalid(format!("its root is {}", if last { "missing" } else { "not in the last part" }));
+            invalid(format!(
+                "its root is {}",
+                if last { "missing" } else { "not in the last part" }
+            ));
         }
         next_txg = Some(record.txg);
     }
@@ -198,11 +193,7 @@ struct RecordSegments {
 impl RecordSegments {
     fn new(media: &Media, root: &PoolRoot, findings: &mut Findings) -> Self {
         let mut first = segments_of(&root.record_segments);
-        let second = if media.copies == 2 {
-            first.split_off(first.len() / 2)
-        } else {
-            Vec::new()
-        };
+        let second = if media.copies == 2 { first.split_off(first.len() / 2) } else { Vec::new() };
         let next = root.record_next;
         let held = first.iter().any(|start| offset_in(*start, next, 1).is_some());
         let uneven = media.copies == 2 && first.len() != second.len();
@@ -221,8 +212,8 @@ impl RecordSegments {
         let [first, second] = pointer.places;
         let sectors = u64::from(pointer.sectors);
         let found = self.first.iter().enumerate();
-        let mut found = found
-            .filter_map(|(at, start)| Some((at, offset_in(*start, first, sectors)?)));
+        let mut found =
+            found.filter_map(|(at, start)| Some((at, offset_in(*start, first, sectors)?)));
         let Some((at, offset)) = found.next() else {
             return false;
         };

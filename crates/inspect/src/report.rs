@@ -198,7 +198,8 @@ impl fmt::Display for Report {
         for finding in &self.findings {
             writeln!(f, "{finding}")?;
         }
-        let kept = |kind| self.findings.iter().filter(|finding| finding.kind == kind).count() as u64;
+        let kept =
+            |kind| self.findings.iter().filter(|finding| finding.kind == kind).count() as u64;
         for (kind, count) in &self.counts {
             let more = count - kept(*kind).min(*count);
             if more > 0 {

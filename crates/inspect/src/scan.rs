@@ -67,11 +67,7 @@ impl<'a> Scan<'a> {
 
     /// Breadth of reads of what has a checksum in a pointer.
     pub fn breadth(&self) -> Breadth {
-        if self.options.deep {
-            Breadth::All
-        } else {
-            Breadth::Any
-        }
+        if self.options.deep { Breadth::All } else { Breadth::Any }
     }
 
     /// Enters sectors as used. Returns whether they exist and had no owner before. On a vdev that
@@ -171,10 +167,7 @@ pub(crate) fn judge(
             Some(_) => Kind::CopyUnreadable,
             None => Kind::CopyBad,
         };
-        let at = At {
-            run: At::place(bad.place, sectors).run,
-            ..at.clone()
-        };
+        let at = At { run: At::place(bad.place, sectors).run, ..at.clone() };
         findings.add(kind, at.on_disk(&bad.side), || {
             let (place, side, why) = (bad.place, &bad.side, why(&bad.error));
             format!("{} at {place:?} on {side}: {why}; another copy is good", who())

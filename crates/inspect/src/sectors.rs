@@ -22,10 +22,7 @@ impl SectorMap {
     /// The empty set of `sectors` sectors.
     pub fn new(sectors: u64) -> Self {
         let words = usize::try_from(sectors.div_ceil(64)).unwrap_or(0);
-        SectorMap {
-            words: vec![0; words],
-            sectors,
-        }
+        SectorMap { words: vec![0; words], sectors }
     }
 
     /// Sectors in the set.
@@ -145,11 +142,7 @@ impl SectorMap {
     fn span(&self, start: u64, count: u64) -> Span {
         let end = start.saturating_add(count).min(self.sectors);
         if start >= end {
-            return Span {
-                words: 0..0,
-                head: 0,
-                tail: 0,
-            };
+            return Span { words: 0..0, head: 0, tail: 0 };
         }
         let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
         Span {

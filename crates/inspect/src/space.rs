@@ -74,7 +74,9 @@ pub(crate) fn compare(scan: &mut Scan<'_>, root: &PoolRoot, used: &mut Used) {
         let report = |scan: &mut Scan<'_>, kind: Kind, start: u64, count: u64| {
             let place = Place::new(index, start);
             scan.findings.add(kind, At::place(place, count), || match kind {
-                Kind::NotAllocated => format!("{place:?}+{count} are in use, and free in the bitmap"),
+                Kind::NotAllocated => {
+                    format!("{place:?}+{count} are in use, and free in the bitmap")
+                }
                 Kind::Leaked => format!("{place:?}+{count} are allocated, and nothing uses them"),
                 _ => format!("{place:?}+{count} are allocated, and no readable tree uses them"),
             });

@@ -71,13 +71,7 @@ impl<F: Form> Walk<F> {
                 page: page.clone(),
             })
             .collect();
-        Walk {
-            owner,
-            origin,
-            path: vec![children.into_iter()],
-            whole: true,
-            nodes: 0,
-        }
+        Walk { owner, origin, path: vec![children.into_iter()], whole: true, nodes: 0 }
     }
 
     /// The next leaf. Leaves that cannot be read are reported, and left out.
@@ -95,11 +89,7 @@ impl<F: Form> Walk<F> {
             self.nodes += 1;
             match node.body {
                 NodeBody::Leaf(entries) => {
-                    return Some(Leaf {
-                        pointer: child.pointer,
-                        entries,
-                        upper: child.upper,
-                    });
+                    return Some(Leaf { pointer: child.pointer, entries, upper: child.upper });
                 }
                 NodeBody::Inner(children) => {
                     let children = self.descend(scan, &child, children).await;
@@ -113,7 +103,8 @@ impl<F: Form> Walk<F> {
         let pointer = &child.pointer;
         let at = || self.at(pointer.places[0]);
         if let Some(why) = misfit::<F>(pointer, child.level) {
-            scan.findings.add(Kind::PointerInvalid, at(), || format!("{}: {why}", self.who(pointer)));
+            scan.findings
+                .add(Kind::PointerInvalid, at(), || format!("{}: {why}", self.who(pointer)));
             return None;
         }
         self.check_birth(scan, child);
@@ -137,7 +128,8 @@ impl<F: Form> Walk<F> {
     /// was not met before.
     fn mark(&self, scan: &mut Scan<'_>, pointer: &BlockPointer) -> bool {
         let what = use_of(F::KIND);
-        let mut fresh = pointer.copies().map(|place| scan.mark(place, 1, what, || self.who(pointer)));
+        let mut fresh =
+            pointer.copies().map(|place| scan.mark(place, 1, what, || self.who(pointer)));
         let first = fresh.next().unwrap_or(false);
         fresh.for_each(drop);
         let pool_wide = what == Use::PoolNode || what == Use::Dead;
@@ -159,9 +151,8 @@ impl<F: Form> Walk<F> {
         {
             return Some(page.clone());
         }
-        let verify = |pages: &[Page]| {
-            pages.first().is_some_and(|page| pointer.verify(page.as_slice()))
-        };
+        let verify =
+            |pages: &[Page]| pages.first().is_some_and(|page| pointer.verify(page.as_slice()));
         let fetched = scan.media.fetch(pointer.copies(), 1, &verify, scan.breadth()).await;
         let at = self.at(pointer.places[0]);
         scan.judge(&fetched, Kind::NodeUnreadable, at, 1, || self.who(pointer));
@@ -198,17 +189,18 @@ impl<F: Form> Walk<F> {
             });
         }
         let ends = match &node.body {
-            NodeBody::Leaf(entries) => entries.first().zip(entries.last()).map(|(first, last)| {
-                (F::key(first), F::key(last))
-            }),
+            NodeBody::Leaf(entries) => entries
+                .first()
+                .zip(entries.last())
+                .map(|(first, last)| (F::key(first), F::key(last))),
             NodeBody::Inner(children) => {
                 children.first().zip(children.last()).map(|(first, last)| (first.0, last.0))
             }
         };
         let Some((first, last)) = ends else {
-            return scan.findings.add(Kind::NodeInvalid, at(), || {
-                format!("{} holds nothing", self.who(pointer))
-            });
+            return scan
+                .findings
+                .add(Kind::NodeInvalid, at(), || format!("{} holds nothing", self.who(pointer)));
         };
         if first < child.lower || child.upper.is_some_and(|upper| last >= upper) {
             scan.findings.add(Kind::NodeBounds, at(), || {
@@ -229,11 +221,8 @@ impl<F: Form> Walk<F> {
         children: Vec<(F::Key, BlockPointer)>,
     ) -> Vec<Child<F>> {
         let pointers: Vec<&BlockPointer> = children.iter().map(|(_, pointer)| pointer).collect();
-        let pages = if scan.options.deep {
-            Vec::new()
-        } else {
-            scan.media.read_ahead(&pointers).await
-        };
+        let pages =
+            if scan.options.deep { Vec::new() } else { scan.media.read_ahead(&pointers).await };
         let pages = pages.into_iter().chain(std::iter::repeat(None));
         let uppers = children.iter().skip(1).map(|(key, _)| Some(*key));
         let uppers: Vec<Option<F::Key>> = uppers.chain([parent.upper]).collect();
@@ -251,10 +240,7 @@ impl<F: Form> Walk<F> {
     }
 
     fn at(&self, place: Place) -> At {
-        At {
-            run: At::place(place, 1).run,
-            ..At::object(self.owner.dataset, self.owner.object)
-        }
+        At { run: At::place(place, 1).run, ..At::object(self.owner.dataset, self.owner.object) }
     }
 
     fn who(&self, pointer: &BlockPointer) -> String {

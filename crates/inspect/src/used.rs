@@ -142,8 +142,8 @@ async fn load_slots(scan: &mut Scan<'_>, used: &mut Used) {
             .collect();
         let reads = wanted.into_iter().map(|(index, entry)| async move {
             let verify = |pages: &[Page]| checksum128(&bytes_of(pages)) == entry.checksum;
-            let places = (0..geometry.copies)
-                .map(|copy| geometry.slot_place(index, entry.slot, copy));
+            let places =
+                (0..geometry.copies).map(|copy| geometry.slot_place(index, entry.slot, copy));
             let count = geometry.slot_sectors();
             (index, entry, media.fetch(places, count, &verify, breadth).await)
         });

@@ -60,10 +60,7 @@ pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote>
     };
     let configs = voters.iter().map(|member| &member.label.config);
     let config = configs.max_by_key(|config| config.config_sequence)?;
-    let vote = Vote {
-        config: config.clone(),
-        uberblock: winner.clone(),
-    };
+    let vote = Vote { config: config.clone(), uberblock: winner.clone() };
     judge_uberblock(&vote, findings);
     for voter in voters {
         judge_voter(voter, &vote, findings);
@@ -75,9 +72,8 @@ fn judge_uberblock(vote: &Vote, findings: &mut Findings) {
     let (uberblock, config) = (&vote.uberblock, &vote.config);
     let sequence = uberblock.sequence;
     let mut invalid = |why: String| {
-        findings.add(Kind::UberblockInvalid, At::nowhere(), || {
-            format!("uberblock {sequence}: {why}")
-        });
+        findings
+            .add(Kind::UberblockInvalid, At::nowhere(), || format!("uberblock {sequence}: {why}"));
     };
     let txgs: Vec<u64> = uberblock.roots.iter().flatten().map(|root| root.txg.0).collect();
     if uberblock.roots.first().copied().flatten().map(|root| root.txg) != Some(uberblock.txg) {
@@ -128,17 +124,16 @@ fn judge_voter(voter: &Member, vote: &Vote, findings: &mut Findings) {
         if !known && uberblock.txg < winner.txg {
             findings.add(Kind::LeafLeftBehind, At::disk(name), || {
                 let (txg, newest) = (uberblock.txg, winner.txg);
-                format!("{name}: stands at txg {txg}, the pool at {newest}: it missed writes, \
-                     and no uberblock names it outdated")
+                format!(
+                    "{name}: stands at txg {txg}, the pool at {newest}: it missed writes, \
+                     and no uberblock names it outdated"
+                )
             });
         }
         return;
     }
-    let theirs = Uberblock {
-        leaf_guid: winner.leaf_guid,
-        label: winner.label,
-        ..uberblock.clone()
-    };
+    let theirs =
+        Uberblock { leaf_guid: winner.leaf_guid, label: winner.label, ..uberblock.clone() };
     if theirs != *winner {
         findings.add(Kind::UberblocksDiffer, At::disk(name), || {
             format!("{name}: its uberblock {ours} is not that of other disks")

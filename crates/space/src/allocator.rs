@@ -97,9 +97,7 @@ impl Allocator {
             .iter()
             .map(|geometry| VdevSpace {
                 metaslabs: geometry.map_or(Vec::new(), |geometry| {
-                    (0..geometry.metaslabs())
-                        .map(|index| Metaslab::new(geometry, index))
-                        .collect()
+                    (0..geometry.metaslabs()).map(|index| Metaslab::new(geometry, index)).collect()
                 }),
                 current: None,
                 usable: geometry.is_some(),
@@ -108,11 +106,7 @@ impl Allocator {
         let all = || vdevs.iter().flat_map(|vdev| &vdev.metaslabs);
         let total = all().map(|metaslab| metaslab.sectors as u64).sum();
         let free: u64 = all().map(|metaslab| metaslab.free).sum();
-        let use_ = SpaceUse {
-            total,
-            taken: total - free,
-            held: 0,
-        };
+        let use_ = SpaceUse { total, taken: total - free, held: 0 };
         Allocator {
             vdevs,
             open: BTreeMap::new(),
@@ -132,10 +126,7 @@ impl Allocator {
 
     /// Import: the current slot of a metaslab, from the newest record that names it.
     pub fn set_entry(&mut self, entry: SlotEntry) -> Result<(), SpaceError> {
-        let id = MetaslabId {
-            vdev: entry.vdev,
-            index: entry.metaslab.into(),
-        };
+        let id = MetaslabId { vdev: entry.vdev, index: entry.metaslab.into() };
         let outside = SpaceError::Outside(Run::new(Place::new(entry.vdev, 0), 0));
         let metaslab = self.metaslab_mut(id).ok_or(outside)?;
         let before = metaslab.free;
@@ -156,11 +147,7 @@ impl Allocator {
         }
         let count = usize::try_from(run.sectors).map_err(|_| SpaceError::Outside(run))?;
         let before = metaslab.free;
-        metaslab.apply(Delta {
-            start,
-            count,
-            allocated,
-        });
+        metaslab.apply(Delta { start, count, allocated });
         let after = metaslab.free;
         self.use_.taken = (self.use_.taken + before).saturating_sub(after);
         Ok(())
@@ -200,10 +187,7 @@ impl Allocator {
                 break;
             }
             loaded += free;
-            wanted.push(MetaslabId {
-                vdev: u16::try_from(vdev).unwrap_or(u16::MAX),
-                index,
-            });
+            wanted.push(MetaslabId { vdev: u16::try_from(vdev).unwrap_or(u16::MAX), index });
         }
         wanted
     }
@@ -298,9 +282,7 @@ impl Allocator {
     pub fn reserve(&mut self, run: Run) -> Result<(), SpaceError> {
         let (id, start) = self.locate(run).ok_or(SpaceError::Outside(run))?;
         let count = usize::try_from(run.sectors).map_err(|_| SpaceError::Outside(run))?;
-        let views = self
-            .metaslab_mut(id)
-            .and_then(|metaslab| metaslab.views.as_mut());
+        let views = self.metaslab_mut(id).and_then(|metaslab| metaslab.views.as_mut());
         let views = views.ok_or(SpaceError::Outside(run))?;
         if views.taken.count_range(start, count) != 0 {
             return Err(SpaceError::InUse(run));
@@ -322,9 +304,7 @@ impl Allocator {
 
     /// Runs that an open txg has taken and given back so far: how large its record will be.
     pub fn open_runs(&self, txg: Txg) -> usize {
-        self.open
-            .get(&txg)
-            .map_or(0, |changes| changes.allocated.len() + changes.freed.len())
+        self.open.get(&txg).map_or(0, |changes| changes.allocated.len() + changes.freed.len())
     }
 
     // ---- sync ---------------------------------------------------------------------------------
@@ -389,8 +369,7 @@ impl Allocator {
     /// Whether a metaslab changed since its slot was written, and is not loaded: it must be loaded
     /// before [`Allocator::refresh`].
     pub fn needs_load_to_refresh(&self, id: MetaslabId) -> bool {
-        self.metaslab(id)
-            .is_some_and(|slab| slab.dirty && slab.views.is_none() && !slab.closed)
+        self.metaslab(id).is_some_and(|slab| slab.dirty && slab.views.is_none() && !slab.closed)
     }
 
     /// Brings a metaslab's slot up to `txg`: repeats the entry if nothing changed, else writes the
@@ -403,10 +382,7 @@ impl Allocator {
     ) -> Option<(SlotEntry, Option<SlotWrite>)> {
         let metaslab = self.metaslab_mut(id)?;
         if !metaslab.dirty {
-            let entry = SlotEntry {
-                as_of: txg,
-                ..metaslab.entry?
-            };
+            let entry = SlotEntry { as_of: txg, ..metaslab.entry? };
             metaslab.entry = Some(entry);
             return Some((entry, None));
         }
@@ -415,63 +391,37 @@ impl Allocator {
         let places = (0..geometry.copies)
             .map(|copy| geometry.slot_place(id.index, entry.slot, copy))
             .collect();
-        Some((
-            entry,
-            Some(SlotWrite {
-                entry,
-                bytes,
-                places,
-            }),
-        ))
+        Some((entry, Some(SlotWrite { entry, bytes, places })))
     }
 
     /// Allocated sectors of each vdev in the `used` view.
     pub fn used_per_vdev(&self) -> Vec<u64> {
         let used = |slab: &Metaslab| slab.sectors as u64 - slab.free;
-        self.vdevs
-            .iter()
-            .map(|vdev| vdev.metaslabs.iter().map(used).sum())
-            .collect()
+        self.vdevs.iter().map(|vdev| vdev.metaslabs.iter().map(used).sum()).collect()
     }
 
     // ---- inside -------------------------------------------------------------------------------
 
     fn metaslab(&self, id: MetaslabId) -> Option<&Metaslab> {
-        self.vdevs
-            .get(usize::from(id.vdev))?
-            .metaslabs
-            .get(usize::try_from(id.index).ok()?)
+        self.vdevs.get(usize::from(id.vdev))?.metaslabs.get(usize::try_from(id.index).ok()?)
     }
 
     fn metaslab_mut(&mut self, id: MetaslabId) -> Option<&mut Metaslab> {
-        self.vdevs
-            .get_mut(usize::from(id.vdev))?
-            .metaslabs
-            .get_mut(usize::try_from(id.index).ok()?)
+        self.vdevs.get_mut(usize::from(id.vdev))?.metaslabs.get_mut(usize::try_from(id.index).ok()?)
     }
 
     fn metaslab_ids(&self, wanted: impl Fn(&Metaslab) -> bool) -> Vec<MetaslabId> {
         let all = self.vdevs.iter().flat_map(|vdev| &vdev.metaslabs);
         all.filter(|slab| wanted(slab))
-            .map(|slab| MetaslabId {
-                vdev: slab.geometry.vdev,
-                index: slab.index,
-            })
+            .map(|slab| MetaslabId { vdev: slab.geometry.vdev, index: slab.index })
             .collect()
     }
 
     /// The metaslab of a run and the run's first bit in it. Runs never cross metaslabs.
     fn locate(&self, run: Run) -> Option<(MetaslabId, usize)> {
-        let first = self
-            .vdevs
-            .get(usize::from(run.place.vdev()))?
-            .metaslabs
-            .first()?;
+        let first = self.vdevs.get(usize::from(run.place.vdev()))?.metaslabs.first()?;
         let index = run.place.sector() / first.geometry.metaslab_sectors();
-        let id = MetaslabId {
-            vdev: run.place.vdev(),
-            index,
-        };
+        let id = MetaslabId { vdev: run.place.vdev(), index };
         let metaslab = self.metaslab(id)?;
         let start = usize::try_from(run.place.sector() - metaslab.first_sector).ok()?;
         let fits = start as u64 + run.sectors <= metaslab.sectors as u64;
@@ -482,11 +432,7 @@ impl Allocator {
         let (id, start) = self.locate(run).ok_or(SpaceError::Outside(run))?;
         let count = usize::try_from(run.sectors).map_err(|_| SpaceError::Outside(run))?;
         let metaslab = self.metaslab_mut(id).ok_or(SpaceError::Outside(run))?;
-        if metaslab.apply(Delta {
-            start,
-            count,
-            allocated,
-        }) {
+        if metaslab.apply(Delta { start, count, allocated }) {
             Ok(())
         } else {
             Err(SpaceError::InUse(run))

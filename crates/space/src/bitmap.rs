@@ -1,23 +1,19 @@
 //! A bit per sector, 1 = taken. On disk: little-endian, bit i of byte j is sector 8 j + i.
-#![expect(
-    clippy::indexing_slicing,
-    reason = "ranges are checked against `bits` at every entry"
-)]
+#![expect(clippy::indexing_slicing, reason = "ranges are checked against `bits` at every entry")]
 
 /// A bitmap of fixed size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bitmap {
     words: Vec<u64>,
     bits: usize,
+    /// Bits set: asked for at every sync and for every metaslab, so it is kept, not counted.
+    ones: usize,
 }
 
 impl Bitmap {
     /// All zero.
     pub fn new(bits: usize) -> Self {
-        Bitmap {
-            words: vec![0; bits.div_ceil(64)],
-            bits,
-        }
+        Bitmap { words: vec![0; bits.div_ceil(64)], bits, ones: 0 }
     }
 
     /// From the bytes of a slot; surplus bytes are ignored, missing ones are zero.
@@ -29,16 +25,13 @@ impl Bitmap {
             *word = u64::from_le_bytes(raw);
         }
         bitmap.clear_tail();
+        bitmap.ones = bitmap.words.iter().map(|word| word.count_ones() as usize).sum();
         bitmap
     }
 
     /// The bytes of a slot, padded with zeros to `bytes`.
     pub fn to_bytes(&self, bytes: usize) -> Vec<u8> {
-        let mut out: Vec<u8> = self
-            .words
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect();
+        let mut out: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
         out.resize(bytes, 0);
         out
     }
@@ -61,10 +54,7 @@ impl Bitmap {
 
     /// Number of bits set.
     pub fn count(&self) -> usize {
-        self.words
-            .iter()
-            .map(|word| word.count_ones() as usize)
-            .sum()
+        self.ones
     }
 
     /// Number of bits set in a range.
@@ -81,6 +71,7 @@ impl Bitmap {
             changed += (mask & !self.words[word]).count_ones() as usize;
             self.words[word] |= mask;
         }
+        self.ones += changed;
         changed
     }
 
@@ -91,6 +82,7 @@ impl Bitmap {
             changed += (mask & self.words[word]).count_ones() as usize;
             self.words[word] &= !mask;
         }
+        self.ones -= changed;
         changed
     }
 
@@ -153,24 +145,14 @@ impl Bitmap {
 
     fn pieces(&self, start: usize, count: usize) -> impl Iterator<Item = (usize, u64)> + use<> {
         let end = start + count;
-        assert!(
-            end <= self.bits,
-            "range {start}+{count} of {} bits",
-            self.bits
-        );
+        assert!(end <= self.bits, "range {start}+{count} of {} bits", self.bits);
         let last = end.div_ceil(64);
-        (start / 64..last)
-            .filter(move |_| count > 0)
-            .map(move |word| {
-                let low = start.saturating_sub(word * 64).min(63);
-                let high = (end - word * 64).min(64);
-                let upper = if high == 64 {
-                    u64::MAX
-                } else {
-                    (1 << high) - 1
-                };
-                (word, upper & (u64::MAX << low))
-            })
+        (start / 64..last).filter(move |_| count > 0).map(move |word| {
+            let low = start.saturating_sub(word * 64).min(63);
+            let high = (end - word * 64).min(64);
+            let upper = if high == 64 { u64::MAX } else { (1 << high) - 1 };
+            (word, upper & (u64::MAX << low))
+        })
     }
 
     fn clear_tail(&mut self) {

@@ -45,11 +45,7 @@ pub(crate) struct Metaslab {
 impl Metaslab {
     pub fn new(geometry: Geometry, index: u64) -> Self {
         let (first_sector, sectors) = geometry.metaslab_range(index);
-        let reserved: u64 = geometry
-            .reserved(index)
-            .iter()
-            .map(|(_, count)| count)
-            .sum();
+        let reserved: u64 = geometry.reserved(index).iter().map(|(_, count)| count).sum();
         Metaslab {
             geometry,
             index,
@@ -86,10 +82,7 @@ impl Metaslab {
             }
         }
         self.free = (used.len() - used.count()) as u64;
-        self.views = Some(Views {
-            taken: used.clone(),
-            used,
-        });
+        self.views = Some(Views { taken: used.clone(), used });
     }
 
     /// Applies a committed change to `used`. Returns false if it contradicts what is known: a
@@ -99,11 +92,8 @@ impl Metaslab {
         let Some(views) = &mut self.views else {
             self.deltas.push(delta);
             let count = delta.count as u64;
-            self.free = if delta.allocated {
-                self.free.saturating_sub(count)
-            } else {
-                self.free + count
-            };
+            self.free =
+                if delta.allocated { self.free.saturating_sub(count) } else { self.free + count };
             return true;
         };
         let changed = if delta.allocated {

@@ -15,15 +15,11 @@ fn sectors(run: Run) -> impl Iterator<Item = u64> {
 }
 
 fn fresh(vdevs: u16, segments: u64) -> Allocator {
-    let geometries: Vec<_> = (0..vdevs)
-        .map(|vdev| Some(Geometry::new(vdev, segments, false)))
-        .collect();
+    let geometries: Vec<_> =
+        (0..vdevs).map(|vdev| Some(Geometry::new(vdev, segments, false))).collect();
     let mut allocator = Allocator::new(&geometries);
     for id in allocator.wanted_loads(u64::MAX) {
-        assert!(
-            allocator.begin_load(id).is_none(),
-            "an empty metaslab needs no read"
-        );
+        assert!(allocator.begin_load(id).is_none(), "an empty metaslab needs no read");
     }
     allocator
 }
@@ -170,10 +166,7 @@ fn closed_metaslabs_hand_out_nothing() {
     let (start, count) = Geometry::new(0, 64, false).metaslab_range(id.index);
     while let Ok(run) = imported.allocate(Txg(2), 1, 4096) {
         let at = run.place.sector();
-        assert!(
-            at < start || at >= start + count,
-            "{run:?} lies in the closed metaslab"
-        );
+        assert!(at < start || at >= start + count, "{run:?} lies in the closed metaslab");
     }
 }
 

@@ -12,7 +12,7 @@ use aquifer_pool::import::{FoundLeaf, scan};
 
 use super::take::open_error;
 use super::{Identity, places};
-use crate::api::{ApiError, FoundPool, FoundVdev, Health, LeafState, guid_text};
+use crate::api::{ApiError, FoundPool, FoundVdev, LeafState, guid_text};
 use crate::status::{health_of, kind_of, vdev_name, worst};
 
 /// Where to look.

@@ -100,6 +100,8 @@ fn build() -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     // Completions are handled when the thread is in the kernel anyway, not by an interrupt sent to
     // it (5.19); one bad entry does not stop a batch (5.18).
+    // DEFER_TASKRUN, which would bind a ring to one thread for ever, is left out: a runtime, and
+    // with it the driver, may move between threads.
     builder.setup_cqsize(COMPLETIONS).setup_coop_taskrun().setup_submit_all();
     match builder.build(ENTRIES) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {

@@ -35,6 +35,7 @@ fn exists(fixture: &Fixture, name: &str) -> bool {
 fn a_panic_ends_its_connection_and_no_other() {
     let fixture = Fixture::new();
     let (mut other, root) = fixture.mounted();
+    fixture.panics.store(true, std::sync::atomic::Ordering::Relaxed);
     for _ in 0..20 {
         let mut client = fixture.client();
         let path = aquifer_nfs::proto::mount::DirPath {

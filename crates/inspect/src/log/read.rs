@@ -29,9 +29,7 @@ pub(crate) struct Ring {
 
 impl Ring {
     pub fn new(runs: &[Run]) -> Self {
-        Ring {
-            segments: segments_of(runs),
-        }
+        Ring { segments: segments_of(runs) }
     }
 
     /// The address of a position.
@@ -62,10 +60,7 @@ impl Ring {
     }
 
     fn next_segment(&self, after: Position) -> Position {
-        Position {
-            segment: (after.segment + 1) % self.segments.len().max(1),
-            offset: 0,
-        }
+        Position { segment: (after.segment + 1) % self.segments.len().max(1), offset: 0 }
     }
 }
 
@@ -129,11 +124,7 @@ pub(crate) struct Reader<'a> {
 impl Reader<'_> {
     /// Sequence of the last batch that the last import found, 0 if that was of another chain.
     pub fn fixed_end(&self) -> u64 {
-        if self.fixed.chain == self.chain {
-            self.fixed.sequence
-        } else {
-            0
-        }
+        if self.fixed.chain == self.chain { self.fixed.sequence } else { 0 }
     }
 
     /// The batch at `position`, if it is the one that the chain goes on with.
@@ -164,11 +155,7 @@ impl Reader<'_> {
                         Miss::Refused(why) => (why.clone(), false),
                         Miss::Unreadable(why) => (why.clone(), true),
                     };
-                    bad.push(BadSide {
-                        side: side.disk.name().to_string(),
-                        why,
-                        unreadable,
-                    });
+                    bad.push(BadSide { side: side.disk.name().to_string(), why, unreadable });
                     worst = match (worst, miss) {
                         (Miss::Unreadable(why), _) | (_, Miss::Unreadable(why)) => {
                             Miss::Unreadable(why)
@@ -180,13 +167,7 @@ impl Reader<'_> {
             }
         }
         let held = found.ok_or(worst)?;
-        Ok(Batch {
-            position,
-            header: held.header,
-            sum: held.sum,
-            sectors: held.sectors,
-            bad,
-        })
+        Ok(Batch { position, header: held.header, sum: held.sum, sectors: held.sectors, bad })
     }
 
     async fn read_side(
@@ -210,11 +191,7 @@ impl Reader<'_> {
         let pages = side.disk.read(sector, count).await.map_err(unreadable)?;
         let (header, sum) =
             self.judge(&pages, head, position, sequence, previous).map_err(Miss::Refused)?;
-        Ok(Held {
-            header,
-            sum,
-            sectors: count as u64,
-        })
+        Ok(Held { header, sum, sectors: count as u64 })
     }
 
     /// Whether these sectors are the batch that the chain goes on with.
@@ -253,12 +230,7 @@ impl Reader<'_> {
     }
 
     /// The mark of a batch within `sectors` past a gap, if it proves batch `sequence` durable.
-    pub async fn proof_after(
-        &self,
-        gap: Position,
-        sequence: u64,
-        sectors: u64,
-    ) -> Option<u64> {
+    pub async fn proof_after(&self, gap: Position, sequence: u64, sectors: u64) -> Option<u64> {
         let (mut at, mut left) = (gap, sectors);
         while left > 0 {
             let place = self.ring.place(at);

@@ -6,7 +6,8 @@ struct Rng(u64);
 
 impl Rng {
     fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }
 }
@@ -37,11 +38,8 @@ fn agrees_with_flags() {
             let before = flags[which][range.clone()].iter().filter(|set| **set).count() as u64;
             assert_eq!(maps[which].count_in(start, count), before);
             let set = rng.below(3) > 0;
-            let told = if set {
-                maps[which].set(start, count)
-            } else {
-                maps[which].clear(start, count)
-            };
+            let told =
+                if set { maps[which].set(start, count) } else { maps[which].clear(start, count) };
             assert_eq!(told, before);
             flags[which][range].fill(set);
         }

@@ -90,10 +90,7 @@ fn findings_of_a_kind_are_kept_up_to_a_limit_and_counted() {
             inode.generation = 5000;
         }
     });
-    let options = Options {
-        findings_per_kind_max: 2,
-        ..Options::default()
-    };
+    let options = Options { findings_per_kind_max: 2, ..Options::default() };
     let report = block_on(inspect(pool.arcs(), &options));
     assert_eq!(report.count(Kind::ObjectInvalid), 11);
     let kept = report.findings.iter().filter(|finding| finding.kind == Kind::ObjectInvalid);

@@ -154,10 +154,7 @@ fn bad_data_on_one_side() {
     let mut place = Place::NULL;
     let pool = changed(Shape::Mirror, |_, sample, _| place = sample.files[&PLAIN][4].place);
     pool.disks[1].flip(place.sector() + 1, 17, 1);
-    let sides = Options {
-        deep: true,
-        ..Options::default()
-    };
+    let sides = Options { deep: true, ..Options::default() };
     let report = block_on(inspect(pool.arcs(), &sides));
     assert_eq!(only(&report, Kind::CopyBad).at.disk.as_deref(), Some("diskd1"));
     // Another page is bad on the other side: each page is good somewhere.

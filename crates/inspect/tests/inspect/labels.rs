@@ -19,11 +19,8 @@ fn config_sector(label: u64) -> u64 {
 }
 
 fn put_label(pool: &HandPool, disk: usize, place: u8, change: impl FnOnce(&mut Label)) {
-    let mut label = Label {
-        leaf_guid: pool.leaves[disk].1,
-        index: place,
-        config: pool.config.clone(),
-    };
+    let mut label =
+        Label { leaf_guid: pool.leaves[disk].1, index: place, config: pool.config.clone() };
     change(&mut label);
     pool.disks[disk].put(config_sector(place.into()), &label.encode().unwrap());
 }
@@ -132,10 +129,7 @@ fn disks_that_are_not_of_the_pool_are_named() {
     let mut disks = pool.arcs();
     disks.push(other.disks[0].copy("other"));
     assert_eq!(only(&look(disks.clone()), Kind::ForeignDisk).at.disk.as_deref(), Some("other"));
-    let options = Options {
-        pool: Some(Guid(0x99)),
-        ..Options::default()
-    };
+    let options = Options { pool: Some(Guid(0x99)), ..Options::default() };
     let report = block_on(inspect(disks, &options));
     assert_eq!(report.count(Kind::ForeignDisk), 2);
     assert_eq!(report.count(Kind::NoUberblock), 1);
@@ -247,9 +241,12 @@ fn uberblocks_in_the_wrong_place_have_no_vote() {
         pool.disks[0].put(sector, &uberblock.encode_for(Guid(leaf), label).unwrap());
     };
     let pool_guid = crate::pool::POOL.0;
-    for (slot, leaf, label, guid) in
-        [(121, 0xd0, 0, pool_guid), (120, 1, 0, pool_guid), (120, 0xd0, 1, pool_guid), (120, 0xd0, 0, 5)]
-    {
+    for (slot, leaf, label, guid) in [
+        (121, 0xd0, 0, pool_guid),
+        (120, 1, 0, pool_guid),
+        (120, 0xd0, 1, pool_guid),
+        (120, 0xd0, 0, 5),
+    ] {
         let pool = good(Shape::Single);
         put(&pool, ring_sector(0, slot), leaf, label, guid);
         let report = look(pool.arcs());
@@ -263,10 +260,7 @@ fn uberblocks_in_the_wrong_place_have_no_vote() {
 
 #[test]
 fn one_sequence_says_one_thing() {
-    let change = |pool: &HandPool| Uberblock {
-        wall_ns: 9,
-        ..pool.uberblock.clone()
-    };
+    let change = |pool: &HandPool| Uberblock { wall_ns: 9, ..pool.uberblock.clone() };
     let pool = good(Shape::Single);
     let bytes = change(&pool).encode_for(Guid(0xd0), 2).unwrap();
     pool.disks[0].put(ring_sector(2, pool.uberblock.sequence), &bytes);
@@ -309,10 +303,7 @@ fn an_uberblock_that_contradicts_itself() {
 #[test]
 fn outdated_leaves_have_no_vote_and_no_part() {
     let mut pool = good(Shape::Mirror);
-    let named = Outdated {
-        leaf: Guid(0xd1),
-        since: 103,
-    };
+    let named = Outdated { leaf: Guid(0xd1), since: 103 };
     pool.uberblock.outdated = vec![named];
     pool.write_uberblock();
     // The other one goes on alone, with more and other uberblocks.

@@ -110,11 +110,7 @@ fn a_missing_batch_that_was_durable() {
 
     // The end that the last import fixed.
     let (mut pool, runs) = with_batches(Shape::Single, &[(3, 0), (3, 0)]);
-    pool.uberblock.log_end = LogEnd {
-        chain: CHAIN,
-        sequence: 2,
-        checksum: pool.log_previous,
-    };
+    pool.uberblock.log_end = LogEnd { chain: CHAIN, sequence: 2, checksum: pool.log_previous };
     pool.write_uberblock();
     assert_eq!(kinds(&look(pool.arcs())), []);
     pool.put(runs[1].place, &[0; 4096]);
@@ -160,11 +156,7 @@ fn batches_of_other_lives() {
     }
     // A session before the last import is right up to the end that it fixed.
     let (mut pool, _) = with_batches(Shape::Single, &[(2, 0), (2, 1)]);
-    pool.uberblock.log_end = LogEnd {
-        chain: CHAIN,
-        sequence: 2,
-        checksum: pool.log_previous,
-    };
+    pool.uberblock.log_end = LogEnd { chain: CHAIN, sequence: 2, checksum: pool.log_previous };
     pool.batch(vec![], SESSION, 2);
     pool.write_uberblock();
     let report = look(pool.arcs());
@@ -187,11 +179,7 @@ fn batches_that_contradict_the_rules() {
         assert!(report.count(Kind::LogInvalid) >= 1, "{batches:?}: {report}");
     }
     let (mut pool, _) = with_batches(Shape::Single, &[(3, 0), (3, 1)]);
-    pool.uberblock.log_end = LogEnd {
-        chain: CHAIN,
-        sequence: 2,
-        checksum: 1,
-    };
+    pool.uberblock.log_end = LogEnd { chain: CHAIN, sequence: 2, checksum: 1 };
     pool.write_uberblock();
     only(&look(pool.arcs()), Kind::LogInvalid);
 }

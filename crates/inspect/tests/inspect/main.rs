@@ -45,12 +45,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 fn deep() -> Options {
-    Options {
-        rewind: 2,
-        deep: true,
-        data: true,
-        ..Options::default()
-    }
+    Options { rewind: 2, deep: true, data: true, ..Options::default() }
 }
 
 fn look(disks: Vec<Arc<dyn Disk>>) -> Report {

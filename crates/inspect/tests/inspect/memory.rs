@@ -27,11 +27,7 @@ impl std::fmt::Debug for MemoryDisk {
 
 impl MemoryDisk {
     pub fn new(name: &str, sectors: u64) -> Arc<Self> {
-        Arc::new(MemoryDisk {
-            name: name.into(),
-            sectors,
-            content: Mutex::default(),
-        })
+        Arc::new(MemoryDisk { name: name.into(), sectors, content: Mutex::default() })
     }
 
     /// A disk of the same content under another name.
@@ -90,11 +86,7 @@ impl MemoryDisk {
         let sectors = self.sectors;
         match sector.checked_add(count) {
             Some(end) if end <= sectors => Ok(()),
-            _ => Err(DiskError::OutOfRange {
-                sector,
-                count,
-                sectors,
-            }),
+            _ => Err(DiskError::OutOfRange { sector, count, sectors }),
         }
     }
 
@@ -107,7 +99,8 @@ impl MemoryDisk {
             let error = std::io::Error::other("medium error");
             return Err(DiskError::io("read", sector, &error));
         }
-        let page = |sector| content.pages.get(&sector).cloned().unwrap_or_else(Page::zeroed);
+        let hole = Page::zeroed();
+        let page = |sector| content.pages.get(&sector).unwrap_or(&hole).clone();
         Ok((sector..sector + count).map(page).collect())
     }
 }

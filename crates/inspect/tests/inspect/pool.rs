@@ -14,7 +14,7 @@ use aquifer_ondisk::layout::{CONFIG_OFFSET, Geometry, RING_OFFSET, label_sector}
 use aquifer_ondisk::log_batch::{BatchHeader, LogRecord};
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES};
 use aquifer_ondisk::tree_node::{Form, Node, NodeBody, NodeOwner};
-use aquifer_ondisk::txg_record::{RecordPointer, SlotEntry, TxgRecord};
+use aquifer_ondisk::txg_record::{RUN_SECTORS_MAX, RecordPointer, SlotEntry, TxgRecord};
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
 use aquifer_ondisk::uberblock::{LogEnd, Uberblock};
 use aquifer_ondisk::{BlockPointer, Guid, Place, Txg};
@@ -102,6 +102,8 @@ pub struct HandPool {
     nodes: BTreeMap<(u8, u8), usize>,
     /// Metaslabs whose slot the next commit leaves as it is.
     pub skip_slots: Vec<(u16, u32)>,
+    /// Neighbours become one run, as the engine does it.
+    pub merge_runs: bool,
 }
 
 fn vdev(guid: u64, class: VdevClass, leaves: &[(u16, Guid)], index: u16) -> VdevConfig {
@@ -153,7 +155,9 @@ impl HandPool {
             name: "tank".into(),
             features_read: vec![],
             features_write: vec![],
-            vdevs: (0..count).map(|at| vdev(0x50 + u64::from(at), class(at), &leaves, at)).collect(),
+            vdevs: (0..count)
+                .map(|at| vdev(0x50 + u64::from(at), class(at), &leaves, at))
+                .collect(),
         };
         let geometry = |(at, config): (u16, &VdevConfig)| {
             Geometry::new(at, config.segments, config.redundancy == Redundancy::Mirror)
@@ -183,6 +187,7 @@ impl HandPool {
             vdev: 0,
             nodes: BTreeMap::new(),
             skip_slots: vec![],
+            merge_runs: false,
         };
         pool.lay_out(shape);
         pool
@@ -198,7 +203,8 @@ impl HandPool {
             }
         }
         let copies = self.copies();
-        self.records = (0..2 * copies).map(|at| Place::new(0, (2 + at) * SEGMENT_SECTORS)).collect();
+        self.records =
+            (0..2 * copies).map(|at| Place::new(0, (2 + at) * SEGMENT_SECTORS)).collect();
         for place in self.records.clone() {
             self.take_run(Run::new(place, SEGMENT_SECTORS));
         }
@@ -220,11 +226,7 @@ impl HandPool {
     pub fn write_labels(&mut self) {
         for (at, (_, guid)) in self.leaves.clone().into_iter().enumerate() {
             for index in 0..4u8 {
-                let label = Label {
-                    leaf_guid: guid,
-                    index,
-                    config: self.config.clone(),
-                };
+                let label = Label { leaf_guid: guid, index, config: self.config.clone() };
                 let sector = label_sector(index.into(), SECTORS) + CONFIG_OFFSET;
                 self.disks[at].put(sector, &label.encode().unwrap());
             }
@@ -318,13 +320,13 @@ impl HandPool {
         }
     }
 
-    pub fn node<F: Form>(&mut self, owner: NodeOwner, level: u8, body: NodeBody<F>) -> BlockPointer {
-        let node = Node::<F> {
-            level,
-            owner,
-            written: self.txg,
-            body,
-        };
+    pub fn node<F: Form>(
+        &mut self,
+        owner: NodeOwner,
+        level: u8,
+        body: NodeBody<F>,
+    ) -> BlockPointer {
+        let node = Node::<F> { level, owner, written: self.txg, body };
         let pool_wide =
             !matches!(F::KIND, BlockKind::Extents | BlockKind::Objects | BlockKind::Directory);
         let twice = self.copies() == 2 && (level > 0 || pool_wide);
@@ -342,13 +344,8 @@ impl HandPool {
             written: self.txg,
             checksum: 0,
         };
-        let mut draft = NodeDraft {
-            kind: F::KIND,
-            level,
-            nth,
-            bytes: node.encode().unwrap(),
-            pointer,
-        };
+        let mut draft =
+            NodeDraft { kind: F::KIND, level, nth, bytes: node.encode().unwrap(), pointer };
         (self.hooks.node)(&mut draft);
         draft.pointer.checksum = checksum128(&draft.bytes);
         for place in draft.pointer.copies() {
@@ -526,6 +523,15 @@ impl HandPool {
         let mut freed = std::mem::take(&mut self.freed);
         allocated.sort();
         freed.sort();
+        if self.merge_runs {
+            allocated.dedup_by(|next, run| {
+                let joins = next.place.0 == run.place.0 + run.sectors
+                    && run.sectors + next.sectors <= RUN_SECTORS_MAX
+                    && next.place.sector() % SEGMENT_SECTORS != 0;
+                run.sectors += if joins { next.sectors } else { 0 };
+                joins
+            });
+        }
         let record = TxgRecord {
             pool_guid: POOL,
             txg: self.txg,
@@ -584,11 +590,7 @@ fn first_uberblock() -> Uberblock {
         session_first_txg: Txg(10),
         config_sequence: 1,
         mark: 0,
-        log_end: LogEnd {
-            chain: CHAIN,
-            sequence: 0,
-            checksum: 0,
-        },
+        log_end: LogEnd { chain: CHAIN, sequence: 0, checksum: 0 },
         restart_chain: 0,
         floor: Txg(0),
         roots: [None; 3],

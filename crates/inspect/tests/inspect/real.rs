@@ -34,10 +34,8 @@ impl Replay for Nothing {
 }
 
 fn named(disks: &[SimDisk]) -> Vec<NamedDisk> {
-    let name = |disk: &SimDisk| NamedDisk {
-        path: disk.name().to_string(),
-        disk: Arc::new(disk.clone()),
-    };
+    let name =
+        |disk: &SimDisk| NamedDisk { path: disk.name().to_string(), disk: Arc::new(disk.clone()) };
     disks.iter().map(name).collect()
 }
 
@@ -67,11 +65,7 @@ fn pools_that_the_engine_made() {
         let disks: Vec<SimDisk> = (0..count)
             .map(|at| sim.add_disk(&format!("d{at}"), Image::new(sectors), DiskConfig::default()))
             .collect();
-        let spec = PoolSpec {
-            name: "tank".into(),
-            vdevs: specs(mirrors, &disks),
-            force: false,
-        };
+        let spec = PoolSpec { name: "tank".into(), vdevs: specs(mirrors, &disks), force: false };
         let world: Arc<dyn World> = Arc::new(sim.world());
         sim.run_until(create(world.clone(), spec)).unwrap().unwrap();
         let report = look(&mut sim, &disks);

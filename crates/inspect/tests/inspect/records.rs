@@ -52,10 +52,7 @@ fn records_damaged_everywhere() {
     assert_eq!(finding.root, Some(Txg(12)));
     assert!(report.summary.roots.is_empty());
     // The roots before it are whole.
-    let options = Options {
-        rewind: 1,
-        ..Options::default()
-    };
+    let options = Options { rewind: 1, ..Options::default() };
     let report = block_on(inspect(pool.arcs(), &options));
     assert_eq!(report.summary.roots.len(), 1);
     only(&report, Kind::RootUnreadable);
@@ -175,7 +172,7 @@ fn records_outside_their_segments() {
 
     let pool = three(Shape::Single, |pool| {
         pool.hooks.record = Box::new(|record| {
-            record.root.as_mut().unwrap().log.segments[0].sectors = 1 << 47;
+            record.root.as_mut().unwrap().log.segments[0].sectors = 60 * SEGMENT_SECTORS + 5;
         });
     });
     let report = look(pool.arcs());
@@ -405,10 +402,7 @@ fn older_roots_are_looked_at_when_asked_for() {
     pool.hooks = Hooks::default();
     pool.commit();
     for (rewind, found) in [(0, false), (1, true), (2, true), (200, true)] {
-        let options = Options {
-            rewind,
-            ..Options::default()
-        };
+        let options = Options { rewind, ..Options::default() };
         let report = block_on(inspect(pool.arcs(), &options));
         if found {
             assert_eq!(only(&report, Kind::AllocatedSectors).root, Some(Txg(11)));

@@ -217,10 +217,8 @@ impl Content {
 
     /// Writes the dataset's trees.
     pub fn write(&mut self, pool: &mut HandPool, dataset: u64) {
-        let owner = |object: u64| NodeOwner {
-            dataset: DatasetId(dataset),
-            object: ObjectId(object),
-        };
+        let owner =
+            |object: u64| NodeOwner { dataset: DatasetId(dataset), object: ObjectId(object) };
         for (id, extents) in &self.files {
             let whose = self.owners.get(id).unwrap_or(id);
             // Parts of one extent stay in one leaf.
@@ -248,10 +246,7 @@ impl Content {
             origin_snapshot: 0,
             floor: Txg(0),
         };
-        let item = |class, number, value| Item {
-            key: ItemKey::new(id, class, number),
-            value,
-        };
+        let item = |class, number, value| Item { key: ItemKey::new(id, class, number), value };
         vec![
             item(ItemClass::Record, 0, self.record.encode()),
             item(ItemClass::Property, 3, b"lz4".to_vec()),
@@ -263,10 +258,7 @@ impl Content {
 pub fn counter(next: u64) -> Item {
     let mut w = Writer::new();
     w.u64(next);
-    Item {
-        key: ItemKey::new(DatasetId(0), ItemClass::Record, 0),
-        value: w.into_bytes(),
-    }
+    Item { key: ItemKey::new(DatasetId(0), ItemClass::Record, 0), value: w.into_bytes() }
 }
 
 /// Writes the namespace.

@@ -211,10 +211,7 @@ fn a_tree_that_leads_into_itself() {
 fn with_dead(make: impl FnOnce(&mut HandPool) -> Vec<DeadEntry>) -> Report {
     content(|pool, _, below| {
         let entries = make(pool);
-        let owner = NodeOwner {
-            dataset: DatasetId(2),
-            object: ObjectId(0),
-        };
+        let owner = NodeOwner { dataset: DatasetId(2), object: ObjectId(0) };
         below.record.dead = pool.tree::<dead::DeadTree>(owner, entries, 2);
     })
 }
@@ -233,9 +230,8 @@ fn dead_entry(address: Place, sectors: u16) -> DeadEntry {
 
 #[test]
 fn dead_blocks_have_an_owner() {
-    let report = with_dead(|pool| {
-        (0..5).map(|at| dead_entry(pool.take(at + 1), at as u16 + 1)).collect()
-    });
+    let report =
+        with_dead(|pool| (0..5).map(|at| dead_entry(pool.take(at + 1), at as u16 + 1)).collect());
     assert_eq!(kinds(&report), [], "{report}");
     assert_eq!(report.summary.roots[0].sectors.dead, 15);
     let report = with_dead(|pool| {

@@ -20,6 +20,7 @@ use aquifer_ondisk::types::Run;
 use aquifer_ondisk::uberblock::{LogEnd, Outdated, Uberblock};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Place, Txg};
 
+use crate::memory::peak_of;
 use crate::structures::Structure;
 
 /// A value with its bytes.
@@ -36,8 +37,8 @@ pub struct Sample {
     pub sealed: bool,
     /// Fails unless these bytes are decoded to the value.
     pub decode: Box<dyn Fn(&[u8])>,
-    /// Decodes other bytes; what can be read must be as good as what was written.
-    pub attempt: fn(&[u8]) -> bool,
+    /// Decodes other bytes.
+    pub attempt: fn(&[u8]) -> Attempt,
 }
 
 fn sample<S: Structure + 'static>(name: &'static str, about: &'static str, value: S) -> Sample {
@@ -52,14 +53,23 @@ fn sample<S: Structure + 'static>(name: &'static str, about: &'static str, value
     }
 }
 
-/// Whether bytes can be read as an `S`. If so, that value can be written, and comes back.
-pub fn attempt<S: Structure>(bytes: &[u8]) -> bool {
-    let Ok(value) = S::from_bytes(bytes) else {
-        return false;
-    };
-    let again = value.to_bytes().unwrap_or_else(|e| panic!("{}: {e}: {value:?}", S::NAME));
-    assert_eq!(S::from_bytes(&again).as_ref(), Ok(&value), "{}", S::NAME);
-    true
+/// What came of decoding bytes.
+pub struct Attempt {
+    /// They could be read.
+    pub read: bool,
+    /// Bytes of memory that this took.
+    pub peak_bytes: usize,
+}
+
+/// Decodes bytes as an `S`. A value that they give can be written, and comes back.
+pub fn attempt<S: Structure>(bytes: &[u8]) -> Attempt {
+    let (value, peak_bytes) = peak_of(|| S::from_bytes(bytes));
+    let read = value.is_ok();
+    if let Ok(value) = value {
+        let again = value.to_bytes().unwrap_or_else(|e| panic!("{}: {e}: {value:?}", S::NAME));
+        assert_eq!(S::from_bytes(&again).as_ref(), Ok(&value), "{}", S::NAME);
+    }
+    Attempt { read, peak_bytes }
 }
 
 /// All of them.

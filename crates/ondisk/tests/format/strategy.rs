@@ -16,7 +16,7 @@ use aquifer_ondisk::extent::{
 use aquifer_ondisk::inode::{FILE_BYTES_MAX, FileKind, Inode, Time};
 use aquifer_ondisk::layout::{BITMAP_SLOTS, LEAVES_MAX};
 use aquifer_ondisk::log_batch::{BATCH_SECTORS_MAX, BatchHeader, LogRecord};
-use aquifer_ondisk::pool_root::{LogRoot, PoolRoot};
+use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES};
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NODE_CAPACITY_BYTES, Node, NodeBody, NodeOwner};
 use aquifer_ondisk::txg_record::{
@@ -203,7 +203,9 @@ fn segments() -> impl Strategy<Value = Vec<Run>> {
 }
 
 pub fn root() -> impl Strategy<Value = PoolRoot> {
-    let trees = [(); 8].map(|()| option::of(pointer()));
+    // Boxed: the whole of it would not fit a test's stack.
+    let trees = vec(option::of(pointer().boxed()), TREES);
+    let trees = trees.prop_map(|trees| trees.try_into().unwrap()).boxed();
     let log = (any::<u64>(), 1..SEQUENCE_LIMIT, place(), any::<u128>(), segments());
     let rest = (segments(), place(), vec(any::<u64>(), 0..20));
     (txg(), any::<u64>(), trees, log, rest).prop_map(|(txg, wall_ns, trees, log, rest)| {
@@ -232,7 +234,7 @@ pub fn record() -> impl Strategy<Value = TxgRecord> {
     });
     let runs = || vec(run(RUN_SECTORS_MAX), 0..200);
     let head = (guid(), txg(), place(), txg(), option::of(record_pointer()));
-    let parts = (head, vec(slot, 0..50), runs(), runs(), option::of(root()));
+    let parts = (head, vec(slot, 0..50), runs(), runs(), option::of(root().boxed()));
     parts.prop_map(|(head, slots, allocated, freed, root)| {
         let (pool_guid, txg, place, window_start, previous) = head;
         TxgRecord { pool_guid, txg, place, window_start, previous, slots, allocated, freed, root }
