@@ -36,9 +36,14 @@ use serving::Serving;
 
 /// What clients see of the pools: NFS in the daemon, nothing where none is wanted.
 pub trait Frontend: Send + Sync + fmt::Debug {
-    /// Serves exactly these pools from now on. When it returns, nothing of any other is held or
-    /// being worked on any more. Says what could not be done.
+    /// Serves exactly these pools from now on. When it returns, no request to any other is being
+    /// worked on; what the engine began on the frontend's runtimes goes on. Says what could not be
+    /// done.
     fn serve(&self, pools: Vec<ServedPool>) -> BoxFuture<'_, Vec<String>>;
+
+    /// Pools that are not served any more are out of service now: lets go of their files, and ends
+    /// what still runs for them.
+    fn release(&self) -> BoxFuture<'_, ()>;
 
     /// Where it listens.
     fn listening(&self) -> Vec<String>;

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use aquifer_ondisk::layout::{LEAF_SEGMENTS_MIN, leaf_segments};
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 
+pub use search::disks_of_pool;
 pub(crate) use search::{Search, Sought, claim, found_pool, is_complete, search};
 pub(crate) use take::{TakeRequest, Taken, take};
 

@@ -22,3 +22,4 @@ mod status;
 
 pub use cache::CacheError;
 pub use control::{Control, ControlConfig, Frontend, ServedPool};
+pub use devices::disks_of_pool;

@@ -1,5 +1,8 @@
 //! Sizes as people read them.
 
+/// A size as `zfs` takes it: a number with K, M, G, T or P behind it, in powers of 1024.
+pub use aquifer_dataset::property::parse_bytes as parse;
+
 /// Bytes with a unit of 1024, three digits that count: `10G`, `1.50G`, `512M`, `0B`.
 pub fn human(bytes: u64) -> String {
     let units = ["K", "M", "G", "T", "P", "E"];

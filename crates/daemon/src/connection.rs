@@ -30,7 +30,9 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use crate::limits::{LINGER, Limits, REPLIES_PER_TURN_BYTES, STARTED_PER_TURN_MAX, TICK};
+use crate::limits::{
+    BEGUN_PER_TURN_MAX, LINGER, Limits, RECEIVED_PER_TURN_MAX, REPLIES_PER_WRITE_MAX, TICK,
+};
 use crate::stats::{Stats, add};
 
 pub(crate) use receive::Readers;
@@ -155,22 +157,25 @@ impl Connection {
         }
     }
 
-    /// Does what can be done now; ready when the connection is over.
+    /// Does what can be done now, up to the end of a turn; ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let turn_begun = self.begun;
+        let turn_received = self.receiver.received_bytes;
         loop {
             while let Poll::Ready(done) = self.requests.poll_done(cx) {
                 self.finish(done);
             }
-            let more = self.begin(cx);
+            self.begin(cx, turn_begun + BEGUN_PER_TURN_MAX);
             let flushed = self.flush(cx);
-            if more {
-                // The other connections' turn.
-                cx.waker().wake_by_ref();
-                break;
-            }
             // What was sent may have made room for what could not begin.
             let again = flushed && self.requests.has_received();
             if !again && !self.receive(cx) {
+                break;
+            }
+            let received = self.receiver.received_bytes - turn_received;
+            if self.begun - turn_begun >= BEGUN_PER_TURN_MAX || received >= RECEIVED_PER_TURN_MAX {
+                // The other connections' turn.
+                cx.waker().wake_by_ref();
                 break;
             }
         }
@@ -180,20 +185,16 @@ impl Connection {
         if self.end.is_some() && idle { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Begins received requests. Whether there are more that could begin at once.
-    fn begin(&mut self, cx: &mut Context<'_>) -> bool {
-        for _ in 0..STARTED_PER_TURN_MAX {
-            if self.sender.next_bytes() >= REPLIES_PER_TURN_BYTES {
-                break;
-            }
+    /// Begins received requests, until so many have been begun.
+    fn begin(&mut self, cx: &mut Context<'_>, until: u64) {
+        while self.begun < until && self.sender.next_bytes() < REPLIES_PER_WRITE_MAX {
             match self.requests.begin_next(cx) {
-                Begun::Nothing | Begun::Limited => return false,
+                Begun::Nothing | Begun::Limited => return,
                 Begun::Done(done) => self.finish(done),
                 Begun::Waits => self.waited += 1,
             }
             self.begun += 1;
         }
-        self.requests.has_received()
     }
 
     fn finish(&mut self, done: Done) {

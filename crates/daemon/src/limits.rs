@@ -72,12 +72,15 @@ pub const RECORD_OVERHEAD_BYTES: usize = 64;
 /// Least room for a read: with less, the connection waits for the budget.
 pub const READ_BYTES_MIN: usize = 1024;
 
-/// How many requests are started before the replies are sent and other connections get their turn:
-/// about 0.1 ms if all are answered at once.
-pub const STARTED_PER_TURN_MAX: usize = 64;
+/// How many requests of a connection are begun before other connections get their turn: about
+/// 0.1 ms if all are answered at once.
+pub const BEGUN_PER_TURN_MAX: u64 = 64;
 
-/// Most bytes of replies that wait for the end of a turn.
-pub const REPLIES_PER_TURN_BYTES: usize = 256 * 1024;
+/// How many bytes of a connection are received before other connections get their turn.
+pub const RECEIVED_PER_TURN_MAX: u64 = 1 << 20;
+
+/// How many bytes of replies are gathered before they are sent.
+pub const REPLIES_PER_WRITE_MAX: usize = 256 * 1024;
 
 /// Slices of one vectored write: the pages of a 1 MiB READ and small replies around it. Linux takes
 /// at most 1024.

@@ -144,7 +144,7 @@ impl Control {
             )));
         }
         self.serving(name)?;
-        let (disks, mut notes) = self.withdraw(name).await?;
+        let (disks, notes) = self.withdraw(name).await?;
         // Off the list first: a daemon that is killed now leaves a pool that can be imported, and
         // not a list with a pool that is half there.
         self.store()?;
@@ -161,7 +161,6 @@ impl Control {
                 failed.join("; ")
             )));
         }
-        notes.retain(|note| !note.is_empty());
         Ok(PoolDone { name: name.into(), notes })
     }
 
@@ -177,14 +176,15 @@ impl Control {
             return Ok((Vec::new(), vec![note]));
         };
         let mut notes = self.refresh_exports().await;
-        let down = serving.take_down().await;
-        if let Some(error) = down.unclean {
+        let unclean = serving.export().await;
+        self.frontend.release().await;
+        if let Some(error) = unclean {
             notes.push(format!(
                 "{name}: {error}; it is let go without the mark of a clean export, and the next \
                  import replays its log"
             ));
         }
-        Ok((down.disks, notes))
+        Ok((serving.let_go().await, notes))
     }
 
     /// Imports, and puts on the list.
@@ -207,7 +207,10 @@ impl Control {
             Err(error) => {
                 // Not remembered, so not in service: a restart would not bring it back.
                 self.pools.write().remove(name);
-                close(serving.take_down().await.disks).await;
+                if let Some(error) = serving.export().await {
+                    tracing::error!(pool = %name, %error, "pool not exported cleanly");
+                }
+                close(serving.let_go().await).await;
                 Err(error)
             }
         }

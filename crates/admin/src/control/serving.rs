@@ -1,6 +1,10 @@
 //! A pool in service: brought up on a thread of its own, and taken down again.
 //!
-//! Invariant: when [`take_down`](Serving::take_down) returns, nobody holds the disks but the caller.
+//! The way down has three steps, after clients are gone: [`export`](Serving::export); the frontend
+//! lets go, on whose runtimes the engine may have begun something that the export had to wait for;
+//! [`let_go`](Serving::let_go).
+//!
+//! Invariant: when `let_go` returns, nobody holds the disks but the caller.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,14 +24,6 @@ pub(super) struct Serving {
     service: Service,
     disks: Vec<NamedDisk>,
     engine: EngineThread,
-}
-
-/// What is left of a pool that was taken down.
-pub(super) struct Down {
-    /// Its disks, still open.
-    pub disks: Vec<NamedDisk>,
-    /// Why it could not be marked as cleanly exported.
-    pub unclean: Option<PoolError>,
 }
 
 impl Serving {
@@ -81,30 +77,32 @@ impl Serving {
         self.engine.run(work).await
     }
 
-    /// Commits everything, marks the pool cleanly exported and lets go of it. Clients must be gone.
-    pub async fn take_down(self: Arc<Self>) -> Down {
+    /// Commits everything and marks the pool cleanly exported; it answers nothing any more. Says why
+    /// it could not be marked. Clients must be gone.
+    pub async fn export(&self) -> Option<PoolError> {
         let pool = self.service.pool.clone();
-        let exported = self.engine.run(async move { pool.export().await }).await;
-        let unclean = match exported {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error),
+        match self.engine.run(async move { pool.export().await }).await {
+            Ok(exported) => exported.err(),
             Err(error) => Some(PoolError::Contradiction(error.to_string())),
-        };
-        let disks = self.disks.clone();
+        }
+    }
+
+    /// Ends the engine; gives back the disks, still open.
+    pub async fn let_go(self: Arc<Self>) -> Vec<NamedDisk> {
         // Whoever asks for a status holds it for a moment.
-        let mut this = self;
+        let mut shared = self;
         let serving = loop {
-            match Arc::try_unwrap(this) {
+            match Arc::try_unwrap(shared) {
                 Ok(serving) => break serving,
-                Err(shared) => this = shared,
+                Err(still) => shared = still,
             }
             tokio::time::sleep(POLL).await;
         };
-        let Serving { service, engine, disks: own, .. } = serving;
-        drop((service, own));
+        let Serving { service, engine, disks } = serving;
+        drop(service);
         engine.stop().await;
-        released(&disks, 1).await;
-        Down { disks, unclean }
+        released(&disks).await;
+        disks
     }
 }
 
@@ -117,11 +115,10 @@ pub(super) async fn close(disks: Vec<NamedDisk>) {
     }
 }
 
-/// Waits until the disks are held `holders` times at most: what the engine had begun ends within
-/// moments.
-async fn released(disks: &[NamedDisk], holders: usize) {
+/// Waits until nobody else holds the disks: what the engine had begun ends within moments.
+async fn released(disks: &[NamedDisk]) {
     for _ in 0..RELEASE_POLLS_MAX {
-        if disks.iter().all(|disk| Arc::strong_count(&disk.disk) <= holders) {
+        if disks.iter().all(|disk| Arc::strong_count(&disk.disk) == 1) {
             return;
         }
         tokio::time::sleep(POLL).await;

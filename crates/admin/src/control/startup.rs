@@ -90,20 +90,21 @@ impl Control {
         *stopping = true;
         self.frontend.serve(Vec::new()).await;
         let pools = std::mem::take(&mut *self.pools.write());
-        let serving = pools.into_values().filter_map(|listed| match listed.state {
-            State::Serving(serving) => Some(serving),
-            _ => None,
-        });
-        let down = serving.map(|serving| async move {
-            let name = serving.name().to_string();
-            let down = serving.take_down().await;
-            close(down.disks).await;
-            match down.unclean {
-                None => tracing::info!(pool = %name, "pool exported"),
-                Some(error) => tracing::error!(pool = %name, %error, "pool not exported cleanly"),
+        let serving: Vec<Arc<Serving>> =
+            pools.values().filter_map(|listed| listed.serving().cloned()).collect();
+        drop(pools);
+        let exports = serving.iter().map(|serving| async move {
+            match serving.export().await {
+                None => tracing::info!(pool = serving.name(), "pool exported"),
+                Some(error) => {
+                    tracing::error!(pool = serving.name(), %error, "pool not exported cleanly");
+                }
             }
         });
-        join_all(down).await;
+        join_all(exports).await;
+        self.frontend.release().await;
+        let disks = join_all(serving.into_iter().map(Serving::let_go)).await;
+        join_all(disks.into_iter().map(close)).await;
     }
 }
 

@@ -139,6 +139,25 @@ impl Search {
     }
 }
 
+/// The disks of the pool of this name or guid, found at `places` or, if there are none, at the
+/// usual ones: for tools that look at a pool without a daemon.
+///
+/// # Errors
+/// If it is not found, or not to be told from others.
+pub async fn disks_of_pool(
+    wanted: &str,
+    places: Vec<PathBuf>,
+) -> Result<(Guid, Vec<PathBuf>), ApiError> {
+    let found = search(match places.is_empty() {
+        true => Sought::Usual(Vec::new()),
+        false => Sought::Places(places),
+    });
+    let found = found.await;
+    let guid = found.pool(wanted)?;
+    let leaves = found.pools.get(&guid).map(Vec::as_slice).unwrap_or_default();
+    Ok((guid, Search::paths(leaves)))
+}
+
 /// Opens the disks of a pool exclusively and reads their labels again: until now somebody else
 /// could have written them.
 pub(crate) async fn claim(guid: Guid, paths: Vec<PathBuf>) -> Result<Vec<FoundLeaf>, ApiError> {

@@ -147,9 +147,8 @@ impl Receiver {
             Poll::Ready(Err(_)) | Poll::Pending => Ok(()),
         };
         requests.read_lease.give(room);
-        let left = parsed.and_then(|()| reading.close(readers, requests));
+        self.left = parsed.and_then(|()| reading.close(readers, requests))?;
         let bytes = ready!(read)?;
-        self.left = left?;
         self.received_bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
         match self.left {
             Left::Nothing => self.progress.finished(),

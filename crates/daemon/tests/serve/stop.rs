@@ -139,7 +139,6 @@ fn a_restarted_server_has_its_port() {
     let address = fixture.address();
     let server = fixture.server.take().unwrap();
     fixture.block_on(server.stop());
-    drop(server);
     client.closed();
     let config = Config { listen: vec![address], ..config() };
     fixture.serve(config, vec![Export::new("/vms", "tank/vms")]);

@@ -104,6 +104,7 @@ impl Client {
             71..=78 => self.remove().await,
             79..=86 => self.rename().await,
             87..=90 => self.link().await,
+            91..=94 => self.overwrite().await,
             _ => self.read().await,
         }
     }
@@ -131,28 +132,35 @@ impl Client {
     }
 
     async fn write(&mut self) -> Result<(), String> {
-        let Some(name) = self.existing() else {
-            return Ok(());
-        };
-        let handle = self.handle(&name).await?;
+        let Some(name) = self.existing() else { return Ok(()) };
         let (offset, count) = match self.rng.below(10) {
             0..=4 => (self.rng.below(24) * 4096, 4096),
             5..=7 => (self.rng.below(90_000), 1 + self.rng.below(9_000)),
             8 => (self.rng.below(4) * 4096, (16 + self.rng.below(20)) * 4096),
-            _ => (self.rng.below(1 << 40), 1 + self.rng.below(5_000)),
+            // Far from the rest, but not so far that the model, which reads files whole, chokes.
+            _ => (self.rng.below(256 * 1024), 1 + self.rng.below(5_000)),
         };
-        // Far writes make huge files, which the model reads whole: keep those rare ones near.
-        let offset = offset % (256 * 1024);
+        let stability = if self.rng.coin() { Stability::FileSync } else { Stability::Unstable };
+        self.write_at(&name, offset, count, stability).await
+    }
+
+    async fn write_at(
+        &mut self,
+        name: &str,
+        offset: u64,
+        count: u64,
+        stability: Stability,
+    ) -> Result<(), String> {
+        let handle = self.handle(name).await?;
         let mut data = vec![0; count as usize];
         match self.rng.below(4) {
             0 => {}
             1 => data.fill(self.rng.next_u64() as u8),
             _ => self.rng.fill(&mut data),
         }
-        let stability = if self.rng.coin() { Stability::FileSync } else { Stability::Unstable };
         let stable = stability == Stability::FileSync;
         self.expect(|model, _| {
-            let file = model.names[&name];
+            let file = model.names[name];
             model.files.get_mut(&file).unwrap().write(offset, &data, stable);
         });
         let end = offset + count;
@@ -161,13 +169,27 @@ impl Client {
         self.done(result)
     }
 
+    /// A page written UNSTABLE in one txg, stable in the next, and committed: the old content must
+    /// not come back.
+    async fn overwrite(&mut self) -> Result<(), String> {
+        let Some(name) = self.existing() else { return Ok(()) };
+        let offset = self.rng.below(24) * 4096;
+        self.write_at(&name, offset, 4096, Stability::Unstable).await?;
+        self.files.datasets().pool().request_txg();
+        self.world.sleep(Duration::from_micros(self.rng.below(300))).await;
+        self.write_at(&name, offset, 4096, Stability::FileSync).await?;
+        self.commit_file(&name).await
+    }
+
     async fn commit(&mut self) -> Result<(), String> {
-        let Some(name) = self.existing() else {
-            return Ok(());
-        };
-        let handle = self.handle(&name).await?;
+        let Some(name) = self.existing() else { return Ok(()) };
+        self.commit_file(&name).await
+    }
+
+    async fn commit_file(&mut self, name: &str) -> Result<(), String> {
+        let handle = self.handle(name).await?;
         self.expect(|model, _| {
-            let file = model.names[&name];
+            let file = model.names[name];
             model.files.get_mut(&file).unwrap().commit_all();
         });
         self.say(format_args!("commit {name}"));

@@ -24,10 +24,33 @@ fn file_name(sample: &Sample) -> String {
 /// The file's text: what it shows, the value, the bytes.
 fn text(sample: &Sample) -> String {
     let mut out = format!("# {}\n#\n", sample.about);
-    for line in sample.value.lines() {
+    for line in shortened(&sample.value) {
         writeln!(out, "# {line}").unwrap();
     }
     out + &hex::dump(&sample.bytes)
+}
+
+/// The lines of a value, with lists of bytes in one line instead of a line each.
+fn shortened(value: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in value.lines() {
+        let item = line.trim_start();
+        let digits = item.trim_end_matches(',');
+        let byte = digits.parse::<u8>().is_ok();
+        match lines.last_mut() {
+            Some(last) if byte && last.ends_with(',') && last.len() + item.len() < 96 => {
+                let before = last.trim_start().trim_end_matches(',');
+                if before.split(", ").all(|item| item.parse::<u8>().is_ok()) {
+                    last.push(' ');
+                    last.push_str(item);
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        lines.push(line.to_string());
+    }
+    lines
 }
 
 #[test]

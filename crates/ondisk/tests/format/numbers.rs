@@ -54,7 +54,7 @@ const TIB: u64 = 1024 * GIB;
 const LEAVES: [(&str, u64); 10] = [
     ("256 MiB", 256 * MIB),
     ("256 MiB + 4 KiB", 256 * MIB + 1),
-    ("324 MiB, a last metaslab of one segment", 324 * MIB + 1023),
+    ("328 MiB, a last metaslab of one segment", 82 * 1024 + 1023),
     ("1 GiB", GIB),
     ("16 GiB", 16 * GIB),
     ("100 GB", 100_000_000_000 / 4096),

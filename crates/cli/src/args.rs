@@ -1,0 +1,255 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use aquifer_admin::api::{VdevKind, VdevRequest};
+use aquifer_admin::size;
+use clap::{Parser, Subcommand};
+
+#[cfg(test)]
+mod tests;
+
+/// Turns disks into a datastore for virtual machines, served over NFS.
+#[derive(Debug, Parser)]
+#[command(name = "aquifer", version, disable_help_subcommand = true)]
+pub(crate) struct Args {
+    /// The daemon's socket.
+    #[arg(long, global = true, value_name = "PATH", default_value = API_SOCKET)]
+    pub api_socket: PathBuf,
+    /// Answer in JSON, errors too.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// For scripts: no headers, one tab between columns.
+    #[arg(short = 'H', long, global = true)]
+    pub script: bool,
+    /// Sizes in bytes.
+    #[arg(short = 'p', long, global = true)]
+    pub exact: bool,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the daemon in the foreground.
+    Serve(ServeArgs),
+    /// Pools: create, import, export, list, status, destroy.
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Make a dataset.
+    Create {
+        /// A property of its own; may be given several times.
+        #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = assignment)]
+        properties: Vec<(String, String)>,
+        /// Full name, such as tank/vms.
+        dataset: String,
+    },
+    /// Set properties of a dataset.
+    Set {
+        /// Assignments, and at last the dataset.
+        #[arg(required = true, num_args = 2.., value_name = "PROPERTY=VALUE... DATASET")]
+        words: Vec<String>,
+    },
+    /// Let a property go back to what is inherited.
+    Inherit {
+        /// The property.
+        property: String,
+        /// The dataset.
+        dataset: String,
+    },
+    /// Show properties.
+    Get {
+        /// Also of all datasets below.
+        #[arg(short = 'r')]
+        recursive: bool,
+        /// `all`, or properties with commas between them.
+        properties: String,
+        /// The datasets; without any, all.
+        datasets: Vec<String>,
+    },
+    /// List datasets.
+    List {
+        /// Also those below.
+        #[arg(short = 'r')]
+        recursive: bool,
+        /// The dataset; without one, all.
+        dataset: Option<String>,
+    },
+    /// Read an exported pool from its disks alone and say what is wrong with it.
+    Inspect(InspectArgs),
+    /// Print a completion script.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// Where the list of imported pools is kept.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/aquifer")]
+    pub state_dir: PathBuf,
+    /// Where NFS listens; may be given several times.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:2049")]
+    pub nfs_addr: Vec<SocketAddr>,
+    /// Where the portmapper listens.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:111")]
+    pub portmap_addr: SocketAddr,
+    /// No portmapper: clients must be told the port.
+    #[arg(long, conflicts_with = "portmap_addr")]
+    pub no_portmap: bool,
+    /// Memory of each pool's engine, such as 4G; NFS takes up to 160 MiB beside it.
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
+    pub memory: u64,
+    /// What is logged, as in RUST_LOG, which is used without this; else `info`.
+    #[arg(long, value_name = "FILTER")]
+    pub log: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolCommand {
+    /// Make a pool and import it.
+    Create {
+        /// Also take disks that hold something else. It is lost.
+        #[arg(short = 'f')]
+        force: bool,
+        /// Only say what would be done, or why not.
+        #[arg(short = 'n')]
+        dry_run: bool,
+        /// A property of the pool's own dataset, which others inherit; may be given several times.
+        #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = assignment)]
+        properties: Vec<(String, String)>,
+        /// Make image files that do not exist, of this size.
+        #[arg(long, value_name = "SIZE", value_parser = bytes)]
+        create_size: Option<u64>,
+        /// The pool's name.
+        name: String,
+        /// Disks: `A B` stripes, `mirror A B` mirrors, `mirror A B mirror C D` does both.
+        #[arg(required = true, value_name = "[mirror] DISK")]
+        disks: Vec<String>,
+    },
+    /// Bring a pool into service; without a name, list those that are found.
+    Import {
+        /// Where to look instead of all block devices: directory, device, image file.
+        #[arg(short = 'd', value_name = "PLACE")]
+        places: Vec<PathBuf>,
+        /// Go back this many txgs. What came after is lost.
+        #[arg(long, value_name = "TXGS", default_value_t = 0,
+            value_parser = clap::value_parser!(u64).range(0..=2))]
+        rewind: u64,
+        /// End the intent log where it is damaged. What came after is lost.
+        #[arg(long)]
+        discard_log: bool,
+        /// Name or guid.
+        pool: Option<String>,
+    },
+    /// Take a pool out of service.
+    Export {
+        /// The pool.
+        name: String,
+    },
+    /// List pools.
+    List {
+        /// The pool; without one, all.
+        name: Option<String>,
+    },
+    /// Say how pools are.
+    Status {
+        /// More: identities, sizes.
+        #[arg(short = 'v')]
+        verbose: bool,
+        /// The pool; without one, all.
+        name: Option<String>,
+    },
+    /// Export a pool and erase its labels. Everything in it is lost.
+    Destroy {
+        /// Do not ask.
+        #[arg(short = 'f')]
+        force: bool,
+        /// The pool.
+        name: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct InspectArgs {
+    /// Where to look for the pool instead of all block devices.
+    #[arg(short = 'd', value_name = "PLACE")]
+    pub places: Vec<PathBuf>,
+    /// Also look at this many older roots.
+    #[arg(long, value_name = "TXGS", default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub rewind: u8,
+    /// Read every copy on every disk.
+    #[arg(long)]
+    pub deep: bool,
+    /// Read all data.
+    #[arg(long)]
+    pub data: bool,
+    /// A pool's name or guid, or disks by absolute path.
+    #[arg(required = true, value_name = "POOL|DISK")]
+    pub targets: Vec<String>,
+}
+
+/// Where the daemon is asked if nobody says otherwise.
+pub(crate) const API_SOCKET: &str = "/run/aquifer/aquifer.sock";
+
+/// The vdevs that the words of a command line ask for.
+///
+/// # Errors
+/// Words that are not offered, and a mirror without disks.
+pub(crate) fn vdevs(words: &[String]) -> Result<Vec<VdevRequest>, String> {
+    let mut vdevs: Vec<VdevRequest> = Vec::new();
+    let mut mirror = false;
+    for word in words {
+        match word.as_str() {
+            "mirror" => {
+                mirror = true;
+                vdevs.push(VdevRequest { kind: VdevKind::Mirror, disks: Vec::new() });
+            }
+            "raidz" | "raidz1" | "raidz2" | "raidz3" | "draid" => {
+                return Err(format!("{word} is not offered by this version; there is mirror"));
+            }
+            "log" | "cache" | "spare" | "special" | "dedup" => {
+                return Err(format!("{word} devices are not offered by this version"));
+            }
+            disk => match vdevs.last_mut().filter(|_| mirror) {
+                Some(vdev) => vdev.disks.push(disk.into()),
+                None => {
+                    let disks = vec![disk.into()];
+                    vdevs.push(VdevRequest { kind: VdevKind::Single, disks });
+                }
+            },
+        }
+    }
+    match vdevs.iter().any(|vdev| vdev.kind == VdevKind::Mirror && vdev.disks.len() < 2) {
+        true => Err("a mirror needs at least two disks: mirror A B".into()),
+        false => Ok(vdevs),
+    }
+}
+
+/// `property=value`.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err(format!("{text:?} is no PROPERTY=VALUE")),
+    }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    size::parse(text).ok_or_else(|| format!("{text:?} is no size: say 10G, 512M, 1.5T"))
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        bytes if bytes < MEMORY_BYTES_MIN => Err("a pool needs 64M or more".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// The smallest cap that the engine keeps to (pool, `limits`).
+const MEMORY_BYTES_MIN: u64 = 64 << 20;

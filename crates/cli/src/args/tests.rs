@@ -1,0 +1,99 @@
+use clap::CommandFactory;
+
+use super::*;
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_string).collect()
+}
+
+fn layout(text: &str) -> Result<Vec<(VdevKind, usize)>, String> {
+    let vdevs = vdevs(&words(text))?;
+    Ok(vdevs.iter().map(|vdev| (vdev.kind, vdev.disks.len())).collect())
+}
+
+fn parse(text: &str) -> Result<Args, clap::Error> {
+    Args::try_parse_from(std::iter::once("aquifer".to_string()).chain(words(text)))
+}
+
+#[test]
+fn the_command_line_makes_sense_to_clap() {
+    Args::command().debug_assert();
+}
+
+#[test]
+fn disks_are_striped_or_mirrored() {
+    use VdevKind::{Mirror, Single};
+    assert_eq!(layout("/a"), Ok(vec![(Single, 1)]));
+    assert_eq!(layout("/a /b"), Ok(vec![(Single, 1), (Single, 1)]));
+    assert_eq!(layout("mirror /a /b"), Ok(vec![(Mirror, 2)]));
+    assert_eq!(layout("mirror a b c mirror d e"), Ok(vec![(Mirror, 3), (Mirror, 2)]));
+    assert_eq!(layout("a mirror b c"), Ok(vec![(Single, 1), (Mirror, 2)]));
+}
+
+#[test]
+fn layouts_that_cannot_be_say_why() {
+    for (text, part) in [
+        ("mirror", "at least two"),
+        ("mirror a", "at least two"),
+        ("mirror mirror a b", "at least two"),
+        ("raidz a b c", "raidz is not offered"),
+        ("mirror a b log c", "log devices are not offered"),
+        ("a spare b", "spare devices"),
+    ] {
+        let error = layout(text).unwrap_err();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn commands_are_those_of_zpool_and_zfs() {
+    for text in [
+        "pool create tank mirror /a /b",
+        "pool create -f -n -o compression=off -o sharenfs=rw,root_squash tank /a --create-size 10G",
+        "pool import",
+        "pool import -d /dev -d /images tank --rewind=2 --discard-log",
+        "pool export tank",
+        "pool list -H -p",
+        "pool status -v tank --json",
+        "pool destroy -f tank",
+        "create -o sharenfs=on tank/vms",
+        "set compression=off sync=always tank/vms",
+        "inherit compression tank/vms",
+        "get all tank/vms",
+        "get -r quota,used",
+        "list -r tank",
+        "inspect --deep --data tank",
+        "completions bash",
+        "serve --nfs-addr 127.0.0.1:0 --nfs-addr [::1]:2049 --no-portmap --memory 64M --log debug",
+    ] {
+        if let Err(error) = parse(text) {
+            panic!("{text}: {error}");
+        }
+    }
+}
+
+#[test]
+fn wrong_usage_is_told_from_failure_by_its_exit_code() {
+    for text in [
+        "",
+        "pool",
+        "pool create tank",
+        "pool create -o compression tank /a",
+        "pool create --create-size huge tank /a",
+        "pool import --rewind=3 tank",
+        "set tank",
+        "serve --memory 1M",
+        "serve --nfs-addr everywhere",
+        "serve --no-portmap --portmap-addr 0.0.0.0:111",
+        "frobnicate",
+    ] {
+        assert_eq!(parse(text).unwrap_err().exit_code(), 2, "{text}");
+    }
+}
+
+#[test]
+fn sizes_have_units() {
+    assert_eq!(bytes("1.5K"), Ok(1536));
+    assert_eq!(memory("64M"), Ok(MEMORY_BYTES_MIN));
+    assert!(memory("63M").is_err());
+}

@@ -1,0 +1,134 @@
+//! The commands that ask a daemon, and those that need none. One function each.
+
+mod dataset;
+mod inspect;
+mod pool;
+mod status;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use aquifer_admin::client::Client;
+use aquifer_admin::size;
+use clap::CommandFactory;
+use serde::Serialize;
+
+use crate::args::{Args, Command, PoolCommand};
+use crate::failure::Failure;
+use crate::table::Table;
+
+/// How answers are printed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    /// The API's answer as it is.
+    pub json: bool,
+    /// Tables without headers, with tabs.
+    pub script: bool,
+    /// Sizes in bytes.
+    pub exact: bool,
+}
+
+/// Carries out a command.
+pub(crate) async fn run(
+    command: Command,
+    socket: PathBuf,
+    output: Output,
+) -> Result<(), Failure> {
+    let client = Client::new(socket);
+    match command {
+        Command::Serve(_) => Err(Failure::usage("serve is no command of a client")),
+        Command::Pool(command) => run_pool(command, &client, output).await,
+        Command::Create { properties, dataset } => {
+            dataset::create(&client, output, properties, dataset).await
+        }
+        Command::Set { words } => dataset::set(&client, output, words).await,
+        Command::Inherit { property, dataset } => {
+            dataset::inherit(&client, output, property, dataset).await
+        }
+        Command::Get { recursive, properties, datasets } => {
+            dataset::get(&client, output, recursive, &properties, datasets).await
+        }
+        Command::List { recursive, dataset } => {
+            dataset::list(&client, output, recursive, dataset).await
+        }
+        Command::Inspect(args) => inspect::inspect(output, args).await,
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "aquifer", &mut script);
+            print(&String::from_utf8_lossy(&script))
+        }
+    }
+}
+
+async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Result<(), Failure> {
+    match command {
+        PoolCommand::Create { force, dry_run, properties, create_size, name, disks } => {
+            let wish = pool::Wish { force, dry_run, properties, create_size, name };
+            pool::create(client, output, wish, &disks).await
+        }
+        PoolCommand::Import { places, rewind, discard_log, pool: None } => {
+            if rewind > 0 || discard_log {
+                return Err(Failure::usage("--rewind and --discard-log need the pool's name"));
+            }
+            pool::scan(client, output, places).await
+        }
+        PoolCommand::Import { places, rewind, discard_log, pool: Some(pool) } => {
+            pool::import(client, output, places, rewind, discard_log, pool).await
+        }
+        PoolCommand::Export { name } => pool::export(client, output, &name).await,
+        PoolCommand::List { name } => pool::list(client, output, name).await,
+        PoolCommand::Status { verbose, name } => {
+            status::status(client, output, verbose, name).await
+        }
+        PoolCommand::Destroy { force, name } => {
+            pool::destroy(client, output, force, &name).await
+        }
+    }
+}
+
+impl Output {
+    /// A size, for people or exactly.
+    pub fn size(self, bytes: u64) -> String {
+        match self.exact {
+            true => bytes.to_string(),
+            false => size::human(bytes),
+        }
+    }
+
+    /// Prints an answer: as JSON, or as `text` makes it.
+    pub fn answer<T: Serialize>(
+        self,
+        answer: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        if !self.json {
+            return print(&text(answer));
+        }
+        let mut json = serde_json::to_string_pretty(answer).map_err(Failure::failed)?;
+        json.push('\n');
+        print(&json)
+    }
+
+    pub fn table(self, table: &Table) -> String {
+        table.text(self.script)
+    }
+}
+
+/// What should be known, on stderr: it is no part of the answer.
+pub(crate) fn tell(output: Output, notes: &[String]) {
+    if !output.json {
+        for note in notes {
+            eprintln!("note: {note}");
+        }
+    }
+}
+
+/// Writes to stdout. A reader that has enough (`| head`) is no failure.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("cannot write the answer: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

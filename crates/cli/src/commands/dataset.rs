@@ -1,0 +1,157 @@
+//! `aquifer create`, `set`, `inherit`, `get`, `list`.
+
+use std::collections::BTreeMap;
+
+use aquifer_admin::api::{
+    CreateDataset, DatasetInfo, DatasetQuery, PropertyValue, SetProperties,
+};
+use aquifer_admin::client::Client;
+use serde::Serialize;
+
+use super::{Output, tell};
+use crate::args::assignment;
+use crate::failure::Failure;
+use crate::table::Table;
+
+pub(super) async fn create(
+    client: &Client,
+    output: Output,
+    properties: Vec<(String, String)>,
+    name: String,
+) -> Result<(), Failure> {
+    let properties = properties.into_iter().collect();
+    let done = client.create_dataset(&CreateDataset { name, properties }).await?;
+    output.answer(&done, |_| String::new())?;
+    tell(output, &done.notes);
+    Ok(())
+}
+
+pub(super) async fn set(
+    client: &Client,
+    output: Output,
+    mut words: Vec<String>,
+) -> Result<(), Failure> {
+    let name = words.pop().unwrap_or_default();
+    if name.contains('=') {
+        return Err(Failure::usage("the dataset comes last: aquifer set PROPERTY=VALUE DATASET"));
+    }
+    let mut properties = BTreeMap::new();
+    for word in words {
+        let (property, value) = assignment(&word).map_err(Failure::usage)?;
+        properties.insert(property, Some(value));
+    }
+    change(client, output, name, properties).await
+}
+
+pub(super) async fn inherit(
+    client: &Client,
+    output: Output,
+    property: String,
+    name: String,
+) -> Result<(), Failure> {
+    change(client, output, name, BTreeMap::from([(property, None)])).await
+}
+
+async fn change(
+    client: &Client,
+    output: Output,
+    name: String,
+    properties: BTreeMap<String, Option<String>>,
+) -> Result<(), Failure> {
+    let done = client.set_properties(&SetProperties { name, properties }).await?;
+    output.answer(&done, |_| String::new())?;
+    tell(output, &done.notes);
+    Ok(())
+}
+
+/// One line of `get`.
+#[derive(Debug, Serialize)]
+struct Line {
+    dataset: String,
+    #[serde(flatten)]
+    property: PropertyValue,
+}
+
+pub(super) async fn get(
+    client: &Client,
+    output: Output,
+    recursive: bool,
+    properties: &str,
+    datasets: Vec<String>,
+) -> Result<(), Failure> {
+    let mut infos = Vec::new();
+    if datasets.is_empty() {
+        infos = client.datasets(&DatasetQuery::default()).await?;
+    }
+    for name in datasets {
+        let query = DatasetQuery { name: Some(name), recursive };
+        infos.extend(client.datasets(&query).await?);
+    }
+    let wanted: Vec<&str> = properties.split(',').collect();
+    let mut lines = Vec::new();
+    for info in &infos {
+        lines.extend(lines_of(info, &wanted)?);
+    }
+    output.answer(&lines, |lines| get_text(lines, output))
+}
+
+/// The wanted properties of a dataset, in the order in which they are wanted.
+fn lines_of(info: &DatasetInfo, wanted: &[&str]) -> Result<Vec<Line>, Failure> {
+    let line = |property: &PropertyValue| Line {
+        dataset: info.name.clone(),
+        property: property.clone(),
+    };
+    if wanted == ["all"] {
+        return Ok(info.properties.iter().map(line).collect());
+    }
+    let find = |name: &&str| {
+        let found = info.properties.iter().find(|property| property.name == *name);
+        found.map(line).ok_or_else(|| {
+            let known: Vec<&str> =
+                info.properties.iter().map(|property| property.name.as_str()).collect();
+            Failure::failed(format!("property {name}: unknown; there are {}", known.join(", ")))
+        })
+    };
+    wanted.iter().map(find).collect()
+}
+
+fn get_text(lines: &[Line], output: Output) -> String {
+    let mut table = Table::new(&["NAME", "PROPERTY", "VALUE", "SOURCE"]);
+    for Line { dataset, property } in lines {
+        let PropertyValue { name, value, source } = property;
+        // What is a number is a size: there are no other numbers among the properties.
+        let value = match value.parse::<u64>() {
+            Ok(bytes) => output.size(bytes),
+            Err(_) => value.clone(),
+        };
+        table.row(vec![dataset.clone(), name.clone(), value, source.clone()]);
+    }
+    output.table(&table)
+}
+
+pub(super) async fn list(
+    client: &Client,
+    output: Output,
+    recursive: bool,
+    name: Option<String>,
+) -> Result<(), Failure> {
+    let infos = client.datasets(&DatasetQuery { name, recursive }).await?;
+    output.answer(&infos, |infos| list_text(infos, output))
+}
+
+fn list_text(infos: &[DatasetInfo], output: Output) -> String {
+    if infos.is_empty() && !output.script {
+        return "no datasets: there is no pool in service (aquifer pool status)\n".into();
+    }
+    let mut table = Table::new(&["NAME", ">USED", ">AVAIL", ">REFER", "NFS PATH"]);
+    for info in infos {
+        table.row(vec![
+            info.name.clone(),
+            output.size(info.used_bytes),
+            output.size(info.available_bytes),
+            output.size(info.refer_bytes),
+            info.nfs_path.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    output.table(&table)
+}

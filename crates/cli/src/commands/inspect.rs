@@ -1,0 +1,86 @@
+//! `aquifer inspect`: the second opinion, without a daemon.
+//!
+//! Invariant: the disks are held exclusively while they are read, as far as that is permitted, so
+//! that nobody changes what is being judged; and they are read through another opening, which
+//! cannot write.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aquifer_admin::disks_of_pool;
+use aquifer_blockio::{Disk, FileDisk, OpenError, OpenOptions};
+use aquifer_inspect::{Options, Report, Severity, inspect as judge};
+use serde_json::json;
+
+use super::Output;
+use crate::args::InspectArgs;
+use crate::failure::Failure;
+
+pub(super) async fn inspect(output: Output, args: InspectArgs) -> Result<(), Failure> {
+    let mut options = Options {
+        rewind: args.rewind,
+        deep: args.deep,
+        data: args.data,
+        ..Options::default()
+    };
+    let paths = match args.targets.as_slice() {
+        [pool] if !Path::new(pool).is_absolute() => {
+            let (guid, paths) = disks_of_pool(pool, args.places).await?;
+            options.pool = Some(guid);
+            paths
+        }
+        targets => targets.iter().map(PathBuf::from).collect(),
+    };
+    let mut held = Vec::new();
+    let mut disks: Vec<Arc<dyn Disk>> = Vec::new();
+    for path in &paths {
+        held.push(hold(path)?);
+        let disk = FileDisk::open(path, OpenOptions::inspect()).map_err(Failure::failed)?;
+        disks.push(Arc::new(disk));
+    }
+    let report = judge(disks, &options).await;
+    drop(held);
+    output.answer(&as_json(&report), |_| report.to_string())?;
+    match report.is_clean() {
+        true => Ok(()),
+        false => Err(Failure::Told),
+    }
+}
+
+/// Keeps others from using a disk. Where it may not be opened for writing, nobody is kept away.
+fn hold(path: &Path) -> Result<Option<FileDisk>, Failure> {
+    match FileDisk::open(path, OpenOptions::exclusive()) {
+        Ok(disk) => Ok(Some(disk)),
+        Err(OpenError::ReadOnly { .. } | OpenError::NotPermitted { .. }) => Ok(None),
+        Err(error @ OpenError::InUse { .. }) => Err(Failure::failed(format!(
+            "{error}: what is in use changes while it is read; for a pool in service, `aquifer \
+             pool export` comes first"
+        ))),
+        Err(error) => Err(Failure::failed(error)),
+    }
+}
+
+fn as_json(report: &Report) -> serde_json::Value {
+    let findings: Vec<_> = report
+        .findings
+        .iter()
+        .map(|finding| {
+            json!({
+                "severity": finding.severity().to_string(),
+                "kind": format!("{:?}", finding.kind),
+                "message": finding.to_string(),
+            })
+        })
+        .collect();
+    let summary = &report.summary;
+    json!({
+        "pool": summary.name,
+        "guid": aquifer_admin::api::guid_text(summary.guid),
+        "txg": summary.txg.0,
+        "exported": summary.clean,
+        "clean": report.is_clean(),
+        "errors": report.count_of(Severity::Error),
+        "warnings": report.count_of(Severity::Warning),
+        "findings": findings,
+    })
+}

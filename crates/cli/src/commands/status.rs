@@ -1,0 +1,169 @@
+//! `aquifer pool status`: how pools are, and what to do.
+
+use aquifer_admin::api::{Health, LeafStatus, PoolStatus, VdevKind, VdevStatus};
+use aquifer_admin::client::Client;
+
+use super::Output;
+use super::pool::word;
+use crate::failure::Failure;
+use crate::table::Table;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) async fn status(
+    client: &Client,
+    output: Output,
+    verbose: bool,
+    name: Option<String>,
+) -> Result<(), Failure> {
+    if let Some(name) = name {
+        let pool = client.pool(&name).await?;
+        return output.answer(&pool, |pool| text(pool, verbose, output));
+    }
+    let mut pools = Vec::new();
+    for pool in client.pools().await? {
+        pools.push(client.pool(&pool.name).await?);
+    }
+    output.answer(&pools, |pools| match pools.is_empty() {
+        true => "no pools\n".into(),
+        false => {
+            let texts: Vec<String> =
+                pools.iter().map(|pool| text(pool, verbose, output)).collect();
+            texts.join("\n")
+        }
+    })
+}
+
+/// What a person reads.
+fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
+    let summary = &pool.summary;
+    let mut text = format!("  pool: {}\n", summary.name);
+    let mut line = |label: &str, what: &str| {
+        text.push_str(&format!("{label:>6}: {}\n", folded(what)));
+    };
+    if verbose {
+        line("id", &summary.guid);
+    }
+    line("state", &word(summary.health));
+    if let Some(reason) = &summary.reason {
+        line("status", reason);
+    }
+    if let Some(action) = &pool.action {
+        line("action", action);
+    }
+    for note in &pool.import_notes {
+        line("import", note);
+    }
+    for note in &pool.notes {
+        line("note", note);
+    }
+    if verbose && pool.txg > 0 {
+        line("txg", &pool.txg.to_string());
+        line("space", &space(pool, output));
+    }
+    if !pool.vdevs.is_empty() {
+        line("config", "");
+        text.push('\n');
+        text.push_str(&config(pool, verbose, output));
+        text.push_str(&format!("\nerrors: {}\n", folded(&errors(pool))));
+    }
+    text.lines().map(|line| format!("{}\n", line.trim_end_matches(' '))).collect()
+}
+
+fn space(pool: &PoolStatus, output: Output) -> String {
+    let summary = &pool.summary;
+    let mut text = format!(
+        "{} of {} in use, of that {} freed and held back",
+        output.size(summary.allocated_bytes),
+        output.size(summary.size_bytes),
+        output.size(pool.held_bytes)
+    );
+    if pool.closed_metaslabs > 0 {
+        text.push_str(&format!("; {} metaslabs closed", pool.closed_metaslabs));
+    }
+    text
+}
+
+/// The tree of vdevs and disks.
+fn config(pool: &PoolStatus, verbose: bool, output: Output) -> String {
+    let columns: &[&'static str] = match verbose {
+        true => &["\tNAME", "STATE", ">READ", ">WRITE", ">CKSUM", ">REPAIRED", ">SIZE", "ID"],
+        false => &["\tNAME", "STATE", ">READ", ">WRITE", ">CKSUM", ">REPAIRED"],
+    };
+    let mut table = Table::new(columns);
+    let mut row = |name: String, state: String, leaves: &[&LeafStatus], more: [String; 2]| {
+        let mut cells = vec![name, state];
+        cells.extend(counts(leaves));
+        cells.extend(more.into_iter().filter(|_| verbose));
+        table.row(cells);
+    };
+    let all: Vec<&LeafStatus> = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves).collect();
+    let summary = &pool.summary;
+    let more = [output.size(summary.size_bytes), summary.guid.clone()];
+    row(format!("\t{}", summary.name), word(summary.health), &all, more);
+    for vdev in &pool.vdevs {
+        let VdevStatus { kind, name, health, leaves, size_bytes } = vdev;
+        let own: Vec<&LeafStatus> = leaves.iter().collect();
+        let size = output.size(*size_bytes);
+        if *kind == VdevKind::Mirror {
+            row(format!("\t  {name}"), word(*health), &own, [size.clone(), "-".into()]);
+        }
+        for leaf in leaves {
+            let (indent, size) = match kind {
+                VdevKind::Mirror => ("\t    ", "-"),
+                VdevKind::Single => ("\t  ", size.as_str()),
+            };
+            let more = [size.into(), leaf.guid.clone()];
+            row(format!("{indent}{}", leaf.path), word(leaf.state), &[leaf], more);
+        }
+    }
+    table.text(false)
+}
+
+fn counts(leaves: &[&LeafStatus]) -> [String; 4] {
+    let sum = |count: fn(&LeafStatus) -> u64| {
+        leaves.iter().map(|leaf| count(leaf)).sum::<u64>().to_string()
+    };
+    [
+        sum(|leaf| leaf.read_errors),
+        sum(|leaf| leaf.write_errors),
+        sum(|leaf| leaf.checksum_errors),
+        sum(|leaf| leaf.repaired),
+    ]
+}
+
+/// The last error of each disk that had one.
+fn errors(pool: &PoolStatus) -> String {
+    let leaves = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+    let last: Vec<String> = leaves
+        .filter_map(|leaf| Some(format!("{}: {}", leaf.path, leaf.last_error.as_ref()?)))
+        .collect();
+    match (last.is_empty(), pool.summary.health) {
+        (true, Health::Suspended) => "the pool is suspended".into(),
+        (true, _) => "none since the import".into(),
+        (false, _) => last.join("\n"),
+    }
+}
+
+/// Long lines are cut between words, and indented as `zpool` does it.
+fn folded(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for paragraph in text.split('\n') {
+        let mut line = String::new();
+        for word in paragraph.split(' ') {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > TEXT_WIDTH {
+                lines.push(std::mem::take(&mut line));
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+    }
+    lines.join("\n        ")
+}
+
+/// Columns of text behind a label.
+const TEXT_WIDTH: usize = 72;

@@ -1,0 +1,128 @@
+use aquifer_admin::api::{LeafState, PoolSummary};
+
+use super::*;
+
+fn leaf(path: &str, state: LeafState) -> LeafStatus {
+    LeafStatus {
+        path: path.into(),
+        guid: "00000000000000aa".into(),
+        state,
+        read_errors: 0,
+        write_errors: 0,
+        checksum_errors: 0,
+        repaired: 0,
+        last_error: None,
+    }
+}
+
+fn pool() -> PoolStatus {
+    let mirror = VdevStatus {
+        name: "mirror-0".into(),
+        kind: VdevKind::Mirror,
+        size_bytes: 10 << 30,
+        health: Health::Degraded,
+        leaves: vec![leaf("/dev/a", LeafState::Online), leaf("/dev/b", LeafState::Outdated)],
+    };
+    let single = VdevStatus {
+        name: "/dev/c".into(),
+        kind: VdevKind::Single,
+        size_bytes: 5 << 30,
+        health: Health::Online,
+        leaves: vec![leaf("/dev/c", LeafState::Online)],
+    };
+    PoolStatus {
+        summary: PoolSummary {
+            name: "tank".into(),
+            guid: "00000000000000ff".into(),
+            health: Health::Degraded,
+            size_bytes: 15 << 30,
+            allocated_bytes: 3 << 30,
+            free_bytes: 12 << 30,
+            reason: None,
+        },
+        txg: 7,
+        held_bytes: 0,
+        closed_metaslabs: 0,
+        vdevs: vec![mirror, single],
+        import_notes: vec!["/dev/b: outdated, not used".into()],
+        notes: Vec::new(),
+        action: Some("Keep a backup.".into()),
+    }
+}
+
+const OUTPUT: Output = Output { json: false, script: false, exact: false };
+
+#[test]
+fn the_tree_of_disks_looks_as_in_zpool() {
+    let mut pool = pool();
+    pool.vdevs[0].leaves[0].checksum_errors = 2;
+    pool.vdevs[0].leaves[0].repaired = 2;
+    pool.vdevs[0].leaves[1].write_errors = 1;
+    pool.vdevs[0].leaves[1].last_error = Some("write at sector 9: EIO".into());
+    let expected = "  pool: tank
+ state: DEGRADED
+action: Keep a backup.
+import: /dev/b: outdated, not used
+config:
+
+\tNAME          STATE     READ  WRITE  CKSUM  REPAIRED
+\ttank          DEGRADED     0      1      2         2
+\t  mirror-0    DEGRADED     0      1      2         2
+\t    /dev/a    ONLINE       0      0      2         2
+\t    /dev/b    OUTDATED     0      1      0         0
+\t  /dev/c      ONLINE       0      0      0         0
+
+errors: /dev/b: write at sector 9: EIO
+";
+    assert_eq!(text(&pool, false, OUTPUT), expected);
+}
+
+#[test]
+fn verbose_adds_identities_and_sizes() {
+    let text = text(&pool(), true, OUTPUT);
+    for line in [
+        "    id: 00000000000000ff\n",
+        "   txg: 7\n",
+        " space: 3G of 15G in use, of that 0B freed and held back\n",
+        "errors: none since the import\n",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in\n{text}");
+    }
+    let disk = text.lines().find(|line| line.contains("/dev/c")).unwrap();
+    assert_eq!(disk.split_whitespace().collect::<Vec<_>>(), [
+        "/dev/c",
+        "ONLINE",
+        "0",
+        "0",
+        "0",
+        "0",
+        "5G",
+        "00000000000000aa"
+    ]);
+}
+
+#[test]
+fn a_pool_that_is_not_in_service_has_a_reason_and_no_tree() {
+    let mut pool = pool();
+    pool.summary.health = Health::Unavail;
+    pool.summary.reason = Some("none of its disks was found: /a".into());
+    pool.vdevs.clear();
+    pool.import_notes.clear();
+    let expected = "  pool: tank
+ state: UNAVAIL
+status: none of its disks was found: /a
+action: Keep a backup.
+";
+    assert_eq!(text(&pool, false, OUTPUT), expected);
+}
+
+#[test]
+fn long_texts_are_folded_between_words() {
+    let long = "word ".repeat(40);
+    let folded = folded(long.trim_end());
+    assert!(folded.lines().count() > 2);
+    assert!(folded.lines().all(|line| line.len() <= 8 + TEXT_WIDTH));
+    assert!(folded.lines().skip(1).all(|line| line.starts_with("        word")));
+    let back: Vec<&str> = folded.split_whitespace().collect();
+    assert_eq!(back.len(), 40);
+}

@@ -1,0 +1,60 @@
+//! How a command ends when it does not end well.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use aquifer_admin::api::{ApiError, ErrorKind};
+use aquifer_admin::client::ClientError;
+
+/// A command came to nothing.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line asks for what cannot be: exit code 2.
+    Usage(String),
+    /// It was tried, or refused: exit code 1.
+    Failed(ApiError),
+    /// It found what it was to look for, and has said so: exit code 1.
+    Told,
+}
+
+impl Failure {
+    /// A failure of this program's own.
+    pub fn failed(message: impl Display) -> Failure {
+        Failure::Failed(ApiError::failed(message.to_string()))
+    }
+
+    /// A wrong command line.
+    pub fn usage(message: impl Display) -> Failure {
+        Failure::Usage(message.to_string())
+    }
+
+    /// Says it, on stderr for people, on stdout for programs, which look for JSON there.
+    pub fn report(self, json: bool) -> ExitCode {
+        let (error, code) = match self {
+            Failure::Told => return ExitCode::from(1),
+            Failure::Usage(message) => (ApiError::new(ErrorKind::Invalid, message), 2),
+            Failure::Failed(error) => (error, 1),
+        };
+        if json {
+            println!("{}", serde_json::json!({ "error": error }));
+        } else {
+            eprintln!("aquifer: {error}");
+        }
+        ExitCode::from(code)
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Api(error) => Failure::Failed(error),
+            other => Failure::failed(other),
+        }
+    }
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        Failure::Failed(error)
+    }
+}

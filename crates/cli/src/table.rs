@@ -1,0 +1,68 @@
+//! Tables: for people with columns that line up, for scripts with tabs.
+
+/// Rows under a header.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    header: Vec<&'static str>,
+    /// Whether the column's cells end at the same place: numbers.
+    right: Vec<bool>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table of these columns; a name with `>` before it is of a column of numbers.
+    pub fn new(columns: &[&'static str]) -> Table {
+        let right = columns.iter().map(|name| name.starts_with('>')).collect();
+        let header = columns.iter().map(|name| name.trim_start_matches('>')).collect();
+        Table { header, right, rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The table as text.
+    pub fn text(&self, script: bool) -> String {
+        let mut text = String::new();
+        if script {
+            for row in &self.rows {
+                text.push_str(&row.join("\t"));
+                text.push('\n');
+            }
+            return text;
+        }
+        let header: Vec<String> = self.header.iter().map(ToString::to_string).collect();
+        for row in std::iter::once(&header).chain(&self.rows) {
+            let cells = row.iter().enumerate().map(|(at, cell)| self.padded(at, cell));
+            let line: Vec<String> = cells.collect();
+            text.push_str(line.join("  ").trim_end());
+            text.push('\n');
+        }
+        text
+    }
+
+    fn padded(&self, at: usize, cell: &str) -> String {
+        let cells = self.rows.iter().filter_map(|row| row.get(at));
+        let widths = cells.map(|cell| cell.chars().count());
+        let width = widths.chain(self.header.get(at).map(|name| name.len())).max().unwrap_or(0);
+        match self.right.get(at) {
+            Some(true) => format!("{cell:>width$}"),
+            _ => format!("{cell:<width$}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(&["NAME", ">USED"]);
+        table.row(vec!["tank".into(), "1.50G".into()]);
+        table.row(vec!["tank/vms".into(), "0B".into()]);
+        assert_eq!(table.text(false), "NAME       USED\ntank      1.50G\ntank/vms     0B\n");
+        assert_eq!(table.text(true), "tank\t1.50G\ntank/vms\t0B\n");
+    }
+}
