@@ -128,8 +128,7 @@ impl Cache {
         bytes.push(b'\n');
         let beside = path.with_extension("new");
         let mut options = File::options();
-        let mut file =
-            options.create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
+        let mut file = options.create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(&beside, path)?;

@@ -87,8 +87,10 @@ fn networks(text: &str) -> Result<Vec<Network>, String> {
         let bare = one.strip_prefix('@').unwrap_or(one);
         let plain: String = bare.chars().filter(|c| !"[]".contains(*c)).collect();
         let network = plain.parse().map_err(|error| {
-            format!("{error}; clients are addresses or networks between colons, IPv6 in brackets: \
-                 10.1.0.0/16:[fd00::]/8")
+            format!(
+                "{error}; clients are addresses or networks between colons, IPv6 in brackets: \
+                 10.1.0.0/16:[fd00::]/8"
+            )
         });
         networks.push(network?);
         match after {

@@ -4,6 +4,7 @@
 //! `cargo run --release -p aquifer-arc --example get`: 1 M pages of 4 KiB, 4.5 GiB of memory.
 //! A map of shards with std's mutex and hash map stands beside it: the cost that no policy can
 //! be under, for most of it is the cache misses on entry and on the value's reference count.
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a benchmark")]
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -31,11 +32,7 @@ fn main() {
     for &name in &names {
         cache.insert(key(name), page(name), CHARGE, Class::Data);
     }
-    assert_eq!(
-        cache.stats().class.data.entries,
-        ENTRIES,
-        "nothing was evicted yet"
-    );
+    assert_eq!(cache.stats().class.data.entries, ENTRIES, "nothing was evicted yet");
     measure("get, any of 1 M", |rng| {
         black_box(cache.get(&key(pick(rng, ENTRIES))));
     });
@@ -46,10 +43,7 @@ fn main() {
         black_box(cache.get(&key(ENTRIES + pick(rng, ENTRIES))));
     });
     std::thread::scope(|scope| {
-        for thread in [
-            "get, any of 1 M, thread 1 of 2",
-            "get, any of 1 M, thread 2 of 2",
-        ] {
+        for thread in ["get, any of 1 M, thread 1 of 2", "get, any of 1 M, thread 2 of 2"] {
             let cache = &cache;
             scope.spawn(move || {
                 measure(thread, |rng| {
@@ -100,10 +94,7 @@ fn measure(what: &str, mut operation: impl FnMut(&mut Xoshiro256PlusPlus)) {
 }
 
 fn key(name: u64) -> Key {
-    Key {
-        place: name * 8 + 12_345,
-        written: 1000 + name % 97,
-    }
+    Key { place: name * 8 + 12_345, written: 1000 + name % 97 }
 }
 
 fn pick(rng: &mut Xoshiro256PlusPlus, count: u64) -> u64 {

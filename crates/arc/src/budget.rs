@@ -33,15 +33,7 @@ impl Budget {
         let ghosts = rest / GHOST_SHARE / u64::from(overhead);
         let residents = rest - ghosts * u64::from(overhead);
         let (nodes, entry) = (residents / 4 * 3, residents / 4);
-        Budget {
-            capacity,
-            residents,
-            ghosts,
-            nodes,
-            entry,
-            base,
-            overhead,
-        }
+        Budget { capacity, residents, ghosts, nodes, entry, base, overhead }
     }
 }
 

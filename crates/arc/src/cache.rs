@@ -31,10 +31,7 @@ impl<V: Clone> Cache<V> {
         let count =
             u64::from(shards.clamp(1, SHARDS_MAX).next_power_of_two()).min(1 << fitting.ilog2());
         let shard = |_| Line(Mutex::new(Shard::new(capacity_bytes / count)));
-        Cache {
-            shards: (0..count).map(shard).collect(),
-            capacity_change: Mutex::new(()),
-        }
+        Cache { shards: (0..count).map(shard).collect(), capacity_change: Mutex::new(()) }
     }
 
     /// The value of `key`. Counts as a use.
@@ -55,13 +52,7 @@ impl<V: Clone> Cache<V> {
     /// (it is the same: keys do not repeat), and one over 1/4 of a shard is not taken.
     pub fn insert(&self, key: Key, value: V, charge_bytes: u32, class: Class) {
         let hash = key.mixed();
-        let arrival = Arrival {
-            key,
-            value,
-            charge_bytes,
-            class,
-            standing: None,
-        };
+        let arrival = Arrival { key, value, charge_bytes, class, standing: None };
         self.shard(hash).lock().insert(hash, arrival);
     }
 
@@ -71,13 +62,7 @@ impl<V: Clone> Cache<V> {
         let old_hash = old.mixed();
         let standing = self.shard(old_hash).lock().remove(old_hash, old);
         let hash = key.mixed();
-        let arrival = Arrival {
-            key,
-            value,
-            charge_bytes,
-            class,
-            standing,
-        };
+        let arrival = Arrival { key, value, charge_bytes, class, standing };
         self.shard(hash).lock().insert(hash, arrival);
     }
 
@@ -98,10 +83,7 @@ impl<V: Clone> Cache<V> {
 
     /// Everything held in bytes: values, bookkeeping, ghosts. Never over the capacity.
     pub fn resident_bytes(&self) -> u64 {
-        self.shards
-            .iter()
-            .map(|shard| shard.0.lock().resident_bytes())
-            .sum()
+        self.shards.iter().map(|shard| shard.0.lock().resident_bytes()).sum()
     }
 
     /// Counters and sizes; the shards are asked one after the other.
@@ -113,10 +95,7 @@ impl<V: Clone> Cache<V> {
         total
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the mask is one below a power of two"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "the mask is one below a power of two")]
     #[inline]
     fn shard(&self, hash: u64) -> &Mutex<Shard<V>> {
         // From the middle: a table takes its buckets from the low bits and its tags from the top.
@@ -142,11 +121,8 @@ fn fold(a: u64, b: u64) -> u64 {
 }
 
 /// Bits without structure: of the golden ratio and the roots of 2 and 3.
-const SEEDS: (u64, u64, u64) = (
-    0x9E37_79B9_7F4A_7C15,
-    0x6A09_E667_F3BC_C909,
-    0xBB67_AE85_84CA_A73B,
-);
+const SEEDS: (u64, u64, u64) =
+    (0x9E37_79B9_7F4A_7C15, 0x6A09_E667_F3BC_C909, 0xBB67_AE85_84CA_A73B);
 /// A shard that holds fewer entries learns from noise.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
 /// More locks than this only spread what one could learn.

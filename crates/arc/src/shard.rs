@@ -44,13 +44,7 @@ impl<V: Clone> Shard<V> {
     pub(crate) fn new(capacity: u64) -> Self {
         let budget = Budget::new::<V>(capacity);
         let (table, slab) = (HashTable::new(), Slab::new());
-        Shard {
-            table,
-            slab,
-            budget,
-            ticks: 0,
-            stats: Stats::default(),
-        }
+        Shard { table, slab, budget, ticks: 0, stats: Stats::default() }
     }
 
     #[inline]
@@ -74,17 +68,14 @@ impl<V: Clone> Shard<V> {
     }
 
     pub(crate) fn contains(&self, hash: u64, key: &Key) -> bool {
-        self.find(hash, key)
-            .is_some_and(|index| self.slab.slot(index).value.is_some())
+        self.find(hash, key).is_some_and(|index| self.slab.slot(index).value.is_some())
     }
 
     /// Takes a value in, unless it is there already (then that one stays) or too large.
     pub(crate) fn insert(&mut self, hash: u64, arrival: Arrival<V>) {
         self.ticks = self.ticks.wrapping_add(1);
         let (class, charge) = (arrival.class, arrival.charge_bytes);
-        let Some(cost) = charge
-            .checked_add(self.budget.overhead)
-            .filter(|cost| self.fits(*cost))
+        let Some(cost) = charge.checked_add(self.budget.overhead).filter(|cost| self.fits(*cost))
         else {
             self.stats.refused += 1;
             return;
@@ -104,10 +95,7 @@ impl<V: Clone> Shard<V> {
         stats.entries += 1;
         stats.bytes += u64::from(cost);
         self.trim_ghosts();
-        assert!(
-            self.resident_bytes() <= self.budget.capacity,
-            "the cache stays under its cap"
-        );
+        assert!(self.resident_bytes() <= self.budget.capacity, "the cache stays under its cap");
     }
 
     /// Forgets a key, its ghost too. Gives its standing if there was a value.
@@ -115,10 +103,7 @@ impl<V: Clone> Shard<V> {
         let index = self.find(hash, key)?;
         let slot = self.slab.slot(index);
         let (class, cost, resident) = (slot.class, slot.cost, slot.value.is_some());
-        let standing = Standing {
-            queue: slot.queue(),
-            lives: slot.lives,
-        };
+        let standing = Standing { queue: slot.queue(), lives: slot.lives };
         self.release(index);
         if !resident {
             return None;
@@ -134,10 +119,7 @@ impl<V: Clone> Shard<V> {
         self.make_room(0);
         self.trim_ghosts();
         self.slab.shrink();
-        assert!(
-            self.resident_bytes() <= self.budget.capacity,
-            "the cache stays under its cap"
-        );
+        assert!(self.resident_bytes() <= self.budget.capacity, "the cache stays under its cap");
     }
 
     /// Values, overhead and ghosts, in bytes.
@@ -164,31 +146,14 @@ impl<V: Clone> Shard<V> {
 
     /// A key never seen, or forgotten.
     fn admit(&mut self, hash: u64, cost: u32, room_for_nodes: bool, arrival: Arrival<V>) {
-        let Arrival {
-            key,
-            value,
-            class,
-            standing,
-            ..
-        } = arrival;
+        let Arrival { key, value, class, standing, .. } = arrival;
         let lives = u8::from(class == Class::Node && room_for_nodes);
-        let fresh = Standing {
-            queue: Queue::T1,
-            lives,
-        };
+        let fresh = Standing { queue: Queue::T1, lives };
         let Standing { queue, lives } = standing.unwrap_or(fresh);
-        let fresh = Fresh {
-            key,
-            value,
-            cost,
-            born: self.ticks,
-            class,
-            lives,
-        };
+        let fresh = Fresh { key, value, cost, born: self.ticks, class, lives };
         let index = self.slab.push(fresh, queue);
         let slab = &self.slab;
-        self.table
-            .insert_unique(hash, index, |&index| slab.slot(index).key.mixed());
+        self.table.insert_unique(hash, index, |&index| slab.slot(index).key.mixed());
     }
 
     /// A key whose value was evicted too early: learns from it, and takes it for frequent.
@@ -223,20 +188,10 @@ impl<V: Clone> Shard<V> {
     /// Moves the clock's hand to the next entry that has no life left, and makes it a ghost.
     fn evict(&mut self) {
         for passed in 0_u64.. {
-            let (t1, t2) = (
-                self.slab.list(Queue::T1).bytes,
-                self.slab.list(Queue::T2).bytes,
-            );
+            let (t1, t2) = (self.slab.list(Queue::T1).bytes, self.slab.list(Queue::T2).bytes);
             let recent = t2 == 0 || (t1 > 0 && t1 >= self.stats.recent_target_bytes);
-            let (from, to) = if recent {
-                (Queue::T1, Queue::B1)
-            } else {
-                (Queue::T2, Queue::B2)
-            };
-            let index = self
-                .slab
-                .oldest(from)
-                .expect("over budget: something is resident");
+            let (from, to) = if recent { (Queue::T1, Queue::B1) } else { (Queue::T2, Queue::B2) };
+            let index = self.slab.oldest(from).expect("over budget: something is resident");
             let slot = self.slab.slot(index);
             if slot.lives == 0 || passed == SWEEP_MAX {
                 let (class, cost) = (slot.class, slot.cost);
@@ -282,15 +237,12 @@ impl<V: Clone> Shard<V> {
         let (buckets, entries) = (self.table.num_buckets(), self.table.len());
         if buckets > TABLE_BUCKETS_MIN && 7 * buckets > 32 * entries {
             let slab = &self.slab;
-            self.table
-                .shrink_to(entries, |&index| slab.slot(index).key.mixed());
+            self.table.shrink_to(entries, |&index| slab.slot(index).key.mixed());
         }
     }
 
     fn find(&self, hash: u64, key: &Key) -> Option<u32> {
-        self.table
-            .find(hash, |&index| self.slab.slot(index).key == *key)
-            .copied()
+        self.table.find(hash, |&index| self.slab.slot(index).key == *key).copied()
     }
 
     fn fits(&self, cost: u32) -> bool {

@@ -72,17 +72,8 @@ pub(crate) struct Slab<V> {
 
 impl<V> Slab<V> {
     pub(crate) fn new() -> Self {
-        let empty = List {
-            newest: NONE,
-            oldest: NONE,
-            entries: 0,
-            bytes: 0,
-        };
-        Slab {
-            chunks: Vec::new(),
-            lists: [empty; 4],
-            len: 0,
-        }
+        let empty = List { newest: NONE, oldest: NONE, entries: 0, bytes: 0 };
+        Slab { chunks: Vec::new(), lists: [empty; 4], len: 0 }
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -94,18 +85,12 @@ impl<V> Slab<V> {
         &self.lists[queue as usize]
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the table and the links name slots in use"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "the table and the links name slots in use")]
     pub(crate) fn slot(&self, index: u32) -> &Slot<V> {
         &self.chunks[(index / CHUNK_SLOTS) as usize][(index % CHUNK_SLOTS) as usize]
     }
 
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the table and the links name slots in use"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "the table and the links name slots in use")]
     pub(crate) fn slot_mut(&mut self, index: u32) -> &mut Slot<V> {
         &mut self.chunks[(index / CHUNK_SLOTS) as usize][(index % CHUNK_SLOTS) as usize]
     }
@@ -122,30 +107,10 @@ impl<V> Slab<V> {
         if index.is_multiple_of(CHUNK_SLOTS) {
             self.chunks.push(Vec::with_capacity(CHUNK_SLOTS as usize));
         }
-        let Fresh {
-            key,
-            value,
-            cost,
-            born,
-            class,
-            lives,
-        } = fresh;
+        let Fresh { key, value, cost, born, class, lives } = fresh;
         let (newer, older, value) = (NONE, NONE, Some(value));
-        let chunk = self
-            .chunks
-            .last_mut()
-            .expect("a chunk with room was just ensured");
-        chunk.push(Slot {
-            key,
-            value,
-            newer,
-            older,
-            cost,
-            born,
-            class,
-            queue,
-            lives,
-        });
+        let chunk = self.chunks.last_mut().expect("a chunk with room was just ensured");
+        chunk.push(Slot { key, value, newer, older, cost, born, class, queue, lives });
         self.len += 1;
         self.link(index, queue);
         index

@@ -1,9 +1,6 @@
 //! The cap against the allocator: what is really allocated never exceeds the capacity, not even
 //! while a table is rebuilt. (What the allocator adds to round sizes up is its caller's matter.)
-#![expect(
-    unsafe_code,
-    reason = "a global allocator that counts, for this test only"
-)]
+#![expect(unsafe_code, reason = "a global allocator that counts, for this test only")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -21,10 +18,7 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 // SAFETY: everything is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        PEAK.fetch_max(
-            LIVE.fetch_add(layout.size(), Relaxed) + layout.size(),
-            Relaxed,
-        );
+        PEAK.fetch_max(LIVE.fetch_add(layout.size(), Relaxed) + layout.size(), Relaxed);
         // SAFETY: as our caller promises.
         unsafe { System.alloc(layout) }
     }
@@ -49,30 +43,16 @@ fn what_is_allocated_stays_under_the_cap() {
     let empty = LIVE.load(Relaxed);
     let held = || LIVE.load(Relaxed) - empty;
     // Entries become many, few, very many; then the capacity changes.
-    let phases = [
-        (4096, 48),
-        (32 << 10, 48),
-        (64, 48),
-        (8 << 10, 48),
-        (512, 4),
-        (4096, 40),
-    ];
+    let phases = [(4096, 48), (32 << 10, 48), (64, 48), (8 << 10, 48), (512, 4), (4096, 40)];
     for (phase, (bytes, mib)) in phases.into_iter().enumerate() {
         cache.set_capacity((mib as u64) << 20);
         capacity = mib << 20;
-        assert!(
-            held() <= capacity,
-            "phase {phase}: {} after set_capacity",
-            held()
-        );
+        assert!(held() <= capacity, "phase {phase}: {} after set_capacity", held());
         PEAK.store(0, Relaxed);
         let names = (2 * capacity / (bytes + 100)) as u64;
         for _ in 0..4 * names {
             let random = rng.next_u64();
-            let key = Key {
-                place: ((phase as u64) << 40) | (random % names),
-                written: 1,
-            };
+            let key = Key { place: ((phase as u64) << 40) | (random % names), written: 1 };
             if (random >> 40).is_multiple_of(16) {
                 cache.remove(&key);
             } else if cache.get(&key).is_none() {
@@ -83,23 +63,12 @@ fn what_is_allocated_stays_under_the_cap() {
         }
         // The value on its way in, twice: `Arc::from` copies it.
         let peak = PEAK.load(Relaxed) - empty - 2 * (bytes + ARC_BYTES);
-        assert!(
-            peak <= capacity,
-            "phase {phase}: {peak} of {capacity} bytes"
-        );
+        assert!(peak <= capacity, "phase {phase}: {peak} of {capacity} bytes");
         let charged = usize::try_from(cache.resident_bytes()).unwrap();
-        assert!(
-            held() <= charged && charged <= capacity,
-            "{} {charged} {capacity}",
-            held()
-        );
+        assert!(held() <= charged && charged <= capacity, "{} {charged} {capacity}", held());
         // And the cap is not kept by keeping little: two thirds of what is charged is there,
         // where the values are not smaller than their overhead.
-        assert!(
-            bytes < 512 || held() * 3 > charged * 2,
-            "phase {phase}: {} {charged}",
-            held()
-        );
+        assert!(bytes < 512 || held() * 3 > charged * 2, "phase {phase}: {} {charged}", held());
     }
     cache.set_capacity(0);
     assert!(held() < 8 * 1024, "{} left by an emptied cache", held());

@@ -15,11 +15,7 @@ use workloads::{Outcome, WORKLOADS, Workload};
 
 fn policies(capacity: u64) -> [Box<dyn Policy>; 3] {
     let ours = Cache::new(capacity, 16);
-    [
-        Box::new(policies::lru(capacity)),
-        Box::new(TextbookArc::new(capacity)),
-        Box::new(ours),
-    ]
+    [Box::new(policies::lru(capacity)), Box::new(TextbookArc::new(capacity)), Box::new(ours)]
 }
 
 fn outcomes(workload: Workload, capacity: u64, reads: u64) -> [Outcome; 3] {
@@ -38,19 +34,13 @@ fn fewer_device_reads_than_lru_and_arc() {
         (Workload::Zipf, 32 * MIB, 0.91, 1.03),
         (Workload::ZipfAndScan, 96 * MIB, 0.79, 0.93),
         (Workload::ZipfAndScanAhead, 96 * MIB, 0.79, 0.79),
-        (Workload::ReadWriteAndScan, 96 * MIB, 0.83, 0.82),
+        (Workload::ReadWriteAndScan, 96 * MIB, 0.76, 0.74),
     ];
     for (workload, capacity, of_lru, of_arc) in bounds {
         let [lru, arc, ours] = outcomes(workload, capacity, 300_000).map(|o| o.device_reads());
         println!("{workload:?}: LRU {lru:.3} ARC {arc:.3} ours {ours:.3}");
-        assert!(
-            ours <= lru * of_lru,
-            "{workload:?}: {ours} against LRU's {lru}"
-        );
-        assert!(
-            ours <= arc * of_arc,
-            "{workload:?}: {ours} against ARC's {arc}"
-        );
+        assert!(ours <= lru * of_lru, "{workload:?}: {ours} against LRU's {lru}");
+        assert!(ours <= arc * of_arc, "{workload:?}: {ours} against ARC's {arc}");
     }
 }
 
@@ -65,10 +55,7 @@ fn inner_nodes_need_no_class_of_their_own() {
 #[test]
 #[ignore = "prints a table"]
 fn table() {
-    println!(
-        "{:22}{:>8}{:>8}{:>8}   (inner, leaf, data)",
-        "workload, MiB", "LRU", "ARC", "ours"
-    );
+    println!("{:22}{:>8}{:>8}{:>8}   (inner, leaf, data)", "workload, MiB", "LRU", "ARC", "ours");
     for workload in WORKLOADS {
         for mib in [32, 96, 256] {
             let outcomes = outcomes(workload, mib << 20, 1_500_000);

@@ -29,11 +29,7 @@ pub(crate) struct Output {
 }
 
 /// Carries out a command.
-pub(crate) async fn run(
-    command: Command,
-    socket: PathBuf,
-    output: Output,
-) -> Result<(), Failure> {
+pub(crate) async fn run(command: Command, socket: PathBuf, output: Output) -> Result<(), Failure> {
     let client = Client::new(socket);
     match command {
         Command::Serve(_) => Err(Failure::usage("serve is no command of a client")),
@@ -80,9 +76,7 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         PoolCommand::Status { verbose, name } => {
             status::status(client, output, verbose, name).await
         }
-        PoolCommand::Destroy { force, name } => {
-            pool::destroy(client, output, force, &name).await
-        }
+        PoolCommand::Destroy { force, name } => pool::destroy(client, output, force, &name).await,
     }
 }
 

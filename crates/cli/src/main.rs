@@ -36,7 +36,8 @@ fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Command::Serve(serve) => serve::serve(&runtime, args.api_socket, serve),
         command => {
-            let output = commands::Output { json: args.json, script: args.script, exact: args.exact };
+            let output =
+                commands::Output { json: args.json, script: args.script, exact: args.exact };
             runtime.block_on(commands::run(command, args.api_socket, output))
         }
     }

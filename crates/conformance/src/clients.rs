@@ -27,10 +27,7 @@ impl Clients {
     /// Clients in `netns` (or on this machine), each killed after `limit`.
     #[must_use]
     pub fn new(netns: Option<&NetNs>, limit: Duration) -> Self {
-        Self {
-            netns: netns.cloned(),
-            limit,
-        }
+        Self { netns: netns.cloned(), limit }
     }
 
     /// `showmount ARGS...` (`--no-headers -e HOST` is what XCP-ng and Proxmox ask).
@@ -74,9 +71,6 @@ impl Call for Result<Outcome> {
             return Ok(outcome);
         }
         let what = format!("client ({})", outcome.status);
-        Err(crate::Error::Failed {
-            what,
-            said: outcome.said(),
-        })
+        Err(crate::Error::Failed { what, said: outcome.said() })
     }
 }

@@ -22,14 +22,8 @@ impl Archive {
     /// # Errors
     /// [`Error::Malformed`] for what the form cannot hold.
     pub fn directory(&mut self, path: &str) -> Result<()> {
-        let ends = path
-            .match_indices('/')
-            .map(|(end, _)| end)
-            .chain([path.len()]);
-        for part in ends
-            .filter_map(|end| path.get(..end))
-            .filter(|part| !part.is_empty())
-        {
+        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+        for part in ends.filter_map(|end| path.get(..end)).filter(|part| !part.is_empty()) {
             if self.directories.insert(part.to_owned()) {
                 self.entry(part, DIRECTORY | 0o755, (0, 0), &[])?;
             }
@@ -79,8 +73,7 @@ impl Archive {
     }
 
     fn parent_of(&mut self, path: &str) -> Result<()> {
-        path.rsplit_once('/')
-            .map_or(Ok(()), |(parent, _)| self.directory(parent))
+        path.rsplit_once('/').map_or(Ok(()), |(parent, _)| self.directory(parent))
     }
 
     fn entry(&mut self, path: &str, mode: u32, rdev: (u32, u32), content: &[u8]) -> Result<()> {
@@ -88,9 +81,7 @@ impl Archive {
         let size = u32::try_from(content.len()).map_err(too_large)?;
         let name_size = u32::try_from(path.len() + 1).map_err(too_large)?;
         if path.starts_with('/') || path.contains('\0') {
-            return Err(Error::Malformed(format!(
-                "{path:?} is no path for a cpio archive"
-            )));
+            return Err(Error::Malformed(format!("{path:?} is no path for a cpio archive")));
         }
         self.entries += 1;
         let (uid, gid, links, mtime, device, check) = (0, 0, 1, 0, (0, 0), 0);
@@ -111,8 +102,7 @@ impl Archive {
         ];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
-            self.bytes
-                .extend_from_slice(format!("{field:08x}").as_bytes());
+            self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());
         }
         self.bytes.extend_from_slice(path.as_bytes());
         self.bytes.push(0);
@@ -155,9 +145,7 @@ mod tests {
         fs::write(scratch.join("archive"), bytes).unwrap();
         let script = "cd \"$0\" && mkdir out && cd out && busybox cpio -i < ../archive && \
             busybox find . | busybox sort && busybox stat -c %a bin/tool bin/odd && cat bin/odd";
-        let shell = Invocation::new("sh")
-            .args(["-c", script])
-            .arg(scratch.path());
+        let shell = Invocation::new("sh").args(["-c", script]).arg(scratch.path());
         let outcome = shell.check(Duration::from_secs(20)).unwrap();
         let expected = ".\n./a\n./a/b\n./a/b/link\n./bin\n./bin/odd\n./bin/tool\n755\n600\n12345";
         assert_eq!(outcome.text(), expected, "{}", outcome.said());

@@ -88,13 +88,7 @@ impl Guest {
         files.push(initramfs::test_program(work)?);
         let logs = unused_directory(scratch)?;
         let initrd = logs.join("initramfs");
-        initramfs::build(
-            &kernel,
-            &config.modules,
-            &files,
-            include_str!("guest/init.sh"),
-            &initrd,
-        )?;
+        initramfs::build(&kernel, &config.modules, &files, include_str!("guest/init.sh"), &initrd)?;
         let started = Instant::now();
         let mut machine = Machine::start(&MachineConfig {
             kernel: kernel.image,
@@ -119,13 +113,7 @@ impl Guest {
         }
         let boot_time = started.elapsed();
         let (to_guest, next_job) = (Mutex::new(to_guest), AtomicU32::new(1));
-        Ok(Self {
-            machine,
-            to_guest,
-            jobs,
-            next_job,
-            boot_time,
-        })
+        Ok(Self { machine, to_guest, jobs, next_job, boot_time })
     }
 
     /// From the start of QEMU to the first command.
@@ -158,9 +146,7 @@ impl Guest {
     /// # Errors
     /// Those of `run`; [`Error::Failed`] with output and console.
     pub fn check(&self, command: &str, limit: Duration) -> Result<Step> {
-        self.run(command, limit)?
-            .success()
-            .map_err(|error| with_console(error, &self.machine))
+        self.run(command, limit)?.success().map_err(|error| with_console(error, &self.machine))
     }
 
     /// Runs the lines of `script` one by one, up to and including the first that fails; empty ones
@@ -236,9 +222,7 @@ fn receive(from_guest: ChildStdout, jobs: &Jobs) {
 fn unused_directory(scratch: &Scratch) -> Result<PathBuf> {
     let taken = |path: &PathBuf| Path::new(path).exists();
     let mut names = (0..u32::MAX).map(|number| scratch.join(&format!("guest{number}")));
-    let path = names
-        .find(|path| !taken(path))
-        .unwrap_or_else(|| scratch.join("guest"));
+    let path = names.find(|path| !taken(path)).unwrap_or_else(|| scratch.join("guest"));
     std::fs::create_dir_all(&path).map_err(Error::at("create", &path))?;
     Ok(path)
 }
@@ -246,15 +230,12 @@ fn unused_directory(scratch: &Scratch) -> Result<PathBuf> {
 fn with_console(error: Error, machine: &Machine) -> Error {
     let console = machine.said();
     match error {
-        Error::Failed { what, said } => Error::Failed {
-            what,
-            said: format!("{said}\nconsole: {console}"),
-        },
-        Error::Timeout { what, limit, said } => Error::Timeout {
-            what,
-            limit,
-            said: format!("{said}\nconsole: {console}"),
-        },
+        Error::Failed { what, said } => {
+            Error::Failed { what, said: format!("{said}\nconsole: {console}") }
+        }
+        Error::Timeout { what, limit, said } => {
+            Error::Timeout { what, limit, said: format!("{said}\nconsole: {console}") }
+        }
         other => other,
     }
 }

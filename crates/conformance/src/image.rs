@@ -69,11 +69,7 @@ impl Task {
                 "aquifer.task=write aquifer.files={files} aquifer.bytes={bytes} aquifer.seed={seed}"
             ),
             Self::Verify => "aquifer.task=verify".into(),
-            Self::Journal {
-                records,
-                slots,
-                pause_ms,
-            } => format!(
+            Self::Journal { records, slots, pause_ms } => format!(
                 "aquifer.task=journal aquifer.records={records} aquifer.slots={slots} \
                  aquifer.pause_ms={pause_ms}"
             ),
@@ -103,23 +99,12 @@ pub fn build(work: &WorkDir, userland: Userland, bytes: u64, image: &Path) -> Re
     program(&root.join("usr/local/bin/busybox"), &busybox)?;
     let nfstest = initramfs::test_program(work)?.content;
     program(&root.join("usr/local/bin/nfstest"), &nfstest)?;
-    program(
-        &root.join("sbin/aquifer-init"),
-        include_bytes!("image/init.sh"),
-    )?;
+    program(&root.join("sbin/aquifer-init"), include_bytes!("image/init.sh"))?;
     if image.exists() {
         fs::remove_file(image).map_err(Error::at("remove", image))?;
     }
     Invocation::tool("mkfs.ext4", "build")?
-        .args([
-            "-q",
-            "-F",
-            "-L",
-            "aquifer-demo",
-            "-E",
-            "root_owner=0:0",
-            "-d",
-        ])
+        .args(["-q", "-F", "-L", "aquifer-demo", "-E", "root_owner=0:0", "-d"])
         .arg(&root)
         .arg(image)
         .arg(format!("{}k", bytes / 1024))
@@ -143,17 +128,8 @@ impl Boot {
         let kernel = Kernel::fetch(work)?;
         let initrd = scratch.join("system-initrd");
         let modules = ["virtio_pci", "virtio_blk"];
-        initramfs::build(
-            &kernel,
-            &modules,
-            &[],
-            include_str!("image/initrd.sh"),
-            &initrd,
-        )?;
-        Ok(Self {
-            kernel: kernel.image,
-            initrd,
-        })
+        initramfs::build(&kernel, &modules, &[], include_str!("image/initrd.sh"), &initrd)?;
+        Ok(Self { kernel: kernel.image, initrd })
     }
 
     /// Boots `disk` (a file, or an `nfs://` URL inside `netns`) and has it do `task`. Console and
@@ -193,10 +169,7 @@ pub fn finish(machine: &Machine, limit: Duration) -> Result<Vec<String>> {
     let last = machine.wait_console(&format!("{MARK}done "), limit)?;
     machine.wait_off(limit)?;
     if !last.ends_with("status 0") {
-        return Err(Error::Failed {
-            what: last,
-            said: machine.said(),
-        });
+        return Err(Error::Failed { what: last, said: machine.said() });
     }
     Ok(told(&machine.console()))
 }
@@ -204,19 +177,14 @@ pub fn finish(machine: &Machine, limit: Duration) -> Result<Vec<String>> {
 /// What a console has of the task so far, without [`MARK`].
 #[must_use]
 pub fn told(console: &str) -> Vec<String> {
-    let whole = console
-        .rfind('\n')
-        .and_then(|end| console.get(..end))
-        .unwrap_or_default();
+    let whole = console.rfind('\n').and_then(|end| console.get(..end)).unwrap_or_default();
     // The kernel may have printed something on the same line before.
     let lines = whole.lines().filter_map(|line| line.split_once(MARK));
     lines.map(|(_, told)| told.trim_end().to_owned()).collect()
 }
 
 fn lay_out_busybox(root: &Path) -> Result<()> {
-    for directory in [
-        "bin", "sbin", "dev", "proc", "sys", "tmp", "root", "etc", "var/lib",
-    ] {
+    for directory in ["bin", "sbin", "dev", "proc", "sys", "tmp", "root", "etc", "var/lib"] {
         let path = root.join(directory);
         fs::create_dir_all(&path).map_err(Error::at("create", &path))?;
     }
@@ -233,17 +201,11 @@ fn lay_out_busybox(root: &Path) -> Result<()> {
 /// Installs this machine's release of Debian, from where apt gets its packages.
 fn debootstrap(into: &Path) -> Result<()> {
     let targets = Invocation::tool("apt-get", "guest")?
-        .args([
-            "indextargets",
-            "--format",
-            "$(REPO_URI) $(CODENAME) $(COMPONENT)",
-        ])
+        .args(["indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)"])
         .check(MINUTE)?
         .text();
     let release = fs::read_to_string("/etc/os-release").map_err(Error::io("read os-release"))?;
-    let suite = release
-        .lines()
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let suite = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
     let suite = suite.ok_or_else(|| Error::Malformed("os-release without a codename".into()))?;
     let main = format!(" {suite} main");
     let mirror = targets.lines().find_map(|line| line.strip_suffix(&main));
@@ -259,10 +221,7 @@ fn debootstrap(into: &Path) -> Result<()> {
         .check(10 * MINUTE)?;
     // Only files: dpkg knows the directories and would miss them.
     let caches = ["var/cache/apt", "var/lib/apt/lists", "var/log"].map(|path| root.join(path));
-    Invocation::new("find")
-        .args(caches)
-        .args(["-type", "f", "-delete"])
-        .check(MINUTE)?;
+    Invocation::new("find").args(caches).args(["-type", "f", "-delete"]).check(MINUTE)?;
     Ok(())
 }
 

@@ -33,22 +33,12 @@ impl Kernel {
 
     fn open(unpacked: &Path) -> Result<Self> {
         let parent = unpacked.join("lib/modules");
-        let mut entries = fs::read_dir(&parent)
-            .map_err(Error::at("list", &parent))?
-            .flatten();
+        let mut entries = fs::read_dir(&parent).map_err(Error::at("list", &parent))?.flatten();
         let modules = entries.next().map(|entry| entry.path());
         let modules = modules.ok_or_else(|| Error::Malformed("a kernel without modules".into()))?;
-        let release = modules
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let release = modules.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let image = unpacked.join(format!("boot/vmlinuz-{release}"));
-        Ok(Self {
-            release,
-            image,
-            modules,
-        })
+        Ok(Self { release, image, modules })
     }
 
     /// Files of the modules `names` and all that they need, in loading order.
@@ -71,36 +61,25 @@ fn download(into: &Path) -> Result<()> {
         .args(["depends", "--important", "linux-image-cloud-amd64"])
         .check(MINUTE)?
         .text();
-    let package = depends
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Depends: "))
-        .next();
+    let package = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: ")).next();
     let package = package.ok_or_else(|| Error::Failed {
         what: "apt-cache depends linux-image-cloud-amd64".into(),
         said: depends.clone(),
     })?;
     // apt downloads into the directory it is in.
     let script = "cd \"$0\" && apt-get -qq download \"$1\" && dpkg-deb -x *.deb . && rm *.deb";
-    Invocation::new("sh")
-        .args(["-c", script])
-        .arg(into)
-        .arg(package)
-        .check(10 * MINUTE)?;
+    Invocation::new("sh").args(["-c", script]).arg(into).arg(package).check(10 * MINUTE)?;
     let release = Kernel::open(into)?.release;
     // Debian writes modules.dep at installation, which does not happen here.
-    let depmod = Invocation::tool("depmod", "guest")?
-        .arg("-b")
-        .arg(into)
-        .arg(release);
+    let depmod = Invocation::tool("depmod", "guest")?.arg("-b").arg(into).arg(release);
     depmod.check(MINUTE).map(|_| ())
 }
 
 fn load_order(dep: &str, builtin: &str, names: &[&str]) -> Result<Vec<String>> {
     let mut known = BTreeMap::new();
     for line in dep.lines() {
-        let (file, needs) = line
-            .split_once(':')
-            .ok_or_else(|| Error::Malformed(format!("modules.dep: {line}")))?;
+        let (file, needs) =
+            line.split_once(':').ok_or_else(|| Error::Malformed(format!("modules.dep: {line}")))?;
         known.insert(module_name(file), (file, needs));
     }
     let mut order: Vec<String> = Vec::new();
@@ -139,10 +118,7 @@ mod tests {
     #[test]
     fn dependencies_come_first_and_once() {
         let order = load_order(DEP, "", &["top", "mid_one", "low"]).unwrap();
-        assert_eq!(
-            order,
-            ["kernel/b/low.ko", "kernel/a/mid-one.ko", "kernel/a/top.ko"]
-        );
+        assert_eq!(order, ["kernel/b/low.ko", "kernel/a/mid-one.ko", "kernel/a/top.ko"]);
     }
 
     #[test]

@@ -50,15 +50,7 @@ impl NetNs {
             unshare = unshare.args(["--user", "--map-root-user"]);
         }
         let mut holder = unshare
-            .args([
-                "--net",
-                "--mount",
-                "--propagation",
-                "private",
-                "--",
-                "sh",
-                "-c",
-            ])
+            .args(["--net", "--mount", "--propagation", "private", "--", "sh", "-c"])
             .arg(include_str!("netns/hold.sh"))
             .ends_with_its_input()
             .spawn_piped(&scratch.join("netns.log"))?;
@@ -68,15 +60,9 @@ impl NetNs {
             read.map_err(Error::io("read from unshare"))?;
         }
         if line.trim() != "up" {
-            return Err(Error::Failed {
-                what: "network namespace".into(),
-                said: holder.said(),
-            });
+            return Err(Error::Failed { what: "network namespace".into(), said: holder.said() });
         }
-        Ok(Self {
-            holder: Arc::new(Holder(holder)),
-            user,
-        })
+        Ok(Self { holder: Arc::new(Holder(holder)), user })
     }
 
     /// The command line prefix that enters the namespace.
@@ -111,18 +97,11 @@ pub fn wait_for_listener(
     while !is_listening(netns, port) {
         if !server.is_running() {
             let what = format!("server for port {port}");
-            return Err(Error::Failed {
-                what,
-                said: server.said(),
-            });
+            return Err(Error::Failed { what, said: server.said() });
         }
         if start.elapsed() > limit {
             let what = format!("listener on port {port}");
-            return Err(Error::Timeout {
-                what,
-                limit,
-                said: server.said(),
-            });
+            return Err(Error::Timeout { what, limit, said: server.said() });
         }
         thread::sleep(Duration::from_millis(10));
     }
@@ -136,9 +115,7 @@ pub fn is_listening(netns: Option<&NetNs>, port: u16) -> bool {
     let tables = netns.map_or_else(own, NetNs::tcp_tables);
     tables.iter().any(|table| {
         let text = std::fs::read_to_string(table).unwrap_or_default();
-        text.lines()
-            .skip(1)
-            .any(|line| is_listener_line(line, port))
+        text.lines().skip(1).any(|line| is_listener_line(line, port))
     })
 }
 

@@ -38,11 +38,7 @@ impl Random {
 pub fn fill(seed: u64, offset: u64, out: &mut [u8]) {
     let mut word_number = offset / 8;
     let skip = usize::try_from(offset % 8).unwrap_or(0);
-    let head_len = if skip == 0 {
-        0
-    } else {
-        (8 - skip).min(out.len())
-    };
+    let head_len = if skip == 0 { 0 } else { (8 - skip).min(out.len()) };
     let (head, body) = out.split_at_mut(head_len);
     if !head.is_empty() {
         let word = word(seed, word_number);

@@ -35,13 +35,7 @@ impl Invocation {
     /// `program` is a path or found in `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let program = program.as_ref().to_os_string();
-        Self {
-            program,
-            args: Vec::new(),
-            env: Vec::new(),
-            netns: None,
-            guarded: true,
-        }
+        Self { program, args: Vec::new(), env: Vec::new(), netns: None, guarded: true }
     }
 
     /// As [`Invocation::new`], for an installed tool: found in `PATH` or the system's directories.
@@ -56,10 +50,7 @@ impl Invocation {
             .map(|dir| dir.join(name))
             .find(|candidate| candidate.is_file())
             .map(Self::new)
-            .ok_or_else(|| Error::MissingTool {
-                tool: name.to_owned(),
-                group,
-            })
+            .ok_or_else(|| Error::MissingTool { tool: name.to_owned(), group })
     }
 
     /// Appends one argument.
@@ -72,16 +63,14 @@ impl Invocation {
     /// Appends arguments.
     #[must_use]
     pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
-        self.args
-            .extend(args.into_iter().map(|arg| arg.as_ref().to_os_string()));
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_os_string()));
         self
     }
 
     /// Sets an environment variable.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
-        self.env
-            .push((name.into(), Some(value.as_ref().to_os_string())));
+        self.env.push((name.into(), Some(value.as_ref().to_os_string())));
         self
     }
 
@@ -110,10 +99,7 @@ impl Invocation {
     #[must_use]
     pub fn line(&self) -> String {
         let words = std::iter::once(&self.program).chain(&self.args);
-        words
-            .map(|word| word.to_string_lossy())
-            .collect::<Vec<_>>()
-            .join(" ")
+        words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
     /// Runs the program to its end, without input, and returns what came of it; killed at `limit`.
@@ -123,10 +109,7 @@ impl Invocation {
     pub fn run(&self, limit: Duration) -> Result<Outcome> {
         let started = Instant::now();
         let mut command = self.command();
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process::launch(self, command, None)?;
         let stdout = process.take_stdout().map(drain);
         let stderr = process.take_stderr().map(drain);
@@ -134,19 +117,10 @@ impl Invocation {
         if ended.is_err() {
             process.kill9();
         }
-        let stdout = stdout
-            .and_then(|reader| reader.join().ok())
-            .unwrap_or_default();
-        let stderr = stderr
-            .and_then(|reader| reader.join().ok())
-            .unwrap_or_default();
+        let stdout = stdout.and_then(|reader| reader.join().ok()).unwrap_or_default();
+        let stderr = stderr.and_then(|reader| reader.join().ok()).unwrap_or_default();
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
-        let outcome = |status| Outcome {
-            status,
-            stdout,
-            stderr,
-            took: started.elapsed(),
-        };
+        let outcome = |status| Outcome { status, stdout, stderr, took: started.elapsed() };
         match ended {
             Ok(status) => Ok(outcome(status)),
             Err(Error::Timeout { what, limit, .. }) => {
@@ -167,10 +141,7 @@ impl Invocation {
             return Ok(outcome);
         }
         let what = format!("{} ({})", self.line(), outcome.status);
-        Err(Error::Failed {
-            what,
-            said: tail(&outcome.said()),
-        })
+        Err(Error::Failed { what, said: tail(&outcome.said()) })
     }
 
     /// Starts the program without input; its output goes to the end of `log`.
@@ -273,13 +244,7 @@ impl Process {
         let pid = child.id();
         let child = Arc::new(Mutex::new(child));
         let log = log.map(Path::to_path_buf);
-        Ok(Self {
-            child,
-            pid,
-            name,
-            log,
-            _netns: invocation.netns.clone(),
-        })
+        Ok(Self { child, pid, name, log, _netns: invocation.netns.clone() })
     }
 
     /// Process id; of the program itself, which its starters have become by `exec`.
@@ -307,11 +272,7 @@ impl Process {
             }
             if start.elapsed() >= limit {
                 let what = format!("end of {}", self.name);
-                return Err(Error::Timeout {
-                    what,
-                    limit,
-                    said: self.said(),
-                });
+                return Err(Error::Timeout { what, limit, said: self.said() });
             }
             // Short programs are waited for shortly, long ones without burning the processor.
             let nap = start.elapsed() / 8;
@@ -381,14 +342,8 @@ impl Process {
         let path = PathBuf::from(format!("/proc/{}/stat", self.pid));
         let text = std::fs::read_to_string(&path).map_err(Error::at("read", &path))?;
         // The name, field 2, is in parentheses and may hold anything; utime and stime are 14, 15.
-        let after_name = text
-            .rsplit_once(')')
-            .map(|(_, rest)| rest)
-            .unwrap_or_default();
-        let mut fields = after_name
-            .split_whitespace()
-            .skip(11)
-            .map(str::parse::<u64>);
+        let after_name = text.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
+        let mut fields = after_name.split_whitespace().skip(11).map(str::parse::<u64>);
         match (fields.next(), fields.next()) {
             (Some(Ok(user)), Some(Ok(system))) => Ok(Duration::from_millis((user + system) * 10)),
             _ => Err(Error::Malformed(format!("{}: {text}", path.display()))),
@@ -429,9 +384,7 @@ impl Drop for Process {
 /// The end of a log file, as text.
 #[must_use]
 pub fn log_tail(log: &Path) -> String {
-    tail(&String::from_utf8_lossy(
-        &std::fs::read(log).unwrap_or_default(),
-    ))
+    tail(&String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()))
 }
 
 fn tail(text: &str) -> String {

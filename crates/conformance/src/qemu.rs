@@ -54,11 +54,7 @@ pub struct Disk {
 impl Disk {
     /// A raw image with write-back caching, in which a flush by the guest is a flush.
     pub fn raw(source: impl Into<String>) -> Self {
-        Self {
-            source: source.into(),
-            format: "raw",
-            cache: "writeback",
-        }
+        Self { source: source.into(), format: "raw", cache: "writeback" }
     }
 }
 
@@ -80,11 +76,8 @@ impl Machine {
         let invocation = command_line(config, &escape(&console.to_string_lossy()))?;
         // Waiting for text in the console must not find that of an earlier machine.
         fs::write(&console, "").map_err(Error::at("create", &console))?;
-        let qemu = if config.channel {
-            invocation.spawn_piped(&log)?
-        } else {
-            invocation.spawn(&log)?
-        };
+        let qemu =
+            if config.channel { invocation.spawn_piped(&log)? } else { invocation.spawn(&log)? };
         qemu.kill_after(config.life);
         Ok(Self { qemu, console })
     }
@@ -105,10 +98,7 @@ impl Machine {
             let running = self.is_running();
             let console = self.console();
             // Only whole lines: the rest of the line may carry what the caller wants to know.
-            let whole = console
-                .rfind('\n')
-                .and_then(|end| console.get(..end))
-                .unwrap_or_default();
+            let whole = console.rfind('\n').and_then(|end| console.get(..end)).unwrap_or_default();
             if let Some(line) = whole.lines().find(|line| line.contains(text)) {
                 return Ok(line.trim_end().to_owned());
             }
@@ -117,11 +107,7 @@ impl Machine {
             }
             if start.elapsed() > limit {
                 let what = format!("{text:?} on the console");
-                return Err(Error::Timeout {
-                    what,
-                    limit,
-                    said: self.said(),
-                });
+                return Err(Error::Timeout { what, limit, said: self.said() });
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -133,11 +119,7 @@ impl Machine {
     /// [`Error::Timeout`], [`Error::Failed`] if QEMU ended badly or the guest panicked.
     pub fn wait_off(&self, limit: Duration) -> Result<ExitStatus> {
         let timeout = |error| match error {
-            Error::Timeout { what, limit, .. } => Error::Timeout {
-                what,
-                limit,
-                said: self.said(),
-            },
+            Error::Timeout { what, limit, .. } => Error::Timeout { what, limit, said: self.said() },
             other => other,
         };
         let status = self.qemu.wait(limit).map_err(timeout)?;
@@ -171,30 +153,16 @@ impl Machine {
     }
 
     fn failed(&self, what: &str) -> Error {
-        Error::Failed {
-            what: format!("{what} ended"),
-            said: self.said(),
-        }
+        Error::Failed { what: format!("{what} ended"), said: self.said() }
     }
 }
 
 fn command_line(config: &MachineConfig, console: &str) -> Result<Invocation> {
     let mut qemu = Invocation::tool("qemu-system-x86_64", "guest")?
-        .args([
-            "-nodefaults",
-            "-no-user-config",
-            "-no-reboot",
-            "-display",
-            "none",
-        ])
+        .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
         // The HPET costs the kernel a calibration loop, which is slow under emulation.
         .args(["-accel", "tcg", "-machine", "pc,hpet=off"])
-        .args([
-            "-m",
-            &config.memory_mib.to_string(),
-            "-smp",
-            &config.cpus.to_string(),
-        ])
+        .args(["-m", &config.memory_mib.to_string(), "-smp", &config.cpus.to_string()])
         .arg("-kernel")
         .arg(&config.kernel)
         .arg("-initrd")
@@ -209,21 +177,11 @@ fn command_line(config: &MachineConfig, console: &str) -> Result<Invocation> {
     // First of the virtio devices: the guest names the port by that number.
     if config.channel {
         qemu = qemu
-            .args([
-                "-chardev",
-                "stdio,id=agent,signal=off",
-                "-device",
-                "virtio-serial-pci",
-            ])
+            .args(["-chardev", "stdio,id=agent,signal=off", "-device", "virtio-serial-pci"])
             .args(["-device", "virtserialport,chardev=agent,name=agent"]);
     }
     // No boot ROM: nobody boots from the network.
-    qemu = qemu.args([
-        "-netdev",
-        "user,id=net",
-        "-device",
-        "virtio-net-pci,netdev=net,romfile=",
-    ]);
+    qemu = qemu.args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="]);
     for (number, disk) in config.disks.iter().enumerate() {
         let (source, format, cache) = (escape(&disk.source), disk.format, disk.cache);
         let drive = format!("file={source},format={format},cache={cache},if=none,id=disk{number}");
@@ -251,11 +209,7 @@ mod tests {
 
     #[test]
     fn command_line_has_disks_in_order_and_escaped() {
-        let disk = |source: &str| Disk {
-            source: source.into(),
-            format: "qcow2",
-            cache: "none",
-        };
+        let disk = |source: &str| Disk { source: source.into(), format: "qcow2", cache: "none" };
         let config = MachineConfig {
             kernel: "/k".into(),
             initrd: "/i".into(),
@@ -270,14 +224,8 @@ mod tests {
         };
         let line = command_line(&config, "/tmp/c").unwrap().line();
         assert!(line.contains("-accel tcg"), "{line}");
-        assert!(
-            line.contains("file=/a,,b,format=qcow2,cache=none,if=none,id=disk0"),
-            "{line}"
-        );
-        assert!(
-            line.contains("file=nfs://127.0.0.1/export/d,format"),
-            "{line}"
-        );
+        assert!(line.contains("file=/a,,b,format=qcow2,cache=none,if=none,id=disk0"), "{line}");
+        assert!(line.contains("file=nfs://127.0.0.1/export/d,format"), "{line}");
         assert!(!line.contains("virtserialport"), "{line}");
     }
 }

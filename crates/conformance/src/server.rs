@@ -30,13 +30,7 @@ impl Server {
             Some(netns) => invocation.inside(netns),
             None => invocation,
         };
-        Self {
-            invocation,
-            netns: netns.cloned(),
-            port,
-            log: log.to_path_buf(),
-            process: None,
-        }
+        Self { invocation, netns: netns.cloned(), port, log: log.to_path_buf(), process: None }
     }
 
     /// Aquifer with these arguments (`serve ...`); the program is `$AQUIFER_BIN`, else `aquifer`
@@ -45,17 +39,10 @@ impl Server {
     /// # Errors
     /// [`Error::MissingTool`] if there is no such program.
     pub fn aquifer(args: &[&str], netns: Option<&NetNs>, port: u16, log: &Path) -> Result<Self> {
-        let missing = || Error::MissingTool {
-            tool: "aquifer (AQUIFER_BIN)".into(),
-            group: "build",
-        };
+        let missing =
+            || Error::MissingTool { tool: "aquifer (AQUIFER_BIN)".into(), group: "build" };
         let program = aquifer_program().ok_or_else(missing)?;
-        Ok(Self::new(
-            Invocation::new(program).args(args),
-            netns,
-            port,
-            log,
-        ))
+        Ok(Self::new(Invocation::new(program).args(args), netns, port, log))
     }
 
     /// Starts it and waits for its port.
@@ -65,10 +52,7 @@ impl Server {
     pub fn start(&mut self, limit: Duration) -> Result<()> {
         if is_listening(self.netns.as_ref(), self.port) {
             let what = format!("{}: port {} is taken", self.invocation.line(), self.port);
-            return Err(Error::Failed {
-                what,
-                said: self.said(),
-            });
+            return Err(Error::Failed { what, said: self.said() });
         }
         let process = self.process.insert(self.invocation.spawn(&self.log)?);
         wait_for_listener(self.netns.as_ref(), self.port, process, limit)
@@ -110,10 +94,8 @@ impl Server {
     /// # Errors
     /// [`Error::Failed`] if it does not run.
     pub fn running(&self) -> Result<&Process> {
-        let not_running = || Error::Failed {
-            what: "server is not running".into(),
-            said: self.said(),
-        };
+        let not_running =
+            || Error::Failed { what: "server is not running".into(), said: self.said() };
         self.process.as_ref().ok_or_else(not_running)
     }
 
@@ -130,11 +112,7 @@ fn aquifer_program() -> Option<PathBuf> {
         return Some(PathBuf::from(path)).filter(|path| path.is_file());
     }
     let program = std::env::current_exe().ok()?;
-    let candidates = program
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|dir| dir.join("aquifer"));
+    let candidates = program.ancestors().skip(1).take(2).map(|dir| dir.join("aquifer"));
     candidates.into_iter().find(|path| path.is_file())
 }
 
@@ -175,9 +153,7 @@ mod tests {
         let netns = NetNs::new(&scratch).unwrap();
         let mut first = httpd("80", &netns, &scratch.join("log"));
         first.start(SOON).unwrap();
-        let taken = httpd("80", &netns, &scratch.join("log2"))
-            .start(SOON)
-            .unwrap_err();
+        let taken = httpd("80", &netns, &scratch.join("log2")).start(SOON).unwrap_err();
         assert!(taken.to_string().contains("taken"), "{taken}");
         let broken = Invocation::new("sh").args(["-c", "echo broken; exit 1"]);
         let mut broken = Server::new(broken, Some(&netns), 81, &scratch.join("log3"));

@@ -27,9 +27,7 @@ impl WorkDir {
     pub fn open() -> Result<Self> {
         let root = match std::env::var_os("AQUIFER_WORK_DIR") {
             Some(dir) => PathBuf::from(dir),
-            None => target_dir()
-                .unwrap_or_else(std::env::temp_dir)
-                .join("conformance"),
+            None => target_dir().unwrap_or_else(std::env::temp_dir).join("conformance"),
         };
         Self::at(&root)
     }
@@ -81,9 +79,7 @@ impl WorkDir {
     pub fn scratch(&self, name: &str) -> Result<Scratch> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = self
-            .root
-            .join(format!("run/{name}-{}-{number}", std::process::id()));
+        let path = self.root.join(format!("run/{name}-{}-{number}", std::process::id()));
         if path.exists() {
             fs::remove_dir_all(&path).map_err(Error::at("remove", &path))?;
         }
@@ -141,9 +137,7 @@ impl Drop for Scratch {
 /// Cargo marks its target directory with a `CACHEDIR.TAG`; test programs lie below it.
 fn target_dir() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
-    let found = program
-        .ancestors()
-        .find(|dir| dir.join("CACHEDIR.TAG").exists())?;
+    let found = program.ancestors().find(|dir| dir.join("CACHEDIR.TAG").exists())?;
     Some(found.to_path_buf())
 }
 

@@ -21,10 +21,7 @@ const V3: &str = "vers=3,proto=tcp,mountproto=tcp,nolock,hard";
 fn mounted(scratch: &Scratch, options: &str) -> Result<(Guest, Ganesha)> {
     let ganesha = Ganesha::start(scratch, &scratch.dir("export")?)?;
     let netns = Some(ganesha.netns().clone());
-    let mut config = GuestConfig {
-        netns,
-        ..GuestConfig::default()
-    };
+    let mut config = GuestConfig { netns, ..GuestConfig::default() };
     if options.starts_with("vers=4") {
         config.modules.push("nfsv4");
     }
@@ -40,11 +37,7 @@ fn guest_boots_runs_commands_and_powers_off() -> Result<()> {
     let scratch = work.scratch("guest-boot")?;
     let guest = Guest::boot(&work, &scratch, &GuestConfig::default())?;
     eprintln!("boot time {:?}", guest.boot_time());
-    assert!(
-        guest.boot_time() < Duration::from_secs(15),
-        "{:?}",
-        guest.boot_time()
-    );
+    assert!(guest.boot_time() < Duration::from_secs(15), "{:?}", guest.boot_time());
     let step = guest.run("echo out; echo err >&2; exit 7", SOON)?;
     assert_eq!((step.status, step.output.as_str()), (7, "out\nerr\n"));
     let killed = guest.run("kill -9 $$", SOON)?;
@@ -63,10 +56,7 @@ fn guest_jobs_run_together_report_early_and_can_be_stopped() -> Result<()> {
     let scratch = work.scratch("guest-jobs")?;
     let guest = Guest::boot(&work, &scratch, &GuestConfig::default())?;
     let endless = guest.start("echo started; while :; do sleep 1; done")?;
-    assert_eq!(
-        endless.wait_output(|output| !output.is_empty(), SOON)?,
-        "started\n"
-    );
+    assert_eq!(endless.wait_output(|output| !output.is_empty(), SOON)?, "started\n");
     guest.check("true", SOON)?;
     endless.signal(15)?;
     assert_eq!(endless.wait(SOON)?.status, 128 + 15);
@@ -75,14 +65,8 @@ fn guest_jobs_run_together_report_early_and_can_be_stopped() -> Result<()> {
         matches!(&timeout, Err(Error::Timeout { said, .. }) if said.starts_with("so far")),
         "{timeout:?}"
     );
-    assert_eq!(
-        guest.run("pidof sleep", SOON)?.status,
-        1,
-        "killed at the limit"
-    );
-    let early = guest
-        .start("exit 3")?
-        .wait_output(|output| output.contains("never"), SOON);
+    assert_eq!(guest.run("pidof sleep", SOON)?.status, 1, "killed at the limit");
+    let early = guest.start("exit 3")?.wait_output(|output| output.contains("never"), SOON);
     assert!(matches!(early, Err(Error::Failed { .. })), "{early:?}");
     Ok(())
 }
@@ -94,17 +78,10 @@ fn guest_that_panics_or_lives_too_long_is_an_error_not_a_hang() -> Result<()> {
     let guest = Guest::boot(&work, &scratch, &GuestConfig::default())?;
     let panic = guest.run("echo c >/proc/sysrq-trigger; sleep 100", SOON);
     assert!(matches!(panic, Err(Error::Failed { .. })), "{panic:?}");
-    assert!(
-        guest.console().contains("Kernel panic"),
-        "{}",
-        guest.console()
-    );
+    assert!(guest.console().contains("Kernel panic"), "{}", guest.console());
     assert!(guest.power_off(SOON).is_err());
     let life = Duration::from_secs(12);
-    let short = GuestConfig {
-        life,
-        ..GuestConfig::default()
-    };
+    let short = GuestConfig { life, ..GuestConfig::default() };
     let guest = Guest::boot(&work, &scratch, &short)?;
     let killed = guest.run("sleep 100", SOON);
     assert!(matches!(killed, Err(Error::Failed { .. })), "{killed:?}");
@@ -143,12 +120,7 @@ fn guest_finds_a_server_that_changes_content() -> Result<()> {
 fn guest_directory_of_many_files_v3() -> Result<()> {
     let scratch = WorkDir::open()?.scratch("guest-tree")?;
     let (guest, _ganesha) = mounted(&scratch, V3)?;
-    eprintln!(
-        "{}",
-        guest
-            .check("nfstest tree /mnt/many --files 1500", LONG)?
-            .output
-    );
+    eprintln!("{}", guest.check("nfstest tree /mnt/many --files 1500", LONG)?.output);
     guest.power_off(SOON)
 }
 
@@ -200,44 +172,24 @@ fn guest_journal_survives_killed_servers_v3() -> Result<()> {
     assert_eq!(acknowledged(&ring.output), Some(599));
     guest.check("echo 3 >/proc/sys/vm/drop_caches", SOON)?;
     guest.check("nfstest journal-check /mnt/append --acked 599", SOON)?;
-    guest.check(
-        "nfstest journal-check /mnt/ring --acked 599 --slots 16",
-        SOON,
-    )?;
+    guest.check("nfstest journal-check /mnt/ring --acked 599 --slots 16", SOON)?;
     // What the server's side has is the same.
     let path = ganesha.directory().join("append");
-    let journal = Journal {
-        path,
-        record_bytes: 4096,
-        slots: 0,
-    };
+    let journal = Journal { path, record_bytes: 4096, slots: 0 };
     assert_eq!(journal.check(Some(599))?.newest, Some(599));
     // And a checker that could not fail would prove nothing.
     let file = fs::File::options().write(true).open(&journal.path);
     let file = file.map_err(Error::at("open", &journal.path))?;
-    file.set_len(599 * 4096)
-        .map_err(Error::at("truncate", &journal.path))?;
+    file.set_len(599 * 4096).map_err(Error::at("truncate", &journal.path))?;
     guest.check("echo 3 >/proc/sys/vm/drop_caches", SOON)?;
-    let lost = guest.run(
-        "sleep 4; nfstest journal-check /mnt/append --acked 599",
-        SOON,
-    )?;
-    assert!(
-        lost.status == 1 && lost.output.contains("record 599 "),
-        "{lost:?}"
-    );
+    let lost = guest.run("sleep 4; nfstest journal-check /mnt/append --acked 599", SOON)?;
+    assert!(lost.status == 1 && lost.output.contains("record 599 "), "{lost:?}");
     Ok(())
 }
 
 /// The last number that the journal's writer has printed as durable.
 fn acknowledged(output: &str) -> Option<u64> {
-    let whole = output
-        .rfind('\n')
-        .and_then(|end| output.get(..end))
-        .unwrap_or_default();
-    let numbers = whole
-        .lines()
-        .rev()
-        .find_map(|line| line.strip_prefix("ack "));
+    let whole = output.rfind('\n').and_then(|end| output.get(..end)).unwrap_or_default();
+    let numbers = whole.lines().rev().find_map(|line| line.strip_prefix("ack "));
     numbers.and_then(|number| number.parse().ok())
 }

@@ -1,8 +1,8 @@
 //! One connection: requests in, replies out, until both sides have finished.
 //!
-//! A connection is one task with one state. Each time it is woken it does, in turns: take the
-//! replies of requests that are done, begin what was received, send, and receive more, until
-//! nothing moves; see [`Connection::poll`].
+//! A connection is one task with one state. Each time it is woken it does in turn: begin what was
+//! received, take the replies of requests that are done, send, and receive more, until nothing
+//! moves; see [`Connection::poll`].
 //!
 //! Invariants:
 //! - Nothing is received while received requests wait to be begun: a client that sends faster than
@@ -162,20 +162,19 @@ impl Connection {
         let turn_begun = self.begun;
         let turn_received = self.receiver.received_bytes;
         loop {
-            while let Poll::Ready(done) = self.requests.poll_done(cx) {
-                self.finish(done);
-            }
             self.begin(cx, turn_begun + BEGUN_PER_TURN_MAX);
+            // After the beginning: what began and waits must be polled to be woken.
+            let finished = self.finish_all(cx);
             let flushed = self.flush(cx);
-            // What was sent may have made room for what could not begin.
-            let again = flushed && self.requests.has_received();
-            if !again && !self.receive(cx) {
-                break;
-            }
             let received = self.receiver.received_bytes - turn_received;
             if self.begun - turn_begun >= BEGUN_PER_TURN_MAX || received >= RECEIVED_PER_TURN_MAX {
                 // The other connections' turn.
                 cx.waker().wake_by_ref();
+                break;
+            }
+            // What was done or sent may have made room for what could not begin.
+            let again = (finished || flushed) && self.requests.has_received();
+            if !again && !self.receive(cx) {
                 break;
             }
         }
@@ -195,6 +194,16 @@ impl Connection {
             }
             self.begun += 1;
         }
+    }
+
+    /// Takes the replies of all requests that are done. Whether there were any.
+    fn finish_all(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut any = false;
+        while let Poll::Ready(done) = self.requests.poll_done(cx) {
+            self.finish(done);
+            any = true;
+        }
+        any
     }
 
     fn finish(&mut self, done: Done) {

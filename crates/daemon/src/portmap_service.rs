@@ -99,7 +99,8 @@ impl PortmapService {
     /// Starts what the service does while the server runs.
     pub(crate) async fn run(&self, home: &Worker, nfs: &Arc<Nfs>, phase: &watch::Receiver<Phase>) {
         let phase = phase.clone();
-        if let Some(socket) = self.datagrams.lock().take() {
+        let socket = self.datagrams.lock().take();
+        if let Some(socket) = socket {
             let nfs = Arc::clone(nfs);
             let answer = || Box::pin(until_stopped(phase, answer_datagrams(socket, nfs))) as _;
             home.spawn(Box::new(answer)).await;

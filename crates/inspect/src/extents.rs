@@ -1,12 +1,15 @@
 //! A file's extents: their order, what they own, and with the options `data` and `deep` their data.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, Extent, PAGE_LIMIT, Stored};
 use aquifer_ondisk::tree_node::{Extents, NodeOwner};
-use aquifer_ondisk::types::{SEGMENT_SECTORS, Txg};
+use aquifer_ondisk::types::{Place, SEGMENT_SECTORS, Txg};
 use futures_util::stream::{self, StreamExt};
 
 use crate::finding::{At, Kind};
@@ -16,6 +19,8 @@ use crate::tree::{Leaf, Walk, name};
 
 /// Extents whose data is read at a time.
 const EXTENTS_IN_FLIGHT: usize = 32;
+/// Extents remembered as verified (some 40 MiB).
+const VERIFIED_MAX: usize = 1 << 20;
 
 /// One pass over the extents of a file, in order.
 struct Pass {
@@ -38,6 +43,40 @@ struct Tenancy {
     leaf: u64,
     /// Parts of one met before it came after it: no part of it may come any more.
     closed: bool,
+}
+
+/// Data that was verified in a newer root: most of an older one is the same, and one bad page is one
+/// finding.
+#[derive(Debug)]
+pub(crate) struct Verified {
+    met: HashSet<(Place, u64)>,
+    /// Entries kept; beyond, data is verified again.
+    entries_max: usize,
+}
+
+impl Verified {
+    /// Keeps nothing unless older roots are looked at too.
+    pub fn new(older_roots: bool) -> Self {
+        let entries_max = if older_roots { VERIFIED_MAX } else { 0 };
+        Verified { met: HashSet::new(), entries_max }
+    }
+
+    /// Whether an extent was not met before, with these checksums.
+    fn enter(&mut self, extent: &Extent) -> bool {
+        let mut hash = DefaultHasher::new();
+        match &extent.stored {
+            Stored::Plain(sums) => sums.hash(&mut hash),
+            Stored::Compressed { stored_sectors, checksum, .. } => {
+                (stored_sectors, checksum).hash(&mut hash);
+            }
+        }
+        let key = (extent.place, hash.finish());
+        if self.met.len() < self.entries_max {
+            self.met.insert(key)
+        } else {
+            !self.met.contains(&key)
+        }
+    }
 }
 
 /// What a file's tree says.
@@ -144,6 +183,10 @@ impl Pass {
         let same =
             |tenancy: &Tenancy| tenancy.origin == origin && tenancy.first.same_tenancy(extent);
         let Some(found) = self.tenancies.iter().position(same) else {
+            // Of extents in order no more are open at a time than one has pages.
+            if self.tenancies.len() as u64 > COMPRESSED_PAGES_MAX {
+                self.tenancies.remove(0);
+            }
             self.tenancies.push(Tenancy {
                 first: extent.clone(),
                 origin,
@@ -218,7 +261,7 @@ async fn verify(scan: &mut Scan<'_>, owner: NodeOwner, extents: Vec<Extent>) {
     let mut reads = Vec::new();
     for extent in extents {
         let mirrored = media.vdev(extent.place).is_some_and(|vdev| vdev.sides.len() > 1);
-        if all || mirrored {
+        if (all || mirrored) && scan.verified.enter(&extent) {
             reads.push(read(media, extent));
         }
     }

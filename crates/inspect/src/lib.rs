@@ -49,6 +49,7 @@ pub use report::{
     DatasetSummary, LeafRole, LeafSummary, LogSummary, Report, RootSummary, SectorSummary, Summary,
 };
 
+use crate::extents::Verified;
 use crate::finding::Findings;
 use crate::labels::Member;
 use crate::media::Media;
@@ -152,6 +153,7 @@ async fn look_at_roots(
     summary.session = uberblock.session;
     summary.clean = uberblock.clean;
     summary.floor = uberblock.floor;
+    let mut verified = Verified::new(options.rewind > 0);
     let last = usize::from(options.rewind).min(ROOTS - 1);
     for (back, pointer) in uberblock.roots.iter().enumerate().take(last + 1) {
         let Some(pointer) = pointer else { continue };
@@ -161,7 +163,7 @@ async fn look_at_roots(
         let pool = vote.config.pool_guid;
         let records = records::read(media, pool, *pointer, &older, options.deep, findings).await;
         let Some(records) = records else { continue };
-        let mut scan = Scan::new(media, options, findings, pointer.txg);
+        let mut scan = Scan::new(media, options, findings, pointer.txg, &mut verified);
         let mut used = used::rebuild(&mut scan, &records).await;
         space::mark_own(&mut scan, &records.root);
         let datasets = namespace::walk(&mut scan, &records.root).await;

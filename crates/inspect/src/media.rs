@@ -174,7 +174,7 @@ impl Media {
             .collect();
         order.sort_unstable();
         let follows = |a: &(Place, usize), b: &(Place, usize)| {
-            b.0.0 - a.0.0 <= 1 && b.0.sector() % READ_SECTORS_MAX != 0
+            b.0.0 - a.0.0 <= 1 && !b.0.sector().is_multiple_of(READ_SECTORS_MAX)
         };
         let groups: Vec<&[(Place, usize)]> = order.chunk_by(follows).collect();
         let reads = groups.iter().map(|group| self.read_group(group));

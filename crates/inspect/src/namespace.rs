@@ -16,6 +16,9 @@ use crate::report::DatasetSummary;
 use crate::scan::{Scan, Use};
 use crate::tree::Walk;
 
+/// Datasets above each other at most.
+const DEPTH_MAX: usize = 256;
+
 /// A dataset with the birth of the leaf that holds its record.
 struct Dataset {
     record: DatasetRecord,
@@ -124,7 +127,7 @@ impl Items {
             if parent.0 != 0 && !self.datasets.contains_key(&parent) {
                 invalid(*id, format!("stands below dataset {parent}, which is not"));
             } else if self.components(*id).is_none() {
-                invalid(*id, "stands below itself".into());
+                invalid(*id, "stands below itself, or too deep".into());
             }
             if !names.insert((parent, name)) {
                 invalid(*id, format!("name {name:?} stands twice below dataset {parent}"));
@@ -139,13 +142,13 @@ impl Items {
         }
     }
 
-    /// The names from the root dataset on; `None` if the way up comes back to where it was.
+    /// The names from the root dataset on; `None` if the way up does not end.
     fn components(&self, id: DatasetId) -> Option<Vec<&str>> {
         let (mut at, mut names) = (id, Vec::new());
         while let Some(dataset) = self.datasets.get(&at) {
             names.push(dataset.record.name.as_str());
             at = dataset.record.parent;
-            if names.len() > self.datasets.len() {
+            if names.len() > DEPTH_MAX {
                 return None;
             }
         }

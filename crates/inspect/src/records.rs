@@ -4,7 +4,7 @@
 //! - A record is verified before it is decoded, and by what points at it.
 //! - The chain is left at the first record that points forward or at a place met before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
@@ -186,7 +186,8 @@ fn check_parts(media: &Media, pool: Guid, records: &Records, findings: &mut Find
 
 /// The segments for records that a root lists.
 struct RecordSegments {
-    first: Vec<Place>,
+    /// First copies, each with its number.
+    first: BTreeMap<Place, usize>,
     second: Vec<Place>,
 }
 
@@ -203,6 +204,7 @@ impl RecordSegments {
                 format!("{count} segments for records; the next record goes to {next:?}")
             });
         }
+        let first = first.into_iter().enumerate().map(|(at, start)| (start, at)).collect();
         RecordSegments { first, second }
     }
 
@@ -211,13 +213,13 @@ impl RecordSegments {
     fn holds(&self, pointer: &RecordPointer) -> bool {
         let [first, second] = pointer.places;
         let sectors = u64::from(pointer.sectors);
-        let found = self.first.iter().enumerate();
-        let mut found =
-            found.filter_map(|(at, start)| Some((at, offset_in(*start, first, sectors)?)));
-        let Some((at, offset)) = found.next() else {
+        let Some((start, at)) = self.first.range(..=first).next_back() else {
             return false;
         };
-        match self.second.get(at) {
+        let Some(offset) = offset_in(*start, first, sectors) else {
+            return false;
+        };
+        match self.second.get(*at) {
             Some(start) => offset_in(*start, second, sectors) == Some(offset),
             None => second.is_null(),
         }

@@ -8,6 +8,7 @@ use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::{Place, Txg};
 
 use crate::Options;
+use crate::extents::Verified;
 use crate::finding::{At, Findings, Kind};
 use crate::media::{Breadth, Fetched, Media};
 use crate::report::SectorSummary;
@@ -40,6 +41,7 @@ pub(crate) struct Scan<'a> {
     /// Every tree could be read to its end.
     pub whole: bool,
     pub sectors: SectorSummary,
+    pub verified: &'a mut Verified,
 }
 
 impl<'a> Scan<'a> {
@@ -49,6 +51,7 @@ impl<'a> Scan<'a> {
         options: &'a Options,
         findings: &'a mut Findings,
         txg: Txg,
+        verified: &'a mut Verified,
     ) -> Self {
         findings.root = Some(txg);
         let map = |vdev: &Option<crate::media::VdevView>| {
@@ -62,6 +65,7 @@ impl<'a> Scan<'a> {
             txg,
             whole: true,
             sectors: SectorSummary::default(),
+            verified,
         }
     }
 

@@ -165,7 +165,7 @@ impl Span {
 }
 
 fn whole_words(start: u64, count: u64) -> std::ops::Range<usize> {
-    debug_assert!(start % 64 == 0 && count % 64 == 0, "whole words");
+    debug_assert!(start.is_multiple_of(64) && count.is_multiple_of(64), "whole words");
     let index = |at: u64| usize::try_from(at / 64).unwrap_or(usize::MAX);
     index(start)..index(start.saturating_add(count))
 }

@@ -1,6 +1,7 @@
 //! A store of nodes in memory that believes nobody: it verifies checksums, refuses to read what
 //! was freed or never written, and panics at a double free. Reads complete in random order, one at
 //! a time and only when nothing else can go on, unless it is told to be instant.
+#![allow(clippy::cast_possible_truncation, reason = "small numbers of a test")]
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
@@ -19,10 +20,7 @@ use aquifer_ondisk::{BlockPointer, DatasetId, FormatError, ObjectId, Place, Txg}
 
 use crate::btree::{NodeSink, NodeStore, Packed, TreeError};
 
-pub(crate) const OWNER: NodeOwner = NodeOwner {
-    dataset: DatasetId(3),
-    object: ObjectId(7),
-};
+pub(crate) const OWNER: NodeOwner = NodeOwner { dataset: DatasetId(3), object: ObjectId(7) };
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum MemError {
@@ -72,23 +70,13 @@ pub(crate) struct MemStore {
 impl MemStore {
     /// Reads complete in random order.
     pub(crate) fn new() -> Self {
-        let state = State {
-            next_sector: 1,
-            ..State::default()
-        };
-        MemStore {
-            state: Mutex::new(state),
-            txg: AtomicU64::new(1),
-            instant: false,
-        }
+        let state = State { next_sector: 1, ..State::default() };
+        MemStore { state: Mutex::new(state), txg: AtomicU64::new(1), instant: false }
     }
 
     /// Reads complete at once.
     pub(crate) fn instant() -> Self {
-        MemStore {
-            instant: true,
-            ..Self::new()
-        }
+        MemStore { instant: true, ..Self::new() }
     }
 
     /// Wild pointers will be followed: reading what is not there is an error.
@@ -132,8 +120,7 @@ impl MemStore {
 
     /// Puts any bytes behind a valid pointer.
     pub(crate) fn plant(&self, kind: BlockKind, level: u8, bytes: &[u8]) -> BlockPointer {
-        self.write_node(kind, level, OWNER, Page::with_prefix(bytes))
-            .unwrap()
+        self.write_node(kind, level, OWNER, Page::with_prefix(bytes)).unwrap()
     }
 
     /// The futures that waited are gone.
@@ -273,11 +260,7 @@ impl NodeSink for MemStore {
     fn free_node(&self, pointer: &BlockPointer) {
         let mut state = self.state.lock().unwrap();
         let freed = state.nodes.remove(&pointer.places[0]);
-        assert_eq!(
-            freed.map(|(stored, _)| stored),
-            Some(*pointer),
-            "a double or wrong free"
-        );
+        assert_eq!(freed.map(|(stored, _)| stored), Some(*pointer), "a double or wrong free");
     }
 }
 
@@ -306,7 +289,7 @@ impl Rng {
     }
 
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(limit) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
@@ -348,9 +331,7 @@ pub(crate) fn check_tree<F: Packed>(store: &MemStore, root: Option<BlockPointer>
         let first = check_node::<F>(store, &root, (None, None), (true, true), &mut shape);
         assert!(first.is_some());
         if root.level > 0 {
-            let body = Node::<F>::decode(store.sector(&root).as_slice(), &root)
-                .unwrap()
-                .body;
+            let body = Node::<F>::decode(store.sector(&root).as_slice(), &root).unwrap().body;
             assert!(
                 !matches!(body, NodeBody::Inner(list) if list.len() < 2),
                 "a root of one child"
@@ -370,29 +351,18 @@ fn check_node<F: Packed>(
     (leftmost, rightmost): (bool, bool),
     shape: &mut Shape<F>,
 ) -> Option<F::Key> {
-    assert!(
-        shape.nodes.insert(pointer.places[0]),
-        "a node referred to twice"
-    );
+    assert!(shape.nodes.insert(pointer.places[0]), "a node referred to twice");
     let page = store.sector(pointer);
     let node = Node::<F>::decode(page.as_slice(), pointer).unwrap();
-    assert_eq!(
-        (node.level, node.owner, node.written),
-        (pointer.level, OWNER, pointer.written)
-    );
+    assert_eq!((node.level, node.owner, node.written), (pointer.level, OWNER, pointer.written));
     let inside = |key: F::Key| {
         lower.is_none_or(|lower| lower <= key) && upper.is_none_or(|upper| key < upper)
     };
     match node.body {
         NodeBody::Leaf(entries) => {
             assert!(!entries.is_empty(), "an empty leaf");
-            assert!(
-                entries.iter().all(|entry| inside(F::key(entry))),
-                "a key out of range"
-            );
-            shape
-                .leaf_bytes
-                .push(entries.iter().map(F::entry_bytes).sum());
+            assert!(entries.iter().all(|entry| inside(F::key(entry))), "a key out of range");
+            shape.leaf_bytes.push(entries.iter().map(F::entry_bytes).sum());
             shape.leaf_counts.push(entries.len());
             let first = entries.first().map(F::key);
             shape.entries.extend(entries);
@@ -403,10 +373,7 @@ fn check_node<F: Packed>(
             let mut first = None;
             for (at, (key, child)) in children.iter().enumerate() {
                 assert_eq!(child.level + 1, pointer.level);
-                assert!(
-                    child.birth <= pointer.birth,
-                    "a node older than what it points at"
-                );
+                assert!(child.birth <= pointer.birth, "a node older than what it points at");
                 let edges = (leftmost && at == 0, rightmost && at + 1 == children.len());
                 let low = if at == 0 { lower } else { Some(*key) };
                 let high = children.get(at + 1).map_or(upper, |(next, _)| Some(*next));

@@ -61,10 +61,7 @@ const READ_TRIES_MAX: usize = 4;
 impl Object {
     /// An object as its inode on disk says.
     pub fn new(dataset: DatasetId, inode: Inode) -> Self {
-        let tree = TreeRoot {
-            root: inode.root,
-            refer_bytes: inode.refer_bytes,
-        };
+        let tree = TreeRoot { root: inode.root, refer_bytes: inode.refer_bytes };
         Object {
             dataset,
             id: inode.object,
@@ -81,10 +78,7 @@ impl Object {
 
     /// Whose its nodes are.
     pub fn owner(&self) -> NodeOwner {
-        NodeOwner {
-            dataset: self.dataset,
-            object: self.id,
-        }
+        NodeOwner { dataset: self.dataset, object: self.id }
     }
 
     /// Its newest attributes, with the bytes it uses now and soon.

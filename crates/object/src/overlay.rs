@@ -74,20 +74,13 @@ pub struct Overlay {
 impl Overlay {
     /// The version of `txg`, made from `inode` if there is none.
     pub fn version(&mut self, txg: Txg, inode: &Inode) -> &mut Version {
-        debug_assert!(
-            self.versions.keys().all(|of| *of <= txg),
-            "changes enter the open txg"
-        );
-        self.versions
-            .entry(txg)
-            .or_insert_with(|| Version::new(inode.clone()))
+        debug_assert!(self.versions.keys().all(|of| *of <= txg), "changes enter the open txg");
+        self.versions.entry(txg).or_insert_with(|| Version::new(inode.clone()))
     }
 
     /// A version of the txg being synced, for a change that its sync itself makes.
     pub fn adopt(&mut self, txg: Txg, inode: &Inode) {
-        self.versions
-            .entry(txg)
-            .or_insert_with(|| Version::new(inode.clone()));
+        self.versions.entry(txg).or_insert_with(|| Version::new(inode.clone()));
     }
 
     /// The version of `txg`, if it changed anything.
@@ -97,18 +90,12 @@ impl Overlay {
 
     /// Every version, newest first.
     pub fn newest_first(&self) -> impl Iterator<Item = (Txg, &Version)> {
-        self.versions
-            .iter()
-            .rev()
-            .map(|(txg, version)| (*txg, version))
+        self.versions.iter().rev().map(|(txg, version)| (*txg, version))
     }
 
     /// Every version to change, newest first.
     pub fn newest_first_mut(&mut self) -> impl Iterator<Item = (Txg, &mut Version)> {
-        self.versions
-            .iter_mut()
-            .rev()
-            .map(|(txg, version)| (*txg, version))
+        self.versions.iter_mut().rev().map(|(txg, version)| (*txg, version))
     }
 
     /// Whether nothing waits.
@@ -125,10 +112,7 @@ impl Overlay {
     pub fn page(&self, page: u64) -> Seen {
         for (_, version) in self.newest_first() {
             match version.pages.get(&page) {
-                Some(DirtyPage {
-                    page: Some(content),
-                    ..
-                }) => return Seen::Page(content.clone()),
+                Some(DirtyPage { page: Some(content), .. }) => return Seen::Page(content.clone()),
                 Some(DirtyPage { page: None, .. }) => return Seen::Zero,
                 None if version.cut.is_some_and(|cut| page >= cut) => return Seen::Zero,
                 None => {}
@@ -151,9 +135,6 @@ impl Overlay {
     /// Pages that wait to be written out.
     pub fn dirty_pages(&self) -> u64 {
         let stored = |page: &&DirtyPage| page.page.is_some();
-        self.versions
-            .values()
-            .map(|v| v.pages.values().filter(stored).count() as u64)
-            .sum()
+        self.versions.values().map(|v| v.pages.values().filter(stored).count() as u64).sum()
     }
 }

@@ -70,11 +70,7 @@ async fn sync_entries(
     version: &Version,
     tree: TreeRoot,
 ) -> Result<TreeRoot, PoolError> {
-    let ops = version
-        .entries
-        .iter()
-        .map(|(key, entry)| (*key, entry.clone()))
-        .collect();
+    let ops = version.entries.iter().map(|(key, entry)| (*key, entry.clone())).collect();
     let root = btree::merge::<Directory, SyncContext>(sync, tree.root, owner, ops).await?;
     Ok(TreeRoot { root, ..tree })
 }
@@ -108,24 +104,14 @@ async fn sync_cut(
         return Ok((tree, None));
     }
     if beyond.len() <= CUT_EXTENTS_MAX {
-        let ops = vec![Replace {
-            from_page: cut,
-            to_page: PAGE_LIMIT,
-            extents: Vec::new(),
-        }];
+        let ops = vec![Replace { from_page: cut, to_page: PAGE_LIMIT, extents: Vec::new() }];
         return Ok((replace(sync, owner, tree, ops).await?, None));
     }
     let halves = extent_tree::split_off(sync, tree.root, owner, cut).await?;
     // The tail's bytes are counted where it is freed; here only what is left is known: all that
     // lies before the cut, at most.
     let refer_bytes = tree.refer_bytes.min(cut.saturating_mul(4096));
-    Ok((
-        TreeRoot {
-            root: halves.left,
-            refer_bytes,
-        },
-        halves.right,
-    ))
+    Ok((TreeRoot { root: halves.left, refer_bytes }, halves.right))
 }
 
 async fn sync_pages(
@@ -174,25 +160,14 @@ fn write_group(
     let (Some((first, dirty)), Some((last, _))) = (group.first(), group.last()) else {
         return Ok(());
     };
-    let mut op = Replace {
-        from_page: *first,
-        to_page: last + 1,
-        extents: Vec::new(),
-    };
+    let mut op = Replace { from_page: *first, to_page: last + 1, extents: Vec::new() };
     let sums: Vec<u64> = group.iter().map(|(_, dirty)| dirty.sum).collect();
-    let pages: Vec<Page> = group
-        .iter()
-        .filter_map(|(_, dirty)| dirty.page.clone())
-        .collect();
+    let pages: Vec<Page> = group.iter().filter_map(|(_, dirty)| dirty.page.clone()).collect();
     if let Some(place) = dirty.place {
         push_plain(sync, &mut op, place, &sums);
     } else if dirty.page.is_some() {
         let chunk_pages = usize::try_from(COMPRESSED_PAGES_MAX).unwrap_or(usize::MAX);
-        let chunk = if compression.is_some() {
-            chunk_pages
-        } else {
-            pages.len()
-        };
+        let chunk = if compression.is_some() { chunk_pages } else { pages.len() };
         for (pages, sums) in pages.chunks(chunk).zip(sums.chunks(chunk)) {
             let at = op.extents.last().map_or(op.from_page, Extent::end);
             let compressed = match compression {
@@ -294,11 +269,6 @@ async fn replace(
 ) -> Result<TreeRoot, PoolError> {
     let merged = extent_tree::merge_extents(sync, tree.root, owner, ops).await?;
     free_extents(sync, &merged.freed);
-    let refer_bytes = tree
-        .refer_bytes
-        .saturating_add_signed(merged.refer_sectors * 4096);
-    Ok(TreeRoot {
-        root: merged.root,
-        refer_bytes,
-    })
+    let refer_bytes = tree.refer_bytes.saturating_add_signed(merged.refer_sectors * 4096);
+    Ok(TreeRoot { root: merged.root, refer_bytes })
 }

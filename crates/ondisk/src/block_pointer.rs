@@ -12,9 +12,10 @@
 //! 28  flags          u16   0
 //! 30  key_epoch      u16   0 = not encrypted
 //! 32  birth          u64   txg in which the pointer entered a tree
-//! 40  written        u64   txg in which the bytes went to their place; (place, written) never repeats
-//! 48  checksum       u128  of the stored bytes: kept apart from them, so that rot, a lost write and
-//!                          a misdirected write all show
+//! 40  written        u64   txg in which the bytes went to their place; (place, written) never
+//!                          repeats
+//! 48  checksum       u128  of the stored bytes: kept apart from them, so that rot, a lost write
+//!                          and a misdirected write all show
 //! ```
 
 use crate::codec::{FormatError, Reader, Writer, check_run, checksum128};

@@ -1,7 +1,7 @@
 //! The txg record: what one txg changed, written to reserved segments.
 //!
-//! A record is one or more parts of at most 1 MiB, each pointing at the one before; the last part of
-//! a txg carries the pool root and is what the uberblock points at.
+//! A record is one or more parts of at most 1 MiB, each pointing at the one before; the last part
+//! of a txg carries the pool root and is what the uberblock points at.
 //!
 //! ```text
 //! magic "AQTXGREC"  version u32  last u8  pad [3]

@@ -100,8 +100,8 @@ impl Uberblock {
     /// The sector's bytes for label `label` of `leaf`.
     ///
     /// # Errors
-    /// More outdated leaves than a pool has, and numbers beyond their limits: what could not be read
-    /// back is refused before it is written, so a pool that has used them up stops.
+    /// More outdated leaves than a pool has, and numbers beyond their limits: what could not be
+    /// read back is refused before it is written, so a pool that has used them up stops.
     pub fn encode_for(&self, leaf: Guid, label: u8) -> Result<Vec<u8>, FormatError> {
         self.check()?;
         let mut w = Writer::new();

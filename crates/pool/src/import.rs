@@ -1,8 +1,12 @@
 //! Bringing a pool into service: which root is the newest whole one, where the log ends, replay.
 //!
-//! Nothing is allocated, replayed or answered before these steps, in this order (DESIGN, "Import"):
-//! 1. uberblocks vote; 2. the chain is read; 3. what was read is made durable and level on all
-//! sides; 4. one uberblock fixes the end found, and a new session; 5. replay.
+//! Nothing is allocated, replayed or answered before these steps, in this order:
+//!
+//! 1. Uberblocks vote: which root is the newest.
+//! 2. The chain of the intent log is read from that root's head to its end.
+//! 3. What was read is made durable, and level on all sides.
+//! 4. One uberblock fixes the end found, and a new session.
+//! 5. Replay.
 
 mod level;
 mod replay;

@@ -64,10 +64,7 @@ pub struct OpaqueAuth<'a> {
 
 impl OpaqueAuth<'_> {
     /// AUTH_NONE with an empty body: our verifier in every reply but for RPCSEC_GSS and AUTH_TLS.
-    pub const NONE: OpaqueAuth<'static> = OpaqueAuth {
-        flavor: AUTH_NONE,
-        body: &[],
-    };
+    pub const NONE: OpaqueAuth<'static> = OpaqueAuth { flavor: AUTH_NONE, body: &[] };
 }
 
 impl Encode for OpaqueAuth<'_> {
@@ -79,10 +76,7 @@ impl Encode for OpaqueAuth<'_> {
 
 impl<'a> Decode<'a> for OpaqueAuth<'a> {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, XdrError> {
-        Ok(OpaqueAuth {
-            flavor: from.u32()?,
-            body: from.opaque(AUTH_BODY_BYTES_MAX)?,
-        })
+        Ok(OpaqueAuth { flavor: from.u32()?, body: from.opaque(AUTH_BODY_BYTES_MAX)? })
     }
 }
 
@@ -122,10 +116,7 @@ impl Encode for Credential<'_> {
                 let body = to.mark();
                 sys.encode(to);
                 let len = to.len_since(body);
-                assert!(
-                    len <= AUTH_BODY_BYTES_MAX,
-                    "limits of AUTH_SYS add up to 340 bytes"
-                );
+                assert!(len <= AUTH_BODY_BYTES_MAX, "limits of AUTH_SYS add up to 340 bytes");
                 to.fill(bytes, u32::try_from(len).unwrap_or(0));
             }
             Credential::Other(auth) => auth.encode(to),
@@ -186,10 +177,7 @@ impl Gids {
     pub fn new(gids: &[u32]) -> Option<Self> {
         let mut ids = [0; AUTH_SYS_GIDS_MAX];
         ids.get_mut(..gids.len())?.copy_from_slice(gids);
-        Some(Gids {
-            len: u8::try_from(gids.len()).ok()?,
-            ids,
-        })
+        Some(Gids { len: u8::try_from(gids.len()).ok()?, ids })
     }
 
     /// The groups, in the caller's order.
@@ -206,10 +194,7 @@ impl Gids {
 impl<'a> Decode<'a> for Gids {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, XdrError> {
         let len = from.length(AUTH_SYS_GIDS_MAX)?;
-        let mut gids = Gids {
-            len: u8::try_from(len).unwrap_or(0),
-            ..Gids::default()
-        };
+        let mut gids = Gids { len: u8::try_from(len).unwrap_or(0), ..Gids::default() };
         for id in gids.ids.iter_mut().take(len) {
             *id = from.u32()?;
         }
@@ -221,7 +206,4 @@ const _: () = assert!(
     4 + opaque_bytes(AUTH_SYS_MACHINE_NAME_BYTES_MAX) + 4 + 4 + 4 + 4 * AUTH_SYS_GIDS_MAX == 340,
     "the longest AUTH_SYS body, 340 bytes, fits a credential"
 );
-const _: () = assert!(
-    AUTH_SYS_GIDS_MAX <= 0xff,
-    "the number of groups fits 8 bits"
-);
+const _: () = assert!(AUTH_SYS_GIDS_MAX <= 0xff, "the number of groups fits 8 bits");

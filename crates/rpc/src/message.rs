@@ -83,10 +83,7 @@ impl<'a> Call<'a> {
         }
         let refused = |why| CallError::Refused { xid, why };
         if from.u32()? != RPC_VERSION {
-            return Err(refused(Rejection::RpcMismatch {
-                low: RPC_VERSION,
-                high: RPC_VERSION,
-            }));
+            return Err(refused(Rejection::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION }));
         }
         let (program, version, procedure) = (from.u32()?, from.u32()?, from.u32()?);
         let auth = |from: &mut Decoder<'a>, stat| match OpaqueAuth::decode(from) {
@@ -97,14 +94,7 @@ impl<'a> Call<'a> {
         let credential = Credential::parse(auth(from, AuthStat::BadCred)?)
             .map_err(|_| refused(Rejection::AuthError(AuthStat::BadCred)))?;
         let verifier = auth(from, AuthStat::BadVerf)?;
-        Ok(Call {
-            xid,
-            program,
-            version,
-            procedure,
-            credential,
-            verifier,
-        })
+        Ok(Call { xid, program, version, procedure, credential, verifier })
     }
 }
 
@@ -183,21 +173,12 @@ pub enum Rejection {
 impl Reply<'_> {
     /// Accepted with our usual verifier, AUTH_NONE.
     pub const fn accepted(xid: u32, status: Accepted) -> Reply<'static> {
-        Reply {
-            xid,
-            body: ReplyBody::Accepted {
-                verifier: OpaqueAuth::NONE,
-                status,
-            },
-        }
+        Reply { xid, body: ReplyBody::Accepted { verifier: OpaqueAuth::NONE, status } }
     }
 
     /// Denied.
     pub const fn denied(xid: u32, why: Rejection) -> Reply<'static> {
-        Reply {
-            xid,
-            body: ReplyBody::Denied(why),
-        }
+        Reply { xid, body: ReplyBody::Denied(why) }
     }
 }
 
@@ -225,11 +206,7 @@ impl<'a> Decode<'a> for Reply<'a> {
         let offset = from.position();
         if MsgType::decode(from)? != MsgType::Reply {
             let value = MsgType::Call.wire();
-            return Err(XdrError::BadValue {
-                offset,
-                what: "msg_type of a reply",
-                value,
-            });
+            return Err(XdrError::BadValue { offset, what: "msg_type of a reply", value });
         }
         let offset = from.position();
         let body = match from.u32()? {
@@ -239,11 +216,7 @@ impl<'a> Decode<'a> for Reply<'a> {
             },
             MSG_DENIED => ReplyBody::Denied(Rejection::decode(from)?),
             value => {
-                return Err(XdrError::BadValue {
-                    offset,
-                    what: "reply_stat",
-                    value,
-                });
+                return Err(XdrError::BadValue { offset, what: "reply_stat", value });
             }
         };
         Ok(Reply { xid, body })
@@ -273,19 +246,12 @@ impl<'a> Decode<'a> for Accepted {
         Ok(match from.u32()? {
             SUCCESS => Accepted::Success,
             PROG_UNAVAIL => Accepted::ProgUnavail,
-            PROG_MISMATCH => Accepted::ProgMismatch {
-                low: from.u32()?,
-                high: from.u32()?,
-            },
+            PROG_MISMATCH => Accepted::ProgMismatch { low: from.u32()?, high: from.u32()? },
             PROC_UNAVAIL => Accepted::ProcUnavail,
             GARBAGE_ARGS => Accepted::GarbageArgs,
             SYSTEM_ERR => Accepted::SystemErr,
             value => {
-                return Err(XdrError::BadValue {
-                    offset,
-                    what: "accept_stat",
-                    value,
-                });
+                return Err(XdrError::BadValue { offset, what: "accept_stat", value });
             }
         })
     }
@@ -311,17 +277,10 @@ impl<'a> Decode<'a> for Rejection {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, XdrError> {
         let offset = from.position();
         Ok(match from.u32()? {
-            RPC_MISMATCH => Rejection::RpcMismatch {
-                low: from.u32()?,
-                high: from.u32()?,
-            },
+            RPC_MISMATCH => Rejection::RpcMismatch { low: from.u32()?, high: from.u32()? },
             AUTH_ERROR => Rejection::AuthError(AuthStat::decode(from)?),
             value => {
-                return Err(XdrError::BadValue {
-                    offset,
-                    what: "reject_stat",
-                    value,
-                });
+                return Err(XdrError::BadValue { offset, what: "reject_stat", value });
             }
         })
     }

@@ -86,11 +86,7 @@ pub fn answer(
         Err(CallError::Refused { xid, why }) => Err(Reply::denied(xid, why)),
         Err(CallError::Unreadable(error)) => return Err(error),
         Err(CallError::Reply { .. }) => {
-            return Err(XdrError::BadValue {
-                offset: 4,
-                what: "msg_type of a call",
-                value: 1,
-            });
+            return Err(XdrError::BadValue { offset: 4, what: "msg_type of a call", value: 1 });
         }
     };
     let record = match framing {
@@ -126,10 +122,7 @@ fn results(
         return Err(Accepted::ProgUnavail);
     }
     if call.version != VERSION {
-        return Err(Accepted::ProgMismatch {
-            low: VERSION,
-            high: VERSION,
-        });
+        return Err(Accepted::ProgMismatch { low: VERSION, high: VERSION });
     }
     let mut mapping = || Mapping::decode(from).map_err(|_| Accepted::GarbageArgs);
     match Procedure::from_wire(call.procedure) {
@@ -148,11 +141,7 @@ fn results(
 /// The port of what is asked for. As rpcbind does it: without that very version, the port of any
 /// version of the program is told, and the program itself says PROG_MISMATCH.
 fn port_of(table: &[Mapping], asked: Mapping) -> u32 {
-    let offers = || {
-        table
-            .iter()
-            .filter(|it| it.prog == asked.prog && it.prot == asked.prot)
-    };
+    let offers = || table.iter().filter(|it| it.prog == asked.prog && it.prot == asked.prot);
     let exact = offers().find(|it| it.vers == asked.vers);
     exact.or_else(|| offers().next()).map_or(0, |it| it.port)
 }
@@ -225,14 +214,7 @@ impl Request {
         let procedure = self.procedure().wire();
         let verifier = OpaqueAuth::NONE;
         let (program, version) = (PROGRAM, VERSION);
-        to.put(&Call {
-            xid,
-            program,
-            version,
-            procedure,
-            credential,
-            verifier,
-        });
+        to.put(&Call { xid, program, version, procedure, credential, verifier });
         match self {
             Request::Null | Request::Dump => {}
             Request::Set(mapping) | Request::Unset(mapping) | Request::Getport(mapping) => {
@@ -249,17 +231,11 @@ impl Request {
         let mut from = Decoder::new(message);
         let reply = Reply::decode(&mut from)?;
         if reply.xid != xid {
-            return Err(AnswerError::OtherXid {
-                asked: xid,
-                got: reply.xid,
-            });
+            return Err(AnswerError::OtherXid { asked: xid, got: reply.xid });
         }
         match reply.body {
             ReplyBody::Denied(why) => return Err(AnswerError::Denied(why)),
-            ReplyBody::Accepted {
-                status: Accepted::Success,
-                ..
-            } => {}
+            ReplyBody::Accepted { status: Accepted::Success, .. } => {}
             ReplyBody::Accepted { status, .. } => return Err(AnswerError::Failed(status)),
         }
         Ok(match self {

@@ -131,17 +131,9 @@ impl RecordReader {
             State::Boundary | State::Failed(_) => 0,
         };
         let exact = missing >= EXACT_READ_BYTES;
-        let wanted = if exact {
-            missing
-        } else {
-            missing + READ_AHEAD_BYTES
-        };
+        let wanted = if exact { missing } else { missing + READ_AHEAD_BYTES };
         self.make_room(wanted);
-        let space_end = if exact {
-            self.end + missing
-        } else {
-            self.buf.len()
-        };
+        let space_end = if exact { self.end + missing } else { self.buf.len() };
         self.buf.get_mut(self.end..space_end).unwrap_or_default()
     }
 
@@ -150,10 +142,7 @@ impl RecordReader {
     /// # Panics
     /// If `bytes` is more than that space has.
     pub fn filled(&mut self, bytes: usize) {
-        assert!(
-            bytes <= self.buf.len() - self.end,
-            "filled more than the space given"
-        );
+        assert!(bytes <= self.buf.len() - self.end, "filled more than the space given");
         self.end += bytes;
     }
 
@@ -172,11 +161,7 @@ impl RecordReader {
         match self.state {
             State::Record(record) if record.missing > 0 && self.cursor == self.end => {
                 let head = self.buf.get(record.start..record.joined)?;
-                Some(Partial {
-                    head,
-                    missing: record.missing,
-                    last: record.last,
-                })
+                Some(Partial { head, missing: record.missing, last: record.last })
             }
             _ => None,
         }
@@ -200,9 +185,9 @@ impl RecordReader {
     pub fn stream_end(&self) -> StreamEnd {
         let unparsed = self.end - self.cursor;
         match self.state {
-            State::Record(record) => StreamEnd::Incomplete {
-                bytes: record.joined - record.start + unparsed,
-            },
+            State::Record(record) => {
+                StreamEnd::Incomplete { bytes: record.joined - record.start + unparsed }
+            }
             State::Boundary if unparsed == 0 => StreamEnd::Clean,
             State::Boundary | State::Failed(_) => StreamEnd::Incomplete { bytes: unparsed },
         }
@@ -237,8 +222,7 @@ impl RecordReader {
             };
             let come = record.missing.min(self.end - self.cursor);
             if record.joined != self.cursor {
-                self.buf
-                    .copy_within(self.cursor..self.cursor + come, record.joined);
+                self.buf.copy_within(self.cursor..self.cursor + come, record.joined);
             }
             self.cursor += come;
             record.joined += come;
@@ -287,17 +271,12 @@ impl RecordReader {
     fn check(&self, record: &mut InProgress) -> Result<(), RecordError> {
         let bytes = (record.joined - record.start).saturating_add(record.missing);
         if bytes > self.record_bytes_max {
-            return Err(RecordError::TooLong {
-                bytes,
-                limit: self.record_bytes_max,
-            });
+            return Err(RecordError::TooLong { bytes, limit: self.record_bytes_max });
         }
         if record.missing == 0 && !record.last {
             record.empty_fragments += 1;
             if record.empty_fragments > EMPTY_FRAGMENTS_MAX {
-                return Err(RecordError::EmptyFragments {
-                    limit: EMPTY_FRAGMENTS_MAX,
-                });
+                return Err(RecordError::EmptyFragments { limit: EMPTY_FRAGMENTS_MAX });
             }
         }
         Ok(())
@@ -344,10 +323,7 @@ impl RecordReader {
 /// Opens a record in one fragment: its mark is left open until [`end_record`].
 pub fn begin_record(to: &mut EncodeBuf) -> OpenRecord {
     let hole = to.hole();
-    OpenRecord {
-        hole,
-        body: to.mark(),
-    }
+    OpenRecord { hole, body: to.mark() }
 }
 
 /// Fills the mark of the record that was opened last.

@@ -99,11 +99,7 @@ impl Clock {
     /// Puts `due` on the heap; returns the event's number, never 0.
     pub(crate) fn schedule(&mut self, at_ns: u64, due: Due) -> u64 {
         self.last_number += 1;
-        self.heap.push(Reverse(Event {
-            at_ns,
-            number: self.last_number,
-            due,
-        }));
+        self.heap.push(Reverse(Event { at_ns, number: self.last_number, due }));
         self.last_number
     }
 
@@ -118,10 +114,7 @@ impl Clock {
     pub(crate) fn timer_start(&mut self, at_ns: u64, waker: Waker) -> TimerTicket {
         let slot = self.free.pop().unwrap_or(self.timers.len());
         let number = self.schedule(at_ns, Due::Timer(slot));
-        let timer = Timer {
-            number,
-            waker: Some(waker),
-        };
+        let timer = Timer { number, waker: Some(waker) };
         match self.timers.get_mut(slot) {
             Some(place) => *place = timer,
             None => self.timers.push(timer),
@@ -131,9 +124,7 @@ impl Clock {
 
     /// Whether the event with this number is what the timer still waits for.
     pub(crate) fn timer_live(&self, slot: usize, number: u64) -> bool {
-        self.timers
-            .get(slot)
-            .is_some_and(|timer| timer.number == number)
+        self.timers.get(slot).is_some_and(|timer| timer.number == number)
     }
 
     /// Wakes `waker` instead; returns whether the timer still runs, and a waker to be dropped
@@ -145,11 +136,7 @@ impl Clock {
     ) -> (bool, Option<Waker>) {
         match self.timers.get_mut(ticket.slot) {
             Some(timer) if timer.number == ticket.number => {
-                if timer
-                    .waker
-                    .as_ref()
-                    .is_some_and(|held| held.will_wake(waker))
-                {
+                if timer.waker.as_ref().is_some_and(|held| held.will_wake(waker)) {
                     return (true, None);
                 }
                 (true, timer.waker.replace(waker.clone()))
@@ -160,10 +147,7 @@ impl Clock {
 
     /// Ends the timer, fired or cancelled; a stale ticket does nothing.
     pub(crate) fn timer_end(&mut self, slot: usize, number: u64) -> Option<Waker> {
-        let timer = self
-            .timers
-            .get_mut(slot)
-            .filter(|timer| timer.number == number)?;
+        let timer = self.timers.get_mut(slot).filter(|timer| timer.number == number)?;
         timer.number = 0;
         self.free.push(slot);
         timer.waker.take()
@@ -187,9 +171,6 @@ impl Clock {
         if reboot {
             self.boot_ns = self.now_ns;
         }
-        self.timers
-            .drain(..)
-            .filter_map(|timer| timer.waker)
-            .collect()
+        self.timers.drain(..).filter_map(|timer| timer.waker).collect()
     }
 }

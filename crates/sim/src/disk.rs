@@ -70,26 +70,22 @@ impl SimDisk {
 
     /// What a power cut could not take: the durable content. Constant time.
     pub fn durable_image(&self) -> Image {
-        self.with(|device| device.platter.durable.clone())
-            .unwrap_or(Image::new(self.sectors))
+        self.with(|device| device.platter.durable.clone()).unwrap_or(Image::new(self.sectors))
     }
 
     /// The durable content of one sector; zeros past the end.
     pub fn durable_page(&self, sector: u64) -> Page {
-        self.with(|device| device.platter.durable(sector))
-            .unwrap_or_else(Page::zeroed)
+        self.with(|device| device.platter.durable(sector)).unwrap_or_else(Page::zeroed)
     }
 
     /// The newest completed content of one sector; zeros past the end.
     pub fn newest_page(&self, sector: u64) -> Page {
-        self.with(|device| device.platter.newest(sector))
-            .unwrap_or_else(Page::zeroed)
+        self.with(|device| device.platter.newest(sector)).unwrap_or_else(Page::zeroed)
     }
 
     /// Sectors whose newest completed content is not durable.
     pub fn volatile_sectors(&self) -> u64 {
-        self.with(|device| device.platter.cache.len() as u64)
-            .unwrap_or(0)
+        self.with(|device| device.platter.cache.len() as u64).unwrap_or(0)
     }
 
     /// Adds a fault; rules are asked in the order in which they were added.
@@ -153,12 +149,7 @@ impl SimDisk {
 
     fn start<T: FromPages + 'static>(&self, sector: u64, request: Request) -> IoFuture<'_, T> {
         let state = State::New(request);
-        Box::pin(DiskOp {
-            disk: self,
-            sector,
-            state,
-            returns: PhantomData,
-        })
+        Box::pin(DiskOp { disk: self, sector, state, returns: PhantomData })
     }
 }
 
@@ -176,23 +167,11 @@ impl Disk for SimDisk {
     }
 
     fn write(&self, sector: u64, pages: Vec<Page>) -> IoFuture<'_, ()> {
-        self.start(
-            sector,
-            Request::Write {
-                pages,
-                durable: false,
-            },
-        )
+        self.start(sector, Request::Write { pages, durable: false })
     }
 
     fn write_durable(&self, sector: u64, pages: Vec<Page>) -> IoFuture<'_, ()> {
-        self.start(
-            sector,
-            Request::Write {
-                pages,
-                durable: true,
-            },
-        )
+        self.start(sector, Request::Write { pages, durable: true })
     }
 
     fn flush(&self) -> IoFuture<'_, ()> {

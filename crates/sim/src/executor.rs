@@ -71,23 +71,11 @@ impl Tasks {
         }
         let slot = table.free.pop().unwrap_or(table.slots.len());
         if slot == table.slots.len() {
-            table.slots.push(Slot {
-                generation: 0,
-                name,
-                live: false,
-                queued: false,
-                body: None,
-            });
+            table.slots.push(Slot { generation: 0, name, live: false, queued: false, body: None });
         }
         let place = table.slots.get_mut(slot)?;
-        let key = Key {
-            slot,
-            generation: place.generation,
-        };
-        let waker = Waker::from(Arc::new(TaskWaker {
-            key,
-            tasks: Arc::clone(self),
-        }));
+        let key = Key { slot, generation: place.generation };
+        let waker = Waker::from(Arc::new(TaskWaker { key, tasks: Arc::clone(self) }));
         place.name = name;
         place.live = true;
         place.queued = true;
@@ -142,13 +130,7 @@ impl Tasks {
 
     /// Names of all tasks that have not ended, in the order of their slots.
     pub(crate) fn pending(&self) -> Vec<&'static str> {
-        self.0
-            .lock()
-            .slots
-            .iter()
-            .filter(|slot| slot.live)
-            .map(|slot| slot.name)
-            .collect()
+        self.0.lock().slots.iter().filter(|slot| slot.live).map(|slot| slot.name).collect()
     }
 
     /// Drops every task and takes no new one until `reopen`.
@@ -184,9 +166,7 @@ impl Tasks {
 
 impl Table {
     fn slot(&mut self, key: Key) -> Option<&mut Slot> {
-        self.slots
-            .get_mut(key.slot)
-            .filter(|slot| slot.generation == key.generation)
+        self.slots.get_mut(key.slot).filter(|slot| slot.generation == key.generation)
     }
 }
 

@@ -120,8 +120,7 @@ impl Machine {
 
     /// Lets `cost_ns` pass and then all that is due happen; `wakers` gets those to be woken.
     pub(crate) fn elapse(&mut self, cost_ns: u64, wakers: &mut Vec<Waker>) -> Progress {
-        self.clock
-            .advance_to(self.clock.now_ns().saturating_add(cost_ns));
+        self.clock.advance_to(self.clock.now_ns().saturating_add(cost_ns));
         self.happen(wakers)
     }
 
@@ -301,18 +300,9 @@ impl Machine {
             return;
         };
         let trace = &mut self.trace;
-        device
-            .platter
-            .settle(loss, &mut device.fate_rng, |sector, outcome| {
-                trace.note(Entry {
-                    at_ns,
-                    disk,
-                    action: Action::Cut,
-                    sector,
-                    count: 1,
-                    outcome,
-                });
-            });
+        device.platter.settle(loss, &mut device.fate_rng, |sector, outcome| {
+            trace.note(Entry { at_ns, disk, action: Action::Cut, sector, count: 1, outcome });
+        });
     }
 
     pub(crate) fn note(
@@ -321,13 +311,6 @@ impl Machine {
         outcome: Outcome,
     ) {
         let at_ns = self.clock.now_ns();
-        self.trace.note(Entry {
-            at_ns,
-            disk,
-            action,
-            sector,
-            count,
-            outcome,
-        });
+        self.trace.note(Entry { at_ns, disk, action, sector, count, outcome });
     }
 }

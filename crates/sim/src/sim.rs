@@ -125,17 +125,9 @@ impl Sim {
             cut_timer: None,
             halted: false,
         };
-        let shared = Shared {
-            machine: Mutex::new(machine),
-            tasks: Tasks::new(),
-        };
+        let shared = Shared { machine: Mutex::new(machine), tasks: Tasks::new() };
         let schedule = Rng::stream(seed, "schedule");
-        Sim {
-            shared: Arc::new(shared),
-            schedule,
-            config,
-            wakers: Vec::new(),
-        }
+        Sim { shared: Arc::new(shared), schedule, config, wakers: Vec::new() }
     }
 
     /// Adds a disk that holds `image`.
@@ -197,9 +189,7 @@ impl Sim {
                     } else {
                         self.step(key, body);
                     }
-                    let cost_ns = self
-                        .schedule
-                        .below(self.config.step_ns_max.saturating_add(1));
+                    let cost_ns = self.schedule.below(self.config.step_ns_max.saturating_add(1));
                     let mut machine = self.shared.machine.lock();
                     machine.trace.mix(key.slot as u64);
                     machine.elapse(cost_ns, &mut self.wakers)
@@ -217,11 +207,7 @@ impl Sim {
 
     /// The root ended in the very poll in which the power went: it did not get that far.
     fn root_done<T>(&self, output: T) -> Result<T, Stop> {
-        if self.shared.machine.lock().halted {
-            Err(Stop::Halted)
-        } else {
-            Ok(output)
-        }
+        if self.shared.machine.lock().halted { Err(Stop::Halted) } else { Ok(output) }
     }
 
     fn step(&self, key: Key, mut body: Body) {
@@ -264,13 +250,7 @@ impl Sim {
 
     /// The same in a mode drawn from the seed.
     pub fn power_cut_any(&mut self) -> CutMode {
-        let choice = self
-            .shared
-            .machine
-            .lock()
-            .cut_rng
-            .pick(&CutMode::ALL)
-            .copied();
+        let choice = self.shared.machine.lock().cut_rng.pick(&CutMode::ALL).copied();
         let mode = choice.unwrap_or(CutMode::PerWrite);
         self.power_cut(mode);
         mode
@@ -309,11 +289,7 @@ impl Sim {
     pub fn story(&self) -> String {
         let machine = self.shared.machine.lock();
         let name = |disk: usize| machine.devices.get(disk).map_or("?", |device| &device.name);
-        machine
-            .trace
-            .story()
-            .map(|entry| entry.line(name(entry.disk)))
-            .collect()
+        machine.trace.story().map(|entry| entry.line(name(entry.disk))).collect()
     }
 }
 

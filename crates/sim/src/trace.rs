@@ -84,13 +84,7 @@ impl Entry {
     /// `time disk action sector count outcome`, the time in seconds.
     pub(crate) fn line(&self, disk: &str) -> String {
         let (seconds, rest) = (self.at_ns / 1_000_000_000, self.at_ns % 1_000_000_000);
-        let Entry {
-            action,
-            sector,
-            count,
-            outcome,
-            ..
-        } = self;
+        let Entry { action, sector, count, outcome, .. } = self;
         format!("{seconds:>6}.{rest:09} {disk} {action:?} {sector} {count} {outcome:?}\n")
     }
 }
@@ -105,11 +99,7 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn new(entries_max: usize) -> Self {
-        Trace {
-            hash: 0,
-            story: VecDeque::with_capacity(entries_max),
-            entries_max,
-        }
+        Trace { hash: 0, story: VecDeque::with_capacity(entries_max), entries_max }
     }
 
     pub(crate) fn hash(&self) -> u64 {

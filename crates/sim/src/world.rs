@@ -52,11 +52,7 @@ impl World for SimWorld {
     fn sleep(&self, delay: Duration) -> Task {
         let now_ns = self.shared.machine.lock().clock.now_ns();
         let deadline_ns = now_ns.saturating_add(nanoseconds(delay));
-        Box::pin(Sleep {
-            shared: Arc::clone(&self.shared),
-            deadline_ns,
-            timer: None,
-        })
+        Box::pin(Sleep { shared: Arc::clone(&self.shared), deadline_ns, timer: None })
     }
 
     fn random(&self) -> u64 {
@@ -90,10 +86,7 @@ impl Future for Sleep {
         let mut replaced = None;
         let passed = clock.now_ns() >= self.deadline_ns;
         if passed {
-            replaced = self
-                .timer
-                .take()
-                .and_then(|ticket| clock.timer_cancel(ticket));
+            replaced = self.timer.take().and_then(|ticket| clock.timer_cancel(ticket));
         } else {
             let mut runs = false;
             if let Some(ticket) = self.timer {
@@ -105,11 +98,7 @@ impl Future for Sleep {
         }
         drop(machine);
         drop(replaced);
-        if passed {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
+        if passed { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 

@@ -24,33 +24,20 @@ async fn worker(world: SimWorld, disk: SimDisk, mut rng: Rng) {
             1 | 2 => drop(disk.write(sector, pages).await),
             3 => drop(disk.write_durable(sector, pages).await),
             4 => drop(disk.flush().await),
-            _ => {
-                world
-                    .sleep(Duration::from_nanos(rng.below(1_000_000)))
-                    .await
-            }
+            _ => world.sleep(Duration::from_nanos(rng.below(1_000_000))).await,
         }
     }
 }
 
 /// Three incarnations over two faulty disks; what happened and what is left, as numbers.
 fn history(seed: u64) -> [u64; 4] {
-    let config = SimConfig {
-        story_entries_max: 100,
-        ..SimConfig::default()
-    };
+    let config = SimConfig { story_entries_max: 100, ..SimConfig::default() };
     let mut sim = Sim::with_config(seed, config);
     let disks = ["a", "b"].map(|name| sim.add_disk(name, Image::new(256), DiskConfig::default()));
     disks[0].inject(FaultRule::new(Fault::WriteError, When::Ppm(20_000)));
-    disks[0].inject(FaultRule::new(
-        Fault::MisdirectedRead { from: None },
-        When::Ppm(20_000),
-    ));
+    disks[0].inject(FaultRule::new(Fault::MisdirectedRead { from: None }, When::Ppm(20_000)));
     disks[1].inject(FaultRule::new(Fault::FlushError, When::Ppm(100_000)));
-    disks[1].inject(FaultRule::new(
-        Fault::Vanish(Vanish::PowerLost),
-        When::OnceAfter(100),
-    ));
+    disks[1].inject(FaultRule::new(Fault::Vanish(Vanish::PowerLost), When::OnceAfter(100)));
     let mut choice = sim.stream("cuts");
     for incarnation in 0..3 {
         disks[1].come_back();
@@ -63,10 +50,7 @@ fn history(seed: u64) -> [u64; 4] {
             }
         }
         sim.plan_cut(CutPlan::AtEvent(100 + choice.below(200)));
-        assert_eq!(
-            sim.run_until(std::future::pending::<()>()),
-            Err(Stop::Halted)
-        );
+        assert_eq!(sim.run_until(std::future::pending::<()>()), Err(Stop::Halted));
         if choice.coin() {
             sim.power_cut_any();
         } else {
@@ -84,19 +68,12 @@ fn history(seed: u64) -> [u64; 4] {
 #[test]
 fn the_same_seed_gives_the_same_history_here_and_in_another_process() {
     let histories: Vec<[u64; 4]> = (0..SEEDS).map(history).collect();
-    let lines: Vec<String> = histories
-        .iter()
-        .map(|words| format!("history {words:?}"))
-        .collect();
+    let lines: Vec<String> = histories.iter().map(|words| format!("history {words:?}")).collect();
     if env::var_os(CHILD).is_some() {
         println!("\n{}", lines.join("\n"));
         return;
     }
-    assert_eq!(
-        histories,
-        (0..SEEDS).map(history).collect::<Vec<_>>(),
-        "twice in one process"
-    );
+    assert_eq!(histories, (0..SEEDS).map(history).collect::<Vec<_>>(), "twice in one process");
     let name = "the_same_seed_gives_the_same_history_here_and_in_another_process";
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
@@ -105,10 +82,7 @@ fn the_same_seed_gives_the_same_history_here_and_in_another_process() {
         .unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    let theirs: Vec<&str> = text
-        .lines()
-        .filter(|line| line.starts_with("history "))
-        .collect();
+    let theirs: Vec<&str> = text.lines().filter(|line| line.starts_with("history ")).collect();
     assert_eq!(theirs, lines, "and in another process");
 }
 

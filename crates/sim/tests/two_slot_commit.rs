@@ -5,11 +5,7 @@
 //! A commit: the data to the place that the committed header does not name; flush; the header to
 //! the older slot; flush; only then is it acknowledged. Recovery flushes before it acts on what it
 //! has read: after a kill that may lie in the disk's cache alone.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test may panic"
-)]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,37 +20,24 @@ struct Protocol {
     flush_at_recovery: bool,
 }
 
-const RIGHT: Protocol = Protocol {
-    flush_data: true,
-    flush_header: true,
-    flush_at_recovery: true,
-};
+const RIGHT: Protocol = Protocol { flush_data: true, flush_header: true, flush_at_recovery: true };
 
 const DATA_SECTORS: usize = 4;
 const INCARNATIONS: u64 = 4;
 const COMMITS: u64 = 12;
 
 fn checksum(words: &[u64]) -> u64 {
-    words.iter().fold(17, |sum, word| {
-        (sum ^ word)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(9)
-    })
+    words
+        .iter()
+        .fold(17, |sum, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(9))
 }
 
 fn words_of(page: &Page) -> Vec<u64> {
-    page.chunks(8)
-        .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
-        .collect()
+    page.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
 }
 
 fn page_of(words: &[u64]) -> Page {
-    Page::with_prefix(
-        &words
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect::<Vec<_>>(),
-    )
+    Page::with_prefix(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>())
 }
 
 fn data_sector(sequence: u64) -> u64 {
@@ -62,9 +45,7 @@ fn data_sector(sequence: u64) -> u64 {
 }
 
 fn data_pages(sequence: u64) -> Vec<Page> {
-    (0..DATA_SECTORS)
-        .map(|index| page_of(&[sequence * 1000 + index as u64; 512]))
-        .collect()
+    (0..DATA_SECTORS).map(|index| page_of(&[sequence * 1000 + index as u64; 512])).collect()
 }
 
 fn data_checksum(pages: &[Page]) -> u64 {
@@ -86,13 +67,11 @@ fn header_of(page: &Page) -> Option<(u64, u64)> {
 }
 
 async fn commit(disk: &SimDisk, protocol: Protocol, sequence: u64) -> Result<(), DiskError> {
-    disk.write(data_sector(sequence), data_pages(sequence))
-        .await?;
+    disk.write(data_sector(sequence), data_pages(sequence)).await?;
     if protocol.flush_data {
         disk.flush().await?;
     }
-    disk.write(sequence % 2, vec![header_page(sequence)])
-        .await?;
+    disk.write(sequence % 2, vec![header_page(sequence)]).await?;
     if protocol.flush_header {
         disk.flush().await?;
     }
@@ -108,10 +87,7 @@ async fn recover(disk: &SimDisk, protocol: Protocol) -> Result<u64, String> {
     let Some((sequence, expected)) = headers.iter().filter_map(header_of).max() else {
         return Ok(0);
     };
-    let data = disk
-        .read(data_sector(sequence), DATA_SECTORS)
-        .await
-        .unwrap();
+    let data = disk.read(data_sector(sequence), DATA_SECTORS).await.unwrap();
     if data_checksum(&data) == expected {
         Ok(sequence)
     } else {
@@ -170,46 +146,25 @@ fn the_right_protocol_survives_every_seed() {
 
 #[test]
 fn a_missing_flush_of_the_data_is_found_within_60_seeds() {
-    let found = first_failure(
-        Protocol {
-            flush_data: false,
-            ..RIGHT
-        },
-        60,
-    );
+    let found = first_failure(Protocol { flush_data: false, ..RIGHT }, 60);
     assert!(found.is_some());
 }
 
 #[test]
 fn a_missing_flush_of_the_header_is_found_within_60_seeds() {
-    let found = first_failure(
-        Protocol {
-            flush_header: false,
-            ..RIGHT
-        },
-        60,
-    );
+    let found = first_failure(Protocol { flush_header: false, ..RIGHT }, 60);
     assert!(found.is_some());
 }
 
 #[test]
 fn a_missing_flush_at_recovery_is_found_within_1500_seeds() {
-    let found = first_failure(
-        Protocol {
-            flush_at_recovery: false,
-            ..RIGHT
-        },
-        1500,
-    );
+    let found = first_failure(Protocol { flush_at_recovery: false, ..RIGHT }, 1500);
     assert!(found.is_some());
 }
 
 #[test]
 fn a_failing_seed_fails_again() {
-    let sabotaged = Protocol {
-        flush_header: false,
-        ..RIGHT
-    };
+    let sabotaged = Protocol { flush_header: false, ..RIGHT };
     let seed = first_failure(sabotaged, 60).unwrap();
     assert_eq!(run(seed, sabotaged), run(seed, sabotaged));
     assert!(run(seed, sabotaged).is_err());

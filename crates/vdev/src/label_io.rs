@@ -51,10 +51,7 @@ pub async fn read_labels(disk: &Arc<dyn Disk>) -> Result<DiskLabels, LabelError>
     let count = usize::try_from(RING_OFFSET + RING_SLOTS - CONFIG_OFFSET).unwrap_or(0);
     let reads = (0..LABELS).map(|index| {
         let disk = disk.clone();
-        async move {
-            disk.read(label_sector(index, sectors) + CONFIG_OFFSET, count)
-                .await
-        }
+        async move { disk.read(label_sector(index, sectors) + CONFIG_OFFSET, count).await }
     });
     let areas = join_all(reads).await;
     let (mut best, mut error, mut failed, mut damaged): (Option<Label>, _, _, _) =
@@ -101,11 +98,7 @@ pub async fn read_labels(disk: &Arc<dyn Disk>) -> Result<DiskLabels, LabelError>
     }
     uberblocks.sort_by_key(|uberblock| std::cmp::Reverse(uberblock.sequence));
     uberblocks.dedup_by_key(|uberblock| uberblock.sequence);
-    Ok(DiskLabels {
-        label,
-        uberblocks,
-        damaged,
-    })
+    Ok(DiskLabels { label, uberblocks, damaged })
 }
 
 fn read_config(pages: &[Page], index: u8) -> Result<Label, FormatError> {
@@ -119,15 +112,13 @@ fn read_config(pages: &[Page], index: u8) -> Result<Label, FormatError> {
 
 fn ring<'a>(pages: &'a [Page], label: &'a Label) -> impl Iterator<Item = Uberblock> + 'a {
     let skip = usize::try_from(RING_OFFSET - CONFIG_OFFSET).unwrap_or(0);
-    (0..)
-        .zip(pages.iter().skip(skip))
-        .filter_map(move |(slot, page)| {
-            let uberblock = Uberblock::decode(page.as_slice()).ok()?;
-            let own = uberblock.pool_guid == label.config.pool_guid
-                && uberblock.leaf_guid == label.leaf_guid
-                && uberblock.sequence % RING_SLOTS == slot;
-            own.then_some(uberblock)
-        })
+    (0..).zip(pages.iter().skip(skip)).filter_map(move |(slot, page)| {
+        let uberblock = Uberblock::decode(page.as_slice()).ok()?;
+        let own = uberblock.pool_guid == label.config.pool_guid
+            && uberblock.leaf_guid == label.leaf_guid
+            && uberblock.sequence % RING_SLOTS == slot;
+        own.then_some(uberblock)
+    })
 }
 
 /// Writes the config to all four labels of a leaf, durable when it returns.
@@ -135,11 +126,7 @@ pub async fn write_config(leaf: &Leaf, config: &PoolConfig) -> Result<(), DiskEr
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
     for pair in [[0u8, 2], [1, 3]] {
         for index in pair {
-            let label = Label {
-                leaf_guid: leaf.guid,
-                index,
-                config: config.clone(),
-            };
+            let label = Label { leaf_guid: leaf.guid, index, config: config.clone() };
             let bytes = label.encode().map_err(|_| DiskError::Gone)?;
             let sector = label_sector(index.into(), sectors) + CONFIG_OFFSET;
             leaf.write(sector, pages_of(&bytes)).await?;
@@ -155,9 +142,7 @@ pub async fn write_uberblock(leaf: &Leaf, uberblock: &Uberblock) -> Result<(), D
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
     let slot = uberblock.sequence % RING_SLOTS;
     let writes = (0u8..4).map(|index| async move {
-        let bytes = uberblock
-            .encode_for(leaf.guid, index)
-            .map_err(|_| DiskError::Gone)?;
+        let bytes = uberblock.encode_for(leaf.guid, index).map_err(|_| DiskError::Gone)?;
         let sector = label_sector(index.into(), sectors) + RING_OFFSET + slot;
         leaf.write(sector, pages_of(&bytes)).await
     });

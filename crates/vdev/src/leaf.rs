@@ -61,11 +61,7 @@ pub struct Leaf {
 impl Leaf {
     /// A leaf on `disk`; without one it is missing.
     pub fn new(guid: Guid, path: String, disk: Option<Arc<dyn Disk>>) -> Self {
-        let state = if disk.is_some() {
-            LeafState::Online
-        } else {
-            LeafState::Missing
-        };
+        let state = if disk.is_some() { LeafState::Online } else { LeafState::Missing };
         Leaf {
             guid,
             path,
@@ -95,8 +91,7 @@ impl Leaf {
     /// Names it outdated: at import, or once an uberblock says so.
     pub fn set_outdated(&self) {
         if self.state() != LeafState::Missing {
-            self.state
-                .store(LeafState::Outdated as u8, Ordering::Release);
+            self.state.store(LeafState::Outdated as u8, Ordering::Release);
         }
     }
 
@@ -117,9 +112,7 @@ impl Leaf {
         match &result {
             Ok(_) => {
                 self.counters.reads.fetch_add(1, Ordering::Relaxed);
-                self.counters
-                    .sectors_read
-                    .fetch_add(count as u64, Ordering::Relaxed);
+                self.counters.sectors_read.fetch_add(count as u64, Ordering::Relaxed);
             }
             Err(error) => self.note(&self.counters.read_errors, error),
         }
@@ -132,9 +125,7 @@ impl Leaf {
         let count = pages.len() as u64;
         let result = disk.write(sector, pages).await;
         self.counters.writes.fetch_add(1, Ordering::Relaxed);
-        self.counters
-            .sectors_written
-            .fetch_add(count, Ordering::Relaxed);
+        self.counters.sectors_written.fetch_add(count, Ordering::Relaxed);
         self.fail_on(result)
     }
 
@@ -157,11 +148,7 @@ impl Leaf {
             self.note(&self.counters.write_errors, error);
             let (online, failed) = (LeafState::Online as u8, LeafState::Failed as u8);
             let order = Ordering::AcqRel;
-            if self
-                .state
-                .compare_exchange(online, failed, order, Ordering::Acquire)
-                .is_ok()
-            {
+            if self.state.compare_exchange(online, failed, order, Ordering::Acquire).is_ok() {
                 tracing::error!(leaf = %self.path, %error, "disk failed: it is taken out of use");
             }
         }

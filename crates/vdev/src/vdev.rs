@@ -58,12 +58,7 @@ impl Vdev {
     pub fn new(index: u16, config: &VdevConfig, leaves: Vec<Arc<Leaf>>) -> Self {
         let redundant = config.redundancy == Redundancy::Mirror;
         let geometry = Geometry::new(index, config.segments, redundant);
-        Vdev {
-            index,
-            class: config.class,
-            geometry,
-            leaves,
-        }
+        Vdev { index, class: config.class, geometry, leaves }
     }
 
     /// Leaves in use.
@@ -95,9 +90,7 @@ impl Vdev {
                     return Ok(pages);
                 }
                 Ok(_) => {
-                    leaf.counters
-                        .checksum_errors
-                        .fetch_add(1, Ordering::Relaxed);
+                    leaf.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(leaf = %leaf.path, sector, count, "checksum mismatch");
                     bad.push(leaf);
                 }
@@ -110,17 +103,9 @@ impl Vdev {
         }
         let vdev = self.index;
         Err(if unreadable {
-            ReadError::Unreadable {
-                vdev,
-                sector,
-                count,
-            }
+            ReadError::Unreadable { vdev, sector, count }
         } else {
-            ReadError::Corrupt {
-                vdev,
-                sector,
-                count,
-            }
+            ReadError::Corrupt { vdev, sector, count }
         })
     }
 
@@ -152,10 +137,6 @@ impl Vdev {
 
     /// Whether any leaf is left.
     pub fn check(&self) -> Result<(), VdevLost> {
-        if self.online().next().is_some() {
-            Ok(())
-        } else {
-            Err(VdevLost(self.index))
-        }
+        if self.online().next().is_some() { Ok(()) } else { Err(VdevLost(self.index)) }
     }
 }

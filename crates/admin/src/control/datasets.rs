@@ -73,9 +73,9 @@ impl Control {
         };
         let found: Vec<DatasetInfo> = list(&serving).into_iter().filter(wanted).collect();
         match found.is_empty() {
-            true => Err(properties::api_error(aquifer_dataset::DatasetError::NotFound(
-                name.clone(),
-            ))),
+            true => {
+                Err(properties::api_error(aquifer_dataset::DatasetError::NotFound(name.clone())))
+            }
             false => Ok(found),
         }
     }

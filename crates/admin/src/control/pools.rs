@@ -19,7 +19,9 @@ use crate::api::{
     ScanResult, VdevKind, VdevLayout, VdevRequest, guid_text,
 };
 use crate::cache::CachedPool;
-use crate::devices::{Identity, Search, Sought, TakeRequest, Taken, claim, found_pool, search, take};
+use crate::devices::{
+    Identity, Search, Sought, TakeRequest, Taken, claim, found_pool, search, take,
+};
 
 impl Control {
     /// Makes a pool, imports it and sets the properties of its own dataset.
@@ -195,11 +197,8 @@ impl Control {
         leaves: Vec<FoundLeaf>,
         options: ImportOptions,
     ) -> Result<Arc<Serving>, ApiError> {
-        let cached = CachedPool {
-            name: name.into(),
-            guid: guid_text(guid),
-            disks: Search::paths(&leaves),
-        };
+        let cached =
+            CachedPool { name: name.into(), guid: guid_text(guid), disks: Search::paths(&leaves) };
         let serving = Arc::new(Serving::bring_up(name, leaves, options).await?);
         self.put(cached, State::Serving(Arc::clone(&serving)));
         match self.store() {
@@ -259,9 +258,9 @@ impl Control {
     /// Whether a name or guid belongs to a pool that is in service, or about to be.
     fn check_not_imported(&self, wanted: &str) -> Result<(), ApiError> {
         let pools = self.pools.read();
-        let mut same = pools.values().filter(|listed| {
-            listed.cached.name == wanted || listed.cached.guid == wanted
-        });
+        let mut same = pools
+            .values()
+            .filter(|listed| listed.cached.name == wanted || listed.cached.guid == wanted);
         match same.next() {
             None | Some(Listed { state: State::Unavail(_), .. }) => Ok(()),
             Some(Listed { state: State::Importing, .. }) => Err(still_importing(wanted)),
@@ -330,11 +329,7 @@ async fn format(request: &CreatePool, disks: Vec<NamedDisk>) -> Result<PoolConfi
     })
 }
 
-async fn set_on_root(
-    serving: &Serving,
-    property: String,
-    value: String,
-) -> Result<(), ApiError> {
+async fn set_on_root(serving: &Serving, property: String, value: String) -> Result<(), ApiError> {
     let datasets = serving.service().datasets.clone();
     let name = serving.name().to_string();
     let set = async move { datasets.set(&name, &property, Some(&value)).await };

@@ -14,9 +14,8 @@ pub(super) fn usual(also: Vec<PathBuf>) -> Vec<PathBuf> {
         KERNEL_NAMES.iter().any(|start| name.starts_with(start))
     };
     paths.extend(entries(Path::new("/dev")).into_iter().filter(kernel));
-    let block = |path: &PathBuf| {
-        fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
-    };
+    let block =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
     paths.retain(block);
     let also = also.into_iter().filter(|path| path.exists());
     once_each(also.chain(paths).collect())

@@ -36,11 +36,10 @@ fn options_reach_the_export() {
 fn clients_are_networks_between_colons() {
     assert_eq!(clients("rw=10.1.2.3"), ["10.1.2.3"]);
     assert_eq!(clients("ro=@10.1.0.0/16:10.2.0.1,secure"), ["10.1.0.0/16", "10.2.0.1"]);
-    assert_eq!(clients("rw=[fd00::1]:@[fd12::]/16:10.0.0.0/8"), [
-        "fd00::1",
-        "fd12::/16",
-        "10.0.0.0/8"
-    ]);
+    assert_eq!(
+        clients("rw=[fd00::1]:@[fd12::]/16:10.0.0.0/8"),
+        ["fd00::1", "fd12::/16", "10.0.0.0/8"]
+    );
     assert!(export("ro=10.1.2.3").read_only);
 }
 

@@ -55,31 +55,15 @@ fn what_is_inserted_is_found_until_it_is_removed() {
     assert_eq!(cache.get(&key(5)), None);
     cache.insert(key(5), 55, PAGE, Class::Node);
     cache.insert(key(5), 66, PAGE, Class::Node);
-    assert_eq!(
-        cache.get(&key(5)),
-        Some(55),
-        "keys do not repeat: the first value stays"
-    );
-    assert_eq!(
-        cache.get(&Key {
-            place: 5,
-            written: 8
-        }),
-        None
-    );
+    assert_eq!(cache.get(&key(5)), Some(55), "keys do not repeat: the first value stays");
+    assert_eq!(cache.get(&Key { place: 5, written: 8 }), None);
     assert!(cache.contains(&key(5)) && !cache.contains(&key(6)));
     assert!(cache.remove(&key(5)) && !cache.remove(&key(5)));
     assert_eq!(cache.get(&key(5)), None);
     assert_eq!(cache.resident_bytes(), 0);
     let stats = cache.stats();
-    assert_eq!(
-        (stats.hits(), stats.misses, stats.class.node.hits),
-        (1, 3, 1)
-    );
-    assert_eq!(
-        (stats.class.node.inserts, stats.class.node.removals),
-        (1, 1)
-    );
+    assert_eq!((stats.hits(), stats.misses, stats.class.node.hits), (1, 3, 1));
+    assert_eq!((stats.class.node.inserts, stats.class.node.removals), (1, 1));
 }
 
 #[test]
@@ -113,10 +97,7 @@ fn a_hot_set_survives_a_scan_of_ten_capacities() {
             read(&cache, 1 << 30 | place);
         }
         let held = held(&cache, 0..hot);
-        assert!(
-            held > 0.98,
-            "{shards} shards, read ahead {ahead}: {held} of the hot set is left"
-        );
+        assert!(held > 0.98, "{shards} shards, read ahead {ahead}: {held} of the hot set is left");
     }
 }
 
@@ -126,10 +107,7 @@ fn the_target_follows_the_workload() {
     let pages = (16 << 20) / u64::from(PAGE);
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     // Something frequent, so that T2 is not empty.
-    for place in (0..pages / 2)
-        .cycle()
-        .take(2 * usize::try_from(pages).unwrap())
-    {
+    for place in (0..pages / 2).cycle().take(2 * usize::try_from(pages).unwrap()) {
         read(&cache, place);
     }
     // Recency: everything is wanted twice, the second time 0.9 capacities after the first.
@@ -141,20 +119,14 @@ fn the_target_follows_the_workload() {
         }
     }
     let recency = cache.stats();
-    assert!(
-        recency.recent_target_bytes > recency.capacity_bytes / 2,
-        "{recency:?}"
-    );
+    assert!(recency.recent_target_bytes > recency.capacity_bytes / 2, "{recency:?}");
     // Frequency: a hot set of 0.8 capacities among what is wanted once.
     for step in 0..40 * pages {
         read(&cache, rng.next_u64() % (pages * 8 / 10));
         read(&cache, 1 << 40 | step);
     }
     let frequency = cache.stats();
-    assert!(
-        frequency.recent_target_bytes < frequency.capacity_bytes / 5,
-        "{frequency:?}"
-    );
+    assert!(frequency.recent_target_bytes < frequency.capacity_bytes / 5, "{frequency:?}");
     assert!(held(&cache, 0..pages * 8 / 10) > 0.9);
 }
 
@@ -176,14 +148,8 @@ fn a_rewritten_block_inherits() {
         read(&cache, place);
     }
     assert_eq!(held(&cache, 0..pages / 4), 0.0);
-    let left = (0..pages / 4)
-        .filter(|&place| cache.contains(&rewritten(place)))
-        .count() as u64;
-    assert!(
-        left * 10 > pages / 4 * 9,
-        "{left} of {} are left",
-        pages / 4
-    );
+    let left = (0..pages / 4).filter(|&place| cache.contains(&rewritten(place))).count() as u64;
+    assert!(left * 10 > pages / 4 * 9, "{left} of {} are left", pages / 4);
 }
 
 #[test]
@@ -215,11 +181,7 @@ fn neighbours_spread_over_shards_and_hashes() {
     for place in 0..64_000_u64 {
         let vdev = place % 3;
         for written in [1, 2] {
-            let hash = Key {
-                place: vdev << 48 | place * 16,
-                written,
-            }
-            .mixed();
+            let hash = Key { place: (vdev << 48) | (place * 16), written }.mixed();
             assert!(hashes.insert(hash));
             shards[(hash >> 40 & 63) as usize] += 1;
             low[(hash & 63) as usize] += 1;
@@ -228,10 +190,7 @@ fn neighbours_spread_over_shards_and_hashes() {
     }
     for counts in [shards, low, top] {
         // 2000 each, of which chance takes or gives 45.
-        assert!(
-            counts.iter().all(|count| (1750..2250).contains(count)),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|count| (1750..2250).contains(count)), "{counts:?}");
     }
 }
 
@@ -261,11 +220,7 @@ fn threads_keep_the_cap_and_the_counts() {
                     for _ in 0..gets {
                         let random = rng.next_u64();
                         let place = random % 20_000 * (random >> 32) % 20_000;
-                        let class = if place.is_multiple_of(9) {
-                            Class::Node
-                        } else {
-                            Class::Data
-                        };
+                        let class = if place.is_multiple_of(9) { Class::Node } else { Class::Data };
                         match cache.get(&key(place)) {
                             Some(value) => {
                                 assert_eq!(*value, place);
@@ -289,26 +244,17 @@ fn threads_keep_the_cap_and_the_counts() {
                 })
             })
             .collect();
-        let counts: Vec<_> = readers
-            .into_iter()
-            .map(|reader| reader.join().unwrap())
-            .collect();
+        let counts: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
         done.store(true, Ordering::Relaxed);
         counts
     });
     let stats = cache.stats();
-    assert_eq!(
-        stats.hits(),
-        counts.iter().map(|(hits, _)| hits).sum::<u64>()
-    );
+    assert_eq!(stats.hits(), counts.iter().map(|(hits, _)| hits).sum::<u64>());
     assert_eq!(stats.hits() + stats.misses, gets * threads);
     let (node, data) = (stats.class.node, stats.class.data);
     assert!(node.removals + data.removals >= counts.iter().map(|(_, removed)| removed).sum());
     for class in [node, data] {
-        assert_eq!(
-            class.inserts - class.evictions - class.removals,
-            class.entries
-        );
+        assert_eq!(class.inserts - class.evictions - class.removals, class.entries);
     }
     assert!(stats.resident_bytes <= stats.capacity_bytes && stats.hits() > gets / 10);
     cache.set_capacity(0);

@@ -21,29 +21,16 @@ enum Op {
 }
 
 fn key(name: u64) -> Key {
-    Key {
-        place: name,
-        written: name % 3,
-    }
+    Key { place: name, written: name % 3 }
 }
 
 fn class(name: u64) -> Class {
-    if name.is_multiple_of(5) {
-        Class::Node
-    } else {
-        Class::Data
-    }
+    if name.is_multiple_of(5) { Class::Node } else { Class::Data }
 }
 
 fn insert(shard: &mut Shard<u64>, name: u64, charge_bytes: u32) {
     let (key, class) = (key(name), class(name));
-    let arrival = Arrival {
-        key,
-        value: name,
-        charge_bytes,
-        class,
-        standing: None,
-    };
+    let arrival = Arrival { key, value: name, charge_bytes, class, standing: None };
     shard.insert(key.mixed(), arrival);
 }
 
@@ -60,24 +47,13 @@ fn read(shard: &mut Shard<u64>, name: u64, charge_bytes: u32) -> bool {
 fn replace(shard: &mut Shard<u64>, old: u64, new: u64, charge_bytes: u32) {
     let standing = shard.remove(key(old).mixed(), &key(old));
     let (key, class) = (key(new), class(new));
-    let arrival = Arrival {
-        key,
-        value: new,
-        charge_bytes,
-        class,
-        standing,
-    };
+    let arrival = Arrival { key, value: new, charge_bytes, class, standing };
     shard.insert(key.mixed(), arrival);
 }
 
 /// The names in a queue, newest first; checks every invariant of the shard on the way.
 fn checked(shard: &Shard<u64>) -> [Vec<u64>; 4] {
-    let Budget {
-        residents,
-        ghosts,
-        capacity,
-        ..
-    } = shard.budget;
+    let Budget { residents, ghosts, capacity, .. } = shard.budget;
     let mut nodes = (0, 0);
     let mut data = (0, 0);
     let names = [Queue::T1, Queue::T2, Queue::B1, Queue::B2].map(|queue| {
@@ -86,11 +62,7 @@ fn checked(shard: &Shard<u64>) -> [Vec<u64>; 4] {
             let slot = shard.slab.slot(index);
             assert_eq!(slot.value.is_some(), resident);
             assert_eq!(shard.find(slot.key.mixed(), &slot.key), Some(index));
-            let sum = if slot.class == Class::Node {
-                &mut nodes
-            } else {
-                &mut data
-            };
+            let sum = if slot.class == Class::Node { &mut nodes } else { &mut data };
             if resident {
                 *sum = (sum.0 + 1, sum.1 + u64::from(slot.cost));
             }
@@ -98,10 +70,7 @@ fn checked(shard: &Shard<u64>) -> [Vec<u64>; 4] {
         });
         names.collect::<Vec<_>>()
     });
-    assert_eq!(
-        names.iter().map(Vec::len).sum::<usize>(),
-        shard.slab.len() as usize
-    );
+    assert_eq!(names.iter().map(Vec::len).sum::<usize>(), shard.slab.len() as usize);
     assert_eq!(shard.table.len(), shard.slab.len() as usize);
     let buckets = shard.table.num_buckets();
     assert!(buckets <= TABLE_BUCKETS_MIN || 7 * buckets <= 32 * shard.table.len());
@@ -210,10 +179,7 @@ fn many_small_values_leave_both_ghost_lists_a_length() {
     for round in 0..20_u64 {
         // Two sets that become frequent in turn, so that T2 has something to evict.
         let hot = round % 2 * 100_000;
-        for name in (hot..hot + 7000)
-            .chain(hot..hot + 7000)
-            .chain(hot..hot + 7000)
-        {
+        for name in (hot..hot + 7000).chain(hot..hot + 7000).chain(hot..hot + 7000) {
             read(&mut shard, name, 100);
         }
         for name in 0..6000 {
@@ -222,12 +188,7 @@ fn many_small_values_leave_both_ghost_lists_a_length() {
     }
     let [_, _, b1, b2] = checked(&shard);
     let third = usize::try_from(shard.budget.ghosts / 3).unwrap();
-    assert!(
-        b1.len() >= third && b2.len() >= third,
-        "B1 {} B2 {}",
-        b1.len(),
-        b2.len()
-    );
+    assert!(b1.len() >= third && b2.len() >= third, "B1 {} B2 {}", b1.len(), b2.len());
 }
 
 #[test]
@@ -243,10 +204,7 @@ fn a_ghost_comes_back_with_the_charge_it_then_has() {
     read(&mut shard, b1[0], 9000);
     let [_, after, _, _] = checked(&shard);
     assert_eq!(after, [&b1[..1], &before[..]].concat());
-    assert_eq!(
-        shard.stats().frequent_bytes - bytes,
-        9000 + u64::from(shard.budget.overhead)
-    );
+    assert_eq!(shard.stats().frequent_bytes - bytes, 9000 + u64::from(shard.budget.overhead));
 }
 
 #[test]
@@ -260,8 +218,5 @@ fn one_eviction_passes_a_bounded_number_of_marked_entries() {
     // Every entry is marked now, and many more than the hand may pass.
     read(&mut shard, 1_000_000, 4096);
     let [_, t2, b1, b2] = checked(&shard);
-    assert_eq!(
-        (t2.len() as u64, b1.len() + b2.len()),
-        (super::SWEEP_MAX, 1)
-    );
+    assert_eq!((t2.len() as u64, b1.len() + b2.len()), (super::SWEEP_MAX, 1));
 }

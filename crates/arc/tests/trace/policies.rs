@@ -74,35 +74,21 @@ pub struct TextbookArc {
 }
 
 pub fn lru(capacity: u64) -> TextbookArc {
-    TextbookArc {
-        lru: true,
-        ..TextbookArc::new(capacity)
-    }
+    TextbookArc { lru: true, ..TextbookArc::new(capacity) }
 }
 
 impl TextbookArc {
     /// 3 % are left to bookkeeping, as in the cache.
     pub fn new(capacity: u64) -> Self {
         let (t1, t2, b1, b2) = Default::default();
-        TextbookArc {
-            capacity: capacity / 100 * 97,
-            p: 0,
-            t1,
-            t2,
-            b1,
-            b2,
-            lru: false,
-        }
+        TextbookArc { capacity: capacity / 100 * 97, p: 0, t1, t2, b1, b2, lru: false }
     }
 
     fn evict(&mut self, hit_b2: bool) {
         let t1 = self.t1.bytes;
         let recent = t1 > 0 && (t1 > self.p || (hit_b2 && t1 == self.p) || self.t2.bytes == 0);
-        let (list, ghosts) = if recent {
-            (&mut self.t1, &mut self.b1)
-        } else {
-            (&mut self.t2, &mut self.b2)
-        };
+        let (list, ghosts) =
+            if recent { (&mut self.t1, &mut self.b1) } else { (&mut self.t2, &mut self.b2) };
         let (key, bytes) = list.take_oldest().expect("something is cached");
         ghosts.push(key, bytes);
     }

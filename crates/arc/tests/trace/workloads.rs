@@ -73,32 +73,36 @@ impl Outcome {
 /// Runs `accesses`, the first third of which warms up.
 pub fn run(workload: Workload, policy: &mut dyn Policy, accesses: u64) -> Outcome {
     let rng = Xoshiro256PlusPlus::seed_from_u64(5);
-    let mut world = World {
-        policy,
-        rng,
-        written: HashMap::new(),
-        dirty: BTreeSet::new(),
-        txg: 2,
-    };
-    let (mut reads, mut from_device) = (0_u64, [0_u64; 3]);
+    let (written, dirty) = Default::default();
+    let mut world = World { policy, rng, written, dirty, txg: 2, missed: [0; 3] };
+    let (mut reads, mut counted) = (0_u64, [0_u64; 3]);
     for step in 0..accesses {
-        if let Some(missed) = world.step(workload, step)
-            && step >= accesses / 3
-        {
-            reads += 1;
-            for (sum, missed) in from_device.iter_mut().zip(missed) {
-                *sum += missed;
-            }
+        let before = world.missed;
+        let access = world.step(workload, step);
+        if step < accesses / 3 || access == Access::Aside {
+            continue;
+        }
+        reads += u64::from(access == Access::Read);
+        for (sum, (after, before)) in counted.iter_mut().zip(world.missed.iter().zip(before)) {
+            *sum += after - before;
         }
     }
-    let [inner, leaf, data] = from_device.map(|count| count as f64 / reads as f64);
+    let [inner, leaf, data] = counted.map(|count| count as f64 / reads as f64);
     Outcome { inner, leaf, data }
 }
 
-/// Reads from the device: inner nodes, leaves, data.
-type Missed = [u64; 3];
 /// Disk, level (0 data, 1 leaf, 2 to 4 inner), number.
 type Block = (u64, u64, u64);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// By the guest.
+    Read,
+    /// By the guest. What a sync reads counts too.
+    Write,
+    /// By a backup: not counted.
+    Aside,
+}
 
 struct World<'a> {
     policy: &'a mut dyn Policy,
@@ -107,83 +111,76 @@ struct World<'a> {
     written: HashMap<Block, u64>,
     dirty: BTreeSet<Block>,
     txg: u64,
+    /// Reads from the device: inner nodes, leaves, data.
+    missed: [u64; 3],
 }
 
 impl World<'_> {
-    /// One access: what a guest's read missed, None for all else.
-    fn step(&mut self, workload: Workload, step: u64) -> Option<Missed> {
-        let scan = |this: &mut Self, disk, page| {
-            this.read(disk, page);
-            None
-        };
-        let region = |this: &mut Self| this.zipf(DISK_PAGES / 64, 0.9, 0) * 64 + this.pick(64);
+    fn step(&mut self, workload: Workload, step: u64) -> Access {
         match (workload, step % 2, step % 4, step % 5) {
-            (W::Uniform, ..) | (W::TwoGuests, 0, ..) => {
-                let page = self.pick(DISK_PAGES);
-                Some(self.read(0, page))
-            }
-            (W::Zipf, ..) => {
-                let page = self.zipf(DISK_PAGES, 0.9, 0);
-                Some(self.read(0, page))
-            }
-            (W::TwoGuests, ..) => {
-                let page = self.zipf(1 << 16, 0.8, 0);
-                Some(self.read(1, page))
-            }
-            (W::ZipfAndScan, 1, ..) => scan(self, 1, step / 2),
-            (W::ZipfAndFourScans, _, _, disk @ 1..) => scan(self, disk, step / 5),
+            (W::ZipfAndScan, 1, ..) => self.scan(1, step / 2),
+            (W::ZipfAndFourScans, _, _, disk @ 1..) => self.scan(disk, step / 5),
             (W::ZipfAndScanAhead, 1, ..) => {
                 let page = step / 2;
                 if page.is_multiple_of(16) {
-                    for ahead in page + 16..page + 32 {
-                        self.read(1, ahead);
-                    }
+                    (page + 16..page + 32).for_each(|ahead| self.read(1, ahead));
                 }
-                scan(self, 1, page)
+                self.scan(1, page)
             }
             (W::ZipfAndScanExtents, 1, ..) => {
                 let page = step / 2;
                 self.visit((1, 1, page / LEAF_PAGES), 4096);
                 self.visit((1, 0, page / 8), 32 << 10);
-                None
+                Access::Aside
             }
-            (W::HotAndScans, _, 0, _) => {
-                let page = 1000 + self.pick(6000);
-                Some(self.read(0, page))
-            }
-            (W::HotAndScans, _, quarter, _) => scan(self, 1, step / 4 * 3 + quarter),
-            (W::Phases, ..) => {
-                let region = self.zipf(DISK_PAGES / 64, 1.0, step / 200_000 * 7919);
-                let page = region * 64 + self.pick(64);
-                Some(self.read(0, page))
-            }
-            (W::ReadWriteAndScan, _, 2.., _) => scan(self, 1, step / 2),
+            (W::HotAndScans, _, scan @ 1.., _) => self.scan(1, step / 4 * 3 + scan),
+            (W::ReadWriteAndScan, _, 2.., _) => self.scan(1, step / 2),
             (W::ReadWrite | W::ReadWriteAndScan, 1, ..) => {
-                let page = region(self);
+                let page = self.page(workload, step);
                 self.write(0, page);
                 if step % 20_000 == 19_997 {
                     self.sync();
                 }
-                None
+                Access::Write
             }
-            (W::Loop, ..) => Some(self.read(0, step % (10 << 10))),
+            (W::TwoGuests, 1, ..) => {
+                let page = self.zipf(1 << 16, 0.8, 0);
+                self.read(1, page);
+                Access::Read
+            }
             _ => {
-                let page = region(self);
-                Some(self.read(0, page))
+                let page = self.page(workload, step);
+                self.read(0, page);
+                Access::Read
             }
         }
     }
 
-    fn read(&mut self, disk: u64, page: u64) -> Missed {
+    /// The page of the first disk that the guest turns to.
+    fn page(&mut self, workload: Workload, step: u64) -> u64 {
+        match workload {
+            W::Uniform | W::TwoGuests => self.pick(DISK_PAGES),
+            W::Zipf => self.zipf(DISK_PAGES, 0.9, 0),
+            W::HotAndScans => 1000 + self.pick(6000),
+            W::Phases => {
+                let turn = step / 200_000 * 7919;
+                self.zipf(DISK_PAGES / 64, 1.0, turn) * 64 + self.pick(64)
+            }
+            W::Loop => step % (10 << 10),
+            _ => self.zipf(DISK_PAGES / 64, 0.9, 0) * 64 + self.pick(64),
+        }
+    }
+
+    fn scan(&mut self, disk: u64, page: u64) -> Access {
+        self.read(disk, page);
+        Access::Aside
+    }
+
+    fn read(&mut self, disk: u64, page: u64) {
         let [leaf, low, middle, high] = path(page);
-        let nodes = [
-            (disk, 4, high),
-            (disk, 3, middle),
-            (disk, 2, low),
-            (disk, 1, leaf),
-        ];
-        let [high, middle, low, leaf] = nodes.map(|node| self.visit(node, 4096));
-        [high + middle + low, leaf, self.visit((disk, 0, page), 4096)]
+        for (level, number) in [(4, high), (3, middle), (2, low), (1, leaf), (0, page)] {
+            self.visit((disk, level, number), 4096);
+        }
     }
 
     /// A written page enters the cache at once; its leaf and the nodes above are rewritten at
@@ -194,12 +191,7 @@ impl World<'_> {
         let new = self.key((disk, 0, page));
         self.policy.replace(old, new, 4096, Class::Data);
         let [leaf, low, middle, high] = path(page);
-        self.dirty.extend([
-            (disk, 1, leaf),
-            (disk, 2, low),
-            (disk, 3, middle),
-            (disk, 4, high),
-        ]);
+        self.dirty.extend([(disk, 1, leaf), (disk, 2, low), (disk, 3, middle), (disk, 4, high)]);
     }
 
     fn sync(&mut self) {
@@ -213,25 +205,25 @@ impl World<'_> {
         }
     }
 
-    /// Gives 1 if the block had to be read from the device.
-    fn visit(&mut self, block: Block, bytes: u32) -> u64 {
+    fn visit(&mut self, block: Block, bytes: u32) {
         let key = self.key(block);
         if self.policy.get(key) {
-            return 0;
+            return;
         }
-        let (_, level, _) = block;
-        let class = if level == 0 { Class::Data } else { Class::Node };
+        let [inner, leaf, data] = &mut self.missed;
+        let (missed, class) = match block {
+            (_, 0, _) => (data, Class::Data),
+            (_, 1, _) => (leaf, Class::Node),
+            _ => (inner, Class::Node),
+        };
+        *missed += 1;
         self.policy.insert(key, bytes, class);
-        1
     }
 
     fn key(&self, block: Block) -> Key {
         let (disk, level, number) = block;
         let written = self.written.get(&block).copied().unwrap_or(1);
-        Key {
-            place: disk << 48 | level << 40 | number,
-            written,
-        }
+        Key { place: disk << 48 | level << 40 | number, written }
     }
 
     fn pick(&mut self, count: u64) -> u64 {
@@ -252,9 +244,7 @@ impl World<'_> {
             let rest = 1.0 - exponent;
             (((count as f64).powf(rest) - 1.0) * uniform + 1.0).powf(1.0 / rest)
         };
-        let mixed = (rank as u64 + turn)
-            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-            .rotate_left(31);
+        let mixed = (rank as u64 + turn).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
         scale(mixed.wrapping_mul(0xD1B5_4A32_D192_ED03), count)
     }
 }
@@ -262,12 +252,7 @@ impl World<'_> {
 /// Numbers of leaf and inner nodes above a page, from below.
 fn path(page: u64) -> [u64; 4] {
     let leaf = page / LEAF_PAGES;
-    [
-        leaf,
-        leaf / INNER_NODES,
-        leaf / INNER_NODES.pow(2),
-        leaf / INNER_NODES.pow(3),
-    ]
+    [leaf, leaf / INNER_NODES, leaf / INNER_NODES.pow(2), leaf / INNER_NODES.pow(3)]
 }
 
 fn scale(random: u64, count: u64) -> u64 {

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_admin::api::{
-    CreateDataset, DatasetInfo, DatasetQuery, PropertyValue, SetProperties,
-};
+use aquifer_admin::api::{CreateDataset, DatasetInfo, DatasetQuery, PropertyValue, SetProperties};
 use aquifer_admin::client::Client;
 use serde::Serialize;
 
@@ -97,10 +95,8 @@ pub(super) async fn get(
 
 /// The wanted properties of a dataset, in the order in which they are wanted.
 fn lines_of(info: &DatasetInfo, wanted: &[&str]) -> Result<Vec<Line>, Failure> {
-    let line = |property: &PropertyValue| Line {
-        dataset: info.name.clone(),
-        property: property.clone(),
-    };
+    let line =
+        |property: &PropertyValue| Line { dataset: info.name.clone(), property: property.clone() };
     if wanted == ["all"] {
         return Ok(info.properties.iter().map(line).collect());
     }

@@ -17,14 +17,10 @@ use crate::args::InspectArgs;
 use crate::failure::Failure;
 
 pub(super) async fn inspect(output: Output, args: InspectArgs) -> Result<(), Failure> {
-    let mut options = Options {
-        rewind: args.rewind,
-        deep: args.deep,
-        data: args.data,
-        ..Options::default()
-    };
+    let mut options =
+        Options { rewind: args.rewind, deep: args.deep, data: args.data, ..Options::default() };
     let paths = match args.targets.as_slice() {
-        [pool] if !Path::new(pool).is_absolute() => {
+        [pool] if !pool.contains('/') => {
             let (guid, paths) = disks_of_pool(pool, args.places).await?;
             options.pool = Some(guid);
             paths

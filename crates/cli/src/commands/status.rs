@@ -28,8 +28,7 @@ pub(super) async fn status(
     output.answer(&pools, |pools| match pools.is_empty() {
         true => "no pools\n".into(),
         false => {
-            let texts: Vec<String> =
-                pools.iter().map(|pool| text(pool, verbose, output)).collect();
+            let texts: Vec<String> = pools.iter().map(|pool| text(pool, verbose, output)).collect();
             texts.join("\n")
         }
     })

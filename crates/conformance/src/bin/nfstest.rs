@@ -64,9 +64,7 @@ struct Args {
 
 impl Args {
     fn parse(mut args: impl Iterator<Item = String>) -> std::result::Result<Self, Failure> {
-        let command = args
-            .next()
-            .ok_or_else(|| Failure::Usage("no command".into()))?;
+        let command = args.next().ok_or_else(|| Failure::Usage("no command".into()))?;
         let (mut words, mut options) = (Vec::new(), BTreeMap::new());
         while let Some(arg) = args.next() {
             let Some(name) = arg.strip_prefix("--") else {
@@ -77,11 +75,7 @@ impl Args {
             let value = value.ok_or_else(|| Failure::Usage(format!("{arg} needs a number")))?;
             options.insert(name.to_owned(), value);
         }
-        Ok(Self {
-            command,
-            words,
-            options,
-        })
+        Ok(Self { command, words, options })
     }
 
     fn word(&self, number: usize, what: &str) -> std::result::Result<&str, Failure> {
@@ -112,11 +106,7 @@ fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
         "agent" => agent::serve(&args.path()?)?,
         "mount" => {
             let options = args.words.get(2).map(String::as_str).unwrap_or_default();
-            mount(
-                args.word(0, "HOST:EXPORT")?,
-                Path::new(args.word(1, "a directory")?),
-                options,
-            )?;
+            mount(args.word(0, "HOST:EXPORT")?, Path::new(args.word(1, "a directory")?), options)?;
         }
         "fsx" => {
             let counts = fsx::run(&fsx::Config {
@@ -141,11 +131,7 @@ fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
         }
         other => return Err(Failure::Usage(format!("no command {other}"))),
     }
-    println!(
-        "{} done in {} ms",
-        args.command,
-        started.elapsed().as_millis()
-    );
+    println!("{} done in {} ms", args.command, started.elapsed().as_millis());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -155,29 +141,17 @@ fn check_semantics(directory: &Path) -> Result<ExitCode> {
         Err(error) => println!("FAIL {name}: {error}"),
     })?;
     println!("semantics: {failed} failed");
-    Ok(if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn journal(args: &Args) -> std::result::Result<Journal, Failure> {
     let record_bytes = args.size("record-bytes", 4096)?;
-    Ok(Journal {
-        path: args.path()?,
-        record_bytes,
-        slots: args.number("slots", 0),
-    })
+    Ok(Journal { path: args.path()?, record_bytes, slots: args.number("slots", 0) })
 }
 
 fn write_journal(args: &Args) -> std::result::Result<(), Failure> {
     let direct = args.number("direct", 0) == 1;
-    let durability = if direct {
-        Durability::Direct
-    } else {
-        Durability::Fsync
-    };
+    let durability = if direct { Durability::Direct } else { Durability::Fsync };
     let pause = Duration::from_millis(args.number("pause-ms", 0));
     let (first, records) = (args.number("first", 0), args.number("records", 100));
     journal(args)?.write(first, records, durability, pause, |number| {

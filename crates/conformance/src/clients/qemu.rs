@@ -30,10 +30,7 @@ impl Clients {
     /// # Errors
     /// [`Error::MissingTool`], [`Error::Timeout`].
     pub fn image_create(&self, format: &str, image: &str, bytes: u64) -> Result<Outcome> {
-        self.run(
-            "qemu-img",
-            &["create", "-q", "-f", format, image, &bytes.to_string()],
-        )
+        self.run("qemu-img", &["create", "-q", "-f", format, image, &bytes.to_string()])
     }
 
     /// `qemu-img convert`: copies an image, perhaps into another format.
@@ -77,9 +74,7 @@ impl Clients {
     pub fn image_bench(&self, format: &str, image: &str, bench: Bench) -> Result<f64> {
         let [count, depth, bytes] = [bench.count, bench.depth, bench.bytes].map(|n| n.to_string());
         let flush = format!("--flush-interval={}", bench.flush_every);
-        let mut args = vec![
-            "bench", "-f", format, "-t", "none", "-c", &count, "-d", &depth,
-        ];
+        let mut args = vec!["bench", "-f", format, "-t", "none", "-c", &count, "-d", &depth];
         args.extend(["-s", &bytes]);
         if bench.write {
             args.push("-w");

@@ -24,9 +24,7 @@ use crate::{Error, Result};
 /// [`Error::Io`] if the port cannot be opened or breaks.
 pub fn serve(port: &Path) -> Result<()> {
     let mut input = open(port)?;
-    let output = Arc::new(Mutex::new(
-        input.try_clone().map_err(Error::at("open", port))?,
-    ));
+    let output = Arc::new(Mutex::new(input.try_clone().map_err(Error::at("open", port))?));
     let groups = Arc::new(Mutex::new(HashMap::new()));
     send(&output, 0, &Frame::Ready).map_err(Error::at("write", port))?;
     loop {
@@ -91,10 +89,7 @@ fn run_shell(job: u32, command: &[u8], output: &Mutex<File>, groups: &Groups) ->
         .spawn()?;
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(group) = group {
-        groups
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(job, group);
+        groups.lock().unwrap_or_else(PoisonError::into_inner).insert(job, group);
     }
     // Until everybody who holds the pipe is gone: a job that leaves something behind has not ended.
     let mut buffer = vec![0; OUTPUT_BYTES_MAX];
@@ -106,19 +101,13 @@ fn run_shell(job: u32, command: &[u8], output: &Mutex<File>, groups: &Groups) ->
         send(output, job, &Frame::Output(bytes.to_vec()))?;
     }
     let status = child.wait();
-    groups
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .remove(&job);
+    groups.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
     status.map(shell_status)
 }
 
 /// The status a shell would give: 128 + number for a signal.
 fn shell_status(status: ExitStatus) -> i32 {
-    status
-        .code()
-        .or_else(|| status.signal().map(|number| 128 + number))
-        .unwrap_or(-1)
+    status.code().or_else(|| status.signal().map(|number| 128 + number)).unwrap_or(-1)
 }
 
 fn send(output: &Mutex<File>, job: u32, frame: &Frame) -> io::Result<()> {

@@ -37,9 +37,7 @@ pub fn write(stream: &mut impl Write, job: u32, frame: &Frame) -> Result<()> {
         Frame::Exit(status) => (EXIT, status.to_le_bytes().to_vec()),
     };
     let too_long = || Error::new(ErrorKind::InvalidInput, "frame too long");
-    let length = u32::try_from(payload.len())
-        .ok()
-        .filter(|length| *length <= FRAME_BYTES_MAX);
+    let length = u32::try_from(payload.len()).ok().filter(|length| *length <= FRAME_BYTES_MAX);
     let length = length.ok_or_else(too_long)?;
     let mut bytes = vec![kind];
     bytes.extend_from_slice(&job.to_le_bytes());
@@ -114,28 +112,16 @@ mod tests {
         for (job, frame) in (0..).zip(frames) {
             assert_eq!(read(&mut stream).unwrap(), (job, frame));
         }
-        assert_eq!(
-            read(&mut stream).unwrap_err().kind(),
-            ErrorKind::UnexpectedEof
-        );
+        assert_eq!(read(&mut stream).unwrap_err().kind(), ErrorKind::UnexpectedEof);
     }
 
     #[test]
     fn bad_bytes_are_errors() {
         let mut unknown: &[u8] = &[99, 0, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(
-            read(&mut unknown).unwrap_err().kind(),
-            ErrorKind::InvalidData
-        );
+        assert_eq!(read(&mut unknown).unwrap_err().kind(), ErrorKind::InvalidData);
         let mut endless: &[u8] = &[OUTPUT, 0, 0, 0, 0, 255, 255, 255, 255];
-        assert_eq!(
-            read(&mut endless).unwrap_err().kind(),
-            ErrorKind::InvalidData
-        );
+        assert_eq!(read(&mut endless).unwrap_err().kind(), ErrorKind::InvalidData);
         let mut short_word: &[u8] = &[EXIT, 0, 0, 0, 0, 1, 0, 0, 0, 7];
-        assert_eq!(
-            read(&mut short_word).unwrap_err().kind(),
-            ErrorKind::InvalidData
-        );
+        assert_eq!(read(&mut short_word).unwrap_err().kind(), ErrorKind::InvalidData);
     }
 }

@@ -52,11 +52,7 @@ pub fn build(
     }
     let mut order = String::new();
     for module in kernel.modules(modules)? {
-        let name = module
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = module.file_name().unwrap_or_default().to_string_lossy().into_owned();
         archive.file(&format!("modules/{name}"), 0o644, &read(&module)?)?;
         order.push_str(&name);
         order.push('\n');
@@ -78,10 +74,7 @@ pub(crate) fn busybox() -> Result<Busybox> {
     let tool = Invocation::tool("busybox", "guest")?;
     let path = PathBuf::from(tool.line());
     let listed = tool.arg("--list").check(Duration::from_secs(10))?;
-    Ok(Busybox {
-        path,
-        applets: listed.text().lines().map(str::to_owned).collect(),
-    })
+    Ok(Busybox { path, applets: listed.text().lines().map(str::to_owned).collect() })
 }
 
 /// The test program `nfstest`, linked statically, as a file for the guest: `/bin/nfstest`.
@@ -93,42 +86,27 @@ pub(crate) fn busybox() -> Result<Busybox> {
 pub fn test_program(work: &WorkDir) -> Result<GuestFile> {
     // One build at a time per process; cargo itself locks against other processes.
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
-    let mut built = BUILT
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut built = BUILT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let path = match (built.clone(), std::env::var_os("AQUIFER_NFSTEST")) {
         (Some(path), _) => path,
         (None, Some(path)) => PathBuf::from(path),
         (None, None) => compile(&work.root().join("guest-target"))?,
     };
     *built = Some(path.clone());
-    Ok(GuestFile {
-        path: "/bin/nfstest".into(),
-        mode: 0o755,
-        content: read(&path)?,
-    })
+    Ok(GuestFile { path: "/bin/nfstest".into(), mode: 0o755, content: read(&path)? })
 }
 
 fn compile(target_dir: &Path) -> Result<PathBuf> {
     let triple = "x86_64-unknown-linux-gnu";
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     Invocation::new(cargo)
-        .args([
-            "build",
-            "--quiet",
-            "--release",
-            "--package",
-            "aquifer-conformance",
-        ])
+        .args(["build", "--quiet", "--release", "--package", "aquifer-conformance"])
         .args(["--bin", "nfstest", "--manifest-path"])
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
         // Naming the target keeps the flags from build scripts and macros, which must stay dynamic.
         .args(["--target", triple, "--target-dir"])
         .arg(target_dir)
-        .env(
-            "RUSTFLAGS",
-            "-C target-feature=+crt-static -C strip=symbols",
-        )
+        .env("RUSTFLAGS", "-C target-feature=+crt-static -C strip=symbols")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .check(Duration::from_secs(600))?;
     Ok(target_dir.join(triple).join("release/nfstest"))

@@ -32,10 +32,7 @@ impl Step {
             return Ok(self);
         }
         let what = format!("guest: {} (status {})", self.command, self.status);
-        Err(Error::Failed {
-            what,
-            said: self.output,
-        })
+        Err(Error::Failed { what, said: self.output })
     }
 }
 
@@ -50,12 +47,7 @@ pub struct Job<'a> {
 
 impl<'a> Job<'a> {
     pub(super) fn new(guest: &'a Guest, number: u32, command: &str) -> Self {
-        Self {
-            guest,
-            number,
-            command: command.to_owned(),
-            started: Instant::now(),
-        }
+        Self { guest, number, command: command.to_owned(), started: Instant::now() }
     }
 
     /// What it has printed so far.
@@ -76,10 +68,7 @@ impl<'a> Job<'a> {
                 return Some(Ok(output));
             }
             let status = state.jobs.get(&self.number).and_then(|job| job.status)?;
-            let what = format!(
-                "guest: {} (status {status}) before it printed",
-                self.command
-            );
+            let what = format!("guest: {} (status {status}) before it printed", self.command);
             Some(Err(Error::Failed { what, said: output }))
         })
     }
@@ -94,12 +83,9 @@ impl<'a> Job<'a> {
             Some(Ok((status, state.output(self.number))))
         });
         match ended {
-            Ok((status, output)) => Ok(Step {
-                command: self.command,
-                status,
-                output,
-                took: self.started.elapsed(),
-            }),
+            Ok((status, output)) => {
+                Ok(Step { command: self.command, status, output, took: self.started.elapsed() })
+            }
             Err(Error::Timeout { what, limit, .. }) => {
                 self.signal(SIGKILL)?;
                 let said = format!("{}\nconsole: {}", self.output(), self.guest.machine.said());
@@ -140,10 +126,7 @@ struct JobState {
 
 impl State {
     fn output(&self, number: u32) -> String {
-        let output = self
-            .jobs
-            .get(&number)
-            .map(|job| String::from_utf8_lossy(&job.output));
+        let output = self.jobs.get(&number).map(|job| String::from_utf8_lossy(&job.output));
         output.unwrap_or_default().into_owned()
     }
 }
@@ -174,9 +157,7 @@ impl Jobs {
     }
 
     pub(super) fn wait_ready(&self, limit: Duration) -> Result<()> {
-        self.wait("boot of the guest", limit, |state| {
-            state.ready.then_some(Ok(()))
-        })
+        self.wait("boot of the guest", limit, |state| state.ready.then_some(Ok(())))
     }
 
     /// Waits until `done` says something; it is asked once more after the guest is gone.
@@ -194,17 +175,10 @@ impl Jobs {
             }
             if let Some(why) = &state.gone {
                 let said = format!("the guest is gone: {why}");
-                return Err(Error::Failed {
-                    what: what.to_owned(),
-                    said,
-                });
+                return Err(Error::Failed { what: what.to_owned(), said });
             }
             let Some(left) = end.checked_duration_since(Instant::now()) else {
-                return Err(Error::Timeout {
-                    what: what.to_owned(),
-                    limit,
-                    said: String::new(),
-                });
+                return Err(Error::Timeout { what: what.to_owned(), limit, said: String::new() });
             };
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -9,17 +9,9 @@ const SOON: Duration = Duration::from_secs(20);
 fn namespace_has_loopback_only_and_a_run_directory_of_its_own() {
     let scratch = WorkDir::open().unwrap().scratch("netns").unwrap();
     let netns = NetNs::new(&scratch).unwrap();
-    let links = Invocation::new("ip")
-        .args(["-o", "link"])
-        .inside(&netns)
-        .check(SOON)
-        .unwrap();
+    let links = Invocation::new("ip").args(["-o", "link"]).inside(&netns).check(SOON).unwrap();
     assert_eq!(links.text().lines().count(), 1, "{}", links.text());
-    assert!(
-        links.text().contains("lo:") && links.text().contains("UP"),
-        "{}",
-        links.text()
-    );
+    assert!(links.text().contains("lo:") && links.text().contains("UP"), "{}", links.text());
     let touch = Invocation::new("touch").arg("/run/aquifer-test-of-a-namespace");
     touch.inside(&netns).check(SOON).unwrap();
     assert!(!PathBuf::from("/run/aquifer-test-of-a-namespace").exists());
@@ -28,11 +20,7 @@ fn namespace_has_loopback_only_and_a_run_directory_of_its_own() {
 /// Starts a program that the death signal does not reach: orphaned, or of another user.
 fn escape(netns: &NetNs) -> PathBuf {
     let script = "setpriv --reuid 65534 sleep 100 >/dev/null 2>&1 & echo $!";
-    let script = if netns.user {
-        "sleep 100 >/dev/null 2>&1 & echo $!"
-    } else {
-        script
-    };
+    let script = if netns.user { "sleep 100 >/dev/null 2>&1 & echo $!" } else { script };
     let shell = Invocation::new("sh").args(["-c", script]).inside(netns);
     let pid = shell.check(SOON).unwrap().text().trim().to_owned();
     let comm = PathBuf::from(format!("/proc/{pid}/comm"));
@@ -47,8 +35,7 @@ fn escape(netns: &NetNs) -> PathBuf {
 fn sleeps(comm: &PathBuf) -> bool {
     let alive = |comm: &PathBuf| {
         // A killed orphan stays in the table until init reaps it, without a namespace.
-        comm.parent()
-            .is_some_and(|process| process.join("ns/net").exists())
+        comm.parent().is_some_and(|process| process.join("ns/net").exists())
     };
     std::fs::read_to_string(comm).is_ok_and(|name| name == "sleep\n") && alive(comm)
 }
@@ -61,10 +48,7 @@ fn all_that_is_in_it_ends_with_the_namespace() {
     let holder = PathBuf::from(format!("/proc/{}", netns.holder.0.pid()));
     let clone = netns.clone();
     drop(netns);
-    assert!(
-        holder.exists() && sleeps(&escaped),
-        "a clone still holds it"
-    );
+    assert!(holder.exists() && sleeps(&escaped), "a clone still holds it");
     drop(clone);
     assert!(!holder.exists() && !sleeps(&escaped));
 }
@@ -98,10 +82,7 @@ fn all_that_is_in_it_ends_with_a_killed_test_program() {
     assert!(sleeps(&escaped));
     parent.kill9();
     while sleeps(&escaped) {
-        assert!(
-            start.elapsed() < SOON,
-            "something outlived the test program"
-        );
+        assert!(start.elapsed() < SOON, "something outlived the test program");
         thread::sleep(Duration::from_millis(10));
     }
 }

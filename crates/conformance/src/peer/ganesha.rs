@@ -51,12 +51,7 @@ impl Ganesha {
             .arg(scratch.join("ganesha.pid"));
         let server = Server::new(ganesha, Some(&netns), NFS_PORT, &log);
         let directory = directory.to_path_buf();
-        let mut ganesha = Self {
-            server,
-            _rpcbind: rpcbind,
-            netns,
-            directory,
-        };
+        let mut ganesha = Self { server, _rpcbind: rpcbind, netns, directory };
         ganesha.restart()?;
         Ok(ganesha)
     }
@@ -105,11 +100,7 @@ impl Ganesha {
             }
             if start.elapsed() > START_LIMIT {
                 let what = "nfs-ganesha to serve".to_owned();
-                return Err(Error::Timeout {
-                    what,
-                    limit: START_LIMIT,
-                    said: self.server.said(),
-                });
+                return Err(Error::Timeout { what, limit: START_LIMIT, said: self.server.said() });
             }
             std::thread::sleep(Duration::from_millis(50));
         }

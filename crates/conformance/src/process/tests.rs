@@ -20,21 +20,13 @@ fn outcome_has_status_and_both_outputs() {
 #[test]
 fn check_turns_a_failure_into_an_error_with_the_output() {
     let error = shell("echo reason >&2; exit 1").check(SOON).unwrap_err();
-    assert!(
-        matches!(&error, Error::Failed { said, .. } if said == "reason"),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::Failed { said, .. } if said == "reason"), "{error}");
 }
 
 #[test]
 fn run_kills_at_the_limit_and_tells_what_was_said() {
-    let error = shell("echo before; exec sleep 100")
-        .run(Duration::from_millis(300))
-        .unwrap_err();
-    assert!(
-        matches!(&error, Error::Timeout { said, .. } if said == "before"),
-        "{error}"
-    );
+    let error = shell("echo before; exec sleep 100").run(Duration::from_millis(300)).unwrap_err();
+    assert!(matches!(&error, Error::Timeout { said, .. } if said == "before"), "{error}");
 }
 
 #[test]
@@ -46,10 +38,7 @@ fn missing_tool_names_its_package_group() {
 #[test]
 fn drop_kills() {
     let scratch = WorkDir::open().unwrap().scratch("process-drop").unwrap();
-    let process = Invocation::new("sleep")
-        .arg("100")
-        .spawn(&scratch.join("log"))
-        .unwrap();
+    let process = Invocation::new("sleep").arg("100").spawn(&scratch.join("log")).unwrap();
     let proc_entry = PathBuf::from(format!("/proc/{}", process.pid()));
     assert!(process.is_running() && proc_entry.exists());
     drop(process);
@@ -59,10 +48,7 @@ fn drop_kills() {
 #[test]
 fn life_limit_kills_without_anybody_waiting() {
     let scratch = WorkDir::open().unwrap().scratch("process-life").unwrap();
-    let process = Invocation::new("sleep")
-        .arg("100")
-        .spawn(&scratch.join("log"))
-        .unwrap();
+    let process = Invocation::new("sleep").arg("100").spawn(&scratch.join("log")).unwrap();
     process.kill_after(Duration::from_millis(100));
     let status = process.wait(SOON).unwrap();
     assert!(!status.success());
@@ -88,10 +74,7 @@ fn children_survive_the_thread_that_asked_for_them() {
 #[test]
 fn children_die_with_a_killed_parent() {
     if let Some(log) = std::env::var_os("AQUIFER_TEST_PARENT") {
-        let process = Invocation::new("sleep")
-            .arg("100")
-            .spawn(Path::new(&log))
-            .unwrap();
+        let process = Invocation::new("sleep").arg("100").spawn(Path::new(&log)).unwrap();
         println!("child {}", process.pid());
         thread::sleep(SOON);
         return;
@@ -106,9 +89,7 @@ fn children_die_with_a_killed_parent() {
     let start = Instant::now();
     let child = loop {
         let text = std::fs::read_to_string(scratch.join("log")).unwrap();
-        let pid = text
-            .lines()
-            .find_map(|line| line.split_once("child ").map(|(_, pid)| pid));
+        let pid = text.lines().find_map(|line| line.split_once("child ").map(|(_, pid)| pid));
         if let Some(pid) = pid {
             break PathBuf::from(format!("/proc/{pid}/comm"));
         }
@@ -129,9 +110,7 @@ fn children_die_with_a_killed_parent() {
 #[test]
 fn cpu_time_grows_with_work() {
     let scratch = WorkDir::open().unwrap().scratch("process-cpu").unwrap();
-    let process = shell("while :; do :; done")
-        .spawn(&scratch.join("log"))
-        .unwrap();
+    let process = shell("while :; do :; done").spawn(&scratch.join("log")).unwrap();
     let start = Instant::now();
     while process.cpu_time().unwrap() < Duration::from_millis(30) {
         assert!(start.elapsed() < SOON);

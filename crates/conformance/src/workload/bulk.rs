@@ -16,8 +16,7 @@ pub fn fill(path: &Path, seed: u64, bytes: u64) -> Result<()> {
     let file = File::create(path).map_err(Error::at("create", path))?;
     blocks(bytes, |at, block| {
         pattern::fill(seed, at, block);
-        file.write_all_at(block, at)
-            .map_err(Error::at("write", path))
+        file.write_all_at(block, at).map_err(Error::at("write", path))
     })?;
     file.sync_all().map_err(Error::at("fsync", path))
 }
@@ -35,14 +34,12 @@ pub fn verify(path: &Path, seed: u64, bytes: u64) -> Result<()> {
     }
     drop_cache(&file)?;
     blocks(bytes, |at, block| {
-        file.read_exact_at(block, at)
-            .map_err(Error::at("read", path))?;
+        file.read_exact_at(block, at).map_err(Error::at("read", path))?;
         match pattern::first_difference(seed, at, block) {
             None => Ok(()),
-            Some(offset) => Err(Error::Mismatch(format!(
-                "{}: wrong at offset {offset}",
-                path.display()
-            ))),
+            Some(offset) => {
+                Err(Error::Mismatch(format!("{}: wrong at offset {offset}", path.display())))
+            }
         }
     })
 }
@@ -51,9 +48,7 @@ fn blocks(bytes: u64, mut each: impl FnMut(u64, &mut [u8]) -> Result<()>) -> Res
     let mut buffer = vec![0; BLOCK_BYTES];
     let mut at = 0;
     while at < bytes {
-        let length = usize::try_from(bytes - at)
-            .unwrap_or(BLOCK_BYTES)
-            .min(BLOCK_BYTES);
+        let length = usize::try_from(bytes - at).unwrap_or(BLOCK_BYTES).min(BLOCK_BYTES);
         each(at, buffer.get_mut(..length).unwrap_or_default())?;
         at += u64::try_from(length).unwrap_or(u64::MAX);
     }
@@ -75,10 +70,7 @@ mod tests {
         fill(&path, 5, bytes).unwrap();
         verify(&path, 5, bytes).unwrap();
         assert!(matches!(verify(&path, 6, bytes), Err(Error::Mismatch(_))));
-        assert!(matches!(
-            verify(&path, 5, bytes - 1),
-            Err(Error::Mismatch(_))
-        ));
+        assert!(matches!(verify(&path, 5, bytes - 1), Err(Error::Mismatch(_))));
         let file = File::options().write(true).open(&path).unwrap();
         file.write_all_at(&[0; 16], 2 << 20).unwrap();
         let error = verify(&path, 5, bytes).unwrap_err().to_string();

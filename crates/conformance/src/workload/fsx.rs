@@ -48,12 +48,8 @@ pub fn run(config: &Config) -> Result<BTreeMap<&'static str, u64>> {
         *fsx.counts.entry(operation.name()).or_default() += 1;
         fsx.apply(operation).map_err(|error| fsx.explain(error))?;
     }
-    fsx.apply(Operation::Reopen)
-        .map_err(|error| fsx.explain(error))?;
-    let whole = Operation::Read {
-        at: 0,
-        length: fsx.model.len(),
-    };
+    fsx.apply(Operation::Reopen).map_err(|error| fsx.explain(error))?;
+    let whole = Operation::Read { at: 0, length: fsx.model.len() };
     fsx.apply(whole).map_err(|error| fsx.explain(error))?;
     Ok(fsx.counts)
 }
@@ -61,34 +57,13 @@ pub fn run(config: &Config) -> Result<BTreeMap<&'static str, u64>> {
 /// One step; offsets and lengths in bytes.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
-    Read {
-        at: usize,
-        length: usize,
-    },
-    Write {
-        at: usize,
-        length: usize,
-    },
-    MapRead {
-        at: usize,
-        length: usize,
-    },
-    MapWrite {
-        at: usize,
-        length: usize,
-        sync: bool,
-    },
-    DirectRead {
-        at: usize,
-        length: usize,
-    },
-    DirectWrite {
-        at: usize,
-        length: usize,
-    },
-    Truncate {
-        to: usize,
-    },
+    Read { at: usize, length: usize },
+    Write { at: usize, length: usize },
+    MapRead { at: usize, length: usize },
+    MapWrite { at: usize, length: usize, sync: bool },
+    DirectRead { at: usize, length: usize },
+    DirectWrite { at: usize, length: usize },
+    Truncate { to: usize },
     Sync,
     DropCache,
     Reopen,
@@ -148,11 +123,9 @@ impl<'a> Fsx<'a> {
         match (kind, inside) {
             (0..28, _) => Operation::Write { at, length },
             (28..50, _) => Operation::Read { at, length },
-            (50..60, Some((at, length))) if self.config.mapped => Operation::MapWrite {
-                at,
-                length,
-                sync: self.random.below(2) == 0,
-            },
+            (50..60, Some((at, length))) if self.config.mapped => {
+                Operation::MapWrite { at, length, sync: self.random.below(2) == 0 }
+            }
             (60..68, Some((at, length))) if self.config.mapped => Operation::MapRead { at, length },
             (68..74, _) if self.config.direct => {
                 let (at, length) = whole_pages(at, length, self.config.length_max);
@@ -229,9 +202,7 @@ impl<'a> Fsx<'a> {
                 self.expect(at, &content)
             }
             Operation::Truncate { to } => {
-                self.file
-                    .set_len(wide(to))
-                    .map_err(Error::io("ftruncate"))?;
+                self.file.set_len(wide(to)).map_err(Error::io("ftruncate"))?;
                 self.model.resize(to, 0);
                 self.compare_length()
             }
@@ -254,11 +225,7 @@ impl<'a> Fsx<'a> {
     /// (6.1) does read old content then: `nfs_start_io_direct` writes back only when it comes from
     /// buffered I/O, and page faults are not counted as such. Not the server's fault.
     fn sync_mapped(&mut self) -> Result<()> {
-        if self.mapped_unsynced {
-            self.apply(Operation::Sync)
-        } else {
-            Ok(())
-        }
+        if self.mapped_unsynced { self.apply(Operation::Sync) } else { Ok(()) }
     }
 
     fn write_direct(&mut self, at: usize, length: usize) -> Result<()> {
@@ -270,9 +237,7 @@ impl<'a> Fsx<'a> {
         let mut buffer = vec![0; length + PAGE];
         let place = aligned(&mut buffer, length);
         place.copy_from_slice(&content);
-        direct
-            .write_all_at(place, wide(at))
-            .map_err(Error::io("direct pwrite"))?;
+        direct.write_all_at(place, wide(at)).map_err(Error::io("direct pwrite"))?;
         self.expect(at, &content)
     }
 
@@ -296,9 +261,7 @@ impl<'a> Fsx<'a> {
             self.model.resize(end, 0);
         }
         let place = self.model.get_mut(at..end);
-        place
-            .ok_or_else(|| Error::Malformed("model".into()))?
-            .copy_from_slice(content);
+        place.ok_or_else(|| Error::Malformed("model".into()))?.copy_from_slice(content);
         Ok(())
     }
 
@@ -313,10 +276,7 @@ impl<'a> Fsx<'a> {
         let wrong = pairs.filter(|(a, b)| a != b).count();
         let first = place.map_or_else(String::new, |place| {
             let (want, have) = (expected.get(place), found.get(place));
-            format!(
-                ", the first at {}: {have:x?}, expected {want:x?}",
-                at + place
-            )
+            format!(", the first at {}: {have:x?}, expected {want:x?}", at + place)
         });
         let (have, want) = (found.len(), expected.len());
         let what = format!("read of {asked} bytes at {at}: {have} bytes, expected {want}");
@@ -329,28 +289,19 @@ impl<'a> Fsx<'a> {
         if found == expected {
             return Ok(());
         }
-        Err(Error::Mismatch(format!(
-            "size {found}, expected {expected}"
-        )))
+        Err(Error::Mismatch(format!("size {found}, expected {expected}")))
     }
 
     fn explain(&self, error: Error) -> Error {
-        let history: Vec<String> = self
-            .history
-            .iter()
-            .map(|(number, op)| format!("{number} {op:?}"))
-            .collect();
-        let context = format!(
-            "seed {}, last operations:\n{}",
-            self.config.seed,
-            history.join("\n")
-        );
+        let history: Vec<String> =
+            self.history.iter().map(|(number, op)| format!("{number} {op:?}")).collect();
+        let context =
+            format!("seed {}, last operations:\n{}", self.config.seed, history.join("\n"));
         match error {
             Error::Mismatch(what) => Error::Mismatch(format!("{what}\n{context}")),
-            Error::Io { what, source } => Error::Io {
-                what: format!("{what}\n{context}\n"),
-                source,
-            },
+            Error::Io { what, source } => {
+                Error::Io { what: format!("{what}\n{context}\n"), source }
+            }
             other => other,
         }
     }
@@ -359,9 +310,7 @@ impl<'a> Fsx<'a> {
 fn open(config: &Config, empty: bool) -> Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(empty);
-    options
-        .open(&config.path)
-        .map_err(Error::at("open", &config.path))
+    options.open(&config.path).map_err(Error::at("open", &config.path))
 }
 
 fn open_direct(config: &Config) -> Result<Option<File>> {
@@ -369,14 +318,8 @@ fn open_direct(config: &Config) -> Result<Option<File>> {
         return Ok(None);
     }
     let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
-    let opened = File::options()
-        .read(true)
-        .write(true)
-        .custom_flags(flags)
-        .open(&config.path);
-    opened
-        .map(Some)
-        .map_err(Error::at("open with O_DIRECT", &config.path))
+    let opened = File::options().read(true).write(true).custom_flags(flags).open(&config.path);
+    opened.map(Some).map_err(Error::at("open with O_DIRECT", &config.path))
 }
 
 /// Reads until the buffer is full or the file ends, and returns how much there was.
@@ -387,10 +330,7 @@ fn read_all(file: &File, at: usize, into: &mut [u8]) -> Result<usize> {
         if rest.is_empty() {
             return Ok(done);
         }
-        match file
-            .read_at(rest, wide(at + done))
-            .map_err(Error::io("pread"))?
-        {
+        match file.read_at(rest, wide(at + done)).map_err(Error::io("pread"))? {
             0 => return Ok(done),
             count => done += count,
         }
@@ -431,14 +371,7 @@ mod tests {
 
     fn config(scratch: &Scratch, seed: u64) -> Config {
         let path = scratch.join("file");
-        Config {
-            path,
-            seed,
-            operations: 3000,
-            length_max: 256 << 10,
-            mapped: true,
-            direct: true,
-        }
+        Config { path, seed, operations: 3000, length_max: 256 << 10, mapped: true, direct: true }
     }
 
     #[test]
@@ -455,21 +388,9 @@ mod tests {
         let scratch = WorkDir::open().unwrap().scratch("fsx-wrong").unwrap();
         let config = config(&scratch, 1);
         let mut fsx = Fsx::new(&config).unwrap();
-        fsx.apply(Operation::Write {
-            at: 100,
-            length: 5000,
-        })
-        .unwrap();
-        fsx.apply(Operation::Read {
-            at: 0,
-            length: 9000,
-        })
-        .unwrap();
-        let saboteur = File::options()
-            .read(true)
-            .write(true)
-            .open(&config.path)
-            .unwrap();
+        fsx.apply(Operation::Write { at: 100, length: 5000 }).unwrap();
+        fsx.apply(Operation::Read { at: 0, length: 9000 }).unwrap();
+        let saboteur = File::options().read(true).write(true).open(&config.path).unwrap();
         let mut byte = [0];
         saboteur.read_exact_at(&mut byte, 4200).unwrap();
         saboteur.write_all_at(&[byte[0] ^ 1], 4200).unwrap();
@@ -485,10 +406,7 @@ mod tests {
             }
         }
         saboteur.set_len(5099).unwrap();
-        assert!(matches!(
-            fsx.apply(Operation::Reopen),
-            Err(Error::Mismatch(_))
-        ));
+        assert!(matches!(fsx.apply(Operation::Reopen), Err(Error::Mismatch(_))));
         saboteur.set_len(0).unwrap();
         assert!(matches!(
             fsx.apply(Operation::Read { at: 0, length: 50 }),

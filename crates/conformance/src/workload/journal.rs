@@ -83,15 +83,12 @@ impl Journal {
         let skip = buffer.as_ptr().align_offset(PAGE);
         for number in first..first.saturating_add(count) {
             let record = self.record(number)?;
-            let place = buffer
-                .get_mut(skip..skip + record.len())
-                .unwrap_or_default();
+            let place = buffer.get_mut(skip..skip + record.len()).unwrap_or_default();
             place.copy_from_slice(&record);
             let written = file.write_all_at(place, self.offset(number)?);
             written.map_err(Error::io(format!("write record {number}")))?;
             if durability == Durability::Fsync {
-                file.sync_all()
-                    .map_err(Error::io(format!("fsync record {number}")))?;
+                file.sync_all().map_err(Error::io(format!("fsync record {number}")))?;
             }
             acknowledge(number);
             thread::sleep(pause);
@@ -109,11 +106,8 @@ impl Journal {
         drop_cache(&file)?;
         let end = acknowledged.map_or(0, |number| number.saturating_add(1));
         // In a ring, the slot that the record after the last acknowledged one goes to may be torn.
-        let first = if self.slots == 0 {
-            0
-        } else {
-            end.saturating_sub(self.slots.saturating_sub(1))
-        };
+        let first =
+            if self.slots == 0 { 0 } else { end.saturating_sub(self.slots.saturating_sub(1)) };
         for number in first..end {
             match self.read(&file, number)? {
                 Some(found) if found == number => {}
@@ -133,10 +127,7 @@ impl Journal {
             }
             newest = Some(number);
         }
-        Ok(Checked {
-            verified: newest.map_or(0, |newest| newest + 1 - first),
-            newest,
-        })
+        Ok(Checked { verified: newest.map_or(0, |newest| newest + 1 - first), newest })
     }
 
     /// The number of the whole record in the slot of `number`.
@@ -156,10 +147,7 @@ impl Journal {
 
     fn record(&self, number: u64) -> Result<Vec<u8>> {
         let too_small = || Error::Malformed(format!("records of {} bytes", self.record_bytes));
-        let content_bytes = self
-            .record_bytes
-            .checked_sub(OVERHEAD)
-            .ok_or_else(too_small)?;
+        let content_bytes = self.record_bytes.checked_sub(OVERHEAD).ok_or_else(too_small)?;
         let mut content = vec![0; content_bytes];
         pattern::fill(number, 0, &mut content);
         let mut record = MAGIC.to_vec();
@@ -189,18 +177,13 @@ mod tests {
     use crate::work::{Scratch, WorkDir};
 
     fn journal(scratch: &Scratch, slots: u64) -> Journal {
-        Journal {
-            path: scratch.join(&format!("journal{slots}")),
-            record_bytes: 512,
-            slots,
-        }
+        Journal { path: scratch.join(&format!("journal{slots}")), record_bytes: 512, slots }
     }
 
     fn write(journal: &Journal, first: u64, count: u64) -> Vec<u64> {
         let mut acknowledged = Vec::new();
-        let written = journal.write(first, count, Durability::Fsync, Duration::ZERO, |n| {
-            acknowledged.push(n)
-        });
+        let written = journal
+            .write(first, count, Durability::Fsync, Duration::ZERO, |n| acknowledged.push(n));
         written.unwrap();
         acknowledged
     }
@@ -215,10 +198,7 @@ mod tests {
         let scratch = WorkDir::open().unwrap().scratch("journal").unwrap();
         let journal = journal(&scratch, 0);
         assert_eq!(write(&journal, 0, 10), (0..10).collect::<Vec<_>>());
-        let all = Checked {
-            verified: 10,
-            newest: Some(9),
-        };
+        let all = Checked { verified: 10, newest: Some(9) };
         assert_eq!(journal.check(Some(9)).unwrap(), all);
         assert_eq!(journal.check(Some(4)).unwrap(), all);
         assert_eq!(journal.check(None).unwrap(), all);
@@ -231,23 +211,11 @@ mod tests {
         let scratch = WorkDir::open().unwrap().scratch("journal-lost").unwrap();
         let journal = journal(&scratch, 0);
         write(&journal, 0, 10);
-        assert!(
-            matches!(journal.check(Some(10)), Err(Error::Mismatch(_))),
-            "never written"
-        );
+        assert!(matches!(journal.check(Some(10)), Err(Error::Mismatch(_))), "never written");
         let file = File::options().write(true).open(&journal.path).unwrap();
         file.set_len(10 * 512 - 1).unwrap();
-        assert!(
-            matches!(journal.check(Some(9)), Err(Error::Mismatch(_))),
-            "cut"
-        );
-        assert_eq!(
-            journal.check(Some(8)).unwrap(),
-            Checked {
-                verified: 9,
-                newest: Some(8)
-            }
-        );
+        assert!(matches!(journal.check(Some(9)), Err(Error::Mismatch(_))), "cut");
+        assert_eq!(journal.check(Some(8)).unwrap(), Checked { verified: 9, newest: Some(8) });
         for at in [3 * 512, 3 * 512 + 8, 3 * 512 + 100, 4 * 512 - 1] {
             damage(&journal, at);
             let error = journal.check(Some(8)).unwrap_err().to_string();
@@ -262,22 +230,13 @@ mod tests {
         let scratch = WorkDir::open().unwrap().scratch("journal-ring").unwrap();
         let journal = journal(&scratch, 4);
         write(&journal, 0, 10);
-        assert_eq!(
-            journal.check(Some(9)).unwrap(),
-            Checked {
-                verified: 3,
-                newest: Some(9)
-            }
-        );
+        assert_eq!(journal.check(Some(9)).unwrap(), Checked { verified: 3, newest: Some(9) });
         // The next record, 10, goes over 6: a crash may leave anything there.
         damage(&journal, 2 * 512 + 50);
         journal.check(Some(9)).unwrap();
         // An old write that wins over a newer one: 5 in the place of 9.
         write(&journal, 5, 1);
         let error = journal.check(Some(9)).unwrap_err().to_string();
-        assert!(
-            error.contains("record 9 ") && error.contains("Some(5)"),
-            "{error}"
-        );
+        assert!(error.contains("record 9 ") && error.contains("Some(5)"), "{error}");
     }
 }

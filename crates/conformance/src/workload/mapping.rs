@@ -19,19 +19,9 @@ pub(super) struct Mapping {
 impl Mapping {
     pub(super) fn new(file: &File, offset: u64, length: usize) -> Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        #[expect(
-            unsafe_code,
-            reason = "the kernel picks the place, so nothing mapped is replaced"
-        )]
+        #[expect(unsafe_code, reason = "the kernel picks the place, so nothing mapped is replaced")]
         let mapped = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                length,
-                protection,
-                MapFlags::SHARED,
-                file,
-                offset,
-            )
+            mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, offset)
         };
         let start = mapped.map_err(|errno| Error::io("mmap")(errno.into()))?;
         Ok(Self { start, length })
@@ -39,10 +29,7 @@ impl Mapping {
 
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> Result<()> {
         self.check(at, into.len())?;
-        #[expect(
-            unsafe_code,
-            reason = "inside the mapping as checked; `into` is our own memory"
-        )]
+        #[expect(unsafe_code, reason = "inside the mapping as checked; `into` is our own memory")]
         unsafe {
             let from = self.start.cast::<u8>().add(at);
             std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
@@ -52,10 +39,7 @@ impl Mapping {
 
     pub(super) fn write(&mut self, at: usize, from: &[u8]) -> Result<()> {
         self.check(at, from.len())?;
-        #[expect(
-            unsafe_code,
-            reason = "inside the mapping as checked; `from` is our own memory"
-        )]
+        #[expect(unsafe_code, reason = "inside the mapping as checked; `from` is our own memory")]
         unsafe {
             let to = self.start.cast::<u8>().add(at);
             std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len());
@@ -72,9 +56,7 @@ impl Mapping {
 
     fn check(&self, at: usize, length: usize) -> Result<()> {
         if at.checked_add(length).is_none_or(|end| end > self.length) {
-            return Err(Error::Malformed(format!(
-                "{length} bytes at {at} of a mapping"
-            )));
+            return Err(Error::Malformed(format!("{length} bytes at {at} of a mapping")));
         }
         Ok(())
     }

@@ -33,14 +33,7 @@ pub struct Check {
 /// All checks.
 #[must_use]
 pub fn checks() -> Vec<Check> {
-    [
-        links::CHECKS,
-        names::CHECKS,
-        opens::CHECKS,
-        permissions::CHECKS,
-        times::CHECKS,
-    ]
-    .concat()
+    [links::CHECKS, names::CHECKS, opens::CHECKS, permissions::CHECKS, times::CHECKS].concat()
 }
 
 /// Runs the checks in `directory` and tells `report` what came of each; returns how many failed.
@@ -74,8 +67,7 @@ fn as_user<T: Send>(id: u32, action: impl FnOnce() -> T + Send) -> Result<T> {
             rustix::thread::set_thread_uid(uid)?;
             Ok(action())
         });
-        user.join()
-            .map_err(|_| Error::Malformed("the user's thread panicked".into()))
+        user.join().map_err(|_| Error::Malformed("the user's thread panicked".into()))
     })?
     .map_err(changed)
 }
@@ -95,9 +87,7 @@ fn expect_errno<T: Debug>(what: &str, result: io::Result<T>, errnos: &[Errno]) -
     };
     match found {
         Some(errno) if errnos.contains(&errno) => Ok(()),
-        other => Err(Error::Mismatch(format!(
-            "{what}: {other:?}, expected {errnos:?}"
-        ))),
+        other => Err(Error::Mismatch(format!("{what}: {other:?}, expected {errnos:?}"))),
     }
 }
 
@@ -106,9 +96,7 @@ fn expect<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Result<()>
     if found == expected {
         return Ok(());
     }
-    Err(Error::Mismatch(format!(
-        "{what}: {found:?}, expected {expected:?}"
-    )))
+    Err(Error::Mismatch(format!("{what}: {found:?}, expected {expected:?}")))
 }
 
 /// The call must succeed.

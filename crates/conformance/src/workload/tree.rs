@@ -21,10 +21,7 @@ pub fn run(directory: &Path, seed: u64, count: u64) -> Result<()> {
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let mut random = Random::new(seed);
     for number in 0..count {
-        let (name, content) = (
-            name(number, &mut random),
-            content(seed, number, &mut random),
-        );
+        let (name, content) = (name(number, &mut random), content(seed, number, &mut random));
         let path = directory.join(&name);
         fs::write(&path, &content).map_err(Error::at("write", &path))?;
         files.insert(name, content);
@@ -44,10 +41,7 @@ pub fn run(directory: &Path, seed: u64, count: u64) -> Result<()> {
         kept.remove(name);
     }
     let kept_numbers = verify(directory, &kept)?;
-    if kept_numbers
-        .iter()
-        .any(|(name, inode)| numbers.get(name) != Some(inode))
-    {
+    if kept_numbers.iter().any(|(name, inode)| numbers.get(name) != Some(inode)) {
         return Err(Error::Mismatch("an inode number changed".into()));
     }
     remove_while_listing(directory, &mut kept)?;
@@ -63,16 +57,13 @@ pub fn run(directory: &Path, seed: u64, count: u64) -> Result<()> {
 /// name that is not removed (POSIX readdir: only for removed and new ones it is unspecified).
 fn remove_while_listing(directory: &Path, kept: &mut BTreeSet<String>) -> Result<()> {
     let mut seen = BTreeSet::new();
-    for (number, entry) in fs::read_dir(directory)
-        .map_err(Error::at("list", directory))?
-        .enumerate()
+    for (number, entry) in
+        fs::read_dir(directory).map_err(Error::at("list", directory))?.enumerate()
     {
         let entry = entry.map_err(Error::at("list", directory))?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if !seen.insert(name.clone()) {
-            return Err(Error::Mismatch(format!(
-                "{name} listed twice during removal"
-            )));
+            return Err(Error::Mismatch(format!("{name} listed twice during removal")));
         }
         if number % 2 == 0 {
             remove(&entry.path())?;
@@ -99,9 +90,7 @@ fn verify(directory: &Path, expected: &BTreeSet<String>) -> Result<BTreeMap<Stri
     let found: BTreeSet<String> = inodes.keys().cloned().collect();
     if let Some(name) = found.symmetric_difference(expected).next() {
         let (have, want) = (found.len(), expected.len());
-        return Err(Error::Mismatch(format!(
-            "{have} of {want} names; for instance {name}"
-        )));
+        return Err(Error::Mismatch(format!("{have} of {want} names; for instance {name}")));
     }
     let distinct: BTreeSet<u64> = inodes.values().copied().collect();
     if distinct.len() != inodes.len() {
@@ -125,11 +114,7 @@ fn name(number: u64, random: &mut Random) -> String {
 }
 
 fn content(seed: u64, number: u64, random: &mut Random) -> Vec<u8> {
-    let length = if random.below(8) == 0 {
-        random.index(20_000)
-    } else {
-        random.index(200)
-    };
+    let length = if random.below(8) == 0 { random.index(20_000) } else { random.index(200) };
     let mut content = vec![0; length];
     pattern::fill(seed ^ number, 0, &mut content);
     content
@@ -153,10 +138,7 @@ mod tests {
         let scratch = WorkDir::open().unwrap().scratch("tree-wrong").unwrap();
         let names = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
         fs::write(scratch.join("a"), "").unwrap();
-        assert!(matches!(
-            verify(scratch.path(), &names),
-            Err(Error::Mismatch(_))
-        ));
+        assert!(matches!(verify(scratch.path(), &names), Err(Error::Mismatch(_))));
         fs::hard_link(scratch.join("a"), scratch.join("b")).unwrap();
         let error = verify(scratch.path(), &names).unwrap_err().to_string();
         assert!(error.contains("one inode number"), "{error}");
@@ -164,9 +146,6 @@ mod tests {
         fs::write(scratch.join("b"), "").unwrap();
         verify(scratch.path(), &names).unwrap();
         fs::write(scratch.join("c"), "").unwrap();
-        assert!(matches!(
-            verify(scratch.path(), &names),
-            Err(Error::Mismatch(_))
-        ));
+        assert!(matches!(verify(scratch.path(), &names), Err(Error::Mismatch(_))));
     }
 }

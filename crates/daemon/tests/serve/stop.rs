@@ -35,6 +35,7 @@ fn exists(fixture: &Fixture, name: &str) -> bool {
 fn a_panic_ends_its_connection_and_no_other() {
     let fixture = Fixture::new();
     let (mut other, root) = fixture.mounted();
+    other.nfs(&Args3::Getattr(Getattr3Args { object: root }));
     fixture.panics.store(true, std::sync::atomic::Ordering::Relaxed);
     for _ in 0..20 {
         let mut client = fixture.client();
@@ -70,6 +71,19 @@ fn a_request_whose_client_has_gone_runs_to_its_end() {
     assert!(exists(&fixture, "orphan"));
     let load = fixture.server().load();
     assert_eq!((load.request_bytes, load.reply_bytes, load.panics), (0, 0, 0));
+}
+
+/// The reply comes with no other event on the connection: its request's own waking must do.
+#[test]
+fn a_request_that_waits_is_answered_when_it_is_done() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    waiting(&fixture, &mut client, root, "slow");
+    std::thread::sleep(Duration::from_millis(50));
+    let begun = Instant::now();
+    fixture.gate.open();
+    client.receive();
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub(crate) fn check(
     records: &Records,
     used: &Used,
 ) -> Vec<Run> {
+    let held = held_back(records);
     let mut claimed: BTreeMap<Place, u64> = BTreeMap::new();
     for batch in batches {
         let sequence = batch.header.sequence;
@@ -56,7 +57,7 @@ pub(crate) fn check(
             }
             let why = if in_use(scan, used, run) {
                 "the root uses"
-            } else if is_held(records, run) {
+            } else if meets_any(&held, run) {
                 "the root or the one before it has just given back"
             } else if overlaps(&claimed, run) {
                 "another record has data at"
@@ -82,12 +83,27 @@ fn in_use(scan: &Scan<'_>, used: &Used, run: Run) -> bool {
         || used.is_some_and(|used| used.map.count_in(start, count) > 0)
 }
 
-/// Whether one of the last two txgs gave back some of it: those are not to be had yet.
-fn is_held(records: &Records, run: Run) -> bool {
+/// What the last two txgs gave back, sorted and joined: that is not to be had yet.
+fn held_back(records: &Records) -> Vec<Run> {
     let txgs = records.window.chunk_by(|a, b| a.record.txg == b.record.txg);
     let keep = usize::try_from(REWIND_TXGS).unwrap_or(usize::MAX);
-    let mut freed = txgs.rev().take(keep).flatten().flat_map(|part| &part.record.freed);
-    freed.any(|freed| meet(*freed, run))
+    let freed = txgs.rev().take(keep).flatten().flat_map(|part| &part.record.freed);
+    let mut freed: Vec<Run> = freed.copied().collect();
+    freed.sort_unstable();
+    freed.dedup_by(|next, run| {
+        let joins = next.place.0 <= end(*run);
+        if joins {
+            run.sectors = run.sectors.max(end(*next) - run.place.0);
+        }
+        joins
+    });
+    freed
+}
+
+/// Whether `run` meets one of `runs`, which are sorted and do not overlap.
+fn meets_any(runs: &[Run], run: Run) -> bool {
+    let before = runs.partition_point(|other| other.place.0 < end(run));
+    runs.get(..before).and_then(<[Run]>::last).is_some_and(|last| meet(*last, run))
 }
 
 fn overlaps(claimed: &BTreeMap<Place, u64>, run: Run) -> bool {
@@ -97,6 +113,9 @@ fn overlaps(claimed: &BTreeMap<Place, u64>, run: Run) -> bool {
 }
 
 fn meet(one: Run, other: Run) -> bool {
-    let end = |run: Run| run.place.0.saturating_add(run.sectors);
     one.place.0 < end(other) && other.place.0 < end(one)
+}
+
+fn end(run: Run) -> u64 {
+    run.place.0.saturating_add(run.sectors)
 }

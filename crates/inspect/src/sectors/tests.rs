@@ -1,4 +1,5 @@
 //! Held against a plain vector of flags.
+#![expect(clippy::cast_possible_truncation, reason = "numbers of a few hundred")]
 
 use super::SectorMap;
 

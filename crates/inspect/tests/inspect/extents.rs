@@ -1,12 +1,12 @@
 //! Extents and data.
 
 use aquifer_inspect::{Kind, Options, inspect};
-use aquifer_ondisk::extent::Stored;
+use aquifer_ondisk::extent::{Extent, Stored};
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{ObjectId, Place, Txg};
 
 use crate::pool::Shape;
-use crate::tree::{PACKED, PLAIN, SYMLINK, compressed};
+use crate::tree::{Content, PACKED, PLAIN, SYMLINK, compressed, write_all};
 use crate::{block_on, changed, content, kinds, look, look_deep, only};
 
 #[test]
@@ -27,7 +27,8 @@ fn extents_that_overlap() {
 
 #[test]
 fn extents_that_contradict_themselves() {
-    let cases: [(Kind, fn(&mut aquifer_ondisk::extent::Extent)); 4] = [
+    type Change = fn(&mut Extent);
+    let cases: [(Kind, Change); 4] = [
         (Kind::BirthOrder, |extent| extent.birth = Txg(13)),
         (Kind::BirthOrder, |extent| extent.written = Txg(13)),
         (Kind::BirthOrder, |extent| (extent.birth, extent.written) = (Txg(0), Txg(0))),
@@ -147,6 +148,34 @@ fn bad_data() {
     let pool = changed(Shape::Single, |_, sample, _| place = sample.files[&PACKED][0].place);
     pool.disks[0].flip(place.sector() + 2, 17, 1);
     assert_eq!(only(&look_deep(pool.arcs()), Kind::DataBad).at.run, Some(Run::new(place, 3)));
+}
+
+#[test]
+fn bad_data_is_one_finding_in_all_roots() {
+    let mut place = Place::NULL;
+    let mut pool = changed(Shape::Single, |_, sample, _| place = sample.files[&PLAIN][4].place);
+    pool.commit();
+    pool.commit();
+    pool.disks[0].flip(place.sector(), 17, 1);
+    let report = look_deep(pool.arcs());
+    assert_eq!(report.summary.roots.len(), 3);
+    assert!(report.summary.roots.iter().all(|root| root.sectors.data > 0));
+    only(&report, Kind::DataBad);
+    // The same sectors with other checksums are looked at for themselves.
+    let mut pool = changed(Shape::Single, |_, _, _| {});
+    let mut sample = Content::sample(&mut pool);
+    let old = pool.trees[0];
+    let mut below = Content::empty(1, "vms");
+    let extent = &mut sample.files.get_mut(&SYMLINK).unwrap()[0];
+    let bytes = pool.bytes_at(extent.place, 1);
+    assert_eq!(bytes[0], 9);
+    let Stored::Plain(sums) = &mut extent.stored else { panic!() };
+    sums[0] ^= 1;
+    write_all(&mut pool, &mut sample, &mut below);
+    assert_ne!(pool.trees[0], old);
+    pool.commit();
+    let report = look_deep(pool.arcs());
+    assert_eq!(report.count(Kind::DataBad), 1, "{report}");
 }
 
 #[test]

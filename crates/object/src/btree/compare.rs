@@ -69,15 +69,9 @@ pub fn compare<F: Packed, S: NodeStore>(
 ) -> Result<Compare<'_, F, S>, S::Error> {
     old.iter().chain(&new).try_for_each(check_root)?;
     let stack = |root: Option<BlockPointer>| {
-        root.map(|root| Item::Node(F::KEY_MIN, root))
-            .into_iter()
-            .collect()
+        root.map(|root| Item::Node(F::KEY_MIN, root)).into_iter().collect()
     };
-    Ok(Compare {
-        store,
-        old: stack(old),
-        new: stack(new),
-    })
+    Ok(Compare { store, old: stack(old), new: stack(new) })
 }
 
 impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
@@ -135,13 +129,8 @@ impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
         let mut items: Vec<Item<F>> = match Node::<F>::decode(page.as_slice(), &node)?.body {
             NodeBody::Leaf(entries) => entries.into_iter().map(Item::Entry).collect(),
             NodeBody::Inner(children) => {
-                children
-                    .iter()
-                    .try_for_each(|(_, child)| check_child(node.level, child))?;
-                children
-                    .into_iter()
-                    .map(|(key, child)| Item::Node(key, child))
-                    .collect()
+                children.iter().try_for_each(|(_, child)| check_child(node.level, child))?;
+                children.into_iter().map(|(key, child)| Item::Node(key, child)).collect()
             }
         };
         // The first child begins where its parent does: on the leftmost path its own bound may say

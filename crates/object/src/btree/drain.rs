@@ -49,10 +49,7 @@ pub async fn drain<F: Packed, S: NodeSink>(
     owner: NodeOwner,
     budget_entries: usize,
 ) -> Result<Drained<F::Entry>, S::Error> {
-    let mut drained = Drained {
-        root: None,
-        entries: Vec::new(),
-    };
+    let mut drained = Drained { root: None, entries: Vec::new() };
     let Some(root) = root else {
         return Ok(drained);
     };
@@ -93,20 +90,13 @@ async fn open<F: Packed, S: NodeSink>(
     let children = match journal.read::<F>(&pointer).await? {
         NodeBody::Inner(children) if !children.is_empty() => children,
         _ => {
-            return Err(TreeError::MissingChild {
-                level: pointer.level,
-            }
-            .into());
+            return Err(TreeError::MissingChild { level: pointer.level }.into());
         }
     };
     for (_, child) in &children {
         check_child(pointer.level, child)?;
     }
-    Ok(Edge {
-        pointer,
-        children,
-        changed: false,
-    })
+    Ok(Edge { pointer, children, changed: false })
 }
 
 /// Frees emptied nodes at the end of `path` and goes down to the lowest inner node. `false`: the
@@ -147,13 +137,8 @@ async fn take_leaves<F: Packed, S: NodeSink>(
     while count < budget.max(1) && !edge.children.is_empty() {
         let guess = taken.last().map_or(LEAF_ENTRIES_GUESS, Vec::len).max(1);
         let want = ((budget - count) / guess).clamp(1, DRAIN_WINDOW);
-        let leaves: Vec<BlockPointer> = edge
-            .children
-            .iter()
-            .rev()
-            .take(want)
-            .map(|(_, leaf)| *leaf)
-            .collect();
+        let leaves: Vec<BlockPointer> =
+            edge.children.iter().rev().take(want).map(|(_, leaf)| *leaf).collect();
         let read = leaves.iter().map(|leaf| journal.read::<F>(leaf));
         for (leaf, body) in leaves.iter().zip(try_join_all(read).await?) {
             if count >= budget.max(1) {
@@ -181,8 +166,7 @@ async fn write_path<F: Packed, S: NodeSink>(
     while let Some(mut edge) = path.pop() {
         if let Some(below) = below {
             let last = edge.children.pop();
-            edge.children
-                .extend(last.zip(below).map(|((key, _), child)| (key, child)));
+            edge.children.extend(last.zip(below).map(|((key, _), child)| (key, child)));
             edge.changed = true;
         }
         below = if !edge.changed {
@@ -196,9 +180,7 @@ async fn write_path<F: Packed, S: NodeSink>(
                 [(_, only)] if path.is_empty() => {
                     return collapse::<F, S>(journal, *only).await.map(Some);
                 }
-                _ => Some(Some(
-                    journal.write::<F>(level, NodeBody::Inner(edge.children))?,
-                )),
+                _ => Some(Some(journal.write::<F>(level, NodeBody::Inner(edge.children))?)),
             }
         };
     }

@@ -167,10 +167,7 @@ impl<F: Packed> Frame<F> {
         if let Some(held) = self.held.take() {
             self.write(journal, held.body)?;
         }
-        Ok(Some(Change {
-            body: NodeBody::Inner(self.out),
-            grown,
-        }))
+        Ok(Some(Change { body: NodeBody::Inner(self.out), grown }))
     }
 
     /// The new root, after the old one was fed to a frame made by [`Frame::above`].
@@ -248,19 +245,14 @@ impl<F: Packed> Frame<F> {
         body: NodeBody<F>,
         fill: Fill,
     ) -> Result<(), S::Error> {
-        assert!(
-            self.held.is_none(),
-            "what was held is written or joined first"
-        );
+        assert!(self.held.is_none(), "what was held is written or joined first");
         let mut nodes = repack(body, fill)?;
         self.growth.changed(nodes.len());
         self.held = nodes.pop().map(|body| Held {
             light: fill != Fill::BrimAtEdge && body_bytes(&body) < LIGHT_BYTES,
             body,
         });
-        nodes
-            .into_iter()
-            .try_for_each(|node| self.write(journal, node))
+        nodes.into_iter().try_for_each(|node| self.write(journal, node))
     }
 
     fn write<S: NodeSink>(
@@ -276,8 +268,7 @@ impl<F: Packed> Frame<F> {
 
     fn push(&mut self, key: F::Key, pointer: BlockPointer) {
         let first = self.leftmost && self.out.is_empty();
-        self.out
-            .push((if first { F::KEY_MIN } else { key }, pointer));
+        self.out.push((if first { F::KEY_MIN } else { key }, pointer));
     }
 }
 

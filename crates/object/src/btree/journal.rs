@@ -21,12 +21,7 @@ pub(crate) struct Journal<'a, S: NodeSink> {
 impl<'a, S: NodeSink> Journal<'a, S> {
     /// A change to a tree of `owner`.
     pub(crate) fn new(sink: &'a S, owner: NodeOwner) -> Self {
-        Journal {
-            sink,
-            owner,
-            written: Vec::new(),
-            freed: Vec::new(),
-        }
+        Journal { sink, owner, written: Vec::new(), freed: Vec::new() }
     }
 
     /// Where the nodes are.
@@ -49,12 +44,7 @@ impl<'a, S: NodeSink> Journal<'a, S> {
         level: u8,
         body: NodeBody<F>,
     ) -> Result<BlockPointer, S::Error> {
-        let node = Node {
-            level,
-            owner: self.owner,
-            written: self.sink.txg(),
-            body,
-        };
+        let node = Node { level, owner: self.owner, written: self.sink.txg(), body };
         let page = Page::with_prefix(&node.encode()?);
         let pointer = self.sink.write_node(F::KIND, level, self.owner, page)?;
         assert_eq!(

@@ -158,10 +158,7 @@ fn leaf_items<F: Packed>(entries: &[F::Entry]) -> Vec<Item> {
     let mut tied_until = 0;
     let mut items = Vec::with_capacity(entries.len());
     for (at, entry) in entries.iter().enumerate() {
-        items.push(Item {
-            bytes: F::entry_bytes(entry),
-            tied: at < tied_until,
-        });
+        items.push(Item { bytes: F::entry_bytes(entry), tied: at < tied_until });
         tied_until = tied_until.max(tie_end(entries, at, F::tied));
     }
     items
@@ -173,20 +170,13 @@ pub(crate) fn tie_end<T>(entries: &[T], at: usize, tied: impl Fn(&T, &T) -> bool
     let Some((entry, ahead)) = ahead.split_first() else {
         return at + 1;
     };
-    let last = ahead
-        .iter()
-        .take(TIE_REACH)
-        .rposition(|other| tied(entry, other));
+    let last = ahead.iter().take(TIE_REACH).rposition(|other| tied(entry, other));
     last.map_or(at + 1, |last| at + last + 2)
 }
 
 /// Cuts a list before each of `starts` (ascending, the first being 0).
 fn cut<T>(mut list: Vec<T>, starts: &[usize]) -> impl Iterator<Item = Vec<T>> {
-    let mut pieces: Vec<Vec<T>> = starts
-        .iter()
-        .rev()
-        .map(|start| list.split_off(*start))
-        .collect();
+    let mut pieces: Vec<Vec<T>> = starts.iter().rev().map(|start| list.split_off(*start)).collect();
     pieces.reverse();
     pieces.into_iter()
 }
@@ -218,10 +208,7 @@ fn atoms(items: &[Item]) -> Result<Vec<Atom>, TreeError> {
     for (start, item) in items.iter().enumerate() {
         match atoms.last_mut() {
             Some(atom) if item.tied => atom.bytes += item.bytes,
-            _ => atoms.push(Atom {
-                start,
-                bytes: item.bytes,
-            }),
+            _ => atoms.push(Atom { start, bytes: item.bytes }),
         }
     }
     match atoms.iter().find(|atom| atom.bytes > NODE_CAPACITY_BYTES) {

@@ -56,9 +56,7 @@ pub async fn first_from<F: Packed, S: NodeStore>(
     root: Option<BlockPointer>,
     key: F::Key,
 ) -> Result<Option<F::Entry>, S::Error> {
-    Scan::<F, S>::with_window(store, root, key, None, 1)?
-        .next()
-        .await
+    Scan::<F, S>::with_window(store, root, key, None, 1)?.next().await
 }
 
 /// At most `limit` entries that cover keys in `from..to` (`None`: to the end), in order.

@@ -56,10 +56,7 @@ pub(crate) struct Leaf<F: Packed> {
 
 impl<F: Packed> From<Leaf<F>> for Change<F> {
     fn from(leaf: Leaf<F>) -> Self {
-        Change {
-            body: NodeBody::Leaf(leaf.entries),
-            grown: leaf.grown,
-        }
+        Change { body: NodeBody::Leaf(leaf.entries), grown: leaf.grown }
     }
 }
 
@@ -92,17 +89,8 @@ where
         };
         // The first child's own key says nothing on the leftmost path.
         let bounds = |at: usize| {
-            let lower = if at == 0 {
-                visit.lower
-            } else {
-                children.get(at).map(|(key, _)| *key)
-            };
-            (
-                lower,
-                children
-                    .get(at + 1)
-                    .map_or(visit.upper, |(key, _)| Some(*key)),
-            )
+            let lower = if at == 0 { visit.lower } else { children.get(at).map(|(key, _)| *key) };
+            (lower, children.get(at + 1).map_or(visit.upper, |(key, _)| Some(*key)))
         };
         if let (Some((first, _)), Some((last, _))) = (children.first(), children.last()) {
             visit.check_range(*first, *last)?;
@@ -114,13 +102,7 @@ where
             let want = self.batch.within(visit.want.clone(), lower, upper);
             if !want.is_empty() {
                 let pointer = *pointer;
-                below.push_back(Visit {
-                    pointer,
-                    lower,
-                    upper,
-                    index,
-                    want,
-                });
+                below.push_back(Visit { pointer, lower, upper, index, want });
                 last_fed = index;
             }
         }
@@ -220,10 +202,7 @@ where
 {
     let body = Node::<F>::decode(page.as_slice(), &visit.pointer)?.body;
     let NodeBody::Leaf(entries) = body else {
-        return Err(TreeError::KeyRange {
-            level: visit.pointer.level,
-        }
-        .into());
+        return Err(TreeError::KeyRange { level: visit.pointer.level }.into());
     };
     if let (Some(first), Some(last)) = (entries.first(), entries.last()) {
         visit.check_range(F::key(first), F::key(last))?;

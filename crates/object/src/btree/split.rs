@@ -55,24 +55,17 @@ pub(crate) async fn split_with<F: Packed, S: NodeSink>(
     cut: impl FnOnce(Vec<F::Entry>) -> (Vec<F::Entry>, Vec<F::Entry>) + Send,
 ) -> Result<Halves, S::Error> {
     let Some(root) = root else {
-        return Ok(Halves {
-            left: None,
-            right: None,
-        });
+        return Ok(Halves { left: None, right: None });
     };
     let mut journal = Journal::new(sink, owner);
     let (path, leaf, entries) = descend::<F, S>(&journal, root, key).await?;
     let mut halves = cut_leaf::<F, S>(&mut journal, leaf, entries, cut)?;
     // Where nothing stands beside the path any more, the half's root lies below.
     let left_top = path.iter().position(|node| node.at > 0);
-    let right_top = path
-        .iter()
-        .position(|node| node.at + 1 < node.children.len());
+    let right_top = path.iter().position(|node| node.at + 1 < node.children.len());
     for (depth, node) in path.into_iter().enumerate().rev() {
-        let keep = (
-            left_top.is_some_and(|top| top <= depth),
-            right_top.is_some_and(|top| top <= depth),
-        );
+        let keep =
+            (left_top.is_some_and(|top| top <= depth), right_top.is_some_and(|top| top <= depth));
         halves = cut_inner(&mut journal, node, halves, keep)?;
     }
     for half in [&mut halves.left, &mut halves.right] {
@@ -85,7 +78,6 @@ pub(crate) async fn split_with<F: Packed, S: NodeSink>(
 }
 
 /// The path to the leaf of `key`, root first, and the leaf's pointer and entries.
-#[expect(clippy::type_complexity, reason = "three parts, used in one place")]
 async fn descend<F: Packed, S: NodeSink>(
     journal: &Journal<'_, S>,
     mut pointer: BlockPointer,
@@ -101,20 +93,11 @@ async fn descend<F: Packed, S: NodeSink>(
         for (_, child) in &children {
             check_child(pointer.level, child)?;
         }
-        let at = children
-            .partition_point(|(lower, _)| *lower <= key)
-            .saturating_sub(1);
+        let at = children.partition_point(|(lower, _)| *lower <= key).saturating_sub(1);
         let Some((_, child)) = children.get(at).copied() else {
-            return Err(TreeError::MissingChild {
-                level: pointer.level,
-            }
-            .into());
+            return Err(TreeError::MissingChild { level: pointer.level }.into());
         };
-        path.push(Crossed {
-            pointer,
-            children,
-            at,
-        });
+        path.push(Crossed { pointer, children, at });
         pointer = child;
     }
 }
@@ -127,26 +110,17 @@ fn cut_leaf<F: Packed, S: NodeSink>(
 ) -> Result<Halves, S::Error> {
     let (left, right) = cut(entries.clone());
     if left == entries {
-        return Ok(Halves {
-            left: Some(leaf),
-            right: None,
-        });
+        return Ok(Halves { left: Some(leaf), right: None });
     }
     if right == entries {
-        return Ok(Halves {
-            left: None,
-            right: Some(leaf),
-        });
+        return Ok(Halves { left: None, right: Some(leaf) });
     }
     journal.free(leaf);
     let mut write = |entries: Vec<F::Entry>| match entries.is_empty() {
         true => Ok(None),
         false => journal.write::<F>(0, NodeBody::Leaf(entries)).map(Some),
     };
-    Ok(Halves {
-        left: write(left)?,
-        right: write(right)?,
-    })
+    Ok(Halves { left: write(left)?, right: write(right)? })
 }
 
 /// Cuts an inner node whose child at `at` became `below`. A half that is not to be kept at this
@@ -157,44 +131,17 @@ fn cut_inner<F: Packed, S: NodeSink>(
     below: Halves,
     (keep_left, keep_right): (bool, bool),
 ) -> Result<Halves, S::Error> {
-    let Crossed {
-        pointer,
-        children,
-        at,
-    } = node;
+    let Crossed { pointer, children, at } = node;
     let mut left = children;
     let mut right = left.split_off(at + 1);
     let Some((key, child)) = left.pop() else {
-        return Err(TreeError::MissingChild {
-            level: pointer.level,
-        }
-        .into());
+        return Err(TreeError::MissingChild { level: pointer.level }.into());
     };
-    if right.is_empty()
-        && below
-            == (Halves {
-                left: Some(child),
-                right: None,
-            })
-        && keep_left
-    {
-        return Ok(Halves {
-            left: Some(pointer),
-            right: None,
-        });
+    if right.is_empty() && below == (Halves { left: Some(child), right: None }) && keep_left {
+        return Ok(Halves { left: Some(pointer), right: None });
     }
-    if left.is_empty()
-        && below
-            == (Halves {
-                left: None,
-                right: Some(child),
-            })
-        && keep_right
-    {
-        return Ok(Halves {
-            left: None,
-            right: Some(pointer),
-        });
+    if left.is_empty() && below == (Halves { left: None, right: Some(child) }) && keep_right {
+        return Ok(Halves { left: None, right: Some(pointer) });
     }
     journal.free(pointer);
     left.extend(below.left.map(|child| (key, child)));
@@ -205,9 +152,7 @@ fn cut_inner<F: Packed, S: NodeSink>(
     }
     let mut side = |children: Vec<(F::Key, BlockPointer)>, keep, below| {
         if keep && !children.is_empty() {
-            journal
-                .write::<F>(pointer.level, NodeBody::Inner(children))
-                .map(Some)
+            journal.write::<F>(pointer.level, NodeBody::Inner(children)).map(Some)
         } else {
             Ok(below)
         }

@@ -73,11 +73,7 @@ fn skip_string(r: &mut Reader<'_>) -> Result<(), FormatError> {
 
 /// Fails unless `root` can be the root of a tree.
 pub(crate) fn check_root(root: &BlockPointer) -> Result<(), TreeError> {
-    if root.level < LEVELS_MAX {
-        Ok(())
-    } else {
-        Err(TreeError::TooDeep { level: root.level })
-    }
+    if root.level < LEVELS_MAX { Ok(()) } else { Err(TreeError::TooDeep { level: root.level }) }
 }
 
 /// Fails unless `child` is one level below `parent`: so every descent ends.
@@ -85,10 +81,7 @@ pub(crate) fn check_child(parent: u8, child: &BlockPointer) -> Result<(), TreeEr
     if child.level.checked_add(1) == Some(parent) {
         Ok(())
     } else {
-        Err(TreeError::ChildLevel {
-            parent,
-            child: child.level,
-        })
+        Err(TreeError::ChildLevel { parent, child: child.level })
     }
 }
 
@@ -112,10 +105,7 @@ impl<'a, F: Packed> View<'a, F> {
         }
         let form = r.u16()?;
         if form != ENTRY_FORM {
-            return Err(FormatError::NewerVersion {
-                what: WHAT,
-                version: form.into(),
-            });
+            return Err(FormatError::NewerVersion { what: WHAT, version: form.into() });
         }
         let (kind, level) = (r.u8()?, r.u8()?);
         if kind != F::KIND as u8 || pointer.kind != F::KIND || level != pointer.level {
@@ -128,12 +118,7 @@ impl<'a, F: Packed> View<'a, F> {
         if level > 0 && body.len() != count * Self::SLOT_BYTES {
             return Err(FormatError::invalid("tree node: used bytes", used as u64));
         }
-        Ok(View {
-            level,
-            count,
-            body,
-            form: PhantomData,
-        })
+        Ok(View { level, count, body, form: PhantomData })
     }
 
     /// Height above the leaves.
@@ -244,10 +229,8 @@ impl<'a, F: Packed> View<'a, F> {
                 return Ok(None);
             }
             if last >= from {
-                let next = LeafPlace {
-                    entry: passed + 1,
-                    offset: self.body.len() - r.rest().len(),
-                };
+                let next =
+                    LeafPlace { entry: passed + 1, offset: self.body.len() - r.rest().len() };
                 return Ok(Some((F::decode_entry(&mut start)?, next)));
             }
         }

@@ -40,13 +40,7 @@ pub(crate) struct Visit<F: Form, T> {
 impl<F: Form, T> Visit<F, T> {
     /// A visit to the root of a tree.
     pub(crate) fn root(pointer: BlockPointer, want: T) -> Self {
-        Visit {
-            pointer,
-            lower: None,
-            upper: None,
-            index: 0,
-            want,
-        }
+        Visit { pointer, lower: None, upper: None, index: 0, want }
     }
 
     /// Fails unless `first..=last`, the keys found in the node, lie in its range.
@@ -54,9 +48,7 @@ impl<F: Form, T> Visit<F, T> {
         if self.lower.is_some_and(|lower| first < lower)
             || self.upper.is_some_and(|upper| last >= upper)
         {
-            return Err(TreeError::KeyRange {
-                level: self.pointer.level,
-            });
+            return Err(TreeError::KeyRange { level: self.pointer.level });
         }
         Ok(())
     }
@@ -120,12 +112,7 @@ where
                 top.waiting.push_back(start);
             }
         }
-        Ok(Walk {
-            store,
-            window,
-            stages,
-            route,
-        })
+        Ok(Walk { store, window, stages, route })
     }
 
     /// The next leaf, `None` after the last. Dropping this future loses nothing.
@@ -151,11 +138,7 @@ where
             return Poll::Ready(leaf.map(Some));
         }
         // The levels above have told `cx` when to look again, unless they are through.
-        if self.stages.iter().all(Stage::is_empty) {
-            Poll::Ready(Ok(None))
-        } else {
-            Poll::Pending
-        }
+        if self.stages.iter().all(Stage::is_empty) { Poll::Ready(Ok(None)) } else { Poll::Pending }
     }
 
     /// Opens nodes of `level` while the level below has room.

@@ -59,15 +59,8 @@ pub async fn merge_extents<S: NodeSink>(
 ) -> Result<Merged, S::Error> {
     let mut batch = Replaces::new(ops);
     let root = rewrite::<Extents, S, _>(sink, root, owner, &mut batch).await?;
-    assert!(
-        batch.fresh.peek().is_none(),
-        "every new extent has found its leaf"
-    );
-    Ok(Merged {
-        root,
-        freed: batch.freed,
-        refer_sectors: batch.refer_sectors,
-    })
+    assert!(batch.fresh.peek().is_none(), "every new extent has found its leaf");
+    Ok(Merged { root, freed: batch.freed, refer_sectors: batch.refer_sectors })
 }
 
 /// The ops, taken apart.
@@ -88,15 +81,9 @@ impl Replaces {
         let mut runs: Vec<u64> = Vec::with_capacity(ops.len());
         let mut run_start = 0;
         for op in ops {
-            assert!(
-                op.from_page < op.to_page && op.to_page <= PAGE_LIMIT,
-                "a range of pages"
-            );
+            assert!(op.from_page < op.to_page && op.to_page <= PAGE_LIMIT, "a range of pages");
             let before = ranges.last().map(|(_, to)| *to);
-            assert!(
-                before.is_none_or(|to| to <= op.from_page),
-                "ops in order, not overlapping"
-            );
+            assert!(before.is_none_or(|to| to <= op.from_page), "ops in order, not overlapping");
             if before != Some(op.from_page) {
                 run_start = op.from_page;
             }
@@ -116,10 +103,7 @@ impl Replaces {
             if at >= together {
                 route = extents.get(at).map_or(0, |extent| extent.page);
             }
-            assert!(
-                run_start <= route,
-                "no page left out within a compressed extent"
-            );
+            assert!(run_start <= route, "no page left out within a compressed extent");
             together = together.max(tie_end(&extents, at, one_tenancy));
             routed.push(route);
         }
@@ -143,9 +127,7 @@ impl Replaces {
     }
 
     fn free(&mut self, extent: &Extent) {
-        self.refer_sectors = self
-            .refer_sectors
-            .saturating_sub_unsigned(extent.stored_sectors());
+        self.refer_sectors = self.refer_sectors.saturating_sub_unsigned(extent.stored_sectors());
         let next = freed(extent);
         // Sectors are sectors, but a counted extent is known by its place.
         if let Some(last) = self.freed.last_mut()
@@ -189,22 +171,13 @@ impl Replaces {
             let plain = matches!(entry.stored, Stored::Plain(_));
             let mut at = entry.page;
             for (from, to) in ranges.clone().take_while(|(from, _)| *from < entry.end()) {
-                entry
-                    .slice(at, from)
-                    .into_iter()
-                    .for_each(|part| rebuilt.keep(part));
+                entry.slice(at, from).into_iter().for_each(|part| rebuilt.keep(part));
                 if plain {
-                    entry
-                        .slice(from, to)
-                        .iter()
-                        .for_each(|part| self.free(part));
+                    entry.slice(from, to).iter().for_each(|part| self.free(part));
                 }
                 at = to;
             }
-            entry
-                .slice(at, u64::MAX)
-                .into_iter()
-                .for_each(|part| rebuilt.keep(part));
+            entry.slice(at, u64::MAX).into_iter().for_each(|part| rebuilt.keep(part));
             if !plain {
                 broken.push(entry);
             }
@@ -227,9 +200,7 @@ impl Batch<Extents> for Replaces {
     fn within(&self, ops: Range<usize>, lower: Option<u64>, upper: Option<u64>) -> Range<usize> {
         let list = self.ranges.get(ops.clone()).unwrap_or_default();
         let first = lower.map_or(0, |lower| list.partition_point(|(_, to)| *to <= lower));
-        let end = upper.map_or(list.len(), |upper| {
-            list.partition_point(|(from, _)| *from < upper)
-        });
+        let end = upper.map_or(list.len(), |upper| list.partition_point(|(from, _)| *from < upper));
         ops.start + first..ops.start + end.max(first)
     }
 
@@ -269,10 +240,7 @@ impl Rebuilt {
     }
 
     fn push(&mut self, entry: Extent) {
-        let joined = self
-            .entries
-            .last_mut()
-            .is_some_and(|last| join(last, &entry));
+        let joined = self.entries.last_mut().is_some_and(|last| join(last, &entry));
         if !joined {
             self.entries.push(entry);
         }
@@ -290,11 +258,7 @@ impl Rebuilt {
 
 /// Fails if two extents show one page, or one reaches beyond its leaf.
 fn check(entries: &[Extent], upper: Option<u64>) -> Result<(), TreeError> {
-    let next = entries
-        .iter()
-        .skip(1)
-        .map(|next| Some(next.page))
-        .chain([upper]);
+    let next = entries.iter().skip(1).map(|next| Some(next.page)).chain([upper]);
     for (entry, next) in entries.iter().zip(next) {
         if let Some(page) = next
             && page < entry.end()

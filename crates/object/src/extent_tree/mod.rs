@@ -125,19 +125,11 @@ pub async fn split_off<S: NodeSink>(
 }
 
 fn cut(entries: &[Extent], page: u64) -> (Vec<Extent>, Vec<Extent>) {
-    let left: Vec<Extent> = entries
-        .iter()
-        .filter_map(|entry| entry.slice(0, page))
-        .collect();
+    let left: Vec<Extent> = entries.iter().filter_map(|entry| entry.slice(0, page)).collect();
     let used_left = |entry: &Extent| {
-        left.iter()
-            .rev()
-            .take(TIE_REACH + 1)
-            .any(|other| one_tenancy(other, entry))
+        left.iter().rev().take(TIE_REACH + 1).any(|other| one_tenancy(other, entry))
     };
-    let right = entries
-        .iter()
-        .filter_map(|entry| entry.slice(page, u64::MAX));
+    let right = entries.iter().filter_map(|entry| entry.slice(page, u64::MAX));
     let right = right.filter(|entry| !used_left(entry)).collect();
     (left, right)
 }
@@ -176,9 +168,7 @@ pub async fn drain<S: NodeSink>(
 /// Of each tenancy in `extents` (in page order) the first entry; every plain extent.
 fn first_of_tenancies(extents: &[Extent]) -> impl Iterator<Item = &Extent> {
     extents.iter().enumerate().filter_map(|(at, extent)| {
-        let before = extents
-            .get(at.saturating_sub(TIE_REACH)..at)
-            .unwrap_or_default();
+        let before = extents.get(at.saturating_sub(TIE_REACH)..at).unwrap_or_default();
         let seen = before.iter().any(|other| one_tenancy(other, extent));
         (!seen).then_some(extent)
     })

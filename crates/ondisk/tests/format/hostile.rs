@@ -3,16 +3,21 @@
 
 use std::time::{Duration, Instant};
 
+use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::codec::Reader;
 use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::layout::LEAVES_MAX;
 use aquifer_ondisk::log_batch::BatchHeader;
-use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Node, Objects};
+use aquifer_ondisk::pool_root::SEGMENTS_MAX;
+use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Node, NodeBody, Objects};
+use aquifer_ondisk::txg_record::RECORD_SECTORS_MAX;
+use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_ondisk::uberblock::Uberblock;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::samples::{Sample, attempt, samples};
-use crate::structures::reseal;
+use crate::structures::{pointer_to, reseal};
 
 /// Memory for each byte decoded: what is densest on disk is an empty feature's name, 2 bytes that
 /// become a `String` of 24, in a list that doubles as it grows: for a while there are old and new.
@@ -190,6 +195,34 @@ fn numbers_beyond_their_limits_are_refused() {
     }
 }
 
+/// Lists that are whole, but longer than a pool's can be.
+#[test]
+fn lists_beyond_their_limits_are_refused() {
+    let samples = samples();
+    let sample_of = |name| samples.iter().find(|sample| sample.name == name).unwrap();
+    // (the number to be changed, what is still right, what is not)
+    let limits = [
+        ("uberblock_v1", 292, LEAVES_MAX as u64, 4),
+        ("pool_root_v1", 28 + 8 * 64 + 52, SEGMENTS_MAX * SEGMENT_SECTORS, 8),
+        ("record_pointer_v1", 24, RECORD_SECTORS_MAX as u64, 4),
+    ];
+    for (name, at, limit, width) in limits {
+        let step = if width == 8 { SEGMENT_SECTORS } else { 1 };
+        for (value, right) in [(limit, true), (limit + step, false)] {
+            let mut bytes = sample_of(name).bytes.clone();
+            if name == "pool_root_v1" {
+                // The other runs of the list count too: one is left.
+                bytes[at - 12..at - 8].copy_from_slice(&1u32.to_le_bytes());
+            }
+            bytes[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
+            if name == "pool_root_v1" {
+                bytes.drain(at + 8..at + 8 + 2 * 16);
+            }
+            assert_eq!(provoke(sample_of(name), bytes), right, "{name}: {value}");
+        }
+    }
+}
+
 #[test]
 fn names_that_lead_elsewhere_are_refused() {
     let samples = samples();
@@ -338,4 +371,37 @@ fn a_label_full_of_empty_features_is_read_in_fair_memory() {
     let count = u32::try_from((end - list - 12) / 2).unwrap();
     bytes[list..list + 4].copy_from_slice(&count.to_le_bytes());
     assert!(provoke(sample, bytes), "{count} features and no vdev");
+}
+
+/// Order, and what the pointer says of a node, are looked at as well as its bytes.
+#[test]
+fn nodes_that_contradict_themselves_or_their_pointer_are_refused() {
+    let samples = samples();
+    let bytes_of = |name| &samples.iter().find(|sample| sample.name == name).unwrap().bytes;
+    let pointer = pointer_to(BlockKind::Directory, 0);
+    let leaf = bytes_of("node_directory_leaf_v1");
+    let good = Node::<Directory>::decode(leaf, &pointer).unwrap();
+    let NodeBody::Leaf(entries) = good.body.clone() else { panic!("a leaf") };
+    let with = |entries| Node { body: NodeBody::Leaf(entries), ..good.clone() }.encode().unwrap();
+    let mut swapped = entries.clone();
+    swapped.swap(0, 1);
+    let twice = vec![entries[0].clone(), entries[0].clone()];
+    for bad in [swapped, twice] {
+        assert!(Node::<Directory>::decode(&with(bad), &pointer).is_err());
+    }
+
+    let pointer = pointer_to(BlockKind::Extents, 2);
+    let inner = bytes_of("node_extents_inner_v1");
+    let good = Node::<Extents>::decode(inner, &pointer).unwrap();
+    let NodeBody::Inner(mut children) = good.body.clone() else { panic!("an inner node") };
+    children.swap(0, 1);
+    let swapped = Node { body: NodeBody::Inner(children), ..good }.encode().unwrap();
+    assert!(Node::<Extents>::decode(&swapped, &pointer).is_err());
+
+    for other in [pointer_to(BlockKind::Extents, 1), pointer_to(BlockKind::Dead, 2)] {
+        assert!(Node::<Extents>::decode(inner, &other).is_err(), "{other:?}");
+    }
+    let mut surplus = inner.clone();
+    surplus[10] += 1;
+    assert!(Node::<Extents>::decode(&surplus, &pointer).is_err(), "a byte that is no entry's");
 }

@@ -5,6 +5,8 @@
 //! version of its structure, and the old file stays beside it.
 
 #[cfg(test)]
+mod document;
+#[cfg(test)]
 mod golden;
 #[cfg(test)]
 mod hex;
@@ -22,3 +24,5 @@ mod samples;
 mod strategy;
 #[cfg(test)]
 mod structures;
+#[cfg(test)]
+mod values;

@@ -177,8 +177,8 @@ proptest! {
         }
         prop_assert!(end <= start + sectors);
         for copy in 0..of.copies {
-            let slots: Vec<u64> =
-                (0..layout::BITMAP_SLOTS).map(|slot| of.slot_place(index, slot, copy).sector()).collect();
+            let first_sector = |slot| of.slot_place(index, slot, copy).sector();
+            let slots: Vec<u64> = (0..layout::BITMAP_SLOTS).map(first_sector).collect();
             for (slot, first) in slots.iter().enumerate() {
                 prop_assert_eq!(*first, slots[0] + slot as u64 * of.slot_sectors());
                 let last = first + of.slot_sectors();

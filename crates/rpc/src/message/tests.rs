@@ -46,13 +46,7 @@ fn golden_auth_sys_call() {
     bytes.extend(words(&[0, 1, 2, 10, 20]));
     bytes.extend(words(&[0, 0]));
     let gids = Gids::new(&[10, 20]).unwrap();
-    let sys = AuthSys {
-        stamp: 0x5f00_0001,
-        machine_name: b"esx",
-        uid: 0,
-        gid: 1,
-        gids,
-    };
+    let sys = AuthSys { stamp: 0x5f00_0001, machine_name: b"esx", uid: 0, gid: 1, gids };
     let call = Call {
         xid: 7,
         program: 100_003,
@@ -65,10 +59,7 @@ fn golden_auth_sys_call() {
     bytes.extend(b"args");
     let mut from = Decoder::new(&bytes);
     assert_eq!(Call::decode(&mut from), Ok(call));
-    assert_eq!(
-        (from.remaining(), from.position()),
-        (&b"args"[..], bytes.len() - 4)
-    );
+    assert_eq!((from.remaining(), from.position()), (&b"args"[..], bytes.len() - 4));
     assert!(gids.contains(20) && !gids.contains(0));
 }
 
@@ -77,10 +68,7 @@ fn golden_replies() {
     let cases: &[(Accepted, &[u32])] = &[
         (Accepted::Success, &[9, 1, 0, 0, 0, 0]),
         (Accepted::ProgUnavail, &[9, 1, 0, 0, 0, 1]),
-        (
-            Accepted::ProgMismatch { low: 3, high: 4 },
-            &[9, 1, 0, 0, 0, 2, 3, 4],
-        ),
+        (Accepted::ProgMismatch { low: 3, high: 4 }, &[9, 1, 0, 0, 0, 2, 3, 4]),
         (Accepted::ProcUnavail, &[9, 1, 0, 0, 0, 3]),
         (Accepted::GarbageArgs, &[9, 1, 0, 0, 0, 4]),
         (Accepted::SystemErr, &[9, 1, 0, 0, 0, 5]),
@@ -116,12 +104,7 @@ fn other_rpc_versions_are_refused() {
 fn limits_of_auth_sys_give_badcred() {
     let call = |body: &[u8]| {
         let len = u32::try_from(body.len()).unwrap();
-        [
-            words(&[5, 0, 2, 1, 1, 0, 1, len]),
-            body.to_vec(),
-            words(&[0, 0]),
-        ]
-        .concat()
+        [words(&[5, 0, 2, 1, 1, 0, 1, len]), body.to_vec(), words(&[0, 0])].concat()
     };
     let body = |name: usize, gids: u32| {
         let name_len = u32::try_from(name).unwrap();
@@ -131,67 +114,33 @@ fn limits_of_auth_sys_give_badcred() {
         body.extend((0..gids).flat_map(|gid| gid.to_be_bytes()));
         body
     };
-    let bad = CallError::Refused {
-        xid: 5,
-        why: Rejection::AuthError(AuthStat::BadCred),
-    };
+    let bad = CallError::Refused { xid: 5, why: Rejection::AuthError(AuthStat::BadCred) };
     assert!(decode(&call(&body(255, 16))).is_ok());
     assert_eq!(decode(&call(&body(256, 0))), Err(bad));
     assert_eq!(decode(&call(&body(0, 17))), Err(bad));
     assert_eq!(decode(&call(&[])), Err(bad));
     let whole = body(5, 3);
     for len in 0..whole.len() {
-        assert_eq!(
-            decode(&call(&whole[..len])),
-            Err(bad),
-            "body cut to {len} bytes"
-        );
+        assert_eq!(decode(&call(&whole[..len])), Err(bad), "body cut to {len} bytes");
     }
-    assert!(
-        decode(&call(&[whole, words(&[0, 0])].concat())).is_ok(),
-        "more than we know of"
-    );
+    assert!(decode(&call(&[whole, words(&[0, 0])].concat())).is_ok(), "more than we know of");
     assert!(Gids::new(&[0; 16]).is_some() && Gids::new(&[0; 17]).is_none());
 }
 
 #[test]
 fn limits_of_opaque_auth() {
-    let refused = |why| {
-        Err(CallError::Refused {
-            xid: 5,
-            why: Rejection::AuthError(why),
-        })
-    };
-    let cred = [
-        words(&[5, 0, 2, 1, 1, 0, 0, 404]),
-        vec![0; 404],
-        words(&[0, 0]),
-    ]
-    .concat();
+    let refused = |why| Err(CallError::Refused { xid: 5, why: Rejection::AuthError(why) });
+    let cred = [words(&[5, 0, 2, 1, 1, 0, 0, 404]), vec![0; 404], words(&[0, 0])].concat();
     assert_eq!(decode(&cred), refused(AuthStat::BadCred));
     let verf = [words(&[5, 0, 2, 1, 1, 0, 0, 0, 0, 401]), vec![0; 404]].concat();
     assert_eq!(decode(&verf), refused(AuthStat::BadVerf));
-    let most = [
-        words(&[5, 0, 2, 1, 1, 0, 99, 400]),
-        vec![7; 400],
-        words(&[98, 400]),
-    ]
-    .concat();
+    let most = [words(&[5, 0, 2, 1, 1, 0, 99, 400]), vec![7; 400], words(&[98, 400])].concat();
     let most = [most, vec![8; 400]].concat();
     assert_eq!(most.len(), CALL_HEADER_BYTES_MAX);
     let call = decode(&most).unwrap();
-    let other = OpaqueAuth {
-        flavor: 99,
-        body: &[7; 400],
-    };
+    let other = OpaqueAuth { flavor: 99, body: &[7; 400] };
     assert_eq!(call.credential, Credential::Other(other));
-    assert_eq!(
-        call.verifier,
-        OpaqueAuth {
-            flavor: 98,
-            body: &[8; 400]
-        }
-    );
+    assert_eq!(call.verifier, OpaqueAuth { flavor: 98, body: &[8; 400] });
     assert_eq!(encoded(&call), most);
 }
 
@@ -200,33 +149,18 @@ fn limits_of_opaque_auth() {
 fn starttls_probe_is_passed_on() {
     let bytes = words(&[1, 0, 2, 100_003, 3, 0, 7, 0, 0, 0]);
     let call = decode(&bytes).map(|call| call.credential);
-    assert_eq!(
-        call,
-        Ok(Credential::Other(OpaqueAuth {
-            flavor: AUTH_TLS,
-            body: &[]
-        }))
-    );
+    assert_eq!(call, Ok(Credential::Other(OpaqueAuth { flavor: AUTH_TLS, body: &[] })));
     assert_eq!((AUTH_NONE, AUTH_SYS), (0, 1));
 }
 
 #[test]
 fn what_is_no_call() {
-    assert_eq!(
-        decode(&words(&[5, 1, 0, 0, 0, 0])),
-        Err(CallError::Reply { xid: 5 })
-    );
-    assert!(matches!(
-        decode(&words(&[5, 2])),
-        Err(CallError::Unreadable(_))
-    ));
+    assert_eq!(decode(&words(&[5, 1, 0, 0, 0, 0])), Err(CallError::Reply { xid: 5 }));
+    assert!(matches!(decode(&words(&[5, 2])), Err(CallError::Unreadable(_))));
     let whole = words(&[5, 0, 2, 1, 1, 0, 0, 0, 0, 0]);
     for len in 0..whole.len() {
         let cut = decode(&whole[..len]);
-        assert!(matches!(
-            cut,
-            Err(CallError::Unreadable(XdrError::Truncated { .. }))
-        ));
+        assert!(matches!(cut, Err(CallError::Unreadable(XdrError::Truncated { .. }))));
     }
     let bytes = words(&[5, 0]);
     let a_call = Reply::decode(&mut Decoder::new(&bytes));

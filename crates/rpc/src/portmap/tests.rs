@@ -10,12 +10,7 @@ const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 
 fn mapping(prog: u32, vers: u32, prot: u32, port: u32) -> Mapping {
-    Mapping {
-        prog,
-        vers,
-        prot,
-        port,
-    }
+    Mapping { prog, vers, prot, port }
 }
 
 fn table() -> Vec<Mapping> {
@@ -50,32 +45,12 @@ fn success(results: &[u32]) -> Vec<u8> {
 #[test]
 fn golden_procedures() {
     assert_eq!(answer_to(&call(2, 0, &[])), success(&[]));
-    assert_eq!(
-        answer_to(&call(2, 1, &[NFS, 3, 6, 666])),
-        success(&[0]),
-        "SET is refused"
-    );
-    assert_eq!(
-        answer_to(&call(2, 2, &[NFS, 3, 0, 0])),
-        success(&[0]),
-        "UNSET is refused"
-    );
+    assert_eq!(answer_to(&call(2, 1, &[NFS, 3, 6, 666])), success(&[0]), "SET is refused");
+    assert_eq!(answer_to(&call(2, 2, &[NFS, 3, 0, 0])), success(&[0]), "UNSET is refused");
     assert_eq!(answer_to(&call(2, 3, &[NFS, 3, 6, 0])), success(&[2049]));
-    assert_eq!(
-        answer_to(&call(2, 3, &[NFS, 3, 17, 0])),
-        success(&[0]),
-        "no NFS over UDP"
-    );
-    assert_eq!(
-        answer_to(&call(2, 3, &[NFS, 4, 6, 0])),
-        success(&[2049]),
-        "NFS says itself: no v4"
-    );
-    assert_eq!(
-        answer_to(&call(2, 3, &[100_021, 4, 6, 0])),
-        success(&[0]),
-        "no lock manager"
-    );
+    assert_eq!(answer_to(&call(2, 3, &[NFS, 3, 17, 0])), success(&[0]), "no NFS over UDP");
+    assert_eq!(answer_to(&call(2, 3, &[NFS, 4, 6, 0])), success(&[2049]), "NFS says itself: no v4");
+    assert_eq!(answer_to(&call(2, 3, &[100_021, 4, 6, 0])), success(&[0]), "no lock manager");
     let dump = [
         1, PROGRAM, 2, 6, 111, 1, PROGRAM, 2, 17, 111, 1, NFS, 3, 6, 2049, 1, MOUNT, 3, 6, 20_048,
         0,
@@ -86,32 +61,16 @@ fn golden_procedures() {
 #[test]
 fn refusals() {
     let unavailable = words(&[9, 1, 0, 0, 0, 3]);
-    assert_eq!(
-        answer_to(&call(2, 5, &[NFS, 3, 0, 0])),
-        unavailable,
-        "CALLIT"
-    );
+    assert_eq!(answer_to(&call(2, 5, &[NFS, 3, 0, 0])), unavailable, "CALLIT");
     assert_eq!(answer_to(&call(2, 6, &[])), unavailable);
     for version in [1, 3, 4] {
         let mismatch = words(&[9, 1, 0, 0, 0, 2, 2, 2]);
         assert_eq!(answer_to(&call(version, 0, &[])), mismatch);
     }
-    assert_eq!(
-        answer_to(&call(2, 3, &[NFS, 3, 6])),
-        words(&[9, 1, 0, 0, 0, 4]),
-        "GARBAGE_ARGS"
-    );
+    assert_eq!(answer_to(&call(2, 3, &[NFS, 3, 6])), words(&[9, 1, 0, 0, 0, 4]), "GARBAGE_ARGS");
     let other = words(&[9, 0, 2, NFS, 3, 0, 0, 0, 0, 0]);
-    assert_eq!(
-        answer_to(&other),
-        words(&[9, 1, 0, 0, 0, 1]),
-        "PROG_UNAVAIL"
-    );
-    assert_eq!(
-        answer_to(&words(&[9, 0, 1])),
-        words(&[9, 1, 1, 0, 2, 2]),
-        "RPC_MISMATCH"
-    );
+    assert_eq!(answer_to(&other), words(&[9, 1, 0, 0, 0, 1]), "PROG_UNAVAIL");
+    assert_eq!(answer_to(&words(&[9, 0, 1])), words(&[9, 1, 1, 0, 2, 2]), "RPC_MISMATCH");
     let mut to = EncodeBuf::new();
     for message in [&b"junk"[..], b"", &success(&[])] {
         assert!(answer(&table(), message, Framing::Record, &mut to).is_err());
@@ -165,23 +124,14 @@ fn golden_set() {
     let request = Request::Set(mapping(NFS, 3, IPPROTO_TCP, 2049));
     request.encode(9, Credential::None, &mut to);
     assert_eq!(to.to_vec(), call(2, 1, &[NFS, 3, 6, 2049]));
-    assert_eq!(
-        request.decode_answer(9, &success(&[1])),
-        Ok(Answer::Done(true))
-    );
+    assert_eq!(request.decode_answer(9, &success(&[1])), Ok(Answer::Done(true)));
     let denied = words(&[9, 1, 1, 1, 5]);
     let why = Rejection::AuthError(crate::auth::AuthStat::TooWeak);
-    assert_eq!(
-        request.decode_answer(9, &denied),
-        Err(AnswerError::Denied(why))
-    );
+    assert_eq!(request.decode_answer(9, &denied), Err(AnswerError::Denied(why)));
     let failed = words(&[9, 1, 0, 0, 0, 5]);
     let status = AnswerError::Failed(Accepted::SystemErr);
     assert_eq!(request.decode_answer(9, &failed), Err(status));
-    assert!(matches!(
-        request.decode_answer(9, &[]),
-        Err(AnswerError::Unreadable(_))
-    ));
+    assert!(matches!(request.decode_answer(9, &[]), Err(AnswerError::Unreadable(_))));
 }
 
 proptest! {

@@ -53,9 +53,7 @@ fn reader() -> RecordReader {
 }
 
 fn bytes(len: usize, seed: usize) -> Vec<u8> {
-    (0..len)
-        .map(|i| u8::try_from((i * 31 + seed * 7 + i / 251) % 256).unwrap())
-        .collect()
+    (0..len).map(|i| u8::try_from((i * 31 + seed * 7 + i / 251) % 256).unwrap()).collect()
 }
 
 /// RFC 5531 section 11: a four-byte header, highest bit for the last fragment, then the length.
@@ -97,11 +95,7 @@ fn every_chunking_of_a_short_stream() {
     }
     for size in 1..=stream.len() {
         let mut reader = reader();
-        assert_eq!(
-            records(&mut reader, &stream, &[size]),
-            want,
-            "chunks of {size}"
-        );
+        assert_eq!(records(&mut reader, &stream, &[size]), want, "chunks of {size}");
         assert_eq!(reader.stream_end(), StreamEnd::Clean);
     }
 }
@@ -119,27 +113,13 @@ fn xcp_ng_probe_is_incomplete() {
 /// HTTP or TLS at our door is over the limit at the first word.
 #[test]
 fn other_protocols_are_too_long() {
-    for stream in [
-        &b"GET / HTTP/1.1\r\n"[..],
-        b"\x16\x03\x01\x02\x00\x01",
-        b"\n\n\n\n",
-    ] {
+    for stream in [&b"GET / HTTP/1.1\r\n"[..], b"\x16\x03\x01\x02\x00\x01", b"\n\n\n\n"] {
         let mut reader = reader();
         let mut rest = stream;
         read(&mut reader, &mut rest, usize::MAX);
         let error = reader.next_record().unwrap_err();
-        assert!(matches!(
-            error,
-            RecordError::TooLong {
-                limit: RECORD_BYTES_MAX,
-                ..
-            }
-        ));
-        assert_eq!(
-            reader.next_record(),
-            Err(error),
-            "no way back after an error"
-        );
+        assert!(matches!(error, RecordError::TooLong { limit: RECORD_BYTES_MAX, .. }));
+        assert_eq!(reader.next_record(), Err(error), "no way back after an error");
         assert!(!reader.space().is_empty());
     }
 }
@@ -149,20 +129,11 @@ fn the_limit_is_on_the_whole_record() {
     let record = bytes(100, 1);
     for cuts in [&[][..], &[50], &[99, 0, 1], &[100]] {
         let mut exact = RecordReader::new(100, 0);
-        assert_eq!(
-            records(&mut exact, &stream_of(&record, cuts), &[7]),
-            [&record[..]]
-        );
+        assert_eq!(records(&mut exact, &stream_of(&record, cuts), &[7]), [&record[..]]);
         let mut short = RecordReader::new(99, 0);
         let stream = stream_of(&record, cuts);
         read(&mut short, &mut &stream[..], usize::MAX);
-        assert_eq!(
-            short.next_record(),
-            Err(RecordError::TooLong {
-                bytes: 100,
-                limit: 99
-            })
-        );
+        assert_eq!(short.next_record(), Err(RecordError::TooLong { bytes: 100, limit: 99 }));
     }
 }
 
@@ -176,18 +147,14 @@ fn empty_fragments_are_counted_per_record() {
     let stream = stream_of(b"ab", &vec![0; limit + 1]);
     let mut refused = reader();
     read(&mut refused, &mut &stream[..], usize::MAX);
-    let error = RecordError::EmptyFragments {
-        limit: EMPTY_FRAGMENTS_MAX,
-    };
+    let error = RecordError::EmptyFragments { limit: EMPTY_FRAGMENTS_MAX };
     assert_eq!(refused.next_record(), Err(error));
 }
 
 /// Many records in one read lie where they were received: nothing is moved or copied.
 #[test]
 fn records_are_found_in_place() {
-    let stream = (0..1000)
-        .flat_map(|i| stream_of(&bytes(200, i), &[]))
-        .collect::<Vec<_>>();
+    let stream = (0..1000).flat_map(|i| stream_of(&bytes(200, i), &[])).collect::<Vec<_>>();
     let mut reader = reader();
     let front = reader.space().as_ptr().addr();
     assert_eq!(reader.space().len(), RECEIVE_BUFFER_BYTES);
@@ -198,11 +165,7 @@ fn records_are_found_in_place() {
         assert_eq!(record.as_ptr().addr(), front + i * 204 + 4);
     }
     assert_eq!(reader.next_record(), Ok(None));
-    assert_eq!(
-        reader.space().len(),
-        RECEIVE_BUFFER_BYTES,
-        "an empty buffer starts at its front"
-    );
+    assert_eq!(reader.space().len(), RECEIVE_BUFFER_BYTES, "an empty buffer starts at its front");
 }
 
 /// A 1 MiB WRITE: after the first read its head and what is missing are known; received
@@ -215,19 +178,8 @@ fn a_large_record_through_the_buffer() {
     assert_eq!(read(&mut reader, &mut rest, 1000), 1000);
     assert_eq!(reader.next_record(), Ok(None));
     let missing = RECORD_BYTES_MAX - 996;
-    assert_eq!(
-        reader.partial(),
-        Some(Partial {
-            head: &record[..996],
-            missing,
-            last: true
-        })
-    );
-    assert_eq!(
-        read(&mut reader, &mut rest, usize::MAX),
-        missing,
-        "the read ends with the record"
-    );
+    assert_eq!(reader.partial(), Some(Partial { head: &record[..996], missing, last: true }));
+    assert_eq!(read(&mut reader, &mut rest, usize::MAX), missing, "the read ends with the record");
     assert_eq!(reader.next_record(), Ok(Some(&record[..])));
     assert_eq!(reader.next_record(), Ok(None));
     assert_eq!(reader.partial(), None);
@@ -242,11 +194,7 @@ fn a_large_record_through_the_buffer() {
     assert_eq!(reader.next_record(), Ok(Some(&bytes(200_000, 3)[..])));
     assert_eq!(records(&mut reader, rest, &[usize::MAX]).len(), 1);
     let most = RECORD_BYTES_MAX + RECEIVE_BUFFER_BYTES + MARK_BYTES;
-    assert!(
-        reader.held_bytes() <= most,
-        "{} bytes held",
-        reader.held_bytes()
-    );
+    assert!(reader.held_bytes() <= most, "{} bytes held", reader.held_bytes());
     reader.release();
     assert_eq!(reader.held_bytes(), 0);
     assert_eq!(records(&mut reader, &stream, &[100_000]).len(), 2);
@@ -262,11 +210,7 @@ fn a_large_record_detached() {
     read(&mut reader, &mut rest, usize::MAX);
     assert_eq!(reader.detach(), None, "nothing is parsed yet");
     assert_eq!(reader.next_record(), Ok(Some(&b"before"[..])));
-    assert_eq!(
-        reader.detach(),
-        None,
-        "the next record's mark is not parsed yet"
-    );
+    assert_eq!(reader.detach(), None, "the next record's mark is not parsed yet");
     assert_eq!(reader.next_record(), Ok(None));
     let partial = reader.partial().unwrap();
     assert!(partial.last);
@@ -281,10 +225,7 @@ fn a_large_record_detached() {
     let missing = reader.detach().unwrap();
     whole.extend(&rest[..missing]);
     assert_eq!(whole, record);
-    assert_eq!(
-        (reader.partial(), reader.stream_end()),
-        (None, StreamEnd::Clean)
-    );
+    assert_eq!((reader.partial(), reader.stream_end()), (None, StreamEnd::Clean));
     assert_eq!(records(&mut reader, &rest[missing..], &[3]), [b"after"]);
 }
 
@@ -296,18 +237,11 @@ fn no_detaching_before_the_last_fragment() {
     read(&mut reader, &mut rest, 104);
     assert_eq!(reader.next_record(), Ok(None));
     let partial = reader.partial().unwrap();
-    assert_eq!(
-        (partial.head.len(), partial.missing, partial.last),
-        (100, 100, false)
-    );
+    assert_eq!((partial.head.len(), partial.missing, partial.last), (100, 100, false));
     assert_eq!(reader.detach(), None);
     read(&mut reader, &mut rest, 102);
     assert_eq!(reader.next_record(), Ok(None));
-    assert_eq!(
-        reader.partial(),
-        None,
-        "between fragments nothing is known to be missing"
-    );
+    assert_eq!(reader.partial(), None, "between fragments nothing is known to be missing");
     assert_eq!(reader.detach(), None);
     assert_eq!(reader.stream_end(), StreamEnd::Incomplete { bytes: 202 });
     assert_eq!(records(&mut reader, rest, &[1]), [bytes(300, 5)]);

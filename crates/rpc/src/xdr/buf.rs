@@ -40,18 +40,11 @@ impl PagePiece {
 
     /// The whole page.
     pub fn whole(page: Page) -> Self {
-        PagePiece {
-            page,
-            start: 0,
-            end: PAGE_END,
-        }
+        PagePiece { page, start: 0, end: PAGE_END }
     }
 
     /// The bytes.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "both constructors keep the range in the page"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "both constructors keep the range in the page")]
     pub fn bytes(&self) -> &[u8] {
         &self.page[usize::from(self.start)..usize::from(self.end)]
     }
@@ -118,10 +111,7 @@ impl EncodeBuf {
 
     /// An empty buffer with room for `owned` bytes besides pages.
     pub fn with_capacity(owned: usize) -> Self {
-        EncodeBuf {
-            owned: Vec::with_capacity(owned),
-            ..EncodeBuf::default()
-        }
+        EncodeBuf { owned: Vec::with_capacity(owned), ..EncodeBuf::default() }
     }
 
     /// Total length in bytes, pages included.
@@ -149,11 +139,7 @@ impl EncodeBuf {
 
     /// The present end, to come back to.
     pub fn mark(&self) -> Mark {
-        Mark {
-            owned: self.owned.len(),
-            pieces: self.pieces.len(),
-            total: self.len(),
-        }
+        Mark { owned: self.owned.len(), pieces: self.pieces.len(), total: self.len() }
     }
 
     /// Drops everything appended since `mark` was taken.
@@ -161,10 +147,7 @@ impl EncodeBuf {
     /// # Panics
     /// If the buffer is shorter than at the mark: the mark belongs to another buffer.
     pub fn truncate(&mut self, mark: Mark) {
-        assert!(
-            mark.total <= self.len(),
-            "the mark was taken from a shorter buffer"
-        );
+        assert!(mark.total <= self.len(), "the mark was taken from a shorter buffer");
         self.owned.truncate(mark.owned);
         self.pieces.truncate(mark.pieces);
         self.piece_bytes = mark.total - mark.owned;
@@ -187,10 +170,7 @@ impl EncodeBuf {
     /// # Panics
     /// If the hole is not in this buffer any more.
     pub fn fill(&mut self, hole: Hole, value: u32) {
-        let word = self
-            .owned
-            .get_mut(hole.at..)
-            .and_then(|rest| rest.first_chunk_mut());
+        let word = self.owned.get_mut(hole.at..).and_then(|rest| rest.first_chunk_mut());
         *word.expect("a hole is filled in the buffer it was left in") = value.to_be_bytes();
     }
 
@@ -201,11 +181,7 @@ impl EncodeBuf {
             return;
         }
         self.piece_bytes += piece.len();
-        self.pieces.push(Placed {
-            piece,
-            at: self.owned.len(),
-            end: self.len(),
-        });
+        self.pieces.push(Placed { piece, at: self.owned.len(), end: self.len() });
     }
 
     /// Appends all of `other`: its owned bytes are copied, its pages are not. Its marks and holes
@@ -213,12 +189,11 @@ impl EncodeBuf {
     pub fn append(&mut self, other: EncodeBuf) {
         let (owned, total) = (self.owned.len(), self.len());
         self.owned.extend_from_slice(&other.owned);
-        self.pieces
-            .extend(other.pieces.into_iter().map(|placed| Placed {
-                piece: placed.piece,
-                at: placed.at + owned,
-                end: placed.end + total,
-            }));
+        self.pieces.extend(other.pieces.into_iter().map(|placed| Placed {
+            piece: placed.piece,
+            at: placed.at + owned,
+            end: placed.end + total,
+        }));
         self.piece_bytes += other.piece_bytes;
     }
 
@@ -229,18 +204,10 @@ impl EncodeBuf {
             Some(placed) => (placed.end, placed.at),
             None => (0, 0),
         };
-        let owned_end = self
-            .pieces
-            .get(next)
-            .map_or(self.owned.len(), |placed| placed.at);
+        let owned_end = self.pieces.get(next).map_or(self.owned.len(), |placed| placed.at);
         let skip = from - sent;
         let skip_owned = skip.min(owned_end - owned);
-        Segments {
-            buf: self,
-            owned: owned + skip_owned,
-            next,
-            skip: skip - skip_owned,
-        }
+        Segments { buf: self, owned: owned + skip_owned, next, skip: skip - skip_owned }
     }
 
     /// Fills `slices` with what is to be sent from offset `from` on, for one vectored write, and

@@ -80,10 +80,7 @@ pub struct Decoder<'a> {
 impl<'a> Decoder<'a> {
     /// A decoder at the start of `input`.
     pub fn new(input: &'a [u8]) -> Self {
-        Decoder {
-            rest: input,
-            total: input.len(),
-        }
+        Decoder { rest: input, total: input.len() }
     }
 
     /// Offset of the next byte to be read.
@@ -137,11 +134,7 @@ impl<'a> Decoder<'a> {
         match self.u32()? {
             0 => Ok(false),
             1 => Ok(true),
-            value => Err(XdrError::BadValue {
-                offset,
-                what: "bool",
-                value,
-            }),
+            value => Err(XdrError::BadValue { offset, what: "bool", value }),
         }
     }
 
@@ -178,10 +171,7 @@ impl<'a> Decoder<'a> {
     pub fn span(&mut self, limit: usize) -> Result<Span<'a>, XdrError> {
         let len = self.length(limit)?;
         let offset = self.position();
-        let (bytes, rest) = self
-            .rest
-            .split_at_checked(len)
-            .ok_or_else(|| self.truncated(len))?;
+        let (bytes, rest) = self.rest.split_at_checked(len).ok_or_else(|| self.truncated(len))?;
         self.rest = rest;
         self.skip_padding(len);
         Ok(Span { offset, bytes })
@@ -214,10 +204,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], XdrError> {
-        let (bytes, rest) = self
-            .rest
-            .split_first_chunk()
-            .ok_or_else(|| self.truncated(N))?;
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(|| self.truncated(N))?;
         self.rest = rest;
         Ok(*bytes)
     }
@@ -225,17 +212,11 @@ impl<'a> Decoder<'a> {
     /// Lenient: the padding's value is not looked at, and it may be missing at the input's end.
     fn skip_padding(&mut self, len: usize) {
         let skipped = padding(len).min(self.rest.len());
-        self.rest = self
-            .rest
-            .split_at_checked(skipped)
-            .map_or(&[], |(_, rest)| rest);
+        self.rest = self.rest.split_at_checked(skipped).map_or(&[], |(_, rest)| rest);
     }
 
     fn truncated(&self, wanted: usize) -> XdrError {
-        XdrError::Truncated {
-            offset: self.position(),
-            missing: wanted - self.rest.len(),
-        }
+        XdrError::Truncated { offset: self.position(), missing: wanted - self.rest.len() }
     }
 }
 
@@ -298,10 +279,6 @@ impl<'a> Decode<'a> for Span<'a> {
 /// Optional data, and every `union switch (bool)` whose FALSE arm is void.
 impl<'a, T: Decode<'a>> Decode<'a> for Option<T> {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, XdrError> {
-        if from.bool()? {
-            T::decode(from).map(Some)
-        } else {
-            Ok(None)
-        }
+        if from.bool()? { T::decode(from).map(Some) } else { Ok(None) }
     }
 }

@@ -57,13 +57,7 @@ fn golden_rfc_4506_section_7() {
     assert_eq!(from.string(32), Ok(&b"lisp"[..]));
     assert_eq!(from.string(32), Ok(&b"john"[..]));
     let data = from.span(65_535).unwrap();
-    assert_eq!(
-        data,
-        Span {
-            offset: 40,
-            bytes: b"(quit)"
-        }
-    );
+    assert_eq!(data, Span { offset: 40, bytes: b"(quit)" });
     assert_eq!(&bytes[data.range()], b"(quit)");
     assert!(from.remaining().is_empty());
     assert_eq!(from.position(), bytes.len());
@@ -73,10 +67,7 @@ fn golden_rfc_4506_section_7() {
 fn golden_numbers() {
     assert_eq!(encoded(&0x0102_0304_u32), [1, 2, 3, 4]);
     assert_eq!(encoded(&-2_i32), [0xff, 0xff, 0xff, 0xfe]);
-    assert_eq!(
-        encoded(&0x0102_0304_0506_0708_u64),
-        [1, 2, 3, 4, 5, 6, 7, 8]
-    );
+    assert_eq!(encoded(&0x0102_0304_0506_0708_u64), [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(encoded(&-1_i64), [0xff; 8]);
     assert_eq!(encoded(&true), [0, 0, 0, 1]);
     assert_eq!(encoded(&[9_u8; 5]), [9, 9, 9, 9, 9, 0, 0, 0]);
@@ -89,36 +80,15 @@ fn golden_numbers() {
 fn errors_name_the_place() {
     let mut from = Decoder::new(&[0, 0, 0, 1, 0, 0, 0, 2, 0, 0]);
     assert_eq!(from.bool(), Ok(true));
-    let bad = XdrError::BadValue {
-        offset: 4,
-        what: "bool",
-        value: 2,
-    };
+    let bad = XdrError::BadValue { offset: 4, what: "bool", value: 2 };
     assert_eq!(from.clone().bool(), Err(bad));
-    let bad = XdrError::BadValue {
-        offset: 4,
-        what: "Colour",
-        value: 2,
-    };
+    let bad = XdrError::BadValue { offset: 4, what: "Colour", value: 2 };
     assert_eq!(Colour::decode(&mut from.clone()), Err(bad));
-    let long = XdrError::TooLong {
-        offset: 4,
-        len: 2,
-        limit: 1,
-    };
+    let long = XdrError::TooLong { offset: 4, len: 2, limit: 1 };
     assert_eq!(from.clone().opaque(1), Err(long));
-    assert_eq!(
-        from.u64(),
-        Err(XdrError::Truncated {
-            offset: 4,
-            missing: 2
-        })
-    );
+    assert_eq!(from.u64(), Err(XdrError::Truncated { offset: 4, missing: 2 }));
     let mut from = Decoder::new(&[0xff, 0xff, 0xff, 0xff, 1, 2, 3]);
-    let short = XdrError::Truncated {
-        offset: 4,
-        missing: 0xffff_fffc,
-    };
+    let short = XdrError::Truncated { offset: 4, missing: 0xffff_fffc };
     assert_eq!(from.opaque(usize::MAX), Err(short));
 }
 
@@ -141,10 +111,7 @@ fn lists_end_with_false_and_are_bounded_by_the_input() {
     let mut to = EncodeBuf::new();
     to.list([3_u32, 4]);
     let bytes = to.to_vec();
-    assert_eq!(
-        bytes,
-        [0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 0]
-    );
+    assert_eq!(bytes, [0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 0]);
     assert_eq!(Decoder::new(&bytes).list::<u32>(), Ok(vec![3, 4]));
     assert!(Decoder::new(&bytes[..16]).list::<u32>().is_err());
 }
@@ -198,11 +165,7 @@ fn payload_shares_pages_and_pads() {
     assert_eq!(to.len(), 16);
     assert!(to.contiguous().is_none());
     let shared = to.segments(0).nth(1).unwrap();
-    assert_eq!(
-        shared.as_ptr(),
-        page.as_ptr(),
-        "the page itself, not a copy"
-    );
+    assert_eq!(shared.as_ptr(), page.as_ptr(), "the page itself, not a copy");
     assert_eq!(to.payload([]), 0);
     assert_eq!(to.len(), 20);
 }
@@ -258,10 +221,7 @@ fn build(items: &[Item]) -> (EncodeBuf, Vec<u8>) {
                 });
                 let pieces = pieces.collect::<Vec<_>>();
                 to.payload(pieces.clone());
-                pieces
-                    .iter()
-                    .flat_map(|piece| piece.bytes().to_vec())
-                    .collect()
+                pieces.iter().flat_map(|piece| piece.bytes().to_vec()).collect()
             }
         };
         plain.extend(u32::try_from(opaque.len()).unwrap().to_be_bytes());

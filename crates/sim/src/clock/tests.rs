@@ -12,13 +12,9 @@ fn events_come_in_order_of_time_and_then_of_scheduling() {
     clock.schedule(20, Due::Io(1));
     clock.schedule(10, Due::Io(2));
     clock.schedule(10, Due::Io(3));
-    let order: Vec<(u64, Due)> = std::iter::from_fn(|| clock.pop())
-        .map(|event| (event.at_ns, event.due))
-        .collect();
-    assert_eq!(
-        order,
-        [(10, Due::Io(2)), (10, Due::Io(3)), (20, Due::Io(1))]
-    );
+    let order: Vec<(u64, Due)> =
+        std::iter::from_fn(|| clock.pop()).map(|event| (event.at_ns, event.due)).collect();
+    assert_eq!(order, [(10, Due::Io(2)), (10, Due::Io(3)), (20, Due::Io(1))]);
 }
 
 #[test]
@@ -31,10 +27,7 @@ fn a_cancelled_timer_is_stale_even_when_its_slot_serves_another() {
     assert_eq!(first.slot, second.slot);
     assert!(!clock.timer_live(first.slot, first_event.number));
     assert!(clock.timer_live(second.slot, second.number));
-    assert!(
-        clock.timer_cancel(first).is_none(),
-        "a stale ticket cancels nothing"
-    );
+    assert!(clock.timer_cancel(first).is_none(), "a stale ticket cancels nothing");
     assert!(!clock.timer_renew(first, &waker()).0);
     assert!(clock.timer_renew(second, &waker()).0);
 }

@@ -189,14 +189,7 @@ impl Device {
         if self.gone {
             return Ok(Plan::Gone);
         }
-        let Device {
-            platter,
-            rules,
-            stalled_until_ns,
-            fault_rng,
-            index,
-            ..
-        } = self;
+        let Device { platter, rules, stalled_until_ns, fault_rng, index, .. } = self;
         let disk = *index;
         let room = platter.sectors() - count.min(platter.sectors()) + 1;
         let fault = rules.ask((action, sector, count), fault_rng, |fault, range, rng| {
@@ -236,21 +229,12 @@ impl Device {
         match (request, plan) {
             (_, Plan::Gone) => Body::Void,
             (Request::Read { count }, _) => {
-                let from = if let Plan::Misdirected(from) = plan {
-                    from
-                } else {
-                    sector
-                };
+                let from = if let Plan::Misdirected(from) = plan { from } else { sector };
                 let pages = self.platter.view(from, count);
-                Body::Read {
-                    pages,
-                    seen: self.platter.completed(),
-                }
+                Body::Read { pages, seen: self.platter.completed() }
             }
             (Request::Write { pages, durable }, _) => Body::Write { pages, durable },
-            (Request::Flush, _) => Body::Flush {
-                covered: self.platter.completed(),
-            },
+            (Request::Flush, _) => Body::Flush { covered: self.platter.completed() },
             (Request::Discard { count }, _) => Body::Discard { count },
         }
     }
@@ -259,9 +243,7 @@ impl Device {
     pub(crate) fn due_ns(&mut self, now_ns: u64, action: Action, count: u64) -> u64 {
         let latency = &self.config.latency;
         let sectors = if action == Action::Discard { 0 } else { count };
-        let serial = latency
-            .service_ns
-            .saturating_add(latency.sector_ns.saturating_mul(sectors));
+        let serial = latency.service_ns.saturating_add(latency.sector_ns.saturating_mul(sectors));
         self.busy_until_ns = self.busy_until_ns.max(now_ns).saturating_add(serial);
         let (base, spread) = match action {
             Action::Flush => (latency.flush_base_ns, latency.flush_spread_ns),
@@ -277,8 +259,7 @@ impl Device {
     /// When what came due during a stall will complete: soon after it, in any order.
     pub(crate) fn after_stall_ns(&mut self) -> u64 {
         let spread = self.config.latency.spread_ns.saturating_add(1);
-        self.stalled_until_ns
-            .saturating_add(self.latency_rng.below(spread))
+        self.stalled_until_ns.saturating_add(self.latency_rng.below(spread))
     }
 
     /// How long an operation hangs that was in flight when the device vanished.
@@ -295,8 +276,7 @@ impl Device {
             return Outcome::Lost;
         };
         let stored = carried_out(pages.len(), &mut self.fate_rng);
-        self.platter
-            .store(op.id, sector, pages.iter().take(stored).cloned());
+        self.platter.store(op.id, sector, pages.iter().take(stored).cloned());
         match stored {
             0 => Outcome::Lost,
             all if all == pages.len() => Outcome::Kept,
@@ -350,20 +330,14 @@ impl Device {
                 }
             }
         }
-        for (first, written) in ops
-            .in_flight(op.disk)
-            .filter_map(|(_, other)| other.would_store())
+        for (first, written) in ops.in_flight(op.disk).filter_map(|(_, other)| other.would_store())
         {
             let skipped = range.start.saturating_sub(first);
             let offset = first.saturating_sub(range.start);
             let overlap = pages
                 .iter_mut()
                 .skip(usize::try_from(offset).unwrap_or(usize::MAX))
-                .zip(
-                    written
-                        .iter()
-                        .skip(usize::try_from(skipped).unwrap_or(usize::MAX)),
-                );
+                .zip(written.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX)));
             for (page, new) in overlap {
                 if self.fault_rng.coin() {
                     *page = new.clone();
@@ -389,11 +363,7 @@ impl Device {
                 return Err(eio("write", op.sector));
             }
             _ => {
-                let sector = if let Plan::Misdirected(to) = plan {
-                    to
-                } else {
-                    op.sector
-                };
+                let sector = if let Plan::Misdirected(to) = plan { to } else { op.sector };
                 if durable && !self.config.lies_about_flushes {
                     self.platter.store_durable(sector, pages);
                 } else {
@@ -431,8 +401,7 @@ impl Device {
             _ => self.garbage.clone(),
         };
         let count = usize::try_from(count.min(DISCARDED_SECTORS_MAX)).unwrap_or(0);
-        self.platter
-            .store(op.id, op.sector, std::iter::repeat_n(page, count));
+        self.platter.store(op.id, op.sector, std::iter::repeat_n(page, count));
         Ok(Vec::new())
     }
 
@@ -446,11 +415,7 @@ impl Device {
         let sectors = self.platter.sectors();
         match sector.checked_add(count) {
             Some(end) if end <= sectors => Ok(sector..end),
-            _ => Err(DiskError::OutOfRange {
-                sector,
-                count,
-                sectors,
-            }),
+            _ => Err(DiskError::OutOfRange { sector, count, sectors }),
         }
     }
 
@@ -465,14 +430,7 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
 }
 
 fn beside(at_ns: u64, disk: usize, action: Action, sector: u64) -> Entry {
-    Entry {
-        at_ns,
-        disk,
-        action,
-        sector,
-        count: 0,
-        outcome: Outcome::Done,
-    }
+    Entry { at_ns, disk, action, sector, count: 0, outcome: Outcome::Done }
 }
 
 fn eio(operation: &'static str, sector: u64) -> DiskError {

@@ -72,11 +72,7 @@ impl Platter {
                 Some((version, false)) => {
                     self.durable.set(sector, version.page.clone());
                     let newest = version.completed == cached.newest().completed;
-                    if newest {
-                        Outcome::Kept
-                    } else {
-                        Outcome::Older
-                    }
+                    if newest { Outcome::Kept } else { Outcome::Older }
                 }
             };
             note(sector, outcome);
@@ -110,13 +106,11 @@ fn survivor_by_write<'a>(
 ) -> Option<(&'a Version, bool)> {
     let mut survivor = None;
     for version in versions {
-        let fate = *fates
-            .entry(version.write)
-            .or_insert_with(|| match rng.below(3) {
-                0 => WriteFate::Kept,
-                1 => WriteFate::Lost,
-                _ => WriteFate::Part,
-            });
+        let fate = *fates.entry(version.write).or_insert_with(|| match rng.below(3) {
+            0 => WriteFate::Kept,
+            1 => WriteFate::Lost,
+            _ => WriteFate::Part,
+        });
         match (fate, rng.below(8)) {
             (WriteFate::Lost, _) | (WriteFate::Part, 0..=2) => {}
             (WriteFate::Kept, _) | (WriteFate::Part, 3..=5) => survivor = Some((version, false)),
@@ -145,9 +139,7 @@ fn survivor_by_sector<'a>(
 fn tear(old: &Page, new: &Page, rng: &mut Rng) -> Page {
     let mask = 1 + rng.below((1 << TORN_PIECES) - 2);
     let mut torn = PageMut::with_prefix(old.as_slice());
-    let pieces = torn
-        .chunks_exact_mut(TORN_BYTES)
-        .zip(new.chunks_exact(TORN_BYTES));
+    let pieces = torn.chunks_exact_mut(TORN_BYTES).zip(new.chunks_exact(TORN_BYTES));
     for (index, (to, from)) in pieces.enumerate() {
         if mask >> index & 1 == 1 {
             to.copy_from_slice(from);

@@ -77,11 +77,7 @@ pub struct FaultRule {
 impl FaultRule {
     /// The fault on any sector.
     pub fn new(fault: Fault, when: When) -> Self {
-        FaultRule {
-            fault,
-            sectors: 0..u64::MAX,
-            when,
-        }
+        FaultRule { fault, sectors: 0..u64::MAX, when }
     }
 
     /// The next operation that the fault applies to.

@@ -38,11 +38,7 @@ impl Image {
         while root_shift + FANOUT_BITS < u64::BITS && sectors >> (root_shift + FANOUT_BITS) != 0 {
             root_shift += FANOUT_BITS;
         }
-        Image {
-            sectors,
-            root_shift,
-            root: None,
-        }
+        Image { sectors, root_shift, root: None }
     }
 
     /// Capacity in sectors.
@@ -90,10 +86,7 @@ impl Image {
         let mut hash = self.sectors;
         self.for_each(|sector, page| {
             let (words, _) = page.as_chunks::<8>();
-            for word in [sector]
-                .into_iter()
-                .chain(words.iter().map(|w| u64::from_le_bytes(*w)))
-            {
+            for word in [sector].into_iter().chain(words.iter().map(|w| u64::from_le_bytes(*w))) {
                 hash = (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             }
         });

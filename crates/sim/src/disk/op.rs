@@ -131,10 +131,7 @@ impl Ops {
             Some(place) => *place = Some(op),
             None => self.slots.push(Some(op)),
         }
-        Ticket {
-            slot,
-            id: self.last_id,
-        }
+        Ticket { slot, id: self.last_id }
     }
 
     pub(crate) fn get(&self, slot: usize) -> Option<&Op> {

@@ -149,15 +149,7 @@ impl Platter {
         self.completed += 1;
         let completed = self.completed;
         for (at, page) in (sector..self.sectors()).zip(pages) {
-            self.add_version(
-                at,
-                Version {
-                    completed,
-                    write,
-                    page,
-                    doomed: false,
-                },
-            );
+            self.add_version(at, Version { completed, write, page, doomed: false });
         }
     }
 
@@ -174,13 +166,7 @@ impl Platter {
         match self.cache.get_mut(&sector) {
             Some(cached) => cached.push(version),
             None => {
-                self.cache.insert(
-                    sector,
-                    Cached {
-                        older: Vec::new(),
-                        newest: version,
-                    },
-                );
+                self.cache.insert(sector, Cached { older: Vec::new(), newest: version });
             }
         }
     }
@@ -236,9 +222,7 @@ impl Platter {
                 let step = rng.below(bits) | 1;
                 for index in 0..u64::from(count) {
                     let bit = (first + index * step) % bits;
-                    let byte = usize::try_from(bit / 8)
-                        .ok()
-                        .and_then(|byte| page.get_mut(byte));
+                    let byte = usize::try_from(bit / 8).ok().and_then(|byte| page.get_mut(byte));
                     if let Some(byte) = byte {
                         *byte ^= 1 << (bit % 8);
                     }
@@ -249,8 +233,7 @@ impl Platter {
     }
 
     pub(crate) fn mark_unreadable(&mut self, sectors: Range<u64>) {
-        self.unreadable
-            .extend(sectors.start..sectors.end.min(self.sectors()));
+        self.unreadable.extend(sectors.start..sectors.end.min(self.sectors()));
     }
 
     /// Written sectors can be read again: the device has put them elsewhere.

@@ -39,11 +39,7 @@ fn interleaving(seed: u64) -> Vec<u64> {
     let seen = Arc::clone(&order);
     let all = poll_fn(move |context| {
         context.waker().wake_by_ref();
-        if seen.lock().len() == 15 {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
+        if seen.lock().len() == 15 { Poll::Ready(()) } else { Poll::Pending }
     });
     sim.run_until(all).unwrap();
     order.lock().clone()
@@ -60,10 +56,7 @@ fn one_seed_gives_one_interleaving_and_many_seeds_give_many() {
 fn every_order_of_three_ready_tasks_is_found() {
     let mut orders = BTreeSet::new();
     for seed in 0..100 {
-        let first: Vec<u64> = interleaving(seed)
-            .into_iter()
-            .filter(|task| *task < 3)
-            .collect();
+        let first: Vec<u64> = interleaving(seed).into_iter().filter(|task| *task < 3).collect();
         let mut order = first.clone();
         order.dedup();
         let mut firsts = Vec::new();
@@ -84,22 +77,14 @@ fn a_deadlock_names_who_waits() {
     world.spawn("waits for ever", Box::pin(pending()));
     world.spawn("ends", Box::pin(async {}));
     let stop = sim.run_until(pending::<()>()).unwrap_err();
-    let Stop::Deadlock(mut names) = stop else {
-        panic!("{stop}")
-    };
+    let Stop::Deadlock(mut names) = stop else { panic!("{stop}") };
     names.sort_unstable();
     assert_eq!(names, ["root", "waits for ever"]);
 }
 
 #[test]
 fn a_cancelled_timer_neither_hides_a_deadlock_nor_moves_time() {
-    let mut sim = Sim::with_config(
-        1,
-        SimConfig {
-            step_ns_max: 0,
-            ..SimConfig::default()
-        },
-    );
+    let mut sim = Sim::with_config(1, SimConfig { step_ns_max: 0, ..SimConfig::default() });
     let world = sim.world();
     let own = world.clone();
     let stop = sim.run_until(async move {
@@ -118,10 +103,7 @@ fn a_cancelled_timer_neither_hides_a_deadlock_nor_moves_time() {
 
 #[test]
 fn a_spinning_task_meets_the_step_limit_and_loses_nothing() {
-    let config = SimConfig {
-        steps_max: 1000,
-        ..SimConfig::default()
-    };
+    let config = SimConfig { steps_max: 1000, ..SimConfig::default() };
     let mut sim = Sim::with_config(1, config);
     let world = sim.world();
     let (own, turns) = (world.clone(), Arc::new(AtomicU64::new(0)));
@@ -136,24 +118,15 @@ fn a_spinning_task_meets_the_step_limit_and_loses_nothing() {
         }),
     );
     let stop = sim.run_until(pending::<()>()).unwrap_err();
-    assert!(
-        matches!(&stop, Stop::StepLimit(names) if names.contains(&"spinner")),
-        "{stop}"
-    );
+    assert!(matches!(&stop, Stop::StepLimit(names) if names.contains(&"spinner")), "{stop}");
     let before = turns.load(Ordering::Relaxed);
     sim.run_until(pending::<()>()).unwrap_err();
-    assert!(
-        turns.load(Ordering::Relaxed) >= before + 900,
-        "the task goes on in the next run"
-    );
+    assert!(turns.load(Ordering::Relaxed) >= before + 900, "the task goes on in the next run");
 }
 
 #[test]
 fn a_root_that_waits_behind_a_ticking_timer_meets_the_time_limit() {
-    let config = SimConfig {
-        time_max: Duration::from_secs(60),
-        ..SimConfig::default()
-    };
+    let config = SimConfig { time_max: Duration::from_secs(60), ..SimConfig::default() };
     let mut sim = Sim::with_config(1, config);
     let world = sim.world();
     let own = world.clone();
@@ -166,14 +139,8 @@ fn a_root_that_waits_behind_a_ticking_timer_meets_the_time_limit() {
         }),
     );
     let stop = sim.run_until(pending::<()>()).unwrap_err();
-    assert!(
-        matches!(&stop, Stop::TimeLimit(names) if names.contains(&"root")),
-        "{stop}"
-    );
-    assert!(
-        world.now() < Duration::from_secs(61),
-        "timers past the limit do not fire"
-    );
+    assert!(matches!(&stop, Stop::TimeLimit(names) if names.contains(&"root")), "{stop}");
+    assert!(world.now() < Duration::from_secs(61), "timers past the limit do not fire");
 }
 
 #[test]
@@ -191,8 +158,7 @@ fn tasks_go_on_in_the_next_run_of_the_same_incarnation() {
     );
     sim.run_until(async {}).unwrap();
     assert_eq!(done.load(Ordering::Relaxed), 0);
-    sim.run_until(world.sleep(Duration::from_millis(20)))
-        .unwrap();
+    sim.run_until(world.sleep(Duration::from_millis(20))).unwrap();
     assert_eq!(done.load(Ordering::Relaxed), 1);
 }
 
@@ -224,11 +190,7 @@ fn a_halt_drops_all_tasks_and_lets_none_start() {
     assert_eq!(dropped.load(Ordering::Relaxed), 11);
     let token = Token(Arc::clone(&dropped));
     world.spawn("too late", Box::pin(async move { drop(token) }));
-    assert_eq!(
-        dropped.load(Ordering::Relaxed),
-        12,
-        "a machine without power takes no task"
-    );
+    assert_eq!(dropped.load(Ordering::Relaxed), 12, "a machine without power takes no task");
     assert_eq!(sim.run_until(async {}), Err(Stop::Halted));
     sim.power_cut(CutMode::AllLost);
     assert_eq!(sim.run_until(async { 5 }), Ok(5));
@@ -265,8 +227,7 @@ fn a_stale_waker_wakes_nobody() {
             Poll::Ready(())
         })),
     );
-    sim.run_until(world.sleep(Duration::from_millis(1)))
-        .unwrap();
+    sim.run_until(world.sleep(Duration::from_millis(1))).unwrap();
     let polls = Arc::new(AtomicU64::new(0));
     // The first one's slot is free again, and so is the root's: both are taken.
     for _ in 0..2 {
@@ -280,11 +241,9 @@ fn a_stale_waker_wakes_nobody() {
         );
     }
     let stale = held.lock().take().unwrap();
-    sim.run_until(world.sleep(Duration::from_millis(1)))
-        .unwrap();
+    sim.run_until(world.sleep(Duration::from_millis(1))).unwrap();
     stale.wake();
-    sim.run_until(world.sleep(Duration::from_millis(1)))
-        .unwrap();
+    sim.run_until(world.sleep(Duration::from_millis(1))).unwrap();
     assert_eq!(polls.load(Ordering::Relaxed), 2, "once each");
 }
 

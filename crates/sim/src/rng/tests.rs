@@ -23,10 +23,7 @@ fn streams_of_one_seed_are_independent() {
     assert_eq!(alone, beside);
     let mut again = Rng::stream(1, "schedule");
     assert_ne!(alone, (0..8).map(|_| again.next_u64()).collect::<Vec<_>>());
-    assert_ne!(
-        Rng::stream(1, "a").next_u64(),
-        Rng::stream(2, "a").next_u64()
-    );
+    assert_ne!(Rng::stream(1, "a").next_u64(), Rng::stream(2, "a").next_u64());
 }
 
 #[test]
@@ -36,10 +33,7 @@ fn below_covers_its_range_and_nothing_else() {
     for _ in 0..7000 {
         seen[usize::try_from(rng.below(7)).unwrap()] += 1;
     }
-    assert!(
-        seen.iter().all(|count| (800..1200).contains(count)),
-        "{seen:?}"
-    );
+    assert!(seen.iter().all(|count| (800..1200).contains(count)), "{seen:?}");
     assert_eq!(rng.below(0), 0);
     assert_eq!(rng.below(1), 0);
     assert!((0..100).any(|_| rng.below(u64::MAX) > u64::MAX / 2));

@@ -26,17 +26,9 @@ fn a_cut_fires_at_each_event_and_at_what_it_is() {
         });
         assert_eq!(stop, Err(Stop::Halted), "event {event}");
         assert_eq!(sim.io_events(), event);
-        assert_eq!(
-            marks.load(Ordering::Relaxed),
-            marks_seen,
-            "nobody sees event {event}"
-        );
+        assert_eq!(marks.load(Ordering::Relaxed), marks_seen, "nobody sees event {event}");
         sim.power_cut(CutMode::AllLost);
-        assert_eq!(
-            durable(&disk, 0),
-            Some(durable_word),
-            "but it had its effect"
-        );
+        assert_eq!(durable(&disk, 0), Some(durable_word), "but it had its effect");
     }
 }
 
@@ -53,9 +45,7 @@ fn a_cut_past_the_last_event_never_fires() {
 fn what_the_same_poll_submits_after_the_cut_never_reaches_the_disk() {
     let (mut sim, disk) = exact(1, Latency::default());
     sim.plan_cut(CutPlan::AtEvent(2));
-    let mut writes: Vec<_> = (0..5)
-        .map(|sector| disk.write(sector, pages(&[1])))
-        .collect();
+    let mut writes: Vec<_> = (0..5).map(|sector| disk.write(sector, pages(&[1]))).collect();
     let stop = sim.run_until(poll_fn(|context| {
         for write in &mut writes {
             assert!(write.as_mut().poll(context).is_pending());
@@ -92,10 +82,7 @@ fn a_cut_by_time_fires_at_its_time() {
         disk.flush().await.unwrap();
     });
     assert_eq!(stop, Err(Stop::Halted));
-    assert_eq!(
-        world.now(),
-        Duration::from_secs(1) + Duration::from_nanos(1500)
-    );
+    assert_eq!(world.now(), Duration::from_secs(1) + Duration::from_nanos(1500));
     sim.power_cut(CutMode::AllLost);
     assert_eq!(durable(&disk, 0), Some(0), "the flush was under way");
 }
@@ -121,18 +108,12 @@ fn a_plan_replaces_the_plan_before_and_ends_with_its_incarnation() {
 fn a_future_of_the_last_incarnation_learns_that_its_disk_is_gone() {
     let (mut sim, disk) = exact(1, Latency::default());
     let mut old = disk.write(0, pages(&[1]));
-    sim.run_until(poll_fn(|context| {
-        Poll::Ready(old.as_mut().poll(context).is_pending())
-    }))
-    .unwrap();
+    sim.run_until(poll_fn(|context| Poll::Ready(old.as_mut().poll(context).is_pending()))).unwrap();
     sim.power_cut(CutMode::AllLost);
     // Its place in the table serves another operation by now.
     let new = disk.write(1, pages(&[2]));
     let (first, second) = sim.run_until(futures_util::future::join(new, old)).unwrap();
-    assert_eq!(
-        (first, second),
-        (Ok(()), Err(aquifer_blockio::DiskError::Gone))
-    );
+    assert_eq!((first, second), (Ok(()), Err(aquifer_blockio::DiskError::Gone)));
     assert_eq!(read(&mut sim, &disk, 0, 2), [Some(0), Some(2)]);
 }
 
@@ -164,14 +145,8 @@ fn a_drop_during_the_halt_reaches_no_disk() {
 fn streams_for_the_caller_follow_the_seed_and_the_name() {
     let (sim, _) = exact(1, Latency::default());
     let (again, _) = exact(1, Latency::default());
-    assert_eq!(
-        sim.stream("workload").next_u64(),
-        again.stream("workload").next_u64()
-    );
-    assert_ne!(
-        sim.stream("workload").next_u64(),
-        sim.stream("faults").next_u64()
-    );
+    assert_eq!(sim.stream("workload").next_u64(), again.stream("workload").next_u64());
+    assert_ne!(sim.stream("workload").next_u64(), sim.stream("faults").next_u64());
 }
 
 #[test]
@@ -201,9 +176,5 @@ fn the_tables_stay_as_small_as_what_is_in_flight() {
     }
     let machine = sim.shared.machine.lock();
     assert_eq!(machine.ops.next_slot(), 0);
-    assert!(
-        machine.clock.timer_slots() <= 2,
-        "{}",
-        machine.clock.timer_slots()
-    );
+    assert!(machine.clock.timer_slots() <= 2, "{}", machine.clock.timer_slots());
 }

@@ -9,13 +9,7 @@ use parking_lot::Mutex;
 use crate::{CutMode, Sim, SimConfig, Stop};
 
 fn exact(seed: u64) -> Sim {
-    Sim::with_config(
-        seed,
-        SimConfig {
-            step_ns_max: 0,
-            ..SimConfig::default()
-        },
-    )
+    Sim::with_config(seed, SimConfig { step_ns_max: 0, ..SimConfig::default() })
 }
 
 #[test]
@@ -62,11 +56,7 @@ fn wall_time_follows_and_may_be_set() {
     assert_eq!(world.wall_ns() - start, 2_000_000_000);
     sim.set_wall_ns(77);
     assert_eq!(world.wall_ns(), 77);
-    assert_eq!(
-        world.now(),
-        Duration::from_secs(2),
-        "the monotonic clock did not jump"
-    );
+    assert_eq!(world.now(), Duration::from_secs(2), "the monotonic clock did not jump");
 }
 
 #[test]
@@ -92,8 +82,7 @@ fn random_numbers_do_not_depend_on_the_schedule() {
             let own = world.clone();
             world.spawn("noise", Box::pin(async move { own.yield_now().await }));
         }
-        sim.run_until(world.sleep(Duration::from_millis(1)))
-            .unwrap();
+        sim.run_until(world.sleep(Duration::from_millis(1))).unwrap();
         (0..4).map(|_| world.random()).collect()
     };
     assert_eq!(draw(0), draw(9));
@@ -124,8 +113,5 @@ fn time_passes_between_steps_so_that_deadlines_fall_among_them() {
         })
         .collect();
     assert_eq!(times.len(), 1, "without a cost of steps time stands still");
-    assert!(matches!(
-        still.run_until(pending::<()>()),
-        Err(Stop::Deadlock(_))
-    ));
+    assert!(matches!(still.run_until(pending::<()>()), Err(Stop::Deadlock(_))));
 }

@@ -27,17 +27,7 @@ pub(super) struct Model {
 impl Model {
     pub(super) fn new(cost: u64, capacity: u64) -> Self {
         let (t1, t2, b1, b2) = Default::default();
-        Model {
-            cost,
-            capacity,
-            t1,
-            t2,
-            b1,
-            b2,
-            p: 0,
-            now: 0,
-            hits: 0,
-        }
+        Model { cost, capacity, t1, t2, b1, b2, p: 0, now: 0, hits: 0 }
     }
 
     pub(super) fn target(&self) -> u64 {
@@ -68,12 +58,7 @@ impl Model {
     /// `inherits`: whether the predecessor was in T2, and its lives.
     pub(super) fn insert(&mut self, name: u64, class: Class, inherits: Option<(bool, u8)>) {
         self.now += 1;
-        if self
-            .t1
-            .iter()
-            .chain(&self.t2)
-            .any(|entry| entry.name == name)
-        {
+        if self.t1.iter().chain(&self.t2).any(|entry| entry.name == name) {
             return;
         }
         while (self.t1.len() + self.t2.len() + 1) as u64 * self.cost > self.capacity {
@@ -81,12 +66,7 @@ impl Model {
         }
         let in_b1 = self.b1.iter().position(|entry| entry.name == name);
         let in_b2 = self.b2.iter().position(|entry| entry.name == name);
-        let mut entry = Entry {
-            name,
-            class,
-            born: self.now,
-            lives: 0,
-        };
+        let mut entry = Entry { name, class, born: self.now, lives: 0 };
         if let Some(at) = in_b1 {
             let step = (self.b2.len() / self.b1.len()).max(1) as u64 * self.cost;
             self.p = (self.p + step).min(self.capacity);
@@ -99,17 +79,9 @@ impl Model {
             self.t2.push(entry);
         } else if let Some((frequent, lives)) = inherits {
             entry.lives = lives;
-            if frequent {
-                self.t2.push(entry)
-            } else {
-                self.t1.push(entry)
-            }
+            if frequent { self.t2.push(entry) } else { self.t1.push(entry) }
         } else {
-            let nodes = self
-                .t1
-                .iter()
-                .chain(&self.t2)
-                .filter(|entry| entry.class == Class::Node);
+            let nodes = self.t1.iter().chain(&self.t2).filter(|entry| entry.class == Class::Node);
             let room = (nodes.count() as u64 * self.cost) < self.capacity / 4 * 3;
             entry.lives = u8::from(class == Class::Node && room);
             self.t1.push(entry);

@@ -89,16 +89,10 @@ fn verbose_adds_identities_and_sizes() {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
     let disk = text.lines().find(|line| line.contains("/dev/c")).unwrap();
-    assert_eq!(disk.split_whitespace().collect::<Vec<_>>(), [
-        "/dev/c",
-        "ONLINE",
-        "0",
-        "0",
-        "0",
-        "0",
-        "5G",
-        "00000000000000aa"
-    ]);
+    assert_eq!(
+        disk.split_whitespace().collect::<Vec<_>>(),
+        ["/dev/c", "ONLINE", "0", "0", "0", "0", "5G", "00000000000000aa"]
+    );
 }
 
 #[test]

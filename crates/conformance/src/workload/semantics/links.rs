@@ -11,46 +11,16 @@ use super::{Check, done, expect, expect_errno};
 use crate::Result;
 
 pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "rename_moves",
-        run: rename_moves,
-    },
-    Check {
-        name: "rename_over_file",
-        run: rename_over_file,
-    },
-    Check {
-        name: "rename_over_open_file",
-        run: rename_over_open_file,
-    },
-    Check {
-        name: "rename_of_open_file",
-        run: rename_of_open_file,
-    },
-    Check {
-        name: "rename_to_own_link_does_nothing",
-        run: rename_to_own_link,
-    },
-    Check {
-        name: "rename_directories",
-        run: rename_directories,
-    },
-    Check {
-        name: "hard_link",
-        run: hard_link,
-    },
-    Check {
-        name: "hard_link_refused",
-        run: hard_link_refused,
-    },
-    Check {
-        name: "symbolic_link",
-        run: symbolic_link,
-    },
-    Check {
-        name: "unlink_open_file",
-        run: unlink_open_file,
-    },
+    Check { name: "rename_moves", run: rename_moves },
+    Check { name: "rename_over_file", run: rename_over_file },
+    Check { name: "rename_over_open_file", run: rename_over_open_file },
+    Check { name: "rename_of_open_file", run: rename_of_open_file },
+    Check { name: "rename_to_own_link_does_nothing", run: rename_to_own_link },
+    Check { name: "rename_directories", run: rename_directories },
+    Check { name: "hard_link", run: hard_link },
+    Check { name: "hard_link_refused", run: hard_link_refused },
+    Check { name: "symbolic_link", run: symbolic_link },
+    Check { name: "unlink_open_file", run: unlink_open_file },
 ];
 
 fn rename_moves(dir: &Path) -> Result<()> {
@@ -61,11 +31,7 @@ fn rename_moves(dir: &Path) -> Result<()> {
     done("rename", fs::rename(&from, &to))?;
     expect_errno("old name", fs::metadata(&from), &[Errno::NOENT])?;
     expect("inode", done("stat", fs::metadata(&to))?.ino(), inode)?;
-    expect(
-        "content",
-        done("read", fs::read_to_string(&to))?,
-        "content".into(),
-    )?;
+    expect("content", done("read", fs::read_to_string(&to))?, "content".into())?;
     expect_errno("missing source", fs::rename(&from, &to), &[Errno::NOENT])
 }
 
@@ -75,22 +41,10 @@ fn rename_over_file(dir: &Path) -> Result<()> {
     done("link", fs::hard_link(&old, dir.join("second")))?;
     done("write", fs::write(&new, "new"))?;
     done("rename", fs::rename(&new, &old))?;
-    expect(
-        "content",
-        done("read", fs::read_to_string(&old))?,
-        "new".into(),
-    )?;
+    expect("content", done("read", fs::read_to_string(&old))?, "new".into())?;
     let second = dir.join("second");
-    expect(
-        "content by the other name",
-        done("read", fs::read_to_string(&second))?,
-        "old".into(),
-    )?;
-    expect(
-        "links of the replaced file",
-        done("stat", fs::metadata(&second))?.nlink(),
-        1,
-    )
+    expect("content by the other name", done("read", fs::read_to_string(&second))?, "old".into())?;
+    expect("links of the replaced file", done("stat", fs::metadata(&second))?.nlink(), 1)
 }
 
 fn rename_over_open_file(dir: &Path) -> Result<()> {
@@ -99,11 +53,7 @@ fn rename_over_open_file(dir: &Path) -> Result<()> {
     done("write", fs::write(&new, "new"))?;
     let open = done("open", File::options().read(true).write(true).open(&old))?;
     done("rename", fs::rename(&new, &old))?;
-    expect(
-        "content",
-        done("read", fs::read_to_string(&old))?,
-        "new".into(),
-    )?;
+    expect("content", done("read", fs::read_to_string(&old))?, "new".into())?;
     // NFS has no open files: the client renames the target away before (silly rename).
     let mut kept = [0; 11];
     done("read replaced file", open.read_exact_at(&mut kept, 0))?;
@@ -116,11 +66,7 @@ fn rename_of_open_file(dir: &Path) -> Result<()> {
     done("rename", fs::rename(dir.join("a"), dir.join("b")))?;
     done("write", file.write_all(b"two"))?;
     done("fsync", file.sync_all())?;
-    expect(
-        "content",
-        done("read", fs::read_to_string(dir.join("b")))?,
-        "one two".into(),
-    )
+    expect("content", done("read", fs::read_to_string(dir.join("b")))?, "one two".into())
 }
 
 fn rename_to_own_link(dir: &Path) -> Result<()> {
@@ -143,60 +89,29 @@ fn rename_directories(dir: &Path) -> Result<()> {
     let full = [Errno::NOTEMPTY, Errno::EXIST];
     expect_errno("over a full one", fs::rename(&a, &b), &full)?;
     done("write", fs::write(dir.join("file"), ""))?;
-    expect_errno(
-        "over a file",
-        fs::rename(&a, dir.join("file")),
-        &[Errno::NOTDIR],
-    )?;
-    expect_errno(
-        "file over it",
-        fs::rename(dir.join("file"), &a),
-        &[Errno::ISDIR],
-    )?;
+    expect_errno("over a file", fs::rename(&a, dir.join("file")), &[Errno::NOTDIR])?;
+    expect_errno("file over it", fs::rename(dir.join("file"), &a), &[Errno::ISDIR])?;
     done("remove", fs::remove_file(b.join("file")))?;
     let links = done("stat", fs::metadata(dir))?.nlink();
     done("over an empty one", fs::rename(&a, &b))?;
-    expect(
-        "moved",
-        done("stat", fs::metadata(b.join("sub")))?.is_dir(),
-        true,
-    )?;
+    expect("moved", done("stat", fs::metadata(b.join("sub")))?.is_dir(), true)?;
     // A directory counts its sub-directories, or has 1 where that is not kept (btrfs).
     let expected = if links == 1 { 1 } else { links - 1 };
-    expect(
-        "links of the parent",
-        done("stat", fs::metadata(dir))?.nlink(),
-        expected,
-    )
+    expect("links of the parent", done("stat", fs::metadata(dir))?.nlink(), expected)
 }
 
 fn hard_link(dir: &Path) -> Result<()> {
     let (a, b) = (dir.join("a"), dir.join("b"));
     done("write", fs::write(&a, "one"))?;
     done("link", fs::hard_link(&a, &b))?;
-    let (meta_a, meta_b) = (
-        done("stat", fs::metadata(&a))?,
-        done("stat", fs::metadata(&b))?,
-    );
+    let (meta_a, meta_b) = (done("stat", fs::metadata(&a))?, done("stat", fs::metadata(&b))?);
     expect("inode", meta_b.ino(), meta_a.ino())?;
     expect("links", (meta_a.nlink(), meta_b.nlink()), (2, 2))?;
     done("write", fs::write(&b, "other"))?;
-    expect(
-        "content",
-        done("read", fs::read_to_string(&a))?,
-        "other".into(),
-    )?;
+    expect("content", done("read", fs::read_to_string(&a))?, "other".into())?;
     done("remove", fs::remove_file(&a))?;
-    expect(
-        "links after remove",
-        done("stat", fs::metadata(&b))?.nlink(),
-        1,
-    )?;
-    expect(
-        "content after remove",
-        done("read", fs::read_to_string(&b))?,
-        "other".into(),
-    )
+    expect("links after remove", done("stat", fs::metadata(&b))?.nlink(), 1)?;
+    expect("content after remove", done("read", fs::read_to_string(&b))?, "other".into())
 }
 
 fn hard_link_refused(dir: &Path) -> Result<()> {
@@ -214,32 +129,16 @@ fn hard_link_refused(dir: &Path) -> Result<()> {
 fn symbolic_link(dir: &Path) -> Result<()> {
     let link = dir.join("link");
     done("symlink", symlink("target", &link))?;
-    expect(
-        "text",
-        done("readlink", fs::read_link(&link))?,
-        "target".into(),
-    )?;
+    expect("text", done("readlink", fs::read_link(&link))?, "target".into())?;
     expect_errno("dangling", fs::read(&link), &[Errno::NOENT])?;
     done("write through", fs::write(&link, "x"))?;
-    expect(
-        "target",
-        done("read", fs::read_to_string(dir.join("target")))?,
-        "x".into(),
-    )?;
+    expect("target", done("read", fs::read_to_string(dir.join("target")))?, "x".into())?;
     let metadata = done("lstat", fs::symlink_metadata(&link))?;
-    expect(
-        "kind and size",
-        (metadata.is_symlink(), metadata.len()),
-        (true, 6),
-    )?;
+    expect("kind and size", (metadata.is_symlink(), metadata.len()), (true, 6))?;
     expect_errno("again", symlink("other", &link), &[Errno::EXIST])?;
     let long = "d/".repeat(500);
     done("long symlink", symlink(&long, dir.join("long")))?;
-    expect(
-        "long text",
-        done("readlink", fs::read_link(dir.join("long")))?,
-        long.into(),
-    )?;
+    expect("long text", done("readlink", fs::read_link(dir.join("long")))?, long.into())?;
     done("loop", symlink("loop", dir.join("loop")))?;
     expect_errno("loop", fs::read(dir.join("loop")), &[Errno::LOOP])?;
     done("remove", fs::remove_file(&link))?;
@@ -248,14 +147,8 @@ fn symbolic_link(dir: &Path) -> Result<()> {
 
 fn unlink_open_file(dir: &Path) -> Result<()> {
     let path = dir.join("file");
-    let mut file = done(
-        "open",
-        File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path),
-    )?;
+    let mut file =
+        done("open", File::options().read(true).write(true).create_new(true).open(&path))?;
     done("write", file.write_all(b"before "))?;
     done("unlink", fs::remove_file(&path))?;
     expect_errno("name", fs::metadata(&path), &[Errno::NOENT])?;

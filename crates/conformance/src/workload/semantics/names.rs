@@ -11,72 +11,31 @@ use super::{Check, done, expect, expect_errno};
 use crate::Result;
 
 pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "long_names",
-        run: long_names,
-    },
-    Check {
-        name: "strange_names",
-        run: strange_names,
-    },
-    Check {
-        name: "case_matters",
-        run: case_matters,
-    },
-    Check {
-        name: "missing_and_not_a_directory",
-        run: missing,
-    },
-    Check {
-        name: "make_and_remove_directories",
-        run: directories,
-    },
-    Check {
-        name: "deep_directories",
-        run: deep,
-    },
-    Check {
-        name: "fifo",
-        run: fifo,
-    },
-    Check {
-        name: "capacity",
-        run: capacity,
-    },
+    Check { name: "long_names", run: long_names },
+    Check { name: "strange_names", run: strange_names },
+    Check { name: "case_matters", run: case_matters },
+    Check { name: "missing_and_not_a_directory", run: missing },
+    Check { name: "make_and_remove_directories", run: directories },
+    Check { name: "deep_directories", run: deep },
+    Check { name: "fifo", run: fifo },
+    Check { name: "capacity", run: capacity },
 ];
 
 fn long_names(dir: &Path) -> Result<()> {
     let longest = "n".repeat(255);
     done("255 bytes", fs::write(dir.join(&longest), "x"))?;
-    expect(
-        "read back",
-        done("read", fs::read_to_string(dir.join(&longest)))?,
-        "x".into(),
-    )?;
+    expect("read back", done("read", fs::read_to_string(dir.join(&longest)))?, "x".into())?;
     let too_long = fs::write(dir.join("n".repeat(256)), "x");
     expect_errno("256 bytes", too_long, &[Errno::NAMETOOLONG])
 }
 
 fn strange_names(dir: &Path) -> Result<()> {
-    let strange = [
-        "...",
-        " ",
-        "a b",
-        "\n",
-        "-rf",
-        "\u{e4}\u{1f600}",
-        "a\\b",
-        "\"'`$",
-        "\u{7f}",
-    ];
+    let strange = ["...", " ", "a b", "\n", "-rf", "\u{e4}\u{1f600}", "a\\b", "\"'`$", "\u{7f}"];
     for name in strange {
         done(&format!("write {name:?}"), fs::write(dir.join(name), name))?;
     }
     for name in strange {
-        let content = done(
-            &format!("read {name:?}"),
-            fs::read_to_string(dir.join(name)),
-        )?;
+        let content = done(&format!("read {name:?}"), fs::read_to_string(dir.join(name)))?;
         expect("content", content.as_str(), name)?;
     }
     // Bytes that are no UTF-8 are a name as well.
@@ -96,36 +55,16 @@ fn strange_names(dir: &Path) -> Result<()> {
 fn case_matters(dir: &Path) -> Result<()> {
     done("write", fs::write(dir.join("Name"), "upper"))?;
     done("write", fs::write(dir.join("name"), "lower"))?;
-    expect(
-        "upper",
-        done("read", fs::read_to_string(dir.join("Name")))?,
-        "upper".into(),
-    )
+    expect("upper", done("read", fs::read_to_string(dir.join("Name")))?, "upper".into())
 }
 
 fn missing(dir: &Path) -> Result<()> {
     done("write", fs::write(dir.join("file"), ""))?;
     expect_errno("nothing", fs::read(dir.join("none")), &[Errno::NOENT])?;
-    expect_errno(
-        "below nothing",
-        fs::write(dir.join("none/x"), ""),
-        &[Errno::NOENT],
-    )?;
-    expect_errno(
-        "below a file",
-        fs::read(dir.join("file/x")),
-        &[Errno::NOTDIR],
-    )?;
-    expect_errno(
-        "list a file",
-        fs::read_dir(dir.join("file")),
-        &[Errno::NOTDIR],
-    )?;
-    expect_errno(
-        "remove nothing",
-        fs::remove_file(dir.join("none")),
-        &[Errno::NOENT],
-    )
+    expect_errno("below nothing", fs::write(dir.join("none/x"), ""), &[Errno::NOENT])?;
+    expect_errno("below a file", fs::read(dir.join("file/x")), &[Errno::NOTDIR])?;
+    expect_errno("list a file", fs::read_dir(dir.join("file")), &[Errno::NOTDIR])?;
+    expect_errno("remove nothing", fs::remove_file(dir.join("none")), &[Errno::NOENT])
 }
 
 fn directories(dir: &Path) -> Result<()> {
@@ -138,11 +77,7 @@ fn directories(dir: &Path) -> Result<()> {
     // POSIX says EPERM, Linux EISDIR.
     let unlink = [Errno::ISDIR, Errno::PERM];
     expect_errno("unlink of a directory", fs::remove_file(&sub), &unlink)?;
-    expect_errno(
-        "rmdir of a file",
-        fs::remove_dir(sub.join("file")),
-        &[Errno::NOTDIR],
-    )?;
+    expect_errno("rmdir of a file", fs::remove_dir(sub.join("file")), &[Errno::NOTDIR])?;
     done("remove", fs::remove_file(sub.join("file")))?;
     let links = done("stat", fs::metadata(&sub))?.nlink();
     done("mkdir", fs::create_dir(sub.join("below")))?;
@@ -175,11 +110,7 @@ fn capacity(dir: &Path) -> Result<()> {
     let space = rustix::fs::statvfs(dir).map_err(Into::into);
     let space = done("statvfs", space)?;
     // What XCP-ng's storage driver computes: size = blocks * frsize, used = blocks - bfree.
-    expect(
-        "blocks and fragment size",
-        space.f_blocks > 0 && space.f_frsize >= 512,
-        true,
-    )?;
+    expect("blocks and fragment size", space.f_blocks > 0 && space.f_frsize >= 512, true)?;
     let ordered = space.f_bavail <= space.f_bfree && space.f_bfree <= space.f_blocks;
     expect("available <= free <= all", ordered, true)?;
     let content = vec![0x5a; 8 << 20];
@@ -188,9 +119,5 @@ fn capacity(dir: &Path) -> Result<()> {
     done("fsync", file.sync_all())?;
     let used = done("stat", file.metadata())?.blocks() * 512;
     // Compression may make it smaller, never nothing at all; overhead is not the double.
-    expect(
-        "blocks of a full file are counted",
-        used > 0 && used <= 16 << 20,
-        true,
-    )
+    expect("blocks of a full file are counted", used > 0 && used <= 16 << 20, true)
 }

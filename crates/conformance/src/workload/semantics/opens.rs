@@ -13,57 +13,23 @@ use crate::workload::drop_cache;
 use crate::{Error, Result};
 
 pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "exclusive_create",
-        run: exclusive_create,
-    },
-    Check {
-        name: "exclusive_create_has_one_winner",
-        run: one_winner,
-    },
-    Check {
-        name: "append_from_many",
-        run: append_from_many,
-    },
-    Check {
-        name: "truncate_on_open",
-        run: truncate_on_open,
-    },
-    Check {
-        name: "grow_and_cut",
-        run: grow_and_cut,
-    },
-    Check {
-        name: "hole_between_writes",
-        run: hole_between_writes,
-    },
-    Check {
-        name: "synchronous_write",
-        run: synchronous_write,
-    },
-    Check {
-        name: "close_then_open_sees_all",
-        run: close_then_open,
-    },
+    Check { name: "exclusive_create", run: exclusive_create },
+    Check { name: "exclusive_create_has_one_winner", run: one_winner },
+    Check { name: "append_from_many", run: append_from_many },
+    Check { name: "truncate_on_open", run: truncate_on_open },
+    Check { name: "grow_and_cut", run: grow_and_cut },
+    Check { name: "hole_between_writes", run: hole_between_writes },
+    Check { name: "synchronous_write", run: synchronous_write },
+    Check { name: "close_then_open_sees_all", run: close_then_open },
 ];
 
 fn exclusive_create(dir: &Path) -> Result<()> {
     let path = dir.join("file");
-    let create = |mode| {
-        File::options()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(&path)
-    };
+    let create = |mode| File::options().write(true).create_new(true).mode(mode).open(&path);
     let mut file = done("first", create(0o600))?;
     done("write", file.write_all(b"mine"))?;
     expect_errno("second", create(0o666), &[Errno::EXIST])?;
-    expect(
-        "content",
-        done("read", fs::read_to_string(&path))?,
-        "mine".into(),
-    )?;
+    expect("content", done("read", fs::read_to_string(&path))?, "mine".into())?;
     // An exclusive CREATE has no attributes; the client must set the mode in a second call.
     let mode = std::os::unix::fs::MetadataExt::mode(&done("stat", fs::metadata(&path))?);
     expect("mode", mode & 0o7777, 0o600)?;
@@ -77,19 +43,9 @@ fn one_winner(dir: &Path) -> Result<()> {
     for round in 0..8 {
         let path = dir.join(format!("lock{round}"));
         let winners: usize = thread::scope(|scope| {
-            let create = || {
-                File::options()
-                    .write(true)
-                    .create_new(true)
-                    .open(&path)
-                    .is_ok()
-            };
+            let create = || File::options().write(true).create_new(true).open(&path).is_ok();
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(create)).collect();
-            threads
-                .into_iter()
-                .filter_map(|t| t.join().ok())
-                .filter(|won| *won)
-                .count()
+            threads.into_iter().filter_map(|t| t.join().ok()).filter(|won| *won).count()
         });
         expect("winners", winners, 1)?;
     }
@@ -105,20 +61,14 @@ fn append_from_many(dir: &Path) -> Result<()> {
                 let opened = File::options().append(true).create(true).open(path);
                 let mut file = done("open", opened)?;
                 for line in 0..50 {
-                    done(
-                        "append",
-                        file.write_all(format!("{writer} {line:03}\n").as_bytes()),
-                    )?;
+                    done("append", file.write_all(format!("{writer} {line:03}\n").as_bytes()))?;
                 }
                 Ok(())
             }
         };
         let threads: Vec<_> = (0..4).map(|writer| scope.spawn(append(writer))).collect();
         let panicked = || Err(Error::Malformed("a writer panicked".into()));
-        threads
-            .into_iter()
-            .map(|t| t.join().unwrap_or_else(|_| panicked()))
-            .collect()
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect()
     });
     writers.into_iter().collect::<Result<()>>()?;
     drop_cache(&done("open", File::open(&path))?)?;
@@ -127,9 +77,8 @@ fn append_from_many(dir: &Path) -> Result<()> {
     expect("lines", lines.len(), 200)?;
     // Each writer's own lines are in its order; sorting by writer (stable) shows that.
     lines.sort_by_key(|line| line.split(' ').next());
-    let expected: Vec<String> = (0..4)
-        .flat_map(|w| (0..50).map(move |l| format!("{w} {l:03}")))
-        .collect();
+    let expected: Vec<String> =
+        (0..4).flat_map(|w| (0..50).map(move |l| format!("{w} {l:03}"))).collect();
     expect(
         "all lines, in each writer's order",
         lines,
@@ -143,20 +92,12 @@ fn truncate_on_open(dir: &Path) -> Result<()> {
     done("open", File::create(&path))?;
     expect("size", done("stat", fs::metadata(&path))?.len(), 0)?;
     done("write", fs::write(&path, "short"))?;
-    expect(
-        "content",
-        done("read", fs::read_to_string(&path))?,
-        "short".into(),
-    )
+    expect("content", done("read", fs::read_to_string(&path))?, "short".into())
 }
 
 fn grow_and_cut(dir: &Path) -> Result<()> {
     let path = dir.join("file");
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(&path);
+    let file = File::options().read(true).write(true).create_new(true).open(&path);
     let file = done("open", file)?;
     done("write", file.write_all_at(&[0xaa; 10_000], 0))?;
     done("cut", file.set_len(5_000))?;
@@ -166,11 +107,7 @@ fn grow_and_cut(dir: &Path) -> Result<()> {
     expect("size", content.len(), 12_000)?;
     let (kept, zeros) = content.split_at(5_000);
     expect("kept", kept.iter().all(|byte| *byte == 0xaa), true)?;
-    expect(
-        "what was cut off stays zero",
-        zeros.iter().all(|byte| *byte == 0),
-        true,
-    )
+    expect("what was cut off stays zero", zeros.iter().all(|byte| *byte == 0), true)
 }
 
 fn hole_between_writes(dir: &Path) -> Result<()> {
@@ -189,25 +126,15 @@ fn synchronous_write(dir: &Path) -> Result<()> {
     let path = dir.join("file");
     let flags = rustix::fs::OFlags::SYNC.bits();
     let flags = i32::try_from(flags).map_err(|_| Error::Malformed("O_SYNC".into()))?;
-    let file = File::options()
-        .write(true)
-        .create_new(true)
-        .custom_flags(flags)
-        .open(&path);
+    let file = File::options().write(true).create_new(true).custom_flags(flags).open(&path);
     let file = done("open", file)?;
     for block in 0..16_u8 {
         let content = [block; 3000];
-        done(
-            "write",
-            file.write_all_at(&content, u64::from(block) * 3000),
-        )?;
+        done("write", file.write_all_at(&content, u64::from(block) * 3000))?;
     }
     drop_cache(&file)?;
     let content = done("read", fs::read(&path))?;
-    let right = content
-        .chunks(3000)
-        .zip(0..16_u8)
-        .all(|(c, block)| c.iter().all(|b| *b == block));
+    let right = content.chunks(3000).zip(0..16_u8).all(|(c, block)| c.iter().all(|b| *b == block));
     expect("content", (content.len(), right), (48_000, true))
 }
 

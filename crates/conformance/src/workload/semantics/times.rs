@@ -11,26 +11,11 @@ use super::{Check, done, expect};
 use crate::Result;
 
 pub(super) const CHECKS: &[Check] = &[
-    Check {
-        name: "times_are_set_exactly",
-        run: set_exactly,
-    },
-    Check {
-        name: "write_changes_mtime_and_ctime",
-        run: write_changes,
-    },
-    Check {
-        name: "chmod_changes_ctime_only",
-        run: chmod_changes,
-    },
-    Check {
-        name: "names_change_the_directory",
-        run: names_change,
-    },
-    Check {
-        name: "time_is_now",
-        run: is_now,
-    },
+    Check { name: "times_are_set_exactly", run: set_exactly },
+    Check { name: "write_changes_mtime_and_ctime", run: write_changes },
+    Check { name: "chmod_changes_ctime_only", run: chmod_changes },
+    Check { name: "names_change_the_directory", run: names_change },
+    Check { name: "time_is_now", run: is_now },
 ];
 
 /// Longer than the coarsest clock of a server (10 ms tick).
@@ -40,10 +25,7 @@ fn set_exactly(dir: &Path) -> Result<()> {
     let path = dir.join("file");
     let file = done("create", File::create(&path))?;
     let seconds = [0, 1, 1_000_000_000, 2_147_483_647, 4_000_000_000];
-    for (second, nano) in seconds
-        .into_iter()
-        .zip([0, 999_999_999, 1, 500_000_000, 123_456_789])
-    {
+    for (second, nano) in seconds.into_iter().zip([0, 999_999_999, 1, 500_000_000, 123_456_789]) {
         let time = UNIX_EPOCH + Duration::new(second, nano);
         let access = time + Duration::from_secs(1);
         let times = FileTimes::new().set_modified(time).set_accessed(access);
@@ -76,11 +58,7 @@ fn write_changes(dir: &Path) -> Result<()> {
     thread::sleep(TICK);
     done("truncate", file.set_len(0))?;
     let cut = stamps(&path)?;
-    expect(
-        "both later after truncate",
-        cut.0 > after.0 && cut.1 > after.1,
-        true,
-    )
+    expect("both later after truncate", cut.0 > after.0 && cut.1 > after.1, true)
 }
 
 fn chmod_changes(dir: &Path) -> Result<()> {
@@ -88,10 +66,7 @@ fn chmod_changes(dir: &Path) -> Result<()> {
     done("write", fs::write(&path, "x"))?;
     let before = stamps(&path)?;
     thread::sleep(TICK);
-    done(
-        "chmod",
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)),
-    )?;
+    done("chmod", fs::set_permissions(&path, fs::Permissions::from_mode(0o600)))?;
     let after = stamps(&path)?;
     expect("mtime stays", after.0, before.0)?;
     expect("ctime later", after.1 > before.1, true)?;
@@ -123,9 +98,7 @@ fn is_now(dir: &Path) -> Result<()> {
     done("write", fs::write(&path, ""))?;
     let modified = done("stat", fs::metadata(&path).and_then(|m| m.modified()))?;
     let now = SystemTime::now();
-    let apart = now
-        .duration_since(modified)
-        .or_else(|_| modified.duration_since(now));
+    let apart = now.duration_since(modified).or_else(|_| modified.duration_since(now));
     // Client and server have their own clocks; a guest's may be some seconds off.
     let near = apart.is_ok_and(|apart| apart < Duration::from_secs(60));
     expect("time of a new file is about now", near, true)

@@ -57,10 +57,7 @@ fn expected<F: Sample>(old: &Twin<F>, new: &Twin<F>) -> Vec<Difference<F::Key, F
         old: old.model.get(&key).cloned(),
         new: new.model.get(&key).cloned(),
     };
-    keys.into_iter()
-        .map(at)
-        .filter(|found| found.old != found.new)
-        .collect()
+    keys.into_iter().map(at).filter(|found| found.old != found.new).collect()
 }
 
 fn follows<F: Sample>(seed: u64) {
@@ -90,27 +87,12 @@ fn follows<F: Sample>(seed: u64) {
         }
         old.store.next_txg();
         let keeping = Keeping(&old.store);
-        new.root = old
-            .store
-            .run(merge::<F, _>(&keeping, new.root, OWNER, ops))
-            .unwrap();
+        new.root = old.store.run(merge::<F, _>(&keeping, new.root, OWNER, ops)).unwrap();
     }
-    assert_eq!(
-        differences::<F>(&old.store, old.root, new.root),
-        expected(&old, &new)
-    );
-    assert_eq!(
-        differences::<F>(&old.store, new.root, old.root),
-        expected(&new, &old)
-    );
-    assert_eq!(
-        differences::<F>(&old.store, old.root, None).len(),
-        old.model.len()
-    );
-    assert_eq!(
-        differences::<F>(&old.store, None, new.root).len(),
-        new.model.len()
-    );
+    assert_eq!(differences::<F>(&old.store, old.root, new.root), expected(&old, &new));
+    assert_eq!(differences::<F>(&old.store, new.root, old.root), expected(&new, &old));
+    assert_eq!(differences::<F>(&old.store, old.root, None).len(), old.model.len());
+    assert_eq!(differences::<F>(&old.store, None, new.root).len(), new.model.len());
 }
 
 #[test]
@@ -140,9 +122,7 @@ fn what_is_shared_is_not_read() {
     // One new entry: both paths, and no more even where a leaf was split.
     for number in [5, 1 << 19, 1 << 21] {
         let ops = twin.ops([number], &mut rng, 0);
-        let new = store
-            .run(merge::<Objects, _>(&Keeping(store), twin.root, OWNER, ops))
-            .unwrap();
+        let new = store.run(merge::<Objects, _>(&Keeping(store), twin.root, OWNER, ops)).unwrap();
         store.take_counts();
         let found = differences::<Objects>(store, twin.root, new);
         assert_eq!(found.len(), 1);

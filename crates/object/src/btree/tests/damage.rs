@@ -68,12 +68,7 @@ fn a_dropped_change_did_not_happen() {
     let mut grew = false;
     let mut done = false;
     for polls in 1..5000 {
-        let mut merging = pin!(Some(merge::<Objects, _>(
-            store,
-            twin.root,
-            OWNER,
-            ops.clone()
-        )));
+        let mut merging = pin!(Some(merge::<Objects, _>(store, twin.root, OWNER, ops.clone())));
         for _ in 0..polls {
             let inner = merging.as_mut().as_pin_mut().unwrap();
             let polled = inner.poll(&mut Context::from_waker(Waker::noop()));
@@ -93,20 +88,12 @@ fn a_dropped_change_did_not_happen() {
 }
 
 fn leaf(store: &MemStore, numbers: impl IntoIterator<Item = u64>) -> BlockPointer {
-    let entries = numbers
-        .into_iter()
-        .map(|number| Objects::entry(number, 1))
-        .collect();
+    let entries = numbers.into_iter().map(|number| Objects::entry(number, 1)).collect();
     plant(store, 0, NodeBody::Leaf(entries))
 }
 
 fn plant(store: &MemStore, level: u8, body: NodeBody<Objects>) -> BlockPointer {
-    let node = Node {
-        level,
-        owner: OWNER,
-        written: aquifer_ondisk::Txg(1),
-        body,
-    };
+    let node = Node { level, owner: OWNER, written: aquifer_ondisk::Txg(1), body };
     store.plant(BlockKind::Objects, level, &node.encode().unwrap())
 }
 
@@ -116,16 +103,9 @@ fn all_fail(store: &MemStore, root: BlockPointer) -> MemError {
     let live = store.live();
     let put = |number| vec![(number, Some(Objects::entry(number, 2)))];
     let everything = (0..300).flat_map(put).collect();
-    let failed = store
-        .run(merge::<Objects, _>(store, some, OWNER, everything))
-        .unwrap_err();
+    let failed = store.run(merge::<Objects, _>(store, some, OWNER, everything)).unwrap_err();
     assert_eq!(store.live(), live);
-    assert!(
-        store
-            .run(split_off::<Objects, _>(store, some, OWNER, 15))
-            .is_err()
-            || root.level < 2
-    );
+    assert!(store.run(split_off::<Objects, _>(store, some, OWNER, 15)).is_err() || root.level < 2);
     let _ = store.run(lookup::<Objects, _>(store, some, 15));
     let _ = store.run(last::<Objects, _>(store, some));
     let _ = store.run(collect_range::<Objects, _>(store, some, 5, Some(25), 100));
@@ -143,26 +123,14 @@ fn nodes_that_make_no_tree_are_errors() {
     // A child two levels below, or above.
     let deep = inner(vec![(0, leaf(&store, [1])), (10, leaf(&store, [10]))], 2);
     let found = all_fail(&store, deep);
-    assert_eq!(
-        found,
-        MemError::Tree(TreeError::ChildLevel {
-            parent: 2,
-            child: 0
-        })
-    );
+    assert_eq!(found, MemError::Tree(TreeError::ChildLevel { parent: 2, child: 0 }));
     let store = MemStore::instant();
     let inner =
         |children: Vec<(u64, BlockPointer)>, level| plant(&store, level, NodeBody::Inner(children));
     let one = inner(vec![(0, leaf(&store, [1]))], 1);
     let looped = inner(vec![(0, one), (10, one)], 1);
     let found = all_fail(&store, looped);
-    assert_eq!(
-        found,
-        MemError::Tree(TreeError::ChildLevel {
-            parent: 1,
-            child: 1
-        })
-    );
+    assert_eq!(found, MemError::Tree(TreeError::ChildLevel { parent: 1, child: 1 }));
 
     // No child at all.
     let store = MemStore::instant();
@@ -181,10 +149,8 @@ fn nodes_that_make_no_tree_are_errors() {
     let store = MemStore::instant();
     let low = vec![(0, leaf(&store, [1])), (20, leaf(&store, [20]))];
     let high = vec![(10, leaf(&store, [10])), (30, leaf(&store, [30]))];
-    let (low, high) = (
-        plant(&store, 1, NodeBody::Inner(low)),
-        plant(&store, 1, NodeBody::Inner(high)),
-    );
+    let (low, high) =
+        (plant(&store, 1, NodeBody::Inner(low)), plant(&store, 1, NodeBody::Inner(high)));
     let root = plant(&store, 2, NodeBody::Inner(vec![(0, low), (10, high)]));
     let ops = vec![(5, Some(Objects::entry(5, 6)))];
     let found = store.run(merge::<Objects, _>(&store, Some(root), OWNER, ops));
@@ -199,26 +165,12 @@ fn a_root_too_high_is_refused_and_none_grows_so_high() {
         root = plant(&store, level, NodeBody::Inner(vec![(0, root)]));
     }
     // 16 levels are allowed.
-    assert!(
-        store
-            .run(lookup::<Objects, _>(&store, Some(root), 3))
-            .unwrap()
-            .is_some()
-    );
+    assert!(store.run(lookup::<Objects, _>(&store, Some(root), 3)).unwrap().is_some());
     let full: Vec<(u64, BlockPointer)> = (0..56).map(|at| (at, root)).collect();
     let tall = plant(&store, 16, NodeBody::Inner(full));
     let found = store.run(lookup::<Objects, _>(&store, Some(tall), 3));
     assert_eq!(found, Err(MemError::Tree(TreeError::TooDeep { level: 16 })));
-    assert!(
-        store
-            .run(merge::<Objects, _>(
-                &store,
-                Some(tall),
-                OWNER,
-                vec![(1, None)]
-            ))
-            .is_err()
-    );
+    assert!(store.run(merge::<Objects, _>(&store, Some(tall), OWNER, vec![(1, None)])).is_err());
     assert!(store.run(last::<Objects, _>(&store, Some(tall))).is_err());
     assert!(Scan::<Objects, _>::new(&store, Some(tall), 0, None).is_err());
     assert!(compare::<Objects, _>(&store, Some(tall), None).is_err());
@@ -227,21 +179,12 @@ fn a_root_too_high_is_refused_and_none_grows_so_high() {
     let store = MemStore::instant();
     let mut root = leaf(&store, 0..17);
     for level in 1..=15u8 {
-        let fill = |at: u64| {
-            (
-                at + 1000 * u64::from(level),
-                BlockPointer {
-                    level: level - 1,
-                    ..root
-                },
-            )
-        };
+        let fill =
+            |at: u64| (at + 1000 * u64::from(level), BlockPointer { level: level - 1, ..root });
         let children = [(0, root)].into_iter().chain((1..56).map(fill)).collect();
         root = plant(&store, level, NodeBody::Inner(children));
     }
-    let more: Vec<_> = (17..30)
-        .map(|number| (number, Some(Objects::entry(number, 1))))
-        .collect();
+    let more: Vec<_> = (17..30).map(|number| (number, Some(Objects::entry(number, 1)))).collect();
     let live = store.live();
     let found = store.run(merge::<Objects, _>(&store, Some(root), OWNER, more));
     assert_eq!(found, Err(MemError::Tree(TreeError::TooDeep { level: 16 })));
@@ -252,23 +195,13 @@ fn a_root_too_high_is_refused_and_none_grows_so_high() {
 fn a_node_of_another_form_is_refused() {
     let store = MemStore::instant();
     let root = leaf(&store, 0..5);
-    let found = store.run(lookup::<aquifer_ondisk::tree_node::Directory, _>(
-        &store,
-        Some(root),
-        3,
-    ));
-    assert!(matches!(
-        found,
-        Err(MemError::Format(FormatError::Invalid { .. }))
-    ));
+    let found = store.run(lookup::<aquifer_ondisk::tree_node::Directory, _>(&store, Some(root), 3));
+    assert!(matches!(found, Err(MemError::Format(FormatError::Invalid { .. }))));
     let mut bytes = store.sector(&root).to_vec();
     bytes[4] = 2;
     let newer = store.plant(BlockKind::Objects, 0, &bytes);
     let found = store.run(lookup::<Objects, _>(&store, Some(newer), 3));
-    assert!(matches!(
-        found,
-        Err(MemError::Format(FormatError::NewerVersion { .. }))
-    ));
+    assert!(matches!(found, Err(MemError::Format(FormatError::NewerVersion { .. }))));
 }
 
 proptest! {

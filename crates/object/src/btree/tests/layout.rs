@@ -31,29 +31,19 @@ fn one_too_many_makes_two_halves() {
 #[test]
 fn many_are_filled_evenly_or_to_the_brim() {
     let even = nodes(&plain(28, 10_000), Fill::Even);
-    assert_eq!(
-        even.len(),
-        (10_000 * 28usize).div_ceil(NODE_CAPACITY_BYTES * 7 / 8)
-    );
+    assert_eq!(even.len(), (10_000 * 28usize).div_ceil(NODE_CAPACITY_BYTES * 7 / 8));
     let (least, most) = (even.iter().min().unwrap(), even.iter().max().unwrap());
     assert!(most - least <= 28, "{least} to {most}");
     let brim = nodes(&plain(28, 10_000), Fill::BrimAtEdge);
     assert_eq!(brim.len(), 10_000usize.div_ceil(144));
-    assert!(
-        brim[..brim.len() - 1]
-            .iter()
-            .all(|bytes| *bytes == 144 * 28)
-    );
+    assert!(brim[..brim.len() - 1].iter().all(|bytes| *bytes == 144 * 28));
 }
 
 #[test]
 fn what_cannot_be_cut_is_an_error() {
     let mut items = plain(1000, 5);
     items[1..].iter_mut().for_each(|item| item.tied = true);
-    assert_eq!(
-        layout(&items, Fill::Even),
-        Err(TreeError::Inseparable { bytes: 5000 })
-    );
+    assert_eq!(layout(&items, Fill::Even), Err(TreeError::Inseparable { bytes: 5000 }));
 }
 
 #[test]

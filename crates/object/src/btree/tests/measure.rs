@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Node, NodeBody, Objects};
+use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Node, NodeBody, Objects};
 
 use super::{Sample, Twin};
 use crate::btree::view::View;
@@ -35,10 +35,7 @@ fn cost<F: Sample>(name: &str) {
     let time = |what: &str, step: &mut dyn FnMut(usize)| {
         let start = Instant::now();
         (0..rounds).for_each(&mut *step);
-        println!(
-            "{name}: {what}: {} ns",
-            start.elapsed().as_nanos() / rounds as u128
-        );
+        println!("{name}: {what}: {} ns", start.elapsed().as_nanos() / rounds as u128);
     };
     println!("{name}: {} entries in the leaf", entries.len());
     time("find in a leaf", &mut |at| {
@@ -48,17 +45,12 @@ fn cost<F: Sample>(name: &str) {
     let (upper, page) = inner.unwrap();
     time("step down", &mut |at| {
         let view = View::<F>::open(page.as_slice(), &upper).unwrap();
-        black_box(
-            view.child_for::<crate::mem_store::MemError>(keys[at % keys.len()])
-                .unwrap(),
-        );
+        black_box(view.child_for::<crate::mem_store::MemError>(keys[at % keys.len()]).unwrap());
     });
     time("decode a leaf", &mut |_| {
         black_box(Node::<F>::decode(leaf.as_slice(), &pointer).unwrap());
     });
-    time("encode a leaf", &mut |_| {
-        drop(black_box(node.encode().unwrap()))
-    });
+    time("encode a leaf", &mut |_| drop(black_box(node.encode().unwrap())));
     time("decode an inner node", &mut |_| {
         black_box(Node::<F>::decode(page.as_slice(), &upper).unwrap());
     });

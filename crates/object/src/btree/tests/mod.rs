@@ -1,4 +1,5 @@
 //! Tests of the tree: entries of every form made from numbers, and a model to hold it against.
+#![allow(clippy::cast_possible_truncation, reason = "small numbers of a test")]
 
 mod compare;
 mod damage;
@@ -65,11 +66,7 @@ impl Sample for Directory {
     }
     fn entry(number: u64, salt: u64) -> Dirent {
         // Mostly short names, some of the longest.
-        let bytes = if salt.is_multiple_of(5) {
-            255
-        } else {
-            1 + salt % 40
-        };
+        let bytes = if salt.is_multiple_of(5) { 255 } else { 1 + salt % 40 };
         Dirent {
             key: number,
             object: ObjectId(salt),
@@ -82,21 +79,11 @@ impl Sample for Directory {
 
 impl Sample for Namespace {
     fn key_of(number: u64) -> ItemKey {
-        ItemKey {
-            dataset: DatasetId(number / 16),
-            item: number % 16,
-        }
+        ItemKey { dataset: DatasetId(number / 16), item: number % 16 }
     }
     fn entry(number: u64, salt: u64) -> Item {
-        let bytes = if salt.is_multiple_of(3) {
-            1200
-        } else {
-            salt % 300
-        };
-        Item {
-            key: Self::key_of(number),
-            value: vec![salt as u8; bytes as usize],
-        }
+        let bytes = if salt.is_multiple_of(3) { 1200 } else { salt % 300 };
+        Item { key: Self::key_of(number), value: vec![salt as u8; bytes as usize] }
     }
 }
 
@@ -109,11 +96,7 @@ impl Sample for Extents {
             page: number,
             pages: 1,
             birth: Txg(salt % 7 + 1),
-            written: Txg(if salt.is_multiple_of(11) {
-                1000
-            } else {
-                salt % 7 + 1
-            }),
+            written: Txg(if salt.is_multiple_of(11) { 1000 } else { salt % 7 + 1 }),
             place: Place::new(0, salt + 1),
             counted: salt.is_multiple_of(13),
             stored: Stored::Plain([salt].into_iter().collect()),
@@ -132,11 +115,7 @@ pub(super) struct Twin<F: Sample> {
 
 impl<F: Sample> Twin<F> {
     pub(super) fn new(store: MemStore) -> Self {
-        Twin {
-            store,
-            root: None,
-            model: BTreeMap::new(),
-        }
+        Twin { store, root: None, model: BTreeMap::new() }
     }
 
     /// Ops at these numbers: puts, and deletes by chance.
@@ -172,10 +151,7 @@ impl<F: Sample> Twin<F> {
             };
             same &= before == *entry;
         }
-        let root = self
-            .store
-            .run(merge::<F, _>(&self.store, self.root, OWNER, ops))
-            .unwrap();
+        let root = self.store.run(merge::<F, _>(&self.store, self.root, OWNER, ops)).unwrap();
         assert_eq!(root == self.root, same, "the root changes with the content");
         self.root = root;
     }

@@ -50,11 +50,8 @@ fn batch<F: Sample>(rng: &mut Rng, twin: &Twin<F>) -> Ops<F> {
 fn many_batches<F: Sample>(seeds: u64, batches: u64) {
     for seed in 0..seeds {
         let mut rng = Rng::new(seed + 1);
-        let mut twin = Twin::<F>::new(if seed % 2 == 0 {
-            MemStore::new()
-        } else {
-            MemStore::instant()
-        });
+        let mut twin =
+            Twin::<F>::new(if seed % 2 == 0 { MemStore::new() } else { MemStore::instant() });
         for _ in 0..batches {
             let ops = batch(&mut rng, &twin);
             let shape = twin.apply(ops);
@@ -115,13 +112,8 @@ fn follows<F: Sample>(batches: Vec<BTreeMap<u64, Option<u64>>>) {
         let key = F::key_of(number);
         let found = store.run(lookup::<F, _>(store, twin.root, key)).unwrap();
         assert_eq!(found.as_ref(), twin.model.get(&key));
-        let next = store
-            .run(first_from::<F, _>(store, twin.root, key))
-            .unwrap();
-        assert_eq!(
-            next.as_ref(),
-            twin.model.range(key..).next().map(|(_, entry)| entry)
-        );
+        let next = store.run(first_from::<F, _>(store, twin.root, key)).unwrap();
+        assert_eq!(next.as_ref(), twin.model.range(key..).next().map(|(_, entry)| entry));
     }
     let end = store.run(last::<F, _>(store, twin.root)).unwrap();
     assert_eq!(end.as_ref(), twin.model.values().next_back());
@@ -153,13 +145,9 @@ proptest! {
 
 fn passed_over<F: Sample>(salts: &[u32]) {
     let mut w = Writer::new();
-    let entries: Vec<F::Entry> = (0u64..)
-        .zip(salts)
-        .map(|(number, salt)| F::entry(number, u64::from(*salt)))
-        .collect();
-    entries
-        .iter()
-        .for_each(|entry| F::encode_entry(entry, &mut w));
+    let entries: Vec<F::Entry> =
+        (0u64..).zip(salts).map(|(number, salt)| F::entry(number, u64::from(*salt))).collect();
+    entries.iter().for_each(|entry| F::encode_entry(entry, &mut w));
     let mut r = Reader::new(w.as_bytes(), "entries");
     for entry in &entries {
         assert_eq!(F::skip(&mut r).unwrap(), (F::key(entry), F::key(entry)));
@@ -176,11 +164,7 @@ fn nothing_to_do_changes_nothing() {
     assert!(twin.root.is_none());
     twin.apply(twin.ops(0..500, &mut Rng::new(1), 0));
     twin.store.take_counts();
-    let same: Ops<Objects> = twin
-        .model
-        .iter()
-        .map(|(key, e)| (*key, Some(e.clone())))
-        .collect();
+    let same: Ops<Objects> = twin.model.iter().map(|(key, e)| (*key, Some(e.clone()))).collect();
     twin.apply(same);
     let (_, writes, _) = twin.store.take_counts();
     assert_eq!(writes, 0);
@@ -246,11 +230,7 @@ fn fill_after_ascending_and_random_inserts() {
         twin.apply_unchecked(twin.ops(1000 + at * 37..1000 + (at + 1) * 37, &mut rng, 0));
     }
     let shape = twin.check();
-    assert!(
-        shape.leaf_fill() > 0.75,
-        "ascending in a gap: {}",
-        shape.leaf_fill()
-    );
+    assert!(shape.leaf_fill() > 0.75, "ascending in a gap: {}", shape.leaf_fill());
 
     for batch in [20u64, 500, 5000] {
         let mut twin = Twin::<Extents>::new(MemStore::instant());

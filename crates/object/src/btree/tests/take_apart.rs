@@ -29,10 +29,7 @@ fn cut<F: Sample>(seed: u64, numbers: u64, at: u64) {
     let split = split_off::<F, _>(&twin.store, twin.root, OWNER, key);
     let halves = twin.store.run(split).unwrap();
     let (reads, writes, _) = twin.store.take_counts();
-    assert!(
-        reads <= 4 * levels && writes <= 2 * levels,
-        "{reads} reads, {writes} writes"
-    );
+    assert!(reads <= 4 * levels && writes <= 2 * levels, "{reads} reads, {writes} writes");
 
     let right_model = twin.model.split_off(&key);
     let left = check_tree::<F>(&twin.store, halves.left);
@@ -41,11 +38,7 @@ fn cut<F: Sample>(seed: u64, numbers: u64, at: u64) {
     assert!(right.entries.iter().eq(right_model.values()));
     let both: BTreeSet<Place> = left.nodes.union(&right.nodes).copied().collect();
     assert_eq!(both, twin.store.live(), "a leaked or lost node");
-    assert_eq!(
-        both.len(),
-        left.nodes.len() + right.nodes.len(),
-        "a shared node"
-    );
+    assert_eq!(both.len(), left.nodes.len() + right.nodes.len(), "a shared node");
 
     // Drain the right side, and go on with the left one.
     let mut rng = Rng::new(seed);
@@ -54,10 +47,7 @@ fn cut<F: Sample>(seed: u64, numbers: u64, at: u64) {
         let budget = 1 + rng.below(500) as usize;
         twin.store.take_counts();
         twin.store.next_txg();
-        let drained = twin
-            .store
-            .run(drain::<F, _>(&twin.store, root, OWNER, budget))
-            .unwrap();
+        let drained = twin.store.run(drain::<F, _>(&twin.store, root, OWNER, budget)).unwrap();
         let (_, writes, _) = twin.store.take_counts();
         assert!(writes <= levels);
         assert!(!drained.entries.is_empty() && drained.entries.len() < budget + 200);
@@ -97,10 +87,7 @@ fn cut_before_the_first_and_after_the_last() {
         cut::<Objects>(1, 4000, at);
     }
     let empty = Twin::<Objects>::new(MemStore::new());
-    let halves = empty
-        .store
-        .run(split_off::<Objects, _>(&empty.store, None, OWNER, 5))
-        .unwrap();
+    let halves = empty.store.run(split_off::<Objects, _>(&empty.store, None, OWNER, 5)).unwrap();
     assert!(halves.left.is_none() && halves.right.is_none());
 }
 
@@ -109,10 +96,7 @@ fn cut_before_the_first_and_after_the_last() {
 fn cut_at_an_edge_keeps_the_tree() {
     let twin = grown::<Objects>(9, 4000, 3);
     twin.store.take_counts();
-    let split = |at| {
-        twin.store
-            .run(split_off::<Objects, _>(&twin.store, twin.root, OWNER, at))
-    };
+    let split = |at| twin.store.run(split_off::<Objects, _>(&twin.store, twin.root, OWNER, at));
     assert_eq!(split(5000).unwrap().left, twin.root);
     assert_eq!(split(0).unwrap().right, twin.root);
     let (_, writes, _) = twin.store.take_counts();
@@ -126,11 +110,7 @@ fn draining_reads_each_node_about_once() {
     twin.store.take_counts();
     let mut root = twin.root;
     while root.is_some() {
-        root = twin
-            .store
-            .run(drain::<Objects, _>(&twin.store, root, OWNER, 400))
-            .unwrap()
-            .root;
+        root = twin.store.run(drain::<Objects, _>(&twin.store, root, OWNER, 400)).unwrap().root;
     }
     let (reads, _, _) = twin.store.take_counts();
     assert!(twin.store.live().is_empty());

@@ -23,21 +23,12 @@ fn plain(page: u64, pages: u8) -> Extent {
 }
 
 fn plant(store: &MemStore, level: u8, body: NodeBody<Extents>) -> BlockPointer {
-    let node = Node {
-        level,
-        owner: OWNER,
-        written: Txg(1),
-        body,
-    };
+    let node = Node { level, owner: OWNER, written: Txg(1), body };
     store.plant(BlockKind::Extents, level, &node.encode().unwrap())
 }
 
 fn hole(from_page: u64, to_page: u64) -> Vec<Replace> {
-    vec![Replace {
-        from_page,
-        to_page,
-        extents: Vec::new(),
-    }]
+    vec![Replace { from_page, to_page, extents: Vec::new() }]
 }
 
 #[test]

@@ -41,12 +41,7 @@ struct Grown {
 
 /// A tree of `count` extents of single pages, put at random, 20,000 at a time.
 fn grow(count: i64, pages: u64) -> Grown {
-    let mut grown = Grown {
-        store: MemStore::instant(),
-        root: None,
-        entries: 0,
-        rng: Rng::new(8),
-    };
+    let mut grown = Grown { store: MemStore::instant(), root: None, entries: 0, rng: Rng::new(8) };
     while grown.entries < count {
         grown.merge(20_000, pages);
     }
@@ -83,22 +78,11 @@ fn a_million_extents_put_at_random() {
     let mut grown = grow(1_000_000, 1 << 36);
     let shape = grown.check();
     assert_eq!(shape.levels, 4);
-    assert!(
-        (0.6..0.85).contains(&shape.leaf_fill()),
-        "{}",
-        shape.leaf_fill()
-    );
-    assert!(
-        shape.light <= shape.leaf_bytes.len() / 1000,
-        "{} light",
-        shape.light
-    );
+    assert!((0.6..0.85).contains(&shape.leaf_fill()), "{}", shape.leaf_fill());
+    assert!(shape.light <= shape.leaf_bytes.len() / 1000, "{} light", shape.light);
     // No more than one leaf and its path an op, and the paths are shared.
     let (reads, writes, _) = grown.merge(10_000, 1 << 36);
-    assert!(
-        reads < 1.0 && writes < 1.2,
-        "{reads} reads, {writes} writes an op"
-    );
+    assert!(reads < 1.0 && writes < 1.2, "{reads} reads, {writes} writes an op");
     grown.store.take_counts();
     for entry in shape.entries.iter().step_by(997) {
         let found = lookup_range(&grown.store, grown.root, entry.page, entry.page + 1);
@@ -144,8 +128,5 @@ fn cost_of_merges_and_lookups() {
     let root = grown.root.unwrap();
     let start = Instant::now();
     (0..count).for_each(|_| drop(grown.store.sector(&root)));
-    println!(
-        "a read of the store: {} ns",
-        start.elapsed().as_nanos() as u64 / count
-    );
+    println!("a read of the store: {} ns", start.elapsed().as_nanos() as u64 / count);
 }

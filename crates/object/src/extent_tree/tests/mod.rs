@@ -1,5 +1,10 @@
 //! Tests of extent trees: a canvas on which extents are painted, page by page, and against which
 //! every tree, every freed sector and every sum is held.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "small numbers of a test"
+)]
 
 mod damage;
 mod measure;
@@ -78,19 +83,13 @@ impl Canvas {
         let id = self.extents.len() as u64;
         let salt = id.wrapping_mul(0x9E37_79B9) >> 3;
         // Mostly side by side on disk, sometimes elsewhere.
-        self.next_sector += if salt.is_multiple_of(4) {
-            1 + salt % 5
-        } else {
-            0
-        };
+        self.next_sector += if salt.is_multiple_of(4) { 1 + salt % 5 } else { 0 };
         let place = Place::new(2, self.next_sector);
         let (sectors, pages, stored) = match paint {
             Paint::Hole(_) => return None,
-            Paint::Plain(pages) => (
-                pages,
-                pages,
-                Stored::Plain((0..pages).map(|page| id << 8 | page).collect()),
-            ),
+            Paint::Plain(pages) => {
+                (pages, pages, Stored::Plain((0..pages).map(|page| id << 8 | page).collect()))
+            }
             Paint::Compressed(pages, sectors) => {
                 let stored = Stored::Compressed {
                     algorithm: Compression::Lz4,
@@ -135,11 +134,7 @@ impl Canvas {
         for (page, cell) in painted {
             match ops.last_mut() {
                 Some(op) if op.to_page == page && !cuts.contains(&page) => op.to_page += 1,
-                _ => ops.push(Replace {
-                    from_page: page,
-                    to_page: page + 1,
-                    extents: Vec::new(),
-                }),
+                _ => ops.push(Replace { from_page: page, to_page: page + 1, extents: Vec::new() }),
             }
             let op = ops.last_mut().unwrap();
             self.cells.remove(&page);
@@ -193,11 +188,7 @@ impl Canvas {
         self.root = merged.root;
         let refer = self.live.len() as i64 + merged.refer_sectors;
         self.settle(&merged.freed);
-        assert_eq!(
-            self.live.len() as i64,
-            refer,
-            "the sum of sectors referred to"
-        );
+        assert_eq!(self.live.len() as i64, refer, "the sum of sectors referred to");
     }
 
     /// Takes `freed` for what just left the cells: no more, no less, nothing twice.
@@ -238,13 +229,7 @@ impl Canvas {
         for count in &shape.leaf_counts {
             let (leaf, others) = rest.split_at(*count);
             for entry in leaf {
-                assert!(
-                    !others
-                        .iter()
-                        .take(20)
-                        .any(|other| one_tenancy(entry, other)),
-                    "split"
-                );
+                assert!(!others.iter().take(20).any(|other| one_tenancy(entry, other)), "split");
             }
             rest = others;
         }
@@ -252,15 +237,8 @@ impl Canvas {
     }
 
     pub(super) fn check_range(&self, from: u64, to: u64) {
-        let found = self
-            .store
-            .run(lookup_range(&self.store, self.root, from, to))
-            .unwrap();
-        assert!(
-            found
-                .iter()
-                .all(|extent| from <= extent.page && extent.end() <= to)
-        );
+        let found = self.store.run(lookup_range(&self.store, self.root, from, to)).unwrap();
+        assert!(found.iter().all(|extent| from <= extent.page && extent.end() <= to));
         assert_eq!(page_by_page(&found), self.shown(from, to));
     }
 }
@@ -276,10 +254,7 @@ fn page_by_page(extents: &[Extent]) -> BTreeMap<u64, Extent> {
         }
         for page in extent.page..extent.end() {
             let single = extent.slice(page, page + 1).unwrap();
-            assert!(
-                pages.insert(page, single).is_none(),
-                "page {page} is shown twice"
-            );
+            assert!(pages.insert(page, single).is_none(), "page {page} is shown twice");
         }
     }
     pages

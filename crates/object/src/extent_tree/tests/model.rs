@@ -24,11 +24,7 @@ fn strokes(rng: &mut Rng, pages: u64, compressed_percent: u64) -> Vec<Stroke> {
     let many = rng.chance(15);
     let count = 1 + rng.below(if many { 600 } else { 40 });
     // All over, or in one small region.
-    let (base, width) = if rng.chance(50) {
-        (0, pages)
-    } else {
-        (rng.below(pages), 64)
-    };
+    let (base, width) = if rng.chance(50) { (0, pages) } else { (rng.below(pages), 64) };
     let mut stroke = || Stroke {
         page: base + rng.below(width),
         paint: paint(rng, compressed_percent),
@@ -40,20 +36,12 @@ fn strokes(rng: &mut Rng, pages: u64, compressed_percent: u64) -> Vec<Stroke> {
 fn many_batches(seeds: u64, batches: u64, pages: u64, compressed_percent: u64) {
     for seed in 0..seeds {
         let mut rng = Rng::new(seed + 77);
-        let store = if seed % 2 == 0 {
-            MemStore::new()
-        } else {
-            MemStore::instant()
-        };
+        let store = if seed % 2 == 0 { MemStore::new() } else { MemStore::instant() };
         let mut canvas = Canvas::new(store);
         for _ in 0..batches {
             let strokes = strokes(&mut rng, pages, compressed_percent);
             let shape = canvas.apply(&strokes);
-            assert!(
-                shape.light <= 1 + shape.leaf_bytes.len() / 20,
-                "{} light",
-                shape.light
-            );
+            assert!(shape.light <= 1 + shape.leaf_bytes.len() / 20, "{} light", shape.light);
             for _ in 0..3 {
                 let from = rng.below(pages);
                 canvas.check_range(from, from + rng.below(200));
@@ -136,33 +124,18 @@ pub(super) fn cut_and_drain(mut canvas: Canvas, at: u64, budget: usize) {
     let left_uses: Vec<usize> = canvas.cells.values().map(|(id, _)| *id).collect();
 
     // The right side, a canvas of its own over the same store.
-    let mut right = Canvas {
-        root: halves.right,
-        ..Canvas::new(canvas.store)
-    };
+    let mut right = Canvas { root: halves.right, ..Canvas::new(canvas.store) };
     right.extents = canvas.extents;
     right.cells = right_cells;
-    let plain = |id: usize| {
-        matches!(
-            right.extents[id].stored,
-            aquifer_ondisk::extent::Stored::Plain(_)
-        )
-    };
-    right
-        .cells
-        .retain(|_, (id, _)| plain(*id) || !left_uses.contains(id));
+    let plain =
+        |id: usize| matches!(right.extents[id].stored, aquifer_ondisk::extent::Stored::Plain(_));
+    right.cells.retain(|_, (id, _)| plain(*id) || !left_uses.contains(id));
     right.live = right.used();
     let right_shape = crate::mem_store::check_tree::<Extents>(&right.store, right.root);
-    assert_eq!(
-        super::page_by_page(&right_shape.entries),
-        right.shown(0, u64::MAX)
-    );
+    assert_eq!(super::page_by_page(&right_shape.entries), right.shown(0, u64::MAX));
 
     // Of the left side, the live sectors are exactly the rest: nothing is freed by a cut.
-    let mut left = Canvas {
-        root: halves.left,
-        ..Canvas::new(MemStore::new())
-    };
+    let mut left = Canvas { root: halves.left, ..Canvas::new(MemStore::new()) };
     left.extents = right.extents.clone();
     left.cells = canvas.cells;
     left.live = left.used();
@@ -171,10 +144,7 @@ pub(super) fn cut_and_drain(mut canvas: Canvas, at: u64, budget: usize) {
     assert_eq!(both.len(), left.live.len() + right.live.len());
     assert_eq!(both, canvas.live);
     let left_shape = crate::mem_store::check_tree::<Extents>(&right.store, left.root);
-    assert_eq!(
-        super::page_by_page(&left_shape.entries),
-        left.shown(0, u64::MAX)
-    );
+    assert_eq!(super::page_by_page(&left_shape.entries), left.shown(0, u64::MAX));
     assert!(right_shape.nodes.is_disjoint(&left_shape.nodes));
     assert_eq!(
         right_shape
@@ -187,10 +157,7 @@ pub(super) fn cut_and_drain(mut canvas: Canvas, at: u64, budget: usize) {
 
     while right.root.is_some() {
         right.store.next_txg();
-        let drained = right
-            .store
-            .run(drain(&right.store, right.root, OWNER, budget))
-            .unwrap();
+        let drained = right.store.run(drain(&right.store, right.root, OWNER, budget)).unwrap();
         right.root = drained.root;
         let before = right.live.len() as u64;
         let shape = crate::mem_store::check_tree::<Extents>(&right.store, right.root);

@@ -38,19 +38,11 @@ fn compressed(page: u64, total: u8, sector: u64) -> Extent {
 
 fn put(extents: Vec<Extent>) -> Replace {
     let (first, last) = (extents.first().unwrap(), extents.last().unwrap());
-    Replace {
-        from_page: first.page,
-        to_page: last.end(),
-        extents,
-    }
+    Replace { from_page: first.page, to_page: last.end(), extents }
 }
 
 fn hole(from_page: u64, to_page: u64) -> Replace {
-    Replace {
-        from_page,
-        to_page,
-        extents: Vec::new(),
-    }
+    Replace { from_page, to_page, extents: Vec::new() }
 }
 
 fn merged(
@@ -63,15 +55,7 @@ fn merged(
 }
 
 fn entries(store: &MemStore, root: Option<aquifer_ondisk::BlockPointer>) -> Vec<Extent> {
-    store
-        .run(collect_range::<Extents, _>(
-            store,
-            root,
-            0,
-            None,
-            usize::MAX,
-        ))
-        .unwrap()
+    store.run(collect_range::<Extents, _>(store, root, 0, None, usize::MAX)).unwrap()
 }
 
 fn joins(left: Extent, right: Extent) -> bool {
@@ -88,52 +72,20 @@ fn neighbours_of_one_run_and_life_are_joined() {
     assert!(joins(plain(0, 3, 100), plain(3, 5, 103)));
     assert!(joins(plain(0, 8, 100), plain(8, 8, 108)));
     assert!(!joins(plain(0, 8, 100), plain(8, 9, 108)), "17 pages");
-    assert!(
-        !joins(plain(0, 3, 100), plain(4, 5, 103)),
-        "a hole between them"
-    );
+    assert!(!joins(plain(0, 3, 100), plain(4, 5, 103)), "a hole between them");
     assert!(!joins(plain(0, 3, 100), plain(3, 5, 104)), "not one run");
-    assert!(!joins(
-        plain(0, 3, 100),
-        Extent {
-            birth: Txg(4),
-            ..plain(3, 5, 103)
-        }
-    ));
-    assert!(!joins(
-        plain(0, 3, 100),
-        Extent {
-            written: Txg(4),
-            ..plain(3, 5, 103)
-        }
-    ));
-    assert!(!joins(
-        plain(0, 3, 100),
-        Extent {
-            counted: true,
-            ..plain(3, 5, 103)
-        }
-    ));
+    assert!(!joins(plain(0, 3, 100), Extent { birth: Txg(4), ..plain(3, 5, 103) }));
+    assert!(!joins(plain(0, 3, 100), Extent { written: Txg(4), ..plain(3, 5, 103) }));
+    assert!(!joins(plain(0, 3, 100), Extent { counted: true, ..plain(3, 5, 103) }));
     assert!(!joins(plain(0, 3, 1021), plain(3, 5, 1024)), "two segments");
-    assert!(!joins(
-        plain(0, 3, 100),
-        Extent {
-            place: Place::new(1, 103),
-            ..plain(3, 5, 103)
-        }
-    ));
+    assert!(!joins(plain(0, 3, 100), Extent { place: Place::new(1, 103), ..plain(3, 5, 103) }));
     assert!(!joins(compressed(0, 4, 100), plain(4, 5, 103)));
 }
 
 #[test]
 fn a_run_freed_in_one_piece_is_said_in_one_piece() {
     let store = MemStore::new();
-    let root = merged(
-        &store,
-        None,
-        vec![put(vec![plain(0, 16, 100), plain(16, 16, 116)])],
-    )
-    .root;
+    let root = merged(&store, None, vec![put(vec![plain(0, 16, 100), plain(16, 16, 116)])]).root;
     let all = merged(&store, root, vec![hole(2, 30)]);
     let freed = FreedExtent {
         run: Run::new(Place::new(0, 102), 28),
@@ -164,14 +116,8 @@ fn a_compressed_extent_is_freed_with_its_last_part() {
 #[test]
 fn one_extent_at_two_places_is_two_tenancies() {
     let store = MemStore::new();
-    let first = Extent {
-        counted: true,
-        ..compressed(0, 2, 100)
-    };
-    let second = Extent {
-        page: 2,
-        ..first.clone()
-    };
+    let first = Extent { counted: true, ..compressed(0, 2, 100) };
+    let second = Extent { page: 2, ..first.clone() };
     let start = merged(&store, None, vec![put(vec![first, second])]);
     assert_eq!(start.refer_sectors, 2);
     let step = merged(&store, start.root, vec![hole(0, 2)]);
@@ -180,11 +126,7 @@ fn one_extent_at_two_places_is_two_tenancies() {
     assert_eq!((step.freed.len(), step.refer_sectors), (0, 0));
 
     // A long row of them does not hang together.
-    let row = |at: u64| Extent {
-        page: 1000 + 2 * at,
-        counted: true,
-        ..compressed(0, 2, 100)
-    };
+    let row = |at: u64| Extent { page: 1000 + 2 * at, counted: true, ..compressed(0, 2, 100) };
     let start = merged(&store, step.root, vec![put((0..2000).map(row).collect())]);
     assert_eq!(start.refer_sectors, 2000);
     check_tree::<Extents>(&store, start.root);
@@ -197,33 +139,20 @@ fn a_hole_in_a_hole_changes_nothing() {
     let store = MemStore::new();
     let root = merged(&store, None, vec![put(vec![plain(10, 5, 100)])]).root;
     let same = merged(&store, root, vec![hole(0, 10), hole(15, 1 << 40)]);
-    assert_eq!(
-        same,
-        Merged {
-            root,
-            freed: Vec::new(),
-            refer_sectors: 0
-        }
-    );
+    assert_eq!(same, Merged { root, freed: Vec::new(), refer_sectors: 0 });
     assert_eq!(merged(&store, None, vec![hole(0, 10)]).root, None);
 }
 
 /// New extents laid over every page on which one leaf ends and the next begins.
 #[test]
 fn extents_across_the_edges_of_leaves() {
-    for paint in [
-        Paint::Plain(16),
-        Paint::Compressed(8, 5),
-        Paint::Compressed(2, 1),
-        Paint::Hole(9),
-    ] {
+    for paint in
+        [Paint::Plain(16), Paint::Compressed(8, 5), Paint::Compressed(2, 1), Paint::Hole(9)]
+    {
         for before in 0..8 {
             let mut canvas = Canvas::new(MemStore::instant());
-            let singles = (0..4000).map(|at| Stroke {
-                page: at * 3,
-                paint: Paint::Plain(1),
-                cut: true,
-            });
+            let singles =
+                (0..4000).map(|at| Stroke { page: at * 3, paint: Paint::Plain(1), cut: true });
             let shape = canvas.apply(&singles.collect::<Vec<_>>());
             let mut edges = Vec::new();
             let mut at = 0;
@@ -232,24 +161,12 @@ fn extents_across_the_edges_of_leaves() {
                 edges.push(shape.entries[at].page);
             }
             assert!(edges.len() > 20);
-            let over = |edge: &u64| Stroke {
-                page: edge - before,
-                paint,
-                cut: false,
-            };
+            let over = |edge: &u64| Stroke { page: edge - before, paint, cut: false };
             canvas.apply(&edges.iter().map(over).collect::<Vec<_>>());
             // Again, with something inside.
-            let inside = |edge: &u64| Stroke {
-                page: edge - before + 2,
-                paint: Paint::Plain(1),
-                cut: false,
-            };
-            canvas.apply(
-                &edges
-                    .iter()
-                    .flat_map(|e| [over(e), inside(e)])
-                    .collect::<Vec<_>>(),
-            );
+            let inside =
+                |edge: &u64| Stroke { page: edge - before + 2, paint: Paint::Plain(1), cut: false };
+            canvas.apply(&edges.iter().flat_map(|e| [over(e), inside(e)]).collect::<Vec<_>>());
             for edge in &edges {
                 canvas.check_range(edge - 20, edge + 20);
             }
@@ -264,11 +181,7 @@ fn a_file_of_large_extents_overwritten_page_by_page() {
     let mut canvas = Canvas::new(MemStore::instant());
     let large = |at: u64| Stroke {
         page: at * 16,
-        paint: if at.is_multiple_of(2) {
-            Paint::Plain(16)
-        } else {
-            Paint::Compressed(8, 3)
-        },
+        paint: if at.is_multiple_of(2) { Paint::Plain(16) } else { Paint::Compressed(8, 3) },
         cut: false,
     };
     canvas.apply(&(0..300).map(large).collect::<Vec<_>>());
@@ -277,11 +190,7 @@ fn a_file_of_large_extents_overwritten_page_by_page() {
         pages.swap(at, rng.below(at as u64 + 1) as usize);
     }
     for some in pages.chunks(120) {
-        let single = |page: &u64| Stroke {
-            page: *page,
-            paint: Paint::Plain(1),
-            cut: true,
-        };
+        let single = |page: &u64| Stroke { page: *page, paint: Paint::Plain(1), cut: true };
         let shape = canvas.apply(&some.iter().map(single).collect::<Vec<_>>());
         assert!(shape.light <= 1);
     }
@@ -289,10 +198,7 @@ fn a_file_of_large_extents_overwritten_page_by_page() {
     let mut root = canvas.root;
     let mut sectors = 0;
     while root.is_some() {
-        let drained = canvas
-            .store
-            .run(drain(&canvas.store, root, OWNER, 1000))
-            .unwrap();
+        let drained = canvas.store.run(drain(&canvas.store, root, OWNER, 1000)).unwrap();
         sectors += drained.refer_sectors;
         root = drained.root;
     }
@@ -304,30 +210,19 @@ fn a_file_of_large_extents_overwritten_page_by_page() {
 fn parts_of_one_extent_with_older_pages_between_are_our_bug() {
     let store = MemStore::new();
     let whole = compressed(0, 8, 100);
-    let ops = vec![
-        put(vec![whole.slice(0, 2).unwrap()]),
-        put(vec![whole.slice(4, 8).unwrap()]),
-    ];
+    let ops = vec![put(vec![whole.slice(0, 2).unwrap()]), put(vec![whole.slice(4, 8).unwrap()])];
     drop(merged(&store, None, ops));
 }
 
 #[test]
 #[should_panic(expected = "ops in order")]
 fn overlapping_ops_are_our_bug() {
-    drop(merged(
-        &MemStore::new(),
-        None,
-        vec![hole(0, 10), hole(9, 12)],
-    ));
+    drop(merged(&MemStore::new(), None, vec![hole(0, 10), hole(9, 12)]));
 }
 
 #[test]
 #[should_panic(expected = "extents in order, in their range")]
 fn extents_outside_their_op_are_our_bug() {
-    let op = Replace {
-        from_page: 0,
-        to_page: 4,
-        extents: vec![plain(2, 3, 100)],
-    };
+    let op = Replace { from_page: 0, to_page: 4, extents: vec![plain(2, 3, 100)] };
     drop(merged(&MemStore::new(), None, vec![op]));
 }

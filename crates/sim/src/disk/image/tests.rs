@@ -10,9 +10,7 @@ fn page(value: u64) -> Page {
 }
 
 fn value(image: &Image, sector: u64) -> u64 {
-    image
-        .get(sector)
-        .map_or(0, |page| u64::from_le_bytes(page[..8].try_into().unwrap()))
+    image.get(sector).map_or(0, |page| u64::from_le_bytes(page[..8].try_into().unwrap()))
 }
 
 #[test]
@@ -28,11 +26,7 @@ fn an_image_behaves_as_a_map_does_over_clones() {
             let chosen = rng.index(pairs.len());
             let (image, model) = &mut pairs[chosen];
             let near = sectors.min(100);
-            let sector = if rng.coin() {
-                rng.below(near)
-            } else {
-                sectors - 1 - rng.below(near)
-            };
+            let sector = if rng.coin() { rng.below(near) } else { sectors - 1 - rng.below(near) };
             let content = if rng.below(4) == 0 { 0 } else { turn + 1 };
             image.set(sector, page(content));
             model.insert(sector, content);
@@ -43,11 +37,8 @@ fn an_image_behaves_as_a_map_does_over_clones() {
             }
             let mut seen = Vec::new();
             image.for_each(|sector, page| seen.push((sector, page[0])));
-            let expected: Vec<u64> = model
-                .iter()
-                .filter(|(_, held)| **held != 0)
-                .map(|(at, _)| *at)
-                .collect();
+            let expected: Vec<u64> =
+                model.iter().filter(|(_, held)| **held != 0).map(|(at, _)| *at).collect();
             assert_eq!(seen.iter().map(|(at, _)| *at).collect::<Vec<_>>(), expected);
         }
     }

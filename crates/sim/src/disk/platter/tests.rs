@@ -47,11 +47,7 @@ fn two_flushes_may_complete_in_the_other_order() {
     let second = platter.completed();
     platter.flush(second);
     platter.flush(first);
-    assert_eq!(
-        platter.durable(0)[0],
-        2,
-        "an older flush takes nothing back"
-    );
+    assert_eq!(platter.durable(0)[0], 2, "an older flush takes nothing back");
 }
 
 #[test]

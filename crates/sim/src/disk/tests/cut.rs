@@ -11,11 +11,7 @@ use crate::{CutMode, CutPlan, Fault, FaultRule, Latency, Sim, SimDisk, Stop};
 /// Submits the writes side by side and halts the machine with all of them in flight.
 fn leave_in_flight(sim: &mut Sim, disk: &SimDisk, writes: &[(u64, &[u64])]) {
     sim.plan_cut(CutPlan::AtEvent(sim.io_events() + writes.len() as u64));
-    let all = join_all(
-        writes
-            .iter()
-            .map(|(sector, words)| disk.write(*sector, pages(words))),
-    );
+    let all = join_all(writes.iter().map(|(sector, words)| disk.write(*sector, pages(words))));
     assert_eq!(sim.run_until(all).unwrap_err(), Stop::Halted);
 }
 
@@ -78,9 +74,7 @@ fn a_write_survives_is_lost_or_survives_in_any_part() {
         seen.insert(durable_words(&disk, 3));
     }
     for subset in 0..8u32 {
-        let wanted: Vec<_> = (0..3)
-            .map(|bit| Some(1 + u64::from(subset >> bit & 1)))
-            .collect();
+        let wanted: Vec<_> = (0..3).map(|bit| Some(1 + u64::from(subset >> bit & 1))).collect();
         assert!(seen.contains(&wanted), "{wanted:?}");
     }
     assert!(seen.iter().any(|words| words.contains(&None)), "a torn one");
@@ -121,10 +115,7 @@ fn a_torn_sector_is_made_of_pieces_of_512_bytes() {
             for (index, piece) in held.chunks(512).enumerate() {
                 let first = u64::from_le_bytes(piece[..8].try_into().unwrap());
                 assert!([1, 2].contains(&first));
-                assert!(
-                    piece.chunks(8).all(|word| word == first.to_le_bytes()),
-                    "torn within 512"
-                );
+                assert!(piece.chunks(8).all(|word| word == first.to_le_bytes()), "torn within 512");
                 mask |= (first - 1) << index;
             }
             assert!(mask != 0 && mask != 255);
@@ -142,8 +133,7 @@ fn a_durable_write_in_flight_promises_nothing() {
     for seed in 0..50 {
         let (mut sim, disk) = exact(seed, Latency::default());
         sim.plan_cut(CutPlan::AtEvent(1));
-        sim.run_until(disk.write_durable(0, pages(&[1])))
-            .unwrap_err();
+        sim.run_until(disk.write_durable(0, pages(&[1]))).unwrap_err();
         sim.power_cut(CutMode::PerWrite);
         seen.extend(durable(&disk, 0));
     }
@@ -167,11 +157,8 @@ fn one_disk_loses_and_each_does_in_its_turn() {
     let mut losers = BTreeSet::new();
     for seed in 0..40 {
         let (mut sim, first) = exact(seed, Latency::default());
-        let disks = [
-            first,
-            add(&mut sim, "b", Latency::default()),
-            add(&mut sim, "c", Latency::default()),
-        ];
+        let disks =
+            [first, add(&mut sim, "b", Latency::default()), add(&mut sim, "c", Latency::default())];
         for disk in &disks {
             write(&mut sim, disk, 0, &[1]);
         }
@@ -200,11 +187,7 @@ fn a_kill_keeps_what_completed_and_a_later_power_cut_may_still_lose_it() {
     let (mut sim, disk) = exact(1, Latency::default());
     write(&mut sim, &disk, 0, &[1]);
     sim.kill();
-    assert_eq!(
-        read(&mut sim, &disk, 0, 1),
-        [Some(1)],
-        "the next process reads the cache"
-    );
+    assert_eq!(read(&mut sim, &disk, 0, 1), [Some(1)], "the next process reads the cache");
     assert_eq!(durable(&disk, 0), Some(0), "but it is not durable");
     sim.kill();
     sim.power_cut(CutMode::AllLost);
@@ -229,17 +212,10 @@ fn a_kill_carries_out_a_prefix_of_what_was_in_flight() {
         leave_in_flight(&mut sim, &disk, &[(0, &[1, 1, 1])]);
         sim.kill();
         let held = read(&mut sim, &disk, 0, 3);
-        assert!(
-            held.is_sorted_by(|left, right| left >= right),
-            "a prefix: {held:?}"
-        );
+        assert!(held.is_sorted_by(|left, right| left >= right), "a prefix: {held:?}");
         seen.insert(held);
         sim.power_cut(CutMode::AllLost);
-        assert_eq!(
-            durable_words(&disk, 3),
-            [Some(0); 3],
-            "and nothing of it durable"
-        );
+        assert_eq!(durable_words(&disk, 3), [Some(0); 3], "and nothing of it durable");
     }
     assert_eq!(seen.len(), 4);
 }
@@ -254,10 +230,7 @@ fn a_kill_carries_out_overlapping_writes_in_any_order() {
         seen.insert(read(&mut sim, &disk, 0, 3));
     }
     for order in [[1, 1, 2], [1, 2, 2]] {
-        assert!(
-            seen.contains(order.map(Some).as_slice()),
-            "both whole: {order:?}"
-        );
+        assert!(seen.contains(order.map(Some).as_slice()), "both whole: {order:?}");
     }
 }
 
@@ -286,9 +259,8 @@ fn nothing_completes_into_the_next_incarnation() {
             sim.kill()
         }
         let after = disk.newest_page(0);
-        let (first, second) = sim
-            .run_until(join(disk.read(0, 1), disk.write(1, pages(&[5]))))
-            .unwrap();
+        let (first, second) =
+            sim.run_until(join(disk.read(0, 1), disk.write(1, pages(&[5])))).unwrap();
         assert_eq!((words(&first.unwrap()), second), (words(&[after]), Ok(())));
         assert_eq!(sim.io_events(), 4, "two submissions, two completions");
     }
@@ -323,13 +295,6 @@ fn an_image_taken_from_a_disk_starts_another_machine() {
     let mut other = Sim::new(2);
     let copy = other.add_disk("copy", base.clone(), crate::DiskConfig::default());
     assert_eq!(read(&mut other, &copy, 5, 1), [Some(5)]);
-    other
-        .run_until(copy.write_durable(5, vec![page(7)]))
-        .unwrap()
-        .unwrap();
-    assert_eq!(
-        word(base.get(5).unwrap()),
-        Some(5),
-        "the base image never changes"
-    );
+    other.run_until(copy.write_durable(5, vec![page(7)])).unwrap().unwrap();
+    assert_eq!(word(base.get(5).unwrap()), Some(5), "the base image never changes");
 }

@@ -49,9 +49,7 @@ fn a_rule_waits_as_long_as_told_and_strikes_only_its_range() {
 fn a_rule_by_probability_strikes_as_often_as_told_until_cleared() {
     let (mut sim, disk) = exact(1, Latency::default());
     disk.inject(FaultRule::new(Fault::ReadError, When::Ppm(300_000)));
-    let failed = (0..1000)
-        .filter(|_| try_read(&mut sim, &disk, 0, 1).is_err())
-        .count();
+    let failed = (0..1000).filter(|_| try_read(&mut sim, &disk, 0, 1).is_err()).count();
     assert!((240..360).contains(&failed), "{failed}");
     disk.clear_faults();
     assert!((0..100).all(|_| try_read(&mut sim, &disk, 0, 1).is_ok()));
@@ -67,10 +65,7 @@ fn unreadable_sectors_fail_until_they_are_written() {
     assert_eq!(read(&mut sim, &disk, 5, 1), [Some(1)]);
     assert!(try_read(&mut sim, &disk, 6, 1).is_err());
     sim.power_cut(CutMode::AllLost);
-    assert!(
-        try_read(&mut sim, &disk, 6, 1).is_err(),
-        "a reboot heals nothing"
-    );
+    assert!(try_read(&mut sim, &disk, 6, 1).is_err(), "a reboot heals nothing");
 }
 
 #[test]
@@ -84,10 +79,7 @@ fn a_failed_write_stores_all_nothing_or_a_prefix() {
         seen.insert(read(&mut sim, &disk, 0, 2));
     }
     let prefix = |words: [u64; 2]| words.map(Some).to_vec();
-    assert_eq!(
-        seen,
-        BTreeSet::from([prefix([0, 0]), prefix([1, 0]), prefix([1, 1])])
-    );
+    assert_eq!(seen, BTreeSet::from([prefix([0, 0]), prefix([1, 0]), prefix([1, 1])]));
 }
 
 #[test]
@@ -101,21 +93,13 @@ fn a_failed_flush_proves_nothing_and_neither_does_the_next_good_one() {
         let error = flush(&mut sim, &disk).unwrap_err();
         assert!(is_eio(&error, "flush"), "{error}");
         after_failure.insert(durable(&disk, 0));
-        assert_eq!(
-            read(&mut sim, &disk, 0, 1),
-            [Some(1)],
-            "still read from the cache"
-        );
+        assert_eq!(read(&mut sim, &disk, 0, 1), [Some(1)], "still read from the cache");
         flush(&mut sim, &disk).unwrap();
         sim.power_cut(CutMode::AllLost);
         after_retry.insert(durable(&disk, 0));
     }
     assert_eq!(after_failure, BTreeSet::from([Some(0), Some(1)]));
-    assert_eq!(
-        after_retry,
-        BTreeSet::from([Some(0), Some(1)]),
-        "the retry is not to be trusted"
-    );
+    assert_eq!(after_retry, BTreeSet::from([Some(0), Some(1)]), "the retry is not to be trusted");
 }
 
 #[test]
@@ -173,18 +157,10 @@ fn a_gone_disk_fails_everything_and_comes_back_with_its_content() {
     assert_eq!(try_write(&mut sim, &disk, 0, &[9]), Err(DiskError::Gone));
     assert_eq!(flush(&mut sim, &disk), Err(DiskError::Gone));
     sim.kill();
-    assert_eq!(
-        try_read(&mut sim, &disk, 0, 1),
-        Err(DiskError::Gone),
-        "a kill brings none back"
-    );
+    assert_eq!(try_read(&mut sim, &disk, 0, 1), Err(DiskError::Gone), "a kill brings none back");
     disk.come_back();
     assert_eq!(read(&mut sim, &disk, 0, 2), [Some(1), Some(2)]);
-    assert_eq!(
-        durable(&disk, 1),
-        Some(0),
-        "the cache outlived the link, not durable"
-    );
+    assert_eq!(durable(&disk, 1), Some(0), "the cache outlived the link, not durable");
 }
 
 #[test]
@@ -201,10 +177,7 @@ fn a_disk_that_loses_its_power_settles_its_own_cache_alone() {
         disk.come_back();
         seen.extend(read(&mut sim, &disk, 0, 1));
     }
-    assert!(
-        seen.contains(&Some(0)) && seen.contains(&Some(1)),
-        "{seen:?}"
-    );
+    assert!(seen.contains(&Some(0)) && seen.contains(&Some(1)), "{seen:?}");
 }
 
 #[test]
@@ -241,28 +214,19 @@ fn operations_of_before_stay_failed_when_the_disk_returns_at_once() {
         disk.come_back();
         disk.write(1, pages(&[3])).await
     };
-    let (before, after) = sim
-        .run_until(join(disk.write(0, pages(&[1])), blink))
-        .unwrap();
+    let (before, after) = sim.run_until(join(disk.write(0, pages(&[1])), blink)).unwrap();
     assert_eq!((before, after), (Err(DiskError::Gone), Ok(())));
 }
 
 #[test]
 fn a_rule_makes_the_disk_vanish_at_an_operation() {
     let (mut sim, disk) = exact(1, Latency::default());
-    disk.inject(FaultRule::new(
-        Fault::Vanish(Vanish::LinkLost),
-        When::OnceAfter(1),
-    ));
+    disk.inject(FaultRule::new(Fault::Vanish(Vanish::LinkLost), When::OnceAfter(1)));
     assert!(try_read(&mut sim, &disk, 0, 1).is_ok());
     assert_eq!(try_write(&mut sim, &disk, 0, &[9]), Err(DiskError::Gone));
     assert_eq!(flush(&mut sim, &disk), Err(DiskError::Gone));
     disk.come_back();
-    assert_eq!(
-        read(&mut sim, &disk, 0, 1),
-        [Some(0)],
-        "the write that struck stored nothing"
-    );
+    assert_eq!(read(&mut sim, &disk, 0, 1), [Some(0)], "the write that struck stored nothing");
 }
 
 #[test]
@@ -274,11 +238,8 @@ fn corruption_at_rest_is_what_it_says() {
     disk.corrupt(1, Corruption::Garbage);
     disk.corrupt(2, Corruption::Zeros);
     let got = sim.run_until(disk.read(0, 4)).unwrap().unwrap();
-    let flipped: u32 = got[0]
-        .iter()
-        .zip(page(1).iter())
-        .map(|(left, right)| (left ^ right).count_ones())
-        .sum();
+    let flipped: u32 =
+        got[0].iter().zip(page(1).iter()).map(|(left, right)| (left ^ right).count_ones()).sum();
     assert_eq!(flipped, 3);
     assert!(got[1].iter().collect::<BTreeSet<_>>().len() > 200);
     assert!(got[2].is_zero());
@@ -328,10 +289,7 @@ fn a_misdirected_write_lands_elsewhere_and_is_acknowledged() {
         write(&mut sim, &disk, 62, &[5, 6]);
         let held = read(&mut sim, &disk, 0, 64);
         let at = held.iter().position(|word| *word == Some(5)).unwrap();
-        assert!(
-            at < 62 && held[at + 1] == Some(6),
-            "whole, within the disk, elsewhere: {at}"
-        );
+        assert!(at < 62 && held[at + 1] == Some(6), "whole, within the disk, elsewhere: {at}");
     }
 }
 
@@ -339,9 +297,7 @@ fn a_misdirected_write_lands_elsewhere_and_is_acknowledged() {
 fn a_misdirected_durable_write_is_durable_at_the_wrong_place() {
     let (mut sim, disk) = exact(1, Latency::default());
     disk.inject(FaultRule::once(Fault::MisdirectedWrite { to: Some(20) }));
-    sim.run_until(disk.write_durable(0, pages(&[2])))
-        .unwrap()
-        .unwrap();
+    sim.run_until(disk.write_durable(0, pages(&[2]))).unwrap().unwrap();
     assert_eq!((durable(&disk, 0), durable(&disk, 20)), (Some(0), Some(2)));
 }
 
@@ -363,9 +319,7 @@ fn a_lost_write_is_acknowledged_and_stored_nowhere() {
     write(&mut sim, &disk, 0, &[2]);
     assert_eq!(read(&mut sim, &disk, 0, 64)[..2], [Some(1), Some(0)]);
     disk.inject(FaultRule::once(Fault::LostWrite));
-    sim.run_until(disk.write_durable(0, pages(&[3])))
-        .unwrap()
-        .unwrap();
+    sim.run_until(disk.write_durable(0, pages(&[3]))).unwrap().unwrap();
     sim.power_cut(CutMode::AllKept);
     assert_eq!(durable(&disk, 0), Some(1));
 }
@@ -417,11 +371,7 @@ fn a_rule_stalls_the_disk_with_the_operation_it_strikes() {
     assert!(world.now() < Duration::from_secs(1));
     write(&mut sim, &disk, 7, &[1]);
     assert!(world.now() >= Duration::from_secs(2));
-    assert_eq!(
-        read(&mut sim, &disk, 7, 1),
-        [Some(1)],
-        "the operation itself is done"
-    );
+    assert_eq!(read(&mut sim, &disk, 7, 1), [Some(1)], "the operation itself is done");
 }
 
 #[test]
@@ -430,9 +380,7 @@ fn a_disk_that_lies_about_flushes_makes_nothing_durable() {
     disk.lie_about_flushes(true);
     write(&mut sim, &disk, 0, &[1]);
     flush(&mut sim, &disk).unwrap();
-    sim.run_until(disk.write_durable(1, pages(&[1])))
-        .unwrap()
-        .unwrap();
+    sim.run_until(disk.write_durable(1, pages(&[1]))).unwrap().unwrap();
     assert_eq!(read(&mut sim, &disk, 0, 2), [Some(1), Some(1)]);
     disk.lie_about_flushes(false);
     sim.power_cut(CutMode::AllLost);
@@ -450,8 +398,5 @@ fn the_cache_of_a_liar_stays_bounded() {
     assert_eq!(disk.volatile_sectors(), 1);
     sim.power_cut(CutMode::PerSector);
     survivors.extend(durable(&disk, 0));
-    assert!(
-        survivors.iter().all(|word| *word == 0 || *word > 180),
-        "{survivors:?}"
-    );
+    assert!(survivors.iter().all(|word| *word == 0 || *word > 180), "{survivors:?}");
 }

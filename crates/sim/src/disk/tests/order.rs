@@ -21,10 +21,7 @@ const FLUSH_SLOWER: Latency = Latency::fixed(10, 1000);
 fn a_completed_write_is_read_and_not_durable() {
     let (mut sim, disk) = exact(1, Latency::default());
     write(&mut sim, &disk, 3, &[7, 8]);
-    assert_eq!(
-        read(&mut sim, &disk, 2, 4),
-        [Some(0), Some(7), Some(8), Some(0)]
-    );
+    assert_eq!(read(&mut sim, &disk, 2, 4), [Some(0), Some(7), Some(8), Some(0)]);
     assert_eq!(durable(&disk, 3), Some(0));
     assert_eq!(disk.volatile_sectors(), 2);
     sim.power_cut(CutMode::AllLost);
@@ -76,10 +73,7 @@ fn of_two_versions_a_flush_between_them_makes_the_first_durable() {
     let (mut sim, disk) = exact(1, FLUSH_FASTER);
     write(&mut sim, &disk, 1, &[1]);
     // The flush is submitted while the second version is in flight.
-    sim.run_until(join(disk.write(1, pages(&[2])), disk.flush()))
-        .unwrap()
-        .1
-        .unwrap();
+    sim.run_until(join(disk.write(1, pages(&[2])), disk.flush())).unwrap().1.unwrap();
     assert_eq!(read(&mut sim, &disk, 1, 1), [Some(2)]);
     sim.power_cut(CutMode::AllLost);
     assert_eq!(durable(&disk, 1), Some(1));
@@ -89,9 +83,7 @@ fn of_two_versions_a_flush_between_them_makes_the_first_durable() {
 fn a_durable_write_is_durable_at_completion_and_says_nothing_of_others() {
     let (mut sim, disk) = exact(1, Latency::default());
     write(&mut sim, &disk, 1, &[1]);
-    sim.run_until(disk.write_durable(2, pages(&[2])))
-        .unwrap()
-        .unwrap();
+    sim.run_until(disk.write_durable(2, pages(&[2]))).unwrap().unwrap();
     sim.power_cut(CutMode::AllLost);
     assert_eq!((durable(&disk, 1), durable(&disk, 2)), (Some(0), Some(2)));
 }
@@ -102,17 +94,11 @@ fn what_is_durable_never_yields_to_an_older_version() {
         for mode in CutMode::ALL {
             let (mut sim, disk) = exact(seed, Latency::default());
             write(&mut sim, &disk, 1, &[1, 1]);
-            sim.run_until(disk.write_durable(1, pages(&[2])))
-                .unwrap()
-                .unwrap();
+            sim.run_until(disk.write_durable(1, pages(&[2]))).unwrap().unwrap();
             write(&mut sim, &disk, 2, &[2]);
             flush(&mut sim, &disk).unwrap();
             sim.power_cut(mode);
-            assert_eq!(
-                (durable(&disk, 1), durable(&disk, 2)),
-                (Some(2), Some(2)),
-                "{seed}"
-            );
+            assert_eq!((durable(&disk, 1), durable(&disk, 2)), (Some(2), Some(2)), "{seed}");
         }
     }
 }
@@ -157,16 +143,9 @@ fn a_read_beside_a_write_sees_old_or_new_sector_by_sector() {
             };
             let (pages_read, _) = sim.run_until(join(reader, writer)).unwrap();
             let got = words(&pages_read.unwrap());
-            assert!(
-                got.iter().all(|word| [Some(1), Some(2)].contains(word)),
-                "{got:?}"
-            );
+            assert!(got.iter().all(|word| [Some(1), Some(2)].contains(word)), "{got:?}");
             seen.insert(got);
-            assert_eq!(
-                read(&mut sim, &disk, 1, 2),
-                [Some(2), Some(2)],
-                "completed is seen"
-            );
+            assert_eq!(read(&mut sim, &disk, 1, 2), [Some(2), Some(2)], "completed is seen");
         }
         assert_eq!(seen.len(), 4, "read first: {read_first}; {seen:?}");
     }
@@ -182,8 +161,7 @@ fn a_read_sees_the_right_part_of_an_overlapping_write() {
             let world = sim.world();
             let writer = async {
                 world.sleep(Duration::from_nanos(50)).await;
-                disk.write(write_at, pages(&[write_at, write_at + 1, write_at + 2]))
-                    .await
+                disk.write(write_at, pages(&[write_at, write_at + 1, write_at + 2])).await
             };
             let (got, _) = sim.run_until(join(disk.read(read_at, 3), writer)).unwrap();
             for (sector, got) in (read_at..).zip(words(&got.unwrap())) {
@@ -242,10 +220,7 @@ fn a_discarded_sector_reads_as_anything_and_later_writes_are_safe() {
 fn a_discard_in_flight_may_destroy_a_write_beside_it() {
     let destroyed = (0..40).filter(|seed| {
         let (mut sim, disk) = exact(*seed, Latency::default());
-        sim.run_until(join(disk.discard(1, 1), disk.write(1, pages(&[2]))))
-            .unwrap()
-            .1
-            .unwrap();
+        sim.run_until(join(disk.discard(1, 1), disk.write(1, pages(&[2])))).unwrap().1.unwrap();
         read(&mut sim, &disk, 1, 1) != [Some(2)]
     });
     let count = destroyed.count();
@@ -255,23 +230,13 @@ fn a_discard_in_flight_may_destroy_a_write_beside_it() {
 #[test]
 fn what_lies_outside_the_disk_is_refused_at_once() {
     let (mut sim, disk) = exact(1, Latency::default());
-    let outside = |sector, count| DiskError::OutOfRange {
-        sector,
-        count,
-        sectors: 64,
-    };
-    assert_eq!(
-        sim.run_until(disk.read(63, 2)).unwrap().unwrap_err(),
-        outside(63, 2)
-    );
+    let outside = |sector, count| DiskError::OutOfRange { sector, count, sectors: 64 };
+    assert_eq!(sim.run_until(disk.read(63, 2)).unwrap().unwrap_err(), outside(63, 2));
     let wide = sim.run_until(disk.read(u64::MAX, 2)).unwrap();
     assert_eq!(wide.unwrap_err(), outside(u64::MAX, 2));
     let far = sim.run_until(disk.write(64, pages(&[1]))).unwrap();
     assert_eq!(far, Err(outside(64, 1)));
-    assert_eq!(
-        sim.run_until(disk.discard(0, 65)).unwrap(),
-        Err(outside(0, 65))
-    );
+    assert_eq!(sim.run_until(disk.discard(0, 65)).unwrap(), Err(outside(0, 65)));
     assert_eq!(disk.counters(), Counters::default());
     assert_eq!(sim.io_events(), 0);
     assert_eq!(sim.run_until(disk.read(62, 2)).unwrap().unwrap().len(), 2);
@@ -281,9 +246,7 @@ fn what_lies_outside_the_disk_is_refused_at_once() {
 fn counters_count() {
     let (mut sim, disk) = exact(1, Latency::default());
     write(&mut sim, &disk, 0, &[1, 2, 3]);
-    sim.run_until(disk.write_durable(0, pages(&[1])))
-        .unwrap()
-        .unwrap();
+    sim.run_until(disk.write_durable(0, pages(&[1]))).unwrap().unwrap();
     read(&mut sim, &disk, 0, 5);
     flush(&mut sim, &disk).unwrap();
     sim.run_until(disk.discard(9, 1)).unwrap().unwrap();
@@ -301,20 +264,14 @@ fn counters_count() {
 
 #[test]
 fn latency_has_a_serial_part_and_a_ripening_part() {
-    let latency = Latency {
-        service_ns: 10,
-        sector_ns: 3,
-        ..Latency::fixed(100, 7)
-    };
+    let latency = Latency { service_ns: 10, sector_ns: 3, ..Latency::fixed(100, 7) };
     let (mut sim, disk) = exact(1, latency);
     let world = sim.world();
     let ends = Mutex::new(Vec::new());
     let timed = |sectors: u64| {
         let (disk, world, ends) = (&disk, &world, &ends);
         async move {
-            disk.write(0, vec![page(1); usize::try_from(sectors).unwrap()])
-                .await
-                .unwrap();
+            disk.write(0, vec![page(1); usize::try_from(sectors).unwrap()]).await.unwrap();
             ends.lock().push(world.now().as_nanos());
         }
     };
@@ -327,11 +284,8 @@ fn latency_has_a_serial_part_and_a_ripening_part() {
 
 #[test]
 fn outliers_come_as_often_as_told() {
-    let latency = Latency {
-        outlier_ppm: 100_000,
-        outlier_ns_max: 1_000_000,
-        ..Latency::fixed(10, 10)
-    };
+    let latency =
+        Latency { outlier_ppm: 100_000, outlier_ns_max: 1_000_000, ..Latency::fixed(10, 10) };
     let (mut sim, disk) = exact(1, latency);
     let world = sim.world();
     let mut slow = 0;

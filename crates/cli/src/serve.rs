@@ -1,0 +1,118 @@
+//! `aquifer serve`: the daemon in the foreground.
+//!
+//! # Threads
+//! - The main thread runs the API, signals and acts of the administrator.
+//! - Each pool has a thread of its own for its txgs (see `engine` in aquifer-admin).
+//! - NFS has one thread per core (see aquifer-daemon).
+//!
+//! # Start and end
+//! The state directory is locked, the API's socket bound, the pools of the list imported; then NFS
+//! listens. SIGTERM or SIGINT: NFS stops listening and finishes what it has begun, every pool is
+//! exported, the API goes last. A second signal ends the process at once, which is as safe as
+//! kill -9: the next start replays the log.
+
+mod frontend;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_admin::{Control, ControlConfig, http};
+use aquifer_daemon::{Config, Portmap};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::ServeArgs;
+use crate::failure::Failure;
+use frontend::NfsFrontend;
+
+/// Serves until a signal ends it.
+pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Result<(), Failure> {
+    log_to_stderr(args.log.as_deref())?;
+    let portmap = match args.no_portmap {
+        true => Portmap::Off,
+        false => Portmap::At(args.portmap_addr),
+    };
+    let frontend = NfsFrontend::new(Config { listen: args.nfs_addr, portmap, ..Config::default() });
+    let config = ControlConfig { state_dir: args.state_dir, memory_bytes: args.memory };
+    let control = Control::open(config, Arc::new(frontend)).map_err(Failure::failed)?;
+    let listener = http::bind(&socket)
+        .map_err(|error| Failure::failed(format!("{}: {error}", socket.display())))?;
+    let served = runtime.block_on(run(control, listener, &socket));
+    // Whoever starts next shall not find a socket that nobody answers.
+    if let Err(error) = std::fs::remove_file(&socket) {
+        tracing::warn!(socket = %socket.display(), %error, "the socket stays behind");
+    }
+    served
+}
+
+async fn run(
+    control: Arc<Control>,
+    listener: std::os::unix::net::UnixListener,
+    socket: &Path,
+) -> Result<(), Failure> {
+    let mut signals = Signals::new().map_err(Failure::failed)?;
+    let (stop_api, api_stopped) = oneshot::channel::<()>();
+    let api_control = Arc::clone(&control);
+    let mut api = tokio::spawn(http::serve(listener, api_control, async {
+        // A dropped sender is as good as a word.
+        let _ = api_stopped.await;
+    }));
+    tracing::info!(socket = %socket.display(), pid = std::process::id(), "the API answers");
+    let starting = Arc::clone(&control);
+    let start = tokio::spawn(async move { starting.start().await });
+    let name = signals.next().await;
+    tracing::info!(signal = name, "stopping; a second signal ends at once");
+    tokio::spawn(async move {
+        let name = signals.next().await;
+        tracing::warn!(signal = name, "ended at once; the next start replays the log");
+        std::process::exit(1);
+    });
+    start.abort();
+    control.stop().await;
+    drop(stop_api);
+    if tokio::time::timeout(API_PATIENCE, &mut api).await.is_err() {
+        api.abort();
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// What ends the daemon.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+fn log_to_stderr(filter: Option<&str>) -> Result<(), Failure> {
+    let from_environment = std::env::var(EnvFilter::DEFAULT_ENV).ok();
+    let filter = filter.or(from_environment.as_deref()).unwrap_or("info");
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| Failure::usage(format!("--log: {filter:?}: {error}")))?;
+    let ansi = std::io::stderr().is_terminal();
+    let logger = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(ansi);
+    logger.with_env_filter(filter).init();
+    Ok(())
+}
+
+/// For answers of the API that are on their way when the daemon stops.
+const API_PATIENCE: Duration = Duration::from_secs(2);

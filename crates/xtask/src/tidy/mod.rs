@@ -1,0 +1,34 @@
+//! Style is a test: what no compiler or linter checks, checked here, by `cargo test` too.
+//!
+//! Every rule works on texts and lists, so that its own tests can show it what it must refuse.
+
+mod crates;
+mod decisions;
+mod lexer;
+mod pages;
+mod report;
+mod rooms;
+mod source;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::path::Path;
+
+pub use report::Report;
+
+/// Checks the workspace at `root`.
+///
+/// # Errors
+/// What keeps the checks from being made at all: files that cannot be read, cargo that cannot run.
+pub fn check(root: &Path) -> Result<Report, String> {
+    let tree = tree::Tree::read(root)?;
+    let packages = crates::packages(root)?;
+    let mut report = Report::default();
+    rooms::check(&packages, &mut report);
+    crates::check(&packages, &tree, &mut report);
+    source::check(&tree, &mut report);
+    decisions::check(&tree, &mut report);
+    pages::check(&packages, &tree, &mut report);
+    Ok(report)
+}

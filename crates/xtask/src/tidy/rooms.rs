@@ -1,0 +1,236 @@
+//! The direction of dependencies: one line of crates, and what stands beside and outside of it.
+//!
+//! A crate uses only crates to its right or below. Modules do not stop cycles, crates do; this
+//! table stops the short cuts that cargo would allow.
+
+use super::crates::{Package, Purpose};
+use super::report::Report;
+
+/// One crate's place.
+struct Room {
+    name: &'static str,
+    /// What it may use. What it does not use may stand here: the table is the plan, not the state.
+    uses: &'static [&'static str],
+    why: &'static str,
+}
+
+/// In the order of the line; what stands outside comes last.
+const ROOMS: [Room; 18] = [
+    Room {
+        name: "cli",
+        uses: &[
+            "admin", "daemon", "nfs", "rpc", "files", "dataset", "object", "pool", "vdev",
+            "blockio", "inspect",
+        ],
+        why: "the one binary: a thin client of admin, and the place where `serve` puts the rooms \
+              together and where the second opinion is asked",
+    },
+    Room {
+        name: "daemon",
+        uses: &["admin", "nfs", "rpc", "files", "dataset", "object", "pool", "vdev", "blockio"],
+        why: "sockets around the protocols and the control plane",
+    },
+    Room {
+        name: "admin",
+        uses: &["nfs", "files", "dataset", "object", "pool", "vdev", "blockio"],
+        why: "one typed API over all rooms; no wire of NFS, no bytes of the disk",
+    },
+    Room {
+        name: "nfs",
+        uses: &["rpc", "files", "dataset", "object", "pool", "vdev", "blockio"],
+        why: "bytes in, reply out: types of the wire end here, types of the disk never come here",
+    },
+    Room {
+        name: "rpc",
+        uses: &["blockio"],
+        why: "pure; of blockio only the pages that a payload is received in",
+    },
+    Room {
+        name: "files",
+        uses: &["dataset", "object", "pool", "vdev", "blockio", "ondisk"],
+        why: "POSIX terms; the highest room that knows types of the disk",
+    },
+    Room {
+        name: "dataset",
+        uses: &["object", "pool", "vdev", "blockio", "ondisk"],
+        why: "history and names of datasets",
+    },
+    Room {
+        name: "object",
+        uses: &["pool", "vdev", "blockio", "ondisk"],
+        why: "copy-on-write trees; the pool asks it for roots through a trait",
+    },
+    Room {
+        name: "pool",
+        uses: &["vdev", "blockio", "ondisk", "space", "arc"],
+        why: "one consistent state per txg; knows trees only as opaque roots",
+    },
+    Room { name: "vdev", uses: &["blockio", "ondisk"], why: "where copies live" },
+    Room {
+        name: "blockio",
+        uses: &[],
+        why: "the world: disks, clock, randomness; knows nothing of pools",
+    },
+    Room { name: "space", uses: &["ondisk"], why: "free space, pure: no I/O, no tasks" },
+    Room { name: "arc", uses: &[], why: "a cache policy, pure: whatever it caches" },
+    Room {
+        name: "ondisk",
+        uses: &[],
+        why: "the format stands alone: an inspector reads it without the engine",
+    },
+    Room {
+        name: "sim",
+        uses: &["blockio"],
+        why: "outside: another world behind blockio's traits; knows nothing of what runs in it",
+    },
+    Room {
+        name: "inspect",
+        uses: &["ondisk", "blockio", "vdev"],
+        why: "outside: a second opinion is worth something only without the engine's code",
+    },
+    Room {
+        name: "conformance",
+        uses: &[],
+        why: "outside: sees the server as clients do, through its sockets",
+    },
+    Room { name: "xtask", uses: &[], why: "outside: looks at the sources" },
+];
+
+/// Nobody on the line may need these but for tests. (The binary is the end of the line: it may ask
+/// the inspector.)
+const OUTSIDE: [&str; 4] = ["sim", "inspect", "conformance", "xtask"];
+
+fn room(name: &str) -> Option<&'static Room> {
+    ROOMS.iter().find(|room| room.name == name)
+}
+
+/// Whether `upper` may use `lower`, also by way of others.
+fn is_above(upper: &str, lower: &str) -> bool {
+    let uses = room(upper).map_or(&[][..], |room| room.uses);
+    uses.iter().any(|used| *used == lower || is_above(used, lower))
+}
+
+/// Holds what the manifests say against the table.
+pub fn check(packages: &[Package], report: &mut Report) {
+    for package in packages {
+        let (manifest, name) = (package.manifest(), package.room());
+        let Some(room) = room(name) else {
+            report.error(
+                &manifest,
+                0,
+                "a crate without a place: give it a row in xtask's rooms.rs",
+            );
+            continue;
+        };
+        let of_workspace = |name: &str| packages.iter().find(|other| other.name == name);
+        for (dependency, purpose) in &package.dependencies {
+            let Some(used) = of_workspace(dependency).map(Package::room) else { continue };
+            let wrong = match purpose {
+                Purpose::Normal => !room.uses.contains(&used),
+                // Tests may look down the line wherever they like, and use what stands outside.
+                Purpose::Dev => is_above(used, name) && !OUTSIDE.contains(&used),
+            };
+            if wrong {
+                let tests = if *purpose == Purpose::Dev { " in tests" } else { "" };
+                let why = room.why;
+                report.error(
+                    &manifest,
+                    0,
+                    format!("{name} may not use {used}{tests}: {name} is {why}"),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_table_has_no_cycle_and_names_only_its_own() {
+        let names: BTreeSet<&str> = ROOMS.iter().map(|room| room.name).collect();
+        assert_eq!(names.len(), ROOMS.len());
+        // Nobody uses what stands above it: then `is_above` ends, for all.
+        let mut settled: BTreeSet<&str> = BTreeSet::new();
+        while settled.len() < names.len() {
+            let next = ROOMS.iter().find(|room| {
+                !settled.contains(room.name) && room.uses.iter().all(|used| settled.contains(used))
+            });
+            let next =
+                next.unwrap_or_else(|| panic!("a cycle, or an unknown name, beyond {settled:?}"));
+            settled.insert(next.name);
+        }
+        assert!(names.is_superset(&OUTSIDE.into()));
+    }
+
+    #[test]
+    fn the_line_is_that_of_the_design() {
+        let line = ["daemon", "nfs", "files", "dataset", "object", "pool", "vdev", "blockio"];
+        for (at, upper) in line.iter().enumerate() {
+            for (below, lower) in line.iter().enumerate() {
+                let may = room(upper).unwrap().uses.contains(lower);
+                assert_eq!(may, at < below, "{upper} -> {lower}");
+            }
+            for outside in OUTSIDE {
+                assert!(!room(upper).unwrap().uses.contains(&outside), "{upper} -> {outside}");
+            }
+            let knows_disk = room(upper).unwrap().uses.contains(&"ondisk");
+            assert_eq!(knows_disk, (2..=6).contains(&at), "{upper} -> ondisk");
+        }
+        for pure in ["space", "arc"] {
+            let users = ROOMS.iter().filter(|room| room.uses.contains(&pure));
+            assert_eq!(users.map(|room| room.name).collect::<Vec<_>>(), ["pool"]);
+        }
+    }
+
+    fn package(name: &str, dependencies: &[(&str, Purpose)]) -> Package {
+        Package {
+            name: format!("aquifer-{name}"),
+            directory: format!("crates/{name}"),
+            dependencies: dependencies
+                .iter()
+                .map(|(name, purpose)| (format!("aquifer-{name}"), *purpose))
+                .collect(),
+        }
+    }
+
+    fn found(packages: &[Package]) -> Vec<String> {
+        let mut report = Report::default();
+        check(packages, &mut report);
+        report.lines()
+    }
+
+    #[test]
+    fn dependencies_against_the_line_are_found() {
+        use Purpose::{Dev, Normal};
+        let packages = [
+            package("pool", &[("vdev", Normal), ("files", Dev), ("object", Normal), ("sim", Dev)]),
+            package("vdev", &[("sim", Normal), ("space", Normal), ("inspect", Dev)]),
+            package("nfs", &[("ondisk", Normal), ("ondisk", Dev), ("files", Normal)]),
+            package("inspect", &[("pool", Normal), ("ondisk", Normal), ("pool", Dev)]),
+            package("files", &[]),
+            package("object", &[]),
+            package("ondisk", &[]),
+            package("sim", &[]),
+            package("space", &[]),
+            package("utils", &[]),
+        ];
+        let found = found(&packages);
+        let expected = [
+            "crates/inspect/Cargo.toml: inspect may not use pool:",
+            "crates/nfs/Cargo.toml: nfs may not use ondisk:",
+            "crates/pool/Cargo.toml: pool may not use files in tests:",
+            "crates/pool/Cargo.toml: pool may not use object:",
+            "crates/utils/Cargo.toml: a crate without a place",
+            "crates/vdev/Cargo.toml: vdev may not use sim:",
+            "crates/vdev/Cargo.toml: vdev may not use space:",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Rules for every source file: sizes, characters, words that are left out.
+
+use std::ops::Range;
+
+use super::lexer::{code_of, is_word};
+use super::report::Report;
+use super::tree::{File, Tree};
+
+/// Lines of a file at most, and above which somebody should think of cutting it.
+const LINES_MAX: usize = 800;
+const LINES_WARN: usize = 500;
+/// Columns of a line at most.
+const COLUMNS_MAX: usize = 100;
+
+/// Macros that must not stay, and what stands in their place.
+const MACROS: [(&str, &str); 3] = [
+    ("todo!", "write it, or leave it out"),
+    ("unimplemented!", "write it, or leave it out"),
+    ("dbg!", "use tracing, or an assertion"),
+];
+
+/// The files that hold `unsafe`, each with what no safe interface gives.
+const UNSAFE: [(&str, &str); 10] = [
+    ("crates/arc/tests/memory.rs", "a global allocator that counts, for one test"),
+    ("crates/blockio/src/block.rs", "ioctls of block devices"),
+    ("crates/blockio/src/buf.rs", "page-aligned memory shared with the kernel"),
+    ("crates/blockio/src/page_pool.rs", "chunks of page-aligned memory, cut into pages"),
+    ("crates/blockio/src/uring/driver.rs", "buffers are the kernel's while a request is in flight"),
+    ("crates/blockio/src/uring/ring.rs", "submission of requests to io_uring"),
+    ("crates/blockio/src/uring/tests.rs", "seccomp, to take io_uring away from a test"),
+    ("crates/blockio/tests/disk/opening.rs", "unshare and mount, for one test"),
+    ("crates/conformance/src/workload/mapping.rs", "mmap, as the guests' programs use it"),
+    ("crates/ondisk/tests/format/memory.rs", "a global allocator that counts, for its tests"),
+];
+
+/// Checks all sources.
+pub fn check(tree: &Tree, report: &mut Report) {
+    for file in tree.files.iter().filter(|file| file.path.ends_with(".rs")) {
+        check_file(file, report);
+    }
+    for (path, _) in UNSAFE {
+        let uses = |file: &File| !find(&code_of(&file.text), "unsafe").is_empty();
+        if !tree.file(path).is_some_and(uses) {
+            report.error(path, 0, "listed in xtask's source.rs as unsafe, but is not");
+        }
+    }
+}
+
+/// Checks one source.
+pub fn check_file(file: &File, report: &mut Report) {
+    let path = file.path.as_str();
+    check_shape(file, report);
+    let code = code_of(&file.text);
+    for (name, instead) in MACROS {
+        for at in find(&code, name) {
+            report.error(path, line_of(&code, at), format!("{name} is left out: {instead}"));
+        }
+    }
+    let tests = test_modules(&code);
+    for at in find_spaced(&code, "use super::*;") {
+        let inside = is_test(path) || tests.iter().any(|range| range.contains(&at));
+        if !inside {
+            report.error(
+                path,
+                line_of(&code, at),
+                "`use super::*` outside tests: name what is used",
+            );
+        }
+    }
+    if !UNSAFE.iter().any(|(listed, _)| *listed == path) {
+        for at in find(&code, "unsafe") {
+            let what = "unsafe: list the file and its reason in xtask's source.rs";
+            report.error(path, line_of(&code, at), what);
+        }
+    }
+}
+
+fn check_shape(file: &File, report: &mut Report) {
+    let path = file.path.as_str();
+    let lines = file.text.lines().count();
+    if lines > LINES_MAX {
+        report.error(path, 0, format!("{lines} lines: at most {LINES_MAX}"));
+    } else if lines > LINES_WARN {
+        report.warning(path, 0, format!("{lines} lines: more than {LINES_WARN}"));
+    }
+    for (number, line) in (1..).zip(file.text.lines()) {
+        let columns = line.chars().count();
+        if columns > COLUMNS_MAX {
+            report.error(path, number, format!("{columns} columns: at most {COLUMNS_MAX}"));
+        }
+        if let Some(other) = line.chars().find(|character| !character.is_ascii()) {
+            report.error(
+                path,
+                number,
+                format!("{:?} is not ASCII", other.escape_unicode().to_string()),
+            );
+        }
+    }
+}
+
+/// Whether a whole file is of tests: `tests.rs`, or anything in a directory `tests`.
+fn is_test(path: &str) -> bool {
+    path.ends_with("/tests.rs") || path.contains("/tests/")
+}
+
+/// Where a word stands by itself. A `!` ends a word.
+fn find(code: &str, word: &str) -> Vec<usize> {
+    let bytes = code.as_bytes();
+    let at = |at: usize| bytes.get(at).copied();
+    let by_itself = |start: usize| {
+        let before = start.checked_sub(1).and_then(at);
+        let after = at(start + word.len());
+        let open = |byte: Option<u8>| byte.is_none_or(|byte| !is_word(byte));
+        open(before) && (word.ends_with('!') || open(after))
+    };
+    code.match_indices(word).map(|(start, _)| start).filter(|start| by_itself(*start)).collect()
+}
+
+/// Where words stand, whatever white space is between them, and whatever the item is visible to.
+fn find_spaced(code: &str, words: &str) -> Vec<usize> {
+    let wanted: Vec<u8> = words.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let starts = find(code, words.split_whitespace().next().unwrap_or(words));
+    let matches = |start: &usize| {
+        let bytes = code.bytes().skip(*start).filter(|byte| !byte.is_ascii_whitespace());
+        bytes.take(wanted.len()).eq(wanted.iter().copied())
+    };
+    starts.into_iter().filter(matches).collect()
+}
+
+/// The bodies of `#[cfg(test)] mod name { .. }`.
+fn test_modules(code: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
+    for (start, attribute) in code.match_indices("#[cfg(test)]") {
+        let after = start + attribute.len();
+        let rest = code.get(after..).unwrap_or_default();
+        let item = rest.trim_start();
+        let is_module = item.starts_with("mod ") || item.starts_with("pub mod ");
+        let open = rest.find(['{', ';']).filter(|at| rest.get(*at..=*at) == Some("{"));
+        if let (true, Some(open)) = (is_module, open) {
+            let body = rest.get(open..).unwrap_or_default();
+            found.push(after + open..after + open + block_length(body));
+        }
+    }
+    found
+}
+
+/// Length of the block that `body` begins with, braces included.
+fn block_length(body: &str) -> usize {
+    let mut depth = 0usize;
+    for (at, byte) in body.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    body.len()
+}
+
+fn line_of(code: &str, at: usize) -> usize {
+    code.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+}

@@ -1,0 +1,181 @@
+//! The workspace itself, and what each rule must refuse.
+
+use super::crates::Package;
+use super::report::Report;
+use super::tree::{File, Tree};
+use super::{crates, decisions, pages, source};
+
+#[test]
+fn the_workspace_is_tidy() {
+    let report = super::check(crate::root()).unwrap();
+    println!("{report}");
+    assert_eq!(report.errors(), 0, "\n{report}");
+}
+
+/// The rules have something to look at: a walk that finds nothing would find no fault either.
+#[test]
+fn the_workspace_is_seen() {
+    let root = crate::root();
+    let tree = Tree::read(root).unwrap();
+    let packages = crates::packages(root).unwrap();
+    assert!(packages.len() >= 16, "{packages:?}");
+    for package in &packages {
+        let source = format!("{}/src/", package.directory);
+        assert!(tree.file(&package.manifest()).is_some(), "{}", package.name);
+        assert!(tree.files.iter().any(|file| file.path.starts_with(&source)), "{source}");
+    }
+    assert!(packages.iter().any(|package| !package.dependencies.is_empty()));
+    assert!(tree.file("docs/format.md").is_some());
+    assert!(!tree.files.iter().any(|file| file.path.contains("target/")));
+}
+
+fn file(path: &str, text: &str) -> File {
+    File { path: path.into(), text: text.into() }
+}
+
+/// The lines of a source at which something is found.
+fn lines_found(path: &str, text: &str) -> Vec<String> {
+    let mut report = Report::default();
+    source::check_file(&file(path, text), &mut report);
+    let lines = report.lines();
+    let prefix = format!("{path}:");
+    lines
+        .iter()
+        .map(|line| line.strip_prefix(&prefix).unwrap_or(line).chars().take(24).collect())
+        .collect()
+}
+
+const SOURCE: &str = "crates/pool/src/pool.rs";
+
+#[test]
+fn long_files_and_lines() {
+    let line = "x".repeat(100);
+    assert!(lines_found(SOURCE, &line).is_empty());
+    assert_eq!(lines_found(SOURCE, &format!("\n{line}x")), ["2: 101 columns: at most "]);
+    assert!(lines_found(SOURCE, &"\n".repeat(800)).is_empty());
+    assert_eq!(lines_found(SOURCE, &"\n".repeat(801)), [" 801 lines: at most 800"]);
+    let mut report = Report::default();
+    source::check_file(&file(SOURCE, &"\n".repeat(501)), &mut report);
+    assert!(report.to_string().starts_with("warning: crates/pool/src/pool.rs: 501 lines"));
+}
+
+#[test]
+fn other_characters() {
+    assert_eq!(lines_found(SOURCE, "// a\n// \u{2192}\n"), ["2: \"\\\\u{2192}\" is not A"]);
+}
+
+#[test]
+fn macros_that_must_not_stay() {
+    let text = "fn f() {\n    todo!();\n    std::unimplemented!(\"x\")\n}\n// todo!()\n";
+    assert_eq!(
+        lines_found(SOURCE, text),
+        ["2: todo! is left out: wri", "3: unimplemented! is lef"]
+    );
+    assert_eq!(lines_found("crates/a/tests/b.rs", "dbg!(x);"), ["1: dbg! is left out: use"]);
+    assert!(lines_found(SOURCE, "let x = \"dbg!(x)\"; my_todo!();").is_empty());
+}
+
+#[test]
+fn globs_of_the_module_above() {
+    let inside = "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n";
+    assert!(lines_found(SOURCE, inside).is_empty());
+    let found = ["1: `use super::*` outside"];
+    assert_eq!(lines_found(SOURCE, "pub use super :: * ;"), found);
+    assert_eq!(lines_found(SOURCE, "use super::*;\n#[cfg(test)]\nmod tests;\n"), found);
+    let after = format!("{inside}mod other {{ use super::*; }}\n");
+    assert_eq!(lines_found(SOURCE, &after), ["5: `use super::*` outside"]);
+    assert!(lines_found("crates/pool/src/pool/tests.rs", "use super::*;").is_empty());
+    assert!(lines_found("crates/pool/tests/a.rs", "use super::*;").is_empty());
+    assert!(lines_found(SOURCE, "use super::{a, b};").is_empty());
+}
+
+#[test]
+fn unsafe_where_nobody_expects_it() {
+    let text = "fn f() {\n    unsafe { g() }\n}\n";
+    assert_eq!(lines_found(SOURCE, text), ["2: unsafe: list the file"]);
+    assert!(lines_found("crates/blockio/src/buf.rs", text).is_empty());
+    assert!(lines_found(SOURCE, "#![expect(unsafe_code)] // unsafe").is_empty());
+}
+
+#[test]
+fn a_list_of_unsafe_files_that_is_out_of_date() {
+    let mut report = Report::default();
+    let tree = Tree { files: vec![file("crates/blockio/src/buf.rs", "// unsafe no more\n")] };
+    source::check(&tree, &mut report);
+    assert!(
+        report.lines().iter().any(|line| line.starts_with("crates/blockio/src/buf.rs: listed"))
+    );
+}
+
+fn package(name: &str, dependencies: &[&str]) -> Package {
+    let dependencies =
+        dependencies.iter().map(|name| (name.to_string(), crates::Purpose::Normal)).collect();
+    let directory = format!("crates/{name}");
+    Package { name: format!("aquifer-{name}"), directory, dependencies }
+}
+
+#[test]
+fn manifests_and_heads() {
+    let found = |package: &Package, manifest: &str, head: &str| {
+        let files = vec![
+            file(&package.manifest(), manifest),
+            file(&format!("{}/src/lib.rs", package.directory), head),
+        ];
+        let mut report = Report::default();
+        crates::check(std::slice::from_ref(package), &Tree { files }, &mut report);
+        report.lines()
+    };
+    let (lints, head) = ("[lints]\nworkspace = true\n", "//! What it is.\n");
+    let pool = package("pool", &["serde", "aquifer-vdev"]);
+    assert!(found(&pool, lints, head).is_empty());
+    for bad in
+        ["", "[lints]\n", "[lints.rust]\nworkspace = true\n", "[package]\nworkspace = true\n"]
+    {
+        assert_eq!(found(&pool, bad, head).len(), 1, "{bad:?}");
+    }
+    for bad in ["", "\n//! Late.\n", "// What it is.\n", "use std::fmt;\n"] {
+        assert_eq!(found(&pool, lints, bad).len(), 1, "{bad:?}");
+    }
+    for banned in ["serde", "serde_json", "bincode"] {
+        assert_eq!(found(&package("ondisk", &[banned]), lints, head).len(), 1, "{banned}");
+    }
+    assert!(found(&package("ondisk", &["thiserror", "smallvec"]), lints, head).is_empty());
+}
+
+#[test]
+fn decisions_without_status_or_date() {
+    let found = |files: &[(&str, &str)]| {
+        let files = files.iter().map(|(name, text)| file(&format!("docs/decisions/{name}"), text));
+        let mut report = Report::default();
+        decisions::check(&Tree { files: files.collect() }, &mut report);
+        report.lines().len()
+    };
+    let good = "# 1\n\nStatus: Accepted\nDate: 2026-11-21\n\n## Why\n";
+    assert_eq!(found(&[("0001-a.md", good), ("README.md", "")]), 0);
+    assert_eq!(found(&[("0001-a.md", &good.replace("Accepted", "Rejected"))]), 0);
+    assert_eq!(found(&[("0001-a.md", "# 1\n")]), 2);
+    assert_eq!(found(&[("0001-a.md", &good.replace("Accepted", "Proposed"))]), 1);
+    assert_eq!(found(&[("0001-a.md", &good.replace("2026-11-21", "21.11.2026"))]), 1);
+    assert_eq!(found(&[("0001-a.md", &good.replace("11-21", "13-21"))]), 1);
+    assert_eq!(found(&[("0001-a.md", "## Why\nStatus: Accepted\nDate: 2026-11-21\n")]), 2);
+    assert_eq!(found(&[("0001-a.md", good), ("0001-b.md", good)]), 1);
+    for bad in ["1-a.md", "0001.md", "0001-A.md", "notes.md"] {
+        assert_eq!(found(&[(bad, good)]), 1, "{bad}");
+    }
+}
+
+#[test]
+fn pages_that_leave_a_crate_out() {
+    let packages = [package("pool", &[]), package("rpc", &[])];
+    let found = |text: &str| {
+        let mut report = Report::default();
+        pages::check(&packages, &Tree { files: vec![file("README.md", text)] }, &mut report);
+        report.lines().len()
+    };
+    assert_eq!(found("`pool` and `aquifer-rpc`"), 0);
+    assert_eq!(found("crates/pool, crates/rpc"), 0);
+    assert_eq!(found("the pool, and crates/rpc2"), 2);
+    let mut report = Report::default();
+    pages::check(&packages, &Tree::default(), &mut report);
+    assert_eq!(report.errors(), 0, "pages that do not exist yet");
+}
