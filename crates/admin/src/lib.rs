@@ -1,8 +1,8 @@
 //! The administrator's side of the daemon: one typed API, what stands behind it, and its client.
 //!
 //! # The way of an act
-//! `cli` or web: a request of [`api`] → [`client`] → HTTP over a Unix socket → [`http`] →
-//! [`Control`] → the engine, on the pool's own thread (see `engine`).
+//! `cli` or web: a request of [`api`] -> [`client`] -> HTTP over a Unix socket -> [`http`] ->
+//! [`Control`] -> the engine, on the pool's own thread (see `engine`).
 //!
 //! Invariants:
 //! - Every act can be asked for by the API alone; no tool reaches around it into a pool in service.

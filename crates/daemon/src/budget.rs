@@ -111,8 +111,8 @@ impl Lease {
         }
     }
 
-    /// Takes `bytes` as soon as it is this connection's turn. Asking for another amount later does
-    /// not lose the place in the queue.
+    /// Takes `bytes` as soon as it is this connection's turn. They are asked for whole, whatever
+    /// is free of what is held: that may be gone by then.
     pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
         loop {
             if let Some(wait) = &mut self.wait {
@@ -127,10 +127,14 @@ impl Lease {
                 }
             }
             if self.try_take(bytes) {
+                self.trim();
                 return Poll::Ready(());
             }
+            self.keep(0);
+            let debt = self.used.saturating_sub(self.allowance + self.held);
+            let granules = u32::try_from((bytes + debt).div_ceil(GRANULE_BYTES));
             // Nobody can wait for more than there is.
-            let granules = self.missing(bytes).unwrap_or(0).min(self.budget.granules);
+            let granules = granules.unwrap_or(u32::MAX).min(self.budget.granules);
             let free = Arc::clone(&self.budget.free);
             let granted = Box::pin(free.acquire_many_owned(granules));
             self.wait = Some(Wait { granted, _counted: Counted::new(&self.budget) });
@@ -153,11 +157,20 @@ impl Lease {
     pub(crate) fn give(&mut self, bytes: usize) {
         assert!(bytes <= self.used, "gave back more than was taken");
         self.used -= bytes;
-        let needed = self.used.saturating_sub(self.allowance);
+        self.trim();
+    }
+
+    /// Returns what is held and not needed, but for a slack if nobody else can use it.
+    fn trim(&mut self) {
         let keeps = self.used > 0 && !self.budget.is_short();
-        let slack = if keeps { LEASE_SLACK_BYTES } else { 0 };
+        self.keep(if keeps { LEASE_SLACK_BYTES } else { 0 });
+    }
+
+    /// Returns what is held beyond what is needed, if that is more than `slack`.
+    fn keep(&mut self, slack: usize) {
+        let needed = self.used.saturating_sub(self.allowance).next_multiple_of(GRANULE_BYTES);
         if self.held > needed + slack {
-            self.release(self.held - needed.next_multiple_of(GRANULE_BYTES));
+            self.release(self.held - needed);
         }
     }
 

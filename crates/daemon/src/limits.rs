@@ -4,7 +4,8 @@
 //! memory <= requests 64 MiB + replies 56 MiB                       the two budgets
 //!         + connections (4096) * 10 KiB                             the allowances: 40 MiB
 //!         + runtimes * 0.5 MiB                                      one receive buffer each
-//!         + fragmented records (64) * 1.2 MiB                       what no client is known to send
+//!         + fragmented records (64) * 1.2 MiB                       what no client is known to
+//! send
 //! ```
 //! and for each connection what its task and its socket take (measured: below 8 KiB).
 

@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - Only our programs are ever registered or withdrawn.
-//! - Datagrams are answered to this machine and to clients of an export only: sources can be forged.
+//! - Datagrams are answered to this machine and to clients of an export only: sources can be
+//!   forged.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};

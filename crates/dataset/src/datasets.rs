@@ -358,8 +358,8 @@ impl Datasets {
         dataset.refer_bytes() + below
     }
 
-    /// Bytes that can be written to a dataset: the pool's free space less what others have reserved,
-    /// within its own quota and those above it.
+    /// Bytes that can be written to a dataset: the pool's free space less what others have
+    /// reserved, within its own quota and those above it.
     pub fn available_bytes(&self, dataset: &Dataset) -> u64 {
         let mut available = self.pool.writable_bytes();
         let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();

@@ -45,8 +45,8 @@ struct Tenancy {
     closed: bool,
 }
 
-/// Data that was verified in a newer root: most of an older one is the same, and one bad page is one
-/// finding.
+/// Data that was verified in a newer root: most of an older one is the same, and one bad page is
+/// one finding.
 #[derive(Debug)]
 pub(crate) struct Verified {
     met: HashSet<(Place, u64)>,

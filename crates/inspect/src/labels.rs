@@ -217,7 +217,8 @@ fn misplaced(name: &str, index: u8, slot: u64, uberblock: &Uberblock) -> String 
     let Guid(leaf) = uberblock.leaf_guid;
     let (label, sequence) = (uberblock.label, uberblock.sequence);
     format!(
-        "{name}: in ring slot {slot} of label {index} lies uberblock {sequence} of label {label} of \
+        "{name}: in ring slot {slot} of label {index} lies uberblock {sequence} of label {label} \
+         of \
          leaf {leaf:016x} of pool {:016x}",
         uberblock.pool_guid.0
     )

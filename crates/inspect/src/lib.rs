@@ -6,8 +6,8 @@
 //! # What holds
 //! - Nothing is ever written: the evidence stays as it is.
 //! - Every byte from a disk is untrusted. What is damaged is a finding; no content makes an
-//!   inspection panic, run for ever, or take memory beyond a few bits a sector and what the readable
-//!   trees hold.
+//!   inspection panic, run for ever, or take memory beyond a few bits a sector and what the
+//!   readable trees hold.
 //! - One cause should give one finding: where a tree cannot be read to its end, what would follow
 //!   from the missing rest (leaked sectors, counts of links) is not reported as an error.
 //!

@@ -124,8 +124,8 @@ impl<F: Form> Walk<F> {
         Some(node)
     }
 
-    /// Enters the copies as used. Returns whether the first one may be read: it lies in the pool and
-    /// was not met before.
+    /// Enters the copies as used. Returns whether the first one may be read: it lies in the pool
+    /// and was not met before.
     fn mark(&self, scan: &mut Scan<'_>, pointer: &BlockPointer) -> bool {
         let what = use_of(F::KIND);
         let mut fresh =

@@ -1,5 +1,5 @@
-//! Which sectors a root says are in use: each metaslab's current slot, and the runs of later records
-//! on top.
+//! Which sectors a root says are in use: each metaslab's current slot, and the runs of later
+//! records on top.
 //!
 //! A slot entry with `as_of` S holds all changes up to S. A metaslab without an entry is free but
 //! for its reserved places. A metaslab whose slot verifies nowhere is unknown, and is left out of

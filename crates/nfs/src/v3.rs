@@ -5,7 +5,8 @@
 //! does it, and what it says is put into the protocol's words. NULL has no file: it does nothing.
 //!
 //! Invariants:
-//! - Nothing is done for a handle that was not admitted, nothing changed through a read-only export.
+//! - Nothing is done for a handle that was not admitted, nothing changed through a read-only
+//!   export.
 //! - Every status but OK comes from the table in [`crate::status`], from the rules of names in
 //!   [`names`], or from the limits that FSINFO and PATHCONF tell.
 

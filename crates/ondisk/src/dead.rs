@@ -6,7 +6,8 @@
 //!        sectors u16  written u64
 //! ```
 //! `hi` is the newest covering snapshot, `group` the object if a file snapshot lies in the block's
-//! life, else 0. Inner nodes carry the sum of bytes below each child beside its pointer.
+//! life, else 0. Inner nodes are to carry the sum of bytes below each child beside its pointer, in
+//! an entry form of their own: no tree of these is written yet.
 
 use crate::codec::{FormatError, Reader, Writer, check_run};
 use crate::types::{Place, Txg};

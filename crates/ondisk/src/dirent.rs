@@ -5,8 +5,8 @@
 //! name string (1 to 255 bytes, neither `/` nor NUL among them)
 //! ```
 //! The key is stored, and is the READDIR cookie: 55 bits of the name's seeded hash, then 8 bits
-//! that number names of equal hash. It stays for the entry's life, and is never 0, 1 or 2, which clients
-//! reserve, nor above 2^63, which some read as negative.
+//! that number names of equal hash. It stays for the entry's life, and is never 0, 1 or 2, which
+//! clients reserve, nor above 2^63, which some read as negative.
 
 use crate::codec::{FormatError, Reader, Writer, checksum64};
 use crate::inode::FileKind;

@@ -48,8 +48,8 @@ impl Txg {
     }
 }
 
-/// Sequences (of uberblocks, configs, batches, sessions) are below this, so that the next one can
-/// be counted without a check.
+/// Sequences (of uberblocks, configs, batches, sessions, the next ids of a dataset) are below this,
+/// so that the next one can be counted without a check.
 pub const SEQUENCE_LIMIT: u64 = 1 << 63;
 
 /// Sectors per segment: 4 MiB, the grain of the segment table, records and log.

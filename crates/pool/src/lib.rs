@@ -1,8 +1,8 @@
 //! One consistent state per txg: transaction groups, the intent log, import, and the cache.
 //!
 //! # What holds at every moment
-//! - On disk there is one newest root, named by the newest uberblock; everything it reaches is whole
-//!   on every leaf that no uberblock names outdated.
+//! - On disk there is one newest root, named by the newest uberblock; everything it reaches is
+//!   whole on every leaf that no uberblock names outdated.
 //! - What was acknowledged is in that root, or in a durable batch of the intent log that the root's
 //!   head leads to.
 //! - No sector that this root or the two before it reach is written (see `aquifer_space`).

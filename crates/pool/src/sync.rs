@@ -269,8 +269,8 @@ impl Pool {
         self.space.lock().release(txg, keep);
     }
 
-    /// Loads bitmaps until the sectors reserved for the open txg can be taken from them, and what may
-    /// go to its place early before the next sync.
+    /// Loads bitmaps until the sectors reserved for the open txg can be taken from them, and what
+    /// may go to its place early before the next sync.
     pub(crate) async fn load_for_sync(&self) -> Result<(), PoolError> {
         let early = self.limits.dirty_cap_bytes / 4096;
         let reserved = self.txgs.reserved_for(self.txgs.open());

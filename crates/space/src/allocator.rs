@@ -309,8 +309,9 @@ impl Allocator {
 
     // ---- sync ---------------------------------------------------------------------------------
 
-    /// Ends a txg's changes: they become the `used` view. Returns (allocated, freed), merged and cut
-    /// to what a record's entry holds. A contradiction (double free, double allocation) is our bug.
+    /// Ends a txg's changes: they become the `used` view. Returns (allocated, freed), merged and
+    /// cut to what a record's entry holds. A contradiction (double free, double allocation) is our
+    /// bug.
     pub fn close_txg(&mut self, txg: Txg) -> Result<(Vec<Run>, Vec<Run>), SpaceError> {
         let changes = self.open.remove(&txg).unwrap_or_default();
         let allocated = merge_runs(changes.allocated);
@@ -327,8 +328,8 @@ impl Allocator {
         Ok((allocated, freed))
     }
 
-    /// After `synced` is on disk: frees of all but the last `keep` (`REWIND_TXGS`) committed txgs can
-    /// be handed out again. Returns them, for discard.
+    /// After `synced` is on disk: frees of all but the last `keep` (`REWIND_TXGS`) committed txgs
+    /// can be handed out again. Returns them, for discard.
     pub fn release(&mut self, synced: Txg, keep: usize) -> Vec<Run> {
         debug_assert!(self.held.keys().all(|txg| *txg <= synced));
         let mut released = Vec::new();

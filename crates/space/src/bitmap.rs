@@ -86,7 +86,8 @@ impl Bitmap {
         changed
     }
 
-    /// The first run of clear bits at or after `from` of at least `min`, cut to `max`: (start, length).
+    /// The first run of clear bits at or after `from` of at least `min`, cut to `max`: (start,
+    /// length).
     pub fn find_clear(&self, from: usize, min: usize, max: usize) -> Option<(usize, usize)> {
         let mut at = from;
         while let Some(start) = self.next_bit(at, false) {

@@ -1,8 +1,10 @@
 //! Free space, pure: bitmaps, metaslabs, and the allocator over all data vdevs.
 //!
 //! Two views of every loaded metaslab are kept apart:
-//! - `used`: what the newest root says, with the frees of its txg applied. This is what goes to disk.
-//! - `taken`: what must not be handed out: `used`, what open txgs took, and frees that are held back.
+//! - `used`: what the newest root says, with the frees of its txg applied. This is what goes to
+//!   disk.
+//! - `taken`: what must not be handed out: `used`, what open txgs took, and frees that are held
+//!   back.
 //!
 //! Invariants:
 //! - A sector is handed out only if it is in neither view.

@@ -28,7 +28,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn bitmap_ranges_match_a_set(ops in prop::collection::vec((any::<bool>(), 0usize..300, 0usize..80), 1..60)) {
+    fn bitmap_ranges_match_a_set(
+        ops in prop::collection::vec((any::<bool>(), 0usize..300, 0usize..80), 1..60)
+    ) {
         let mut bitmap = Bitmap::new(300);
         let mut set = BTreeSet::new();
         for (put, start, count) in ops {

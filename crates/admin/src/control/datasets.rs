@@ -27,6 +27,7 @@ impl Control {
         let made = serving.run(async move { datasets.create(&name, &values).await }).await;
         let made = made.map_err(|error| ApiError::failed(error.to_string()))?;
         made.map_err(properties::api_error)?;
+        tracing::info!(dataset = %request.name, "dataset created");
         Ok(DatasetDone { name: request.name, notes: self.refresh_exports().await })
     }
 
@@ -46,10 +47,12 @@ impl Control {
         }
         for (property, value) in request.properties {
             let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
-            let set = async move { datasets.set(&name, &property, value.as_deref()).await };
+            let (key, wanted) = (property.clone(), value.clone());
+            let set = async move { datasets.set(&name, &key, wanted.as_deref()).await };
             let done = serving.run(set).await;
             let done = done.map_err(|error| ApiError::failed(error.to_string()))?;
             done.map_err(properties::api_error)?;
+            tracing::info!(dataset = %request.name, %property, ?value, "property set");
         }
         Ok(DatasetDone { name: request.name, notes: self.refresh_exports().await })
     }

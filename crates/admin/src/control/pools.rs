@@ -69,6 +69,7 @@ impl Control {
                 created.notes.push(error.to_string());
             }
         }
+        tracing::info!(pool = %created.name, guid = %guid_text(config.pool_guid), "pool created");
         created.notes.extend(self.refresh_exports().await);
         Ok(created)
     }
@@ -114,6 +115,7 @@ impl Control {
         };
         let serving = self.bring_up(&name, guid, leaves, options).await?;
         let mut notes = serving.import_notes().to_vec();
+        tracing::info!(pool = %name, ?notes, "pool imported");
         notes.extend(self.refresh_exports().await);
         Ok(PoolDone { name, notes })
     }
@@ -157,6 +159,7 @@ impl Control {
             }
         }
         close(disks).await;
+        tracing::info!(pool = name, ?failed, "pool destroyed");
         if !failed.is_empty() {
             return Err(ApiError::failed(format!(
                 "pool {name:?} was exported, but labels could not be erased: {}",
@@ -180,6 +183,7 @@ impl Control {
         let mut notes = self.refresh_exports().await;
         let unclean = serving.export().await;
         self.frontend.release().await;
+        tracing::info!(pool = name, clean = unclean.is_none(), "pool exported");
         if let Some(error) = unclean {
             notes.push(format!(
                 "{name}: {error}; it is let go without the mark of a clean export, and the next \

@@ -77,8 +77,8 @@ impl Serving {
         self.engine.run(work).await
     }
 
-    /// Commits everything and marks the pool cleanly exported; it answers nothing any more. Says why
-    /// it could not be marked. Clients must be gone.
+    /// Commits everything and marks the pool cleanly exported; it answers nothing any more. Says
+    /// why it could not be marked. Clients must be gone.
     pub async fn export(&self) -> Option<PoolError> {
         let pool = self.service.pool.clone();
         match self.engine.run(async move { pool.export().await }).await {

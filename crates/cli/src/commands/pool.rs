@@ -74,8 +74,10 @@ pub(super) async fn scan(
     output: Output,
     places: Vec<PathBuf>,
 ) -> Result<(), Failure> {
-    let found = client.scan(&ScanRequest { places: absolute(places)? }).await?;
-    output.answer(&found, scanned)?;
+    let places = absolute(places)?;
+    let again: String = places.iter().map(|place| format!(" -d {}", place.display())).collect();
+    let found = client.scan(&ScanRequest { places }).await?;
+    output.answer(&found, |found| scanned(found, &again))?;
     match found.pools.is_empty() && !output.json {
         true => Err(Failure::failed(
             "no pool was found that could be imported; -d DIR looks elsewhere, image files are \
@@ -85,13 +87,13 @@ pub(super) async fn scan(
     }
 }
 
-fn scanned(found: &ScanResult) -> String {
-    let mut text: Vec<String> = found.pools.iter().map(found_pool).collect();
+fn scanned(found: &ScanResult, places: &str) -> String {
+    let mut text: Vec<String> = found.pools.iter().map(|pool| found_pool(pool, places)).collect();
     text.extend(found.refused.iter().map(|refused| format!("  skip: {refused}\n")));
     text.join("\n")
 }
 
-fn found_pool(pool: &FoundPool) -> String {
+fn found_pool(pool: &FoundPool, places: &str) -> String {
     let clean = match pool.clean {
         true => "it was exported",
         false => "it was not exported: the import replays its log, unless another machine uses it",
@@ -100,7 +102,7 @@ fn found_pool(pool: &FoundPool) -> String {
     let health = word(pool.health);
     let mut text = format!(
         "  pool: {name}\n    id: {guid}\n state: {health}\nstatus: {clean}\naction: aquifer pool \
-         import {name}\nconfig:\n\n"
+         import{places} {name}\nconfig:\n\n"
     );
     let mut table = Table::new(&["", ""]);
     table.row(vec![format!("\t{name}"), health]);

@@ -17,7 +17,6 @@ use aquifer_files::{FileHandle, Files};
 use aquifer_nfs::{Export, Exports, Nfs};
 use aquifer_pool::BoxFuture;
 use parking_lot::{Mutex, RwLock};
-use tokio::runtime::Handle;
 
 #[cfg(test)]
 mod tests;
@@ -101,11 +100,7 @@ impl NfsFrontend {
         let exports = Exports::new(exports, move |name| known.read().get(name).copied());
         let exports = exports.map_err(|error| failed(error.to_string()))?;
         let nfs = Arc::new(Nfs::new(Arc::clone(&files), exports));
-        let (config, runtime) = (self.config.clone(), Handle::current());
-        // On a thread that may block: the future of a start stays on one thread.
-        let start = move || runtime.block_on(Server::start(config, nfs));
-        let server = tokio::task::spawn_blocking(start).await;
-        let server = server.map_err(|error| failed(error.to_string()))?;
+        let server = Server::start(self.config.clone(), nfs).await;
         let server = server.map_err(|error| failed(error.to_string()))?;
         state.running = Some(Running { pool: name.clone(), files, server, roots });
         Ok(())

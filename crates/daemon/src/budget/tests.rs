@@ -105,3 +105,34 @@ fn nobody_waits_for_somebody_elses_slack() {
     one.give(1);
     assert!(poll(&mut other, 2 * G));
 }
+
+/// Two connections, each with a record in use and waiting for a second one: what the first ends
+/// with is not what it was when the wait began.
+#[test]
+fn what_is_granted_is_enough_whatever_happened_meanwhile() {
+    let budget = Budget::new(5 * G);
+    let (mut one, mut other) = (Lease::new(&budget, 0), Lease::new(&budget, 0));
+    let record = 2 * G + 1;
+    assert!(one.try_take(record), "with slack in its last granule");
+    assert!(!poll(&mut other, record) && !poll(&mut one, record));
+    one.give(record);
+    assert!(poll(&mut other, record));
+    assert!(!poll(&mut one, record));
+    other.give(record);
+    assert!(poll(&mut one, record));
+    assert_eq!(budget.held_bytes(), 3 * G);
+}
+
+#[test]
+fn who_waits_holds_nothing_that_it_does_not_need() {
+    let budget = Budget::new(8 * G);
+    let (mut one, mut other) = (Lease::new(&budget, 0), Lease::new(&budget, 0));
+    assert!(one.try_take(4 * G));
+    one.give(3 * G);
+    assert!(other.try_take(4 * G));
+    assert!(!poll(&mut one, 6 * G));
+    assert_eq!(budget.held_bytes(), 8 * G, "what it gave up is granted to it, as the first");
+    other.give(3 * G);
+    assert!(poll(&mut one, 6 * G));
+    assert_eq!((one.used(), budget.held_bytes()), (7 * G, 8 * G));
+}

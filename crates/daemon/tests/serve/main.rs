@@ -9,5 +9,4 @@
 mod client;
 mod fixture;
 mod framing;
-mod overload;
 mod stop;

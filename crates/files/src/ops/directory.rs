@@ -13,8 +13,8 @@ const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
 impl Files {
-    /// Lists entries after `cookie` (0: from the start, `.` and `..` first), at most `limit`; whether
-    /// the list reaches the end; the directory.
+    /// Lists entries after `cookie` (0: from the start, `.` and `..` first), at most `limit`;
+    /// whether the list reaches the end; the directory.
     pub async fn readdir(
         &self,
         cred: &Credentials,

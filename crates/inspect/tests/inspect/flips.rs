@@ -1,5 +1,5 @@
-//! Flipped bits: none goes unnoticed where it hits the only copy of something live, and nothing that
-//! a disk can hold makes an inspection panic or run on.
+//! Flipped bits: none goes unnoticed where it hits the only copy of something live, and nothing
+//! that a disk can hold makes an inspection panic or run on.
 
 use aquifer_inspect::{Options, Report, inspect};
 use aquifer_ondisk::layout::{CONFIG_OFFSET, LABEL_SECTORS, RING_OFFSET, label_sector};

@@ -1,9 +1,9 @@
 //! The one copy-on-write B+tree of the pool.
 //!
 //! # Theory
-//! A tree is a root pointer, or none. Nodes are immutable; a change writes new nodes along the paths
-//! it touches and gives a new root, while readers of the old one go on undisturbed. What a node
-//! holds is a [`Form`](aquifer_ondisk::tree_node::Form); every form shares this code.
+//! A tree is a root pointer, or none. Nodes are immutable; a change writes new nodes along the
+//! paths it touches and gives a new root, while readers of the old one go on undisturbed. What a
+//! node holds is a [`Form`](aquifer_ondisk::tree_node::Form); every form shares this code.
 //!
 //! **Shape.** All leaves are at level 0. A child's key in its parent is the key of the first entry
 //! below it. A search takes the last child whose key is not above what it looks for, or the first
@@ -27,9 +27,9 @@
 //! record whose root leads to the new nodes, only the old ones are reachable, and they are
 //! neither overwritten nor, until two txgs later, reused.
 //!
-//! **Trust.** The store verifies a node's bytes against its pointer. Beyond that every descent checks
-//! that a child is of its form, one level below its parent, and that the keys found are within the
-//! range the parent gave; what does not fit is an `Err`.
+//! **Trust.** The store verifies a node's bytes against its pointer. Beyond that every descent
+//! checks that a child is of its form, one level below its parent, and that the keys found are
+//! within the range the parent gave; what does not fit is an `Err`.
 
 mod compare;
 mod drain;

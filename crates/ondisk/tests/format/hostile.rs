@@ -183,6 +183,10 @@ fn numbers_beyond_their_limits_are_refused() {
         ("inode_file_v1", "kind", 2, 1),
         ("inode_file_v1", "size", 44, 8),
         ("inode_file_v1", "nanoseconds of mtime", 68 + 12 + 8, 4),
+        ("dataset_record_v1", "next object", 32, 8),
+        ("dataset_record_v1", "next generation", 40, 8),
+        ("dataset_record_v1", "floor", 72, 8),
+        ("line_record_v1", "fork", 4, 8),
         ("dead_entry_v1", "address", 24, 8),
         ("dead_entry_v1", "kind", 32, 1),
     ];

@@ -340,9 +340,11 @@ pub fn item() -> impl Strategy<Value = Item> {
 pub fn dataset() -> impl Strategy<Value = DatasetRecord> {
     let identity = (guid(), dataset_id(), time(), text(DATASET_NAME_BYTES_MAX));
     let roots = (option::of(pointer()), option::of(pointer()));
-    (identity, any::<[u64; 6]>(), txg(), roots).prop_map(
-        |((fs_guid, parent, created, name), numbers, floor, (objects, dead))| {
-            let [next_object, next_generation, next_snapshot, refer_bytes, line, origin] = numbers;
+    let next = [sequence(), sequence(), sequence()];
+    (identity, next, any::<[u64; 3]>(), txg(), roots).prop_map(
+        |((fs_guid, parent, created, name), next, numbers, floor, (objects, dead))| {
+            let [next_object, next_generation, next_snapshot] = next;
+            let [refer_bytes, line, origin] = numbers;
             DatasetRecord {
                 fs_guid,
                 parent,

@@ -394,7 +394,8 @@ fn nothing_acknowledged_is_lost() {
 }
 
 /// Rules left out, and the seeds within which the loss must show: some ten times what it took when
-/// this was written. (Not here: `UberblockSlot`, which the four copies of each uberblock cover for.)
+/// this was written. (Not here: `UberblockSlot`, which the four copies of each uberblock cover
+/// for.)
 #[cfg(sabotage)]
 const SABOTAGES: [(Rule, u64); 13] = [
     (Rule::HoldBackFrees, 400),

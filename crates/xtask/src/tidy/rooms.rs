@@ -32,8 +32,8 @@ const ROOMS: [Room; 18] = [
     },
     Room {
         name: "admin",
-        uses: &["nfs", "files", "dataset", "object", "pool", "vdev", "blockio"],
-        why: "one typed API over all rooms; no wire of NFS, no bytes of the disk",
+        uses: &["nfs", "files", "dataset", "object", "pool", "vdev", "blockio", "ondisk"],
+        why: "one typed API over all rooms; no wire of NFS; of the format only its names",
     },
     Room {
         name: "nfs",

@@ -89,11 +89,7 @@ fn check_shape(file: &File, report: &mut Report) {
             report.error(path, number, format!("{columns} columns: at most {COLUMNS_MAX}"));
         }
         if let Some(other) = line.chars().find(|character| !character.is_ascii()) {
-            report.error(
-                path,
-                number,
-                format!("{:?} is not ASCII", other.escape_unicode().to_string()),
-            );
+            report.error(path, number, format!("{} is not ASCII", other.escape_unicode()));
         }
     }
 }

@@ -135,7 +135,9 @@ proptest! {
     }
 
     #[test]
-    fn entries_are_passed_over_as_they_are_decoded(salts in prop::collection::vec(any::<u32>(), 1..50)) {
+    fn entries_are_passed_over_as_they_are_decoded(
+        salts in prop::collection::vec(any::<u32>(), 1..50)
+    ) {
         passed_over::<Objects>(&salts);
         passed_over::<Directory>(&salts);
         passed_over::<Namespace>(&salts);

@@ -62,7 +62,9 @@ proptest! {
         let bad = store.plant(BlockKind::Extents, 0, &bytes);
         // Places at the very end of a vdev are the decoder's to refuse.
         let far = Node::<Extents>::decode(&bytes, &bad).is_ok_and(|node| match node.body {
-            NodeBody::Leaf(list) => list.iter().any(|e| e.place.sector() > Place::SECTOR_LIMIT - 20),
+            NodeBody::Leaf(list) => {
+                list.iter().any(|e| e.place.sector() > Place::SECTOR_LIMIT - 20)
+            }
             NodeBody::Inner(_) => false,
         });
         prop_assume!(!far);

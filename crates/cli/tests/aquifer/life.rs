@@ -1,0 +1,162 @@
+//! A pool's whole life, through restarts of every kind.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::support::Place;
+
+#[test]
+fn a_pool_lives_from_create_to_destroy() {
+    let place = Place::new();
+    let (a, b) = (place.image("a"), place.text("b"));
+    let daemon = place.serve();
+    place.must(&[
+        "pool",
+        "create",
+        "-o",
+        "compression=off",
+        "--create-size",
+        "256M",
+        "tank",
+        "mirror",
+        &a,
+        &b,
+    ]);
+    assert_eq!(fs::metadata(&b).unwrap().len(), 256 << 20);
+    place.must(&["create", "-o", "sharenfs=on", "tank/vms"]);
+    place.must(&["create", "tank/vms/one"]);
+    place.must(&["set", "quota=100M", "sync=always", "tank/vms"]);
+
+    let listed = place.json(&["list", "-r", "tank/vms"]);
+    let names: Vec<_> = listed.as_array().unwrap().iter().map(|info| &info["name"]).collect();
+    assert_eq!(names, ["tank/vms", "tank/vms/one"]);
+    assert_eq!(listed[0]["available_bytes"], 100 << 20);
+    assert_eq!(listed[1]["nfs_path"], "/tank/vms/one");
+    assert_eq!(place.json(&["list", "tank"])[0]["nfs_path"], json!(null));
+    let get = ["get", "-H", "compression,quota,sync", "tank/vms/one"];
+    let values = "tank/vms/one\tcompression\toff\tinherited from tank\n\
+                  tank/vms/one\tquota\tnone\tdefault\n\
+                  tank/vms/one\tsync\talways\tinherited from tank/vms\n";
+    assert_eq!(place.must(&get), values);
+
+    // As if the machine had gone down: it comes back by itself.
+    daemon.kill9();
+    assert!(place.socket().exists(), "a killed daemon leaves its socket behind");
+    let daemon = place.serve();
+    assert_eq!(place.states("tank"), ("ONLINE".into(), vec!["ONLINE".into(), "ONLINE".into()]));
+    assert_eq!(place.must(&get), values);
+    place.must(&["inherit", "sync", "tank/vms"]);
+    assert_eq!(
+        place.must(&["get", "-H", "sync", "tank/vms/one"]),
+        "tank/vms/one\tsync\tstandard\tdefault\n"
+    );
+
+    place.must(&["pool", "export", "tank"]);
+    assert_eq!(place.json(&["pool", "list"]), json!([]));
+    place.must(&["inspect", &a, &b]);
+    let dir = place.path(".");
+    let dir = dir.to_str().unwrap();
+    let found = place.json(&["pool", "import", "-d", dir]);
+    assert_eq!(found["pools"][0]["name"], "tank");
+    assert_eq!(found["pools"][0]["clean"], true);
+    let guid = found["pools"][0]["guid"].as_str().unwrap();
+    place.must(&["pool", "import", "-d", dir, guid]);
+    assert_eq!(place.json(&["list"]).as_array().unwrap().len(), 3);
+
+    place.must(&["pool", "destroy", "-f", "tank"]);
+    let none = place.ask(&["pool", "import", "-d", dir]);
+    assert_eq!((none.code, none.out.as_str()), (1, ""));
+    assert!(none.err.contains("no pool was found"), "{none:?}");
+    // The disks are free for another one, without force.
+    place.must(&["pool", "create", "dozer", &a, &b]);
+    assert_eq!(place.must(&["list", "-H", "-p"]).split('\t').next(), Some("dozer"));
+    drop(daemon);
+}
+
+#[test]
+fn the_socket_is_its_owners_alone_and_goes_with_the_daemon() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let meta = fs::symlink_metadata(place.socket()).unwrap();
+    assert!(meta.file_type().is_socket());
+    assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+    assert_eq!(place.must(&["pool", "status"]), "no pools\n");
+    daemon.signal(Signal::TERM);
+    assert!(daemon.ended().success());
+    assert!(!place.socket().exists());
+    let socket = place.socket();
+    place.refuses(
+        &["list"],
+        &format!(
+            "{}: no daemon can be asked there (No such file or directory (os error 2)); start one \
+             with `aquifer serve`, or name its socket with --api-socket",
+            socket.display()
+        ),
+    );
+}
+
+#[test]
+fn a_signal_exports_and_the_next_start_imports() {
+    let place = Place::new();
+    let disks = [place.image("a"), place.image("b")];
+    let mut daemon = place.serve();
+    place.must(&["pool", "create", "tank", &disks[0]]);
+    place.must(&["pool", "create", "dozer", &disks[1]]);
+    place.must(&["create", "tank/vms"]);
+    for signal in [Signal::TERM, Signal::INT] {
+        daemon.signal(signal);
+        assert!(daemon.ended().success(), "{}", place.log());
+        for disk in &disks {
+            let report = place.json(&["inspect", disk]);
+            assert_eq!(report["exported"], true, "{report}");
+        }
+        daemon = place.serve();
+        for pool in ["tank", "dozer"] {
+            assert_eq!(place.health(pool), "ONLINE");
+        }
+        assert_eq!(place.json(&["list"]).as_array().unwrap().len(), 3);
+    }
+    drop(daemon);
+}
+
+/// A disk that hangs would hold up the export for ever: whoever says it twice means it. Here an
+/// act with very many disks does.
+#[test]
+fn a_second_signal_ends_at_once() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let disks: Vec<String> = (0..120).map(|number| place.text(&format!("{number}"))).collect();
+    let create = ["pool", "create", "--create-size", "256M", "tank"];
+    let words: Vec<&str> = create.into_iter().chain(disks.iter().map(String::as_str)).collect();
+    std::thread::scope(|scope| {
+        let act = scope.spawn(|| place.ask(&words));
+        place.wait_for(|| place.path("0").exists());
+        daemon.signal(Signal::TERM);
+        place.wait_for(|| place.log().contains("a second signal ends at once"));
+        daemon.signal(Signal::TERM);
+        assert_eq!(daemon.ended().code(), Some(1), "{}", place.log());
+        assert!(place.log().contains("ended at once; the next start replays"), "{}", place.log());
+        assert!(act.join().unwrap().err.contains("the daemon gave no answer"));
+    });
+    // What it left behind is in nobody's way.
+    let daemon = place.serve();
+    assert_eq!(place.json(&["pool", "list"]), json!([]));
+    drop(daemon);
+}
+
+#[test]
+fn one_daemon_for_a_state_directory_and_a_socket() {
+    let place = Place::new();
+    let mut daemon = place.serve();
+    let second = place.spawn(&[]);
+    assert_eq!(second.ended().code(), Some(1));
+    assert!(place.log().contains("another aquifer daemon uses this state directory"));
+    let elsewhere = place.text("other-state");
+    let third = place.spawn(&["--state-dir", &elsewhere]);
+    assert_eq!(third.ended().code(), Some(2), "the option is given twice");
+    assert!(daemon.is_running());
+    place.must(&["pool", "list"]);
+}

@@ -1,0 +1,153 @@
+//! Disks that are not there, and what becomes of their pools.
+
+use std::fs;
+
+use crate::support::Place;
+
+#[test]
+fn a_pool_that_cannot_be_imported_stops_no_other_and_comes_back() {
+    let place = Place::new();
+    let (a, b) = (place.image("a"), place.image("b"));
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", &a]);
+    place.must(&["pool", "create", "dozer", &b]);
+    daemon.kill9();
+    let away = place.path("away");
+    fs::rename(&a, &away).unwrap();
+    let _daemon = place.serve();
+    assert_eq!(place.health("dozer"), "ONLINE");
+    let reason = format!("none of its disks was found: {a}");
+    let expected = format!(
+        "  pool: tank
+ state: UNAVAIL
+status: {}
+action: Attach what is missing, then `aquifer pool import tank`. `aquifer
+        pool export tank` takes it off the list.
+",
+        folded_reason(&reason)
+    );
+    assert_eq!(place.must(&["pool", "status", "tank"]), expected);
+    place.refuses(&["create", "tank/vms"], &format!("pool \"tank\" is not in service: {reason}"));
+    place.refuses(
+        &["pool", "create", "tank", &place.image("c")],
+        &format!(
+            "a pool \"tank\" is on the list, and could not be imported ({reason}); `aquifer pool \
+         export tank` takes it off"
+        ),
+    );
+    fs::rename(&away, &a).unwrap();
+    // Where it was is remembered: no -d is needed.
+    place.must(&["pool", "import", "tank"]);
+    assert_eq!(place.health("tank"), "ONLINE");
+}
+
+/// A long path goes to the next line.
+fn folded_reason(reason: &str) -> String {
+    match reason.len() > 72 {
+        true => reason.replace(": /", ":\n        /"),
+        false => reason.to_string(),
+    }
+}
+
+#[test]
+fn a_pool_that_is_given_up_leaves_the_list() {
+    let place = Place::new();
+    let a = place.image("a");
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", &a]);
+    daemon.kill9();
+    fs::remove_file(&a).unwrap();
+    let _daemon = place.serve();
+    assert_eq!(place.health("tank"), "UNAVAIL");
+    let said = place.ask(&["pool", "export", "tank"]);
+    assert_eq!(
+        (said.code, said.err.as_str()),
+        (0, "note: tank: was not in service; it is only taken off the list\n")
+    );
+    assert!(place.must(&["pool", "list"]).starts_with("no pools"));
+}
+
+#[test]
+fn a_mirror_runs_on_one_side_and_the_lost_one_does_not_vote() {
+    let place = Place::new();
+    let (a, b) = (place.image("a"), place.image("b"));
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", "mirror", &a, &b]);
+    place.must(&["pool", "export", "tank"]);
+    let away = place.path("away");
+    fs::create_dir(&away).unwrap();
+    fs::rename(&b, away.join("b")).unwrap();
+    let said = place.ask(&["pool", "import", "-d", &a, "tank"]);
+    let note = format!("note: {b}: missing, marked outdated\n");
+    assert_eq!((said.code, said.err), (0, note));
+    assert_eq!(place.states("tank"), ("DEGRADED".into(), vec!["ONLINE".into(), "MISSING".into()]));
+    place.must(&["create", "tank/vms"]);
+    daemon.kill9();
+
+    // It is back, and old: the daemon comes up on the other one.
+    fs::rename(away.join("b"), &b).unwrap();
+    let daemon = place.serve();
+    let outdated = ("DEGRADED".to_string(), vec!["ONLINE".to_string(), "OUTDATED".into()]);
+    assert_eq!(place.states("tank"), outdated);
+    place.must(&["list", "tank/vms"]);
+    let status = place.must(&["pool", "status", "tank"]);
+    assert!(status.contains(&format!("import: {b}: outdated, not used\n")), "{status}");
+    assert!(status.contains("action: The pool runs on the other disks."), "{status}");
+
+    // Both sides go with the pool.
+    place.must(&["pool", "destroy", "-f", "tank"]);
+    for disk in [&a, &b] {
+        assert_eq!(place.ask(&["pool", "import", "-d", disk]).code, 1);
+    }
+    drop(daemon);
+}
+
+/// A side that is a moment late, as after a cold start, is waited for: it must not be outdated.
+#[test]
+fn a_late_disk_is_waited_for() {
+    let place = Place::new();
+    let (a, b) = (place.image("a"), place.image("b"));
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", "mirror", &a, &b]);
+    daemon.kill9();
+    let away = place.path("away");
+    fs::rename(&b, &away).unwrap();
+    let daemon = place.spawn(&[]);
+    place.wait_for(|| place.ask(&["pool", "list"]).out.contains("IMPORTING"));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    fs::rename(&away, &b).unwrap();
+    place.wait_for(|| !place.ask(&["pool", "list"]).out.contains("IMPORTING"));
+    assert_eq!(place.states("tank"), ("ONLINE".into(), vec!["ONLINE".into(), "ONLINE".into()]));
+    drop(daemon);
+}
+
+/// A copy of a disk says that it is the disk: which is right, only the administrator knows.
+#[test]
+fn a_copied_disk_is_not_guessed_at() {
+    let place = Place::new();
+    let a = place.image("a");
+    let _daemon = place.serve();
+    place.must(&["pool", "create", "tank", &a]);
+    place.must(&["pool", "export", "tank"]);
+    let copy = place.text("copy");
+    fs::copy(&a, &copy).unwrap();
+    place.refuses(
+        &["pool", "import", "-d", &a, "-d", &copy, "tank"],
+        &format!(
+            "{a} and {copy} are copies of each other: only one can be in the pool; take the other \
+         away, or name the right disks with -d"
+        ),
+    );
+    place.must(&["pool", "import", "-d", &a, "tank"]);
+}
+
+#[test]
+fn a_damaged_list_of_pools_is_not_overwritten() {
+    let place = Place::new();
+    fs::create_dir(place.path("state")).unwrap();
+    fs::write(place.path("state/pools.json"), "{\"pools\": [").unwrap();
+    let daemon = place.spawn(&[]);
+    assert_eq!(daemon.ended().code(), Some(1));
+    assert!(place.log().contains("is no list of pools"), "{}", place.log());
+    assert_eq!(fs::read(place.path("state/pools.json")).unwrap(), b"{\"pools\": [");
+}

@@ -1,0 +1,14 @@
+//! The real binary, from the command line to the disk: daemons on image files in temporary
+//! directories, and the commands that administrators type.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test says what went wrong by ending"
+)]
+
+mod exports;
+mod life;
+mod lost;
+mod refusals;
+mod support;

@@ -1,0 +1,204 @@
+//! A daemon with a directory of its own, and commands that ask it.
+//!
+//! What holds: a daemon ends with its test. It is killed when it is dropped, and by the kernel when
+//! the test's thread ends in any other way.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const AQUIFER: &str = env!("CARGO_BIN_EXE_aquifer");
+const MIB: u64 = 1 << 20;
+
+/// A directory for one test: images, socket, state, log.
+pub struct Place {
+    dir: TempDir,
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// As the command line takes it.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_string()
+    }
+
+    /// A sparse image file of the smallest size.
+    pub fn image(&self, name: &str) -> String {
+        self.sized_image(name, 256 * MIB)
+    }
+
+    pub fn sized_image(&self, name: &str, bytes: u64) -> String {
+        fs::File::create(self.path(name)).unwrap().set_len(bytes).unwrap();
+        self.text(name)
+    }
+
+    pub fn write(&self, name: &str, at: u64, bytes: &[u8]) {
+        let file = fs::OpenOptions::new().write(true).open(self.path(name)).unwrap();
+        file.write_all_at(bytes, at).unwrap();
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path("run/aquifer.sock")
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Starts a daemon that listens on any port, and waits until its pools are in service.
+    pub fn serve(&self) -> Daemon {
+        let daemon = self.spawn(&[]);
+        self.wait_for(|| {
+            let said = self.ask(&["pool", "list", "--json"]);
+            said.code == 0 && !said.out.contains("IMPORTING")
+        });
+        daemon
+    }
+
+    #[track_caller]
+    pub fn wait_for(&self, holds: impl Fn() -> bool) {
+        let limit = Instant::now() + Duration::from_secs(30);
+        while !holds() {
+            assert!(Instant::now() < limit, "waited for 30 s; the log:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn spawn(&self, more: &[&str]) -> Daemon {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log"));
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", AQUIFER, "serve"]);
+        command.arg("--api-socket").arg(self.socket()).arg("--state-dir").arg(self.path("state"));
+        command.args(["--nfs-addr", "127.0.0.1:0", "--no-portmap", "--memory", "64M"]).args(more);
+        command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
+        Daemon { child: command.stderr(log.unwrap()).spawn().unwrap() }
+    }
+
+    /// Runs a command.
+    pub fn ask(&self, words: &[&str]) -> Said {
+        self.ask_with_input(words, "")
+    }
+
+    pub fn ask_with_input(&self, words: &[&str], input: &str) -> Said {
+        let typed = self.path("typed");
+        fs::write(&typed, input).unwrap();
+        let mut command = Command::new(AQUIFER);
+        command.arg("--api-socket").arg(self.socket()).args(words).current_dir(self.dir.path());
+        let output = command.stdin(fs::File::open(typed).unwrap()).output().unwrap();
+        Said {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Runs a command that must work; gives what it printed.
+    #[track_caller]
+    pub fn must(&self, words: &[&str]) -> String {
+        let said = self.ask(words);
+        assert_eq!(said.code, 0, "{words:?}: {said:?}\n{}", self.log());
+        said.out
+    }
+
+    #[track_caller]
+    pub fn json(&self, words: &[&str]) -> Value {
+        let words: Vec<&str> = words.iter().copied().chain(["--json"]).collect();
+        serde_json::from_str(&self.must(&words)).unwrap()
+    }
+
+    /// Runs a command that must fail, with exit code 1 and this message.
+    #[track_caller]
+    pub fn refuses(&self, words: &[&str], message: &str) {
+        let said = self.ask(words);
+        assert_eq!(said.err, format!("aquifer: {message}\n"), "{words:?}");
+        assert_eq!((said.code, said.out.as_str()), (1, ""), "{words:?}");
+    }
+
+    /// The state that `pool list` shows of a pool.
+    #[track_caller]
+    pub fn health(&self, pool: &str) -> String {
+        let pools = self.json(&["pool", "list", pool]);
+        pools[0]["health"].as_str().unwrap().to_string()
+    }
+
+    /// The pool's state, the states of its disks, in order.
+    #[track_caller]
+    pub fn states(&self, pool: &str) -> (String, Vec<String>) {
+        let status = self.json(&["pool", "status", pool]);
+        let vdevs = status["vdevs"].as_array().unwrap().iter();
+        let leaves = vdevs.flat_map(|vdev| vdev["leaves"].as_array().unwrap());
+        let state = |value: &Value| value.as_str().unwrap().to_string();
+        (state(&status["health"]), leaves.map(|leaf| state(&leaf["state"])).collect())
+    }
+}
+
+/// A running daemon.
+pub struct Daemon {
+    child: Child,
+}
+
+impl Daemon {
+    /// SIGKILL; gone when this returns.
+    pub fn kill9(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn ended(mut self) -> ExitStatus {
+        let limit = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < limit, "the daemon does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a tool is there; says so if not.
+pub fn has(tool: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let there = path.split(':').any(|dir| Path::new(dir).join(tool).exists());
+    if !there {
+        eprintln!("SKIPPED: no {tool} here");
+    }
+    there
+}

@@ -1,1 +1,0 @@
-//! Clients that are slow, silent, or too fast, and many of them.
