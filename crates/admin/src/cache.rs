@@ -24,7 +24,7 @@ pub struct CachedPool {
     pub name: String,
     /// Identity: 16 hexadecimal digits.
     pub guid: String,
-    /// Paths of its disks when it was imported.
+    /// Paths of its disks when it was imported; of missing ones, where they were last seen.
     pub disks: Vec<PathBuf>,
 }
 

@@ -19,7 +19,7 @@ use aquifer_ondisk::layout::{LEAF_SEGMENTS_MIN, leaf_segments};
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 
 pub use search::disks_of_pool;
-pub(crate) use search::{Search, Sought, claim, found_pool, is_complete, search};
+pub(crate) use search::{Search, Sought, all_paths, claim, found_pool, is_complete, search};
 pub(crate) use take::{TakeRequest, Taken, take};
 
 #[cfg(test)]

@@ -94,6 +94,13 @@ impl MemStore {
         self.state.lock().unwrap().nodes.keys().copied().collect()
     }
 
+    /// Nodes written in this txg that stand.
+    pub(crate) fn live_of(&self, txg: Txg) -> Vec<BlockPointer> {
+        let state = self.state.lock().unwrap();
+        let pointers = state.nodes.values().map(|(pointer, _)| *pointer);
+        pointers.filter(|pointer| pointer.birth == txg).collect()
+    }
+
     pub(crate) fn fail_read_after(&self, reads: Option<u64>) {
         self.state.lock().unwrap().fail_read = reads;
     }

@@ -177,6 +177,11 @@ fn open_each(paths: &[PathBuf], options: OpenOptions) -> Vec<Result<NamedDisk, O
     paths.iter().map(open).collect()
 }
 
+/// Where all disks of the pool are, or were last seen.
+pub(crate) fn all_paths(leaves: &[FoundLeaf]) -> Vec<PathBuf> {
+    leaf_states(leaves).into_iter().flatten().map(|(path, _)| PathBuf::from(path)).collect()
+}
+
 /// Whether every disk of the pool is there that no uberblock names outdated.
 pub(crate) fn is_complete(leaves: &[FoundLeaf]) -> bool {
     let states = leaf_states(leaves);

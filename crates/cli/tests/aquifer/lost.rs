@@ -112,7 +112,7 @@ fn a_late_disk_is_waited_for() {
     daemon.kill9();
     let away = place.path("away");
     fs::rename(&b, &away).unwrap();
-    let daemon = place.spawn(&[]);
+    let daemon = place.spawn("state");
     place.wait_for(|| place.ask(&["pool", "list"]).out.contains("IMPORTING"));
     std::thread::sleep(std::time::Duration::from_millis(500));
     fs::rename(&away, &b).unwrap();
@@ -146,7 +146,7 @@ fn a_damaged_list_of_pools_is_not_overwritten() {
     let place = Place::new();
     fs::create_dir(place.path("state")).unwrap();
     fs::write(place.path("state/pools.json"), "{\"pools\": [").unwrap();
-    let daemon = place.spawn(&[]);
+    let daemon = place.spawn("state");
     assert_eq!(daemon.ended().code(), Some(1));
     assert!(place.log().contains("is no list of pools"), "{}", place.log());
     assert_eq!(fs::read(place.path("state/pools.json")).unwrap(), b"{\"pools\": [");

@@ -68,7 +68,7 @@ impl Place {
 
     /// Starts a daemon that listens on any port, and waits until its pools are in service.
     pub fn serve(&self) -> Daemon {
-        let daemon = self.spawn(&[]);
+        let daemon = self.spawn("state");
         self.wait_for(|| {
             let said = self.ask(&["pool", "list", "--json"]);
             said.code == 0 && !said.out.contains("IMPORTING")
@@ -85,12 +85,13 @@ impl Place {
         }
     }
 
-    pub fn spawn(&self, more: &[&str]) -> Daemon {
+    /// Starts a daemon on this state directory, and does not wait.
+    pub fn spawn(&self, state: &str) -> Daemon {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log"));
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", AQUIFER, "serve"]);
-        command.arg("--api-socket").arg(self.socket()).arg("--state-dir").arg(self.path("state"));
-        command.args(["--nfs-addr", "127.0.0.1:0", "--no-portmap", "--memory", "64M"]).args(more);
+        command.arg("--api-socket").arg(self.socket()).arg("--state-dir").arg(self.path(state));
+        command.args(["--nfs-addr", "127.0.0.1:0", "--no-portmap", "--memory", "64M"]);
         command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
         Daemon { child: command.stderr(log.unwrap()).spawn().unwrap() }
     }

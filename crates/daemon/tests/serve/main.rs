@@ -7,6 +7,11 @@
 )]
 
 mod client;
+mod contents;
+mod files;
 mod fixture;
 mod framing;
+mod listing;
+mod mounts;
+mod names;
 mod stop;

@@ -3,9 +3,9 @@
 //! Both trees are passed in key order, each as a stack whose top is a node not yet opened or an
 //! entry. The side whose top begins at the smaller key moves on. At equal keys, two equal pointers
 //! are skipped with all below them, else the higher node is opened (of equal level, both). A node
-//! that both trees share begins at the same key in both, so the two tops do meet there. (Only
-//! along the leftmost path of one tree, where a bound may be lower than the first key, can a
-//! shared node go unnoticed; that costs its reads, not the result.)
+//! that both trees share begins at the same key in both, so the two tops do meet there. (Only on
+//! the leftmost path of one tree, where a bound may be lower than the first key, can a shared node
+//! go unnoticed; that costs its read, not the result.)
 
 use std::cmp::Ordering;
 
@@ -13,8 +13,9 @@ use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::{Form, Node, NodeBody};
 use futures_util::future::try_join;
 
+use super::forms::Packed;
 use super::store::NodeStore;
-use super::view::{Packed, check_child, check_root};
+use super::view::{check_child, check_root};
 
 /// A key at which two trees differ.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,9 +45,9 @@ impl<F: Form> Item<F> {
 /// Which side moves on.
 enum Step<F: Form> {
     Skip,
-    OpenOld(F::Key, BlockPointer),
-    OpenNew(F::Key, BlockPointer),
-    OpenBoth([(F::Key, BlockPointer); 2]),
+    OpenOld(BlockPointer),
+    OpenNew(BlockPointer),
+    OpenBoth(BlockPointer, BlockPointer),
     Emit(Option<F::Entry>, Option<F::Entry>),
 }
 
@@ -83,11 +84,10 @@ impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
         while let Some(step) = self.step() {
             match step {
                 Step::Skip => {}
-                Step::OpenOld(key, node) => self.old.extend(self.open(key, node).await?),
-                Step::OpenNew(key, node) => self.new.extend(self.open(key, node).await?),
-                Step::OpenBoth([(old_key, old), (new_key, new)]) => {
-                    let open = try_join(self.open(old_key, old), self.open(new_key, new));
-                    let (old, new) = open.await?;
+                Step::OpenOld(node) => self.old.extend(self.open(node).await?),
+                Step::OpenNew(node) => self.new.extend(self.open(node).await?),
+                Step::OpenBoth(old, new) => {
+                    let (old, new) = try_join(self.open(old), self.open(new)).await?;
                     self.old.extend(old);
                     self.new.extend(new);
                 }
@@ -113,18 +113,16 @@ impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
         let new = if order.is_ge() { self.new.pop() } else { None };
         Some(match (old, new) {
             (Some(Item::Node(_, old)), Some(Item::Node(_, new))) if old == new => Step::Skip,
-            (Some(Item::Node(old_key, old)), Some(Item::Node(new_key, new))) => {
-                Step::OpenBoth([(old_key, old), (new_key, new)])
-            }
-            (Some(Item::Node(key, node)), _) => Step::OpenOld(key, node),
-            (_, Some(Item::Node(key, node))) => Step::OpenNew(key, node),
+            (Some(Item::Node(_, old)), Some(Item::Node(_, new))) => Step::OpenBoth(old, new),
+            (Some(Item::Node(_, node)), _) => Step::OpenOld(node),
+            (_, Some(Item::Node(_, node))) => Step::OpenNew(node),
             (Some(Item::Entry(old)), Some(Item::Entry(new))) if old == new => Step::Skip,
             (old, new) => Step::Emit(old.and_then(Item::entry), new.and_then(Item::entry)),
         })
     }
 
     /// What stands in a node, the first at the end.
-    async fn open(&self, key: F::Key, node: BlockPointer) -> Result<Vec<Item<F>>, S::Error> {
+    async fn open(&self, node: BlockPointer) -> Result<Vec<Item<F>>, S::Error> {
         let page = self.store.read(&node).await?;
         let mut items: Vec<Item<F>> = match Node::<F>::decode(page.as_slice(), &node)?.body {
             NodeBody::Leaf(entries) => entries.into_iter().map(Item::Entry).collect(),
@@ -133,11 +131,6 @@ impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
                 children.into_iter().map(|(key, child)| Item::Node(key, child)).collect()
             }
         };
-        // The first child begins where its parent does: on the leftmost path its own bound may say
-        // something else.
-        if let Some(Item::Node(first, _)) = items.first_mut() {
-            *first = key;
-        }
         items.reverse();
         Ok(items)
     }

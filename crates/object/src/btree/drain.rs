@@ -4,10 +4,12 @@ use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::{NodeBody, NodeOwner};
 use futures_util::future::try_join_all;
 
+use super::body::Body;
+use super::forms::Packed;
 use super::frame::collapse;
 use super::journal::Journal;
 use super::store::{NodeSink, TreeError};
-use super::view::{Packed, check_child, check_root};
+use super::view::{check_child, check_root};
 
 /// Leaves read at once.
 const DRAIN_WINDOW: usize = 32;
@@ -180,7 +182,7 @@ async fn write_path<F: Packed, S: NodeSink>(
                 [(_, only)] if path.is_empty() => {
                     return collapse::<F, S>(journal, *only).await.map(Some);
                 }
-                _ => Some(Some(journal.write::<F>(level, NodeBody::Inner(edge.children))?)),
+                _ => Some(Some(journal.write::<F>(level, Body::Inner(edge.children))?)),
             }
         };
     }

@@ -12,22 +12,27 @@
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NodeBody};
 
+use super::body::Body;
+use super::forms::Packed;
 use super::journal::Journal;
-use super::pack::{Fill, Grown, Growth, LIGHT_BYTES, body_bytes, first_key, join, repack};
+use super::pack::{Fill, Grown, Growth, LIGHT_BYTES};
 use super::store::{NodeSink, TreeError};
-use super::view::{Packed, check_child};
+use super::view::check_child;
 
 /// What became of a node's entries.
 pub(crate) struct Change<F: Form> {
     /// All of them now, for any number of nodes.
-    pub(crate) body: NodeBody<F>,
+    pub(crate) body: Body<F>,
     /// Where it has more of them.
     pub(crate) grown: Grown,
+    /// It has less of them, in bytes.
+    pub(crate) shrunk: bool,
 }
 
 /// A repacked node that is not written yet.
 struct Held<F: Form> {
-    body: NodeBody<F>,
+    body: Body<F>,
+    /// It shrank so far that it should be joined with a neighbour.
     light: bool,
 }
 
@@ -109,34 +114,33 @@ impl<F: Packed> Frame<F> {
         index: usize,
         change: Option<Change<F>>,
     ) -> Result<(), S::Error> {
-        let Some(Change { mut body, grown }) = change else {
+        let Some(Change { mut body, grown, mut shrunk }) = change else {
             return Ok(());
         };
         self.pass(journal, index).await?;
-        self.growth.changed(0);
+        self.growth.gone();
         if let Some((_, old)) = self.take_child() {
             journal.free(old);
         }
-        if first_key(&body).is_none() {
+        if body.is_empty() {
             return Ok(());
         }
-        let edge = self.rightmost && self.passed >= self.children.len();
-        let at_edge = edge && grown == Grown::AtEnd;
+        let at_edge = self.rightmost && self.passed >= self.children.len();
         let mut fill = match grown {
-            Grown::AtEnd if edge => Fill::BrimAtEdge,
+            Grown::AtEnd if at_edge => Fill::BrimAtEdge,
             Grown::AtEnd | Grown::InOnePlace => Fill::Brim,
             Grown::Scattered => Fill::Even,
         };
         if let Some(held) = self.held.take() {
-            if held.light || (!at_edge && body_bytes(&body) < LIGHT_BYTES) {
-                body = join(held.body, body);
-                fill = Fill::Even;
+            if held.light || (shrunk && body.bytes() < LIGHT_BYTES) {
+                body = held.body.join(body);
+                (fill, shrunk) = (Fill::Even, true);
             } else {
                 self.write(journal, held.body)?;
             }
         }
         self.fill = fill;
-        self.lay(journal, body, fill)
+        self.lay(journal, body, fill, shrunk)
     }
 
     /// The node's own change, after the last child was fed.
@@ -154,9 +158,10 @@ impl<F: Packed> Frame<F> {
                 // There is nothing to its right here: join it with its left neighbour.
                 Some((_, left)) if held.light => {
                     grown = Grown::Scattered;
-                    let body = join(journal.read::<F>(&left).await?, held.body);
+                    let left_body = Body::from(journal.read::<F>(&left).await?);
+                    let body = left_body.join(held.body);
                     journal.free(left);
-                    self.lay(journal, body, Fill::Even)?;
+                    self.lay(journal, body, Fill::Even, true)?;
                 }
                 left => {
                     self.out.extend(left);
@@ -167,7 +172,11 @@ impl<F: Packed> Frame<F> {
         if let Some(held) = self.held.take() {
             self.write(journal, held.body)?;
         }
-        Ok(Some(Change { body: NodeBody::Inner(self.out), grown }))
+        Ok(Some(Change {
+            shrunk: self.out.len() < self.children.len(),
+            body: Body::Inner(self.out),
+            grown,
+        }))
     }
 
     /// The new root, after the old one was fed to a frame made by [`Frame::above`].
@@ -181,7 +190,7 @@ impl<F: Packed> Frame<F> {
         }
         if let Some(held) = self.held.take() {
             if self.out.is_empty()
-                && let NodeBody::Inner(children) = &held.body
+                && let Body::Inner(children) = &held.body
                 && let [(_, only)] = children.as_slice()
             {
                 return collapse::<F, S>(journal, *only).await.map(Some);
@@ -193,8 +202,8 @@ impl<F: Packed> Frame<F> {
                 return Err(TreeError::TooDeep { level: self.level }.into());
             }
             self.level += 1;
-            let body = NodeBody::Inner(std::mem::take(&mut self.out));
-            self.lay(journal, body, self.fill)?;
+            let body = Body::Inner(std::mem::take(&mut self.out));
+            self.lay(journal, body, self.fill, false)?;
             if let Some(held) = self.held.take() {
                 self.write(journal, held.body)?;
             }
@@ -215,10 +224,11 @@ impl<F: Packed> Frame<F> {
             };
             match self.held.take() {
                 Some(held) if held.light => {
-                    let body = join(held.body, journal.read::<F>(&pointer).await?);
+                    let right = journal.read::<F>(&pointer).await?;
+                    let body = held.body.join(Body::from(right));
                     journal.free(pointer);
-                    self.growth.changed(0);
-                    self.lay(journal, body, Fill::Even)?;
+                    self.growth.gone();
+                    self.lay(journal, body, Fill::Even, true)?;
                 }
                 held => {
                     self.growth.stands();
@@ -242,25 +252,24 @@ impl<F: Packed> Frame<F> {
     fn lay<S: NodeSink>(
         &mut self,
         journal: &mut Journal<'_, S>,
-        body: NodeBody<F>,
+        body: Body<F>,
         fill: Fill,
+        shrunk: bool,
     ) -> Result<(), S::Error> {
         assert!(self.held.is_none(), "what was held is written or joined first");
-        let mut nodes = repack(body, fill)?;
-        self.growth.changed(nodes.len());
-        self.held = nodes.pop().map(|body| Held {
-            light: fill != Fill::BrimAtEdge && body_bytes(&body) < LIGHT_BYTES,
-            body,
-        });
+        let mut nodes = body.repack::<S::Error>(fill)?;
+        nodes.iter().for_each(|_| self.growth.put());
+        self.held =
+            nodes.pop().map(|body| Held { light: shrunk && body.bytes() < LIGHT_BYTES, body });
         nodes.into_iter().try_for_each(|node| self.write(journal, node))
     }
 
     fn write<S: NodeSink>(
         &mut self,
         journal: &mut Journal<'_, S>,
-        body: NodeBody<F>,
+        body: Body<F>,
     ) -> Result<(), S::Error> {
-        let key = first_key(&body).unwrap_or(F::KEY_MIN);
+        let key = body.first_key()?;
         let pointer = journal.write(self.level - 1, body)?;
         self.push(key, pointer);
         Ok(())

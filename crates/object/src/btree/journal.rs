@@ -4,11 +4,13 @@
 //! is dropped halfway, every node it wrote is freed and the old root stands, so that one damaged
 //! tree need not stop the sync of the others.
 
-use aquifer_blockio::Page;
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::{Form, Node, NodeBody, NodeOwner};
 
+use super::body::Body;
+use super::forms::Packed;
 use super::store::NodeSink;
+use super::view::seal;
 
 /// See the module's head.
 pub(crate) struct Journal<'a, S: NodeSink> {
@@ -39,17 +41,17 @@ impl<'a, S: NodeSink> Journal<'a, S> {
     }
 
     /// Writes a node.
-    pub(crate) fn write<F: Form>(
+    pub(crate) fn write<F: Packed>(
         &mut self,
         level: u8,
-        body: NodeBody<F>,
+        body: Body<F>,
     ) -> Result<BlockPointer, S::Error> {
-        let node = Node { level, owner: self.owner, written: self.sink.txg(), body };
-        let page = Page::with_prefix(&node.encode()?);
+        let (count, txg) = (body.count(), self.sink.txg());
+        let page = seal::<F>(level, self.owner, txg, count, body.encode().as_bytes())?;
         let pointer = self.sink.write_node(F::KIND, level, self.owner, page)?;
         assert_eq!(
             (pointer.kind, pointer.level, pointer.birth),
-            (F::KIND, level, self.sink.txg()),
+            (F::KIND, level, txg),
             "a sink returns the pointer of what it was given"
         );
         self.written.push(pointer);

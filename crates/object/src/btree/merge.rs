@@ -5,10 +5,12 @@ use std::ops::Range;
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::NodeOwner;
 
+use super::body::Packing;
+use super::forms::Packed;
 use super::pack::Growth;
 use super::rewrite::{Batch, Leaf, rewrite};
-use super::store::{NodeSink, TreeError};
-use super::view::Packed;
+use super::store::{NodeError, NodeSink};
+use super::view::Entries;
 
 /// The tree of `root` with `ops` applied: at each key, an entry to stand there, or `None` to have
 /// none. Keys must ascend; entries may replace what stands, and deletes may find nothing. If
@@ -41,7 +43,7 @@ struct Points<F: Packed> {
     ops: Vec<(F::Key, Option<F::Entry>)>,
 }
 
-impl<F: Packed> Batch<F> for Points<F> {
+impl<F: Packed, E: NodeError> Batch<F, E> for Points<F> {
     fn len(&self) -> usize {
         self.ops.len()
     }
@@ -64,27 +66,44 @@ impl<F: Packed> Batch<F> for Points<F> {
     fn apply(
         &mut self,
         ops: Range<usize>,
-        _: (Option<F::Key>, Option<F::Key>),
-        old: Vec<F::Entry>,
-    ) -> Result<Option<Leaf<F>>, TreeError> {
-        let mut entries = Vec::with_capacity(old.len() + ops.len());
+        _: Option<F::Key>,
+        old: &mut Entries<'_, F>,
+    ) -> Result<Option<Leaf<F>>, E> {
+        let mut entries = Packing::new();
         let mut growth = Growth::default();
-        let mut old = old.into_iter().peekable();
-        for (key, put) in self.ops.get_mut(ops).unwrap_or_default() {
-            while let Some(entry) = old.next_if(|entry| F::key(entry) < *key) {
-                entries.push(entry);
+        let mut next = old.next()?;
+        for (key, put) in self.ops.get(ops).unwrap_or_default() {
+            while let Some(entry) = next
+                && entry.first < *key
+            {
+                entries.copy(entry);
                 growth.stands();
+                next = old.next()?;
             }
-            let before = old.next_if(|entry| F::key(entry) == *key);
-            if before != *put {
-                growth.changed(usize::from(put.is_some()));
+            let mut before: Option<&[u8]> = None;
+            if let Some(entry) = next
+                && entry.first == *key
+            {
+                before = Some(entry.bytes);
+                next = old.next()?;
             }
-            entries.extend(put.take());
+            let after = put.as_ref().map(|put| entries.push(put));
+            if before == after {
+                growth.stands();
+                continue;
+            }
+            if before.is_some() {
+                growth.gone();
+            }
+            if after.is_some() {
+                growth.put();
+            }
         }
-        if old.peek().is_some() {
+        while let Some(entry) = next {
+            entries.copy(entry);
             growth.stands();
+            next = old.next()?;
         }
-        entries.extend(old);
         let grown = growth.grown();
         Ok(growth.any().then_some(Leaf { entries, grown }))
     }

@@ -15,24 +15,26 @@
 //! all left of it went away; nothing consults it. No node is empty; the root of an empty tree is
 //! `None`, and a root with one child gives way to that child.
 //!
-//! **Change.** [`merge`] takes sorted changes and passes the tree once ([`rewrite`]): a [`walk`]
-//! reads the touched nodes in key order, many ahead; each changed leaf is repacked ([`pack`]) and
-//! written; the pointers that this replaces in its parent gather in a [`frame`], which, when its
-//! last touched child is through, is repacked and written in turn. Nodes that become lighter than
-//! a quarter are joined with a neighbour under the same parent. What did not change keeps its
-//! pointer bit for bit, up to the root.
+//! **Change.** [`merge`] takes sorted changes and passes the tree once (`rewrite`): a `walk`
+//! reads the touched nodes in key order, many ahead; each changed leaf is repacked (`pack`) and
+//! written, entries that stand being copied as bytes (`body`); the pointers that this replaces in
+//! its parent gather in a `frame`, which, when its last touched child is through, is repacked and
+//! written in turn. Nodes that shrink below a quarter are joined with a neighbour under the same
+//! parent. What did not change keeps its pointer bit for bit, up to the root.
 //!
-//! **Failure.** Old nodes are freed after the last new one is written ([`journal`]): a change is
+//! **Failure.** Old nodes are freed after the last new one is written (`journal`): a change is
 //! whole or did not happen. A crash needs no argument of its own: until an uberblock names a txg
 //! record whose root leads to the new nodes, only the old ones are reachable, and they are
 //! neither overwritten nor, until two txgs later, reused.
 //!
 //! **Trust.** The store verifies a node's bytes against its pointer. Beyond that every descent
-//! checks that a child is of its form, one level below its parent, and that the keys found are
-//! within the range the parent gave; what does not fit is an `Err`.
+//! checks that a child is of its form and one level below its parent, and every change that the
+//! keys found are within the range the parent gave; what does not fit is an `Err`.
 
+mod body;
 mod compare;
 mod drain;
+mod forms;
 mod frame;
 mod journal;
 mod merge;
@@ -48,12 +50,14 @@ mod walk;
 
 pub use compare::{Compare, Difference, compare};
 pub use drain::{Drained, drain};
+pub use forms::{Packed, TIE_REACH};
 pub use merge::merge;
 pub use read::{Scan, collect_range, first_from, last, lookup};
 pub use split::{Halves, split_off};
-pub use store::{NodeSink, NodeStore, TreeError};
-pub use view::{Packed, TIE_REACH};
+pub use store::{NodeError, NodeSink, NodeStore, TreeError};
 
+pub(crate) use body::Packing;
 pub(crate) use pack::{Growth, tie_end};
 pub(crate) use rewrite::{Batch, Leaf, rewrite};
 pub(crate) use split::split_with;
+pub(crate) use view::{Entries, RawEntry};

@@ -8,18 +8,18 @@
 //!   tree grown by one entry at a time would be made of such.
 //! - Tied entries stay in one node, with what lies between them.
 
-use aquifer_ondisk::tree_node::{Form, NODE_CAPACITY_BYTES, NodeBody};
+use aquifer_ondisk::tree_node::NODE_CAPACITY_BYTES;
 
+use super::forms::TIE_REACH;
 use super::store::TreeError;
-use super::view::{Packed, TIE_REACH};
 
-/// A node with fewer bytes is joined with a neighbour, where there is one.
+/// A node that shrinks below this is joined with a neighbour, where there is one.
 pub(crate) const LIGHT_BYTES: usize = NODE_CAPACITY_BYTES / 4;
 /// When entries put in the middle overflow a node, new nodes are filled this far at most.
 const EVEN_BYTES: usize = NODE_CAPACITY_BYTES * 7 / 8;
 
 /// Entries put side by side from which on more are expected to follow there.
-const RUN_PUTS_MIN: usize = 4;
+const RUN_PUTS_MIN: isize = 4;
 
 /// Where entries of a node were put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,36 +32,51 @@ pub(crate) enum Grown {
     AtEnd,
 }
 
-/// Follows a change along a node's entries, to say where it grew.
+/// Follows a change along a node's entries, to say where it grew. What is replaced one for one is
+/// no growth.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Growth {
+    changed: bool,
+    /// Entries put, less those gone, since one last stood.
+    run: isize,
+    /// Runs before that had more put than gone, and how many more.
     runs: usize,
-    in_run: bool,
-    puts: usize,
+    more: isize,
 }
 
 impl Growth {
-    /// Here an entry changed or went, and so many were put.
-    pub(crate) fn changed(&mut self, puts: usize) {
-        self.runs += usize::from(!self.in_run);
-        self.in_run = true;
-        self.puts += puts;
+    /// Here an entry was put.
+    pub(crate) fn put(&mut self) {
+        self.changed = true;
+        self.run += 1;
+    }
+
+    /// Here an entry went.
+    pub(crate) fn gone(&mut self) {
+        self.changed = true;
+        self.run -= 1;
     }
 
     /// Here an entry stands as it was.
     pub(crate) fn stands(&mut self) {
-        self.in_run = false;
+        if self.run > 0 {
+            self.runs += 1;
+            self.more += self.run;
+        }
+        self.run = 0;
     }
 
     /// Whether anything changed.
     pub(crate) fn any(&self) -> bool {
-        self.runs > 0
+        self.changed
     }
 
     /// Where the node grew.
-    pub(crate) fn grown(&self) -> Grown {
-        match (self.runs, self.puts) {
-            (1, 1..) if self.in_run => Grown::AtEnd,
+    pub(crate) fn grown(mut self) -> Grown {
+        let at_end = self.run > 0;
+        self.stands();
+        match (self.runs, self.more) {
+            (1, _) if at_end => Grown::AtEnd,
             (1, RUN_PUTS_MIN..) => Grown::InOnePlace,
             _ => Grown::Scattered,
         }
@@ -94,76 +109,6 @@ struct Atom {
     bytes: usize,
 }
 
-/// Encoded bytes of a node's entries.
-pub(crate) fn body_bytes<F: Form>(body: &NodeBody<F>) -> usize {
-    match body {
-        NodeBody::Leaf(entries) => entries.iter().map(F::entry_bytes).sum(),
-        NodeBody::Inner(children) => children.len() * inner_bytes::<F>(),
-    }
-}
-
-/// The key of a node's first entry.
-pub(crate) fn first_key<F: Form>(body: &NodeBody<F>) -> Option<F::Key> {
-    match body {
-        NodeBody::Leaf(entries) => entries.first().map(F::key),
-        NodeBody::Inner(children) => children.first().map(|(key, _)| *key),
-    }
-}
-
-/// The entries of two neighbours of one level.
-pub(crate) fn join<F: Form>(left: NodeBody<F>, right: NodeBody<F>) -> NodeBody<F> {
-    match (left, right) {
-        (NodeBody::Leaf(mut left), NodeBody::Leaf(right)) => {
-            left.extend(right);
-            NodeBody::Leaf(left)
-        }
-        (NodeBody::Inner(mut left), NodeBody::Inner(right)) => {
-            left.extend(right);
-            NodeBody::Inner(left)
-        }
-        (left, right) => unreachable!("neighbours of two levels: {left:?}, {right:?}"),
-    }
-}
-
-/// Cuts `body` into nodes. None is empty; an empty body gives no node.
-pub(crate) fn repack<F: Packed>(
-    body: NodeBody<F>,
-    fill: Fill,
-) -> Result<Vec<NodeBody<F>>, TreeError> {
-    if first_key(&body).is_none() {
-        return Ok(Vec::new());
-    }
-    if body_bytes(&body) <= NODE_CAPACITY_BYTES {
-        return Ok(vec![body]);
-    }
-    match body {
-        NodeBody::Leaf(entries) => {
-            let starts = layout(&leaf_items::<F>(&entries), fill)?;
-            Ok(cut(entries, &starts).map(NodeBody::Leaf).collect())
-        }
-        NodeBody::Inner(children) => {
-            let bytes = inner_bytes::<F>();
-            let items = vec![Item { bytes, tied: false }; children.len()];
-            let starts = layout(&items, fill)?;
-            Ok(cut(children, &starts).map(NodeBody::Inner).collect())
-        }
-    }
-}
-
-fn inner_bytes<F: Form>() -> usize {
-    aquifer_ondisk::tree_node::Node::<F>::INNER_ENTRY_BYTES
-}
-
-fn leaf_items<F: Packed>(entries: &[F::Entry]) -> Vec<Item> {
-    let mut tied_until = 0;
-    let mut items = Vec::with_capacity(entries.len());
-    for (at, entry) in entries.iter().enumerate() {
-        items.push(Item { bytes: F::entry_bytes(entry), tied: at < tied_until });
-        tied_until = tied_until.max(tie_end(entries, at, F::tied));
-    }
-    items
-}
-
 /// The position after the last entry that must stay with the one at `at` (at least `at + 1`).
 pub(crate) fn tie_end<T>(entries: &[T], at: usize, tied: impl Fn(&T, &T) -> bool) -> usize {
     let ahead = entries.get(at..).unwrap_or_default();
@@ -172,13 +117,6 @@ pub(crate) fn tie_end<T>(entries: &[T], at: usize, tied: impl Fn(&T, &T) -> bool
     };
     let last = ahead.iter().take(TIE_REACH).rposition(|other| tied(entry, other));
     last.map_or(at + 1, |last| at + last + 2)
-}
-
-/// Cuts a list before each of `starts` (ascending, the first being 0).
-fn cut<T>(mut list: Vec<T>, starts: &[usize]) -> impl Iterator<Item = Vec<T>> {
-    let mut pieces: Vec<Vec<T>> = starts.iter().rev().map(|start| list.split_off(*start)).collect();
-    pieces.reverse();
-    pieces.into_iter()
 }
 
 /// Where each node starts: positions in `items`, the first of them 0. `items` overflow one node.

@@ -4,8 +4,9 @@
 use aquifer_blockio::Page;
 use aquifer_ondisk::BlockPointer;
 
+use super::forms::Packed;
 use super::store::NodeStore;
-use super::view::{LeafPlace, Packed, View, check_root};
+use super::view::{LeafPlace, View, check_root};
 use super::walk::{Span, Visit, Walk};
 
 /// Leaves that a scan reads ahead.

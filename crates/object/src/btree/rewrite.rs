@@ -10,21 +10,23 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use aquifer_blockio::Page;
+use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::{Node, NodeBody, NodeOwner};
-use aquifer_ondisk::{BlockPointer, FormatError};
 
+use super::body::{Body, Packing};
+use super::forms::Packed;
 use super::frame::{Change, Frame};
 use super::journal::Journal;
 use super::pack::Grown;
-use super::store::{NodeSink, TreeError};
-use super::view::{Packed, check_child};
+use super::store::{NodeError, NodeSink, TreeError};
+use super::view::{Entries, View, check_child};
 use super::walk::{Route, Visit, Walk};
 
 /// Reads of one level in flight at once.
 const MERGE_WINDOW: usize = 32;
 
 /// Sorted changes, addressed by position.
-pub(crate) trait Batch<F: Packed>: Send {
+pub(crate) trait Batch<F: Packed, E>: Send {
     /// Number of changes.
     fn len(&self) -> usize;
 
@@ -36,27 +38,30 @@ pub(crate) trait Batch<F: Packed>: Send {
         upper: Option<F::Key>,
     ) -> Range<usize>;
 
-    /// Applies `ops`, those that touch the leaf of this visit, to its entries. `None`: all stands
-    /// as it was.
+    /// Applies `ops`, those that touch a leaf, to its entries `old`, passing over all of them.
+    /// Entries put are those whose place is in the leaf's range, which ends before `upper`.
+    /// `None`: all stands as it was.
     fn apply(
         &mut self,
         ops: Range<usize>,
-        range: (Option<F::Key>, Option<F::Key>),
-        entries: Vec<F::Entry>,
-    ) -> Result<Option<Leaf<F>>, TreeError>;
+        upper: Option<F::Key>,
+        old: &mut Entries<'_, F>,
+    ) -> Result<Option<Leaf<F>>, E>;
 }
 
 /// A leaf's entries after a change.
 pub(crate) struct Leaf<F: Packed> {
     /// In order, for any number of leaves.
-    pub(crate) entries: Vec<F::Entry>,
+    pub(crate) entries: Packing<F>,
     /// Where it has more of them.
     pub(crate) grown: Grown,
 }
 
-impl<F: Packed> From<Leaf<F>> for Change<F> {
-    fn from(leaf: Leaf<F>) -> Self {
-        Change { body: NodeBody::Leaf(leaf.entries), grown: leaf.grown }
+impl<F: Packed> Leaf<F> {
+    /// What became of a leaf whose entries took `old_bytes`.
+    fn changed(self, old_bytes: usize) -> Change<F> {
+        let body = Body::Leaf(self.entries);
+        Change { shrunk: body.bytes() < old_bytes, body, grown: self.grown }
     }
 }
 
@@ -70,8 +75,8 @@ struct Touched<'b, F: Packed, B> {
 impl<F, B, E> Route<F, E> for Touched<'_, F, B>
 where
     F: Packed,
-    B: Batch<F>,
-    E: From<FormatError> + From<TreeError>,
+    B: Batch<F, E>,
+    E: NodeError,
 {
     type Want = Range<usize>;
 
@@ -128,7 +133,7 @@ pub(crate) async fn rewrite<F, S, B>(
 where
     F: Packed,
     S: NodeSink,
-    B: Batch<F>,
+    B: Batch<F, S::Error>,
 {
     let all = 0..batch.len();
     if all.is_empty() {
@@ -138,8 +143,8 @@ where
     let mut above = Frame::<F>::above(root);
     match root {
         None => {
-            let leaf = batch.apply(all, (None, None), Vec::new())?;
-            above.feed(&mut journal, 0, leaf.map(Change::from)).await?;
+            let leaf = batch.apply(all, None, &mut Entries::new(&[], 0))?;
+            above.feed(&mut journal, 0, leaf.map(|leaf| leaf.changed(0))).await?;
         }
         Some(root) => {
             let change = pass_over(&mut journal, root, batch).await?;
@@ -159,7 +164,7 @@ async fn pass_over<F, S, B>(
 where
     F: Packed,
     S: NodeSink,
-    B: Batch<F>,
+    B: Batch<F, S::Error>,
 {
     let start = Visit::root(root, 0..batch.len());
     let mut frames = Vec::new();
@@ -197,17 +202,15 @@ fn apply_leaf<F, B, E>(
 ) -> Result<Option<Change<F>>, E>
 where
     F: Packed,
-    B: Batch<F>,
-    E: From<FormatError> + From<TreeError>,
+    B: Batch<F, E>,
+    E: NodeError,
 {
-    let body = Node::<F>::decode(page.as_slice(), &visit.pointer)?.body;
-    let NodeBody::Leaf(entries) = body else {
-        return Err(TreeError::KeyRange { level: visit.pointer.level }.into());
-    };
-    if let (Some(first), Some(last)) = (entries.first(), entries.last()) {
-        visit.check_range(F::key(first), F::key(last))?;
+    let mut entries = View::<F>::open(page.as_slice(), &visit.pointer)?.entries();
+    let first = entries.clone().next()?;
+    let old_bytes = entries.rest_bytes();
+    let leaf = batch.apply(visit.want.clone(), visit.upper, &mut entries)?;
+    if let (Some(first), Some(last)) = (first, entries.last()) {
+        visit.check_range(first.first, last)?;
     }
-    let range = (visit.lower, visit.upper);
-    let leaf = batch.apply(visit.want.clone(), range, entries)?;
-    Ok(leaf.map(Change::from))
+    Ok(leaf.map(|leaf| leaf.changed(old_bytes)))
 }

@@ -3,10 +3,12 @@
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::{NodeBody, NodeOwner};
 
+use super::body::{Body, Packing};
+use super::forms::Packed;
 use super::frame::collapse;
 use super::journal::Journal;
 use super::store::{NodeSink, TreeError};
-use super::view::{Packed, check_child, check_root};
+use super::view::{check_child, check_root};
 
 /// Two trees, or what becomes of one node in each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +17,16 @@ pub struct Halves {
     pub left: Option<BlockPointer>,
     /// Keys from the cut on.
     pub right: Option<BlockPointer>,
+}
+
+impl Halves {
+    fn left(left: BlockPointer) -> Self {
+        Halves { left: Some(left), right: None }
+    }
+
+    fn right(right: BlockPointer) -> Self {
+        Halves { left: None, right: Some(right) }
+    }
 }
 
 /// Cuts the tree of `root` before `key`: the node at each level of one path is written once for
@@ -60,14 +72,10 @@ pub(crate) async fn split_with<F: Packed, S: NodeSink>(
     let mut journal = Journal::new(sink, owner);
     let (path, leaf, entries) = descend::<F, S>(&journal, root, key).await?;
     let mut halves = cut_leaf::<F, S>(&mut journal, leaf, entries, cut)?;
-    // Where nothing stands beside the path any more, the half's root lies below.
-    let left_top = path.iter().position(|node| node.at > 0);
-    let right_top = path.iter().position(|node| node.at + 1 < node.children.len());
-    for (depth, node) in path.into_iter().enumerate().rev() {
-        let keep =
-            (left_top.is_some_and(|top| top <= depth), right_top.is_some_and(|top| top <= depth));
-        halves = cut_inner(&mut journal, node, halves, keep)?;
+    for node in path.into_iter().rev() {
+        halves = cut_inner(&mut journal, node, halves)?;
     }
+    // Near an end of the tree, one side may be left with nothing beside the path for some levels.
     for half in [&mut halves.left, &mut halves.right] {
         if let Some(root) = *half {
             *half = Some(collapse::<F, S>(&mut journal, root).await?);
@@ -110,54 +118,47 @@ fn cut_leaf<F: Packed, S: NodeSink>(
 ) -> Result<Halves, S::Error> {
     let (left, right) = cut(entries.clone());
     if left == entries {
-        return Ok(Halves { left: Some(leaf), right: None });
+        return Ok(Halves::left(leaf));
     }
     if right == entries {
-        return Ok(Halves { left: None, right: Some(leaf) });
+        return Ok(Halves::right(leaf));
     }
     journal.free(leaf);
     let mut write = |entries: Vec<F::Entry>| match entries.is_empty() {
         true => Ok(None),
-        false => journal.write::<F>(0, NodeBody::Leaf(entries)).map(Some),
+        false => journal.write::<F>(0, Body::Leaf(Packing::of(&entries))).map(Some),
     };
     Ok(Halves { left: write(left)?, right: write(right)? })
 }
 
-/// Cuts an inner node whose child at `at` became `below`. A half that is not to be kept at this
-/// level has nothing else here: it passes up as it is.
+/// Cuts an inner node whose child at `at` became `below`.
 fn cut_inner<F: Packed, S: NodeSink>(
     journal: &mut Journal<'_, S>,
     node: Crossed<F>,
     below: Halves,
-    (keep_left, keep_right): (bool, bool),
 ) -> Result<Halves, S::Error> {
-    let Crossed { pointer, children, at } = node;
-    let mut left = children;
+    let Crossed { pointer, children: mut left, at } = node;
     let mut right = left.split_off(at + 1);
     let Some((key, child)) = left.pop() else {
         return Err(TreeError::MissingChild { level: pointer.level }.into());
     };
-    if right.is_empty() && below == (Halves { left: Some(child), right: None }) && keep_left {
-        return Ok(Halves { left: Some(pointer), right: None });
+    // The child went whole to one side, and there is nothing for the other.
+    if right.is_empty() && below == Halves::left(child) {
+        return Ok(Halves::left(pointer));
     }
-    if left.is_empty() && below == (Halves { left: None, right: Some(child) }) && keep_right {
-        return Ok(Halves { left: None, right: Some(pointer) });
+    if left.is_empty() && below == Halves::right(child) {
+        return Ok(Halves::right(pointer));
     }
     journal.free(pointer);
     left.extend(below.left.map(|child| (key, child)));
+    right.splice(0..0, below.right.map(|child| (key, child)));
     // The right tree's leftmost path begins here.
-    right.splice(0..0, below.right.map(|child| (F::KEY_MIN, child)));
     if let Some((first, _)) = right.first_mut() {
         *first = F::KEY_MIN;
     }
-    let mut side = |children: Vec<(F::Key, BlockPointer)>, keep, below| {
-        if keep && !children.is_empty() {
-            journal.write::<F>(pointer.level, NodeBody::Inner(children)).map(Some)
-        } else {
-            Ok(below)
-        }
+    let mut write = |children: Vec<(F::Key, BlockPointer)>| match children.is_empty() {
+        true => Ok(None),
+        false => journal.write::<F>(pointer.level, Body::Inner(children)).map(Some),
     };
-    let left = side(left, keep_left, below.left)?;
-    let right = side(right, keep_right, below.right)?;
-    Ok(Halves { left, right })
+    Ok(Halves { left: write(left)?, right: write(right)? })
 }

@@ -43,18 +43,17 @@ pub enum TreeError {
         /// What they take.
         bytes: usize,
     },
-    /// Two extents show the same page.
-    #[error("extent tree: page {page} is shown twice")]
-    Overlap {
-        /// The page.
-        page: u64,
-    },
 }
+
+/// What reading a tree can end in.
+pub trait NodeError: From<FormatError> + From<TreeError> {}
+
+impl<E: From<FormatError> + From<TreeError>> NodeError for E {}
 
 /// Where nodes are read.
 pub trait NodeStore: Send + Sync {
     /// What can go wrong, here and in the trees.
-    type Error: From<FormatError> + From<TreeError> + Send + 'static;
+    type Error: NodeError + Send + 'static;
 
     /// The verified bytes of the node that `pointer` means, from memory if they are there.
     fn read(

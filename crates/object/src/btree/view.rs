@@ -1,75 +1,22 @@
-//! A node read in place: a lookup decodes one entry, not the node.
+//! A node in its bytes: a lookup decodes one entry, not the node, and a merge copies what stands.
 //!
-//! The bytes are those drawn at the head of `ondisk::tree_node`; the tests hold this reading
-//! against `Node::decode`. What a view returns was bounds-checked on the way, never trusted: a
-//! count or length that lies gives an `Err`.
+//! The bytes are those drawn at the head of `ondisk::tree_node`; the tests hold this reading and
+//! writing against `Node::decode`. What a view returns was bounds-checked on the way, never
+//! trusted: a count or length that lies gives an `Err`.
 
 use std::marker::PhantomData;
 
+use aquifer_blockio::{Page, PageMut};
 use aquifer_ondisk::block_pointer::BLOCK_POINTER_BYTES;
-use aquifer_ondisk::tree_node::{
-    Directory, Extents, Form, LEVELS_MAX, NODE_HEADER_BYTES, Namespace, Objects,
-};
-use aquifer_ondisk::{BlockPointer, FormatError, Reader};
+use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NODE_HEADER_BYTES, NodeOwner};
+use aquifer_ondisk::{BlockPointer, FormatError, Reader, Txg, Writer};
 
-use super::store::TreeError;
+use super::forms::Packed;
+use super::store::{NodeError, TreeError};
 
 const WHAT: &str = "tree node";
 const MAGIC: [u8; 4] = *b"AQTN";
 const ENTRY_FORM: u16 = 1;
-
-/// A [`Form`] as the trees need it: entries can be passed over, and may cover more than one key.
-pub trait Packed: Form {
-    /// Passes over an entry, and says the first and last key it covers. Forms whose entries own
-    /// memory pass over them without making one.
-    fn skip(r: &mut Reader<'_>) -> Result<(Self::Key, Self::Key), FormatError> {
-        let key = Self::key(&Self::decode_entry(r)?);
-        Ok((key, key))
-    }
-
-    /// Whether these two, at most [`TIE_REACH`] entries apart, must stay in one leaf, with all
-    /// that lies between them.
-    fn tied(left: &Self::Entry, right: &Self::Entry) -> bool {
-        Self::inseparable(left, right)
-    }
-}
-
-/// How many entries apart two tied entries may be: entries of one tenancy lie within 8 pages.
-pub const TIE_REACH: usize = 7;
-
-impl Packed for Extents {
-    fn skip(r: &mut Reader<'_>) -> Result<(u64, u64), FormatError> {
-        aquifer_ondisk::extent::Extent::skip(r)
-    }
-
-    fn tied(left: &Self::Entry, right: &Self::Entry) -> bool {
-        crate::extent_tree::one_tenancy(left, right)
-    }
-}
-
-impl Packed for Objects {}
-
-impl Packed for Directory {
-    fn skip(r: &mut Reader<'_>) -> Result<(u64, u64), FormatError> {
-        let key = r.u64()?;
-        r.take(17)?;
-        skip_string(r)?;
-        Ok((key, key))
-    }
-}
-
-impl Packed for Namespace {
-    fn skip(r: &mut Reader<'_>) -> Result<(Self::Key, Self::Key), FormatError> {
-        let key = Self::decode_key(r)?;
-        skip_string(r)?;
-        Ok((key, key))
-    }
-}
-
-fn skip_string(r: &mut Reader<'_>) -> Result<(), FormatError> {
-    let bytes = r.u16()?;
-    r.take(bytes.into()).map(drop)
-}
 
 /// Fails unless `root` can be the root of a tree.
 pub(crate) fn check_root(root: &BlockPointer) -> Result<(), TreeError> {
@@ -83,6 +30,41 @@ pub(crate) fn check_child(parent: u8, child: &BlockPointer) -> Result<(), TreeEr
     } else {
         Err(TreeError::ChildLevel { parent, child: child.level })
     }
+}
+
+/// The page of a node that holds `count` entries of these bytes.
+pub(crate) fn seal<F: Form>(
+    level: u8,
+    owner: NodeOwner,
+    written: Txg,
+    count: usize,
+    body: &[u8],
+) -> Result<Page, FormatError> {
+    let (Ok(count), Ok(used)) = (u16::try_from(count), u16::try_from(body.len())) else {
+        return Err(FormatError::TooLarge { what: WHAT, bytes: body.len() });
+    };
+    let mut w = Writer::new();
+    w.put(&MAGIC);
+    w.u16(ENTRY_FORM);
+    w.u8(F::KIND as u8);
+    w.u8(level);
+    w.u16(count);
+    w.u16(used);
+    w.u32(0);
+    w.u64(owner.dataset.0);
+    w.u64(owner.object.0);
+    w.u64(written.0);
+    w.put(&[0; 24]);
+    let mut page = PageMut::zeroed();
+    let (header, room) = page.split_at_mut(NODE_HEADER_BYTES);
+    header.copy_from_slice(w.as_bytes());
+    match room.get_mut(..body.len()) {
+        Some(room) => room.copy_from_slice(body),
+        None => {
+            return Err(FormatError::TooLarge { what: WHAT, bytes: body.len() });
+        }
+    }
+    Ok(page.freeze())
 }
 
 /// A node's bytes.
@@ -158,25 +140,16 @@ impl<'a, F: Packed> View<'a, F> {
     }
 
     /// The child whose range holds `key`, checked to be one level below.
-    pub(crate) fn child_for<E>(&self, key: F::Key) -> Result<BlockPointer, E>
-    where
-        E: From<FormatError> + From<TreeError>,
-    {
+    pub(crate) fn child_for<E: NodeError>(&self, key: F::Key) -> Result<BlockPointer, E> {
         self.checked_child(self.position(key)?)
     }
 
     /// The last child, checked to be one level below.
-    pub(crate) fn last_child<E>(&self) -> Result<BlockPointer, E>
-    where
-        E: From<FormatError> + From<TreeError>,
-    {
+    pub(crate) fn last_child<E: NodeError>(&self) -> Result<BlockPointer, E> {
         self.checked_child(self.count.saturating_sub(1))
     }
 
-    fn checked_child<E>(&self, index: usize) -> Result<BlockPointer, E>
-    where
-        E: From<FormatError> + From<TreeError>,
-    {
+    fn checked_child<E: NodeError>(&self, index: usize) -> Result<BlockPointer, E> {
         if self.count == 0 {
             return Err(TreeError::MissingChild { level: self.level }.into());
         }
@@ -185,17 +158,20 @@ impl<'a, F: Packed> View<'a, F> {
         Ok(pointer)
     }
 
+    /// Of a leaf: its entries, none decoded.
+    pub(crate) fn entries(&self) -> Entries<'a, F> {
+        Entries::new(self.body, self.count)
+    }
+
     /// Of a leaf: the entry that covers `key`.
     pub(crate) fn find(&self, key: F::Key) -> Result<Option<F::Entry>, FormatError> {
-        let mut r = Reader::new(self.body, WHAT);
-        for _ in 0..self.count {
-            let mut start = r.clone();
-            let (first, last) = F::skip(&mut r)?;
-            if first > key {
-                return Ok(None);
+        let mut entries = self.entries();
+        while let Some(entry) = entries.next()? {
+            if entry.first > key {
+                break;
             }
-            if last >= key {
-                return F::decode_entry(&mut start).map(Some);
+            if entry.last >= key {
+                return entry.decode().map(Some);
             }
         }
         Ok(None)
@@ -203,13 +179,11 @@ impl<'a, F: Packed> View<'a, F> {
 
     /// Of a leaf: its last entry.
     pub(crate) fn last(&self) -> Result<Option<F::Entry>, FormatError> {
-        let mut r = Reader::new(self.body, WHAT);
-        let mut start = None;
-        for _ in 0..self.count {
-            start = Some(r.clone());
-            F::skip(&mut r)?;
+        let (mut entries, mut last) = (self.entries(), None);
+        while let Some(entry) = entries.next()? {
+            last = Some(entry);
         }
-        start.map(|mut r| F::decode_entry(&mut r)).transpose()
+        last.map(|entry| entry.decode()).transpose()
     }
 
     /// Of a leaf: the first entry at or after `place` that covers a key from `from` on, if it
@@ -220,18 +194,18 @@ impl<'a, F: Packed> View<'a, F> {
         from: F::Key,
         to: Option<F::Key>,
     ) -> Result<Option<(F::Entry, LeafPlace)>, FormatError> {
-        let bytes = self.body.get(place.offset..).unwrap_or_default();
-        let mut r = Reader::new(bytes, WHAT);
-        for passed in place.entry..self.count {
-            let mut start = r.clone();
-            let (first, last) = F::skip(&mut r)?;
-            if to.is_some_and(|to| first >= to) {
-                return Ok(None);
+        let rest = self.body.get(place.offset..).unwrap_or_default();
+        let mut entries = Entries::<F>::new(rest, self.count.saturating_sub(place.entry));
+        while let Some(entry) = entries.next()? {
+            if to.is_some_and(|to| entry.first >= to) {
+                break;
             }
-            if last >= from {
-                let next =
-                    LeafPlace { entry: passed + 1, offset: self.body.len() - r.rest().len() };
-                return Ok(Some((F::decode_entry(&mut start)?, next)));
+            if entry.last >= from {
+                let next = LeafPlace {
+                    entry: self.count - entries.count,
+                    offset: self.body.len() - entries.r.rest().len(),
+                };
+                return Ok(Some((entry.decode()?, next)));
             }
         }
         Ok(None)
@@ -243,4 +217,81 @@ impl<'a, F: Packed> View<'a, F> {
 pub(crate) struct LeafPlace {
     entry: usize,
     offset: usize,
+}
+
+/// An entry in its bytes.
+#[derive(Debug)]
+pub(crate) struct RawEntry<'a, F: Form> {
+    /// The first key it covers: its own.
+    pub(crate) first: F::Key,
+    /// The last key it covers.
+    pub(crate) last: F::Key,
+    /// Its encoding.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl<F: Form> Clone for RawEntry<'_, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Form> Copy for RawEntry<'_, F> {}
+
+impl<F: Form> RawEntry<'_, F> {
+    /// The entry itself.
+    pub(crate) fn decode(&self) -> Result<F::Entry, FormatError> {
+        F::decode_entry(&mut Reader::new(self.bytes, WHAT))
+    }
+}
+
+/// Passes over packed entries in order, decoding none. Keys that do not ascend, or entries that
+/// cover one key twice, are an error.
+#[derive(Debug)]
+pub(crate) struct Entries<'a, F: Form> {
+    r: Reader<'a>,
+    count: usize,
+    last: Option<F::Key>,
+}
+
+impl<F: Form> Clone for Entries<'_, F> {
+    fn clone(&self) -> Self {
+        Entries { r: self.r.clone(), ..*self }
+    }
+}
+
+impl<'a, F: Packed> Entries<'a, F> {
+    /// `count` entries packed in `bytes`.
+    pub(crate) fn new(bytes: &'a [u8], count: usize) -> Self {
+        Entries { r: Reader::new(bytes, WHAT), count, last: None }
+    }
+
+    /// Bytes of the entries not passed yet.
+    pub(crate) fn rest_bytes(&self) -> usize {
+        self.r.rest().len()
+    }
+
+    /// The last key covered so far.
+    pub(crate) fn last(&self) -> Option<F::Key> {
+        self.last
+    }
+
+    /// The next entry, `None` after the last, which must end where the bytes do.
+    pub(crate) fn next(&mut self) -> Result<Option<RawEntry<'a, F>>, FormatError> {
+        let rest = self.r.rest();
+        if self.count == 0 {
+            return match rest {
+                [] => Ok(None),
+                _ => Err(FormatError::invalid("tree node: used bytes", rest.len() as u64)),
+            };
+        }
+        let (first, last) = F::skip(&mut self.r)?;
+        if self.last.is_some_and(|before| before >= first) {
+            return Err(FormatError::invalid("tree node: order of keys", 0u64));
+        }
+        self.last = Some(last);
+        self.count -= 1;
+        let bytes = rest.get(..rest.len() - self.r.rest().len()).unwrap_or_default();
+        Ok(Some(RawEntry { first, last, bytes }))
+    }
 }

@@ -19,8 +19,9 @@ use aquifer_ondisk::tree_node::Form;
 use aquifer_ondisk::{BlockPointer, FormatError};
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
-use super::store::{NodeStore, TreeError};
-use super::view::{Packed, View, check_child, check_root};
+use super::forms::Packed;
+use super::store::{NodeError, NodeStore, TreeError};
+use super::view::{View, check_child, check_root};
 
 /// A node on the way of a walk.
 #[derive(Debug, Clone)]
@@ -204,7 +205,7 @@ impl<F: Packed> Span<F> {
 impl<F, E> Route<F, E> for Span<F>
 where
     F: Packed,
-    E: From<FormatError> + From<TreeError>,
+    E: NodeError,
 {
     type Want = ();
 

@@ -4,13 +4,15 @@ use std::iter::Peekable;
 use std::ops::Range;
 use std::vec::IntoIter;
 
-use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, EXTENT_PAGES_MAX, Extent, PAGE_LIMIT, Stored};
 use aquifer_ondisk::tree_node::{Extents, NodeOwner};
 use aquifer_ondisk::types::SEGMENT_SECTORS;
+use aquifer_ondisk::{BlockPointer, FormatError};
 
 use super::{FreedExtent, first_of_tenancies, freed, one_tenancy};
-use crate::btree::{Batch, Growth, Leaf, NodeSink, TreeError, rewrite, tie_end};
+use crate::btree::{
+    Batch, Entries, Growth, Leaf, NodeError, NodeSink, Packing, RawEntry, rewrite, tie_end,
+};
 
 /// New content of a range of pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,53 +148,57 @@ impl Replaces {
 
     /// Cuts the ranges of `ops` out of `old` and puts `fresh` in. `None`: there was nothing to cut
     /// or put.
-    fn replace(
+    fn replace<E: NodeError>(
         &mut self,
         ops: Range<usize>,
-        old: Vec<Extent>,
+        old: &mut Entries<'_, Extents>,
         fresh: Vec<Extent>,
-    ) -> Option<Leaf<Extents>> {
+    ) -> Result<Option<Leaf<Extents>>, E> {
         let ranges = self.ranges.get(ops).unwrap_or_default().to_vec();
         let mut ranges = ranges.into_iter().peekable();
-        let mut rebuilt = Rebuilt {
-            growth: Growth::default(),
-            entries: Vec::with_capacity(old.len() + 2 * fresh.len() + 1),
-            fresh: fresh.into_iter().peekable(),
-        };
+        let mut rebuilt = Rebuilt::new(fresh);
         let mut broken: Vec<Extent> = Vec::new();
-        for entry in old {
-            while ranges.next_if(|(_, to)| *to <= entry.page).is_some() {}
-            if ranges.peek().is_none_or(|(from, _)| *from >= entry.end()) {
-                rebuilt.keep(entry);
-                rebuilt.growth.stands();
+        while let Some(entry) = old.next()? {
+            while ranges.next_if(|(_, to)| *to <= entry.first).is_some() {}
+            if ranges.peek().is_none_or(|(from, _)| *from > entry.last) {
+                rebuilt.keep(entry)?;
                 continue;
             }
-            rebuilt.growth.changed(0);
+            rebuilt.growth.gone();
+            let entry = entry.decode()?;
             let plain = matches!(entry.stored, Stored::Plain(_));
             let mut at = entry.page;
             for (from, to) in ranges.clone().take_while(|(from, _)| *from < entry.end()) {
-                entry.slice(at, from).into_iter().for_each(|part| rebuilt.keep(part));
+                if let Some(part) = entry.slice(at, from) {
+                    rebuilt.put_before(part.page)?;
+                    rebuilt.push(part)?;
+                }
                 if plain {
                     entry.slice(from, to).iter().for_each(|part| self.free(part));
                 }
                 at = to;
             }
-            entry.slice(at, u64::MAX).into_iter().for_each(|part| rebuilt.keep(part));
+            if let Some(part) = entry.slice(at, u64::MAX) {
+                rebuilt.put_before(part.page)?;
+                rebuilt.push(part)?;
+            }
             if !plain {
                 broken.push(entry);
             }
         }
-        let leaf = rebuilt.finish()?;
+        let Some(leaf) = rebuilt.finish()? else {
+            return Ok(None);
+        };
         for extent in first_of_tenancies(&broken) {
-            if !shows(&leaf.entries, extent) {
+            if !shows(leaf.entries.entries(), extent)? {
                 self.free(extent);
             }
         }
-        Some(leaf)
+        Ok(Some(leaf))
     }
 }
 
-impl Batch<Extents> for Replaces {
+impl<E: NodeError> Batch<Extents, E> for Replaces {
     fn len(&self) -> usize {
         self.ranges.len()
     }
@@ -207,80 +213,116 @@ impl Batch<Extents> for Replaces {
     fn apply(
         &mut self,
         ops: Range<usize>,
-        (_, upper): (Option<u64>, Option<u64>),
-        old: Vec<Extent>,
-    ) -> Result<Option<Leaf<Extents>>, TreeError> {
-        check(&old, upper)?;
+        upper: Option<u64>,
+        old: &mut Entries<'_, Extents>,
+    ) -> Result<Option<Leaf<Extents>>, E> {
         let fresh = self.take_fresh(upper);
         for extent in first_of_tenancies(&fresh) {
-            if !shows(&old, extent) {
-                let sectors = extent.stored_sectors();
-                self.refer_sectors = self.refer_sectors.saturating_add_unsigned(sectors);
-            }
+            let sectors = extent.stored_sectors();
+            self.refer_sectors = self.refer_sectors.saturating_add_unsigned(sectors);
         }
-        Ok(self.replace(ops, old, fresh))
+        self.replace(ops, old, fresh)
     }
 }
 
 /// A leaf's new entries, in the making.
-struct Rebuilt {
-    entries: Vec<Extent>,
+struct Rebuilt<'a> {
+    entries: Packing<Extents>,
+    /// The last entry, not packed yet: it may be joined with the next.
+    last: Last<'a>,
     fresh: Peekable<IntoIter<Extent>>,
     growth: Growth,
 }
 
-impl Rebuilt {
-    /// An old entry, or a part of it; new ones before it come first.
-    fn keep(&mut self, entry: Extent) {
-        while let Some(fresh) = self.fresh.next_if(|fresh| fresh.page < entry.page) {
-            self.growth.changed(1);
-            self.push(fresh);
-        }
-        self.push(entry);
-    }
-
-    fn push(&mut self, entry: Extent) {
-        let joined = self.entries.last_mut().is_some_and(|last| join(last, &entry));
-        if !joined {
-            self.entries.push(entry);
-        }
-    }
-
-    fn finish(mut self) -> Option<Leaf<Extents>> {
-        while let Some(fresh) = self.fresh.next() {
-            self.growth.changed(1);
-            self.push(fresh);
-        }
-        let (entries, grown) = (self.entries, self.growth.grown());
-        self.growth.any().then_some(Leaf { entries, grown })
-    }
+enum Last<'a> {
+    None,
+    /// As it stood.
+    Stands(RawEntry<'a, Extents>),
+    /// New, or a part of one that was cut.
+    Made(Extent),
 }
 
-/// Fails if two extents show one page, or one reaches beyond its leaf.
-fn check(entries: &[Extent], upper: Option<u64>) -> Result<(), TreeError> {
-    let next = entries.iter().skip(1).map(|next| Some(next.page)).chain([upper]);
-    for (entry, next) in entries.iter().zip(next) {
-        if let Some(page) = next
-            && page < entry.end()
+impl<'a> Rebuilt<'a> {
+    fn new(fresh: Vec<Extent>) -> Self {
+        Rebuilt {
+            entries: Packing::new(),
+            last: Last::None,
+            fresh: fresh.into_iter().peekable(),
+            growth: Growth::default(),
+        }
+    }
+
+    /// An old entry that stands, new ones before it first.
+    fn keep(&mut self, entry: RawEntry<'a, Extents>) -> Result<(), FormatError> {
+        self.put_before(entry.first)?;
+        if let Last::Made(last) = &mut self.last
+            && last.end() == entry.first
+            && join(last, &entry.decode()?)
         {
-            return Err(TreeError::Overlap { page });
+            self.growth.gone();
+            return Ok(());
+        }
+        self.pack();
+        self.growth.stands();
+        self.last = Last::Stands(entry);
+        Ok(())
+    }
+
+    /// The new entries before `page`.
+    fn put_before(&mut self, page: u64) -> Result<(), FormatError> {
+        while let Some(fresh) = self.fresh.next_if(|fresh| fresh.page < page) {
+            self.push(fresh)?;
+        }
+        Ok(())
+    }
+
+    /// A new entry, or what is left of an old one.
+    fn push(&mut self, entry: Extent) -> Result<(), FormatError> {
+        self.growth.put();
+        if let Last::Stands(last) = &self.last
+            && last.last + 1 == entry.page
+        {
+            self.last = Last::Made(last.decode()?);
+        }
+        if let Last::Made(last) = &mut self.last
+            && join(last, &entry)
+        {
+            self.growth.gone();
+            return Ok(());
+        }
+        self.pack();
+        self.last = Last::Made(entry);
+        Ok(())
+    }
+
+    fn pack(&mut self) {
+        match std::mem::replace(&mut self.last, Last::None) {
+            Last::None => {}
+            Last::Stands(entry) => self.entries.copy(entry),
+            Last::Made(entry) => drop(self.entries.push(&entry)),
         }
     }
-    Ok(())
+
+    fn finish(mut self) -> Result<Option<Leaf<Extents>>, FormatError> {
+        self.put_before(u64::MAX)?;
+        self.pack();
+        let (entries, grown) = (self.entries, self.growth.grown());
+        Ok(self.growth.any().then_some(Leaf { entries, grown }))
+    }
 }
 
-/// Whether some of `entries` (in page order) show parts of the compressed extent that `extent` is a
-/// part of. `false` of a plain one.
-fn shows(entries: &[Extent], extent: &Extent) -> bool {
-    if matches!(extent.stored, Stored::Plain(_)) {
-        return false;
+/// Whether some of `entries` show parts of the compressed extent that `extent` is a part of.
+fn shows(mut entries: Entries<'_, Extents>, extent: &Extent) -> Result<bool, FormatError> {
+    while let Some(entry) = entries.next()? {
+        if entry.first >= extent.page + COMPRESSED_PAGES_MAX {
+            break;
+        }
+        if entry.last + COMPRESSED_PAGES_MAX > extent.page && one_tenancy(&entry.decode()?, extent)
+        {
+            return Ok(true);
+        }
     }
-    let far = extent.page.saturating_sub(COMPRESSED_PAGES_MAX);
-    let first = entries.partition_point(|entry| entry.page < far);
-    let near = entries.get(first..).unwrap_or_default();
-    near.iter()
-        .take_while(|entry| entry.page < extent.page + COMPRESSED_PAGES_MAX)
-        .any(|entry| one_tenancy(entry, extent))
+    Ok(false)
 }
 
 fn begins_segment(extent: &Extent) -> bool {

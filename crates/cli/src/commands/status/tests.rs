@@ -65,12 +65,12 @@ action: Keep a backup.
 import: /dev/b: outdated, not used
 config:
 
-\tNAME          STATE     READ  WRITE  CKSUM  REPAIRED
-\ttank          DEGRADED     0      1      2         2
-\t  mirror-0    DEGRADED     0      1      2         2
-\t    /dev/a    ONLINE       0      0      2         2
-\t    /dev/b    OUTDATED     0      1      0         0
-\t  /dev/c      ONLINE       0      0      0         0
+\tNAME        STATE     READ  WRITE  CKSUM  REPAIRED
+\ttank        DEGRADED     0      1      2         2
+\t  mirror-0  DEGRADED     0      1      2         2
+\t    /dev/a  ONLINE       0      0      2         2
+\t    /dev/b  OUTDATED     0      1      0         0
+\t  /dev/c    ONLINE       0      0      0         0
 
 errors: /dev/b: write at sector 9: EIO
 ";

@@ -136,7 +136,7 @@ fn a_journal_that_is_dropped_frees_what_it_wrote() {
     let store = MemStore::new();
     let mut journal = Journal::new(&store, OWNER);
     let body = aquifer_ondisk::tree_node::NodeBody::<Objects>::Leaf(vec![Objects::entry(1, 1)]);
-    journal.write(0, body).unwrap();
+    journal.write(0, body.into()).unwrap();
     assert_eq!(store.live().len(), 1);
     drop(journal);
     assert!(store.live().is_empty());

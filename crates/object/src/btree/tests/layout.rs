@@ -53,8 +53,8 @@ fn growth_tells_where() {
         for step in steps.chars() {
             match step {
                 '.' => growth.stands(),
-                '+' => growth.changed(1),
-                _ => growth.changed(0),
+                '+' => growth.put(),
+                _ => growth.gone(),
             }
         }
         growth.any().then(|| growth.grown())
@@ -62,10 +62,13 @@ fn growth_tells_where() {
     assert_eq!(grown("...."), None);
     assert_eq!(grown("..+"), Some(Grown::AtEnd));
     assert_eq!(grown("..-++"), Some(Grown::AtEnd));
+    assert_eq!(grown(".-+.-+..+"), Some(Grown::AtEnd), "what is replaced is no growth");
+    assert_eq!(grown("..-+"), Some(Grown::Scattered));
     assert_eq!(grown("..-"), Some(Grown::Scattered));
     assert_eq!(grown(".+."), Some(Grown::Scattered));
-    assert_eq!(grown(".+-+++.."), Some(Grown::InOnePlace));
+    assert_eq!(grown(".+-+++++-.."), Some(Grown::InOnePlace));
     assert_eq!(grown(".++.++"), Some(Grown::Scattered));
+    assert_eq!(grown(".-.++++."), Some(Grown::InOnePlace));
 }
 
 proptest! {

@@ -17,7 +17,7 @@ use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects};
 use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Place, Txg};
 
-use super::{Packed, collect_range, merge};
+use super::{NodeSink, Packed, collect_range, merge};
 use crate::mem_store::{MemStore, OWNER, Rng, Shape, check_tree};
 
 /// A form whose entries can be made from numbers.
@@ -104,6 +104,11 @@ impl Sample for Extents {
     }
 }
 
+/// Height of a tree.
+pub(super) fn levels(root: Option<BlockPointer>) -> u64 {
+    root.map_or(0, |root| u64::from(root.level) + 1)
+}
+
 pub(super) type Ops<F> = Vec<(<F as Form>::Key, Option<<F as Form>::Entry>)>;
 
 /// A tree, and what it should hold.
@@ -111,11 +116,13 @@ pub(super) struct Twin<F: Sample> {
     pub(super) store: MemStore,
     pub(super) root: Option<BlockPointer>,
     pub(super) model: BTreeMap<F::Key, F::Entry>,
+    /// Reads and writes of the last merge.
+    pub(super) counts: (u64, u64),
 }
 
 impl<F: Sample> Twin<F> {
     pub(super) fn new(store: MemStore) -> Self {
-        Twin { store, root: None, model: BTreeMap::new() }
+        Twin { store, root: None, model: BTreeMap::new(), counts: (0, 0) }
     }
 
     /// Ops at these numbers: puts, and deletes by chance.
@@ -151,8 +158,15 @@ impl<F: Sample> Twin<F> {
             };
             same &= before == *entry;
         }
+        self.store.take_counts();
         let root = self.store.run(merge::<F, _>(&self.store, self.root, OWNER, ops)).unwrap();
         assert_eq!(root == self.root, same, "the root changes with the content");
+        let (reads, writes, _) = self.store.take_counts();
+        self.counts = (reads, writes);
+        let born = self.store.live_of(self.store.txg()).len() as u64;
+        // Only what gives way to its one child was written for nothing.
+        let shrunk = levels(self.root).saturating_sub(levels(root));
+        assert!(writes - born <= shrunk, "{writes} writes for {born} nodes, {shrunk} levels less");
         self.root = root;
     }
 

@@ -7,8 +7,9 @@ use aquifer_ondisk::Writer;
 use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects};
 use proptest::prelude::*;
 
-use super::{Ops, Sample, Twin};
-use crate::btree::{Scan, first_from, last, lookup, merge};
+use super::{Ops, Sample, Twin, levels};
+use crate::btree::view::View;
+use crate::btree::{Scan, first_from, last, lookup, merge, split_off};
 use crate::mem_store::{MemStore, OWNER, Rng};
 
 const NUMBERS: u64 = 3000;
@@ -165,28 +166,84 @@ fn nothing_to_do_changes_nothing() {
     twin.apply(vec![(5, None)]);
     assert!(twin.root.is_none());
     twin.apply(twin.ops(0..500, &mut Rng::new(1), 0));
-    twin.store.take_counts();
-    let same: Ops<Objects> = twin.model.iter().map(|(key, e)| (*key, Some(e.clone()))).collect();
+    let same: Ops<Objects> =
+        twin.model.iter().map(|(key, entry)| (*key, Some(entry.clone()))).collect();
     twin.apply(same);
-    let (_, writes, _) = twin.store.take_counts();
-    assert_eq!(writes, 0);
+    assert_eq!(twin.counts.1, 0);
 }
 
 #[test]
 fn a_path_is_rewritten_once_and_the_rest_stands() {
     let mut twin = Twin::<Objects>::new(MemStore::new());
     twin.apply(twin.ops((0..20_000).map(|n| n * 2), &mut Rng::new(1), 0));
-    let levels = u64::from(twin.root.unwrap().level) + 1;
-    assert_eq!(levels, 3);
+    assert_eq!(levels(twin.root), 3);
     let old = twin.store.live();
-    twin.store.take_counts();
-    // Many ops in one leaf that has no room for them to grow it: overwrites.
+    // Many ops in one leaf that do not grow it: overwrites.
     twin.apply(twin.ops([1000, 1002, 1004, 1006], &mut Rng::new(2), 0));
-    let (reads, writes, _) = twin.store.take_counts();
-    assert_eq!((reads, writes), (levels, levels));
+    assert_eq!(twin.counts, (3, 3));
     let new = twin.store.live();
-    assert_eq!(old.difference(&new).count() as u64, levels);
-    assert_eq!(new.difference(&old).count() as u64, levels);
+    assert_eq!(old.difference(&new).count(), 3);
+    assert_eq!(new.difference(&old).count(), 3);
+}
+
+/// Nodes on the leftmost path begin at KEY_MIN, whatever their first entry.
+#[test]
+fn the_leftmost_path_begins_at_the_smallest_key() {
+    let mut twin = Twin::<Objects>::new(MemStore::new());
+    twin.apply(twin.ops((0..20_000).map(|n| 70 + n * 2), &mut Rng::new(1), 0));
+    let split = split_off::<Objects, _>(&twin.store, twin.root, OWNER, 20_001);
+    let halves = twin.store.run(split).unwrap();
+    for root in [halves.left, halves.right] {
+        let mut pointer = root.unwrap();
+        assert_eq!(pointer.level, 2);
+        while pointer.level > 0 {
+            let page = twin.store.sector(&pointer);
+            let view = View::<Objects>::open(page.as_slice(), &pointer).unwrap();
+            let (key, child) = view.child(0).unwrap();
+            assert_eq!(key, 0, "level {}", pointer.level);
+            pointer = child;
+        }
+    }
+}
+
+/// A leaf that loses nearly all its entries is joined with a neighbour that no op touches, right or
+/// left, and inner nodes likewise.
+#[test]
+fn light_nodes_are_joined_with_their_neighbours() {
+    let grow = || {
+        let mut twin = Twin::<Objects>::new(MemStore::instant());
+        twin.apply(twin.ops((0..3000).map(|n| n * 2), &mut Rng::new(1), 0));
+        twin
+    };
+    let leaves = grow().check().leaf_counts;
+    assert!(leaves.len() > 120, "{} leaves under several nodes", leaves.len());
+    let mut start = 0;
+    for (at, count) in leaves.iter().enumerate() {
+        let mut twin = grow();
+        let numbers = (start..start + *count as u64).map(|n| n * 2).skip(1);
+        let shape = twin.apply(twin.ops(numbers, &mut Rng::new(2), 100));
+        assert_eq!(shape.light, 0, "leaf {at}");
+        assert!(shape.leaf_counts.iter().all(|count| *count > 3), "leaf {at}");
+        start += *count as u64;
+    }
+    // Whole inner nodes but for one leaf.
+    for end in [600, 1200, 2000, 2990] {
+        let mut twin = grow();
+        let shape = twin.apply(twin.ops((100..end).map(|n| n * 2), &mut Rng::new(2), 100));
+        assert_eq!(shape.light, 0, "up to {end}");
+    }
+}
+
+#[test]
+fn a_tree_shrinks_to_one_leaf() {
+    for keep in [0, 7_000, 19_999] {
+        let mut twin = Twin::<Objects>::new(MemStore::new());
+        twin.apply(twin.ops(0..20_000, &mut Rng::new(1), 0));
+        assert_eq!(twin.root.unwrap().level, 2);
+        let rest = (0..20_000).filter(|number| *number != keep);
+        let shape = twin.apply(twin.ops(rest, &mut Rng::new(1), 100));
+        assert_eq!((shape.levels, shape.leaf_counts), (1, vec![1]));
+    }
 }
 
 #[test]
@@ -224,6 +281,16 @@ fn fill_after_ascending_and_random_inserts() {
     }
     let shape = twin.check();
     assert!(shape.leaf_fill() > 0.9, "ascending: {}", shape.leaf_fill());
+
+    // While entries a little before the end are replaced.
+    let mut twin = Twin::<Objects>::new(MemStore::instant());
+    for at in 0..600u64 {
+        let back = at * 5 - (at * 5).min(12);
+        twin.apply_unchecked(twin.ops((at * 5..at * 5 + 5).chain([back]), &mut rng, 0));
+    }
+    let shape = twin.check();
+    // 17 inodes fill a leaf to 0.96.
+    assert!(shape.leaf_fill() > 0.95, "ascending with a follower: {}", shape.leaf_fill());
 
     // The same in the middle of a tree, between what stands.
     let mut twin = Twin::<Extents>::new(MemStore::instant());

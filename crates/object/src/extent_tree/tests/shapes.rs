@@ -7,7 +7,7 @@ use aquifer_ondisk::{Place, Txg};
 
 use super::{Canvas, Paint, Stroke};
 use crate::btree::collect_range;
-use crate::extent_tree::{FreedExtent, Merged, Replace, drain, merge_extents};
+use crate::extent_tree::{FreedExtent, Merged, Replace, drain, merge_extents, split_off};
 use crate::mem_store::{MemStore, OWNER, Rng, check_tree};
 
 fn plain(page: u64, pages: u8, sector: u64) -> Extent {
@@ -82,6 +82,19 @@ fn neighbours_of_one_run_and_life_are_joined() {
     assert!(!joins(compressed(0, 4, 100), plain(4, 5, 103)));
 }
 
+/// What an earlier merge of the same txg put is joined with what follows, on either side.
+#[test]
+fn neighbours_put_one_after_the_other_are_joined() {
+    let store = MemStore::new();
+    let root = merged(&store, None, vec![put(vec![plain(3, 5, 103)])]).root;
+    let root = merged(&store, root, vec![put(vec![plain(0, 3, 100)])]).root;
+    let root = merged(&store, root, vec![put(vec![plain(8, 4, 108)])]).root;
+    assert_eq!(entries(&store, root), vec![plain(0, 12, 100)]);
+    let root = merged(&store, root, vec![put(vec![plain(20, 1, 120)])]).root;
+    let root = merged(&store, root, vec![put(vec![plain(12, 4, 112)])]).root;
+    assert_eq!(entries(&store, root), vec![plain(0, 16, 100), plain(20, 1, 120)]);
+}
+
 #[test]
 fn a_run_freed_in_one_piece_is_said_in_one_piece() {
     let store = MemStore::new();
@@ -134,6 +147,24 @@ fn one_extent_at_two_places_is_two_tenancies() {
     assert_eq!((step.freed.len(), step.refer_sectors), (2000, -2000));
 }
 
+/// A cut through a compressed extent whose middle was overwritten page by page: all that is left
+/// of it stays left, however many entries lie between.
+#[test]
+fn a_cut_through_an_overwritten_extent() {
+    for at in 1..8 {
+        let store = MemStore::new();
+        let root = merged(&store, None, vec![put(vec![compressed(0, 8, 100)])]).root;
+        let singles = (1..7).map(|page| plain(page, 1, 200 + 2 * page));
+        let root = merged(&store, root, vec![put(singles.collect())]).root;
+        let halves = store.run(split_off(&store, root, OWNER, at)).unwrap();
+        let pages = |root| entries(&store, root).iter().map(|e| e.page).collect::<Vec<_>>();
+        assert_eq!(pages(halves.left), (0..at).collect::<Vec<_>>());
+        assert_eq!(pages(halves.right), (at..7).collect::<Vec<_>>());
+        let step = merged(&store, halves.left, vec![hole(0, 1)]);
+        assert_eq!((step.freed.len(), step.refer_sectors), (1, -7));
+    }
+}
+
 #[test]
 fn a_hole_in_a_hole_changes_nothing() {
     let store = MemStore::new();
@@ -152,7 +183,7 @@ fn extents_across_the_edges_of_leaves() {
         for before in 0..8 {
             let mut canvas = Canvas::new(MemStore::instant());
             let singles =
-                (0..4000).map(|at| Stroke { page: at * 3, paint: Paint::Plain(1), cut: true });
+                (0..9000).map(|at| Stroke { page: at * 3, paint: Paint::Plain(1), cut: true });
             let shape = canvas.apply(&singles.collect::<Vec<_>>());
             let mut edges = Vec::new();
             let mut at = 0;
@@ -160,7 +191,7 @@ fn extents_across_the_edges_of_leaves() {
                 at += count;
                 edges.push(shape.entries[at].page);
             }
-            assert!(edges.len() > 20);
+            assert!(edges.len() > 56);
             let over = |edge: &u64| Stroke { page: edge - before, paint, cut: false };
             canvas.apply(&edges.iter().map(over).collect::<Vec<_>>());
             // Again, with something inside.

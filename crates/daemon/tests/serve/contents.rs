@@ -1,0 +1,256 @@
+//! READ, WRITE, COMMIT, SETATTR of the size, CREATE in its three ways, over a real pool.
+
+use aquifer_nfs::proto::v3::*;
+
+use crate::files::{both, mode, wcc_attr};
+use crate::fixture::Fixture;
+
+const MIB: u64 = 1 << 20;
+
+fn bytes(seed: u64, count: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let next = |state: &mut u64| {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        (*state >> 24) as u8
+    };
+    (0..count).map(|_| next(&mut state)).collect()
+}
+
+#[track_caller]
+fn written(res: Write3Res) -> Write3ResOk {
+    match res {
+        Res3::Ok(written) => written,
+        Res3::Fail { status, .. } => panic!("WRITE: {status:?}"),
+    }
+}
+
+#[test]
+fn what_is_written_is_read_at_any_offset_and_length() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    let file = client.file(root, "file");
+    let mut model = Vec::new();
+    let writes = [(0, 10), (4090, 20), (100_000, 65_536), (5, 4096), (300_001, 1 << 20)];
+    for (seed, (offset, count)) in (1..).zip(writes) {
+        let data = bytes(seed, count);
+        let stable = [StableHow::Unstable, StableHow::DataSync, StableHow::FileSync];
+        let asked = stable[seed as usize % 3];
+        let said = written(client.write(file, offset, &data, asked));
+        assert_eq!(said.count as usize, count);
+        assert!(said.committed.wire() >= asked.wire());
+        let end = offset as usize + count;
+        model.resize(model.len().max(end), 0);
+        model[offset as usize..end].copy_from_slice(&data);
+    }
+    let size = model.len() as u64;
+    assert_eq!(client.attributes(file).size, size);
+    for offset in [0, 1, 4095, 4096, 99_999, 165_536, 300_001, size - 1, size, size + 1, u64::MAX] {
+        for count in [0, 1, 4095, 4097, 1 << 20, u32::MAX] {
+            let (data, eof) = client.read(file, offset, count).unwrap();
+            let from = offset.min(size) as usize;
+            let end = offset.saturating_add(u64::from(count).min(MIB)).min(size) as usize;
+            let end = end.max(from);
+            assert!(data == model[from..end], "{offset}+{count}: {} bytes", data.len());
+            assert_eq!(eof, offset.saturating_add(data.len() as u64) >= size, "{offset}+{count}");
+        }
+    }
+}
+
+/// RFC 1813 section 3.3.7 and 2.6: before and after in one piece with the change.
+#[test]
+fn wcc_data_of_a_write_is_exact() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    let file = client.file(root, "file");
+    for (offset, count) in [(0, 100), (50, 10), (1000, 1), (0, 0)] {
+        let before = client.attributes(file);
+        let said = written(client.write(file, offset, &bytes(1, count), StableHow::FileSync));
+        let (pre, post) = both(&said.file_wcc);
+        assert_eq!(pre, wcc_attr(&before));
+        assert_eq!(post, client.attributes(file));
+        assert_eq!(post.size, before.size.max(if count == 0 { 0 } else { offset + count as u64 }));
+    }
+    let before = client.attributes(file);
+    let commit = match client.commit(file, 0, 0) {
+        Res3::Ok(commit) => commit,
+        Res3::Fail { status, .. } => panic!("{status:?}"),
+    };
+    assert_eq!(both(&commit.file_wcc), (wcc_attr(&before), before));
+}
+
+/// Many writers of one file: each one's `after` is the next one's `before`.
+#[test]
+fn wcc_data_of_concurrent_writes_forms_one_chain() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    let file = client.file(root, "file");
+    let first = wcc_attr(&client.attributes(file));
+    let mut steps: Vec<(WccAttr, WccAttr)> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4_u64)
+            .map(|writer| {
+                let mut client = fixture.client();
+                scope.spawn(move || {
+                    let write = |number: u64| {
+                        let offset = (number * 4 + writer) * 5000;
+                        let stable =
+                            if number % 2 == 0 { StableHow::FileSync } else { StableHow::Unstable };
+                        let said = written(client.write(file, offset, &bytes(number, 100), stable));
+                        let (pre, post) = both(&said.file_wcc);
+                        (pre, wcc_attr(&post))
+                    };
+                    (0..50).map(write).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
+    });
+    let mut at = first;
+    while !steps.is_empty() {
+        let next = steps.iter().position(|(pre, _)| *pre == at);
+        at = steps.swap_remove(next.expect("a step that begins where the last one ended")).1;
+    }
+    assert_eq!(at, wcc_attr(&client.attributes(file)));
+}
+
+/// RFC 1813 section 3.3.21: the verifier tells whether the server may have lost unstable data.
+#[test]
+fn the_write_verifier_changes_with_a_restart_and_not_before() {
+    let mut fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    let file = client.file(root, "file");
+    let unstable = written(client.write(file, 0, &bytes(1, 10_000), StableHow::Unstable));
+    let verifier = |res: Commit3Res| match res {
+        Res3::Ok(commit) => commit.verf,
+        Res3::Fail { status, .. } => panic!("{status:?}"),
+    };
+    assert_eq!(verifier(client.commit(file, 0, 0)), unstable.verf);
+    assert_eq!(verifier(client.commit(file, 5000, 100)), unstable.verf);
+    assert_eq!(verifier(fixture.client().commit(file, 0, 0)), unstable.verf);
+    fixture.stop();
+    fixture.open();
+    fixture.serve(crate::fixture::config(), vec![aquifer_nfs::Export::new("/vms", "tank/vms")]);
+    let mut client = fixture.client();
+    assert_eq!(client.read(file, 0, 10_000).unwrap(), (bytes(1, 10_000), true), "was committed");
+    assert_ne!(verifier(client.commit(file, 0, 0)), unstable.verf);
+}
+
+/// RFC 1813 section 3.3.8.
+#[test]
+fn create_in_its_three_ways() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    let exclusive = |verf: u64| CreateHow3::Exclusive(verf.to_be_bytes());
+    let made = client.create(root, "file", CreateHow3::Guarded(mode(0o640))).unwrap();
+    assert_eq!((made.attributes.mode, made.attributes.ftype), (0o640, Ftype3::Reg));
+    let file = made.file;
+    written(client.write(file, 0, b"content", StableHow::FileSync));
+    for how in [CreateHow3::Guarded(mode(0o600)), exclusive(0), exclusive(1), exclusive(7)] {
+        assert_eq!(client.create(root, "file", how).map(|_| ()), Err(Nfsstat3::Exist), "{how:?}");
+    }
+    let taken = client.create(root, "file", CreateHow3::Unchecked(mode(0o600))).unwrap();
+    assert_eq!((taken.file, taken.attributes.size), (file, 7));
+    let empty = Sattr3 { size: Some(0), ..Sattr3::NONE };
+    let taken = client.create(root, "file", CreateHow3::Unchecked(empty)).unwrap();
+    assert_eq!((taken.file, taken.attributes.size), (file, 0));
+    assert_eq!(client.mkdir(root, "file", mode(0o755)).map(|_| ()), Err(Nfsstat3::Exist));
+    client.dir(root, "dir");
+    for how in [CreateHow3::Unchecked(mode(0o600)), CreateHow3::Guarded(mode(0o600)), exclusive(1)]
+    {
+        assert_eq!(client.create(root, "dir", how).map(|_| ()), Err(Nfsstat3::Exist), "{how:?}");
+    }
+}
+
+/// ESXi's locks and every client's O_EXCL stand on this: a retransmission gets its file, anybody
+/// else is refused, also when the file was written, and after a restart.
+#[test]
+fn exclusive_create_is_exact() {
+    let mut fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    let exclusive = |verf: u64| CreateHow3::Exclusive(verf.to_be_bytes());
+    for verf in [0, 1, 0x1234_5678_9abc_def0, u64::MAX] {
+        let name = format!("{verf:x}");
+        let made = client.create(root, &name, exclusive(verf)).unwrap();
+        let again = client.create(root, &name, exclusive(verf)).unwrap();
+        assert_eq!((made.file, made.attributes.fileid), (again.file, again.attributes.fileid));
+        let other = client.create(root, &name, exclusive(verf ^ 0x10)).map(|_| ());
+        assert_eq!(other, Err(Nfsstat3::Exist));
+    }
+    let mut winners = 0;
+    std::thread::scope(|scope| {
+        let racers: Vec<_> = (0..8_u64)
+            .map(|racer| {
+                let mut client = fixture.client();
+                scope.spawn(move || client.create(root, "race", exclusive(100 + racer)).is_ok())
+            })
+            .collect();
+        winners = racers
+            .into_iter()
+            .filter(|_| true)
+            .map(|racer| racer.join().unwrap())
+            .filter(|won| *won)
+            .count();
+    });
+    assert_eq!(winners, 1);
+    let made = client.create(root, "kept", exclusive(5)).unwrap();
+    fixture.stop();
+    fixture.open();
+    fixture.serve(crate::fixture::config(), vec![aquifer_nfs::Export::new("/vms", "tank/vms")]);
+    let mut client = fixture.client();
+    assert_eq!(client.create(root, "kept", exclusive(5)).unwrap().file, made.file);
+    assert_eq!(client.create(root, "kept", exclusive(6)).map(|_| ()), Err(Nfsstat3::Exist));
+}
+
+/// RFC 1813 section 3.3.2.
+#[test]
+fn setattr_sets_what_is_named_if_the_guard_holds() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    let file = client.file(root, "file");
+    written(client.write(file, 0, &bytes(1, 10_000), StableHow::FileSync));
+    let before = client.attributes(file);
+    let time = |seconds| Nfstime3 { seconds, nseconds: 123_456_789 };
+    let set = Sattr3 {
+        mode: Some(0o600),
+        uid: Some(1000),
+        gid: Some(1001),
+        size: Some(5000),
+        atime: SetTime::ClientTime(time(1_000_000)),
+        mtime: SetTime::ClientTime(time(2_000_000)),
+    };
+    let stale_guard = Nfstime3 { nseconds: before.ctime.nseconds ^ 1, ..before.ctime };
+    let refused = client.setattr(file, set, Some(stale_guard));
+    let Res3::Fail { status: Nfsstat3::NotSync, resfail } = refused else { panic!("{refused:?}") };
+    assert_eq!(both(&resfail), (wcc_attr(&before), before));
+    let done = client.setattr(file, set, Some(before.ctime));
+    let Res3::Ok(wcc) = done else { panic!("{done:?}") };
+    let after = client.attributes(file);
+    assert_eq!(both(&wcc), (wcc_attr(&before), after));
+    let shown = (after.mode, after.uid, after.gid, after.size, after.atime, after.mtime);
+    assert_eq!(shown, (0o600, 1000, 1001, 5000, time(1_000_000), time(2_000_000)));
+    assert_eq!(client.read(file, 0, 10_000).unwrap(), (bytes(1, 5000), true));
+    let longer = Sattr3 { size: Some(1 << 40), mtime: SetTime::ServerTime, ..Sattr3::NONE };
+    assert!(matches!(client.setattr(file, longer, None), Res3::Ok(_)));
+    let after = client.attributes(file);
+    assert_eq!((after.size, after.mode), (1 << 40, 0o600));
+    assert!(after.mtime.seconds > 2_000_000 && after.used < MIB);
+    assert_eq!(client.read(file, 4990, 20).unwrap().0[10..], [0; 10]);
+    assert_eq!(client.read(file, (1 << 40) - 1, 20).unwrap(), (vec![0], true));
+}
+
+/// 10 GiB apart: thin, as virtual disks are.
+#[test]
+fn far_offsets_are_thin() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    let file = client.file(root, "disk");
+    for at in [0, 10 << 30, 20 << 30, (1 << 60) - 4096] {
+        written(client.write(file, at, &bytes(at, 4096), StableHow::FileSync));
+    }
+    assert_eq!(client.attributes(file).size, 1 << 60);
+    assert_eq!(client.read(file, 20 << 30, 4096).unwrap(), (bytes(20 << 30, 4096), false));
+    assert_eq!(client.read(file, 5 << 30, 4096).unwrap(), (vec![0; 4096], false));
+    let beyond = client.write(file, 1 << 60, b"x", StableHow::FileSync);
+    assert_eq!(beyond.status(), Nfsstat3::Fbig);
+}
