@@ -154,6 +154,17 @@ pub struct SetAttributes {
     pub mtime: SetTime,
 }
 
+impl SetAttributes {
+    /// Whether the times are times: nanoseconds below 10^9, or nothing could store them.
+    pub fn is_valid(&self) -> bool {
+        let valid = |time: SetTime| match time {
+            SetTime::To(time) => time.nanoseconds < 1_000_000_000,
+            SetTime::Keep | SetTime::Now => true,
+        };
+        valid(self.atime) && valid(self.mtime)
+    }
+}
+
 /// How a CREATE treats an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreateHow {

@@ -41,6 +41,9 @@ impl Files {
         guard: Option<Time>,
     ) -> Result<Around, FsError> {
         self.check_writable(&target.dataset)?;
+        if !set.is_valid() {
+            return Err(FsError::Invalid);
+        }
         let shrinks = set.size.is_some_and(|size| size <= target.inode().size);
         // Making room must work on a full pool.
         let class = if shrinks { SpaceClass::Remove } else { SpaceClass::Write };

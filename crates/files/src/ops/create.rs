@@ -181,6 +181,9 @@ impl Files {
             return Err(FsError::Exists);
         }
         self.check_writable(&directory.dataset)?;
+        if !new.set.is_valid() {
+            return Err(FsError::Invalid);
+        }
         if new.target.is_some_and(|target| target.len() > TARGET_BYTES_MAX) {
             return Err(FsError::NameTooLong);
         }
