@@ -1,12 +1,11 @@
-//! Serves the pool on an image file, until its standard input ends: for tests with foreign clients
-//! and for measurements.
+//! Serves the pool on an image file until SIGTERM or SIGINT: for tests with foreign clients and for
+//! measurements.
 //!
 //! `serve IMAGE LISTEN PORTMAP [THREADS]`: LISTEN and PORTMAP are `address:port`, PORTMAP may be
 //! `off`. A missing image is made (4 GiB, sparse) with the datasets `tank/vms`, exported as `/vms`,
 //! and `tank/iso`, exported read-only as `/iso` to 127.0.0.0/8.
 
 use std::error::Error;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use aquifer_nfs::{Clients, Export, Exports, Nfs};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
+use tokio::signal::unix::{SignalKind, signal};
 
 const SECTORS: u64 = 1 << 20;
 
@@ -31,10 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let threads = rest.first().map_or(Ok(0), |threads| threads.parse())?;
     let config = Config { listen: vec![listen.parse()?], portmap, threads, ..Config::default() };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(serve(Path::new(image), config))
 }
 
@@ -48,8 +46,12 @@ async fn serve(image: &Path, config: Config) -> Result<(), Box<dyn Error>> {
     let nfs = Arc::new(Nfs::new(Arc::clone(&pool.files), exports));
     let server = Server::start(config, nfs).await?;
     println!("serving at {:?}, portmap {:?}", server.addresses(), server.portmap());
-    let input = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
-    input.await??;
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
     println!("{:?}, {:?}", server.stop().await, server.load());
     pool.pool.export().await?;
     Ok(())

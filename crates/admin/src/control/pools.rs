@@ -20,7 +20,7 @@ use crate::api::{
 };
 use crate::cache::CachedPool;
 use crate::devices::{
-    Identity, Search, Sought, TakeRequest, Taken, claim, found_pool, search, take,
+    Identity, Search, Sought, TakeRequest, Taken, all_paths, claim, found_pool, search, take,
 };
 
 impl Control {
@@ -202,7 +202,7 @@ impl Control {
         options: ImportOptions,
     ) -> Result<Arc<Serving>, ApiError> {
         let cached =
-            CachedPool { name: name.into(), guid: guid_text(guid), disks: Search::paths(&leaves) };
+            CachedPool { name: name.into(), guid: guid_text(guid), disks: all_paths(&leaves) };
         let serving = Arc::new(Serving::bring_up(name, leaves, options).await?);
         self.put(cached, State::Serving(Arc::clone(&serving)));
         match self.store() {

@@ -17,16 +17,16 @@ fn a_pool_that_cannot_be_imported_stops_no_other_and_comes_back() {
     let _daemon = place.serve();
     assert_eq!(place.health("dozer"), "ONLINE");
     let reason = format!("none of its disks was found: {a}");
-    let expected = format!(
-        "  pool: tank
- state: UNAVAIL
-status: {}
-action: Attach what is missing, then `aquifer pool import tank`. `aquifer
-        pool export tank` takes it off the list.
-",
-        folded_reason(&reason)
+    // How it is folded depends on the length of the path.
+    let status = place.must(&["pool", "status", "tank"]);
+    let words: Vec<&str> = status.split_whitespace().collect();
+    assert_eq!(
+        words.join(" "),
+        format!(
+            "pool: tank state: UNAVAIL status: {reason} action: Attach what is missing, then \
+             `aquifer pool import tank`. `aquifer pool export tank` takes it off the list."
+        )
     );
-    assert_eq!(place.must(&["pool", "status", "tank"]), expected);
     place.refuses(&["create", "tank/vms"], &format!("pool \"tank\" is not in service: {reason}"));
     place.refuses(
         &["pool", "create", "tank", &place.image("c")],
@@ -39,14 +39,6 @@ action: Attach what is missing, then `aquifer pool import tank`. `aquifer
     // Where it was is remembered: no -d is needed.
     place.must(&["pool", "import", "tank"]);
     assert_eq!(place.health("tank"), "ONLINE");
-}
-
-/// A long path goes to the next line.
-fn folded_reason(reason: &str) -> String {
-    match reason.len() > 72 {
-        true => reason.replace(": /", ":\n        /"),
-        false => reason.to_string(),
-    }
 }
 
 #[test]

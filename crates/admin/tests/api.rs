@@ -1,0 +1,207 @@
+//! The API over its socket, with a frontend that writes down what it is told.
+#![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_admin::api::{
+    CreateDataset, CreatePool, DatasetQuery, ErrorKind, SetProperties, VdevKind, VdevRequest,
+};
+use aquifer_admin::client::{Client, ClientError};
+use aquifer_admin::{Control, ControlConfig, Frontend, ServedPool, http};
+use aquifer_pool::{BoxFuture, PoolError};
+use parking_lot::Mutex;
+use tempfile::TempDir;
+
+/// What was told, in order; `serve` names exports, `release` whether the pool was exported by then.
+#[derive(Debug, Default)]
+struct Recorder {
+    told: Mutex<Vec<String>>,
+    served: Mutex<Vec<ServedPool>>,
+    withdrawn: Mutex<Vec<ServedPool>>,
+}
+
+impl Frontend for Recorder {
+    fn serve(&self, pools: Vec<ServedPool>) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async move {
+            let paths: Vec<&str> =
+                pools.iter().flat_map(|pool| &pool.exports).map(|e| e.path.as_str()).collect();
+            self.told.lock().push(format!("serve {}: {}", pools.len(), paths.join(" ")));
+            let before = std::mem::replace(&mut *self.served.lock(), pools.clone());
+            let gone = |pool: &ServedPool| !pools.iter().any(|other| other.name == pool.name);
+            self.withdrawn.lock().extend(before.into_iter().filter(gone));
+            Vec::new()
+        })
+    }
+
+    fn release(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            for pool in std::mem::take(&mut *self.withdrawn.lock()) {
+                let refused = pool.files.datasets().create("tank/late", &[]).await;
+                let exported = matches!(
+                    refused,
+                    Err(aquifer_dataset::DatasetError::Pool(PoolError::Exported))
+                );
+                self.told.lock().push(format!("release {}: exported {exported}", pool.name));
+            }
+        })
+    }
+
+    fn listening(&self) -> Vec<String> {
+        vec!["nowhere".into()]
+    }
+}
+
+struct Daemon {
+    dir: TempDir,
+    recorder: Arc<Recorder>,
+    control: Arc<Control>,
+    client: Client,
+}
+
+impl Daemon {
+    async fn start() -> Daemon {
+        let dir = tempfile::tempdir().unwrap();
+        let recorder = Arc::new(Recorder::default());
+        let config = ControlConfig { state_dir: dir.path().join("state"), memory_bytes: 64 << 20 };
+        let control = Control::open(config, recorder.clone()).unwrap();
+        let socket = dir.path().join("api");
+        let listener = http::bind(&socket).unwrap();
+        tokio::spawn(http::serve(listener, control.clone(), std::future::pending()));
+        control.start().await;
+        Daemon { client: Client::new(socket), dir, recorder, control }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("api")
+    }
+
+    async fn make_tank(&self) {
+        let disk = self.dir.path().join("disk").to_str().unwrap().to_string();
+        let request = CreatePool {
+            name: "tank".into(),
+            vdevs: vec![VdevRequest { kind: VdevKind::Single, disks: vec![disk] }],
+            properties: Default::default(),
+            force: false,
+            dry_run: false,
+            create_bytes: Some(256 << 20),
+        };
+        self.client.create_pool(&request).await.unwrap();
+    }
+
+    fn told(&self) -> Vec<String> {
+        std::mem::take(&mut *self.recorder.told.lock())
+    }
+}
+
+/// One request as raw bytes; gives the whole answer.
+fn raw(socket: &Path, request: &str) -> String {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn post(path: &str, body: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: aquifer\r\nconnection: close\r\ncontent-type: \
+         application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[tokio::test]
+async fn clients_see_what_an_act_made_and_leave_before_the_disks_do() {
+    let daemon = Daemon::start().await;
+    daemon.make_tank().await;
+    let name = "tank/my vms".to_string();
+    let properties = [("sharenfs".to_string(), "on".to_string())].into();
+    daemon.client.create_dataset(&CreateDataset { name: name.clone(), properties }).await.unwrap();
+    let properties = [("sharenfs".to_string(), None)].into();
+    daemon.client.set_properties(&SetProperties { name: name.clone(), properties }).await.unwrap();
+    assert_eq!(daemon.told(), ["serve 0: ", "serve 1: ", "serve 1: /tank/my vms", "serve 1: "]);
+    let query = DatasetQuery { name: Some(name), recursive: true };
+    assert_eq!(daemon.client.datasets(&query).await.unwrap().len(), 1);
+    daemon.client.export_pool("tank").await.unwrap();
+    assert_eq!(daemon.told(), ["serve 0: ", "release tank: exported true"]);
+}
+
+#[tokio::test]
+async fn the_end_of_the_daemon_exports_and_refuses_what_comes_late() {
+    let daemon = Daemon::start().await;
+    daemon.make_tank().await;
+    daemon.told();
+    daemon.control.stop().await;
+    assert_eq!(daemon.told(), ["serve 0: ", "release tank: exported true"]);
+    let late = CreateDataset { name: "tank/late".into(), properties: Default::default() };
+    let Err(ClientError::Api(error)) = daemon.client.create_dataset(&late).await else {
+        panic!("an act after the end");
+    };
+    assert_eq!(error.message, "the daemon is stopping");
+    // The list is left for the next start.
+    let list = std::fs::read_to_string(daemon.dir.path().join("state/pools.json")).unwrap();
+    assert!(list.contains("\"tank\""), "{list}");
+}
+
+/// Dropped half-way, a dataset would be on disk and never be shown.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_hangs_up_leaves_nothing_half_done() {
+    let daemon = Daemon::start().await;
+    daemon.make_tank().await;
+    for number in 0..20 {
+        let mut stream = UnixStream::connect(daemon.socket()).unwrap();
+        let body = format!("{{\"name\": \"tank/{number}\"}}");
+        stream.write_all(post("/datasets", &body).as_bytes()).unwrap();
+        // Time for the request to be read, not for the txg to be on disk.
+        tokio::time::sleep(Duration::from_millis(number % 5)).await;
+        drop(stream);
+    }
+    // Acts wait for their turn: behind this one, all that were begun are done.
+    let last = CreateDataset { name: "tank/last".into(), properties: Default::default() };
+    daemon.client.create_dataset(&last).await.unwrap();
+    let shown = daemon.client.datasets(&DatasetQuery::default()).await.unwrap();
+    for number in 0..20 {
+        let name = format!("tank/{number}");
+        if shown.iter().any(|info| info.name == name) {
+            continue;
+        }
+        // Not read before the hang-up: then it must be as if it had never been sent.
+        let again = CreateDataset { name, properties: Default::default() };
+        daemon.client.create_dataset(&again).await.unwrap();
+    }
+    let shown = daemon.client.datasets(&DatasetQuery::default()).await.unwrap();
+    assert_eq!(shown.len(), 22);
+    daemon.control.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_understood_is_not_ignored() {
+    let daemon = Daemon::start().await;
+    for (request, status, part) in [
+        (post("/import", "{\"pool\": \"tank\", \"readonly\": true}"), 400, "unknown field"),
+        (post("/import", "{}"), 400, "missing field"),
+        (post("/import", "{"), 400, "JSON"),
+        (post("/nothing", "{}"), 404, "no such path"),
+        (post("/daemon", "{}"), 400, "does not do that"),
+        (
+            "GET /datasets?nme=tank HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".into(),
+            400,
+            "unknown field",
+        ),
+    ] {
+        let answer = raw(&daemon.socket(), &request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {answer}");
+        assert!(answer.contains(part) && answer.contains("\"kind\":"), "{request}: {answer}");
+    }
+    let error = daemon.client.pool("tank/../x").await.unwrap_err();
+    let ClientError::Api(error) = error else { panic!("{error}") };
+    assert_eq!(error.kind, ErrorKind::NotFound);
+    let info = daemon.client.daemon().await.unwrap();
+    assert_eq!((info.starting, info.nfs.listening), (false, vec!["nowhere".to_string()]));
+    daemon.control.stop().await;
+}
