@@ -39,7 +39,8 @@ impl Frontend for Recorder {
 
     fn release(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            for pool in std::mem::take(&mut *self.withdrawn.lock()) {
+            let withdrawn = std::mem::take(&mut *self.withdrawn.lock());
+            for pool in withdrawn {
                 let refused = pool.files.datasets().create("tank/late", &[]).await;
                 let exported = matches!(
                     refused,

@@ -94,8 +94,11 @@ fn wcc_data_of_concurrent_writes_forms_one_chain() {
                 scope.spawn(move || {
                     let write = |number: u64| {
                         let offset = (number * 4 + writer) * 5000;
-                        let stable =
-                            if number % 2 == 0 { StableHow::FileSync } else { StableHow::Unstable };
+                        let stable = if number.is_multiple_of(2) {
+                            StableHow::FileSync
+                        } else {
+                            StableHow::Unstable
+                        };
                         let said = written(client.write(file, offset, &bytes(number, 100), stable));
                         let (pre, post) = both(&said.file_wcc);
                         (pre, wcc_attr(&post))
