@@ -45,10 +45,14 @@ pub enum Rule {
     LevelEarlyTail,
     /// A commit waits for the early writes of its txg.
     CommitWaitsForEarlyWrites,
+    /// No place is reused while somebody reads under a root that reaches it.
+    ReadersHoldReuse,
+    /// A log segment is reused only after every write to it has ended.
+    LogReuseAfterLanding,
 }
 
 /// Every rule, for tests that go through all.
-pub const RULES: [Rule; 19] = [
+pub const RULES: [Rule; 21] = [
     Rule::HoldBackFrees,
     Rule::ClaimLoggedPlaces,
     Rule::ContiguousPrefix,
@@ -68,6 +72,8 @@ pub const RULES: [Rule; 19] = [
     Rule::VerifyEarlyTail,
     Rule::LevelEarlyTail,
     Rule::CommitWaitsForEarlyWrites,
+    Rule::ReadersHoldReuse,
+    Rule::LogReuseAfterLanding,
 ];
 
 #[cfg(sabotage)]

@@ -1,4 +1,7 @@
 //! Reading blocks: every byte verified, from memory if it is there.
+//!
+//! Whoever reads by way of a root that it took itself holds a [`Reading`](crate::Reading) meanwhile;
+//! a sync, import and replay need none, since nothing is released while they run.
 
 use std::sync::Arc;
 
@@ -8,7 +11,7 @@ use aquifer_blockio::buf::bytes_of;
 use aquifer_ondisk::codec::{checksum64, checksum128};
 use aquifer_ondisk::extent::{Extent, Stored};
 use aquifer_ondisk::{BlockPointer, Place, Txg};
-use aquifer_vdev::ReadError;
+use aquifer_vdev::{Leaf, ReadError, Vdev};
 use futures_util::future::join_all;
 
 use crate::error::PoolError;
@@ -50,17 +53,54 @@ impl Pool {
         verify: &(dyn Fn(&[Page]) -> bool + Sync),
     ) -> Result<Page, PoolError> {
         let [first, second] = places;
-        let error = match self.vdev(first)?.read(first.sector(), 1, verify).await {
+        let error = match self.read_verified(first, 1, verify).await {
             Ok(pages) => return one(pages),
             Err(error) => error,
         };
         if second.is_null() {
-            return Err(error.into());
+            return Err(error);
         }
-        let page = one(self.vdev(second)?.read(second.sector(), 1, verify).await?)?;
+        let page = one(self.read_verified(second, 1, verify).await?)?;
         // The copy elsewhere is good: put it back where the bad one lies.
-        self.vdev(first)?.write(first.sector(), vec![page.clone()]).await?;
+        let vdev = self.vdev(first)?.clone();
+        let leaves = vdev.online().cloned().collect();
+        self.spawn_repair(vdev, first.sector(), vec![page.clone()], leaves)?;
         Ok(page)
+    }
+
+    /// Reads sectors that `verify` accepts. Bad copies are rewritten from the good one, later.
+    async fn read_verified(
+        &self,
+        place: Place,
+        count: usize,
+        verify: &(dyn Fn(&[Page]) -> bool + Sync),
+    ) -> Result<Vec<Page>, PoolError> {
+        let vdev = self.vdev(place)?;
+        let good = vdev.read_good(place.sector(), count, verify).await?;
+        if !good.bad.is_empty() {
+            self.spawn_repair(vdev.clone(), place.sector(), good.pages.clone(), good.bad)?;
+        }
+        Ok(good.pages)
+    }
+
+    /// Rewrites bad copies in a task of its own: its write must end under the protection of
+    /// [`Pool::reading`], and the reader may be cancelled at any time.
+    fn spawn_repair(
+        &self,
+        vdev: Arc<Vdev>,
+        sector: u64,
+        pages: Vec<Page>,
+        leaves: Vec<Arc<Leaf>>,
+    ) -> Result<(), PoolError> {
+        let repairing = self.arc()?.repairing();
+        let task = async move {
+            for leaf in leaves {
+                vdev.repair(&leaf, sector, &pages).await;
+            }
+            drop(repairing);
+        };
+        self.world.spawn("repair", Box::pin(task));
+        Ok(())
     }
 
     /// Reads the pages that an extent entry shows.
@@ -109,14 +149,13 @@ impl Pool {
     }
 
     async fn read_pages(&self, place: Place, sums: &[u64]) -> Result<Vec<Page>, PoolError> {
-        let vdev = self.vdev(place)?;
         let verify = |pages: &[Page]| {
             pages.len() == sums.len()
                 && pages.iter().zip(sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
         };
-        match vdev.read(place.sector(), sums.len(), &verify).await {
+        match self.read_verified(place, sums.len(), &verify).await {
             Ok(pages) => return Ok(pages),
-            Err(error) if sums.len() == 1 => return Err(error.into()),
+            Err(error) if sums.len() == 1 => return Err(error),
             Err(_) => {}
         }
         // Each copy may be bad at another page: page by page, each from where it is good.
@@ -124,7 +163,7 @@ impl Pool {
             let verify = |pages: &[Page]| {
                 pages.first().is_some_and(|page| checksum64(page.as_slice()) == *sum)
             };
-            one(vdev.read(place.sector() + at, 1, &verify).await?)
+            one(self.read_verified(place.plus(at), 1, &verify).await?)
         });
         join_all(singles).await.into_iter().collect()
     }
@@ -147,7 +186,7 @@ impl Pool {
         }
         let verify = |pages: &[Page]| checksum64(&bytes_of(pages)) == *checksum;
         let (sector, count) = (extent.place.sector(), usize::from(*stored_sectors));
-        let stored = self.vdev(extent.place)?.read(sector, count, &verify).await?;
+        let stored = self.read_verified(extent.place, count, &verify).await?;
         let bytes = bytes_of(&stored);
         let bytes = bytes.get(..usize::from(*stored_bytes)).unwrap_or_default();
         let total = usize::from(*total_pages);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::{Disk, World};
 use aquifer_ondisk::config::{
-    LeafConfig, POOL_NAME_BYTES_MAX, PoolConfig, Redundancy, VdevClass, VdevConfig,
+    Label, LeafConfig, POOL_NAME_BYTES_MAX, PoolConfig, Redundancy, VdevClass, VdevConfig,
 };
 use aquifer_ondisk::layout::{Geometry, LEAF_SEGMENTS_MIN, LEAVES_MAX, leaf_segments};
 use aquifer_ondisk::uberblock::{LogEnd, ROOTS, Uberblock};
@@ -111,6 +111,7 @@ pub async fn create(world: Arc<dyn World>, spec: PoolSpec) -> Result<PoolConfig,
         features_write: Vec::new(),
         vdevs: configs,
     };
+    check_labels(&config)?;
     format(world, config.clone(), vdevs).await?;
     Ok(config)
 }
@@ -158,6 +159,18 @@ async fn check_disks(spec: &PoolSpec) -> Result<(), ImportError> {
     Ok(())
 }
 
+/// Every label can be written as it is to be: known before any disk is touched.
+fn check_labels(config: &PoolConfig) -> Result<(), ImportError> {
+    for (_, leaf) in config.leaves() {
+        let label = Label { leaf_guid: leaf.guid, index: 0, config: config.clone() };
+        label.encode().map_err(|error| ImportError::BadDisk {
+            path: leaf.path.clone(),
+            reason: error.to_string(),
+        })?;
+    }
+    Ok(())
+}
+
 async fn format(
     world: Arc<dyn World>,
     config: PoolConfig,
@@ -172,20 +185,21 @@ async fn format(
     let metaslabs = geometries.iter().map(Geometry::metaslabs).sum();
     let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 };
     let record_segments = Limits::record_segments(metaslabs);
-    let mut take = |count: u64, rotor: usize| {
+    let mut take = |count: u64, rotor: usize, from_end: bool| {
         (0..count)
-            .map(|_| space.allocate_segment(Txg(1), rotor).map(|run| run.place))
+            .map(|_| space.allocate_segment(Txg(1), rotor, from_end).map(|run| run.place))
             .collect::<Result<Vec<Place>, _>>()
     };
     let mut records = Vec::new();
     for copy in 0..usize::from(copies) {
-        records.extend(take(record_segments, copy).map_err(crate::PoolError::from)?);
+        // Second copies far from the first: on another disk, or at the other end of this one.
+        records.extend(take(record_segments, copy, copy > 0).map_err(crate::PoolError::from)?);
     }
     let log_segments = Limits::log_segments(total);
     let mut log = Vec::new();
     for at in 0..log_segments {
         let rotor = usize::try_from(at).unwrap_or(0) % vdevs.len();
-        log.extend(take(1, rotor).map_err(crate::PoolError::from)?);
+        log.extend(take(1, rotor, false).map_err(crate::PoolError::from)?);
     }
     let limits =
         Limits::new(crate::limits::MEMORY_CAP_BYTES_MIN, total, log_segments, record_segments);

@@ -5,7 +5,8 @@
 //!   whole on every leaf that no uberblock names outdated.
 //! - What was acknowledged is in that root, or in a durable batch of the intent log that the root's
 //!   head leads to.
-//! - No sector that this root or the two before it reach is written (see `aquifer_space`).
+//! - No sector that this root or the two before it reach is written (see `aquifer_space`), and none
+//!   that anybody reads under an older root ([`Pool::reading`]).
 //!
 //! # A change's way
 //! [`Pool::admit`] reserves memory, space and log for the worst case, and waits its turn; then
@@ -19,6 +20,7 @@
 //! every durable batch. After it: the new root holds all records up to its txg. The uberblock goes
 //! to its own ring slot: if it is torn, the one before still verifies.
 
+mod bitmaps;
 pub mod block;
 mod commit;
 pub mod create;
@@ -27,6 +29,7 @@ pub mod import;
 pub mod intent_log;
 mod limits;
 mod pool;
+mod readers;
 mod record;
 mod status;
 pub mod sync;
@@ -37,6 +40,7 @@ pub use commit::UberblockState;
 pub use error::{ImportError, PoolError};
 pub use limits::Limits;
 pub use pool::{BoxFuture, Pool, Replay, Roots, Trees};
+pub use readers::Reading;
 pub use status::{LeafStatus, PoolStatus, VdevStatus};
 pub use sync::SyncContext;
 pub use txg::{Admission, Demand, SpaceClass, TxHold};

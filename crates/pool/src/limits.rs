@@ -37,6 +37,8 @@ pub struct Limits {
     pub txg_runs_max: usize,
     /// Bytes of live txg records that the window may hold.
     pub window_bytes: u64,
+    /// Bitmaps of metaslabs in memory. Above it the read cache pays.
+    pub bitmap_bytes: u64,
     /// Free sectors below which writes and creates stop.
     pub slop_sectors: u64,
 }
@@ -77,6 +79,7 @@ impl Limits {
             // roots and the record being written, half the ring stays free.
             txg_runs_max: usize::try_from(record_bytes / 16 / 8).unwrap_or(usize::MAX),
             window_bytes: (record_bytes / 4).min(cap / 16),
+            bitmap_bytes: cap / 16,
             slop_sectors: total_sectors / 32,
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 
 use aquifer_arc::Cache;
@@ -24,6 +25,7 @@ use crate::error::PoolError;
 use crate::intent_log::read::FoundBatch;
 use crate::intent_log::{IntentLog, Start};
 use crate::limits::Limits;
+use crate::readers::Readers;
 use crate::record::RecordRing;
 use crate::sync::SyncContext;
 use crate::txg::Txgs;
@@ -65,6 +67,9 @@ pub struct Pool {
     /// Nodes written by the running sync whose writes have not completed: read from here.
     pub(crate) pending: Mutex<HashMap<Place, Page>>,
     pub(crate) space: Mutex<Allocator>,
+    pub(crate) readers: Readers,
+    /// Bytes of bitmaps above their share of memory.
+    pub(crate) bitmap_bytes_over: AtomicU64,
     pub(crate) txgs: Txgs,
     pub(crate) log: IntentLog,
     pub(crate) committer: Committer,
@@ -112,6 +117,8 @@ impl Pool {
             cache: Cache::new(parts.limits.arc_bytes, CACHE_SHARDS),
             pending: Mutex::new(HashMap::new()),
             space: Mutex::new(parts.space),
+            readers: Readers::new(),
+            bitmap_bytes_over: AtomicU64::new(0),
             txgs: Txgs::new(parts.committed, parts.open),
             limits: parts.limits,
             log: IntentLog::new(parts.log),

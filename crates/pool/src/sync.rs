@@ -4,7 +4,7 @@
 //! leaf, then the uberblock and its flush. Nothing after the first step allocates: every sector the
 //! pool's own bookkeeping needs is reserved (slots at fixed places, records in their ring).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aquifer_blockio::Page;
@@ -12,14 +12,12 @@ use aquifer_blockio::buf::pages_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::codec::checksum128;
-use aquifer_ondisk::layout::REWIND_TXGS;
 use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::txg_record::{
     RECORD_HEADER_BYTES, RECORD_SECTORS_MAX, RUN_BYTES, RecordPointer, SlotEntry, TxgRecord,
 };
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{BlockPointer, Place, Txg};
-use aquifer_space::{MetaslabId, SlotWrite};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
@@ -32,11 +30,14 @@ use crate::pool::{Pool, Roots};
 pub struct SyncContext {
     pool: Arc<Pool>,
     txg: Txg,
-    /// Per vdev: a write that may still grow.
-    gathering: Mutex<HashMap<u16, (u64, Vec<Page>)>>,
+    /// Writes that may still grow: one per vdev, and another for second copies.
+    gathering: Mutex<BTreeMap<Stream, (u64, Vec<Page>)>>,
     flight: Arc<Flight>,
     used_sectors: Mutex<u64>,
 }
+
+/// A vdev, and whether second copies are meant: they lie apart and grow apart.
+type Stream = (u16, bool);
 
 #[derive(Debug)]
 struct Flight {
@@ -56,7 +57,7 @@ impl SyncContext {
         SyncContext {
             pool,
             txg,
-            gathering: Mutex::new(HashMap::new()),
+            gathering: Mutex::new(BTreeMap::new()),
             flight: Arc::new(Flight {
                 room: Semaphore::new(SYNC_WRITE_SECTORS_IN_FLIGHT_MAX),
                 state: Mutex::new(FlightState::default()),
@@ -83,6 +84,12 @@ impl SyncContext {
         Ok(run)
     }
 
+    fn allocate_second(&self, first: Place) -> Result<Place, PoolError> {
+        let run = self.pool.space.lock().allocate_second(self.txg, first)?;
+        *self.used_sectors.lock() += run.sectors;
+        Ok(run.place)
+    }
+
     /// Gives back a block.
     pub fn free(&self, run: Run, written: Txg) {
         self.pool.uncache(run.place, written);
@@ -97,9 +104,14 @@ impl SyncContext {
 
     /// Queues pages for their place. Neighbours are joined into larger writes.
     pub fn write(&self, place: Place, pages: Vec<Page>) {
+        self.gather(place, pages, false);
+    }
+
+    fn gather(&self, place: Place, pages: Vec<Page>, second: bool) {
+        let stream = (place.vdev(), second);
         let mut gathering = self.gathering.lock();
         let mut full = None;
-        if let Some((start, gathered)) = gathering.get_mut(&place.vdev()) {
+        if let Some((start, gathered)) = gathering.get_mut(&stream) {
             let joins = *start + gathered.len() as u64 == place.sector();
             if joins && gathered.len() + pages.len() <= SYNC_WRITE_SECTORS_MAX {
                 gathered.extend(pages);
@@ -107,7 +119,7 @@ impl SyncContext {
             }
             full = Some((*start, std::mem::take(gathered)));
         }
-        gathering.insert(place.vdev(), (place.sector(), pages));
+        gathering.insert(stream, (place.sector(), pages));
         drop(gathering);
         if let Some((start, pages)) = full {
             self.submit(Place::new(place.vdev(), start), pages);
@@ -155,8 +167,8 @@ impl SyncContext {
     }
 
     async fn drain(&self) -> Result<(), PoolError> {
-        let gathered: Vec<_> = self.gathering.lock().drain().collect();
-        for (vdev, (start, pages)) in gathered {
+        let gathered = std::mem::take(&mut *self.gathering.lock());
+        for ((vdev, _), (start, pages)) in gathered {
             self.submit(Place::new(vdev, start), pages);
         }
         loop {
@@ -177,7 +189,7 @@ impl SyncContext {
     }
 
     /// Takes a place for a node, queues it, and returns its pointer. Where leaves do not mirror
-    /// each other, inner nodes and pool-wide trees get a second place.
+    /// each other, inner nodes and pool-wide trees get a second place, in another segment.
     pub fn write_node(
         &self,
         kind: BlockKind,
@@ -188,7 +200,7 @@ impl SyncContext {
             !matches!(kind, BlockKind::Extents | BlockKind::Objects | BlockKind::Directory);
         let twice = !self.pool.redundant && (level > 0 || pool_wide);
         let first = self.allocate(1, 1)?.place;
-        let second = if twice { self.allocate(1, 1)?.place } else { Place::NULL };
+        let second = if twice { self.allocate_second(first)? } else { Place::NULL };
         let pointer = BlockPointer {
             places: [first, second],
             logical_bytes: 4096,
@@ -200,9 +212,9 @@ impl SyncContext {
             written: self.txg,
             checksum: checksum128(page.as_slice()),
         };
-        for place in pointer.copies() {
+        for (place, second) in pointer.copies().zip([false, true]) {
             self.pool.pending.lock().insert(place, page.clone());
-            self.write(place, vec![page.clone()]);
+            self.gather(place, vec![page.clone()], second);
         }
         self.pool.cache_node(&pointer, page);
         Ok(pointer)
@@ -219,9 +231,11 @@ impl SyncContext {
 impl Pool {
     /// Closes the open txg and makes it real.
     pub(crate) async fn sync_one(&self) -> Result<Txg, PoolError> {
-        // What this txg may take must be there to be taken: bitmaps are read before it closes.
+        // What this txg may take must be there to be taken: bitmaps are read before it closes, and
+        // again for what entered it meanwhile.
         self.load_for_sync().await?;
         let txg = self.txgs.close().await;
+        self.load_for(txg).await?;
         let context = SyncContext::new(self.arc()?, txg);
         let roots = match self.trees.get().and_then(std::sync::Weak::upgrade) {
             Some(trees) => trees.sync(&context).await?,
@@ -255,55 +269,15 @@ impl Pool {
         *self.roots.lock() = roots;
         self.records.lock().note_root(window_start);
         self.log.root_on_disk();
-        self.release_frees(txg);
         if let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) {
             trees.committed(txg);
         }
+        // From here on new readers find this root: nobody new comes upon what it freed.
+        self.readers.retire(txg);
+        self.release_frees(txg);
+        self.unload_bitmaps();
         self.txgs.done(txg);
         Ok(txg)
-    }
-
-    fn release_frees(&self, txg: Txg) {
-        let keep = usize::try_from(REWIND_TXGS).unwrap_or(usize::MAX);
-        let keep = if left_out(Rule::HoldBackFrees) { 0 } else { keep };
-        self.space.lock().release(txg, keep);
-    }
-
-    /// Loads bitmaps until the sectors reserved for the open txg can be taken from them, and what
-    /// may go to its place early before the next sync.
-    pub(crate) async fn load_for_sync(&self) -> Result<(), PoolError> {
-        let early = self.limits.dirty_cap_bytes / 4096;
-        let reserved = self.txgs.reserved_for(self.txgs.open());
-        let wanted = self.limits.slop_sectors + reserved + early;
-        let metaslabs = self.space.lock().wanted_loads(wanted);
-        for id in metaslabs {
-            self.load_metaslab(id).await?;
-        }
-        Ok(())
-    }
-
-    /// Reads a metaslab's bitmap. One that verifies nowhere is closed to allocation.
-    pub(crate) async fn load_metaslab(&self, id: MetaslabId) -> Result<(), PoolError> {
-        let Some((entry, places)) = self.space.lock().begin_load(id) else {
-            return Ok(());
-        };
-        let mut found = None;
-        for place in places {
-            let vdev = self.vdev(place)?;
-            let count = usize::try_from(vdev.geometry.slot_sectors()).unwrap_or(0);
-            let verify = |pages: &[Page]| {
-                checksum128(&aquifer_blockio::buf::bytes_of(pages)) == entry.checksum
-            };
-            if let Ok(pages) = vdev.read(place.sector(), count, &verify).await {
-                found = Some(aquifer_blockio::buf::bytes_of(&pages));
-                break;
-            }
-        }
-        if found.is_none() {
-            tracing::error!(?id, "bitmap verifies nowhere: metaslab closed to allocation");
-        }
-        self.space.lock().finish_load(id, &entry, found.as_deref());
-        Ok(())
     }
 
     /// Writes slots and record of `txg`; returns the record's pointer and its window's start.
@@ -387,43 +361,6 @@ impl Pool {
             sectors: u32::try_from(sectors).unwrap_or(u32::MAX),
             checksum: checksum128(&bytes),
         })
-    }
-
-    async fn write_slot(&self, write: SlotWrite) -> Result<(), PoolError> {
-        let pages = pages_of(&write.bytes);
-        for place in write.places {
-            self.vdev(place)?.write(place.sector(), pages.clone()).await?;
-        }
-        Ok(())
-    }
-
-    /// Refreshes the slots that have gone longest without, so that the window of live records stays
-    /// within its bytes: those never written, at least one more, and as many as the window needs.
-    async fn refresh_slots(
-        &self,
-        txg: Txg,
-        own_bytes: u64,
-    ) -> Result<Vec<(SlotEntry, Option<SlotWrite>)>, PoolError> {
-        let stale = self.space.lock().stale_metaslabs();
-        let mut refreshed = Vec::new();
-        let mut aged = 0;
-        for (as_of, id) in stale {
-            let never = as_of == Txg(0);
-            let since = self.records.lock().bytes_since(as_of);
-            let over = since + own_bytes > self.limits.window_bytes;
-            if !never && aged > 0 && !over {
-                break;
-            }
-            if !never {
-                aged += 1;
-            }
-            if self.space.lock().needs_load_to_refresh(id) {
-                self.load_metaslab(id).await?;
-            }
-            let slot = self.space.lock().refresh(id, txg, !left_out(Rule::SlotsInTurn));
-            refreshed.extend(slot);
-        }
-        Ok(refreshed)
     }
 
     /// The oldest record that names a current slot: its entry is read there, and the runs of later

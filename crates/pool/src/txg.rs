@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_ondisk::Txg;
+use aquifer_ondisk::layout::REWIND_TXGS;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -219,7 +220,7 @@ impl Pool {
             progress.borrow_and_update();
             match self.try_admit(demand)? {
                 Verdict::Granted => break,
-                Verdict::NoSpace if space_commits >= SPACE_COMMITS_MAX => {
+                Verdict::NoSpace if space_commits >= self.space_commits_max() => {
                     return Err(PoolError::NoSpace);
                 }
                 // Frees that are held back, and reservations larger than what is then used, come
@@ -266,6 +267,13 @@ impl Pool {
         state.admitted.sectors += demand.sectors;
         state.admitted.log_bytes += demand.log_bytes;
         Ok(Verdict::Granted)
+    }
+
+    /// Commits to wait for before a full pool is believed to be full: more of them while readers
+    /// keep frees from being reused, since readers end.
+    fn space_commits_max(&self) -> usize {
+        let held_by_readers = self.space.lock().held_txgs() as u64 > REWIND_TXGS;
+        if held_by_readers { 8 * SPACE_COMMITS_MAX } else { SPACE_COMMITS_MAX }
     }
 
     /// Smooth and early: nothing below 60 % of the fullest limit, then ever longer.
@@ -322,6 +330,10 @@ impl Pool {
     pub async fn export(&self) -> Result<(), PoolError> {
         self.sync().await?;
         self.txgs.fail(PoolError::Exported);
+        // No write of a repair may be under way when somebody else takes the disks over.
+        while self.readers.is_busy() {
+            self.world.sleep(Duration::from_millis(EXPORT_POLL_MS)).await;
+        }
         self.write_uberblock(|uberblock| uberblock.clean = true).await?;
         self.log.fail(PoolError::Exported);
         Ok(())
@@ -357,6 +369,9 @@ impl Pool {
         }
     }
 }
+
+/// How often an export looks whether the last reader has gone.
+const EXPORT_POLL_MS: u64 = 1;
 
 /// Commits after which a full pool is believed to be full: a free takes effect in its own, and is
 /// held back for two more.

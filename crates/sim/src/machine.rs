@@ -244,6 +244,7 @@ impl Machine {
                 CutMode::AllKept => Loss::Nothing,
                 CutMode::PerWrite => Loss::PerWrite,
                 CutMode::PerSector => Loss::PerSector,
+                CutMode::AllTorn => Loss::Torn,
                 CutMode::OneDiskLoses if disk == loser => Loss::All,
                 CutMode::OneDiskLoses => Loss::Nothing,
             };

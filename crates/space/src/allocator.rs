@@ -1,5 +1,9 @@
 //! The allocator: which sectors a txg takes, gives back, and may have again.
 
+mod closed;
+mod memory;
+mod take;
+
 use std::collections::BTreeMap;
 
 use aquifer_ondisk::layout::Geometry;
@@ -10,8 +14,7 @@ use aquifer_ondisk::{Place, Txg, types::Run};
 use crate::Bitmap;
 use crate::metaslab::{Delta, Metaslab};
 
-/// Sectors handed out from one vdev before the next one takes its turn: 1 MiB.
-const STRIPE_SECTORS: u64 = 256;
+use take::STRIPE_SECTORS;
 
 /// Names a metaslab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,7 +77,10 @@ struct TxgChanges {
 #[derive(Debug)]
 struct VdevSpace {
     metaslabs: Vec<Metaslab>,
+    /// The metaslab that first places come from.
     current: Option<usize>,
+    /// The metaslab that second copies come from.
+    second: Option<usize>,
     usable: bool,
 }
 
@@ -100,6 +106,7 @@ impl Allocator {
                     (0..geometry.metaslabs()).map(|index| Metaslab::new(geometry, index)).collect()
                 }),
                 current: None,
+                second: None,
                 usable: geometry.is_some(),
             })
             .collect();
@@ -192,6 +199,11 @@ impl Allocator {
         wanted
     }
 
+    /// The newest slot entry of a metaslab.
+    pub fn entry(&self, id: MetaslabId) -> Option<SlotEntry> {
+        self.metaslab(id)?.entry
+    }
+
     /// The metaslab a run lies in, if it is not loaded.
     pub fn unloaded_for(&self, run: Run) -> Option<MetaslabId> {
         let (id, _) = self.locate(run)?;
@@ -233,55 +245,20 @@ impl Allocator {
                 metaslab.load(bitmap);
                 self.reapply(id);
             }
-            None => metaslab.closed = true,
+            None => self.close(id),
         }
     }
 
-    /// Metaslabs whose slots verified nowhere.
-    pub fn closed(&self) -> Vec<MetaslabId> {
-        self.metaslab_ids(|metaslab| metaslab.closed)
-    }
-
-    // ---- taking and giving back ---------------------------------------------------------------
-
-    /// Takes a run of `min` to `want` sectors for `txg`.
-    pub fn allocate(&mut self, txg: Txg, min: u64, want: u64) -> Result<Run, SpaceError> {
-        debug_assert!(min >= 1 && min <= want);
-        let want = want.min(RUN_SECTORS_MAX);
-        for _ in 0..self.vdevs.len() {
-            if self.rotor_left == 0 || !self.vdevs.get(self.rotor).is_some_and(|vdev| vdev.usable) {
-                self.rotor = (self.rotor + 1) % self.vdevs.len();
-                self.rotor_left = STRIPE_SECTORS;
-            }
-            if let Some(run) = self.allocate_on(self.rotor, min, want) {
-                self.rotor_left = self.rotor_left.saturating_sub(run.sectors);
-                self.use_.taken += run.sectors;
-                self.open.entry(txg).or_default().allocated.push(run);
-                return Ok(run);
-            }
-            self.rotor_left = 0;
-        }
-        Err(SpaceError::NoSpace(min))
-    }
-
-    /// Takes a whole aligned segment for `txg`, on another vdev or at least elsewhere than `avoid`.
-    pub fn allocate_segment(&mut self, txg: Txg, rotor: usize) -> Result<Run, SpaceError> {
-        let vdevs = self.vdevs.len();
-        for step in 0..vdevs {
-            let vdev = (rotor + step) % vdevs;
-            if let Some(run) = self.segment_on(vdev) {
-                self.use_.taken += run.sectors;
-                self.open.entry(txg).or_default().allocated.push(run);
-                return Ok(run);
-            }
-        }
-        Err(SpaceError::NoSpace(SEGMENT_SECTORS))
-    }
+    // ---- giving back --------------------------------------------------------------------------
 
     /// Import: keeps a given run from being handed out: a log record names it. It must be free.
     pub fn reserve(&mut self, run: Run) -> Result<(), SpaceError> {
         let (id, start) = self.locate(run).ok_or(SpaceError::Outside(run))?;
         let count = usize::try_from(run.sectors).map_err(|_| SpaceError::Outside(run))?;
+        if self.is_closed(id) {
+            // Nothing is handed out there, and all that is free there counts as taken.
+            return Ok(());
+        }
         let views = self.metaslab_mut(id).and_then(|metaslab| metaslab.views.as_mut());
         let views = views.ok_or(SpaceError::Outside(run))?;
         if views.taken.count_range(start, count) != 0 {
@@ -329,19 +306,24 @@ impl Allocator {
     }
 
     /// After `synced` is on disk: frees of all but the last `keep` (`REWIND_TXGS`) committed txgs
-    /// can be handed out again. Returns them, for discard.
-    pub fn release(&mut self, synced: Txg, keep: usize) -> Vec<Run> {
+    /// can be handed out again, up to the first of which `unread` says that somebody may still read
+    /// them. Returns them, for discard.
+    pub fn release(&mut self, synced: Txg, keep: usize, unread: impl Fn(Txg) -> bool) -> Vec<Run> {
         debug_assert!(self.held.keys().all(|txg| *txg <= synced));
         let mut released = Vec::new();
         // Counted in commits, not in numbers: txgs skip some at every import.
         while self.held.len() > keep {
-            let Some((_, runs)) = self.held.pop_first() else {
+            let Some(oldest) = self.held.first_entry().filter(|oldest| unread(*oldest.key()))
+            else {
                 break;
             };
-            released.extend(runs);
+            released.extend(oldest.remove());
         }
         for run in &released {
             self.use_.held = self.use_.held.saturating_sub(run.sectors);
+            if !self.is_open(run) {
+                continue;
+            }
             self.use_.taken = self.use_.taken.saturating_sub(run.sectors);
             let Some((id, start)) = self.locate(*run) else {
                 continue;
@@ -353,6 +335,11 @@ impl Allocator {
             }
         }
         released
+    }
+
+    /// Committed txgs whose frees are held back.
+    pub fn held_txgs(&self) -> usize {
+        self.held.len()
     }
 
     /// Metaslabs whose slot is not of today, those with the oldest first.
@@ -460,72 +447,6 @@ impl Allocator {
             views.taken.set_range(start, count);
         }
     }
-
-    /// Front to back through the current metaslab, then the emptiest one.
-    fn allocate_on(&mut self, vdev: usize, min: u64, want: u64) -> Option<Run> {
-        let space = self.vdevs.get_mut(vdev)?;
-        let (min, want) = (usize::try_from(min).ok()?, usize::try_from(want).ok()?);
-        if let Some(current) = space.current
-            && let Some(metaslab) = space.metaslabs.get_mut(current)
-            && let Some(run) = take_from(metaslab, min, want)
-        {
-            return Some(run);
-        }
-        // Emptiest first; the search starts again at its front.
-        let mut order: Vec<(usize, usize)> = space
-            .metaslabs
-            .iter()
-            .enumerate()
-            .filter_map(|(at, slab)| {
-                let views = slab.views.as_ref()?;
-                Some((views.taken.len() - views.taken.count(), at))
-            })
-            .filter(|(free, _)| *free >= min)
-            .collect();
-        order.sort_unstable_by(|a, b| b.cmp(a));
-        for (_, at) in order {
-            let Some(metaslab) = space.metaslabs.get_mut(at) else {
-                continue;
-            };
-            metaslab.cursor = 0;
-            if let Some(run) = take_from(metaslab, min, want) {
-                space.current = Some(at);
-                return Some(run);
-            }
-        }
-        None
-    }
-
-    fn segment_on(&mut self, vdev: usize) -> Option<Run> {
-        let space = self.vdevs.get_mut(vdev)?;
-        let segment = usize::try_from(SEGMENT_SECTORS).ok()?;
-        for metaslab in &mut space.metaslabs {
-            let Some(views) = &mut metaslab.views else {
-                continue;
-            };
-            for start in (0..metaslab.sectors / segment).map(|index| index * segment) {
-                if views.taken.count_range(start, segment) == 0 {
-                    views.taken.set_range(start, segment);
-                    let sector = metaslab.first_sector + start as u64;
-                    let place = Place::new(metaslab.geometry.vdev, sector);
-                    return Some(Run::new(place, SEGMENT_SECTORS));
-                }
-            }
-        }
-        None
-    }
-}
-
-fn take_from(metaslab: &mut Metaslab, min: usize, want: usize) -> Option<Run> {
-    if metaslab.closed {
-        return None;
-    }
-    let views = metaslab.views.as_mut()?;
-    let (start, count) = views.taken.find_clear(metaslab.cursor, min, want)?;
-    views.taken.set_range(start, count);
-    metaslab.cursor = start + count;
-    let place = Place::new(metaslab.geometry.vdev, metaslab.first_sector + start as u64);
-    Some(Run::new(place, count as u64))
 }
 
 /// Sorts, joins neighbours, and cuts to what an entry of a record can say. Segments of the log do

@@ -40,6 +40,8 @@ pub(crate) struct Metaslab {
     pub closed: bool,
     /// Where the search for free runs goes on.
     pub cursor: usize,
+    /// The same for second copies.
+    pub second_cursor: usize,
 }
 
 impl Metaslab {
@@ -58,6 +60,7 @@ impl Metaslab {
             dirty: false,
             closed: false,
             cursor: 0,
+            second_cursor: 0,
         }
     }
 

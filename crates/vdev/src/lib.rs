@@ -12,4 +12,4 @@ mod leaf;
 mod vdev;
 
 pub use leaf::{Leaf, LeafCounters, LeafState};
-pub use vdev::{ReadError, Vdev, VdevLost};
+pub use vdev::{Good, ReadError, Vdev, VdevLost};

@@ -40,6 +40,15 @@ pub enum ReadError {
 #[error("vdev {0}: no disk left that takes writes")]
 pub struct VdevLost(pub u16);
 
+/// What a read found.
+#[derive(Debug)]
+pub struct Good {
+    /// Verified content.
+    pub pages: Vec<Page>,
+    /// Leaves whose copy is bad or cannot be read.
+    pub bad: Vec<Arc<Leaf>>,
+}
+
 /// One top-level vdev.
 #[derive(Debug)]
 pub struct Vdev {
@@ -66,13 +75,28 @@ impl Vdev {
         self.leaves.iter().filter(|leaf| leaf.is_online())
     }
 
-    /// Reads `count` sectors that `verify` accepts; bad copies are rewritten from the good one.
+    /// Reads `count` sectors that `verify` accepts; bad copies are rewritten from the good one. Only
+    /// for places that cannot be reused meanwhile.
     pub async fn read(
         &self,
         sector: u64,
         count: usize,
         verify: &(dyn Fn(&[Page]) -> bool + Sync),
     ) -> Result<Vec<Page>, ReadError> {
+        let good = self.read_good(sector, count, verify).await?;
+        for leaf in &good.bad {
+            self.repair(leaf, sector, &good.pages).await;
+        }
+        Ok(good.pages)
+    }
+
+    /// Reads `count` sectors that `verify` accepts, and says which leaves hold a bad copy.
+    pub async fn read_good(
+        &self,
+        sector: u64,
+        count: usize,
+        verify: &(dyn Fn(&[Page]) -> bool + Sync),
+    ) -> Result<Good, ReadError> {
         let leaves: Vec<&Arc<Leaf>> = self.online().collect();
         let mut bad: Vec<&Arc<Leaf>> = Vec::new();
         let mut unreadable = leaves.is_empty();
@@ -84,10 +108,7 @@ impl Vdev {
             };
             match leaf.read(sector, count).await {
                 Ok(pages) if verify(&pages) => {
-                    for leaf in bad {
-                        self.repair(leaf, sector, &pages).await;
-                    }
-                    return Ok(pages);
+                    return Ok(Good { pages, bad: bad.into_iter().cloned().collect() });
                 }
                 Ok(_) => {
                     leaf.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
@@ -109,7 +130,9 @@ impl Vdev {
         })
     }
 
-    async fn repair(&self, leaf: &Arc<Leaf>, sector: u64, good: &[Page]) {
+    /// Rewrites a bad copy from a good one. The caller knows that the place has not been reused
+    /// since the good copy was read.
+    pub async fn repair(&self, leaf: &Arc<Leaf>, sector: u64, good: &[Page]) {
         if leaf.is_online() && leaf.write(sector, good.to_vec()).await.is_ok() {
             leaf.counters.repaired.fetch_add(1, Ordering::Relaxed);
             tracing::info!(leaf = %leaf.path, sector, "bad copy rewritten from a good one");

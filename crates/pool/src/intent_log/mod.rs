@@ -9,7 +9,7 @@
 //!
 //! # Space
 //! The log goes through its segments in turn. A segment is entered again only once the head of a
-//! root on disk has left it. [`IntentLog::room_bytes`] is what admission may hand out.
+//! root on disk has left it and every batch in it has been written. [`IntentLog::room_bytes`] is what admission may hand out.
 
 mod early;
 mod position;
@@ -111,12 +111,14 @@ struct State {
     live: VecDeque<LiveBatch>,
     /// Head position of the newest root on disk, and of the one being written.
     head_on_disk: Position,
-    head_next: Option<Position>,
+    head_next: Option<(u64, Position)>,
     ready: VecDeque<Gathering>,
     gathering: Gathering,
     in_flight: usize,
-    /// Sealed batches that are not acknowledged: whether each is durable by itself.
-    waiting: BTreeMap<u64, (bool, Arc<Outcome>)>,
+    /// Sequence of the batch that the head on disk is, or will be.
+    head_sequence: u64,
+    /// Sealed batches that are not acknowledged.
+    waiting: BTreeMap<u64, Waiting>,
     idle_timer: bool,
     activity: u64,
     failure: Option<PoolError>,
@@ -124,6 +126,35 @@ struct State {
     restarting: bool,
     /// While a replay is unfinished: the floor found at import, and the head to name.
     replaying: Option<(Txg, LiveBatch)>,
+}
+
+/// A batch on its way, or behind one that is.
+#[derive(Debug)]
+struct Waiting {
+    /// Durable by itself.
+    durable: bool,
+    position: Position,
+    outcome: Arc<Outcome>,
+}
+
+impl State {
+    /// Where what must not be overwritten begins: at the head of the newest root on disk, or at a
+    /// batch before it whose write is still on its way. A root does not wait for the batches that
+    /// it makes needless; were such a place used again, a late write would destroy the new batch.
+    fn tail(&self) -> Position {
+        match self.waiting.first_key_value() {
+            Some((sequence, batch))
+                if *sequence < self.head_sequence && !left_out(Rule::LogReuseAfterLanding) =>
+            {
+                batch.position
+            }
+            _ => self.head_on_disk,
+        }
+    }
+
+    fn room_bytes(&self) -> u64 {
+        self.ring.room_bytes(self.next, self.tail())
+    }
 }
 
 /// The intent log of a pool.
@@ -161,8 +192,8 @@ impl IntentLog {
                 previous: start.previous,
                 mark: start.mark,
                 mark_sealed: start.mark,
-                live: start.live,
                 head_on_disk: start.head,
+                head_sequence: start.live.front().map_or(start.next_sequence, |b| b.sequence),
                 head_next: None,
                 ready: VecDeque::new(),
                 gathering: Gathering::default(),
@@ -171,6 +202,7 @@ impl IntentLog {
                 idle_timer: false,
                 activity: 0,
                 failure: None,
+                live: start.live,
                 restarting: start.restarting,
                 replaying: None,
             }),
@@ -245,14 +277,12 @@ impl IntentLog {
         if left_out(Rule::LogReuseBehindRoot) {
             return u64::MAX / 2;
         }
-        let room = state.ring.room_bytes(state.next, state.head_on_disk);
-        room.saturating_sub(gathered as u64)
+        state.room_bytes().saturating_sub(gathered as u64)
     }
 
     pub(crate) fn fullness_percent(&self) -> u64 {
         let state = self.state.lock();
-        let (total, room) =
-            (state.ring.bytes(), state.ring.room_bytes(state.next, state.head_on_disk));
+        let (total, room) = (state.ring.bytes(), state.room_bytes());
         100 - room.min(total) * 100 / total.max(1)
     }
 
@@ -261,7 +291,7 @@ impl IntentLog {
         let mut state = self.state.lock();
         let error = state.failure.get_or_insert(error).clone();
         let waiting = std::mem::take(&mut state.waiting);
-        waiting.into_values().for_each(|(_, outcome)| outcome.set(Err(error.clone())));
+        waiting.into_values().for_each(|batch| batch.outcome.set(Err(error.clone())));
         let ready = std::mem::take(&mut state.ready);
         ready.into_iter().for_each(|batch| batch.outcome.set(Err(error.clone())));
         state.gathering.outcome.set(Err(error));
@@ -300,7 +330,7 @@ impl IntentLog {
                 (state.next_sequence, state.next, state.previous)
             }
         };
-        state.head_next = Some(position);
+        state.head_next = Some((sequence, position));
         LogRoot {
             chain: state.chain,
             head_sequence: sequence,
@@ -326,8 +356,8 @@ impl IntentLog {
     /// The root of the last [`IntentLog::root_for`] is on disk: what lies before its head is free.
     pub(crate) fn root_on_disk(&self) {
         let mut state = self.state.lock();
-        if let Some(head) = state.head_next.take() {
-            state.head_on_disk = head;
+        if let Some((sequence, head)) = state.head_next.take() {
+            (state.head_sequence, state.head_on_disk) = (sequence, head);
             while state.live.front().is_some_and(|batch| batch.position != head) {
                 state.live.pop_front();
             }

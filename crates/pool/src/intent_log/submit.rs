@@ -10,7 +10,7 @@ use aquifer_ondisk::log_batch::BatchHeader;
 use futures_util::future::{join, join_all};
 
 use crate::error::PoolError;
-use crate::intent_log::{EarlyWrite, Gathering, IntentLog, LiveBatch, Position};
+use crate::intent_log::{EarlyWrite, Gathering, IntentLog, LiveBatch, Position, Waiting};
 use crate::limits::{LOG_BATCHES_IN_FLIGHT_MAX, LOG_IDLE_MS};
 use crate::pool::Pool;
 
@@ -86,7 +86,7 @@ impl Pool {
                 return;
             }
             if state.activity == before && state.in_flight == 0 {
-                let room = state.ring.room_bytes(state.next, state.head_on_disk);
+                let room = state.room_bytes();
                 state.idle_timer = false;
                 // Never at the expense of records: they need the space more than the mark.
                 if room > 4096 * 512 {
@@ -120,7 +120,7 @@ impl IntentLog {
         let position = state.ring.place_for_next(state.next);
         let entering = position.segment != state.next.segment;
         let reuse = left_out(Rule::LogReuseBehindRoot);
-        if entering && position.segment == state.head_on_disk.segment && !reuse {
+        if entering && position.segment == state.tail().segment && !reuse {
             return Err(PoolError::Contradiction("the intent log met its own head".into()));
         }
         let header = BatchHeader {
@@ -140,7 +140,8 @@ impl IntentLog {
         let live =
             LiveBatch { sequence, position, previous: state.previous, max_txg: gathering.max_txg };
         state.live.push_back(live);
-        state.waiting.insert(sequence, (false, gathering.outcome));
+        let waiting = Waiting { durable: false, position, outcome: gathering.outcome };
+        state.waiting.insert(sequence, waiting);
         state.next = Position { offset: position.offset + pages.len() as u64, ..position };
         state.next_sequence += 1;
         state.previous = sum;
@@ -153,20 +154,20 @@ impl IntentLog {
     /// sender should start.
     fn finished(&self, sequence: u64) -> bool {
         let mut state = self.state.lock();
-        if let Some((durable, outcome)) = state.waiting.get_mut(&sequence) {
-            *durable = true;
+        if let Some(batch) = state.waiting.get_mut(&sequence) {
+            batch.durable = true;
             if left_out(Rule::ContiguousPrefix) {
-                outcome.set(Ok(()));
+                batch.outcome.set(Ok(()));
             }
         }
         let mut acknowledged = Vec::new();
         while let Some(first) = state.waiting.first_entry() {
-            if !first.get().0 {
+            if !first.get().durable {
                 break;
             }
-            let (sequence, (_, outcome)) = first.remove_entry();
+            let (sequence, batch) = first.remove_entry();
             state.mark = sequence;
-            acknowledged.push(outcome);
+            acknowledged.push(batch.outcome);
         }
         let more = !state.ready.is_empty() && state.in_flight < LOG_BATCHES_IN_FLIGHT_MAX;
         if more {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use aquifer_blockio::{Page, PageMut};
 use aquifer_ondisk::block_pointer::BlockKind;
@@ -47,6 +48,20 @@ struct Committed {
     sum: u64,
 }
 
+impl Committed {
+    fn extent(self, slot: u64) -> Extent {
+        Extent {
+            page: slot,
+            pages: 1,
+            birth: self.written,
+            written: self.written,
+            place: self.place,
+            counted: false,
+            stored: Stored::Plain([self.sum].into_iter().collect()),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Dirty {
     Page(Page),
@@ -58,11 +73,18 @@ struct State {
     committed: BTreeMap<u64, Committed>,
     dirty: BTreeMap<Txg, BTreeMap<u64, Dirty>>,
     root: Option<BlockPointer>,
+    /// Sectors that the sync of a txg is to take and give back.
+    churn: BTreeMap<Txg, u64>,
+    /// Runs that the next sync takes and gives back every other sector of; and the others.
+    scatter: u64,
+    scattered: Vec<Run>,
 }
 
 pub struct Slots {
     pool: Arc<Pool>,
     state: Mutex<State>,
+    /// A sync takes up to this much longer.
+    delay_max: Mutex<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,8 +97,9 @@ pub enum How {
     Early,
 }
 
-fn demand() -> Demand {
-    Demand { dirty_bytes: 4096, sectors: 4, log_bytes: 8192, class: SpaceClass::Write }
+fn demand(log_pages: usize) -> Demand {
+    let log_bytes = (1 + log_pages as u64) * 4096;
+    Demand { dirty_bytes: 4096, sectors: 4, log_bytes, class: SpaceClass::Write }
 }
 
 fn record(slot: u64, txg: Txg) -> LogRecord {
@@ -104,16 +127,53 @@ impl Slots {
                 state.committed.insert(slot, entry);
             }
         }
-        Ok(Arc::new(Slots { pool, state: Mutex::new(state) }))
+        Ok(Arc::new(Slots { pool, state: Mutex::new(state), delay_max: Mutex::default() }))
     }
 
+    /// Every sync takes up to `max` longer from now on.
+    pub fn slow_down(&self, max: Duration) {
+        *self.delay_max.lock().unwrap() = max;
+    }
+
+    /// Lets the next sync take sectors and give them back, so that the allocator goes round the
+    /// disk in a short life.
+    pub async fn churn(&self, sectors: u64) -> Result<(), PoolError> {
+        let demand = Demand { sectors, log_bytes: 0, ..demand(0) };
+        let hold = self.pool.hold(self.pool.admit(demand).await?)?;
+        *self.state.lock().unwrap().churn.entry(hold.txg()).or_default() += sectors;
+        Ok(())
+    }
+
+    /// Lets the next sync have a record of so many runs, and the one after it too.
+    pub async fn scatter(&self, runs: u64) -> Result<(), PoolError> {
+        let demand = Demand { sectors: 2 * runs, log_bytes: 0, ..demand(0) };
+        let _hold = self.pool.hold(self.pool.admit(demand).await?)?;
+        self.state.lock().unwrap().scatter = runs;
+        Ok(())
+    }
+
+    fn sync_scattered(&self, sync: &SyncContext) -> Result<(), PoolError> {
+        let mut state = self.state.lock().unwrap();
+        for run in std::mem::take(&mut state.scattered) {
+            sync.free(run, sync.txg());
+        }
+        for _ in 0..std::mem::take(&mut state.scatter) {
+            let run = sync.allocate(1, 2)?;
+            sync.free(Run::new(run.place, 1), sync.txg());
+            state.scattered.extend((run.sectors == 2).then(|| Run::new(run.place.plus(1), 1)));
+        }
+        Ok(())
+    }
+
+    /// Writes a slot; a stable write takes `log_pages` pages of the log.
     pub async fn write(
         &self,
         slot: u64,
         page: Page,
         how: How,
+        log_pages: usize,
     ) -> Result<Option<Ticket>, PoolError> {
-        let admission = self.pool.admit(demand()).await?;
+        let admission = self.pool.admit(demand(log_pages)).await?;
         let hold = self.pool.hold(admission)?;
         let sum = checksum64(page.as_slice());
         let mut record = record(slot, hold.txg());
@@ -131,14 +191,16 @@ impl Slots {
             record.extents.push(extent.clone());
             (Dirty::Placed(page.clone(), extent), Some(early))
         } else {
-            record.page_sums.push(sum);
+            record.page_sums = vec![sum; log_pages];
             (Dirty::Page(page.clone()), None)
         };
         let mut state = self.state.lock().unwrap();
         self.replace(&mut state, hold.txg(), slot, dirty);
         let ticket = match how {
             How::Unstable => None,
-            How::Stable => Some(self.pool.log().append(&hold, record, vec![page], Vec::new())),
+            How::Stable => {
+                Some(self.pool.log().append(&hold, record, vec![page; log_pages], Vec::new()))
+            }
             How::Early => {
                 Some(self.pool.log().append(&hold, record, Vec::new(), early.into_iter().collect()))
             }
@@ -155,32 +217,31 @@ impl Slots {
     }
 
     pub async fn read(&self, slot: u64) -> Result<Option<Page>, PoolError> {
-        let entry = {
+        let _reading = self.pool.reading();
+        let extent = {
             let state = self.state.lock().unwrap();
             let dirty = state.dirty.values().rev().find_map(|dirty| dirty.get(&slot));
             match dirty {
                 Some(Dirty::Page(page) | Dirty::Placed(page, _)) => return Ok(Some(page.clone())),
-                None => state.committed.get(&slot).copied(),
+                None => state.committed.get(&slot).map(|entry| entry.extent(slot)),
             }
         };
-        let Some(entry) = entry else { return Ok(None) };
-        let extent = Extent {
-            page: slot,
-            pages: 1,
-            birth: entry.written,
-            written: entry.written,
-            place: entry.place,
-            counted: false,
-            stored: Stored::Plain([entry.sum].into_iter().collect()),
-        };
+        let Some(extent) = extent else { return Ok(None) };
         Ok(self.pool.read_extent(&extent).await?.into_iter().next())
+    }
+
+    /// Where a slot lies that no open txg has changed.
+    pub fn committed(&self, slot: u64) -> Option<Extent> {
+        let state = self.state.lock().unwrap();
+        let changed = state.dirty.values().any(|dirty| dirty.contains_key(&slot));
+        state.committed.get(&slot).filter(|_| !changed).map(|entry| entry.extent(slot))
     }
 
     /// Sectors that this layer's committed state refers to.
     pub fn sectors(&self) -> u64 {
         let state = self.state.lock().unwrap();
         let nodes = state.root.map_or(0, |root| root.copies().count() as u64);
-        state.committed.len() as u64 + nodes
+        (state.committed.len() + state.scattered.len()) as u64 + nodes
     }
 }
 
@@ -192,7 +253,21 @@ impl Trees for Slots {
                 let dirty = state.dirty.get(&sync.txg()).cloned().unwrap_or_default();
                 (dirty, state.committed.clone(), state.root)
             };
+            let delay_max = *self.delay_max.lock().unwrap();
+            if !delay_max.is_zero() {
+                let world = self.pool.world();
+                let part = u32::try_from(world.random() % 100).unwrap();
+                world.sleep(delay_max * part / 100).await;
+            }
             let mut roots = self.pool.roots();
+            let mut churn =
+                self.state.lock().unwrap().churn.remove(&sync.txg()).unwrap_or_default();
+            self.sync_scattered(sync)?;
+            while churn > 0 {
+                let run = sync.allocate(1, churn)?;
+                sync.free(run, sync.txg());
+                churn -= run.sectors;
+            }
             if dirty.is_empty() {
                 return Ok(roots);
             }
@@ -256,7 +331,7 @@ impl Replay for Slots {
                 }
             };
             // Large enough that a replay takes several txgs.
-            let demand = Demand { dirty_bytes: 1 << 20, ..demand() };
+            let demand = Demand { dirty_bytes: 1 << 20, ..demand(1) };
             let hold = self.pool.hold_for_replay(demand);
             if let Some(extent) = record.extents.first() {
                 self.pool.adopt(&hold, Run::new(extent.place, 1));

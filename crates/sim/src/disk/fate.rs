@@ -29,16 +29,20 @@ pub enum CutMode {
     PerSector,
     /// One disk loses all of them, the others keep all.
     OneDiskLoses,
+    /// Every sector of every one is torn, on every disk: what four copies written at once must
+    /// survive.
+    AllTorn,
 }
 
 impl CutMode {
     /// Every mode.
-    pub const ALL: [CutMode; 5] = [
+    pub const ALL: [CutMode; 6] = [
         CutMode::AllLost,
         CutMode::AllKept,
         CutMode::PerWrite,
         CutMode::PerSector,
         CutMode::OneDiskLoses,
+        CutMode::AllTorn,
     ];
 }
 
@@ -49,6 +53,7 @@ pub(crate) enum Loss {
     Nothing,
     PerWrite,
     PerSector,
+    Torn,
 }
 
 impl Platter {
@@ -59,6 +64,7 @@ impl Platter {
             let survivor = match loss {
                 Loss::All => None,
                 Loss::Nothing => Some((cached.newest(), false)),
+                Loss::Torn => Some((cached.newest(), true)),
                 Loss::PerWrite => survivor_by_write(cached.versions(), &mut fates, rng),
                 Loss::PerSector => survivor_by_sector(cached.versions(), rng),
             };

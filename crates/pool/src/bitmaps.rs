@@ -1,0 +1,150 @@
+//! Bitmaps on their way between disk and memory, and when what was freed is free again.
+//!
+//! Invariants:
+//! - A sync takes only from bitmaps in memory, so before it takes anything those are loaded that
+//!   hold all that was promised to its changes.
+//! - A slot is written only behind the current one, and bitmaps leave memory only when their slot
+//!   is on disk.
+
+use std::sync::atomic::Ordering;
+
+use aquifer_blockio::Page;
+use aquifer_blockio::buf::{bytes_of, pages_of};
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::Txg;
+use aquifer_ondisk::codec::checksum128;
+use aquifer_ondisk::layout::REWIND_TXGS;
+use aquifer_ondisk::txg_record::SlotEntry;
+use aquifer_space::{MetaslabId, SlotWrite};
+
+use crate::error::PoolError;
+use crate::pool::Pool;
+
+impl Pool {
+    /// After a commit: frees that neither an older root on disk nor a reader needs can be reused.
+    pub(crate) fn release_frees(&self, txg: Txg) {
+        let keep = usize::try_from(REWIND_TXGS).unwrap_or(usize::MAX);
+        let keep = if left_out(Rule::HoldBackFrees) { 0 } else { keep };
+        let oldest_read = self.readers.oldest_read().filter(|_| !left_out(Rule::ReadersHoldReuse));
+        let unread = |txg: Txg| oldest_read.is_none_or(|oldest| txg < oldest);
+        self.space.lock().release(txg, keep, unread);
+    }
+
+    /// Keeps the bitmaps within their share of memory. Where the next syncs need more of them than
+    /// that, the read cache gives up the difference.
+    pub(crate) fn unload_bitmaps(&self) {
+        let mut space = self.space.lock();
+        let gone =
+            space.unload(self.limits.bitmap_bytes, self.wanted_free_sectors(self.txgs.open()));
+        let bytes = space.bitmap_bytes();
+        drop(space);
+        if gone > 0 {
+            tracing::debug!(gone, bytes, "bitmaps unloaded");
+        }
+        let over = bytes.saturating_sub(self.limits.bitmap_bytes);
+        let before = self.bitmap_bytes_over.swap(over, Ordering::Relaxed);
+        if over != before {
+            let arc = self.limits.arc_bytes;
+            self.cache.set_capacity(arc.saturating_sub(over).max(arc / 4));
+        }
+    }
+
+    /// Free sectors of loaded metaslabs that a txg's sync may need: what its changes reserve, what
+    /// may go to its place early, and the part of the reserve that a sync may go into.
+    fn wanted_free_sectors(&self, txg: Txg) -> u64 {
+        let early = self.limits.dirty_cap_bytes / 4096;
+        let reserved = self.txgs.reserved_for(txg);
+        self.limits.slop_sectors / 4 + reserved + early
+    }
+
+    /// Loads bitmaps until the sectors reserved for the open txg can be taken from them, and what
+    /// may go to its place early before the next sync.
+    pub(crate) async fn load_for_sync(&self) -> Result<(), PoolError> {
+        self.load_for(self.txgs.open()).await
+    }
+
+    /// The same for any txg.
+    pub(crate) async fn load_for(&self, txg: Txg) -> Result<(), PoolError> {
+        let wanted = self.wanted_free_sectors(txg);
+        let mut before = Vec::new();
+        loop {
+            let metaslabs = self.space.lock().wanted_loads(wanted);
+            if metaslabs.is_empty() || metaslabs == before {
+                return Ok(());
+            }
+            for id in &metaslabs {
+                self.load_metaslab(*id).await?;
+            }
+            // What is free there was an estimate: frees that are held back count only from here on.
+            before = metaslabs;
+        }
+    }
+
+    /// Reads a metaslab's bitmap. One that verifies nowhere is closed to allocation.
+    pub(crate) async fn load_metaslab(&self, id: MetaslabId) -> Result<(), PoolError> {
+        let Some((entry, places)) = self.space.lock().begin_load(id) else {
+            return Ok(());
+        };
+        let mut found = None;
+        for place in places {
+            let vdev = self.vdev(place)?;
+            let count = usize::try_from(vdev.geometry.slot_sectors()).unwrap_or(0);
+            let verify = |pages: &[Page]| checksum128(&bytes_of(pages)) == entry.checksum;
+            if let Ok(pages) = vdev.read(place.sector(), count, &verify).await {
+                found = Some(bytes_of(&pages));
+                break;
+            }
+        }
+        if found.is_none() {
+            tracing::error!(?id, "bitmap verifies nowhere: metaslab closed to allocation");
+        }
+        self.space.lock().finish_load(id, &entry, found.as_deref());
+        Ok(())
+    }
+
+    pub(crate) async fn write_slot(&self, write: SlotWrite) -> Result<(), PoolError> {
+        let pages = pages_of(&write.bytes);
+        for place in write.places {
+            self.vdev(place)?.write(place.sector(), pages.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// Refreshes the slots that have gone longest without, so that the window of live records stays
+    /// within its bytes: those never written, at least one more, and as many as the window needs.
+    pub(crate) async fn refresh_slots(
+        &self,
+        txg: Txg,
+        own_bytes: u64,
+    ) -> Result<Vec<(SlotEntry, Option<SlotWrite>)>, PoolError> {
+        let stale = self.space.lock().stale_metaslabs();
+        let mut refreshed = Vec::new();
+        let mut aged = 0;
+        for (as_of, id) in stale {
+            let never = as_of == Txg(0);
+            let since = self.records.lock().bytes_since(as_of);
+            let over = since + own_bytes > self.limits.window_bytes;
+            if self.space.lock().is_closed(id) {
+                // It has no slot to write. While the window has room its records are kept: it may
+                // be that its slot could not be read today only.
+                if over {
+                    let given_up = self.space.lock().give_up(id, txg);
+                    refreshed.extend(given_up.map(|entry| (entry, None)));
+                }
+                continue;
+            }
+            if !never && aged > 0 && !over {
+                break;
+            }
+            if !never {
+                aged += 1;
+            }
+            if self.space.lock().needs_load_to_refresh(id) {
+                self.load_metaslab(id).await?;
+            }
+            let slot = self.space.lock().refresh(id, txg, !left_out(Rule::SlotsInTurn));
+            refreshed.extend(slot);
+        }
+        Ok(refreshed)
+    }
+}

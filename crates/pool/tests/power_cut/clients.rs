@@ -1,0 +1,243 @@
+//! Clients of a pool, and what they know.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aquifer_blockio::World;
+use aquifer_ondisk::extent::Extent;
+use aquifer_pool::create::NamedDisk;
+use aquifer_pool::import::{ImportOptions, import, scan};
+use aquifer_pool::{Pool, PoolError, Trees};
+use aquifer_sim::{Corruption, Rng, SimDisk};
+use aquifer_vdev::label_io::LabelError;
+use futures_util::future::join3;
+
+use crate::Kind;
+use crate::slots::{How, SLOTS, Slots, content, version_of};
+
+/// What the clients know: versions handed in, and the newest that was acknowledged.
+#[derive(Default)]
+pub struct Model {
+    /// What each slot holds as far as its client knows.
+    current: BTreeMap<u64, u64>,
+    issued: BTreeMap<u64, u64>,
+    acknowledged: BTreeMap<u64, u64>,
+    /// Found at the last check, and the newest version that had been issued then: what lies between
+    /// was lost, and never comes back.
+    settled: BTreeMap<u64, (u64, u64)>,
+    /// Pages of the log that durable records took.
+    pub logged_pages: usize,
+}
+
+impl Model {
+    /// The administrator went back to an older root: whatever is found there counts from now on.
+    pub fn rewound(&mut self) {
+        self.acknowledged.clear();
+        self.settled.clear();
+    }
+}
+
+pub struct Open {
+    pub pool: Arc<Pool>,
+    pub slots: Arc<Slots>,
+}
+
+pub async fn open(
+    world: Arc<dyn World>,
+    disks: Vec<NamedDisk>,
+    options: &ImportOptions,
+) -> Result<Open, String> {
+    let (mut pools, refused) = scan(disks).await;
+    // A disk that is gone is refused; anything else would be damage nobody did.
+    let damaged = refused.iter().find(|(_, why)| !matches!(why, LabelError::Disk(_)));
+    if let Some((disk, why)) = damaged {
+        return Err(format!("{}: {why}", disk.path));
+    }
+    let (_, found) = pools.pop_first().ok_or("no pool found")?;
+    let (pool, report) = import(world, found, options).await.map_err(|e| e.to_string())?;
+    if crate::story() > 0 {
+        let (committed, open) = (pool.committed_txg(), pool.open_txg());
+        println!("imported: committed {committed}, open {open}: {:?}", report.notes);
+    }
+    let slots = Slots::open(pool.clone()).await.map_err(|e| e.to_string())?;
+    let trees: Arc<dyn Trees> = slots.clone();
+    pool.attach(Arc::downgrade(&trees));
+    pool.replay(slots.as_ref()).await.map_err(|e| e.to_string())?;
+    Ok(Open { pool, slots })
+}
+
+/// Several clients at once, each writing slots of its own.
+pub async fn workload(
+    world: Arc<dyn World>,
+    open: &Open,
+    model: Arc<Mutex<Model>>,
+    disks: &[SimDisk],
+    kind: Kind,
+    mut rng: Rng,
+) -> Result<(), PoolError> {
+    let ops = 10 + rng.below(60);
+    let clients = [1, 2, 4, 24][rng.index(4)];
+    // Where the log is to wrap, each record is about a quarter of a segment, all of one size: what
+    // an earlier life left in the log then fits the new chain in place and size. Commits are slow,
+    // so that the log fills meanwhile.
+    let mut log_pages = 1;
+    if let Kind::Wraps { record_pages } = kind {
+        log_pages = record_pages;
+        open.slots.slow_down(Duration::from_millis([0, 5, 60][rng.index(3)]));
+    }
+    let tasks = (0..clients).map(|client| {
+        let mut rng = Rng::stream(rng.next_u64(), "client");
+        let (world, model) = (world.clone(), model.clone());
+        async move {
+            for _ in 0..ops {
+                let slot = rng.below(SLOTS / clients) * clients + client;
+                let how = match rng.below(10) {
+                    0..=2 => How::Unstable,
+                    3..=7 => How::Stable,
+                    _ => How::Early,
+                };
+                let version = {
+                    let mut model = model.lock().unwrap();
+                    let issued = model.issued.entry(slot).or_default();
+                    *issued += 1;
+                    *issued
+                };
+                let written =
+                    open.slots.write(slot, content(slot, version), how, log_pages).await?;
+                model.lock().unwrap().current.insert(slot, version);
+                if let Some(ticket) = written {
+                    ticket.durable().await?;
+                    let mut model = model.lock().unwrap();
+                    model.acknowledged.insert(slot, version);
+                    model.logged_pages += 1 + if how == How::Stable { log_pages } else { 0 };
+                }
+                match rng.below(40) {
+                    0 => {
+                        let before = {
+                            let model = model.lock().unwrap();
+                            let mine =
+                                model.current.iter().filter(|(of, _)| *of % clients == client);
+                            mine.map(|(slot, version)| (*slot, *version)).collect::<Vec<_>>()
+                        };
+                        open.pool.sync().await?;
+                        model.lock().unwrap().acknowledged.extend(before);
+                    }
+                    1 => world.sleep(Duration::from_millis(rng.below(40))).await,
+                    2 => open.pool.request_txg(),
+                    _ => {}
+                }
+                let read = open.slots.read(slot).await?.unwrap();
+                assert_eq!(version_of(slot, &read), version, "slot {slot} read back");
+            }
+            Ok(())
+        }
+    });
+    let clients = futures_util::future::join_all(tasks);
+    let Kind::SlowReaders { rot } = kind else {
+        return clients.await.into_iter().collect();
+    };
+    let readers = (0..3).map(|_| {
+        let disks = if rot { disks } else { &[] };
+        slow_reader(&*world, open, disks, Rng::stream(rng.next_u64(), "slow reader"))
+    });
+    let readers: Vec<_> = readers.collect();
+    let churn = churn(&*world, open, Rng::stream(rng.next_u64(), "churn"));
+    let (written, read, churned) =
+        join3(clients, futures_util::future::join_all(readers), churn).await;
+    written.into_iter().chain(read).chain([churned]).collect()
+}
+
+/// One txg after the other, and space that goes round the disk.
+async fn churn(world: &dyn World, open: &Open, mut rng: Rng) -> Result<(), PoolError> {
+    for _ in 0..80 {
+        match open.slots.churn(2000).await {
+            Ok(()) | Err(PoolError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+        open.pool.request_txg();
+        world.sleep(Duration::from_millis(rng.below(5))).await;
+    }
+    Ok(())
+}
+
+/// Looks up where slots lie, and reads there much later. Meanwhile the side of the mirror that it
+/// will ask first may rot.
+async fn slow_reader(
+    world: &dyn World,
+    open: &Open,
+    disks: &[SimDisk],
+    mut rng: Rng,
+) -> Result<(), PoolError> {
+    for _ in 0..12 {
+        let reading = open.pool.reading();
+        let slots: Vec<u64> = (0..8).map(|_| rng.below(SLOTS)).collect();
+        let places: Vec<(u64, Extent)> =
+            slots.iter().filter_map(|slot| Some((*slot, open.slots.committed(*slot)?))).collect();
+        for (_, extent) in &places {
+            let (vdev, sector) = (usize::from(extent.place.vdev()), extent.place.sector());
+            let side = usize::try_from(sector / 256 % 2).unwrap();
+            if let Some(disk) = disks.get(2 * vdev + side).filter(|_| rng.below(8) == 0) {
+                disk.corrupt(sector, Corruption::FlipBits(3));
+            }
+        }
+        for _ in 0..rng.below(8) {
+            world.sleep(Duration::from_millis(rng.below(10))).await;
+        }
+        for (slot, extent) in places {
+            let pages = open.pool.read_extent(&extent).await?;
+            version_of(slot, &pages[0]);
+        }
+        drop(reading);
+        world.sleep(Duration::from_millis(rng.below(10))).await;
+    }
+    Ok(())
+}
+
+/// Copies that were found bad.
+pub fn mismatches(pool: &Pool) -> u64 {
+    let vdevs = pool.status().vdevs;
+    vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.checksum_errors).sum()
+}
+
+pub async fn check(open: &Open, model: &Mutex<Model>) -> Result<(), String> {
+    for slot in 0..SLOTS {
+        let page = open.slots.read(slot).await.map_err(|e| format!("slot {slot}: {e}"))?;
+        let found = page.map_or(0, |page| version_of(slot, &page));
+        let mut model = model.lock().unwrap();
+        if crate::story() > 0 {
+            println!(
+                "check slot {slot}: found {found}, acknowledged {:?}",
+                model.acknowledged.get(&slot)
+            );
+        }
+        let acknowledged = model.acknowledged.get(&slot).copied().unwrap_or(0);
+        let issued = model.issued.get(&slot).copied().unwrap_or(0);
+        if found < acknowledged || found > issued {
+            return Err(format!(
+                "slot {slot}: found version {found}, acknowledged {acknowledged}, issued {issued}"
+            ));
+        }
+        let (before, lost) = model.settled.insert(slot, (found, issued)).unwrap_or_default();
+        if found > before && found <= lost {
+            return Err(format!(
+                "slot {slot}: version {found} came back, which {before} had shown to be lost"
+            ));
+        }
+        // What was found now stays: no later cut may take it back.
+        model.acknowledged.insert(slot, found);
+        model.current.insert(slot, found);
+    }
+    Ok(())
+}
+
+/// Committed space is what this layer refers to, and the pool's own.
+pub fn check_space(open: &Open) -> Result<(), String> {
+    let closed = open.pool.status().closed_metaslabs;
+    if closed > 0 {
+        return Err(format!("{closed} metaslabs are closed to allocation"));
+    }
+    let own = open.pool.own_sectors();
+    let (used, wanted) = (open.pool.used_sectors(), own + open.slots.sectors());
+    if used == wanted { Ok(()) } else { Err(format!("{used} sectors used, {wanted} referred to")) }
+}

@@ -1,0 +1,195 @@
+//! Faults of single disks: what the pool does about them, and what the next import finds.
+
+use std::sync::Arc;
+
+use aquifer_blockio::World;
+use aquifer_ondisk::config::Redundancy;
+use aquifer_ondisk::layout::Geometry;
+use aquifer_pool::PoolError;
+use aquifer_pool::create::create;
+use aquifer_pool::import::{ImportOptions, import, scan};
+use aquifer_sim::{Corruption, DiskConfig, Fault, FaultRule, Image, Sim, SimDisk, When};
+use aquifer_vdev::LeafState;
+
+use crate::clients::{Open, open};
+use crate::shapes::{Shape, base, named};
+use crate::slots::{How, SLOTS, content, version_of};
+
+struct Fixture {
+    sim: Sim,
+    world: Arc<dyn World>,
+    disks: Vec<SimDisk>,
+}
+
+impl Fixture {
+    fn new(shape: Shape) -> Fixture {
+        let mut sim = Sim::new(11);
+        let images = base(shape).into_iter().enumerate();
+        let disks = images
+            .map(|(at, image)| sim.add_disk(&format!("d{at}"), image, DiskConfig::default()))
+            .collect();
+        Fixture { world: Arc::new(sim.world()), sim, disks }
+    }
+
+    /// Runs `work` on the imported pool, then ends the process without an export.
+    fn with_pool<T>(&mut self, work: impl AsyncFnOnce(&Open) -> T) -> T {
+        let (world, disks) = (self.world.clone(), named(&self.disks));
+        let done = self.sim.run_until(async {
+            let open = open(world.clone(), disks, &ImportOptions::default()).await.unwrap();
+            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            work(&open).await
+        });
+        self.sim.kill();
+        done.unwrap()
+    }
+}
+
+async fn write(open: &Open, slot: u64, version: u64) -> Result<(), PoolError> {
+    let ticket = open.slots.write(slot, content(slot, version), How::Stable, 1).await?;
+    ticket.unwrap().durable().await
+}
+
+async fn version(open: &Open, slot: u64) -> u64 {
+    version_of(slot, &open.slots.read(slot).await.unwrap().unwrap())
+}
+
+fn states(open: &Open) -> Vec<LeafState> {
+    let vdevs = open.pool.status().vdevs;
+    vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.state).collect()
+}
+
+#[test]
+fn the_only_disk_fails_a_flush_and_serves_again_after_an_import() {
+    let mut fixture = Fixture::new(Shape::Single);
+    let disk = fixture.disks[0].clone();
+    fixture.with_pool(async |open| {
+        write(open, 1, 1).await.unwrap();
+        open.pool.sync().await.unwrap();
+        write(open, 2, 1).await.unwrap();
+        disk.inject(FaultRule::new(Fault::FlushError, When::OnceAfter(0)));
+        // Not acknowledged, and nothing is any more, although the disk's next flush would succeed.
+        assert!(matches!(write(open, 3, 1).await, Err(PoolError::Suspended(_))));
+        assert!(matches!(write(open, 4, 1).await, Err(PoolError::Suspended(_))));
+        assert!(open.pool.sync().await.is_err());
+        assert!(open.pool.suspended().is_some());
+    });
+    disk.clear_faults();
+    fixture.with_pool(async |open| {
+        assert_eq!(states(open), [LeafState::Online]);
+        assert_eq!(version(open, 1).await, 1);
+        assert_eq!(version(open, 2).await, 1);
+        write(open, 3, 2).await.unwrap();
+        open.pool.sync().await.unwrap();
+    });
+    fixture.with_pool(async |open| assert_eq!(version(open, 3).await, 2));
+}
+
+#[test]
+fn a_side_that_failed_a_flush_is_outdated_and_stays_so() {
+    let mut fixture = Fixture::new(Shape::Mirror);
+    let disk = fixture.disks[1].clone();
+    fixture.with_pool(async |open| {
+        write(open, 1, 1).await.unwrap();
+        disk.inject(FaultRule::new(Fault::FlushError, When::OnceAfter(0)));
+        write(open, 1, 2).await.unwrap();
+        // Named before the acknowledgement: this side alone must not come up as whole.
+        assert_eq!(states(open), [LeafState::Online, LeafState::Outdated]);
+        assert!(open.pool.suspended().is_none());
+    });
+    disk.clear_faults();
+    let writes = disk.counters().writes;
+    fixture.with_pool(async |open| {
+        assert_eq!(states(open), [LeafState::Online, LeafState::Outdated]);
+        assert_eq!(version(open, 1).await, 2);
+        write(open, 1, 3).await.unwrap();
+        open.pool.export().await.unwrap();
+    });
+    assert_eq!(disk.counters().writes, writes, "nothing is written to an outdated side");
+    // Alone, the outdated side does not know that it is: what it shows is old but whole. With the
+    // other it has no vote.
+    fixture.with_pool(async |open| assert_eq!(version(open, 1).await, 3));
+}
+
+#[test]
+fn what_cannot_be_made_leaves_the_disks_alone() {
+    let mut sim = Sim::new(12);
+    let world: Arc<dyn World> = Arc::new(sim.world());
+    let config = DiskConfig::default();
+    let images = base(Shape::Mirror);
+    let disks: Vec<SimDisk> = images
+        .iter()
+        .enumerate()
+        .map(|(at, image)| sim.add_disk(&format!("d{at}"), image.clone(), config))
+        .collect();
+    let small = sim.add_disk("small", Image::new(1024), config);
+    let forced = |change: &dyn Fn(&mut aquifer_pool::create::PoolSpec)| {
+        let mut spec = Shape::Mirror.spec(named(&disks));
+        spec.force = true;
+        change(&mut spec);
+        spec
+    };
+    let refused = [
+        forced(&|spec| spec.vdevs[0].disks[1].path = "x".repeat(2000)),
+        forced(&|spec| spec.name = "1tank".into()),
+        forced(&|spec| spec.vdevs[0].disks[1].path = "d0".into()),
+        forced(&|spec| spec.vdevs[0].redundancy = Redundancy::Single),
+        forced(&|spec| spec.vdevs[0].disks.extend(named(std::slice::from_ref(&small)))),
+    ];
+    for spec in refused {
+        sim.run_until(create(world.clone(), spec)).unwrap().unwrap_err();
+    }
+    assert!(disks.iter().all(|disk| disk.counters().writes == 0), "a disk was written");
+    let (pools, _) = sim.run_until(scan(named(&disks))).unwrap();
+    assert_eq!(pools.len(), 1, "the pool that was there is there still");
+}
+
+/// A metaslab whose bitmap is lost is closed: nothing is taken there, its records do not fill the
+/// ring, early data there is no obstacle, and nobody is promised its space.
+#[test]
+fn a_lost_bitmap_closes_its_metaslab_and_nothing_else() {
+    let mut fixture = Fixture::new(Shape::Mirror);
+    let extent = fixture.with_pool(async |open| {
+        for slot in 0..SLOTS {
+            write(open, slot, 1).await.unwrap();
+        }
+        for _ in 0..8 {
+            open.pool.sync().await.unwrap();
+        }
+        // In the log at the next import, with data in the metaslab that will be closed.
+        let early = open.slots.write(0, content(0, 2), How::Early, 1).await.unwrap();
+        early.unwrap().durable().await.unwrap();
+        open.slots.committed(1).unwrap()
+    });
+    let geometry = Geometry::new(0, 63, true);
+    let index = extent.place.sector() / geometry.metaslab_sectors();
+    for slot in 0..4 {
+        let place = geometry.slot_place(index, slot, 0);
+        for disk in &fixture.disks {
+            disk.corrupt(place.sector(), Corruption::Garbage);
+        }
+    }
+    for life in 0..3u64 {
+        fixture.with_pool(async |open| {
+            let status = open.pool.status();
+            assert_eq!(status.closed_metaslabs, 1);
+            let (first, count) = geometry.metaslab_range(index);
+            let elsewhere = geometry.sectors() - count;
+            assert!(open.pool.writable_bytes() / 4096 <= elsewhere);
+            for round in 0..400 {
+                let slot = round % SLOTS;
+                write(open, slot, 10 + life * 1000 + round).await.unwrap();
+                // Long records, so that they would fill their ring.
+                open.slots.scatter(2000).await.unwrap();
+                open.pool.sync().await.unwrap();
+                let place = open.slots.committed(slot).unwrap().place;
+                assert!(!(first..first + count).contains(&place.sector()), "{place:?} is closed");
+            }
+        });
+    }
+    fixture.with_pool(async |open| assert_eq!(version(open, 1).await, 10 + 2000 + 385));
+    // The import itself did not need it, whatever the log named.
+    let (mut pools, _) = fixture.sim.run_until(scan(named(&fixture.disks))).unwrap();
+    let (_, found) = pools.pop_first().unwrap();
+    let options = ImportOptions::default();
+    fixture.sim.run_until(import(fixture.world.clone(), found, &options)).unwrap().unwrap();
+}

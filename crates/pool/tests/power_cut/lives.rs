@@ -1,0 +1,225 @@
+//! One seed: the lives of a machine, and what must hold after each.
+
+use std::sync::{Arc, Mutex};
+
+use aquifer_blockio::World;
+use aquifer_pool::import::ImportOptions;
+use aquifer_sim::{
+    CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
+};
+use aquifer_vdev::LeafState;
+
+use crate::clients::{Model, check, check_space, mismatches, open, workload};
+use crate::shapes::{SHAPES, Shape, named};
+use crate::{Kind, story};
+
+/// What a seed has shown.
+pub struct Run {
+    pub cuts: u64,
+    pub rewinds: u64,
+    /// Lives in which the log went round all its segments.
+    pub wraps: u64,
+}
+
+struct Machine {
+    seed: u64,
+    kind: Kind,
+    shape: Shape,
+    rng: Rng,
+    sim: Sim,
+    world: Arc<dyn World>,
+    disks: Vec<SimDisk>,
+    model: Arc<Mutex<Model>>,
+    /// One side of each mirror may go away, come back, and must never win over the other.
+    fickle: usize,
+    run: Run,
+}
+
+/// Lets a machine live and die as the seed says.
+pub fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
+    let mut machine = Machine::new(seed, bases);
+    machine.lives().map_err(|what| machine.tell(&what))?;
+    Ok(machine.run)
+}
+
+impl Machine {
+    fn new(seed: u64, bases: &[Vec<Image>]) -> Machine {
+        let mut rng = Rng::stream(seed, "test");
+        let kind = Kind::of(seed);
+        let shape = match kind {
+            Kind::SlowReaders { .. } => [Shape::Mirror, Shape::TwoMirrors][rng.index(2)],
+            _ => SHAPES[rng.index(SHAPES.len())],
+        };
+        let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
+        let mut sim = Sim::with_config(seed, config);
+        let mut config = DiskConfig::default();
+        if matches!(kind, Kind::Wraps { .. }) {
+            // A write that takes long while the log goes all the way round.
+            config.latency.outlier_ppm *= 10;
+        }
+        let add =
+            |(at, image): (usize, &Image)| sim.add_disk(&format!("d{at}"), image.clone(), config);
+        let disks: Vec<SimDisk> = bases[shape as usize].iter().enumerate().map(add).collect();
+        let fickle = rng.index(disks.len().min(2));
+        Machine {
+            seed,
+            kind,
+            shape,
+            rng,
+            world: Arc::new(sim.world()),
+            sim,
+            disks,
+            model: Arc::default(),
+            fickle,
+            run: Run { cuts: 0, rewinds: 0, wraps: 0 },
+        }
+    }
+
+    fn tell(&self, what: &str) -> String {
+        format!("seed {} {:?} {:?}: {what}\n{}", self.seed, self.shape, self.kind, self.sim.story())
+    }
+
+    fn lives(&mut self) -> Result<(), String> {
+        for _ in 0..1 + self.rng.below(4) {
+            self.life(0)?;
+        }
+        if self.rng.below(4) == 0 {
+            // The roots before the newest are whole, and life goes on from them.
+            self.disks[self.fickle].clear_faults();
+            let back = 1 + self.rng.below(2);
+            self.life(back)?;
+            self.run.rewinds += 1;
+            for _ in 0..self.rng.below(3) {
+                self.life(0)?;
+            }
+        }
+        self.disks[self.fickle].clear_faults();
+        if self.shape.mirrored() {
+            self.one_side_is_enough()?;
+        }
+        self.last_life()
+    }
+
+    /// Imports, works, and dies at some moment. With `rewind` it goes back so many txgs first.
+    fn life(&mut self, rewind: u64) -> Result<(), String> {
+        let event = match (self.rng.below(4), self.kind) {
+            (0, _) => self.rng.below(60),
+            (_, Kind::Short) => self.rng.below(1200),
+            (_, Kind::SlowReaders { .. }) => self.rng.below(4000),
+            (_, Kind::Wraps { .. }) => self.rng.below(2400),
+        };
+        self.sim.plan_cut(CutPlan::AtEvent(event + 1));
+        let mut work = Rng::stream(self.rng.next_u64(), "work");
+        if self.shape.mirrored() && self.kind.is_sound() && rewind == 0 {
+            upset(&self.disks[self.fickle], &mut self.rng);
+        }
+        let options = ImportOptions { rewind, ..ImportOptions::default() };
+        if rewind > 0 {
+            self.model.lock().unwrap().rewound();
+        }
+        let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
+        let (kind, sim_disks) = (self.kind, &self.disks);
+        let end = self.sim.run_until(async {
+            let open = match open(world.clone(), disks, &options).await {
+                Err(why) if rewind > 0 && why.contains("cannot go back") => return Ok(()),
+                other => other?,
+            };
+            check(&open, &model).await?;
+            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            if rewind > 0 && work.coin() {
+                open.pool.sync().await.map_err(|e| e.to_string())?;
+                check_space(&open)?;
+            }
+            let done = workload(world.clone(), &open, model.clone(), sim_disks, kind, work).await;
+            done.map_err(|error| error.to_string())?;
+            match mismatches(&open.pool) {
+                found if found > 0 && kind.is_sound() => {
+                    Err(format!("{found} copies had a wrong checksum"))
+                }
+                _ => Ok(()),
+            }
+        });
+        match end {
+            Ok(Ok(())) | Err(Stop::Halted) => {}
+            // A disk that goes away while the log is read stops the import: the next one knows.
+            Ok(Err(what)) if self.shape.mirrored() && what.contains("the device is gone") => {}
+            Ok(Err(what)) => return Err(what),
+            Err(stop) => return Err(stop.to_string()),
+        }
+        if self.rng.below(4) == 0 {
+            self.sim.kill();
+        } else {
+            self.sim.power_cut_any();
+        }
+        self.run.cuts += 1;
+        let logged = std::mem::take(&mut self.model.lock().unwrap().logged_pages);
+        self.run.wraps += u64::from(logged > self.disks.len() * LOG_PAGES_PER_DISK);
+        Ok(())
+    }
+
+    /// All is there, no sector is lost, and the pool can be exported.
+    fn last_life(&mut self) -> Result<(), String> {
+        let options = ImportOptions::default();
+        let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
+        let end = self.sim.run_until(async {
+            let open = open(world.clone(), disks, &options).await?;
+            check(&open, &model).await?;
+            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            open.pool.sync().await.map_err(|e| e.to_string())?;
+            check_space(&open)?;
+            open.pool.export().await.map_err(|e| e.to_string())
+        });
+        end.map_err(|stop| stop.to_string())?
+    }
+
+    /// A mirror that came up with all its sides is whole on each of them.
+    fn one_side_is_enough(&mut self) -> Result<(), String> {
+        let options = ImportOptions::default();
+        let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
+        let sound = self.kind.is_sound();
+        let opened = self.sim.run_until(async {
+            let open = open(world.clone(), disks, &options).await?;
+            if !sound {
+                // What has rotted is found, and mended.
+                world.spawn("txg", Box::pin(open.pool.clone().run()));
+                check(&open, &model).await?;
+                open.pool.export().await.map_err(|e| e.to_string())?;
+            }
+            let vdevs = open.pool.status().vdevs;
+            let leaves = vdevs.iter().flat_map(|vdev| &vdev.leaves);
+            Ok::<bool, String>(leaves.into_iter().all(|leaf| leaf.state == LeafState::Online))
+        });
+        let whole = opened.map_err(|stop| stop.to_string())??;
+        self.sim.power_cut_any();
+        if !whole {
+            return Ok(());
+        }
+        // The other side of the same mirror stays away.
+        self.disks[self.fickle ^ 1].vanish(Vanish::PowerLost);
+        let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
+        let checked = self.sim.run_until(async {
+            let open = open(world, disks, &options).await?;
+            check(&open, &model).await
+        });
+        self.sim.power_cut_any();
+        let checked = checked.map_err(|stop| stop.to_string())?;
+        checked.map_err(|why| format!("on one side alone: {why}"))
+    }
+}
+
+/// Pages of the intent log of a pool of one disk.
+const LOG_PAGES_PER_DISK: usize = 4 * 1024;
+
+/// Lets a disk vanish at some time, or return, or fail a single operation.
+fn upset(disk: &SimDisk, rng: &mut Rng) {
+    disk.clear_faults();
+    match rng.below(6) {
+        0 => disk.inject(FaultRule::new(
+            Fault::Vanish(Vanish::PowerLost),
+            When::OnceAfter(20 + rng.below(300)),
+        )),
+        1 => disk.inject(FaultRule::new(Fault::WriteError, When::OnceAfter(rng.below(100)))),
+        2 => disk.inject(FaultRule::new(Fault::FlushError, When::OnceAfter(rng.below(30)))),
+        _ => disk.come_back(),
+    }
+}
