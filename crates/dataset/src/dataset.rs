@@ -2,24 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aquifer_object::{Object, TreeRoot, btree};
 use aquifer_ondisk::dataset::DatasetRecord;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::tree_node::{NodeOwner, Objects};
+use aquifer_ondisk::types::SEQUENCE_LIMIT;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
 use aquifer_pool::{Pool, PoolError};
 use parking_lot::{Mutex, RwLock};
 
 use crate::property::{LocalValues, Properties};
 
-/// The root directory's object.
-pub const ROOT_DIRECTORY: ObjectId = ObjectId(1);
-/// The directory of objects that have no name any more and wait to be freed. It has no name itself.
-pub const ORPHANS: ObjectId = ObjectId(2);
-/// The first object that a client gets.
-pub(crate) const FIRST_OBJECT: u64 = 16;
+pub use aquifer_ondisk::types::{ORPHANS, ROOT_DIRECTORY};
+
 /// Objects without changes that stay in memory, in each dataset.
 const CLEAN_OBJECTS_MAX: usize = 20_000;
 
@@ -43,6 +40,17 @@ pub struct Dataset {
     pub(crate) local: Mutex<LocalValues>,
     pub(crate) properties: RwLock<Arc<Properties>>,
     pub(crate) orphans: Mutex<BTreeSet<ObjectId>>,
+    /// The txg in which it was destroyed, 0 if it was not.
+    destroyed: AtomicU64,
+    /// A node of the object table could not be read when objects were to be written there: nothing
+    /// more is changed in the dataset until the next import.
+    table_damaged: AtomicBool,
+    /// Of a destroyed dataset: the first object that was not looked at yet.
+    pub(crate) emptied_to: AtomicU64,
+    /// Bytes that the syncs of these txgs may add to what it refers to, if anything is limited.
+    dirty: Mutex<BTreeMap<Txg, u64>>,
+    /// Bytes promised to writes that have not entered a txg yet.
+    pub(crate) pending: AtomicU64,
     /// Bytes that its objects refer to, as of the last sync.
     pub(crate) refer_bytes: AtomicU64,
     next_object: AtomicU64,
@@ -68,6 +76,11 @@ impl Dataset {
             local: Mutex::new(local),
             properties: RwLock::new(Arc::new(properties)),
             orphans: Mutex::new(BTreeSet::new()),
+            destroyed: AtomicU64::new(0),
+            table_damaged: AtomicBool::new(false),
+            emptied_to: AtomicU64::new(0),
+            dirty: Mutex::new(BTreeMap::new()),
+            pending: AtomicU64::new(0),
             table: Mutex::new(table),
         }
     }
@@ -88,9 +101,58 @@ impl Dataset {
     }
 
     /// A fresh id and generation. Ids are never given out twice once one was made durable.
-    pub fn new_object_id(&self) -> (ObjectId, u64) {
-        let id = self.next_object.fetch_add(1, Ordering::Relaxed);
-        (ObjectId(id), self.next_generation.fetch_add(1, Ordering::Relaxed))
+    ///
+    /// # Errors
+    /// No space if they are used up, which only a hostile disk can bring about.
+    pub fn new_object_id(&self) -> Result<(ObjectId, u64), PoolError> {
+        let next = |counter: &AtomicU64| {
+            let below = |value: u64| (value < SEQUENCE_LIMIT - 1).then(|| value + 1);
+            let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below);
+            taken.map_err(|_| PoolError::NoSpace)
+        };
+        Ok((ObjectId(next(&self.next_object)?), next(&self.next_generation)?))
+    }
+
+    /// Whether it was destroyed. Looked at under a hold of the open txg: once that says no, a
+    /// change may join the txg, and whoever replays its record finds the dataset or what is left
+    /// of it.
+    pub fn is_destroyed(&self) -> bool {
+        self.destroyed_in().is_some()
+    }
+
+    /// The txg in which it was destroyed.
+    pub(crate) fn destroyed_in(&self) -> Option<Txg> {
+        Some(Txg(self.destroyed.load(Ordering::SeqCst))).filter(|txg| txg.0 > 0)
+    }
+
+    pub(crate) fn set_destroyed(&self, txg: Txg) {
+        self.destroyed.store(txg.0.max(1), Ordering::SeqCst);
+    }
+
+    /// Fails if nothing may be changed in it, since a node of its object table is damaged.
+    pub fn check_table(&self) -> Result<(), PoolError> {
+        if !self.table_damaged.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Err(PoolError::Corrupt(format!("the object table of dataset {} is damaged", self.id)))
+    }
+
+    pub(crate) fn set_table_damaged(&self) {
+        self.table_damaged.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes bytes that the sync of `txg` may add to what the dataset refers to. Under a hold.
+    pub(crate) fn note_dirty(&self, txg: Txg, bytes: u64) {
+        let mut dirty = self.dirty.lock();
+        let sum = dirty.entry(txg).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+
+    /// Bytes that changes not on disk yet may add to what it refers to.
+    pub(crate) fn promised_bytes(&self) -> u64 {
+        let dirty = self.dirty.lock();
+        let sum = dirty.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        sum.saturating_add(self.pending.load(Ordering::Relaxed))
     }
 
     pub(crate) fn counters(&self) -> (u64, u64) {
@@ -134,8 +196,9 @@ impl Dataset {
 
     /// The object of `inode.object` if it is in memory, else a new one of these attributes.
     pub fn object_or_new(&self, inode: &Inode) -> Arc<Object> {
-        self.next_object.fetch_max(inode.object.0 + 1, Ordering::Relaxed);
-        self.next_generation.fetch_max(inode.generation + 1, Ordering::Relaxed);
+        // Decoded ids are below 2^63.
+        self.next_object.fetch_max(inode.object.0.saturating_add(1), Ordering::Relaxed);
+        self.next_generation.fetch_max(inode.generation.saturating_add(1), Ordering::Relaxed);
         let mut table = self.table.lock();
         let fresh = || Arc::new(Object::new(self.id, Inode { root: None, ..inode.clone() }));
         table.objects.entry(inode.object).or_insert_with(fresh).clone()
@@ -183,11 +246,19 @@ impl Dataset {
             table.objects.remove(id);
         }
         table.committed = table.synced;
+        self.dirty.lock().retain(|of, _| *of > txg);
         if table.objects.len() > CLEAN_OBJECTS_MAX {
             table.objects.retain(|_, object| {
                 Arc::strong_count(object) > 1 || !object.state.lock().overlay.is_empty()
             });
         }
+    }
+
+    /// Of a destroyed dataset: changes of `txg` that will not be made.
+    pub(crate) fn drop_objects(&self) {
+        let mut table = self.table.lock();
+        table.objects.clear();
+        table.dirty.clear();
     }
 
     /// The tree of an object as of the last sync, for the reaper.

@@ -11,11 +11,13 @@ use aquifer_ondisk::dataset::{
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::tree_node::Namespace;
+use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Reader, Txg, Writer};
 use aquifer_pool::{Demand, Pool, PoolError, SpaceClass, TxHold};
 use parking_lot::Mutex;
 
-use crate::dataset::{Dataset, FIRST_OBJECT, ORPHANS, ROOT_DIRECTORY};
+use crate::damage::DamageList;
+use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::error::DatasetError;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property};
 
@@ -37,12 +39,14 @@ pub struct DatasetInfo {
 #[derive(Debug)]
 pub(crate) struct State {
     pub datasets: BTreeMap<DatasetId, Arc<Dataset>>,
-    /// Made, but not on disk yet: synced, not shown.
+    /// Made, but not on disk yet: synced, not shown. Or destroyed, and being emptied.
     pub hidden: BTreeSet<DatasetId>,
     pub next_dataset: u64,
     /// Items to be written with each txg.
     pub items: BTreeMap<Txg, BTreeMap<ItemKey, Option<Item>>>,
     pub root: Option<BlockPointer>,
+    /// Destroyed datasets of which the running sync frees the last.
+    pub emptied: Vec<DatasetId>,
     /// Objects whose last block the running sync frees.
     pub gone: BTreeMap<DatasetId, Vec<ObjectId>>,
 }
@@ -52,10 +56,13 @@ pub(crate) struct State {
 pub struct Datasets {
     pub(crate) pool: Arc<Pool>,
     pub(crate) state: Mutex<State>,
-    /// Whether any dataset has a quota: asked before every write.
-    quotas: AtomicBool,
+    /// Whether any dataset has a quota or a reservation: asked before every write.
+    pub(crate) limited: AtomicBool,
+    /// One look at quotas and reservations, and what it promises, at a time.
+    pub(crate) promises: Mutex<()>,
     /// One act of an administrator at a time.
-    acts: tokio::sync::Mutex<()>,
+    pub(crate) acts: tokio::sync::Mutex<()>,
+    pub(crate) damages: DamageList,
 }
 
 /// Sectors that an act may take: some tree paths.
@@ -74,9 +81,10 @@ impl Datasets {
             next_dataset: 1,
             items: BTreeMap::new(),
             root,
+            emptied: Vec::new(),
             gone: BTreeMap::new(),
         };
-        let mut records = Vec::new();
+        let (mut records, mut destroyed) = (Vec::new(), BTreeSet::new());
         let mut values: BTreeMap<DatasetId, LocalValues> = BTreeMap::new();
         let mut scan = btree::Scan::<Namespace, Pool>::new(
             &pool,
@@ -89,9 +97,13 @@ impl Datasets {
             let number = item.key.item & ((1 << 56) - 1);
             match (dataset, class) {
                 (DatasetId(0), 0) => {
-                    state.next_dataset = Reader::new(&item.value, "dataset counters").u64()?;
+                    state.next_dataset = Reader::new(&item.value, "dataset counters").sequence()?;
                 }
                 (_, 0) => records.push((dataset, DatasetRecord::decode(&item.value)?)),
+                (_, 4) => {
+                    records.push((dataset, DatasetRecord::decode(&item.value)?));
+                    destroyed.insert(dataset);
+                }
                 (_, 1) => {
                     let value = String::from_utf8_lossy(&item.value).into_owned();
                     if let Some(property) = Property::from_number(number) {
@@ -105,13 +117,20 @@ impl Datasets {
         for (id, record) in records {
             let local = values.remove(&id).unwrap_or_default();
             let properties = Properties::from_values(|property| property.default_value().into());
-            state.datasets.insert(id, Arc::new(Dataset::new(id, record, local, properties)));
+            let dataset = Dataset::new(id, record, local, properties);
+            if destroyed.contains(&id) {
+                dataset.set_destroyed(Txg(1));
+                state.hidden.insert(id);
+            }
+            state.datasets.insert(id, Arc::new(dataset));
         }
         let datasets = Datasets {
             pool,
             state: Mutex::new(state),
-            quotas: AtomicBool::new(false),
+            limited: AtomicBool::new(false),
+            promises: Mutex::new(()),
             acts: Default::default(),
+            damages: DamageList::default(),
         };
         datasets.refresh_properties();
         for dataset in datasets.all() {
@@ -132,7 +151,14 @@ impl Datasets {
         shown.cloned().collect()
     }
 
-    /// A dataset by id.
+    /// Every dataset that is not destroyed, also one that is not on disk yet.
+    pub(crate) fn living(&self) -> Vec<Arc<Dataset>> {
+        let state = self.state.lock();
+        state.datasets.values().filter(|dataset| !dataset.is_destroyed()).cloned().collect()
+    }
+
+    /// A dataset by id, also a destroyed one that is still being emptied: see
+    /// [`Dataset::is_destroyed`].
     pub fn by_id(&self, id: DatasetId) -> Option<Arc<Dataset>> {
         self.state.lock().datasets.get(&id).cloned()
     }
@@ -204,6 +230,7 @@ impl Datasets {
         if self.by_name(name).is_some() {
             return Err(DatasetError::Exists(name.into()));
         }
+        self.check_reservation(&parent, 0, local.get(&Property::Reservation))?;
         self.make(parent.id, last.to_string(), local).await
     }
 
@@ -220,7 +247,7 @@ impl Datasets {
             fs_guid: Guid(world.random().max(1)),
             parent,
             created: now,
-            next_object: FIRST_OBJECT,
+            next_object: FIRST_OBJECT.0,
             next_generation: 1,
             next_snapshot: 1,
             refer_bytes: 0,
@@ -237,11 +264,18 @@ impl Datasets {
         let id = {
             let mut state = self.state.lock();
             let id = DatasetId(state.next_dataset);
-            if state.datasets.values().any(|other| {
+            if state.datasets.values().filter(|other| !other.is_destroyed()).any(|other| {
                 let other = other.record.lock();
                 other.parent == record.parent && other.name == record.name
             }) {
                 return Err(DatasetError::Exists(record.name));
+            }
+            let above = state.datasets.get(&parent);
+            if parent.0 != 0 && above.is_none_or(|above| above.is_destroyed()) {
+                return Err(DatasetError::NotFound("the dataset above".into()));
+            }
+            if id.0 >= SEQUENCE_LIMIT - 1 {
+                return Err(PoolError::NoSpace.into());
             }
             state.next_dataset += 1;
             let line = LineRecord {
@@ -288,7 +322,14 @@ impl Datasets {
         let property = Property::from_name(property)?;
         let value = value.map(|value| property.parse(value)).transpose()?;
         let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
+        if property == Property::Reservation {
+            let held = dataset.properties().reservation_bytes;
+            self.check_reservation(&dataset, held, value.as_ref())?;
+        }
         let _act = self.acts.lock().await;
+        if dataset.is_destroyed() {
+            return Err(DatasetError::NotFound(name.into()));
+        }
         let hold = self.hold_act().await?;
         {
             let mut state = self.state.lock();
@@ -308,7 +349,7 @@ impl Datasets {
         Ok(())
     }
 
-    async fn hold_act(&self) -> Result<TxHold, PoolError> {
+    pub(crate) async fn hold_act(&self) -> Result<TxHold, PoolError> {
         let demand = Demand {
             dirty_bytes: 4096,
             sectors: ACT_SECTORS,
@@ -336,63 +377,19 @@ impl Datasets {
         (property.default_value().into(), "default".into())
     }
 
-    fn refresh_properties(&self) {
-        let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
-        let mut quotas = false;
+    pub(crate) fn refresh_properties(&self) {
+        let all = self.living();
+        let mut limited = false;
         for dataset in all {
             let properties = Properties::from_values(|property| self.value(&dataset, property).0);
-            quotas |= properties.quota_bytes.is_some();
+            limited |= properties.quota_bytes.is_some() || properties.reservation_bytes > 0;
             *dataset.properties.write() = Arc::new(properties);
         }
-        self.quotas.store(quotas, Ordering::Relaxed);
-    }
-
-    /// Bytes that a dataset and its children refer to.
-    pub fn used_bytes(&self, dataset: &Dataset) -> u64 {
-        let children: Vec<Arc<Dataset>> = {
-            let state = self.state.lock();
-            let below = state.datasets.values();
-            below.filter(|other| other.record.lock().parent == dataset.id).cloned().collect()
-        };
-        let below: u64 = children.iter().map(|child| self.used_bytes(child)).sum();
-        dataset.refer_bytes() + below
-    }
-
-    /// Bytes that can be written to a dataset: the pool's free space less what others have
-    /// reserved, within its own quota and those above it.
-    pub fn available_bytes(&self, dataset: &Dataset) -> u64 {
-        let mut available = self.pool.writable_bytes();
-        let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
-        let above = self.line_of(dataset);
-        for other in &all {
-            let reserved = other.properties().reservation_bytes;
-            if reserved > 0 && !above.contains(&other.id) {
-                available =
-                    available.saturating_sub(reserved.saturating_sub(self.used_bytes(other)));
-            }
-        }
-        for other in all.iter().filter(|other| above.contains(&other.id)) {
-            if let Some(quota) = other.properties().quota_bytes {
-                available = available.min(quota.saturating_sub(self.used_bytes(other)));
-            }
-        }
-        available
-    }
-
-    /// Whether a quota on the dataset or above it is used up.
-    pub fn over_quota(&self, dataset: &Dataset) -> bool {
-        if !self.quotas.load(Ordering::Relaxed) {
-            return false;
-        }
-        let above = self.line_of(dataset);
-        let all: Vec<Arc<Dataset>> = self.state.lock().datasets.values().cloned().collect();
-        all.iter().filter(|other| above.contains(&other.id)).any(|other| {
-            other.properties().quota_bytes.is_some_and(|quota| self.used_bytes(other) >= quota)
-        })
+        self.limited.store(limited, Ordering::Relaxed);
     }
 
     /// The dataset and all above it.
-    fn line_of(&self, dataset: &Dataset) -> BTreeSet<DatasetId> {
+    pub(crate) fn line_of(&self, dataset: &Dataset) -> BTreeSet<DatasetId> {
         let state = self.state.lock();
         let mut line = BTreeSet::from([dataset.id]);
         let mut parent = dataset.record.lock().parent;
@@ -462,6 +459,7 @@ fn directory_inode(object: ObjectId, now: Time, hash_seed: u64) -> Inode {
         object,
         generation: 0,
         kind: FileKind::Directory,
+        damaged: false,
         mode: 0o755,
         nlink: 2,
         uid: 0,

@@ -6,15 +6,22 @@
 //! - An object with an overlay stays in memory. Any other is what the committed object table says.
 //! - Acts of the administrator join the open txg and are answered when it is on disk; they are not
 //!   logged.
+//! - A damaged node stops what it holds, not the pool: see [`aquifer_object::sync`] and
+//!   [`Datasets::note_table_damage`]. Only the namespace, which is kept twice, is the pool's own.
 
+pub mod damage;
 pub mod dataset;
 mod datasets;
+mod destroy;
 mod error;
 pub mod property;
+mod quota;
 mod reap;
 pub mod sync;
 
+pub use damage::DamagedObject;
 pub use dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 pub use datasets::{DatasetInfo, Datasets};
 pub use error::DatasetError;
 pub use property::{Properties, Property, SyncMode};
+pub use quota::{Promise, Refused};

@@ -2,25 +2,38 @@
 
 use std::sync::Arc;
 
+use aquifer_object::extent_tree::DrainedExtents;
 use aquifer_object::sync::free_extents;
-use aquifer_object::{btree, extent_tree};
-use aquifer_ondisk::ObjectId;
+use aquifer_object::{Object, btree, extent_tree, is_damage};
 use aquifer_ondisk::inode::FileKind;
-use aquifer_ondisk::tree_node::Directory;
+use aquifer_ondisk::tree_node::{Directory, Objects};
+use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
 use aquifer_pool::{Pool, PoolError, SyncContext};
 
+use crate::damage::only;
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 use crate::sync::{Gathered, orphan_key, signed};
 
 /// Entries freed in one txg and dataset at most, whatever the record still holds.
-const REAP_ENTRIES_MAX: usize = 20_000;
+pub(crate) const REAP_ENTRIES_MAX: usize = 20_000;
 /// Orphans looked at in one txg and dataset.
 const REAP_OBJECTS_MAX: usize = 1_000;
 
 impl Datasets {
     /// Import: what was left to be freed.
     pub(crate) async fn find_orphans(&self, dataset: &Dataset) -> Result<(), PoolError> {
+        match self.list_orphans(dataset).await {
+            // Those that cannot be read stay where they are.
+            Err(error) if is_damage(&error) => {
+                self.note_damage(dataset, ORPHANS, Txg(0), only(error), false);
+                Ok(())
+            }
+            listed => listed,
+        }
+    }
+
+    async fn list_orphans(&self, dataset: &Dataset) -> Result<(), PoolError> {
         let Some(list) = dataset.object(&self.pool, ORPHANS).await? else {
             return Ok(());
         };
@@ -50,8 +63,15 @@ impl Datasets {
             if gathered.orphans.contains_key(&orphan_key(id)) {
                 continue;
             }
-            let taken = self.reap_object(sync, dataset, id, budget, gathered).await?;
-            budget = budget.saturating_sub(taken.max(1));
+            match self.reap_object(sync, dataset, id, budget, gathered).await {
+                Ok(taken) => budget = budget.saturating_sub(taken.max(1)),
+                // It keeps what it has, and its place on the list: the next import tries again.
+                Err(error) if is_damage(&error) => {
+                    dataset.orphans.lock().remove(&id);
+                    self.note_damage(dataset, id, sync.txg(), only(error), false);
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -64,6 +84,10 @@ impl Datasets {
         budget: usize,
         gathered: &mut Gathered,
     ) -> Result<usize, PoolError> {
+        if !self.has_place(sync, dataset, id, None).await? {
+            dataset.orphans.lock().remove(&id);
+            return Ok(0);
+        }
         let Some(object) = dataset.object(&self.pool, id).await? else {
             gathered.orphans.insert(orphan_key(id), None);
             dataset.orphans.lock().remove(&id);
@@ -86,10 +110,14 @@ impl Datasets {
             tree.root = drained.root;
             drained.entries.len()
         } else {
-            let drained = extent_tree::drain(sync, tree.root, object.owner(), budget).await?;
+            let drained = drain_extents(sync, &object, tree.root, budget).await?;
             free_extents(sync, &drained.freed);
             tree.root = drained.root;
-            tree.refer_bytes = tree.refer_bytes.saturating_sub(drained.refer_sectors * 4096);
+            let freed_bytes = drained.refer_sectors.saturating_mul(4096);
+            tree.refer_bytes = tree.refer_bytes.saturating_sub(freed_bytes);
+            if inode.origin != ObjectId(0) {
+                self.charge(sync, dataset, inode.origin, freed_bytes, gathered).await?;
+            }
             drained.freed.len()
         };
         if tree.root.is_none() {
@@ -108,5 +136,50 @@ impl Datasets {
             gathered.inodes.insert(id.0, Some(inode));
         }
         Ok(taken)
+    }
+
+    /// Takes bytes that a cut-off tail gave back from the sum of the file that it was cut from.
+    async fn charge(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        origin: ObjectId,
+        bytes: u64,
+        gathered: &mut Gathered,
+    ) -> Result<(), PoolError> {
+        if !self.has_place(sync, dataset, origin, None).await? {
+            return Ok(());
+        }
+        let known = match gathered.inodes.get(&origin.0) {
+            Some(inode) => inode.clone(),
+            None => btree::lookup::<Objects, _>(sync, dataset.synced_root(), origin.0).await?,
+        };
+        // Gone before its tail: its bytes went with it.
+        let Some(mut inode) = known else { return Ok(()) };
+        let Some(file) = dataset.object(&self.pool, origin).await? else { return Ok(()) };
+        let mut state = file.state.lock();
+        let before = state.synced.refer_bytes;
+        state.synced.refer_bytes = before.saturating_sub(bytes);
+        inode.refer_bytes = state.synced.refer_bytes;
+        gathered.refer_change += signed(inode.refer_bytes) - signed(before);
+        gathered.inodes.insert(origin.0, Some(inode));
+        Ok(())
+    }
+}
+
+/// Frees extents from a tree's right end. What lies right of a damaged node is freed; at the node
+/// it ends.
+async fn drain_extents(
+    sync: &SyncContext,
+    object: &Object,
+    root: Option<BlockPointer>,
+    budget: usize,
+) -> Result<DrainedExtents, PoolError> {
+    let mut budget = budget;
+    loop {
+        match extent_tree::drain(sync, root, object.owner(), budget).await {
+            Err(error) if is_damage(&error) && budget > 1 => budget /= 2,
+            drained => return drained,
+        }
     }
 }

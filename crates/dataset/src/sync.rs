@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use aquifer_object::btree;
 use aquifer_object::sync::sync_object;
+use aquifer_object::{Damage, Object, btree, free_early, is_damage};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::Inode;
@@ -14,6 +14,7 @@ use aquifer_ondisk::tree_node::{Directory, Namespace, NodeOwner, Objects};
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
 use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees};
 
+use crate::damage::only;
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 
@@ -36,15 +37,21 @@ impl Trees for Datasets {
             let mut state = self.state.lock();
             state.items.remove(&txg);
             let gone = std::mem::take(&mut state.gone);
+            for id in std::mem::take(&mut state.emptied) {
+                state.datasets.remove(&id);
+                state.hidden.remove(&id);
+            }
             (state.datasets.values().cloned().collect(), gone)
         };
-        let mut orphans = false;
         for dataset in datasets {
             let gone = gone.remove(&dataset.id).unwrap_or_default();
             dataset.committed(txg, &gone);
-            orphans |= !dataset.orphans.lock().is_empty();
+            // No change can come to it any more.
+            if dataset.destroyed_in().is_some_and(|destroyed| destroyed.next() < txg) {
+                dataset.drop_objects();
+            }
         }
-        if orphans {
+        if self.has_background_work() {
             // What waits to be freed goes on with the next txg.
             self.pool.request_txg();
         }
@@ -59,7 +66,9 @@ impl Datasets {
             (state.datasets.values().cloned().collect::<Vec<_>>(), items, state.root)
         };
         for dataset in &datasets {
-            if self.sync_dataset(sync, dataset).await? {
+            if dataset.destroyed_in().is_some_and(|destroyed| destroyed <= sync.txg()) {
+                items.extend(self.empty(sync, dataset).await?);
+            } else if self.sync_dataset(sync, dataset).await? {
                 let item = self.record_item(dataset);
                 items.insert(item.key, Some(item));
             }
@@ -80,7 +89,7 @@ impl Datasets {
         Ok(roots)
     }
 
-    fn record_item(&self, dataset: &Dataset) -> Item {
+    pub(crate) fn record_item(&self, dataset: &Dataset) -> Item {
         let mut record = dataset.record.lock();
         (record.next_object, record.next_generation) = dataset.counters();
         record.objects = dataset.synced_root();
@@ -98,13 +107,20 @@ impl Datasets {
         let compression = dataset.properties().compression;
         let mut gathered = Gathered::default();
         for object in dataset.dirty_objects(sync.txg()) {
+            // The table takes no inode there: its tree must not change either.
+            if !self.has_place(sync, dataset, object.id, Some(&object)).await? {
+                continue;
+            }
             let before = Dataset::tree_of(&object).refer_bytes;
             let Some(synced) = sync_object(sync, &object, compression).await? else {
                 continue;
             };
             gathered.refer_change += signed(synced.inode.refer_bytes) - signed(before);
             if let Some(tail) = synced.tail {
-                self.keep_tail(dataset, &synced.inode, tail, &mut gathered);
+                self.keep_tail(dataset, &synced.inode, tail, &mut gathered)?;
+            }
+            if let Some(damage) = synced.damage {
+                self.note_damage(dataset, object.id, sync.txg(), damage, false);
             }
             gathered.inodes.insert(object.id.0, Some(synced.inode));
             sync.pace().await;
@@ -132,13 +148,15 @@ impl Datasets {
         of: &Inode,
         tail: BlockPointer,
         gathered: &mut Gathered,
-    ) {
-        let (id, generation) = dataset.new_object_id();
+    ) -> Result<(), PoolError> {
+        let (id, generation) = dataset.new_object_id()?;
         let inode = Inode {
             object: id,
             generation,
             nlink: 0,
+            // Until they are freed its bytes count as the file's.
             refer_bytes: 0,
+            damaged: false,
             root: Some(tail),
             origin: of.object,
             ..of.clone()
@@ -146,6 +164,33 @@ impl Datasets {
         gathered.orphans.insert(orphan_key(id), Some(orphan_entry(&inode)));
         gathered.inodes.insert(id.0, Some(inode));
         dataset.mark_orphan(id);
+        Ok(())
+    }
+
+    /// Whether the object table can take an inode: the leaf that it belongs to can be read. If not,
+    /// what changed in the object (`of`, if it is in memory) is lost.
+    pub(crate) async fn has_place(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+        id: ObjectId,
+        of: Option<&Object>,
+    ) -> Result<bool, PoolError> {
+        let root = dataset.synced_root();
+        let error = match btree::probe::<Objects, SyncContext>(sync, root, id.0).await.error {
+            None => return Ok(true),
+            Some(error) if is_damage(&error) => error,
+            Some(error) => return Err(error),
+        };
+        let mut damage = only(error);
+        if let Some(object) = of
+            && let Some(version) = object.state.lock().overlay.get(sync.txg())
+        {
+            free_early(sync, version);
+            damage = Damage::all(damage.error, version);
+        }
+        self.note_table_damage(dataset, id, sync.txg(), damage);
+        Ok(false)
     }
 
     /// Changes that the sync itself makes to the list of orphans.
@@ -161,10 +206,21 @@ impl Datasets {
         let list = dataset.object(&self.pool, ORPHANS).await?;
         let list =
             list.ok_or_else(|| PoolError::Corrupt("a dataset without orphan list".into()))?;
+        if !self.has_place(sync, dataset, ORPHANS, None).await? {
+            return Ok(());
+        }
         let ops: Vec<_> = std::mem::take(&mut gathered.orphans).into_iter().collect();
         let mut tree = Dataset::tree_of(&list);
-        tree.root =
-            btree::merge::<Directory, SyncContext>(sync, tree.root, list.owner(), ops).await?;
+        let merged = btree::merge::<Directory, SyncContext>(sync, tree.root, list.owner(), ops);
+        tree.root = match merged.await {
+            // Who waits to be freed is known in memory too.
+            Err(error) if is_damage(&error) => {
+                list.state.lock().damaged = true;
+                self.note_damage(dataset, ORPHANS, sync.txg(), only(error), false);
+                tree.root
+            }
+            merged => merged?,
+        };
         list.state.lock().synced = tree;
         let mut inode = match gathered.inodes.remove(&ORPHANS.0) {
             Some(Some(inode)) => inode,
@@ -180,6 +236,7 @@ impl Datasets {
         };
         inode.root = tree.root;
         inode.refer_bytes = tree.refer_bytes;
+        inode.damaged = list.state.lock().damaged;
         gathered.inodes.insert(ORPHANS.0, Some(inode));
         Ok(())
     }

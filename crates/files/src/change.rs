@@ -1,15 +1,6 @@
 //! Changes: what an operation does to objects, once decided. The same list is applied to the
 //! overlays, goes into the log record, and is applied again by replay.
-//!
-//! ```text
-//! record body: changes u16, each:
-//!   1 inode    inode bytes (its root is ignored)
-//!   2 entry    directory u64, entry bytes
-//!   3 drop     directory u64, key u64
-//!   4 cut      object u64, page u64
-//!   5 pages    object u64, count u16, each: page u48, what u8
-//!              (0 zeros, 1 the record's next payload page, 2 the record's next extent)
-//! ```
+//! How they lie in the record is told in `aquifer_ondisk::log_change`.
 
 use std::sync::Arc;
 
@@ -20,11 +11,10 @@ use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::{Extent, Stored};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::log_batch::LogRecord;
-use aquifer_ondisk::{FormatError, ObjectId, Reader, Txg, Writer};
+use aquifer_ondisk::log_change::{self, LogChange, PageSource};
+use aquifer_ondisk::{FormatError, ObjectId, Txg};
 
-const WHAT: &str = "log record";
-/// The kind of the log records of this layer.
-pub const RECORD_KIND: u16 = 1;
+pub use aquifer_ondisk::log_change::RECORD_KIND;
 
 /// One change.
 #[derive(Debug, Clone)]
@@ -61,7 +51,6 @@ pub fn record(
     written: Txg,
     changes: &[Change],
 ) -> (LogRecord, Vec<Page>) {
-    let mut w = Writer::new();
     let mut record = LogRecord {
         kind: RECORD_KIND,
         txg,
@@ -72,112 +61,91 @@ pub fn record(
         body: Vec::new(),
     };
     let mut payload = Vec::new();
-    w.u16(u16::try_from(changes.len()).unwrap_or(u16::MAX));
-    for change in changes {
-        match change {
-            Change::Inode(inode) => {
-                w.u8(1);
-                Inode { root: None, ..inode.clone() }.encode(&mut w);
-            }
-            Change::Entry(directory, entry) => {
-                w.u8(2);
-                w.u64(directory.0);
-                entry.encode(&mut w);
-            }
-            Change::Drop(directory, key) => {
-                w.u8(3);
-                w.u64(directory.0);
-                w.u64(*key);
-            }
-            Change::Cut(object, page) => {
-                w.u8(4);
-                w.u64(object.0);
-                w.u64(*page);
-            }
-            Change::Pages(object, pages) => {
-                w.u8(5);
-                w.u64(object.0);
-                encode_pages(&mut w, &mut record, &mut payload, pages, written);
-            }
+    let mut logged = |change: &Change| match change {
+        Change::Inode(inode) => LogChange::Inode(Inode { root: None, ..inode.clone() }),
+        Change::Entry(directory, entry) => LogChange::Entry(*directory, entry.clone()),
+        Change::Drop(directory, key) => LogChange::Drop(*directory, *key),
+        Change::Cut(object, page) => LogChange::Cut(*object, *page),
+        Change::Pages(object, pages) => {
+            let source = |(page, dirty): &(u64, DirtyPage)| {
+                (*page, log_page(&mut record, &mut payload, *page, dirty, written))
+            };
+            LogChange::Pages(*object, pages.iter().map(source).collect())
         }
-    }
-    record.body = w.into_bytes();
+    };
+    let body: Vec<LogChange> = changes.iter().map(&mut logged).collect();
+    // An operation makes a handful of changes, to at most RECORD_PAGES_MAX pages below the end of
+    // the largest file.
+    record.body = log_change::encode(&body).expect("an operation's changes fit a record");
     (record, payload)
 }
 
-fn encode_pages(
-    w: &mut Writer,
+fn log_page(
     record: &mut LogRecord,
     payload: &mut Vec<Page>,
-    pages: &[(u64, DirtyPage)],
+    page: u64,
+    dirty: &DirtyPage,
     written: Txg,
-) {
-    w.u16(u16::try_from(pages.len()).unwrap_or(u16::MAX));
-    for (page, dirty) in pages {
-        w.u48(*page);
-        match (&dirty.page, dirty.place) {
-            (None, _) => w.u8(0),
-            (Some(content), None) => {
-                w.u8(1);
-                record.page_sums.push(dirty.sum);
-                payload.push(content.clone());
-            }
-            (Some(_), Some(place)) => {
-                w.u8(2);
-                record.extents.push(Extent {
-                    page: *page,
-                    pages: 1,
-                    birth: written,
-                    written,
-                    place,
-                    counted: false,
-                    stored: Stored::Plain([dirty.sum].into_iter().collect()),
-                });
-            }
+) -> PageSource {
+    match (&dirty.page, dirty.place) {
+        (None, None) => PageSource::Zeros,
+        (Some(content), None) => {
+            record.page_sums.push(dirty.sum);
+            payload.push(content.clone());
+            PageSource::Payload
+        }
+        (_, Some(place)) => {
+            record.extents.push(Extent {
+                page,
+                pages: 1,
+                birth: written,
+                written,
+                place,
+                counted: false,
+                stored: Stored::Plain([dirty.sum].into_iter().collect()),
+            });
+            PageSource::Extent
         }
     }
 }
 
 /// What a record says, for replay. Early pages come without their content.
 pub fn decode(record: &LogRecord, payload: &[Page]) -> Result<Vec<Change>, FormatError> {
-    let mut r = Reader::new(&record.body, WHAT);
     let mut payload = record.page_sums.iter().zip(payload);
     let mut extents = record.extents.iter();
-    let mut changes = Vec::new();
-    for _ in 0..r.u16()? {
-        changes.push(match r.u8()? {
-            1 => Change::Inode(Inode::decode(&mut r)?),
-            2 => Change::Entry(ObjectId(r.u64()?), Dirent::decode(&mut r)?),
-            3 => Change::Drop(ObjectId(r.u64()?), r.u64()?),
-            4 => Change::Cut(ObjectId(r.u64()?), r.u64()?),
-            5 => {
-                let object = ObjectId(r.u64()?);
-                let count = r.u16()?;
-                let mut pages = Vec::new();
-                for _ in 0..count {
-                    let page = r.u48()?;
-                    let dirty = match r.u8()? {
-                        0 => DirtyPage { page: None, sum: 0, logged: true, place: None },
-                        1 => {
-                            let (sum, page) = payload.next().ok_or(FormatError::Truncated(WHAT))?;
-                            let page = Some(page.clone());
-                            DirtyPage { page, sum: *sum, logged: true, place: None }
-                        }
-                        _ => {
-                            let extent = extents.next().ok_or(FormatError::Truncated(WHAT))?;
-                            let sum = match &extent.stored {
-                                Stored::Plain(sums) => sums.first().copied().unwrap_or(0),
-                                Stored::Compressed { .. } => 0,
-                            };
-                            let place = Some(extent.place);
-                            DirtyPage { page: None, sum, logged: true, place }
-                        }
-                    };
-                    pages.push((page, dirty));
-                }
-                Change::Pages(object, pages)
+    let missing = FormatError::Truncated("log record");
+    let mut page = |page: u64, source: PageSource| {
+        let mut dirty = DirtyPage { page: None, sum: 0, logged: true, place: None };
+        match source {
+            PageSource::Zeros => {}
+            PageSource::Payload => {
+                let (sum, content) = payload.next().ok_or(missing.clone())?;
+                (dirty.sum, dirty.page) = (*sum, Some(content.clone()));
             }
-            other => return Err(FormatError::invalid("log record: change", other)),
+            PageSource::Extent => {
+                let extent = extents.next().ok_or(missing.clone())?;
+                let Stored::Plain(sums) = &extent.stored else {
+                    return Err(FormatError::invalid("log record: extent", extent.place.0));
+                };
+                let &[sum] = sums.as_slice() else {
+                    return Err(FormatError::invalid("log record: extent", extent.place.0));
+                };
+                (dirty.sum, dirty.place) = (sum, Some(extent.place));
+            }
+        }
+        Ok((page, dirty))
+    };
+    let mut changes = Vec::new();
+    for change in log_change::decode(&record.body)? {
+        changes.push(match change {
+            LogChange::Inode(inode) => Change::Inode(inode),
+            LogChange::Entry(directory, entry) => Change::Entry(directory, entry),
+            LogChange::Drop(directory, key) => Change::Drop(directory, key),
+            LogChange::Cut(object, page) => Change::Cut(object, page),
+            LogChange::Pages(object, pages) => {
+                let pages = pages.into_iter().map(|(at, source)| page(at, source));
+                Change::Pages(object, pages.collect::<Result<_, _>>()?)
+            }
         });
     }
     Ok(changes)

@@ -64,7 +64,7 @@ pub(crate) fn attributes(dataset: &Dataset, inode: &Inode) -> Attributes {
         nlink: inode.nlink,
         uid: inode.uid,
         gid: inode.gid,
-        size: if directory { 4096 + inode.entries * 32 } else { inode.size },
+        size: if directory { directory_bytes(inode) } else { inode.size },
         used: inode.refer_bytes,
         rdev: (
             u32::try_from(inode.rdev >> 32).unwrap_or(0),
@@ -78,9 +78,14 @@ pub(crate) fn attributes(dataset: &Dataset, inode: &Inode) -> Attributes {
     }
 }
 
+/// What a directory shows as its size: something that grows with it.
+fn directory_bytes(inode: &Inode) -> u64 {
+    inode.entries.saturating_mul(32).saturating_add(4096)
+}
+
 pub(crate) fn before(inode: &Inode) -> Before {
     let directory = inode.kind == FileKind::Directory;
-    let size = if directory { 4096 + inode.entries * 32 } else { inode.size };
+    let size = if directory { directory_bytes(inode) } else { inode.size };
     Before { size, mtime: inode.mtime, ctime: inode.ctime }
 }
 
@@ -158,7 +163,22 @@ impl Files {
     }
 
     pub(crate) fn check_writable(&self, dataset: &Dataset) -> Result<(), FsError> {
-        if dataset.properties().readonly { Err(FsError::ReadOnly) } else { Ok(()) }
+        if dataset.properties().readonly {
+            return Err(FsError::ReadOnly);
+        }
+        Ok(dataset.check_table()?)
+    }
+
+    /// Fails unless names in a directory may change.
+    pub(crate) fn check_directory(&self, directory: &Target) -> Result<(), FsError> {
+        self.check_writable(&directory.dataset)?;
+        Ok(directory.object.check()?)
+    }
+
+    /// Enters the open txg for a change of a dataset. A destroyed one takes none.
+    pub(crate) fn hold(&self, dataset: &Dataset, admission: Admission) -> Result<TxHold, FsError> {
+        let hold = self.pool.hold(admission)?;
+        if dataset.is_destroyed() { Err(FsError::Stale) } else { Ok(hold) }
     }
 
     pub(crate) fn always_sync(&self, dataset: &Dataset) -> bool {
@@ -184,7 +204,7 @@ impl Files {
         admission: Admission,
         changes: &[Change],
     ) -> Result<Ticket, FsError> {
-        let hold = self.pool.hold(admission)?;
+        let hold = self.hold(dataset, admission)?;
         self.apply(dataset, &hold, changes);
         Ok(self.log(dataset, &hold, changes, Vec::new()))
     }

@@ -17,6 +17,7 @@
 
 pub mod change;
 mod core;
+mod damage;
 pub mod error;
 mod ops;
 mod replay;
@@ -24,6 +25,7 @@ pub mod service;
 pub mod types;
 
 pub use crate::core::Files;
+pub use crate::damage::Damaged;
 pub use error::FsError;
 pub use service::{Service, ServiceError};
 pub use types::*;

@@ -1,7 +1,9 @@
 //! Replay: the changes of a record, applied again to the open txg.
 
 use aquifer_blockio::Page;
-use aquifer_object::DirtyPage;
+use aquifer_dataset::damage::only;
+use aquifer_object::{DirtyPage, is_damage};
+use aquifer_ondisk::Txg;
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::types::Run;
 use aquifer_pool::{BoxFuture, Demand, PoolError, Replay, SpaceClass};
@@ -28,11 +30,25 @@ impl Files {
         let unknown = |what: String| PoolError::Corrupt(format!("log record names {what}"));
         let dataset =
             dataset.ok_or_else(|| unknown(format!("unknown dataset {}", record.dataset)))?;
+        // What is left of a destroyed dataset takes no changes.
+        if dataset.is_destroyed() {
+            self.drop_record(record);
+            return Ok(());
+        }
         let mut changes = change::decode(record, pages)?;
         // Everything that is changed must be in memory; what the record itself makes comes first.
         for change in &mut changes {
             let id = change.object();
-            let known = dataset.object(&self.pool, id).await?.is_some();
+            let known = match dataset.object(&self.pool, id).await {
+                // One damaged leaf of the object table must not keep the pool away. Half a record
+                // would leave names without objects: all of it is left out, and told.
+                Err(error) if is_damage(&error) => {
+                    self.datasets.note_table_damage(&dataset, id, Txg(0), only(error));
+                    self.drop_record(record);
+                    return Ok(());
+                }
+                found => found?.is_some(),
+            };
             match change {
                 Change::Inode(inode) if !known => {
                     dataset.object_or_new(inode);
@@ -65,8 +81,23 @@ impl Files {
         for (page, dirty) in pages.iter_mut().filter(|(_, dirty)| dirty.place.is_some()) {
             let extent = record.extents.iter().find(|extent| extent.page == *page);
             let Some(extent) = extent else { continue };
-            dirty.page = self.pool.read_extent(extent).await?.pop();
+            dirty.page = match self.pool.read_extent(extent).await {
+                // It was durable and is damaged now: the page alone is lost, its reads fail.
+                Err(error) if is_damage(&error) => None,
+                read => read?.pop(),
+            };
         }
         Ok(())
+    }
+
+    /// Gives back what only a record that is left out refers to.
+    fn drop_record(&self, record: &LogRecord) {
+        let demand = Demand { dirty_bytes: 0, sectors: 0, log_bytes: 0, class: SpaceClass::Replay };
+        let hold = self.pool.hold_for_replay(demand);
+        for extent in &record.extents {
+            let run = Run::new(extent.place, extent.stored_sectors());
+            self.pool.adopt(&hold, run);
+            self.pool.free_unsynced(hold.txg(), run);
+        }
     }
 }

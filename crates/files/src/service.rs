@@ -58,6 +58,10 @@ impl Service {
         pool.replay(files.as_ref()).await?;
         world.spawn("txg", Box::pin(pool.clone().run()));
         datasets.ensure_root().await?;
+        if datasets.has_background_work() {
+            // What a crash left to be freed does not wait for a client's change.
+            pool.request_txg();
+        }
         Ok(Service { pool, datasets, files, report })
     }
 }

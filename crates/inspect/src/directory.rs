@@ -6,10 +6,9 @@
 use aquifer_ondisk::dirent::{COLLISIONS_MAX, Dirent, NAME_BYTES_MAX, hash_key};
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner};
-use aquifer_ondisk::types::ObjectId;
+use aquifer_ondisk::types::{ORPHANS, ObjectId};
 
 use crate::finding::{At, Kind};
-use crate::links::ORPHANS;
 use crate::scan::Scan;
 use crate::tree::{Walk, name};
 

@@ -164,6 +164,8 @@ kinds! {
     DatasetInvalid Error,
     /// An inode that contradicts itself or its dataset.
     ObjectInvalid Error,
+    /// An object that the engine has marked damaged: it met a node that cannot be read.
+    ObjectDamaged Warning,
     /// Extents that overlap, or reach beyond their leaf.
     ExtentOverlap Error,
     /// An extent that contradicts itself.

@@ -22,6 +22,7 @@ impl Form for DeadTree {
     type Entry = DeadEntry;
     const KEY_BYTES: usize = 32;
     const KEY_MIN: DeadKey = (0, Txg(0), Txg(0), Place::NULL);
+    const ENTRY_BYTES_MIN: usize = DeadEntry::BYTES;
 
     fn key(entry: &DeadEntry) -> DeadKey {
         (entry.group, entry.hi, entry.birth, entry.address)
@@ -53,6 +54,7 @@ impl Form for Replies {
     type Entry = ReplyEntry;
     const KEY_BYTES: usize = 8;
     const KEY_MIN: u64 = 0;
+    const ENTRY_BYTES_MIN: usize = ReplyEntry::BYTES;
 
     fn key(entry: &ReplyEntry) -> u64 {
         entry.order

@@ -5,17 +5,12 @@
 //! for each directory in it.
 
 use aquifer_ondisk::inode::{FileKind, Inode};
-use aquifer_ondisk::types::{DatasetId, ObjectId};
+use aquifer_ondisk::types::{DatasetId, ORPHANS, ObjectId, ROOT_DIRECTORY};
 
 use crate::directory::Reference;
 use crate::finding::{At, Kind};
 use crate::report::DatasetSummary;
 use crate::scan::Scan;
-
-/// The root directory of a dataset.
-pub(crate) const ROOT_DIRECTORY: ObjectId = ObjectId(1);
-/// The list of objects without links.
-pub(crate) const ORPHANS: ObjectId = ObjectId(2);
 
 /// What is kept of an inode until all directories are read.
 #[derive(Debug, Clone, Copy)]

@@ -23,6 +23,8 @@ const DEPTH_MAX: usize = 256;
 struct Dataset {
     record: DatasetRecord,
     birth: Txg,
+    /// It is being emptied.
+    destroyed: bool,
 }
 
 /// What the namespace holds.
@@ -53,7 +55,8 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
     for (id, dataset) in &items.datasets {
         let mut summary =
             DatasetSummary { id: *id, name: items.path(*id), ..DatasetSummary::default() };
-        objects::walk(scan, *id, &dataset.record, dataset.birth, &mut summary).await;
+        let how = (dataset.birth, dataset.destroyed);
+        objects::walk(scan, *id, &dataset.record, how, &mut summary).await;
         walk_dead(scan, *id, dataset).await;
         summaries.push(summary);
     }
@@ -70,6 +73,7 @@ impl Items {
                 format!("item {class}:{number} of dataset {dataset}: {why}")
             });
         };
+        let mut twice = None;
         let read = match (dataset.0, class) {
             (0, CLASS_RECORD) if number == 0 => {
                 let next = Reader::new(&item.value, "dataset counter").u64();
@@ -77,10 +81,15 @@ impl Items {
             }
             (0, CLASS_PROPERTY) => return,
             (0, _) => return invalid("dataset 0 is the pool itself".into()),
-            (_, CLASS_RECORD) if number != 0 => return invalid("a dataset has one record".into()),
-            (_, CLASS_RECORD) => DatasetRecord::decode(&item.value).map(|record| {
-                self.datasets.insert(dataset, Dataset { record, birth });
-            }),
+            (_, CLASS_RECORD | CLASS_DESTROYED) if number != 0 => {
+                return invalid("a dataset has one record".into());
+            }
+            (_, CLASS_RECORD | CLASS_DESTROYED) => {
+                DatasetRecord::decode(&item.value).map(|record| {
+                    let destroyed = class == CLASS_DESTROYED;
+                    twice = self.datasets.insert(dataset, Dataset { record, birth, destroyed });
+                })
+            }
             (_, CLASS_LINE) => LineRecord::decode(&item.value).map(|_| ()),
             (_, CLASS_PROPERTY) => Ok(()),
             (_, CLASS_SNAPSHOT) => {
@@ -92,12 +101,15 @@ impl Items {
             }
             _ => return invalid("of no known class".into()),
         };
-        if class != CLASS_RECORD {
+        if twice.is_some() {
+            invalid("it has a record already".into());
+        }
+        if !matches!(class, CLASS_RECORD | CLASS_DESTROYED) {
             self.others.insert(dataset);
         }
         if let Err(error) = read {
             // A dataset whose record is lost may own anything.
-            scan.whole = scan.whole && class != CLASS_RECORD;
+            scan.whole = scan.whole && !matches!(class, CLASS_RECORD | CLASS_DESTROYED);
             scan.findings.add(Kind::ItemInvalid, At::object(dataset, ObjectId(0)), || {
                 format!("item {class}:{number} of dataset {dataset}: {error}")
             });
@@ -113,18 +125,27 @@ impl Items {
         for dataset in self.others.iter().filter(|id| !self.datasets.contains_key(id)) {
             invalid(*dataset, "has items and no record".into());
         }
-        let roots = self.datasets.values().filter(|dataset| dataset.record.parent.0 == 0).count();
+        let top = |dataset: &&Dataset| !dataset.destroyed && dataset.record.parent.0 == 0;
+        let roots = self.datasets.values().filter(top).count();
         if roots != 1 && !self.datasets.is_empty() {
             invalid(DatasetId(0), format!("{roots} datasets have none above them"));
         }
         let (mut names, mut guids) = (BTreeSet::new(), BTreeSet::new());
+        for id in &self.others {
+            if self.datasets.get(id).is_some_and(|dataset| dataset.destroyed) {
+                invalid(*id, "is destroyed and has items besides its record".into());
+            }
+        }
         for (id, dataset) in &self.datasets {
             let record = &dataset.record;
             if self.next.is_none_or(|next| id.0 >= next) {
                 invalid(*id, format!("the next new dataset is {:?}", self.next));
             }
+            if dataset.destroyed {
+                continue;
+            }
             let (parent, name) = (record.parent, record.name.as_str());
-            if parent.0 != 0 && !self.datasets.contains_key(&parent) {
+            if parent.0 != 0 && self.datasets.get(&parent).is_none_or(|above| above.destroyed) {
                 invalid(*id, format!("stands below dataset {parent}, which is not"));
             } else if self.components(*id).is_none() {
                 invalid(*id, "stands below itself, or too deep".into());
@@ -228,3 +249,4 @@ const CLASS_RECORD: u64 = aquifer_ondisk::dataset::ItemClass::Record as u64;
 const CLASS_PROPERTY: u64 = aquifer_ondisk::dataset::ItemClass::Property as u64;
 const CLASS_SNAPSHOT: u64 = aquifer_ondisk::dataset::ItemClass::Snapshot as u64;
 const CLASS_LINE: u64 = aquifer_ondisk::dataset::ItemClass::Line as u64;
+const CLASS_DESTROYED: u64 = aquifer_ondisk::dataset::ItemClass::Destroyed as u64;

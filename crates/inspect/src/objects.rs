@@ -1,38 +1,47 @@
 //! A dataset's object table: each inode, and the tree below it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use aquifer_ondisk::dataset::DatasetRecord;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{NodeOwner, Objects};
-use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
+use aquifer_ondisk::types::{DatasetId, ORPHANS, ObjectId, Txg};
 
 use crate::directory::{self, Reference};
 use crate::extents;
 use crate::finding::{At, Kind};
-use crate::links::{Links, ORPHANS, Object};
+use crate::links::{Links, Object};
 use crate::report::DatasetSummary;
 use crate::scan::Scan;
 use crate::tree::Walk;
 
 /// What is gathered over all objects of a dataset.
+#[derive(Default)]
 struct Gathered {
     objects: Vec<Object>,
     references: Vec<Reference>,
     refer_bytes: u64,
+    /// Files whose own extents do not come to what they say: what they say, and the extents' sum.
+    unequal: BTreeMap<ObjectId, (u64, u64)>,
+    /// Bytes in tails that were cut off a file and are not freed yet: they count as its.
+    tails: BTreeMap<ObjectId, u64>,
+    /// Files that could not be read to their end, so that nothing is known of their sums.
+    unread: BTreeSet<ObjectId>,
     /// Every directory could be read to its end.
     whole: bool,
 }
 
-/// Walks the objects of a dataset whose record lies in a node born in `birth`.
+/// Walks the objects of a dataset whose record lies in a node born in `birth`. One that is
+/// `destroyed` is being emptied: what its names say means nothing any more.
 pub(crate) async fn walk(
     scan: &mut Scan<'_>,
     id: DatasetId,
     record: &DatasetRecord,
-    birth: Txg,
+    (birth, destroyed): (Txg, bool),
     summary: &mut DatasetSummary,
 ) {
     let owner = NodeOwner { dataset: id, object: ObjectId(0) };
-    let mut gathered =
-        Gathered { objects: Vec::new(), references: Vec::new(), refer_bytes: 0, whole: true };
+    let mut gathered = Gathered { whole: true, ..Gathered::default() };
     let mut table = Walk::<Objects>::new(owner, ObjectId(0), record.objects, birth, None);
     while let Some(leaf) = table.next(scan).await {
         let roots: Vec<_> = leaf.entries.iter().filter_map(|inode| inode.root.as_ref()).collect();
@@ -48,11 +57,14 @@ pub(crate) async fn walk(
     summary.objects = gathered.objects.len() as u64;
     summary.entries = gathered.references.len() as u64;
     summary.refer_bytes = gathered.refer_bytes;
-    let mut links = Links::new(id, &mut gathered.objects);
-    links.enter(scan, &gathered.references, table.whole);
-    if table.whole && gathered.whole {
-        links.check(scan, summary);
+    if !destroyed {
+        let mut links = Links::new(id, &mut gathered.objects);
+        links.enter(scan, &gathered.references, table.whole);
+        if table.whole && gathered.whole {
+            links.check(scan, summary);
+        }
     }
+    check_sums(scan, id, &gathered, table.whole);
     if table.whole && gathered.refer_bytes != record.refer_bytes {
         scan.findings.add(Kind::ReferBytes, At::object(id, ObjectId(0)), || {
             let (says, sum) = (record.refer_bytes, gathered.refer_bytes);
@@ -96,16 +108,20 @@ async fn walk_object(
             // Of what waits to be freed, the size says nothing any more.
             let size = if inode.nlink > 0 { inode.size.div_ceil(4096) } else { u64::MAX };
             let file = extents::walk(scan, tree, owner, size).await;
-            // A cut-off tail counts nothing: its bytes went with the cut.
-            let counts = inode.origin == ObjectId(0) || inode.nlink > 0;
-            if counts && file.whole && file.refer_bytes != inode.refer_bytes {
-                scan.findings.add(Kind::ReferBytes, at, || {
-                    let (says, sum) = (inode.refer_bytes, file.refer_bytes);
-                    format!(
-                        "object {dataset}:{id}: says that it refers to {says} bytes, its \
-                         extents to {sum}"
-                    )
-                });
+            let (says, mut sum) = (inode.refer_bytes, file.refer_bytes);
+            if inode.origin != ObjectId(0) && inode.nlink == 0 {
+                // A cut-off tail: its bytes count as those of the file it was cut from.
+                let tails = gathered.tails.entry(inode.origin).or_default();
+                *tails = tails.saturating_add(sum);
+                if !file.whole {
+                    gathered.unread.insert(inode.origin);
+                }
+                sum = 0;
+            }
+            if !file.whole {
+                gathered.unread.insert(id);
+            } else if says != sum {
+                gathered.unequal.insert(id, (says, sum));
             }
         }
         FileKind::Block | FileKind::Character | FileKind::Fifo | FileKind::Socket => {
@@ -120,8 +136,45 @@ async fn walk_object(
     }
 }
 
+/// Holds what files say that they refer to against their extents and the tails cut off them.
+fn check_sums(scan: &mut Scan<'_>, dataset: DatasetId, gathered: &Gathered, whole: bool) {
+    let tails_of = |id: &ObjectId| gathered.tails.get(id).copied().unwrap_or(0);
+    let mut wrong: Vec<(ObjectId, Option<u64>, u64)> = Vec::new();
+    for (id, (says, sum)) in &gathered.unequal {
+        let sum = sum.saturating_add(tails_of(id));
+        if *says != sum && (whole || *says < sum) {
+            wrong.push((*id, Some(*says), sum));
+        }
+    }
+    // Those that their own extents come to, but for the tails. (A file may go before its tail.)
+    let mut there: Vec<ObjectId> = gathered.objects.iter().map(|object| object.id).collect();
+    there.sort_unstable();
+    for (id, tails) in &gathered.tails {
+        let equal = !gathered.unequal.contains_key(id) && there.binary_search(id).is_ok();
+        if equal && *tails > 0 {
+            wrong.push((*id, None, *tails));
+        }
+    }
+    for (id, says, sum) in wrong {
+        if gathered.unread.contains(&id) {
+            continue;
+        }
+        scan.findings.add(Kind::ReferBytes, At::object(dataset, id), || match says {
+            Some(says) => format!(
+                "object {dataset}:{id}: says that it refers to {says} bytes, its extents to {sum}"
+            ),
+            None => format!("object {dataset}:{id}: does not count {sum} bytes cut off it"),
+        });
+    }
+}
+
 fn check_inode(scan: &mut Scan<'_>, record: &DatasetRecord, inode: &Inode, at: &At) {
     let id = inode.object;
+    if inode.damaged {
+        scan.findings.add(Kind::ObjectDamaged, at.clone(), || {
+            format!("object {id}: changes were lost, it is marked damaged")
+        });
+    }
     let mut invalid = |why: String| {
         scan.findings.add(Kind::ObjectInvalid, at.clone(), || format!("object {id}: {why}"));
     };

@@ -6,8 +6,11 @@ pub mod extent_tree;
 mod mem_store;
 pub mod object;
 pub mod overlay;
+mod salvage;
 mod store;
 pub mod sync;
 
 pub use object::{Object, ObjectState, TreeRoot};
 pub use overlay::{DirtyPage, Overlay, Version};
+pub use salvage::{Damage, free_early};
+pub use store::is_damage;

@@ -37,6 +37,9 @@ pub struct ObjectState {
     pub committed: TreeRoot,
     /// The tree that the last sync made; it becomes `committed` with its txg.
     pub synced: TreeRoot,
+    /// Changes of it were lost, since a node of its tree could not be read. See
+    /// [`crate::sync`], "Damage".
+    pub damaged: bool,
     /// The last log record that holds a change of it: when that is durable, all before it are.
     pub last_ticket: Option<Ticket>,
 }
@@ -67,6 +70,7 @@ impl Object {
             id: inode.object,
             writer: tokio::sync::Mutex::new(()),
             state: Mutex::new(ObjectState {
+                damaged: inode.damaged,
                 inode,
                 overlay: Overlay::default(),
                 committed: tree,
@@ -86,8 +90,20 @@ impl Object {
         let state = self.state.lock();
         let mut inode = state.inode.clone();
         inode.root = state.committed.root;
-        inode.refer_bytes = state.synced.refer_bytes + state.overlay.dirty_pages() * 4096;
+        inode.damaged = state.damaged;
+        let dirty_bytes = state.overlay.dirty_pages().saturating_mul(4096);
+        inode.refer_bytes = state.synced.refer_bytes.saturating_add(dirty_bytes);
         inode
+    }
+
+    /// Fails if the object is damaged: then nothing more is written to it, and of a file nothing is
+    /// shown.
+    pub fn check(&self) -> Result<(), PoolError> {
+        if !self.state.lock().damaged {
+            return Ok(());
+        }
+        let (dataset, id) = (self.dataset, self.id);
+        Err(PoolError::Corrupt(format!("object {id} of dataset {dataset} is damaged")))
     }
 
     /// The kind.
@@ -112,6 +128,11 @@ impl Object {
                     match state.overlay.page(page) {
                         Seen::Page(content) => pages.push(Some(content)),
                         Seen::Zero => pages.push(None),
+                        Seen::Lost => {
+                            let id = self.id;
+                            let why = format!("object {id}: page {page} was lost");
+                            return Err(PoolError::Corrupt(why));
+                        }
                         Seen::Below => {
                             pages.push(None);
                             match below.last_mut() {

@@ -16,7 +16,7 @@ use aquifer_ondisk::{Place, Txg};
 /// A page as a client left it.
 #[derive(Debug, Clone)]
 pub struct DirtyPage {
-    /// Its content; `None`: zeros.
+    /// Its content; `None`: zeros, or with a place, content that was lost.
     pub page: Option<Page>,
     /// Its checksum (0 for zeros).
     pub sum: u64,
@@ -61,6 +61,8 @@ pub enum Seen {
     Page(Page),
     /// Zeros.
     Zero,
+    /// It was written to its place early, and could not be read there when its record was replayed.
+    Lost,
     /// Nothing: the tree knows.
     Below,
 }
@@ -113,7 +115,8 @@ impl Overlay {
         for (_, version) in self.newest_first() {
             match version.pages.get(&page) {
                 Some(DirtyPage { page: Some(content), .. }) => return Seen::Page(content.clone()),
-                Some(DirtyPage { page: None, .. }) => return Seen::Zero,
+                Some(DirtyPage { page: None, place: Some(_), .. }) => return Seen::Lost,
+                Some(DirtyPage { page: None, place: None, .. }) => return Seen::Zero,
                 None if version.cut.is_some_and(|cut| page >= cut) => return Seen::Zero,
                 None => {}
             }

@@ -8,6 +8,12 @@ use aquifer_pool::{Pool, PoolError, SyncContext};
 
 use crate::btree::{NodeSink, NodeStore, TreeError};
 
+/// Whether an error says that something on disk is damaged: that concerns what lies there, and
+/// nothing else of the pool. (That a disk went away altogether shows when it is written to.)
+pub fn is_damage(error: &PoolError) -> bool {
+    matches!(error, PoolError::Read(_) | PoolError::Format(_) | PoolError::Corrupt(_))
+}
+
 impl From<TreeError> for PoolError {
     fn from(error: TreeError) -> Self {
         PoolError::Corrupt(error.to_string())

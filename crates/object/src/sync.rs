@@ -1,4 +1,18 @@
 //! Writing out one object's version: pages become extents, entries go into their tree.
+//!
+//! # Damage
+//! A node that no copy gives must not stop the pool. A merge is whole or did not happen, so what
+//! the damaged node does not cover is merged without it, and the rest of the txg's changes to the
+//! object is lost, acknowledged or not: there is no tree to put them into, and keeping them in the
+//! log would stop the log. What was lost is told page by page ([`Damage`]), and the object is
+//! marked damaged, on disk too: nothing more is written to it, and a file's content is not shown.
+//! For the node may come back (a cable, a disk that was away), and then pages whose newest content
+//! was lost would show what they held before, to a client that knows better. A person may clear
+//! the mark and take what there is; a removal always works.
+//!
+//! The alternative, a new node in the damaged one's place, would turn what nobody can read into
+//! zeros that read well. A file of which only reads met the damage is not marked: those reads fail,
+//! others do not.
 
 use aquifer_blockio::buf::pages_of;
 use aquifer_blockio::{Page, SECTOR_BYTES};
@@ -14,8 +28,10 @@ use aquifer_pool::{PoolError, SyncContext, transform};
 
 use crate::btree;
 use crate::extent_tree::{self, FreedExtent, Replace};
+use crate::is_damage;
 use crate::object::{Object, TreeRoot};
 use crate::overlay::{DirtyPage, Version};
+use crate::salvage::{Damage, free_early, free_new, part_entries, part_ops};
 
 /// Extents beyond a cut that are freed at once; a longer tail is cut off whole, for later.
 const CUT_EXTENTS_MAX: usize = 512;
@@ -27,6 +43,8 @@ pub struct SyncedObject {
     pub inode: Inode,
     /// A tail cut off a huge file: to be freed in the background.
     pub tail: Option<BlockPointer>,
+    /// What could not be written out.
+    pub damage: Option<Damage>,
 }
 
 /// Writes the version of `sync.txg()`; `None` if the object did not change in it.
@@ -42,26 +60,39 @@ pub async fn sync_object(
         };
         (version.clone(), state.synced)
     };
-    let mut tail = None;
+    let (mut tail, mut damage) = (None, None);
     let orphan = version.inode.nlink == 0 && version.inode.kind != FileKind::Directory;
     let tree = if orphan {
         // It is about to be freed: its pages are not written out any more.
-        for place in version.pages.values().filter_map(|dirty| dirty.place) {
-            sync.free(Run::new(place, 1), sync.txg());
-        }
+        free_early(sync, &version);
         tree
     } else if version.inode.kind == FileKind::Directory {
-        sync_entries(sync, object.owner(), &version, tree).await?
+        sync_entries(sync, object.owner(), &version, tree, &mut damage).await?
     } else {
-        let (tree, cut_off) = sync_cut(sync, object.owner(), &version, tree).await?;
-        tail = cut_off;
-        sync_pages(sync, object.owner(), &version, tree, compression).await?
+        match sync_cut(sync, object.owner(), &version, tree).await {
+            Ok((tree, cut_off)) => {
+                tail = cut_off;
+                let owner = object.owner();
+                sync_pages(sync, owner, &version, tree, compression, &mut damage).await?
+            }
+            // Pages merged over what should have been cut off would stand beside old ones.
+            Err(error) if is_damage(&error) => {
+                free_early(sync, &version);
+                damage = Some(Damage::all(error, &version));
+                tree
+            }
+            Err(error) => return Err(error),
+        }
     };
-    object.state.lock().synced = tree;
+    let mut state = object.state.lock();
+    state.synced = tree;
+    state.damaged |= damage.is_some();
     let mut inode = version.inode;
+    inode.damaged = state.damaged;
+    drop(state);
     inode.root = tree.root;
     inode.refer_bytes = tree.refer_bytes;
-    Ok(Some(SyncedObject { inode, tail }))
+    Ok(Some(SyncedObject { inode, tail, damage }))
 }
 
 async fn sync_entries(
@@ -69,10 +100,23 @@ async fn sync_entries(
     owner: NodeOwner,
     version: &Version,
     tree: TreeRoot,
+    damage: &mut Option<Damage>,
 ) -> Result<TreeRoot, PoolError> {
-    let ops = version.entries.iter().map(|(key, entry)| (*key, entry.clone())).collect();
-    let root = btree::merge::<Directory, SyncContext>(sync, tree.root, owner, ops).await?;
-    Ok(TreeRoot { root, ..tree })
+    let ops = || version.entries.iter().map(|(key, entry)| (*key, entry.clone())).collect();
+    let merge = |ops| btree::merge::<Directory, SyncContext>(sync, tree.root, owner, ops);
+    let error = match merge(ops()).await {
+        Err(error) if is_damage(&error) => error,
+        merged => return Ok(TreeRoot { root: merged?, ..tree }),
+    };
+    let found = damage.insert(Damage::none(error));
+    let kept = part_entries(sync, tree.root, ops(), found).await?;
+    match merge(kept).await {
+        Err(error) if is_damage(&error) => {
+            *damage = Some(Damage::all(error, version));
+            Ok(tree)
+        }
+        merged => Ok(TreeRoot { root: merged?, ..tree }),
+    }
 }
 
 /// Gives sectors back.
@@ -92,26 +136,42 @@ async fn sync_cut(
     let Some(cut) = version.cut else {
         return Ok((tree, None));
     };
-    let beyond = btree::collect_range::<Extents, SyncContext>(
-        sync,
-        tree.root,
-        cut,
-        None,
-        CUT_EXTENTS_MAX + 1,
-    );
-    let beyond = beyond.await?;
+    // The tail's bytes are known only when it is freed: until then they stay in the file's sum.
+    let refer_bytes = tree.refer_bytes;
+    match cut_short(sync, owner, cut, tree).await {
+        Ok(Some(tree)) => return Ok((tree, None)),
+        Err(error) if !is_damage(&error) => return Err(error),
+        // A damaged node beyond the cut is cut off with the rest.
+        Ok(None) | Err(_) => {}
+    }
+    match extent_tree::split_off(sync, tree.root, owner, cut).await {
+        Ok(halves) => Ok((TreeRoot { root: halves.left, refer_bytes }, halves.right)),
+        // Of a file that is emptied no node needs to be read.
+        Err(error) if cut == 0 && is_damage(&error) => {
+            Ok((TreeRoot { root: None, refer_bytes }, tree.root))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Frees what lies beyond a cut, if that is little; `None` if it is much.
+async fn cut_short(
+    sync: &SyncContext,
+    owner: NodeOwner,
+    cut: u64,
+    tree: TreeRoot,
+) -> Result<Option<TreeRoot>, PoolError> {
+    let limit = CUT_EXTENTS_MAX + 1;
+    let beyond =
+        btree::collect_range::<Extents, SyncContext>(sync, tree.root, cut, None, limit).await?;
     if beyond.is_empty() {
-        return Ok((tree, None));
+        return Ok(Some(tree));
     }
-    if beyond.len() <= CUT_EXTENTS_MAX {
-        let ops = vec![Replace { from_page: cut, to_page: PAGE_LIMIT, extents: Vec::new() }];
-        return Ok((replace(sync, owner, tree, ops).await?, None));
+    if beyond.len() > CUT_EXTENTS_MAX {
+        return Ok(None);
     }
-    let halves = extent_tree::split_off(sync, tree.root, owner, cut).await?;
-    // The tail's bytes are counted where it is freed; here only what is left is known: all that
-    // lies before the cut, at most.
-    let refer_bytes = tree.refer_bytes.min(cut.saturating_mul(4096));
-    Ok((TreeRoot { root: halves.left, refer_bytes }, halves.right))
+    let ops = vec![Replace { from_page: cut, to_page: PAGE_LIMIT, extents: Vec::new() }];
+    Ok(Some(replace(sync, owner, tree, ops).await?))
 }
 
 async fn sync_pages(
@@ -120,6 +180,7 @@ async fn sync_pages(
     version: &Version,
     tree: TreeRoot,
     compression: Option<Compression>,
+    damage: &mut Option<Damage>,
 ) -> Result<TreeRoot, PoolError> {
     let mut ops: Vec<Replace> = Vec::new();
     let mut group: Vec<(u64, &DirtyPage)> = Vec::new();
@@ -139,7 +200,20 @@ async fn sync_pages(
     if ops.is_empty() {
         return Ok(tree);
     }
-    replace(sync, owner, tree, ops).await
+    let error = match replace(sync, owner, tree, ops.clone()).await {
+        Err(error) if is_damage(&error) => error,
+        replaced => return replaced,
+    };
+    let found = damage.insert(Damage::none(error));
+    let kept = part_ops(sync, tree.root, ops, found).await?;
+    match replace(sync, owner, tree, kept.clone()).await {
+        Err(error) if is_damage(&error) => {
+            free_new(sync, &kept);
+            *damage = Some(Damage::all(error, version));
+            Ok(tree)
+        }
+        replaced => replaced,
+    }
 }
 
 /// Whether two neighbours may lie in one extent.
@@ -225,6 +299,19 @@ fn push_plain(sync: &SyncContext, op: &mut Replace, place: Place, sums: &[u64]) 
     }
 }
 
+/// A run of exactly `sectors` that lies within one segment: segments may move apart. One that
+/// crosses a border goes back, and the next one begins behind it, or in another gap.
+fn allocate_in_segment(sync: &SyncContext, sectors: u64) -> Option<Run> {
+    for _ in 0..2 {
+        let run = sync.allocate(sectors, sectors).ok()?;
+        if run.place.sector() % SEGMENT_SECTORS + sectors <= SEGMENT_SECTORS {
+            return Some(run);
+        }
+        sync.free(run, sync.txg());
+    }
+    None
+}
+
 fn write_compressed(
     sync: &SyncContext,
     algorithm: Compression,
@@ -236,7 +323,7 @@ fn write_compressed(
     };
     let sectors = bytes.len().div_ceil(SECTOR_BYTES) as u64;
     // What finds no run of free sectors is stored as it is.
-    let Ok(run) = sync.allocate(sectors, sectors) else {
+    let Some(run) = allocate_in_segment(sync, sectors) else {
         return Ok(None);
     };
     let stored = pages_of(&bytes);
@@ -269,6 +356,7 @@ async fn replace(
 ) -> Result<TreeRoot, PoolError> {
     let merged = extent_tree::merge_extents(sync, tree.root, owner, ops).await?;
     free_extents(sync, &merged.freed);
-    let refer_bytes = tree.refer_bytes.saturating_add_signed(merged.refer_sectors * 4096);
+    let refer_bytes =
+        tree.refer_bytes.saturating_add_signed(merged.refer_sectors.saturating_mul(4096));
     Ok(TreeRoot { root: merged.root, refer_bytes })
 }

@@ -198,6 +198,11 @@ impl Writer {
         Writer::default()
     }
 
+    /// An empty writer that `bytes` bytes fit without moving.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Writer { bytes: Vec::with_capacity(bytes) }
+    }
+
     /// Bytes written so far.
     pub fn len(&self) -> usize {
         self.bytes.len()

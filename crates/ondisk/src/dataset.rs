@@ -7,6 +7,7 @@
 //!   class 1   a property; number = property, value = text
 //!   class 2   a snapshot; number = snapshot id            (reserved)
 //!   class 3   a line of history; number = line id
+//!   class 4   the record of a destroyed dataset that is being emptied, in the place of class 0
 //! entry: key 16 bytes, value string (u16 length)
 //!
 //! dataset record:
@@ -44,6 +45,8 @@ pub enum ItemClass {
     Snapshot = 2,
     /// A line of history.
     Line = 3,
+    /// A destroyed dataset that is being emptied: its record.
+    Destroyed = 4,
 }
 
 /// Orders the items of the namespace.

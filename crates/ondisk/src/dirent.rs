@@ -16,6 +16,8 @@ use crate::types::ObjectId;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Encoded bytes of an entry at most.
 pub const DIRENT_BYTES_MAX: usize = 27 + NAME_BYTES_MAX;
+/// Shortest encoded entry.
+pub const DIRENT_BYTES_MIN: usize = 27 + 1;
 /// Names of one hash at most.
 pub const COLLISIONS_MAX: u64 = 256;
 

@@ -26,6 +26,8 @@ pub const EXTENT_PAGES_MAX: u64 = 16;
 pub const COMPRESSED_PAGES_MAX: u64 = 8;
 /// Encoded bytes of an extent at most: a plain one of 16 pages, with `written`.
 pub const EXTENT_BYTES_MAX: usize = 28 + 16 * 8;
+/// Shortest encoded extent: one page as it is.
+pub const EXTENT_BYTES_MIN: usize = 20 + 8;
 /// Pages of a file are below this.
 pub const PAGE_LIMIT: u64 = 1 << 48;
 

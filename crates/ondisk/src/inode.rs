@@ -10,17 +10,21 @@
 //! ```
 //! `line`: the line of history that owns births above its floor. `origin`: for the cut-off tail of
 //! a truncated file, the file it was cut from. `verifier`: of an exclusive CREATE. Times are those
-//! of POSIX.
+//! of POSIX. `flags`: 1, [`Inode::damaged`]; others are refused.
+//!
+//! What the engine counts on from (object, generation, entries, change) is below 2^63: decoding
+//! refuses the rest, and [`Inode::touch`] stays below, whatever a hostile disk holds.
 
 use crate::block_pointer::{BLOCK_POINTER_BYTES, BlockPointer};
 use crate::codec::{FormatError, Reader, Writer};
 use crate::extent::PAGE_LIMIT;
-use crate::types::ObjectId;
+use crate::types::{ObjectId, SEQUENCE_LIMIT};
 
 const WHAT: &str = "inode";
 const VERSION: u16 = 1;
 /// Bytes of a file's content at most: its pages are below 2^48.
 pub const FILE_BYTES_MAX: u64 = PAGE_LIMIT * 4096;
+const FLAG_DAMAGED: u8 = 1;
 const NANOSECONDS: u32 = 1_000_000_000;
 /// Encoded bytes of an inode.
 pub const INODE_BYTES: usize = 4 + 16 + 16 + 8 + 24 + 4 * 12 + 6 * 8 + BLOCK_POINTER_BYTES;
@@ -102,6 +106,9 @@ pub struct Inode {
     pub generation: u64,
     /// What kind.
     pub kind: FileKind,
+    /// A node of its tree could not be read when it was to be changed: changes were lost. Nothing
+    /// is written to it, and its content is not shown, until a person has said so.
+    pub damaged: bool,
     /// Permission bits, 07777.
     pub mode: u32,
     /// Names; 0: to be freed.
@@ -148,12 +155,30 @@ impl Inode {
         INODE_BYTES
     }
 
+    /// Notes a change: the change attribute rises, as far as its field goes.
+    pub fn touch(&mut self) {
+        self.change = next(self.change);
+    }
+
+    /// Notes an entry more in a directory.
+    pub fn entry_added(&mut self) {
+        self.entries = next(self.entries);
+    }
+
+    /// Notes an entry less in a directory.
+    pub fn entry_removed(&mut self) {
+        self.entries = self.entries.saturating_sub(1);
+    }
+
     /// Appends the inode.
     pub fn encode(&self, w: &mut Writer) {
-        assert!(self.size <= FILE_BYTES_MAX, "an inode that could not be read back: {self:?}");
+        let counters = [self.object.0, self.generation, self.entries, self.change];
+        let counts = counters.iter().all(|counter| *counter < SEQUENCE_LIMIT);
+        let fits = counts && self.size <= FILE_BYTES_MAX;
+        assert!(fits, "an inode that could not be read back: {self:?}");
         w.u16(VERSION);
         w.u8(self.kind as u8);
-        w.u8(0);
+        w.u8(if self.damaged { FLAG_DAMAGED } else { 0 });
         w.u64(self.object.0);
         w.u64(self.generation);
         w.u32(self.mode);
@@ -184,11 +209,15 @@ impl Inode {
             return Err(FormatError::NewerVersion { what: WHAT, version: version.into() });
         }
         let kind = FileKind::from_u8(r.u8()?)?;
-        r.u8()?;
+        let flags = r.u8()?;
+        if flags & !FLAG_DAMAGED != 0 {
+            return Err(FormatError::invalid("inode: flags", flags));
+        }
         let inode = Inode {
             kind,
-            object: ObjectId(r.u64()?),
-            generation: r.u64()?,
+            damaged: flags & FLAG_DAMAGED != 0,
+            object: ObjectId(r.sequence()?),
+            generation: r.sequence()?,
             mode: r.u32()?,
             nlink: r.u32()?,
             uid: r.u32()?,
@@ -196,12 +225,12 @@ impl Inode {
             rdev: r.u64()?,
             size: r.u64()?,
             refer_bytes: r.u64()?,
-            entries: r.u64()?,
+            entries: r.sequence()?,
             atime: Time::decode(r)?,
             mtime: Time::decode(r)?,
             ctime: Time::decode(r)?,
             crtime: Time::decode(r)?,
-            change: r.u64()?,
+            change: r.sequence()?,
             parent: ObjectId(r.u64()?),
             line: r.u64()?,
             origin: ObjectId(r.u64()?),
@@ -214,4 +243,9 @@ impl Inode {
         }
         Ok(inode)
     }
+}
+
+/// A counter's next value; the last one stands.
+fn next(counter: u64) -> u64 {
+    counter.saturating_add(1).min(SEQUENCE_LIMIT - 1)
 }

@@ -13,6 +13,7 @@ pub mod extent;
 pub mod inode;
 pub mod layout;
 pub mod log_batch;
+pub mod log_change;
 pub mod pool_root;
 pub mod reply;
 pub mod tree_node;

@@ -44,6 +44,8 @@ pub trait Form: Debug + Send + Sync + 'static {
     const KEY_BYTES: usize;
     /// The smallest key.
     const KEY_MIN: Self::Key;
+    /// No entry takes less bytes.
+    const ENTRY_BYTES_MIN: usize;
 
     /// An entry's key.
     fn key(entry: &Self::Entry) -> Self::Key;
@@ -70,6 +72,71 @@ pub struct NodeOwner {
     pub dataset: DatasetId,
     /// The object, 0 for a dataset's or the pool's own trees.
     pub object: ObjectId,
+}
+
+/// The first 64 bytes of a node: the one place that knows how they lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeHeader {
+    /// Height above the leaves.
+    pub level: u8,
+    /// Entries or children.
+    pub count: u16,
+    /// Bytes that they take.
+    pub used_bytes: u16,
+    /// Whose tree it is.
+    pub owner: NodeOwner,
+    /// Txg of writing.
+    pub written: Txg,
+}
+
+impl NodeHeader {
+    /// Appends the header of a node of form `F`.
+    pub fn encode<F: Form>(&self, w: &mut Writer) {
+        w.put(&MAGIC);
+        w.u16(ENTRY_FORM);
+        w.u8(F::KIND as u8);
+        w.u8(self.level);
+        w.u16(self.count);
+        w.u16(self.used_bytes);
+        w.u32(0);
+        w.u64(self.owner.dataset.0);
+        w.u64(self.owner.object.0);
+        w.u64(self.written.0);
+        w.put(&[0; 24]);
+    }
+
+    /// Reads the header of a node that `pointer` verified, whose kind and level must be those that
+    /// the pointer says; and gives the bytes of the entries, of which none was looked at.
+    pub fn decode<'a, F: Form>(
+        sector: &'a [u8],
+        pointer: &BlockPointer,
+    ) -> Result<(NodeHeader, &'a [u8]), FormatError> {
+        let mut r = Reader::new(sector, WHAT);
+        if r.array::<4>()? != MAGIC {
+            return Err(FormatError::BadMagic(WHAT));
+        }
+        let form = r.u16()?;
+        if form != ENTRY_FORM {
+            return Err(FormatError::NewerVersion { what: WHAT, version: form.into() });
+        }
+        let (kind, level) = (r.u8()?, r.u8()?);
+        if kind != F::KIND as u8 || pointer.kind != F::KIND || level != pointer.level {
+            return Err(FormatError::invalid("tree node: kind or level", kind));
+        }
+        let (count, used_bytes) = (r.u16()?, r.u16()?);
+        r.u32()?;
+        let owner = NodeOwner { dataset: DatasetId(r.u64()?), object: ObjectId(r.u64()?) };
+        let written = r.txg()?;
+        r.array::<24>()?;
+        let entries = r.take(usize::from(used_bytes))?;
+        Ok((NodeHeader { level, count, used_bytes, owner, written }, entries))
+    }
+
+    /// Entries that `count` may truly be, if none takes less than `bytes_min`: what a decoder may
+    /// reserve memory for, whatever a hostile header says.
+    fn plausible(&self, bytes_min: usize) -> usize {
+        usize::from(self.count).min(usize::from(self.used_bytes) / bytes_min.max(1))
+    }
 }
 
 /// What a node holds.
@@ -100,7 +167,7 @@ impl<F: Form> Node<F> {
 
     /// The node's sector.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
-        let mut body = Writer::new();
+        let mut body = Writer::with_capacity(NODE_CAPACITY_BYTES);
         let count = match &self.body {
             NodeBody::Leaf(entries) => {
                 entries.iter().for_each(|entry| F::encode_entry(entry, &mut body));
@@ -120,18 +187,10 @@ impl<F: Form> Node<F> {
         if body.len() > NODE_CAPACITY_BYTES {
             return Err(FormatError::TooLarge { what: WHAT, bytes: body.len() });
         }
-        let mut w = Writer::new();
-        w.put(&MAGIC);
-        w.u16(ENTRY_FORM);
-        w.u8(F::KIND as u8);
-        w.u8(self.level);
-        w.u16(count);
-        w.u16(used);
-        w.u32(0);
-        w.u64(self.owner.dataset.0);
-        w.u64(self.owner.object.0);
-        w.u64(self.written.0);
-        w.put(&[0; 24]);
+        let (level, owner, written) = (self.level, self.owner, self.written);
+        let header = NodeHeader { level, count, used_bytes: used, owner, written };
+        let mut w = Writer::with_capacity(SECTOR_BYTES);
+        header.encode::<F>(&mut w);
         w.put(body.as_bytes());
         let mut bytes = w.into_bytes();
         bytes.resize(SECTOR_BYTES, 0);
@@ -140,38 +199,26 @@ impl<F: Form> Node<F> {
 
     /// Reads a node that `pointer` verified: kind and level must be those that the pointer says.
     pub fn decode(sector: &[u8], pointer: &BlockPointer) -> Result<Self, FormatError> {
-        let mut r = Reader::new(sector, WHAT);
-        if r.array::<4>()? != MAGIC {
-            return Err(FormatError::BadMagic(WHAT));
-        }
-        let form = r.u16()?;
-        if form != ENTRY_FORM {
-            return Err(FormatError::NewerVersion { what: WHAT, version: form.into() });
-        }
-        let (kind, level) = (r.u8()?, r.u8()?);
-        if kind != F::KIND as u8 || pointer.kind != F::KIND || level != pointer.level {
-            return Err(FormatError::invalid("tree node: kind or level", kind));
-        }
-        let (count, used) = (r.u16()?, usize::from(r.u16()?));
-        r.u32()?;
-        let owner = NodeOwner { dataset: DatasetId(r.u64()?), object: ObjectId(r.u64()?) };
-        let written = r.txg()?;
-        r.array::<24>()?;
-        let mut entries = Reader::new(r.take(used)?, WHAT);
+        let (header, bytes) = NodeHeader::decode::<F>(sector, pointer)?;
+        let NodeHeader { level, owner, written, .. } = header;
+        let mut entries = Reader::new(bytes, WHAT);
         let body = if level == 0 {
-            let list = (0..count).map(|_| F::decode_entry(&mut entries));
-            let list: Vec<F::Entry> = list.collect::<Result<_, _>>()?;
+            let mut list = Vec::with_capacity(header.plausible(F::ENTRY_BYTES_MIN));
+            for _ in 0..header.count {
+                list.push(F::decode_entry(&mut entries)?);
+            }
             check_order(list.iter().map(F::key))?;
             NodeBody::Leaf(list)
         } else {
-            let child = |r: &mut Reader<'_>| Ok((F::decode_key(r)?, BlockPointer::decode(r)?));
-            let list = (0..count).map(|_| child(&mut entries));
-            let list: Vec<(F::Key, BlockPointer)> = list.collect::<Result<_, FormatError>>()?;
+            let mut list = Vec::with_capacity(header.plausible(Self::INNER_ENTRY_BYTES));
+            for _ in 0..header.count {
+                list.push((F::decode_key(&mut entries)?, BlockPointer::decode(&mut entries)?));
+            }
             check_order(list.iter().map(|(key, _)| *key))?;
             NodeBody::Inner(list)
         };
         if !entries.rest().is_empty() {
-            return Err(FormatError::invalid("tree node: used bytes", used as u64));
+            return Err(FormatError::invalid("tree node: used bytes", header.used_bytes));
         }
         Ok(Node { level, owner, written, body })
     }
@@ -211,6 +258,7 @@ impl Form for Extents {
     const KIND: BlockKind = BlockKind::Extents;
     type Entry = crate::extent::Extent;
     u64_key!();
+    const ENTRY_BYTES_MIN: usize = crate::extent::EXTENT_BYTES_MIN;
 
     fn key(entry: &Self::Entry) -> u64 {
         entry.page
@@ -237,6 +285,7 @@ impl Form for Objects {
     const KIND: BlockKind = BlockKind::Objects;
     type Entry = crate::inode::Inode;
     u64_key!();
+    const ENTRY_BYTES_MIN: usize = crate::inode::INODE_BYTES;
 
     fn key(entry: &Self::Entry) -> u64 {
         entry.object.0
@@ -260,6 +309,7 @@ impl Form for Directory {
     const KIND: BlockKind = BlockKind::Directory;
     type Entry = crate::dirent::Dirent;
     u64_key!();
+    const ENTRY_BYTES_MIN: usize = crate::dirent::DIRENT_BYTES_MIN;
 
     fn key(entry: &Self::Entry) -> u64 {
         entry.key
@@ -285,6 +335,7 @@ impl Form for Namespace {
     type Entry = crate::dataset::Item;
     const KEY_BYTES: usize = 16;
     const KEY_MIN: Self::Key = crate::dataset::ItemKey { dataset: DatasetId(0), item: 0 };
+    const ENTRY_BYTES_MIN: usize = 18;
 
     fn key(entry: &Self::Entry) -> Self::Key {
         entry.key

@@ -109,6 +109,14 @@ impl fmt::Debug for Place {
     }
 }
 
+/// The root directory of every dataset.
+pub const ROOT_DIRECTORY: ObjectId = ObjectId(1);
+/// The directory of a dataset's objects that have no name any more and wait to be freed. It has no
+/// name itself.
+pub const ORPHANS: ObjectId = ObjectId(2);
+/// The first object that a client gets; those below are well known, or reserved for what may be.
+pub const FIRST_OBJECT: ObjectId = ObjectId(16);
+
 /// A run of consecutive sectors on one vdev.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Run {

@@ -12,7 +12,7 @@ use crate::ops::write::dirty_page;
 use crate::types::{Around, Credentials, FileHandle, SetAttributes, SetTime};
 
 /// Largest file: pages are numbered with 48 bits.
-pub const FILE_BYTES_MAX: u64 = 1 << 60;
+pub use aquifer_ondisk::inode::FILE_BYTES_MAX;
 
 impl Files {
     /// Sets attributes; with `guard`, only if ctime is still that.
@@ -64,7 +64,7 @@ impl Files {
             changes = self.resize(cred, target, &mut inode, size, now).await?;
         }
         inode.ctime = now;
-        inode.change += 1;
+        inode.touch();
         changes.insert(0, Change::Inode(inode.clone()));
         let ticket = self.change(&target.dataset, admission, &changes)?;
         let after = attributes(&target.dataset, &target.inode());
@@ -88,6 +88,7 @@ impl Files {
             FileKind::Directory => return Err(FsError::IsDirectory),
             _ => return Err(FsError::Invalid),
         }
+        target.object.check()?;
         if size > FILE_BYTES_MAX {
             return Err(FsError::TooLarge);
         }

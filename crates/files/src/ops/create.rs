@@ -9,6 +9,7 @@ use aquifer_pool::SpaceClass;
 use crate::change::Change;
 use crate::core::{Files, Target, attributes, before, require, unchanged};
 use crate::error::FsError;
+use crate::ops::link::LINKS_MAX;
 use crate::ops::names::{check_name, is_dot};
 use crate::ops::write::dirty_page;
 use crate::types::{
@@ -16,9 +17,7 @@ use crate::types::{
 };
 
 /// Longest target of a symbolic link, bytes.
-const TARGET_BYTES_MAX: usize = 4096;
-/// Sub-directories of a directory at most: what nlink can say.
-const LINKS_MAX: u32 = 65_000;
+pub(crate) const TARGET_BYTES_MAX: usize = 4096;
 
 /// What is to be made.
 struct New<'a> {
@@ -180,7 +179,7 @@ impl Files {
         if is_dot(name) {
             return Err(FsError::Exists);
         }
-        self.check_writable(&directory.dataset)?;
+        self.check_directory(directory)?;
         if !new.set.is_valid() {
             return Err(FsError::Invalid);
         }
@@ -217,9 +216,9 @@ impl Files {
             return Err(FsError::TooManyLinks);
         }
         let now = self.now();
-        let inode = self.new_inode(cred, directory, &old, new, now);
+        let inode = self.new_inode(cred, directory, &old, new, now)?;
         let mut parent = touched(&old, now);
-        parent.entries += 1;
+        parent.entry_added();
         if new.kind == FileKind::Directory {
             parent.nlink += 1;
         }
@@ -253,8 +252,8 @@ impl Files {
         parent: &Inode,
         new: &New<'_>,
         now: Time,
-    ) -> Inode {
-        let (object, generation) = directory.dataset.new_object_id();
+    ) -> Result<Inode, FsError> {
+        let (object, generation) = directory.dataset.new_object_id()?;
         let is_directory = new.kind == FileKind::Directory;
         // A set-group-id directory hands its group on.
         let inherits = parent.mode & 0o2000 != 0;
@@ -276,10 +275,11 @@ impl Files {
             }
             _ => 0,
         };
-        Inode {
+        Ok(Inode {
             object,
             generation,
             kind: new.kind,
+            damaged: false,
             mode: if new.kind == FileKind::Symlink { 0o777 } else { mode },
             nlink: if is_directory { 2 } else { 1 },
             uid: new.set.uid.filter(|_| cred.uid == 0).unwrap_or(cred.uid),
@@ -299,7 +299,7 @@ impl Files {
             verifier: new.verifier,
             hash_seed: if is_directory { self.pool.world().random() } else { 0 },
             root: None,
-        }
+        })
     }
 }
 
@@ -307,7 +307,7 @@ impl Files {
 pub(crate) fn touched(directory: &Inode, now: Time) -> Inode {
     let mut inode = directory.clone();
     (inode.mtime, inode.ctime) = (now, now);
-    inode.change += 1;
+    inode.touch();
     inode
 }
 

@@ -13,7 +13,7 @@ use crate::ops::remove::same_dataset;
 use crate::types::{Around, Attributes, Credentials, FileHandle};
 
 /// Names of one file at most.
-const LINKS_MAX: u32 = 65_000;
+pub(crate) const LINKS_MAX: u32 = 65_000;
 
 impl Files {
     /// Makes a hard link. The file's attributes after, and the directory's surroundings.
@@ -50,7 +50,7 @@ impl Files {
             return Err(FsError::Exists);
         }
         same_dataset(&target.dataset, &directory.dataset)?;
-        self.check_writable(&directory.dataset)?;
+        self.check_directory(directory)?;
         if target.object.kind() == FileKind::Directory {
             return Err(FsError::NotPermitted);
         }
@@ -72,9 +72,9 @@ impl Files {
         let now = self.now();
         inode.nlink += 1;
         inode.ctime = now;
-        inode.change += 1;
+        inode.touch();
         let mut parent = touched(&old, now);
-        parent.entries += 1;
+        parent.entry_added();
         let entry = Dirent {
             key,
             object: inode.object,

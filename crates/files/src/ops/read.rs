@@ -4,9 +4,11 @@ use std::sync::OnceLock;
 
 use aquifer_blockio::Page;
 use aquifer_ondisk::inode::FileKind;
+use aquifer_pool::PoolError;
 
 use crate::core::{Files, Target, permits, require};
 use crate::error::FsError;
+use crate::ops::create::TARGET_BYTES_MAX;
 use crate::ops::names::check_name;
 use crate::types::{Attributes, Credentials, FileHandle, FsSpace, ReadData, access};
 
@@ -102,6 +104,11 @@ impl Files {
         if inode.kind != FileKind::Symlink {
             return Err(FsError::Invalid);
         }
+        target.object.check()?;
+        if inode.size > TARGET_BYTES_MAX as u64 {
+            let why = format!("symlink {}: a target of {} bytes", inode.object, inode.size);
+            return Err(PoolError::Corrupt(why).into());
+        }
         let pages = target.object.read_pages(&self.pool, 0, inode.size.div_ceil(4096)).await?;
         let mut text = Vec::new();
         for page in pages {
@@ -131,6 +138,7 @@ impl Files {
         if cred.uid != inode.uid && !permits(cred, &inode, 4) && !permits(cred, &inode, 1) {
             return Err(FsError::AccessDenied);
         }
+        target.object.check()?;
         let end = offset.saturating_add(count.into()).min(inode.size);
         let attributes = target.attributes();
         if offset >= end {

@@ -62,7 +62,7 @@ impl Files {
             let inside = name == b".." && directory_wanted;
             return Err(if inside { FsError::NotEmpty } else { FsError::Invalid });
         }
-        self.check_writable(&directory.dataset)?;
+        self.check_directory(directory)?;
         let orphans = self.orphans(&directory.dataset).await?;
         let admission = self.admit_names(SpaceClass::Remove).await?;
         loop {
@@ -89,7 +89,7 @@ impl Files {
             }
             let now = self.now();
             let mut parent = touched(&old, now);
-            parent.entries = parent.entries.saturating_sub(1);
+            parent.entry_removed();
             if is_directory {
                 parent.nlink = parent.nlink.saturating_sub(1);
             }
@@ -121,7 +121,7 @@ pub(crate) fn check_sticky(
 pub(crate) fn unlink(inode: &Inode, now: Time) -> Vec<Change> {
     let mut left = inode.clone();
     left.ctime = now;
-    left.change += 1;
+    left.touch();
     let last = inode.kind == FileKind::Directory || inode.nlink <= 1;
     left.nlink = if last { 0 } else { inode.nlink - 1 };
     let mut changes = Vec::new();

@@ -11,6 +11,7 @@ use crate::change::Change;
 use crate::core::{Files, Target, attributes, before, lock_all, require, unchanged};
 use crate::error::FsError;
 use crate::ops::create::touched;
+use crate::ops::link::LINKS_MAX;
 use crate::ops::names::{check_name, is_dot};
 use crate::ops::remove::{check_sticky, same_dataset, unlink};
 use crate::types::{Around, Credentials, FileHandle};
@@ -61,7 +62,8 @@ impl Files {
         }
         let (from_dir, to_dir) = (from.0, to.0);
         same_dataset(&from_dir.dataset, &to_dir.dataset)?;
-        self.check_writable(&from_dir.dataset)?;
+        self.check_directory(from_dir)?;
+        self.check_directory(to_dir)?;
         let orphans = self.orphans(&from_dir.dataset).await?;
         let admission = self.admit_names(SpaceClass::Remove).await?;
         // Moves of directories one at a time: two at once could make a cycle together.
@@ -146,6 +148,9 @@ impl Files {
         if !directory || from_dir.object.id == to_dir.object.id {
             return Ok(());
         }
+        if plan.replaced.is_none() && to_inode.nlink >= LINKS_MAX {
+            return Err(FsError::TooManyLinks);
+        }
         // A directory must not be moved below itself.
         let mut above = to_dir.object.id;
         for _ in 0..DEPTH_MAX {
@@ -167,23 +172,24 @@ impl Files {
         let same = from_dir.object.id == to_dir.object.id;
         let mut from_inode = touched(&from_dir.inode(), now);
         let mut to_inode = if same { from_inode.clone() } else { touched(&to_dir.inode(), now) };
-        from_inode.entries = from_inode.entries.saturating_sub(1);
+        from_inode.entry_removed();
         from_inode.nlink = from_inode.nlink.saturating_sub(u32::from(directory));
         if same {
             to_inode = from_inode.clone();
         }
-        to_inode.entries += 1;
-        to_inode.nlink += u32::from(directory);
+        to_inode.entry_added();
+        // Below the limit: checked; or one that a hostile disk made up.
+        to_inode.nlink = to_inode.nlink.saturating_add(u32::from(directory));
         let mut changes = vec![Change::Drop(from_dir.object.id, plan.source.key)];
         if let Some((entry, over)) = &plan.replaced {
-            to_inode.entries = to_inode.entries.saturating_sub(1);
+            to_inode.entry_removed();
             to_inode.nlink = to_inode.nlink.saturating_sub(u32::from(directory));
             changes.push(Change::Drop(to_dir.object.id, entry.key));
             changes.extend(unlink(over, now));
         }
         let mut moved = plan.moved;
         moved.ctime = now;
-        moved.change += 1;
+        moved.touch();
         if directory {
             moved.parent = to_dir.object.id;
         }

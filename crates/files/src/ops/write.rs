@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Page, PageMut};
+use aquifer_dataset::{Promise, Refused};
 use aquifer_object::DirtyPage;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::FileKind;
@@ -75,22 +76,27 @@ impl Files {
         let always = self.always_sync(&target.dataset);
         let stable = stability != Stability::Unstable || always;
         let pages = end.div_ceil(4096) - offset / 4096;
-        let admission = self.admit_write(target, offset / 4096, pages, stable).await?;
+        target.object.check()?;
+        let (promise, admission) = self.admit_write(target, offset / 4096, pages, stable).await?;
         let writer = target.object.writer.lock().await;
         let old = target.inode();
         if old.nlink == 0 {
             return Err(FsError::Stale);
         }
+        target.object.check()?;
         let built = self.build_pages(target, offset, data, old.size).await?;
         let now = self.now();
         let mut inode = old.clone();
         inode.size = inode.size.max(end);
         (inode.mtime, inode.ctime) = (now, now);
-        inode.change += 1;
+        inode.touch();
         if cred.uid != 0 {
             inode.mode &= !0o6000;
         }
-        let hold = self.pool.hold(admission)?;
+        let hold = self.hold(&target.dataset, admission)?;
+        if let Some(promise) = promise {
+            promise.spend(hold.txg());
+        }
         let ticket = if stable {
             Some(self.write_stable(target, &hold, Change::Inode(inode), built)?)
         } else {
@@ -116,7 +122,7 @@ impl Files {
         first: u64,
         pages: u64,
         stable: bool,
-    ) -> Result<Admission, FsError> {
+    ) -> Result<(Option<Promise>, Admission), FsError> {
         let log = pages * 4096 + RECORD_BYTES * (1 + pages / RECORD_PAGES_MAX as u64);
         let demand = Demand {
             dirty_bytes: pages * 4096 + CHANGE_BYTES,
@@ -124,18 +130,21 @@ impl Files {
             log_bytes: if stable { log } else { 0 },
             class: SpaceClass::Write,
         };
-        if self.datasets.over_quota(&target.dataset)
-            && !self.is_mapped(target, first, pages).await?
-        {
-            return Err(FsError::Quota);
-        }
+        // What stands there uncompressed is freed for what comes: that always works, and adds
+        // nothing to what the dataset refers to.
+        let promise = match self.datasets.promise(&target.dataset, pages * 4096).await {
+            Ok(promise) => Some(promise),
+            Err(Refused::Pool(error)) => return Err(error.into()),
+            Err(_) if self.is_mapped(target, first, pages).await? => None,
+            Err(Refused::Quota) => return Err(FsError::Quota),
+            Err(Refused::Reserved) => return Err(FsError::NoSpace),
+        };
         match self.pool.admit(demand).await {
             Err(PoolError::NoSpace) if self.is_mapped(target, first, pages).await? => {
-                // What stands there uncompressed is freed for what comes: that always works.
                 let class = SpaceClass::Remove;
-                Ok(self.pool.admit(Demand { class, ..demand }).await?)
+                Ok((promise, self.pool.admit(Demand { class, ..demand }).await?))
             }
-            result => Ok(result?),
+            result => Ok((promise, result?)),
         }
     }
 
@@ -287,6 +296,8 @@ impl Files {
 
     async fn commit_range(&self, target: &Target, from: u64, to: u64) -> Result<(), FsError> {
         loop {
+            // Of what was written UNSTABLE, a sync may have lost some.
+            target.object.check()?;
             // As much as one admission covers at a time.
             let pages = self.count_unlogged(target, from, to).min(RECORD_PAGES_MAX as u64);
             let demand = Demand {
@@ -297,7 +308,7 @@ impl Files {
             };
             let admission = self.pool.admit(demand).await?;
             let writer = target.object.writer.lock().await;
-            let hold = self.pool.hold(admission)?;
+            let hold = self.hold(&target.dataset, admission)?;
             let (more, ticket) = self.log_unlogged(target, &hold, from, to, pages);
             drop(hold);
             drop(writer);

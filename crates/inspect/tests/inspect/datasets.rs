@@ -5,8 +5,8 @@ use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId};
 
 use crate::pool::{HandPool, Shape};
-use crate::tree::{Content, FIFO, ORPHANS, TAIL, counter, namespace};
-use crate::{changed, content, look, only};
+use crate::tree::{Content, FIFO, ORPHANS, PLAIN, TAIL, counter, namespace};
+use crate::{changed, content, kinds, look, only};
 
 #[test]
 fn inodes_that_contradict_themselves() {
@@ -106,4 +106,57 @@ fn datasets_that_contradict_each_other() {
     assert_eq!(orphaned.count(Kind::DatasetInvalid), 1, "{orphaned}");
     let counter_low = items(|items| items[0] = counter(2));
     assert_eq!(counter_low.count(Kind::DatasetInvalid), 1, "{counter_low}");
+}
+
+/// A destroyed dataset is its record of class 4 and what is left in its table: names, links and the
+/// dataset's own name mean nothing any more, sectors and sums do.
+#[test]
+fn destroyed_datasets_are_looked_at_as_what_they_are() {
+    let of = |item: &Item, class: ItemClass| item.key == ItemKey::new(DatasetId(2), class, 0);
+    let destroyed = |items: &mut Vec<Item>| {
+        let record = items.iter().position(|item| of(item, ItemClass::Record)).unwrap();
+        let value = items[record].value.clone();
+        items.retain(|item| item.key.dataset != DatasetId(2));
+        items.push(Item { key: ItemKey::new(DatasetId(2), ItemClass::Destroyed, 0), value });
+    };
+    let whole = items(|_| {});
+    let report = items(destroyed);
+    assert_eq!(kinds(&report), kinds(&whole), "{report}");
+    assert_eq!(report.count(Kind::Leaked), whole.count(Kind::Leaked), "{report}");
+    // Its name may be another's, and it may stand below what is gone.
+    let report = items(|items| {
+        destroyed(items);
+        let record = items.iter_mut().find(|item| of(item, ItemClass::Destroyed)).unwrap();
+        let mut changed = aquifer_ondisk::dataset::DatasetRecord::decode(&record.value).unwrap();
+        (changed.parent, changed.name) = (DatasetId(77), "a/b".into());
+        record.value = changed.encode();
+    });
+    assert_eq!(kinds(&report), kinds(&whole), "{report}");
+    let report = items(|items| {
+        destroyed(items);
+        let record = items.iter_mut().find(|item| of(item, ItemClass::Destroyed)).unwrap();
+        let mut changed = aquifer_ondisk::dataset::DatasetRecord::decode(&record.value).unwrap();
+        changed.refer_bytes += 4096;
+        record.value = changed.encode();
+    });
+    assert_eq!(report.count(Kind::ReferBytes), 1, "{report}");
+    let report = items(|items| {
+        destroyed(items);
+        let key = ItemKey::new(DatasetId(2), ItemClass::Property, 1);
+        items.push(Item { key, value: b"lz4".to_vec() });
+    });
+    assert_eq!(report.count(Kind::DatasetInvalid), 1, "{report}");
+    // Alive and destroyed at once.
+    let report = items(|items| {
+        let record = items.iter().find(|item| of(item, ItemClass::Record)).unwrap();
+        let key = ItemKey::new(DatasetId(2), ItemClass::Destroyed, 0);
+        items.push(Item { key, value: record.value.clone() });
+    });
+    assert_eq!(report.count(Kind::ItemInvalid), 1, "{report}");
+}
+
+#[test]
+fn a_marked_object_is_told() {
+    let report = content(|_, sample, _| sample.inodes.get_mut(&PLAIN).unwrap().damaged = true);
+    assert_eq!(only(&report, Kind::ObjectDamaged).at.object, Some(ObjectId(PLAIN)));
 }

@@ -6,7 +6,7 @@ use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{ObjectId, Place, Txg};
 
 use crate::pool::Shape;
-use crate::tree::{Content, PACKED, PLAIN, SYMLINK, compressed, write_all};
+use crate::tree::{Content, PACKED, PLAIN, SYMLINK, TAIL, compressed, write_all};
 use crate::{block_on, changed, content, kinds, look, look_deep, only};
 
 #[test]
@@ -127,6 +127,31 @@ fn sums_of_referred_bytes() {
     assert_eq!(only(&report, Kind::ReferBytes).at.object, Some(ObjectId(PLAIN)));
     let report = content(|_, sample, _| sample.record.refer_bytes -= 1);
     assert_eq!(only(&report, Kind::ReferBytes).at.object, None);
+}
+
+/// What is cut off a file and not freed yet counts as the file's, as long as there is that file.
+#[test]
+fn sums_of_cut_off_tails() {
+    let report = content(|_, sample, _| {
+        sample.inodes.get_mut(&PLAIN).unwrap().refer_bytes -= 4096;
+        sample.settle();
+    });
+    let finding = only(&report, Kind::ReferBytes);
+    assert_eq!(finding.at.object, Some(ObjectId(PLAIN)));
+    assert!(finding.sentence.contains("cut off"), "{finding}");
+    let report = content(|_, sample, _| {
+        sample.inodes.get_mut(&TAIL).unwrap().refer_bytes = 4096;
+        sample.settle();
+    });
+    assert_eq!(only(&report, Kind::ReferBytes).at.object, Some(ObjectId(TAIL)));
+    let report = content(|_, sample, _| {
+        sample.inodes.get_mut(&PLAIN).unwrap().refer_bytes -= 4096;
+        sample.inodes.get_mut(&TAIL).unwrap().origin = ObjectId(9_999);
+        sample.owners.remove(&TAIL);
+        sample.owners.insert(TAIL, 9_999);
+        sample.settle();
+    });
+    assert_eq!(crate::kinds(&report), [], "the file is gone: {report}");
 }
 
 #[test]

@@ -42,6 +42,7 @@ pub fn inode(id: u64, kind: FileKind, parent: u64) -> Inode {
     let time = Time::from_ns(1_500_000_000);
     let directory = kind == FileKind::Directory;
     Inode {
+        damaged: false,
         object: ObjectId(id),
         generation: id,
         kind,
@@ -204,7 +205,9 @@ impl Content {
         let cut_off = vec![pool.data(500, &[62])];
         all.file(TAIL, cut_off);
         let tail = all.inodes.get_mut(&TAIL).unwrap();
+        // Until it is freed, what it holds counts as the file's that it was cut from.
         (tail.refer_bytes, tail.size) = (0, 0);
+        all.inodes.get_mut(&PLAIN).unwrap().refer_bytes += 4096;
         all.owners.insert(TAIL, PLAIN);
         all.settle();
         all

@@ -284,6 +284,7 @@ mod dead {
         type Entry = DeadEntry;
         const KEY_BYTES: usize = 32;
         const KEY_MIN: [u64; 4] = [0; 4];
+        const ENTRY_BYTES_MIN: usize = DeadEntry::BYTES;
 
         fn key(entry: &DeadEntry) -> [u64; 4] {
             [entry.group, entry.hi.0, entry.birth.0, entry.address.0]

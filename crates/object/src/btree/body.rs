@@ -22,7 +22,8 @@ pub(crate) struct Packing<F: Form> {
 impl<F: Packed> Packing<F> {
     /// No entries.
     pub(crate) fn new() -> Self {
-        Packing { bytes: Writer::new(), count: 0, form: PhantomData }
+        let bytes = Writer::with_capacity(NODE_CAPACITY_BYTES);
+        Packing { bytes, count: 0, form: PhantomData }
     }
 
     /// These entries.
@@ -135,7 +136,7 @@ impl<F: Packed> Body<F> {
         match self {
             Body::Leaf(packing) => packing.bytes,
             Body::Inner(children) => {
-                let mut w = Writer::new();
+                let mut w = Writer::with_capacity(children.len() * Self::CHILD_BYTES);
                 for (key, pointer) in &children {
                     F::encode_key(*key, &mut w);
                     pointer.encode(&mut w);
@@ -198,7 +199,7 @@ fn cut_packed<F: Form>(packing: &Packing<F>, items: &[Item], starts: &[usize]) -
         let bytes = piece.iter().map(|item| item.bytes).sum();
         let (head, tail) = rest.split_at_checked(bytes).unwrap_or((rest, &[]));
         rest = tail;
-        let mut bytes = Writer::new();
+        let mut bytes = Writer::with_capacity(head.len());
         bytes.put(head);
         nodes.push(Body::Leaf(Packing { bytes, count: piece.len(), form: PhantomData }));
     }

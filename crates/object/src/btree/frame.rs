@@ -156,13 +156,18 @@ impl<F: Packed> Frame<F> {
         if let Some(held) = self.held.take() {
             match self.out.pop() {
                 // There is nothing to its right here: join it with its left neighbour.
-                Some((_, left)) if held.light => {
-                    grown = Grown::Scattered;
-                    let left_body = Body::from(journal.read::<F>(&left).await?);
-                    let body = left_body.join(held.body);
-                    journal.free(left);
-                    self.lay(journal, body, Fill::Even, true)?;
-                }
+                Some((key, left)) if held.light => match journal.read::<F>(&left).await {
+                    Ok(body) => {
+                        grown = Grown::Scattered;
+                        let body = Body::from(body).join(held.body);
+                        journal.free(left);
+                        self.lay(journal, body, Fill::Even, true)?;
+                    }
+                    Err(_) => {
+                        self.out.push((key, left));
+                        self.held = Some(held);
+                    }
+                },
                 left => {
                     self.out.extend(left);
                     self.held = Some(held);
@@ -223,13 +228,20 @@ impl<F: Packed> Frame<F> {
                 return Ok(());
             };
             match self.held.take() {
-                Some(held) if held.light => {
-                    let right = journal.read::<F>(&pointer).await?;
-                    let body = held.body.join(Body::from(right));
-                    journal.free(pointer);
-                    self.growth.gone();
-                    self.lay(journal, body, Fill::Even, true)?;
-                }
+                Some(held) if held.light => match journal.read::<F>(&pointer).await {
+                    Ok(right) => {
+                        let body = held.body.join(Body::from(right));
+                        journal.free(pointer);
+                        self.growth.gone();
+                        self.lay(journal, body, Fill::Even, true)?;
+                    }
+                    // A neighbour that cannot be read is none: the light node stays light.
+                    Err(_) => {
+                        self.growth.stands();
+                        self.write(journal, held.body)?;
+                        self.push(key, pointer);
+                    }
+                },
                 held => {
                     self.growth.stands();
                     if let Some(held) = held {
@@ -281,13 +293,15 @@ impl<F: Packed> Frame<F> {
     }
 }
 
-/// Goes down from a root as long as it has one child.
+/// Goes down from a root as long as it has one child, and as long as it can be read.
 pub(crate) async fn collapse<F: Form, S: NodeSink>(
     journal: &mut Journal<'_, S>,
     mut root: BlockPointer,
 ) -> Result<BlockPointer, S::Error> {
     while root.level > 0 {
-        let body = journal.read::<F>(&root).await?;
+        let Ok(body) = journal.read::<F>(&root).await else {
+            break;
+        };
         match &body {
             NodeBody::Inner(children) if children.len() == 1 => {
                 let parent = root;

@@ -23,7 +23,9 @@
 //! parent. What did not change keeps its pointer bit for bit, up to the root.
 //!
 //! **Failure.** Old nodes are freed after the last new one is written (`journal`): a change is
-//! whole or did not happen. A crash needs no argument of its own: until an uberblock names a txg
+//! whole or did not happen. A node that is only read to join a light neighbour with it may be
+//! damaged: then the neighbour stays light. [`probe`] tells which keys a damaged node keeps from
+//! being changed. A crash needs no argument of its own: until an uberblock names a txg
 //! record whose root leads to the new nodes, only the old ones are reachable, and they are
 //! neither overwritten nor, until two txgs later, reused.
 //!
@@ -52,7 +54,7 @@ pub use compare::{Compare, Difference, compare};
 pub use drain::{Drained, drain};
 pub use forms::{Packed, TIE_REACH};
 pub use merge::merge;
-pub use read::{Scan, collect_range, first_from, last, lookup};
+pub use read::{Reach, Scan, collect_range, first_from, last, lookup, probe};
 pub use split::{Halves, split_off};
 pub use store::{NodeError, NodeSink, NodeStore, TreeError};
 

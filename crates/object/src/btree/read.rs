@@ -32,6 +32,55 @@ pub async fn lookup<F: Packed, S: NodeStore>(
     }
 }
 
+/// How far a key's fate reaches. See [`probe`].
+#[derive(Debug)]
+pub struct Reach<K, E> {
+    /// The keys from the one probed up to this one (`None`: to the end) lie in the same leaf, or
+    /// below the same node that cannot be read.
+    pub upper: Option<K>,
+    /// Why they cannot be read.
+    pub error: Option<E>,
+}
+
+/// Whether the leaf of `key` can be read, and what lies there with it: so that changes around a
+/// damaged node can be told from those in it.
+pub async fn probe<F: Packed, S: NodeStore>(
+    store: &S,
+    root: Option<BlockPointer>,
+    key: F::Key,
+) -> Reach<F::Key, S::Error> {
+    let mut upper = None;
+    let error = descend_to::<F, S>(store, root, key, &mut upper).await.err();
+    Reach { upper, error }
+}
+
+async fn descend_to<F: Packed, S: NodeStore>(
+    store: &S,
+    root: Option<BlockPointer>,
+    key: F::Key,
+    upper: &mut Option<F::Key>,
+) -> Result<(), S::Error> {
+    let Some(mut pointer) = root else {
+        return Ok(());
+    };
+    check_root(&pointer)?;
+    loop {
+        let page = store.read(&pointer).await?;
+        let view = View::<F>::open(page.as_slice(), &pointer)?;
+        if view.level() == 0 {
+            // What a change would trip over.
+            let mut entries = view.entries();
+            while entries.next()?.is_some() {}
+            return Ok(());
+        }
+        let at = view.position(key)?;
+        if at + 1 < view.count() {
+            *upper = Some(view.child(at + 1)?.0);
+        }
+        pointer = view.child_for::<S::Error>(key)?;
+    }
+}
+
 /// The last entry.
 pub async fn last<F: Packed, S: NodeStore>(
     store: &S,

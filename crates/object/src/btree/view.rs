@@ -1,22 +1,20 @@
 //! A node in its bytes: a lookup decodes one entry, not the node, and a merge copies what stands.
 //!
-//! The bytes are those drawn at the head of `ondisk::tree_node`; the tests hold this reading and
-//! writing against `Node::decode`. What a view returns was bounds-checked on the way, never
+//! The header is `ondisk::tree_node`'s; the tests hold this reading and writing of what follows it
+//! against `Node::decode`. What a view returns was bounds-checked on the way, never
 //! trusted: a count or length that lies gives an `Err`.
 
 use std::marker::PhantomData;
 
 use aquifer_blockio::{Page, PageMut};
 use aquifer_ondisk::block_pointer::BLOCK_POINTER_BYTES;
-use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NODE_HEADER_BYTES, NodeOwner};
+use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NODE_HEADER_BYTES, NodeHeader, NodeOwner};
 use aquifer_ondisk::{BlockPointer, FormatError, Reader, Txg, Writer};
 
 use super::forms::Packed;
 use super::store::{NodeError, TreeError};
 
 const WHAT: &str = "tree node";
-const MAGIC: [u8; 4] = *b"AQTN";
-const ENTRY_FORM: u16 = 1;
 
 /// Fails unless `root` can be the root of a tree.
 pub(crate) fn check_root(root: &BlockPointer) -> Result<(), TreeError> {
@@ -43,18 +41,8 @@ pub(crate) fn seal<F: Form>(
     let (Ok(count), Ok(used)) = (u16::try_from(count), u16::try_from(body.len())) else {
         return Err(FormatError::TooLarge { what: WHAT, bytes: body.len() });
     };
-    let mut w = Writer::new();
-    w.put(&MAGIC);
-    w.u16(ENTRY_FORM);
-    w.u8(F::KIND as u8);
-    w.u8(level);
-    w.u16(count);
-    w.u16(used);
-    w.u32(0);
-    w.u64(owner.dataset.0);
-    w.u64(owner.object.0);
-    w.u64(written.0);
-    w.put(&[0; 24]);
+    let mut w = Writer::with_capacity(NODE_HEADER_BYTES);
+    NodeHeader { level, count, used_bytes: used, owner, written }.encode::<F>(&mut w);
     let mut page = PageMut::zeroed();
     let (header, room) = page.split_at_mut(NODE_HEADER_BYTES);
     header.copy_from_slice(w.as_bytes());
@@ -81,24 +69,10 @@ impl<'a, F: Packed> View<'a, F> {
 
     /// Reads the header of a node that `pointer` verified.
     pub(crate) fn open(sector: &'a [u8], pointer: &BlockPointer) -> Result<Self, FormatError> {
-        let mut r = Reader::new(sector, WHAT);
-        if r.array::<4>()? != MAGIC {
-            return Err(FormatError::BadMagic(WHAT));
-        }
-        let form = r.u16()?;
-        if form != ENTRY_FORM {
-            return Err(FormatError::NewerVersion { what: WHAT, version: form.into() });
-        }
-        let (kind, level) = (r.u8()?, r.u8()?);
-        if kind != F::KIND as u8 || pointer.kind != F::KIND || level != pointer.level {
-            return Err(FormatError::invalid("tree node: kind or level", kind));
-        }
-        let (count, used) = (usize::from(r.u16()?), usize::from(r.u16()?));
-        let mut r = Reader::new(sector, WHAT);
-        r.take(NODE_HEADER_BYTES)?;
-        let body = r.take(used)?;
+        let (header, body) = NodeHeader::decode::<F>(sector, pointer)?;
+        let (level, count) = (header.level, usize::from(header.count));
         if level > 0 && body.len() != count * Self::SLOT_BYTES {
-            return Err(FormatError::invalid("tree node: used bytes", used as u64));
+            return Err(FormatError::invalid("tree node: used bytes", header.used_bytes));
         }
         Ok(View { level, count, body, form: PhantomData })
     }

@@ -98,6 +98,7 @@ fn the_tables_of_fields_add_up() {
     let config = usize::try_from(CONFIG_SECTORS).unwrap() * SECTOR_BYTES;
     let compressed = 14;
     let line_record = 36;
+    let logged_page = 7;
     let expected = [
         config,
         SECTOR_BYTES,
@@ -108,6 +109,7 @@ fn the_tables_of_fields_add_up() {
         compressed,
         INODE_BYTES,
         line_record,
+        logged_page,
         DeadEntry::BYTES,
         ReplyEntry::BYTES,
     ];
@@ -159,6 +161,7 @@ fn every_example_and_module_is_named() {
         "dirent",
         "dataset",
         "log_batch",
+        "log_change",
         "dead",
         "reply",
     ] {

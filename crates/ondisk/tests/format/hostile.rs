@@ -145,6 +145,9 @@ fn counts_beyond_the_bytes_are_refused() {
 /// Values that a structure has room for, but that nothing behind it could count on from.
 #[test]
 fn numbers_beyond_their_limits_are_refused() {
+    let samples = samples();
+    let changes = samples.iter().find(|sample| sample.name == "log_changes_v1").unwrap();
+    let changes = changes.bytes.len();
     let limits = [
         ("label_config_v1", "config sequence", 12, 8),
         ("uberblock_v1", "sequence", 32, 8),
@@ -181,7 +184,14 @@ fn numbers_beyond_their_limits_are_refused() {
         ("extent_compressed_v1", "stored bytes", 24, 2),
         ("inode_file_v1", "version", 0, 2),
         ("inode_file_v1", "kind", 2, 1),
+        ("inode_file_v1", "flags", 3, 1),
+        ("inode_file_v1", "object", 4, 8),
+        ("inode_file_v1", "generation", 12, 8),
         ("inode_file_v1", "size", 44, 8),
+        ("inode_file_v1", "entries", 60, 8),
+        ("inode_file_v1", "change", 116, 8),
+        ("log_changes_v1", "kind of the first change", 2, 1),
+        ("log_changes_v1", "source of the last page", changes - 1, 1),
         ("inode_file_v1", "nanoseconds of mtime", 68 + 12 + 8, 4),
         ("dataset_record_v1", "next object", 32, 8),
         ("dataset_record_v1", "next generation", 40, 8),
@@ -190,7 +200,6 @@ fn numbers_beyond_their_limits_are_refused() {
         ("dead_entry_v1", "address", 24, 8),
         ("dead_entry_v1", "kind", 32, 1),
     ];
-    let samples = samples();
     for (name, field, at, width) in limits {
         let sample = samples.iter().find(|sample| sample.name == name).unwrap();
         let mut bytes = sample.bytes.clone();

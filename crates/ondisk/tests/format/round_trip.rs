@@ -53,6 +53,7 @@ fn entries() {
     round_trips(strategy::extent());
     round_trips(strategy::inode());
     round_trips(strategy::dirent());
+    round_trips(proptest::collection::vec(strategy::log_change(), 0..12));
     round_trips(strategy::item());
     round_trips(strategy::dead());
     round_trips(strategy::reply());

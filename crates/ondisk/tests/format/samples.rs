@@ -10,8 +10,9 @@ use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects};
 use crate::memory::peak_of;
 use crate::structures::Structure;
 use crate::values::{
-    batch, dataset, dead, dirent, earlier_part, empty_directory, extents, file, first_uberblock,
-    inner, label, leaf, line, pointer, property, record, record_at, reply, root, uberblock,
+    batch, changes, dataset, dead, dirent, earlier_part, empty_directory, extents, file,
+    first_uberblock, inner, label, leaf, line, pointer, property, record, record_at, reply, root,
+    uberblock,
 };
 
 /// Fails unless bytes are what they should be.
@@ -95,6 +96,7 @@ fn whole() -> Vec<Sample> {
 /// What is part of something larger.
 fn small() -> Vec<Sample> {
     vec![
+        sample("log_changes_v1", "body of a log record: a change of each kind", changes()),
         sample("pool_root_v1", "pool root, as at the end of a txg record", root()),
         sample("record_pointer_v1", "pointer to a record with two copies", Some(record_at(71, 16))),
         sample("block_pointer_v1", "block pointer with two places", Some(pointer(BlockKind::Dead))),

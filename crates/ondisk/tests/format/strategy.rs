@@ -16,6 +16,7 @@ use aquifer_ondisk::extent::{
 use aquifer_ondisk::inode::{FILE_BYTES_MAX, FileKind, Inode, Time};
 use aquifer_ondisk::layout::{BITMAP_SLOTS, LEAVES_MAX};
 use aquifer_ondisk::log_batch::{BATCH_SECTORS_MAX, BatchHeader, LogRecord};
+use aquifer_ondisk::log_change::{LogChange, PageSource};
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES};
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NODE_CAPACITY_BYTES, Node, NodeBody, NodeOwner};
@@ -28,6 +29,7 @@ use aquifer_ondisk::{DatasetId, Guid, ObjectId, Place, Txg};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 fn guid() -> impl Strategy<Value = Guid> {
     any::<u64>().prop_map(Guid)
@@ -295,10 +297,14 @@ pub fn inode() -> impl Strategy<Value = Inode> {
             let (object, generation, kind, [mode, nlink, uid, gid, minor], major) = identity;
             let (size, refer_bytes, entries) = size;
             let ([change, line, verifier, hash_seed], parent, origin) = rest;
+            let counters = [change, object.0, generation, entries].map(|counter| counter >> 1);
+            let [change, object, generation, entries] = counters;
+            let object = ObjectId(object);
             Inode {
                 object,
                 generation,
                 kind,
+                damaged: mode % 5 == 0,
                 mode,
                 nlink,
                 uid,
@@ -321,6 +327,19 @@ pub fn inode() -> impl Strategy<Value = Inode> {
             }
         },
     )
+}
+
+pub fn log_change() -> impl Strategy<Value = LogChange> {
+    let id = || any::<u64>().prop_map(|id| ObjectId(id >> 1));
+    let source = select(vec![PageSource::Zeros, PageSource::Payload, PageSource::Extent]);
+    let pages = vec((0..PAGE_LIMIT, source), 0..40);
+    prop_oneof![
+        inode().prop_map(LogChange::Inode),
+        (id(), dirent()).prop_map(|(directory, entry)| LogChange::Entry(directory, entry)),
+        (id(), any::<u64>()).prop_map(|(directory, key)| LogChange::Drop(directory, key)),
+        (id(), any::<u64>()).prop_map(|(object, page)| LogChange::Cut(object, page)),
+        (id(), pages).prop_map(|(object, pages)| LogChange::Pages(object, pages)),
+    ]
 }
 
 pub fn dirent() -> impl Strategy<Value = Dirent> {

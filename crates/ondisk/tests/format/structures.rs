@@ -11,6 +11,7 @@ use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::log_batch::BatchHeader;
+use aquifer_ondisk::log_change::{self, LogChange};
 use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::tree_node::{Form, Node};
@@ -52,6 +53,17 @@ impl Structure for Uberblock {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         Uberblock::decode(bytes)
+    }
+}
+
+impl Structure for Vec<LogChange> {
+    const NAME: &'static str = "body of a log record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        log_change::encode(self)
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        log_change::decode(bytes)
     }
 }
 

@@ -10,6 +10,7 @@ use aquifer_ondisk::dirent::{Dirent, hash_key};
 use aquifer_ondisk::extent::{Compression, Extent, Stored};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::log_batch::{BatchHeader, LogRecord};
+use aquifer_ondisk::log_change::{LogChange, PageSource};
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES, TreeSlot};
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::tree_node::{Form, Node, NodeBody, NodeOwner};
@@ -233,6 +234,7 @@ pub fn file() -> Inode {
         object: ObjectId(90),
         generation: 41,
         kind: FileKind::Regular,
+        damaged: false,
         mode: 0o640,
         nlink: 2,
         uid: 36,
@@ -280,6 +282,21 @@ pub fn dirent(name: &[u8]) -> Dirent {
         kind: FileKind::Regular,
         name: name.to_vec(),
     }
+}
+
+pub fn changes() -> Vec<LogChange> {
+    let pages = vec![
+        (0, PageSource::Payload),
+        (1, PageSource::Zeros),
+        (0x0000_ff00_0000_0000, PageSource::Extent),
+    ];
+    vec![
+        LogChange::Inode(Inode { root: None, refer_bytes: 0, ..file() }),
+        LogChange::Entry(ObjectId(1), dirent(b"vm-100.qcow2")),
+        LogChange::Drop(ObjectId(1), hash_key(0x5eed, b"old")),
+        LogChange::Cut(ObjectId(91), 4096),
+        LogChange::Pages(ObjectId(90), pages),
+    ]
 }
 
 pub fn property() -> Item {

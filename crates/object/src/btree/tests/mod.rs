@@ -34,6 +34,7 @@ impl Sample for Objects {
     fn entry(number: u64, salt: u64) -> Inode {
         let time = Time::from_ns(salt);
         Inode {
+            damaged: false,
             object: ObjectId(number),
             generation: salt,
             kind: FileKind::Regular,

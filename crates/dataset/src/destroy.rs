@@ -1,0 +1,214 @@
+//! Destroying datasets.
+//!
+//! The act itself is small: in one txg the dataset's items go from the namespace, and its record
+//! stands under another class, where it says only what is still to be freed. From then on handles
+//! are stale, and what clients had changed and no txg holds is dropped. Then each txg frees some of
+//! its objects, until the table is empty and the record goes. A crash in between finds the record
+//! and goes on. That takes no more space than it gives: it works on a full pool.
+//!
+//! Invariants:
+//! - No log record names a dataset that the root does not know. Changes look at
+//!   [`Dataset::is_destroyed`] under their hold, and the mark is set under a hold of txg D: a
+//!   change that saw none is in D + 1 at most, since D + 2 does not open before D is on disk. So
+//!   the record stays until a txg after D, and a replay leaves out what names it.
+//! - The sync of D and later ones write nothing of the dataset but what the emptying changes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aquifer_object::sync::free_extents;
+use aquifer_object::{Damage, btree, extent_tree, is_damage};
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::inode::{FileKind, Inode};
+use aquifer_ondisk::tree_node::{Directory, NodeOwner, Objects};
+use aquifer_ondisk::{DatasetId, ObjectId};
+use aquifer_pool::{PoolError, SyncContext};
+
+use crate::damage::only;
+use crate::dataset::Dataset;
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+use crate::reap::REAP_ENTRIES_MAX;
+
+/// Objects of a destroyed dataset looked at in one txg.
+const EMPTY_OBJECTS_MAX: usize = 4_000;
+/// `emptied_to` of a dataset of which nothing more can be freed: what is left is damaged.
+const STUCK: u64 = u64::MAX;
+
+impl Datasets {
+    /// Destroys a dataset, with `recursive` all below it too. It is gone, on disk, when this
+    /// returns; its space comes back in the background.
+    ///
+    /// # Errors
+    /// A dataset that does not exist, the pool's own one, and one with children unless `recursive`.
+    pub async fn destroy(&self, name: &str, recursive: bool) -> Result<(), DatasetError> {
+        let _act = self.acts.lock().await;
+        let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
+        if dataset.record.lock().parent.0 == 0 {
+            let why = "is the pool's own dataset: destroy the pool instead".into();
+            return Err(DatasetError::BadName { name: name.into(), why });
+        }
+        let hold = self.hold_act().await?;
+        let txg = hold.txg();
+        {
+            let mut state = self.state.lock();
+            let doomed: Vec<Arc<Dataset>> = {
+                let alive = state.datasets.values().filter(|other| !other.is_destroyed());
+                let alive: Vec<_> = alive.cloned().collect();
+                let mut ids = vec![dataset.id];
+                // Parents are older than their children: one pass finds them all.
+                for other in &alive {
+                    if ids.contains(&other.record.lock().parent) {
+                        ids.push(other.id);
+                    }
+                }
+                alive.into_iter().filter(|other| ids.contains(&other.id)).collect()
+            };
+            if doomed.len() > 1 && !recursive {
+                return Err(DatasetError::HasChildren(name.into()));
+            }
+            let items = state.items.entry(txg).or_default();
+            for dataset in &doomed {
+                dataset.set_destroyed(txg);
+                items.insert(ItemKey::new(dataset.id, ItemClass::Record, 0), None);
+                for property in dataset.local.lock().keys() {
+                    items.insert(
+                        ItemKey::new(dataset.id, ItemClass::Property, *property as u64),
+                        None,
+                    );
+                }
+                let line = dataset.record.lock().line;
+                items.insert(ItemKey::new(dataset.id, ItemClass::Line, line), None);
+            }
+            state.hidden.extend(doomed.iter().map(|dataset| dataset.id));
+        }
+        drop(hold);
+        self.refresh_properties();
+        self.pool.sync().await?;
+        Ok(())
+    }
+
+    /// Whether there is something to be freed in the background.
+    pub fn has_background_work(&self) -> bool {
+        let state = self.state.lock();
+        state.datasets.values().any(|dataset| match dataset.is_destroyed() {
+            true => dataset.emptied_to.load(Ordering::Relaxed) != STUCK,
+            false => !dataset.orphans.lock().is_empty(),
+        })
+    }
+
+    /// What a txg does for a destroyed dataset: the item that its record becomes, if it changes.
+    pub(crate) async fn empty(
+        &self,
+        sync: &SyncContext,
+        dataset: &Dataset,
+    ) -> Result<Option<(ItemKey, Option<Item>)>, PoolError> {
+        let first = dataset.destroyed_in() == Some(sync.txg());
+        for object in dataset.dirty_objects(sync.txg()) {
+            let state = object.state.lock();
+            if let Some(version) = state.overlay.get(sync.txg()) {
+                aquifer_object::free_early(sync, version);
+            }
+        }
+        let key = ItemKey::new(dataset.id, ItemClass::Destroyed, 0);
+        let record = || Some(Item { value: self.record_item(dataset).value, key });
+        if first {
+            return Ok(Some((key, record())));
+        }
+        if dataset.synced_root().is_none() {
+            self.state.lock().emptied.push(dataset.id);
+            return Ok(Some((key, None)));
+        }
+        if dataset.emptied_to.load(Ordering::Relaxed) == STUCK {
+            return Ok(None);
+        }
+        match self.empty_some(sync, dataset).await {
+            Err(error) if is_damage(&error) => {
+                self.give_up(sync, dataset, ObjectId(0), error);
+                dataset.emptied_to.store(STUCK, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+            Ok(()) => Ok(Some((key, record()))),
+        }
+    }
+
+    fn give_up(&self, sync: &SyncContext, dataset: &Dataset, id: ObjectId, error: PoolError) {
+        let damage: Damage = only(error);
+        self.note_damage(dataset, id, sync.txg(), damage, id.0 == 0);
+    }
+
+    async fn empty_some(&self, sync: &SyncContext, dataset: &Dataset) -> Result<(), PoolError> {
+        let (table, from) = (dataset.synced_root(), dataset.emptied_to.load(Ordering::Relaxed));
+        let mut budget = REAP_ENTRIES_MAX.min(sync.frees_left() / 2);
+        let inodes = btree::collect_range::<Objects, SyncContext>(
+            sync,
+            table,
+            from,
+            None,
+            EMPTY_OBJECTS_MAX.min(budget),
+        );
+        let inodes = inodes.await?;
+        if inodes.is_empty() {
+            // Full to the brim with other frees, or all that is left is damaged.
+            if budget > 0 {
+                dataset.emptied_to.store(STUCK, Ordering::Relaxed);
+            }
+            return Ok(());
+        }
+        let (mut ops, mut next) = (Vec::new(), from);
+        let mut refer = dataset.refer_bytes();
+        for inode in inodes {
+            if budget == 0 {
+                break;
+            }
+            let before = inode.refer_bytes;
+            let id = inode.object;
+            match self.empty_object(sync, dataset.id, inode, budget).await {
+                Ok((left, taken)) => {
+                    budget = budget.saturating_sub(taken.max(1));
+                    let after = left.as_ref().map_or(0, |inode| inode.refer_bytes);
+                    refer = refer.saturating_sub(before.saturating_sub(after));
+                    next = if left.is_some() { id.0 } else { id.0.saturating_add(1) };
+                    ops.push((id.0, left));
+                }
+                Err(error) if is_damage(&error) => {
+                    self.give_up(sync, dataset, id, error);
+                    next = id.0.saturating_add(1);
+                }
+                Err(error) => return Err(error),
+            }
+            sync.pace().await;
+        }
+        let root = btree::merge::<Objects, SyncContext>(sync, table, dataset.owner(), ops).await?;
+        dataset.set_synced_root(root);
+        dataset.refer_bytes.store(refer, Ordering::Relaxed);
+        dataset.emptied_to.store(next, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Frees some of an object's tree: what is left of it, and how many entries went.
+    async fn empty_object(
+        &self,
+        sync: &SyncContext,
+        dataset: DatasetId,
+        mut inode: Inode,
+        budget: usize,
+    ) -> Result<(Option<Inode>, usize), PoolError> {
+        let owner = NodeOwner { dataset, object: inode.object };
+        let taken = if inode.kind == FileKind::Directory {
+            let drained =
+                btree::drain::<Directory, SyncContext>(sync, inode.root, owner, budget).await?;
+            inode.root = drained.root;
+            drained.entries.len()
+        } else {
+            let drained = extent_tree::drain(sync, inode.root, owner, budget).await?;
+            free_extents(sync, &drained.freed);
+            inode.root = drained.root;
+            let freed_bytes = drained.refer_sectors.saturating_mul(4096);
+            inode.refer_bytes = inode.refer_bytes.saturating_sub(freed_bytes);
+            drained.freed.len()
+        };
+        Ok((inode.root.is_some().then_some(inode), taken))
+    }
+}

@@ -1,0 +1,189 @@
+//! Quotas and reservations: what a write may still take.
+//!
+//! Both are hard: a write is promised its bytes before it is admitted, promises are made one at a
+//! time, and bytes count until the sync that writes them knows what they came to. Promises are for
+//! the worst case, nothing compressed and nothing overwritten; so before a write is refused, what
+//! is promised is committed, and the write asks again. Trees and names do not count.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aquifer_ondisk::Txg;
+use aquifer_pool::PoolError;
+
+use crate::dataset::Dataset;
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+use crate::property::Property;
+
+/// Why a write is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// A quota of the dataset, or of one above it, is used up.
+    Quota,
+    /// What is free is reserved for others.
+    Reserved,
+    /// The pool failed.
+    Pool(PoolError),
+}
+
+/// Bytes promised to a write. Dropped unused, they are given back.
+#[derive(Debug)]
+pub struct Promise {
+    dataset: Arc<Dataset>,
+    bytes: u64,
+}
+
+impl Promise {
+    /// The write enters `txg`. Under a hold of it.
+    pub fn spend(self, txg: Txg) {
+        if self.bytes > 0 {
+            self.dataset.note_dirty(txg, self.bytes);
+        }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.dataset.pending.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Datasets {
+    /// Promises `bytes` to a write to `dataset`; waits for a commit if that may make room.
+    ///
+    /// # Errors
+    /// The quota or reservation that stands against it.
+    pub async fn promise(&self, dataset: &Arc<Dataset>, bytes: u64) -> Result<Promise, Refused> {
+        if !self.limited.load(Ordering::Relaxed) {
+            return Ok(Promise { dataset: dataset.clone(), bytes: 0 });
+        }
+        let refused = match self.try_promise(dataset, bytes) {
+            Ok(promise) => return Ok(promise),
+            Err(refused) => refused,
+        };
+        if self.living().iter().all(|other| other.promised_bytes() == 0) {
+            return Err(refused);
+        }
+        self.pool.sync().await.map_err(Refused::Pool)?;
+        self.try_promise(dataset, bytes)
+    }
+
+    fn try_promise(&self, dataset: &Arc<Dataset>, bytes: u64) -> Result<Promise, Refused> {
+        let _one = self.promises.lock();
+        let all = self.living();
+        let above = self.line_of(dataset);
+        let taken =
+            |of: &Dataset| self.used_bytes(of).saturating_add(sum_below(self, of, Kind::Promised));
+        for other in all.iter().filter(|other| above.contains(&other.id)) {
+            let quota = other.properties().quota_bytes.unwrap_or(u64::MAX);
+            if taken(other).saturating_add(bytes) > quota {
+                return Err(Refused::Quota);
+            }
+        }
+        let mut wanted = bytes;
+        let mut reserved = false;
+        for other in &all {
+            wanted = wanted.saturating_add(other.promised_bytes());
+            let reservation = other.properties().reservation_bytes;
+            if reservation > 0 && !above.contains(&other.id) {
+                reserved = true;
+                wanted = wanted.saturating_add(reservation.saturating_sub(taken(other)));
+            }
+        }
+        if reserved && wanted > self.pool.writable_bytes() {
+            return Err(Refused::Reserved);
+        }
+        dataset.pending.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Promise { dataset: dataset.clone(), bytes })
+    }
+
+    /// Bytes that a dataset and its children refer to.
+    pub fn used_bytes(&self, dataset: &Dataset) -> u64 {
+        sum_below(self, dataset, Kind::Refer)
+    }
+
+    /// Bytes that destroyed datasets still take: they become free in the background.
+    pub fn freeing_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let destroyed = state.datasets.values().filter(|dataset| dataset.is_destroyed());
+        destroyed.fold(0, |sum, dataset| sum.saturating_add(dataset.refer_bytes()))
+    }
+
+    /// Bytes that can be written to a dataset: the pool's free space less what others have
+    /// reserved, within its own quota and those above it.
+    pub fn available_bytes(&self, dataset: &Dataset) -> u64 {
+        let mut available = self.pool.writable_bytes();
+        let all = self.living();
+        let above = self.line_of(dataset);
+        for other in &all {
+            let reserved = other.properties().reservation_bytes;
+            if reserved > 0 && !above.contains(&other.id) {
+                let missing = reserved.saturating_sub(self.used_bytes(other));
+                available = available.saturating_sub(missing);
+            }
+        }
+        for other in all.iter().filter(|other| above.contains(&other.id)) {
+            if let Some(quota) = other.properties().quota_bytes {
+                available = available.min(quota.saturating_sub(self.used_bytes(other)));
+            }
+        }
+        available
+    }
+
+    /// Whether a quota on the dataset or above it is used up: nothing new may be made.
+    pub fn over_quota(&self, dataset: &Dataset) -> bool {
+        if !self.limited.load(Ordering::Relaxed) {
+            return false;
+        }
+        let above = self.line_of(dataset);
+        self.living().iter().filter(|other| above.contains(&other.id)).any(|other| {
+            other.properties().quota_bytes.is_some_and(|quota| self.used_bytes(other) >= quota)
+        })
+    }
+
+    /// Fails if a reservation is more than can be kept free. `held` is kept free already.
+    pub(crate) fn check_reservation(
+        &self,
+        dataset: &Dataset,
+        held: u64,
+        value: Option<&String>,
+    ) -> Result<(), DatasetError> {
+        let wanted = value.and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
+        let free = self.available_bytes(dataset).max(held);
+        if wanted <= held || wanted - held <= free {
+            return Ok(());
+        }
+        Err(DatasetError::BadProperty {
+            property: Property::Reservation.name().into(),
+            why: format!("{wanted} bytes are more than the {free} that are free"),
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Refer,
+    Promised,
+}
+
+/// A sum over a dataset and all below it.
+fn sum_below(datasets: &Datasets, dataset: &Dataset, kind: Kind) -> u64 {
+    let own = match kind {
+        Kind::Refer => dataset.refer_bytes(),
+        Kind::Promised => dataset.promised_bytes(),
+    };
+    let children: Vec<Arc<Dataset>> = {
+        let state = datasets.state.lock();
+        let alive = state.datasets.values().filter(|other| !other.is_destroyed());
+        // A hostile namespace may have a dataset below itself.
+        let below = |other: &&Arc<Dataset>| {
+            other.record.lock().parent == dataset.id && other.id > dataset.id
+        };
+        alive.filter(below).cloned().collect()
+    };
+    let below = children.iter().map(|child| sum_below(datasets, child, kind));
+    below.fold(own, u64::saturating_add)
+}

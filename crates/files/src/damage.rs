@@ -1,0 +1,83 @@
+//! What is damaged, by name.
+
+use std::collections::VecDeque;
+
+use aquifer_dataset::{DamagedObject, ROOT_DIRECTORY};
+use aquifer_ondisk::ObjectId;
+use aquifer_ondisk::inode::FileKind;
+
+use crate::core::Files;
+
+/// Directory entries that a search for a path looks at.
+const SEARCH_ENTRIES_MAX: usize = 1_000_000;
+/// Entries read at a time.
+const SEARCH_ENTRIES: usize = 1_000;
+
+/// A damaged object, for people.
+#[derive(Debug, Clone)]
+pub struct Damaged {
+    /// Full name of its dataset.
+    pub dataset: String,
+    /// Where it stands in the dataset, if it could be found: `/a/b`.
+    pub path: Option<String>,
+    /// What was lost.
+    pub damage: DamagedObject,
+}
+
+impl Files {
+    /// What was found damaged since the import. Searches directories for the paths: not for every
+    /// scrape of a metric.
+    pub async fn damages(&self) -> Vec<Damaged> {
+        let mut named = Vec::new();
+        for damage in self.datasets.damages() {
+            // What a destroyed dataset cannot free any more has a name no longer.
+            let dataset = self.datasets.by_id(damage.dataset);
+            let Some(dataset) = dataset.filter(|dataset| !dataset.is_destroyed()) else {
+                named.push(Damaged { dataset: String::new(), path: None, damage });
+                continue;
+            };
+            let name = self.datasets.full_name(&dataset);
+            let path = self.path_of(&name, damage.object).await;
+            named.push(Damaged { dataset: name, path, damage });
+        }
+        named
+    }
+
+    /// A path of an object: a search through the directories, as far as they can be read, and up to
+    /// a million entries.
+    pub async fn path_of(&self, dataset: &str, object: ObjectId) -> Option<String> {
+        let dataset = self.datasets.by_name(dataset)?;
+        if object == ROOT_DIRECTORY {
+            return Some("/".into());
+        }
+        let mut waiting = VecDeque::from([(ROOT_DIRECTORY, String::new())]);
+        let mut seen = 0;
+        while let Some((directory, path)) = waiting.pop_front() {
+            let Ok(target) = self.object(&dataset, directory).await else { continue };
+            let mut from = 0;
+            loop {
+                let read = target.object.read_entries(&self.pool, from, u64::MAX, SEARCH_ENTRIES);
+                let Ok(entries) = read.await else { break };
+                let whole = entries.len() < SEARCH_ENTRIES;
+                for entry in entries {
+                    let name = String::from_utf8_lossy(&entry.name);
+                    if entry.object == object {
+                        return Some(format!("{path}/{name}"));
+                    }
+                    if entry.kind == FileKind::Directory {
+                        waiting.push_back((entry.object, format!("{path}/{name}")));
+                    }
+                    from = entry.key.saturating_add(1);
+                    seen += 1;
+                }
+                if whole || seen >= SEARCH_ENTRIES_MAX {
+                    break;
+                }
+            }
+            if seen >= SEARCH_ENTRIES_MAX {
+                return None;
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,185 @@
+//! A pool on simulated disks, brought into service for one life after the other.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use aquifer_blockio::{Disk, World};
+use aquifer_files::{
+    CreateHow, Credentials, FileHandle, FsError, Service, SetAttributes, Stability,
+};
+use aquifer_inspect::{Kind, Options, Report, inspect};
+use aquifer_ondisk::config::Redundancy;
+use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
+use aquifer_pool::import::{ImportOptions, scan};
+use aquifer_sim::{Corruption, DiskConfig, Image, Sim, SimDisk};
+
+/// See the module's head.
+pub struct Bed {
+    pub sim: Sim,
+    pub disks: Vec<SimDisk>,
+    world: Arc<dyn World>,
+}
+
+fn named(disks: &[SimDisk]) -> Vec<NamedDisk> {
+    let name = |disk: &SimDisk| NamedDisk {
+        path: disk.name().to_string(),
+        disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
+    };
+    disks.iter().map(name).collect()
+}
+
+impl Bed {
+    /// A new pool `tank` of one vdev of `sides` disks of so many sectors.
+    pub fn new(sides: usize, sectors: u64) -> Bed {
+        let mut sim = Sim::new(11);
+        let disk = |sim: &mut Sim, at: usize| {
+            sim.add_disk(&format!("d{at}"), Image::new(sectors), DiskConfig::default())
+        };
+        let disks: Vec<SimDisk> = (0..sides).map(|at| disk(&mut sim, at)).collect();
+        let world: Arc<dyn World> = Arc::new(sim.world());
+        let redundancy = if sides > 1 { Redundancy::Mirror } else { Redundancy::Single };
+        let vdevs = vec![VdevSpec { redundancy, disks: named(&disks) }];
+        let spec = PoolSpec { name: "tank".into(), vdevs, force: false };
+        sim.run_until(create(world.clone(), spec)).unwrap().unwrap();
+        Bed { sim, disks, world }
+    }
+
+    /// Imports the pool, does this, and exports it.
+    pub fn life<T, F: Future<Output = T>>(&mut self, work: impl FnOnce(Service) -> F) -> T {
+        let (world, disks) = (self.world.clone(), self.disks.clone());
+        let life = async move {
+            let service = open(world, &disks).await;
+            // The pool knows its layers weakly: they must be there for the last txg.
+            let result = work(service.clone()).await;
+            service.pool.export().await.unwrap();
+            result
+        };
+        self.sim.run_until(life).unwrap()
+    }
+
+    /// Imports the pool and does this; then the process is killed.
+    pub fn short_life<T, F: Future<Output = T>>(&mut self, work: impl FnOnce(Service) -> F) -> T {
+        let (world, disks) = (self.world.clone(), self.disks.clone());
+        let life = async move { work(open(world, &disks).await).await };
+        let result = self.sim.run_until(life).unwrap();
+        self.sim.kill();
+        result
+    }
+
+    pub fn world(&self) -> Arc<dyn World> {
+        self.world.clone()
+    }
+
+    pub fn inspect(&mut self) -> Report {
+        let disks = self.disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+        let options = Options { data: true, ..Options::default() };
+        self.sim.run_until(inspect(disks, &options)).unwrap()
+    }
+
+    pub fn assert_clean(&mut self) {
+        let report = self.inspect();
+        assert!(report.is_clean(), "{report}");
+    }
+
+    /// Errors and warnings but for these.
+    pub fn assert_only(&mut self, allowed: &[Kind]) {
+        let report = self.inspect();
+        let other = report.findings.iter().find(|finding| {
+            finding.severity() > aquifer_inspect::Severity::Info && !allowed.contains(&finding.kind)
+        });
+        assert!(other.is_none(), "{report}");
+    }
+
+    /// The newest leaf or inner node of an object's tree (0: the object table) that begins with
+    /// this page or key.
+    pub fn find_node(&self, object: u64, level: u8, first: u64) -> u64 {
+        let found = self.search_node(object, level, first);
+        found.unwrap_or_else(|| panic!("no node of object {object}"))
+    }
+
+    pub fn search_node(&self, object: u64, level: u8, first: u64) -> Option<u64> {
+        let image = self.disks[0].durable_image();
+        let mut found: Option<(u64, u64)> = None;
+        image.for_each(|sector, page| {
+            let bytes = page.as_slice();
+            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            let extents = bytes[6] == 1 && level == 0;
+            let first_key = match bytes[6] {
+                // An inode begins with version, kind and flags.
+                2 if level == 0 => word(64 + 4),
+                _ if extents => word(64) & ((1 << 48) - 1),
+                _ => word(64),
+            };
+            if &bytes[..4] == b"AQTN"
+                && bytes[7] == level
+                && (word(24), first_key) == (object, first)
+                && bytes[6] != 4
+                && found.is_none_or(|(written, _)| written < word(32))
+            {
+                found = Some((word(32), sector));
+            }
+        });
+        found.map(|(_, sector)| sector)
+    }
+
+    /// Damages what lies in a sector wherever there is a copy of it: on all sides, and elsewhere.
+    pub fn rot(&mut self, sector: u64) {
+        let image = self.disks[0].durable_image();
+        let content = image.get(sector).unwrap().clone();
+        let mut copies = Vec::new();
+        image.for_each(|at, page| {
+            if page.as_slice() == content.as_slice() {
+                copies.push(at);
+            }
+        });
+        for (disk, at) in self.disks.iter().flat_map(|disk| copies.iter().map(move |at| (disk, at)))
+        {
+            disk.corrupt(*at, Corruption::Garbage);
+        }
+    }
+}
+
+pub async fn open(world: Arc<dyn World>, disks: &[SimDisk]) -> Service {
+    let (mut pools, _) = scan(named(disks)).await;
+    let (_, found) = pools.pop_first().unwrap();
+    Service::open(world, found, &ImportOptions::default()).await.unwrap()
+}
+
+pub fn root() -> Credentials {
+    Credentials::root()
+}
+
+pub async fn make(service: &Service, directory: FileHandle, name: &str) -> FileHandle {
+    let how = CreateHow::Guarded(SetAttributes::default());
+    let made = service.files.create(&root(), directory, name.as_bytes(), how).await;
+    made.0.unwrap().handle
+}
+
+pub async fn find(service: &Service, dataset: &str, name: &str) -> Result<FileHandle, FsError> {
+    let top = service.files.root(dataset).ok_or(FsError::Stale)?;
+    let found = service.files.lookup(&root(), top, name.as_bytes()).await.0;
+    found.map(|attributes| attributes.handle)
+}
+
+pub async fn write(
+    service: &Service,
+    file: FileHandle,
+    page: u64,
+    data: &[u8],
+    stability: Stability,
+) -> Result<(), FsError> {
+    service.files.write(&root(), file, page * 4096, data, stability).await.0.map(drop)
+}
+
+pub async fn read(service: &Service, file: FileHandle, page: u64) -> Result<Vec<u8>, FsError> {
+    let data = service.files.read(&root(), file, page * 4096, 4096).await?;
+    let pieces = data.pieces.iter();
+    Ok(pieces.flat_map(|(page, range)| page.as_slice()[range.clone()].to_vec()).collect())
+}
+
+/// Content that no two pages share and nothing compresses.
+pub fn noise(seed: u64, pages: usize) -> Vec<u8> {
+    let mut bytes = vec![0; pages * 4096];
+    aquifer_sim::Rng::stream(seed, "noise").fill(&mut bytes);
+    bytes
+}

@@ -1,0 +1,240 @@
+//! Nodes that no copy gives, met by reads, by a sync, by a replay, by the freeing of a file: the
+//! pool goes on, and so do all other files.
+
+use aquifer_files::{FileHandle, FsError, Service, Stability};
+use aquifer_inspect::Kind;
+use aquifer_ondisk::types::ROOT_DIRECTORY;
+use aquifer_pool::PoolError;
+
+use crate::bed::{Bed, find, make, noise, read, root, write};
+
+/// Pages that lie apart, so that each is an extent of its own: some 140 make a leaf.
+const PAGES: u64 = 1000;
+const STEP: u64 = 2;
+const DAMAGE: [Kind; 6] = [
+    Kind::NodeUnreadable,
+    Kind::ObjectDamaged,
+    Kind::ReferBytes,
+    Kind::LeakUnknown,
+    Kind::CopyBad,
+    Kind::Orphan,
+];
+
+fn is_io(error: &FsError) -> bool {
+    matches!(error, FsError::Pool(PoolError::Read(_) | PoolError::Corrupt(_)))
+}
+
+async fn fill(service: &Service, name: &str) -> FileHandle {
+    let top = service.files.root("tank").unwrap();
+    let file = make(service, top, name).await;
+    for at in 0..PAGES {
+        write(service, file, at * STEP, &noise(at, 1), Stability::Unstable).await.unwrap();
+    }
+    file
+}
+
+/// A pool with files `a` and `b` of several leaves each; of `a` a node is damaged.
+fn damaged(sides: usize, level: u8) -> (Bed, FileHandle) {
+    let mut bed = Bed::new(sides, 65536);
+    let a = bed.life(async |service| {
+        let a = fill(&service, "a").await;
+        fill(&service, "b").await;
+        a
+    });
+    bed.assert_clean();
+    let node = bed.find_node(a.object.0, level, 0);
+    bed.rot(node);
+    (bed, a)
+}
+
+#[test]
+fn a_damaged_leaf_costs_what_lies_in_it() {
+    for sides in [1, 2] {
+        let (mut bed, a) = damaged(sides, 0);
+        bed.life(async |service| {
+            let b = find(&service, "tank", "b").await.unwrap();
+            // Reads: the rest of the file is there.
+            assert!(is_io(&read(&service, a, 0).await.unwrap_err()));
+            let last = (PAGES - 1) * STEP;
+            assert_eq!(read(&service, a, last).await.unwrap(), noise(PAGES - 1, 1));
+            assert!(service.datasets.damages().is_empty());
+            // Writes into the damage and elsewhere, of both files, all of them acknowledged.
+            for (file, page) in [(a, 0), (a, 1), (a, last), (b, 0), (b, last)] {
+                let stability = Stability::FileSync;
+                write(&service, file, page, &noise(7 + page, 1), stability).await.unwrap();
+            }
+            service.pool.sync().await.unwrap();
+            let damages = service.files.damages().await;
+            assert_eq!(damages.len(), 1);
+            let found = &damages[0];
+            assert_eq!((found.dataset.as_str(), found.path.as_deref()), ("tank", Some("/a")));
+            assert_eq!(found.damage.lost_pages, [(0, 2)]);
+            assert_eq!(found.damage.object, a.object);
+            // From now on the file says so, and nothing stale is shown.
+            for page in [0, 1, last] {
+                assert!(is_io(&read(&service, a, page).await.unwrap_err()));
+            }
+            let refused = write(&service, a, last, &noise(1, 1), Stability::Unstable).await;
+            assert!(is_io(&refused.unwrap_err()));
+            assert!(is_io(&service.files.commit(&root(), a, 0, 0).await.0.unwrap_err()));
+            assert_eq!(read(&service, b, last).await.unwrap(), noise(7 + last, 1));
+            assert!(service.pool.suspended().is_none());
+        });
+        bed.assert_only(&DAMAGE);
+        bed.life(async |service| {
+            // It is remembered; a person may take what there is.
+            let last = (PAGES - 1) * STEP;
+            assert!(is_io(&read(&service, a, last).await.unwrap_err()));
+            service.datasets.clear_damage("tank", a.object).await.unwrap();
+            assert_eq!(read(&service, a, last).await.unwrap(), noise(7 + last, 1));
+            assert!(is_io(&read(&service, a, 0).await.unwrap_err()));
+            write(&service, a, last, &noise(1, 1), Stability::FileSync).await.unwrap();
+            service.pool.sync().await.unwrap();
+            assert_eq!(read(&service, a, last).await.unwrap(), noise(1, 1));
+            // Truncation to nothing needs no node: the file is whole again.
+            let set = aquifer_files::SetAttributes { size: Some(0), ..Default::default() };
+            service.files.setattr(&root(), a, &set, None).await.0.unwrap();
+            write(&service, a, 0, &noise(2, 1), Stability::FileSync).await.unwrap();
+            service.pool.sync().await.unwrap();
+            assert_eq!(read(&service, a, 0).await.unwrap(), noise(2, 1));
+            assert!(
+                service
+                    .files
+                    .remove(&root(), service.files.root("tank").unwrap(), b"a")
+                    .await
+                    .0
+                    .is_ok()
+            );
+            service.pool.sync().await.unwrap();
+        });
+        bed.assert_only(&DAMAGE);
+    }
+}
+
+#[test]
+fn a_damaged_root_node_costs_the_file_and_nothing_else() {
+    for sides in [1, 2] {
+        let (mut bed, a) = damaged(sides, 1);
+        bed.life(async |service| {
+            let b = find(&service, "tank", "b").await.unwrap();
+            for file in [a, b] {
+                for page in [0, 500, 5000] {
+                    let data = noise(3 + page, 4);
+                    write(&service, file, page, &data, Stability::FileSync).await.unwrap();
+                }
+            }
+            service.pool.sync().await.unwrap();
+            let found = service.files.damages().await;
+            assert_eq!(found[0].damage.lost_pages, [(0, 4), (500, 504), (5000, 5004)]);
+            assert!(is_io(&read(&service, a, 5000).await.unwrap_err()));
+            assert_eq!(read(&service, b, 5000).await.unwrap(), noise(5003, 4)[..4096]);
+            // Removal works; what cannot be read stays taken, and keeps no txg busy.
+            let top = service.files.root("tank").unwrap();
+            service.files.remove(&root(), top, b"a").await.0.unwrap();
+            service.pool.sync().await.unwrap();
+            service.pool.sync().await.unwrap();
+            assert!(!service.datasets.has_background_work());
+        });
+        bed.assert_only(&DAMAGE);
+        bed.life(async |service| {
+            assert_eq!(find(&service, "tank", "a").await, Err(FsError::NotFound));
+            let b = find(&service, "tank", "b").await.unwrap();
+            assert_eq!(read(&service, b, 5000).await.unwrap(), noise(5003, 4)[..4096]);
+        });
+    }
+}
+
+/// Some directory entries of a large directory cannot be changed.
+#[test]
+fn a_damaged_directory_loses_names_and_says_which() {
+    let mut bed = Bed::new(1, 65536);
+    let first = bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        for at in 0..500 {
+            make(&service, top, &format!("f{at}")).await;
+        }
+        service.pool.sync().await.unwrap();
+        let listed = service.files.readdir(&root(), top, 2, 1, false).await.unwrap().0;
+        listed[0].clone()
+    });
+    let leaf = bed.find_node(ROOT_DIRECTORY.0, 0, first.cookie);
+    bed.rot(leaf);
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        assert!(is_io(&service.files.readdir(&root(), top, 0, 10, false).await.unwrap_err()));
+        let mut lost = 0;
+        let mut removed = 0;
+        for at in 0..500 {
+            let name = format!("f{at}");
+            match service.files.remove(&root(), top, name.as_bytes()).await.0 {
+                Ok(()) => removed += 1,
+                Err(error) => {
+                    assert!(is_io(&error), "{error}");
+                    lost += 1;
+                }
+            }
+        }
+        assert!(lost > 10 && removed > 300, "{lost} names in the leaf, {removed} elsewhere");
+        assert!(service.datasets.damages().is_empty());
+        service.pool.sync().await.unwrap();
+        assert!(service.pool.suspended().is_none());
+    });
+    bed.assert_only(&[Kind::NodeUnreadable, Kind::LeakUnknown, Kind::Orphan]);
+}
+
+/// A leaf of the object table: its objects are lost, and the dataset takes no changes, but the pool
+/// goes on and is imported again, with records for those objects in its log.
+#[test]
+fn a_damaged_object_table_stops_its_dataset_only() {
+    let mut bed = Bed::new(2, 65536);
+    let files = bed.life(async |service| {
+        service.datasets.create("tank/vms", &[]).await.unwrap();
+        let top = service.files.root("tank/vms").unwrap();
+        let mut files = Vec::new();
+        for at in 0..100 {
+            files.push(make(&service, top, &format!("f{at}")).await);
+        }
+        files
+    });
+    let begins = |file: &&FileHandle| bed.search_node(0, 0, file.object.0).is_some();
+    let lost = *files.iter().find(begins).unwrap();
+    let sector = bed.find_node(0, 0, lost.object.0);
+    let kept = *files.first().unwrap();
+    assert_ne!(kept, lost);
+    // In memory the file is known, on disk its inode rots: its changes have no place.
+    let cloned = bed.disks.clone();
+    bed.short_life(async |service| {
+        for file in [lost, kept] {
+            write(&service, file, 0, &noise(1, 1), Stability::FileSync).await.unwrap();
+        }
+        cloned.iter().for_each(|disk| disk.corrupt(sector, aquifer_sim::Corruption::Garbage));
+    });
+    bed.short_life(async |service| {
+        // The replay left one record out.
+        let damages = service.files.damages().await;
+        assert_eq!(damages.len(), 1);
+        assert!(damages[0].damage.inode_lost);
+        assert_eq!(damages[0].damage.object, lost.object);
+        assert_eq!(read(&service, kept, 0).await.unwrap(), noise(1, 1));
+        let refused = write(&service, kept, 0, &noise(2, 1), Stability::FileSync).await;
+        assert!(is_io(&refused.unwrap_err()));
+        let top = service.files.root("tank").unwrap();
+        let other = make(&service, top, "elsewhere").await;
+        write(&service, other, 0, &noise(3, 1), Stability::FileSync).await.unwrap();
+        service.pool.sync().await.unwrap();
+        assert!(service.pool.suspended().is_none());
+    });
+    bed.life(async |service| {
+        let other = find(&service, "tank", "elsewhere").await.unwrap();
+        assert_eq!(read(&service, other, 0).await.unwrap(), noise(3, 1));
+        assert_eq!(read(&service, kept, 0).await.unwrap(), noise(1, 1));
+        assert!(is_io(&read(&service, lost, 0).await.unwrap_err()));
+        // The dataset can be destroyed all the same; what is damaged stays taken.
+        service.datasets.destroy("tank/vms", false).await.unwrap();
+        for _ in 0..5 {
+            service.pool.sync().await.unwrap();
+        }
+        assert!(!service.datasets.has_background_work());
+    });
+    bed.assert_only(&[Kind::NodeUnreadable, Kind::LeakUnknown, Kind::ReferBytes]);
+}

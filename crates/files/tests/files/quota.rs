@@ -1,0 +1,135 @@
+//! Quotas and reservations are hard, and what overwrites needs no more room.
+
+use aquifer_files::{FileHandle, FsError, Service, Stability};
+
+use crate::bed::{Bed, make, noise, write};
+
+async fn dataset(service: &Service, name: &str, properties: &[(&str, &str)]) -> FileHandle {
+    let text = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+    let properties: Vec<_> = properties.iter().map(text).collect();
+    service.datasets.create(name, &properties).await.unwrap();
+    let top = service.files.root(name).unwrap();
+    make(service, top, "file").await
+}
+
+/// Writes runs of pages until something is refused; how many pages went, and why no more.
+async fn fill(service: &Service, file: FileHandle, pages: usize, from: u64) -> (u64, FsError) {
+    let mut page = from;
+    loop {
+        match write(service, file, page, &noise(page, pages), Stability::Unstable).await {
+            Ok(()) => page += pages as u64,
+            Err(error) => return (page - from, error),
+        }
+    }
+}
+
+#[test]
+fn a_quota_is_not_overrun_by_what_is_not_on_disk_yet() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        const QUOTA: u64 = 4 << 20;
+        let off = ("compression", "off");
+        service.datasets.create("tank/up", &[("quota".into(), "4M".into())]).await.unwrap();
+        let a = dataset(&service, "tank/up/a", &[off]).await;
+        let b = dataset(&service, "tank/up/b", &[off]).await;
+        // Several writers at once, within one txg.
+        let fills = [(a, 0), (b, 0), (a, 1 << 20), (b, 1 << 20)];
+        let fills = fills.map(|(file, from)| fill(&service, file, 3, from));
+        let done = futures_util::future::join_all(fills).await;
+        let written: u64 = done.iter().map(|(pages, _)| pages * 4096).sum();
+        assert!(done.iter().all(|(_, error)| *error == FsError::Quota), "{done:?}");
+        assert!(written <= QUOTA && written > QUOTA - 20 * 4096, "{written}");
+        service.pool.sync().await.unwrap();
+        let up = service.datasets.by_name("tank/up").unwrap();
+        assert_eq!(service.datasets.used_bytes(&up), written);
+        // What lies there can be overwritten, again and again, and removed.
+        for round in 0..5 {
+            for page in [0, 30, 60] {
+                let data = noise(round * 100 + page, 3);
+                write(&service, a, page, &data, Stability::FileSync).await.unwrap();
+            }
+        }
+        let (left, error) = fill(&service, a, 3, 1 << 30).await;
+        assert!(left <= 20 && error == FsError::Quota);
+        let top = service.files.root("tank/up/a").unwrap();
+        service.files.remove(&crate::bed::root(), top, b"file").await.0.unwrap();
+        for _ in 0..3 {
+            service.pool.sync().await.unwrap();
+        }
+        let (again, _) = fill(&service, b, 3, 1 << 31).await;
+        assert!(again > 900, "{again} pages after a removal");
+    });
+    bed.assert_clean();
+}
+
+#[test]
+fn a_quota_counts_what_compression_leaves() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let file = dataset(&service, "tank/z", &[("quota", "2M")]).await;
+        // Of each page all but a few bytes are the same.
+        let mut written = 0;
+        for at in 0..1000 {
+            let mut data = vec![7; 8 * 4096];
+            data[..8].copy_from_slice(&u64::to_le_bytes(at));
+            match write(&service, file, at * 8, &data, Stability::Unstable).await {
+                Ok(()) => written += data.len(),
+                Err(error) => panic!("{error} after {written} bytes"),
+            }
+            if written > 8 << 20 {
+                break;
+            }
+        }
+        service.pool.sync().await.unwrap();
+        let used = service.datasets.by_name("tank/z").unwrap().refer_bytes();
+        assert!(used <= 2 << 20, "{used}");
+    });
+    bed.assert_clean();
+}
+
+#[test]
+fn a_reservation_keeps_its_room() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        const RESERVED: u64 = 64 << 20;
+        let off = ("compression", "off");
+        let b = dataset(&service, "tank/b", &[off, ("reservation", "64M")]).await;
+        let a = dataset(&service, "tank/a", &[off]).await;
+        let beyond = [("reservation".to_string(), "10G".to_string())];
+        assert!(service.datasets.create("tank/c", &beyond).await.is_err());
+        assert!(service.datasets.set("tank/a", "reservation", Some("10G")).await.is_err());
+        let (greedy, error) = fill(&service, a, 64, 0).await;
+        assert_eq!(error, FsError::NoSpace);
+        assert!(greedy * 4096 > 64 << 20, "{greedy} pages");
+        service.pool.sync().await.unwrap();
+        let (kept, error) = fill(&service, b, 64, 0).await;
+        assert_eq!(error, FsError::NoSpace);
+        let kept = kept * 4096;
+        assert!(kept >= RESERVED * 15 / 16, "{kept} bytes of {RESERVED}");
+    });
+    bed.assert_clean();
+}
+
+/// On a full pool, what no snapshot covers is overwritten without end, and removals work.
+#[test]
+fn a_full_pool_takes_overwrites() {
+    let mut bed = Bed::new(2, 65536);
+    bed.life(async |service| {
+        let file = dataset(&service, "tank/raw", &[("compression", "off")]).await;
+        let (pages, error) = fill(&service, file, 16, 0).await;
+        assert_eq!(error, FsError::NoSpace);
+        assert!(fill(&service, file, 1, 1 << 20).await.0 < 16);
+        service.pool.sync().await.unwrap();
+        let mut rng = aquifer_sim::Rng::stream(3, "overwrites");
+        for round in 0..3000u64 {
+            let page = rng.below(pages - 4);
+            let stability = if rng.coin() { Stability::FileSync } else { Stability::Unstable };
+            let count = 1 + rng.below(4) as usize;
+            let done = write(&service, file, page, &noise(round, count), stability).await;
+            done.unwrap_or_else(|error| panic!("overwrite {round}: {error}"));
+        }
+        let top = service.files.root("tank/raw").unwrap();
+        service.files.remove(&crate::bed::root(), top, b"file").await.0.unwrap();
+    });
+    bed.assert_clean();
+}
