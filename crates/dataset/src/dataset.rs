@@ -19,6 +19,8 @@ pub use aquifer_ondisk::types::{ORPHANS, ROOT_DIRECTORY};
 
 /// Objects without changes that stay in memory, in each dataset.
 const CLEAN_OBJECTS_MAX: usize = 20_000;
+/// New objects above that, between two looks for clean ones.
+const CLEAN_LOOK_EVERY: usize = 1024;
 
 #[derive(Debug, Default)]
 struct Table {
@@ -27,6 +29,23 @@ struct Table {
     dirty: BTreeMap<Txg, BTreeSet<ObjectId>>,
     committed: Option<BlockPointer>,
     synced: Option<BlockPointer>,
+}
+
+impl Table {
+    fn insert(&mut self, object: Arc<Object>) {
+        self.objects.insert(object.id, object);
+        // Clients that only look commit nothing. Now and then: it looks at all of them.
+        let count = self.objects.len();
+        if count > CLEAN_OBJECTS_MAX && count.is_multiple_of(CLEAN_LOOK_EVERY) {
+            self.let_clean_ones_go();
+        }
+    }
+
+    fn let_clean_ones_go(&mut self) {
+        self.objects.retain(|_, object| {
+            Arc::strong_count(object) > 1 || !object.state.lock().overlay.is_empty()
+        });
+    }
 }
 
 /// One dataset.
@@ -171,6 +190,8 @@ impl Dataset {
         id: ObjectId,
     ) -> Result<Option<Arc<Object>>, PoolError> {
         loop {
+            // Before the root is looked at: from here on nothing below it is reused.
+            let _reading = pool.reading();
             let root = {
                 let table = self.table.lock();
                 if let Some(object) = table.objects.get(&id) {
@@ -183,13 +204,13 @@ impl Dataset {
             if let Some(object) = table.objects.get(&id) {
                 return Ok(Some(object.clone()));
             }
-            // What was read may be out of date by now, or its blocks reused: look again.
+            // What was read may be out of date by now: look again.
             if table.committed != root {
                 continue;
             }
             let Some(inode) = found? else { return Ok(None) };
             let object = Arc::new(Object::new(self.id, inode));
-            table.objects.insert(id, object.clone());
+            table.insert(object.clone());
             return Ok(Some(object));
         }
     }
@@ -201,7 +222,12 @@ impl Dataset {
         self.next_generation.fetch_max(inode.generation.saturating_add(1), Ordering::Relaxed);
         let mut table = self.table.lock();
         let fresh = || Arc::new(Object::new(self.id, Inode { root: None, ..inode.clone() }));
-        table.objects.entry(inode.object).or_insert_with(fresh).clone()
+        if let Some(object) = table.objects.get(&inode.object) {
+            return object.clone();
+        }
+        let object = fresh();
+        table.insert(object.clone());
+        object
     }
 
     /// An object that is in memory.
@@ -248,9 +274,7 @@ impl Dataset {
         table.committed = table.synced;
         self.dirty.lock().retain(|of, _| *of > txg);
         if table.objects.len() > CLEAN_OBJECTS_MAX {
-            table.objects.retain(|_, object| {
-                Arc::strong_count(object) > 1 || !object.state.lock().overlay.is_empty()
-            });
+            table.let_clean_ones_go();
         }
     }
 

@@ -124,7 +124,14 @@ impl Datasets {
             tree.refer_bytes = 0;
         }
         gathered.refer_change += signed(tree.refer_bytes) - signed(before);
-        object.state.lock().synced = tree;
+        {
+            // Its commit takes the new root over: whoever still reads it must not find the old one
+            // once what that refers to is free.
+            let mut state = object.state.lock();
+            state.synced = tree;
+            state.overlay.adopt(sync.txg(), &inode);
+        }
+        dataset.mark_dirty(sync.txg(), id);
         if tree.root.is_none() {
             gathered.inodes.insert(id.0, None);
             gathered.orphans.insert(orphan_key(id), None);

@@ -186,7 +186,7 @@ pub fn apply(dataset: &Dataset, txg: Txg, changes: &[Change]) -> Vec<aquifer_ond
                 version.entries.insert(*key, None);
             }
             Change::Cut(_, page) => {
-                let gone = version.pages.split_off(page);
+                let gone = version.pages.cut(*page);
                 dropped.extend(gone.into_values().filter_map(|dirty| dirty.place));
                 version.cut = Some(version.cut.map_or(*page, |cut| cut.min(*page)));
             }

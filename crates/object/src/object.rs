@@ -58,8 +58,8 @@ pub struct Object {
     pub state: Mutex<ObjectState>,
 }
 
-/// Times that a reader starts again because its root was overtaken by txgs that reused its blocks.
-const READ_TRIES_MAX: usize = 4;
+/// Pages, runs to look for below, and the root to look in.
+type Above = (Vec<Option<Page>>, Vec<(u64, u64)>, Option<BlockPointer>);
 
 impl Object {
     /// An object as its inode on disk says.
@@ -118,46 +118,37 @@ impl Object {
         from: u64,
         to: u64,
     ) -> Result<Vec<Option<Page>>, PoolError> {
-        let mut tries = 0;
-        loop {
-            let (mut pages, below, root) = {
-                let state = self.state.lock();
-                let mut below: Vec<(u64, u64)> = Vec::new();
-                let mut pages = Vec::new();
-                for page in from..to {
-                    match state.overlay.page(page) {
-                        Seen::Page(content) => pages.push(Some(content)),
-                        Seen::Zero => pages.push(None),
-                        Seen::Lost => {
-                            let id = self.id;
-                            let why = format!("object {id}: page {page} was lost");
-                            return Err(PoolError::Corrupt(why));
-                        }
-                        Seen::Below => {
-                            pages.push(None);
-                            match below.last_mut() {
-                                Some((_, end)) if *end == page => *end += 1,
-                                _ => below.push((page, page + 1)),
-                            }
-                        }
-                    }
+        // Before the root is looked at: from here on nothing below it is reused.
+        let _reading = pool.reading();
+        let (mut pages, below, root) = self.seen_above(from, to)?;
+        read_below(pool, root, &below, from, &mut pages).await?;
+        Ok(pages)
+    }
+
+    /// What the overlay says of pages `from..to`, the runs of which it says nothing, and the root to
+    /// ask for those.
+    fn seen_above(&self, from: u64, to: u64) -> Result<Above, PoolError> {
+        let state = self.state.lock();
+        let mut below: Vec<(u64, u64)> = Vec::new();
+        let mut pages = Vec::new();
+        for page in from..to {
+            match state.overlay.page(page) {
+                Seen::Page(content) => pages.push(Some(content)),
+                Seen::Zero => pages.push(None),
+                Seen::Lost => {
+                    let id = self.id;
+                    return Err(PoolError::Corrupt(format!("object {id}: page {page} was lost")));
                 }
-                (pages, below, state.committed.root)
-            };
-            let result = read_below(pool, root, &below, from, &mut pages).await;
-            tries += 1;
-            match result {
-                Ok(()) => return Ok(pages),
-                Err(error) => {
-                    // The root is immutable, but its blocks may be reused three txgs later: a
-                    // reader that slow looks again. With the same root it is real damage.
-                    let overtaken = self.state.lock().committed.root != root;
-                    if !overtaken || tries >= READ_TRIES_MAX {
-                        return Err(error);
+                Seen::Below => {
+                    pages.push(None);
+                    match below.last_mut() {
+                        Some((_, end)) if *end == page => *end += 1,
+                        _ => below.push((page, page + 1)),
                     }
                 }
             }
         }
+        Ok((pages, below, state.committed.root))
     }
 
     /// Directory entries with keys in `from..=to`, at most `limit`, in key order.
@@ -168,27 +159,17 @@ impl Object {
         to: u64,
         limit: usize,
     ) -> Result<Vec<Dirent>, PoolError> {
-        let mut tries = 0;
-        loop {
-            let (changed, root) = {
-                let state = self.state.lock();
-                (state.overlay.entries(from, to), state.committed.root)
-            };
-            let dropped = changed.values().filter(|entry| entry.is_none()).count();
-            let want = limit.saturating_add(dropped);
-            let end = to.checked_add(1);
-            let found = btree::collect_range::<Directory, Pool>(pool, root, from, end, want).await;
-            tries += 1;
-            match found {
-                Ok(found) => return Ok(merge_entries(found, want, changed, limit)),
-                Err(error) => {
-                    let overtaken = self.state.lock().committed.root != root;
-                    if !overtaken || tries >= READ_TRIES_MAX {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+        // Before the root is looked at: from here on nothing below it is reused.
+        let _reading = pool.reading();
+        let (changed, root) = {
+            let state = self.state.lock();
+            (state.overlay.entries(from, to), state.committed.root)
+        };
+        let dropped = changed.values().filter(|entry| entry.is_none()).count();
+        let want = limit.saturating_add(dropped);
+        let end = to.checked_add(1);
+        let found = btree::collect_range::<Directory, Pool>(pool, root, from, end, want).await?;
+        Ok(merge_entries(found, want, changed, limit))
     }
 
     /// `txg` is on disk.

@@ -6,12 +6,17 @@
 //! - Accepted pages are immutable: an overwrite is a new page.
 //! - `cut` takes effect before the pages of its own version.
 
+mod pages;
+
 use std::collections::BTreeMap;
 
 use aquifer_blockio::Page;
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::{Place, Txg};
+
+pub use pages::Pages;
 
 /// A page as a client left it.
 #[derive(Debug, Clone)]
@@ -34,7 +39,7 @@ pub struct Version {
     /// Pages from here on that are older than this version are gone.
     pub cut: Option<u64>,
     /// Pages written.
-    pub pages: BTreeMap<u64, DirtyPage>,
+    pub pages: Pages,
     /// Directory entries put (`Some`) or dropped.
     pub entries: BTreeMap<u64, Option<Dirent>>,
     /// Something in `inode` or `cut` changed that no log record holds.
@@ -47,11 +52,20 @@ impl Version {
         Version {
             inode,
             cut: None,
-            pages: BTreeMap::new(),
+            pages: Pages::default(),
             entries: BTreeMap::new(),
             unlogged: false,
         }
     }
+}
+
+/// What of a version no log record held.
+#[derive(Debug, Clone)]
+pub struct Unlogged {
+    /// Its attributes.
+    pub inode: Option<Inode>,
+    /// Pages in order.
+    pub pages: Vec<(u64, DirtyPage)>,
 }
 
 /// What the overlay says of a page.
@@ -80,6 +94,59 @@ impl Overlay {
         self.versions.entry(txg).or_insert_with(|| Version::new(inode.clone()))
     }
 
+    /// Marks up to `limit` pages of `from..to` that no log record holds as logged, and says which, by
+    /// txg, newest first: the newest content of each only, since an older one would win over it in
+    /// a replay; and nothing that a newer version cut off, since it would come back.
+    pub fn take_unlogged(&mut self, from: u64, to: u64, limit: usize) -> Vec<(Txg, Unlogged)> {
+        let mut taken: Vec<(Txg, Unlogged)> = Vec::new();
+        let mut left = limit;
+        for txg in self.versions.keys().rev().copied().collect::<Vec<_>>() {
+            let newer: Vec<&Version> = self.versions.range(txg.next()..).map(|(_, v)| v).collect();
+            let hidden = |page: u64| {
+                !left_out(Rule::CommitPresentContent)
+                    && newer.iter().any(|version| version.pages.get(page).is_some())
+                    || newer.iter().any(|version| version.cut.is_some_and(|cut| page >= cut))
+            };
+            let Some(version) = self.versions.get(&txg) else { continue };
+            let mut pages = Vec::new();
+            let mut over = Vec::new();
+            let mut next = from;
+            while left > 0 {
+                let some = version.pages.unlogged(next, to, left);
+                let Some(last) = some.last() else { break };
+                next = last + 1;
+                for page in some {
+                    match version.pages.get(page) {
+                        Some(dirty) if !hidden(page) => {
+                            pages.push((page, dirty.clone()));
+                            left -= 1;
+                        }
+                        _ => over.push(page),
+                    }
+                }
+            }
+            let is_newest = newer.is_empty();
+            let Some(version) = self.versions.get_mut(&txg) else { continue };
+            for page in pages.iter().map(|(page, _)| *page).chain(over) {
+                version.pages.need_no_record(page);
+            }
+            // Attributes of the newest version hold for all below it.
+            let unlogged = is_newest && std::mem::take(&mut version.unlogged);
+            let inode = unlogged.then(|| version.inode.clone());
+            if inode.is_some() || !pages.is_empty() {
+                taken.push((txg, Unlogged { inode, pages }));
+            }
+        }
+        taken
+    }
+
+    /// Whether there are pages of `from..to` that no log record holds: at most `limit` are counted.
+    pub fn count_unlogged(&self, from: u64, to: u64, limit: usize) -> usize {
+        let each =
+            self.versions.values().map(|version| version.pages.unlogged(from, to, limit).len());
+        each.sum::<usize>().min(limit)
+    }
+
     /// A version of the txg being synced, for a change that its sync itself makes.
     pub fn adopt(&mut self, txg: Txg, inode: &Inode) {
         self.versions.entry(txg).or_insert_with(|| Version::new(inode.clone()));
@@ -95,11 +162,6 @@ impl Overlay {
         self.versions.iter().rev().map(|(txg, version)| (*txg, version))
     }
 
-    /// Every version to change, newest first.
-    pub fn newest_first_mut(&mut self) -> impl Iterator<Item = (Txg, &mut Version)> {
-        self.versions.iter_mut().rev().map(|(txg, version)| (*txg, version))
-    }
-
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.versions.is_empty()
@@ -113,7 +175,7 @@ impl Overlay {
     /// What is known of a page.
     pub fn page(&self, page: u64) -> Seen {
         for (_, version) in self.newest_first() {
-            match version.pages.get(&page) {
+            match version.pages.get(page) {
                 Some(DirtyPage { page: Some(content), .. }) => return Seen::Page(content.clone()),
                 Some(DirtyPage { page: None, place: Some(_), .. }) => return Seen::Lost,
                 Some(DirtyPage { page: None, place: None, .. }) => return Seen::Zero,
@@ -137,7 +199,6 @@ impl Overlay {
 
     /// Pages that wait to be written out.
     pub fn dirty_pages(&self) -> u64 {
-        let stored = |page: &&DirtyPage| page.page.is_some();
-        self.versions.values().map(|v| v.pages.values().filter(stored).count() as u64).sum()
+        self.versions.values().map(|version| version.pages.stored()).sum()
     }
 }

@@ -34,7 +34,7 @@ impl Damage {
     /// Of an object of which nothing could be written out.
     pub fn all(error: PoolError, version: &Version) -> Self {
         let mut damage = Damage { cut: version.cut.is_some(), ..Damage::none(error) };
-        version.pages.keys().for_each(|page| damage.lose(*page, page + 1));
+        version.pages.iter().for_each(|(page, _)| damage.lose(page, page + 1));
         damage.names = version.entries.iter().map(|(key, entry)| named(*key, entry)).collect();
         damage
     }
@@ -54,7 +54,7 @@ fn named(key: u64, entry: &Option<Dirent>) -> Vec<u8> {
 
 /// Gives back data of a version that went to its place early and that nothing will refer to.
 pub fn free_early(sync: &SyncContext, version: &Version) {
-    for place in version.pages.values().filter_map(|dirty| dirty.place) {
+    for place in version.pages.iter().filter_map(|(_, dirty)| dirty.place) {
         sync.free(Run::new(place, 1), sync.txg());
     }
 }

@@ -184,8 +184,7 @@ async fn sync_pages(
 ) -> Result<TreeRoot, PoolError> {
     let mut ops: Vec<Replace> = Vec::new();
     let mut group: Vec<(u64, &DirtyPage)> = Vec::new();
-    for (page, dirty) in &version.pages {
-        let page = *page;
+    for (page, dirty) in version.pages.iter() {
         let fits = group.last().is_some_and(|(last, before)| {
             *last + 1 == page && alike(before, dirty) && page % EXTENT_PAGES_MAX != 0
         });

@@ -4,15 +4,13 @@
 //! lock), and only then takes a txg. A stable one is logged under the same hold; COMMIT logs the
 //! present content of what no record holds, each piece with the txg it lies in.
 
-use std::collections::BTreeSet;
-
-use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Page, PageMut};
 use aquifer_dataset::{Promise, Refused};
 use aquifer_object::DirtyPage;
+use aquifer_object::overlay::Unlogged;
+use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::FileKind;
-use aquifer_ondisk::{ObjectId, Txg};
 use aquifer_pool::intent_log::{EarlyWrite, RECORD_PAGES_MAX, Ticket};
 use aquifer_pool::{Admission, Demand, PoolError, SpaceClass, TxHold};
 
@@ -150,6 +148,8 @@ impl Files {
 
     /// Whether pages of a file all hold uncompressed data on disk.
     async fn is_mapped(&self, target: &Target, first: u64, pages: u64) -> Result<bool, FsError> {
+        // Before the root is looked at: from here on nothing below it is reused.
+        let _reading = self.pool.reading();
         let root = target.object.state.lock().committed.root;
         let found = aquifer_object::extent_tree::lookup_range(
             self.pool.as_ref(),
@@ -299,17 +299,20 @@ impl Files {
             // Of what was written UNSTABLE, a sync may have lost some.
             target.object.check()?;
             // As much as one admission covers at a time.
-            let pages = self.count_unlogged(target, from, to).min(RECORD_PAGES_MAX as u64);
+            let pages = {
+                let state = target.object.state.lock();
+                state.overlay.count_unlogged(from, to, RECORD_PAGES_MAX)
+            };
             let demand = Demand {
                 dirty_bytes: 0,
                 sectors: 0,
-                log_bytes: pages * 4096 + 4 * RECORD_BYTES,
+                log_bytes: pages as u64 * 4096 + 4 * RECORD_BYTES,
                 class: SpaceClass::Remove,
             };
             let admission = self.pool.admit(demand).await?;
             let writer = target.object.writer.lock().await;
             let hold = self.hold(&target.dataset, admission)?;
-            let (more, ticket) = self.log_unlogged(target, &hold, from, to, pages);
+            let (more, ticket) = self.log_unlogged(target, &hold, (from, to), pages);
             drop(hold);
             drop(writer);
             if !more {
@@ -322,72 +325,26 @@ impl Files {
         }
     }
 
-    fn count_unlogged(&self, target: &Target, from: u64, to: u64) -> u64 {
-        let state = target.object.state.lock();
-        let versions = state.overlay.newest_first();
-        let count = versions.map(|(_, version)| {
-            version.pages.range(from..to).filter(|(_, dirty)| !dirty.logged).count() as u64
-        });
-        count.sum()
-    }
-
-    /// Logs up to `limit` pages of a range that no record holds, with their txg. Only the newest
-    /// content of a page: an older one would win over it in a replay. Returns whether there are
-    /// more, and the record to wait for.
+    /// Logs up to `limit` pages of a range that no record holds, with their txg. Returns whether
+    /// there are more, and the record to wait for.
     fn log_unlogged(
         &self,
         target: &Target,
         hold: &TxHold,
-        from: u64,
-        to: u64,
-        limit: u64,
+        (from, to): (u64, u64),
+        limit: usize,
     ) -> (bool, Option<Ticket>) {
         let id: ObjectId = target.object.id;
-        let mut batches: Vec<(Txg, Vec<Change>)> = Vec::new();
-        let mut left = limit;
-        let mut more = false;
-        {
-            let mut state = target.object.state.lock();
-            let mut seen: BTreeSet<u64> = BTreeSet::new();
-            let mut newest_inode = true;
-            // What a newer version cut off is gone: logged now, it would come back in a replay.
-            let mut gone_from = u64::MAX;
-            for (txg, version) in state.overlay.newest_first_mut() {
-                let mut changes = Vec::new();
-                // Attributes of the newest version hold for all below it.
-                if std::mem::take(&mut newest_inode) && version.unlogged {
-                    version.unlogged = false;
-                    changes.push(Change::Inode(version.inode.clone()));
-                }
-                let mut pages = Vec::new();
-                for (page, dirty) in version.pages.range_mut(from..to) {
-                    let newest = seen.insert(*page) || left_out(Rule::CommitPresentContent);
-                    if dirty.logged || !newest || *page >= gone_from {
-                        continue;
-                    }
-                    if left == 0 {
-                        more = true;
-                        continue;
-                    }
-                    left -= 1;
-                    dirty.logged = true;
-                    pages.push((*page, dirty.clone()));
-                }
-                gone_from = gone_from.min(version.cut.unwrap_or(u64::MAX));
-                if !pages.is_empty() {
-                    changes.push(Change::Pages(id, pages));
-                }
-                if !changes.is_empty() {
-                    batches.push((txg, changes));
-                }
-            }
-        }
-        for (txg, changes) in batches.into_iter().rev() {
+        let taken = target.object.state.lock().overlay.take_unlogged(from, to, limit);
+        for (txg, Unlogged { inode, pages }) in taken.into_iter().rev() {
+            let pages = (!pages.is_empty()).then_some(Change::Pages(id, pages));
+            let changes: Vec<Change> = inode.map(Change::Inode).into_iter().chain(pages).collect();
             let (record, payload) = change::record(&target.dataset, txg, txg, &changes);
             let ticket = self.pool.log().append(hold, record, payload, Vec::new());
             self.remember(&target.dataset, &changes, &ticket);
         }
-        (more, target.object.state.lock().last_ticket.clone())
+        let state = target.object.state.lock();
+        (state.overlay.count_unlogged(from, to, 1) > 0, state.last_ticket.clone())
     }
 }
 
