@@ -148,6 +148,29 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
+fn a_pool_can_go_back_and_says_what_that_costs() {
+    let place = Place::new();
+    let a = place.image("a");
+    let _daemon = place.serve();
+    place.must(&["pool", "create", "tank", &a]);
+    place.must(&["create", "tank/before"]);
+    place.must(&["create", "tank/after"]);
+    place.must(&["pool", "export", "tank"]);
+    // The export is a txg of its own.
+    let said = place.ask(&["pool", "import", "-d", &a, "--rewind=2", "tank"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.starts_with("note: rewound from txg "), "{said:?}");
+    assert!(said.err.contains("changes after it, and the intent log, are dropped"), "{said:?}");
+    place.must(&["list", "tank/before"]);
+    assert_eq!(place.ask(&["list", "tank/after"]).code, 1);
+    let status = place.must(&["pool", "status", "tank"]);
+    assert!(status.contains("import: rewound from txg"), "{status}");
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["pool", "import", "-d", &a, "--discard-log", "tank"]);
+    place.must(&["list", "tank/before"]);
+}
+
+#[test]
 fn one_daemon_for_a_state_directory_and_a_socket() {
     let place = Place::new();
     let mut daemon = place.serve();
