@@ -37,5 +37,11 @@ sabotage:
 	$(SABOTAGE) cargo test -p aquifer-pool -p aquifer-files --test power_cut -- --nocapture \
 		a_rule_left_out_is_found
 
+# The main job on real input, told in plain words. With a terminal the server stays until Ctrl-C.
+demo:
+	scripts/setup-deps.sh build clients guest
+	cargo build --release -p aquifer-cli -p aquifer-demo -p aquifer-conformance
+	target/release/aquifer-demo
+
 clean:
 	cargo clean
