@@ -11,7 +11,7 @@ use aquifer_admin::api::{
     CreateDataset, CreatePool, DatasetQuery, ErrorKind, SetProperties, VdevKind, VdevRequest,
 };
 use aquifer_admin::client::{Client, ClientError};
-use aquifer_admin::{Control, ControlConfig, Frontend, ServedPool, http};
+use aquifer_admin::{Control, ControlConfig, Frontend, Offer, ServedPool, http};
 use aquifer_pool::{BoxFuture, PoolError};
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -25,8 +25,9 @@ struct Recorder {
 }
 
 impl Frontend for Recorder {
-    fn serve(&self, pools: Vec<ServedPool>) -> BoxFuture<'_, Vec<String>> {
+    fn serve(&self, offer: Offer) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async move {
+            let pools = offer.pools;
             let paths: Vec<&str> =
                 pools.iter().flat_map(|pool| &pool.exports).map(|e| e.path.as_str()).collect();
             self.told.lock().push(format!("serve {}: {}", pools.len(), paths.join(" ")));
