@@ -6,7 +6,7 @@ SEEDS ?= 10000
 # The simulator's build with rules that can be left out has a target directory of its own.
 SABOTAGE := RUSTFLAGS="--cfg sabotage" CARGO_TARGET_DIR=target/sabotage
 
-.PHONY: all build test lint unit sim sabotage conformance demo clean
+.PHONY: all build test lint unit sim sabotage demo install clean
 
 all: build
 
@@ -42,6 +42,13 @@ demo:
 	scripts/setup-deps.sh build clients guest
 	cargo build --release -p aquifer-cli -p aquifer-demo -p aquifer-conformance
 	target/release/aquifer-demo
+
+# The binary, its unit for systemd, and the configuration if there is none: make install DESTDIR=...
+install: build
+	install -Dm755 target/release/aquifer $(DESTDIR)/usr/bin/aquifer
+	install -Dm644 dist/aquifer.service $(DESTDIR)/usr/lib/systemd/system/aquifer.service
+	test -e $(DESTDIR)/etc/aquifer/aquifer.toml || \
+		install -Dm644 dist/aquifer.toml $(DESTDIR)/etc/aquifer/aquifer.toml
 
 clean:
 	cargo clean

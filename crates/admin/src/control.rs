@@ -21,11 +21,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use aquifer_dataset::Property;
 use aquifer_files::Files;
 use aquifer_nfs::Export;
 use aquifer_pool::BoxFuture;
+use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::MutexGuard;
 
@@ -214,6 +216,16 @@ impl Control {
                  one"
             ))
         })
+    }
+
+    /// Whether the threads of all pools in service do what they are given within `patience`.
+    pub async fn engines_answer(&self, patience: Duration) -> bool {
+        let serving: Vec<Arc<Serving>> = {
+            let pools = self.pools.read();
+            pools.values().filter_map(|listed| listed.serving().cloned()).collect()
+        };
+        let answers = serving.iter().map(|serving| serving.run(async {}));
+        tokio::time::timeout(patience, join_all(answers)).await.is_ok()
     }
 
     /// Lets clients see what they are to see now. In an act.

@@ -160,6 +160,38 @@ fn two_pools_are_served_side_by_side_and_leave_one_by_one() {
     assert_eq!((getattr(&nfs, &dozer), getattr(&nfs, &tank)), (NFS3_OK, NFS3_OK));
 }
 
+#[test]
+fn what_to_type_on_a_hypervisor() {
+    let place = Place::new();
+    let _daemon = place.serve();
+    place.must(&["pool", "create", "tank", &place.image("a")]);
+    place.must(&["create", "tank/vms"]);
+    let connect = |hypervisor: &str| {
+        place.ask(&["connect", "--host=storage1", "--for", hypervisor, "tank/vms"])
+    };
+    let said = connect("esxi");
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("aquifer set sharenfs=on tank/vms"), "{said:?}");
+    place.must(&["set", "sharenfs=on", "tank/vms"]);
+    for (hypervisor, line) in [
+        ("esxi", "esxcli storage nfs add -H storage1 -s /tank/vms -v vms"),
+        ("xcp-ng", "device-config:serverpath=/tank/vms device-config:nfsversion=3"),
+        ("proxmox", "pvesm add nfs vms --server storage1 --export /tank/vms"),
+        ("libvirt", "mount -t nfs -o vers=3,hard,nolock storage1:/tank/vms /var/lib/libvirt"),
+        ("linux", "mount -t nfs -o vers=3,hard,nolock storage1:/tank/vms /mnt"),
+    ] {
+        let said = connect(hypervisor);
+        assert!(said.code == 0 && said.out.contains(line), "{hypervisor}: {said:?}");
+    }
+    // Not without sync=always: this driver loses what a restart lost.
+    let said = connect("qemu");
+    assert!(said.code == 1 && said.err.contains("sync=always"), "{said:?}");
+    place.must(&["set", "sync=always", "tank/vms"]);
+    assert!(connect("qemu").out.contains("file=nfs://storage1/tank/vms/DISK"));
+    assert_eq!(place.ask(&["connect", "--for", "hyper-v", "tank/vms"]).code, 2);
+    assert_eq!(place.ask(&["connect", "--for", "esxi", "tank/no"]).code, 1);
+}
+
 /// A client's file, stable or committed, is there after kill -9; the handles too would be, but
 /// this client asks anew.
 #[test]
