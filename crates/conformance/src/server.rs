@@ -39,10 +39,7 @@ impl Server {
     /// # Errors
     /// [`Error::MissingTool`] if there is no such program.
     pub fn aquifer(args: &[&str], netns: Option<&NetNs>, port: u16, log: &Path) -> Result<Self> {
-        let missing =
-            || Error::MissingTool { tool: "aquifer (AQUIFER_BIN)".into(), group: "build" };
-        let program = aquifer_program().ok_or_else(missing)?;
-        Ok(Self::new(Invocation::new(program).args(args), netns, port, log))
+        Ok(Self::new(Invocation::new(aquifer_program()?).args(args), netns, port, log))
     }
 
     /// Starts it and waits for its port.
@@ -106,14 +103,19 @@ impl Server {
     }
 }
 
-/// Test programs lie in `target/PROFILE/deps`, others in `target/PROFILE`.
-fn aquifer_program() -> Option<PathBuf> {
+/// The program `aquifer`: `$AQUIFER_BIN`, else that in the target directory of the running test.
+///
+/// # Errors
+/// [`Error::MissingTool`] if there is no such program.
+pub fn aquifer_program() -> Result<PathBuf> {
+    let missing = || Error::MissingTool { tool: "aquifer (AQUIFER_BIN)".into(), group: "build" };
     if let Some(path) = std::env::var_os("AQUIFER_BIN") {
-        return Some(PathBuf::from(path)).filter(|path| path.is_file());
+        return Some(PathBuf::from(path)).filter(|path| path.is_file()).ok_or_else(missing);
     }
-    let program = std::env::current_exe().ok()?;
+    let program = std::env::current_exe().map_err(Error::io("find this program"))?;
+    // Test programs lie in `target/PROFILE/deps`, others in `target/PROFILE`.
     let candidates = program.ancestors().skip(1).take(2).map(|dir| dir.join("aquifer"));
-    candidates.into_iter().find(|path| path.is_file())
+    candidates.into_iter().find(|path| path.is_file()).ok_or_else(missing)
 }
 
 #[cfg(test)]

@@ -84,7 +84,8 @@ fn client_qemu_img_bench_counts() -> Result<()> {
     clients.image_create("raw", &url, 64 << 20).done()?;
     let before = ganesha.cpu_time()?;
     for write in [true, false] {
-        let bench = Bench { count: 4000, depth: 16, bytes: 4096, write, flush_every: 0 };
+        let bench =
+            Bench { count: 4000, depth: 16, bytes: 4096, write, flush_every: 0, pattern: 0x5a };
         let rate = clients.image_bench("raw", &url, bench)?;
         eprintln!("write {write}: {rate:.0} requests/s");
         assert!(rate > 10.0, "{rate}");
@@ -92,7 +93,8 @@ fn client_qemu_img_bench_counts() -> Result<()> {
     let used = ganesha.cpu_time()?.saturating_sub(before);
     eprintln!("server used {used:?} of processor time");
     assert!(used > Duration::ZERO);
-    let missing = Bench { count: 1, depth: 1, bytes: 4096, write: false, flush_every: 0 };
+    let missing =
+        Bench { count: 1, depth: 1, bytes: 4096, write: false, flush_every: 0, pattern: 0x5a };
     assert!(clients.image_bench("raw", &ganesha.url("none"), missing).is_err());
     Ok(())
 }

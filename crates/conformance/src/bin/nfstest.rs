@@ -24,6 +24,7 @@ const USAGE: &str = "usage: nfstest COMMAND [--OPTION VALUE]...
   semantics DIR
   sparse FILE [--seed N] [--size BYTES]
   fill FILE --bytes N [--seed N]        write a file of seeded content
+  hold FILE UNTIL --bytes N [--seed N]  write such a file, say 'held', sync it when UNTIL exists
   verify FILE --bytes N [--seed N]      verify it
   journal FILE [--first N] [--records N] [--record-bytes N] [--slots N] [--direct 0|1]
                [--pause-ms N]           prints 'ack NUMBER' for each durable record
@@ -123,6 +124,15 @@ fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
         "semantics" => return Ok(check_semantics(&args.path()?)?),
         "sparse" => sparse::run(&args.path()?, seed, args.number("size", 5 << 40))?,
         "fill" => bulk::fill(&args.path()?, seed, args.number("bytes", 0))?,
+        "hold" => {
+            let until = Path::new(args.word(1, "a path to wait for")?);
+            bulk::fill_and_hold(&args.path()?, seed, args.number("bytes", 0), || {
+                println!("held");
+                while !until.exists() {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            })?;
+        }
         "verify" => bulk::verify(&args.path()?, seed, args.number("bytes", 0))?,
         "journal" => write_journal(args)?,
         "journal-check" => {

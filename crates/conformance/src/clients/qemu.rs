@@ -20,8 +20,10 @@ pub struct Bench {
     pub bytes: u32,
     /// Writes instead of reads.
     pub write: bool,
-    /// A flush after this many writes; 0: none.
+    /// A flush after this many writes, at least `depth` of them; 0: none.
     pub flush_every: u32,
+    /// What is written: every byte. Zeros are holes to some servers, and cost nothing.
+    pub pattern: u8,
 }
 
 impl Clients {
@@ -74,10 +76,11 @@ impl Clients {
     pub fn image_bench(&self, format: &str, image: &str, bench: Bench) -> Result<f64> {
         let [count, depth, bytes] = [bench.count, bench.depth, bench.bytes].map(|n| n.to_string());
         let flush = format!("--flush-interval={}", bench.flush_every);
+        let pattern = format!("--pattern={}", bench.pattern);
         let mut args = vec!["bench", "-f", format, "-t", "none", "-c", &count, "-d", &depth];
         args.extend(["-s", &bytes]);
         if bench.write {
-            args.push("-w");
+            args.extend(["-w", &pattern]);
             if bench.flush_every > 0 {
                 args.push(&flush);
             }

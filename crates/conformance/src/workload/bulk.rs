@@ -21,6 +21,21 @@ pub fn fill(path: &Path, seed: u64, bytes: u64) -> Result<()> {
     file.sync_all().map_err(Error::at("fsync", path))
 }
 
+/// As [`fill`], but calls `hold` when all is written and nothing is synced. On an NFS mount with
+/// `write=eager` the server has all of it then, UNSTABLE and not committed.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn fill_and_hold(path: &Path, seed: u64, bytes: u64, hold: impl FnOnce()) -> Result<()> {
+    let file = File::create(path).map_err(Error::at("create", path))?;
+    blocks(bytes, |at, block| {
+        pattern::fill(seed, at, block);
+        file.write_all_at(block, at).map_err(Error::at("write", path))
+    })?;
+    hold();
+    file.sync_all().map_err(Error::at("fsync", path))
+}
+
 /// Verifies that `path` holds exactly `bytes` of the content of `seed`, read from the server.
 ///
 /// # Errors
@@ -75,5 +90,14 @@ mod tests {
         file.write_all_at(&[0; 16], 2 << 20).unwrap();
         let error = verify(&path, 5, bytes).unwrap_err().to_string();
         assert!(error.contains("offset 2097152"), "{error}");
+    }
+
+    #[test]
+    fn a_held_file_is_whole_when_it_is_held() {
+        let scratch = WorkDir::open().unwrap().scratch("bulk-hold").unwrap();
+        let path = scratch.join("file");
+        let mut held = None;
+        fill_and_hold(&path, 5, 70_000, || held = Some(verify(&path, 5, 70_000))).unwrap();
+        held.unwrap().unwrap();
     }
 }

@@ -1,0 +1,228 @@
+//! `kill -9` of the server under load: what it has acknowledged as durable is there afterwards, and
+//! clients go on.
+
+use std::time::{Duration, Instant};
+
+use aquifer_conformance::clients::Call;
+use aquifer_conformance::guest::{Guest, Job};
+use aquifer_conformance::image::{self, Boot, Task, Userland};
+use aquifer_conformance::process::Invocation;
+use aquifer_conformance::qemu::{Disk, Machine};
+use aquifer_conformance::work::WorkDir;
+use aquifer_conformance::{Error, Result, pattern};
+
+use crate::kernel::{boot, timed};
+use crate::place::{Aquifer, EXPORT, LONG, MIB, SOON, Setup, V3, is_long, text};
+
+/// The kernel's client writes UNSTABLE, and what a restart lost before the COMMIT it sends again,
+/// if the verifier says so: `sync=standard` is safe with it.
+#[test]
+fn guest_kernel_client_goes_on_after_kill_9() -> Result<()> {
+    let mut aquifer = Aquifer::start("kill-kernel", Setup::default())?;
+    let guest = boot(&aquifer)?;
+    guest.mount(EXPORT, "/mnt", V3)?;
+    let endless = 1_000_000;
+    let append = format!("exec nfstest journal /mnt/append --records {endless}");
+    let ring = format!(
+        "exec nfstest journal /mnt/ring --records {endless} --slots 64 --direct 1 --pause-ms 2"
+    );
+    // Every file is durable, and its name, when its number is told. All of it may be sent twice.
+    let files = "mkdir /mnt/files; number=0; while [ ! -e /tmp/stop ]; do \
+        echo content $number | dd of=/mnt/files/$number conv=fsync 2>/dev/null || exit 1; \
+        echo ack $number; number=$((number + 1)); done";
+    let bulk = format!("--bytes {BULK_BYTES} --seed {BULK_SEED}");
+    let (append, ring) = (guest.start(&append)?, guest.start(&ring)?);
+    let files = guest.start(files)?;
+    let mut bulks = Vec::new();
+    for kill in 0..kills() {
+        // Each kill finds a file that is being written, of which nothing was committed yet.
+        bulks.push(guest.start(&format!("nfstest fill /mnt/bulk{kill} {bulk}"))?);
+        for job in [&append, &ring, &files] {
+            more(job, 20 + 7 * kill)?;
+        }
+        // Now and then as an upgrade does it.
+        let start = Instant::now();
+        if kill % 4 == 2 {
+            aquifer.stop()?;
+            eprintln!("stopped in order in {:?}", start.elapsed());
+        } else {
+            aquifer.kill9();
+            std::thread::sleep(Duration::from_millis(300 * kill));
+        }
+        let took = aquifer.serve()?;
+        let before = acked(&append.output());
+        eprintln!("kill {kill}: {before:?} appended, serving again after {took:?}");
+    }
+    for job in [&append, &ring, &files] {
+        more(job, 5)?;
+    }
+    for bulk in bulks {
+        bulk.wait(LONG)?.success()?;
+    }
+    let (append, ring) = (stopped(append)?, stopped(ring)?);
+    guest.check("touch /tmp/stop", SOON)?;
+    let files = acked(&files.wait(LONG)?.success()?.output);
+    let files = files.ok_or_else(|| Error::Malformed("no file was acknowledged".into()))?;
+    eprintln!("acknowledged: {append} appended, {ring} in the ring, {files} files");
+    check_kernel(&guest, append, ring, files)?;
+    // And once more from the disks alone.
+    aquifer.kill9();
+    aquifer.serve()?;
+    check_kernel(&guest, append, ring, files)?;
+    guest.power_off(LONG)?;
+    aquifer.finish()
+}
+
+/// The client has written a file whole, and has not committed it, when the server is killed: what
+/// is gone then it must send again, and that it learns from the write verifier alone.
+#[test]
+fn guest_kernel_client_sends_again_what_a_kill_9_lost() -> Result<()> {
+    let mut aquifer = Aquifer::start("kill-verifier", Setup::default())?;
+    let guest = boot(&aquifer)?;
+    // Pages go to the server as they are written, and are not committed for that; the flusher
+    // thread, which would, wakes in an hour.
+    guest.mount(EXPORT, "/mnt", &format!("{V3},write=eager"))?;
+    guest.check("echo 360000 >/proc/sys/vm/dirty_writeback_centisecs", SOON)?;
+    // A txg that closes just now makes all of it durable; not every time.
+    let mut lost = false;
+    for round in 0..ROUNDS_MAX {
+        lost = lost || is_sent_again(&mut aquifer, &guest, &format!("lost{round}"))?;
+    }
+    assert!(lost, "nothing was lost, so nothing was shown");
+    guest.power_off(LONG)?;
+    aquifer.finish()
+}
+
+/// Kills the server when it has all of a file, UNSTABLE, and verifies the file after its COMMIT;
+/// returns whether the server had lost anything.
+fn is_sent_again(aquifer: &mut Aquifer, guest: &Guest, name: &str) -> Result<bool> {
+    let (file, go) = (format!("/mnt/{name}"), format!("/tmp/go-{name}"));
+    let seeded = format!("--bytes {BULK_BYTES} --seed {BULK_SEED}");
+    let writer = guest.start(&format!("nfstest hold {file} {go} {seeded}"))?;
+    writer.wait_output(|output| output.contains("held"), LONG)?;
+    let start = Instant::now();
+    while kept(aquifer, name)? < BULK_BYTES {
+        assert!(start.elapsed() < SOON, "{} written", kept(aquifer, name)?);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    aquifer.kill9();
+    aquifer.serve()?;
+    let left = kept(aquifer, name)?;
+    let start = Instant::now();
+    guest.check(&format!("touch {go}"), SOON)?;
+    writer.wait(LONG)?.success()?;
+    eprintln!(
+        "of {BULK_BYTES} bytes written, the first {left} outlived the server; sent again and \
+         committed {:?} after it was back",
+        start.elapsed()
+    );
+    aquifer.kill9();
+    aquifer.serve()?;
+    guest.check("echo 3 >/proc/sys/vm/drop_caches", SOON)?;
+    timed(guest, &format!("nfstest verify {file} {seeded}"))?;
+    Ok(left < BULK_BYTES)
+}
+
+/// Bytes from the front of the file that the server has, as another client finds them.
+fn kept(aquifer: &Aquifer, name: &str) -> Result<u64> {
+    let found = aquifer.clients().nfs_cat(&aquifer.url(name)).done()?.stdout;
+    let all = u64::try_from(found.len()).unwrap_or(0);
+    Ok(pattern::first_difference(BULK_SEED, 0, &found).unwrap_or(all))
+}
+
+fn check_kernel(guest: &Guest, append: u64, ring: u64, files: u64) -> Result<()> {
+    guest.check("echo 3 >/proc/sys/vm/drop_caches", SOON)?;
+    timed(guest, &format!("nfstest journal-check /mnt/append --acked {append}"))?;
+    timed(guest, &format!("nfstest journal-check /mnt/ring --acked {ring} --slots 64"))?;
+    for kill in 0..kills() {
+        let seeded = format!("--bytes {BULK_BYTES} --seed {BULK_SEED}");
+        timed(guest, &format!("nfstest verify /mnt/bulk{kill} {seeded}"))?;
+    }
+    let compare = format!(
+        "cd /mnt/files && for number in $(seq 0 {files}); do read -r found <$number; \
+         [ \"$found\" = \"content $number\" ] || {{ echo \"$number: $found\"; exit 1; }}; done"
+    );
+    timed(guest, &compare).map(|_| ())
+}
+
+/// QEMU's own driver never sends again what a restart lost: `sync=always` is what makes it safe.
+/// The guest has ext4 on its disk and knows nothing of NFS.
+#[test]
+fn guest_disk_by_qemus_driver_survives_kill_9() -> Result<()> {
+    let work = WorkDir::open()?;
+    let setup = Setup { sync: "always", ..Setup::default() };
+    let mut aquifer = Aquifer::start("kill-qemu", setup)?;
+    let image = aquifer.scratch().join("disk.raw");
+    image::build(&work, Userland::Busybox, 64 * MIB, &image)?;
+    let (local, url) = (text(&image), aquifer.url("disk.raw"));
+    aquifer.clients().image_convert(("raw", &local), ("raw", &url)).done()?;
+    aquifer.clients().image_compare(("raw", &local), ("raw", &url)).done()?;
+    let boot = Boot::prepare(&work, aquifer.scratch())?;
+    let netns = aquifer.netns().clone();
+    let logs = aquifer.scratch().dir("machines")?;
+    let start = |task, name: &str| {
+        boot.start(Disk::raw(&url), task, Some(&netns), &logs.join(name), 2 * LONG)
+    };
+    let journal = Task::Journal { records: 1_000_000, slots: SLOTS, pause_ms: 0 };
+    let machine = start(journal, "journal")?;
+    wait_acked(&machine, 20)?;
+    for kill in 0..kills() {
+        aquifer.kill9();
+        let before = acked(&told(&machine)).unwrap_or(0);
+        std::thread::sleep(Duration::from_millis(300 * kill));
+        let took = aquifer.serve()?;
+        wait_acked(&machine, before + 25 + 7 * kill)?;
+        eprintln!("kill {kill}: {before} acknowledged, serving again after {took:?}");
+    }
+    // The last time, the whole rack goes down.
+    aquifer.kill9();
+    machine.power_cut();
+    let last = acked(&told(&machine));
+    let last = last.ok_or_else(|| Error::Malformed("nothing was acknowledged".into()))?;
+    aquifer.serve()?;
+    let checked = start(Task::JournalCheck { acked: last, slots: SLOTS }, "check")?;
+    eprintln!("{last} acknowledged; {:?}", image::finish(&checked, LONG)?);
+    let copy = text(&aquifer.scratch().join("copy.raw"));
+    aquifer.clients().image_convert(("raw", &url), ("raw", &copy)).done()?;
+    Invocation::tool("e2fsck", "build")?.args(["-f", "-n", &copy]).check(SOON)?;
+    aquifer.finish()
+}
+
+/// Waits until the machine has told of record `number`, or one after it.
+fn wait_acked(machine: &Machine, number: u64) -> Result<()> {
+    machine.wait_console(&format!("{}ack {number}", image::MARK), LONG).map(|_| ())
+}
+
+fn told(machine: &Machine) -> String {
+    image::told(&machine.console()).join("\n") + "\n"
+}
+
+/// Waits until a job has acknowledged this many more records than so far.
+fn more(job: &Job<'_>, count: u64) -> Result<()> {
+    let enough = acked(&job.output()).map_or(count, |number| number + count);
+    job.wait_output(|output| acked(output) >= Some(enough), LONG).map(|_| ())
+}
+
+/// Ends an endless journal and returns the last number that it has acknowledged.
+fn stopped(job: Job<'_>) -> Result<u64> {
+    job.signal(15)?;
+    let output = job.wait(LONG)?.output;
+    acked(&output).ok_or_else(|| Error::Malformed(format!("no acknowledgement: {output}")))
+}
+
+/// The last number that was told to be durable.
+fn acked(output: &str) -> Option<u64> {
+    let whole = output.rfind('\n').and_then(|end| output.get(..end)).unwrap_or_default();
+    let last = whole.lines().rev().find_map(|line| line.strip_prefix("ack "));
+    last.and_then(|number| number.parse().ok())
+}
+
+fn kills() -> u64 {
+    if is_long() { 20 } else { 4 }
+}
+
+const BULK_BYTES: u64 = 20_000_001;
+const BULK_SEED: u64 = 3;
+const ROUNDS_MAX: u32 = 5;
+/// Slots of the ring that a journal on a small disk is.
+const SLOTS: u64 = 64;

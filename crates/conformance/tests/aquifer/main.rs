@@ -1,0 +1,24 @@
+//! The program `aquifer` itself under real clients: the Linux kernel's in a guest, libnfs, QEMU.
+//!
+//! What holds: each test has a network namespace, disks (image files) and a daemon of its own, and
+//! ends with a shutdown in order and `aquifer inspect --deep --data`, which must find no error
+//! ([`place::Aquifer::finish`]). Nothing is left behind.
+//!
+//! `cargo test --workspace` builds the program; alone: `cargo build -p aquifer-cli` first. Needs
+//! root and `scripts/setup-deps.sh guest clients`. Longer runs of the same tests:
+//! `AQUIFER_LONG=1 cargo test -p aquifer-conformance --test aquifer -- --nocapture`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test says what went wrong by ending"
+)]
+
+mod corruption;
+mod full;
+mod kernel;
+mod kill;
+mod memory;
+mod place;
+mod replay;
+mod tools;

@@ -1,0 +1,252 @@
+//! A daemon with disks, in a namespace of its own, and the commands that ask it.
+//!
+//! What holds: the dataset [`DATASET`] is exported at the well-known ports, mounted as [`EXPORT`].
+//! The disks outlive the daemon: a killed one is started again on them. A test that fails shows
+//! the end of the daemon's log.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use aquifer_conformance::clients::Clients;
+use aquifer_conformance::netns::{NetNs, wait_for_listener};
+use aquifer_conformance::process::{Invocation, Outcome, Process};
+use aquifer_conformance::server::aquifer_program;
+use aquifer_conformance::work::{Scratch, WorkDir};
+use aquifer_conformance::{Error, Result};
+use serde_json::Value;
+
+/// The dataset that clients use.
+pub const DATASET: &str = "tank/vms";
+/// What clients mount.
+pub const EXPORT: &str = "/tank/vms";
+/// How the kernel's client mounts; a restart shall not cost it a minute.
+pub const V3: &str = "vers=3,proto=tcp,mountproto=tcp,nolock,hard,timeo=20,rsize=1048576,\
+    wsize=1048576";
+/// For what takes milliseconds on an idle machine.
+pub const SOON: Duration = Duration::from_secs(60);
+/// For work of a guest on a busy machine.
+pub const LONG: Duration = Duration::from_secs(300);
+pub const MIB: u64 = 1 << 20;
+
+/// What a pool and its daemon are like.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Disks, all in one mirror.
+    pub sides: u32,
+    /// Size of each (sparse).
+    pub disk_bytes: u64,
+    /// `--memory`.
+    pub memory: &'static str,
+    /// `sync` of the dataset.
+    pub sync: &'static str,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { sides: 2, disk_bytes: 2 << 30, memory: "256M", sync: "standard" }
+    }
+}
+
+/// A pool `tank` and the daemon that serves it.
+#[derive(Debug)]
+pub struct Aquifer {
+    /// Before the namespace, so that it ends before that does.
+    daemon: Option<Process>,
+    program: PathBuf,
+    memory: &'static str,
+    disks: Vec<PathBuf>,
+    finished: bool,
+    netns: NetNs,
+    scratch: Scratch,
+}
+
+impl Aquifer {
+    /// Makes the pool and serves it. `name` is for whoever looks into a kept directory.
+    pub fn start(name: &str, setup: Setup) -> Result<Self> {
+        let scratch = WorkDir::open()?.scratch(&format!("aquifer-{name}"))?;
+        let netns = NetNs::new(&scratch)?;
+        let disks: Vec<PathBuf> =
+            (0..setup.sides).map(|side| scratch.join(&format!("disk{side}"))).collect();
+        for disk in &disks {
+            let sized = File::create(disk).and_then(|file| file.set_len(setup.disk_bytes));
+            sized.map_err(Error::at("create", disk))?;
+        }
+        let program = aquifer_program()?;
+        let memory = setup.memory;
+        let mut aquifer =
+            Self { daemon: None, program, memory, disks, finished: false, netns, scratch };
+        aquifer.spawn()?;
+        let start = Instant::now();
+        while !aquifer.ask(&["pool", "list"], SOON)?.status.success() {
+            aquifer.patience(start, "the daemon to answer")?;
+        }
+        let paths: Vec<String> = aquifer.disks.iter().map(|disk| text(disk)).collect();
+        let mut create = vec!["pool", "create", "tank"];
+        create.extend((setup.sides > 1).then_some("mirror"));
+        create.extend(paths.iter().map(String::as_str));
+        aquifer.must(&create)?;
+        let sync = format!("sync={}", setup.sync);
+        aquifer.must(&["create", "-o", &sync, "-o", "sharenfs=on", DATASET])?;
+        aquifer.wait_serving()?;
+        Ok(aquifer)
+    }
+
+    /// The namespace in which clients must run.
+    pub fn netns(&self) -> &NetNs {
+        &self.netns
+    }
+
+    /// A directory for the test.
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    /// The disks' image files.
+    pub fn disks(&self) -> &[PathBuf] {
+        &self.disks
+    }
+
+    /// libnfs, QEMU and the like, each call with a limit of [`LONG`].
+    pub fn clients(&self) -> Clients {
+        Clients::new(Some(&self.netns), LONG)
+    }
+
+    /// URL of a file in the export, for libnfs and QEMU inside the namespace.
+    pub fn url(&self, path: &str) -> String {
+        format!("nfs://127.0.0.1{EXPORT}/{path}")
+    }
+
+    /// The running daemon.
+    pub fn daemon(&self) -> Result<&Process> {
+        let gone = || Error::Failed { what: "the daemon does not run".into(), said: self.log() };
+        self.daemon.as_ref().ok_or_else(gone)
+    }
+
+    /// SIGKILL; gone when this returns.
+    pub fn kill9(&mut self) {
+        // Dropping a process kills and reaps it.
+        self.daemon = None;
+    }
+
+    /// Starts the daemon; returns the time until clients can connect again.
+    pub fn serve(&mut self) -> Result<Duration> {
+        let start = Instant::now();
+        self.spawn()?;
+        self.wait_serving()?;
+        Ok(start.elapsed())
+    }
+
+    /// SIGTERM; waits for the end.
+    pub fn stop(&mut self) -> Result<()> {
+        let ended = self.daemon()?.terminate(LONG)?;
+        self.daemon = None;
+        if ended.success() {
+            return Ok(());
+        }
+        Err(Error::Failed { what: format!("the daemon ended with {ended}"), said: self.log() })
+    }
+
+    /// Shuts down in order; then what is on the disks must be without an error.
+    pub fn finish(mut self) -> Result<()> {
+        self.stop()?;
+        let report = self.inspect(&self.disks)?;
+        if report.get("errors") != Some(&0.into()) || report.get("exported") != Some(&true.into()) {
+            return Err(Error::Mismatch(format!("inspect: {report:#}")));
+        }
+        self.finished = true;
+        Ok(())
+    }
+
+    /// For a test whose disks are not to be judged.
+    pub fn finish_unjudged(mut self) -> Result<()> {
+        self.stop()?;
+        self.finished = true;
+        Ok(())
+    }
+
+    /// What `aquifer inspect --deep --data` says of `disks`.
+    pub fn inspect(&self, disks: &[PathBuf]) -> Result<Value> {
+        let paths: Vec<String> = disks.iter().map(|disk| text(disk)).collect();
+        let mut words = vec!["--json", "inspect", "--deep", "--data"];
+        words.extend(paths.iter().map(String::as_str));
+        json(&self.ask(&words, LONG)?)
+    }
+
+    /// A command that must succeed; returns what it printed.
+    pub fn must(&self, words: &[&str]) -> Result<String> {
+        let said = self.ask(words, SOON)?;
+        if said.status.success() {
+            return Ok(said.text());
+        }
+        Err(Error::Failed { what: format!("aquifer {words:?}"), said: said.said() })
+    }
+
+    /// What `pool status --json` says.
+    pub fn status(&self) -> Result<Value> {
+        json(&self.ask(&["--json", "pool", "status", "tank"], SOON)?)
+    }
+
+    /// The daemon's log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn ask(&self, words: &[&str], limit: Duration) -> Result<Outcome> {
+        self.invocation().args(words).run(limit)
+    }
+
+    fn invocation(&self) -> Invocation {
+        let socket = self.scratch.join("aquifer.sock");
+        Invocation::new(&self.program).arg("--api-socket").arg(socket)
+    }
+
+    fn spawn(&mut self) -> Result<()> {
+        let serve = self.invocation().args(["serve", "--memory", self.memory, "--state-dir"]);
+        let serve = serve.arg(self.scratch.join("state")).env_remove("RUST_LOG");
+        self.daemon = Some(serve.inside(&self.netns).spawn(&self.log_path())?);
+        Ok(())
+    }
+
+    fn wait_serving(&self) -> Result<()> {
+        for port in [111, 2049] {
+            wait_for_listener(Some(&self.netns), port, self.daemon()?, SOON)?;
+        }
+        Ok(())
+    }
+
+    fn patience(&self, start: Instant, what: &str) -> Result<()> {
+        if start.elapsed() > SOON || !self.daemon()?.is_running() {
+            return Err(Error::Timeout { what: what.into(), limit: SOON, said: self.log() });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        Ok(())
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.scratch.join("aquifer.log")
+    }
+}
+
+impl Drop for Aquifer {
+    fn drop(&mut self) {
+        if !self.finished {
+            eprintln!("the daemon's log:\n{}", self.log());
+        }
+    }
+}
+
+/// Longer runs are asked for.
+pub fn is_long() -> bool {
+    std::env::var_os("AQUIFER_LONG").is_some()
+}
+
+/// As the command line takes it.
+pub fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn json(said: &Outcome) -> Result<Value> {
+    let parsed = serde_json::from_slice(&said.stdout);
+    parsed.map_err(|error| Error::Malformed(format!("{error}: {}", said.said())))
+}

@@ -1,0 +1,93 @@
+//! Programs that are NFS clients themselves, and what hypervisors ask before they mount, against
+//! the daemon as it is started: well-known ports, the portmapper, restarts between calls.
+
+use std::fs;
+use std::time::Duration;
+
+use aquifer_conformance::clients::{Bench, Call};
+use aquifer_conformance::process::Invocation;
+use aquifer_conformance::{Error, Result, pattern};
+
+use crate::place::{Aquifer, DATASET, EXPORT, MIB, SOON, Setup, text};
+
+/// What XCP-ng and Proxmox do before they mount.
+#[test]
+fn client_probes_of_hypervisors_are_answered() -> Result<()> {
+    let aquifer = Aquifer::start("probes", Setup::default())?;
+    let clients = aquifer.clients();
+    let exports = clients.showmount(&["--no-headers", "-e", "127.0.0.1"]).done()?.text();
+    assert!(exports.starts_with(EXPORT), "{exports}");
+    let listed = clients.rpcinfo(&["-s", "127.0.0.1"]).done()?.text();
+    let nfs = listed.lines().find(|line| line.contains("100003")).map(str::to_owned);
+    let versions = nfs.as_deref().and_then(|line| line.split_whitespace().nth(1));
+    assert_eq!(versions, Some("3"), "no NFSv4: {listed}");
+    for transport in ["tcp", "udp"] {
+        // The portmapper itself is asked over both.
+        clients.rpcinfo(&["-T", transport, "127.0.0.1", "portmapper", "2"]).done()?;
+    }
+    for program in ["nfs", "mountd"] {
+        clients.rpcinfo(&["-T", "tcp", "127.0.0.1", program, "3"]).done()?;
+    }
+    // A server without version 4 must refuse at once: the driver waits for the answer.
+    let four = clients.rpcinfo(&["-T", "tcp", "127.0.0.1", "nfs", "4"])?;
+    assert!(!four.status.success() && four.took < Duration::from_secs(5), "{four:?}");
+    // XCP-ng probes the port with one byte and closes.
+    for _ in 0..20 {
+        let probe = "exec 3<>/dev/tcp/127.0.0.1/2049 && printf '\\n' >&3";
+        Invocation::new("bash").args(["-c", probe]).inside(aquifer.netns()).check(SOON)?;
+    }
+    aquifer.must(&["set", "sharenfs=off", DATASET])?;
+    let refused = clients.nfs_ls(&aquifer.url(""))?;
+    assert!(!refused.status.success(), "{refused:?}");
+    aquifer.must(&["set", "sharenfs=on", DATASET])?;
+    clients.nfs_ls(&aquifer.url("")).done()?;
+    aquifer.finish()
+}
+
+/// Copies and images go through restarts of both kinds between calls.
+#[test]
+fn client_tools_find_their_data_after_restarts() -> Result<()> {
+    let setup = Setup { sync: "always", ..Setup::default() };
+    let mut aquifer = Aquifer::start("tools", setup)?;
+    let clients = aquifer.clients();
+    let mut content = vec![0; 30_000_001];
+    pattern::fill(3, 0, &mut content);
+    let local = aquifer.scratch().join("local");
+    fs::write(&local, &content).map_err(Error::at("write", &local))?;
+    let local = text(&local);
+    clients.nfs_cp(&local, &aquifer.url("copied")).done()?;
+    let (raw, qcow2) = (aquifer.url("disk.raw"), aquifer.url("disk.qcow2"));
+    clients.image_convert(("raw", &local), ("raw", &raw)).done()?;
+    clients.image_create("qcow2", &qcow2, 64 * MIB).done()?;
+    let write = ["write -P 0x5a 1M 128k", "write -z 1M 64k", "write -P 0xa5 63M 64k", "flush"];
+    clients.image_io("qcow2", &qcow2, &write).done()?;
+    let bench =
+        Bench { count: 4000, depth: 32, bytes: 4096, write: true, flush_every: 64, pattern: 0x77 };
+    let rate = clients.image_bench("raw", &raw, bench)?;
+    eprintln!("{rate:.0} durable writes of 4 KiB/s");
+    // The bench has overwritten the front of the raw image.
+    let front = usize::try_from(bench.count * bench.bytes).unwrap();
+    content[..front].fill(bench.pattern);
+    fs::write(&local, &content).map_err(Error::at("write", local.as_ref()))?;
+    for restart in ["kill -9", "SIGTERM"] {
+        match restart {
+            "kill -9" => aquifer.kill9(),
+            _ => aquifer.stop()?,
+        }
+        eprintln!("serving again after {restart} and {:?}", aquifer.serve()?);
+        let listed = clients.nfs_ls(&aquifer.url("")).done()?.text();
+        assert!(listed.contains("copied") && listed.contains("30000001"), "{listed}");
+        let copied = clients.nfs_cat(&aquifer.url("copied")).done()?.stdout;
+        assert_eq!(pattern::first_difference(3, 0, &copied), None);
+        assert_eq!(copied.len(), content.len());
+        clients.image_compare(("raw", &local), ("raw", &raw)).done()?;
+        let read = ["read -P 0 1M 64k", "read -P 0x5a 1088k 64k", "read -P 0xa5 63M 64k"];
+        clients.image_io("qcow2", &qcow2, &read).done()?;
+        let checked = clients.image_check("qcow2", &qcow2).done()?.text();
+        assert!(checked.contains("No errors were found"), "{checked}");
+    }
+    let converted = aquifer.url("converted.qcow2");
+    clients.image_convert(("raw", &raw), ("qcow2", &converted)).done()?;
+    clients.image_compare(("raw", &local), ("qcow2", &converted)).done()?;
+    aquifer.finish()
+}
