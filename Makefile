@@ -6,7 +6,7 @@ SEEDS ?= 10000
 # The simulator's build with rules that can be left out has a target directory of its own.
 SABOTAGE := RUSTFLAGS="--cfg sabotage" CARGO_TARGET_DIR=target/sabotage
 
-.PHONY: all build test lint unit sim sabotage demo install clean
+.PHONY: all build test lint unit sim sabotage conformance demo install clean
 
 all: build
 
@@ -36,6 +36,12 @@ sim:
 sabotage:
 	$(SABOTAGE) cargo test -p aquifer-pool -p aquifer-files --test power_cut -- --nocapture \
 		a_rule_left_out_is_found
+
+# Real clients, the long way: many kills, large logs, whole disks of rot.
+conformance:
+	scripts/setup-deps.sh build clients guest peer
+	cargo build -p aquifer-cli -p aquifer-conformance
+	AQUIFER_LONG=1 cargo test -p aquifer-conformance --test aquifer -- --nocapture
 
 # The main job on real input, told in plain words. With a terminal the server stays until Ctrl-C.
 demo:
