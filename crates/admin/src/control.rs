@@ -21,11 +21,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use aquifer_dataset::Property;
 use aquifer_files::Files;
 use aquifer_nfs::Export;
 use aquifer_pool::BoxFuture;
+use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::MutexGuard;
 
@@ -36,10 +38,10 @@ use serving::Serving;
 
 /// What clients see of the pools: NFS in the daemon, nothing where none is wanted.
 pub trait Frontend: Send + Sync + fmt::Debug {
-    /// Serves exactly these pools from now on. When it returns, no request to any other is being
-    /// worked on; what the engine began on the frontend's runtimes goes on. Says what could not be
-    /// done.
-    fn serve(&self, pools: Vec<ServedPool>) -> BoxFuture<'_, Vec<String>>;
+    /// Serves exactly what is offered from now on. When it returns, no request to any other pool is
+    /// being worked on; what the engine began on the frontend's runtimes goes on. Says what could
+    /// not be done.
+    fn serve(&self, offer: Offer) -> BoxFuture<'_, Vec<String>>;
 
     /// Pools that are not served any more are out of service now: lets go of their files, and ends
     /// what still runs for them.
@@ -47,6 +49,16 @@ pub trait Frontend: Send + Sync + fmt::Debug {
 
     /// Where it listens.
     fn listening(&self) -> Vec<String>;
+}
+
+/// What clients are to be served.
+#[derive(Debug, Clone, Default)]
+pub struct Offer {
+    /// The pools in service.
+    pub pools: Vec<ServedPool>,
+    /// There are more on the list, which cannot be imported at the moment: their clients are to
+    /// wait, not to give up.
+    pub more_to_come: bool,
 }
 
 /// A pool as clients see it.
@@ -206,18 +218,31 @@ impl Control {
         })
     }
 
-    /// Lets clients see what they are to see now. In an act.
-    async fn refresh_exports(&self) -> Vec<String> {
+    /// Whether the threads of all pools in service do what they are given within `patience`.
+    pub async fn engines_answer(&self, patience: Duration) -> bool {
         let serving: Vec<Arc<Serving>> = {
             let pools = self.pools.read();
             pools.values().filter_map(|listed| listed.serving().cloned()).collect()
         };
+        let answers = serving.iter().map(|serving| serving.run(async {}));
+        tokio::time::timeout(patience, join_all(answers)).await.is_ok()
+    }
+
+    /// Lets clients see what they are to see now. In an act.
+    async fn refresh_exports(&self) -> Vec<String> {
+        let (serving, listed): (Vec<Arc<Serving>>, usize) = {
+            let pools = self.pools.read();
+            let serving = pools.values().filter_map(|listed| listed.serving().cloned());
+            (serving.collect(), pools.len())
+        };
+        let more_to_come = serving.len() < listed;
         let served = serving.iter().map(|serving| ServedPool {
             name: serving.name().into(),
             files: serving.service().files.clone(),
             exports: serving.exports(),
         });
-        let notes = self.frontend.serve(served.collect()).await;
+        let pools = served.collect();
+        let notes = self.frontend.serve(Offer { pools, more_to_come }).await;
         for note in &notes {
             tracing::warn!("{note}");
         }

@@ -21,5 +21,5 @@ pub mod size;
 mod status;
 
 pub use cache::CacheError;
-pub use control::{Control, ControlConfig, Frontend, ServedPool};
+pub use control::{Control, ControlConfig, Frontend, Offer, ServedPool};
 pub use devices::disks_of_pool;

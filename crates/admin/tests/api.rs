@@ -11,7 +11,7 @@ use aquifer_admin::api::{
     CreateDataset, CreatePool, DatasetQuery, ErrorKind, SetProperties, VdevKind, VdevRequest,
 };
 use aquifer_admin::client::{Client, ClientError};
-use aquifer_admin::{Control, ControlConfig, Frontend, ServedPool, http};
+use aquifer_admin::{Control, ControlConfig, Frontend, Offer, ServedPool, http};
 use aquifer_pool::{BoxFuture, PoolError};
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -25,8 +25,9 @@ struct Recorder {
 }
 
 impl Frontend for Recorder {
-    fn serve(&self, pools: Vec<ServedPool>) -> BoxFuture<'_, Vec<String>> {
+    fn serve(&self, offer: Offer) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async move {
+            let pools = offer.pools;
             let paths: Vec<&str> =
                 pools.iter().flat_map(|pool| &pool.exports).map(|e| e.path.as_str()).collect();
             self.told.lock().push(format!("serve {}: {}", pools.len(), paths.join(" ")));
@@ -149,11 +150,12 @@ async fn the_end_of_the_daemon_exports_and_refuses_what_comes_late() {
     assert!(list.contains("\"tank\""), "{list}");
 }
 
-/// Dropped half-way, a dataset would be on disk and never be shown.
+/// Dropped half-way, a dataset would be on disk and clients would not see it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_hangs_up_leaves_nothing_half_done() {
     let daemon = Daemon::start().await;
     daemon.make_tank().await;
+    daemon.told();
     for number in 0..20 {
         let mut stream = UnixStream::connect(daemon.socket()).unwrap();
         let body = format!("{{\"name\": \"tank/{number}\"}}");
@@ -162,10 +164,13 @@ async fn who_hangs_up_leaves_nothing_half_done() {
         tokio::time::sleep(Duration::from_millis(number % 5)).await;
         drop(stream);
     }
+    tokio::time::sleep(Duration::from_millis(100)).await;
     // Acts wait for their turn: behind this one, all that were begun are done.
     let last = CreateDataset { name: "tank/last".into(), properties: Default::default() };
     daemon.client.create_dataset(&last).await.unwrap();
     let shown = daemon.client.datasets(&DatasetQuery::default()).await.unwrap();
+    assert!(shown.len() > 2, "nothing was read before the hang-up: this tests nothing");
+    assert_eq!(daemon.told().len(), shown.len() - 1, "clients are told of each");
     for number in 0..20 {
         let name = format!("tank/{number}");
         if shown.iter().any(|info| info.name == name) {

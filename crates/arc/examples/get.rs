@@ -20,13 +20,13 @@ const ROUND: u64 = 250_000;
 const CHARGE: u32 = 4096 + 64;
 
 /// As `blockio`'s page: a shared handle on memory of its own.
-type Page = Arc<Box<[u8]>>;
+type Page = Arc<Box<[u8; 4096]>>;
 
 fn main() {
     let mut names: Vec<u64> = (0..ENTRIES).collect();
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     names.sort_by_cached_key(|_| rng.next_u64());
-    let page = |name: u64| Arc::new(vec![name.to_le_bytes()[0]; 4096].into_boxed_slice());
+    let page = |name: u64| Arc::new(Box::new([name.to_le_bytes()[0]; 4096]));
 
     let cache = Cache::<Page>::new(6 << 30, 64);
     for &name in &names {

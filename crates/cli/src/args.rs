@@ -76,6 +76,17 @@ pub(crate) enum Command {
         /// The dataset; without one, all.
         dataset: Option<String>,
     },
+    /// Print what to type on a hypervisor to use a dataset.
+    Connect {
+        /// Which hypervisor.
+        #[arg(long = "for", value_name = "HYPERVISOR")]
+        hypervisor: Hypervisor,
+        /// This machine's name or address, as the hypervisors reach it; else its host name.
+        #[arg(long, value_name = "NAME")]
+        host: Option<String>,
+        /// The dataset.
+        dataset: String,
+    },
     /// Read an exported pool from its disks alone and say what is wrong with it.
     Inspect(InspectArgs),
     /// Print a completion script.
@@ -85,24 +96,48 @@ pub(crate) enum Command {
     },
 }
 
+/// Who uses a datastore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Hypervisor {
+    /// XCP-ng, XenServer
+    XcpNg,
+    /// VMware ESXi
+    Esxi,
+    /// Proxmox VE
+    Proxmox,
+    /// libvirt, with images on a mount
+    Libvirt,
+    /// QEMU's own driver, nfs://
+    Qemu,
+    /// Any Linux
+    Linux,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Where the list of imported pools is kept.
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/aquifer")]
-    pub state_dir: PathBuf,
-    /// Where NFS listens; may be given several times.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:2049")]
+    /// The configuration; what is given here beside it goes before. [default:
+    /// /etc/aquifer/aquifer.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Only say what would be served by, or what is wrong with it.
+    #[arg(long)]
+    pub check: bool,
+    /// Where the list of imported pools is kept. [default: /var/lib/aquifer]
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Where NFS listens; may be given several times. [default: 0.0.0.0:2049]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub nfs_addr: Vec<SocketAddr>,
-    /// Where the portmapper listens.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:111")]
-    pub portmap_addr: SocketAddr,
+    /// Where the portmapper listens. [default: 0.0.0.0:111]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub portmap_addr: Option<SocketAddr>,
     /// No portmapper: clients must be told the port.
     #[arg(long, conflicts_with = "portmap_addr")]
     pub no_portmap: bool,
-    /// Memory of each pool's engine, such as 4G; NFS takes up to 160 MiB beside it.
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = memory)]
-    pub memory: u64,
-    /// What is logged, as in RUST_LOG, which is used without this; else `info`.
+    /// Memory of each pool's engine, such as 4G; NFS takes up to 184 MiB beside it. [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub memory: Option<u64>,
+    /// What is logged, as in RUST_LOG, which goes before the configuration. [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
 }
@@ -244,7 +279,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     size::parse(text).ok_or_else(|| format!("{text:?} is no size: say 10G, 512M, 1.5T"))
 }
 
-fn memory(text: &str) -> Result<u64, String> {
+pub(crate) fn memory(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         bytes if bytes < MEMORY_BYTES_MIN => Err("a pool needs 64M or more".into()),
         bytes => Ok(bytes),

@@ -1,5 +1,6 @@
 //! The commands that ask a daemon, and those that need none. One function each.
 
+mod connect;
 mod dataset;
 mod inspect;
 mod pool;
@@ -46,6 +47,9 @@ pub(crate) async fn run(command: Command, socket: PathBuf, output: Output) -> Re
         }
         Command::List { recursive, dataset } => {
             dataset::list(&client, output, recursive, dataset).await
+        }
+        Command::Connect { hypervisor, host, dataset } => {
+            connect::connect(&client, output, hypervisor, host, dataset).await
         }
         Command::Inspect(args) => inspect::inspect(output, args).await,
         Command::Completions { shell } => {

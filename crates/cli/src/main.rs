@@ -9,6 +9,7 @@ mod args;
 mod commands;
 mod failure;
 mod serve;
+mod settings;
 mod table;
 
 use std::process::ExitCode;

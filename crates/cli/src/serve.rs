@@ -12,6 +12,7 @@
 //! kill -9: the next start replays the log.
 
 mod frontend;
+mod manager;
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -26,18 +27,25 @@ use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::ServeArgs;
+use crate::commands::print;
 use crate::failure::Failure;
+use crate::settings::Settings;
 use frontend::NfsFrontend;
 
 /// Serves until a signal ends it.
 pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Result<(), Failure> {
-    log_to_stderr(args.log.as_deref())?;
-    let portmap = match args.no_portmap {
-        true => Portmap::Off,
-        false => Portmap::At(args.portmap_addr),
+    let settings = Settings::of(&args)?;
+    if args.check {
+        return print(&toml::to_string(&settings).map_err(Failure::failed)?);
+    }
+    log_to_stderr(&settings.log)?;
+    let portmap = match settings.portmap.enabled {
+        true => Portmap::At(settings.portmap.listen),
+        false => Portmap::Off,
     };
-    let frontend = NfsFrontend::new(Config { listen: args.nfs_addr, portmap, ..Config::default() });
-    let config = ControlConfig { state_dir: args.state_dir, memory_bytes: args.memory };
+    let (listen, threads) = (settings.nfs.listen, settings.nfs.threads);
+    let frontend = NfsFrontend::new(Config { listen, portmap, threads, ..Config::default() });
+    let config = ControlConfig { state_dir: settings.state_dir, memory_bytes: settings.memory };
     let control = Control::open(config, Arc::new(frontend)).map_err(Failure::failed)?;
     let listener = http::bind(&socket)
         .map_err(|error| Failure::failed(format!("{}: {error}", socket.display())))?;
@@ -63,9 +71,14 @@ async fn run(
     }));
     tracing::info!(socket = %socket.display(), pid = std::process::id(), "the API answers");
     let starting = Arc::clone(&control);
-    let start = tokio::spawn(async move { starting.start().await });
+    let start = tokio::spawn(async move {
+        starting.start().await;
+        manager::ready();
+        manager::report_health(&starting).await;
+    });
     let name = signals.next().await;
     tracing::info!(signal = name, "stopping; a second signal ends at once");
+    manager::stopping();
     tokio::spawn(async move {
         let name = signals.next().await;
         tracing::warn!(signal = name, "ended at once; the next start replays the log");
@@ -103,11 +116,8 @@ impl Signals {
     }
 }
 
-fn log_to_stderr(filter: Option<&str>) -> Result<(), Failure> {
-    let from_environment = std::env::var(EnvFilter::DEFAULT_ENV).ok();
-    let filter = filter.or(from_environment.as_deref()).unwrap_or("info");
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| Failure::usage(format!("--log: {filter:?}: {error}")))?;
+fn log_to_stderr(filter: &str) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(filter).map_err(Failure::usage)?;
     let ansi = std::io::stderr().is_terminal();
     let logger = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(ansi);
     logger.with_env_filter(filter).init();

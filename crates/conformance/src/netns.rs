@@ -76,6 +76,13 @@ impl NetNs {
         words.into_iter().map(OsString::from).collect()
     }
 
+    /// What to type before a command to run it in the namespace.
+    #[must_use]
+    pub fn enter_line(&self) -> String {
+        let words = self.enter().into_iter().filter(|word| word != "--mount");
+        words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    }
+
     fn tcp_tables(&self) -> [PathBuf; 2] {
         let pid = self.holder.0.pid();
         ["tcp", "tcp6"].map(|table| PathBuf::from(format!("/proc/{pid}/net/{table}")))
@@ -103,7 +110,8 @@ pub fn wait_for_listener(
             let what = format!("listener on port {port}");
             return Err(Error::Timeout { what, limit, said: server.said() });
         }
-        thread::sleep(Duration::from_millis(10));
+        // A look at the machine's sockets costs milliseconds where there are many.
+        thread::sleep(Duration::from_millis(25));
     }
     Ok(())
 }

@@ -10,6 +10,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
@@ -189,6 +190,8 @@ impl Invocation {
         let mut words = words.into_iter();
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words);
+        // Ctrl-C is this program's: it decides how the others end.
+        command.process_group(0);
         for (name, value) in &self.env {
             match value {
                 Some(value) => command.env(name, value),

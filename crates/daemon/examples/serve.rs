@@ -12,7 +12,7 @@ use std::sync::Arc;
 use aquifer_blockio::{Disk, FileDisk, OpenOptions, TokioWorld, World, create_image};
 use aquifer_daemon::{Config, Portmap, Server};
 use aquifer_files::Service;
-use aquifer_nfs::{Clients, Export, Exports, Nfs};
+use aquifer_nfs::{Clients, Export, Exports, Nfs, Volume};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
@@ -41,9 +41,10 @@ async fn serve(image: &Path, config: Config) -> Result<(), Box<dyn Error>> {
     let iso = Clients::Only(vec!["127.0.0.0/8".parse()?]);
     let iso = Export { read_only: true, clients: iso, ..Export::new("/iso", "tank/iso") };
     let files = Arc::clone(&pool.files);
-    let root_of = move |dataset: &str| files.root(dataset);
+    let volume = Volume::new(Arc::clone(&files));
+    let root_of = move |dataset: &str| Some(volume.root(files.root(dataset)?));
     let exports = Exports::new(vec![Export::new("/vms", "tank/vms"), iso], root_of)?;
-    let nfs = Arc::new(Nfs::new(Arc::clone(&pool.files), exports));
+    let nfs = Arc::new(Nfs::new(exports));
     let server = Server::start(config, nfs).await?;
     println!("serving at {:?}, portmap {:?}", server.addresses(), server.portmap());
     let (mut terminate, mut interrupt) =

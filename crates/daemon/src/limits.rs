@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! memory <= requests 64 MiB + replies 56 MiB                       the two budgets
-//!         + connections (4096) * 10 KiB                             the allowances: 40 MiB
+//!         + connections (4096) * 16 KiB                             the allowances: 64 MiB
 //!         + runtimes * 0.5 MiB                                      one receive buffer each
 //!         + fragmented records (64) * 1.2 MiB                       what no client is known to
 //! send
@@ -61,11 +61,11 @@ pub const LEASE_SLACK_BYTES: usize = 64 * 1024;
 pub const REQUEST_ALLOWANCE_BYTES: usize = 8 * 1024;
 
 /// Bytes of replies that a connection may hold without asking the budget.
-pub const REPLY_ALLOWANCE_BYTES: usize = 2 * 1024;
+pub const REPLY_ALLOWANCE_BYTES: usize = 8 * 1024;
 
 /// Memory of a request that is being carried out, beside its record and reply: its future (some
 /// KiB), its place in the connection. Charged with the reply. The allowance has room for one.
-pub const IN_FLIGHT_BYTES: usize = 1024;
+pub const IN_FLIGHT_BYTES: usize = 6 * 1024;
 
 /// Memory of a received request beside its bytes.
 pub const RECORD_OVERHEAD_BYTES: usize = 64;

@@ -10,8 +10,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use aquifer_files::{Credentials, FileHandle};
+use aquifer_files::Credentials;
 use aquifer_rpc::auth::{AuthSys, Credential};
 use parking_lot::RwLock;
 
@@ -19,6 +21,7 @@ use crate::limits::{CLIENTS_MAX, EXPORT_LIST_BYTES_MAX, EXPORTS_MAX};
 use crate::network::Network;
 use crate::proto::mount::PATH_BYTES_MAX;
 use crate::proto::v3::Nfsstat3;
+use crate::volume::{Root, Volume};
 
 #[cfg(test)]
 mod tests;
@@ -152,12 +155,14 @@ impl Rights {
 }
 
 /// Finds the root directory of a dataset by its full name, as long as there is such a dataset.
-type RootOf = Box<dyn Fn(&str) -> Option<FileHandle> + Send + Sync>;
+type RootOf = Box<dyn Fn(&str) -> Option<Root> + Send + Sync>;
 
 /// The exports of a server.
 pub struct Exports {
     root_of: RootOf,
     table: RwLock<Table>,
+    /// See [`Exports::expect_more`].
+    more_to_come: AtomicBool,
 }
 
 #[derive(Default)]
@@ -174,10 +179,10 @@ impl Exports {
     /// [`ExportError`].
     pub fn new(
         exports: Vec<Export>,
-        root_of: impl Fn(&str) -> Option<FileHandle> + Send + Sync + 'static,
+        root_of: impl Fn(&str) -> Option<Root> + Send + Sync + 'static,
     ) -> Result<Self, ExportError> {
-        let table = RwLock::default();
-        let this = Exports { root_of: Box::new(root_of), table };
+        let (table, more_to_come) = Default::default();
+        let this = Exports { root_of: Box::new(root_of), table, more_to_come };
         this.replace(exports)?;
         Ok(this)
     }
@@ -197,6 +202,12 @@ impl Exports {
         }
         *self.table.write() = Table { exports, by_guid: HashMap::new() };
         Ok(())
+    }
+
+    /// Says whether pools that belong here are not served yet: clients of theirs are then told to
+    /// ask again later, where "stale" would be the end of the file to them.
+    pub fn expect_more(&self, more_to_come: bool) {
+        self.more_to_come.store(more_to_come, Ordering::Relaxed);
     }
 
     /// The exports, in the order in which they were given.
@@ -219,14 +230,22 @@ impl Exports {
     /// first export that admits the client holds: a handle does not tell how it was come by.
     ///
     /// # Errors
-    /// [`Nfsstat3::Stale`] if it is not exported, [`Nfsstat3::Acces`] if not to this client.
-    pub(crate) fn admit(&self, guid: u64, peer: SocketAddr) -> Result<Rights, Nfsstat3> {
+    /// [`Nfsstat3::Stale`] if it is not exported ([`Nfsstat3::Jukebox`] if it may yet be),
+    /// [`Nfsstat3::Acces`] if not to this client.
+    pub(crate) fn admit(
+        &self,
+        guid: u64,
+        peer: SocketAddr,
+    ) -> Result<(Arc<Volume>, Rights), Nfsstat3> {
         if let Some(found) = self.table.read().admit(&self.root_of, guid, peer) {
             return found;
         }
         let mut table = self.table.write();
         table.look_for(&self.root_of, guid);
-        table.admit(&self.root_of, guid, peer).unwrap_or(Err(Nfsstat3::Stale))
+        table.admit(&self.root_of, guid, peer).unwrap_or_else(|| {
+            let more_to_come = self.more_to_come.load(Ordering::Relaxed);
+            Err(if more_to_come { Nfsstat3::Jukebox } else { Nfsstat3::Stale })
+        })
     }
 
     /// The export under whose path a normalised path lies, and the components beyond it.
@@ -243,7 +262,7 @@ impl Exports {
     }
 
     /// The root directory of an export's dataset, if there is such a dataset.
-    pub(crate) fn root_of(&self, export: &Export) -> Option<FileHandle> {
+    pub(crate) fn root_of(&self, export: &Export) -> Option<Root> {
         (self.root_of)(&export.dataset)
     }
 }
@@ -261,11 +280,12 @@ impl Table {
         root_of: &RootOf,
         guid: u64,
         peer: SocketAddr,
-    ) -> Option<Result<Rights, Nfsstat3>> {
+    ) -> Option<Result<(Arc<Volume>, Rights), Nfsstat3>> {
         let candidates = || self.by_guid.get(&guid).into_iter().flatten();
         let mut exports = candidates().filter_map(|index| self.exports.get(*index)).peekable();
         let dataset = &exports.peek()?.dataset;
-        if root_of(dataset)?.fs_guid.0 != guid {
+        let root = root_of(dataset)?;
+        if root.handle.fs_guid.0 != guid {
             return None;
         }
         let rights = exports.find(|export| export.admits(peer)).map(|export| Rights {
@@ -274,12 +294,13 @@ impl Table {
             anon_uid: export.anon_uid,
             anon_gid: export.anon_gid,
         });
-        Some(rights.ok_or(Nfsstat3::Acces))
+        Some(rights.map(|rights| (root.volume, rights)).ok_or(Nfsstat3::Acces))
     }
 
     fn look_for(&mut self, root_of: &RootOf, guid: u64) {
-        let has_it =
-            |export: &Export| root_of(&export.dataset).is_some_and(|root| root.fs_guid.0 == guid);
+        let has_it = |export: &Export| {
+            root_of(&export.dataset).is_some_and(|root| root.handle.fs_guid.0 == guid)
+        };
         let indices = self.exports.iter().enumerate();
         let found: Vec<_> =
             indices.filter(|(_, export)| has_it(export)).map(|(index, _)| index).collect();

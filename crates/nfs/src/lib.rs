@@ -20,8 +20,10 @@ pub mod proto;
 mod server;
 mod status;
 mod v3;
+mod volume;
 
 pub use counters::{Counters, ProcedureCount};
 pub use export::{Clients, Export, ExportError, Exports, Squash};
 pub use network::{Network, NetworkError};
 pub use server::{Nfs, NoCall};
+pub use volume::{Root, Volume};

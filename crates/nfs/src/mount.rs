@@ -12,7 +12,6 @@ mod mounts;
 
 use std::net::SocketAddr;
 
-use aquifer_files::Files;
 use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 
@@ -27,7 +26,6 @@ pub(crate) const VERSION_LOW: u32 = 1;
 
 /// Who asks, and what of.
 pub(crate) struct MountRequest<'a> {
-    pub files: &'a Files,
     pub exports: &'a Exports,
     pub mounts: &'a Mounts,
     pub peer: SocketAddr,

@@ -7,9 +7,7 @@
 //!   told PROG_MISMATCH with the versions that there are, and goes on.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use aquifer_files::Files;
 use aquifer_rpc::auth::{AuthStat, Credential};
 use aquifer_rpc::message::{Accepted, Call, CallError, Rejection, Reply};
 use aquifer_rpc::portmap::{self, Framing, Mapping};
@@ -28,12 +26,11 @@ use crate::proto::{mount as mount_proto, v3 as nfs_proto};
 use crate::v3;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-/// NFSv3 and its companions over the files of a pool.
+/// NFSv3 and its companions over the files of pools.
 #[derive(Debug)]
 pub struct Nfs {
-    files: Arc<Files>,
     exports: Exports,
     mounts: Mounts,
     portmap: RwLock<Vec<Mapping>>,
@@ -46,10 +43,9 @@ pub struct Nfs {
 pub struct NoCall(#[from] pub CallError);
 
 impl Nfs {
-    /// A server of `files` through `exports`.
-    pub fn new(files: Arc<Files>, exports: Exports) -> Self {
+    /// A server of what is exported.
+    pub fn new(exports: Exports) -> Self {
         Nfs {
-            files,
             exports,
             mounts: Mounts::default(),
             portmap: RwLock::default(),
@@ -153,12 +149,7 @@ impl Nfs {
             mount_proto::PROGRAM => {
                 served(call.version, mount::VERSION_LOW, mount_proto::VERSION)?;
                 self.counters.count_mount();
-                let request = MountRequest {
-                    files: &self.files,
-                    exports: &self.exports,
-                    mounts: &self.mounts,
-                    peer,
-                };
+                let request = MountRequest { exports: &self.exports, mounts: &self.mounts, peer };
                 mount::carry_out(&request, call.version, call.procedure, from, out).await
             }
             _ => Err(Accepted::ProgUnavail),
@@ -174,12 +165,7 @@ impl Nfs {
     ) -> Result<(), Accepted> {
         let procedure = Procedure3::from_wire(call.procedure).ok_or(Accepted::ProcUnavail)?;
         let args = Args3::decode(procedure, from).map_err(|_| Accepted::GarbageArgs)?;
-        let request = v3::Request {
-            files: &self.files,
-            exports: &self.exports,
-            peer,
-            credential: call.credential,
-        };
+        let request = v3::Request { exports: &self.exports, peer, credential: call.credential };
         let status = v3::carry_out(&request, &args, out).await;
         self.counters.count_nfs3(procedure, status);
         Ok(())

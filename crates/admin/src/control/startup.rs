@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::serving::{Serving, close};
-use super::{Control, State};
+use super::{Control, Offer, State};
 use crate::api::{ApiError, guid_of};
 use crate::cache::CachedPool;
 use crate::devices::{Search, Sought, claim, is_complete, search};
@@ -88,7 +88,7 @@ impl Control {
     pub async fn stop(&self) {
         let mut stopping = self.acts.lock().await;
         *stopping = true;
-        self.frontend.serve(Vec::new()).await;
+        self.frontend.serve(Offer::default()).await;
         let pools = std::mem::take(&mut *self.pools.write());
         let serving: Vec<Arc<Serving>> =
             pools.values().filter_map(|listed| listed.serving().cloned()).collect();

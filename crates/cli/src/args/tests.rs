@@ -97,3 +97,25 @@ fn sizes_have_units() {
     assert_eq!(memory("64M"), Ok(MEMORY_BYTES_MIN));
     assert!(memory("63M").is_err());
 }
+
+/// Whoever adds a command or an option, describes it.
+#[test]
+fn the_page_of_the_command_line_names_every_command_and_option() {
+    let page = include_str!("../../../../docs/cli.md");
+    let command = Args::command();
+    let mut todo = vec![("aquifer".to_string(), &command)];
+    while let Some((name, command)) = todo.pop() {
+        if command.has_subcommands() {
+            let below = command.get_subcommands();
+            todo.extend(below.map(|below| (format!("{name} {}", below.get_name()), below)));
+        } else {
+            let heading = format!("\n## {name}");
+            assert!(page.contains(&heading), "docs/cli.md has no heading for `{name}`");
+        }
+        for long in command.get_arguments().filter_map(|argument| argument.get_long()) {
+            // Of -H and -p the short form is told.
+            let told = page.contains(&format!("--{long}")) || ["script", "exact"].contains(&long);
+            assert!(told, "docs/cli.md says nothing of `{name} --{long}`");
+        }
+    }
+}

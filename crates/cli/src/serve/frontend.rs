@@ -1,25 +1,25 @@
 //! NFS as the pools' frontend.
 //!
 //! # What holds
-//! - One server over the files of one pool: that is what `aquifer_nfs::Nfs` is made for. The pool
-//!   that is served stays so while it is there and exports something; of others, it is said that
-//!   they are not.
+//! - One server for all pools. It listens while any pool is in service, so that nobody is refused
+//!   who could wait.
 //! - A change of exports replaces the table of the running server; clients keep their connections.
-//! - A server that was stopped lives until its pool is out of service: what the engine began on its
-//!   threads must come to its end.
+//!   A pool that leaves has its exports taken away first; then the requests that still work on it
+//!   are waited for.
+//! - A server that was stopped lives until its pools are out of service: what the engine began on
+//!   its threads must come to its end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use aquifer_admin::{Frontend, ServedPool};
+use aquifer_admin::{Frontend, Offer, ServedPool};
 use aquifer_daemon::{Config, PortmapState, Server};
 use aquifer_files::{FileHandle, Files};
-use aquifer_nfs::{Export, Exports, Nfs};
+use aquifer_nfs::{Export, Exports, Nfs, Root, Volume};
 use aquifer_pool::BoxFuture;
 use parking_lot::{Mutex, RwLock};
-
-#[cfg(test)]
-mod tests;
+use tokio::time::{Instant, sleep};
 
 /// The NFS server, running or not.
 #[derive(Debug)]
@@ -38,72 +38,58 @@ struct State {
 
 #[derive(Debug)]
 struct Running {
-    pool: String,
-    files: Arc<Files>,
     server: Server,
+    volumes: Vec<Arc<Volume>>,
     roots: Roots,
 }
 
 /// The root directories of datasets, by name: every NFS call asks for one, and the
 /// datasets themselves would build the names of all to find it. Kept up by [`Frontend::serve`],
 /// which follows every act that could change it.
-type Roots = Arc<RwLock<HashMap<String, FileHandle>>>;
+type Roots = Arc<RwLock<HashMap<String, Root>>>;
 
 impl NfsFrontend {
     pub fn new(config: Config) -> Self {
         NfsFrontend { config, state: Default::default(), listening: Mutex::default() }
     }
 
-    async fn serve_pools(&self, pools: Vec<ServedPool>) -> Vec<String> {
+    async fn serve_pools(&self, offer: Offer) -> Vec<String> {
         let mut state = self.state.lock().await;
-        let present = |running: &Running| {
-            let same = |pool: &&ServedPool| Arc::ptr_eq(&pool.files, &running.files);
-            pools.iter().find(same)
-        };
-        let current = state.running.as_ref().and_then(present).map(|pool| pool.name.clone());
-        let each = pools.iter().map(|pool| (pool.name.as_str(), !pool.exports.is_empty()));
-        let chosen = choose(&each.collect::<Vec<_>>(), current.as_deref());
-        if state.running.is_some() && (current.is_none() || current.as_deref() != chosen) {
-            self.stop(&mut state).await;
-        }
         let mut notes = Vec::new();
-        if let Some(pool) = pools.iter().find(|pool| Some(pool.name.as_str()) == chosen) {
-            let exports = pool.exports.clone();
-            let done = match &state.running {
-                Some(running) => running.replace(exports),
-                None => self.start(&mut state, pool, exports).await,
-            };
-            notes.extend(done.err());
-            notes.extend(state.running.as_ref().and_then(Running::portmap_problem));
+        match &mut state.running {
+            _ if offer.pools.is_empty() => self.stop(&mut state).await,
+            Some(running) => notes.extend(running.change(&offer, self.config.drain).await.err()),
+            None => match self.start(&offer).await {
+                Ok(running) => state.running = Some(running),
+                Err(why) => notes.push(why),
+            },
         }
-        notes.extend(not_served(&pools, chosen));
+        let problem = state.running.as_ref().and_then(Running::portmap_problem);
         *self.listening.lock() = state.running.as_ref().map(Running::listening).unwrap_or_default();
-        notes
+        let of_each = |note: String| {
+            let exporting = offer.pools.iter().filter(|pool| !pool.exports.is_empty());
+            let pools = exporting.map(|pool| format!("pool {:?}: {note}", pool.name));
+            pools.collect::<Vec<_>>()
+        };
+        notes.into_iter().chain(problem).flat_map(of_each).collect()
     }
 
-    async fn start(
-        &self,
-        state: &mut State,
-        pool: &ServedPool,
-        exports: Vec<Export>,
-    ) -> Result<(), String> {
-        let name = &pool.name;
+    async fn start(&self, offer: &Offer) -> Result<Running, String> {
         let failed = |why: String| {
             format!(
-                "pool {name:?} is not served over NFS: {why}; end what is in the way, or start \
-                 the daemon with another --nfs-addr"
+                "not served over NFS: {why}; end what is in the way, or start the daemon with \
+                 another --nfs-addr"
             )
         };
-        let files = Arc::clone(&pool.files);
-        let roots: Roots = Arc::new(RwLock::new(roots_of(name, &files)));
+        let (volumes, found) = volumes(&offer.pools, &[]);
+        let roots: Roots = Arc::new(RwLock::new(found));
         let known = Arc::clone(&roots);
-        let exports = Exports::new(exports, move |name| known.read().get(name).copied());
+        let exports = Exports::new(exports(offer), move |name| known.read().get(name).cloned());
         let exports = exports.map_err(|error| failed(error.to_string()))?;
-        let nfs = Arc::new(Nfs::new(Arc::clone(&files), exports));
-        let server = Server::start(self.config.clone(), nfs).await;
+        exports.expect_more(offer.more_to_come);
+        let server = Server::start(self.config.clone(), Arc::new(Nfs::new(exports))).await;
         let server = server.map_err(|error| failed(error.to_string()))?;
-        state.running = Some(Running { pool: name.clone(), files, server, roots });
-        Ok(())
+        Ok(Running { server, volumes, roots })
     }
 
     async fn stop(&self, state: &mut State) {
@@ -111,9 +97,8 @@ impl NfsFrontend {
             let stopped = running.server.stop().await;
             if stopped.stuck > 0 {
                 tracing::error!(
-                    pool = %running.pool,
                     requests_of = stopped.stuck,
-                    "connections have requests that do not end: the pool does not answer"
+                    "connections have requests that do not end: a pool does not answer"
                 );
             }
             state.stopped.push(running.server);
@@ -122,8 +107,8 @@ impl NfsFrontend {
 }
 
 impl Frontend for NfsFrontend {
-    fn serve(&self, pools: Vec<ServedPool>) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(self.serve_pools(pools))
+    fn serve(&self, offer: Offer) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(self.serve_pools(offer))
     }
 
     fn release(&self) -> BoxFuture<'_, ()> {
@@ -142,16 +127,25 @@ impl Frontend for NfsFrontend {
 }
 
 impl Running {
-    fn replace(&self, exports: Vec<Export>) -> Result<(), String> {
-        let roots = roots_of(&self.pool, &self.files);
+    /// Serves what is offered instead of what it served. Waits until requests to pools that are
+    /// not offered any more have ended, no longer than `patience`.
+    async fn change(&mut self, offer: &Offer, patience: Duration) -> Result<(), String> {
+        let (volumes, roots) = volumes(&offer.pools, &self.volumes);
+        let table = self.server.nfs().exports();
+        // Before pools leave, so that nobody is told that files are gone which will come back.
+        table.expect_more(offer.more_to_come);
         // Before the table: an export without a root would be refused for a moment.
         self.roots.write().extend(roots.clone());
-        let replaced = self.server.nfs().exports().replace(exports);
-        replaced.map_err(|error| {
-            format!("pool {:?}: the exports stay as they were: {error}", self.pool)
-        })?;
+        let replaced = table.replace(exports(offer));
         *self.roots.write() = roots;
-        Ok(())
+        let before = std::mem::replace(&mut self.volumes, volumes);
+        let stays =
+            |gone: &Arc<Volume>| self.volumes.iter().any(|volume| Arc::ptr_eq(gone, volume));
+        let gone: Vec<_> = before.into_iter().filter(|volume| !stays(volume)).collect();
+        if !left(&gone, Instant::now() + patience).await {
+            tracing::error!("requests to a pool that goes out of service do not end");
+        }
+        replaced.map_err(|error| format!("the exports stay as they were: {error}"))
     }
 
     fn listening(&self) -> Vec<String> {
@@ -166,47 +160,56 @@ impl Running {
 
     fn portmap_problem(&self) -> Option<String> {
         match self.server.portmap() {
-            PortmapState::Unavailable(why) => Some(format!(
-                "clients that ask a portmapper do not find pool {:?}: {why}",
-                self.pool
-            )),
+            PortmapState::Unavailable(why) => {
+                Some(format!("clients that ask a portmapper do not find it: {why}"))
+            }
             _ => None,
         }
     }
 }
 
-/// The pool to be served, of those with this name that export something or do not: the one that is,
-/// the first that exports something, or the first.
-fn choose<'a>(pools: &[(&'a str, bool)], current: Option<&str>) -> Option<&'a str> {
-    let is_current = |pool: &&(&str, bool)| Some(pool.0) == current;
-    let exporting = || pools.iter().filter(|pool| pool.1);
-    let first = exporting().find(is_current).or_else(|| exporting().next());
-    let first = first.or_else(|| pools.iter().find(is_current)).or(pools.first());
-    first.map(|pool| pool.0)
+/// All exports of all pools.
+fn exports(offer: &Offer) -> Vec<Export> {
+    offer.pools.iter().flat_map(|pool| pool.exports.iter().cloned()).collect()
 }
 
-fn not_served<'a>(
-    pools: &'a [ServedPool],
-    chosen: Option<&'a str>,
-) -> impl Iterator<Item = String> + 'a {
-    let others = pools.iter().filter(move |pool| Some(pool.name.as_str()) != chosen);
-    others.filter(|pool| !pool.exports.is_empty()).map(move |pool| {
-        format!(
-            "pool {:?} is not served over NFS: this version serves the exports of one pool, and \
-             that is {:?}",
-            pool.name,
-            chosen.unwrap_or_default()
-        )
-    })
+/// The pools' volumes, those that are there already among `present`, and the root directories of all
+/// datasets.
+fn volumes(
+    pools: &[ServedPool],
+    present: &[Arc<Volume>],
+) -> (Vec<Arc<Volume>>, HashMap<String, Root>) {
+    let (mut volumes, mut roots) = (Vec::new(), HashMap::new());
+    for pool in pools {
+        let known = present.iter().find(|volume| volume.is_of(&pool.files));
+        let volume = known.map_or_else(|| Volume::new(Arc::clone(&pool.files)), Arc::clone);
+        roots.extend(roots_of(&pool.name, &volume));
+        volumes.push(volume);
+    }
+    (volumes, roots)
 }
 
-/// The root directories of all datasets: one look at each, where `Files::root` looks at all.
-fn roots_of(pool: &str, files: &Files) -> HashMap<String, FileHandle> {
-    let datasets = files.datasets();
-    let Some(root) = files.root(pool) else { return HashMap::new() };
+/// The root directories of a pool's datasets: one look at each, where `Files::root` looks at all.
+fn roots_of(pool: &str, volume: &Arc<Volume>) -> Vec<(String, Root)> {
+    let datasets = volume.datasets();
+    let Some(root) = Files::root(volume, pool) else { return Vec::new() };
     let each = datasets.all().into_iter().map(|dataset| {
         let name = datasets.full_name(&dataset);
-        (name, FileHandle { fs_guid: dataset.fs_guid, ..root })
+        (name, volume.root(FileHandle { fs_guid: dataset.fs_guid, ..root }))
     });
     each.collect()
 }
+
+/// Whether all requests have left these volumes before `deadline`.
+async fn left(volumes: &[Arc<Volume>], deadline: Instant) -> bool {
+    while volumes.iter().any(|volume| Arc::strong_count(volume) > 1) {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        sleep(POLL).await;
+    }
+    true
+}
+
+/// Between two looks whether requests have ended.
+const POLL: Duration = Duration::from_millis(5);

@@ -9,18 +9,7 @@ use crate::support::{Place, has};
 
 /// The paths that MOUNT's EXPORT lists (RFC 1813 section 5.2.6).
 fn exported(address: &str) -> Vec<String> {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    // xid, CALL, RPC 2, MOUNT, version 3, EXPORT, credentials and verifier AUTH_NONE.
-    let words: [u32; 10] = [7, 0, 2, 100_005, 3, 5, 0, 0, 0, 0];
-    let mut call = (0x8000_0000u32 | 40).to_be_bytes().to_vec();
-    call.extend(words.iter().flat_map(|word| word.to_be_bytes()));
-    stream.write_all(&call).unwrap();
-    let mut reply = Reply { stream };
-    let length = reply.word() & 0x7fff_ffff;
-    // xid, REPLY, accepted, verifier (flavor, length), SUCCESS.
-    let header: Vec<u32> = (0..6).map(|_| reply.word()).collect();
-    assert_eq!((header, length >= 28), (vec![7, 1, 0, 0, 0, 0], true));
+    let mut reply = call(address, 100_005, 5, &[]);
     let mut paths = Vec::new();
     while reply.word() == 1 {
         paths.push(reply.text());
@@ -30,6 +19,44 @@ fn exported(address: &str) -> Vec<String> {
         }
     }
     paths
+}
+
+/// MNT: the handle of a directory.
+fn mounted(address: &str, path: &str) -> Vec<u8> {
+    let mut reply = call(address, 100_005, 1, &opaque(path.as_bytes()));
+    assert_eq!(reply.word(), 0, "{path}");
+    reply.bytes()
+}
+
+/// The status of GETATTR.
+fn getattr(address: &str, handle: &[u8]) -> u32 {
+    call(address, 100_003, 1, &opaque(handle)).word()
+}
+
+fn opaque(bytes: &[u8]) -> Vec<u8> {
+    let mut encoded = u32::try_from(bytes.len()).unwrap().to_be_bytes().to_vec();
+    encoded.extend(bytes);
+    encoded.resize(encoded.len().next_multiple_of(4), 0);
+    encoded
+}
+
+/// Calls a procedure of version 3 of a program; what comes behind RPC's SUCCESS.
+fn call(address: &str, program: u32, procedure: u32, args: &[u8]) -> Reply {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    // xid, CALL, RPC 2, program, version, procedure, credentials and verifier AUTH_NONE.
+    let words: [u32; 10] = [7, 0, 2, program, 3, procedure, 0, 0, 0, 0];
+    let length = u32::try_from(40 + args.len()).unwrap();
+    let mut call = (0x8000_0000 | length).to_be_bytes().to_vec();
+    call.extend(words.iter().flat_map(|word| word.to_be_bytes()));
+    call.extend(args);
+    stream.write_all(&call).unwrap();
+    let mut reply = Reply { stream };
+    let length = reply.word() & 0x7fff_ffff;
+    // xid, REPLY, accepted, verifier (flavor, length), SUCCESS.
+    let header: Vec<u32> = (0..6).map(|_| reply.word()).collect();
+    assert_eq!((header, length >= 28), (vec![7, 1, 0, 0, 0, 0], true));
+    reply
 }
 
 struct Reply {
@@ -43,12 +70,16 @@ impl Reply {
         u32::from_be_bytes(bytes)
     }
 
-    fn text(&mut self) -> String {
+    fn bytes(&mut self) -> Vec<u8> {
         let length = self.word() as usize;
         let mut bytes = vec![0; length.next_multiple_of(4)];
         self.stream.read_exact(&mut bytes).unwrap();
         bytes.truncate(length);
-        String::from_utf8(bytes).unwrap()
+        bytes
+    }
+
+    fn text(&mut self) -> String {
+        String::from_utf8(self.bytes()).unwrap()
     }
 }
 
@@ -93,23 +124,72 @@ fn exports_follow_the_property_at_once() {
     assert!(TcpStream::connect(address(&place)).is_err(), "nothing is served, nobody listens");
 }
 
+const NFS3_OK: u32 = 0;
+const NFS3ERR_STALE: u32 = 70;
+const NFS3ERR_JUKEBOX: u32 = 10_008;
+
 #[test]
-fn a_second_pool_is_told_that_it_is_not_served() {
+fn two_pools_are_served_side_by_side_and_leave_one_by_one() {
     let place = Place::new();
-    let _daemon = place.serve();
+    let daemon = place.serve();
     let (a, b) = (place.image("a"), place.image("b"));
     place.must(&["pool", "create", "-o", "sharenfs=on", "tank", &a]);
-    let note = "note: pool \"dozer\" is not served over NFS: this version serves the exports of \
-                one pool, and that is \"tank\"\n";
     let said = place.ask(&["pool", "create", "-o", "sharenfs=on", "dozer", &b]);
-    assert_eq!((said.code, said.err.as_str()), (0, note));
-    assert_eq!(exported(&address(&place)), ["/tank"]);
-    let status = place.must(&["pool", "status", "dozer"]);
-    assert!(status.contains("  note: pool \"dozer\" is not served over NFS"), "{status}");
-    assert!(!place.must(&["pool", "status", "tank"]).contains("note:"));
-    // Its turn comes when the other one goes.
+    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    let nfs = address(&place);
+    assert_eq!(exported(&nfs), ["/dozer", "/tank"]);
+    let (dozer, tank) = (mounted(&nfs, "/dozer"), mounted(&nfs, "/tank"));
+    assert_eq!((getattr(&nfs, &dozer), getattr(&nfs, &tank)), (NFS3_OK, NFS3_OK));
+
+    // Taken away on purpose: its files are gone for its clients, and nobody else notices.
     place.must(&["pool", "export", "tank"]);
-    assert_eq!(exported(&address(&place)), ["/dozer"]);
+    assert_eq!(exported(&nfs), ["/dozer"]);
+    assert_eq!((getattr(&nfs, &dozer), getattr(&nfs, &tank)), (NFS3_OK, NFS3ERR_STALE));
+    place.must(&["pool", "import", "-d", &a, "tank"]);
+    assert_eq!((getattr(&nfs, &dozer), getattr(&nfs, &tank)), (NFS3_OK, NFS3_OK));
+
+    // Missing at a start: its clients are to wait for it.
+    daemon.kill9();
+    std::fs::rename(&a, place.path("elsewhere")).unwrap();
+    let _daemon = place.serve();
+    place.wait_for(|| address(&place) != nfs);
+    let nfs = address(&place);
+    assert_eq!((getattr(&nfs, &dozer), getattr(&nfs, &tank)), (NFS3_OK, NFS3ERR_JUKEBOX));
+    std::fs::rename(place.path("elsewhere"), &a).unwrap();
+    place.must(&["pool", "import", "-d", &a, "tank"]);
+    assert_eq!((getattr(&nfs, &dozer), getattr(&nfs, &tank)), (NFS3_OK, NFS3_OK));
+}
+
+#[test]
+fn what_to_type_on_a_hypervisor() {
+    let place = Place::new();
+    let _daemon = place.serve();
+    place.must(&["pool", "create", "tank", &place.image("a")]);
+    place.must(&["create", "tank/vms"]);
+    let connect = |hypervisor: &str| {
+        place.ask(&["connect", "--host=storage1", "--for", hypervisor, "tank/vms"])
+    };
+    let said = connect("esxi");
+    assert_eq!(said.code, 1);
+    assert!(said.err.contains("aquifer set sharenfs=on tank/vms"), "{said:?}");
+    place.must(&["set", "sharenfs=on", "tank/vms"]);
+    for (hypervisor, line) in [
+        ("esxi", "esxcli storage nfs add -H storage1 -s /tank/vms -v vms"),
+        ("xcp-ng", "device-config:serverpath=/tank/vms device-config:nfsversion=3"),
+        ("proxmox", "pvesm add nfs vms --server storage1 --export /tank/vms"),
+        ("libvirt", "mount -t nfs -o vers=3,hard,nolock storage1:/tank/vms /var/lib/libvirt"),
+        ("linux", "mount -t nfs -o vers=3,hard,nolock storage1:/tank/vms /mnt"),
+    ] {
+        let said = connect(hypervisor);
+        assert!(said.code == 0 && said.out.contains(line), "{hypervisor}: {said:?}");
+    }
+    // Not without sync=always: this driver loses what a restart lost.
+    let said = connect("qemu");
+    assert!(said.code == 1 && said.err.contains("sync=always"), "{said:?}");
+    place.must(&["set", "sync=always", "tank/vms"]);
+    assert!(connect("qemu").out.contains("file=nfs://storage1/tank/vms/DISK"));
+    assert_eq!(place.ask(&["connect", "--for", "hyper-v", "tank/vms"]).code, 2);
+    assert_eq!(place.ask(&["connect", "--for", "esxi", "tank/no"]).code, 1);
 }
 
 /// A client's file, stable or committed, is there after kill -9; the handles too would be, but

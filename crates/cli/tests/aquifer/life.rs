@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -148,6 +150,29 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
+fn a_pool_can_go_back_and_says_what_that_costs() {
+    let place = Place::new();
+    let a = place.image("a");
+    let _daemon = place.serve();
+    place.must(&["pool", "create", "tank", &a]);
+    place.must(&["create", "tank/before"]);
+    place.must(&["create", "tank/after"]);
+    place.must(&["pool", "export", "tank"]);
+    // The export is a txg of its own.
+    let said = place.ask(&["pool", "import", "-d", &a, "--rewind=2", "tank"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.starts_with("note: rewound from txg "), "{said:?}");
+    assert!(said.err.contains("changes after it, and the intent log, are dropped"), "{said:?}");
+    place.must(&["list", "tank/before"]);
+    assert_eq!(place.ask(&["list", "tank/after"]).code, 1);
+    let status = place.must(&["pool", "status", "tank"]);
+    assert!(status.contains("import: rewound from txg"), "{status}");
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["pool", "import", "-d", &a, "--discard-log", "tank"]);
+    place.must(&["list", "tank/before"]);
+}
+
+#[test]
 fn one_daemon_for_a_state_directory_and_a_socket() {
     let place = Place::new();
     let mut daemon = place.serve();
@@ -157,4 +182,46 @@ fn one_daemon_for_a_state_directory_and_a_socket() {
     assert!(place.log().contains("another daemon answers there"));
     assert!(daemon.is_running());
     place.must(&["pool", "list"]);
+}
+
+/// What sd_notify(3) says, as a service manager hears it.
+#[test]
+fn a_service_manager_hears_of_ready_alive_and_stopping() {
+    let place = Place::new();
+    let a = place.image("a");
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", &a]);
+    daemon.kill9();
+    let manager = UnixDatagram::bind(place.path("notify")).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let hear = || {
+        let mut message = [0; 100];
+        let length = manager.recv(&mut message).unwrap();
+        String::from_utf8(message[..length].to_vec()).unwrap().trim().to_string()
+    };
+    let environment =
+        [("NOTIFY_SOCKET", place.text("notify")), ("WATCHDOG_USEC", "200000".to_string())];
+    let daemon = place.spawn_with("state", &environment);
+    assert_eq!(hear(), "READY=1");
+    assert!(place.must(&["pool", "list"]).contains("ONLINE"), "ready is when it is in service");
+    assert_eq!([hear(), hear()], ["WATCHDOG=1", "WATCHDOG=1"]);
+    daemon.signal(Signal::TERM);
+    while hear() != "STOPPING=1" {}
+    assert!(daemon.ended().success());
+}
+
+#[test]
+fn a_configuration_is_checked_and_used() {
+    let place = Place::new();
+    let config = place.text("aquifer.toml");
+    std::fs::write(&config, "memory = \"96M\"\n[nfs]\nlisten = [\"127.0.0.1:0\"]\n").unwrap();
+    let check = place.ask(&["serve", "--check", "--config", &config, "--state-dir", "/nowhere"]);
+    assert_eq!((check.code, check.err.as_str()), (0, ""));
+    for line in ["memory = \"96M\"", "state_dir = \"/nowhere\"", "listen = [\"127.0.0.1:0\"]"] {
+        assert!(check.out.contains(line), "{}", check.out);
+    }
+    std::fs::write(&config, "memory = \"96M\"\n[nsf]\n").unwrap();
+    let check = place.ask(&["serve", "--check", "--config", &config]);
+    assert_eq!(check.code, 2);
+    assert!(check.err.contains("line 2") && check.err.contains("nsf"), "{}", check.err);
 }

@@ -150,10 +150,17 @@ fn block_devices_that_are_mounted_and_files_behind_them() {
             device.0
         ),
     );
-    place.must(&["pool", "create", "-f", "tank", &device.0]);
-    place.must(&["pool", "export", "tank"]);
-    place.must(&["pool", "import", "-d", &device.0, "-d", &image, "tank"]);
-    place.must(&["pool", "destroy", "-f", "tank"]);
+    // Without -d all block devices are looked at, also those of other tests.
+    let pool = format!("cli-{}", std::process::id());
+    place.must(&["pool", "create", "-f", &pool, &device.0]);
+    place.must(&["pool", "export", &pool]);
+    place.must(&["pool", "import", &pool]);
+    let status = place.json(&["pool", "status", &pool]);
+    assert_eq!(status["vdevs"][0]["leaves"][0]["path"], device.0.as_str());
+    place.must(&["pool", "export", &pool]);
+    // A device and the file behind it are one disk, not a disk and its copy.
+    place.must(&["pool", "import", "-d", &device.0, "-d", &image, &pool]);
+    place.must(&["pool", "destroy", "-f", &pool]);
 }
 
 /// An attached loop device, detached when dropped.

@@ -87,11 +87,17 @@ impl Place {
 
     /// Starts a daemon on this state directory, and does not wait.
     pub fn spawn(&self, state: &str) -> Daemon {
+        self.spawn_with(state, &[])
+    }
+
+    /// As `spawn`, with more in its environment.
+    pub fn spawn_with(&self, state: &str, environment: &[(&str, String)]) -> Daemon {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log"));
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", AQUIFER, "serve"]);
         command.arg("--api-socket").arg(self.socket()).arg("--state-dir").arg(self.path(state));
         command.args(["--nfs-addr", "127.0.0.1:0", "--no-portmap", "--memory", "64M"]);
+        command.envs(environment.iter().cloned());
         command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
         Daemon { child: command.stderr(log.unwrap()).spawn().unwrap() }
     }

@@ -229,3 +229,18 @@ async fn serve(nfs: Arc<Nfs>, peer: SocketAddr, record: Received, reserved: usiz
     };
     Done { reply, outcome, record, reserved }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a request takes while it is carried out is charged in full.
+    #[test]
+    fn a_request_that_is_carried_out_is_no_larger_than_what_is_charged() {
+        fn bytes_of<F>(_: impl Fn(Arc<Nfs>, SocketAddr, Received, usize) -> F) -> usize {
+            size_of::<F>()
+        }
+        let bytes = bytes_of(serve);
+        assert!(bytes <= IN_FLIGHT_BYTES - 128, "{bytes} bytes, and its place among the others");
+    }
+}

@@ -12,7 +12,7 @@ use aquifer_blockio::{
 };
 use aquifer_daemon::{Config, Portmap, Server};
 use aquifer_files::{FileHandle, Service};
-use aquifer_nfs::{Export, Exports, Nfs};
+use aquifer_nfs::{Export, Exports, Nfs, Volume};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
@@ -104,15 +104,15 @@ impl Fixture {
     /// Starts the server.
     pub fn serve(&mut self, config: Config, mut exports: Vec<Export>) {
         let files = Arc::clone(&self.pool().files);
-        let roots = Arc::clone(&files);
+        let volume = Volume::new(Arc::clone(&files));
         exports.push(Export::new("/panics", PANICS));
         let panics = Arc::clone(&self.panics);
         let root_of = move |dataset: &str| {
             let bug = dataset == PANICS && panics.load(Ordering::Relaxed);
             assert!(!bug, "a bug, as the test wants it");
-            roots.root(dataset)
+            Some(volume.root(files.root(dataset)?))
         };
-        let nfs = Nfs::new(files, Exports::new(exports, root_of).unwrap());
+        let nfs = Nfs::new(Exports::new(exports, root_of).unwrap());
         let server = self.runtime.block_on(Server::start(config, Arc::new(nfs)));
         self.server = Some(server.unwrap());
     }

@@ -58,11 +58,12 @@ impl Files {
         }
         let now = self.now();
         let mut inode = old.clone();
-        apply_set(cred, &mut inode, set, now)?;
         let mut changes = Vec::new();
+        // Size first: it is permitted by the old owner and mode, and a given mtime outlives it.
         if let Some(size) = set.size {
             changes = self.resize(cred, target, &mut inode, size, now).await?;
         }
+        apply_set(cred, &mut inode, set, now)?;
         inode.ctime = now;
         inode.touch();
         changes.insert(0, Change::Inode(inode.clone()));

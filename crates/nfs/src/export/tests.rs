@@ -1,20 +1,38 @@
 //! Who may use which dataset, and as whom.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 
-use aquifer_files::FileHandle;
+use aquifer_files::{FileHandle, Service};
 use aquifer_rpc::auth::{Gids, OpaqueAuth};
 
 use super::*;
 
 /// The root of a dataset whose guid is the sum of its name's bytes.
-fn root_of(dataset: &str) -> Option<FileHandle> {
+fn root_of(dataset: &str) -> Option<Root> {
     let guid = dataset.bytes().map(u64::from).sum();
     (!dataset.is_empty()).then(|| root(guid))
 }
 
-fn root(guid: u64) -> FileHandle {
+fn root(guid: u64) -> Root {
+    volume().root(handle(guid))
+}
+
+/// A volume of a pool without a file: the table asks it nothing.
+fn volume() -> &'static Arc<Volume> {
+    static POOL: OnceLock<(tokio::runtime::Runtime, Service, Arc<Volume>)> = OnceLock::new();
+    let (_, _, volume) = POOL.get_or_init(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        // The open image outlives its name.
+        let image = tempfile::tempdir().unwrap();
+        let service = runtime.block_on(crate::server::tests::pool(&image.path().join("disk")));
+        let volume = Volume::new(Arc::clone(&service.files));
+        (runtime, service, volume)
+    });
+    volume
+}
+
+fn handle(guid: u64) -> FileHandle {
     let mut bytes = [0; 24];
     bytes[..8].copy_from_slice(&guid.to_le_bytes());
     bytes[8] = 1;
@@ -23,7 +41,7 @@ fn root(guid: u64) -> FileHandle {
 }
 
 fn guid(dataset: &str) -> u64 {
-    root_of(dataset).unwrap().fs_guid.0
+    root_of(dataset).unwrap().handle.fs_guid.0
 }
 
 fn only(networks: &[&str]) -> Clients {
@@ -45,7 +63,7 @@ fn a_handle_is_admitted_by_dataset_and_client() {
         Export { clients: only(&["10.1.0.0/16", "fd00::/8"]), ..Export::new("/vms", "a/vms") };
     let iso = Export { read_only: true, ..Export::new("/iso", "a/iso") };
     let exports = Exports::new(vec![vms, iso], root_of).unwrap();
-    let admit = |dataset, client| exports.admit(guid(dataset), peer(client));
+    let admit = |dataset, client| exports.admit(guid(dataset), peer(client)).map(|found| found.1);
     for _ in 0..2 {
         assert!(!admit("a/vms", "10.1.2.3:700").unwrap().read_only);
         assert!(!admit("a/vms", "[::ffff:10.1.2.3]:700").unwrap().read_only);
@@ -60,6 +78,10 @@ fn a_handle_is_admitted_by_dataset_and_client() {
         .unwrap();
     assert!(!exports.knows(peer("10.2.0.1:1").ip()));
     assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Nfsstat3::Stale), "withdrawn");
+    exports.expect_more(true);
+    assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Nfsstat3::Jukebox), "its pool may yet come");
+    exports.expect_more(false);
+    assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Nfsstat3::Stale), "it does not");
 }
 
 #[test]
@@ -79,7 +101,7 @@ fn a_dataset_exported_twice_has_the_rights_of_the_first_export_that_admits() {
     let writers = Export { clients: only(&["10.0.0.1"]), ..Export::new("/vms", "vms") };
     let readers = Export { read_only: true, ..Export::new("/vms-ro", "vms") };
     let exports = Exports::new(vec![writers, readers], root_of).unwrap();
-    let read_only = |client| exports.admit(guid("vms"), peer(client)).unwrap().read_only;
+    let read_only = |client| exports.admit(guid("vms"), peer(client)).unwrap().1.read_only;
     assert!(!read_only("10.0.0.1:5"));
     assert!(read_only("10.0.0.2:5"));
 }
@@ -114,7 +136,7 @@ fn credentials_are_squashed_as_the_export_says() {
     let said = |squash, credential: &Credential<'_>| {
         let export = Export { squash, anon_uid: 77, anon_gid: 78, ..Export::new("/e", "e") };
         let exports = Exports::new(vec![export], root_of).unwrap();
-        exports.admit(guid("e"), peer("10.0.0.1:5")).unwrap().credentials(credential)
+        exports.admit(guid("e"), peer("10.0.0.1:5")).unwrap().1.credentials(credential)
     };
     let is = |uid, gid, groups: &[u32]| Credentials { uid, gid, groups: groups.to_vec() };
     let (root, user) = (sys(0, 0, &[0, 5, 0]), sys(1000, 0, &[4, 0]));
@@ -130,7 +152,7 @@ fn credentials_are_squashed_as_the_export_says() {
         assert_eq!(said(squash, &other), is(77, 78, &[]));
     }
     let plain = Exports::new(vec![Export::new("/e", "e")], root_of).unwrap();
-    let rights = plain.admit(guid("e"), peer("10.0.0.1:5")).unwrap();
+    let (_, rights) = plain.admit(guid("e"), peer("10.0.0.1:5")).unwrap();
     assert_eq!(rights.credentials(&Credential::None), is(65_534, 65_534, &[]));
 }
 

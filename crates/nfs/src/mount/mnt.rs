@@ -45,12 +45,13 @@ async fn directory(request: &MountRequest<'_>, path: &[u8]) -> Result<Attributes
     }
     let said = |error| mountstat3(nfsstat3(&error));
     let root = request.exports.root_of(&export).ok_or(MountStat3::NoEnt)?;
-    let mut at = request.files.getattr(root).await.map_err(said)?;
+    let files = root.volume;
+    let mut at = files.getattr(root.handle).await.map_err(said)?;
     // As root, as every server resolves mounts: what the client may do there, NFS itself checks.
     let cred = Credentials::root();
     for name in beyond {
         let name = to_look_up(name).map_err(mountstat3)?;
-        let (found, _) = request.files.lookup(&cred, at.handle, name).await;
+        let (found, _) = files.lookup(&cred, at.handle, name).await;
         at = found.map_err(said)?;
     }
     if at.kind != FileKind::Directory {

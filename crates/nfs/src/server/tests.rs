@@ -6,6 +6,7 @@ mod mount;
 mod refusals;
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use aquifer_blockio::{Disk, FileDisk, OpenOptions, TokioWorld, World, create_image};
 use aquifer_files::{FileHandle, Service};
@@ -19,6 +20,7 @@ use aquifer_rpc::xdr::Encode;
 use super::*;
 use crate::export::{Clients, Export};
 use crate::proto::v3::*;
+use crate::volume::Volume;
 
 const XID: u32 = 0x5eed_0001;
 
@@ -48,17 +50,18 @@ async fn nfs() -> Served {
     let clients = Clients::Only(vec!["10.0.0.1".parse().unwrap()]);
     let one = Export { clients, ..Export::new("/one", "one") };
     let exports = vec![Export::new("/rw", "rw"), read_only, one];
-    let root_of = |dataset: &str| match dataset {
-        "rw" => Some(file(1)),
-        "ro" => Some(file(2)),
-        "one" => Some(file(3)),
+    let volume = Volume::new(pool.files.clone());
+    let root_of = move |dataset: &str| match dataset {
+        "rw" => Some(volume.root(file(1))),
+        "ro" => Some(volume.root(file(2))),
+        "one" => Some(volume.root(file(3))),
         _ => None,
     };
-    let nfs = Nfs::new(pool.files.clone(), Exports::new(exports, root_of).unwrap());
+    let nfs = Nfs::new(Exports::new(exports, root_of).unwrap());
     Served { nfs, _pool: pool, _image: image }
 }
 
-async fn pool(image: &std::path::Path) -> Service {
+pub(crate) async fn pool(image: &std::path::Path) -> Service {
     create_image(image, 256 << 8).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::open(image, OpenOptions::exclusive()).unwrap());
     let named = || NamedDisk { path: "disk".into(), disk: disk.clone() };

@@ -11,7 +11,7 @@ pub(super) async fn access(
     let (target, rights) = request.admit(&args.object)?;
     // What a read-only export refuses is not granted either: clients decide by this alone.
     let known = if rights.read_only { ALL & !CHANGES } else { ALL };
-    match request.files.access(&target.cred, target.file, args.access & known).await {
+    match target.files.access(&target.cred, target.file, args.access & known).await {
         Ok((granted, attributes)) => Ok(Access3ResOk {
             obj_attributes: post_op_attr(&attributes),
             access: granted & args.access & known,

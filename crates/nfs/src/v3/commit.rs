@@ -11,6 +11,6 @@ pub(super) async fn commit(
 ) -> Outcome<Commit3ResOk, WccData> {
     // No change: what may be committed was written when that was allowed.
     let target = request.look(&args.file)?;
-    let committed = request.files.commit(&target.cred, target.file, args.offset, args.count).await;
-    changed(committed, |(), file_wcc| Commit3ResOk { file_wcc, verf: verifier(request) })
+    let committed = target.files.commit(&target.cred, target.file, args.offset, args.count).await;
+    changed(committed, |(), file_wcc| Commit3ResOk { file_wcc, verf: verifier(&target) })
 }

@@ -17,7 +17,7 @@ pub(super) async fn create(
         Ok(how) => how,
         Err(status) => return Err(request.refuse(status, &args.place.dir).await),
     };
-    made(request.files.create(&dir.cred, dir.file, name, how).await)
+    made(dir.files.create(&dir.cred, dir.file, name, how).await)
 }
 
 /// The results of the four procedures that make something.

@@ -12,7 +12,7 @@ pub(super) async fn fsinfo(
     args: &Getattr3Args,
 ) -> Outcome<Fsinfo3ResOk, PostOpAttr> {
     let target = request.look(&args.object)?;
-    let attributes = request.files.getattr(target.file).await;
+    let attributes = target.files.getattr(target.file).await;
     let attributes = attributes.map_err(|error| Fail::new(&error, None))?;
     Ok(Fsinfo3ResOk {
         obj_attributes: post_op_attr(&attributes),

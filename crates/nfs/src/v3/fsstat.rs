@@ -9,7 +9,7 @@ pub(super) async fn fsstat(
     args: &Getattr3Args,
 ) -> Outcome<Fsstat3ResOk, PostOpAttr> {
     let target = request.look(&args.object)?;
-    match request.files.fsstat(target.file).await {
+    match target.files.fsstat(target.file).await {
         Ok((space, attributes)) => Ok(Fsstat3ResOk {
             obj_attributes: post_op_attr(&attributes),
             tbytes: space.total_bytes,

@@ -7,6 +7,6 @@ use super::request::{Fail, Outcome, Request};
 
 pub(super) async fn getattr(request: &Request<'_>, args: &Getattr3Args) -> Outcome<Fattr3, ()> {
     let target = request.look(&args.object)?;
-    let attributes = request.files.getattr(target.file).await;
+    let attributes = target.files.getattr(target.file).await;
     attributes.map(|attributes| fattr3(&attributes)).map_err(|error| Fail::new(&error, ()))
 }

@@ -15,8 +15,7 @@ pub(super) async fn link(request: &Request<'_>, args: &Link3Args<'_>) -> Outcome
             return Err(Fail { status, resfail: LinkWcc { file_attributes, linkdir_wcc } });
         }
     };
-    let (linked, file_after, around) =
-        request.files.link(&dir.cred, file.file, dir.file, name).await;
+    let (linked, file_after, around) = dir.files.link(&dir.cred, file.file, dir.file, name).await;
     let file_attributes = file_after.as_ref().and_then(post_op_attr);
     let wcc = LinkWcc { file_attributes, linkdir_wcc: wcc_data(&around) };
     linked.map(|()| wcc).map_err(|error| Fail::new(&error, wcc))

@@ -17,7 +17,7 @@ pub(super) async fn lookup(
             return Err(Fail { status, resfail: request.attributes_now(&args.dir).await });
         }
     };
-    let (found, dir) = request.files.lookup(&target.cred, target.file, name).await;
+    let (found, dir) = target.files.lookup(&target.cred, target.file, name).await;
     let dir_attributes = dir.as_ref().and_then(post_op_attr);
     match found {
         Ok(object) => Ok(Lookup3ResOk {

@@ -16,5 +16,5 @@ pub(super) async fn mkdir(
         Ok(set) => set,
         Err(status) => return Err(request.refuse(status, &args.place.dir).await),
     };
-    made(request.files.mkdir(&dir.cred, dir.file, name, &set).await)
+    made(dir.files.mkdir(&dir.cred, dir.file, name, &set).await)
 }

@@ -18,7 +18,7 @@ pub(super) async fn mknod(
         Ok(node) => node,
         Err(status) => return Err(request.refuse(status, &args.place.dir).await),
     };
-    made(request.files.mknod(&dir.cred, dir.file, name, kind, &set).await)
+    made(dir.files.mknod(&dir.cred, dir.file, name, kind, &set).await)
 }
 
 fn node(what: &MknodData3) -> Result<(NodeKind, SetAttributes), Nfsstat3> {

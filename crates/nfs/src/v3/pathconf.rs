@@ -10,7 +10,7 @@ pub(super) async fn pathconf(
     args: &Getattr3Args,
 ) -> Outcome<Pathconf3ResOk, PostOpAttr> {
     let target = request.look(&args.object)?;
-    let attributes = request.files.getattr(target.file).await;
+    let attributes = target.files.getattr(target.file).await;
     let attributes = attributes.map_err(|error| Fail::new(&error, None))?;
     Ok(Pathconf3ResOk {
         obj_attributes: post_op_attr(&attributes),

@@ -27,7 +27,7 @@ pub(super) async fn read(request: &Request<'_>, args: &Read3Args, to: &mut Encod
 async fn data_of(request: &Request<'_>, args: &Read3Args) -> Outcome<ReadData, PostOpAttr> {
     let target = request.look(&args.file)?;
     let count = args.count.min(TRANSFER_BYTES_MAX);
-    match request.files.read(&target.cred, target.file, args.offset, count).await {
+    match target.files.read(&target.cred, target.file, args.offset, count).await {
         Ok(data) => Ok(data),
         Err(error) => Err(Fail::new(&error, request.attributes_now(&args.file).await)),
     }

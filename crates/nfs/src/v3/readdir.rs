@@ -58,8 +58,7 @@ async fn list(
 }
 
 /// A directory being listed, in batches.
-pub(super) struct Listing<'r> {
-    request: &'r Request<'r>,
+pub(super) struct Listing {
     target: Target,
     with_attributes: bool,
     entries: std::vec::IntoIter<DirectoryEntry>,
@@ -72,24 +71,23 @@ pub(super) struct Listing<'r> {
     pub directory: Attributes,
 }
 
-impl<'r> Listing<'r> {
+impl Listing {
     /// Asks for the first batch of entries after `cookie`.
     pub(super) async fn open(
-        request: &'r Request<'r>,
+        request: &Request<'_>,
         dir: &NfsFh3,
         cookie: u64,
         batch: usize,
         with_attributes: bool,
     ) -> Outcome<Self, PostOpAttr> {
         let target = request.look(dir)?;
-        let files = request.files;
+        let files = &target.files;
         let listed = files.readdir(&target.cred, target.file, cookie, batch, with_attributes).await;
         let (entries, end, directory) = match listed {
             Ok(listed) => listed,
             Err(error) => return Err(Fail::new(&error, request.attributes_now(dir).await)),
         };
         let mut this = Listing {
-            request,
             target,
             with_attributes,
             entries: Vec::new().into_iter(),
@@ -111,9 +109,8 @@ impl<'r> Listing<'r> {
             if self.end {
                 return Ok(None);
             }
-            let Target { file, cred } = &self.target;
+            let Target { files, file, cred } = &self.target;
             let (cookie, batch) = (self.cookie, self.batch);
-            let files = self.request.files;
             let listed = files.readdir(cred, *file, cookie, batch, self.with_attributes).await;
             let (entries, end, _) =
                 listed.map_err(|error| Fail::new(&error, post_op_attr(&self.directory)))?;

@@ -27,7 +27,7 @@ async fn target_of(
     args: &Getattr3Args,
 ) -> Outcome<(Vec<u8>, PostOpAttr), PostOpAttr> {
     let target = request.look(&args.object)?;
-    match request.files.readlink(&target.cred, target.file).await {
+    match target.files.readlink(&target.cred, target.file).await {
         Ok((data, attributes)) => Ok((data, post_op_attr(&attributes))),
         Err(error) => Err(Fail::new(&error, request.attributes_now(&args.object).await)),
     }

@@ -10,5 +10,5 @@ pub(super) async fn remove(
     args: &DirOpArgs3<'_>,
 ) -> Outcome<WccData, WccData> {
     let (dir, name) = request.change_in(args, names::to_remove).await?;
-    changed(request.files.remove(&dir.cred, dir.file, name).await, |(), wcc| wcc)
+    changed(dir.files.remove(&dir.cred, dir.file, name).await, |(), wcc| wcc)
 }

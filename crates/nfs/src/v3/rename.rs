@@ -20,7 +20,7 @@ pub(super) async fn rename(
     };
     let ((from, from_name), (to, to_name)) = places;
     let (renamed, from_around, to_around) =
-        request.files.rename(&from.cred, (from.file, from_name), (to.file, to_name)).await;
+        from.files.rename(&from.cred, (from.file, from_name), (to.file, to_name)).await;
     let wcc = RenameWcc { fromdir_wcc: wcc_data(&from_around), todir_wcc: wcc_data(&to_around) };
     renamed.map(|()| wcc).map_err(|error| Fail::new(&error, wcc))
 }

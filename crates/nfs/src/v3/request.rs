@@ -1,25 +1,27 @@
 //! A call on its way: who asks, and how a handle becomes a file.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use aquifer_files::{Around, Attributes, Credentials, FileHandle, Files, FsError};
+use aquifer_files::{Around, Attributes, Credentials, FileHandle, FsError};
 use aquifer_rpc::auth::Credential;
 
 use crate::attributes::{fattr3, wcc_data};
 use crate::export::{Exports, Rights};
 use crate::proto::v3::{DirOpArgs3, LinkWcc, NfsFh3, Nfsstat3, PostOpAttr, RenameWcc, WccData};
 use crate::status::nfsstat3;
+use crate::volume::Volume;
 
 /// Who asks, and what of.
 pub(crate) struct Request<'a> {
-    pub files: &'a Files,
     pub exports: &'a Exports,
     pub peer: SocketAddr,
     pub credential: Credential<'a>,
 }
 
-/// A file that the caller may name, and who the caller is to it.
+/// A file that the caller may name, where it is, and who the caller is to it.
 pub(super) struct Target {
+    pub files: Arc<Volume>,
     pub file: FileHandle,
     pub cred: Credentials,
 }
@@ -111,7 +113,7 @@ impl Request<'_> {
     /// asked. Nothing, if it cannot be had.
     pub(super) async fn attributes_now(&self, handle: &NfsFh3) -> PostOpAttr {
         let target = self.look(handle).ok()?;
-        let attributes = self.files.getattr(target.file).await.ok()?;
+        let attributes = target.files.getattr(target.file).await.ok()?;
         Some(fattr3(&attributes))
     }
 
@@ -131,9 +133,9 @@ impl Request<'_> {
     /// As [`Request::look`].
     pub(super) fn admit(&self, handle: &NfsFh3) -> Result<(Target, Rights), Nfsstat3> {
         let file = FileHandle::decode(handle.bytes()).ok_or(Nfsstat3::BadHandle)?;
-        let rights = self.exports.admit(file.fs_guid.0, self.peer)?;
+        let (files, rights) = self.exports.admit(file.fs_guid.0, self.peer)?;
         let cred = rights.credentials(&self.credential);
-        Ok((Target { file, cred }, rights))
+        Ok((Target { files, file, cred }, rights))
     }
 }
 

@@ -10,5 +10,5 @@ pub(super) async fn rmdir(
     args: &DirOpArgs3<'_>,
 ) -> Outcome<WccData, WccData> {
     let (dir, name) = request.change_in(args, names::to_rmdir).await?;
-    changed(request.files.rmdir(&dir.cred, dir.file, name).await, |(), wcc| wcc)
+    changed(dir.files.rmdir(&dir.cred, dir.file, name).await, |(), wcc| wcc)
 }

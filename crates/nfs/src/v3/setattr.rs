@@ -17,6 +17,6 @@ pub(super) async fn setattr(
         Ok(checked) => checked,
         Err(status) => return Err(request.refuse(status, &args.object).await),
     };
-    let done = request.files.setattr(&target.cred, target.file, &set, guard).await;
+    let done = target.files.setattr(&target.cred, target.file, &set, guard).await;
     changed(done, |(), wcc| wcc)
 }

@@ -19,7 +19,7 @@ pub(super) async fn symlink(
         Ok(checked) => checked,
         Err(status) => return Err(request.refuse(status, &args.place.dir).await),
     };
-    made(request.files.symlink(&dir.cred, dir.file, name, target, &set).await)
+    made(dir.files.symlink(&dir.cred, dir.file, name, target, &set).await)
 }
 
 /// What a link may say: anything that a path may be (POSIX symlink(2)).

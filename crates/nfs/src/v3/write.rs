@@ -8,7 +8,7 @@ use aquifer_files::Stability;
 use crate::limits::{FILE_BYTES_MAX, TRANSFER_BYTES_MAX};
 use crate::proto::v3::{Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
 
-use super::request::{Outcome, Request, changed};
+use super::request::{Outcome, Request, Target, changed};
 
 pub(super) async fn write(
     request: &Request<'_>,
@@ -28,16 +28,16 @@ pub(super) async fn write(
     let bytes = usize::try_from(count).unwrap_or(usize::MAX);
     let data = args.data.bytes.get(..bytes).unwrap_or(args.data.bytes);
     let asked = stability(head.stable);
-    let written = request.files.write(&target.cred, target.file, head.offset, data, asked).await;
+    let written = target.files.write(&target.cred, target.file, head.offset, data, asked).await;
     changed(written, |reached, file_wcc| {
         assert!(reached >= asked, "a write is at least as durable as was asked for");
-        Write3ResOk { file_wcc, count, committed: stable_how(reached), verf: verifier(request) }
+        Write3ResOk { file_wcc, count, committed: stable_how(reached), verf: verifier(&target) }
     })
 }
 
 /// `writeverf3`: the same number as COMMIT's.
-pub(super) fn verifier(request: &Request<'_>) -> [u8; 8] {
-    request.files.verifier().to_be_bytes()
+pub(super) fn verifier(target: &Target) -> [u8; 8] {
+    target.files.verifier().to_be_bytes()
 }
 
 fn stability(stable: StableHow) -> Stability {

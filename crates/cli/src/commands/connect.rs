@@ -1,0 +1,98 @@
+//! `aquifer connect`: what to type on a hypervisor.
+//!
+//! The options are those that each client needs to be as patient and as honest as the server;
+//! `docs/hypervisors` tells why.
+
+use aquifer_admin::api::{DatasetInfo, DatasetQuery};
+use aquifer_admin::client::Client;
+use serde::Serialize;
+
+use super::Output;
+use crate::args::Hypervisor;
+use crate::failure::Failure;
+
+/// Lines to type, and what to know about them.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Advice {
+    lines: Vec<String>,
+    why: Vec<String>,
+}
+
+pub(super) async fn connect(
+    client: &Client,
+    output: Output,
+    hypervisor: Hypervisor,
+    host: Option<String>,
+    dataset: String,
+) -> Result<(), Failure> {
+    let query = DatasetQuery { name: Some(dataset.clone()), recursive: false };
+    let found = client.datasets(&query).await?;
+    let info = found.iter().find(|info| info.name == dataset);
+    let info = info.ok_or_else(|| Failure::failed(format!("there is no dataset {dataset:?}")))?;
+    let host = host.map_or_else(host_name, Ok)?;
+    let advice = advice(hypervisor, &host, info)?;
+    output.answer(&advice, |advice| {
+        let why = advice.why.iter().map(|why| format!("# {why}\n"));
+        why.chain(advice.lines.iter().map(|line| format!("{line}\n"))).collect()
+    })
+}
+
+fn host_name() -> Result<String, Failure> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let name =
+        name.map_err(|error| Failure::failed(format!("no host name: {error}; give --host")))?;
+    Ok(name.trim().to_string())
+}
+
+fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advice, Failure> {
+    let name = &info.name;
+    let path = info.nfs_path.as_deref().ok_or_else(|| {
+        Failure::failed(format!("{name} is not exported: aquifer set sharenfs=on {name}"))
+    })?;
+    let short = name.rsplit('/').next().unwrap_or(name);
+    let mount = |at: &str| format!("mount -t nfs -o vers=3,hard,nolock {host}:{path} {at}");
+    let hard = "hard: a client that gives up while the server is away gives its guests I/O errors";
+    let nolock = "nolock: there is no lock manager; see that a VM runs on one host at a time";
+    let (line, why) = match hypervisor {
+        Hypervisor::XcpNg => (
+            format!(
+                "xe sr-create name-label={short} type=nfs shared=true content-type=user \
+                 device-config:server={host} device-config:serverpath={path} \
+                 device-config:nfsversion=3 device-config:options=hard"
+            ),
+            vec![hard],
+        ),
+        Hypervisor::Esxi => (
+            format!("esxcli storage nfs add -H {host} -s {path} -v {short}"),
+            vec![
+                "the same host and path, letter by letter, on every ESXi host: else it is another",
+            ],
+        ),
+        Hypervisor::Proxmox => (
+            format!(
+                "pvesm add nfs {short} --server {host} --export {path} \
+                 --content images,rootdir,iso --options vers=3,hard,nolock"
+            ),
+            vec![hard, nolock],
+        ),
+        Hypervisor::Libvirt => {
+            (mount(&format!("/var/lib/libvirt/images/{short}")), vec![hard, nolock])
+        }
+        Hypervisor::Linux => (mount("/mnt"), vec![hard, nolock]),
+        Hypervisor::Qemu => {
+            let sync = info.properties.iter().find(|property| property.name == "sync");
+            if sync.is_none_or(|sync| sync.value != "always") {
+                return Err(Failure::failed(format!(
+                    "QEMU's own driver does not send again what a restart of the server lost, so \
+                     {name} must not be used by it with sync=standard: aquifer set sync=always \
+                     {name} (or mount it: --for libvirt)"
+                )));
+            }
+            (
+                format!("-drive file=nfs://{host}{path}/DISK,format=qcow2,if=virtio"),
+                vec!["the driver asks the portmapper, so port 111 must be reachable as 2049 is"],
+            )
+        }
+    };
+    Ok(Advice { lines: vec![line], why: why.into_iter().map(str::to_string).collect() })
+}

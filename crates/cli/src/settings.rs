@@ -1,0 +1,145 @@
+//! What the daemon is told: by its configuration, and by its command line, which goes before.
+//!
+//! Invariant: a setting that is not understood is refused, with the file's line: ignored, it would be
+//! something that somebody believes to be so and is not.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use aquifer_admin::size;
+
+use crate::args::{ServeArgs, memory};
+use crate::failure::Failure;
+
+#[cfg(test)]
+mod tests;
+
+/// All settings of the daemon, as the configuration has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    /// Where the list of imported pools is kept.
+    pub state_dir: PathBuf,
+    /// Memory of each pool's engine, in bytes.
+    #[serde(deserialize_with = "read_memory", serialize_with = "write_memory")]
+    pub memory: u64,
+    /// What is logged.
+    pub log: String,
+    pub nfs: Nfs,
+    pub portmap: Portmap,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Nfs {
+    /// Where NFS and MOUNT listen.
+    pub listen: Vec<SocketAddr>,
+    /// Threads; 0 is one per core.
+    pub threads: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Portmap {
+    pub enabled: bool,
+    pub listen: SocketAddr,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            state_dir: "/var/lib/aquifer".into(),
+            memory: 1 << 30,
+            log: "info".into(),
+            nfs: Nfs::default(),
+            portmap: Portmap::default(),
+        }
+    }
+}
+
+impl Default for Nfs {
+    fn default() -> Self {
+        Nfs { listen: vec![([0, 0, 0, 0], 2049).into()], threads: 0 }
+    }
+}
+
+impl Default for Portmap {
+    fn default() -> Self {
+        Portmap { enabled: true, listen: ([0, 0, 0, 0], 111).into() }
+    }
+}
+
+impl Settings {
+    /// What holds for a daemon that is started with `args`.
+    ///
+    /// # Errors
+    /// A configuration that cannot be read, is not understood, or asks for what cannot be.
+    pub fn of(args: &ServeArgs) -> Result<Settings, Failure> {
+        let mut settings = match &args.config {
+            Some(path) => Settings::read(path)?,
+            None => Settings::read_if_there(Path::new(CONFIG))?,
+        };
+        if let Some(state_dir) = &args.state_dir {
+            settings.state_dir.clone_from(state_dir);
+        }
+        if let Some(memory) = args.memory {
+            settings.memory = memory;
+        }
+        let environment = std::env::var(tracing_subscriber::EnvFilter::DEFAULT_ENV).ok();
+        if let Some(log) = args.log.clone().or(environment) {
+            settings.log = log;
+        }
+        if !args.nfs_addr.is_empty() {
+            settings.nfs.listen.clone_from(&args.nfs_addr);
+        }
+        if let Some(listen) = args.portmap_addr {
+            settings.portmap = Portmap { enabled: true, listen };
+        }
+        settings.portmap.enabled &= !args.no_portmap;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn read_if_there(path: &Path) -> Result<Settings, Failure> {
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Settings::default()),
+            _ => Settings::read(path),
+        }
+    }
+
+    fn read(path: &Path) -> Result<Settings, Failure> {
+        let wrong = |why: &dyn std::fmt::Display| {
+            Failure::usage(format!("configuration {}: {why}", path.display()))
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+        toml::from_str(&text).map_err(|error| wrong(&error))
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log);
+        filter.map_err(|error| Failure::usage(format!("log: {:?}: {error}", self.log)))?;
+        if self.nfs.listen.is_empty() {
+            return Err(Failure::usage("nfs.listen: there is no address to listen on"));
+        }
+        if !self.state_dir.is_absolute() {
+            let why = "a daemon may be started anywhere; say where by an absolute path";
+            return Err(Failure::usage(format!("state_dir: {:?}: {why}", self.state_dir)));
+        }
+        Ok(())
+    }
+}
+
+fn read_memory<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    memory(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn write_memory<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
+    size::human(*bytes).serialize(to)
+}
+
+/// The configuration of a daemon that is not told of another one.
+const CONFIG: &str = "/etc/aquifer/aquifer.toml";

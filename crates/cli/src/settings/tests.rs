@@ -1,0 +1,71 @@
+use clap::Parser;
+
+use super::*;
+use crate::args::{Args, Command};
+
+fn serve(words: &[&str]) -> ServeArgs {
+    let words = ["aquifer", "serve"].iter().chain(words);
+    match Args::try_parse_from(words).unwrap().command {
+        Command::Serve(args) => args,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read(text: &str) -> Result<Settings, String> {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("aquifer.toml");
+    std::fs::write(&path, text).unwrap();
+    Settings::of(&serve(&["--config", path.to_str().unwrap()]))
+        .map_err(|error| format!("{error:?}"))
+}
+
+/// The file that is shipped tells every default, and is one.
+#[test]
+fn the_shipped_configuration_is_the_default() {
+    let shipped = include_str!("../../../../dist/aquifer.toml");
+    let told: Settings = toml::from_str(shipped).unwrap();
+    assert_eq!(told, Settings::default());
+    let all = toml::to_string(&Settings::default()).unwrap();
+    for name in all.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name) {
+        let line = format!("\n{name} = ");
+        assert!(shipped.contains(&line), "{name} is not in the shipped configuration");
+    }
+}
+
+#[test]
+fn a_part_is_enough_and_the_command_line_goes_before() {
+    let settings = read("memory = \"4G\"\n[nfs]\nthreads = 3\n").unwrap();
+    assert_eq!((settings.memory, settings.nfs.threads), (4 << 30, 3));
+    assert_eq!(settings.nfs.listen, Nfs::default().listen);
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("c");
+    std::fs::write(&path, "memory = \"4G\"\nstate_dir = \"/a\"\n[portmap]\nenabled = false\n")
+        .unwrap();
+    let path = path.to_str().unwrap();
+    let args = ["--config", path, "--memory=2G", "--nfs-addr=[::1]:7", "--portmap-addr=[::1]:8"];
+    let settings = Settings::of(&serve(&args)).unwrap();
+    assert_eq!((settings.memory, settings.state_dir), (2 << 30, PathBuf::from("/a")));
+    assert_eq!(settings.nfs.listen, ["[::1]:7".parse().unwrap()]);
+    assert_eq!(settings.portmap, Portmap { enabled: true, listen: "[::1]:8".parse().unwrap() });
+}
+
+#[test]
+fn what_is_not_understood_is_refused_with_its_place() {
+    for (text, part) in [
+        ("recordsize = 4096", "recordsize"),
+        ("[nfs]\nport = 2049", "port"),
+        ("memory = \"1M\"", "64M or more"),
+        ("memory = \"much\"", "no size"),
+        ("memory = 5", "string"),
+        ("[nfs]\nlisten = []", "no address"),
+        ("[nfs]\nlisten = [\"here\"]", "socket address"),
+        ("log = \"a=b=c\"", "a=b=c"),
+        ("state_dir = \"here\"", "absolute"),
+        ("state_dir = ", "line 1"),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(error.contains(part), "{text}: {error}");
+    }
+    let missing = Settings::of(&serve(&["--config", "/no/such"])).unwrap_err();
+    assert!(format!("{missing:?}").contains("configuration /no/such: No such file"));
+}

@@ -1,0 +1,109 @@
+//! What the demo showed, in plain words, and what to type next.
+
+use std::path::Path;
+use std::time::Duration;
+
+use aquifer_conformance::{Error, Result};
+
+use crate::tell::seconds;
+
+/// What was measured in this run.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// The system on the image.
+    pub system: &'static str,
+    image_bytes: u64,
+    copy: Duration,
+    /// From QEMU's start to the system's first program.
+    pub boot: Duration,
+    /// How long the server was away each time: killed, one second of nothing, serving again.
+    pub away: Vec<Duration>,
+    written_bytes: u64,
+    packages: Option<String>,
+    /// Bytes of one disk that were overwritten with garbage.
+    pub rotten_bytes: u64,
+    /// Blocks that were read wrong from it and written anew.
+    pub repaired: u64,
+}
+
+impl Figures {
+    /// The image at `source` was copied into the datastore in `took`.
+    pub fn copied(&mut self, source: &Path, took: Duration) -> Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(source).map_err(Error::at("stat", source))?;
+        // What the image holds, without its holes.
+        self.image_bytes = metadata.blocks() * 512;
+        self.copy = took;
+        Ok(())
+    }
+
+    /// The guest wrote so much, and read it back right or not.
+    pub fn written(&mut self, files: u32, bytes: u64, right: bool) -> Result<()> {
+        if !right {
+            return Err(Error::Mismatch("the guest did not read back what it wrote".into()));
+        }
+        self.written_bytes = u64::from(files) * bytes;
+        Ok(())
+    }
+
+    /// What the second machine told of its checks.
+    pub fn verified(&mut self, told: &[String]) -> Result<()> {
+        if !told.iter().any(|line| line == "checksums match") {
+            return Err(Error::Mismatch("the second machine did not verify the files".into()));
+        }
+        self.packages = told.iter().find(|line| line.ends_with("packages match")).cloned();
+        Ok(())
+    }
+}
+
+/// Prints the summary.
+pub fn print(figures: &Figures, took: Duration) {
+    let mib = |bytes: u64| bytes >> 20;
+    let rate = figures.image_bytes as f64 / figures.copy.as_secs_f64() / 1e6;
+    let away: Vec<String> = figures.away.iter().map(|&away| seconds(away)).collect();
+    let packages = figures
+        .packages
+        .as_deref()
+        .map_or_else(String::new, |packages| format!(", and of Debian's own files:\n  {packages}"));
+    println!(
+        "
+What you have seen ({} in all)
+- A pool on two disks, mirrored, every block with a checksum; a dataset of it served over NFS.
+- A {} system of {} MiB copied onto it in {} ({rate:.0} MB/s, every write synchronous).
+- A virtual machine booted from nfs:// in {} (QEMU without hardware acceleration), wrote {} MiB,
+  and did not notice that the server was killed with SIGKILL {} times (away for {}):
+  it waited, went on, and read back all of it with the right checksums.
+- An inspection of every block of the disks, by code that shares nothing with the engine: no error.
+- {} MiB of garbage over one side of the mirror: a second machine, from a server that had nothing
+  in memory, verified every file{packages}.
+  {} damaged blocks were read from the other side and repaired on the way.",
+        seconds(took),
+        figures.system,
+        mib(figures.image_bytes),
+        seconds(figures.copy),
+        seconds(figures.boot),
+        mib(figures.written_bytes),
+        figures.away.len(),
+        away.join(", "),
+        mib(figures.rotten_bytes),
+        figures.repaired,
+    );
+    println!("{NEXT}");
+}
+
+const NEXT: &str = "
+What to type next, on a machine whose disks you can spare (ports 111 and 2049 free)
+  aquifer serve &
+  aquifer pool create tank mirror /dev/sdb /dev/sdc
+  aquifer create tank/vms
+  aquifer set sharenfs=on tank/vms
+and on the hypervisors, with this machine's address for HOST
+  XCP-ng    xe sr-create name-label=aquifer type=nfs shared=true content-type=user \\
+              device-config:server=HOST device-config:serverpath=/tank/vms \\
+              device-config:nfsversion=3
+  ESXi      esxcli storage nfs add -H HOST -s /tank/vms -v aquifer
+  Proxmox   pvesm add nfs aquifer --server HOST --export /tank/vms --content images \\
+              --options vers=3,hard
+  Linux     mount -t nfs -o vers=3,hard,nolock HOST:/tank/vms /mnt
+QEMU's own nfs:// driver, which this demo used, does not understand a restarted server: give it a
+dataset with sync=always. Kernel mounts are safe without.";

@@ -1,0 +1,50 @@
+//! A pool's files while clients are served from them.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use aquifer_files::{FileHandle, Files};
+
+/// The files of a pool. Each call that is being carried out holds its volume, so whoever has taken
+/// a volume's exports away can see when nobody works on it any more.
+pub struct Volume(Arc<Files>);
+
+impl Volume {
+    /// The volume of a pool; one for as long as the pool is served.
+    pub fn new(files: Arc<Files>) -> Arc<Volume> {
+        Arc::new(Volume(files))
+    }
+
+    /// Whether it is that of this pool.
+    pub fn is_of(&self, files: &Arc<Files>) -> bool {
+        Arc::ptr_eq(&self.0, files)
+    }
+
+    /// The root directory `handle` of a dataset in this volume.
+    pub fn root(self: &Arc<Self>, handle: FileHandle) -> Root {
+        Root { volume: Arc::clone(self), handle }
+    }
+}
+
+impl Deref for Volume {
+    type Target = Files;
+    fn deref(&self) -> &Files {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Volume")
+    }
+}
+
+/// The root directory of a dataset.
+#[derive(Clone, Debug)]
+pub struct Root {
+    /// Where it is.
+    pub volume: Arc<Volume>,
+    /// Its handle.
+    pub handle: FileHandle,
+}
