@@ -1,7 +1,7 @@
 //! What the daemon is told: by its configuration, and by its command line, which goes before.
 //!
-//! Invariant: a setting that is not understood is refused, with the file's line: ignored, it would be
-//! something that somebody believes to be so and is not.
+//! Invariant: a setting that is not understood is refused, with the file's line: ignored, it would
+//! be something that somebody believes to be so and is not.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

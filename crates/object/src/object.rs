@@ -125,8 +125,8 @@ impl Object {
         Ok(pages)
     }
 
-    /// What the overlay says of pages `from..to`, the runs of which it says nothing, and the root to
-    /// ask for those.
+    /// What the overlay says of pages `from..to`, the runs of which it says nothing, and the root
+    /// to ask for those.
     fn seen_above(&self, from: u64, to: u64) -> Result<Above, PoolError> {
         let state = self.state.lock();
         let mut below: Vec<(u64, u64)> = Vec::new();

@@ -94,9 +94,9 @@ impl Overlay {
         self.versions.entry(txg).or_insert_with(|| Version::new(inode.clone()))
     }
 
-    /// Marks up to `limit` pages of `from..to` that no log record holds as logged, and says which, by
-    /// txg, newest first: the newest content of each only, since an older one would win over it in
-    /// a replay; and nothing that a newer version cut off, since it would come back.
+    /// Marks up to `limit` pages of `from..to` that no log record holds as logged, and says which,
+    /// by txg, newest first: the newest content of each only, since an older one would win over it
+    /// in a replay; and nothing that a newer version cut off, since it would come back.
     pub fn take_unlogged(&mut self, from: u64, to: u64, limit: usize) -> Vec<(Txg, Unlogged)> {
         let mut taken: Vec<(Txg, Unlogged)> = Vec::new();
         let mut left = limit;

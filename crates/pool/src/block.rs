@@ -1,7 +1,7 @@
 //! Reading blocks: every byte verified, from memory if it is there.
 //!
-//! Whoever reads by way of a root that it took itself holds a [`Reading`](crate::Reading) meanwhile;
-//! a sync, import and replay need none, since nothing is released while they run.
+//! Whoever reads by way of a root that it took itself holds a [`Reading`](crate::Reading)
+//! meanwhile; a sync, import and replay need none, since nothing is released while they run.
 
 use std::sync::Arc;
 

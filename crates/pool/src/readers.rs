@@ -14,14 +14,14 @@
 //!
 //! Entering costs one atomic increment in a shard of the thread's own.
 //!
-//! Rejected: to check, before a repair, that the place is in use in the newest root, and to read the
-//! good side once more. It needs nothing of readers, but a side that lost the new write without
+//! Rejected: to check, before a repair, that the place is in use in the newest root, and to read
+//! the good side once more. It needs nothing of readers, but a side that lost the new write without
 //! saying so would still show the old content, and the only good copy would be overwritten.
-//! Rejected too: to carry the reader's txg through every read. A reader that is cancelled would take
-//! its protection away while the repair that it asked for still writes.
+//! Rejected too: to carry the reader's txg through every read. A reader that is cancelled would
+//! take its protection away while the repair that it asked for still writes.
 //!
-//! The cost: a reader that hangs keeps what is freed meanwhile from being reused, up to the point of
-//! a full pool. So nobody may wait for admission while reading.
+//! The cost: a reader that hangs keeps what is freed meanwhile from being reused, up to the point
+//! of a full pool. So nobody may wait for admission while reading.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

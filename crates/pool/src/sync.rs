@@ -237,8 +237,13 @@ impl Pool {
         let txg = self.txgs.close().await;
         self.load_for(txg).await?;
         let context = SyncContext::new(self.arc()?, txg);
-        let roots = match self.trees.get().and_then(std::sync::Weak::upgrade) {
-            Some(trees) => trees.sync(&context).await?,
+        let roots = match self.trees.get().map(std::sync::Weak::upgrade) {
+            Some(Some(trees)) => trees.sync(&context).await?,
+            // Its changes would be missing from a txg that says it holds them.
+            Some(None) => {
+                let gone = "the layer above went away without an export".to_string();
+                return Err(PoolError::Contradiction(gone));
+            }
             None => self.roots(),
         };
         context.drain().await?;

@@ -75,8 +75,8 @@ impl Vdev {
         self.leaves.iter().filter(|leaf| leaf.is_online())
     }
 
-    /// Reads `count` sectors that `verify` accepts; bad copies are rewritten from the good one. Only
-    /// for places that cannot be reused meanwhile.
+    /// Reads `count` sectors that `verify` accepts; bad copies are rewritten from the good one.
+    /// Only for places that cannot be reused meanwhile.
     pub async fn read(
         &self,
         sector: u64,

@@ -173,8 +173,8 @@ fn exports(offer: &Offer) -> Vec<Export> {
     offer.pools.iter().flat_map(|pool| pool.exports.iter().cloned()).collect()
 }
 
-/// The pools' volumes, those that are there already among `present`, and the root directories of all
-/// datasets.
+/// The pools' volumes, those that are there already among `present`, and the root directories of
+/// all datasets.
 fn volumes(
     pools: &[ServedPool],
     present: &[Arc<Volume>],

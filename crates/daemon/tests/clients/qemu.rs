@@ -35,7 +35,7 @@ fn qemu_bench_runs_at_depth() {
     let image = Served::url("bench.raw");
     served.clients.image_create("raw", &image, 64 * MIB).done().unwrap();
     for (write, depth) in [(true, 1), (true, 32), (false, 32)] {
-        let bench = Bench { count: 3000, depth, bytes: 4096, write, flush_every: 0 };
+        let bench = Bench { count: 3000, depth, bytes: 4096, write, flush_every: 0, pattern: 0x5a };
         let rate = served.clients.image_bench("raw", &image, bench).unwrap();
         println!("qemu-img bench write={write} depth={depth}: {rate:.0} requests/s");
         assert!(rate > 100.0, "{rate}");

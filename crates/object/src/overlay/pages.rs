@@ -3,7 +3,8 @@
 //! Invariants:
 //! - How many hold content is counted as they come and go: attributes are asked for with every
 //!   reply, and a version may hold a hundred thousand pages.
-//! - Which ones no log record holds is kept in order: a COMMIT costs what it logs, not what is dirty.
+//! - Which ones no log record holds is kept in order: a COMMIT costs what it logs, not what is
+//!   dirty.
 
 use std::collections::{BTreeMap, BTreeSet};
 

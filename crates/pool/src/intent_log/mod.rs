@@ -9,7 +9,8 @@
 //!
 //! # Space
 //! The log goes through its segments in turn. A segment is entered again only once the head of a
-//! root on disk has left it and every batch in it has been written. [`IntentLog::room_bytes`] is what admission may hand out.
+//! root on disk has left it and every batch in it has been written. [`IntentLog::room_bytes`] is
+//! what admission may hand out.
 
 mod early;
 mod position;
