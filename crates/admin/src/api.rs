@@ -94,6 +94,8 @@ pub struct PoolStatus {
     pub notes: Vec<String>,
     /// What to do, if something is to be done.
     pub action: Option<String>,
+    /// Files of which something is lost: no copy could be read when it was to be changed.
+    pub damaged: Vec<DamagedFile>,
 }
 
 /// One top-level vdev.
@@ -311,6 +313,44 @@ pub struct SetProperties {
     pub name: String,
     /// New values; none goes back to the inherited one.
     pub properties: BTreeMap<String, Option<String>>,
+}
+
+/// A file that is damaged. It gives I/O errors until it is cleared or removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DamagedFile {
+    /// Full name of its dataset.
+    pub dataset: String,
+    /// Its path in the dataset, or `#` and its number if it has none that could be found.
+    pub file: String,
+    /// The txg in which it was met.
+    pub txg: u64,
+    /// Bytes whose newest content is lost.
+    pub lost_bytes: u64,
+    /// What could not be read.
+    pub error: String,
+}
+
+/// `POST /datasets/destroy`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DestroyDataset {
+    /// Full name.
+    pub name: String,
+    /// The name once more.
+    pub confirm: String,
+    /// With all datasets below it.
+    #[serde(default)]
+    pub recursive: bool,
+}
+
+/// `POST /datasets/clear`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClearDamage {
+    /// Full name of the dataset.
+    pub name: String,
+    /// The damaged file, as `pool status` shows it.
+    pub file: String,
 }
 
 /// What came of an act on a dataset.

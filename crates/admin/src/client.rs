@@ -15,9 +15,9 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use crate::api::{
-    ApiError, CreateDataset, CreatePool, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery,
-    DestroyPool, ImportRequest, PoolCreated, PoolDone, PoolStatus, PoolSummary, ScanRequest,
-    ScanResult, SetProperties,
+    ApiError, ClearDamage, CreateDataset, CreatePool, DaemonInfo, DatasetDone, DatasetInfo,
+    DatasetQuery, DestroyDataset, DestroyPool, ImportRequest, PoolCreated, PoolDone, PoolStatus,
+    PoolSummary, ScanRequest, ScanResult, SetProperties,
 };
 
 /// Where a daemon is to be asked.
@@ -114,6 +114,16 @@ impl Client {
     /// Sets properties.
     pub async fn set_properties(&self, request: &SetProperties) -> Answer<DatasetDone> {
         self.post("/datasets/set", request).await
+    }
+
+    /// Destroys a dataset.
+    pub async fn destroy_dataset(&self, request: &DestroyDataset) -> Answer<DatasetDone> {
+        self.post("/datasets/destroy", request).await
+    }
+
+    /// Takes a damaged file as it is.
+    pub async fn clear_damage(&self, request: &ClearDamage) -> Answer<DatasetDone> {
+        self.post("/datasets/clear", request).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {

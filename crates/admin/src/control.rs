@@ -160,17 +160,18 @@ impl Control {
     ///
     /// # Errors
     /// If it is not on the list.
-    pub fn pool_status(&self, name: &str) -> Result<PoolStatus, ApiError> {
+    pub async fn pool_status(&self, name: &str) -> Result<PoolStatus, ApiError> {
         let listed = self.listed(name)?;
         let State::Serving(serving) = &listed.state else {
             return Ok(status::absent_status(listed.summary()));
         };
+        let damaged = datasets::damaged(serving).await;
         let mut notes = serving.export_problems();
         let own = format!("pool {name:?}");
         let of_frontend = self.export_notes.lock();
         notes.extend(of_frontend.iter().filter(|note| note.contains(&own)).cloned());
         let import_notes = serving.import_notes().to_vec();
-        Ok(status::status(&serving.service().pool.status(), import_notes, notes))
+        Ok(status::status(&serving.service().pool.status(), import_notes, notes, damaged))
     }
 
     fn listed(&self, name: &str) -> Result<Listed, ApiError> {

@@ -54,6 +54,8 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/import", post(import_pool))
         .route("/datasets", get(datasets).post(create_dataset))
         .route("/datasets/set", post(set_properties))
+        .route("/datasets/destroy", post(destroy_dataset))
+        .route("/datasets/clear", post(clear_damage))
         .fallback(async || ApiError::not_found("the API has no such path"))
         .method_not_allowed_fallback(async || ApiError::invalid("this path does not do that"))
         .with_state(control)
@@ -107,7 +109,7 @@ async fn create_pool(State(control): Control_, Body(request): Body<api::CreatePo
 }
 
 async fn pool_status(State(control): Control_, Path(name): Path<String>) -> Response {
-    answer(control.pool_status(&name))
+    answer(control.pool_status(&name).await)
 }
 
 async fn export_pool(State(control): Control_, Path(name): Path<String>) -> Response {
@@ -155,6 +157,17 @@ async fn set_properties(
     Body(request): Body<api::SetProperties>,
 ) -> Response {
     act(async move { control.set_properties(request).await }).await
+}
+
+async fn destroy_dataset(
+    State(control): Control_,
+    Body(request): Body<api::DestroyDataset>,
+) -> Response {
+    act(async move { control.destroy_dataset(request).await }).await
+}
+
+async fn clear_damage(State(control): Control_, Body(request): Body<api::ClearDamage>) -> Response {
+    act(async move { control.clear_damage(request).await }).await
 }
 
 /// Carries out an act in a task of its own: whoever hangs up leaves nothing half done.

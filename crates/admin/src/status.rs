@@ -4,7 +4,8 @@ use aquifer_ondisk::config::{Redundancy, VdevClass};
 use aquifer_pool as pool;
 
 use crate::api::{
-    Health, LeafState, LeafStatus, PoolStatus, PoolSummary, VdevKind, VdevStatus, guid_text,
+    DamagedFile, Health, LeafState, LeafStatus, PoolStatus, PoolSummary, VdevKind, VdevStatus,
+    guid_text,
 };
 use crate::devices::SECTOR;
 
@@ -99,6 +100,7 @@ pub(crate) fn absent_status(summary: PoolSummary) -> PoolStatus {
         vdevs: Vec::new(),
         import_notes: Vec::new(),
         notes: Vec::new(),
+        damaged: Vec::new(),
         action,
     }
 }
@@ -108,6 +110,7 @@ pub(crate) fn status(
     status: &pool::PoolStatus,
     import_notes: Vec<String>,
     notes: Vec<String>,
+    damaged: Vec<DamagedFile>,
 ) -> PoolStatus {
     let summary = summary(status);
     PoolStatus {
@@ -118,6 +121,7 @@ pub(crate) fn status(
         import_notes,
         notes,
         action: action(&summary, status),
+        damaged,
         summary,
     }
 }

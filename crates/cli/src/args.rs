@@ -45,6 +45,24 @@ pub(crate) enum Command {
         /// Full name, such as tank/vms.
         dataset: String,
     },
+    /// Destroy a dataset. Everything in it is lost.
+    Destroy {
+        /// Also all datasets below it.
+        #[arg(short = 'r')]
+        recursive: bool,
+        /// Do not ask.
+        #[arg(short = 'f')]
+        force: bool,
+        /// The dataset.
+        dataset: String,
+    },
+    /// Take a damaged file as it is on disk: what was lost of it stays lost.
+    Clear {
+        /// Its dataset.
+        dataset: String,
+        /// The file, as `pool status` shows it.
+        file: String,
+    },
     /// Set properties of a dataset.
     Set {
         /// Assignments, and at last the dataset.

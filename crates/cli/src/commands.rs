@@ -38,6 +38,10 @@ pub(crate) async fn run(command: Command, socket: PathBuf, output: Output) -> Re
         Command::Create { properties, dataset } => {
             dataset::create(&client, output, properties, dataset).await
         }
+        Command::Destroy { recursive, force, dataset } => {
+            dataset::destroy(&client, output, recursive, force, dataset).await
+        }
+        Command::Clear { dataset, file } => dataset::clear(&client, output, dataset, file).await,
         Command::Set { words } => dataset::set(&client, output, words).await,
         Command::Inherit { property, dataset } => {
             dataset::inherit(&client, output, property, dataset).await

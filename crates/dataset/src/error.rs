@@ -20,7 +20,7 @@ pub enum DatasetError {
     #[error("dataset {0:?} exists already")]
     Exists(String),
     /// It has children.
-    #[error("dataset {0:?} has children: destroy them first")]
+    #[error("dataset {0:?} has others below it: destroy them first, or all at once with -r")]
     HasChildren(String),
     /// A property cannot have this value.
     #[error("property {property}: {why}")]

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use aquifer_dataset::{DatasetInfo as Info, Property};
+use aquifer_files::Damaged;
 
 use super::serving::Serving;
 use super::{Control, Listed, properties};
 use crate::api::{
-    ApiError, CreateDataset, DatasetDone, DatasetInfo, DatasetQuery, PropertyValue, SetProperties,
+    ApiError, ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
+    DestroyDataset, PropertyValue, SetProperties,
 };
 use crate::sharenfs;
 
@@ -57,6 +59,55 @@ impl Control {
         Ok(DatasetDone { name: request.name, notes: self.refresh_exports().await })
     }
 
+    /// Destroys a dataset. It is gone, on disk and for clients, when this returns; its space comes
+    /// back in the background.
+    ///
+    /// # Errors
+    /// If the name was not confirmed; unknown datasets, the pool's own one, those with others below
+    /// them unless it is recursive.
+    pub async fn destroy_dataset(&self, request: DestroyDataset) -> Result<DatasetDone, ApiError> {
+        let _act = self.act().await?;
+        let DestroyDataset { name, confirm, recursive } = request;
+        if confirm != name {
+            return Err(ApiError::refused(format!(
+                "destroying {name:?} loses everything in it; it must be confirmed by its name"
+            )));
+        }
+        let serving = self.pool_of(&name)?;
+        let (datasets, doomed) = (serving.service().datasets.clone(), name.clone());
+        let done = serving.run(async move { datasets.destroy(&doomed, recursive).await }).await;
+        let done = done.map_err(|error| ApiError::failed(error.to_string()))?;
+        done.map_err(properties::api_error)?;
+        tracing::info!(dataset = %name, recursive, "dataset destroyed");
+        Ok(DatasetDone { name, notes: self.refresh_exports().await })
+    }
+
+    /// Takes a damaged file as it is on disk now: it is read and written again, and what was lost
+    /// stays lost.
+    ///
+    /// # Errors
+    /// If there is no such damaged file.
+    pub async fn clear_damage(&self, request: ClearDamage) -> Result<DatasetDone, ApiError> {
+        let _act = self.act().await?;
+        let ClearDamage { name, file } = request;
+        let serving = self.pool_of(&name)?;
+        let damages = serving.service().files.damages().await;
+        let is_it = |damaged: &&Damaged| damaged.dataset == name && label(damaged) == file;
+        let object = damages.iter().find(is_it).map(|damaged| damaged.damage.object);
+        let object = object.ok_or_else(|| {
+            ApiError::not_found(format!(
+                "no file {file:?} of {name:?} is known to be damaged; `aquifer pool status` shows \
+                 those that are"
+            ))
+        })?;
+        let (datasets, of) = (serving.service().datasets.clone(), name.clone());
+        let done = serving.run(async move { datasets.clear_damage(&of, object).await }).await;
+        let done = done.map_err(|error| ApiError::failed(error.to_string()))?;
+        done.map_err(properties::api_error)?;
+        tracing::warn!(dataset = %name, file, "damaged file taken as it is");
+        Ok(DatasetDone { name, notes: Vec::new() })
+    }
+
     /// Datasets by name: one, one and those below it, or all of all pools.
     ///
     /// # Errors
@@ -88,6 +139,23 @@ impl Control {
         let pool = dataset.split_once('/').map_or(dataset, |(pool, _)| pool);
         self.serving(pool)
     }
+}
+
+/// What is damaged in a pool.
+pub(super) async fn damaged(serving: &Serving) -> Vec<DamagedFile> {
+    let damages = serving.service().files.damages().await;
+    let each = damages.into_iter().map(|damaged| DamagedFile {
+        file: label(&damaged),
+        dataset: damaged.dataset,
+        txg: damaged.damage.txg.0,
+        lost_bytes: damaged.damage.lost_pages.iter().map(|(from, to)| (to - from) * 4096).sum(),
+        error: damaged.damage.error,
+    });
+    each.collect()
+}
+
+fn label(damaged: &Damaged) -> String {
+    damaged.path.clone().unwrap_or_else(|| format!("#{}", damaged.damage.object))
 }
 
 fn list(serving: &Serving) -> Vec<DatasetInfo> {

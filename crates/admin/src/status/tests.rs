@@ -47,7 +47,7 @@ fn health_follows_the_disks() {
     }
     let mut suspended = mirror([Online, Online]);
     suspended.suspended = Some("vdev 0: no disk left that takes writes".into());
-    let shown = status(&suspended, vec![], vec![]);
+    let shown = status(&suspended, vec![], vec![], vec![]);
     assert_eq!(shown.summary.health, Health::Suspended);
     assert_eq!(shown.summary.reason, suspended.suspended);
     assert!(shown.action.unwrap().contains("aquifer pool import tank"));
@@ -56,13 +56,13 @@ fn health_follows_the_disks() {
 #[test]
 fn there_is_something_to_do_only_if_something_is_wrong() {
     let mut good = mirror([Engine::Online, Engine::Online]);
-    let shown = status(&good, vec![], vec![]);
+    let shown = status(&good, vec![], vec![], vec![]);
     assert_eq!((shown.action.as_deref(), shown.vdevs[0].name.as_str()), (None, "mirror-0"));
     assert_eq!(shown.summary.size_bytes, 4_096_000);
     assert_eq!((shown.summary.allocated_bytes, shown.held_bytes), (1_228_800, 81_920));
     good.vdevs[0].leaves[1].checksum_errors = 1;
-    assert!(status(&good, vec![], vec![]).action.unwrap().contains("Bad copies"));
-    let lost = status(&mirror([Engine::Online, Engine::Outdated]), vec![], vec![]);
+    assert!(status(&good, vec![], vec![], vec![]).action.unwrap().contains("Bad copies"));
+    let lost = status(&mirror([Engine::Online, Engine::Outdated]), vec![], vec![], vec![]);
     assert!(lost.action.unwrap().contains("other disks"));
     assert_eq!(lost.vdevs[0].leaves[1].state, LeafState::Outdated);
 }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_admin::api::{CreateDataset, DatasetInfo, DatasetQuery, PropertyValue, SetProperties};
+use aquifer_admin::api::{
+    ClearDamage, CreateDataset, DatasetInfo, DatasetQuery, DestroyDataset, PropertyValue,
+    SetProperties,
+};
 use aquifer_admin::client::Client;
 use serde::Serialize;
 
+use super::pool::ask;
 use super::{Output, tell};
 use crate::args::assignment;
 use crate::failure::Failure;
@@ -22,6 +26,42 @@ pub(super) async fn create(
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())
+}
+
+pub(super) async fn destroy(
+    client: &Client,
+    output: Output,
+    recursive: bool,
+    force: bool,
+    name: String,
+) -> Result<(), Failure> {
+    let confirm = match force {
+        true => name.clone(),
+        false => {
+            // Somebody who mistyped it is told so before he is asked.
+            client.datasets(&DatasetQuery { name: Some(name.clone()), recursive: false }).await?;
+            ask(&format!("dataset {name:?}"))?
+        }
+    };
+    if confirm != name {
+        return Err(Failure::failed(format!(
+            "dataset {name:?} was not destroyed: {confirm:?} is not its name"
+        )));
+    }
+    let done = client.destroy_dataset(&DestroyDataset { name, confirm, recursive }).await?;
+    output.answer(&done, |_| String::new())?;
+    tell(output, &done.notes);
+    Ok(())
+}
+
+pub(super) async fn clear(
+    client: &Client,
+    output: Output,
+    name: String,
+    file: String,
+) -> Result<(), Failure> {
+    let done = client.clear_damage(&ClearDamage { name, file }).await?;
+    output.answer(&done, |_| String::new())
 }
 
 pub(super) async fn set(

@@ -196,7 +196,7 @@ pub(super) async fn destroy(
         false => {
             // Somebody who mistyped it is told so before he is asked.
             client.pool(name).await?;
-            ask(name)?
+            ask(&format!("pool {name:?}"))?
         }
     };
     if confirm != name {
@@ -210,8 +210,8 @@ pub(super) async fn destroy(
     Ok(())
 }
 
-fn ask(name: &str) -> Result<String, Failure> {
-    eprint!("Everything in pool {name:?} will be lost. Type its name again to destroy it: ");
+pub(super) fn ask(what: &str) -> Result<String, Failure> {
+    eprint!("Everything in {what} will be lost. Type its name again to destroy it: ");
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     read.map_err(|error| Failure::failed(format!("no answer can be read: {error}")))?;

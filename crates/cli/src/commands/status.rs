@@ -1,6 +1,6 @@
 //! `aquifer pool status`: how pools are, and what to do.
 
-use aquifer_admin::api::{Health, LeafStatus, PoolStatus, VdevKind, VdevStatus};
+use aquifer_admin::api::{DamagedFile, Health, LeafStatus, PoolStatus, VdevKind, VdevStatus};
 use aquifer_admin::client::Client;
 
 use super::Output;
@@ -138,11 +138,27 @@ fn errors(pool: &PoolStatus) -> String {
     let last: Vec<String> = leaves
         .filter_map(|leaf| Some(format!("{}: {}", leaf.path, leaf.last_error.as_ref()?)))
         .collect();
+    if !pool.damaged.is_empty() {
+        return damaged(&pool.damaged);
+    }
     match (last.is_empty(), pool.summary.health) {
         (true, Health::Suspended) => "the pool is suspended".into(),
         (true, _) => "none since the import".into(),
         (false, _) => last.join("\n"),
     }
+}
+
+/// What is lost for good goes before what was repaired.
+fn damaged(files: &[DamagedFile]) -> String {
+    let shown = files.iter().take(FILES_MAX).map(|damaged| {
+        let DamagedFile { dataset, file, lost_bytes, error, .. } = damaged;
+        format!("{dataset} {file}: {lost_bytes} bytes of changes lost ({error})")
+    });
+    let more = files.len().saturating_sub(FILES_MAX);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    let head = "files are damaged and give I/O errors; remove them, or take one as it is on disk \
+                with `aquifer clear DATASET FILE`:";
+    std::iter::once(head.to_string()).chain(shown).chain(more).collect::<Vec<_>>().join("\n")
 }
 
 /// Long lines are cut between words, and indented as `zpool` does it.
@@ -163,6 +179,9 @@ fn folded(text: &str) -> String {
     }
     lines.join("\n        ")
 }
+
+/// Damaged files that are shown.
+const FILES_MAX: usize = 20;
 
 /// Columns of text behind a label.
 const TEXT_WIDTH: usize = 72;

@@ -161,6 +161,40 @@ fn two_pools_are_served_side_by_side_and_leave_one_by_one() {
 }
 
 #[test]
+fn a_destroyed_dataset_is_gone_for_clients_at_once() {
+    let place = Place::new();
+    let daemon = place.serve();
+    let a = place.image("a");
+    place.must(&["pool", "create", "-o", "sharenfs=on", "tank", &a]);
+    place.must(&["create", "tank/vms"]);
+    place.must(&["create", "tank/vms/old"]);
+    let nfs = address(&place);
+    let (tank, vms) = (mounted(&nfs, "/tank"), mounted(&nfs, "/tank/vms"));
+    let below = mounted(&nfs, "/tank/vms/old");
+    let said = place.ask_with_input(&["destroy", "tank/vms"], "tank/vms\n");
+    assert!(said.code == 1 && said.err.contains("-r"), "{said:?}");
+    let said = place.ask_with_input(&["destroy", "-r", "tank/vms"], "tank\n");
+    assert!(said.code == 1 && said.err.contains("is not its name"), "{said:?}");
+    assert_eq!([getattr(&nfs, &vms), getattr(&nfs, &below)], [NFS3_OK, NFS3_OK]);
+    let said = place.ask_with_input(&["destroy", "-r", "tank/vms"], "tank/vms\n");
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(exported(&nfs), ["/tank"]);
+    assert_eq!(getattr(&nfs, &tank), NFS3_OK);
+    assert_eq!([getattr(&nfs, &vms), getattr(&nfs, &below)], [NFS3ERR_STALE; 2]);
+    assert_eq!(place.ask(&["destroy", "-f", "tank/vms"]).code, 1);
+    assert!(place.ask(&["destroy", "-f", "tank"]).err.contains("destroy the pool instead"));
+    // The name is free, and is another file system.
+    place.must(&["create", "tank/vms"]);
+    assert_eq!(getattr(&nfs, &vms), NFS3ERR_STALE);
+    let said = place.ask(&["clear", "tank/vms", "/disk"]);
+    assert!(said.code == 1 && said.err.contains("known to be damaged"), "{said:?}");
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.ended().success());
+    let report = place.json(&["inspect", "--deep", "--data", &a]);
+    assert_eq!(report["errors"], 0, "{report}");
+}
+
+#[test]
 fn what_to_type_on_a_hypervisor() {
     let place = Place::new();
     let _daemon = place.serve();

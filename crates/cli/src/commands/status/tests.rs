@@ -46,6 +46,7 @@ fn pool() -> PoolStatus {
         vdevs: vec![mirror, single],
         import_notes: vec!["/dev/b: outdated, not used".into()],
         notes: Vec::new(),
+        damaged: Vec::new(),
         action: Some("Keep a backup.".into()),
     }
 }
@@ -119,4 +120,22 @@ fn long_texts_are_folded_between_words() {
     assert!(folded.lines().skip(1).all(|line| line.starts_with("        word")));
     let back: Vec<&str> = folded.split_whitespace().collect();
     assert_eq!(back.len(), 40);
+}
+
+#[test]
+fn damaged_files_are_named_with_what_to_do() {
+    let mut pool = pool();
+    let damaged = |number| DamagedFile {
+        dataset: "tank/vms".into(),
+        file: format!("/disk{number}"),
+        txg: 5,
+        lost_bytes: 8192,
+        error: "checksum".into(),
+    };
+    pool.damaged = (0..25).map(damaged).collect();
+    let text = text(&pool, false, OUTPUT);
+    for part in ["aquifer clear DATASET", "tank/vms /disk0: 8192 bytes", "/disk19:", "and 5 more"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("/disk20"), "{text}");
 }
