@@ -16,8 +16,8 @@ pub fn text(results: &Results) -> String {
     let _ = writeln!(
         out,
         "file of {mib} MiB, {} connection(s), load average {before} before and {after} after\n\
-         medians; [least most] of ops/s; us in each quantile; cpu: the server's time per operation; \
-         cores busy: server, generator, all others; x: ops/s to {BASELINE}'s",
+         medians; [least most] of ops/s; us in each quantile; cpu: the server's time per \
+         operation; cores busy: server, generator, all others; x: ops/s to {BASELINE}'s",
         results.connections
     );
     for workload in &results.workloads {

@@ -1,4 +1,5 @@
 //! The benchmark works, and a server that gives back something else than was written is found.
+#![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
