@@ -81,11 +81,7 @@ pub fn run(options: &Options) -> Result<Results> {
         idle: Vec::new(),
         failures: Vec::new(),
     };
-    for workload in &workloads {
-        eprintln!("{}: {}", workload.name, workload.what);
-        let measured = take_turns(workload, options, &mut targets, &mut results.failures);
-        results.workloads.push(measured);
-    }
+    // First: later a server would give them memory that others have left.
     if options.only.is_empty() || options.only.iter().any(|name| name == workload::IDLE) {
         eprintln!("{}", workload::IDLE);
         for target in &targets {
@@ -94,6 +90,11 @@ pub fn run(options: &Options) -> Result<Results> {
                 Err(error) => results.failures.push((target.name().into(), error.to_string())),
             }
         }
+    }
+    for workload in &workloads {
+        eprintln!("{}: {}", workload.name, workload.what);
+        let measured = take_turns(workload, options, &mut targets, &mut results.failures);
+        results.workloads.push(measured);
     }
     results.load_average[1] = load_average();
     Ok(results)
