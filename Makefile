@@ -6,7 +6,7 @@ SEEDS ?= 10000
 # The simulator's build with rules that can be left out has a target directory of its own.
 SABOTAGE := RUSTFLAGS="--cfg sabotage" CARGO_TARGET_DIR=target/sabotage
 
-.PHONY: all build test lint unit sim sabotage conformance demo install clean
+.PHONY: all build test lint unit sim sabotage conformance bench demo install clean
 
 all: build
 
@@ -48,6 +48,13 @@ demo:
 	scripts/setup-deps.sh build clients guest
 	cargo build --release -p aquifer-cli -p aquifer-demo -p aquifer-conformance
 	target/release/aquifer-demo
+
+# Aquifer, others and a server that does nothing, side by side, in about ten minutes; for instance
+# make bench BENCH="--only write-4k-stable-32 --rounds 9".
+bench:
+	scripts/setup-deps.sh build bench
+	cargo build --release -p aquifer-cli -p aquifer-bench
+	target/release/aquifer-bench $(BENCH)
 
 # The binary, its unit for systemd, and the configuration if there is none: make install DESTDIR=...
 install: build

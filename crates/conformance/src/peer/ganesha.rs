@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::netns::NetNs;
-use crate::process::Invocation;
+use crate::process::{Invocation, Process};
 use crate::server::Server;
 use crate::work::Scratch;
 use crate::{Error, Result};
@@ -112,6 +112,14 @@ impl Ganesha {
     /// [`Error::Failed`] if it does not run.
     pub fn cpu_time(&self) -> Result<Duration> {
         self.server.running()?.cpu_time()
+    }
+
+    /// The running process, for its threads and memory.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if it does not run.
+    pub fn process(&self) -> Result<&Process> {
+        self.server.running()
     }
 
     /// The end of its log.

@@ -1,0 +1,361 @@
+//! Keeps calls outstanding on one connection and judges every reply.
+//!
+//! A worker issues while fewer than `depth` calls are outstanding, sends them together, and takes
+//! all replies that one read brought. The time of a call runs from when it was put to the others to
+//! be sent, until the read that brought its reply.
+//!
+//! With `commit_after`, that many unstable writes are followed by a COMMIT of the whole file, sent
+//! when all of them are answered and answered before the next: what an fsync is.
+
+use std::time::{Duration, Instant};
+
+use aquifer_nfs::proto::v3::{
+    Args3, Commit3Args, Commit3Res, Getattr3Args, Getattr3Res, NfsFh3, Read3Args, Read3Res, Res3,
+    StableHow, Write3Args, Write3Head, Write3Res, WriteVerf3,
+};
+use aquifer_rpc::xdr::{Decoder, Span};
+use hdrhistogram::Histogram;
+
+use crate::pages::Share;
+use crate::wire::{Connection, decode, failed, results};
+use crate::{Error, Result};
+
+/// What a worker does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Reads or writes, or neither.
+    pub mix: Mix,
+    /// Bytes of one READ or WRITE; a multiple of 4 KiB.
+    pub bytes: u32,
+    /// Which blocks.
+    pub order: Order,
+    /// What WRITE asks for.
+    pub stable: StableHow,
+    /// Calls outstanding.
+    pub depth: usize,
+    /// A COMMIT after so many writes.
+    pub commit_after: Option<u64>,
+}
+
+/// Which calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// GETATTR only.
+    Getattr,
+    /// READ for so many of a hundred, WRITE for the others.
+    Data {
+        /// 0 to 100.
+        read_percent: u8,
+    },
+}
+
+/// Which blocks, in which order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Any.
+    Random,
+    /// One after the other, and again from the first.
+    Sequential,
+}
+
+/// How long.
+#[derive(Clone, Copy, Debug)]
+pub enum Life {
+    /// Each block once, in order; all calls count.
+    Once,
+    /// So many calls; all count.
+    Calls(u32),
+    /// Until then; what is answered before `from` does not count.
+    Window {
+        /// The end of the warm-up.
+        from: Instant,
+        /// The end.
+        until: Instant,
+    },
+}
+
+/// What a worker has seen.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Nanoseconds of each GETATTR.
+    pub getattrs: Histogram<u64>,
+    /// Nanoseconds of each READ.
+    pub reads: Histogram<u64>,
+    /// Nanoseconds of each WRITE.
+    pub writes: Histogram<u64>,
+    /// Nanoseconds of each COMMIT.
+    pub commits: Histogram<u64>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        let empty = || Histogram::new(3).expect("three digits are a resolution that there is");
+        Tally { getattrs: empty(), reads: empty(), writes: empty(), commits: empty() }
+    }
+}
+
+impl Tally {
+    /// Adds another worker's.
+    pub fn add(&mut self, other: &Tally) {
+        for (to, from) in [
+            (&mut self.getattrs, &other.getattrs),
+            (&mut self.reads, &other.reads),
+            (&mut self.writes, &other.writes),
+            (&mut self.commits, &other.commits),
+        ] {
+            *to += from;
+        }
+    }
+}
+
+/// Runs a plan on one connection.
+///
+/// # Errors
+/// [`Error::Mismatch`] if content, an attribute or a verifier is wrong; the server's error; I/O.
+pub fn run(
+    connection: &mut Connection,
+    file: NfsFh3,
+    plan: &Plan,
+    share: &mut Share<'_>,
+    life: Life,
+    file_bytes: u64,
+) -> Result<Tally> {
+    let mut worker = Worker {
+        file,
+        plan,
+        share,
+        life,
+        file_bytes,
+        slots: vec![None; plan.depth],
+        outstanding: 0,
+        calls: 0,
+        next_block: 0,
+        random: Random::new(),
+        uncommitted: 0,
+        verifier: None,
+        payload: Vec::new(),
+        tally: Tally::default(),
+    };
+    loop {
+        while connection.unsent() == 0 && worker.issue(connection) {
+            connection.send_some()?;
+        }
+        if worker.outstanding == 0 {
+            return Ok(worker.tally);
+        }
+        connection.exchange()?;
+        let now = Instant::now();
+        while let Some(reply) = connection.next_reply()? {
+            worker.reply(reply, now)?;
+        }
+    }
+}
+
+struct Worker<'a, 'p> {
+    file: NfsFh3,
+    plan: &'a Plan,
+    share: &'a mut Share<'p>,
+    life: Life,
+    file_bytes: u64,
+    /// A call's slot is the lower half of its xid.
+    slots: Vec<Option<Outstanding>>,
+    outstanding: usize,
+    calls: u32,
+    next_block: usize,
+    random: Random,
+    /// Writes since the last COMMIT.
+    uncommitted: u64,
+    /// The first one seen.
+    verifier: Option<WriteVerf3>,
+    payload: Vec<u8>,
+    tally: Tally,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    xid: u32,
+    sent: Instant,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Getattr,
+    Read { block: usize },
+    Write { block: usize },
+    Commit,
+}
+
+impl Worker<'_, '_> {
+    /// Appends calls to what is to be sent; whether there was any to append.
+    fn issue(&mut self, connection: &mut Connection) -> bool {
+        let now = Instant::now();
+        let mut issued = false;
+        while self.outstanding < self.slots.len() && connection.unsent() < BATCH_BYTES {
+            let Some(what) = self.choose(now) else { break };
+            let Some(slot) = self.slots.iter().position(Option::is_none) else { break };
+            self.calls = self.calls.wrapping_add(1);
+            let xid = self.calls << 16 | u32::try_from(slot).unwrap_or(u32::from(u16::MAX));
+            self.put(connection, xid, what);
+            if let Some(free) = self.slots.get_mut(slot) {
+                *free = Some(Outstanding { xid, sent: now, what });
+            }
+            self.outstanding += 1;
+            issued = true;
+        }
+        issued
+    }
+
+    /// The next call, for which its block is taken; `None` if there is none for now.
+    fn choose(&mut self, now: Instant) -> Option<What> {
+        let over = match self.life {
+            Life::Once => self.next_block >= self.share.blocks(),
+            Life::Calls(calls) => self.calls >= calls,
+            Life::Window { until, .. } => now >= until,
+        };
+        let commits = self.plan.commit_after.is_some_and(|after| self.uncommitted >= after);
+        if commits || over && self.uncommitted > 0 && self.plan.commit_after.is_some() {
+            let commit = self.outstanding == 0;
+            self.uncommitted = if commit { 0 } else { self.uncommitted };
+            return commit.then_some(What::Commit);
+        }
+        if over {
+            return None;
+        }
+        let Mix::Data { read_percent } = self.plan.mix else { return Some(What::Getattr) };
+        let reads = self.random.below(100) < usize::from(read_percent);
+        let blocks = self.share.blocks();
+        let first = match self.plan.order {
+            Order::Random => self.random.below(blocks),
+            Order::Sequential => self.next_block % blocks,
+        };
+        let free = |block: &usize| match reads {
+            true => self.share.begin_read(*block),
+            false => self.share.begin_write(*block, &mut self.payload),
+        };
+        let block = match self.plan.order {
+            // Neighbours of what is busy are as random.
+            Order::Random => (first..blocks).chain(0..first).find(free)?,
+            Order::Sequential => Some(first).filter(free)?,
+        };
+        self.next_block += 1;
+        self.uncommitted += u64::from(!reads);
+        Some(if reads { What::Read { block } } else { What::Write { block } })
+    }
+
+    fn put(&self, connection: &mut Connection, xid: u32, what: What) {
+        let (file, count) = (self.file, self.plan.bytes);
+        let args = match what {
+            What::Getattr => Args3::Getattr(Getattr3Args { object: file }),
+            What::Read { block } => {
+                Args3::Read(Read3Args { file, offset: self.share.offset(block), count })
+            }
+            What::Write { block } => {
+                let (offset, stable) = (self.share.offset(block), self.plan.stable);
+                let head = Write3Head { file, offset, count, stable };
+                Args3::Write(Write3Args { head, data: Span { offset: 0, bytes: &self.payload } })
+            }
+            What::Commit => Args3::Commit(Commit3Args { file, offset: 0, count: 0 }),
+        };
+        connection.put_nfs(xid, &args);
+    }
+
+    fn reply(&mut self, reply: &[u8], now: Instant) -> Result<()> {
+        let (xid, from) = results(reply)?;
+        let slot = usize::try_from(xid & 0xffff).unwrap_or(usize::MAX);
+        let call = self.slots.get_mut(slot).and_then(Option::take);
+        let call = call
+            .filter(|call| call.xid == xid)
+            .ok_or_else(|| Error::Malformed(format!("a reply to no call: {xid:#x}")))?;
+        self.outstanding -= 1;
+        self.judge(call.what, from)?;
+        let counts = match self.life {
+            Life::Once | Life::Calls(_) => true,
+            Life::Window { from, until } => now >= from && now < until,
+        };
+        if counts {
+            let tally = match call.what {
+                What::Getattr => &mut self.tally.getattrs,
+                What::Read { .. } => &mut self.tally.reads,
+                What::Write { .. } => &mut self.tally.writes,
+                What::Commit => &mut self.tally.commits,
+            };
+            let took = now.duration_since(call.sent).min(LATENCY_MAX);
+            let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            // It grows as it must, up to LATENCY_MAX.
+            tally.record(nanoseconds).map_err(|error| Error::Malformed(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the reply is right.
+    fn judge(&mut self, what: What, mut from: Decoder<'_>) -> Result<()> {
+        let from = &mut from;
+        match what {
+            What::Getattr => match decode::<Getattr3Res>(from)? {
+                Res3::Ok(found) if found.size == self.file_bytes => Ok(()),
+                Res3::Ok(found) => Err(wrong("size", found.size, self.file_bytes)),
+                Res3::Fail { status, .. } => Err(failed("GETATTR", format!("{status:?}"))),
+            },
+            What::Read { block } => match decode::<Read3Res<'_>>(from)? {
+                Res3::Ok(read) => self.share.end_read(block, &read.data),
+                Res3::Fail { status, .. } => Err(failed("READ", format!("{status:?}"))),
+            },
+            What::Write { block } => match decode::<Write3Res>(from)? {
+                Res3::Ok(done) if done.count != self.plan.bytes => {
+                    Err(wrong("count of WRITE", done.count, self.plan.bytes))
+                }
+                Res3::Ok(done) if done.committed.wire() < self.plan.stable.wire() => {
+                    Err(wrong("committed", done.committed.wire(), self.plan.stable.wire()))
+                }
+                Res3::Ok(done) => {
+                    self.share.end_write(block);
+                    self.same_verifier(done.verf)
+                }
+                Res3::Fail { status, .. } => Err(failed("WRITE", format!("{status:?}"))),
+            },
+            What::Commit => match decode::<Commit3Res>(from)? {
+                Res3::Ok(done) => self.same_verifier(done.verf),
+                Res3::Fail { status, .. } => Err(failed("COMMIT", format!("{status:?}"))),
+            },
+        }
+    }
+
+    fn same_verifier(&mut self, found: WriteVerf3) -> Result<()> {
+        let first = *self.verifier.get_or_insert(found);
+        match first == found {
+            true => Ok(()),
+            false => Err(Error::Mismatch(format!("verifier {first:?} became {found:?}"))),
+        }
+    }
+}
+
+fn wrong<T: std::fmt::Display>(what: &str, found: T, expected: T) -> Error {
+    Error::Mismatch(format!("{what} is {found}, not {expected}"))
+}
+
+/// xorshift64, seeded by the clock: which blocks are asked for need not be the same twice.
+struct Random(u64);
+
+impl Random {
+    fn new() -> Self {
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+        Random(u64::try_from(now).unwrap_or(0) | 1)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 16).unwrap_or(0) % bound.max(1)
+    }
+}
+
+/// Most bytes of calls put together before they are sent.
+const BATCH_BYTES: usize = 256 * 1024;
+
+/// Most calls outstanding on a connection: a slot is 16 bits of the xid.
+pub const DEPTH_MAX: usize = 1 << 14;
+
+/// Longest time told apart.
+const LATENCY_MAX: Duration = Duration::from_secs(60);

@@ -1,0 +1,188 @@
+//! `aquifer-bench`: compares servers (`make bench`), loads any server, or is the null server.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use aquifer_bench::load::{DEPTH_MAX, Mix, Order, Plan};
+use aquifer_bench::null::{Behaviour, Fault};
+use aquifer_bench::pattern::PAGE_BYTES;
+use aquifer_bench::run::{self, OfWorkload, Options, Results};
+use aquifer_bench::system::load_average;
+use aquifer_bench::target::{NAMES, Setup, Target};
+use aquifer_bench::{Error, Result, measure, null, report};
+use aquifer_nfs::proto::v3::StableHow;
+use clap::{Parser, Subcommand};
+
+/// Measures NFSv3 servers side by side. Needs root.
+#[derive(Debug, Parser)]
+#[command(version, disable_help_subcommand = true, args_conflicts_with_subcommands = true)]
+struct Args {
+    /// How often each target has its turn.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// How long one measurement takes.
+    #[arg(long, default_value_t = 1.5)]
+    seconds: f64,
+    /// Only these workloads.
+    #[arg(long, value_name = "WORKLOAD", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Whom to measure; aquifer@PROGRAM is another build.
+    #[arg(long, value_delimiter = ',', default_values_t = NAMES.map(String::from))]
+    targets: Vec<String>,
+    /// Connections, each with the workload's calls outstanding.
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+    /// Size of the file that is worked on, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    file: usize,
+    /// Print everything as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Load a server that runs on this machine. A file bench.img is made in its export.
+    Load(LoadArgs),
+    /// Be the server that stores nothing.
+    Null {
+        /// Where to listen.
+        #[arg(long, default_value = "127.0.0.1:2049")]
+        listen: SocketAddr,
+        /// Size of its file.
+        #[arg(long, default_value_t = 256 << 20)]
+        file_bytes: u64,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct LoadArgs {
+    /// Port of NFS and MOUNT on 127.0.0.1.
+    port: u16,
+    /// What to mount.
+    export: String,
+    /// Share of reads, in percent.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u8).range(0..=100))]
+    read: u8,
+    /// KiB of one READ or WRITE: 4 to 1024.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(4..=1024))]
+    size: u32,
+    /// Calls outstanding on each connection.
+    #[arg(long, default_value_t = 32)]
+    depth: usize,
+    /// One block after the other instead of any.
+    #[arg(long)]
+    sequential: bool,
+    /// What WRITE asks for: unstable, data-sync or file-sync.
+    #[arg(long, default_value = "file-sync", value_parser = stable)]
+    stable: StableHow,
+    /// A COMMIT after so many writes.
+    #[arg(long)]
+    commit_after: Option<u64>,
+    /// Connections.
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+    /// Size of the file, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    file: usize,
+    /// Seconds.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// The server is `aquifer-bench null`: it stores nothing.
+    #[arg(long)]
+    null: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let json = args.json;
+    let results = match args.command {
+        Some(Command::Null { listen, file_bytes }) => serve_null(listen, file_bytes),
+        Some(Command::Load(ref load)) => self::load(load).map(Some),
+        None => compare(&args).map(Some),
+    };
+    match results {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(results)) => {
+            match serde_json::to_string_pretty(&results) {
+                Ok(text) if json => println!("{text}"),
+                _ => print!("{}", report::text(&results)),
+            }
+            if results.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("aquifer-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare(args: &Args) -> Result<Results> {
+    let bench = std::env::current_exe().map_err(Error::io("find this program"))?;
+    let beside = || bench.with_file_name("aquifer");
+    let setup = Setup {
+        aquifer: std::env::var_os("AQUIFER_BIN").map_or_else(beside, PathBuf::from),
+        bench: bench.clone(),
+        file_bytes: args.file << 20,
+        image_bytes: IMAGE_BYTES,
+        written_images: true,
+    };
+    run::run(&Options {
+        setup,
+        targets: args.targets.clone(),
+        only: args.only.clone(),
+        rounds: args.rounds,
+        length: Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(1)),
+        connections: args.connections,
+    })
+}
+
+fn load(args: &LoadArgs) -> Result<Results> {
+    let before = load_average();
+    let bytes = args.size * 1024;
+    if !usize::try_from(bytes).is_ok_and(|bytes| bytes.is_multiple_of(PAGE_BYTES)) {
+        return Err(Error::Malformed("sizes are multiples of 4 KiB".into()));
+    }
+    let plan = Plan {
+        mix: Mix::Data { read_percent: args.read },
+        bytes,
+        order: if args.sequential { Order::Sequential } else { Order::Random },
+        stable: args.stable,
+        depth: args.depth.clamp(1, DEPTH_MAX),
+        commit_after: args.commit_after,
+    };
+    let mut target = Target::at(args.port, &args.export, args.file << 20, !args.null)?;
+    let length = Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(1));
+    let sample = measure::sample(&mut target, &plan, args.connections, length)?;
+    let targets = vec![(target.name().to_owned(), vec![sample])];
+    let workload = OfWorkload { name: "load".into(), what: format!("{plan:?}"), targets };
+    Ok(Results {
+        file_bytes: args.file << 20,
+        connections: args.connections,
+        load_average: [before, load_average()],
+        workloads: vec![workload],
+        idle: Vec::new(),
+        failures: Vec::new(),
+    })
+}
+
+fn serve_null(listen: SocketAddr, file_bytes: u64) -> Result<Option<Results>> {
+    let listener = TcpListener::bind(listen).map_err(Error::io(format!("listen at {listen}")))?;
+    null::serve(&listener, Behaviour { file_bytes, fault: Fault::None }).map(|()| None)
+}
+
+fn stable(text: &str) -> std::result::Result<StableHow, String> {
+    match text {
+        "unstable" => Ok(StableHow::Unstable),
+        "data-sync" => Ok(StableHow::DataSync),
+        "file-sync" => Ok(StableHow::FileSync),
+        other => Err(format!("{other:?} is none of unstable, data-sync, file-sync")),
+    }
+}
+
+/// Of each image file: a working set many times over, since nothing is overwritten in place.
+const IMAGE_BYTES: u64 = 4 << 30;

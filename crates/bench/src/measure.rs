@@ -1,0 +1,156 @@
+//! One measurement: a workload on a target for some seconds, and what it cost.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::Result;
+use crate::load::{Life, Mix, Plan, Tally};
+use crate::system::Usage;
+use crate::target::Target;
+
+/// What was measured in one window.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Sample {
+    /// Seconds of the window.
+    pub seconds: f64,
+    /// GETATTRs, READs and WRITEs answered in it.
+    pub ops: u64,
+    /// The same per second.
+    pub ops_per_s: f64,
+    /// Payload in 10^6 bytes per second.
+    pub mb_per_s: f64,
+    /// Time of a call.
+    pub latency: Latency,
+    /// Time of a COMMIT, if there were any.
+    pub commit: Option<Latency>,
+    /// Processor time of the server's process per operation, in microseconds.
+    pub server_us_per_op: Option<f64>,
+    /// Processors that the server's process had busy.
+    pub server_cores: Option<f64>,
+    /// Processors that the generator had busy.
+    pub own_cores: f64,
+    /// Processors that all others had busy: the kernel's threads and disks, strangers.
+    pub other_cores: f64,
+    /// Processors that the server's threads had busy, by name.
+    pub threads: Vec<(String, f64)>,
+}
+
+/// Quantiles in microseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Latency {
+    /// How many there are of.
+    pub count: u64,
+    /// Half were faster.
+    pub p50_us: f64,
+    /// 99 of 100 were faster.
+    pub p99_us: f64,
+    /// 999 of 1000 were faster.
+    pub p999_us: f64,
+    /// The slowest.
+    pub max_us: f64,
+}
+
+impl Latency {
+    fn of(nanoseconds: &Histogram<u64>) -> Self {
+        let at = |quantile| micros(nanoseconds.value_at_quantile(quantile));
+        Latency {
+            count: nanoseconds.len(),
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: micros(nanoseconds.max()),
+        }
+    }
+}
+
+/// Measures. Afterwards everything that was written is read and compared, and the server has come
+/// to rest, as far as it does within seconds.
+///
+/// # Errors
+/// [`crate::Error::Mismatch`] if the server is wrong; its errors.
+pub fn sample(
+    target: &mut Target,
+    plan: &Plan,
+    connections: usize,
+    length: Duration,
+) -> Result<Sample> {
+    let from = Instant::now() + WARM_UP;
+    let until = from + length;
+    let mut usages = Vec::new();
+    let tally = target.pass(plan, connections, Life::Window { from, until }, &mut |pid| {
+        for moment in [from, until] {
+            std::thread::sleep(moment.saturating_duration_since(Instant::now()));
+            usages.push(Usage::now(pid)?);
+        }
+        Ok(())
+    })?;
+    let writes = matches!(plan.mix, Mix::Data { read_percent } if read_percent < 100);
+    if writes {
+        target.compare()?;
+    }
+    rest(target)?;
+    let has_process = target.pid()?.is_some();
+    Ok(match usages.as_slice() {
+        [before, after] => summary(plan, length, &tally, (before, after), has_process),
+        _ => Sample::default(),
+    })
+}
+
+fn summary(
+    plan: &Plan,
+    length: Duration,
+    tally: &Tally,
+    (before, after): (&Usage, &Usage),
+    has_process: bool,
+) -> Sample {
+    let mut all = tally.getattrs.clone();
+    all += &tally.reads;
+    all += &tally.writes;
+    let seconds = length.as_secs_f64();
+    let payload = (tally.reads.len() + tally.writes.len()) * u64::from(plan.bytes);
+    let server = after.process.saturating_sub(before.process);
+    let own = after.own.saturating_sub(before.own);
+    let others = after.machine.saturating_sub(before.machine).saturating_sub(server + own);
+    let cores = |time: Duration| time.as_secs_f64() / seconds;
+    let per_op = server.as_secs_f64() * 1e6 / (all.len().max(1) as f64);
+    let threads = after.threads_since(before).into_iter();
+    Sample {
+        seconds,
+        ops: all.len(),
+        ops_per_s: all.len() as f64 / seconds,
+        mb_per_s: payload as f64 / 1e6 / seconds,
+        latency: Latency::of(&all),
+        commit: (!tally.commits.is_empty()).then(|| Latency::of(&tally.commits)),
+        server_us_per_op: has_process.then_some(per_op),
+        server_cores: has_process.then(|| cores(server)),
+        own_cores: cores(own),
+        other_cores: cores(others),
+        threads: threads.map(|(name, time)| (name, cores(time))).collect(),
+    }
+}
+
+/// Waits until the server does next to nothing, so that what it still owes is not paid by the next
+/// target.
+fn rest(target: &Target) -> Result<()> {
+    let Some(pid) = target.pid()? else { return Ok(()) };
+    let begun = Instant::now();
+    while begun.elapsed() < REST_MAX {
+        let before = Usage::now(Some(pid))?.process;
+        std::thread::sleep(REST_LOOK);
+        if Usage::now(Some(pid))?.process.saturating_sub(before) < REST_LOOK / 10 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn micros(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e3
+}
+
+/// What is answered before this is over does not count.
+const WARM_UP: Duration = Duration::from_millis(300);
+const REST_LOOK: Duration = Duration::from_millis(200);
+const REST_MAX: Duration = Duration::from_secs(3);

@@ -1,0 +1,208 @@
+//! One connection to an NFSv3 server: calls out, replies in.
+//!
+//! Sending never blocks while replies wait to be read, so two sides that both have much to say
+//! cannot block each other.
+
+use std::io;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path};
+use aquifer_nfs::proto::v3::{
+    Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, NfsFh3, PROGRAM, Res3, Sattr3, VERSION,
+};
+use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
+use aquifer_rpc::limits::{RECEIVE_BUFFER_BYTES, RECORD_BYTES_MAX};
+use aquifer_rpc::message::{Accepted, Call, Reply, ReplyBody};
+use aquifer_rpc::record::{RecordReader, begin_record, end_record};
+use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::{Error, Result};
+
+/// A connection. Its buffers are reused.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    received: RecordReader,
+    out: EncodeBuf,
+    sent: usize,
+}
+
+impl Connection {
+    /// Takes over a stream that is connected.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn new(stream: TcpStream) -> Result<Self> {
+        stream.set_nodelay(true).map_err(Error::io("set TCP_NODELAY"))?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(Error::io("set a timeout"))?;
+        let received = RecordReader::new(RECORD_BYTES_MAX, RECEIVE_BUFFER_BYTES);
+        Ok(Connection { stream, received, out: EncodeBuf::new(), sent: 0 })
+    }
+
+    /// Bytes of calls that wait to be sent.
+    #[must_use]
+    pub fn unsent(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// Appends a call to what is to be sent.
+    pub fn put_nfs(&mut self, xid: u32, args: &Args3<'_>) {
+        self.put(xid, (PROGRAM, VERSION, args.procedure().wire()), args);
+    }
+
+    fn put(&mut self, xid: u32, what: (u32, u32, u32), args: &impl Encode) {
+        let gids = Gids::default();
+        let sys = AuthSys { stamp: 0, machine_name: b"bench", uid: 0, gid: 0, gids };
+        let (program, version, procedure) = what;
+        let record = begin_record(&mut self.out);
+        let (credential, verifier) = (Credential::Sys(sys), OpaqueAuth::NONE);
+        self.out.put(&Call { xid, program, version, procedure, credential, verifier });
+        self.out.put(args);
+        end_record(&mut self.out, record);
+    }
+
+    /// Sends what the socket takes at once.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn send_some(&mut self) -> Result<()> {
+        while self.unsent() > 0 {
+            // Payloads are copied into the buffer, so there is one segment.
+            let rest = self.out.segments(self.sent).next().unwrap_or_default();
+            match send(&self.stream, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(bytes) => self.sent += bytes,
+                Err(rustix::io::Errno::AGAIN) => return Ok(()),
+                Err(error) => return Err(Error::io("send")(error.into())),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Moves on: sends what the socket takes, and receives something unless it only sent. To be
+    /// called when [`Connection::next_reply`] has given `None`.
+    ///
+    /// # Errors
+    /// [`Error::Io`], also if the server closes or is silent for half a minute.
+    pub fn exchange(&mut self) -> Result<()> {
+        self.send_some()?;
+        if self.unsent() == 0 {
+            return self.receive(RecvFlags::empty());
+        }
+        let wanted = PollFlags::IN | PollFlags::OUT;
+        let mut fds = [PollFd::new(&self.stream, wanted)];
+        let limit = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+        let ready = poll(&mut fds, Some(&limit)).map_err(io::Error::from);
+        if ready.map_err(Error::io("poll"))? == 0 {
+            return Err(Error::io("send")(io::ErrorKind::TimedOut.into()));
+        }
+        let [fd] = fds;
+        match fd.revents().contains(PollFlags::IN) {
+            true => self.receive(RecvFlags::DONTWAIT),
+            false => Ok(()),
+        }
+    }
+
+    fn receive(&mut self, flags: RecvFlags) -> Result<()> {
+        let received = recv(&self.stream, self.received.space(), flags);
+        let (_, bytes) = received.map_err(|errno| Error::io("receive")(errno.into()))?;
+        if bytes == 0 {
+            let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed");
+            return Err(Error::io("receive")(closed));
+        }
+        self.received.filled(bytes);
+        Ok(())
+    }
+
+    /// The next whole reply among what was received.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`]: no stream of records.
+    pub fn next_reply(&mut self) -> Result<Option<&[u8]>> {
+        self.received.next_record().map_err(|error| Error::Malformed(error.to_string()))
+    }
+
+    /// One call and its reply, with nothing else outstanding.
+    fn call<T>(
+        &mut self,
+        what: (u32, u32, u32),
+        args: &impl Encode,
+        read: impl FnOnce(&mut Decoder<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.put(ONLY_XID, what, args);
+        loop {
+            if let Some(reply) = self.next_reply()? {
+                let (xid, mut from) = results(reply)?;
+                return match xid {
+                    ONLY_XID => read(&mut from),
+                    other => Err(Error::Malformed(format!("a reply to no call: {other:#x}"))),
+                };
+            }
+            self.exchange()?;
+        }
+    }
+
+    /// MNT: the handle of what is exported.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] with the status.
+    pub fn mount(&mut self, path: &str) -> Result<NfsFh3> {
+        let what = (mount::PROGRAM, mount::VERSION, mount::Procedure::Mnt.wire());
+        self.call(what, &DirPath { path: Path(path.as_bytes()) }, |from| match decode(from)? {
+            MountRes3::Ok { fhandle, .. } => Ok(fhandle),
+            MountRes3::Fail(status) => Err(failed("MNT", format!("{status:?}"))),
+        })
+    }
+
+    /// CREATE, unless it is there: a file's handle.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] with the status.
+    pub fn create(&mut self, dir: NfsFh3, name: &str) -> Result<NfsFh3> {
+        let place = DirOpArgs3 { dir, name: name.as_bytes() };
+        let attributes = Sattr3 { mode: Some(0o644), ..Sattr3::NONE };
+        let args = Args3::Create(Create3Args { place, how: CreateHow3::Unchecked(attributes) });
+        let what = (PROGRAM, VERSION, args.procedure().wire());
+        self.call(what, &args, |from| match decode::<Create3Res>(from)? {
+            Res3::Ok(made) => made.obj.ok_or_else(|| failed("CREATE", "no handle".into())),
+            Res3::Fail { status, .. } => Err(failed("CREATE", format!("{status:?}"))),
+        })
+    }
+}
+
+/// The xid of a reply, and a decoder at its results.
+///
+/// # Errors
+/// [`Error::Malformed`]; [`Error::Failed`] if the call was not carried out.
+pub fn results(reply: &[u8]) -> Result<(u32, Decoder<'_>)> {
+    let mut from = Decoder::new(reply);
+    match decode(&mut from)? {
+        Reply { xid, body: ReplyBody::Accepted { status: Accepted::Success, .. } } => {
+            Ok((xid, from))
+        }
+        Reply { body, .. } => Err(failed("a call", format!("{body:?}"))),
+    }
+}
+
+/// Reads one value.
+///
+/// # Errors
+/// [`Error::Malformed`].
+pub fn decode<'a, T: Decode<'a>>(from: &mut Decoder<'a>) -> Result<T> {
+    T::decode(from).map_err(|error| Error::Malformed(error.to_string()))
+}
+
+/// A procedure that did not do what was asked.
+#[must_use]
+pub fn failed(what: &str, said: String) -> Error {
+    Error::Failed { what: what.to_owned(), said }
+}
+
+const ONLY_XID: u32 = 1;
+
+/// A server that moves nothing for so long has failed.
+const PATIENCE: Duration = Duration::from_secs(30);

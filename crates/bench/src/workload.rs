@@ -1,0 +1,83 @@
+//! The workloads, by name.
+
+use aquifer_nfs::proto::v3::StableHow;
+
+use crate::load::{Mix, Order, Plan};
+
+/// A workload.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// What it is asked for by.
+    pub name: &'static str,
+    /// What it is, for people.
+    pub what: &'static str,
+    /// What each connection does.
+    pub plan: Plan,
+}
+
+/// Memory of idle connections: no [`Plan`], so not among [`all`].
+pub const IDLE: &str = "idle-1000";
+
+/// All that are timed, in the order in which they run.
+#[must_use]
+pub fn all() -> Vec<Workload> {
+    let of = |name, what, plan| Workload { name, what, plan };
+    vec![
+        of("getattr", "GETATTR, 64 outstanding", Plan { mix: Mix::Getattr, ..random(100, 4, 64) }),
+        of("read-4k-rand", "4 KiB random reads, 64 outstanding", random(100, 4, 64)),
+        of("write-4k-stable-1", "4 KiB random stable writes, 1 outstanding", random(0, 4, 1)),
+        of("write-4k-stable-32", "4 KiB random stable writes, 32 outstanding", random(0, 4, 32)),
+        of("write-8k-stable-8", "8 KiB random stable writes, 8 outstanding", random(0, 8, 8)),
+        of(
+            "write-4k-commit",
+            "4 KiB random unstable writes, 32 outstanding, a COMMIT after every 256",
+            unstable(random(0, 4, 32), 256),
+        ),
+        of("read-64k-seq", "64 KiB sequential reads, 16 outstanding", sequential(100, 64, 16)),
+        of("read-1m-seq", "1 MiB sequential reads, 4 outstanding", sequential(100, 1024, 4)),
+        of(
+            "write-64k-seq",
+            "64 KiB sequential unstable writes, 16 outstanding, a COMMIT after every 64 MiB",
+            unstable(sequential(0, 64, 16), 1024),
+        ),
+        of(
+            "write-1m-seq",
+            "1 MiB sequential unstable writes, 4 outstanding, a COMMIT after every 64 MiB",
+            unstable(sequential(0, 1024, 4), 64),
+        ),
+        of("mixed-70-30", "4 KiB random, 70 % reads, 30 % stable writes, 32 outstanding", {
+            random(70, 4, 32)
+        }),
+    ]
+}
+
+/// What fills a file before anything else.
+#[must_use]
+pub fn fill() -> Plan {
+    unstable(sequential(0, 1024, 4), u64::MAX)
+}
+
+/// What reads a whole file, to compare it.
+#[must_use]
+pub fn sweep() -> Plan {
+    sequential(100, 1024, 4)
+}
+
+fn random(read_percent: u8, kib: u32, depth: usize) -> Plan {
+    Plan {
+        mix: Mix::Data { read_percent },
+        bytes: kib * 1024,
+        order: Order::Random,
+        stable: StableHow::FileSync,
+        depth,
+        commit_after: None,
+    }
+}
+
+fn sequential(read_percent: u8, kib: u32, depth: usize) -> Plan {
+    Plan { order: Order::Sequential, ..random(read_percent, kib, depth) }
+}
+
+fn unstable(plan: Plan, commit_after: u64) -> Plan {
+    Plan { stable: StableHow::Unstable, commit_after: Some(commit_after), ..plan }
+}

@@ -1,0 +1,112 @@
+//! The benchmark works, and a server that gives back something else than was written is found.
+#![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use aquifer_bench::load::Plan;
+use aquifer_bench::null::{self, Behaviour, Fault};
+use aquifer_bench::run::{self, Options};
+use aquifer_bench::target::{Setup, Target};
+use aquifer_bench::{Error, measure, report, workload};
+
+const FILE_BYTES: usize = 16 << 20;
+
+/// The server that stores nothing, in this process, with this fault.
+fn null_server(fault: Fault) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let behaviour = Behaviour { file_bytes: FILE_BYTES as u64, fault };
+    std::thread::spawn(move || null::serve(&listener, behaviour));
+    port
+}
+
+fn plan(name: &str) -> Plan {
+    workload::all().into_iter().find(|workload| workload.name == name).unwrap().plan
+}
+
+/// Fills, compares, and runs a workload for a moment.
+fn outcome(fault: Fault, workload: &str) -> Result<u64, Error> {
+    let mut target = Target::at(null_server(fault), "/null", FILE_BYTES, false)?;
+    let length = Duration::from_millis(200);
+    measure::sample(&mut target, &plan(workload), 2, length).map(|sample| sample.ops)
+}
+
+#[test]
+fn an_honest_server_passes_and_each_lie_is_found() {
+    for workload in ["read-4k-rand", "mixed-70-30", "write-4k-commit", "read-1m-seq", "getattr"] {
+        assert!(outcome(Fault::None, workload).unwrap() > 100, "{workload}");
+    }
+    for (fault, workload, said) in [
+        (Fault::Bit, "read-4k-rand", "1 bytes differ"),
+        (Fault::Misplaced, "mixed-70-30", "bytes differ"),
+        (Fault::Verifier, "write-4k-commit", "verifier"),
+        (Fault::Lost, "getattr", "generation 1 found"),
+    ] {
+        match outcome(fault, workload) {
+            Err(Error::Mismatch(what)) => assert!(what.contains(said), "{fault:?}: {what}"),
+            other => panic!("{fault:?} was not found: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_server_that_stores_nothing_is_found_if_it_should_store() {
+    let stored = Target::at(null_server(Fault::None), "/null", FILE_BYTES, true);
+    assert!(matches!(stored, Err(Error::Mismatch(_))));
+}
+
+/// The real thing, shortly: servers as processes in namespaces, turns, comparison, report.
+#[test]
+fn two_workloads_on_aquifer_and_null() {
+    let bench = PathBuf::from(env!("CARGO_BIN_EXE_aquifer-bench"));
+    let options = Options {
+        setup: Setup {
+            aquifer: aquifer(&bench),
+            bench,
+            file_bytes: FILE_BYTES,
+            image_bytes: 512 << 20,
+            written_images: false,
+        },
+        targets: vec!["aquifer".into(), "null".into()],
+        only: vec!["mixed-70-30".into(), "write-4k-commit".into()],
+        rounds: 2,
+        length: Duration::from_millis(300),
+        connections: 2,
+    };
+    let results = run::run(&options).unwrap();
+    assert!(results.failures.is_empty(), "{:?}", results.failures);
+    assert_eq!(results.workloads.len(), 2);
+    for (name, samples) in results.workloads.iter().flat_map(|workload| &workload.targets) {
+        assert_eq!(samples.len(), 2, "{name}");
+        for sample in samples {
+            assert!(sample.ops > 0 && sample.latency.max_us > 0.0, "{name}: {sample:?}");
+            assert!(sample.server_us_per_op.is_some(), "{name}");
+        }
+    }
+    let text = report::text(&results);
+    assert!(text.contains("write-4k-commit") && text.contains("COMMITs"), "{text}");
+    assert!(serde_json::to_string(&results).unwrap().contains("\"p999_us\""));
+}
+
+/// `aquifer` of the same profile: as it lies there, or built. (Tests of the whole workspace build
+/// it before any runs.)
+fn aquifer(bench: &Path) -> PathBuf {
+    if let Some(named) = std::env::var_os("AQUIFER_BIN") {
+        return named.into();
+    }
+    let aquifer = bench.with_file_name("aquifer");
+    if !aquifer.is_file() {
+        let profile_dir = bench.parent().unwrap();
+        let release = profile_dir.ends_with("release").then_some("--release");
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "-p", "aquifer-cli", "--bins", "--target-dir"])
+            .arg(profile_dir.parent().unwrap())
+            .args(release)
+            .status();
+        assert!(built.unwrap().success());
+    }
+    aquifer
+}
