@@ -5,6 +5,9 @@ use std::process::Command;
 
 use serde_json::json;
 
+use aquifer_ondisk::codec::checksum128;
+use aquifer_ondisk::layout::{CONFIG_OFFSET, CONFIG_SECTORS, LABELS, label_sector};
+
 use crate::support::{Place, has};
 
 #[test]
@@ -85,6 +88,35 @@ fn disks_of_other_pools() {
          disk with -f, and that pool is lost"
     ));
     place.must(&["pool", "create", "-f", "dozer", &b, &a]);
+}
+
+/// A disk that a later version of the format has written, on all its labels.
+#[test]
+fn disks_of_newer_software() {
+    let place = Place::new();
+    let _daemon = place.serve();
+    let a = place.image("a");
+    place.must(&["pool", "create", "tank", &a]);
+    place.must(&["pool", "export", "tank"]);
+    let content = fs::read(&a).unwrap();
+    let sectors = content.len() as u64 / 4096;
+    for index in 0..LABELS {
+        let at = (label_sector(index, sectors) + CONFIG_OFFSET) as usize * 4096;
+        let mut config = content[at..at + CONFIG_SECTORS as usize * 4096].to_vec();
+        // Its version, behind the magic; its last 16 bytes are the checksum of all before.
+        config[8] += 1;
+        let end = config.len() - 16;
+        let sum = checksum128(&config[..end]).to_le_bytes();
+        config[end..].copy_from_slice(&sum);
+        place.write("a", at as u64, &config);
+    }
+    let before = fs::read(&a).unwrap();
+    for words in [&["pool", "import", "-d", &a, "tank"][..], &["pool", "create", "dozer", &a]] {
+        let said = place.ask(words);
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.err.contains("newer software"), "{said:?}");
+    }
+    assert_eq!(fs::read(&a).unwrap(), before, "and nothing is written to it");
 }
 
 /// Another daemon has the disk, on another list of pools.
