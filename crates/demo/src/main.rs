@@ -136,8 +136,8 @@ fn finished(machine: &Machine) -> Result<Vec<String>> {
 fn build_system(work: &WorkDir, image: &std::path::Path) -> Result<&'static str> {
     match image::build(work, Userland::Debian, IMAGE_BYTES, image) {
         Ok(()) => Ok("Debian"),
-        Err(Error::MissingTool { .. } | Error::Failed { .. }) => {
-            tell::said("no Debian packages within reach: a system of one static program instead");
+        Err(error @ (Error::MissingTool { .. } | Error::Failed { .. })) => {
+            tell::said(&format!("no Debian ({error}): a system of one static program instead"));
             image::build(work, Userland::Busybox, IMAGE_BYTES, image)?;
             Ok("busybox")
         }
