@@ -219,12 +219,14 @@ impl Control {
         })
     }
 
+    /// All pools in service.
+    fn all_serving(&self) -> Vec<Arc<Serving>> {
+        self.pools.read().values().filter_map(|listed| listed.serving().cloned()).collect()
+    }
+
     /// Whether the threads of all pools in service do what they are given within `patience`.
     pub async fn engines_answer(&self, patience: Duration) -> bool {
-        let serving: Vec<Arc<Serving>> = {
-            let pools = self.pools.read();
-            pools.values().filter_map(|listed| listed.serving().cloned()).collect()
-        };
+        let serving = self.all_serving();
         let answers = serving.iter().map(|serving| serving.run(async {}));
         tokio::time::timeout(patience, join_all(answers)).await.is_ok()
     }

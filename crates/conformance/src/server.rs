@@ -33,15 +33,6 @@ impl Server {
         Self { invocation, netns: netns.cloned(), port, log: log.to_path_buf(), process: None }
     }
 
-    /// Aquifer with these arguments (`serve ...`); the program is `$AQUIFER_BIN`, else `aquifer`
-    /// in the target directory of the running test.
-    ///
-    /// # Errors
-    /// [`Error::MissingTool`] if there is no such program.
-    pub fn aquifer(args: &[&str], netns: Option<&NetNs>, port: u16, log: &Path) -> Result<Self> {
-        Ok(Self::new(Invocation::new(aquifer_program()?).args(args), netns, port, log))
-    }
-
     /// Starts it and waits for its port.
     ///
     /// # Errors

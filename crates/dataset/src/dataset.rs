@@ -221,11 +221,10 @@ impl Dataset {
         self.next_object.fetch_max(inode.object.0.saturating_add(1), Ordering::Relaxed);
         self.next_generation.fetch_max(inode.generation.saturating_add(1), Ordering::Relaxed);
         let mut table = self.table.lock();
-        let fresh = || Arc::new(Object::new(self.id, Inode { root: None, ..inode.clone() }));
         if let Some(object) = table.objects.get(&inode.object) {
             return object.clone();
         }
-        let object = fresh();
+        let object = Arc::new(Object::new(self.id, Inode { root: None, ..inode.clone() }));
         table.insert(object.clone());
         object
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use aquifer_conformance::netns::{NetNs, wait_for_listener};
 use aquifer_conformance::process::{Invocation, Process};
+use aquifer_conformance::server::aquifer_program;
 use aquifer_conformance::work::Scratch;
 use aquifer_conformance::{Error, Result};
 
@@ -25,11 +26,7 @@ pub struct Stage {
 impl Stage {
     /// Sets up the namespace; nothing is started yet.
     pub fn new(scratch: &Scratch) -> Result<Self> {
-        let here = std::env::current_exe().map_err(Error::io("find this program"))?;
-        let program = here.with_file_name("aquifer");
-        if !program.is_file() {
-            return Err(Error::MissingTool { tool: "aquifer".into(), group: "build" });
-        }
+        let program = aquifer_program()?;
         // A socket's path may have 107 bytes, which a directory of the project may not leave.
         let socket = std::env::temp_dir().join(format!("aquifer-demo-{}", std::process::id()));
         let netns = NetNs::new(scratch)?;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use aquifer_dataset::{DatasetInfo as Info, Property};
+use aquifer_dataset::{DatasetError, DatasetInfo as Info, Property};
 use aquifer_files::Damaged;
 
 use super::serving::Serving;
-use super::{Control, Listed, properties};
+use super::{Control, properties};
 use crate::api::{
     ApiError, ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
     DestroyDataset, PropertyValue, SetProperties,
@@ -26,9 +26,7 @@ impl Control {
         }
         let values: Vec<(String, String)> = request.properties.into_iter().collect();
         let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
-        let made = serving.run(async move { datasets.create(&name, &values).await }).await;
-        let made = made.map_err(|error| ApiError::failed(error.to_string()))?;
-        made.map_err(properties::api_error)?;
+        act_on(&serving, async move { datasets.create(&name, &values).await }).await?;
         tracing::info!(dataset = %request.name, "dataset created");
         Ok(DatasetDone { name: request.name, notes: self.refresh_exports().await })
     }
@@ -51,9 +49,7 @@ impl Control {
             let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
             let (key, wanted) = (property.clone(), value.clone());
             let set = async move { datasets.set(&name, &key, wanted.as_deref()).await };
-            let done = serving.run(set).await;
-            let done = done.map_err(|error| ApiError::failed(error.to_string()))?;
-            done.map_err(properties::api_error)?;
+            act_on(&serving, set).await?;
             tracing::info!(dataset = %request.name, %property, ?value, "property set");
         }
         Ok(DatasetDone { name: request.name, notes: self.refresh_exports().await })
@@ -75,9 +71,7 @@ impl Control {
         }
         let serving = self.pool_of(&name)?;
         let (datasets, doomed) = (serving.service().datasets.clone(), name.clone());
-        let done = serving.run(async move { datasets.destroy(&doomed, recursive).await }).await;
-        let done = done.map_err(|error| ApiError::failed(error.to_string()))?;
-        done.map_err(properties::api_error)?;
+        act_on(&serving, async move { datasets.destroy(&doomed, recursive).await }).await?;
         tracing::info!(dataset = %name, recursive, "dataset destroyed");
         Ok(DatasetDone { name, notes: self.refresh_exports().await })
     }
@@ -101,9 +95,7 @@ impl Control {
             ))
         })?;
         let (datasets, of) = (serving.service().datasets.clone(), name.clone());
-        let done = serving.run(async move { datasets.clear_damage(&of, object).await }).await;
-        let done = done.map_err(|error| ApiError::failed(error.to_string()))?;
-        done.map_err(properties::api_error)?;
+        act_on(&serving, async move { datasets.clear_damage(&of, object).await }).await?;
         tracing::warn!(dataset = %name, file, "damaged file taken as it is");
         Ok(DatasetDone { name, notes: Vec::new() })
     }
@@ -114,11 +106,7 @@ impl Control {
     /// If there is none of that name.
     pub fn datasets(&self, query: &DatasetQuery) -> Result<Vec<DatasetInfo>, ApiError> {
         let Some(name) = &query.name else {
-            let serving: Vec<Arc<Serving>> = {
-                let pools = self.pools.read();
-                pools.values().filter_map(Listed::serving).cloned().collect()
-            };
-            return Ok(serving.iter().flat_map(|serving| list(serving)).collect());
+            return Ok(self.all_serving().iter().flat_map(|serving| list(serving)).collect());
         };
         let serving = self.pool_of(name)?;
         let below = format!("{name}/");
@@ -127,9 +115,7 @@ impl Control {
         };
         let found: Vec<DatasetInfo> = list(&serving).into_iter().filter(wanted).collect();
         match found.is_empty() {
-            true => {
-                Err(properties::api_error(aquifer_dataset::DatasetError::NotFound(name.clone())))
-            }
+            true => Err(properties::api_error(DatasetError::NotFound(name.clone()))),
             false => Ok(found),
         }
     }
@@ -139,6 +125,15 @@ impl Control {
         let pool = dataset.split_once('/').map_or(dataset, |(pool, _)| pool);
         self.serving(pool)
     }
+}
+
+/// Carries out an act on datasets, on the pool's own thread.
+pub(super) async fn act_on(
+    serving: &Serving,
+    act: impl Future<Output = Result<(), DatasetError>> + Send + 'static,
+) -> Result<(), ApiError> {
+    let done = serving.run(act).await.map_err(|error| ApiError::failed(error.to_string()))?;
+    done.map_err(properties::api_error)
 }
 
 /// What is damaged in a pool.

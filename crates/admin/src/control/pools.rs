@@ -12,6 +12,7 @@ use aquifer_pool::import::{FoundLeaf, ImportOptions, scan};
 use aquifer_vdev::label_io::erase_labels;
 use tokio::runtime::Handle;
 
+use super::datasets::act_on;
 use super::serving::{Serving, close};
 use super::{Control, Listed, State, properties, still_importing};
 use crate::api::{
@@ -337,6 +338,5 @@ async fn set_on_root(serving: &Serving, property: String, value: String) -> Resu
     let datasets = serving.service().datasets.clone();
     let name = serving.name().to_string();
     let set = async move { datasets.set(&name, &property, Some(&value)).await };
-    let done = serving.run(set).await.map_err(|error| ApiError::failed(error.to_string()))?;
-    done.map_err(properties::api_error)
+    act_on(serving, set).await
 }

@@ -9,7 +9,7 @@ use aquifer_admin::api::{
 use aquifer_admin::client::Client;
 use serde::Serialize;
 
-use super::pool::ask;
+use super::pool::confirm;
 use super::{Output, tell};
 use crate::args::assignment;
 use crate::failure::Failure;
@@ -35,20 +35,13 @@ pub(super) async fn destroy(
     force: bool,
     name: String,
 ) -> Result<(), Failure> {
-    let confirm = match force {
-        true => name.clone(),
-        false => {
-            // Somebody who mistyped it is told so before he is asked.
-            client.datasets(&DatasetQuery { name: Some(name.clone()), recursive: false }).await?;
-            ask(&format!("dataset {name:?}"))?
-        }
-    };
-    if confirm != name {
-        return Err(Failure::failed(format!(
-            "dataset {name:?} was not destroyed: {confirm:?} is not its name"
-        )));
+    if !force {
+        // Somebody who mistyped it is told so before he is asked.
+        client.datasets(&DatasetQuery { name: Some(name.clone()), recursive: false }).await?;
+        confirm("dataset", &name)?;
     }
-    let done = client.destroy_dataset(&DestroyDataset { name, confirm, recursive }).await?;
+    let request = DestroyDataset { confirm: name.clone(), name, recursive };
+    let done = client.destroy_dataset(&request).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())

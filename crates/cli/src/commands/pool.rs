@@ -191,31 +191,29 @@ pub(super) async fn destroy(
     force: bool,
     name: &str,
 ) -> Result<(), Failure> {
-    let confirm = match force {
-        true => name.to_string(),
-        false => {
-            // Somebody who mistyped it is told so before he is asked.
-            client.pool(name).await?;
-            ask(&format!("pool {name:?}"))?
-        }
-    };
-    if confirm != name {
-        return Err(Failure::failed(format!(
-            "pool {name:?} was not destroyed: {confirm:?} is not its name"
-        )));
+    if !force {
+        // Somebody who mistyped it is told so before he is asked.
+        client.pool(name).await?;
+        confirm("pool", name)?;
     }
-    let done = client.destroy_pool(name, &DestroyPool { confirm }).await?;
+    let done = client.destroy_pool(name, &DestroyPool { confirm: name.into() }).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())
 }
 
-pub(super) fn ask(what: &str) -> Result<String, Failure> {
-    eprint!("Everything in {what} will be lost. Type its name again to destroy it: ");
+/// Has the name of what is to be destroyed, a pool or a dataset, typed again.
+pub(super) fn confirm(what: &str, name: &str) -> Result<(), Failure> {
+    eprint!("Everything in {what} {name:?} will be lost. Type its name again to destroy it: ");
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
     read.map_err(|error| Failure::failed(format!("no answer can be read: {error}")))?;
-    Ok(line.trim().to_string())
+    match line.trim() {
+        typed if typed == name => Ok(()),
+        typed => Err(Failure::failed(format!(
+            "{what} {name:?} was not destroyed: {typed:?} is not its name"
+        ))),
+    }
 }
 
 /// The daemon has another working directory.
