@@ -129,6 +129,16 @@ impl Leaf {
         self.fail_on(result)
     }
 
+    /// Writes; durable when it completes. A failure fails the leaf.
+    pub async fn write_durable(&self, sector: u64, pages: Vec<Page>) -> Result<(), DiskError> {
+        let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
+        let count = pages.len() as u64;
+        let result = disk.write_durable(sector, pages).await;
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        self.counters.sectors_written.fetch_add(count, Ordering::Relaxed);
+        self.fail_on(result)
+    }
+
     /// Flushes this leaf alone. A failure fails the leaf.
     pub async fn flush(&self) -> Result<(), DiskError> {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use aquifer_blockio::Page;
+use aquifer_blockio::{DiskError, Page};
 use aquifer_ondisk::config::{Redundancy, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::Geometry;
 use futures_util::future::join_all;
@@ -24,7 +24,7 @@ pub enum ReadError {
         count: usize,
     },
     /// No copy could be read, or the unreadable one might be the good one.
-    #[error("vdev {vdev}, sectors {sector}+{count}: cannot be read")]
+    #[error("vdev {vdev}, sectors {sector}+{count}: cannot be read: {error}")]
     Unreadable {
         /// The vdev.
         vdev: u16,
@@ -32,6 +32,8 @@ pub enum ReadError {
         sector: u64,
         /// Sectors.
         count: usize,
+        /// What the last leaf that could not be read said.
+        error: DiskError,
     },
 }
 
@@ -99,7 +101,7 @@ impl Vdev {
     ) -> Result<Good, ReadError> {
         let leaves: Vec<&Arc<Leaf>> = self.online().collect();
         let mut bad: Vec<&Arc<Leaf>> = Vec::new();
-        let mut unreadable = leaves.is_empty();
+        let mut unreadable = leaves.is_empty().then_some(DiskError::Gone);
         // Neighbouring reads go to the same leaf for 1 MiB, so that each can read ahead.
         let turn = usize::try_from(sector / 256).unwrap_or(0);
         for step in 0..leaves.len() {
@@ -117,16 +119,15 @@ impl Vdev {
                 }
                 Err(error) => {
                     tracing::warn!(leaf = %leaf.path, sector, count, %error, "read failed");
-                    unreadable = true;
+                    unreadable = Some(error);
                     bad.push(leaf);
                 }
             }
         }
         let vdev = self.index;
-        Err(if unreadable {
-            ReadError::Unreadable { vdev, sector, count }
-        } else {
-            ReadError::Corrupt { vdev, sector, count }
+        Err(match unreadable {
+            Some(error) => ReadError::Unreadable { vdev, sector, count, error },
+            None => ReadError::Corrupt { vdev, sector, count },
         })
     }
 
@@ -143,6 +144,14 @@ impl Vdev {
     /// left. Completed is not durable.
     pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
         let writes = self.online().map(|leaf| leaf.write(sector, pages.clone()));
+        join_all(writes).await;
+        self.check()
+    }
+
+    /// Writes to every online leaf; durable on those that stay online when it completes. Leaves
+    /// that fail are failed; it is an error only if none is left.
+    pub async fn write_durable(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
+        let writes = self.online().map(|leaf| leaf.write_durable(sector, pages.clone()));
         join_all(writes).await;
         self.check()
     }

@@ -302,8 +302,8 @@ impl Reader<'_> {
             for result in whole {
                 match result {
                     Ok(()) => {}
-                    Err(ReadError::Unreadable { .. }) if !self.rules.discard => {
-                        let reason = "its data cannot be read".to_string();
+                    Err(ReadError::Unreadable { error, .. }) if !self.rules.discard => {
+                        let reason = format!("its data cannot be read: {error}");
                         return Err(ImportError::LogDamaged { sequence, reason });
                     }
                     Err(error) => {
@@ -333,19 +333,18 @@ impl Reader<'_> {
         let corrupt = ReadError::Corrupt { vdev, sector, count };
         let vdev = self.vdevs.get(usize::from(vdev)).ok_or(corrupt)?;
         // Read without repair: levelling comes later and for all copies.
-        let mut unreadable = false;
+        let mut unreadable = None;
         for leaf in vdev.online() {
             match leaf.read(sector, count).await {
                 Ok(pages) if extent_matches(extent, &pages) => return Ok(()),
                 Ok(_) => {}
-                Err(_) => unreadable = true,
+                Err(error) => unreadable = Some(error),
             }
         }
         let vdev = vdev.index;
-        Err(if unreadable {
-            ReadError::Unreadable { vdev, sector, count }
-        } else {
-            ReadError::Corrupt { vdev, sector, count }
+        Err(match unreadable {
+            Some(error) => ReadError::Unreadable { vdev, sector, count, error },
+            None => ReadError::Corrupt { vdev, sector, count },
         })
     }
 }

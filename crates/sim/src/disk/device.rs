@@ -215,6 +215,7 @@ impl Device {
             Plan::Misdirected(place.unwrap_or((sector + shift) % room))
         };
         Ok(match fault {
+            Some(Fault::FlushError) if action == Action::WriteDurable => Plan::Unflushed,
             Some(Fault::ReadError | Fault::WriteError | Fault::FlushError) => Plan::Error,
             Some(Fault::LostWrite) => Plan::Phantom,
             Some(Fault::MisdirectedWrite { to: place }) => elsewhere(place),
@@ -360,6 +361,11 @@ impl Device {
             Plan::Error => {
                 pages.truncate(carried_out(pages.len(), &mut self.fault_rng));
                 self.platter.store(op.id, op.sector, pages);
+                return Err(eio("write", op.sector));
+            }
+            Plan::Unflushed => {
+                self.platter.store(op.id, op.sector, pages);
+                self.platter.flush_failed(self.platter.completed(), &mut self.fault_rng);
                 return Err(eio("write", op.sector));
             }
             _ => {

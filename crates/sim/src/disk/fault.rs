@@ -30,7 +30,8 @@ pub enum Fault {
     /// A write fails with EIO; all, nothing or a prefix of it was stored.
     WriteError,
     /// A flush fails with EIO. Some of the sectors it covered are durable, some will be by the next
-    /// flush, some never will be although they are still read.
+    /// flush, some never will be although they are still read. A durable write may meet it too,
+    /// after it was stored: that is a write and a flush in one.
     FlushError,
     /// A write is acknowledged and stored nowhere.
     LostWrite,
@@ -97,7 +98,7 @@ impl FaultRule {
         let kind = match self.fault {
             Fault::ReadError | Fault::MisdirectedRead { .. } | Fault::Corrupt(_) => read,
             Fault::WriteError | Fault::LostWrite | Fault::MisdirectedWrite { .. } => write,
-            Fault::FlushError => flush,
+            Fault::FlushError => flush || action == Action::WriteDurable,
             Fault::Vanish(_) | Fault::Stall(_) => true,
         };
         let end = sector.saturating_add(count);

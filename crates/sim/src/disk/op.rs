@@ -68,6 +68,8 @@ pub(crate) enum Body {
 pub(crate) enum Plan {
     Normal,
     Error,
+    /// Stored, and the flush that should make it durable fails.
+    Unflushed,
     Phantom,
     Misdirected(u64),
     Gone,
@@ -95,7 +97,9 @@ impl Op {
     /// Where and what a write in flight would store; nothing for all else.
     pub(crate) fn would_store(&self) -> Option<(u64, &[Page])> {
         match (&self.body, self.plan) {
-            (Body::Write { pages, .. }, Plan::Normal | Plan::Error) => Some((self.sector, pages)),
+            (Body::Write { pages, .. }, Plan::Normal | Plan::Error | Plan::Unflushed) => {
+                Some((self.sector, pages))
+            }
             (Body::Write { pages, .. }, Plan::Misdirected(to)) => Some((to, pages)),
             _ => None,
         }

@@ -120,6 +120,21 @@ fn what_a_failed_flush_gave_up_no_later_flush_saves_failed_or_good() {
 }
 
 #[test]
+fn a_durable_write_whose_flush_fails_is_read_but_proves_nothing() {
+    let mut after = BTreeSet::new();
+    for seed in 0..60 {
+        let (mut sim, disk) = exact(seed, Latency::default());
+        disk.inject(FaultRule::once(Fault::FlushError));
+        let error = sim.run_until(disk.write_durable(0, pages(&[1]))).unwrap().unwrap_err();
+        assert!(is_eio(&error, "write"), "{error}");
+        assert_eq!(read(&mut sim, &disk, 0, 1), [Some(1)], "still read from the cache");
+        flush(&mut sim, &disk).unwrap();
+        after.insert(durable(&disk, 0));
+    }
+    assert_eq!(after, BTreeSet::from([Some(0), Some(1)]), "the retry is not to be trusted");
+}
+
+#[test]
 fn a_failed_flush_does_nothing_to_a_write_it_did_not_cover() {
     for seed in 0..60 {
         let (mut sim, disk) = exact(seed, Latency::fixed(10, 1000));
