@@ -9,12 +9,14 @@
 mod pages;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::{Place, Txg};
+use aquifer_pool::intent_log::EarlyWrite;
 
 pub use pages::Pages;
 
@@ -44,6 +46,9 @@ pub struct Version {
     pub entries: BTreeMap<u64, Option<Dirent>>,
     /// Something in `inode` or `cut` changed that no log record holds.
     pub unlogged: bool,
+    /// Runs that went to their place before any record of them, by their first sector: a record
+    /// that names one waits for it.
+    pub early: BTreeMap<Place, EarlyWrite>,
 }
 
 impl Version {
@@ -55,7 +60,20 @@ impl Version {
             pages: Pages::default(),
             entries: BTreeMap::new(),
             unlogged: false,
+            early: BTreeMap::new(),
         }
+    }
+
+    /// The early writes that these pages' content needs.
+    fn early_of(&self, pages: &[(u64, DirtyPage)]) -> Vec<EarlyWrite> {
+        let mut needed: BTreeMap<Place, EarlyWrite> = BTreeMap::new();
+        for place in pages.iter().filter_map(|(_, dirty)| dirty.place) {
+            let found = self.early.range(..=place).next_back();
+            if let Some((first, write)) = found.filter(|(_, write)| write.run().contains(place)) {
+                needed.entry(*first).or_insert_with(|| write.clone());
+            }
+        }
+        needed.into_values().collect()
     }
 }
 
@@ -66,6 +84,8 @@ pub struct Unlogged {
     pub inode: Option<Inode>,
     /// Pages in order.
     pub pages: Vec<(u64, DirtyPage)>,
+    /// Early writes among them.
+    pub early: Vec<EarlyWrite>,
 }
 
 /// What the overlay says of a page.
@@ -81,17 +101,22 @@ pub enum Seen {
     Below,
 }
 
-/// The versions of one object, oldest first.
+/// The versions of one object, oldest first. A sync shares the one that it writes out: what little
+/// still changes in it meanwhile (COMMIT marks pages as logged) changes a copy.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay {
-    versions: BTreeMap<Txg, Version>,
+    versions: BTreeMap<Txg, Arc<Version>>,
 }
 
 impl Overlay {
     /// The version of `txg`, made from `inode` if there is none.
     pub fn version(&mut self, txg: Txg, inode: &Inode) -> &mut Version {
         debug_assert!(self.versions.keys().all(|of| *of <= txg), "changes enter the open txg");
-        self.versions.entry(txg).or_insert_with(|| Version::new(inode.clone()))
+        Arc::make_mut(self.entry(txg, inode))
+    }
+
+    fn entry(&mut self, txg: Txg, inode: &Inode) -> &mut Arc<Version> {
+        self.versions.entry(txg).or_insert_with(|| Arc::new(Version::new(inode.clone())))
     }
 
     /// Marks up to `limit` pages of `from..to` that no log record holds as logged, and says which,
@@ -101,7 +126,8 @@ impl Overlay {
         let mut taken: Vec<(Txg, Unlogged)> = Vec::new();
         let mut left = limit;
         for txg in self.versions.keys().rev().copied().collect::<Vec<_>>() {
-            let newer: Vec<&Version> = self.versions.range(txg.next()..).map(|(_, v)| v).collect();
+            let newer: Vec<&Version> =
+                self.versions.range(txg.next()..).map(|(_, v)| &**v).collect();
             let hidden = |page: u64| {
                 !left_out(Rule::CommitPresentContent)
                     && newer.iter().any(|version| version.pages.get(page).is_some())
@@ -126,7 +152,7 @@ impl Overlay {
                 }
             }
             let is_newest = newer.is_empty();
-            let Some(version) = self.versions.get_mut(&txg) else { continue };
+            let Some(version) = self.versions.get_mut(&txg).map(Arc::make_mut) else { continue };
             for page in pages.iter().map(|(page, _)| *page).chain(over) {
                 version.pages.need_no_record(page);
             }
@@ -134,7 +160,8 @@ impl Overlay {
             let unlogged = is_newest && std::mem::take(&mut version.unlogged);
             let inode = unlogged.then(|| version.inode.clone());
             if inode.is_some() || !pages.is_empty() {
-                taken.push((txg, Unlogged { inode, pages }));
+                let early = version.early_of(&pages);
+                taken.push((txg, Unlogged { inode, pages, early }));
             }
         }
         taken
@@ -149,17 +176,17 @@ impl Overlay {
 
     /// A version of the txg being synced, for a change that its sync itself makes.
     pub fn adopt(&mut self, txg: Txg, inode: &Inode) {
-        self.versions.entry(txg).or_insert_with(|| Version::new(inode.clone()));
+        self.entry(txg, inode);
     }
 
     /// The version of `txg`, if it changed anything.
-    pub fn get(&self, txg: Txg) -> Option<&Version> {
+    pub fn get(&self, txg: Txg) -> Option<&Arc<Version>> {
         self.versions.get(&txg)
     }
 
     /// Every version, newest first.
     pub fn newest_first(&self) -> impl Iterator<Item = (Txg, &Version)> {
-        self.versions.iter().rev().map(|(txg, version)| (*txg, version))
+        self.versions.iter().rev().map(|(txg, version)| (*txg, &**version))
     }
 
     /// Whether nothing waits.

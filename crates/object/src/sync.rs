@@ -87,7 +87,7 @@ pub async fn sync_object(
     let mut state = object.state.lock();
     state.synced = tree;
     state.damaged |= damage.is_some();
-    let mut inode = version.inode;
+    let mut inode = version.inode.clone();
     inode.damaged = state.damaged;
     drop(state);
     inode.root = tree.root;
@@ -237,6 +237,9 @@ fn write_group(
     let sums: Vec<u64> = group.iter().map(|(_, dirty)| dirty.sum).collect();
     let pages: Vec<Page> = group.iter().filter_map(|(_, dirty)| dirty.page.clone()).collect();
     if let Some(place) = dirty.place {
+        if pages.len() == sums.len() {
+            sync.pool().cache_pages(place, sync.txg(), &pages);
+        }
         push_plain(sync, &mut op, place, &sums);
     } else if dirty.page.is_some() {
         let chunk_pages = usize::try_from(COMPRESSED_PAGES_MAX).unwrap_or(usize::MAX);

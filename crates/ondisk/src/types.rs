@@ -136,4 +136,10 @@ impl Run {
     pub fn end_sector(self) -> u64 {
         self.place.sector().saturating_add(self.sectors)
     }
+
+    /// Whether a sector is one of it.
+    pub fn contains(self, place: Place) -> bool {
+        place.vdev() == self.place.vdev()
+            && (self.place.sector()..self.end_sector()).contains(&place.sector())
+    }
 }

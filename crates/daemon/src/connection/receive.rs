@@ -6,8 +6,8 @@
 //! ```text
 //!   less than its mark     up to 3 bytes, kept here and put before the next read
 //!   part of a record       taken out of the reader into the record's own memory; the next read
-//!                          fills that first, and goes on into the shared buffer: one system call,
-//!                          and a large WRITE is received where it stays
+//!                          fills that first, so that a large WRITE is received where it stays;
+//!                          behind a small one it goes on into the shared buffer
 //!   part of a record of    the connection keeps this reader until the record is whole; no client
 //!   several fragments      is known to send such, so only a few may at a time
 //! ```
@@ -26,6 +26,7 @@ use std::task::{Context, Poll, ready};
 
 use aquifer_rpc::limits::{RECEIVE_BUFFER_BYTES, RECORD_BYTES_MAX};
 use aquifer_rpc::record::{RecordError, RecordReader, StreamEnd};
+use bytes::BufMut;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -90,11 +91,13 @@ enum Left {
 
 #[derive(Debug)]
 struct Partial {
-    /// As long as the record once its memory is leased; before that, what has come.
+    /// Of a small record all its memory; of a large one what has come, with room for the rest once
+    /// that is leased.
     bytes: Vec<u8>,
     filled: usize,
     len: usize,
     is_large: bool,
+    is_leased: bool,
 }
 
 #[derive(Debug)]
@@ -179,21 +182,17 @@ impl Partial {
             bytes.resize(len, 0);
         }
         requests.read_lease.force(bytes.len() + RECORD_OVERHEAD_BYTES);
-        Partial { bytes, filled: head.len(), len, is_large }
+        Partial { bytes, filled: head.len(), len, is_large, is_leased: !is_large }
     }
 
     /// Leases the memory of a large record, and gives that of its head back.
     fn poll_lease(&mut self, cx: &mut Context<'_>, requests: &mut Requests) -> Poll<()> {
-        if self.bytes.len() < self.len {
+        if !self.is_leased {
             ready!(requests.record_lease.poll_take(cx, self.len + RECORD_OVERHEAD_BYTES));
             requests.read_lease.give(self.bytes.len() + RECORD_OVERHEAD_BYTES);
-            // Zeroed memory is mapped as it is touched: what is announced and does not come costs
-            // address space only.
-            let mut whole = vec![0; self.len];
-            if let Some(front) = whole.get_mut(..self.bytes.len()) {
-                front.copy_from_slice(&self.bytes);
-            }
-            self.bytes = whole;
+            // Mapped as it is filled: what is announced and does not come costs address space only.
+            self.bytes.reserve_exact(self.len - self.bytes.len());
+            self.is_leased = true;
         }
         Poll::Ready(())
     }
@@ -208,12 +207,10 @@ impl Partial {
     }
 
     fn give_back(self, requests: &mut Requests) {
-        let has_all = self.bytes.len() == self.len;
-        let lease = match self.is_large && has_all {
-            true => &mut requests.record_lease,
-            false => &mut requests.read_lease,
-        };
-        lease.give(self.bytes.len() + RECORD_OVERHEAD_BYTES);
+        match self.is_large && self.is_leased {
+            true => requests.record_lease.give(self.len + RECORD_OVERHEAD_BYTES),
+            false => requests.read_lease.give(self.bytes.len() + RECORD_OVERHEAD_BYTES),
+        }
     }
 }
 
@@ -287,6 +284,17 @@ impl Reading {
             ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
             return Poll::Ready(Ok(buffer.filled().len()));
         };
+        if partial.is_large {
+            // Into memory that nobody has filled: zeroing it first costs as much as a copy.
+            let missing = partial.len - partial.filled;
+            return loop {
+                ready!(stream.poll_read_ready(cx))?;
+                match stream.try_read_buf(&mut (&mut partial.bytes).limit(missing)) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    read => break Poll::Ready(read),
+                }
+            };
+        }
         let rest = partial.bytes.get_mut(partial.filled..).unwrap_or_default();
         loop {
             ready!(stream.poll_read_ready(cx))?;

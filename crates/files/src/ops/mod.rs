@@ -3,6 +3,7 @@
 mod attributes;
 mod create;
 mod directory;
+mod early;
 mod link;
 mod names;
 mod read;

@@ -11,7 +11,7 @@ use aquifer_object::overlay::Unlogged;
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::FileKind;
-use aquifer_pool::intent_log::{EarlyWrite, RECORD_PAGES_MAX, Ticket};
+use aquifer_pool::intent_log::{RECORD_PAGES_MAX, Ticket};
 use aquifer_pool::{Admission, Demand, PoolError, SpaceClass, TxHold};
 
 use crate::change::{self, Change};
@@ -21,10 +21,6 @@ use crate::core::{
 use crate::error::FsError;
 use crate::ops::attributes::FILE_BYTES_MAX;
 use crate::types::{Around, Credentials, FileHandle, Stability};
-
-/// Stable writes of at least this many whole pages go to their place early: the log then holds only
-/// where they are.
-const EARLY_PAGES_MIN: usize = 16;
 
 impl Files {
     /// Writes. Returns how durable the data is: at least what was asked for.
@@ -99,6 +95,7 @@ impl Files {
             Some(self.write_stable(target, &hold, Change::Inode(inode), built)?)
         } else {
             self.write_unstable(target, &hold, Change::Inode(inode), built);
+            self.place_runs(target, &hold, offset / 4096, pages);
             None
         };
         let after = attributes(&target.dataset, &target.inode());
@@ -189,14 +186,12 @@ impl Files {
             } else {
                 None
             };
-            let mut content = match old {
-                Some(old) => PageMut::with_prefix(old.as_slice()),
-                None => PageMut::zeroed(),
+            let content = match old {
+                Some(old) => over(PageMut::with_prefix(old.as_slice()), start, now),
+                None if start == 0 => Page::with_prefix(now),
+                None => over(PageMut::zeroed(), start, now),
             };
-            if let Some(to) = content.get_mut(start..start + now.len()) {
-                to.copy_from_slice(now);
-            }
-            built.push((page, dirty_page(content.freeze())));
+            built.push((page, dirty_page(content)));
         }
         Ok(built)
     }
@@ -224,7 +219,7 @@ impl Files {
     ) -> Result<Ticket, FsError> {
         let id = target.object.id;
         pages.iter_mut().for_each(|(_, dirty)| dirty.logged = true);
-        let early = self.place_early(target, hold, &mut pages)?;
+        let early = self.place_early(target, hold, &mut pages);
         let mut changes = vec![inode];
         let mut last = None;
         // One record, or two for the largest writes. Each is a write of its own to a replay: the
@@ -237,41 +232,6 @@ impl Files {
             changes.truncate(1);
         }
         last.ok_or(FsError::Invalid)
-    }
-
-    /// Sends large runs of pages to their place at once.
-    fn place_early(
-        &self,
-        target: &Target,
-        hold: &TxHold,
-        pages: &mut [(u64, DirtyPage)],
-    ) -> Result<Vec<EarlyWrite>, FsError> {
-        let plain = target.dataset.properties().compression.is_none();
-        let solid = pages.iter().all(|(_, dirty)| dirty.page.is_some());
-        if pages.len() < EARLY_PAGES_MIN || !plain || !solid {
-            return Ok(Vec::new());
-        }
-        let contents: Vec<Page> =
-            pages.iter().filter_map(|(_, dirty)| dirty.page.clone()).collect();
-        let mut rest = contents.as_slice();
-        let mut slots = pages.iter_mut();
-        let mut early = Vec::new();
-        while !rest.is_empty() {
-            let Ok(write) = self.pool.write_early(hold, rest) else {
-                // No room right now: these pages go through the log.
-                break;
-            };
-            let run = write.run();
-            for at in 0..run.sectors {
-                if let Some((_, dirty)) = slots.next() {
-                    dirty.place = Some(run.place.plus(at));
-                }
-            }
-            let count = usize::try_from(run.sectors).unwrap_or(usize::MAX);
-            rest = rest.get(count..).unwrap_or_default();
-            early.push(write);
-        }
-        Ok(early)
     }
 
     /// Makes durable what was written UNSTABLE in a range (`count` 0: to the end).
@@ -336,16 +296,24 @@ impl Files {
     ) -> (bool, Option<Ticket>) {
         let id: ObjectId = target.object.id;
         let taken = target.object.state.lock().overlay.take_unlogged(from, to, limit);
-        for (txg, Unlogged { inode, pages }) in taken.into_iter().rev() {
+        for (txg, Unlogged { inode, pages, early }) in taken.into_iter().rev() {
             let pages = (!pages.is_empty()).then_some(Change::Pages(id, pages));
             let changes: Vec<Change> = inode.map(Change::Inode).into_iter().chain(pages).collect();
             let (record, payload) = change::record(&target.dataset, txg, txg, &changes);
-            let ticket = self.pool.log().append(hold, record, payload, Vec::new());
+            let ticket = self.pool.log().append(hold, record, payload, early);
             self.remember(&target.dataset, &changes, &ticket);
         }
         let state = target.object.state.lock();
         (state.overlay.count_unlogged(from, to, 1) > 0, state.last_ticket.clone())
     }
+}
+
+/// A page with `data` from byte `start` on.
+fn over(mut content: PageMut, start: usize, data: &[u8]) -> Page {
+    if let Some(to) = content.get_mut(start..start + data.len()) {
+        to.copy_from_slice(data);
+    }
+    content.freeze()
 }
 
 pub(crate) fn dirty_page(content: Page) -> DirtyPage {

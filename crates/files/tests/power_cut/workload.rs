@@ -104,7 +104,8 @@ impl Client {
             71..=78 => self.remove().await,
             79..=86 => self.rename().await,
             87..=90 => self.link().await,
-            91..=94 => self.overwrite().await,
+            91..=93 => self.overwrite().await,
+            94 if self.rng.below(4) == 0 => self.stream().await,
             _ => self.read().await,
         }
     }
@@ -151,21 +152,31 @@ impl Client {
         count: u64,
         stability: Stability,
     ) -> Result<(), String> {
-        let handle = self.handle(name).await?;
         let mut data = vec![0; count as usize];
         match self.rng.below(4) {
             0 => {}
             1 => data.fill(self.rng.next_u64() as u8),
             _ => self.rng.fill(&mut data),
         }
+        self.write_data(name, offset, &data, stability).await
+    }
+
+    async fn write_data(
+        &mut self,
+        name: &str,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+    ) -> Result<(), String> {
+        let handle = self.handle(name).await?;
         let stable = stability == Stability::FileSync;
         self.expect(|model, _| {
             let file = model.names[name];
-            model.files.get_mut(&file).unwrap().write(offset, &data, stable);
+            model.files.get_mut(&file).unwrap().write(offset, data, stable);
         });
-        let end = offset + count;
+        let end = offset + data.len() as u64;
         self.say(format_args!("write {name} {offset}..{end} {stability:?}"));
-        let (result, _) = self.files.write(&self.cred, handle, offset, &data, stability).await;
+        let (result, _) = self.files.write(&self.cred, handle, offset, data, stability).await;
         self.done(result)
     }
 
@@ -179,6 +190,35 @@ impl Client {
         self.world.sleep(Duration::from_micros(self.rng.below(300))).await;
         self.write_at(&name, offset, 4096, Stability::FileSync).await?;
         self.commit_file(&name).await
+    }
+
+    /// A run written UNSTABLE in pieces, in an order of its own: the last one makes it whole, and
+    /// it goes to its place early. Then some of it changes, and perhaps it is committed.
+    async fn stream(&mut self) -> Result<(), String> {
+        let Some(name) = self.existing() else { return Ok(()) };
+        const PIECES: u64 = 8;
+        const PIECE_BYTES: u64 = (1 << 20) / PIECES;
+        let (first, step) = (self.rng.below(PIECES), 1 + 2 * self.rng.below(PIECES / 2));
+        let mut data = vec![7; PIECE_BYTES as usize];
+        let packs = self.rng.below(8) == 0;
+        for at in 0..PIECES {
+            let piece = (first + at * step) % PIECES;
+            let offset = piece * PIECE_BYTES;
+            if !packs {
+                self.rng.fill(&mut data);
+            }
+            self.write_data(&name, offset, &data, Stability::Unstable).await?;
+        }
+        match self.rng.below(4) {
+            0 => self.commit_file(&name).await,
+            1 => self.overwrite().await,
+            2 => {
+                let offset = self.rng.below(200) * 4096;
+                self.write_at(&name, offset, 9000, Stability::Unstable).await?;
+                self.commit_file(&name).await
+            }
+            _ => Ok(()),
+        }
     }
 
     async fn commit(&mut self) -> Result<(), String> {

@@ -8,6 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aquifer_blockio::Page;
+use aquifer_ondisk::Place;
+
 use super::DirtyPage;
 
 /// Pages by their number.
@@ -69,6 +72,28 @@ impl Pages {
         self.unlogged.range(from..to.max(from)).take(limit).copied().collect()
     }
 
+    /// The content of the `count` pages from `first` on, if each holds some that no record holds
+    /// and that lies nowhere yet.
+    pub fn fresh_run(&self, first: u64, count: usize) -> Option<Vec<Page>> {
+        let fresh = |dirty: &DirtyPage| {
+            (!dirty.logged && dirty.place.is_none()).then(|| dirty.page.clone()).flatten()
+        };
+        // Cheap where it is not so: of a run that is being filled one end is missing as a rule.
+        let last = first + (count as u64).checked_sub(1)?;
+        fresh(self.all.get(&last)?)?;
+        fresh(self.all.get(&first)?)?;
+        let run: Vec<Page> =
+            self.all.range(first..=last).map_while(|(_, dirty)| fresh(dirty)).collect();
+        (run.len() == count).then_some(run)
+    }
+
+    /// This page's content is on its way to `place`.
+    pub fn put_at(&mut self, page: u64, place: Place) {
+        if let Some(dirty) = self.all.get_mut(&page) {
+            dirty.place = Some(place);
+        }
+    }
+
     /// No record need hold this page any more: one does, or a newer page lies over it.
     pub fn need_no_record(&mut self, page: u64) {
         self.unlogged.remove(&page);
@@ -91,6 +116,29 @@ mod tests {
     }
 
     proptest! {
+        /// A run is fresh if each of its pages is.
+        #[test]
+        fn a_run_is_as_fresh_as_each_of_its_pages(
+            pages in prop::collection::vec((0..12u64, any::<bool>(), 0..9u8), 0..40),
+            first in 0..12u64,
+            count in 0..6usize,
+        ) {
+            let mut all = Pages::default();
+            for (page, stored, how) in pages {
+                all.insert(page, dirty(stored || how > 0, how == 1));
+                if how == 2 {
+                    all.put_at(page, Place::new(0, page));
+                }
+            }
+            let fresh = |page| {
+                all.get(page).is_some_and(|p| p.page.is_some() && !p.logged && p.place.is_none())
+            };
+            let expected = count > 0 && (first..first + count as u64).all(fresh);
+            let found = all.fresh_run(first, count);
+            prop_assert_eq!(found.is_some(), expected);
+            prop_assert!(found.is_none_or(|run| run.len() == count));
+        }
+
         /// Counted and kept in order, or looked through: the same.
         #[test]
         fn what_is_kept_is_what_is_there(

@@ -1,0 +1,104 @@
+//! Data that goes to its final place before its txg is written out: large stable writes, and runs
+//! of UNSTABLE ones. The log then holds only where they are, and the sync only their entries: such
+//! data is written once.
+//!
+//! Invariants:
+//! - An early write is an allocation of the txg in which its pages lie, under that txg's hold.
+//! - A record that names early data carries its write: it is durable when both are.
+//! - Data that would be stored compressed goes the long way, through the log's pages: what is early
+//!   lies page by page.
+
+use aquifer_blockio::Page;
+use aquifer_object::DirtyPage;
+use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, Compression};
+use aquifer_pool::intent_log::EarlyWrite;
+use aquifer_pool::{TxHold, transform};
+
+use crate::core::{Files, Target};
+
+/// Stable writes of at least this many whole pages go early.
+const STABLE_PAGES_MIN: usize = 16;
+
+/// UNSTABLE data goes early by whole aligned runs of this many pages (1 MiB): large enough for a
+/// slow disk, and seldom written again before its txg is over.
+const RUN_PAGES: usize = 256;
+
+impl Files {
+    /// Sends the pages of a large stable write to their place at once, or as many of them as find
+    /// room.
+    pub(crate) fn place_early(
+        &self,
+        target: &Target,
+        hold: &TxHold,
+        pages: &mut [(u64, DirtyPage)],
+    ) -> Vec<EarlyWrite> {
+        if pages.len() < STABLE_PAGES_MIN {
+            return Vec::new();
+        }
+        let contents: Vec<Page> =
+            pages.iter().filter_map(|(_, dirty)| dirty.page.clone()).collect();
+        let compression = target.dataset.properties().compression;
+        if contents.len() < pages.len() || saves_space(compression, &contents) {
+            return Vec::new();
+        }
+        let early = self.send_early(hold, &contents);
+        let places = early.iter().flat_map(places);
+        for ((_, dirty), place) in pages.iter_mut().zip(places) {
+            dirty.place = Some(place);
+        }
+        early
+    }
+
+    /// Sends runs that an UNSTABLE write of `count` pages from `first` on has made whole to their
+    /// place, before any COMMIT asks for them. Under the hold of that write, and the writer lock.
+    pub(crate) fn place_runs(&self, target: &Target, hold: &TxHold, first: u64, count: u64) {
+        let run_pages = RUN_PAGES as u64;
+        let compression = target.dataset.properties().compression;
+        for run in first / run_pages..(first + count).div_ceil(run_pages) {
+            let first = run * run_pages;
+            let fresh = {
+                let state = target.object.state.lock();
+                state.overlay.get(hold.txg()).and_then(|v| v.pages.fresh_run(first, RUN_PAGES))
+            };
+            let Some(contents) = fresh.filter(|pages| !saves_space(compression, pages)) else {
+                continue;
+            };
+            let early = self.send_early(hold, &contents);
+            let mut state = target.object.state.lock();
+            let current = state.inode.clone();
+            let version = state.overlay.version(hold.txg(), &current);
+            for (page, place) in (first..).zip(early.iter().flat_map(places)) {
+                version.pages.put_at(page, place);
+            }
+            version.early.extend(early.into_iter().map(|write| (write.run().place, write)));
+        }
+    }
+
+    /// As many pages from the first on as find room right now.
+    fn send_early(&self, hold: &TxHold, pages: &[Page]) -> Vec<EarlyWrite> {
+        let mut rest = pages;
+        let mut early = Vec::new();
+        while !rest.is_empty() {
+            // Without room the rest goes the long way, which was admitted.
+            let Ok(write) = self.pool.write_early(hold, rest) else { break };
+            let count = usize::try_from(write.run().sectors).unwrap_or(usize::MAX);
+            rest = rest.get(count..).unwrap_or_default();
+            early.push(write);
+        }
+        early
+    }
+}
+
+/// The places of an early write's pages.
+fn places(write: &EarlyWrite) -> impl Iterator<Item = aquifer_ondisk::Place> + use<> {
+    let run = write.run();
+    (0..run.sectors).map(move |at| run.place.plus(at))
+}
+
+/// Whether these pages seem worth compressing: two samples, the first ones and those in the middle.
+fn saves_space(compression: Option<Compression>, pages: &[Page]) -> bool {
+    let Some(algorithm) = compression else { return false };
+    let chunk = usize::try_from(COMPRESSED_PAGES_MAX).unwrap_or(1);
+    let samples = [pages.get(..chunk), pages.get(pages.len() / 2..pages.len() / 2 + chunk)];
+    samples.into_iter().flatten().any(|sample| transform::compress(algorithm, sample).is_some())
+}
