@@ -49,10 +49,16 @@ pub enum Rule {
     ReadersHoldReuse,
     /// A log segment is reused only after every write to it has ended.
     LogReuseAfterLanding,
+    /// What identifies a call that must not run twice is in its record.
+    ReplyInRecord,
+    /// And in the reply table, in the same txg.
+    ReplyInTable,
+    /// A reply that is given again waits until what it tells is durable.
+    ReplyAfterDurable,
 }
 
 /// Every rule, for tests that go through all.
-pub const RULES: [Rule; 21] = [
+pub const RULES: [Rule; 24] = [
     Rule::HoldBackFrees,
     Rule::ClaimLoggedPlaces,
     Rule::ContiguousPrefix,
@@ -74,6 +80,9 @@ pub const RULES: [Rule; 21] = [
     Rule::CommitWaitsForEarlyWrites,
     Rule::ReadersHoldReuse,
     Rule::LogReuseAfterLanding,
+    Rule::ReplyInRecord,
+    Rule::ReplyInTable,
+    Rule::ReplyAfterDurable,
 ];
 
 #[cfg(sabotage)]

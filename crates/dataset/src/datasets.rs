@@ -20,6 +20,7 @@ use crate::damage::DamageList;
 use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::error::DatasetError;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property};
+use crate::replies::Replies;
 
 /// What `aquifer list` shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +64,7 @@ pub struct Datasets {
     /// One act of an administrator at a time.
     pub(crate) acts: tokio::sync::Mutex<()>,
     pub(crate) damages: DamageList,
+    pub(crate) replies: Arc<Replies>,
 }
 
 /// Sectors that an act may take: some tree paths.
@@ -124,6 +126,7 @@ impl Datasets {
             }
             state.datasets.insert(id, Arc::new(dataset));
         }
+        let replies = Replies::open(pool.clone()).await?;
         let datasets = Datasets {
             pool,
             state: Mutex::new(state),
@@ -131,6 +134,7 @@ impl Datasets {
             promises: Mutex::new(()),
             acts: Default::default(),
             damages: DamageList::default(),
+            replies,
         };
         datasets.refresh_properties();
         for dataset in datasets.all() {
@@ -142,6 +146,11 @@ impl Datasets {
     /// The pool.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+
+    /// The calls that must not run twice.
+    pub fn replies(&self) -> &Arc<Replies> {
+        &self.replies
     }
 
     /// Every dataset.

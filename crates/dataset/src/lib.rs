@@ -6,6 +6,8 @@
 //! - An object with an overlay stays in memory. Any other is what the committed object table says.
 //! - Acts of the administrator join the open txg and are answered when it is on disk; they are not
 //!   logged.
+//! - A call that must not run twice enters the reply table in the txg of its changes: see
+//!   [`replies`].
 //! - A damaged node stops what it holds, not the pool: see [`aquifer_object::sync`] and
 //!   [`Datasets::note_table_damage`]. Only the namespace, which is kept twice, is the pool's own.
 
@@ -17,6 +19,7 @@ mod error;
 pub mod property;
 mod quota;
 mod reap;
+pub mod replies;
 pub mod sync;
 
 pub use damage::DamagedObject;
@@ -25,3 +28,4 @@ pub use datasets::{DatasetInfo, Datasets};
 pub use error::DatasetError;
 pub use property::{Properties, Property, SyncMode};
 pub use quota::{Promise, Refused};
+pub use replies::Replies;

@@ -33,6 +33,7 @@ impl Trees for Datasets {
     }
 
     fn committed(&self, txg: Txg) {
+        self.replies.committed(txg);
         let (datasets, mut gone): (Vec<Arc<Dataset>>, _) = {
             let mut state = self.state.lock();
             state.items.remove(&txg);
@@ -74,6 +75,10 @@ impl Datasets {
             }
         }
         let mut roots = self.pool.roots();
+        let replies = self.replies.sync(sync).await?;
+        if let Some(slot) = roots.get_mut(TreeSlot::Replies as usize) {
+            *slot = replies;
+        }
         if items.is_empty() {
             return Ok(roots);
         }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use aquifer_blockio::Page;
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_dataset::{Dataset, ORPHANS};
 use aquifer_object::{DirtyPage, Object};
 use aquifer_ondisk::dirent::Dirent;
@@ -12,6 +13,7 @@ use aquifer_ondisk::extent::{Extent, Stored};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::log_change::{self, LogChange, PageSource};
+use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::{FormatError, ObjectId, Txg};
 
 pub use aquifer_ondisk::log_change::RECORD_KIND;
@@ -44,12 +46,14 @@ impl Change {
     }
 }
 
-/// A record of these changes and its payload. `written` is when early data went to its place.
+/// A record of these changes, of the call that they were made for, and its payload. `written` is
+/// when early data went to its place.
 pub fn record(
     dataset: &Dataset,
     txg: Txg,
     written: Txg,
     changes: &[Change],
+    reply: Option<&ReplyEntry>,
 ) -> (LogRecord, Vec<Page>) {
     let mut record = LogRecord {
         kind: RECORD_KIND,
@@ -73,7 +77,8 @@ pub fn record(
             LogChange::Pages(*object, pages.iter().map(source).collect())
         }
     };
-    let body: Vec<LogChange> = changes.iter().map(&mut logged).collect();
+    let mut body: Vec<LogChange> = changes.iter().map(&mut logged).collect();
+    body.extend(reply.filter(|_| !left_out(Rule::ReplyInRecord)).copied().map(LogChange::Reply));
     // An operation makes a handful of changes, to at most RECORD_PAGES_MAX pages below the end of
     // the largest file.
     record.body = log_change::encode(&body).expect("an operation's changes fit a record");
@@ -109,8 +114,12 @@ fn log_page(
     }
 }
 
-/// What a record says, for replay. Early pages come without their content.
-pub fn decode(record: &LogRecord, payload: &[Page]) -> Result<Vec<Change>, FormatError> {
+/// What a record says, for replay: the changes, and the call that they were made for. Early pages
+/// come without their content.
+pub fn decode(
+    record: &LogRecord,
+    payload: &[Page],
+) -> Result<(Vec<Change>, Option<ReplyEntry>), FormatError> {
     let mut payload = record.page_sums.iter().zip(payload);
     let mut extents = record.extents.iter();
     let missing = FormatError::Truncated("log record");
@@ -135,7 +144,7 @@ pub fn decode(record: &LogRecord, payload: &[Page]) -> Result<Vec<Change>, Forma
         }
         Ok((page, dirty))
     };
-    let mut changes = Vec::new();
+    let (mut changes, mut reply) = (Vec::new(), None);
     for change in log_change::decode(&record.body)? {
         changes.push(match change {
             LogChange::Inode(inode) => Change::Inode(inode),
@@ -146,9 +155,13 @@ pub fn decode(record: &LogRecord, payload: &[Page]) -> Result<Vec<Change>, Forma
                 let pages = pages.into_iter().map(|(at, source)| page(at, source));
                 Change::Pages(object, pages.collect::<Result<_, _>>()?)
             }
+            LogChange::Reply(entry) => {
+                reply = Some(entry);
+                continue;
+            }
         });
     }
-    Ok(changes)
+    Ok((changes, reply))
 }
 
 /// Applies changes to the overlays of objects that are in memory. Under the hold of `txg` and the

@@ -7,6 +7,7 @@ use aquifer_dataset::{Dataset, Datasets, SyncMode};
 use aquifer_object::Object;
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
+use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::types::Run;
 use aquifer_pool::intent_log::{EarlyWrite, Ticket};
 use aquifer_pool::{Admission, Demand, Pool, PoolError, SpaceClass, TxHold};
@@ -16,8 +17,9 @@ use crate::change::{self, Change};
 use crate::error::FsError;
 use crate::types::{Around, Attributes, Before, Credentials, FileHandle};
 
-/// Sectors that the trees above a change may take in its sync: a path of the object's tree, of the
-/// object table, of the namespace, each twice as wide for splits, in two copies.
+/// Sectors that each of the trees above a change may take in its sync: a path of the object's tree,
+/// of the object table, of the namespace, of the reply table, each twice as wide for splits, in two
+/// copies.
 pub(crate) const TREE_SECTORS: u64 = 24;
 /// Memory of a change beside its pages.
 pub(crate) const CHANGE_BYTES: u64 = 2048;
@@ -189,24 +191,48 @@ impl Files {
     pub(crate) async fn admit_names(&self, class: SpaceClass) -> Result<Admission, FsError> {
         let demand = Demand {
             dirty_bytes: 4 * CHANGE_BYTES,
-            sectors: 3 * TREE_SECTORS,
+            sectors: 4 * TREE_SECTORS,
             log_bytes: RECORD_BYTES,
             class,
         };
         Ok(self.pool.admit(demand).await?)
     }
 
-    /// Enters the open txg, applies `changes`, and logs them in one record. Under the writer locks
-    /// of all objects changed.
+    /// Enters the open txg, applies `changes`, and logs them in one record with the call that they
+    /// are made for; `given` is the object whose handle that is answered with. Under the writer
+    /// locks of all objects changed.
     pub(crate) fn change(
         &self,
-        dataset: &Dataset,
+        cred: &Credentials,
+        (dataset, given): (&Dataset, Option<&Inode>),
         admission: Admission,
         changes: &[Change],
     ) -> Result<Ticket, FsError> {
+        let replies = self.datasets.replies();
+        let given = given.map_or((ObjectId(0), 0), |inode| (inode.object, inode.generation));
         let hold = self.hold(dataset, admission)?;
         self.apply(dataset, &hold, changes);
-        Ok(self.log(dataset, &hold, changes, Vec::new()))
+        let reply = cred.call.and_then(|call| replies.entry(call, dataset.id, given));
+        let ticket = self.log(dataset, &hold, changes, Vec::new(), reply.as_ref());
+        if let Some(entry) = reply {
+            replies.record(hold.txg(), entry, Some(ticket.clone()));
+        }
+        Ok(ticket)
+    }
+
+    /// A call that succeeds without a change is recorded too, if it must not run twice: when it
+    /// comes again, things may have changed. Durable when this returns.
+    pub(crate) async fn nothing_changed(
+        &self,
+        cred: &Credentials,
+        (dataset, given): (&Dataset, Option<&Inode>),
+    ) -> Result<(), FsError> {
+        if cred.call.is_none() {
+            return Ok(());
+        }
+        let admission = self.admit_names(SpaceClass::Remove).await?;
+        let ticket = self.change(cred, (dataset, given), admission, &[])?;
+        Ok(ticket.durable().await?)
     }
 
     pub(crate) fn apply(&self, dataset: &Dataset, hold: &TxHold, changes: &[Change]) {
@@ -215,15 +241,16 @@ impl Files {
         }
     }
 
-    /// Logs changes that were applied under this hold.
+    /// Logs changes that were applied under this hold, and the call that they were made for.
     pub(crate) fn log(
         &self,
         dataset: &Dataset,
         hold: &TxHold,
         changes: &[Change],
         early: Vec<EarlyWrite>,
+        reply: Option<&ReplyEntry>,
     ) -> Ticket {
-        let (record, payload) = change::record(dataset, hold.txg(), hold.txg(), changes);
+        let (record, payload) = change::record(dataset, hold.txg(), hold.txg(), changes, reply);
         let ticket = self.pool.log().append(hold, record, payload, early);
         self.remember(dataset, changes, &ticket);
         ticket

@@ -35,7 +35,7 @@ impl Files {
             self.drop_record(record);
             return Ok(());
         }
-        let mut changes = change::decode(record, pages)?;
+        let (mut changes, reply) = change::decode(record, pages)?;
         // Everything that is changed must be in memory; what the record itself makes comes first.
         for change in &mut changes {
             let id = change.object();
@@ -60,7 +60,7 @@ impl Files {
         }
         let demand = Demand {
             dirty_bytes: pages.len() as u64 * 4096 + CHANGE_BYTES,
-            sectors: pages.len() as u64 + 3 * TREE_SECTORS,
+            sectors: pages.len() as u64 + 4 * TREE_SECTORS,
             log_bytes: 0,
             class: SpaceClass::Replay,
         };
@@ -69,6 +69,9 @@ impl Files {
             self.pool.adopt(&hold, Run::new(extent.place, extent.stored_sectors()));
         }
         self.apply(&dataset, &hold, &changes);
+        if let Some(entry) = reply {
+            self.datasets.replies().record(hold.txg(), entry, None);
+        }
         Ok(())
     }
 

@@ -5,7 +5,9 @@ use std::ops::Range;
 use aquifer_blockio::Page;
 use aquifer_ondisk::{Guid, ObjectId};
 
+pub use aquifer_dataset::replies::{Answer, Begun, REPLY_AGE_MAX, Replies, Running};
 pub use aquifer_ondisk::inode::{FileKind, Time};
+pub use aquifer_ondisk::reply::{CallId, ReplyEntry};
 
 /// Names a file for its life, across restart, rollback and replication: 24 bytes on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,7 +50,7 @@ impl FileHandle {
     }
 }
 
-/// Who asks.
+/// Who asks, and in which call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// User.
@@ -57,12 +59,15 @@ pub struct Credentials {
     pub gid: u32,
     /// Further groups.
     pub groups: Vec<u32>,
+    /// The call, if it must not run twice: what it does is recorded under this name. See
+    /// [`Replies`].
+    pub call: Option<CallId>,
 }
 
 impl Credentials {
     /// The superuser.
     pub fn root() -> Self {
-        Credentials { uid: 0, gid: 0, groups: Vec::new() }
+        Credentials { uid: 0, gid: 0, groups: Vec::new(), call: None }
     }
 
     /// Whether a file of group `gid` counts this caller as a member.

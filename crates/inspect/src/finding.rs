@@ -162,6 +162,8 @@ kinds! {
     ItemInvalid Error,
     /// A dataset that contradicts the namespace.
     DatasetInvalid Error,
+    /// An entry of the reply table that says what it cannot, or too many of them.
+    ReplyInvalid Error,
     /// An inode that contradicts itself or its dataset.
     ObjectInvalid Error,
     /// An object that the engine has marked damaged: it met a node that cannot be read.

@@ -1,10 +1,9 @@
-//! Forms of trees that the engine does not write yet, but that own sectors when it does.
+//! The form of a tree that the engine does not write yet, but that owns sectors when it does.
 
 use aquifer_ondisk::FormatError;
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::codec::{Reader, Writer};
 use aquifer_ondisk::dead::DeadEntry;
-use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::tree_node::Form;
 use aquifer_ondisk::types::{Place, Txg};
 
@@ -41,37 +40,5 @@ impl Form for DeadTree {
     }
     fn decode_entry(r: &mut Reader<'_>) -> Result<DeadEntry, FormatError> {
         DeadEntry::decode(r)
-    }
-}
-
-/// The pool's replies by order of execution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Replies;
-
-impl Form for Replies {
-    const KIND: BlockKind = BlockKind::Replies;
-    type Key = u64;
-    type Entry = ReplyEntry;
-    const KEY_BYTES: usize = 8;
-    const KEY_MIN: u64 = 0;
-    const ENTRY_BYTES_MIN: usize = ReplyEntry::BYTES;
-
-    fn key(entry: &ReplyEntry) -> u64 {
-        entry.order
-    }
-    fn entry_bytes(_: &ReplyEntry) -> usize {
-        ReplyEntry::BYTES
-    }
-    fn encode_key(key: u64, w: &mut Writer) {
-        w.u64(key);
-    }
-    fn decode_key(r: &mut Reader<'_>) -> Result<u64, FormatError> {
-        r.u64()
-    }
-    fn encode_entry(entry: &ReplyEntry, w: &mut Writer) {
-        entry.encode(w);
-    }
-    fn decode_entry(r: &mut Reader<'_>) -> Result<ReplyEntry, FormatError> {
-        ReplyEntry::decode(r)
     }
 }

@@ -6,11 +6,12 @@ use aquifer_ondisk::codec::Reader;
 use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord};
 use aquifer_ondisk::dead::DeadKind;
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
-use aquifer_ondisk::tree_node::{Namespace, NodeOwner};
+use aquifer_ondisk::reply::REPLIES_MAX;
+use aquifer_ondisk::tree_node::{Namespace, NodeOwner, Replies};
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
 
 use crate::finding::{At, Kind};
-use crate::forms::{DeadTree, Replies};
+use crate::forms::DeadTree;
 use crate::objects;
 use crate::report::DatasetSummary;
 use crate::scan::{Scan, Use};
@@ -60,7 +61,10 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         walk_dead(scan, *id, dataset).await;
         summaries.push(summary);
     }
-    walk_others(scan, root).await;
+    // A dataset that is gone has left its replies behind.
+    let next = items.next.filter(|_| tree.whole);
+    walk_replies(scan, root, next).await;
+    walk_others(scan, root);
     summaries
 }
 
@@ -220,17 +224,39 @@ async fn walk_dead(scan: &mut Scan<'_>, id: DatasetId, dataset: &Dataset) {
     }
 }
 
-/// The reply table, and trees that only newer software writes.
-async fn walk_others(scan: &mut Scan<'_>, root: &PoolRoot) {
-    for (slot, pointer) in root.trees.iter().enumerate().skip(TreeSlot::Namespace as usize + 1) {
-        let Some(pointer) = pointer else { continue };
-        if slot == TreeSlot::Replies as usize {
-            let owner = NodeOwner::default();
-            let root = Some(*pointer);
-            let mut tree = Walk::<Replies>::new(owner, ObjectId(0), root, scan.txg, None);
-            while tree.next(scan).await.is_some() {}
-            continue;
+/// The reply table: bounded, of calls that succeeded, in datasets that are or were. (That the orders
+/// ascend is a matter of any tree.)
+async fn walk_replies(scan: &mut Scan<'_>, root: &PoolRoot, next: Option<u64>) {
+    let pointer = root.trees.get(TreeSlot::Replies as usize).copied().flatten();
+    let owner = NodeOwner::default();
+    let mut tree = Walk::<Replies>::new(owner, ObjectId(0), pointer, scan.txg, None);
+    let mut entries = 0;
+    while let Some(leaf) = tree.next(scan).await {
+        entries += leaf.entries.len();
+        let place = leaf.pointer.places[0];
+        for entry in &leaf.entries {
+            let unknown = next.is_some_and(|next| entry.dataset.0 >= next);
+            if unknown || entry.dataset.0 == 0 || entry.status != 0 {
+                scan.findings.add(Kind::ReplyInvalid, At::place(place, 1), || {
+                    let (order, status, dataset) = (entry.order, entry.status, entry.dataset);
+                    format!("reply {order}: status {status} for a change of dataset {dataset}")
+                });
+            }
         }
+    }
+    if entries > REPLIES_MAX {
+        scan.findings.add(Kind::ReplyInvalid, At::nowhere(), || {
+            format!("{entries} entries in the reply table, at most {REPLIES_MAX}")
+        });
+    }
+}
+
+/// Trees that only newer software writes.
+fn walk_others(scan: &mut Scan<'_>, root: &PoolRoot) {
+    for (slot, pointer) in root.trees.iter().enumerate().skip(TreeSlot::Namespace as usize + 1) {
+        let Some(pointer) = pointer.filter(|_| slot != TreeSlot::Replies as usize) else {
+            continue;
+        };
         scan.whole = false;
         let first = pointer.places[0];
         scan.findings.add(Kind::Unsupported, At::place(first, 1), || {

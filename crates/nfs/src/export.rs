@@ -149,7 +149,10 @@ impl Rights {
                 }
                 said
             }
-            _ => Credentials { uid: self.anon_uid, gid: self.anon_gid, groups: Vec::new() },
+            _ => {
+                let (uid, gid) = (self.anon_uid, self.anon_gid);
+                Credentials { uid, gid, groups: Vec::new(), call: None }
+            }
         }
     }
 }
@@ -374,7 +377,7 @@ fn repeated(exports: &[Export]) -> Option<String> {
 }
 
 fn as_said(sys: &AuthSys<'_>) -> Credentials {
-    Credentials { uid: sys.uid, gid: sys.gid, groups: sys.gids.iter().collect() }
+    Credentials { uid: sys.uid, gid: sys.gid, groups: sys.gids.iter().collect(), call: None }
 }
 
 const RESERVED_PORTS: u16 = 1024;

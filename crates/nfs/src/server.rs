@@ -164,9 +164,17 @@ impl Nfs {
         out: &mut EncodeBuf,
     ) -> Result<(), Accepted> {
         let procedure = Procedure3::from_wire(call.procedure).ok_or(Accepted::ProcUnavail)?;
+        let rest = from.remaining();
         let args = Args3::decode(procedure, from).map_err(|_| Accepted::GarbageArgs)?;
-        let request = v3::Request { exports: &self.exports, peer, credential: call.credential };
-        let status = v3::carry_out(&request, &args, out).await;
+        let arguments = rest.len() - from.remaining().len();
+        let id = v3::is_once(procedure)
+            .then(|| v3::call_id(peer, call, rest.get(..arguments).unwrap_or_default()));
+        let credential = call.credential;
+        let request = v3::Request { exports: &self.exports, peer, credential, call: id };
+        let status = match id {
+            Some(id) => v3::carry_out_once(&request, id, &args, out).await,
+            None => v3::carry_out(&request, &args, out).await,
+        };
         self.counters.count_nfs3(procedure, status);
         Ok(())
     }

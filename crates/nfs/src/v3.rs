@@ -5,6 +5,7 @@
 //! does it, and what it says is put into the protocol's words. NULL has no file: it does nothing.
 //!
 //! Invariants:
+//! - What changes names or attributes goes through [`once`].
 //! - Nothing is done for a handle that was not admitted, nothing changed through a read-only
 //!   export.
 //! - Every status but OK comes from the table in [`crate::status`], from the rules of names in
@@ -21,6 +22,7 @@ mod lookup;
 mod mkdir;
 mod mknod;
 mod names;
+mod once;
 mod pathconf;
 mod read;
 mod readdir;
@@ -39,6 +41,7 @@ use aquifer_rpc::xdr::{Encode, EncodeBuf};
 use crate::proto::v3::{Args3, Nfsstat3, Res3};
 
 pub(crate) use names::to_look_up;
+pub(crate) use once::{call_id, carry_out_once, is_once};
 use request::Outcome;
 pub(crate) use request::Request;
 

@@ -8,12 +8,14 @@
 //!   4 cut      object u64, page u64
 //!   5 pages    object u64, count u16, each: page u48, source u8
 //!              (0 zeros, 1 the record's next payload page, 2 the record's next extent)
+//!   6 reply    entry of the reply table: the call that this record carries out
 //! ```
 //! The numbers are never used again with another meaning. Nothing follows the last change.
 
 use crate::codec::{FormatError, Reader, Writer};
 use crate::dirent::Dirent;
 use crate::inode::Inode;
+use crate::reply::ReplyEntry;
 use crate::types::ObjectId;
 
 const WHAT: &str = "log record";
@@ -45,6 +47,8 @@ pub enum LogChange {
     Cut(ObjectId, u64),
     /// Pages written.
     Pages(ObjectId, Vec<(u64, PageSource)>),
+    /// The call that all this was done for, and its answer.
+    Reply(ReplyEntry),
 }
 
 /// The body that says these changes, of which, and of whose pages, there are at most 65,535 each.
@@ -87,6 +91,10 @@ pub fn encode(changes: &[LogChange]) -> Result<Vec<u8>, FormatError> {
                     w.u8(*source as u8);
                 }
             }
+            LogChange::Reply(entry) => {
+                w.u8(6);
+                entry.encode(&mut w);
+            }
         }
     }
     Ok(w.into_bytes())
@@ -112,6 +120,7 @@ pub fn decode(body: &[u8]) -> Result<Vec<LogChange>, FormatError> {
             3 => LogChange::Drop(object(&mut r)?, r.u64()?),
             4 => LogChange::Cut(object(&mut r)?, r.u64()?),
             5 => LogChange::Pages(object(&mut r)?, pages(&mut r)?),
+            6 => LogChange::Reply(ReplyEntry::decode(&mut r)?),
             other => return Err(FormatError::invalid("log record: change", other)),
         });
     }

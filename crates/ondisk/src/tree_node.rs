@@ -356,3 +356,27 @@ impl Form for Namespace {
         crate::dataset::Item::decode(r)
     }
 }
+
+/// The pool's answered calls by order of execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replies;
+
+impl Form for Replies {
+    const KIND: BlockKind = BlockKind::Replies;
+    type Entry = crate::reply::ReplyEntry;
+    u64_key!();
+    const ENTRY_BYTES_MIN: usize = crate::reply::ReplyEntry::BYTES;
+
+    fn key(entry: &Self::Entry) -> u64 {
+        entry.order
+    }
+    fn entry_bytes(_: &Self::Entry) -> usize {
+        crate::reply::ReplyEntry::BYTES
+    }
+    fn encode_entry(entry: &Self::Entry, w: &mut Writer) {
+        entry.encode(w);
+    }
+    fn decode_entry(r: &mut Reader<'_>) -> Result<Self::Entry, FormatError> {
+        crate::reply::ReplyEntry::decode(r)
+    }
+}

@@ -67,7 +67,7 @@ impl Files {
         inode.ctime = now;
         inode.touch();
         changes.insert(0, Change::Inode(inode.clone()));
-        let ticket = self.change(&target.dataset, admission, &changes)?;
+        let ticket = self.change(cred, (&target.dataset, Some(&inode)), admission, &changes)?;
         let after = attributes(&target.dataset, &target.inode());
         drop(writer);
         ticket.durable().await?;

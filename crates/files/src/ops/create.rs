@@ -83,6 +83,7 @@ impl Files {
             {
                 // It may have been made a moment ago: the answer promises that it stays.
                 self.settle(&target).await?;
+                self.nothing_changed(cred, (&target.dataset, Some(&inode))).await?;
                 Ok((target.attributes(), unchanged(directory)))
             }
             CreateHow::Exclusive(_) => Err(FsError::Exists),
@@ -95,6 +96,7 @@ impl Files {
                     self.setattr_on(cred, &target, &only_size, None).await?;
                 } else {
                     self.settle(&target).await?;
+                    self.nothing_changed(cred, (&target.dataset, Some(&inode))).await?;
                 }
                 Ok((target.attributes(), unchanged(directory)))
             }
@@ -237,7 +239,7 @@ impl Files {
         }
         changes.push(Change::Entry(directory.object.id, entry));
         changes.push(Change::Inode(parent));
-        let ticket = self.change(&directory.dataset, admission, &changes)?;
+        let ticket = self.change(cred, (&directory.dataset, Some(&inode)), admission, &changes)?;
         let after = attributes(&directory.dataset, &directory.inode());
         drop(writer);
         ticket.durable().await?;

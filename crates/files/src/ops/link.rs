@@ -87,7 +87,7 @@ impl Files {
             Change::Entry(directory.object.id, entry),
             Change::Inode(parent),
         ];
-        let ticket = self.change(&directory.dataset, admission, &changes)?;
+        let ticket = self.change(cred, (&directory.dataset, None), admission, &changes)?;
         let after = attributes(&directory.dataset, &directory.inode());
         drop(locks);
         ticket.durable().await?;

@@ -96,7 +96,7 @@ impl Files {
             let mut changes = vec![Change::Drop(directory.object.id, entry.key)];
             changes.push(Change::Inode(parent));
             changes.extend(unlink(&inode, now));
-            let ticket = self.change(&directory.dataset, admission, &changes)?;
+            let ticket = self.change(cred, (&directory.dataset, None), admission, &changes)?;
             let after = attributes(&directory.dataset, &directory.inode());
             drop(locks);
             ticket.durable().await?;

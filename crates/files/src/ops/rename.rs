@@ -99,6 +99,8 @@ impl Files {
             }
             if replaced.as_ref().is_some_and(|entry| entry.object == source.object) {
                 // Two names of one file: POSIX says, do nothing.
+                drop((locks, admission));
+                self.nothing_changed(cred, (&from_dir.dataset, None)).await?;
                 return Ok((unchanged(from_dir), unchanged(to_dir)));
             }
             let plan = Plan {
@@ -112,7 +114,7 @@ impl Files {
             };
             self.check_rename(cred, from_dir, to_dir, &plan).await?;
             let changes = self.rename_changes(from_dir, (to_dir, to.1), plan);
-            let ticket = self.change(&from_dir.dataset, admission, &changes)?;
+            let ticket = self.change(cred, (&from_dir.dataset, None), admission, &changes)?;
             let around = |old: &Inode, target: &Target| Around {
                 before: Some(before(old)),
                 after: Some(attributes(&target.dataset, &target.inode())),

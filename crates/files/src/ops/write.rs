@@ -228,7 +228,7 @@ impl Files {
             let later = pages.split_off(pages.len().min(RECORD_PAGES_MAX));
             changes.push(Change::Pages(id, std::mem::replace(&mut pages, later)));
             self.apply(&target.dataset, hold, &changes);
-            last = Some(self.log(&target.dataset, hold, &changes, early.clone()));
+            last = Some(self.log(&target.dataset, hold, &changes, early.clone(), None));
             changes.truncate(1);
         }
         last.ok_or(FsError::Invalid)
@@ -299,7 +299,7 @@ impl Files {
         for (txg, Unlogged { inode, pages, early }) in taken.into_iter().rev() {
             let pages = (!pages.is_empty()).then_some(Change::Pages(id, pages));
             let changes: Vec<Change> = inode.map(Change::Inode).into_iter().chain(pages).collect();
-            let (record, payload) = change::record(&target.dataset, txg, txg, &changes);
+            let (record, payload) = change::record(&target.dataset, txg, txg, &changes, None);
             let ticket = self.pool.log().append(hold, record, payload, early);
             self.remember(&target.dataset, &changes, &ticket);
         }

@@ -138,7 +138,8 @@ fn credentials_are_squashed_as_the_export_says() {
         let exports = Exports::new(vec![export], root_of).unwrap();
         exports.admit(guid("e"), peer("10.0.0.1:5")).unwrap().1.credentials(credential)
     };
-    let is = |uid, gid, groups: &[u32]| Credentials { uid, gid, groups: groups.to_vec() };
+    let is =
+        |uid, gid, groups: &[u32]| Credentials { uid, gid, groups: groups.to_vec(), call: None };
     let (root, user) = (sys(0, 0, &[0, 5, 0]), sys(1000, 0, &[4, 0]));
     assert_eq!(said(Squash::None, &root), is(0, 0, &[0, 5, 0]));
     assert_eq!(said(Squash::None, &user), is(1000, 0, &[4, 0]));

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use aquifer_files::{Around, Attributes, Credentials, FileHandle, FsError};
+use aquifer_files::{Around, Attributes, CallId, Credentials, FileHandle, FsError};
 use aquifer_rpc::auth::Credential;
 
 use crate::attributes::{fattr3, wcc_data};
@@ -17,6 +17,8 @@ pub(crate) struct Request<'a> {
     pub exports: &'a Exports,
     pub peer: SocketAddr,
     pub credential: Credential<'a>,
+    /// The call, if it must not run twice.
+    pub call: Option<CallId>,
 }
 
 /// A file that the caller may name, where it is, and who the caller is to it.
@@ -134,7 +136,7 @@ impl Request<'_> {
     pub(super) fn admit(&self, handle: &NfsFh3) -> Result<(Target, Rights), Nfsstat3> {
         let file = FileHandle::decode(handle.bytes()).ok_or(Nfsstat3::BadHandle)?;
         let (files, rights) = self.exports.admit(file.fs_guid.0, self.peer)?;
-        let cred = rights.credentials(&self.credential);
+        let cred = Credentials { call: self.call, ..rights.credentials(&self.credential) };
         Ok((Target { files, file, cred }, rights))
     }
 }

@@ -1,7 +1,7 @@
 //! What the trees ask of a form beyond its bytes.
 
 use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, Extent};
-use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects};
+use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects, Replies};
 use aquifer_ondisk::{FormatError, Reader};
 
 /// A [`Form`] as the trees need it: entries can be passed over, and may cover more than one key.
@@ -40,6 +40,8 @@ impl Packed for Extents {
 }
 
 impl Packed for Objects {}
+
+impl Packed for Replies {}
 
 impl Packed for Directory {
     fn skip(r: &mut Reader<'_>) -> Result<(u64, u64), FormatError> {

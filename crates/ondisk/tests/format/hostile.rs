@@ -9,7 +9,7 @@ use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::layout::LEAVES_MAX;
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::pool_root::SEGMENTS_MAX;
-use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Node, NodeBody, Objects};
+use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Node, NodeBody, Objects, Replies};
 use aquifer_ondisk::txg_record::RECORD_SECTORS_MAX;
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_ondisk::uberblock::Uberblock;
@@ -191,7 +191,10 @@ fn numbers_beyond_their_limits_are_refused() {
         ("inode_file_v1", "entries", 60, 8),
         ("inode_file_v1", "change", 116, 8),
         ("log_changes_v1", "kind of the first change", 2, 1),
-        ("log_changes_v1", "source of the last page", changes - 1, 1),
+        ("log_changes_v1", "source of the last page", changes - 74, 1),
+        ("log_changes_v1", "number of the last change", changes - 73, 1),
+        ("log_changes_v1", "order of the reply", changes - 72, 8),
+        ("reply_entry_v1", "order", 0, 8),
         ("inode_file_v1", "nanoseconds of mtime", 68 + 12 + 8, 4),
         ("dataset_record_v1", "next object", 32, 8),
         ("dataset_record_v1", "next generation", 40, 8),
@@ -367,6 +370,7 @@ fn nodes_of_other_forms_are_refused() {
             attempt::<Node<Objects>>(&sample.bytes),
             attempt::<Node<Directory>>(&sample.bytes),
             attempt::<Node<Namespace>>(&sample.bytes),
+            attempt::<Node<Replies>>(&sample.bytes),
         ];
         assert_eq!(read.into_iter().filter(|attempt| attempt.read).count(), 1, "{}", sample.name);
     }

@@ -41,7 +41,7 @@ fn constants() -> String {
         extent::EXTENT_BYTES_MAX, extent::PAGE_LIMIT, inode::INODE_BYTES, inode::FILE_BYTES_MAX,
         dirent::NAME_BYTES_MAX, dirent::DIRENT_BYTES_MAX, dirent::COLLISIONS_MAX,
         dataset::ITEM_VALUE_BYTES_MAX, dataset::DATASET_NAME_BYTES_MAX, dead::DeadEntry::BYTES,
-        reply::ReplyEntry::BYTES,
+        reply::ReplyEntry::BYTES, reply::REPLIES_MAX,
     );
     out
 }

@@ -3,7 +3,7 @@
 
 use aquifer_ondisk::codec::FormatError;
 use aquifer_ondisk::dataset::{DatasetRecord, ITEM_VALUE_BYTES_MAX, ItemKey};
-use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Objects};
+use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Objects, Replies};
 use aquifer_ondisk::txg_record::RECORD_SECTORS_MAX;
 use aquifer_ondisk::types::{Run, SEQUENCE_LIMIT};
 use aquifer_ondisk::uberblock::Uberblock;
@@ -72,6 +72,7 @@ fn leaves() {
     round_trips(strategy::leaf::<Objects>(strategy::inode()));
     round_trips(strategy::leaf::<Directory>(strategy::dirent()));
     round_trips(strategy::leaf::<Namespace>(strategy::item()));
+    round_trips(strategy::leaf::<Replies>(strategy::reply()));
 }
 
 #[test]
@@ -82,6 +83,7 @@ fn inner_nodes() {
     let key = any::<[u64; 2]>();
     let key = key.prop_map(|[dataset, item]| ItemKey { dataset: DatasetId(dataset), item });
     round_trips(strategy::inner::<Namespace>(key));
+    round_trips(strategy::inner::<Replies>(any::<u64>()));
 }
 
 /// The largest dataset record, with the longest name, fits its item.

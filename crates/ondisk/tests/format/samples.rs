@@ -5,7 +5,7 @@ use aquifer_ondisk::block_pointer::{BlockKind, BlockPointer};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::log_batch::BatchHeader;
-use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects};
+use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects, Replies};
 
 use crate::memory::peak_of;
 use crate::structures::Structure;
@@ -164,6 +164,12 @@ fn nodes() -> Vec<Sample> {
             "node_namespace_inner_v1",
             "inner node of the namespace",
             inner::<Namespace>([Namespace::KEY_MIN, second]),
+        ),
+        sample("node_replies_leaf_v1", "leaf of the reply table", leaf::<Replies>(vec![reply()])),
+        sample(
+            "node_replies_inner_v1",
+            "inner node of the reply table",
+            inner::<Replies>([0, 1_000_001]),
         ),
     ]
 }

@@ -18,7 +18,7 @@ use aquifer_ondisk::layout::{BITMAP_SLOTS, LEAVES_MAX};
 use aquifer_ondisk::log_batch::{BATCH_SECTORS_MAX, BatchHeader, LogRecord};
 use aquifer_ondisk::log_change::{LogChange, PageSource};
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES};
-use aquifer_ondisk::reply::ReplyEntry;
+use aquifer_ondisk::reply::{CallId, ReplyEntry};
 use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NODE_CAPACITY_BYTES, Node, NodeBody, NodeOwner};
 use aquifer_ondisk::txg_record::{
     RECORD_SECTORS_MAX, RUN_SECTORS_MAX, RecordPointer, SlotEntry, TxgRecord,
@@ -339,6 +339,7 @@ pub fn log_change() -> impl Strategy<Value = LogChange> {
         (id(), any::<u64>()).prop_map(|(directory, key)| LogChange::Drop(directory, key)),
         (id(), any::<u64>()).prop_map(|(object, page)| LogChange::Cut(object, page)),
         (id(), pages).prop_map(|(object, pages)| LogChange::Pages(object, pages)),
+        reply().prop_map(LogChange::Reply),
     ]
 }
 
@@ -411,11 +412,12 @@ pub fn dead() -> impl Strategy<Value = DeadEntry> {
 }
 
 pub fn reply() -> impl Strategy<Value = ReplyEntry> {
-    let call = (any::<u64>(), any::<u128>(), any::<u32>(), any::<u32>(), any::<u64>());
+    let call = (sequence(), any::<u128>(), any::<u32>(), any::<u32>(), any::<u64>());
     let answer = (any::<u32>(), dataset_id(), object_id(), any::<u64>());
     (call, answer).prop_map(|(call, (status, dataset, object, generation))| {
         let (order, client, xid, procedure, arguments) = call;
-        ReplyEntry { order, client, xid, procedure, arguments, status, dataset, object, generation }
+        let call = CallId { client, xid, procedure, arguments };
+        ReplyEntry { order, call, status, dataset, object, generation }
     })
 }
 

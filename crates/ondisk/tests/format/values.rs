@@ -12,7 +12,7 @@ use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::log_batch::{BatchHeader, LogRecord};
 use aquifer_ondisk::log_change::{LogChange, PageSource};
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES, TreeSlot};
-use aquifer_ondisk::reply::ReplyEntry;
+use aquifer_ondisk::reply::{CallId, ReplyEntry};
 use aquifer_ondisk::tree_node::{Form, Node, NodeBody, NodeOwner};
 use aquifer_ondisk::txg_record::{RecordPointer, SlotEntry, TxgRecord};
 use aquifer_ondisk::types::Run;
@@ -296,6 +296,7 @@ pub fn changes() -> Vec<LogChange> {
         LogChange::Drop(ObjectId(1), hash_key(0x5eed, b"old")),
         LogChange::Cut(ObjectId(91), 4096),
         LogChange::Pages(ObjectId(90), pages),
+        LogChange::Reply(reply()),
     ]
 }
 
@@ -368,10 +369,12 @@ pub fn dead() -> DeadEntry {
 pub fn reply() -> ReplyEntry {
     ReplyEntry {
         order: 1_000_001,
-        client: CHECKSUM,
-        xid: 0x1234_5678,
-        procedure: 8,
-        arguments: 0xa1a2_a3a4_a5a6_a7a8,
+        call: CallId {
+            client: CHECKSUM,
+            xid: 0x1234_5678,
+            procedure: (100_003 << 8) | 8,
+            arguments: 0xa1a2_a3a4_a5a6_a7a8,
+        },
         status: 17,
         dataset: DatasetId(7),
         object: ObjectId(90),

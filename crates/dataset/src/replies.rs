@@ -1,0 +1,327 @@
+//! Calls that must not run twice: which are under way, and what the others were answered.
+//!
+//! # Theory
+//! A client that hears nothing sends its call again: on the same connection, on a new one, to a
+//! server that was killed and started anew. A CREATE carried out twice tells it that the file exists
+//! already, a REMOVE that there is none, a late SETATTR cuts off what was written since. So whoever
+//! carries out such a call asks here first ([`Replies::begin`]).
+//!
+//! - While the call is *under way*, whoever brings it again waits for the end of the first one.
+//! - A call that *changed* something is one record in the log, and its entry travels in that record
+//!   **and** in the same txg in the pool's reply table ([`Replies::record`], under the hold). So
+//!   the changes are never seen without the entry: before the txg's commit both come back by replay,
+//!   after it both are in the tree. The first answer waits for the record, and so does one that is
+//!   given again.
+//! - A call that *failed* changed nothing. It is kept in memory only: after a crash it runs again,
+//!   as if it had come later.
+//!
+//! # How long
+//! [`REPLIES_KEPT`] calls of each sort, and none longer than [`REPLY_AGE_MAX`]. Ages are counted on
+//! the world's clock from the start of the service on: how long it was down, when clients cannot
+//! but wait, does not count, and no wall clock decides. Who goes first: see `kept`.
+//!
+//! # Damage
+//! A table that cannot be read or written is told of and left as it is. From then on calls are known
+//! in memory only; the pool serves on.
+
+mod kept;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_object::{btree, is_damage};
+use aquifer_ondisk::pool_root::TreeSlot;
+use aquifer_ondisk::reply::{CallId, REPLIES_MAX, ReplyEntry};
+use aquifer_ondisk::tree_node::{NodeOwner, Replies as Table};
+use aquifer_ondisk::types::SEQUENCE_LIMIT;
+use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Txg};
+use aquifer_pool::intent_log::Ticket;
+use aquifer_pool::{Pool, PoolError, SyncContext};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use kept::{Kept, Known};
+
+/// Answers kept: those of 16 clients with 256 calls each, which is twice what Linux has under way.
+/// A txg may leave some more in the table, if the next one already makes room: by far less than up
+/// to [`REPLIES_MAX`].
+pub const REPLIES_KEPT: usize = 4096;
+const _: () = assert!(REPLIES_KEPT <= REPLIES_MAX / 2);
+
+/// After this time another call with the same transaction id is another call. Linux waits 10
+/// minutes at most before it sends a call again (nfs(5), `timeo`); transaction ids come round in
+/// hours.
+pub const REPLY_AGE_MAX: Duration = Duration::from_secs(30 * 60);
+
+/// Longest answer that is kept word by word. NFSv3's are shorter; a longer one is built again.
+pub const REPLY_BYTES_MAX: usize = 512;
+
+/// Entries that one call lets go at most: more than it adds, so that there are never more, and few
+/// enough that nobody waits.
+const FORGOTTEN_AT_ONCE: usize = 64;
+
+/// What is known of a call.
+#[derive(Debug)]
+pub enum Begun {
+    /// Nothing: it is to be carried out.
+    New(Running),
+    /// It was answered before.
+    Answered(Answer),
+}
+
+/// An answer that was given before.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The call, its status, and the handle that it gave out.
+    pub entry: ReplyEntry,
+    /// The answer's bytes, if they are still known. They are, of a call that failed.
+    pub body: Option<Arc<[u8]>>,
+}
+
+/// A call under way. Until this is dropped the same call waits.
+#[derive(Debug)]
+pub struct Running {
+    replies: Arc<Replies>,
+    call: CallId,
+    /// What it records has this order or a later one.
+    first_order: u64,
+}
+
+/// The answered calls of a pool.
+#[derive(Debug)]
+pub struct Replies {
+    pool: Arc<Pool>,
+    next_order: AtomicU64,
+    state: Mutex<State>,
+}
+
+/// A first look at a call that came in.
+enum Seen {
+    New(Running),
+    UnderWay(OwnedNotified),
+    Known(Answer, Option<Ticket>),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: HashMap<CallId, Arc<Notify>>,
+    /// In the table, or on their way to it.
+    logged: Kept,
+    /// In memory only.
+    unlogged: Kept,
+    /// What each txg that is not on disk yet makes of the table.
+    changes: BTreeMap<Txg, BTreeMap<u64, Option<ReplyEntry>>>,
+    root: Option<BlockPointer>,
+    damaged: bool,
+}
+
+impl Replies {
+    /// Reads the table of a pool.
+    ///
+    /// # Errors
+    /// What the pool gives, but for damage: then there is no table.
+    pub(crate) async fn open(pool: Arc<Pool>) -> Result<Arc<Replies>, PoolError> {
+        let root = pool.roots().get(TreeSlot::Replies as usize).copied().flatten();
+        let mut state = State { root, ..State::default() };
+        match read_table(&pool, root).await {
+            Ok(entries) => {
+                let since = pool.world().now();
+                for entry in entries {
+                    state.logged.insert(Known { entry, since, ticket: None, body: None });
+                }
+            }
+            Err(error) if is_damage(&error) => state.give_up(&error),
+            Err(error) => return Err(error),
+        }
+        let next_order = AtomicU64::new(state.logged.last_order().map_or(1, |order| order + 1));
+        Ok(Arc::new(Replies { pool, next_order, state: Mutex::new(state) }))
+    }
+
+    /// What is known of a call that came in. Waits while it is under way, and until what it did is
+    /// durable.
+    ///
+    /// # Errors
+    /// What it did could not be made durable.
+    pub async fn begin(self: &Arc<Self>, call: CallId) -> Result<Begun, PoolError> {
+        loop {
+            match self.look(call) {
+                Seen::New(running) => return Ok(Begun::New(running)),
+                Seen::UnderWay(ended) => ended.await,
+                Seen::Known(answer, ticket) => {
+                    if let Some(ticket) = ticket.filter(|_| !left_out(Rule::ReplyAfterDurable)) {
+                        ticket.durable().await?;
+                    }
+                    return Ok(Begun::Answered(answer));
+                }
+            }
+        }
+    }
+
+    fn look(self: &Arc<Self>, call: CallId) -> Seen {
+        let oldest = self.oldest();
+        let mut state = self.state.lock();
+        if let Some(under_way) = state.running.get(&call) {
+            return Seen::UnderWay(under_way.clone().notified_owned());
+        }
+        if let Some(known) = state.find(&call, oldest) {
+            let answer = Answer { entry: known.entry, body: known.body.clone() };
+            return Seen::Known(answer, known.ticket.clone());
+        }
+        state.running.insert(call, Arc::default());
+        let first_order = self.next_order.load(Ordering::Relaxed);
+        Seen::New(Running { replies: self.clone(), call, first_order })
+    }
+
+    /// The entry of a call that succeeds: for its record, and then for [`Replies::record`]. `None`
+    /// once all orders are used up, which only a hostile disk can bring about.
+    pub fn entry(
+        &self,
+        call: CallId,
+        dataset: DatasetId,
+        (object, generation): (ObjectId, u64),
+    ) -> Option<ReplyEntry> {
+        let below = |order: u64| (order < SEQUENCE_LIMIT - 1).then(|| order + 1);
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        let order = self.next_order.fetch_update(set, get, below).ok()?;
+        Some(ReplyEntry { order, call, status: 0, dataset, object, generation })
+    }
+
+    /// Puts an entry into the table of `txg`, which is held, as it was for the call's changes and
+    /// their record. `ticket` is that record's; `None` when it is replayed.
+    pub fn record(&self, txg: Txg, entry: ReplyEntry, ticket: Option<Ticket>) {
+        // Decoded orders are below 2^63.
+        self.next_order.fetch_max(entry.order.saturating_add(1), Ordering::Relaxed);
+        let (since, oldest) = (self.pool.world().now(), self.oldest());
+        let mut state = self.state.lock();
+        state.logged.insert(Known { entry, since, ticket, body: None });
+        if !left_out(Rule::ReplyInTable) {
+            state.changes.entry(txg).or_default().insert(entry.order, Some(entry));
+        }
+        for _ in 0..FORGOTTEN_AT_ONCE {
+            let Some(order) = state.logged.surplus(oldest, REPLIES_KEPT) else { break };
+            state.forget(txg, order);
+        }
+    }
+
+    /// Writes what `sync.txg()` made of the table, and returns its root.
+    pub(crate) async fn sync(&self, sync: &SyncContext) -> Result<Option<BlockPointer>, PoolError> {
+        let (root, changes) = {
+            let state = self.state.lock();
+            let changes = state.changes.get(&sync.txg()).filter(|_| !state.damaged);
+            (state.root, changes.cloned().unwrap_or_default())
+        };
+        if changes.is_empty() {
+            return Ok(root);
+        }
+        let ops = changes.into_iter().collect();
+        let merged = btree::merge::<Table, SyncContext>(sync, root, NodeOwner::default(), ops);
+        let merged = match merged.await {
+            Err(error) if is_damage(&error) => {
+                self.state.lock().give_up(&error);
+                root
+            }
+            merged => merged?,
+        };
+        self.state.lock().root = merged;
+        Ok(merged)
+    }
+
+    /// `txg` is on disk.
+    pub(crate) fn committed(&self, txg: Txg) {
+        self.state.lock().changes.remove(&txg);
+    }
+
+    /// What was answered before this is forgotten.
+    fn oldest(&self) -> Duration {
+        self.pool.world().now().saturating_sub(REPLY_AGE_MAX)
+    }
+}
+
+impl Running {
+    /// The call was answered with these bytes: with success, which its record made durable, or with
+    /// a failure, which changed nothing.
+    pub fn answered(self, status: u32, body: &[u8]) {
+        let (since, oldest) = (self.replies.pool.world().now(), self.replies.oldest());
+        let kept = (body.len() <= REPLY_BYTES_MAX).then(|| Arc::from(body));
+        let mut state = self.replies.state.lock();
+        let recorded = state.logged.find(&self.call, Duration::ZERO);
+        if let Some(known) = recorded.filter(|known| known.entry.order >= self.first_order) {
+            // If it failed after it was recorded, nobody knows yet what became of it: who asks again
+            // waits for the record too.
+            if status == 0 {
+                (known.ticket, known.body) = (None, kept);
+            }
+            return;
+        }
+        let Some(body) = kept else { return };
+        let order = self.replies.next_order.load(Ordering::Relaxed);
+        let order = state.unlogged.last_order().map_or(order, |last| order.max(last + 1));
+        let nothing = (DatasetId(0), ObjectId(0), 0);
+        let (call, (dataset, object, generation)) = (self.call, nothing);
+        let entry = ReplyEntry { order, call, status, dataset, object, generation };
+        state.unlogged.insert(Known { entry, since, ticket: None, body: Some(body) });
+        for _ in 0..FORGOTTEN_AT_ONCE {
+            let Some(order) = state.unlogged.surplus(oldest, REPLIES_KEPT) else { break };
+            state.unlogged.remove(order);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let under_way = self.replies.state.lock().running.remove(&self.call);
+        if let Some(under_way) = under_way {
+            under_way.notify_waiters();
+        }
+    }
+}
+
+impl State {
+    /// The newer of the answers that are known.
+    fn find(&mut self, call: &CallId, oldest: Duration) -> Option<&mut Known> {
+        let logged = self.logged.find(call, oldest);
+        let unlogged = self.unlogged.find(call, oldest);
+        match (logged, unlogged) {
+            (Some(logged), Some(unlogged)) if unlogged.since > logged.since => Some(unlogged),
+            (logged, unlogged) => logged.or(unlogged),
+        }
+    }
+
+    /// Takes an entry out of the table, by way of `txg`, which is held.
+    fn forget(&mut self, txg: Txg, order: u64) {
+        self.logged.remove(order);
+        // What this txg or a later one puts in never gets there.
+        for changes in self.changes.range_mut(txg..).map(|(_, changes)| changes) {
+            if changes.get(&order).is_some_and(Option::is_some) {
+                changes.remove(&order);
+                return;
+            }
+        }
+        self.changes.entry(txg).or_default().insert(order, None);
+    }
+
+    fn give_up(&mut self, error: &PoolError) {
+        self.damaged = true;
+        tracing::error!(
+            %error,
+            "the reply table is damaged: after the next restart, calls that are sent again may be \
+             carried out twice"
+        );
+    }
+}
+
+async fn read_table(pool: &Pool, root: Option<BlockPointer>) -> Result<Vec<ReplyEntry>, PoolError> {
+    let mut entries = Vec::new();
+    let mut scan = btree::Scan::<Table, Pool>::new(pool, root, 0, None)?;
+    while let Some(entry) = scan.next().await? {
+        if entries.len() >= REPLIES_MAX {
+            return Err(PoolError::Corrupt("a reply table of too many entries".into()));
+        }
+        entries.push(entry);
+    }
+    Ok(entries)
+}

@@ -1,0 +1,169 @@
+//! Calls that must not run twice: those that change names and attributes.
+//!
+//! A client that hears nothing sends its call again, maybe on another connection, maybe to a server
+//! that was started anew. What is known of such calls is kept with the pool that they change
+//! (`aquifer_files::Replies`); here is what makes two calls the same one, and what a call is
+//! answered that was carried out before: the first answer word by word if that is in memory, else
+//! one with the same status and handle and the attributes of now.
+//!
+//! Invariants:
+//! - Two calls are the same if they come from the same address (any port), with the same
+//!   transaction id, procedure, credential and arguments. The stamp in an AUTH_SYS credential does
+//!   not count: Linux before 5.1 puts the seconds since its start there, anew each time it sends.
+//! - READ, WRITE, COMMIT and what only looks have nothing to do with this.
+
+use std::net::{IpAddr, SocketAddr};
+
+use aquifer_files::{Begun, CallId, FileHandle, FsError, ReplyEntry};
+use aquifer_rpc::auth::{AuthSys, Credential};
+use aquifer_rpc::message::Call;
+use aquifer_rpc::xdr::EncodeBuf;
+
+use crate::attributes::nfs_fh3;
+use crate::proto::v3::{
+    Args3, Create3ResOk, DirOpArgs3, LinkWcc, NfsFh3, Nfsstat3, Procedure3, RenameWcc, WccData,
+};
+use crate::status::nfsstat3;
+
+use super::request::{Fail, Outcome, Request, Target};
+use super::{carry_out, put};
+
+/// Whether this procedure must not run twice.
+pub(crate) fn is_once(procedure: Procedure3) -> bool {
+    matches!(
+        procedure,
+        Procedure3::Setattr
+            | Procedure3::Create
+            | Procedure3::Mkdir
+            | Procedure3::Symlink
+            | Procedure3::Mknod
+            | Procedure3::Remove
+            | Procedure3::Rmdir
+            | Procedure3::Rename
+            | Procedure3::Link
+    )
+}
+
+/// What a call from `peer` with these arguments is known by.
+pub(crate) fn call_id(peer: SocketAddr, call: &Call<'_>, arguments: &[u8]) -> CallId {
+    let address = match peer.ip().to_canonical() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let credential = match call.credential {
+        Credential::Sys(sys) => Credential::Sys(AuthSys { stamp: 0, ..sys }),
+        other => other,
+    };
+    let mut said = EncodeBuf::with_capacity(512 + arguments.len());
+    said.u32(call.version);
+    said.put(&credential);
+    said.opaque_fixed(arguments);
+    let said = said.contiguous().unwrap_or_default();
+    CallId::new(address.octets(), call.xid, (call.program, call.procedure), said)
+}
+
+/// Carries out such a call, or gives its first answer again. Returns the status, for the counters.
+pub(crate) async fn carry_out_once(
+    request: &Request<'_>,
+    call: CallId,
+    args: &Args3<'_>,
+    to: &mut EncodeBuf,
+) -> Nfsstat3 {
+    // A handle that opens nothing changes nothing.
+    let Some(target) = changed_by(args).and_then(|handle| request.look(handle).ok()) else {
+        return carry_out(request, args, to).await;
+    };
+    let answer = match target.files.datasets().replies().begin(call).await {
+        Ok(Begun::New(running)) => {
+            let mut body = EncodeBuf::new();
+            let status = carry_out(request, args, &mut body).await;
+            running.answered(status.wire(), body.contiguous().unwrap_or_default());
+            to.append(body);
+            return status;
+        }
+        Ok(Begun::Answered(answer)) => answer,
+        Err(error) => return failed(nfsstat3(&FsError::Pool(error)), args, to),
+    };
+    match answer.body {
+        Some(body) => {
+            to.opaque_fixed(&body);
+            Nfsstat3::from_wire(answer.entry.status).unwrap_or(Nfsstat3::Ok)
+        }
+        None => succeeded(request, &target, &answer.entry, args, to).await,
+    }
+}
+
+/// What a call changes: the file, or the directory (of two the first: they are of one pool, or the
+/// call fails).
+fn changed_by<'a>(args: &'a Args3<'_>) -> Option<&'a NfsFh3> {
+    match args {
+        Args3::Setattr(args) => Some(&args.object),
+        Args3::Create(args) => Some(&args.place.dir),
+        Args3::Mkdir(args) => Some(&args.place.dir),
+        Args3::Symlink(args) => Some(&args.place.dir),
+        Args3::Mknod(args) => Some(&args.place.dir),
+        Args3::Remove(args) | Args3::Rmdir(args) => Some(&args.dir),
+        Args3::Rename(args) => Some(&args.from.dir),
+        Args3::Link(args) => Some(&args.file),
+        _ => None,
+    }
+}
+
+/// Success again, from what is on disk of it: `wcc_data` without what was before, which nobody
+/// knows any more.
+async fn succeeded(
+    request: &Request<'_>,
+    target: &Target,
+    entry: &ReplyEntry,
+    args: &Args3<'_>,
+    to: &mut EncodeBuf,
+) -> Nfsstat3 {
+    match args {
+        Args3::Create(args) => put(to, made(request, target, entry, &args.place).await),
+        Args3::Mkdir(args) => put(to, made(request, target, entry, &args.place).await),
+        Args3::Symlink(args) => put(to, made(request, target, entry, &args.place).await),
+        Args3::Mknod(args) => put(to, made(request, target, entry, &args.place).await),
+        Args3::Rename(args) => {
+            let fromdir_wcc = request.untouched(&args.from.dir).await;
+            let todir_wcc = request.untouched(&args.to.dir).await;
+            let outcome: Outcome<_, RenameWcc> = Ok(RenameWcc { fromdir_wcc, todir_wcc });
+            put(to, outcome)
+        }
+        Args3::Link(args) => {
+            let file_attributes = request.attributes_now(&args.file).await;
+            let linkdir_wcc = request.untouched(&args.link.dir).await;
+            let outcome: Outcome<_, LinkWcc> = Ok(LinkWcc { file_attributes, linkdir_wcc });
+            put(to, outcome)
+        }
+        _ => {
+            let wcc = match changed_by(args) {
+                Some(handle) => request.untouched(handle).await,
+                None => WccData::NONE,
+            };
+            let outcome: Outcome<_, WccData> = Ok(wcc);
+            put(to, outcome)
+        }
+    }
+}
+
+async fn made(
+    request: &Request<'_>,
+    target: &Target,
+    entry: &ReplyEntry,
+    place: &DirOpArgs3<'_>,
+) -> Outcome<Create3ResOk, WccData> {
+    let (object, generation) = (entry.object, entry.generation);
+    let obj = nfs_fh3(FileHandle { fs_guid: target.file.fs_guid, object, generation });
+    // It may be gone again; that it was made stays true.
+    let obj_attributes = request.attributes_now(&obj).await;
+    let dir_wcc = request.untouched(&place.dir).await;
+    Ok(Create3ResOk { obj: Some(obj), obj_attributes, dir_wcc })
+}
+
+fn failed(status: Nfsstat3, args: &Args3<'_>, to: &mut EncodeBuf) -> Nfsstat3 {
+    match args {
+        Args3::Rename(_) => put::<RenameWcc, RenameWcc>(to, Err(Fail::from(status))),
+        Args3::Link(_) => put::<LinkWcc, LinkWcc>(to, Err(Fail::from(status))),
+        _ => put::<WccData, WccData>(to, Err(Fail::from(status))),
+    }
+}
