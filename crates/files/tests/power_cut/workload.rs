@@ -1,21 +1,29 @@
 //! A client that does everything to the files of its own directory, and checks what it reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::World;
-use aquifer_files::{CreateHow, Credentials, FileHandle, Files, FsError, SetAttributes, Stability};
+use aquifer_files::{
+    CallId, CreateHow, Credentials, FileHandle, Files, FsError, SetAttributes, Stability,
+};
 use aquifer_sim::Rng;
 
-use crate::model::{DirectoryModel, FileModel};
+use crate::calls::{Op, Outcome, Sent};
+use crate::model::DirectoryModel;
 
 /// One client's knowledge: what is, and what the call under way makes of it.
 #[derive(Default, Debug)]
 pub struct Knowledge {
     pub is: DirectoryModel,
     pub may_be: Option<DirectoryModel>,
+    /// A call that must not run twice, sent and not answered.
+    pub open: Option<Sent>,
+    /// Such calls that were answered, and how: the newest.
+    pub answered: VecDeque<(Sent, Outcome)>,
     next_file: u64,
+    next_xid: u32,
 }
 
 pub type Shared = Arc<Mutex<Knowledge>>;
@@ -31,7 +39,7 @@ pub struct Client {
 
 const NAMES: u64 = 12;
 
-fn allowed(error: &FsError) -> bool {
+pub fn allowed(error: &FsError) -> bool {
     matches!(error, FsError::NoSpace | FsError::Quota)
 }
 
@@ -48,10 +56,21 @@ impl Client {
     }
 
     /// Tells what is done, if one seed's story is asked for.
-    fn say(&self, what: std::fmt::Arguments<'_>) {
+    pub fn say(&self, what: std::fmt::Arguments<'_>) {
         if std::env::var("AQUIFER_SEED").is_ok() {
             println!("{:>12?} {:?}: {what}", self.world.now(), self.directory.object);
         }
+    }
+
+    /// What the next call is sent as.
+    fn next_call(&self, op: Op) -> Sent {
+        let mut knowledge = self.knowledge.lock().unwrap();
+        knowledge.next_file += 1;
+        knowledge.next_xid += 1;
+        // The directory tells clients and datasets apart; the rest is in the transaction id.
+        let said = self.directory.encode();
+        let id = CallId::new([7; 16], knowledge.next_xid, (100_003, 1), &said);
+        Sent { id, op, file: knowledge.next_file }
     }
 
     /// Notes what a call would make of the directory.
@@ -112,24 +131,12 @@ impl Client {
 
     async fn create(&mut self) -> Result<(), String> {
         let name = self.name();
-        let exists = self.knowledge.lock().unwrap().is.names.contains_key(&name);
         let how = if self.rng.coin() {
             CreateHow::Guarded(SetAttributes::default())
         } else {
             CreateHow::Exclusive(self.rng.next_u64())
         };
-        self.expect(|model, file| {
-            if !exists {
-                model.names.insert(name.clone(), file);
-                model.files.insert(file, FileModel::default());
-            }
-        });
-        let (result, _) = self.files.create(&self.cred, self.directory, name.as_bytes(), how).await;
-        match (exists, result) {
-            (true, Err(FsError::Exists)) => self.done(Ok(())),
-            (true, Ok(_)) => Err(format!("{name} made twice")),
-            (_, result) => self.done(result),
-        }
+        self.call(Op::Create(name, how)).await
     }
 
     async fn write(&mut self) -> Result<(), String> {
@@ -238,70 +245,62 @@ impl Client {
     }
 
     async fn truncate(&mut self) -> Result<(), String> {
-        let Some(name) = self.existing() else {
-            return Ok(());
-        };
+        let Some(name) = self.existing() else { return Ok(()) };
         let handle = self.handle(&name).await?;
         let size = self.rng.below(120_000);
-        self.expect(|model, _| {
-            let file = model.names[&name];
-            model.files.get_mut(&file).unwrap().truncate(size);
-        });
-        self.say(format_args!("truncate {name} {size}"));
-        let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
-        let (result, _) = self.files.setattr(&self.cred, handle, &set, None).await;
-        self.done(result)
+        self.call(Op::Truncate(name, handle, size)).await
     }
 
     async fn remove(&mut self) -> Result<(), String> {
-        let Some(name) = self.existing() else {
-            return Ok(());
-        };
-        self.expect(|model, _| model.drop_name(&name));
-        self.say(format_args!("remove {name}"));
-        let (result, _) = self.files.remove(&self.cred, self.directory, name.as_bytes()).await;
-        // Removal works on a full pool too.
-        result.clone().map_err(|error| format!("remove {name}: {error}"))?;
-        self.done(result)
+        let Some(name) = self.existing() else { return Ok(()) };
+        self.call(Op::Remove(name)).await
     }
 
     async fn rename(&mut self) -> Result<(), String> {
-        let Some(from) = self.existing() else {
-            return Ok(());
-        };
+        let Some(from) = self.existing() else { return Ok(()) };
         let to = self.name();
-        self.expect(|model, _| {
-            let file = model.names[&from];
-            // Two names of one file: nothing happens.
-            if model.names.get(&to) != Some(&file) {
-                model.drop_name(&to);
-                model.names.remove(&from);
-                model.names.insert(to.clone(), file);
-            }
-        });
-        self.say(format_args!("rename {from} {to}"));
-        let (result, ..) = self
-            .files
-            .rename(&self.cred, (self.directory, from.as_bytes()), (self.directory, to.as_bytes()))
-            .await;
-        self.done(result)
+        self.call(Op::Rename(from, to)).await
     }
 
     async fn link(&mut self) -> Result<(), String> {
-        let Some(from) = self.existing() else {
-            return Ok(());
-        };
+        let Some(from) = self.existing() else { return Ok(()) };
         let to = self.name();
         if self.knowledge.lock().unwrap().is.names.contains_key(&to) {
             return Ok(());
         }
         let handle = self.handle(&from).await?;
-        self.expect(|model, _| {
-            let file = model.names[&from];
-            model.names.insert(to.clone(), file);
-        });
-        let (result, ..) = self.files.link(&self.cred, handle, self.directory, to.as_bytes()).await;
-        self.done(result)
+        self.call(Op::Link(from, handle, to)).await
+    }
+
+    /// A call that must not run twice, and what the client makes of the answer.
+    async fn call(&mut self, op: Op) -> Result<(), String> {
+        let sent = self.next_call(op);
+        {
+            let mut knowledge = self.knowledge.lock().unwrap();
+            let mut after = knowledge.is.clone();
+            sent.change(&mut after);
+            knowledge.may_be = Some(after);
+            knowledge.open = Some(sent.clone());
+        }
+        self.say(format_args!("{sent}"));
+        let outcome = self.send(&sent).await?;
+        self.take_answer(sent, outcome);
+        // Now and then the client has not heard it.
+        if self.rng.below(8) == 0 { self.ask_again().await } else { Ok(()) }
+    }
+
+    pub fn take_answer(&self, sent: Sent, outcome: Outcome) {
+        self.say(format_args!("  {outcome:?}"));
+        let mut knowledge = self.knowledge.lock().unwrap();
+        let after = knowledge.may_be.take();
+        if let (Outcome::Done(_), Some(after)) = (outcome, after) {
+            knowledge.is = after;
+        }
+        knowledge.open = None;
+        knowledge.answered.push_back((sent, outcome));
+        if knowledge.answered.len() > 20 {
+            knowledge.answered.pop_front();
+        }
     }
 
     async fn read(&mut self) -> Result<(), String> {
@@ -360,19 +359,30 @@ pub async fn snapshot(
     }
 }
 
-/// Compares a directory after a crash with what its client knows.
-pub async fn check(files: &Files, directory: FileHandle, knowledge: &Shared) -> Result<(), String> {
+/// Compares a directory after a crash with what its client knows. If a call was under way: whether
+/// it must have been carried out, or cannot have been; `None` if nobody can tell.
+pub async fn check(
+    files: &Files,
+    directory: FileHandle,
+    knowledge: &Shared,
+) -> Result<Option<bool>, String> {
     let found = snapshot(files, directory).await?;
     let mut knowledge = knowledge.lock().unwrap();
     let may_be = knowledge.may_be.take();
+    let mut carried_out = None;
     match (knowledge.is.accepts(&found), may_be) {
-        (Ok(()), _) => {}
+        (Ok(()), after) => {
+            if after.is_some_and(|after| after.accepts(&found).is_err()) {
+                carried_out = Some(false);
+            }
+        }
         (Err(why), None) => return Err(why),
         (Err(why), Some(after)) => {
             after.accepts(&found).map_err(|other| format!("{why}; or, after the call: {other}"))?;
             knowledge.is = after;
+            carried_out = Some(true);
         }
     }
     knowledge.is.settle(&found);
-    Ok(())
+    Ok(carried_out)
 }

@@ -1,0 +1,214 @@
+//! Calls that must not run twice, as a client sends them: again when it hears nothing, on a new
+//! connection while the first is under way, and after the server was started anew.
+
+use std::fmt;
+use std::pin::pin;
+use std::time::Duration;
+
+use aquifer_files::{
+    Answer, Begun, CallId, CreateHow, Credentials, FileHandle, FsError, SetAttributes,
+};
+use futures_util::future::{Either, join, select};
+
+use crate::model::{DirectoryModel, FileModel};
+use crate::workload::{Client, allowed};
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Create(String, CreateHow),
+    Truncate(String, FileHandle, u64),
+    Remove(String),
+    Rename(String, String),
+    Link(String, FileHandle, String),
+}
+
+/// A call, with what it is known by.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub id: CallId,
+    pub op: Op,
+    /// The model's number of a file that it makes.
+    pub file: u64,
+}
+
+/// An answer: the handle, if it gave one out; or a failure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    Done(Option<FileHandle>),
+    Failed,
+}
+
+impl fmt::Display for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} (xid {})", self.op, self.id.xid)
+    }
+}
+
+impl Sent {
+    /// What it makes of a directory.
+    pub fn change(&self, model: &mut DirectoryModel) {
+        match &self.op {
+            Op::Create(name, _) => {
+                if !model.names.contains_key(name) {
+                    model.names.insert(name.clone(), self.file);
+                    model.files.insert(self.file, FileModel::default());
+                }
+            }
+            Op::Truncate(name, _, size) => {
+                let file = model.names[name];
+                model.files.get_mut(&file).unwrap().truncate(*size);
+            }
+            Op::Remove(name) => model.drop_name(name),
+            Op::Rename(from, to) => {
+                let file = model.names[from];
+                // Two names of one file: nothing happens.
+                if model.names.get(to) != Some(&file) {
+                    model.drop_name(to);
+                    model.names.remove(from);
+                    model.names.insert(to.clone(), file);
+                }
+            }
+            Op::Link(from, _, to) => {
+                let file = model.names[from];
+                model.names.insert(to.clone(), file);
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Sends a call, as networks are: sometimes twice at once, sometimes the connection breaks.
+    pub async fn send(&mut self, sent: &Sent) -> Result<Outcome, String> {
+        match self.rng.below(8) {
+            0 => {
+                let (first, second) = join(self.deliver(sent), self.deliver(sent)).await;
+                let (first, second) = (first?, second?);
+                if first != second {
+                    return Err(format!("{sent}: {first:?} and, at the same time, {second:?}"));
+                }
+                Ok(first)
+            }
+            1..=3 => {
+                let patience = Duration::from_micros(self.rng.below(400));
+                let lost = self.world.sleep(patience);
+                if let Either::Left((answer, _)) = select(pin!(self.deliver(sent)), lost).await {
+                    return answer;
+                }
+                self.say(format_args!("  connection lost"));
+                self.deliver(sent).await
+            }
+            _ => self.deliver(sent).await,
+        }
+    }
+
+    /// What the protocol does with a call.
+    async fn deliver(&self, sent: &Sent) -> Result<Outcome, String> {
+        let begun = self.files.datasets().replies().begin(sent.id).await;
+        match begun.map_err(|error| format!("{sent}: {error}"))? {
+            Begun::Answered(answer) => {
+                self.say(format_args!("  answered again"));
+                Ok(self.outcome(sent, &answer))
+            }
+            Begun::New(running) => {
+                let outcome = self.carry_out(sent).await?;
+                running.answered(u32::from(outcome == Outcome::Failed), b"");
+                Ok(outcome)
+            }
+        }
+    }
+
+    fn outcome(&self, sent: &Sent, answer: &Answer) -> Outcome {
+        let (entry, fs_guid) = (&answer.entry, self.directory.fs_guid);
+        let handle = FileHandle { fs_guid, object: entry.object, generation: entry.generation };
+        match (entry.status, &sent.op) {
+            (0, Op::Create(..)) => Outcome::Done(Some(handle)),
+            (0, _) => Outcome::Done(None),
+            _ => Outcome::Failed,
+        }
+    }
+
+    async fn carry_out(&self, sent: &Sent) -> Result<Outcome, String> {
+        let cred = Credentials { call: Some(sent.id), ..self.cred.clone() };
+        let (files, directory) = (&self.files, self.directory);
+        let is_there = |name: &str| self.knowledge.lock().unwrap().is.names.contains_key(name);
+        let done = |result: Result<(), FsError>| result.map(|()| None);
+        let result = match &sent.op {
+            Op::Create(name, how) => {
+                let exists = is_there(name);
+                let made = files.create(&cred, directory, name.as_bytes(), *how).await.0;
+                match (exists, made) {
+                    (true, Err(FsError::Exists)) => return Ok(Outcome::Failed),
+                    (true, Ok(_)) => return Err(format!("{name} made twice")),
+                    (_, made) => made.map(|attributes| Some(attributes.handle)),
+                }
+            }
+            Op::Truncate(_, handle, size) => {
+                let set = SetAttributes { size: Some(*size), ..SetAttributes::default() };
+                done(files.setattr(&cred, *handle, &set, None).await.0)
+            }
+            Op::Remove(name) => {
+                let removed = files.remove(&cred, directory, name.as_bytes()).await.0;
+                // Removal works on a full pool too.
+                removed.clone().map_err(|error| format!("remove {name}: {error}"))?;
+                done(removed)
+            }
+            Op::Rename(from, to) => {
+                let (from, to) = ((directory, from.as_bytes()), (directory, to.as_bytes()));
+                done(files.rename(&cred, from, to).await.0)
+            }
+            Op::Link(_, handle, to) => {
+                done(files.link(&cred, *handle, directory, to.as_bytes()).await.0)
+            }
+        };
+        match result {
+            Ok(handle) => Ok(Outcome::Done(handle)),
+            Err(error) if allowed(&error) => Ok(Outcome::Failed),
+            Err(error) => Err(format!("{sent}: unexpected: {error}")),
+        }
+    }
+
+    /// The server was started anew: the client sends again what it has no answer to, and some of
+    /// what it has. `carried_out` is what the directory tells of the call that was under way.
+    pub async fn after_restart(&mut self, carried_out: Option<bool>) -> Result<(), String> {
+        let open = self.knowledge.lock().unwrap().open.clone();
+        if let Some(sent) = open {
+            let begun = self.files.datasets().replies().begin(sent.id).await;
+            let is_known = matches!(begun, Ok(Begun::Answered(_)));
+            drop(begun);
+            match carried_out {
+                Some(true) if !is_known => return Err(format!("{sent}: done, and not known")),
+                Some(false) if is_known => return Err(format!("{sent}: known, and not done")),
+                _ => {}
+            }
+            if !is_known {
+                let mut knowledge = self.knowledge.lock().unwrap();
+                let mut after = knowledge.is.clone();
+                sent.change(&mut after);
+                knowledge.may_be = Some(after);
+            }
+            self.say(format_args!("{sent}, again"));
+            let outcome = self.send(&sent).await?;
+            self.take_answer(sent, outcome);
+        }
+        for _ in 0..3 {
+            self.ask_again().await?;
+        }
+        Ok(())
+    }
+
+    /// Sends again a call that was answered: it gets that answer, and nothing happens. One that
+    /// failed may have been forgotten by a restart.
+    pub async fn ask_again(&mut self) -> Result<(), String> {
+        let answered = self.knowledge.lock().unwrap().answered.clone();
+        let at = self.rng.index(answered.len().max(1));
+        let Some((sent, outcome)) = answered.get(at) else { return Ok(()) };
+        let begun = self.files.datasets().replies().begin(sent.id).await;
+        match begun.map_err(|error| format!("{sent}: {error}"))? {
+            Begun::Answered(answer) if self.outcome(sent, &answer) == *outcome => Ok(()),
+            Begun::Answered(answer) => Err(format!("{sent}: was {outcome:?}, is {answer:?}")),
+            Begun::New(_) if *outcome == Outcome::Failed => Ok(()),
+            Begun::New(_) => Err(format!("{sent}: was {outcome:?}, is not known")),
+        }
+    }
+}
