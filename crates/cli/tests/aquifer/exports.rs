@@ -84,7 +84,7 @@ impl Reply {
 }
 
 /// Where NFS listens, by the daemon's log: the newest start counts.
-fn address(place: &Place) -> String {
+pub fn address(place: &Place) -> String {
     let log = place.log();
     let start = log.lines().rev().find(|line| line.contains("serving NFS addresses=[")).unwrap();
     let rest = start.split_once("addresses=[").unwrap().1;

@@ -10,5 +10,6 @@
 mod exports;
 mod life;
 mod lost;
+mod once;
 mod refusals;
 mod support;

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, MountStat3, Path};
@@ -12,6 +13,8 @@ use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf};
 
 /// Longer than anything may take, but for a stalled machine.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+static NEXT_XID: AtomicU32 = AtomicU32::new(1000);
 
 /// A connection to the server.
 pub struct Client {
@@ -43,7 +46,9 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        Client { stream, uid: 0, xid: 1000 }
+        // As real clients do: no two connections have the same transaction ids.
+        let xid = NEXT_XID.fetch_add(1 << 16, Ordering::Relaxed);
+        Client { stream, uid: 0, xid }
     }
 
     /// The same connection, to be used from another thread.
