@@ -14,4 +14,5 @@ mod framing;
 mod listing;
 mod mounts;
 mod names;
+mod once;
 mod stop;
