@@ -11,3 +11,4 @@ mod damage;
 mod destroy;
 mod large;
 mod quota;
+mod replies;

@@ -2,6 +2,8 @@
 
 use aquifer_inspect::{Kind, Report};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::reply::{CallId, ReplyEntry};
+use aquifer_ondisk::tree_node::{NodeOwner, Replies};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId};
 
 use crate::pool::{HandPool, Shape};
@@ -159,4 +161,33 @@ fn destroyed_datasets_are_looked_at_as_what_they_are() {
 fn a_marked_object_is_told() {
     let report = content(|_, sample, _| sample.inodes.get_mut(&PLAIN).unwrap().damaged = true);
     assert_eq!(only(&report, Kind::ObjectDamaged).at.object, Some(ObjectId(PLAIN)));
+}
+
+/// The reply table: whose replies, of what status, and how many.
+#[test]
+fn replies_are_of_changes_in_datasets_that_are_or_were() {
+    let reply = |order, dataset, status| {
+        let call = CallId { client: 1, xid: 2, procedure: 3, arguments: 4 };
+        let (dataset, object) = (DatasetId(dataset), ObjectId(5));
+        ReplyEntry { order, call, status, dataset, object, generation: 6 }
+    };
+    let table = |entries: Vec<ReplyEntry>| {
+        content(|pool, _, _| {
+            pool.trees[2] = pool.tree::<Replies>(NodeOwner::default(), entries, 50);
+        })
+    };
+    let whole = table((1..=8192).map(|order| reply(order * 3, 1 + order % 2, 0)).collect());
+    assert!(whole.is_clean(), "{whole}");
+    // A dataset may be gone, but not one to come.
+    for (entry, says) in [
+        (reply(7, 1, 17), "reply 7: status 17"),
+        (reply(7, 0, 0), "dataset 0"),
+        (reply(7, 1000, 0), "dataset 1000"),
+    ] {
+        let report = table(vec![reply(6, 1, 0), entry, reply(9, 2, 0)]);
+        let finding = only(&report, Kind::ReplyInvalid);
+        assert!(finding.sentence.contains(says), "{finding}");
+    }
+    let report = table((1..=8193).map(|order| reply(order, 1, 0)).collect());
+    assert!(only(&report, Kind::ReplyInvalid).sentence.contains("8193 entries"), "{report}");
 }
