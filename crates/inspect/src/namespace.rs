@@ -224,8 +224,8 @@ async fn walk_dead(scan: &mut Scan<'_>, id: DatasetId, dataset: &Dataset) {
     }
 }
 
-/// The reply table: bounded, of calls that succeeded, in datasets that are or were. (That the orders
-/// ascend is a matter of any tree.)
+/// The reply table: bounded, of calls that succeeded, in datasets that are or were. (That the
+/// orders ascend is a matter of any tree.)
 async fn walk_replies(scan: &mut Scan<'_>, root: &PoolRoot, next: Option<u64>) {
     let pointer = root.trees.get(TreeSlot::Replies as usize).copied().flatten();
     let owner = NodeOwner::default();

@@ -311,10 +311,10 @@ fn nothing_acknowledged_is_lost() {
     println!("{cuts} cuts");
 }
 
-/// Rules left out, each with the seeds within which the loss must show: some ten times what it took
-/// when this was written. COMMIT logging old requests instead of the present content: an older write
-/// would win. What a call is known by missing from its record or from the table: it would run twice.
-/// An answer given again too early: what it tells could be lost.
+/// Rules left out, each with the seeds within which the loss must show: some ten times what it
+/// took when this was written. COMMIT logging old requests instead of the present content: an older
+/// write would win. What a call is known by missing from its record or from the table: it would run
+/// twice. An answer given again too early: what it tells could be lost.
 #[cfg(sabotage)]
 #[test]
 fn a_rule_left_out_is_found() {
