@@ -7,11 +7,11 @@
 //! whoever carries out such a call asks here first ([`Replies::begin`]).
 //!
 //! - While the call is *under way*, whoever brings it again waits for the end of the first one.
-//! - A call that *succeeded* is one record in the log, and its entry travels in that record **and**,
-//!   in the same txg, in the pool's reply table ([`Replies::record`], under the hold). So the
-//!   changes are never seen without the entry: before the txg's commit both come back by replay,
-//!   after it both are in the trees. The first answer waits for the record, and so does one that is
-//!   given again.
+//! - A call that *succeeded* is one record in the log, and its entry travels in that record
+//!   **and**, in the same txg, in the pool's reply table ([`Replies::record`], under the hold). So
+//!   the changes are never seen without the entry: before the txg's commit both come back by
+//!   replay, after it both are in the trees. The first answer waits for the record, and so does
+//!   one that is given again.
 //! - A call that *failed* changed nothing. It is kept in memory only: after a crash it runs again,
 //!   as if it had come later.
 //!

@@ -167,3 +167,44 @@ fn failed(status: Nfsstat3, args: &Args3<'_>, to: &mut EncodeBuf) -> Nfsstat3 {
         _ => put::<WccData, WccData>(to, Err(Fail::from(status))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aquifer_rpc::auth::{Gids, OpaqueAuth};
+
+    fn sys(stamp: u32, machine_name: &'static [u8], gids: &[u32]) -> Credential<'static> {
+        let gids = Gids::new(gids).unwrap();
+        Credential::Sys(AuthSys { stamp, machine_name, uid: 0, gid: 0, gids })
+    }
+
+    fn id(peer: &str, call: Call<'_>, arguments: &[u8]) -> CallId {
+        call_id(peer.parse().unwrap(), &call, arguments)
+    }
+
+    #[test]
+    fn port_stamp_and_the_way_an_address_is_written_do_not_count_and_all_else_does() {
+        let (xid, program, version, procedure) = (7, 100_003, 3, 8);
+        let (credential, verifier) = (sys(1, b"a", &[5]), OpaqueAuth::NONE);
+        let call = Call { xid, program, version, procedure, credential, verifier };
+        let first = id("10.0.0.1:700", call, b"args");
+        let stamped = Call { credential: sys(2, b"a", &[5]), ..call };
+        assert_eq!(id("10.0.0.1:9", stamped, b"args"), first);
+        assert_eq!(id("[::ffff:10.0.0.1]:700", call, b"args"), first);
+        let others = [
+            id("10.0.0.2:700", call, b"args"),
+            id("[::10.0.0.1]:700", call, b"args"),
+            id("10.0.0.1:700", Call { xid: 8, ..call }, b"args"),
+            id("10.0.0.1:700", Call { program: 100_004, ..call }, b"args"),
+            id("10.0.0.1:700", Call { version: 4, ..call }, b"args"),
+            id("10.0.0.1:700", Call { procedure: 9, ..call }, b"args"),
+            id("10.0.0.1:700", Call { credential: Credential::None, ..call }, b"args"),
+            id("10.0.0.1:700", Call { credential: sys(1, b"b", &[5]), ..call }, b"args"),
+            id("10.0.0.1:700", Call { credential: sys(1, b"a", &[6]), ..call }, b"args"),
+            id("10.0.0.1:700", call, b"argt"),
+        ];
+        for (at, other) in others.iter().enumerate() {
+            assert_ne!(*other, first, "{at}");
+        }
+    }
+}
