@@ -12,6 +12,7 @@ use aquifer_admin::api::{
 };
 use aquifer_admin::client::{Client, ClientError};
 use aquifer_admin::{Control, ControlConfig, Frontend, Offer, ServedPool, http};
+use aquifer_nfs::lock::{Client as Host, LockKind, LockState, LockView, Owner, Range};
 use aquifer_pool::{BoxFuture, PoolError};
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -22,6 +23,7 @@ struct Recorder {
     told: Mutex<Vec<String>>,
     served: Mutex<Vec<ServedPool>>,
     withdrawn: Mutex<Vec<ServedPool>>,
+    locks: Mutex<Vec<LockView>>,
 }
 
 impl Frontend for Recorder {
@@ -54,6 +56,10 @@ impl Frontend for Recorder {
 
     fn listening(&self) -> Vec<String> {
         vec!["nowhere".into()]
+    }
+
+    fn locks(&self) -> (Vec<LockView>, bool) {
+        (self.locks.lock().clone(), true)
     }
 }
 
