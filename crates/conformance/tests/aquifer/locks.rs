@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+use aquifer_conformance::clients::Call;
 use aquifer_conformance::guest::initramfs::{GuestFile, program_files};
 use aquifer_conformance::guest::{Guest, GuestConfig};
 use aquifer_conformance::qemu::Network;
@@ -13,7 +14,7 @@ use aquifer_conformance::work::WorkDir;
 use aquifer_conformance::{Error, Result};
 use serde_json::Value;
 
-use crate::place::{Aquifer, EXPORT, SOON, Setup};
+use crate::place::{Aquifer, EXPORT, MIB, SOON, Setup};
 
 /// The server's address among the guests.
 const SERVER: &str = "10.9.0.1";
@@ -45,7 +46,8 @@ fn locks_hold_between_hosts_and_outlive_the_server() -> Result<()> {
 fn host(aquifer: &Aquifer, number: u8, name: &str, monitored: Option<Monitor>) -> Result<Guest> {
     let mut files = vec![text_file("/etc/nsswitch.conf", "hosts: files\nservices: files\n")];
     // rpcbind looks its port up.
-    files.push(text_file("/etc/services", "sunrpc 111/tcp\nsunrpc 111/udp\n"));
+    files
+        .push(text_file("/etc/services", "sunrpc 111/tcp portmapper\nsunrpc 111/udp portmapper\n"));
     for program in ["rpcbind", "rpc.statd", "sm-notify", "qemu-io"] {
         files.extend(program_files(program, "clients")?);
     }
@@ -69,7 +71,7 @@ fn host(aquifer: &Aquifer, number: u8, name: &str, monitored: Option<Monitor>) -
         "hostname {name} && ip addr flush dev eth0 && ip addr add {address}/24 dev eth0 && \
          mkdir -p /run /var/lib/nfs/sm /var/lib/nfs/sm.bak && rmdir /var/run && \
          ln -s /run /var/run && echo '_rpc:x:101:101::/:/bin/false' >>/etc/passwd && \
-         export PATH=$PATH:/usr/sbin:/sbin && rpcbind && rpc.statd"
+         export PATH=$PATH:/usr/sbin:/sbin && rpcbind && rpc.statd --no-notify && sm-notify"
     );
     guest.check(&setup, SOON)?;
     let options = "vers=3,proto=tcp,mountproto=tcp,hard,timeo=20";
@@ -90,20 +92,21 @@ fn text_file(path: &str, content: &str) -> GuestFile {
 
 /// QEMU locks single bytes of its images (100 to 203), by OFD locks.
 fn an_image_in_use_is_locked(one: &Guest, two: &Guest, aquifer: &Aquifer) -> Result<()> {
-    one.check("dd if=/dev/zero of=/mnt/disk.raw bs=1M count=1 2>&1", SOON)?;
-    let uses = one.start("/usr/bin/qemu-io -f raw -c 'sleep 3600000' /mnt/disk.raw")?;
-    let locks = wait_for_lock(aquifer, "/disk.raw", "held")?;
+    // QEMU lets raw images be shared by its tools; nobody else may write to a qcow2 one.
+    aquifer.clients().image_create("qcow2", &aquifer.url("disk"), 64 * MIB).done()?;
+    let uses = one.start("/usr/bin/qemu-io -f qcow2 -c 'sleep 3600000' /mnt/disk")?;
+    let locks = wait_for_lock(aquifer, "/disk", "held")?;
     let bytes: Vec<u64> = locks.iter().filter_map(|lock| lock["offset"].as_u64()).collect();
     assert!(bytes.iter().all(|byte| (100..=203).contains(byte)), "{locks:?}");
     assert!(locks.iter().all(|lock| lock["client"] == "one" && lock["address"] == "10.9.0.11"));
-    let other = two.run("/usr/bin/qemu-io -f raw -c 'read 0 512' /mnt/disk.raw 2>&1", SOON)?;
+    let other = two.run("/usr/bin/qemu-io -f qcow2 -c 'read 0 512' /mnt/disk 2>&1", SOON)?;
     assert!(other.status != 0 && other.output.contains("lock"), "{}", other.output);
     let shown = aquifer.must(&["locks"])?;
     eprintln!("{shown}");
-    assert!(shown.contains("tank/vms/disk.raw"), "{shown}");
+    assert!(shown.contains("tank/vms/disk"), "{shown}");
     uses.signal(9)?;
     uses.wait(SOON)?;
-    two.check("/usr/bin/qemu-io -f raw -c 'read 0 512' /mnt/disk.raw 2>&1", SOON)?;
+    two.check("/usr/bin/qemu-io -f qcow2 -c 'read 0 512' /mnt/disk 2>&1", SOON)?;
     Ok(())
 }
 
