@@ -35,9 +35,6 @@ use crate::limits::{CALLOUTS_MAX, GRANT_PAUSES, NOTIFY_PATIENCE, NOTIFY_PAUSE_MA
 use call::{Caller, Program, Transport};
 use store::Store;
 
-#[cfg(test)]
-mod tests;
-
 /// The locks of a server, and what goes on around them. It outlives servers: pools may all leave
 /// and come back.
 #[derive(Debug)]
@@ -202,7 +199,7 @@ impl LockKeeper {
                 Err(error) => tracing::debug!(client = %to, error, "not told of its lock"),
             }
         }
-        tracing::warn!(client = %to, "a client cannot be told that it has its lock: the next gets it");
+        tracing::warn!(client = %to, "not told that it has its lock: the next gets it");
         self.locks.granted(grant, GrantAnswer::Given);
     }
 

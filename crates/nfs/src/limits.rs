@@ -46,8 +46,8 @@ pub const MOUNTS_MAX: usize = 1024;
 /// Most bytes of paths in the remembered mounts.
 pub const MOUNT_PATH_BYTES_MAX: usize = 64 * 1024;
 
-/// Most locks, shares and waiters of all clients. With the longest owners they take 8 MiB; a virtual
-/// machine's image has some ten.
+/// Most locks, shares and waiters of all clients. With the longest owners they take 8 MiB; an image
+/// of a virtual machine has some ten.
 pub const LOCKS_MAX: usize = 16 * 1024;
 
 /// Most of them of one client, so that others have some, too.

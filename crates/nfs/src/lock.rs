@@ -1,9 +1,9 @@
 //! Locks of files: who holds what, who waits, who is told. Pure: no socket, no clock.
 //!
 //! ```text
-//!  nlm, nsm ──► Locks ──► table: files ──► one file's locks, waiters, shares
-//!                 │  what is to be said to clients      ▲
-//!  the daemon ◄───┘  (a queue that it empties)          └── what comes of it
+//!  nlm, nsm --> Locks --> table: files --> one file's locks, waiters, shares
+//!                 |
+//!  daemon <-------+  what is to be said to clients: a queue that it empties
 //! ```
 //! A lock is a range of bytes of a file, shared or exclusive, of an owner: a process (`svid`, `oh`)
 //! of a client (an address and the name that it gives itself). They are advisory: READ and WRITE

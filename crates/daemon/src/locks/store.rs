@@ -91,7 +91,7 @@ impl Store {
         self.wake.notified().await;
     }
 
-    /// A client of before needs not be on the list any more: it leaves it when that is written next.
+    /// A client of before needs not be on the list any more: it goes when that is written next.
     pub async fn told(&self, monitored: &Monitored) {
         self.before.lock().await.retain(|other| other != monitored);
     }

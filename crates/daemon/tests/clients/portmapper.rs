@@ -90,23 +90,23 @@ fn a_status_monitor_of_somebody_else_is_left_alone() {
     let statd = Invocation::tool("rpc.statd", "clients").unwrap();
     let statd = statd.args(["-F", "--no-notify"]).inside(&served.netns);
     let statd = statd.spawn(&served.scratch.join("statd")).unwrap();
-    let of_monitor = || {
-        let mut lines = registered(&served);
+    let of_monitor = |served: &Served| {
+        let mut lines = registered(served);
         lines.retain(|line| line.starts_with("100024 "));
         lines
     };
     let began = Instant::now();
-    while of_monitor().len() < 2 {
+    while of_monitor(&served).len() < 2 {
         assert!(began.elapsed() < SOON && statd.is_running(), "{}", statd.said());
         std::thread::sleep(Duration::from_millis(50));
     }
-    let before = of_monitor();
+    let before = of_monitor(&served);
     served.server.start(SOON).unwrap();
     assert!(served.server.said().contains("Registered(127.0.0.1:111)"), "{}", served.server.said());
-    assert_eq!(of_monitor(), before);
+    assert_eq!(of_monitor(&served), before);
     assert!(registered(&served).contains(&"100021 4 tcp 2049".to_string()));
     served.stop();
-    assert_eq!(of_monitor(), before);
+    assert_eq!(of_monitor(&served), before);
 }
 
 /// Something that is no portmapper has the port.

@@ -1,5 +1,6 @@
 //! The table against a model: an array of bytes for each owner, and a queue that is searched from
 //! its head after every change.
+#![expect(clippy::cast_possible_truncation, reason = "offsets of a dozen bytes")]
 
 use proptest::prelude::*;
 
@@ -22,9 +23,12 @@ fn act() -> impl Strategy<Value = Act> {
     let range = (0..BYTES).prop_flat_map(|first| (Just(first), 1..=BYTES - first));
     prop_oneof![
         6 => (by.clone(), range.clone(), any::<bool>(), any::<bool>()).prop_map(
-            |(by, (first, length), exclusive, waits)| Act::Lock { by, first, length, exclusive, waits }
+            |(by, (first, length), exclusive, waits)| {
+                Act::Lock { by, first, length, exclusive, waits }
+            }
         ),
-        4 => (by.clone(), range).prop_map(|(by, (first, length))| Act::Unlock { by, first, length }),
+        4 => (by.clone(), range)
+            .prop_map(|(by, (first, length))| Act::Unlock { by, first, length }),
         1 => by.clone().prop_map(|by| Act::Cancel { by }),
         2 => any::<bool>().prop_map(|accepted| Act::Answer { accepted }),
         1 => by.prop_map(|by| Act::Free { by }),
@@ -164,7 +168,8 @@ proptest! {
                         Locked::Blocked => "blocked",
                         Locked::NoLocks => "too many",
                     };
-                    prop_assert_eq!(outcome, model.lock(Wish { by, first, length, exclusive }, waits));
+                    let expected = model.lock(Wish { by, first, length, exclusive }, waits);
+                    prop_assert_eq!(outcome, expected);
                 }
                 Act::Unlock { by, first, length } => {
                     let range = Range::new(first, length).unwrap();
@@ -212,8 +217,9 @@ proptest! {
             going.sort_by_key(order);
             expected.sort_by_key(order);
             prop_assert_eq!(going, expected);
-            let waiting = table.list().iter().filter(|view| view.state == LockState::Waiting).count();
-            prop_assert_eq!(waiting, model.queue.len());
+            let list = table.list();
+            let waiting = list.iter().filter(|view| view.state == LockState::Waiting);
+            prop_assert_eq!(waiting.count(), model.queue.len());
         }
         table.free(|_| true);
         prop_assert!(table.list().is_empty() && table.clients().count() == 0);
