@@ -16,8 +16,8 @@ use tokio::net::UnixStream;
 
 use crate::api::{
     ApiError, ClearDamage, CreateDataset, CreatePool, DaemonInfo, DatasetDone, DatasetInfo,
-    DatasetQuery, DestroyDataset, DestroyPool, ImportRequest, PoolCreated, PoolDone, PoolStatus,
-    PoolSummary, ScanRequest, ScanResult, SetProperties,
+    DatasetQuery, DestroyDataset, DestroyPool, ImportRequest, LocksInfo, PoolCreated, PoolDone,
+    PoolStatus, PoolSummary, ScanRequest, ScanResult, SetProperties,
 };
 
 /// Where a daemon is to be asked.
@@ -124,6 +124,11 @@ impl Client {
     /// Takes a damaged file as it is.
     pub async fn clear_damage(&self, request: &ClearDamage) -> Answer<DatasetDone> {
         self.post("/datasets/clear", request).await
+    }
+
+    /// Locks of files.
+    pub async fn locks(&self) -> Answer<LocksInfo> {
+        self.get("/locks").await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {

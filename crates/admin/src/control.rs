@@ -11,6 +11,7 @@
 //!   answered.
 
 mod datasets;
+mod locks;
 mod pools;
 mod properties;
 mod serving;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use aquifer_dataset::Property;
 use aquifer_files::Files;
 use aquifer_nfs::Export;
+use aquifer_nfs::lock::LockView;
 use aquifer_pool::BoxFuture;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
@@ -49,6 +51,9 @@ pub trait Frontend: Send + Sync + fmt::Debug {
 
     /// Where it listens.
     fn listening(&self) -> Vec<String>;
+
+    /// Locks of files, and whether only earlier ones may be claimed at the moment.
+    fn locks(&self) -> (Vec<LockView>, bool);
 }
 
 /// What clients are to be served.

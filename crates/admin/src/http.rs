@@ -9,6 +9,7 @@
 //! POST /pools/{name}/destroy    DestroyPool    -> PoolDone
 //! POST /scan                    ScanRequest    -> ScanResult
 //! POST /import                  ImportRequest  -> PoolDone
+//! GET  /locks                   LocksInfo
 //! GET  /datasets?name&recursive                -> [DatasetInfo]
 //! POST /datasets                CreateDataset  -> DatasetDone
 //! POST /datasets/set            SetProperties  -> DatasetDone
@@ -50,6 +51,7 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/pools/{name}", get(pool_status))
         .route("/pools/{name}/export", post(export_pool))
         .route("/pools/{name}/destroy", post(destroy_pool))
+        .route("/locks", get(async |State(c): Control_| answer(Ok(c.locks().await))))
         .route("/scan", post(scan))
         .route("/import", post(import_pool))
         .route("/datasets", get(datasets).post(create_dataset))

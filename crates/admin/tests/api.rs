@@ -12,6 +12,7 @@ use aquifer_admin::api::{
 };
 use aquifer_admin::client::{Client, ClientError};
 use aquifer_admin::{Control, ControlConfig, Frontend, Offer, ServedPool, http};
+use aquifer_nfs::lock::{Client as Host, LockKind, LockState, LockView, Owner, Range};
 use aquifer_pool::{BoxFuture, PoolError};
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -22,6 +23,7 @@ struct Recorder {
     told: Mutex<Vec<String>>,
     served: Mutex<Vec<ServedPool>>,
     withdrawn: Mutex<Vec<ServedPool>>,
+    locks: Mutex<Vec<LockView>>,
 }
 
 impl Frontend for Recorder {
@@ -54,6 +56,10 @@ impl Frontend for Recorder {
 
     fn listening(&self) -> Vec<String> {
         vec!["nowhere".into()]
+    }
+
+    fn locks(&self) -> (Vec<LockView>, bool) {
+        (self.locks.lock().clone(), true)
     }
 }
 
@@ -148,6 +154,38 @@ async fn the_end_of_the_daemon_exports_and_refuses_what_comes_late() {
     // The list is left for the next start.
     let list = std::fs::read_to_string(daemon.dir.path().join("state/pools.json")).unwrap();
     assert!(list.contains("\"tank\""), "{list}");
+}
+
+/// A file is named by its path, one that is gone by its number; nothing else is needed of a pool.
+#[tokio::test]
+async fn locks_are_told_with_the_files_that_they_are_of() {
+    let daemon = Daemon::start().await;
+    daemon.make_tank().await;
+    let files = daemon.recorder.served.lock().first().unwrap().files.clone();
+    let root = files.root("tank").unwrap();
+    let cred = aquifer_files::Credentials::root();
+    let (made, _) = files.mkdir(&cred, root, b"vm", &Default::default()).await;
+    let known = made.unwrap().handle;
+    let client = Arc::new(Host { address: [10, 0, 0, 1].into(), name: (*b"pve1").into() });
+    let owner = Arc::new(Owner { client, svid: 7, oh: (*b"7@pve1").into() });
+    let view = |file, first, state| LockView {
+        file,
+        owner: owner.clone(),
+        kind: LockKind::Exclusive(Range { first, last: first }),
+        state,
+    };
+    let mut gone = known;
+    gone.object.0 += 1000;
+    let locks = vec![view(gone, 5, LockState::Waiting), view(known, 100, LockState::Held)];
+    *daemon.recorder.locks.lock() = locks;
+    let told = daemon.client.locks().await.unwrap();
+    assert!(told.grace);
+    let of = |number: usize| told.locks.get(number).unwrap();
+    assert_eq!((of(0).file.as_deref(), of(0).dataset.as_str()), (Some("/vm"), "tank"));
+    assert_eq!((of(0).offset, of(0).length, of(0).state.as_str()), (100, 1, "held"));
+    assert_eq!((of(0).svid, of(0).owner.as_str(), of(0).client.as_str()), (7, "7@pve1", "pve1"));
+    assert_eq!((of(1).file.as_deref(), of(1).object), (None, gone.object.0));
+    assert_eq!(of(1).state, "waiting");
 }
 
 /// Dropped half-way, a dataset would be on disk and clients would not see it.

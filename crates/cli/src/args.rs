@@ -94,6 +94,8 @@ pub(crate) enum Command {
         /// The dataset; without one, all.
         dataset: Option<String>,
     },
+    /// Show which files are locked, by whom, and who waits.
+    Locks,
     /// Print what to type on a hypervisor to use a dataset.
     Connect {
         /// Which hypervisor.

@@ -3,6 +3,7 @@
 mod connect;
 mod dataset;
 mod inspect;
+mod locks;
 mod pool;
 mod status;
 
@@ -52,6 +53,7 @@ pub(crate) async fn run(command: Command, socket: PathBuf, output: Output) -> Re
         Command::List { recursive, dataset } => {
             dataset::list(&client, output, recursive, dataset).await
         }
+        Command::Locks => locks::locks(&client, output).await,
         Command::Connect { hypervisor, host, dataset } => {
             connect::connect(&client, output, hypervisor, host, dataset).await
         }

@@ -30,7 +30,7 @@ use crate::args::ServeArgs;
 use crate::commands::print;
 use crate::failure::Failure;
 use crate::settings::Settings;
-use frontend::NfsFrontend;
+use frontend::{LockSettings, NfsFrontend};
 
 /// Serves until a signal ends it.
 pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Result<(), Failure> {
@@ -44,7 +44,12 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
         false => Portmap::Off,
     };
     let (listen, threads) = (settings.nfs.listen, settings.nfs.threads);
-    let frontend = NfsFrontend::new(Config { listen, portmap, threads, ..Config::default() });
+    let locks = LockSettings {
+        dir: settings.state_dir.clone(),
+        grace: Duration::from_secs(settings.nfs.lock_grace_s.into()),
+    };
+    let config = Config { listen, portmap, threads, ..Config::default() };
+    let frontend = NfsFrontend::new(config, locks);
     let config = ControlConfig { state_dir: settings.state_dir, memory_bytes: settings.memory };
     let control = Control::open(config, Arc::new(frontend)).map_err(Failure::failed)?;
     let listener = http::bind(&socket)

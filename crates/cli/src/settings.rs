@@ -39,6 +39,8 @@ pub(crate) struct Nfs {
     pub listen: Vec<SocketAddr>,
     /// Threads; 0 is one per core.
     pub threads: usize,
+    /// Seconds in which clients claim their locks after a restart.
+    pub lock_grace_s: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +64,7 @@ impl Default for Settings {
 
 impl Default for Nfs {
     fn default() -> Self {
-        Nfs { listen: vec![([0, 0, 0, 0], 2049).into()], threads: 0 }
+        Nfs { listen: vec![([0, 0, 0, 0], 2049).into()], threads: 0, lock_grace_s: 45 }
     }
 }
 

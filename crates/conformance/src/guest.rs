@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use crate::kernel::Kernel;
 use crate::netns::NetNs;
-use crate::qemu::{Disk, Machine, MachineConfig};
+use crate::qemu::{Disk, Machine, MachineConfig, Network};
 use crate::work::{Scratch, WorkDir};
 use crate::{Error, Result};
 
@@ -38,6 +38,8 @@ pub use job::{Job, Step};
 pub struct GuestConfig {
     /// Namespace of the server; none: the machine's own network.
     pub netns: Option<NetNs>,
+    /// Network; an address in it other than that of [`Network::User`] is for the caller to set.
+    pub network: Network,
     /// Kernel modules, without those they need.
     pub modules: Vec<&'static str>,
     /// Files beside busybox and `nfstest`.
@@ -57,6 +59,7 @@ impl Default for GuestConfig {
     fn default() -> Self {
         Self {
             netns: None,
+            network: Network::User,
             modules: vec!["virtio_pci", "virtio_console", "virtio_net", "nfsv3"],
             files: Vec::new(),
             append: String::new(),
@@ -97,6 +100,7 @@ impl Guest {
             memory_mib: config.memory_mib,
             cpus: 1,
             netns: config.netns.clone(),
+            network: config.network.clone(),
             disks: config.disks.clone(),
             channel: true,
             life: config.life,

@@ -14,7 +14,7 @@ use crate::guest::initramfs::{self, Busybox};
 use crate::kernel::Kernel;
 use crate::netns::NetNs;
 use crate::process::Invocation;
-use crate::qemu::{Disk, Machine, MachineConfig};
+use crate::qemu::{Disk, Machine, MachineConfig, Network};
 use crate::work::{Scratch, WorkDir};
 use crate::{Error, Result};
 
@@ -153,6 +153,7 @@ impl Boot {
             memory_mib: 256,
             cpus: 1,
             netns: netns.cloned(),
+            network: Network::User,
             disks: vec![disk],
             channel: false,
             life,

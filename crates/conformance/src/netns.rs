@@ -65,6 +65,25 @@ impl NetNs {
         Ok(Self { holder: Arc::new(Holder(holder)), user })
     }
 
+    /// A network of tap devices, with the namespace at `address` (`10.9.0.1/24`) in it: guests on
+    /// them can call the namespace and each other, and be called.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] where the system has no such devices.
+    pub fn bridge(&self, address: &str, taps: &[&str]) -> Result<()> {
+        let mut script = format!(
+            "ip link add bridge type bridge && ip addr add {address} dev bridge && \
+             ip link set bridge up"
+        );
+        for tap in taps {
+            script.push_str(&format!(
+                " && ip tuntap add dev {tap} mode tap && ip link set {tap} master bridge up"
+            ));
+        }
+        let shell = Invocation::new("sh").args(["-c", &script]).inside(self);
+        shell.check(Duration::from_secs(10)).map(|_| ())
+    }
+
     /// The command line prefix that enters the namespace.
     pub(crate) fn enter(&self) -> Vec<OsString> {
         let pid = self.holder.0.pid();

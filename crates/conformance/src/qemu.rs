@@ -30,6 +30,8 @@ pub struct MachineConfig {
     pub cpus: u32,
     /// Namespace to run in; none: that of this process.
     pub netns: Option<NetNs>,
+    /// Network.
+    pub network: Network,
     /// Disks, as virtio-blk: /dev/vda, /dev/vdb, ...
     pub disks: Vec<Disk>,
     /// Connects QEMU's standard input and output to /dev/vport0p1 in the guest.
@@ -38,6 +40,21 @@ pub struct MachineConfig {
     pub life: Duration,
     /// Directory of the console's and QEMU's logs.
     pub logs: PathBuf,
+}
+
+/// How a machine is connected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// By QEMU itself: the guest calls out, nobody calls it.
+    #[default]
+    User,
+    /// By a tap device of the namespace (see [`NetNs::bridge`]): the guest is a host like others.
+    Tap {
+        /// The device.
+        device: String,
+        /// Last byte of the guest's hardware address.
+        number: u8,
+    },
 }
 
 /// A disk of a machine.
@@ -181,7 +198,15 @@ fn command_line(config: &MachineConfig, console: &str) -> Result<Invocation> {
             .args(["-device", "virtserialport,chardev=agent,name=agent"]);
     }
     // No boot ROM: nobody boots from the network.
-    qemu = qemu.args(["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="]);
+    let (netdev, address) = match &config.network {
+        Network::User => ("user,id=net".into(), String::new()),
+        Network::Tap { device, number } => (
+            format!("tap,id=net,ifname={device},script=no,downscript=no"),
+            format!(",mac=52:54:00:00:00:{number:02x}"),
+        ),
+    };
+    let device = format!("virtio-net-pci,netdev=net,romfile={address}");
+    qemu = qemu.args(["-netdev", &netdev, "-device", &device]);
     for (number, disk) in config.disks.iter().enumerate() {
         let (source, format, cache) = (escape(&disk.source), disk.format, disk.cache);
         let drive = format!("file={source},format={format},cache={cache},if=none,id=disk{number}");
@@ -217,6 +242,7 @@ mod tests {
             memory_mib: 256,
             cpus: 1,
             netns: None,
+            network: Network::Tap { device: "tap3".into(), number: 3 },
             disks: vec![disk("/a,b"), disk("nfs://127.0.0.1/export/d")],
             channel: false,
             life: Duration::from_secs(1),
@@ -227,5 +253,6 @@ mod tests {
         assert!(line.contains("file=/a,,b,format=qcow2,cache=none,if=none,id=disk0"), "{line}");
         assert!(line.contains("file=nfs://127.0.0.1/export/d,format"), "{line}");
         assert!(!line.contains("virtserialport"), "{line}");
+        assert!(line.contains("ifname=tap3") && line.contains("mac=52:54:00:00:00:03"), "{line}");
     }
 }

@@ -8,6 +8,7 @@
 pub mod bulk;
 pub mod fsx;
 pub mod journal;
+pub mod lock;
 mod mapping;
 pub mod semantics;
 pub mod sparse;

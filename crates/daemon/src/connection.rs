@@ -24,7 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use aquifer_nfs::Nfs;
+use aquifer_nfs::{Nfs, Origin};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -105,13 +105,15 @@ impl Connection {
         readers: &Rc<Readers>,
     ) -> Self {
         let nfs = Arc::clone(&common.nfs);
+        let local = stream.local_addr().ok().map(|local| local.ip().to_canonical());
+        let origin = Origin { peer, local };
         Connection {
             stream: Some(stream),
             peer,
             common: Arc::clone(common),
             readers: Rc::clone(readers),
             receiver: Receiver::default(),
-            requests: Requests::new(nfs, peer, &common.limits, &common.budgets),
+            requests: Requests::new(nfs, origin, &common.limits, &common.budgets),
             sender: Sender::default(),
             end: None,
             tick: None,

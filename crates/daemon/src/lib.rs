@@ -15,14 +15,17 @@
 mod budget;
 pub mod config;
 mod connection;
+mod datagrams;
 pub mod limits;
 mod listen;
+mod locks;
 mod portmap_service;
 mod server;
 mod stats;
 mod worker;
 
 pub use config::{Config, Portmap};
+pub use locks::LockKeeper;
 pub use portmap_service::PortmapState;
 pub use server::{Server, StartError, Stopped};
 pub use stats::Load;

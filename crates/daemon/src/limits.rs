@@ -119,6 +119,40 @@ pub const LINGER: Duration = Duration::from_millis(250);
 /// Longest datagram that the portmapper looks at.
 pub const DATAGRAM_BYTES_MAX: usize = 1024;
 
+/// Longest call over UDP that is looked at: a lock's longest names and a handle.
+pub const CALL_DATAGRAM_BYTES_MAX: usize = 8 * 1024;
+
+/// Calls over UDP that are worked on at a time.
+pub const DATAGRAMS_MAX: usize = 64;
+
+/// Calls to clients (of locks) at a time.
+pub const CALLOUTS_MAX: usize = 64;
+
+/// How long a client has to answer a call of ours.
+pub const CALL_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often a call over UDP is sent in that time.
+pub const CALL_ATTEMPTS: u32 = 3;
+
+/// Longest reply to a call of ours: results of GRANTED with a cookie.
+pub const CALL_REPLY_BYTES_MAX: usize = 4 * 1024;
+
+/// Pauses before each time that a client is told of its lock: after some 15 s, and what the calls
+/// take, the next in the queue gets it. Linux asks again after 30 s.
+pub const GRANT_PAUSES: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
+
+/// How long it is tried to tell a client of our restart: as long as Linux's sm-notify does.
+pub const NOTIFY_PATIENCE: Duration = Duration::from_secs(15 * 60);
+
+/// Longest pause between two tries.
+pub const NOTIFY_PAUSE_MAX: Duration = Duration::from_secs(60);
+
 /// How long another portmapper has for an answer.
 pub const RPCBIND_PATIENCE: Duration = Duration::from_secs(1);
 

@@ -5,7 +5,8 @@
 //! word in the log about what will not work.
 //!
 //! Invariants:
-//! - Only our programs are ever registered or withdrawn.
+//! - Only our programs are ever registered or withdrawn. A lock manager or status monitor that
+//!   somebody else runs on this machine (the kernel's, for mounts of its own) keeps its place.
 //! - Datagrams are answered to this machine and to clients of an export only: sources can be
 //!   forged.
 
@@ -14,7 +15,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 
 use aquifer_nfs::Nfs;
-use aquifer_nfs::proto::{mount, v3};
+use aquifer_nfs::proto::{mount, nlm, nsm, v3};
 use aquifer_rpc::portmap::{self, Framing, IPPROTO_TCP, IPPROTO_UDP, Mapping};
 use aquifer_rpc::xdr::EncodeBuf;
 use parking_lot::Mutex;
@@ -54,14 +55,16 @@ pub(crate) struct PortmapService {
 }
 
 impl PortmapService {
-    /// Opens our own portmapper, or registers with another one, for programs at TCP `port`. The
-    /// socket, if there is one, is to be served as all others.
+    /// Opens our own portmapper, or registers with another one, for programs at TCP `port`, and
+    /// some of them at the same one of UDP, if so. The socket, if there is one, is to be served as
+    /// all others.
     pub(crate) async fn open(
         config: &Portmap,
         port: u16,
+        udp: bool,
         nfs: &Nfs,
     ) -> (Self, Option<StdListener>) {
-        let programs = programs(port);
+        let programs = programs(port, udp);
         nfs.set_portmap(programs.clone());
         let mut this = PortmapService {
             programs,
@@ -99,16 +102,13 @@ impl PortmapService {
 
     /// Starts what the service does while the server runs.
     pub(crate) async fn run(&self, home: &Worker, nfs: &Arc<Nfs>, phase: &watch::Receiver<Phase>) {
-        let phase = phase.clone();
         let socket = self.datagrams.lock().take();
         if let Some(socket) = socket {
             let nfs = Arc::clone(nfs);
-            let answer = || Box::pin(until_stopped(phase, answer_datagrams(socket, nfs))) as _;
-            home.spawn(Box::new(answer)).await;
+            home.serve(phase, || answer_datagrams(socket, nfs)).await;
         } else if let Some(other) = self.other {
             let (programs, state) = (self.programs.clone(), Arc::clone(&self.state));
-            let look_after = look_after(other, programs, state);
-            home.spawn(Box::new(|| Box::pin(until_stopped(phase, look_after)) as _)).await;
+            home.serve(phase, move || look_after(other, programs, state)).await;
         }
     }
 
@@ -141,14 +141,18 @@ impl PortmapService {
     }
 }
 
-/// What we serve: all on one TCP port.
-fn programs(port: u16) -> Vec<Mapping> {
-    let at = |prog, vers| Mapping { prog, vers, prot: IPPROTO_TCP, port: port.into() };
-    vec![
-        at(v3::PROGRAM, v3::VERSION),
-        at(mount::PROGRAM, MOUNT_VERSION_OLD),
-        at(mount::PROGRAM, mount::VERSION),
-    ]
+/// What we serve: all on one TCP port, and what has to do with locks also on UDP.
+fn programs(port: u16, udp: bool) -> Vec<Mapping> {
+    let at = |prot, (prog, vers)| Mapping { prog, vers, prot, port: port.into() };
+    let files = [
+        (v3::PROGRAM, v3::VERSION),
+        (mount::PROGRAM, MOUNT_VERSION_OLD),
+        (mount::PROGRAM, mount::VERSION),
+    ];
+    let locks = [(nlm::PROGRAM, nlm::VERSION), (nsm::PROGRAM, nsm::VERSION)];
+    let over_tcp = files.into_iter().chain(locks).map(|program| at(IPPROTO_TCP, program));
+    let over_udp = locks.into_iter().filter(|_| udp).map(|program| at(IPPROTO_UDP, program));
+    over_tcp.chain(over_udp).collect()
 }
 
 fn own(address: SocketAddr) -> io::Result<(StdListener, std::net::UdpSocket, SocketAddr)> {
@@ -164,13 +168,6 @@ fn loopback(address: SocketAddr) -> SocketAddr {
         _ if !address.ip().is_unspecified() => address,
         SocketAddr::V4(_) => (Ipv4Addr::LOCALHOST, address.port()).into(),
         SocketAddr::V6(_) => (Ipv6Addr::LOCALHOST, address.port()).into(),
-    }
-}
-
-async fn until_stopped(mut phase: watch::Receiver<Phase>, service: impl Future<Output = ()>) {
-    tokio::select! {
-        _ = phase.wait_for(|phase| *phase != Phase::Serve) => {}
-        () = service => {}
     }
 }
 

@@ -1,7 +1,7 @@
 //! The server as a whole: start and stop.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,8 +12,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::Config;
 use crate::connection::{Budgets, Common, Phase};
+use crate::datagrams;
 use crate::limits::LINGER;
 use crate::listen;
+use crate::locks::LockKeeper;
 use crate::portmap_service::{PortmapService, PortmapState};
 use crate::stats::{Load, Stats};
 use crate::worker::Worker;
@@ -71,6 +73,18 @@ impl Server {
     /// # Errors
     /// [`StartError`]; nothing is left running then.
     pub async fn start(config: Config, nfs: Arc<Nfs>) -> Result<Server, StartError> {
+        Server::start_with(config, nfs, None).await
+    }
+
+    /// As [`Server::start`]; `keeper` does for the locks of `nfs` what they need.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub async fn start_with(
+        config: Config,
+        nfs: Arc<Nfs>,
+        keeper: Option<Arc<LockKeeper>>,
+    ) -> Result<Server, StartError> {
         config.check().map_err(StartError::Config)?;
         let listen_at = |address: &SocketAddr| {
             let listener = listen::tcp(*address);
@@ -90,8 +104,10 @@ impl Server {
         let start = |number| Worker::start(number, &common, &follows, &fragmented);
         let workers: Vec<_> = (0..config.threads()).map(start).collect::<Result<_, _>>()?;
         let port = addresses.first().map_or(0, SocketAddr::port);
+        let datagrams = udp_beside(&addresses);
+        let udp = !datagrams.is_empty();
         let (portmap, portmap_listener) =
-            PortmapService::open(&config.portmap, port, &common.nfs).await;
+            PortmapService::open(&config.portmap, port, udp, &common.nfs).await;
         let ended = Arc::new(Notify::new());
         let handovers: Vec<_> = workers.iter().map(Worker::handover).collect();
         if let Some(home) = workers.first() {
@@ -104,6 +120,13 @@ impl Server {
                 home.spawn(Box::new(accept)).await;
             }
             portmap.run(home, &common.nfs, &follows).await;
+            for socket in datagrams {
+                let nfs = Arc::clone(&common.nfs);
+                home.serve(&follows, move || datagrams::answer(socket, nfs)).await;
+            }
+            if let Some(keeper) = keeper {
+                home.serve(&follows, move || keeper.run()).await;
+            }
         }
         tracing::info!(?addresses, portmap = ?portmap.state(), "serving NFS");
         let workers = Mutex::new(workers);
@@ -172,6 +195,20 @@ impl Server {
             }
         }
     }
+}
+
+/// UDP sockets at the addresses that are listened on. Locks are served there too, and clients tell
+/// of their restarts; without one they have TCP.
+fn udp_beside(addresses: &[SocketAddr]) -> Vec<UdpSocket> {
+    let open = |address: &SocketAddr| match listen::udp(*address) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            tracing::warn!(%address, %error, "locks are served over TCP only");
+            None
+        }
+    };
+    // All or none: the portmapper tells one port for all addresses.
+    addresses.iter().map(open).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
 impl Drop for Server {

@@ -100,6 +100,22 @@ impl Worker {
         // Only a worker that panicked takes no jobs, and that is in the log.
         let _ = self.jobs.send(Job::Service(service)).await;
     }
+
+    /// Runs a service on this worker until the server stops.
+    pub(crate) async fn serve<F: Future<Output = ()> + 'static>(
+        &self,
+        phase: &watch::Receiver<Phase>,
+        service: impl FnOnce() -> F + Send + 'static,
+    ) {
+        let mut phase = phase.clone();
+        let until_stopped = || async move {
+            tokio::select! {
+                _ = phase.wait_for(|phase| *phase != Phase::Serve) => {}
+                () = service() => {}
+            }
+        };
+        self.spawn(Box::new(|| Box::pin(until_stopped()))).await;
+    }
 }
 
 impl Drop for Worker {

@@ -104,6 +104,6 @@ and on the hypervisors, with this machine's address for HOST
   ESXi      esxcli storage nfs add -H HOST -s /tank/vms -v aquifer
   Proxmox   pvesm add nfs aquifer --server HOST --export /tank/vms --content images \\
               --options vers=3,hard
-  Linux     mount -t nfs -o vers=3,hard,nolock HOST:/tank/vms /mnt
+  Linux     mount -t nfs -o vers=3,hard HOST:/tank/vms /mnt
 QEMU's own nfs:// driver, which this demo used, does not understand a restarted server: give it a
 dataset with sync=always. Kernel mounts are safe without.";

@@ -1,6 +1,6 @@
 //! What is damaged, by name.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use aquifer_dataset::{DamagedObject, ROOT_DIRECTORY};
 use aquifer_ondisk::ObjectId;
@@ -46,9 +46,19 @@ impl Files {
     /// A path of an object: a search through the directories, as far as they can be read, and up to
     /// a million entries.
     pub async fn path_of(&self, dataset: &str, object: ObjectId) -> Option<String> {
-        let dataset = self.datasets.by_name(dataset)?;
-        if object == ROOT_DIRECTORY {
-            return Some("/".into());
+        self.paths_of(dataset, HashSet::from([object])).await.remove(&object)
+    }
+
+    /// A path of each of these objects that one search as that of [`Files::path_of`] finds.
+    pub async fn paths_of(
+        &self,
+        dataset: &str,
+        mut objects: HashSet<ObjectId>,
+    ) -> HashMap<ObjectId, String> {
+        let mut found = HashMap::new();
+        let Some(dataset) = self.datasets.by_name(dataset) else { return found };
+        if objects.remove(&ROOT_DIRECTORY) {
+            found.insert(ROOT_DIRECTORY, "/".into());
         }
         let mut waiting = VecDeque::from([(ROOT_DIRECTORY, String::new())]);
         let mut seen = 0;
@@ -56,28 +66,28 @@ impl Files {
             let Ok(target) = self.object(&dataset, directory).await else { continue };
             let mut from = 0;
             loop {
+                if objects.is_empty() || seen >= SEARCH_ENTRIES_MAX {
+                    return found;
+                }
                 let read = target.object.read_entries(&self.pool, from, u64::MAX, SEARCH_ENTRIES);
                 let Ok(entries) = read.await else { break };
                 let whole = entries.len() < SEARCH_ENTRIES;
                 for entry in entries {
-                    let name = String::from_utf8_lossy(&entry.name);
-                    if entry.object == object {
-                        return Some(format!("{path}/{name}"));
+                    let path = || format!("{path}/{}", String::from_utf8_lossy(&entry.name));
+                    if objects.remove(&entry.object) {
+                        found.insert(entry.object, path());
                     }
                     if entry.kind == FileKind::Directory {
-                        waiting.push_back((entry.object, format!("{path}/{name}")));
+                        waiting.push_back((entry.object, path()));
                     }
                     from = entry.key.saturating_add(1);
                     seen += 1;
                 }
-                if whole || seen >= SEARCH_ENTRIES_MAX {
+                if whole {
                     break;
                 }
             }
-            if seen >= SEARCH_ENTRIES_MAX {
-                return None;
-            }
         }
-        None
+        found
     }
 }

@@ -10,6 +10,7 @@ pub struct Counters {
     nfs3: [Procedure; PROCEDURES],
     mount: AtomicU64,
     portmap: AtomicU64,
+    locks: AtomicU64,
     refused: AtomicU64,
 }
 
@@ -52,6 +53,11 @@ impl Counters {
         self.portmap.load(Ordering::Relaxed)
     }
 
+    /// Calls of the lock manager and the status monitor.
+    pub fn locks(&self) -> u64 {
+        self.locks.load(Ordering::Relaxed)
+    }
+
     /// Calls that RPC refused: no such program, version or procedure, arguments that do not
     /// decode, credentials that are not accepted.
     pub fn refused(&self) -> u64 {
@@ -73,6 +79,10 @@ impl Counters {
 
     pub(crate) fn count_portmap(&self) {
         self.portmap.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_locks(&self) {
+        self.locks.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_refused(&self) {

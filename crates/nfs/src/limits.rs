@@ -46,6 +46,27 @@ pub const MOUNTS_MAX: usize = 1024;
 /// Most bytes of paths in the remembered mounts.
 pub const MOUNT_PATH_BYTES_MAX: usize = 64 * 1024;
 
+/// Most locks, shares and waiters of all clients. With the longest owners they take 8 MiB; an image
+/// of a virtual machine has some ten.
+pub const LOCKS_MAX: usize = 16 * 1024;
+
+/// Most of them of one client, so that others have some, too.
+pub const CLIENT_LOCKS_MAX: usize = 4096;
+
+/// Longest name of a client or owner of a lock, in bytes: Linux's are below 80.
+pub const LOCK_NAME_BYTES_MAX: usize = 256;
+
+/// Most messages that wait to be sent to lock managers: results of asynchronous procedures, which
+/// are asked for again if lost.
+pub const MESSAGES_MAX: usize = 256;
+
+/// Hosts whose last restart is remembered, so that the same word of it does nothing twice.
+pub const REBOOTS_MAX: usize = 1024;
+
+/// What the results of a lock procedure take beside [`SMALL_REPLY_BYTES_MAX`]: the caller's cookie,
+/// up to 1024 bytes, comes back.
+pub const LOCK_REPLY_BYTES_MAX: usize = 1024;
+
 /// Room for a reply without payload or list: the longest is RENAME's, a reply header of 24 bytes
 /// and two `wcc_data` of 120.
 pub const SMALL_REPLY_BYTES_MAX: usize = 512;

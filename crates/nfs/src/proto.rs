@@ -7,4 +7,6 @@
 //! - Names, paths and payloads are borrowed from the record; file handles are small and copied.
 
 pub mod mount;
+pub mod nlm;
+pub mod nsm;
 pub mod v3;

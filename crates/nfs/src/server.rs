@@ -6,7 +6,8 @@
 //! - A call that is refused says why in RPC's own words, at once: a client that asks for NFSv4 is
 //!   told PROG_MISMATCH with the versions that there are, and goes on.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use aquifer_rpc::auth::{AuthStat, Credential};
 use aquifer_rpc::message::{Accepted, Call, CallError, Rejection, Reply};
@@ -18,12 +19,15 @@ use parking_lot::RwLock;
 use crate::counters::Counters;
 use crate::export::Exports;
 use crate::limits::{
-    LISTING_BYTES_MAX, SMALL_REPLY_BYTES_MAX, TARGET_BYTES_MAX, TRANSFER_BYTES_MAX,
+    LISTING_BYTES_MAX, LOCK_REPLY_BYTES_MAX, SMALL_REPLY_BYTES_MAX, TARGET_BYTES_MAX,
+    TRANSFER_BYTES_MAX,
 };
+use crate::lock::Locks;
 use crate::mount::{self, MountRequest, Mounts};
+use crate::nlm::{self, LockRequest};
 use crate::proto::v3::{Args3, Procedure3, Read3Args, Readdir3Args, Readdirplus3Args};
-use crate::proto::{mount as mount_proto, v3 as nfs_proto};
-use crate::v3;
+use crate::proto::{mount as mount_proto, nlm as nlm_proto, nsm as nsm_proto, v3 as nfs_proto};
+use crate::{nsm, v3};
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -33,6 +37,7 @@ pub(crate) mod tests;
 pub struct Nfs {
     exports: Exports,
     mounts: Mounts,
+    locks: Arc<Locks>,
     portmap: RwLock<Vec<Mapping>>,
     counters: Counters,
 }
@@ -42,11 +47,33 @@ pub struct Nfs {
 #[error("not a call: {0}")]
 pub struct NoCall(#[from] pub CallError);
 
+/// Where a call came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The client.
+    pub peer: SocketAddr,
+    /// The address of ours that it called, if that is known: clients of locks believe only calls
+    /// from there.
+    pub local: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for Origin {
+    fn from(peer: SocketAddr) -> Self {
+        Origin { peer, local: None }
+    }
+}
+
 impl Nfs {
-    /// A server of what is exported.
+    /// A server of what is exported, whose locks are told to nobody.
     pub fn new(exports: Exports) -> Self {
+        Nfs::with_locks(exports, Arc::new(Locks::alone()))
+    }
+
+    /// A server of what is exported, with these locks.
+    pub fn with_locks(exports: Exports, locks: Arc<Locks>) -> Self {
         Nfs {
             exports,
+            locks,
             mounts: Mounts::default(),
             portmap: RwLock::default(),
             counters: Counters::default(),
@@ -56,6 +83,11 @@ impl Nfs {
     /// The export table, to be looked at or replaced.
     pub fn exports(&self) -> &Exports {
         &self.exports
+    }
+
+    /// The locks of files.
+    pub fn locks(&self) -> &Arc<Locks> {
+        &self.locks
     }
 
     /// How often what was called.
@@ -73,8 +105,15 @@ impl Nfs {
         self.portmap.read().clone()
     }
 
-    /// Carries out the call in `record` (without its mark), which came from `peer`, and appends
-    /// the reply (with its mark) to `out`.
+    /// Whether the call in `record` is of a program that is served over UDP too: locks, and what
+    /// hosts tell each other of restarts. Their calls are small, and clients mostly have no choice.
+    pub fn serves_datagram(&self, record: &[u8]) -> bool {
+        let call = Call::decode(&mut Decoder::new(record));
+        call.is_ok_and(|call| [nlm_proto::PROGRAM, nsm_proto::PROGRAM].contains(&call.program))
+    }
+
+    /// Carries out the call in `record` (without its mark), which came from `peer` (its address, or
+    /// an [`Origin`] with both ends), and appends the reply (with its mark) to `out`.
     ///
     /// Dropping the future may leave the call carried out and unanswered, as a lost connection
     /// does.
@@ -83,10 +122,11 @@ impl Nfs {
     /// [`NoCall`]; `out` is then as it was.
     pub async fn answer(
         &self,
-        peer: SocketAddr,
+        peer: impl Into<Origin>,
         record: &[u8],
         out: &mut EncodeBuf,
     ) -> Result<(), NoCall> {
+        let origin = peer.into();
         let mut from = Decoder::new(record);
         let call = match Call::decode(&mut from) {
             Ok(call) => call,
@@ -108,7 +148,7 @@ impl Nfs {
         }
         let open = begin_record(out);
         out.put(&Reply::accepted(call.xid, Accepted::Success));
-        if let Err(status) = self.carry_out(peer, &call, &mut from, out).await {
+        if let Err(status) = self.carry_out(origin, &call, &mut from, out).await {
             self.counters.count_refused();
             out.truncate(open.body());
             out.put(&Reply::accepted(call.xid, status));
@@ -129,6 +169,7 @@ impl Nfs {
             Ok(call) if call.program == portmap::PROGRAM => {
                 self.portmap.read().len() * MAPPING_BYTES
             }
+            Ok(call) if call.program == nlm_proto::PROGRAM => LOCK_REPLY_BYTES_MAX,
             _ => 0,
         };
         SMALL_REPLY_BYTES_MAX + body
@@ -136,11 +177,12 @@ impl Nfs {
 
     async fn carry_out(
         &self,
-        peer: SocketAddr,
+        origin: Origin,
         call: &Call<'_>,
         from: &mut Decoder<'_>,
         out: &mut EncodeBuf,
     ) -> Result<(), Accepted> {
+        let peer = origin.peer;
         match call.program {
             nfs_proto::PROGRAM => {
                 served(call.version, nfs_proto::VERSION, nfs_proto::VERSION)?;
@@ -152,8 +194,23 @@ impl Nfs {
                 let request = MountRequest { exports: &self.exports, mounts: &self.mounts, peer };
                 mount::carry_out(&request, call.version, call.procedure, from, out).await
             }
+            nlm_proto::PROGRAM => {
+                served(call.version, nlm_proto::VERSION, nlm_proto::VERSION)?;
+                self.counters.count_locks();
+                let request = self.lock_request(origin);
+                nlm::carry_out(&request, call.procedure, from, out).await
+            }
+            nsm_proto::PROGRAM => {
+                served(call.version, nsm_proto::VERSION, nsm_proto::VERSION)?;
+                self.counters.count_locks();
+                nsm::carry_out(&self.lock_request(origin), call.procedure, from, out)
+            }
             _ => Err(Accepted::ProgUnavail),
         }
+    }
+
+    fn lock_request(&self, origin: Origin) -> LockRequest<'_> {
+        LockRequest { exports: &self.exports, locks: &self.locks, origin }
     }
 
     async fn nfs3(

@@ -50,9 +50,9 @@ fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advi
         Failure::failed(format!("{name} is not exported: aquifer set sharenfs=on {name}"))
     })?;
     let short = name.rsplit('/').next().unwrap_or(name);
-    let mount = |at: &str| format!("mount -t nfs -o vers=3,hard,nolock {host}:{path} {at}");
+    let mount = |at: &str| format!("mount -t nfs -o vers=3,hard {host}:{path} {at}");
     let hard = "hard: a client that gives up while the server is away gives its guests I/O errors";
-    let nolock = "nolock: there is no lock manager; see that a VM runs on one host at a time";
+    let locks = "QEMU locks its images on the server: this host needs rpcbind and rpc.statd for it";
     let (line, why) = match hypervisor {
         Hypervisor::XcpNg => (
             format!(
@@ -71,14 +71,14 @@ fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advi
         Hypervisor::Proxmox => (
             format!(
                 "pvesm add nfs {short} --server {host} --export {path} \
-                 --content images,rootdir,iso --options vers=3,hard,nolock"
+                 --content images,rootdir,iso --options vers=3,hard"
             ),
-            vec![hard, nolock],
+            vec![hard, locks],
         ),
         Hypervisor::Libvirt => {
-            (mount(&format!("/var/lib/libvirt/images/{short}")), vec![hard, nolock])
+            (mount(&format!("/var/lib/libvirt/images/{short}")), vec![hard, locks])
         }
-        Hypervisor::Linux => (mount("/mnt"), vec![hard, nolock]),
+        Hypervisor::Linux => (mount("/mnt"), vec![hard, locks]),
         Hypervisor::Qemu => {
             let sync = info.properties.iter().find(|property| property.name == "sync");
             if sync.is_none_or(|sync| sync.value != "always") {

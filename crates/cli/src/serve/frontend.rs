@@ -10,12 +10,14 @@
 //!   its threads must come to its end.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use aquifer_admin::{Frontend, Offer, ServedPool};
-use aquifer_daemon::{Config, PortmapState, Server};
+use aquifer_daemon::{Config, LockKeeper, PortmapState, Server};
 use aquifer_files::{FileHandle, Files};
+use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Export, Exports, Nfs, Root, Volume};
 use aquifer_pool::BoxFuture;
 use parking_lot::{Mutex, RwLock};
@@ -25,8 +27,20 @@ use tokio::time::{Instant, sleep};
 #[derive(Debug)]
 pub(super) struct NfsFrontend {
     config: Config,
+    locks: LockSettings,
     state: tokio::sync::Mutex<State>,
     listening: Mutex<Vec<String>>,
+    /// From the first start of the server on; it outlives servers.
+    keeper: OnceLock<Arc<LockKeeper>>,
+}
+
+/// How locks are kept.
+#[derive(Debug)]
+pub(super) struct LockSettings {
+    /// Where the list of clients is; nobody else uses it once pools are in service.
+    pub dir: PathBuf,
+    /// How long they may claim their locks after a restart.
+    pub grace: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -49,8 +63,9 @@ struct Running {
 type Roots = Arc<RwLock<HashMap<String, Root>>>;
 
 impl NfsFrontend {
-    pub fn new(config: Config) -> Self {
-        NfsFrontend { config, state: Default::default(), listening: Mutex::default() }
+    pub fn new(config: Config, locks: LockSettings) -> Self {
+        let (state, listening, keeper) = Default::default();
+        NfsFrontend { config, locks, state, listening, keeper }
     }
 
     async fn serve_pools(&self, offer: Offer) -> Vec<String> {
@@ -87,9 +102,21 @@ impl NfsFrontend {
         let exports = Exports::new(exports(offer), move |name| known.read().get(name).cloned());
         let exports = exports.map_err(|error| failed(error.to_string()))?;
         exports.expect_more(offer.more_to_come);
-        let server = Server::start(self.config.clone(), Arc::new(Nfs::new(exports))).await;
+        let keeper = self.keeper().map_err(failed)?;
+        let nfs = Arc::new(Nfs::with_locks(exports, keeper.locks().clone()));
+        let server = Server::start_with(self.config.clone(), nfs, Some(keeper.clone())).await;
         let server = server.map_err(|error| failed(error.to_string()))?;
         Ok(Running { server, volumes, roots })
+    }
+
+    fn keeper(&self) -> Result<&Arc<LockKeeper>, String> {
+        if let Some(keeper) = self.keeper.get() {
+            return Ok(keeper);
+        }
+        let LockSettings { dir, grace } = &self.locks;
+        let opened = LockKeeper::open(dir, *grace);
+        let opened = opened.map_err(|error| format!("the list of lock clients: {error}"))?;
+        Ok(self.keeper.get_or_init(|| opened))
     }
 
     async fn stop(&self, state: &mut State) {
@@ -123,6 +150,11 @@ impl Frontend for NfsFrontend {
 
     fn listening(&self) -> Vec<String> {
         self.listening.lock().clone()
+    }
+
+    fn locks(&self) -> (Vec<LockView>, bool) {
+        let locks = self.keeper.get().map(|keeper| keeper.locks());
+        locks.map(|locks| (locks.list(), locks.in_grace())).unwrap_or_default()
     }
 }
 

@@ -211,8 +211,8 @@ fn what_to_type_on_a_hypervisor() {
         ("esxi", "esxcli storage nfs add -H storage1 -s /tank/vms -v vms"),
         ("xcp-ng", "device-config:serverpath=/tank/vms device-config:nfsversion=3"),
         ("proxmox", "pvesm add nfs vms --server storage1 --export /tank/vms"),
-        ("libvirt", "mount -t nfs -o vers=3,hard,nolock storage1:/tank/vms /var/lib/libvirt"),
-        ("linux", "mount -t nfs -o vers=3,hard,nolock storage1:/tank/vms /mnt"),
+        ("libvirt", "mount -t nfs -o vers=3,hard storage1:/tank/vms /var/lib/libvirt"),
+        ("linux", "mount -t nfs -o vers=3,hard storage1:/tank/vms /mnt"),
     ] {
         let said = connect(hypervisor);
         assert!(said.code == 0 && said.out.contains(line), "{hypervisor}: {said:?}");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use aquifer_conformance::guest::agent;
 use aquifer_conformance::workload::journal::{Durability, Journal};
-use aquifer_conformance::workload::{bulk, fsx, semantics, sparse, tree};
+use aquifer_conformance::workload::{bulk, fsx, lock, semantics, sparse, tree};
 use aquifer_conformance::{Error, Result};
 
 const USAGE: &str = "usage: nfstest COMMAND [--OPTION VALUE]...
@@ -25,6 +25,7 @@ const USAGE: &str = "usage: nfstest COMMAND [--OPTION VALUE]...
   sparse FILE [--seed N] [--size BYTES]
   fill FILE --bytes N [--seed N]        write a file of seeded content
   hold FILE UNTIL --bytes N [--seed N]  write such a file, say 'held', sync it when UNTIL exists
+  lock FILE UNTIL [--wait 0|1]          lock FILE (fcntl), say 'locked', hold it until UNTIL exists
   verify FILE --bytes N [--seed N]      verify it
   journal FILE [--first N] [--records N] [--record-bytes N] [--slots N] [--direct 0|1]
                [--pause-ms N]           prints 'ack NUMBER' for each durable record
@@ -130,6 +131,16 @@ fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
                 println!("held");
                 while !until.exists() {
                     std::thread::sleep(Duration::from_millis(100));
+                }
+            })?;
+        }
+        "lock" => {
+            let until = Path::new(args.word(1, "a path to wait for")?);
+            let waits = args.number("wait", 1) == 1;
+            lock::hold(&args.path()?, waits, || {
+                println!("locked after {} ms", started.elapsed().as_millis());
+                while !until.exists() {
+                    std::thread::sleep(Duration::from_millis(50));
                 }
             })?;
         }

@@ -64,6 +64,26 @@ pub fn build(
     fs::write(into, archive.finish()?).map_err(Error::at("write", into))
 }
 
+/// A program of this machine with the libraries that it is linked to, for a guest.
+///
+/// # Errors
+/// [`Error::MissingTool`] if it is not installed.
+pub fn program_files(name: &str, group: &'static str) -> Result<Vec<GuestFile>> {
+    let program = Invocation::tool(name, group)?.line();
+    let linked = Invocation::new("ldd").arg(&program).check(Duration::from_secs(10))?.text();
+    // `name => /path (address)`, or `/path (address)` for the loader.
+    let libraries = linked.lines().filter_map(|line| {
+        let (before, _) = line.rsplit_once(" (")?;
+        Some(before.rsplit("=> ").next()?.trim().to_owned())
+    });
+    let libraries = libraries.filter(|path| path.starts_with('/'));
+    let files = libraries.chain([program]).map(|path| {
+        let content = read(Path::new(&path))?;
+        Ok(GuestFile { path, mode: 0o755, content })
+    });
+    files.collect()
+}
+
 /// The static busybox of this machine.
 pub(crate) struct Busybox {
     pub(crate) path: PathBuf,

@@ -18,6 +18,7 @@ mod corruption;
 mod full;
 mod kernel;
 mod kill;
+mod locks;
 mod memory;
 mod place;
 mod replay;

@@ -17,7 +17,13 @@ use crate::place::{Aquifer, MIB, Setup, is_long, text};
 /// requests at a time, all at once.
 #[test]
 fn client_load_keeps_the_daemon_within_its_memory() -> Result<()> {
-    let setup = Setup { sides: 1, disk_bytes: 16 << 30, memory: "128M", sync: "standard" };
+    let setup = Setup {
+        sides: 1,
+        disk_bytes: 16 << 30,
+        memory: "128M",
+        sync: "standard",
+        ..Setup::default()
+    };
     let aquifer = Aquifer::start("memory", setup)?;
     let clients = aquifer.clients();
     report(&aquifer, "idle")?;

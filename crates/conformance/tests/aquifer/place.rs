@@ -40,11 +40,13 @@ pub struct Setup {
     pub memory: &'static str,
     /// `sync` of the dataset.
     pub sync: &'static str,
+    /// `nfs.lock_grace_s` of the configuration.
+    pub lock_grace_s: u32,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { sides: 2, disk_bytes: 2 << 30, memory: "256M", sync: "standard" }
+        Self { sides: 2, disk_bytes: 2 << 30, memory: "256M", sync: "standard", lock_grace_s: 45 }
     }
 }
 
@@ -74,6 +76,9 @@ impl Aquifer {
         }
         let program = aquifer_program()?;
         let memory = setup.memory;
+        let config = scratch.join("aquifer.toml");
+        let written = fs::write(&config, format!("[nfs]\nlock_grace_s = {}\n", setup.lock_grace_s));
+        written.map_err(Error::at("write", &config))?;
         let mut aquifer =
             Self { daemon: None, program, memory, disks, finished: false, netns, scratch };
         aquifer.spawn()?;
@@ -202,7 +207,8 @@ impl Aquifer {
     }
 
     fn spawn(&mut self) -> Result<()> {
-        let serve = self.invocation().args(["serve", "--memory", self.memory, "--state-dir"]);
+        let serve = self.invocation().args(["serve", "--memory", self.memory, "--config"]);
+        let serve = serve.arg(self.scratch.join("aquifer.toml")).arg("--state-dir");
         let serve = serve.arg(self.scratch.join("state")).env_remove("RUST_LOG");
         self.daemon = Some(serve.inside(&self.netns).spawn(&self.log_path())?);
         Ok(())

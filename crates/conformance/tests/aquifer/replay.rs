@@ -31,7 +31,8 @@ fn client_is_served_soon_after_a_kill_with_many_small_records() -> Result<()> {
 /// Writes `total` bytes durably in writes of `bytes`, kills the daemon, and starts it again;
 /// returns how many batches of the log it replayed.
 fn replayed(total: u64, bytes: u32) -> Result<u64> {
-    let setup = Setup { sides: 1, disk_bytes: 48 << 30, memory: "4G", sync: "always" };
+    let setup =
+        Setup { sides: 1, disk_bytes: 48 << 30, memory: "4G", sync: "always", ..Setup::default() };
     let mut aquifer = Aquifer::start("replay", setup)?;
     let clients = aquifer.clients();
     let url = aquifer.url("disk.raw");

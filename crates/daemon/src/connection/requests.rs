@@ -14,13 +14,12 @@
 use std::any::Any;
 use std::collections::VecDeque;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use aquifer_nfs::{Nfs, NoCall};
+use aquifer_nfs::{Nfs, NoCall, Origin};
 use aquifer_rpc::xdr::EncodeBuf;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, Stream};
@@ -88,7 +87,7 @@ type Serving = Pin<Box<dyn Future<Output = Done>>>;
 /// The requests of one connection.
 pub(super) struct Requests {
     nfs: Arc<Nfs>,
-    peer: SocketAddr,
+    origin: Origin,
     in_flight_max: usize,
     reply_bytes_max: usize,
     received: VecDeque<Received>,
@@ -112,10 +111,10 @@ pub(super) enum Begun {
 }
 
 impl Requests {
-    pub(super) fn new(nfs: Arc<Nfs>, peer: SocketAddr, limits: &Limits, budgets: &Budgets) -> Self {
+    pub(super) fn new(nfs: Arc<Nfs>, origin: Origin, limits: &Limits, budgets: &Budgets) -> Self {
         Requests {
             nfs,
-            peer,
+            origin,
             in_flight_max: limits.in_flight_max,
             reply_bytes_max: limits.connection_reply_bytes_max,
             received: VecDeque::new(),
@@ -167,7 +166,7 @@ impl Requests {
 
     /// Polls a new request once where it stands: most are done then, and cost no task.
     fn begin(&mut self, record: Received, reserved: usize) -> Begun {
-        let serving = serve(Arc::clone(&self.nfs), self.peer, record, reserved);
+        let serving = serve(Arc::clone(&self.nfs), self.origin, record, reserved);
         let mut serving: Serving = Box::pin(serving);
         // Nobody is woken by this poll: a request that waits is polled again when it has joined
         // the others.
@@ -215,9 +214,9 @@ impl Requests {
     }
 }
 
-async fn serve(nfs: Arc<Nfs>, peer: SocketAddr, record: Received, reserved: usize) -> Done {
+async fn serve(nfs: Arc<Nfs>, origin: Origin, record: Received, reserved: usize) -> Done {
     let mut reply = EncodeBuf::new();
-    let answering = AssertUnwindSafe(nfs.answer(peer, &record.bytes, &mut reply));
+    let answering = AssertUnwindSafe(nfs.answer(origin, &record.bytes, &mut reply));
     let outcome = match answering.catch_unwind().await {
         Ok(Ok(())) => Outcome::Answered,
         Ok(Err(error)) => Outcome::NoCall(error),
@@ -237,7 +236,7 @@ mod tests {
     /// What a request takes while it is carried out is charged in full.
     #[test]
     fn a_request_that_is_carried_out_is_no_larger_than_what_is_charged() {
-        fn bytes_of<F>(_: impl Fn(Arc<Nfs>, SocketAddr, Received, usize) -> F) -> usize {
+        fn bytes_of<F>(_: impl Fn(Arc<Nfs>, Origin, Received, usize) -> F) -> usize {
             size_of::<F>()
         }
         let bytes = bytes_of(serve);

@@ -3,8 +3,9 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use aquifer_nfs::proto::{nlm, nsm};
 use aquifer_rpc::auth::Credential;
-use aquifer_rpc::portmap::{Answer, AnswerError, Mapping, Request};
+use aquifer_rpc::portmap::{Answer, AnswerError, IPPROTO_UDP, Mapping, Request};
 use aquifer_rpc::xdr::EncodeBuf;
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
@@ -12,27 +13,56 @@ use tokio::time::timeout;
 use crate::limits::RPCBIND_PATIENCE;
 use crate::listen;
 
-/// Sees to it that `programs` are registered. What is registered already costs one question each.
+/// Sees to it that `programs` are registered. What is registered already costs one question.
 ///
 /// # Errors
 /// What went wrong, for people.
 pub(super) async fn register(other: SocketAddr, programs: &[Mapping]) -> Result<(), String> {
     let mut client = Client::open(other).await?;
-    for mapping in programs {
-        if client.is_registered(*mapping).await? {
+    let known = client.mappings().await?;
+    let mut versions: Vec<_> = programs.iter().map(|it| (it.prog, it.vers)).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    for (prog, vers) in versions {
+        let is_it = |it: &&Mapping| (it.prog, it.vers) == (prog, vers);
+        let ours = || programs.iter().filter(is_it);
+        if ours().all(|mapping| known.contains(mapping)) {
             continue;
         }
-        if client.done(Request::Set(*mapping)).await? {
+        let mut others = known.iter().filter(is_it).filter(|it| !programs.contains(it));
+        if LOCK_PROGRAMS.contains(&prog) && others.any(is_taken) {
+            tracing::warn!(
+                program = prog,
+                "somebody else serves it on this machine: clients will not find our locks, and \
+                 are to mount with nolock"
+            );
             continue;
         }
         // Left over from somebody who is gone: the port that it names would be taken if not.
-        client.done(Request::Unset(*mapping)).await?;
-        if !client.done(Request::Set(*mapping)).await? {
-            let Mapping { prog, vers, .. } = mapping;
-            return Err(format!("it refuses program {prog} version {vers}"));
+        // UNSET takes those of all transports away.
+        if known.iter().any(|it| is_it(&it)) {
+            client.done(Request::Unset(Mapping { prog, vers, prot: 0, port: 0 })).await?;
+        }
+        for mapping in ours() {
+            if !client.done(Request::Set(*mapping)).await? {
+                return Err(format!("it refuses program {prog} version {vers}"));
+            }
         }
     }
     Ok(())
+}
+
+/// Whether somebody listens at the port of a mapping, on this machine.
+fn is_taken(mapping: &Mapping) -> bool {
+    let Ok(port) = u16::try_from(mapping.port) else { return false };
+    let any = [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()];
+    any.into_iter().any(|address| {
+        let tried = match mapping.prot {
+            IPPROTO_UDP => std::net::UdpSocket::bind((address, port)).err(),
+            _ => std::net::TcpListener::bind((address, port)).err(),
+        };
+        tried.is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    })
 }
 
 /// Withdraws those of `programs` that are ours still.
@@ -41,10 +71,9 @@ pub(super) async fn register(other: SocketAddr, programs: &[Mapping]) -> Result<
 /// What went wrong, for people.
 pub(super) async fn withdraw(other: SocketAddr, programs: &[Mapping]) -> Result<(), String> {
     let mut client = Client::open(other).await?;
-    for mapping in programs {
-        if client.is_registered(*mapping).await? {
-            client.done(Request::Unset(*mapping)).await?;
-        }
+    let known = client.mappings().await?;
+    for mapping in programs.iter().filter(|mapping| known.contains(mapping)) {
+        client.done(Request::Unset(*mapping)).await?;
     }
     Ok(())
 }
@@ -66,9 +95,9 @@ impl Client {
         Ok(Client { socket, xid })
     }
 
-    async fn is_registered(&mut self, mapping: Mapping) -> Result<bool, String> {
+    async fn mappings(&mut self) -> Result<Vec<Mapping>, String> {
         match self.ask(Request::Dump).await? {
-            Answer::Mappings(all) => Ok(all.contains(&mapping)),
+            Answer::Mappings(all) => Ok(all),
             other => Err(format!("it answers {other:?} to DUMP")),
         }
     }
@@ -123,6 +152,9 @@ fn reserved_port(other: SocketAddr) -> io::Result<std::net::UdpSocket> {
     let reserved = (600..1024).rev().find_map(|port| listen::udp((local, port).into()).ok());
     reserved.map_or_else(|| listen::udp((local, 0).into()), Ok)
 }
+
+/// Programs of which a machine has one, and not always ours.
+const LOCK_PROGRAMS: [u32; 2] = [nlm::PROGRAM, nsm::PROGRAM];
 
 const ATTEMPTS: u32 = 2;
 

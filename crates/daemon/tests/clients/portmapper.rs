@@ -25,7 +25,15 @@ fn registered(served: &Served) -> Vec<String> {
     lines
 }
 
-const OURS: [&str; 3] = ["100003 3 tcp 2049", "100005 1 tcp 2049", "100005 3 tcp 2049"];
+const OURS: [&str; 7] = [
+    "100003 3 tcp 2049",
+    "100005 1 tcp 2049",
+    "100005 3 tcp 2049",
+    "100021 4 tcp 2049",
+    "100021 4 udp 2049",
+    "100024 1 tcp 2049",
+    "100024 1 udp 2049",
+];
 
 #[test]
 fn our_own_portmapper_serves_where_no_rpcbind_runs() {
@@ -72,6 +80,33 @@ fn an_rpcbind_that_runs_already_is_told_and_told_again_and_untold() {
     served.stop();
     assert_eq!(registered(&served), Vec::<String>::new());
     assert!(rpcbind.is_running());
+}
+
+/// The machine's own status monitor, for what it mounts from elsewhere, keeps its place.
+#[test]
+fn a_status_monitor_of_somebody_else_is_left_alone() {
+    let mut served = Served::new("portmap-statd");
+    let _rpcbind = rpcbind(&served);
+    let statd = Invocation::tool("rpc.statd", "clients").unwrap();
+    let statd = statd.args(["-F", "--no-notify"]).inside(&served.netns);
+    let statd = statd.spawn(&served.scratch.join("statd")).unwrap();
+    let of_monitor = |served: &Served| {
+        let mut lines = registered(served);
+        lines.retain(|line| line.starts_with("100024 "));
+        lines
+    };
+    let began = Instant::now();
+    while of_monitor(&served).len() < 2 {
+        assert!(began.elapsed() < SOON && statd.is_running(), "{}", statd.said());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let before = of_monitor(&served);
+    served.server.start(SOON).unwrap();
+    assert!(served.server.said().contains("Registered(127.0.0.1:111)"), "{}", served.server.said());
+    assert_eq!(of_monitor(&served), before);
+    assert!(registered(&served).contains(&"100021 4 tcp 2049".to_string()));
+    served.stop();
+    assert_eq!(of_monitor(&served), before);
 }
 
 /// Something that is no portmapper has the port.

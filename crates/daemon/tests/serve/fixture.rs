@@ -10,7 +10,7 @@ use std::time::Duration;
 use aquifer_blockio::{
     Disk, FileDisk, IoFuture, OpenOptions, Page, TokioWorld, World, create_image,
 };
-use aquifer_daemon::{Config, Portmap, Server};
+use aquifer_daemon::{Config, LockKeeper, Portmap, Server};
 use aquifer_files::{FileHandle, Service};
 use aquifer_nfs::{Export, Exports, Nfs, Volume};
 use aquifer_ondisk::config::Redundancy;
@@ -28,6 +28,8 @@ pub struct Fixture {
     pub gate: Gate,
     /// The dataset [`PANICS`] makes requests panic.
     pub panics: Arc<AtomicBool>,
+    /// What the next server's locks are kept by.
+    pub keeper: Option<Arc<LockKeeper>>,
     disk: Arc<dyn Disk>,
     runtime: Runtime,
     _image: tempfile::TempDir,
@@ -62,8 +64,8 @@ impl Fixture {
         let gate = Gate::default();
         let disk = gated_image(&image.path().join("disk"), 1 << 30, &gate);
         let panics = Arc::default();
-        let (server, pool, _image) = (None, None, image);
-        let mut this = Fixture { server, pool, gate, panics, disk, runtime, _image };
+        let (server, pool, keeper, _image) = (None, None, None, image);
+        let mut this = Fixture { server, pool, gate, panics, keeper, disk, runtime, _image };
         this.create();
         this.open();
         this.serve(config, exports);
@@ -112,8 +114,13 @@ impl Fixture {
             assert!(!bug, "a bug, as the test wants it");
             Some(volume.root(files.root(dataset)?))
         };
-        let nfs = Nfs::new(Exports::new(exports, root_of).unwrap());
-        let server = self.runtime.block_on(Server::start(config, Arc::new(nfs)));
+        let exports = Exports::new(exports, root_of).unwrap();
+        let keeper = self.keeper.clone();
+        let nfs = match &keeper {
+            Some(keeper) => Nfs::with_locks(exports, keeper.locks().clone()),
+            None => Nfs::new(exports),
+        };
+        let server = self.runtime.block_on(Server::start_with(config, Arc::new(nfs), keeper));
         self.server = Some(server.unwrap());
     }
 

@@ -12,6 +12,7 @@ mod files;
 mod fixture;
 mod framing;
 mod listing;
+mod locks;
 mod mounts;
 mod names;
 mod once;

@@ -1,0 +1,83 @@
+//! Locks of files, with the names that people know the files by.
+
+use std::collections::{HashMap, HashSet};
+
+use aquifer_files::FileHandle;
+use aquifer_nfs::lock::{LockKind, LockState, LockView};
+
+use super::Control;
+use crate::api::{LockExtent, LockInfo, LocksInfo};
+
+/// A dataset's name, and a path in it.
+type Place = (String, Option<String>);
+
+impl Control {
+    /// All locks. Searches directories for the paths: not for every scrape of a metric.
+    pub async fn locks(&self) -> LocksInfo {
+        let (views, grace) = self.frontend.locks();
+        let files = views.iter().map(|view| view.file).collect();
+        let places = self.places(files).await;
+        let mut locks: Vec<LockInfo> = views
+            .iter()
+            .map(|view| info(view, places.get(&view.file).cloned().unwrap_or_default()))
+            .collect();
+        locks.sort_by(|a, b| {
+            let key = |lock: &LockInfo| {
+                (lock.dataset.clone(), lock.object, lock.offset, lock.state.clone())
+            };
+            key(a).cmp(&key(b))
+        });
+        LocksInfo { grace, locks }
+    }
+
+    async fn places(&self, files: HashSet<FileHandle>) -> HashMap<FileHandle, Place> {
+        let mut places = HashMap::new();
+        let mut by_dataset: HashMap<_, HashSet<FileHandle>> = HashMap::new();
+        for file in files {
+            by_dataset.entry(file.fs_guid).or_default().insert(file);
+        }
+        for serving in self.all_serving() {
+            let (datasets, files) = (&serving.service().datasets, &serving.service().files);
+            for (guid, locked) in &by_dataset {
+                let Some(dataset) = datasets.by_guid(*guid) else { continue };
+                let name = datasets.full_name(&dataset);
+                let objects = locked.iter().map(|file| file.object).collect();
+                let paths = files.paths_of(&name, objects).await;
+                places.extend(
+                    locked
+                        .iter()
+                        .map(|file| (*file, (name.clone(), paths.get(&file.object).cloned()))),
+                );
+            }
+        }
+        places
+    }
+}
+
+fn info(view: &LockView, (dataset, file): Place) -> LockInfo {
+    let owner = &view.owner;
+    let (extent, offset, length) = match view.kind {
+        LockKind::Shared(range) => (LockExtent::Shared, range.first, range.length()),
+        LockKind::Exclusive(range) => (LockExtent::Exclusive, range.first, range.length()),
+        LockKind::Share { access, deny } => (LockExtent::Reservation { access, deny }, 0, 0),
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    LockInfo {
+        dataset,
+        file,
+        object: view.file.object.0,
+        client: text(&owner.client.name),
+        address: owner.client.address,
+        svid: owner.svid,
+        owner: text(&owner.oh),
+        extent,
+        offset,
+        length,
+        state: match view.state {
+            LockState::Held => "held",
+            LockState::Granting => "granting",
+            LockState::Waiting => "waiting",
+        }
+        .into(),
+    }
+}

@@ -1,0 +1,190 @@
+//! Locks between hosts: two guests with the kernel's lock manager and status monitor, as Debian
+//! starts them, on a network in which they can be called back. Mounts without `nolock`.
+//!
+//! What is found here is what libvirt and Proxmox count on: an image is locked on all hosts, a host
+//! that dies frees its locks when it is back, and a server that dies does not.
+
+use std::time::{Duration, Instant};
+
+use aquifer_conformance::clients::Call;
+use aquifer_conformance::guest::initramfs::{GuestFile, program_files};
+use aquifer_conformance::guest::{Guest, GuestConfig};
+use aquifer_conformance::qemu::Network;
+use aquifer_conformance::work::WorkDir;
+use aquifer_conformance::{Error, Result};
+use serde_json::Value;
+
+use crate::place::{Aquifer, EXPORT, MIB, SOON, Setup};
+
+/// The server's address among the guests.
+const SERVER: &str = "10.9.0.1";
+const TAPS: [&str; 3] = ["tap1", "tap2", "tap3"];
+/// A restart must not cost the test what it would cost hosts.
+const GRACE_S: u32 = 10;
+/// The kernel asks for a lock again after 30 s: whoever has it before was called back.
+const CALLED_BACK: Duration = Duration::from_secs(15);
+
+#[test]
+fn locks_hold_between_hosts_and_outlive_the_server() -> Result<()> {
+    let setup = Setup { sides: 1, lock_grace_s: GRACE_S, ..Setup::default() };
+    let mut aquifer = Aquifer::start("locks", setup)?;
+    aquifer.netns().bridge(&format!("{SERVER}/24"), &TAPS)?;
+    let (one, two) = std::thread::scope(|scope| {
+        let two = scope.spawn(|| host(&aquifer, 2, "two", None));
+        (host(&aquifer, 1, "one", None), two.join().unwrap())
+    });
+    let (one, two) = (one?, two?);
+    an_image_in_use_is_locked(&one, &two, &aquifer)?;
+    who_waits_is_called(&one, &two, &aquifer)?;
+    a_killed_server_gives_locks_back(&one, &two, &mut aquifer)?;
+    a_killed_host_frees_its_locks(&one, two, &aquifer)?;
+    aquifer.finish()
+}
+
+/// A guest at 10.9.0.1`number` with the services of a host that mounts NFS, and the export mounted.
+/// `monitored` is what its status monitor remembers from before.
+fn host(aquifer: &Aquifer, number: u8, name: &str, monitored: Option<Monitor>) -> Result<Guest> {
+    let mut files = vec![text_file("/etc/nsswitch.conf", "hosts: files\nservices: files\n")];
+    // rpcbind looks its port up.
+    files
+        .push(text_file("/etc/services", "sunrpc 111/tcp portmapper\nsunrpc 111/udp portmapper\n"));
+    for program in ["rpcbind", "rpc.statd", "sm-notify", "qemu-io"] {
+        files.extend(program_files(program, "clients")?);
+    }
+    files.push(text_file("/etc/netconfig", include_str!("locks/netconfig")));
+    let hosts = format!("127.0.0.1 localhost\n10.9.0.11 one\n10.9.0.12 two\n{SERVER} storage\n");
+    files.push(text_file("/etc/hosts", &hosts));
+    files.extend(
+        monitored
+            .map(|monitor| text_file(&format!("/var/lib/nfs/sm/{}", monitor.of), &monitor.entry)),
+    );
+    let device = TAPS[usize::from(number) - 1].to_string();
+    let config = GuestConfig {
+        netns: Some(aquifer.netns().clone()),
+        network: Network::Tap { device, number },
+        files,
+        ..GuestConfig::default()
+    };
+    let guest = Guest::boot(&WorkDir::open()?, aquifer.scratch(), &config)?;
+    let address = if name == "one" { "10.9.0.11" } else { "10.9.0.12" };
+    let setup = format!(
+        "hostname {name} && ip addr flush dev eth0 && ip addr add {address}/24 dev eth0 && \
+         mkdir -p /run /var/lib/nfs/sm /var/lib/nfs/sm.bak && rmdir /var/run && \
+         ln -s /run /var/run && echo '_rpc:x:101:101::/:/bin/false' >>/etc/passwd && \
+         export PATH=$PATH:/usr/sbin:/sbin && rpcbind && rpc.statd --no-notify && sm-notify"
+    );
+    guest.check(&setup, SOON)?;
+    let options = "vers=3,proto=tcp,mountproto=tcp,hard,timeo=20";
+    guest.check(&format!("nfstest mount {SERVER}:{EXPORT} /mnt {options}"), SOON)?;
+    Ok(guest)
+}
+
+/// What a status monitor has on disk.
+struct Monitor {
+    /// The host that is monitored: the file's name.
+    of: String,
+    entry: String,
+}
+
+fn text_file(path: &str, content: &str) -> GuestFile {
+    GuestFile { path: path.into(), mode: 0o644, content: content.into() }
+}
+
+/// QEMU locks single bytes of its images (100 to 203), by OFD locks.
+fn an_image_in_use_is_locked(one: &Guest, two: &Guest, aquifer: &Aquifer) -> Result<()> {
+    // QEMU lets raw images be shared by its tools; nobody else may write to a qcow2 one.
+    aquifer.clients().image_create("qcow2", &aquifer.url("disk"), 64 * MIB).done()?;
+    let uses = one.start("/usr/bin/qemu-io -f qcow2 -c 'sleep 3600000' /mnt/disk")?;
+    let locks = wait_for_lock(aquifer, "/disk", "held")?;
+    let bytes: Vec<u64> = locks.iter().filter_map(|lock| lock["offset"].as_u64()).collect();
+    assert!(bytes.iter().all(|byte| (100..=203).contains(byte)), "{locks:?}");
+    assert!(locks.iter().all(|lock| lock["client"] == "one" && lock["address"] == "10.9.0.11"));
+    let other = two.run("/usr/bin/qemu-io -f qcow2 -c 'read 0 512' /mnt/disk 2>&1", SOON)?;
+    assert!(other.status != 0 && other.output.contains("lock"), "{}", other.output);
+    let shown = aquifer.must(&["locks"])?;
+    eprintln!("{shown}");
+    assert!(shown.contains("tank/vms/disk"), "{shown}");
+    uses.signal(9)?;
+    uses.wait(SOON)?;
+    two.check("/usr/bin/qemu-io -f qcow2 -c 'read 0 512' /mnt/disk 2>&1", SOON)?;
+    Ok(())
+}
+
+fn who_waits_is_called(one: &Guest, two: &Guest, aquifer: &Aquifer) -> Result<()> {
+    let holds = one.start("nfstest lock /mnt/file /tmp/go")?;
+    holds.wait_output(|output| output.contains("locked"), SOON)?;
+    let refused = two.run("nfstest lock /mnt/file /tmp/go --wait 0", SOON)?;
+    assert_eq!(refused.status, 1, "{}", refused.output);
+    let waits = two.start("nfstest lock /mnt/file /tmp/go")?;
+    wait_for_lock(aquifer, "/file", "waiting")?;
+    let released = Instant::now();
+    one.check("touch /tmp/go", SOON)?;
+    waits.wait_output(|output| output.contains("locked"), CALLED_BACK)?;
+    eprintln!("{:6} ms  from unlock to the other's lock", released.elapsed().as_millis());
+    two.check("touch /tmp/go", SOON)?;
+    holds.wait(SOON)?.success()?;
+    waits.wait(SOON)?.success()?;
+    one.check("rm /tmp/go", SOON)?;
+    two.check("rm /tmp/go", SOON)?;
+    Ok(())
+}
+
+/// The server is killed while the second host holds a lock. It is told of the restart and claims
+/// it; the first host does not get it, neither in the time of grace nor after.
+fn a_killed_server_gives_locks_back(one: &Guest, two: &Guest, aquifer: &mut Aquifer) -> Result<()> {
+    let holds = two.start("nfstest lock /mnt/file /tmp/go")?;
+    holds.wait_output(|output| output.contains("locked"), SOON)?;
+    aquifer.kill9();
+    let started = Instant::now();
+    aquifer.serve()?;
+    let locks = wait_for_lock(aquifer, "/file", "held")?;
+    eprintln!("{:6} ms  from restart to the lock's return", started.elapsed().as_millis());
+    assert!(locks.iter().all(|lock| lock["client"] == "two"), "{locks:?}");
+    assert!(started.elapsed() < Duration::from_secs(GRACE_S.into()), "claimed in time");
+    let refused = one.run("nfstest lock /mnt/file /tmp/go --wait 0", SOON)?;
+    assert_eq!(refused.status, 1, "{}", refused.output);
+    let after = started.elapsed();
+    assert!(after >= Duration::from_secs(GRACE_S.into()), "refused after the grace: {after:?}");
+    two.check("touch /tmp/go", SOON)?;
+    holds.wait(SOON)?.success()?;
+    two.check("rm /tmp/go", SOON)?;
+    Ok(())
+}
+
+/// The second host loses power with a lock. Back again, its status monitor tells the server, and
+/// the first host, which waits, has the lock.
+fn a_killed_host_frees_its_locks(one: &Guest, two: Guest, aquifer: &Aquifer) -> Result<()> {
+    let holds = two.start("nfstest lock /mnt/file /tmp/go")?;
+    holds.wait_output(|output| output.contains("locked"), SOON)?;
+    let of = two.check("ls /var/lib/nfs/sm", SOON)?.output.trim().to_owned();
+    let entry = two.check(&format!("cat /var/lib/nfs/sm/{of}"), SOON)?.output;
+    two.power_cut();
+    let waits = one.start("nfstest lock /mnt/file /tmp/go")?;
+    wait_for_lock(aquifer, "/file", "waiting")?;
+    let _back = host(aquifer, 3, "two", Some(Monitor { of, entry }))?;
+    let started = Instant::now();
+    waits.wait_output(|output| output.contains("locked"), CALLED_BACK)?;
+    eprintln!("{:6} ms  from the host's return to its lock's end", started.elapsed().as_millis());
+    one.check("touch /tmp/go", SOON)?;
+    waits.wait(SOON)?.success().map(|_| ())
+}
+
+/// The locks of a file, once one of them is in `state`.
+fn wait_for_lock(aquifer: &Aquifer, file: &str, state: &str) -> Result<Vec<Value>> {
+    let start = Instant::now();
+    loop {
+        let said = aquifer.must(&["--json", "locks"])?;
+        let said: Value =
+            serde_json::from_str(&said).map_err(|error| Error::Malformed(error.to_string()))?;
+        let all = said["locks"].as_array().cloned().unwrap_or_default();
+        let of_file: Vec<Value> = all.into_iter().filter(|lock| lock["file"] == file).collect();
+        if of_file.iter().any(|lock| lock["state"] == state) {
+            return Ok(of_file);
+        }
+        if start.elapsed() > SOON {
+            let what = format!("a lock of {file} {state}");
+            return Err(Error::Timeout { what, limit: SOON, said: said.to_string() });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

@@ -1,0 +1,75 @@
+//! Calls over UDP, of the programs that are served so: locks, and what hosts tell of restarts.
+//!
+//! Invariants:
+//! - Datagrams are answered to this machine and to clients of an export only: sources can be
+//!   forged.
+//! - At most [`DATAGRAMS_MAX`] are worked on; more wait in the socket, or are lost there and sent
+//!   again.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use aquifer_nfs::{Nfs, Origin};
+use aquifer_rpc::xdr::EncodeBuf;
+use tokio::net::UdpSocket;
+use tokio::task::JoinSet;
+
+use crate::limits::{CALL_DATAGRAM_BYTES_MAX, DATAGRAMS_MAX};
+
+/// Answers what comes to `socket`, as long as it is polled.
+pub(crate) async fn answer(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
+    let socket = match UdpSocket::from_std(socket) {
+        Ok(socket) => Rc::new(socket),
+        Err(error) => {
+            tracing::error!(%error, "no calls over UDP are served");
+            return;
+        }
+    };
+    let local = socket.local_addr().ok().map(|local| local.ip());
+    let local = local.filter(|local| !local.is_unspecified());
+    let mut answering = JoinSet::new();
+    let mut datagram = vec![0; CALL_DATAGRAM_BYTES_MAX];
+    loop {
+        while answering.len() >= DATAGRAMS_MAX {
+            answering.join_next().await;
+        }
+        while answering.try_join_next().is_some() {}
+        let (bytes, peer) = match socket.recv_from(&mut datagram).await {
+            Ok(received) => received,
+            Err(error) => {
+                // An earlier answer that found nobody is told here too.
+                tracing::debug!(%error, "datagram");
+                tokio::task::yield_now().await;
+                continue;
+            }
+        };
+        let call = datagram.get(..bytes).unwrap_or_default();
+        let known = peer.ip().to_canonical().is_loopback() || nfs.exports().knows(peer.ip());
+        if !known || !nfs.serves_datagram(call) {
+            continue;
+        }
+        let (socket, nfs, call) = (Rc::clone(&socket), Arc::clone(&nfs), call.to_vec());
+        answering.spawn_local(async move { answer_one(&socket, &nfs, peer, local, &call).await });
+    }
+}
+
+async fn answer_one(
+    socket: &UdpSocket,
+    nfs: &Nfs,
+    peer: SocketAddr,
+    local: Option<std::net::IpAddr>,
+    call: &[u8],
+) {
+    let mut reply = EncodeBuf::new();
+    let answered = nfs.answer(Origin { peer, local }, call, &mut reply).await;
+    // Without the mark of a record in front.
+    if answered.is_ok()
+        && let Some(bytes) = reply.contiguous().and_then(|bytes| bytes.get(MARK_BYTES..))
+    {
+        // Lost datagrams are asked for again.
+        let _ = socket.try_send_to(bytes, peer);
+    }
+}
+
+const MARK_BYTES: usize = 4;

@@ -1,0 +1,133 @@
+//! Locks of files: who holds what, who waits, who is told. Pure: no socket, no clock.
+//!
+//! ```text
+//!  nlm, nsm --> Locks --> table: files --> one file's locks, waiters, shares
+//!                 |
+//!  daemon <-------+  what is to be said to clients: a queue that it empties
+//! ```
+//! A lock is a range of bytes of a file, shared or exclusive, of an owner: a process (`svid`, `oh`)
+//! of a client (an address and the name that it gives itself). They are advisory: READ and WRITE
+//! do not know of them. They live in memory. After a restart clients claim theirs again, in a
+//! period of grace in which nobody else gets any.
+//!
+//! Invariants:
+//! - No two owners' locks of one file conflict, and an owner's locks do not overlap.
+//! - Who waits is served in order; a waiter is passed over only by those whom it does not conflict
+//!   with. When it is its turn it has the lock, then it is told; if it cannot be told or does not
+//!   want it any more, the lock goes on to the next.
+//! - A client's lock is answered only after the client is on the durable list of those who are to
+//!   be told of a restart.
+//! - Deadlocks are not looked for: clients wait with time limits of their own (NLM's DEADLCK is a
+//!   "may").
+
+mod file;
+mod service;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use aquifer_files::FileHandle;
+
+pub use service::{Callout, GrantAnswer, Locks, Monitored, Outside};
+pub(crate) use table::{Ask, Locked, Shared};
+
+/// A machine that locks files, as it shows itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Client {
+    /// Where its calls come from: nobody else can touch its locks.
+    pub address: IpAddr,
+    /// The name that it gives itself (`caller_name`); behind one address there may be several.
+    pub name: Box<[u8]>,
+}
+
+/// Who holds a lock: a process of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// The machine.
+    pub client: Arc<Client>,
+    /// The process, by the client's count.
+    pub svid: i32,
+    /// What else the client names it by (`oh`).
+    pub oh: Box<[u8]>,
+}
+
+/// Bytes of a file from `first` to `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub first: u64,
+    /// Last byte; the largest number stands for the end of the file, wherever that is.
+    pub last: u64,
+}
+
+impl Range {
+    /// `length` bytes from `offset`; length 0 reaches to the end. `None` beyond 64 bits.
+    pub fn new(offset: u64, length: u64) -> Option<Range> {
+        let last = match length.checked_sub(1) {
+            Some(more) => offset.checked_add(more)?,
+            None => u64::MAX,
+        };
+        Some(Range { first: offset, last })
+    }
+
+    /// Bytes; 0 if it reaches to the end.
+    pub fn length(&self) -> u64 {
+        match self.last {
+            u64::MAX => 0,
+            last => last - self.first + 1,
+        }
+    }
+
+    fn overlaps(&self, other: &Range) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    /// Whether the two together are one range.
+    fn touches(&self, other: &Range) -> bool {
+        self.first <= other.last.saturating_add(1) && other.first <= self.last.saturating_add(1)
+    }
+}
+
+/// A lock, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockView {
+    /// Of which file.
+    pub file: FileHandle,
+    /// Whose.
+    pub owner: Arc<Owner>,
+    /// What.
+    pub kind: LockKind,
+    /// How far it is.
+    pub state: LockState,
+}
+
+/// What a lock excludes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// Exclusive locks of others.
+    Shared(Range),
+    /// All locks of others.
+    Exclusive(Range),
+    /// Others' opening (DOS): bit 0 is reading, bit 1 writing.
+    Share {
+        /// What the owner does.
+        access: u32,
+        /// What others must not do.
+        deny: u32,
+    },
+}
+
+/// How far a lock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockState {
+    /// Held.
+    Held,
+    /// Held for somebody who waited and has not said yet that he knows.
+    Granting,
+    /// Waited for.
+    Waiting,
+}

@@ -1,0 +1,282 @@
+//! The procedures of NLM version 4.
+//!
+//! Invariants:
+//! - A lock needs what NFS calls need: a handle of ours, in an export that admits the caller; for
+//!   an exclusive one, one that can be written to. To give something back needs nothing: the
+//!   owner's address is in the lock, and an export may have been withdrawn meanwhile.
+//! - Users are not looked at: clients lock as whoever they like (Linux as root), after they have
+//!   opened the file as the right one.
+//! - An asynchronous procedure does what the other does, and sends the results in a call of its
+//!   own.
+
+use std::sync::Arc;
+
+use aquifer_files::FileHandle;
+use aquifer_rpc::message::Accepted;
+use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
+
+use crate::export::Exports;
+use crate::limits::LOCK_NAME_BYTES_MAX;
+use crate::lock::Shared;
+use crate::lock::{Ask, Callout, Client, Locked, Locks, Owner, Range};
+use crate::proto::nlm::{
+    CancArgs4, Holder4, Limited, Lock4, LockArgs4, Netobj, Nlm4Res, Nlm4Stats, Notify4, Procedure,
+    ShareArgs4, ShareRes4, TestArgs4, TestRes4, UnlockArgs4,
+};
+use crate::proto::v3::Nfsstat3;
+use crate::server::Origin;
+use crate::status::nfsstat3;
+
+/// Who asks, and what of.
+pub(crate) struct LockRequest<'a> {
+    pub exports: &'a Exports,
+    pub locks: &'a Locks,
+    pub origin: Origin,
+}
+
+/// Carries out one call and appends its results.
+///
+/// # Errors
+/// What RPC is to say instead of results.
+pub(crate) async fn carry_out(
+    request: &LockRequest<'_>,
+    procedure: u32,
+    from: &mut Decoder<'_>,
+    to: &mut EncodeBuf,
+) -> Result<(), Accepted> {
+    use Procedure::{
+        Cancel, CancelMsg, CancelRes, Granted, GrantedMsg, GrantedRes, Lock, LockMsg, LockRes,
+        NmLock, Null, Share, Test, TestMsg, TestRes, Unlock, UnlockMsg, UnlockRes, Unshare,
+    };
+    let procedure = Procedure::from_wire(procedure).ok_or(Accepted::ProcUnavail)?;
+    let results_in = match procedure {
+        TestMsg => Some((Test, TestRes)),
+        LockMsg => Some((Lock, LockRes)),
+        CancelMsg => Some((Cancel, CancelRes)),
+        UnlockMsg => Some((Unlock, UnlockRes)),
+        GrantedMsg => Some((Granted, GrantedRes)),
+        _ => None,
+    };
+    if let Some((same, results)) = results_in {
+        let mut body = EncodeBuf::new();
+        request.results(same, from, &mut body).await?;
+        let Origin { peer, local } = request.origin;
+        request.locks.send(Callout {
+            to: peer.ip().to_canonical(),
+            via: local,
+            procedure: results.wire(),
+            args: body.to_vec(),
+            grant: None,
+        });
+        return Ok(());
+    }
+    match procedure {
+        // GRANTED is always called with results, so none come in a call of their own.
+        Null | TestRes | LockRes | CancelRes | UnlockRes | GrantedRes => Ok(()),
+        Procedure::FreeAll => {
+            let Notify4 { name } = decode(from)?;
+            if let Some(client) = request.client(name.0) {
+                let freed = request.locks.free(&client);
+                tracing::info!(client = %client.address, freed, "a client gives up all its locks");
+            }
+            Ok(())
+        }
+        Share | Unshare => request.share(procedure == Share, from, to).await,
+        Test | Lock | Cancel | Unlock | Granted | NmLock => {
+            request.results(procedure, from, to).await
+        }
+        TestMsg | LockMsg | CancelMsg | UnlockMsg | GrantedMsg => Err(Accepted::ProcUnavail),
+    }
+}
+
+impl LockRequest<'_> {
+    /// Carries out a procedure that has results, one of those that also come as a message.
+    async fn results(
+        &self,
+        procedure: Procedure,
+        from: &mut Decoder<'_>,
+        to: &mut EncodeBuf,
+    ) -> Result<(), Accepted> {
+        let (cookie, stat) = match procedure {
+            Procedure::Test => {
+                let args: TestArgs4<'_> = decode(from)?;
+                self.test(&args, to).await;
+                return Ok(());
+            }
+            Procedure::Lock | Procedure::NmLock => {
+                let args: LockArgs4<'_> = decode(from)?;
+                (args.cookie, self.lock(&args, procedure == Procedure::Lock).await)
+            }
+            Procedure::Cancel => {
+                let args: CancArgs4<'_> = decode(from)?;
+                (args.cookie, self.cancel(&args))
+            }
+            Procedure::Unlock => {
+                let args: UnlockArgs4<'_> = decode(from)?;
+                (args.cookie, self.unlock(&args))
+            }
+            Procedure::Granted => {
+                // Nobody here waits for a lock of another server.
+                let args: TestArgs4<'_> = decode(from)?;
+                (args.cookie, Nlm4Stats::Denied)
+            }
+            _ => return Err(Accepted::ProcUnavail),
+        };
+        to.put(&Nlm4Res { cookie, stat });
+        Ok(())
+    }
+
+    async fn test(&self, args: &TestArgs4<'_>, to: &mut EncodeBuf) {
+        let TestArgs4 { cookie, exclusive, ref alock } = *args;
+        let found = match self.asked(alock, exclusive) {
+            Ok(_) if self.locks.in_grace() => Err(Nlm4Stats::DeniedGracePeriod),
+            Ok(ask) => self.file(&alock.fh, false).await.map(|file| self.locks.test(file, &ask)),
+            Err(stat) => Err(stat),
+        };
+        let holder = found.as_ref().ok().and_then(Option::as_ref).map(|blocker| Holder4 {
+            exclusive: blocker.exclusive,
+            svid: blocker.owner.svid,
+            oh: Limited(&blocker.owner.oh),
+            l_offset: blocker.range.first,
+            l_len: blocker.range.length(),
+        });
+        let stat = match &found {
+            Ok(None) => Nlm4Stats::Granted,
+            Ok(Some(_)) => Nlm4Stats::Denied,
+            Err(stat) => *stat,
+        };
+        to.put(&TestRes4 { cookie, stat, holder });
+    }
+
+    async fn lock(&self, args: &LockArgs4<'_>, monitored: bool) -> Nlm4Stats {
+        if args.reclaim != self.locks.in_grace() {
+            return Nlm4Stats::DeniedGracePeriod;
+        }
+        let found = match self.asked(&args.alock, args.exclusive) {
+            Ok(ask) => self.file(&args.alock.fh, args.exclusive).await.map(|file| (file, ask)),
+            Err(stat) => Err(stat),
+        };
+        let (file, ask) = match found {
+            Ok(found) => found,
+            Err(stat) => return stat,
+        };
+        // What was held before cannot have to wait.
+        let may_wait = args.block && !args.reclaim;
+        match self.locks.lock(file, &ask, may_wait, monitored).await {
+            Locked::Granted => Nlm4Stats::Granted,
+            Locked::Denied(_) => Nlm4Stats::Denied,
+            Locked::Blocked => Nlm4Stats::Blocked,
+            Locked::NoLocks => Nlm4Stats::DeniedNolocks,
+        }
+    }
+
+    fn cancel(&self, args: &CancArgs4<'_>) -> Nlm4Stats {
+        let asked = self.asked(&args.alock, args.exclusive);
+        match (asked, handle(&args.alock.fh)) {
+            (Ok(ask), Some(file)) if self.locks.cancel(file, &ask) => Nlm4Stats::Granted,
+            (Ok(_), _) => Nlm4Stats::Denied,
+            (Err(stat), _) => stat,
+        }
+    }
+
+    fn unlock(&self, args: &UnlockArgs4<'_>) -> Nlm4Stats {
+        match (self.asked(&args.alock, false), handle(&args.alock.fh)) {
+            (Ok(ask), Some(file)) => match self.locks.unlock(file, &ask.owner, ask.range) {
+                true => Nlm4Stats::Granted,
+                false => Nlm4Stats::DeniedNolocks,
+            },
+            (Ok(_), None) => Nlm4Stats::StaleFh,
+            (Err(stat), _) => stat,
+        }
+    }
+
+    async fn share(
+        &self,
+        reserves: bool,
+        from: &mut Decoder<'_>,
+        to: &mut EncodeBuf,
+    ) -> Result<(), Accepted> {
+        let ShareArgs4 { cookie, share, reclaim } = decode(from)?;
+        // `fsh4_mode` and `fsh4_access` end at 3.
+        if share.mode > 3 || share.access > 3 {
+            return Err(Accepted::GarbageArgs);
+        }
+        let owner = self.owner(share.caller_name.0, share.oh.0, 0);
+        let stat = match (owner, handle(&share.fh)) {
+            (None, _) => Nlm4Stats::DeniedNolocks,
+            (Some(_), None) => Nlm4Stats::StaleFh,
+            (Some(owner), Some(file)) if !reserves => {
+                self.locks.unshare(file, &owner);
+                Nlm4Stats::Granted
+            }
+            (Some(_), Some(_)) if reclaim != self.locks.in_grace() => Nlm4Stats::DeniedGracePeriod,
+            (Some(owner), Some(_)) => match self.file(&share.fh, false).await {
+                Err(stat) => stat,
+                Ok(file) => match self.locks.share(file, &owner, share.access, share.mode) {
+                    Shared::Granted => Nlm4Stats::Granted,
+                    Shared::Denied => Nlm4Stats::Denied,
+                    Shared::NoLocks => Nlm4Stats::DeniedNolocks,
+                },
+            },
+        };
+        to.put(&ShareRes4 { cookie, stat, sequence: 0 });
+        Ok(())
+    }
+
+    /// The lock that is meant.
+    fn asked(&self, alock: &Lock4<'_>, exclusive: bool) -> Result<Ask, Nlm4Stats> {
+        let range = Range::new(alock.l_offset, alock.l_len).ok_or(Nlm4Stats::Fbig)?;
+        let owner = self.owner(alock.caller_name.0, alock.oh.0, alock.svid);
+        let owner = owner.ok_or(Nlm4Stats::DeniedNolocks)?;
+        Ok(Ask { owner, range, exclusive, via: self.origin.local })
+    }
+
+    /// `None` for one whose names are too long.
+    fn owner(&self, caller_name: &[u8], oh: &[u8], svid: i32) -> Option<Arc<Owner>> {
+        let client = Arc::new(self.client(caller_name)?);
+        let fits = oh.len() <= LOCK_NAME_BYTES_MAX;
+        fits.then(|| Arc::new(Owner { client, svid, oh: oh.into() }))
+    }
+
+    fn client(&self, name: &[u8]) -> Option<Client> {
+        let address = self.origin.peer.ip().to_canonical();
+        (name.len() <= LOCK_NAME_BYTES_MAX).then(|| Client { address, name: name.into() })
+    }
+
+    /// The file, if there is such a one and the caller may lock it.
+    async fn file(&self, fh: &Netobj<'_>, to_write: bool) -> Result<FileHandle, Nlm4Stats> {
+        let file = handle(fh).ok_or(Nlm4Stats::StaleFh)?;
+        let (volume, rights) =
+            self.exports.admit(file.fs_guid.0, self.origin.peer).map_err(stats)?;
+        if to_write && rights.read_only {
+            return Err(Nlm4Stats::Rofs);
+        }
+        match volume.getattr(file).await.map_err(|error| nfsstat3(&error)) {
+            Ok(_) => Ok(file),
+            Err(status) => {
+                if status == Nfsstat3::Stale {
+                    self.locks.forget(file);
+                }
+                Err(stats(status))
+            }
+        }
+    }
+}
+
+fn handle(fh: &Netobj<'_>) -> Option<FileHandle> {
+    FileHandle::decode(fh.0)
+}
+
+/// NLM knows fewer words than NFS. What may come yet is asked for again after a "grace period".
+fn stats(status: Nfsstat3) -> Nlm4Stats {
+    match status {
+        Nfsstat3::Stale => Nlm4Stats::StaleFh,
+        Nfsstat3::Rofs => Nlm4Stats::Rofs,
+        Nfsstat3::Jukebox => Nlm4Stats::DeniedGracePeriod,
+        _ => Nlm4Stats::Failed,
+    }
+}
+
+fn decode<'a, T: Decode<'a>>(from: &mut Decoder<'a>) -> Result<T, Accepted> {
+    T::decode(from).map_err(|_| Accepted::GarbageArgs)
+}

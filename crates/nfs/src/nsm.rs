@@ -1,0 +1,45 @@
+//! The procedures of NSM: what hosts tell each other of restarts.
+//!
+//! Invariants:
+//! - A host can end the locks of its own address only, and each restart ends them once.
+//! - Nobody else is monitored by us: that is for lock managers of this machine, and ours needs no
+//!   service to do it.
+
+use aquifer_rpc::message::Accepted;
+use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
+
+use crate::limits::LOCK_NAME_BYTES_MAX;
+use crate::lock::Client;
+use crate::nlm::LockRequest;
+use crate::proto::nsm::{Procedure, Res, StatChge, StatRes};
+
+/// Carries out one call and appends its results.
+///
+/// # Errors
+/// What RPC is to say instead of results.
+pub(crate) fn carry_out(
+    request: &LockRequest<'_>,
+    procedure: u32,
+    from: &mut Decoder<'_>,
+    to: &mut EncodeBuf,
+) -> Result<(), Accepted> {
+    let state = request.locks.state();
+    match Procedure::from_wire(procedure).ok_or(Accepted::ProcUnavail)? {
+        // A restart is not played: it would cost every client its locks.
+        Procedure::Null | Procedure::SimuCrash => {}
+        Procedure::Stat | Procedure::Mon => to.put(&StatRes { res_stat: Res::Fail, state }),
+        Procedure::Unmon | Procedure::UnmonAll => to.i32(state),
+        Procedure::Notify => {
+            let args = StatChge::decode(from).map_err(|_| Accepted::GarbageArgs)?;
+            let address = request.origin.peer.ip().to_canonical();
+            let name = args.mon_name.0;
+            if name.len() <= LOCK_NAME_BYTES_MAX {
+                let host = Client { address, name: name.into() };
+                let freed = request.locks.rebooted(host, args.state);
+                let name = String::from_utf8_lossy(name);
+                tracing::info!(client = %address, %name, freed, "a client has restarted");
+            }
+        }
+    }
+    Ok(())
+}
