@@ -87,8 +87,11 @@ fn an_rpcbind_that_runs_already_is_told_and_told_again_and_untold() {
 fn a_status_monitor_of_somebody_else_is_left_alone() {
     let mut served = Served::new("portmap-statd");
     let _rpcbind = rpcbind(&served);
-    let statd = Invocation::tool("rpc.statd", "clients").unwrap();
-    let statd = statd.args(["-F", "--no-notify"]).inside(&served.netns);
+    let statd = Invocation::tool("rpc.statd", "clients").unwrap().line();
+    // The namespace's own, which is empty.
+    let start =
+        format!("mkdir -p /var/lib/nfs/sm /var/lib/nfs/sm.bak && {statd} -F -d --no-notify");
+    let statd = Invocation::new("sh").args(["-c", &start]).inside(&served.netns);
     let statd = statd.spawn(&served.scratch.join("statd")).unwrap();
     let of_monitor = |served: &Served| {
         let mut lines = registered(served);
