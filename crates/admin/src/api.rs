@@ -480,6 +480,8 @@ pub enum ErrorKind {
     Refused,
     /// It was tried, and failed.
     Failed,
+    /// Whoever asks did not show that they may.
+    Unauthorized,
 }
 
 /// A guid as the API writes it.
@@ -522,5 +524,10 @@ impl ApiError {
     /// It was tried, and failed.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Failed, message)
+    }
+
+    /// Whoever asks did not show that they may.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unauthorized, message)
     }
 }

@@ -4,15 +4,21 @@
 //! takes as long as it takes, and the act would go on anyway.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
-use hyper::{Method, Request, StatusCode};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
 
 use crate::api::{
     ApiError, ClearDamage, CreateDataset, CreatePool, DaemonInfo, DatasetDone, DatasetInfo,
@@ -20,20 +26,43 @@ use crate::api::{
     PoolStatus, PoolSummary, ScanRequest, ScanResult, SetProperties,
 };
 
-/// Where a daemon is to be asked.
+/// A daemon that can be asked.
 #[derive(Debug, Clone)]
 pub struct Client {
-    socket: PathBuf,
+    endpoint: Endpoint,
+}
+
+#[derive(Debug, Clone)]
+enum Endpoint {
+    Socket(PathBuf),
+    Tcp(Remote),
+}
+
+/// A daemon on another machine.
+#[derive(Clone)]
+struct Remote {
+    host: String,
+    port: u16,
+    name: ServerName<'static>,
+    tls: Arc<ClientConfig>,
+    token: String,
+}
+
+impl std::fmt::Debug for Remote {
+    /// Without the token.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "https://{}:{}", self.host, self.port)
+    }
 }
 
 /// A call came to nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No daemon, or not for us.
-    #[error("{socket}: no daemon can be asked there ({source}); {hint}")]
+    #[error("{at}: no daemon can be asked there ({source}); {hint}")]
     Unreachable {
-        /// The socket.
-        socket: PathBuf,
+        /// The socket, or the address.
+        at: String,
         /// The system's error.
         source: io::Error,
         /// What to do.
@@ -45,6 +74,9 @@ pub enum ClientError {
     /// It went away, or does not speak the API.
     #[error("the daemon gave no answer that makes sense: {0}; its log may say why")]
     Broken(String),
+    /// The address of a remote daemon makes no sense.
+    #[error("{0:?} is no address of an API: give https://HOST:PORT")]
+    Address(String),
 }
 
 /// What a call gives.
@@ -53,7 +85,33 @@ pub type Answer<T> = Result<T, ClientError>;
 impl Client {
     /// A client of the daemon behind `socket`. Nothing is done yet.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Client { socket: socket.into() }
+        Client { endpoint: Endpoint::Socket(socket.into()) }
+    }
+
+    /// A client of the daemon at `url` (`https://HOST:PORT`), which must show one of
+    /// `certificates` or one that they vouch for, and will be told `token`. Nothing is done yet.
+    ///
+    /// # Errors
+    /// [`ClientError::Address`]; [`ClientError::Broken`] for certificates of no use.
+    pub fn remote(
+        url: &str,
+        certificates: Vec<CertificateDer<'static>>,
+        token: String,
+    ) -> Answer<Self> {
+        let address = || ClientError::Address(url.to_string());
+        let uri: Uri = url.parse().map_err(|_| address())?;
+        let authority = uri.authority().filter(|_| uri.scheme_str() == Some("https"));
+        let authority = authority.filter(|_| uri.path() == "/" && uri.query().is_none());
+        let port = authority.and_then(|at| at.port_u16()).ok_or_else(address)?;
+        let host = authority.map(|at| at.host().trim_matches(['[', ']'])).unwrap_or_default();
+        let name = ServerName::try_from(host.to_string()).map_err(|_| address())?;
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates {
+            roots.add(certificate).map_err(broken)?;
+        }
+        let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let (host, tls) = (host.to_string(), Arc::new(tls));
+        Ok(Client { endpoint: Endpoint::Tcp(Remote { host, port, name, tls, token }) })
     }
 
     /// Who answers.
@@ -145,24 +203,23 @@ impl Client {
         path: &str,
         body: Bytes,
     ) -> Answer<T> {
-        let stream = UnixStream::connect(&self.socket).await;
-        let stream = stream.map_err(|source| unreachable(&self.socket, source))?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        let connection = tokio::spawn(connection);
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header("host", "aquifer")
-            .header("content-type", "application/json")
-            .body(Full::new(body))
-            .map_err(broken)?;
-        let response = sender.send_request(request).await.map_err(broken)?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(broken)?.to_bytes();
-        drop(sender);
-        connection.abort();
+            .header(HOST, "aquifer")
+            .header(CONTENT_TYPE, "application/json");
+        if let Endpoint::Tcp(remote) = &self.endpoint {
+            request = request.header(AUTHORIZATION, format!("Bearer {}", remote.token));
+        }
+        let request = request.body(Full::new(body)).map_err(broken)?;
+        let (status, body) = match &self.endpoint {
+            Endpoint::Socket(socket) => {
+                let stream = UnixStream::connect(socket).await;
+                let at = || socket.display().to_string();
+                send(stream.map_err(|source| unreachable(at(), source))?, request).await?
+            }
+            Endpoint::Tcp(remote) => send(remote.connect().await?, request).await?,
+        };
         if status == StatusCode::OK {
             return serde_json::from_slice(&body).map_err(broken);
         }
@@ -174,12 +231,46 @@ impl Client {
     }
 }
 
-fn unreachable(socket: &Path, source: io::Error) -> ClientError {
+impl Remote {
+    async fn connect(&self) -> Answer<tokio_rustls::client::TlsStream<TcpStream>> {
+        let failed = |hint| {
+            let at = format!("https://{}:{}", self.host, self.port);
+            move |source| ClientError::Unreachable { at, source, hint }
+        };
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
+        let stream = stream
+            .map_err(failed("does it run, with `listen` under [api] in its configuration?"))?;
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        let stream = connector.connect(self.name.clone(), stream).await;
+        stream.map_err(failed(
+            "is --api-certificate that daemon's certificate.pem, made for this name or address?",
+        ))
+    }
+}
+
+/// Sends a request on a new connection, and receives its answer.
+async fn send<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    request: Request<Full<Bytes>>,
+) -> Answer<(StatusCode, Bytes)> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let connection = tokio::spawn(connection);
+    let response: Response<Incoming> = sender.send_request(request).await.map_err(broken)?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(broken)?.to_bytes();
+    drop(sender);
+    connection.abort();
+    Ok((status, body))
+}
+
+fn unreachable(at: String, source: io::Error) -> ClientError {
     let hint = match source.kind() {
         io::ErrorKind::PermissionDenied => "run as the user whom the daemon runs as, mostly root",
         _ => "start one with `aquifer serve`, or name its socket with --api-socket",
     };
-    ClientError::Unreachable { socket: socket.into(), source, hint }
+    ClientError::Unreachable { at, source, hint }
 }
 
 fn broken(error: impl ToString) -> ClientError {
@@ -206,6 +297,19 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_is_https_with_a_port_and_nothing_else() {
+        let of = |url| Client::remote(url, Vec::new(), "secret".into());
+        for good in ["https://pool.example:9443", "https://10.0.0.1:1/", "https://[fd00::1]:9443"] {
+            let shown = format!("{:?}", of(good).unwrap());
+            assert!(!shown.contains("secret"), "{shown}");
+        }
+        let wrong = ["http://a:1", "https://a", "a:1", "https://a:1/x", "https://a:1?x", "", "\n"];
+        for wrong in wrong {
+            assert!(matches!(of(wrong), Err(ClientError::Address(_))), "{wrong}");
+        }
+    }
 
     #[test]
     fn names_survive_their_way_through_a_path() {

@@ -14,8 +14,8 @@
 //! POST /datasets                CreateDataset  -> DatasetDone
 //! POST /datasets/set            SetProperties  -> DatasetDone
 //! ```
-//! Failures are an [`ApiError`] with status 400 (makes no sense), 404, 409 (conflict), 422 (refused
-//! without force), 500.
+//! Failures are an [`ApiError`] with status 400 (makes no sense), 401 (over TCP, without the token),
+//! 404, 409 (conflict), 422 (refused without force), 500.
 //!
 //! Invariants:
 //! - The socket is its owner's alone from the moment it exists.
@@ -200,6 +200,7 @@ impl IntoResponse for ApiError {
             ErrorKind::Conflict => StatusCode::CONFLICT,
             ErrorKind::Refused => StatusCode::UNPROCESSABLE_ENTITY,
             ErrorKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+            ErrorKind::Unauthorized => StatusCode::UNAUTHORIZED,
         };
         (status, Json(self)).into_response()
     }

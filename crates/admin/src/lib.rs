@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - Every act can be asked for by the API alone; no tool reaches around it into a pool in service.
-//! - Whoever can open the socket is the administrator: its mode is 0600, and that is all there is
-//!   of authorisation.
+//! - Whoever can open the socket is the administrator: its mode is 0600. So is who knows the token,
+//!   over TCP and TLS ([`remote`]), if that was asked for. That is all there is of authorisation.
 
 pub mod api;
 mod cache;
@@ -16,6 +16,7 @@ mod control;
 mod devices;
 mod engine;
 pub mod http;
+pub mod remote;
 pub mod sharenfs;
 pub mod size;
 mod status;

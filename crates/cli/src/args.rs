@@ -14,9 +14,8 @@ mod tests;
 #[derive(Debug, Parser)]
 #[command(name = "aquifer", version, disable_help_subcommand = true)]
 pub(crate) struct Args {
-    /// The daemon's socket.
-    #[arg(long, global = true, value_name = "PATH", default_value = API_SOCKET)]
-    pub api_socket: PathBuf,
+    #[command(flatten)]
+    pub api: ApiArgs,
     /// Answer in JSON, errors too.
     #[arg(long, global = true)]
     pub json: bool,
@@ -28,6 +27,23 @@ pub(crate) struct Args {
     pub exact: bool,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Which daemon is asked.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ApiArgs {
+    /// The daemon's socket.
+    #[arg(long, global = true, value_name = "PATH", default_value = API_SOCKET)]
+    pub api_socket: PathBuf,
+    /// A daemon on another machine instead: https://HOST:PORT.
+    #[arg(long, global = true, value_name = "URL")]
+    pub api: Option<String>,
+    /// The certificate that it must show, or its authority's (PEM).
+    #[arg(long, global = true, value_name = "FILE")]
+    pub api_certificate: Option<PathBuf>,
+    /// The file with its token.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub api_token: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -8,14 +8,14 @@ mod pool;
 mod status;
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use aquifer_admin::client::Client;
+use aquifer_admin::remote::keys;
 use aquifer_admin::size;
 use clap::CommandFactory;
 use serde::Serialize;
 
-use crate::args::{Args, Command, PoolCommand};
+use crate::args::{ApiArgs, Args, Command, PoolCommand};
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -31,8 +31,8 @@ pub(crate) struct Output {
 }
 
 /// Carries out a command.
-pub(crate) async fn run(command: Command, socket: PathBuf, output: Output) -> Result<(), Failure> {
-    let client = Client::new(socket);
+pub(crate) async fn run(command: Command, api: &ApiArgs, output: Output) -> Result<(), Failure> {
+    let client = client(api)?;
     match command {
         Command::Serve(_) => Err(Failure::usage("serve is no command of a client")),
         Command::Pool(command) => run_pool(command, &client, output).await,
@@ -62,6 +62,22 @@ pub(crate) async fn run(command: Command, socket: PathBuf, output: Output) -> Re
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "aquifer", &mut script);
             print(&String::from_utf8_lossy(&script))
+        }
+    }
+}
+
+/// The daemon that is meant.
+fn client(api: &ApiArgs) -> Result<Client, Failure> {
+    match (&api.api, &api.api_certificate, &api.api_token) {
+        (None, None, None) => Ok(Client::new(&api.api_socket)),
+        (Some(url), Some(certificate), Some(token)) => {
+            let certificates = keys::read_certificates(certificate).map_err(Failure::usage)?;
+            let token = keys::read_token(token).map_err(Failure::usage)?;
+            Client::remote(url, certificates, token).map_err(Failure::usage)
+        }
+        _ => {
+            let why = "a daemon on another machine needs --api, --api-certificate and --api-token";
+            Err(Failure::usage(why))
         }
     }
 }

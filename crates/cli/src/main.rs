@@ -35,11 +35,11 @@ fn run(args: Args) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(error.to_string()))?;
     match args.command {
-        Command::Serve(serve) => serve::serve(&runtime, args.api_socket, serve),
+        Command::Serve(serve) => serve::serve(&runtime, args.api.api_socket, serve),
         command => {
             let output =
                 commands::Output { json: args.json, script: args.script, exact: args.exact };
-            runtime.block_on(commands::run(command, args.api_socket, output))
+            runtime.block_on(commands::run(command, &args.api, output))
         }
     }
 }

@@ -19,17 +19,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_admin::{Control, ControlConfig, http};
+use aquifer_admin::remote::keys::Keys;
+use aquifer_admin::{Control, ControlConfig, http, remote};
 use aquifer_daemon::{Config, Portmap};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::ServeArgs;
 use crate::commands::print;
 use crate::failure::Failure;
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use frontend::{LockSettings, NfsFrontend};
 
 /// Serves until a signal ends it.
@@ -50,11 +52,12 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
     };
     let config = Config { listen, portmap, threads, ..Config::default() };
     let frontend = NfsFrontend::new(config, locks);
+    let tcp = bind_tcp(&settings.api, &settings.state_dir)?;
     let config = ControlConfig { state_dir: settings.state_dir, memory_bytes: settings.memory };
     let control = Control::open(config, Arc::new(frontend)).map_err(Failure::failed)?;
     let listener = http::bind(&socket)
         .map_err(|error| Failure::failed(format!("{}: {error}", socket.display())))?;
-    let served = runtime.block_on(run(control, listener, &socket));
+    let served = runtime.block_on(run(control, listener, tcp, &socket));
     // Whoever starts next shall not find a socket that nobody answers.
     if let Err(error) = std::fs::remove_file(&socket) {
         tracing::warn!(socket = %socket.display(), %error, "the socket stays behind");
@@ -65,15 +68,23 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
 async fn run(
     control: Arc<Control>,
     listener: std::os::unix::net::UnixListener,
+    tcp: Option<Tcp>,
     socket: &Path,
 ) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(Failure::failed)?;
-    let (stop_api, api_stopped) = oneshot::channel::<()>();
-    let api_control = Arc::clone(&control);
-    let mut api = tokio::spawn(http::serve(listener, api_control, async {
-        // A dropped sender is as good as a word.
-        let _ = api_stopped.await;
-    }));
+    let (stop_api, api_stopped) = watch::channel(());
+    // A dropped sender is the word.
+    let stopped = |mut stopped: watch::Receiver<()>| async move {
+        let _ = stopped.changed().await;
+    };
+    let mut api = JoinSet::new();
+    api.spawn(http::serve(listener, Arc::clone(&control), stopped(api_stopped.clone())));
+    if let Some(Tcp { listeners, keys }) = tcp {
+        for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
+            tracing::info!(%address, "the API answers on TCP");
+        }
+        api.spawn(remote::serve(listeners, keys, Arc::clone(&control), stopped(api_stopped)));
+    }
     tracing::info!(socket = %socket.display(), pid = std::process::id(), "the API answers");
     let starting = Arc::clone(&control);
     let start = tokio::spawn(async move {
@@ -92,11 +103,29 @@ async fn run(
     start.abort();
     control.stop().await;
     drop(stop_api);
-    if tokio::time::timeout(API_PATIENCE, &mut api).await.is_err() {
-        api.abort();
-    }
+    let all = async { while api.join_next().await.is_some() {} };
+    // What has not ended by then is cut off with the runtime.
+    let _ = tokio::time::timeout(API_PATIENCE, all).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The API on TCP.
+struct Tcp {
+    listeners: Vec<std::net::TcpListener>,
+    keys: Keys,
+}
+
+fn bind_tcp(api: &settings::Api, state_dir: &Path) -> Result<Option<Tcp>, Failure> {
+    if api.listen.is_empty() {
+        return Ok(None);
+    }
+    let failed = |why: &dyn std::fmt::Display| Failure::failed(format!("the API on TCP: {why}"));
+    let addresses: Vec<_> = api.listen.iter().map(std::net::SocketAddr::ip).collect();
+    let keys = Keys::open(&state_dir.join("api"), &api.names, &addresses);
+    let keys = keys.map_err(|error| failed(&error))?;
+    let listeners = remote::bind(&api.listen).map_err(|error| failed(&error))?;
+    Ok(Some(Tcp { listeners, keys }))
 }
 
 /// What ends the daemon.

@@ -30,6 +30,7 @@ pub(crate) struct Settings {
     pub log: String,
     pub nfs: Nfs,
     pub portmap: Portmap,
+    pub api: Api,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +51,16 @@ pub(crate) struct Portmap {
     pub listen: SocketAddr,
 }
 
+/// The API on TCP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Api {
+    /// Where it listens; nowhere if there is none.
+    pub listen: Vec<SocketAddr>,
+    /// Further names that its certificate is made for.
+    pub names: Vec<String>,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -58,6 +69,7 @@ impl Default for Settings {
             log: "info".into(),
             nfs: Nfs::default(),
             portmap: Portmap::default(),
+            api: Api::default(),
         }
     }
 }

@@ -12,4 +12,6 @@ mod life;
 mod lost;
 mod once;
 mod refusals;
+mod remote;
 mod support;
+mod unprivileged;

@@ -92,11 +92,23 @@ impl Place {
 
     /// As `spawn`, with more in its environment.
     pub fn spawn_with(&self, state: &str, environment: &[(&str, String)]) -> Daemon {
+        self.start(state, environment, &[], &[])
+    }
+
+    /// As `spawn`, with options before the program (for setpriv) and behind `serve`.
+    pub fn start(
+        &self,
+        state: &str,
+        environment: &[(&str, String)],
+        privileges: &[&str],
+        options: &[&str],
+    ) -> Daemon {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log"));
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", AQUIFER, "serve"]);
+        command.args(["--pdeathsig", "KILL"]).args(privileges).args([AQUIFER, "serve"]);
         command.arg("--api-socket").arg(self.socket()).arg("--state-dir").arg(self.path(state));
         command.args(["--nfs-addr", "127.0.0.1:0", "--no-portmap", "--memory", "64M"]);
+        command.args(options);
         command.envs(environment.iter().cloned());
         command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
         Daemon { child: command.stderr(log.unwrap()).spawn().unwrap() }

@@ -1,0 +1,89 @@
+//! The API over TCP: for who has certificate and token, and for nobody else.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::support::{Daemon, Place};
+
+/// A daemon whose API listens on TCP as well, and its port.
+fn serve(place: &Place) -> (Daemon, u16) {
+    // Free a moment ago: nobody else binds ports of this machine's loopback that fast.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = format!("[api]\nlisten = [\"127.0.0.1:{port}\"]\n");
+    std::fs::write(place.path("config"), config).unwrap();
+    let daemon = place.start("state", &[], &[], &["--config", &place.text("config")]);
+    place.wait_for(|| place.ask(&["pool", "list"]).code == 0);
+    (daemon, port)
+}
+
+#[test]
+fn who_has_certificate_and_token_administers_from_afar_and_nobody_else() {
+    let place = Place::new();
+    let (_daemon, port) = serve(&place);
+    let image = place.image("a.img");
+    let url = format!("https://127.0.0.1:{port}");
+    let key = |name: &str| place.text(&format!("state/api/{name}"));
+    let (certificate, token) = (key("certificate.pem"), key("token"));
+    let ask = |certificate: &str, token: &str, words: &[&str]| {
+        let start = ["--api", &url, "--api-certificate", certificate, "--api-token", token];
+        place.ask(&[&start, words].concat())
+    };
+    let made = ask(&certificate, &token, &["pool", "create", "tank", &image]);
+    assert_eq!(made.code, 0, "{made:?}");
+    assert!(ask(&certificate, &token, &["pool", "list"]).out.contains("tank"));
+    // By the socket it is the same daemon.
+    assert!(place.must(&["pool", "list"]).contains("tank"));
+
+    std::fs::write(place.path("guess"), "0".repeat(64)).unwrap();
+    std::process::Command::new("chmod").args(["600", &place.text("guess")]).status().unwrap();
+    let guessed = ask(&certificate, &place.text("guess"), &["pool", "list"]);
+    assert_eq!((guessed.code, guessed.out.as_str()), (1, ""), "{guessed:?}");
+    assert!(guessed.err.contains("not the token"), "{guessed:?}");
+    // An act is refused before it is looked at.
+    let acted = ask(&certificate, &place.text("guess"), &["pool", "export", "tank"]);
+    assert_eq!(acted.code, 1, "{acted:?}");
+    assert!(place.must(&["pool", "list"]).contains("tank"));
+
+    // Another daemon's certificate: this is not it.
+    let other = Place::new();
+    let (_other_daemon, _) = serve(&other);
+    let mistaken = ask(&other.text("state/api/certificate.pem"), &token, &["pool", "list"]);
+    assert_eq!(mistaken.code, 1);
+    assert!(mistaken.err.contains("--api-certificate"), "{mistaken:?}");
+
+    // Half of what is needed.
+    let half = place.ask(&["--api", &url, "pool", "list"]);
+    assert_eq!(half.code, 2, "{half:?}");
+}
+
+#[test]
+fn without_tls_nothing_is_said_and_who_says_nothing_holds_nobody_up() {
+    let place = Place::new();
+    let (daemon, port) = serve(&place);
+    let connect = || {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    };
+    let token = std::fs::read_to_string(place.path("state/api/token")).unwrap();
+    let mut plain = connect();
+    write!(plain, "GET /pools HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\n\r\n")
+        .unwrap();
+    let mut said = Vec::new();
+    // A TLS alert, or the end of the connection.
+    let _ = plain.read_to_end(&mut said);
+    assert!(!said.windows(4).any(|bytes| bytes == b"HTTP"), "{said:?}");
+
+    let silent: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
+    let url = format!("https://127.0.0.1:{port}");
+    let (certificate, token) =
+        (place.text("state/api/certificate.pem"), place.text("state/api/token"));
+    let far = ["--api", &url, "--api-certificate", &certificate, "--api-token", &token];
+    let begun = std::time::Instant::now();
+    place.must(&[&far[..], &["pool", "list"]].concat());
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.ended().success(), "{}", place.log());
+    drop(silent);
+}

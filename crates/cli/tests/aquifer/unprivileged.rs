@@ -1,0 +1,45 @@
+//! A daemon that is nobody in particular: no root, no capability.
+
+use std::os::unix::fs::chown;
+
+use crate::support::Place;
+
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn on_image_files_and_high_ports_it_needs_no_root() {
+    let place = Place::new();
+    let image = place.image("a.img");
+    for owned in [place.path(""), place.path("a.img"), place.path("log")] {
+        if !owned.exists() {
+            std::fs::write(&owned, "").unwrap();
+        }
+        chown(&owned, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    // The test's log is opened by root, and written through its descriptor.
+    let nobody = [
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "--bounding-set=-all",
+        "--no-new-privs",
+    ];
+    let daemon = place.start("state", &[], &nobody, &[]);
+    place.wait_for(|| place.ask(&["pool", "list"]).code == 0);
+    place.must(&["pool", "create", "tank", &image]);
+    place.must(&["create", "-o", "sharenfs=on", "tank/vms"]);
+    place.wait_for(|| place.json(&["pool", "status", "tank"])["health"] == "ONLINE");
+    assert!(!place.log().contains("Permission denied"), "{}", place.log());
+    // Its own secrets are nobody else's.
+    use std::os::unix::fs::MetadataExt;
+    let mode = |name: &str| std::fs::metadata(place.path(name)).unwrap().mode() & 0o777;
+    assert_eq!(mode("run/aquifer.sock"), 0o600);
+    assert_eq!(mode("state") & 0o022, 0);
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.ended().success(), "{}", place.log());
+    // What an unprivileged daemon made, root's takes over.
+    let daemon = place.serve();
+    assert_eq!(place.health("tank"), "ONLINE");
+    drop(daemon);
+}
