@@ -5,8 +5,9 @@
 //!
 //! Invariants:
 //! - Time is an argument: there is no clock here.
-//! - Memory is bounded ([`DISKS_MAX`], [`TRAFFIC_CLIENTS_MAX`]: 4 MiB in all) and taken for what is new, not
-//!   for what is counted. Who was idle longest makes room, roughly, and goes on in `others`.
+//! - Memory is bounded ([`DISKS_MAX`], [`TRAFFIC_CLIENTS_MAX`]: 4 MiB in all) and taken for what is
+//!   new, not for what is counted. Who was idle longest, roughly, makes room, and goes on in
+//!   `others`.
 //! - Totals never fall: what leaves a table is in `others` from then on.
 //! - Only what was admitted is counted by file: a client cannot fill the table with handles that it
 //!   made up.
@@ -77,7 +78,7 @@ pub struct Stream {
 /// What one file has seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Who used it last.
+    /// Who uses it; of several, whoever was last on the runtime where it is busiest.
     pub client: IpAddr,
     /// There were others.
     pub shared: bool,
@@ -209,6 +210,11 @@ impl Flow {
         self.errors += u64::from(done.status != Nfsstat3::Ok);
     }
 
+    /// Calls of all kinds.
+    pub fn calls(&self) -> u64 {
+        self.reads.latency.count() + self.writes.latency.count() + self.others
+    }
+
     /// Adds what another one counted.
     pub fn add(&mut self, other: &Flow) {
         let streams = [(&mut self.reads, &other.reads), (&mut self.writes, &other.writes)];
@@ -232,6 +238,8 @@ pub(crate) fn file_of(args: &Args3<'_>, status: Nfsstat3) -> Option<FileHandle> 
     };
     match status {
         Nfsstat3::BadHandle | Nfsstat3::Stale | Nfsstat3::Acces | Nfsstat3::Jukebox => None,
+        // No file at all.
+        Nfsstat3::IsDir | Nfsstat3::Inval => None,
         _ => FileHandle::decode(handle.bytes()),
     }
 }

@@ -19,7 +19,9 @@ pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
             let host = request.peer.ip().to_canonical();
             let path = path_of(components(path));
             let shown = String::from_utf8_lossy(&path);
-            tracing::info!(class = "client.mounted", client = %request.peer, path = ?shown, "mounted");
+            tracing::info!(
+                class = "client.mounted", client = %request.peer, path = ?shown, "mounted"
+            );
             request.mounts.add(host, path);
             MountRes3::Ok {
                 fhandle: nfs_fh3(directory.handle),

@@ -27,6 +27,8 @@ pub(super) trait Counted: Clone {
 pub(super) struct Table<K, V> {
     index: Index<K>,
     entries: Vec<Box<Entry<K, V>>>,
+    /// The place that was asked for last: calls of a connection come in batches.
+    last: usize,
     /// Where the hand stands.
     hand: usize,
     /// Entries that all tables of this kind may still take.
@@ -48,6 +50,7 @@ impl<K: Hash + Eq + Copy, V: Counted> Table<K, V> {
         Table {
             index: Index::default(),
             entries: Vec::new(),
+            last: 0,
             hand: 0,
             left: Arc::clone(left),
             others: Flow::default(),
@@ -56,10 +59,12 @@ impl<K: Hash + Eq + Copy, V: Counted> Table<K, V> {
 
     /// The entry of `key`; a `new` one, if there is none.
     pub(super) fn entry(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
-        let place = match self.index.get(&key) {
-            Some(place) => *place,
-            None => self.put(key, new()),
-        };
+        let is_last = self.entries.get(self.last).is_some_and(|entry| entry.key == key);
+        if !is_last {
+            let found = self.index.get(&key).copied();
+            self.last = found.unwrap_or_else(|| self.put(key, new()));
+        }
+        let place = self.last;
         let entry = self.entries.get_mut(place).expect("the index names places of the table");
         entry.used = true;
         &mut entry.value
@@ -183,6 +188,9 @@ impl Counted for Disk {
     }
     fn join(&mut self, other: &Self) {
         self.shared |= other.shared || self.client != other.client;
+        if other.flow.calls() > self.flow.calls() {
+            self.client = other.client;
+        }
         self.flow.add(&other.flow);
     }
 }
