@@ -7,12 +7,19 @@
 //!   client does not know.
 //! - Sizes are bytes; a guid is 16 hexadecimal digits, since JSON's numbers do not hold 64 bits.
 
+mod counts;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use aquifer_ondisk::Guid;
 use serde::{Deserialize, Serialize};
+
+pub use counts::{
+    ClientStat, Count, DiskIo, DiskStat, Event, EventQuery, Flow, IoQuery, Latency, LeafIo,
+    NfsLoad, NfsStat, PoolIo, ProcedureStat, VdevIo,
+};
 
 /// `GET /daemon`: who answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,8 +22,9 @@ use tokio_rustls::TlsConnector;
 
 use crate::api::{
     ApiError, ClearDamage, CreateDataset, CreatePool, DaemonInfo, DatasetDone, DatasetInfo,
-    DatasetQuery, DestroyDataset, DestroyPool, ImportRequest, LocksInfo, PoolCreated, PoolDone,
-    PoolStatus, PoolSummary, ScanRequest, ScanResult, SetProperties,
+    DatasetQuery, DestroyDataset, DestroyPool, Event, EventQuery, ImportRequest, LocksInfo,
+    NfsStat, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ScanRequest, ScanResult,
+    SetProperties,
 };
 
 /// A daemon that can be asked.
@@ -187,6 +188,23 @@ impl Client {
     /// Locks of files.
     pub async fn locks(&self) -> Answer<LocksInfo> {
         self.get("/locks").await
+    }
+
+    /// What disks did.
+    pub async fn iostat(&self, pool: Option<&str>) -> Answer<Vec<PoolIo>> {
+        let query = pool.map_or_else(String::new, |pool| format!("?pool={}", escaped(pool)));
+        self.get(&format!("/iostat{query}")).await
+    }
+
+    /// What clients asked for.
+    pub async fn nfs(&self) -> Answer<NfsStat> {
+        self.get("/nfs").await
+    }
+
+    /// What happened after an event; waits for something to happen, if that is asked for.
+    pub async fn events(&self, query: &EventQuery) -> Answer<Vec<Event>> {
+        let EventQuery { after, wait_ms } = query;
+        self.get(&format!("/events?after={after}&wait_ms={wait_ms}")).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {

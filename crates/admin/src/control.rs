@@ -10,6 +10,7 @@
 //! - What clients can mount follows from property `sharenfs` of each dataset when an act is
 //!   answered.
 
+mod counts;
 mod datasets;
 mod locks;
 mod pools;
@@ -35,7 +36,10 @@ use tokio::sync::MutexGuard;
 
 use crate::api::{ApiError, DaemonInfo, Health, NfsInfo, PoolStatus, PoolSummary};
 use crate::cache::{Cache, CacheError, CachedPool};
+use crate::events::EventRing;
 use crate::{sharenfs, status};
+pub use counts::NfsCounts;
+pub(crate) use counts::sum;
 use serving::Serving;
 
 /// What clients see of the pools: NFS in the daemon, nothing where none is wanted.
@@ -54,6 +58,9 @@ pub trait Frontend: Send + Sync + fmt::Debug {
 
     /// Locks of files, and whether only earlier ones may be claimed at the moment.
     fn locks(&self) -> (Vec<LockView>, bool);
+
+    /// What was asked of it, if it serves.
+    fn counts(&self) -> Option<NfsCounts>;
 }
 
 /// What clients are to be served.
@@ -98,6 +105,10 @@ pub struct Control {
     starting: AtomicBool,
     /// What the frontend could not do, and exports that make no sense, by the last refresh.
     export_notes: Mutex<Vec<String>>,
+    /// What was exported by then.
+    exported: Mutex<Vec<Export>>,
+    events: Arc<EventRing>,
+    names: tokio::sync::Mutex<counts::Names>,
 }
 
 /// A pool on the list.
@@ -117,13 +128,15 @@ enum State {
 }
 
 impl Control {
-    /// Takes the state directory. [`Control::start`] then imports its pools.
+    /// Takes the state directory. [`Control::start`] then imports its pools. What happens is noted
+    /// in `events` by whoever logs it.
     ///
     /// # Errors
     /// What keeps the directory from being used.
     pub fn open(
         config: ControlConfig,
         frontend: Arc<dyn Frontend>,
+        events: Arc<EventRing>,
     ) -> Result<Arc<Control>, CacheError> {
         let cache = Cache::open(&config.state_dir)?;
         let listed = cache.load()?.into_iter().map(|cached| {
@@ -138,6 +151,9 @@ impl Control {
             acts: tokio::sync::Mutex::new(false),
             starting: AtomicBool::new(true),
             export_notes: Mutex::default(),
+            exported: Mutex::default(),
+            events,
+            names: Default::default(),
         }))
     }
 
@@ -249,13 +265,34 @@ impl Control {
             files: serving.service().files.clone(),
             exports: serving.exports(),
         });
-        let pools = served.collect();
+        let pools: Vec<ServedPool> = served.collect();
+        self.tell_changes(pools.iter().flat_map(|pool| pool.exports.clone()).collect());
         let notes = self.frontend.serve(Offer { pools, more_to_come }).await;
         for note in &notes {
             tracing::warn!("{note}");
         }
         self.export_notes.lock().clone_from(&notes);
         notes
+    }
+}
+
+impl Control {
+    /// Notes what is exported from now on, if it is not what was.
+    fn tell_changes(&self, now: Vec<Export>) {
+        let before = std::mem::replace(&mut *self.exported.lock(), now.clone());
+        let paths = |some: &[Export], others: &[Export], is_there: fn(&Export, &Export) -> bool| {
+            let gone_or_new = |one: &&Export| !others.iter().any(|other| is_there(one, other));
+            some.iter()
+                .filter(gone_or_new)
+                .map(|one| one.path.clone())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let set = paths(&now, &before, |one, other| one == other);
+        let removed = paths(&before, &now, |one, other| one.path == other.path);
+        if !(set.is_empty() && removed.is_empty()) {
+            tracing::info!(class = "exports.changed", set, removed, "exports changed");
+        }
     }
 }
 

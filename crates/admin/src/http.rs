@@ -13,6 +13,10 @@
 //! GET  /datasets?name&recursive                -> [DatasetInfo]
 //! POST /datasets                CreateDataset  -> DatasetDone
 //! POST /datasets/set            SetProperties  -> DatasetDone
+//! GET  /iostat?pool                            -> [PoolIo]
+//! GET  /nfs                                    -> NfsStat
+//! GET  /events?after&wait_ms                   -> [Event]
+//! GET  /metrics                                -> text for Prometheus
 //! ```
 //! Failures are an [`ApiError`] with status 400 (makes no sense), 401 (over TCP, without the token),
 //! 404, 409 (conflict), 422 (refused without force), 500.
@@ -32,6 +36,7 @@ use std::sync::Arc;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequest, Path, Query, Request, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -40,8 +45,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
 
-use crate::api::{self, ApiError, DatasetQuery, ErrorKind};
+use crate::api::{self, ApiError, DatasetQuery, ErrorKind, EventQuery, IoQuery};
 use crate::control::Control;
+use crate::metrics;
 
 /// All routes.
 pub fn router(control: Arc<Control>) -> Router {
@@ -58,6 +64,10 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/datasets/set", post(set_properties))
         .route("/datasets/destroy", post(destroy_dataset))
         .route("/datasets/clear", post(clear_damage))
+        .route("/iostat", get(iostat))
+        .route("/nfs", get(async |State(c): Control_| answer(Ok(c.nfs_stat().await))))
+        .route("/events", get(events))
+        .route("/metrics", get(metrics))
         .fallback(async || ApiError::not_found("the API has no such path"))
         .method_not_allowed_fallback(async || ApiError::invalid("this path does not do that"))
         .with_state(control)
@@ -145,6 +155,30 @@ async fn datasets(
         Ok(Query(query)) => answer(control.datasets(&query)),
         Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
     }
+}
+
+async fn iostat(
+    State(control): Control_,
+    query: Result<Query<IoQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(control.iostat(&query)),
+        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+    }
+}
+
+async fn events(
+    State(control): Control_,
+    query: Result<Query<EventQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(Ok(control.events_after(&query).await)),
+        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+    }
+}
+
+async fn metrics(State(control): Control_) -> Response {
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], control.metrics().await).into_response()
 }
 
 async fn create_dataset(

@@ -15,12 +15,14 @@ pub mod client;
 mod control;
 mod devices;
 mod engine;
+pub mod events;
 pub mod http;
+mod metrics;
 pub mod remote;
 pub mod sharenfs;
 pub mod size;
 mod status;
 
 pub use cache::CacheError;
-pub use control::{Control, ControlConfig, Frontend, Offer, ServedPool};
+pub use control::{Control, ControlConfig, Frontend, NfsCounts, Offer, ServedPool};
 pub use devices::disks_of_pool;

@@ -4,9 +4,10 @@ use aquifer_ondisk::config::{Redundancy, VdevClass};
 use aquifer_pool as pool;
 
 use crate::api::{
-    DamagedFile, Health, LeafState, LeafStatus, PoolStatus, PoolSummary, VdevKind, VdevStatus,
-    guid_text,
+    DamagedFile, Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus, PoolSummary, VdevIo,
+    VdevKind, VdevStatus, guid_text,
 };
+use crate::control::sum;
 use crate::devices::SECTOR;
 
 #[cfg(test)]
@@ -126,15 +127,48 @@ pub(crate) fn status(
     }
 }
 
-fn of_vdev(index: usize, vdev: &pool::VdevStatus) -> VdevStatus {
-    let kind = kind_of(vdev.redundancy);
+/// What the disks of a pool in service did.
+pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
+    let summary = summary(status);
+    let of_leaf = |leaf: &pool::LeafStatus| LeafIo {
+        path: leaf.path.clone(),
+        guid: guid_text(leaf.guid),
+        state: state_of(leaf.state),
+        io: (&leaf.io).into(),
+    };
+    let of_vdev = |(index, vdev): (usize, &pool::VdevStatus)| {
+        let kind = kind_of(vdev.redundancy);
+        VdevIo {
+            name: vdev_label(index, kind, vdev),
+            kind,
+            io: (&vdev.io).into(),
+            leaves: vdev.leaves.iter().map(of_leaf).collect(),
+        }
+    };
+    PoolIo {
+        name: summary.name,
+        uptime_ns: u64::try_from(status.uptime.as_nanos()).unwrap_or(u64::MAX),
+        allocated_bytes: summary.allocated_bytes,
+        free_bytes: summary.free_bytes,
+        io: (&sum(status.vdevs.iter().map(|vdev| &vdev.io))).into(),
+        txgs: (&status.syncs).into(),
+        vdevs: status.vdevs.iter().enumerate().map(of_vdev).collect(),
+    }
+}
+
+/// A vdev's name, with what it is for.
+pub(crate) fn vdev_label(index: usize, kind: VdevKind, vdev: &pool::VdevStatus) -> String {
     let first = vdev.leaves.first().map(|leaf| leaf.path.as_str()).unwrap_or_default();
-    let name = match vdev.class {
+    match vdev.class {
         VdevClass::Data => vdev_name(index, kind, first),
         VdevClass::Log => format!("log {}", vdev_name(index, kind, first)),
-    };
+    }
+}
+
+fn of_vdev(index: usize, vdev: &pool::VdevStatus) -> VdevStatus {
+    let kind = kind_of(vdev.redundancy);
     VdevStatus {
-        name,
+        name: vdev_label(index, kind, vdev),
         kind,
         size_bytes: vdev.sectors * SECTOR,
         health: health_of(states(vdev)),

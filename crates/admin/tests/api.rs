@@ -11,7 +11,7 @@ use aquifer_admin::api::{
     CreateDataset, CreatePool, DatasetQuery, ErrorKind, SetProperties, VdevKind, VdevRequest,
 };
 use aquifer_admin::client::{Client, ClientError};
-use aquifer_admin::{Control, ControlConfig, Frontend, Offer, ServedPool, http};
+use aquifer_admin::{Control, ControlConfig, Frontend, NfsCounts, Offer, ServedPool, http};
 use aquifer_nfs::lock::{Client as Host, LockKind, LockState, LockView, Owner, Range};
 use aquifer_pool::{BoxFuture, PoolError};
 use parking_lot::Mutex;
@@ -61,6 +61,10 @@ impl Frontend for Recorder {
     fn locks(&self) -> (Vec<LockView>, bool) {
         (self.locks.lock().clone(), true)
     }
+
+    fn counts(&self) -> Option<NfsCounts> {
+        None
+    }
 }
 
 struct Daemon {
@@ -75,7 +79,7 @@ impl Daemon {
         let dir = tempfile::tempdir().unwrap();
         let recorder = Arc::new(Recorder::default());
         let config = ControlConfig { state_dir: dir.path().join("state"), memory_bytes: 64 << 20 };
-        let control = Control::open(config, recorder.clone()).unwrap();
+        let control = Control::open(config, recorder.clone(), Arc::default()).unwrap();
         let socket = dir.path().join("api");
         let listener = http::bind(&socket).unwrap();
         tokio::spawn(http::serve(listener, control.clone(), std::future::pending()));

@@ -2,9 +2,14 @@
 
 mod connect;
 mod dataset;
+mod events;
 mod inspect;
+mod iostat;
 mod locks;
+mod nfs;
 mod pool;
+mod repeat;
+mod since;
 mod status;
 
 use std::io::Write;
@@ -57,6 +62,21 @@ pub(crate) async fn run(command: Command, api: &ApiArgs, output: Output) -> Resu
         Command::Connect { hypervisor, host, dataset } => {
             connect::connect(&client, output, hypervisor, host, dataset).await
         }
+        Command::Iostat { verbose, latency, histograms, words } => {
+            let show = iostat::Show { verbose, latency, histograms };
+            iostat::iostat(&client, output, show, &words).await
+        }
+        Command::Nfsstat { words } => {
+            let times = repeat::times(&words).map_err(Failure::usage)?;
+            nfs::nfsstat(&client, output, times).await
+        }
+        Command::Nfsiostat { clients, disks, top, words } => {
+            let times = repeat::times(&words).map_err(Failure::usage)?;
+            // Without a word on it, both.
+            let show = nfs::Show { clients: clients || !disks, disks: disks || !clients, top };
+            nfs::nfsiostat(&client, output, show, times).await
+        }
+        Command::Events { follow } => events::events(&client, output, follow).await,
         Command::Inspect(args) => inspect::inspect(output, args).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -11,6 +11,7 @@
 //! exported, the API goes last. A second signal ends the process at once, which is as safe as
 //! kill -9: the next start replays the log.
 
+mod events;
 mod frontend;
 mod manager;
 
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_admin::events::EventRing;
 use aquifer_admin::remote::keys::Keys;
 use aquifer_admin::{Control, ControlConfig, http, remote};
 use aquifer_daemon::{Config, Portmap};
@@ -27,6 +29,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::ServeArgs;
 use crate::commands::print;
@@ -40,7 +45,6 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
     if args.check {
         return print(&toml::to_string(&settings).map_err(Failure::failed)?);
     }
-    log_to_stderr(&settings.log)?;
     let portmap = match settings.portmap.enabled {
         true => Portmap::At(settings.portmap.listen),
         false => Portmap::Off,
@@ -54,7 +58,9 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
     let frontend = NfsFrontend::new(config, locks);
     let tcp = bind_tcp(&settings.api, &settings.state_dir)?;
     let config = ControlConfig { state_dir: settings.state_dir, memory_bytes: settings.memory };
-    let control = Control::open(config, Arc::new(frontend)).map_err(Failure::failed)?;
+    let events: Arc<EventRing> = Arc::default();
+    log_to_stderr(&settings.log, &events)?;
+    let control = Control::open(config, Arc::new(frontend), events).map_err(Failure::failed)?;
     let listener = http::bind(&socket)
         .map_err(|error| Failure::failed(format!("{}: {error}", socket.display())))?;
     let served = runtime.block_on(run(control, listener, tcp, &socket));
@@ -85,7 +91,10 @@ async fn run(
         }
         api.spawn(remote::serve(listeners, keys, Arc::clone(&control), stopped(api_stopped)));
     }
-    tracing::info!(socket = %socket.display(), pid = std::process::id(), "the API answers");
+    tracing::info!(
+        class = "daemon.started", socket = %socket.display(), pid = std::process::id(),
+        "the API answers"
+    );
     let starting = Arc::clone(&control);
     let start = tokio::spawn(async move {
         starting.start().await;
@@ -150,11 +159,12 @@ impl Signals {
     }
 }
 
-fn log_to_stderr(filter: &str) -> Result<(), Failure> {
+fn log_to_stderr(filter: &str, events: &Arc<EventRing>) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(filter).map_err(Failure::usage)?;
     let ansi = std::io::stderr().is_terminal();
-    let logger = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(ansi);
-    logger.with_env_filter(filter).init();
+    let logger = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
+    let events = events::Events(Arc::clone(events)).with_filter(filter_fn(events::is_event));
+    tracing_subscriber::registry().with(logger.with_filter(filter)).with(events).init();
     Ok(())
 }
 

@@ -104,7 +104,7 @@ impl Connection {
         common: &Arc<Common>,
         readers: &Rc<Readers>,
     ) -> Self {
-        let nfs = Arc::clone(&common.nfs);
+        let (nfs, meter) = (Arc::clone(&common.nfs), Arc::clone(&readers.meter));
         let local = stream.local_addr().ok().map(|local| local.ip().to_canonical());
         let origin = Origin { peer, local };
         Connection {
@@ -113,7 +113,7 @@ impl Connection {
             common: Arc::clone(common),
             readers: Rc::clone(readers),
             receiver: Receiver::default(),
-            requests: Requests::new(nfs, origin, &common.limits, &common.budgets),
+            requests: Requests::new(nfs, meter, origin, &common.limits, &common.budgets),
             sender: Sender::default(),
             end: None,
             tick: None,
@@ -141,9 +141,13 @@ impl Connection {
         }
         match &self.end {
             Some(end @ (End::NotRpc(_) | End::Slow(_) | End::Panicked)) => {
-                tracing::info!(client = %self.peer, %end, "connection ended");
+                tracing::info!(
+                    class = "client.disconnected", client = %self.peer, %end, "connection ended"
+                );
             }
-            Some(end) => tracing::debug!(client = %self.peer, %end, "connection ended"),
+            Some(end) => tracing::debug!(
+                class = "client.disconnected", client = %self.peer, %end, "connection ended"
+            ),
             None => {}
         }
     }
@@ -215,7 +219,9 @@ impl Connection {
             Outcome::NoCall(error) => self.break_off(error.to_string()),
             Outcome::Panicked(panic) => {
                 let why = panic_text(panic.as_ref());
-                tracing::error!(client = %self.peer, why, "a request panicked");
+                tracing::error!(
+                    class = "daemon.bug", client = %self.peer, why, "a request panicked"
+                );
                 add(&self.common.stats.panics, 1);
                 self.lose(End::Panicked);
             }

@@ -27,5 +27,5 @@ mod worker;
 pub use config::{Config, Portmap};
 pub use locks::LockKeeper;
 pub use portmap_service::PortmapState;
-pub use server::{Server, StartError, Stopped};
+pub use server::{Observer, Server, StartError, Stopped};
 pub use stats::Load;

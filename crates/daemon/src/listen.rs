@@ -111,7 +111,9 @@ fn take(
 ) {
     let stats = &common.stats;
     if stats.connections.load(Ordering::Relaxed) >= common.limits.connections_max {
-        tracing::warn!(client = %peer, "connection closed: too many");
+        tracing::warn!(
+            class = "client.turned_away", client = %peer, "connection closed: too many"
+        );
         add(&stats.turned_away, 1);
         return;
     }
@@ -119,7 +121,10 @@ fn take(
     let prepared = prepare(&stream).and_then(|()| stream.into_std());
     let fewest = workers.iter().min_by_key(|worker| worker.connections());
     match (prepared, fewest) {
-        (Ok(stream), Some(worker)) => worker.give(stream, peer, common, ended),
+        (Ok(stream), Some(worker)) => {
+            tracing::debug!(class = "client.connected", client = %peer, "connected");
+            worker.give(stream, peer, common, ended);
+        }
         (Err(error), _) => tracing::debug!(client = %peer, %error, "connection lost"),
         (Ok(_), None) => {}
     }

@@ -37,6 +37,24 @@ pub struct Server {
     workers: Mutex<Vec<Worker>>,
 }
 
+/// Looks at a server, and keeps nothing of it running.
+#[derive(Debug, Clone)]
+pub struct Observer(Arc<Common>);
+
+impl Observer {
+    /// What the server does and has done.
+    pub fn load(&self) -> Load {
+        let budgets = &self.0.budgets;
+        let requests = budgets.reads.held_bytes() + budgets.records.held_bytes();
+        self.0.stats.load(requests, budgets.replies.held_bytes())
+    }
+
+    /// What is served.
+    pub fn nfs(&self) -> &Nfs {
+        &self.0.nfs
+    }
+}
+
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -150,9 +168,12 @@ impl Server {
 
     /// What the server does and has done.
     pub fn load(&self) -> Load {
-        let budgets = &self.common.budgets;
-        let requests = budgets.reads.held_bytes() + budgets.records.held_bytes();
-        self.common.stats.load(requests, budgets.replies.held_bytes())
+        self.observer().load()
+    }
+
+    /// A look at it for others.
+    pub fn observer(&self) -> Observer {
+        Observer(Arc::clone(&self.common))
     }
 
     /// Stops: no new connections, no new requests; what has begun is finished and answered, as

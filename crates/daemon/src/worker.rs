@@ -85,7 +85,7 @@ impl Worker {
         let (common, phase, fragmented) = (Arc::clone(common), phase.clone(), fragmented.clone());
         let thread = std::thread::Builder::new().name(format!("nfs-{number}"));
         let thread = thread.spawn(move || {
-            let readers = Rc::new(Readers::new(fragmented));
+            let readers = Rc::new(Readers::new(fragmented, common.nfs.traffic().meter()));
             LocalSet::new().block_on(&runtime, work(incoming, common, readers, phase));
         })?;
         Ok(Worker { jobs, thread: Some(thread), connections: Arc::default() })
@@ -146,7 +146,10 @@ impl Handover {
     ) {
         let slot = Slot::new(common, &self.connections, ended);
         if self.jobs.try_send(Job::Connection(stream, peer, slot)).is_err() {
-            tracing::warn!(client = %peer, "connection closed: its runtime is overloaded");
+            tracing::warn!(
+                class = "client.turned_away", client = %peer,
+                "connection closed: its runtime is overloaded"
+            );
         }
     }
 }

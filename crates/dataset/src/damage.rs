@@ -57,8 +57,8 @@ impl Datasets {
         let Damage { error, pages, names, cut } = damage;
         let shown: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
         tracing::error!(
-            dataset = %self.full_name(dataset), %object, %txg, %error, lost_pages = ?pages,
-            lost_names = ?shown, lost_truncation = cut, inode_lost,
+            class = "file.damaged", dataset = %self.full_name(dataset), %object, %txg, %error,
+            lost_pages = ?pages, lost_names = ?shown, lost_truncation = cut, inode_lost,
             "damaged: changes were lost, and nothing more is written to it"
         );
         let mut list = self.damages.list.lock();

@@ -8,8 +8,8 @@ use aquifer_ondisk::inode::FileKind;
 
 use crate::core::Files;
 
-/// Directory entries that a search for a path looks at.
-const SEARCH_ENTRIES_MAX: usize = 1_000_000;
+/// Directory entries that a search for a path looks at, unless somebody wants it sooner.
+pub const SEARCH_ENTRIES_MAX: usize = 1_000_000;
 /// Entries read at a time.
 const SEARCH_ENTRIES: usize = 1_000;
 
@@ -46,14 +46,16 @@ impl Files {
     /// A path of an object: a search through the directories, as far as they can be read, and up to
     /// a million entries.
     pub async fn path_of(&self, dataset: &str, object: ObjectId) -> Option<String> {
-        self.paths_of(dataset, HashSet::from([object])).await.remove(&object)
+        self.paths_of(dataset, HashSet::from([object]), SEARCH_ENTRIES_MAX).await.remove(&object)
     }
 
-    /// A path of each of these objects that one search as that of [`Files::path_of`] finds.
+    /// A path of each of these objects that one search as that of [`Files::path_of`] finds, among
+    /// the first `entries_max` entries.
     pub async fn paths_of(
         &self,
         dataset: &str,
         mut objects: HashSet<ObjectId>,
+        entries_max: usize,
     ) -> HashMap<ObjectId, String> {
         let mut found = HashMap::new();
         let Some(dataset) = self.datasets.by_name(dataset) else { return found };
@@ -66,12 +68,13 @@ impl Files {
             let Ok(target) = self.object(&dataset, directory).await else { continue };
             let mut from = 0;
             loop {
-                if objects.is_empty() || seen >= SEARCH_ENTRIES_MAX {
+                if objects.is_empty() || seen >= entries_max {
                     return found;
                 }
                 let read = target.object.read_entries(&self.pool, from, u64::MAX, SEARCH_ENTRIES);
                 let Ok(entries) = read.await else { break };
                 let whole = entries.len() < SEARCH_ENTRIES;
+                seen += entries.len();
                 for entry in entries {
                     let path = || format!("{path}/{}", String::from_utf8_lossy(&entry.name));
                     if objects.remove(&entry.object) {
@@ -81,7 +84,6 @@ impl Files {
                         waiting.push_back((entry.object, path()));
                     }
                     from = entry.key.saturating_add(1);
-                    seen += 1;
                 }
                 if whole {
                     break;

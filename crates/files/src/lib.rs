@@ -25,7 +25,7 @@ pub mod service;
 pub mod types;
 
 pub use crate::core::Files;
-pub use crate::damage::Damaged;
+pub use crate::damage::{Damaged, SEARCH_ENTRIES_MAX};
 pub use error::FsError;
 pub use service::{Service, ServiceError};
 pub use types::*;

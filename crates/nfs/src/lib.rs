@@ -22,10 +22,11 @@ mod nsm;
 pub mod proto;
 mod server;
 mod status;
+pub mod traffic;
 mod v3;
 mod volume;
 
-pub use counters::{Counters, ProcedureCount};
+pub use counters::Counters;
 pub use export::{Clients, Export, ExportError, Exports, Squash};
 pub use network::{Network, NetworkError};
 pub use server::{Nfs, NoCall, Origin};

@@ -71,5 +71,15 @@ pub const LOCK_REPLY_BYTES_MAX: usize = 1024;
 /// and two `wcc_data` of 120.
 pub const SMALL_REPLY_BYTES_MAX: usize = 512;
 
+/// Most files whose traffic is counted each by itself, on all runtimes together. Two histograms of
+/// 98 buckets each make 1.7 KiB of one; the virtual disks of the largest hosts are hundreds.
+pub const DISKS_MAX: usize = 2048;
+
+/// Most clients whose traffic is counted each by itself.
+pub const TRAFFIC_CLIENTS_MAX: usize = 256;
+
+/// What each runtime's table may hold in any case, if others have taken all.
+pub const TRAFFIC_ENTRIES_MIN: usize = 16;
+
 const _: () =
     assert!(TRANSFER_BYTES_MAX as usize == PAYLOAD_BYTES_MAX, "what FSINFO offers fits a record");

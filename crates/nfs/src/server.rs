@@ -27,6 +27,7 @@ use crate::mount::{self, MountRequest, Mounts};
 use crate::nlm::{self, LockRequest};
 use crate::proto::v3::{Args3, Procedure3, Read3Args, Readdir3Args, Readdirplus3Args};
 use crate::proto::{mount as mount_proto, nlm as nlm_proto, nsm as nsm_proto, v3 as nfs_proto};
+use crate::traffic::{self, Done, Traffic};
 use crate::{nsm, v3};
 
 #[cfg(test)]
@@ -40,6 +41,7 @@ pub struct Nfs {
     locks: Arc<Locks>,
     portmap: RwLock<Vec<Mapping>>,
     counters: Counters,
+    traffic: Traffic,
 }
 
 /// A record is no call, and there is nothing to answer to: the stream is to be closed.
@@ -77,6 +79,7 @@ impl Nfs {
             mounts: Mounts::default(),
             portmap: RwLock::default(),
             counters: Counters::default(),
+            traffic: Traffic::default(),
         }
     }
 
@@ -90,9 +93,14 @@ impl Nfs {
         &self.locks
     }
 
-    /// How often what was called.
+    /// How often what was called beside NFSv3.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Who asked NFSv3 for what. The caller of [`Nfs::answer`] counts: he has the clock.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     /// Where the programs listen, for clients that ask the portmapper: the daemon knows.
@@ -113,7 +121,8 @@ impl Nfs {
     }
 
     /// Carries out the call in `record` (without its mark), which came from `peer` (its address, or
-    /// an [`Origin`] with both ends), and appends the reply (with its mark) to `out`.
+    /// an [`Origin`] with both ends), and appends the reply (with its mark) to `out`. Says what was
+    /// done, if it was a call of NFSv3.
     ///
     /// Dropping the future may leave the call carried out and unanswered, as a lost connection
     /// does.
@@ -125,36 +134,38 @@ impl Nfs {
         peer: impl Into<Origin>,
         record: &[u8],
         out: &mut EncodeBuf,
-    ) -> Result<(), NoCall> {
+    ) -> Result<Option<Done>, NoCall> {
         let origin = peer.into();
         let mut from = Decoder::new(record);
         let call = match Call::decode(&mut from) {
             Ok(call) => call,
             Err(CallError::Refused { xid, why }) => {
                 self.refuse(&Reply::denied(xid, why), out);
-                return Ok(());
+                return Ok(None);
             }
             Err(error) => return Err(NoCall(error)),
         };
         if call.program == portmap::PROGRAM {
             self.counters.count_portmap();
             let answered = portmap::answer(&self.portmap(), record, Framing::Record, out);
-            return answered.map_err(|error| NoCall(CallError::Unreadable(error)));
+            answered.map_err(|error| NoCall(CallError::Unreadable(error)))?;
+            return Ok(None);
         }
         if let Credential::Other(_) = call.credential {
             let why = Rejection::AuthError(AuthStat::BadCred);
             self.refuse(&Reply::denied(call.xid, why), out);
-            return Ok(());
+            return Ok(None);
         }
         let open = begin_record(out);
         out.put(&Reply::accepted(call.xid, Accepted::Success));
-        if let Err(status) = self.carry_out(origin, &call, &mut from, out).await {
+        let done = self.carry_out(origin, &call, &mut from, out).await;
+        if let Err(status) = done {
             self.counters.count_refused();
             out.truncate(open.body());
             out.put(&Reply::accepted(call.xid, status));
         }
         end_record(out, open);
-        Ok(())
+        Ok(done.unwrap_or(None))
     }
 
     /// The longest reply that the call in `record` can have, in bytes, its mark included: what is
@@ -181,29 +192,32 @@ impl Nfs {
         call: &Call<'_>,
         from: &mut Decoder<'_>,
         out: &mut EncodeBuf,
-    ) -> Result<(), Accepted> {
+    ) -> Result<Option<Done>, Accepted> {
         let peer = origin.peer;
         match call.program {
             nfs_proto::PROGRAM => {
                 served(call.version, nfs_proto::VERSION, nfs_proto::VERSION)?;
-                self.nfs3(peer, call, from, out).await
+                self.nfs3(peer, call, from, out).await.map(Some)
             }
             mount_proto::PROGRAM => {
                 served(call.version, mount::VERSION_LOW, mount_proto::VERSION)?;
                 self.counters.count_mount();
                 let request = MountRequest { exports: &self.exports, mounts: &self.mounts, peer };
-                mount::carry_out(&request, call.version, call.procedure, from, out).await
+                mount::carry_out(&request, call.version, call.procedure, from, out).await?;
+                Ok(None)
             }
             nlm_proto::PROGRAM => {
                 served(call.version, nlm_proto::VERSION, nlm_proto::VERSION)?;
                 self.counters.count_locks();
                 let request = self.lock_request(origin);
-                nlm::carry_out(&request, call.procedure, from, out).await
+                nlm::carry_out(&request, call.procedure, from, out).await?;
+                Ok(None)
             }
             nsm_proto::PROGRAM => {
                 served(call.version, nsm_proto::VERSION, nsm_proto::VERSION)?;
                 self.counters.count_locks();
-                nsm::carry_out(&self.lock_request(origin), call.procedure, from, out)
+                nsm::carry_out(&self.lock_request(origin), call.procedure, from, out)?;
+                Ok(None)
             }
             _ => Err(Accepted::ProgUnavail),
         }
@@ -219,7 +233,7 @@ impl Nfs {
         call: &Call<'_>,
         from: &mut Decoder<'_>,
         out: &mut EncodeBuf,
-    ) -> Result<(), Accepted> {
+    ) -> Result<Done, Accepted> {
         let procedure = Procedure3::from_wire(call.procedure).ok_or(Accepted::ProcUnavail)?;
         let rest = from.remaining();
         let args = Args3::decode(procedure, from).map_err(|_| Accepted::GarbageArgs)?;
@@ -228,12 +242,11 @@ impl Nfs {
             .then(|| v3::call_id(peer, call, rest.get(..arguments).unwrap_or_default()));
         let credential = call.credential;
         let request = v3::Request { exports: &self.exports, peer, credential, call: id };
-        let status = match id {
-            Some(id) => v3::carry_out_once(&request, id, &args, out).await,
+        let (status, bytes) = match id {
+            Some(id) => (v3::carry_out_once(&request, id, &args, out).await, 0),
             None => v3::carry_out(&request, &args, out).await,
         };
-        self.counters.count_nfs3(procedure, status);
-        Ok(())
+        Ok(Done { procedure, status, file: traffic::file_of(&args, status), bytes })
     }
 
     fn refuse(&self, reply: &Reply<'_>, out: &mut EncodeBuf) {

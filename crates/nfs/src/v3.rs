@@ -45,21 +45,26 @@ pub(crate) use once::{call_id, carry_out_once, is_once};
 use request::Outcome;
 pub(crate) use request::Request;
 
-/// Carries out one call and appends its results. Returns the status, for the counters.
+/// Carries out one call and appends its results. Returns the status, and how many bytes of content
+/// were moved, for the counters.
 pub(crate) async fn carry_out(
     request: &Request<'_>,
     args: &Args3<'_>,
     to: &mut EncodeBuf,
-) -> Nfsstat3 {
-    match args {
+) -> (Nfsstat3, u32) {
+    let status = match args {
         Args3::Null => Nfsstat3::Ok,
         Args3::Getattr(args) => put(to, getattr::getattr(request, args).await),
         Args3::Setattr(args) => put(to, setattr::setattr(request, args).await),
         Args3::Lookup(args) => put(to, lookup::lookup(request, args).await),
         Args3::Access(args) => put(to, access::access(request, args).await),
         Args3::Readlink(args) => readlink::readlink(request, args, to).await,
-        Args3::Read(args) => read::read(request, args, to).await,
-        Args3::Write(args) => put(to, write::write(request, args).await),
+        Args3::Read(args) => return read::read(request, args, to).await,
+        Args3::Write(args) => {
+            let written = write::write(request, args).await;
+            let bytes = written.as_ref().map_or(0, |ok| ok.count);
+            return (put(to, written), bytes);
+        }
         Args3::Create(args) => put(to, create::create(request, args).await),
         Args3::Mkdir(args) => put(to, mkdir::mkdir(request, args).await),
         Args3::Symlink(args) => put(to, symlink::symlink(request, args).await),
@@ -74,7 +79,8 @@ pub(crate) async fn carry_out(
         Args3::Fsinfo(args) => put(to, fsinfo::fsinfo(request, args).await),
         Args3::Pathconf(args) => put(to, pathconf::pathconf(request, args).await),
         Args3::Commit(args) => put(to, commit::commit(request, args).await),
-    }
+    };
+    (status, 0)
 }
 
 fn put<T: Encode, F: Encode>(to: &mut EncodeBuf, outcome: Outcome<T, F>) -> Nfsstat3 {

@@ -96,7 +96,11 @@ impl Pool {
             }
         }
         if found.is_none() {
-            tracing::error!(?id, "bitmap verifies nowhere: metaslab closed to allocation");
+            tracing::error!(
+                class = "pool.metaslab_closed",
+                ?id,
+                "bitmap verifies nowhere: metaslab closed to allocation"
+            );
         }
         self.space.lock().finish_load(id, &entry, found.as_deref());
         Ok(())

@@ -80,7 +80,10 @@ pub async fn create(world: Arc<dyn World>, spec: PoolSpec) -> Result<PoolConfig,
         let leaves: Vec<Arc<Leaf>> = vdev
             .disks
             .iter()
-            .map(|named| Leaf::new(guid(), named.path.clone(), Some(named.disk.clone())).into())
+            .map(|named| {
+                let disk = Some(named.disk.clone());
+                Leaf::new(guid(), named.path.clone(), disk, world.clone()).into()
+            })
             .collect();
         let smallest = vdev.disks.iter().map(|named| leaf_segments(named.disk.sectors())).min();
         let config = VdevConfig {
@@ -100,7 +103,7 @@ pub async fn create(world: Arc<dyn World>, spec: PoolSpec) -> Result<PoolConfig,
                 })
                 .collect(),
         };
-        vdevs.push(Arc::new(Vdev::new(index, &config, leaves)));
+        vdevs.push(Arc::new(Vdev::new(index, &config, leaves, world.clone())));
         configs.push(config);
     }
     let config = PoolConfig {

@@ -106,7 +106,7 @@ pub async fn import(
         report.notes.push(format!("{path}: {damaged} of 4 labels are damaged"));
     }
     let vote = vote(&found, &mut report)?;
-    let vdevs = assemble_vdevs(&vote, &found, &mut report)?;
+    let vdevs = assemble_vdevs(&world, &vote, &found, &mut report)?;
     let back = usize::try_from(options.rewind).unwrap_or(usize::MAX);
     let mut uberblock = vote.uberblock;
     uberblock.outdated = vote.outdated;
@@ -213,6 +213,7 @@ fn vote(found: &[FoundLeaf], report: &mut ImportReport) -> Result<Vote, ImportEr
 }
 
 fn assemble_vdevs(
+    world: &Arc<dyn World>,
     vote: &Vote,
     found: &[FoundLeaf],
     report: &mut ImportReport,
@@ -233,14 +234,14 @@ fn assemble_vdevs(
                     report.notes.push(format!("{path}: has become smaller, not used"));
                 }
                 let disk = disk.filter(|_| !small).map(|found| found.disk.disk.clone());
-                let built = Leaf::new(leaf.guid, path, disk);
+                let built = Leaf::new(leaf.guid, path, disk, world.clone());
                 if vote.outdated.iter().any(|entry| entry.leaf == leaf.guid) {
                     built.set_outdated();
                 }
                 Arc::new(built)
             })
             .collect();
-        let vdev = Vdev::new(index, config, leaves);
+        let vdev = Vdev::new(index, config, leaves, world.clone());
         if vdev.check().is_err() {
             let names: Vec<&str> = vdev.leaves.iter().map(|leaf| leaf.path.as_str()).collect();
             let leaves = names.join(", ");

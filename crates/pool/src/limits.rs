@@ -7,6 +7,9 @@ const SEGMENT_BYTES: u64 = SEGMENT_SECTORS * 4096;
 
 /// A txg closes at this age even if little is dirty.
 pub const TXG_INTERVAL_MS: u64 = 15_000;
+/// A txg that takes longer than this to come to disk is told as slow. The next one is open all that
+/// time: its writers are slowed when it is full.
+pub const TXG_SLOW_MS: u64 = TXG_INTERVAL_MS;
 /// Batches of the intent log on their way to the device at most.
 pub const LOG_BATCHES_IN_FLIGHT_MAX: usize = 3;
 /// A log that is idle this long writes its mark.

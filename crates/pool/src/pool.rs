@@ -5,9 +5,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use aquifer_arc::Cache;
 use aquifer_blockio::{Page, World};
+use aquifer_meter::SharedHistogram;
 use aquifer_ondisk::config::{PoolConfig, VdevClass};
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::pool_root::TREES;
@@ -60,6 +62,8 @@ pub trait Replay: Send + Sync {
 pub struct Pool {
     pub(crate) this: Weak<Pool>,
     pub(crate) world: Arc<dyn World>,
+    /// When it was imported, by the world's clock.
+    pub(crate) imported: Duration,
     pub(crate) config: PoolConfig,
     pub(crate) vdevs: Vec<Arc<Vdev>>,
     pub(crate) limits: Limits,
@@ -71,6 +75,8 @@ pub struct Pool {
     /// Bytes of bitmaps above their share of memory.
     pub(crate) bitmap_bytes_over: AtomicU64,
     pub(crate) txgs: Txgs,
+    /// How long each sync took, from the closing of its txg on.
+    pub(crate) syncs: SharedHistogram,
     pub(crate) log: IntentLog,
     pub(crate) committer: Committer,
     pub(crate) records: Mutex<RecordRing>,
@@ -111,6 +117,7 @@ impl Pool {
         let redundant = parts.vdevs.iter().all(|vdev| vdev.geometry.copies == 1);
         Arc::new_cyclic(|this| Pool {
             this: this.clone(),
+            imported: parts.world.now(),
             world: parts.world,
             config: parts.config,
             vdevs: parts.vdevs,
@@ -120,6 +127,7 @@ impl Pool {
             readers: Readers::new(),
             bitmap_bytes_over: AtomicU64::new(0),
             txgs: Txgs::new(parts.committed, parts.open),
+            syncs: SharedHistogram::default(),
             limits: parts.limits,
             log: IntentLog::new(parts.log),
             committer: Committer::new(parts.uberblock),
@@ -172,7 +180,9 @@ impl Pool {
 
     /// Stops the pool: nothing is acknowledged any more, what is on disk stays as it is.
     pub(crate) fn suspend(&self, error: PoolError) {
-        tracing::error!(pool = %self.config.name, %error, "pool suspended");
+        tracing::error!(
+            class = "pool.suspended", pool = %self.config.name, %error, "pool suspended"
+        );
         self.txgs.fail(error.clone());
         self.log.fail(error);
     }

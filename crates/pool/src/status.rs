@@ -1,13 +1,16 @@
 //! What a pool says of itself, for `pool status` and metrics.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use aquifer_meter::Histogram;
 use aquifer_ondisk::config::{Redundancy, VdevClass};
 use aquifer_ondisk::{Guid, Txg};
 use aquifer_space::SpaceUse;
-use aquifer_vdev::LeafState;
+use aquifer_vdev::{IoCounts, LeafState};
 
 use crate::Pool;
+use crate::limits::TXG_SLOW_MS;
 
 /// One disk.
 #[derive(Debug, Clone)]
@@ -28,6 +31,8 @@ pub struct LeafStatus {
     pub repaired: u64,
     /// The last error.
     pub last_error: Option<String>,
+    /// What was done on it since import.
+    pub io: IoCounts,
 }
 
 /// One top-level vdev.
@@ -41,6 +46,8 @@ pub struct VdevStatus {
     pub sectors: u64,
     /// Its disks.
     pub leaves: Vec<LeafStatus>,
+    /// What was done on it since import, each counted once however many copies there are.
+    pub io: IoCounts,
 }
 
 /// A pool.
@@ -60,6 +67,10 @@ pub struct PoolStatus {
     pub closed_metaslabs: usize,
     /// Its vdevs.
     pub vdevs: Vec<VdevStatus>,
+    /// Time since the import.
+    pub uptime: Duration,
+    /// How long each txg took to come to disk.
+    pub syncs: Histogram,
 }
 
 impl Pool {
@@ -83,8 +94,26 @@ impl Pool {
                     redundancy: config.redundancy,
                     sectors: vdev.geometry.sectors(),
                     leaves: vdev.leaves.iter().map(|leaf| leaf_status(leaf)).collect(),
+                    io: vdev.io.look(),
                 })
                 .collect(),
+            uptime: self.world.now().saturating_sub(self.imported),
+            syncs: self.syncs.look(),
+        }
+    }
+}
+
+impl Pool {
+    /// Notes that `txg`, closed at `closed`, is on disk.
+    pub(crate) fn note_sync(&self, txg: Txg, closed: Duration) {
+        let took = self.world.now().saturating_sub(closed);
+        self.syncs.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        if took >= Duration::from_millis(TXG_SLOW_MS) {
+            let seconds = took.as_secs();
+            tracing::warn!(
+                class = "txg.slow", pool = %self.config.name, %txg, seconds,
+                "a txg took long to come to disk"
+            );
         }
     }
 }
@@ -100,5 +129,6 @@ fn leaf_status(leaf: &aquifer_vdev::Leaf) -> LeafStatus {
         checksum_errors: count(&leaf.counters.checksum_errors),
         repaired: count(&leaf.counters.repaired),
         last_error: leaf.last_error(),
+        io: leaf.io.look(),
     }
 }

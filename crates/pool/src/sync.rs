@@ -235,6 +235,7 @@ impl Pool {
         // again for what entered it meanwhile.
         self.load_for_sync().await?;
         let txg = self.txgs.close().await;
+        let begun = self.world.now();
         self.load_for(txg).await?;
         let context = SyncContext::new(self.arc()?, txg);
         let roots = match self.trees.get().map(std::sync::Weak::upgrade) {
@@ -282,6 +283,7 @@ impl Pool {
         self.release_frees(txg);
         self.unload_bitmaps();
         self.txgs.done(txg);
+        self.note_sync(txg, begun);
         Ok(txg)
     }
 

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use aquifer_blockio::{Disk, DiskError, Page};
+use aquifer_blockio::{Disk, DiskError, Page, SECTOR_BYTES, World};
 use aquifer_ondisk::Guid;
 use parking_lot::Mutex;
+
+use crate::io::{IoCounters, IoKind};
 
 /// What a leaf is good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +23,7 @@ pub enum LeafState {
     Missing = 3,
 }
 
-/// Counts of one leaf since import.
+/// What went wrong on one leaf since import.
 #[derive(Debug, Default)]
 pub struct LeafCounters {
     /// Reads that failed.
@@ -32,14 +34,6 @@ pub struct LeafCounters {
     pub checksum_errors: AtomicU64,
     /// Bad copies that were rewritten from a good one.
     pub repaired: AtomicU64,
-    /// Reads done.
-    pub reads: AtomicU64,
-    /// Writes done.
-    pub writes: AtomicU64,
-    /// Sectors read.
-    pub sectors_read: AtomicU64,
-    /// Sectors written.
-    pub sectors_written: AtomicU64,
 }
 
 /// One disk of a pool.
@@ -49,8 +43,10 @@ pub struct Leaf {
     pub guid: Guid,
     /// Where it is, or was last seen.
     pub path: String,
-    /// Its counts.
+    /// What went wrong.
     pub counters: LeafCounters,
+    /// What was done.
+    pub io: IoCounters,
     disk: Option<Arc<dyn Disk>>,
     state: AtomicU8,
     last_error: Mutex<Option<String>>,
@@ -59,13 +55,19 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// A leaf on `disk`; without one it is missing.
-    pub fn new(guid: Guid, path: String, disk: Option<Arc<dyn Disk>>) -> Self {
+    /// A leaf on `disk`; without one it is missing. What it does takes time by `clock`.
+    pub fn new(
+        guid: Guid,
+        path: String,
+        disk: Option<Arc<dyn Disk>>,
+        clock: Arc<dyn World>,
+    ) -> Self {
         let state = if disk.is_some() { LeafState::Online } else { LeafState::Missing };
         Leaf {
             guid,
             path,
             counters: LeafCounters::default(),
+            io: IoCounters::new(clock),
             disk,
             state: AtomicU8::new(state as u8),
             last_error: Mutex::new(None),
@@ -108,13 +110,10 @@ impl Leaf {
     /// Reads from this leaf alone.
     pub async fn read(&self, sector: u64, count: usize) -> Result<Vec<Page>, DiskError> {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
-        let result = disk.read(sector, count).await;
-        match &result {
-            Ok(_) => {
-                self.counters.reads.fetch_add(1, Ordering::Relaxed);
-                self.counters.sectors_read.fetch_add(count as u64, Ordering::Relaxed);
-            }
-            Err(error) => self.note(&self.counters.read_errors, error),
+        let read = disk.read(sector, count);
+        let result = self.io.timed(IoKind::Read, bytes_of(count), read).await;
+        if let Err(error) = &result {
+            self.note(&self.counters.read_errors, error);
         }
         result
     }
@@ -122,27 +121,25 @@ impl Leaf {
     /// Writes to this leaf alone. A failure fails the leaf.
     pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), DiskError> {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
-        let count = pages.len() as u64;
-        let result = disk.write(sector, pages).await;
-        self.counters.writes.fetch_add(1, Ordering::Relaxed);
-        self.counters.sectors_written.fetch_add(count, Ordering::Relaxed);
+        let bytes = bytes_of(pages.len());
+        let write = disk.write(sector, pages);
+        let result = self.io.timed(IoKind::Write, bytes, write).await;
         self.fail_on(result)
     }
 
     /// Writes; durable when it completes. A failure fails the leaf.
     pub async fn write_durable(&self, sector: u64, pages: Vec<Page>) -> Result<(), DiskError> {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
-        let count = pages.len() as u64;
-        let result = disk.write_durable(sector, pages).await;
-        self.counters.writes.fetch_add(1, Ordering::Relaxed);
-        self.counters.sectors_written.fetch_add(count, Ordering::Relaxed);
+        let bytes = bytes_of(pages.len());
+        let write = disk.write_durable(sector, pages);
+        let result = self.io.timed(IoKind::DurableWrite, bytes, write).await;
         self.fail_on(result)
     }
 
     /// Flushes this leaf alone. A failure fails the leaf.
     pub async fn flush(&self) -> Result<(), DiskError> {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
-        let result = disk.flush().await;
+        let result = self.io.timed(IoKind::Flush, 0, disk.flush()).await;
         self.fail_on(result)
     }
 
@@ -159,7 +156,10 @@ impl Leaf {
             let (online, failed) = (LeafState::Online as u8, LeafState::Failed as u8);
             let order = Ordering::AcqRel;
             if self.state.compare_exchange(online, failed, order, Ordering::Acquire).is_ok() {
-                tracing::error!(leaf = %self.path, %error, "disk failed: it is taken out of use");
+                tracing::error!(
+                    class = "disk.failed", leaf = %self.path, %error,
+                    "disk failed: it is taken out of use"
+                );
             }
         }
         result
@@ -169,4 +169,9 @@ impl Leaf {
         counter.fetch_add(1, Ordering::Relaxed);
         *self.last_error.lock() = Some(error.to_string());
     }
+}
+
+/// Bytes of so many sectors.
+pub(crate) fn bytes_of(sectors: usize) -> u64 {
+    (sectors * SECTOR_BYTES) as u64
 }

@@ -7,9 +7,11 @@
 //!   *failed*, and is *outdated* once an uberblock names it so. A failed flush is never retried.
 //! - A bad copy is rewritten from a good one only while its leaf is online.
 
+mod io;
 pub mod label_io;
 mod leaf;
 mod vdev;
 
+pub use io::{IoCount, IoCounters, IoCounts, IoKind};
 pub use leaf::{Leaf, LeafCounters, LeafState};
 pub use vdev::{Good, ReadError, Vdev, VdevLost};

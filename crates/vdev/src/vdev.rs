@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use aquifer_blockio::{DiskError, Page};
+use aquifer_blockio::{DiskError, Page, World};
 use aquifer_ondisk::config::{Redundancy, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::Geometry;
 use futures_util::future::join_all;
 
-use crate::leaf::Leaf;
+use crate::io::{IoCounters, IoKind};
+use crate::leaf::{Leaf, bytes_of};
 
 /// A read that found no good copy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,14 +63,23 @@ pub struct Vdev {
     pub geometry: Geometry,
     /// Its disks.
     pub leaves: Vec<Arc<Leaf>>,
+    /// What was done, each counted once however many copies there are, and until the last of them
+    /// was done. Labels and what an import reads are in the leaves' counts only.
+    pub io: IoCounters,
 }
 
 impl Vdev {
-    /// A vdev of this config over `leaves`, in the config's order.
-    pub fn new(index: u16, config: &VdevConfig, leaves: Vec<Arc<Leaf>>) -> Self {
+    /// A vdev of this config over `leaves`, in the config's order. What it does takes time by
+    /// `clock`.
+    pub fn new(
+        index: u16,
+        config: &VdevConfig,
+        leaves: Vec<Arc<Leaf>>,
+        clock: Arc<dyn World>,
+    ) -> Self {
         let redundant = config.redundancy == Redundancy::Mirror;
         let geometry = Geometry::new(index, config.segments, redundant);
-        Vdev { index, class: config.class, geometry, leaves }
+        Vdev { index, class: config.class, geometry, leaves, io: IoCounters::new(clock) }
     }
 
     /// Leaves in use.
@@ -99,6 +109,16 @@ impl Vdev {
         count: usize,
         verify: &(dyn Fn(&[Page]) -> bool + Sync),
     ) -> Result<Good, ReadError> {
+        let read = self.try_leaves(sector, count, verify);
+        self.io.timed(IoKind::Read, bytes_of(count), read).await
+    }
+
+    async fn try_leaves(
+        &self,
+        sector: u64,
+        count: usize,
+        verify: &(dyn Fn(&[Page]) -> bool + Sync),
+    ) -> Result<Good, ReadError> {
         let leaves: Vec<&Arc<Leaf>> = self.online().collect();
         let mut bad: Vec<&Arc<Leaf>> = Vec::new();
         let mut unreadable = leaves.is_empty().then_some(DiskError::Gone);
@@ -114,11 +134,17 @@ impl Vdev {
                 }
                 Ok(_) => {
                     leaf.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(leaf = %leaf.path, sector, count, "checksum mismatch");
+                    tracing::warn!(
+                        class = "disk.checksum", leaf = %leaf.path, sector, count,
+                        "checksum mismatch"
+                    );
                     bad.push(leaf);
                 }
                 Err(error) => {
-                    tracing::warn!(leaf = %leaf.path, sector, count, %error, "read failed");
+                    tracing::warn!(
+                        class = "disk.read", leaf = %leaf.path, sector, count, %error,
+                        "read failed"
+                    );
                     unreadable = Some(error);
                     bad.push(leaf);
                 }
@@ -136,30 +162,42 @@ impl Vdev {
     pub async fn repair(&self, leaf: &Arc<Leaf>, sector: u64, good: &[Page]) {
         if leaf.is_online() && leaf.write(sector, good.to_vec()).await.is_ok() {
             leaf.counters.repaired.fetch_add(1, Ordering::Relaxed);
-            tracing::info!(leaf = %leaf.path, sector, "bad copy rewritten from a good one");
+            tracing::info!(
+                class = "disk.repaired", leaf = %leaf.path, sector,
+                "bad copy rewritten from a good one"
+            );
         }
     }
 
     /// Writes to every online leaf. Leaves that fail are failed; it is an error only if none is
     /// left. Completed is not durable.
     pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
-        let writes = self.online().map(|leaf| leaf.write(sector, pages.clone()));
-        join_all(writes).await;
-        self.check()
+        let bytes = bytes_of(pages.len());
+        let all = async {
+            join_all(self.online().map(|leaf| leaf.write(sector, pages.clone()))).await;
+            self.check()
+        };
+        self.io.timed(IoKind::Write, bytes, all).await
     }
 
     /// Writes to every online leaf; durable on those that stay online when it completes. Leaves
     /// that fail are failed; it is an error only if none is left.
     pub async fn write_durable(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
-        let writes = self.online().map(|leaf| leaf.write_durable(sector, pages.clone()));
-        join_all(writes).await;
-        self.check()
+        let bytes = bytes_of(pages.len());
+        let all = async {
+            join_all(self.online().map(|leaf| leaf.write_durable(sector, pages.clone()))).await;
+            self.check()
+        };
+        self.io.timed(IoKind::DurableWrite, bytes, all).await
     }
 
     /// Flushes every online leaf.
     pub async fn flush(&self) -> Result<(), VdevLost> {
-        join_all(self.online().map(|leaf| leaf.flush())).await;
-        self.check()
+        let all = async {
+            join_all(self.online().map(|leaf| leaf.flush())).await;
+            self.check()
+        };
+        self.io.timed(IoKind::Flush, 0, all).await
     }
 
     /// Tells every online leaf that sectors are no longer needed.

@@ -27,7 +27,7 @@ impl Control {
         let values: Vec<(String, String)> = request.properties.into_iter().collect();
         let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
         act_on(&serving, async move { datasets.create(&name, &values).await }).await?;
-        tracing::info!(dataset = %request.name, "dataset created");
+        tracing::info!(class = "dataset.created", dataset = %request.name, "dataset created");
         Ok(DatasetDone { name: request.name, notes: self.refresh_exports().await })
     }
 
@@ -50,7 +50,9 @@ impl Control {
             let (key, wanted) = (property.clone(), value.clone());
             let set = async move { datasets.set(&name, &key, wanted.as_deref()).await };
             act_on(&serving, set).await?;
-            tracing::info!(dataset = %request.name, %property, ?value, "property set");
+            tracing::info!(
+                class = "dataset.set", dataset = %request.name, %property, ?value, "property set"
+            );
         }
         Ok(DatasetDone { name: request.name, notes: self.refresh_exports().await })
     }
@@ -72,7 +74,9 @@ impl Control {
         let serving = self.pool_of(&name)?;
         let (datasets, doomed) = (serving.service().datasets.clone(), name.clone());
         act_on(&serving, async move { datasets.destroy(&doomed, recursive).await }).await?;
-        tracing::info!(dataset = %name, recursive, "dataset destroyed");
+        tracing::info!(
+            class = "dataset.destroyed", dataset = %name, recursive, "dataset destroyed"
+        );
         Ok(DatasetDone { name, notes: self.refresh_exports().await })
     }
 
@@ -96,7 +100,9 @@ impl Control {
         })?;
         let (datasets, of) = (serving.service().datasets.clone(), name.clone());
         act_on(&serving, async move { datasets.clear_damage(&of, object).await }).await?;
-        tracing::warn!(dataset = %name, file, "damaged file taken as it is");
+        tracing::warn!(
+            class = "file.cleared", dataset = %name, file, "damaged file taken as it is"
+        );
         Ok(DatasetDone { name, notes: Vec::new() })
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use aquifer_files::FileHandle;
+use aquifer_files::{FileHandle, SEARCH_ENTRIES_MAX};
 use aquifer_nfs::lock::{LockKind, LockState, LockView};
 
 use super::Control;
@@ -42,7 +42,7 @@ impl Control {
                 let Some(dataset) = datasets.by_guid(*guid) else { continue };
                 let name = datasets.full_name(&dataset);
                 let objects = locked.iter().map(|file| file.object).collect();
-                let paths = files.paths_of(&name, objects).await;
+                let paths = files.paths_of(&name, objects, SEARCH_ENTRIES_MAX).await;
                 places.extend(
                     locked
                         .iter()

@@ -70,7 +70,8 @@ impl Control {
                 created.notes.push(error.to_string());
             }
         }
-        tracing::info!(pool = %created.name, guid = %guid_text(config.pool_guid), "pool created");
+        let guid = guid_text(config.pool_guid);
+        tracing::info!(class = "pool.created", pool = %created.name, %guid, "pool created");
         created.notes.extend(self.refresh_exports().await);
         Ok(created)
     }
@@ -116,7 +117,7 @@ impl Control {
         };
         let serving = self.bring_up(&name, guid, leaves, options).await?;
         let mut notes = serving.import_notes().to_vec();
-        tracing::info!(pool = %name, ?notes, "pool imported");
+        tracing::info!(class = "pool.imported", pool = %name, ?notes, "pool imported");
         notes.extend(self.refresh_exports().await);
         Ok(PoolDone { name, notes })
     }
@@ -160,7 +161,7 @@ impl Control {
             }
         }
         close(disks).await;
-        tracing::info!(pool = name, ?failed, "pool destroyed");
+        tracing::info!(class = "pool.destroyed", pool = name, ?failed, "pool destroyed");
         if !failed.is_empty() {
             return Err(ApiError::failed(format!(
                 "pool {name:?} was exported, but labels could not be erased: {}",
@@ -184,7 +185,12 @@ impl Control {
         let mut notes = self.refresh_exports().await;
         let unclean = serving.export().await;
         self.frontend.release().await;
-        tracing::info!(pool = name, clean = unclean.is_none(), "pool exported");
+        tracing::info!(
+            class = "pool.exported",
+            pool = name,
+            clean = unclean.is_none(),
+            "pool exported"
+        );
         if let Some(error) = unclean {
             notes.push(format!(
                 "{name}: {error}; it is let go without the mark of a clean export, and the next \

@@ -60,11 +60,14 @@ impl Control {
         let name = cached.name.clone();
         let state = match self.bring_back(&cached).await {
             Ok(serving) => {
-                tracing::info!(pool = %name, notes = ?serving.import_notes(), "pool imported");
+                let notes = serving.import_notes();
+                tracing::info!(class = "pool.imported", pool = %name, ?notes, "pool imported");
                 State::Serving(Arc::new(serving))
             }
             Err(error) => {
-                tracing::error!(pool = %name, %error, "pool not imported");
+                tracing::error!(
+                    class = "pool.unavailable", pool = %name, %error, "pool not imported"
+                );
                 State::Unavail(error.message)
             }
         };
@@ -86,6 +89,7 @@ impl Control {
     /// Ends all service: clients first, then every pool is exported. The list stays, so that the
     /// next start brings them back.
     pub async fn stop(&self) {
+        self.events.end();
         let mut stopping = self.acts.lock().await;
         *stopping = true;
         self.frontend.serve(Offer::default()).await;

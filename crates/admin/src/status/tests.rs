@@ -1,5 +1,8 @@
+use std::time::Duration;
+
+use aquifer_meter::Histogram;
 use aquifer_ondisk::{Guid, Txg};
-use aquifer_vdev::LeafState as Engine;
+use aquifer_vdev::{IoCounts, LeafState as Engine};
 
 use super::*;
 
@@ -13,6 +16,7 @@ fn leaf(path: &str, state: Engine) -> pool::LeafStatus {
         checksum_errors: 0,
         repaired: 0,
         last_error: None,
+        io: IoCounts::default(),
     }
 }
 
@@ -22,6 +26,7 @@ fn mirror(states: [Engine; 2]) -> pool::PoolStatus {
         redundancy: Redundancy::Mirror,
         sectors: 1000,
         leaves: vec![leaf("/dev/a", states[0]), leaf("/dev/b", states[1])],
+        io: IoCounts::default(),
     };
     pool::PoolStatus {
         name: "tank".into(),
@@ -31,6 +36,8 @@ fn mirror(states: [Engine; 2]) -> pool::PoolStatus {
         space: aquifer_space::SpaceUse { total: 1000, taken: 300, held: 20 },
         closed_metaslabs: 0,
         vdevs: vec![vdev],
+        uptime: Duration::ZERO,
+        syncs: Histogram::default(),
     }
 }
 

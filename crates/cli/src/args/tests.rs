@@ -63,6 +63,12 @@ fn commands_are_those_of_zpool_and_zfs() {
         "get -r quota,used",
         "list -r tank",
         "inspect --deep --data tank",
+        "iostat",
+        "iostat -vl tank 1 5",
+        "iostat -w 1",
+        "nfsstat 1",
+        "nfsiostat -d -n 5 10 3",
+        "events -f --json",
         "completions bash",
         "serve --nfs-addr 127.0.0.1:0 --nfs-addr [::1]:2049 --no-portmap --memory 64M --log debug",
     ] {
@@ -85,6 +91,8 @@ fn wrong_usage_is_told_from_failure_by_its_exit_code() {
         "serve --memory 1M",
         "serve --nfs-addr everywhere",
         "serve --no-portmap --portmap-addr 0.0.0.0:111",
+        "nfsiostat -c -d",
+        "nfsstat 1 2 3",
         "frobnicate",
     ] {
         assert_eq!(parse(text).unwrap_err().exit_code(), 2, "{text}");

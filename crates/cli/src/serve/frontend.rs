@@ -14,8 +14,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use aquifer_admin::{Frontend, Offer, ServedPool};
-use aquifer_daemon::{Config, LockKeeper, PortmapState, Server};
+use aquifer_admin::api::NfsLoad;
+use aquifer_admin::{Frontend, NfsCounts, Offer, ServedPool};
+use aquifer_daemon::{Config, LockKeeper, Observer, PortmapState, Server};
 use aquifer_files::{FileHandle, Files};
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Export, Exports, Nfs, Root, Volume};
@@ -32,6 +33,8 @@ pub(super) struct NfsFrontend {
     listening: Mutex<Vec<String>>,
     /// From the first start of the server on; it outlives servers.
     keeper: OnceLock<Arc<LockKeeper>>,
+    /// The running server for whoever asks how it does, and when it began.
+    observed: Mutex<Option<(Observer, Instant)>>,
 }
 
 /// How locks are kept.
@@ -64,8 +67,8 @@ type Roots = Arc<RwLock<HashMap<String, Root>>>;
 
 impl NfsFrontend {
     pub fn new(config: Config, locks: LockSettings) -> Self {
-        let (state, listening, keeper) = Default::default();
-        NfsFrontend { config, locks, state, listening, keeper }
+        let (state, listening, keeper, observed) = Default::default();
+        NfsFrontend { config, locks, state, listening, keeper, observed }
     }
 
     async fn serve_pools(&self, offer: Offer) -> Vec<String> {
@@ -106,6 +109,7 @@ impl NfsFrontend {
         let nfs = Arc::new(Nfs::with_locks(exports, keeper.locks().clone()));
         let server = Server::start_with(self.config.clone(), nfs, Some(keeper.clone())).await;
         let server = server.map_err(|error| failed(error.to_string()))?;
+        *self.observed.lock() = Some((server.observer(), Instant::now()));
         Ok(Running { server, volumes, roots })
     }
 
@@ -121,6 +125,7 @@ impl NfsFrontend {
 
     async fn stop(&self, state: &mut State) {
         if let Some(running) = state.running.take() {
+            *self.observed.lock() = None;
             let stopped = running.server.stop().await;
             if stopped.stuck > 0 {
                 tracing::error!(
@@ -155,6 +160,35 @@ impl Frontend for NfsFrontend {
     fn locks(&self) -> (Vec<LockView>, bool) {
         let locks = self.keeper.get().map(|keeper| keeper.locks());
         locks.map(|locks| (locks.list(), locks.in_grace())).unwrap_or_default()
+    }
+
+    fn counts(&self) -> Option<NfsCounts> {
+        let (observer, since) = self.observed.lock().clone()?;
+        let load = load(&observer);
+        Some(NfsCounts { uptime: since.elapsed(), traffic: observer.nfs().traffic().look(), load })
+    }
+}
+
+fn load(observer: &Observer) -> NfsLoad {
+    let (load, counters) = (observer.load(), observer.nfs().counters());
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    NfsLoad {
+        connections: number(load.connections),
+        accepted: load.accepted,
+        turned_away: load.turned_away,
+        requests: load.requests,
+        requests_waited: load.requests_waited,
+        received_bytes: load.received_bytes,
+        sent_bytes: load.sent_bytes,
+        closed_as_slow: load.closed_as_slow,
+        protocol_errors: load.protocol_errors,
+        panics: load.panics,
+        request_bytes: number(load.request_bytes),
+        reply_bytes: number(load.reply_bytes),
+        mount_calls: counters.mount(),
+        portmap_calls: counters.portmap(),
+        lock_calls: counters.locks(),
+        refused_calls: counters.refused(),
     }
 }
 

@@ -8,6 +8,7 @@
 )]
 
 mod exports;
+mod eyes;
 mod life;
 mod lost;
 mod once;

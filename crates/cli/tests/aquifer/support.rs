@@ -122,14 +122,20 @@ impl Place {
     pub fn ask_with_input(&self, words: &[&str], input: &str) -> Said {
         let typed = self.path("typed");
         fs::write(&typed, input).unwrap();
-        let mut command = Command::new(AQUIFER);
-        command.arg("--api-socket").arg(self.socket()).args(words).current_dir(self.dir.path());
+        let mut command = self.command(words);
         let output = command.stdin(fs::File::open(typed).unwrap()).output().unwrap();
         Said {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),
         }
+    }
+
+    /// A command of ours, which asks this daemon.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(AQUIFER);
+        command.arg("--api-socket").arg(self.socket()).args(words).current_dir(self.dir.path());
+        command
     }
 
     /// Runs a command that must work; gives what it printed.
@@ -182,6 +188,10 @@ impl Daemon {
     pub fn kill9(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn signal(&self, signal: Signal) {

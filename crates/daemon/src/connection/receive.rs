@@ -23,7 +23,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
+use aquifer_nfs::traffic::Meter;
 use aquifer_rpc::limits::{RECEIVE_BUFFER_BYTES, RECORD_BYTES_MAX};
 use aquifer_rpc::record::{RecordError, RecordReader, StreamEnd};
 use bytes::BufMut;
@@ -35,18 +37,20 @@ use crate::limits::{FRAGMENTED_RECORDS_MAX, READ_BYTES_MIN, RECORD_OVERHEAD_BYTE
 use super::requests::Requests;
 use super::slow::Progress;
 
-/// The receive buffer of a runtime.
+/// What the connections of a runtime share: its receive buffer and its meter.
 #[derive(Debug)]
 pub(crate) struct Readers {
     shared: RefCell<Option<RecordReader>>,
     fragmented: Arc<AtomicUsize>,
+    /// Where its calls are counted.
+    pub meter: Arc<Meter>,
 }
 
 impl Readers {
     /// A buffer for one runtime; `fragmented` counts, for all, the connections inside a record of
     /// several fragments.
-    pub(crate) fn new(fragmented: Arc<AtomicUsize>) -> Self {
-        Readers { shared: RefCell::new(None), fragmented }
+    pub(crate) fn new(fragmented: Arc<AtomicUsize>, meter: Arc<Meter>) -> Self {
+        Readers { shared: RefCell::new(None), fragmented, meter }
     }
 
     fn take(&self) -> RecordReader {
@@ -146,7 +150,10 @@ impl Receiver {
         let mut reading = Reading::open(std::mem::take(&mut self.left), readers);
         let read = reading.poll_read(cx, stream, room);
         let parsed = match &read {
-            Poll::Ready(Ok(bytes)) => reading.parse(*bytes, requests),
+            Poll::Ready(Ok(bytes)) => {
+                requests.read_at = Instant::now();
+                reading.parse(*bytes, requests)
+            }
             Poll::Ready(Err(_)) | Poll::Pending => Ok(()),
         };
         requests.read_lease.give(room);

@@ -18,7 +18,9 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
+use aquifer_nfs::traffic::Meter;
 use aquifer_nfs::{Nfs, NoCall, Origin};
 use aquifer_rpc::xdr::EncodeBuf;
 use futures_util::FutureExt;
@@ -59,6 +61,8 @@ impl Budgets {
 /// A record that is received.
 pub(super) struct Received {
     pub bytes: Vec<u8>,
+    /// When the last of it came: from then on its client waits for us.
+    at: Instant,
     /// The lease of large records covers it.
     pub is_large: bool,
 }
@@ -87,10 +91,13 @@ type Serving = Pin<Box<dyn Future<Output = Done>>>;
 /// The requests of one connection.
 pub(super) struct Requests {
     nfs: Arc<Nfs>,
+    meter: Arc<Meter>,
     origin: Origin,
     in_flight_max: usize,
     reply_bytes_max: usize,
     received: VecDeque<Received>,
+    /// When what is being taken in was read: one look at the clock for all of a read.
+    pub read_at: Instant,
     in_flight: FuturesUnordered<Serving>,
     pub read_lease: Lease,
     pub record_lease: Lease,
@@ -111,13 +118,21 @@ pub(super) enum Begun {
 }
 
 impl Requests {
-    pub(super) fn new(nfs: Arc<Nfs>, origin: Origin, limits: &Limits, budgets: &Budgets) -> Self {
+    pub(super) fn new(
+        nfs: Arc<Nfs>,
+        meter: Arc<Meter>,
+        origin: Origin,
+        limits: &Limits,
+        budgets: &Budgets,
+    ) -> Self {
         Requests {
             nfs,
+            meter,
             origin,
             in_flight_max: limits.in_flight_max,
             reply_bytes_max: limits.connection_reply_bytes_max,
             received: VecDeque::new(),
+            read_at: Instant::now(),
             in_flight: FuturesUnordered::new(),
             read_lease: Lease::new(&budgets.reads, REQUEST_ALLOWANCE_BYTES),
             record_lease: Lease::new(&budgets.records, 0),
@@ -128,12 +143,12 @@ impl Requests {
     /// Takes a record. The room that it was read into is given back by the caller afterwards.
     pub(super) fn receive(&mut self, bytes: Vec<u8>) {
         self.read_lease.force(bytes.len() + RECORD_OVERHEAD_BYTES);
-        self.received.push_back(Received { bytes, is_large: false });
+        self.received.push_back(Received { bytes, at: self.read_at, is_large: false });
     }
 
     /// Takes a record that the lease of large records covers.
     pub(super) fn receive_large(&mut self, bytes: Vec<u8>) {
-        self.received.push_back(Received { bytes, is_large: true });
+        self.received.push_back(Received { bytes, at: self.read_at, is_large: true });
     }
 
     /// Whether requests wait to be begun.
@@ -166,7 +181,8 @@ impl Requests {
 
     /// Polls a new request once where it stands: most are done then, and cost no task.
     fn begin(&mut self, record: Received, reserved: usize) -> Begun {
-        let serving = serve(Arc::clone(&self.nfs), self.origin, record, reserved);
+        let (nfs, meter) = (Arc::clone(&self.nfs), Arc::clone(&self.meter));
+        let serving = serve(nfs, meter, self.origin, record, reserved);
         let mut serving: Serving = Box::pin(serving);
         // Nobody is woken by this poll: a request that waits is polled again when it has joined
         // the others.
@@ -214,11 +230,23 @@ impl Requests {
     }
 }
 
-async fn serve(nfs: Arc<Nfs>, origin: Origin, record: Received, reserved: usize) -> Done {
+async fn serve(
+    nfs: Arc<Nfs>,
+    meter: Arc<Meter>,
+    origin: Origin,
+    record: Received,
+    reserved: usize,
+) -> Done {
     let mut reply = EncodeBuf::new();
     let answering = AssertUnwindSafe(nfs.answer(origin, &record.bytes, &mut reply));
     let outcome = match answering.catch_unwind().await {
-        Ok(Ok(())) => Outcome::Answered,
+        Ok(Ok(done)) => {
+            if let Some(done) = done {
+                let ns = u64::try_from(record.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                meter.record(origin.peer.ip().to_canonical(), &done, ns);
+            }
+            Outcome::Answered
+        }
         Ok(Err(error)) => Outcome::NoCall(error),
         Err(panic) => {
             // What is in it may be half a reply.
@@ -236,7 +264,7 @@ mod tests {
     /// What a request takes while it is carried out is charged in full.
     #[test]
     fn a_request_that_is_carried_out_is_no_larger_than_what_is_charged() {
-        fn bytes_of<F>(_: impl Fn(Arc<Nfs>, Origin, Received, usize) -> F) -> usize {
+        fn bytes_of<F>(_: impl Fn(Arc<Nfs>, Arc<Meter>, Origin, Received, usize) -> F) -> usize {
             size_of::<F>()
         }
         let bytes = bytes_of(serve);

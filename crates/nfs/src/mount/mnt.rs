@@ -17,7 +17,12 @@ pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
     match directory(request, path).await {
         Ok(directory) => {
             let host = request.peer.ip().to_canonical();
-            request.mounts.add(host, path_of(components(path)));
+            let path = path_of(components(path));
+            let shown = String::from_utf8_lossy(&path);
+            tracing::info!(
+                class = "client.mounted", client = %request.peer, path = ?shown, "mounted"
+            );
+            request.mounts.add(host, path);
             MountRes3::Ok {
                 fhandle: nfs_fh3(directory.handle),
                 auth_flavors: vec![AUTH_SYS, AUTH_NONE],
@@ -25,7 +30,10 @@ pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
         }
         Err(status) => {
             let path = String::from_utf8_lossy(path);
-            tracing::info!(client = %request.peer, ?path, ?status, "mount refused");
+            tracing::info!(
+                class = "client.refused", client = %request.peer, ?path, ?status,
+                "mount refused"
+            );
             MountRes3::Fail(status)
         }
     }

@@ -71,12 +71,12 @@ pub(crate) async fn carry_out_once(
 ) -> Nfsstat3 {
     // A handle that opens nothing changes nothing.
     let Some(target) = changed_by(args).and_then(|handle| request.look(handle).ok()) else {
-        return carry_out(request, args, to).await;
+        return carry_out(request, args, to).await.0;
     };
     let answer = match target.files.datasets().replies().begin(call).await {
         Ok(Begun::New(running)) => {
             let mut body = EncodeBuf::new();
-            let status = carry_out(request, args, &mut body).await;
+            let (status, _) = carry_out(request, args, &mut body).await;
             running.answered(status.wire(), body.contiguous().unwrap_or_default());
             to.append(body);
             return status;

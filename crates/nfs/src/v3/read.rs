@@ -10,16 +10,22 @@ use crate::proto::v3::{Nfsstat3, PostOpAttr, Read3Args, Read3Head, Read3Res};
 
 use super::request::{Fail, Outcome, Request, post_op_attr};
 
-pub(super) async fn read(request: &Request<'_>, args: &Read3Args, to: &mut EncodeBuf) -> Nfsstat3 {
+/// Says the status, and how many bytes were read.
+pub(super) async fn read(
+    request: &Request<'_>,
+    args: &Read3Args,
+    to: &mut EncodeBuf,
+) -> (Nfsstat3, u32) {
     match data_of(request, args).await {
         Ok(data) => {
             let head = Read3Head { file_attributes: post_op_attr(&data.attributes), eof: data.eof };
+            let bytes = u32::try_from(data.count).unwrap_or(u32::MAX);
             head.encode_with(to, data.pieces.into_iter().map(piece));
-            Nfsstat3::Ok
+            (Nfsstat3::Ok, bytes)
         }
         Err(Fail { status, resfail }) => {
             to.put(&Read3Res::Fail { status, resfail });
-            status
+            (status, 0)
         }
     }
 }

@@ -15,12 +15,12 @@ struct Room {
 }
 
 /// In the order of the line; what stands outside comes last.
-const ROOMS: [Room; 20] = [
+const ROOMS: [Room; 21] = [
     Room {
         name: "cli",
         uses: &[
             "admin", "daemon", "nfs", "rpc", "files", "dataset", "object", "pool", "vdev",
-            "blockio", "inspect",
+            "blockio", "meter", "inspect",
         ],
         why: "the one binary: a thin client of admin, and the place where `serve` puts the rooms \
               together and where the second opinion is asked",
@@ -32,12 +32,12 @@ const ROOMS: [Room; 20] = [
     },
     Room {
         name: "admin",
-        uses: &["nfs", "files", "dataset", "object", "pool", "vdev", "blockio", "ondisk"],
+        uses: &["nfs", "files", "dataset", "object", "pool", "vdev", "blockio", "meter", "ondisk"],
         why: "one typed API over all rooms; no wire of NFS; of the format only its names",
     },
     Room {
         name: "nfs",
-        uses: &["rpc", "files", "dataset", "object", "pool", "vdev", "blockio"],
+        uses: &["rpc", "files", "dataset", "object", "pool", "vdev", "blockio", "meter"],
         why: "bytes in, reply out: types of the wire end here, types of the disk never come here",
     },
     Room {
@@ -62,10 +62,10 @@ const ROOMS: [Room; 20] = [
     },
     Room {
         name: "pool",
-        uses: &["vdev", "blockio", "ondisk", "space", "arc"],
+        uses: &["vdev", "blockio", "meter", "ondisk", "space", "arc"],
         why: "one consistent state per txg; knows trees only as opaque roots",
     },
-    Room { name: "vdev", uses: &["blockio", "ondisk"], why: "where copies live" },
+    Room { name: "vdev", uses: &["blockio", "meter", "ondisk"], why: "where copies live" },
     Room {
         name: "blockio",
         uses: &[],
@@ -73,6 +73,7 @@ const ROOMS: [Room; 20] = [
     },
     Room { name: "space", uses: &["ondisk"], why: "free space, pure: no I/O, no tasks" },
     Room { name: "arc", uses: &[], why: "a cache policy, pure: whatever it caches" },
+    Room { name: "meter", uses: &[], why: "counting, pure: whatever it counts" },
     Room {
         name: "ondisk",
         uses: &[],

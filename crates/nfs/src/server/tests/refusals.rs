@@ -95,9 +95,6 @@ async fn handles_are_bad_stale_or_not_for_this_client() {
             assert_eq!(status(&nfs, client(from), args).await, expected, "{args:?}");
         }
     }
-    let counted = nfs.counters().nfs3();
-    let reads = counted.iter().find(|count| count.procedure == Procedure3::Read).unwrap();
-    assert_eq!((reads.calls, reads.failed), (5, 5));
 }
 
 #[tokio::test]

@@ -1,0 +1,169 @@
+//! Numbers: what disks did and what clients asked for.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aquifer_nfs::traffic::{Disk, DiskKey, TrafficCounts};
+use aquifer_ondisk::{Guid, ObjectId};
+use aquifer_vdev::IoCounts;
+use tokio::time::timeout;
+
+use super::Control;
+use super::serving::Serving;
+use crate::api::{
+    ApiError, ClientStat, DiskStat, Event, EventQuery, IoQuery, NfsLoad, NfsStat, PoolIo,
+    ProcedureStat, guid_text,
+};
+use crate::{metrics, status};
+
+/// What clients asked for, as the frontend knows it.
+#[derive(Debug, Clone, Default)]
+pub struct NfsCounts {
+    /// Since it began to listen.
+    pub uptime: Duration,
+    /// By procedure, client and file.
+    pub traffic: TrafficCounts,
+    /// Connections and what came over them.
+    pub load: NfsLoad,
+}
+
+/// Paths of files that were asked for, and when they were found, or not.
+pub(super) type Names = HashMap<DiskKey, (Option<String>, Instant)>;
+
+impl Control {
+    /// What the disks of pools in service did.
+    ///
+    /// # Errors
+    /// If the pool that is asked for is not in service.
+    pub fn iostat(&self, query: &IoQuery) -> Result<Vec<PoolIo>, ApiError> {
+        let pools = match &query.pool {
+            Some(name) => vec![self.serving(name)?],
+            None => self.all_serving(),
+        };
+        Ok(pools.iter().map(|serving| status::io(&serving.service().pool.status())).collect())
+    }
+
+    /// What clients asked for.
+    pub async fn nfs_stat(&self) -> NfsStat {
+        let Some(NfsCounts { uptime, traffic, load }) = self.frontend.counts() else {
+            return NfsStat::default();
+        };
+        let procedures = traffic.procedures.iter().map(|counted| ProcedureStat {
+            name: format!("{:?}", counted.procedure).to_lowercase(),
+            errors: counted.failed,
+            latency: (&counted.latency).into(),
+        });
+        let clients = traffic
+            .clients
+            .iter()
+            .map(|(client, flow)| ClientStat { client: client.to_string(), flow: flow.into() });
+        NfsStat {
+            uptime_ns: u64::try_from(uptime.as_nanos()).unwrap_or(u64::MAX),
+            procedures: procedures.collect(),
+            load,
+            clients: clients.collect(),
+            other_clients: (&traffic.other_clients).into(),
+            disks: self.named(&traffic.disks).await,
+            other_disks: (&traffic.other_disks).into(),
+        }
+    }
+
+    /// Everything, as Prometheus reads it.
+    pub async fn metrics(&self) -> String {
+        let nfs = self.nfs_stat().await;
+        let pools = self.all_serving();
+        let pools: Vec<_> = pools.iter().map(|one| one.service().pool.status()).collect();
+        metrics::page(&self.info(), &self.pools(), &pools, &nfs)
+    }
+
+    /// What happened after an event, waiting for something to happen if that is asked for.
+    pub async fn events_after(&self, query: &EventQuery) -> Vec<Event> {
+        self.events.wait_after(query.after, Duration::from_millis(query.wait_ms)).await
+    }
+
+    /// Files with their names. These are looked for, all of a dataset in one walk, when they are
+    /// asked for: what is done on a file does not know what it is called.
+    async fn named(&self, disks: &[(DiskKey, Disk)]) -> Vec<DiskStat> {
+        let pools = self.all_serving();
+        let mut names = self.names.lock().await;
+        let there: HashSet<DiskKey> = disks.iter().map(|(key, _)| *key).collect();
+        names.retain(|key, (_, found)| there.contains(key) && found.elapsed() < NAME_AGE_MAX);
+        let mut of_guid: HashMap<u64, (String, Vec<DiskKey>)> = HashMap::new();
+        for (key, _) in disks {
+            let (_, keys) = of_guid.entry(key.fs_guid).or_default();
+            if !names.contains_key(key) {
+                keys.push(*key);
+            }
+        }
+        for (guid, (dataset, unknown)) in &mut of_guid {
+            let Some((serving, name)) = dataset_of(&pools, *guid) else { continue };
+            *dataset = name;
+            if !unknown.is_empty() {
+                names.extend(find(serving, dataset, unknown).await);
+            }
+        }
+        let each = disks.iter().map(|(key, disk)| {
+            let path = names.get(key).and_then(|(path, _)| path.clone());
+            DiskStat {
+                fs_guid: guid_text(Guid(key.fs_guid)),
+                object: key.object,
+                dataset: of_guid
+                    .get(&key.fs_guid)
+                    .map(|(name, _)| name.clone())
+                    .unwrap_or_default(),
+                file: path.unwrap_or_else(|| format!("#{}", key.object)),
+                client: disk.client.to_string(),
+                shared: disk.shared,
+                flow: (&disk.flow).into(),
+            }
+        });
+        each.collect()
+    }
+}
+
+fn dataset_of(pools: &[Arc<Serving>], guid: u64) -> Option<(&Arc<Serving>, String)> {
+    pools.iter().find_map(|serving| {
+        let datasets = &serving.service().datasets;
+        let dataset = datasets.by_guid(Guid(guid))?;
+        Some((serving, datasets.full_name(&dataset)))
+    })
+}
+
+async fn find(
+    serving: &Serving,
+    dataset: &str,
+    keys: &[DiskKey],
+) -> Vec<(DiskKey, (Option<String>, Instant))> {
+    let wanted: HashSet<ObjectId> = keys.iter().map(|key| ObjectId(key.object)).collect();
+    let search = serving.service().files.paths_of(dataset, wanted, NAME_SEARCH_ENTRIES_MAX);
+    // A disk that hangs must not keep anybody from seeing that it hangs.
+    let mut paths = timeout(NAME_SEARCH_PATIENCE, search).await.unwrap_or_default();
+    let now = Instant::now();
+    keys.iter().map(|key| (*key, (paths.remove(&ObjectId(key.object)), now))).collect()
+}
+
+/// The sum over vdevs.
+pub(crate) fn sum<'a>(of: impl Iterator<Item = &'a IoCounts>) -> IoCounts {
+    of.fold(IoCounts::default(), |mut sum, one| {
+        let kinds = [
+            (&mut sum.reads, &one.reads),
+            (&mut sum.writes, &one.writes),
+            (&mut sum.durable_writes, &one.durable_writes),
+            (&mut sum.flushes, &one.flushes),
+        ];
+        for (sum, one) in kinds {
+            sum.bytes += one.bytes;
+            sum.latency.add(&one.latency);
+        }
+        sum
+    })
+}
+
+/// How long names are looked for.
+const NAME_SEARCH_PATIENCE: Duration = Duration::from_secs(1);
+/// After so long a name is looked for again: it may have been changed.
+const NAME_AGE_MAX: Duration = Duration::from_secs(60);
+/// Names that are looked at in a dataset to find those of its files: a datastore has hundreds or
+/// thousands, and this many take some 50 ms.
+const NAME_SEARCH_ENTRIES_MAX: usize = 100_000;

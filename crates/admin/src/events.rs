@@ -1,0 +1,148 @@
+//! What happened lately: a ring in memory. The log on standard error has the same, and keeps it.
+//!
+//! Invariants:
+//! - Bounded: so many events, of one class no more than a part of them, so that a disk full of rot
+//!   does not push out when it failed; and each event is cut to a size.
+//! - Numbers rise by one and never come again in one life of the daemon: who asks for what came
+//!   after the last one that he saw, misses nothing that is still kept, and sees what is gone.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::api::Event;
+
+/// The newest events.
+#[derive(Debug)]
+pub struct EventRing {
+    events: Mutex<VecDeque<Event>>,
+    /// Number of the newest; [`u64::MAX`] when nobody is to wait any more.
+    newest: watch::Sender<u64>,
+}
+
+impl Default for EventRing {
+    fn default() -> Self {
+        EventRing { events: Mutex::default(), newest: watch::Sender::new(0) }
+    }
+}
+
+impl EventRing {
+    /// Notes what happened now.
+    pub fn note(&self, level: &str, class: &str, message: &str, fields: BTreeMap<String, String>) {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut events = self.events.lock();
+        let sequence = events.back().map_or(0, |event| event.sequence) + 1;
+        let of_class = events.iter().filter(|event| event.class == class).count();
+        let oldest = match of_class >= CLASS_EVENTS_MAX {
+            true => events.iter().position(|event| event.class == class),
+            false => (events.len() >= EVENTS_MAX).then_some(0),
+        };
+        if let Some(oldest) = oldest {
+            events.remove(oldest);
+        }
+        let fields = fields.into_iter().take(FIELDS_MAX);
+        events.push_back(Event {
+            sequence,
+            wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
+            level: level.into(),
+            class: cut(class),
+            message: cut(message),
+            fields: fields.map(|(name, value)| (name, cut(&value))).collect(),
+        });
+        drop(events);
+        self.newest.send_if_modified(|newest| {
+            let later = *newest < sequence;
+            *newest = (*newest).max(sequence);
+            later
+        });
+    }
+
+    /// What is kept of what came after `after`.
+    pub fn after(&self, after: u64) -> Vec<Event> {
+        let events = self.events.lock();
+        events.iter().filter(|event| event.sequence > after).cloned().collect()
+    }
+
+    /// As [`EventRing::after`], but waits up to `patience` for there to be something.
+    pub async fn wait_after(&self, after: u64, patience: Duration) -> Vec<Event> {
+        let mut newest = self.newest.subscribe();
+        let come = newest.wait_for(|newest| *newest > after);
+        // Out of patience, there is nothing: which is an answer too.
+        let _ = tokio::time::timeout(patience.min(PATIENCE_MAX), come).await;
+        self.after(after)
+    }
+
+    /// Nobody waits any more: the daemon stops.
+    pub fn end(&self) {
+        self.newest.send_replace(u64::MAX);
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text.into(),
+    }
+}
+
+/// Events that are kept: with the sizes below some 4 MiB at the very most, mostly 300 KiB.
+const EVENTS_MAX: usize = 1024;
+/// Of one class.
+const CLASS_EVENTS_MAX: usize = EVENTS_MAX / 4;
+/// Fields of one event, and characters of one text.
+const FIELDS_MAX: usize = 12;
+const TEXT_CHARS_MAX: usize = 256;
+/// Longest wait for an event.
+const PATIENCE_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(ring: &EventRing, class: &str, text: &str) {
+        ring.note("info", class, text, BTreeMap::from([("what".into(), text.into())]));
+    }
+
+    #[test]
+    fn a_flood_of_one_class_pushes_out_no_other() {
+        let ring = EventRing::default();
+        note(&ring, "disk.failed", "first");
+        for number in 0..5000 {
+            note(&ring, "disk.checksum", &number.to_string());
+        }
+        let events = ring.after(0);
+        assert_eq!(events.len(), 1 + CLASS_EVENTS_MAX);
+        assert_eq!((events[0].sequence, events[0].class.as_str()), (1, "disk.failed"));
+        assert_eq!(events.last().unwrap().sequence, 5001);
+        for class in ["b", "c", "d", "e", "f"] {
+            (0..1000).for_each(|_| note(&ring, class, "x"));
+        }
+        assert_eq!(ring.after(0).len(), EVENTS_MAX);
+        assert_eq!(ring.after(10_000).len(), 1);
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let ring = EventRing::default();
+        note(&ring, "long", &"\u{e9}".repeat(10_000));
+        let event = ring.after(0).remove(0);
+        assert_eq!(event.message.chars().count(), TEXT_CHARS_MAX + 3);
+        assert_eq!(event.fields["what"], event.message);
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_told_at_once_and_at_the_end() {
+        let ring = EventRing::default();
+        assert_eq!(ring.wait_after(0, Duration::from_millis(1)).await, []);
+        let long = Duration::from_secs(3600);
+        let (events, ()) =
+            tokio::join!(ring.wait_after(0, long), async { note(&ring, "disk.failed", "now") });
+        assert_eq!(events.len(), 1);
+        ring.end();
+        assert_eq!(ring.wait_after(1, long).await, []);
+        note(&ring, "late", "after the end");
+        assert_eq!(ring.wait_after(1, long).await.len(), 1);
+    }
+}

@@ -1,0 +1,186 @@
+//! `aquifer iostat`: what disks do, as `zpool iostat` shows it.
+
+use aquifer_admin::api::{DiskIo, PoolIo, VdevKind};
+use aquifer_admin::client::Client;
+use aquifer_meter::{BUCKETS, Histogram, floor_ns};
+
+use super::Output;
+use super::repeat::{Times, repeat, times};
+use super::since::{Part, Span, time};
+use crate::failure::Failure;
+use crate::table::Table;
+
+/// What is to be shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Show {
+    /// Vdevs and disks too.
+    pub verbose: bool,
+    /// Times.
+    pub latency: bool,
+    /// Histograms instead.
+    pub histograms: bool,
+}
+
+pub(super) async fn iostat(
+    client: &Client,
+    output: Output,
+    show: Show,
+    words: &[String],
+) -> Result<(), Failure> {
+    let (pool, times) = pool_and_times(words).map_err(Failure::usage)?;
+    let ask = async || Ok(client.iostat(pool.as_deref()).await?);
+    repeat(output, times, ask, |now, then| match show.histograms {
+        true => histograms(now, then, show, output),
+        false => rates(now, then, show, output),
+    })
+    .await
+}
+
+/// `[pool] [interval [count]]`: a pool's name begins with a letter.
+pub(crate) fn pool_and_times(words: &[String]) -> Result<(Option<String>, Times), String> {
+    match words.split_first() {
+        Some((pool, rest)) if !pool.starts_with(|first: char| first.is_ascii_digit()) => {
+            Ok((Some(pool.clone()), times(rest)?))
+        }
+        _ => Ok((None, times(words)?)),
+    }
+}
+
+/// A row: a pool, a vdev or a disk, and what it did in the span.
+struct Row {
+    name: String,
+    /// In use, and to be had: of pools.
+    space: Option<(u64, u64)>,
+    span: Span,
+    reads: Part,
+    writes: Part,
+    durable: Part,
+    flushes: Part,
+}
+
+fn rows(now: &[PoolIo], then: Option<&Vec<PoolIo>>, verbose: bool) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for pool in now {
+        let before = then.and_then(|pools| pools.iter().find(|old| old.name == pool.name));
+        let span = Span::new(pool.uptime_ns, before.map(|old| old.uptime_ns));
+        let before = before.filter(|_| span.goes_on);
+        let mut row = |name, space, io: &DiskIo, old: Option<&DiskIo>| {
+            rows.push(Row {
+                name,
+                space,
+                span,
+                reads: Part::of(&io.reads, old.map(|old| &old.reads)),
+                writes: Part::of(&io.writes, old.map(|old| &old.writes)),
+                durable: Part::of(&io.durable_writes, old.map(|old| &old.durable_writes)),
+                flushes: Part::of(&io.flushes, old.map(|old| &old.flushes)),
+            });
+        };
+        let space = Some((pool.allocated_bytes, pool.free_bytes));
+        row(pool.name.clone(), space, &pool.io, before.map(|old| &old.io));
+        for (index, vdev) in pool.vdevs.iter().enumerate().filter(|_| verbose) {
+            let old = before.and_then(|old| old.vdevs.get(index));
+            let indent = match vdev.kind {
+                VdevKind::Mirror => {
+                    row(format!("  {}", vdev.name), None, &vdev.io, old.map(|old| &old.io));
+                    "    "
+                }
+                VdevKind::Single => "  ",
+            };
+            for leaf in &vdev.leaves {
+                let same = |old: &&_| {
+                    let aquifer_admin::api::LeafIo { guid, .. } = old;
+                    *guid == leaf.guid
+                };
+                let old = old.and_then(|old| old.leaves.iter().find(same));
+                row(format!("{indent}{}", leaf.path), None, &leaf.io, old.map(|old| &old.io));
+            }
+        }
+    }
+    rows
+}
+
+fn rates(now: &[PoolIo], then: Option<&Vec<PoolIo>>, show: Show, output: Output) -> String {
+    let mut columns =
+        vec!["POOL", ">ALLOC", ">FREE", ">READS/S", ">WRITES/S", ">READ B/S", ">WRITE B/S"];
+    if show.latency {
+        columns.extend([
+            ">READ MEAN",
+            ">READ P99",
+            ">WRITE MEAN",
+            ">WRITE P99",
+            ">LOGGED MEAN",
+            ">LOGGED P99",
+            ">FLUSH MEAN",
+            ">FLUSH P99",
+        ]);
+    }
+    let mut table = Table::new(&columns);
+    for row in rows(now, then, show.verbose) {
+        let Row { name, space, span, reads, writes, durable, flushes } = row;
+        let space = space.map_or(["-".into(), "-".into()], |(allocated, free)| {
+            [output.size(allocated), output.size(free)]
+        });
+        let name = if output.script { name.trim_start().to_string() } else { name };
+        let mut cells = vec![name];
+        cells.extend(space);
+        let writes_of_both = (writes.count() + durable.count(), writes.bytes + durable.bytes);
+        let both = [(reads.count(), reads.bytes), writes_of_both];
+        cells.extend(both.map(|(count, _)| span.rate_text(output, count)));
+        cells.extend(both.map(|(_, bytes)| output.size(span.rate(bytes))));
+        if show.latency {
+            cells.extend(
+                [&reads, &writes, &durable, &flushes]
+                    .into_iter()
+                    .flat_map(|part| part.times(output)),
+            );
+        }
+        table.row(cells);
+    }
+    output.table(&table)
+}
+
+/// How many operations took how long: a line for each time, up to which it reaches.
+fn histograms(now: &[PoolIo], then: Option<&Vec<PoolIo>>, show: Show, output: Output) -> String {
+    let mut text = String::new();
+    for row in rows(now, then, show.verbose) {
+        if !output.script {
+            text.push_str(&format!("{}\n", row.name.trim_start()));
+        }
+        let parts = [&row.reads, &row.writes, &row.durable, &row.flushes];
+        let kinds = parts.map(|part| &part.latency);
+        let mut table = match output.script {
+            true => Table::new(&["POOL", ">BELOW", ">READ", ">WRITE", ">LOGGED", ">FLUSH"]),
+            false => Table::new(&[">BELOW", ">READ", ">WRITE", ">LOGGED", ">FLUSH"]),
+        };
+        // Powers of two, from the first that anything is in to the last.
+        let used: Vec<usize> = (0..=OCTAVES)
+            .filter(|octave| kinds.iter().any(|kind| within(kind, *octave) > 0))
+            .collect();
+        let range = used.first().zip(used.last()).map(|(first, last)| *first..=*last);
+        for octave in range.into_iter().flatten() {
+            let below = match octave {
+                OCTAVES => "more".to_string(),
+                _ => time(output, floor_ns(1 + 4 * octave)),
+            };
+            let counts = kinds.iter().map(|kind| within(kind, octave).to_string());
+            let name = Some(row.name.trim_start().to_string()).filter(|_| output.script);
+            table.row(name.into_iter().chain([below]).chain(counts).collect());
+        }
+        text.push_str(&output.table(&table));
+        if !output.script {
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// How many took as long as the powers of two number `octave`; 0 is what was faster than all.
+fn within(histogram: &Histogram, octave: usize) -> u64 {
+    let from = octave.checked_sub(1).map_or(0, |before| floor_ns(1 + 4 * before));
+    let below = if octave < OCTAVES { floor_ns(1 + 4 * octave) } else { u64::MAX };
+    let inside = histogram.buckets().filter(|(ns, _)| (from..below).contains(ns));
+    inside.map(|(_, count)| count).sum()
+}
+
+/// Powers of two that the buckets reach over, and one for what is above.
+const OCTAVES: usize = (BUCKETS - 2) / 4 + 1;

@@ -1,0 +1,165 @@
+//! `aquifer nfsstat` and `aquifer nfsiostat`: what clients ask for, and which is the noisy one.
+
+use std::cmp::Reverse;
+
+use aquifer_admin::api::{Flow, NfsStat};
+use aquifer_admin::client::Client;
+
+use super::Output;
+use super::repeat::{Times, repeat};
+use super::since::{FlowPart, Part, Span, age, time};
+use crate::failure::Failure;
+use crate::table::Table;
+
+pub(super) async fn nfsstat(client: &Client, output: Output, times: Times) -> Result<(), Failure> {
+    let ask = async || Ok(client.nfs().await?);
+    repeat(output, times, ask, |now, then| procedures(now, then, output)).await
+}
+
+fn procedures(now: &NfsStat, then: Option<&NfsStat>, output: Output) -> String {
+    let span = Span::new(now.uptime_ns, then.map(|then| then.uptime_ns));
+    let then = then.filter(|_| span.goes_on);
+    let mut table =
+        Table::new(&["PROCEDURE", ">CALLS", ">CALLS/S", ">ERRORS", ">MEAN", ">P50", ">P99"]);
+    for (index, procedure) in now.procedures.iter().enumerate() {
+        let old = then.and_then(|then| then.procedures.get(index));
+        let latency = procedure.latency.histogram();
+        let latency = old.map_or(latency.clone(), |old| latency.since(&old.latency.histogram()));
+        let errors = procedure.errors.saturating_sub(old.map_or(0, |old| old.errors));
+        let calls = latency.count();
+        if calls == 0 && !output.script {
+            continue;
+        }
+        let times = [latency.mean_ns(), latency.quantile_ns(500), latency.quantile_ns(990)];
+        let mut cells = vec![procedure.name.clone(), calls.to_string()];
+        cells.extend([span.rate_text(output, calls), errors.to_string()]);
+        cells.extend(times.map(|ns| if calls == 0 { "-".into() } else { time(output, ns) }));
+        table.row(cells);
+    }
+    if output.script {
+        return output.table(&table);
+    }
+    if now.uptime_ns == 0 {
+        return "NFS is not served: no pool is in service\n".into();
+    }
+    let load = &now.load;
+    format!(
+        "{}connections: {} open, {} since NFS began to listen {} ago, {} turned away\nbeside NFS: \
+         {} calls of MOUNT, {} of the portmapper, {} of locks, {} refused by RPC\n\n",
+        output.table(&table),
+        load.connections,
+        load.accepted,
+        age(now.uptime_ns),
+        load.turned_away,
+        load.mount_calls,
+        load.portmap_calls,
+        load.lock_calls,
+        load.refused_calls
+    )
+}
+
+/// What `nfsiostat` is to show.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Show {
+    pub clients: bool,
+    pub disks: bool,
+    /// Lines of each at most.
+    pub top: usize,
+}
+
+pub(super) async fn nfsiostat(
+    client: &Client,
+    output: Output,
+    show: Show,
+    times: Times,
+) -> Result<(), Failure> {
+    let ask = async || Ok(client.nfs().await?);
+    repeat(output, times, ask, |now, then| flows(now, then, show, output)).await
+}
+
+fn flows(now: &NfsStat, then: Option<&NfsStat>, show: Show, output: Output) -> String {
+    let span = Span::new(now.uptime_ns, then.map(|then| then.uptime_ns));
+    let then = then.filter(|_| span.goes_on);
+    let mut text = String::new();
+    if show.clients {
+        let each = now.clients.iter().map(|one| {
+            let old =
+                then.and_then(|then| then.clients.iter().find(|old| old.client == one.client));
+            let flow = FlowPart::of(&one.flow, old.map(|old| &old.flow));
+            ([one.client.clone(), String::new(), String::new()], flow)
+        });
+        let others = others(&now.other_clients, then.map(|then| &then.other_clients));
+        text.push_str(&table(&["CLIENT"], each.chain([others]).collect(), span, show, output));
+    }
+    if show.disks {
+        let each = now.disks.iter().map(|one| {
+            let same = |old: &&aquifer_admin::api::DiskStat| {
+                old.object == one.object && old.fs_guid == one.fs_guid
+            };
+            let old = then.and_then(|then| then.disks.iter().find(same));
+            let client = format!("{}{}", one.client, if one.shared { "+" } else { "" });
+            let flow = FlowPart::of(&one.flow, old.map(|old| &old.flow));
+            ([one.file.clone(), one.dataset.clone(), client], flow)
+        });
+        let others = others(&now.other_disks, then.map(|then| &then.other_disks));
+        let names = ["FILE", "DATASET", "CLIENT"];
+        text.push_str(&table(&names, each.chain([others]).collect(), span, show, output));
+    }
+    text
+}
+
+type Named = ([String; 3], FlowPart);
+
+fn others(now: &Flow, then: Option<&Flow>) -> Named {
+    (["(others)".into(), "-".into(), "-".into()], FlowPart::of(now, then))
+}
+
+/// Busiest first: by the time that calls were on their way, which is what others wait behind.
+fn table(
+    names: &[&'static str],
+    mut each: Vec<Named>,
+    span: Span,
+    show: Show,
+    output: Output,
+) -> String {
+    each.retain(|(_, flow)| flow.calls() > 0);
+    each.sort_by_key(|(_, flow)| (Reverse(flow.busy_ns()), Reverse(flow.calls())));
+    let mut columns: Vec<&'static str> = names.to_vec();
+    columns.extend([
+        ">R/S", ">R KB/S", ">R KB/OP", ">R MEAN", ">R P99", ">W/S", ">W KB/S", ">W KB/OP",
+        ">W MEAN", ">W P99", ">OTHER/S", ">ERRORS",
+    ]);
+    let mut table = Table::new(&columns);
+    for (name, flow) in each.iter().take(show.top) {
+        let mut cells: Vec<String> = name.iter().take(names.len()).cloned().collect();
+        for part in [&flow.reads, &flow.writes] {
+            cells.extend(stream(part, span, output));
+        }
+        cells.extend([span.rate_text(output, flow.others), flow.errors.to_string()]);
+        table.row(cells);
+    }
+    let mut text = output.table(&table);
+    let more = each.len().saturating_sub(show.top);
+    if !output.script {
+        text.push_str(&match more {
+            0 => "\n".to_string(),
+            more => format!("and {more} that were less busy\n\n"),
+        });
+    }
+    text
+}
+
+fn stream(part: &Part, span: Span, output: Output) -> Vec<String> {
+    let kilobytes = |bytes: u64, of: u64| {
+        let tenths = u128::from(bytes) * 10 / 1024 / u128::from(of.max(1));
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
+    let per_second = kilobytes(span.rate(part.bytes), 1);
+    let mut cells = vec![span.rate_text(output, part.count()), per_second];
+    cells.push(match part.count() {
+        0 => "-".into(),
+        count => kilobytes(part.bytes, count),
+    });
+    cells.extend(part.times(output));
+    cells
+}

@@ -1,0 +1,114 @@
+//! What was done on a disk or a vdev since import: how often, how much, how long it took.
+//!
+//! Invariant: what is counted succeeded. Failures have counters of their own, and their times
+//! would hide in a mean what they say.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use aquifer_blockio::World;
+use aquifer_meter::{Histogram, SharedHistogram};
+
+/// Counters of one disk or vdev.
+pub struct IoCounters {
+    clock: Arc<dyn World>,
+    reads: Counter,
+    writes: Counter,
+    durable_writes: Counter,
+    flushes: Counter,
+}
+
+/// What is done on a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoKind {
+    /// Content was read.
+    Read,
+    /// Content was written; completed, not durable.
+    Write,
+    /// Content was written, durable when it completed.
+    DurableWrite,
+    /// What was written was made durable.
+    Flush,
+}
+
+#[derive(Default)]
+struct Counter {
+    bytes: AtomicU64,
+    latency: SharedHistogram,
+}
+
+/// How often, how much and how long, of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IoCount {
+    /// Bytes moved.
+    pub bytes: u64,
+    /// How many there were, and how long each took.
+    pub latency: Histogram,
+}
+
+/// What was done since import.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IoCounts {
+    /// Reads.
+    pub reads: IoCount,
+    /// Writes that were to be made durable later.
+    pub writes: IoCount,
+    /// Writes that were durable when they completed: they take as long as a flush.
+    pub durable_writes: IoCount,
+    /// Flushes; they move nothing.
+    pub flushes: IoCount,
+}
+
+impl IoCounters {
+    /// Counters by this clock.
+    pub(crate) fn new(clock: Arc<dyn World>) -> Self {
+        let (reads, writes, durable_writes, flushes) = Default::default();
+        IoCounters { clock, reads, writes, durable_writes, flushes }
+    }
+
+    /// What was counted so far.
+    pub fn look(&self) -> IoCounts {
+        let of = |counter: &Counter| IoCount {
+            bytes: counter.bytes.load(Ordering::Relaxed),
+            latency: counter.latency.look(),
+        };
+        IoCounts {
+            reads: of(&self.reads),
+            writes: of(&self.writes),
+            durable_writes: of(&self.durable_writes),
+            flushes: of(&self.flushes),
+        }
+    }
+
+    /// Does `io`, which moves `bytes`, and counts it.
+    pub(crate) async fn timed<T, E>(
+        &self,
+        kind: IoKind,
+        bytes: u64,
+        io: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let begun = self.clock.now();
+        let done = io.await?;
+        let took = self.clock.now().saturating_sub(begun);
+        let counter = match kind {
+            IoKind::Read => &self.reads,
+            IoKind::Write => &self.writes,
+            IoKind::DurableWrite => &self.durable_writes,
+            IoKind::Flush => &self.flushes,
+        };
+        counter.bytes.fetch_add(bytes, Ordering::Relaxed);
+        counter.latency.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        Ok(done)
+    }
+}
+
+impl fmt::Debug for IoCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IoCounters")
+    }
+}
+
+#[cfg(test)]
+mod tests;
