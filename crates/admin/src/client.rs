@@ -17,7 +17,8 @@ use tokio::net::UnixStream;
 use crate::api::{
     ApiError, ClearDamage, CreateDataset, CreatePool, DaemonInfo, DatasetDone, DatasetInfo,
     DatasetQuery, DestroyDataset, DestroyPool, ImportRequest, LocksInfo, PoolCreated, PoolDone,
-    PoolStatus, PoolSummary, ScanRequest, ScanResult, SetProperties,
+    PoolStatus, PoolSummary, ScanRequest, ScanResult, SetProperties, ShareInfo, ShareQuery,
+    ShareWhy,
 };
 
 /// Where a daemon is to be asked.
@@ -129,6 +130,17 @@ impl Client {
     /// Locks of files.
     pub async fn locks(&self) -> Answer<LocksInfo> {
         self.get("/locks").await
+    }
+
+    /// Lists exports.
+    pub async fn shares(&self) -> Answer<Vec<ShareInfo>> {
+        self.get("/shares").await
+    }
+
+    /// Asks what a host may do at a path, and why.
+    pub async fn share_why(&self, query: &ShareQuery) -> Answer<ShareWhy> {
+        let (host, path) = (escaped(&query.host), escaped(&query.path));
+        self.get(&format!("/shares/why?host={host}&path={path}")).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {

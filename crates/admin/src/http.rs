@@ -13,6 +13,8 @@
 //! GET  /datasets?name&recursive                -> [DatasetInfo]
 //! POST /datasets                CreateDataset  -> DatasetDone
 //! POST /datasets/set            SetProperties  -> DatasetDone
+//! GET  /shares                                 -> [ShareInfo]
+//! GET  /shares/why?host&path                   -> ShareWhy
 //! ```
 //! Failures are an [`ApiError`] with status 400 (makes no sense), 404, 409 (conflict), 422 (refused
 //! without force), 500.
@@ -40,7 +42,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
 
-use crate::api::{self, ApiError, DatasetQuery, ErrorKind};
+use crate::api::{self, ApiError, DatasetQuery, ErrorKind, ShareQuery};
 use crate::control::Control;
 
 /// All routes.
@@ -58,6 +60,8 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/datasets/set", post(set_properties))
         .route("/datasets/destroy", post(destroy_dataset))
         .route("/datasets/clear", post(clear_damage))
+        .route("/shares", get(async |State(c): Control_| answer(Ok(c.shares()))))
+        .route("/shares/why", get(share_why))
         .fallback(async || ApiError::not_found("the API has no such path"))
         .method_not_allowed_fallback(async || ApiError::invalid("this path does not do that"))
         .with_state(control)
@@ -143,6 +147,16 @@ async fn datasets(
 ) -> Response {
     match query {
         Ok(Query(query)) => answer(control.datasets(&query)),
+        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+    }
+}
+
+async fn share_why(
+    State(control): Control_,
+    query: Result<Query<ShareQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(control.share_why(query).await),
         Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
     }
 }

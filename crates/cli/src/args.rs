@@ -96,6 +96,12 @@ pub(crate) enum Command {
     },
     /// Show which files are locked, by whom, and who waits.
     Locks,
+    /// List exports with all their options, or ask why somebody is let in or refused.
+    #[command(args_conflicts_with_subcommands = true)]
+    Share {
+        #[command(subcommand)]
+        command: Option<ShareCommand>,
+    },
     /// Print what to type on a hypervisor to use a dataset.
     Connect {
         /// Which hypervisor.
@@ -113,6 +119,17 @@ pub(crate) enum Command {
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShareCommand {
+    /// Name the rule that lets a client in or refuses it.
+    Why {
+        /// The client's address or name.
+        host: String,
+        /// The path that it mounts, or a dataset.
+        path: String,
     },
 }
 

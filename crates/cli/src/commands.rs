@@ -5,6 +5,7 @@ mod dataset;
 mod inspect;
 mod locks;
 mod pool;
+mod share;
 mod status;
 
 use std::io::Write;
@@ -15,7 +16,7 @@ use aquifer_admin::size;
 use clap::CommandFactory;
 use serde::Serialize;
 
-use crate::args::{Args, Command, PoolCommand};
+use crate::args::{Args, Command, PoolCommand, ShareCommand};
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -54,6 +55,10 @@ pub(crate) async fn run(command: Command, socket: PathBuf, output: Output) -> Re
             dataset::list(&client, output, recursive, dataset).await
         }
         Command::Locks => locks::locks(&client, output).await,
+        Command::Share { command: None } => share::list(&client, output).await,
+        Command::Share { command: Some(ShareCommand::Why { host, path }) } => {
+            share::why(&client, output, host, path).await
+        }
         Command::Connect { hypervisor, host, dataset } => {
             connect::connect(&client, output, hypervisor, host, dataset).await
         }

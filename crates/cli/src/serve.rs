@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_admin::{Control, ControlConfig, http};
-use aquifer_daemon::{Config, Portmap};
+use aquifer_daemon::{Config, NamesConfig, Portmap};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
@@ -49,7 +49,8 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
         grace: Duration::from_secs(settings.nfs.lock_grace_s.into()),
     };
     let config = Config { listen, portmap, threads, ..Config::default() };
-    let frontend = NfsFrontend::new(config, locks);
+    let names = NamesConfig { servers: settings.names.servers, ..NamesConfig::default() };
+    let frontend = NfsFrontend::new(config, locks, names);
     let config = ControlConfig { state_dir: settings.state_dir, memory_bytes: settings.memory };
     let control = Control::open(config, Arc::new(frontend)).map_err(Failure::failed)?;
     let listener = http::bind(&socket)

@@ -30,6 +30,7 @@ pub(crate) struct Settings {
     pub log: String,
     pub nfs: Nfs,
     pub portmap: Portmap,
+    pub names: Names,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +51,13 @@ pub(crate) struct Portmap {
     pub listen: SocketAddr,
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Names {
+    /// Servers of DNS; without any, the system's.
+    pub servers: Vec<SocketAddr>,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Settings {
@@ -58,6 +66,7 @@ impl Default for Settings {
             log: "info".into(),
             nfs: Nfs::default(),
             portmap: Portmap::default(),
+            names: Names::default(),
         }
     }
 }

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use aquifer_nfs::Nfs;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::config::Config;
 use crate::connection::{Budgets, Common, Phase};
 use crate::datagrams;
-use crate::limits::LINGER;
+use crate::limits::{LINGER, REFUSALS_REPORT};
 use crate::listen;
 use crate::locks::LockKeeper;
 use crate::portmap_service::{PortmapService, PortmapState};
@@ -127,6 +127,8 @@ impl Server {
             if let Some(keeper) = keeper {
                 home.serve(&follows, move || keeper.run()).await;
             }
+            let nfs = Arc::clone(&common.nfs);
+            home.serve(&follows, move || report_refusals(nfs)).await;
         }
         tracing::info!(?addresses, portmap = ?portmap.state(), "serving NFS");
         let workers = Mutex::new(workers);
@@ -209,6 +211,14 @@ fn udp_beside(addresses: &[SocketAddr]) -> Vec<UdpSocket> {
     };
     // All or none: the portmapper tells one port for all addresses.
     addresses.iter().map(open).collect::<Option<Vec<_>>>().unwrap_or_default()
+}
+
+/// Tells who was refused, once a while.
+async fn report_refusals(nfs: Arc<Nfs>) {
+    loop {
+        sleep(REFUSALS_REPORT).await;
+        nfs.exports().report_refusals();
+    }
 }
 
 impl Drop for Server {

@@ -9,16 +9,20 @@
 //! - A server that was stopped lives until its pools are out of service: what the engine began on
 //!   its threads must come to its end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use aquifer_admin::api::HostInfo;
 use aquifer_admin::{Frontend, Offer, ServedPool};
-use aquifer_daemon::{Config, LockKeeper, PortmapState, Server};
+use aquifer_daemon::{
+    Config, KnownHost, LockKeeper, Names, NamesConfig, PortmapState, Server,
+};
 use aquifer_files::{FileHandle, Files};
 use aquifer_nfs::lock::LockView;
-use aquifer_nfs::{Export, Exports, Nfs, Root, Volume};
+use aquifer_nfs::{Explanation, Export, Exports, Nfs, Root, Volume};
 use aquifer_pool::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, sleep};
@@ -32,6 +36,11 @@ pub(super) struct NfsFrontend {
     listening: Mutex<Vec<String>>,
     /// From the first start of the server on; it outlives servers.
     keeper: OnceLock<Arc<LockKeeper>>,
+    /// What is served now; its table gets the addresses of hosts.
+    nfs: Arc<Mutex<Option<Arc<Nfs>>>>,
+    /// The hosts that exports name, once there are pools.
+    names: OnceLock<Names>,
+    names_config: NamesConfig,
 }
 
 /// How locks are kept.
@@ -63,18 +72,42 @@ struct Running {
 type Roots = Arc<RwLock<HashMap<String, Root>>>;
 
 impl NfsFrontend {
-    pub fn new(config: Config, locks: LockSettings) -> Self {
-        let (state, listening, keeper) = Default::default();
-        NfsFrontend { config, locks, state, listening, keeper }
+    pub fn new(config: Config, locks: LockSettings, names_config: NamesConfig) -> Self {
+        let (state, listening, keeper, nfs, names) = Default::default();
+        NfsFrontend { config, locks, state, listening, keeper, nfs, names, names_config }
+    }
+
+    /// The hosts that exports name. In a runtime.
+    fn names(&self) -> &Names {
+        self.names.get_or_init(|| {
+            let nfs = Arc::clone(&self.nfs);
+            Names::start(self.names_config.clone(), move |addresses| {
+                if let Some(nfs) = &*nfs.lock() {
+                    nfs.exports().set_addresses(addresses);
+                }
+            })
+        })
+    }
+
+    /// Lets a server judge by the addresses that are known now, and by all that come.
+    fn serve_names(&self, nfs: &Arc<Nfs>, hosts: &BTreeSet<String>) {
+        *self.nfs.lock() = Some(Arc::clone(nfs));
+        self.names().follow(hosts);
     }
 
     async fn serve_pools(&self, offer: Offer) -> Vec<String> {
         let mut state = self.state.lock().await;
         let mut notes = Vec::new();
+        let exports = offer.pools.iter().flat_map(|pool| &pool.exports);
+        let hosts = exports.flat_map(|export| export.access.hosts()).map(str::to_owned).collect();
+        if let Some(running) = &state.running {
+            // Before the table: what is known of new names holds from its first moment.
+            self.serve_names(running.server.nfs(), &hosts);
+        }
         match &mut state.running {
             _ if offer.pools.is_empty() => self.stop(&mut state).await,
             Some(running) => notes.extend(running.change(&offer, self.config.drain).await.err()),
-            None => match self.start(&offer).await {
+            None => match self.start(&offer, &hosts).await {
                 Ok(running) => state.running = Some(running),
                 Err(why) => notes.push(why),
             },
@@ -89,7 +122,7 @@ impl NfsFrontend {
         notes.into_iter().chain(problem).flat_map(of_each).collect()
     }
 
-    async fn start(&self, offer: &Offer) -> Result<Running, String> {
+    async fn start(&self, offer: &Offer, hosts: &BTreeSet<String>) -> Result<Running, String> {
         let failed = |why: String| {
             format!(
                 "not served over NFS: {why}; end what is in the way, or start the daemon with \
@@ -104,6 +137,11 @@ impl NfsFrontend {
         exports.expect_more(offer.more_to_come);
         let keeper = self.keeper().map_err(failed)?;
         let nfs = Arc::new(Nfs::with_locks(exports, keeper.locks().clone()));
+        if !hosts.is_empty() {
+            // Clients that are named are let in at once, if DNS answers.
+            self.names().look_up(hosts, LOOKUP_PATIENCE).await;
+        }
+        self.serve_names(&nfs, hosts);
         let server = Server::start_with(self.config.clone(), nfs, Some(keeper.clone())).await;
         let server = server.map_err(|error| failed(error.to_string()))?;
         Ok(Running { server, volumes, roots })
@@ -121,6 +159,7 @@ impl NfsFrontend {
 
     async fn stop(&self, state: &mut State) {
         if let Some(running) = state.running.take() {
+            *self.nfs.lock() = None;
             let stopped = running.server.stop().await;
             if stopped.stuck > 0 {
                 tracing::error!(
@@ -156,6 +195,26 @@ impl Frontend for NfsFrontend {
         let locks = self.keeper.get().map(|keeper| keeper.locks());
         locks.map(|locks| (locks.list(), locks.in_grace())).unwrap_or_default()
     }
+
+    fn look_up(&self, hosts: BTreeSet<String>) -> BoxFuture<'_, Vec<HostInfo>> {
+        Box::pin(async move {
+            let known = self.names().look_up(&hosts, LOOKUP_PATIENCE).await;
+            known.into_iter().map(host_info).collect()
+        })
+    }
+
+    fn hosts(&self) -> Vec<HostInfo> {
+        let known = self.names.get().map(Names::known).unwrap_or_default();
+        known.into_iter().map(host_info).collect()
+    }
+
+    fn explain(&self, path: &str, client: IpAddr) -> Option<Explanation> {
+        self.nfs.lock().as_ref().map(|nfs| nfs.exports().explain(path, client))
+    }
+}
+
+fn host_info(KnownHost { name, addresses, problem }: KnownHost) -> HostInfo {
+    HostInfo { name, addresses, problem }
 }
 
 impl Running {
@@ -242,6 +301,9 @@ async fn left(volumes: &[Arc<Volume>], deadline: Instant) -> bool {
     }
     true
 }
+
+/// How long a change of the exports waits for DNS.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two looks whether requests have ended.
 const POLL: Duration = Duration::from_millis(5);

@@ -68,7 +68,12 @@ impl Place {
 
     /// Starts a daemon that listens on any port, and waits until its pools are in service.
     pub fn serve(&self) -> Daemon {
-        let daemon = self.spawn("state");
+        self.spawn_serving(&[])
+    }
+
+    /// As `serve`, with more on its command line.
+    pub fn spawn_serving(&self, words: &[&str]) -> Daemon {
+        let daemon = self.spawn_as("state", &[], words);
         self.wait_for(|| {
             let said = self.ask(&["pool", "list", "--json"]);
             said.code == 0 && !said.out.contains("IMPORTING")
@@ -92,12 +97,16 @@ impl Place {
 
     /// As `spawn`, with more in its environment.
     pub fn spawn_with(&self, state: &str, environment: &[(&str, String)]) -> Daemon {
+        self.spawn_as(state, environment, &[])
+    }
+
+    fn spawn_as(&self, state: &str, environment: &[(&str, String)], words: &[&str]) -> Daemon {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log"));
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", AQUIFER, "serve"]);
         command.arg("--api-socket").arg(self.socket()).arg("--state-dir").arg(self.path(state));
         command.args(["--nfs-addr", "127.0.0.1:0", "--no-portmap", "--memory", "64M"]);
-        command.envs(environment.iter().cloned());
+        command.args(words).envs(environment.iter().cloned());
         command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
         Daemon { child: command.stderr(log.unwrap()).spawn().unwrap() }
     }

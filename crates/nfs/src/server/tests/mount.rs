@@ -77,8 +77,8 @@ async fn the_longest_lists_are_announced() {
     let network = |number: usize| format!("fd00:1234:5678:9abc:def0:1234:{number:x}::/127");
     let networks: Vec<_> = (0..256).map(|number| network(number).parse().unwrap()).collect();
     let export = |number| {
-        let clients = Clients::Only(networks.clone());
-        Export { clients, ..Export::new(format!("/{number}"), "rw") }
+        let access = Access::read_write_for(networks.clone());
+        Export { access, ..Export::new(format!("/{number}"), "rw") }
     };
     nfs.exports().replace((0..35).map(export).collect()).unwrap();
     let list = results(&nfs, 1, VERSION, Procedure::Export, b"").await;
