@@ -162,12 +162,12 @@ pub(crate) struct ServeArgs {
     /// Where the list of imported pools is kept. [default: /var/lib/aquifer]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Where NFS listens; may be given several times. [default: 0.0.0.0:2049]
+    /// Where NFS listens; may be given several times. [default: [::]:2049]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub nfs_addr: Vec<SocketAddr>,
-    /// Where the portmapper listens. [default: 0.0.0.0:111]
+    /// Where the portmapper listens; may be given several times. [default: [::]:111]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub portmap_addr: Option<SocketAddr>,
+    pub portmap_addr: Vec<SocketAddr>,
     /// No portmapper: clients must be told the port.
     #[arg(long, conflicts_with = "portmap_addr")]
     pub no_portmap: bool,

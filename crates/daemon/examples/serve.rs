@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let portmap = match portmap.as_str() {
         "off" => Portmap::Off,
-        address => Portmap::At(address.parse()?),
+        address => Portmap::At(vec![address.parse()?]),
     };
     let threads = rest.first().map_or(Ok(0), |threads| threads.parse())?;
     let config = Config { listen: vec![listen.parse()?], portmap, threads, ..Config::default() };

@@ -103,16 +103,15 @@ impl Server {
         let fragmented = Arc::new(AtomicUsize::new(0));
         let start = |number| Worker::start(number, &common, &follows, &fragmented);
         let workers: Vec<_> = (0..config.threads()).map(start).collect::<Result<_, _>>()?;
-        let port = addresses.first().map_or(0, SocketAddr::port);
         let datagrams = udp_beside(&addresses);
         let udp = !datagrams.is_empty();
-        let (portmap, portmap_listener) =
-            PortmapService::open(&config.portmap, port, udp, &common.nfs).await;
+        let (portmap, portmap_listeners) =
+            PortmapService::open(&config.portmap, &addresses, udp, &common.nfs).await;
         let ended = Arc::new(Notify::new());
         let handovers: Vec<_> = workers.iter().map(Worker::handover).collect();
         if let Some(home) = workers.first() {
-            // The portmapper's TCP port is served as any other: `nfs` answers that program too.
-            for listener in listeners.into_iter().chain(portmap_listener) {
+            // The portmapper's TCP ports are served as any other: `nfs` answers that program too.
+            for listener in listeners.into_iter().chain(portmap_listeners) {
                 let (handovers, common) = (handovers.clone(), Arc::clone(&common));
                 let (ended, follows) = (Arc::clone(&ended), follows.clone());
                 let accept =

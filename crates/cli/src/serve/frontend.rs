@@ -17,9 +17,7 @@ use std::time::Duration;
 
 use aquifer_admin::api::HostInfo;
 use aquifer_admin::{Frontend, Offer, ServedPool};
-use aquifer_daemon::{
-    Config, KnownHost, LockKeeper, Names, NamesConfig, PortmapState, Server,
-};
+use aquifer_daemon::{Config, KnownHost, LockKeeper, Names, NamesConfig, PortmapState, Server};
 use aquifer_files::{FileHandle, Files};
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Export, Exports, Nfs, Root, Volume};
@@ -242,9 +240,11 @@ impl Running {
     fn listening(&self) -> Vec<String> {
         let addresses = self.server.addresses().iter().map(|address| format!("nfs {address}"));
         let portmap = match self.server.portmap() {
-            PortmapState::Own(address) => Some(format!("portmap {address}")),
-            PortmapState::Registered(address) => Some(format!("registered with {address}")),
-            PortmapState::Off | PortmapState::Unavailable(_) => None,
+            PortmapState::Own(addresses) => {
+                addresses.iter().map(|address| format!("portmap {address}")).collect()
+            }
+            PortmapState::Registered(address) => vec![format!("registered with {address}")],
+            PortmapState::Off | PortmapState::Unavailable(_) => Vec::new(),
         };
         addresses.chain(portmap).collect()
     }

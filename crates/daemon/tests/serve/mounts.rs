@@ -1,12 +1,15 @@
 //! MOUNT and the export table over a real pool.
 
+use std::net::{SocketAddr, TcpStream};
+
+use aquifer_daemon::{Config, Portmap, PortmapState};
 use aquifer_nfs::proto::mount::{self, MountList, MountRes3, MountStat3, Procedure};
 use aquifer_nfs::proto::v3::{self, *};
 use aquifer_nfs::{Access, Export, Squash};
 use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::{Encode, EncodeBuf};
 
-use crate::client::Refusal;
+use crate::client::{Client, Refusal};
 use crate::files::{mode, place, status};
 use crate::fixture::{Fixture, config};
 
@@ -226,4 +229,35 @@ fn nothing_is_linked_or_renamed_across_exports() {
     let file = client.file(vms, "file");
     assert_eq!(status(&client.link(file, iso, "file")), Nfsstat3::Xdev);
     assert_eq!(status(&client.rename((vms, "file"), (iso, "file"))), Nfsstat3::Xdev);
+}
+
+/// What is not asked for is not listened on.
+#[test]
+fn only_the_chosen_addresses_are_listened_on() {
+    let on = |address: &str| SocketAddr::new(address.parse().unwrap(), 0);
+    let portmap = Portmap::At(vec![on("127.0.0.2"), on("::1")]);
+    let listen = vec![on("127.0.0.2"), on("::1")];
+    let fixture = Fixture::with(
+        Config { listen, portmap, ..config() },
+        vec![Export::new("/vms", "tank/vms")],
+    );
+    let server = fixture.server();
+    let PortmapState::Own(portmappers) = server.portmap() else { panic!("{:?}", server.portmap()) };
+    for chosen in [server.addresses(), &portmappers] {
+        assert_eq!(chosen.len(), 2);
+        for address in chosen {
+            let mut client = Client::connect(*address);
+            client.ping();
+            assert!(client.mount("/vms").is_ok());
+        }
+        let elsewhere = SocketAddr::from(([127, 0, 0, 1], chosen[0].port()));
+        assert!(TcpStream::connect(elsewhere).is_err(), "{elsewhere}");
+    }
+    // Each family has its own port, and they are told so.
+    let mut listed = Vec::new();
+    for service in server.nfs().portmap().iter().filter(|it| it.prog == v3::PROGRAM) {
+        listed.push((service.netid(), service.at));
+    }
+    let addresses = server.addresses();
+    assert_eq!(listed, [("tcp", addresses[0]), ("tcp6", addresses[1])]);
 }

@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use aquifer_files::{
-    Around, Attributes, CallId, Credentials, FileHandle, FsError, SetAttributes,
-};
+use aquifer_files::{Around, Attributes, CallId, Credentials, FileHandle, FsError, SetAttributes};
 use aquifer_rpc::auth::Credential;
 
 use crate::attributes::{fattr3, set_attributes, wcc_data};
