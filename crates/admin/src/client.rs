@@ -24,7 +24,7 @@ use crate::api::{
     ApiError, ClearDamage, CreateDataset, CreatePool, DaemonInfo, DatasetDone, DatasetInfo,
     DatasetQuery, DestroyDataset, DestroyPool, Event, EventQuery, ImportRequest, LocksInfo,
     NfsStat, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ScanRequest, ScanResult,
-    SetProperties,
+    SetProperties, ShareInfo, ShareQuery, ShareWhy,
 };
 
 /// A daemon that can be asked.
@@ -205,6 +205,17 @@ impl Client {
     pub async fn events(&self, query: &EventQuery) -> Answer<Vec<Event>> {
         let EventQuery { after, wait_ms } = query;
         self.get(&format!("/events?after={after}&wait_ms={wait_ms}")).await
+    }
+
+    /// Lists exports.
+    pub async fn shares(&self) -> Answer<Vec<ShareInfo>> {
+        self.get("/shares").await
+    }
+
+    /// Asks what a host may do at a path, and why.
+    pub async fn share_why(&self, query: &ShareQuery) -> Answer<ShareWhy> {
+        let (host, path) = (escaped(&query.host), escaped(&query.path));
+        self.get(&format!("/shares/why?host={host}&path={path}")).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {

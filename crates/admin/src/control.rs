@@ -16,28 +16,29 @@ mod locks;
 mod pools;
 mod properties;
 mod serving;
+mod shares;
 mod startup;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use aquifer_dataset::Property;
 use aquifer_files::Files;
-use aquifer_nfs::Export;
 use aquifer_nfs::lock::LockView;
+use aquifer_nfs::{Explanation, Export};
 use aquifer_pool::BoxFuture;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::MutexGuard;
 
-use crate::api::{ApiError, DaemonInfo, Health, NfsInfo, PoolStatus, PoolSummary};
+use crate::api::{ApiError, DaemonInfo, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary};
 use crate::cache::{Cache, CacheError, CachedPool};
 use crate::events::EventRing;
-use crate::{sharenfs, status};
+use crate::status;
 pub use counts::NfsCounts;
 pub(crate) use counts::sum;
 use serving::Serving;
@@ -61,6 +62,16 @@ pub trait Frontend: Send + Sync + fmt::Debug {
 
     /// What was asked of it, if it serves.
     fn counts(&self) -> Option<NfsCounts>;
+
+    /// Looks up hosts that exports are about to name, those too that are known, and waits for the
+    /// answers, no longer than people do.
+    fn look_up(&self, hosts: BTreeSet<String>) -> BoxFuture<'_, Vec<HostInfo>>;
+
+    /// What is known of the hosts that exports name.
+    fn hosts(&self) -> Vec<HostInfo>;
+
+    /// What the rules in force say to a client at a path; nothing, if nothing is served.
+    fn explain(&self, path: &str, client: IpAddr) -> Option<Explanation>;
 }
 
 /// What clients are to be served.
@@ -188,6 +199,7 @@ impl Control {
         };
         let damaged = datasets::damaged(serving).await;
         let mut notes = serving.export_problems();
+        notes.extend(shares::unknown_hosts(&serving.exports(), &self.frontend.hosts()));
         let own = format!("pool {name:?}");
         let of_frontend = self.export_notes.lock();
         notes.extend(of_frontend.iter().filter(|note| note.contains(&own)).cloned());
@@ -311,33 +323,6 @@ impl Listed {
             State::Serving(serving) => Some(serving),
             _ => None,
         }
-    }
-}
-
-impl Serving {
-    /// What `sharenfs` makes of each dataset: its export, or what is wrong with the value.
-    fn shares(&self) -> Vec<(String, Result<Option<Export>, String>)> {
-        let datasets = &self.service().datasets;
-        let each = datasets.all().into_iter().map(|dataset| {
-            let name = datasets.full_name(&dataset);
-            let (value, _) = datasets.value(&dataset, Property::Sharenfs);
-            let share = sharenfs::parse(&name, &value);
-            (name, share)
-        });
-        each.collect()
-    }
-
-    fn exports(&self) -> Vec<Export> {
-        let shares = self.shares().into_iter();
-        let mut exports: Vec<Export> = shares.filter_map(|(_, share)| share.ok()?).collect();
-        exports.sort_by(|a, b| a.path.cmp(&b.path));
-        exports
-    }
-
-    fn export_problems(&self) -> Vec<String> {
-        let shares = self.shares().into_iter();
-        let wrong = shares.filter_map(|(name, share)| Some((name, share.err()?)));
-        wrong.map(|(name, why)| format!("{name} is not exported: sharenfs: {why}")).collect()
     }
 }
 

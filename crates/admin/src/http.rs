@@ -17,6 +17,8 @@
 //! GET  /nfs                                    -> NfsStat
 //! GET  /events?after&wait_ms                   -> [Event]
 //! GET  /metrics                                -> text for Prometheus
+//! GET  /shares                                 -> [ShareInfo]
+//! GET  /shares/why?host&path                   -> ShareWhy
 //! ```
 //! Failures are an [`ApiError`] with status 400 (makes no sense), 401 (over TCP, without the token),
 //! 404, 409 (conflict), 422 (refused without force), 500.
@@ -45,7 +47,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
 
-use crate::api::{self, ApiError, DatasetQuery, ErrorKind, EventQuery, IoQuery};
+use crate::api::{self, ApiError, DatasetQuery, ErrorKind, EventQuery, IoQuery, ShareQuery};
 use crate::control::Control;
 use crate::metrics;
 
@@ -68,6 +70,8 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/nfs", get(async |State(c): Control_| answer(Ok(c.nfs_stat().await))))
         .route("/events", get(events))
         .route("/metrics", get(metrics))
+        .route("/shares", get(async |State(c): Control_| answer(Ok(c.shares()))))
+        .route("/shares/why", get(share_why))
         .fallback(async || ApiError::not_found("the API has no such path"))
         .method_not_allowed_fallback(async || ApiError::invalid("this path does not do that"))
         .with_state(control)
@@ -163,6 +167,16 @@ async fn iostat(
 ) -> Response {
     match query {
         Ok(Query(query)) => answer(control.iostat(&query)),
+        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+    }
+}
+
+async fn share_why(
+    State(control): Control_,
+    query: Result<Query<ShareQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(control.share_why(query).await),
         Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
     }
 }

@@ -1,18 +1,22 @@
 //! The API over its socket, with a frontend that writes down what it is told.
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
+use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_admin::api::{
-    CreateDataset, CreatePool, DatasetQuery, ErrorKind, SetProperties, VdevKind, VdevRequest,
+    CreateDataset, CreatePool, DatasetQuery, ErrorKind, HostInfo, SetProperties, ShareAccess,
+    ShareInfo, ShareQuery, VdevKind, VdevRequest,
 };
 use aquifer_admin::client::{Client, ClientError};
 use aquifer_admin::{Control, ControlConfig, Frontend, NfsCounts, Offer, ServedPool, http};
 use aquifer_nfs::lock::{Client as Host, LockKind, LockState, LockView, Owner, Range};
+use aquifer_nfs::{Explanation, Exports};
 use aquifer_pool::{BoxFuture, PoolError};
 use parking_lot::Mutex;
 use tempfile::TempDir;
@@ -64,6 +68,26 @@ impl Frontend for Recorder {
 
     fn counts(&self) -> Option<NfsCounts> {
         None
+    }
+
+    fn look_up(&self, hosts: BTreeSet<String>) -> BoxFuture<'_, Vec<HostInfo>> {
+        let known = |name: String| match name.as_str() {
+            "hv1" => HostInfo { name, addresses: vec!["10.0.0.1".parse().unwrap()], problem: None },
+            _ => HostInfo { name, addresses: Vec::new(), problem: Some("nobody knows it".into()) },
+        };
+        let names: Vec<&str> = hosts.iter().map(String::as_str).collect();
+        self.told.lock().push(format!("look up {}", names.join(" ")));
+        Box::pin(async move { hosts.into_iter().map(known).collect() })
+    }
+
+    fn hosts(&self) -> Vec<HostInfo> {
+        Vec::new()
+    }
+
+    fn explain(&self, path: &str, client: IpAddr) -> Option<Explanation> {
+        let served = self.served.lock();
+        let exports = served.iter().flat_map(|pool| pool.exports.clone()).collect();
+        Some(Exports::new(exports, |_| None).unwrap().explain(path, client))
     }
 }
 
@@ -252,4 +276,76 @@ async fn what_is_not_understood_is_not_ignored() {
     let info = daemon.client.daemon().await.unwrap();
     assert_eq!((info.starting, info.nfs.listening), (false, vec!["nowhere".to_string()]));
     daemon.control.stop().await;
+}
+
+/// What `share why` says to an address: may it, and the first reason.
+async fn why(daemon: &Daemon, host: &str, path: &str) -> (ShareAccess, String) {
+    let query = ShareQuery { host: host.into(), path: path.into() };
+    let said = daemon.client.share_why(&query).await.unwrap();
+    let answer = said.answers.into_iter().next().unwrap();
+    (answer.access, answer.why.into_iter().next().unwrap())
+}
+
+#[tokio::test]
+async fn shares_are_listed_and_explained() {
+    let daemon = Daemon::start().await;
+    daemon.make_tank().await;
+    let set = |name: &str, value: &str| SetProperties {
+        name: name.into(),
+        properties: [("sharenfs".to_string(), Some(value.to_string()))].into(),
+    };
+    let vms = CreateDataset { name: "tank/vms".into(), properties: Default::default() };
+    daemon.client.create_dataset(&vms).await.unwrap();
+    let value = "ro=@10.1,rw=10.1.0.7,none=10.1.9.9,root=10.1.0.7,nosuid";
+    daemon.client.set_properties(&set("tank", value)).await.unwrap();
+
+    let shares = daemon.client.shares().await.unwrap();
+    let line = |share: &ShareInfo| format!("{} {}", share.path, share.source);
+    let lines: Vec<String> = shares.iter().map(line).collect();
+    assert_eq!(lines, ["/tank local", "/tank/vms inherited from tank"]);
+    assert_eq!(
+        shares[1].options,
+        "rw=10.1.0.7,ro=10.1.0.0/16,none=10.1.9.9,root=10.1.0.7,root_squash,anonuid=65534,\
+         anongid=65534,nosuid,insecure"
+    );
+    for (host, path, access, reason) in [
+        ("10.1.0.7", "/tank/vms/sr", ShareAccess::ReadWrite, "rw=10.1.0.7 lets it in"),
+        ("10.1.0.8", "tank/vms", ShareAccess::ReadOnly, "ro=10.1.0.0/16 lets it in"),
+        ("10.1.9.9", "/tank", ShareAccess::Refused, "none=10.1.9.9 refuses it"),
+        ("[fd00::1]", "/tank", ShareAccess::Refused, "no rule lets it in"),
+        ("hv1", "/tank", ShareAccess::Refused, "no rule lets it in"),
+        ("10.1.0.7", "/other", ShareAccess::Refused, "there is no dataset at /other"),
+    ] {
+        assert_eq!(why(&daemon, host, path).await, (access, reason.into()), "{host} {path}");
+    }
+    daemon.client.set_properties(&set("tank/vms", "off")).await.unwrap();
+    // The export above covers the path: what lies there is a directory of the parent.
+    assert_eq!(why(&daemon, "10.1.0.8", "/tank/vms").await.0, ShareAccess::ReadOnly);
+    daemon.client.set_properties(&set("tank", "off")).await.unwrap();
+    let (_, reason) = why(&daemon, "10.1.0.8", "/tank/vms/sr").await;
+    assert_eq!(reason, "tank/vms is not exported: sharenfs=off (local)");
+    let unknown = ShareQuery { host: "hv9".into(), path: "/tank".into() };
+    let error = daemon.client.share_why(&unknown).await.unwrap_err().to_string();
+    assert!(error.contains("nobody knows it"), "{error}");
+}
+
+/// Hosts are looked up before the change, and who has no address is told: the change is made.
+#[tokio::test]
+async fn hosts_are_looked_up_before_a_change_is_answered() {
+    let daemon = Daemon::start().await;
+    daemon.make_tank().await;
+    daemon.told();
+    let value = "rw=hv1:hv9,ro=@10.0.0.0/8".to_string();
+    let properties = [("sharenfs".to_string(), Some(value))].into();
+    let request = SetProperties { name: "tank".into(), properties };
+    let done = daemon.client.set_properties(&request).await.unwrap();
+    assert_eq!(daemon.told(), ["look up hv1 hv9", "serve 1: /tank"]);
+    assert_eq!(done.notes.len(), 1);
+    assert!(done.notes[0].starts_with("host hv9 in sharenfs: nobody knows it"), "{done:?}");
+    for value in ["rw=hv1,rw", "root_squash,no_root_squash", "rw=-hv1", "ro=*.example"] {
+        let properties = [("sharenfs".to_string(), Some(value.to_string()))].into();
+        let request = SetProperties { name: "tank".into(), properties };
+        daemon.client.set_properties(&request).await.unwrap_err();
+    }
+    assert_eq!(daemon.told(), [""; 0], "nothing was changed");
 }

@@ -154,6 +154,12 @@ pub(crate) enum Command {
         #[arg(short = 'f')]
         follow: bool,
     },
+    /// List exports with all their options, or ask why somebody is let in or refused.
+    #[command(args_conflicts_with_subcommands = true)]
+    Share {
+        #[command(subcommand)]
+        command: Option<ShareCommand>,
+    },
     /// Print what to type on a hypervisor to use a dataset.
     Connect {
         /// Which hypervisor.
@@ -171,6 +177,17 @@ pub(crate) enum Command {
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShareCommand {
+    /// Name the rule that lets a client in or refuses it.
+    Why {
+        /// The client's address or name.
+        host: String,
+        /// The path that it mounts, or a dataset.
+        path: String,
     },
 }
 
@@ -203,12 +220,12 @@ pub(crate) struct ServeArgs {
     /// Where the list of imported pools is kept. [default: /var/lib/aquifer]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Where NFS listens; may be given several times. [default: 0.0.0.0:2049]
+    /// Where NFS listens; may be given several times. [default: [::]:2049]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub nfs_addr: Vec<SocketAddr>,
-    /// Where the portmapper listens. [default: 0.0.0.0:111]
+    /// Where the portmapper listens; may be given several times. [default: [::]:111]
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub portmap_addr: Option<SocketAddr>,
+    pub portmap_addr: Vec<SocketAddr>,
     /// No portmapper: clients must be told the port.
     #[arg(long, conflicts_with = "portmap_addr")]
     pub no_portmap: bool,

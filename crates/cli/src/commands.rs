@@ -9,6 +9,7 @@ mod locks;
 mod nfs;
 mod pool;
 mod repeat;
+mod share;
 mod since;
 mod status;
 
@@ -20,7 +21,7 @@ use aquifer_admin::size;
 use clap::CommandFactory;
 use serde::Serialize;
 
-use crate::args::{ApiArgs, Args, Command, PoolCommand};
+use crate::args::{ApiArgs, Args, Command, PoolCommand, ShareCommand};
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -59,6 +60,10 @@ pub(crate) async fn run(command: Command, api: &ApiArgs, output: Output) -> Resu
             dataset::list(&client, output, recursive, dataset).await
         }
         Command::Locks => locks::locks(&client, output).await,
+        Command::Share { command: None } => share::list(&client, output).await,
+        Command::Share { command: Some(ShareCommand::Why { host, path }) } => {
+            share::why(&client, output, host, path).await
+        }
         Command::Connect { hypervisor, host, dataset } => {
             connect::connect(&client, output, hypervisor, host, dataset).await
         }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use aquifer_admin::events::EventRing;
 use aquifer_admin::remote::keys::Keys;
 use aquifer_admin::{Control, ControlConfig, http, remote};
-use aquifer_daemon::{Config, Portmap};
+use aquifer_daemon::{Config, NamesConfig, Portmap};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -55,8 +55,9 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
         grace: Duration::from_secs(settings.nfs.lock_grace_s.into()),
     };
     let config = Config { listen, portmap, threads, ..Config::default() };
-    let frontend = NfsFrontend::new(config, locks);
     let tcp = bind_tcp(&settings.api, &settings.state_dir)?;
+    let names = NamesConfig { servers: settings.names.servers, ..NamesConfig::default() };
+    let frontend = NfsFrontend::new(config, locks, names);
     let config = ControlConfig { state_dir: settings.state_dir, memory_bytes: settings.memory };
     let events: Arc<EventRing> = Arc::default();
     log_to_stderr(&settings.log, &events)?;

@@ -4,7 +4,7 @@
 //! be something that somebody believes to be so and is not.
 
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -31,6 +31,7 @@ pub(crate) struct Settings {
     pub nfs: Nfs,
     pub portmap: Portmap,
     pub api: Api,
+    pub names: Names,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +49,14 @@ pub(crate) struct Nfs {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Portmap {
     pub enabled: bool,
-    pub listen: SocketAddr,
+    pub listen: Vec<SocketAddr>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Names {
+    /// Servers of DNS; without any, the system's.
+    pub servers: Vec<SocketAddr>,
 }
 
 /// The API on TCP.
@@ -70,19 +78,21 @@ impl Default for Settings {
             nfs: Nfs::default(),
             portmap: Portmap::default(),
             api: Api::default(),
+            names: Names::default(),
         }
     }
 }
 
 impl Default for Nfs {
     fn default() -> Self {
-        Nfs { listen: vec![([0, 0, 0, 0], 2049).into()], threads: 0, lock_grace_s: 45 }
+        let listen = vec![(Ipv6Addr::UNSPECIFIED, 2049).into()];
+        Nfs { listen, threads: 0, lock_grace_s: 45 }
     }
 }
 
 impl Default for Portmap {
     fn default() -> Self {
-        Portmap { enabled: true, listen: ([0, 0, 0, 0], 111).into() }
+        Portmap { enabled: true, listen: vec![(Ipv6Addr::UNSPECIFIED, 111).into()] }
     }
 }
 
@@ -109,8 +119,8 @@ impl Settings {
         if !args.nfs_addr.is_empty() {
             settings.nfs.listen.clone_from(&args.nfs_addr);
         }
-        if let Some(listen) = args.portmap_addr {
-            settings.portmap = Portmap { enabled: true, listen };
+        if !args.portmap_addr.is_empty() {
+            settings.portmap = Portmap { enabled: true, listen: args.portmap_addr.clone() };
         }
         settings.portmap.enabled &= !args.no_portmap;
         settings.check()?;
@@ -137,6 +147,9 @@ impl Settings {
         filter.map_err(|error| Failure::usage(format!("log: {:?}: {error}", self.log)))?;
         if self.nfs.listen.is_empty() {
             return Err(Failure::usage("nfs.listen: there is no address to listen on"));
+        }
+        if self.portmap.enabled && self.portmap.listen.is_empty() {
+            return Err(Failure::usage("portmap.listen: there is no address to listen on"));
         }
         if !self.state_dir.is_absolute() {
             let why = "a daemon may be started anywhere; say where by an absolute path";

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use aquifer_blockio::{Disk, FileDisk, OpenOptions, TokioWorld, World, create_image};
 use aquifer_daemon::{Config, Portmap, Server};
 use aquifer_files::Service;
-use aquifer_nfs::{Clients, Export, Exports, Nfs, Volume};
+use aquifer_nfs::{Access, Client, Entry, Export, Exports, Nfs, Volume, Whom};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let portmap = match portmap.as_str() {
         "off" => Portmap::Off,
-        address => Portmap::At(address.parse()?),
+        address => Portmap::At(vec![address.parse()?]),
     };
     let threads = rest.first().map_or(Ok(0), |threads| threads.parse())?;
     let config = Config { listen: vec![listen.parse()?], portmap, threads, ..Config::default() };
@@ -38,8 +38,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 async fn serve(image: &Path, config: Config) -> Result<(), Box<dyn Error>> {
     let pool = open(image).await?;
-    let iso = Clients::Only(vec!["127.0.0.0/8".parse()?]);
-    let iso = Export { read_only: true, clients: iso, ..Export::new("/iso", "tank/iso") };
+    let here = Client::Network("127.0.0.0/8".parse()?);
+    let here = Whom::Listed(vec![Entry { client: here, except: false }]);
+    let access = Access { read_only: here, ..Access::default() };
+    let iso = Export { access, ..Export::new("/iso", "tank/iso") };
     let files = Arc::clone(&pool.files);
     let volume = Volume::new(Arc::clone(&files));
     let root_of = move |dataset: &str| Some(volume.root(files.root(dataset)?));

@@ -1,6 +1,6 @@
 //! What the daemon is told.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use aquifer_nfs::proto::v3;
@@ -29,16 +29,16 @@ pub struct Config {
 pub enum Portmap {
     /// Not at all: clients must be told the port.
     Off,
-    /// A portmapper of our own listens there, TCP and UDP; if these ports are taken by another
-    /// one, our programs are registered with it, at the loopback address.
-    At(SocketAddr),
+    /// A portmapper of our own listens on each of these, TCP and UDP; if one is taken by another
+    /// portmapper, our programs are registered with that, at the loopback address.
+    At(Vec<SocketAddr>),
 }
 
 impl Default for Config {
     fn default() -> Self {
         Config {
             listen: vec![(Ipv6Addr::UNSPECIFIED, v3::PORT).into()],
-            portmap: Portmap::At((Ipv4Addr::UNSPECIFIED, portmap::PORT).into()),
+            portmap: Portmap::At(vec![(Ipv6Addr::UNSPECIFIED, portmap::PORT).into()]),
             threads: 0,
             drain: Duration::from_secs(3),
             limits: Limits::default(),

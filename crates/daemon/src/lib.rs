@@ -10,6 +10,7 @@
 //!   record in drops, holds up others for less than a second: then his connection is closed.
 //! - A request that has begun runs to its end, also if its client has gone: files are never left
 //!   in the middle of a change by a lost connection.
+//! - No request waits for DNS: names of hosts are looked up in the background ([`Names`]).
 //! - A panic closes the connection whose request it happened in, and no other.
 
 mod budget;
@@ -19,6 +20,7 @@ mod datagrams;
 pub mod limits;
 mod listen;
 mod locks;
+mod names;
 mod portmap_service;
 mod server;
 mod stats;
@@ -26,6 +28,7 @@ mod worker;
 
 pub use config::{Config, Portmap};
 pub use locks::LockKeeper;
+pub use names::{KnownHost, Names, NamesConfig};
 pub use portmap_service::PortmapState;
 pub use server::{Observer, Server, StartError, Stopped};
 pub use stats::Load;

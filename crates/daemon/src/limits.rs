@@ -163,6 +163,39 @@ pub const RPCBIND_CHECK: Duration = Duration::from_secs(60);
 pub const KEEPALIVE: (Duration, Duration, u32) =
     (Duration::from_secs(60), Duration::from_secs(10), 6);
 
+/// Answers of DNS hold no shorter than this: who says less would have us ask all the time.
+pub const NAME_TTL_MIN: Duration = Duration::from_secs(30);
+
+/// And no longer: a host that moves is known at its new place within this time.
+pub const NAME_TTL_MAX: Duration = Duration::from_secs(3600);
+
+/// When a name is looked up again that nobody could tell.
+pub const LOOKUP_RETRY: Duration = Duration::from_secs(10);
+
+/// Most names that are looked up at a time.
+pub const LOOKUPS_MAX: usize = 16;
+
+/// How long a server of DNS has for an answer.
+pub const DNS_PATIENCE: Duration = Duration::from_millis(900);
+
+/// How often each server of DNS is asked.
+pub const DNS_ROUNDS: u32 = 2;
+
+/// Most servers of DNS (resolv.conf(5): MAXNS).
+pub const DNS_SERVERS_MAX: usize = 3;
+
+/// Most domains that a short name is looked for in.
+pub const DNS_SEARCH_MAX: usize = 6;
+
+/// Where servers of DNS listen.
+pub const DNS_PORT: u16 = 53;
+
+/// Longest datagram of DNS that is looked at; 512 bytes is what was asked for.
+pub const DNS_DATAGRAM_BYTES_MAX: usize = 4096;
+
+/// How often refusals are told again.
+pub const REFUSALS_REPORT: Duration = Duration::from_secs(60);
+
 const _: () = assert!(
     REPLY_ALLOWANCE_BYTES >= IN_FLIGHT_BYTES + aquifer_nfs::limits::SMALL_REPLY_BYTES_MAX,
     "a small request fits the allowances"

@@ -35,12 +35,8 @@ pub(crate) fn tcp(address: SocketAddr) -> io::Result<StdListener> {
 }
 
 fn tcp_at(address: SocketAddr) -> io::Result<StdListener> {
-    let family = match address {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    let socket = socket_with(family(address), SocketType::STREAM, flags, None)?;
     // A restarted server must not wait for its old connections' end.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
@@ -57,14 +53,25 @@ fn no_ipv6(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|errno| errno == no_family || errno == no_address)
 }
 
-/// A UDP socket at `address`.
+/// A UDP socket at `address`. The IPv6 "any" address serves IPv4 too.
 ///
 /// # Errors
 /// What the system says.
 pub(crate) fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind(address)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family(address), SocketType::DGRAM, flags, None)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+    }
+    bind(&socket, &address)?;
+    Ok(UdpSocket::from(socket))
+}
+
+fn family(address: SocketAddr) -> AddressFamily {
+    match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    }
 }
 
 /// Accepts connections and spreads them over the workers, until the server stops.

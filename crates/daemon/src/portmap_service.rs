@@ -11,12 +11,12 @@
 //!   forged.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 
 use aquifer_nfs::Nfs;
 use aquifer_nfs::proto::{mount, nlm, nsm, v3};
-use aquifer_rpc::portmap::{self, Framing, IPPROTO_TCP, IPPROTO_UDP, Mapping};
+use aquifer_rpc::portmap::{self, Framing, IPPROTO_TCP, IPPROTO_UDP, Mapping, Service, rpcb};
 use aquifer_rpc::xdr::EncodeBuf;
 use parking_lot::Mutex;
 use tokio::net::UdpSocket;
@@ -36,8 +36,8 @@ mod rpcbind;
 pub enum PortmapState {
     /// Not at all, as configured.
     Off,
-    /// By our own portmapper, at this address.
-    Own(SocketAddr),
+    /// By our own portmapper, at these addresses.
+    Own(Vec<SocketAddr>),
     /// By another one, at this address, with which our programs are registered.
     Registered(SocketAddr),
     /// Not, for this reason.
@@ -47,51 +47,45 @@ pub enum PortmapState {
 /// The service, as far as it is the server's.
 #[derive(Debug)]
 pub(crate) struct PortmapService {
-    programs: Vec<Mapping>,
+    programs: Vec<Service>,
     state: Arc<Mutex<PortmapState>>,
     /// Our own portmapper's datagrams, until they are served.
-    datagrams: Mutex<Option<std::net::UdpSocket>>,
+    datagrams: Mutex<Vec<std::net::UdpSocket>>,
     other: Option<SocketAddr>,
 }
 
 impl PortmapService {
-    /// Opens our own portmapper, or registers with another one, for programs at TCP `port`, and
-    /// some of them at the same one of UDP, if so. The socket, if there is one, is to be served as
-    /// all others.
+    /// Opens our own portmapper, or registers with another one, for programs that listen on TCP at
+    /// `addresses`, and some of them at the same ones of UDP, if so. The sockets, if there are any,
+    /// are to be served as all others.
     pub(crate) async fn open(
         config: &Portmap,
-        port: u16,
+        addresses: &[SocketAddr],
         udp: bool,
         nfs: &Nfs,
-    ) -> (Self, Option<StdListener>) {
-        let programs = programs(port, udp);
+    ) -> (Self, Vec<StdListener>) {
+        let programs = at_each(addresses, |at| programs(at.port(), udp));
         nfs.set_portmap(programs.clone());
         let mut this = PortmapService {
             programs,
             state: Arc::new(Mutex::new(PortmapState::Off)),
-            datagrams: Mutex::new(None),
+            datagrams: Mutex::default(),
             other: None,
         };
-        let Portmap::At(address) = *config else { return (this, None) };
-        match own(address) {
-            Ok((listener, datagrams, local)) => {
-                let own = |prot| Mapping {
-                    prog: portmap::PROGRAM,
-                    vers: portmap::VERSION,
-                    prot,
-                    port: local.port().into(),
-                };
-                let table = [own(IPPROTO_TCP), own(IPPROTO_UDP)];
+        let Portmap::At(wanted) = config else { return (this, Vec::new()) };
+        match own(wanted) {
+            Ok(Own { listeners, datagrams, addresses }) => {
+                let table = at_each(&addresses, |at| portmappers(at.port(), at.is_ipv4()));
                 nfs.set_portmap(table.into_iter().chain(this.programs.clone()).collect());
-                *this.state.lock() = PortmapState::Own(local);
-                *this.datagrams.lock() = Some(datagrams);
-                (this, Some(listener))
+                *this.state.lock() = PortmapState::Own(addresses);
+                *this.datagrams.lock() = datagrams;
+                (this, listeners)
             }
             Err(error) => {
-                let other = loopback(address);
+                let other = loopback(wanted);
                 this.other = Some(other);
                 this.register(other, &error).await;
-                (this, None)
+                (this, Vec::new())
             }
         }
     }
@@ -102,11 +96,12 @@ impl PortmapService {
 
     /// Starts what the service does while the server runs.
     pub(crate) async fn run(&self, home: &Worker, nfs: &Arc<Nfs>, phase: &watch::Receiver<Phase>) {
-        let socket = self.datagrams.lock().take();
-        if let Some(socket) = socket {
+        let sockets = std::mem::take(&mut *self.datagrams.lock());
+        for socket in sockets {
             let nfs = Arc::clone(nfs);
             home.serve(phase, || answer_datagrams(socket, nfs)).await;
-        } else if let Some(other) = self.other {
+        }
+        if let Some(other) = self.other {
             let (programs, state) = (self.programs.clone(), Arc::clone(&self.state));
             home.serve(phase, move || look_after(other, programs, state)).await;
         }
@@ -155,19 +150,69 @@ fn programs(port: u16, udp: bool) -> Vec<Mapping> {
     over_tcp.chain(over_udp).collect()
 }
 
-fn own(address: SocketAddr) -> io::Result<(StdListener, std::net::UdpSocket, SocketAddr)> {
-    let listener = listen::tcp(address)?;
-    let local = listener.local_addr()?;
-    let datagrams = listen::udp(local)?;
-    Ok((listener, datagrams, local))
+/// Services at each of `addresses`. Who listens on all addresses of IPv6 listens on those of IPv4
+/// too; of several addresses of a family, the first is told for each port.
+fn at_each(addresses: &[SocketAddr], of: impl Fn(SocketAddr) -> Vec<Mapping>) -> Vec<Service> {
+    let mut services: Vec<Service> = Vec::new();
+    for address in addresses {
+        let also = (address.is_ipv6() && address.ip().is_unspecified())
+            .then(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())));
+        for at in also.into_iter().chain([*address]) {
+            for Mapping { prog, vers, prot, .. } in of(at) {
+                let known = |it: &Service| {
+                    (it.prog, it.vers, it.prot, it.at.is_ipv4()) == (prog, vers, prot, at.is_ipv4())
+                };
+                if !services.iter().any(known) {
+                    services.push(Service { prog, vers, prot, at });
+                }
+            }
+        }
+    }
+    services
 }
 
-/// Where the portmapper is that has `address`: it takes registrations from its own machine only.
-fn loopback(address: SocketAddr) -> SocketAddr {
-    match address {
-        _ if !address.ip().is_unspecified() => address,
-        SocketAddr::V4(_) => (Ipv4Addr::LOCALHOST, address.port()).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::LOCALHOST, address.port()).into(),
+/// The portmapper itself. Version 2 knows no IPv6.
+fn portmappers(port: u16, v4: bool) -> Vec<Mapping> {
+    let versions = [rpcb::VERSION_4, rpcb::VERSION_3, portmap::VERSION];
+    let versions = versions.into_iter().filter(|version| v4 || *version != portmap::VERSION);
+    let of = |vers| {
+        [IPPROTO_TCP, IPPROTO_UDP].map(|prot| Mapping {
+            prog: portmap::PROGRAM,
+            vers,
+            prot,
+            port: port.into(),
+        })
+    };
+    versions.flat_map(of).collect()
+}
+
+/// A portmapper's sockets.
+struct Own {
+    listeners: Vec<StdListener>,
+    datagrams: Vec<std::net::UdpSocket>,
+    addresses: Vec<SocketAddr>,
+}
+
+fn own(wanted: &[SocketAddr]) -> io::Result<Own> {
+    let (listeners, datagrams, addresses) = Default::default();
+    let mut own = Own { listeners, datagrams, addresses };
+    for address in wanted {
+        let listener = listen::tcp(*address)?;
+        let local = listener.local_addr()?;
+        own.datagrams.push(listen::udp(local)?);
+        own.listeners.push(listener);
+        own.addresses.push(local);
+    }
+    Ok(own)
+}
+
+/// Where the portmapper is that has one of `addresses`: it takes registrations from its own machine
+/// only, and Linux's over IPv4.
+fn loopback(addresses: &[SocketAddr]) -> SocketAddr {
+    let v4 = addresses.iter().find(|address| address.is_ipv4());
+    match v4.or(addresses.first()).copied() {
+        Some(address) if !address.ip().is_unspecified() => address,
+        any => (Ipv4Addr::LOCALHOST, any.map_or(portmap::PORT, |any| any.port())).into(),
     }
 }
 
@@ -195,7 +240,7 @@ async fn answer_datagrams(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
         }
         let call = datagram.get(..bytes).unwrap_or_default();
         let mut reply = EncodeBuf::new();
-        if portmap::answer(&nfs.portmap(), call, Framing::Datagram, &mut reply).is_ok()
+        if portmap::answer(&nfs.portmap(), from.ip(), call, Framing::Datagram, &mut reply).is_ok()
             && let Some(bytes) = reply.contiguous()
         {
             // Lost datagrams are asked for again.
@@ -205,7 +250,7 @@ async fn answer_datagrams(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
 }
 
 /// Registers again when the other portmapper has forgotten us, or has come up at last.
-async fn look_after(other: SocketAddr, programs: Vec<Mapping>, state: Arc<Mutex<PortmapState>>) {
+async fn look_after(other: SocketAddr, programs: Vec<Service>, state: Arc<Mutex<PortmapState>>) {
     loop {
         sleep(RPCBIND_CHECK).await;
         match rpcbind::register(other, &programs).await {

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use aquifer_nfs::Nfs;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::config::Config;
 use crate::connection::{Budgets, Common, Phase};
 use crate::datagrams;
-use crate::limits::LINGER;
+use crate::limits::{LINGER, REFUSALS_REPORT};
 use crate::listen;
 use crate::locks::LockKeeper;
 use crate::portmap_service::{PortmapService, PortmapState};
@@ -121,16 +121,15 @@ impl Server {
         let fragmented = Arc::new(AtomicUsize::new(0));
         let start = |number| Worker::start(number, &common, &follows, &fragmented);
         let workers: Vec<_> = (0..config.threads()).map(start).collect::<Result<_, _>>()?;
-        let port = addresses.first().map_or(0, SocketAddr::port);
         let datagrams = udp_beside(&addresses);
         let udp = !datagrams.is_empty();
-        let (portmap, portmap_listener) =
-            PortmapService::open(&config.portmap, port, udp, &common.nfs).await;
+        let (portmap, portmap_listeners) =
+            PortmapService::open(&config.portmap, &addresses, udp, &common.nfs).await;
         let ended = Arc::new(Notify::new());
         let handovers: Vec<_> = workers.iter().map(Worker::handover).collect();
         if let Some(home) = workers.first() {
-            // The portmapper's TCP port is served as any other: `nfs` answers that program too.
-            for listener in listeners.into_iter().chain(portmap_listener) {
+            // The portmapper's TCP ports are served as any other: `nfs` answers that program too.
+            for listener in listeners.into_iter().chain(portmap_listeners) {
                 let (handovers, common) = (handovers.clone(), Arc::clone(&common));
                 let (ended, follows) = (Arc::clone(&ended), follows.clone());
                 let accept =
@@ -145,6 +144,8 @@ impl Server {
             if let Some(keeper) = keeper {
                 home.serve(&follows, move || keeper.run()).await;
             }
+            let nfs = Arc::clone(&common.nfs);
+            home.serve(&follows, move || report_refusals(nfs)).await;
         }
         tracing::info!(?addresses, portmap = ?portmap.state(), "serving NFS");
         let workers = Mutex::new(workers);
@@ -230,6 +231,14 @@ fn udp_beside(addresses: &[SocketAddr]) -> Vec<UdpSocket> {
     };
     // All or none: the portmapper tells one port for all addresses.
     addresses.iter().map(open).collect::<Option<Vec<_>>>().unwrap_or_default()
+}
+
+/// Tells who was refused, once a while.
+async fn report_refusals(nfs: Arc<Nfs>) {
+    loop {
+        sleep(REFUSALS_REPORT).await;
+        nfs.exports().report_refusals();
+    }
 }
 
 impl Drop for Server {

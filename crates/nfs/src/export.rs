@@ -17,10 +17,11 @@ use aquifer_files::Credentials;
 use aquifer_rpc::auth::{AuthSys, Credential};
 use parking_lot::RwLock;
 
+use crate::access::{Access, Addresses, Judgement, Rules, Verdict};
 use crate::limits::{CLIENTS_MAX, EXPORT_LIST_BYTES_MAX, EXPORTS_MAX};
-use crate::network::Network;
 use crate::proto::mount::PATH_BYTES_MAX;
 use crate::proto::v3::Nfsstat3;
+use crate::refusals::{Refusals, Why};
 use crate::volume::{Root, Volume};
 
 #[cfg(test)]
@@ -36,16 +37,19 @@ pub struct Export {
     pub path: String,
     /// The dataset's full name: `tank/vms`.
     pub dataset: String,
-    /// Changes are refused with NFS3ERR_ROFS.
-    pub read_only: bool,
+    /// Who may use it. Changes are refused with NFS3ERR_ROFS to those who may only read.
+    pub access: Access,
     /// Who is made anonymous.
     pub squash: Squash,
     /// Anonymous user.
     pub anon_uid: u32,
     /// Anonymous group.
     pub anon_gid: u32,
-    /// Who may use it.
-    pub clients: Clients,
+    /// Who is anonymous is refused.
+    pub refuse_anonymous: bool,
+    /// Clients cannot set the bits setuid and setgid: they are left out of every mode that a
+    /// client sets.
+    pub nosuid: bool,
     /// Only calls from ports below 1024 are answered. QEMU's own driver and libnfs without
     /// privileges call from others.
     pub secure_ports: bool,
@@ -57,18 +61,18 @@ impl Export {
         Export {
             path: path.into(),
             dataset: dataset.into(),
-            read_only: false,
+            access: Access::read_write(),
             squash: Squash::None,
             anon_uid: ANONYMOUS,
             anon_gid: ANONYMOUS,
-            clients: Clients::Everybody,
+            refuse_anonymous: false,
+            nosuid: false,
             secure_ports: false,
         }
     }
 
-    /// Whether this client may use it.
-    pub fn admits(&self, peer: SocketAddr) -> bool {
-        self.clients.contains(peer.ip()) && (!self.secure_ports || peer.port() < RESERVED_PORTS)
+    fn admits_port(&self, port: u16) -> bool {
+        !self.secure_ports || port < RESERVED_PORTS
     }
 }
 
@@ -81,25 +85,6 @@ pub enum Squash {
     Root,
     /// Everybody's.
     All,
-}
-
-/// Who may use an export.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Clients {
-    /// Who can reach the server.
-    Everybody,
-    /// Who is in one of these networks.
-    Only(Vec<Network>),
-}
-
-impl Clients {
-    /// Whether `client` is one of them.
-    pub fn contains(&self, client: IpAddr) -> bool {
-        match self {
-            Clients::Everybody => true,
-            Clients::Only(networks) => networks.iter().any(|network| network.contains(client)),
-        }
-    }
 }
 
 /// Why a list of exports is no table.
@@ -127,17 +112,35 @@ pub enum ExportError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub read_only: bool,
+    /// See [`Export::nosuid`].
+    pub nosuid: bool,
     squash: Squash,
     anon_uid: u32,
     anon_gid: u32,
+    refuse_anonymous: bool,
 }
 
 impl Rights {
+    fn new(export: &Export, judgement: &Judgement) -> Self {
+        let keeps_root = export.squash == Squash::Root && judgement.keeps_root();
+        Rights {
+            read_only: judgement.verdict != Verdict::ReadWrite,
+            nosuid: export.nosuid,
+            squash: if keeps_root { Squash::None } else { export.squash },
+            anon_uid: export.anon_uid,
+            anon_gid: export.anon_gid,
+            refuse_anonymous: export.refuse_anonymous,
+        }
+    }
+
     /// Whom a credential stands for under this export. A flavor that names nobody is anonymous.
-    pub fn credentials(&self, credential: &Credential<'_>) -> Credentials {
-        match (credential, self.squash) {
+    ///
+    /// # Errors
+    /// [`Nfsstat3::Acces`] for who is anonymous where nobody may be.
+    pub fn credentials(&self, credential: &Credential<'_>) -> Result<Credentials, Nfsstat3> {
+        Ok(match (credential, self.squash) {
             (Credential::Sys(sys), Squash::None) => as_said(sys),
-            (Credential::Sys(sys), Squash::Root) => {
+            (Credential::Sys(sys), Squash::Root) if !(self.refuse_anonymous && sys.uid == 0) => {
                 let mut said = as_said(sys);
                 if said.uid == 0 {
                     said.uid = self.anon_uid;
@@ -149,11 +152,12 @@ impl Rights {
                 }
                 said
             }
+            _ if self.refuse_anonymous => return Err(Nfsstat3::Acces),
             _ => {
                 let (uid, gid) = (self.anon_uid, self.anon_gid);
                 Credentials { uid, gid, groups: Vec::new(), call: None }
             }
-        }
+        })
     }
 }
 
@@ -166,11 +170,16 @@ pub struct Exports {
     table: RwLock<Table>,
     /// See [`Exports::expect_more`].
     more_to_come: AtomicBool,
+    refusals: Refusals,
 }
 
 #[derive(Default)]
 struct Table {
     exports: Vec<Export>,
+    /// Those of the export at the same place.
+    rules: Vec<Rules>,
+    /// Of the hosts that the exports name.
+    addresses: Addresses,
     /// Which exports had this guid when it was last looked for. A hint: it is verified at use.
     by_guid: HashMap<u64, Vec<usize>>,
 }
@@ -184,8 +193,8 @@ impl Exports {
         exports: Vec<Export>,
         root_of: impl Fn(&str) -> Option<Root> + Send + Sync + 'static,
     ) -> Result<Self, ExportError> {
-        let (table, more_to_come) = Default::default();
-        let this = Exports { root_of: Box::new(root_of), table, more_to_come };
+        let (table, more_to_come, refusals) = Default::default();
+        let this = Exports { root_of: Box::new(root_of), table, more_to_come, refusals };
         this.replace(exports)?;
         Ok(this)
     }
@@ -203,8 +212,18 @@ impl Exports {
         if let Some(path) = repeated(&exports) {
             return Err(ExportError::Twice(path));
         }
-        *self.table.write() = Table { exports, by_guid: HashMap::new() };
+        let mut table = self.table.write();
+        let addresses = std::mem::take(&mut table.addresses);
+        let rules = rules(&exports, &addresses);
+        *table = Table { exports, rules, addresses, by_guid: HashMap::new() };
         Ok(())
+    }
+
+    /// Tells the addresses of hosts that exports name, for all calls from now on.
+    pub fn set_addresses(&self, addresses: Addresses) {
+        let mut table = self.table.write();
+        table.rules = rules(&table.exports, &addresses);
+        table.addresses = addresses;
     }
 
     /// Says whether pools that belong here are not served yet: clients of theirs are then told to
@@ -226,7 +245,28 @@ impl Exports {
     /// Whether any export admits a client of this address.
     pub fn knows(&self, client: IpAddr) -> bool {
         let table = self.table.read();
-        table.exports.iter().any(|export| export.clients.contains(client))
+        table.rules.iter().any(|rules| rules.judge(client).verdict.admits())
+    }
+
+    /// Logs how often clients were refused since the last report, beside the first time, which was
+    /// logged at once. To be called once a while.
+    pub fn report_refusals(&self) {
+        self.refusals.report();
+    }
+
+    /// Says which rule lets the client `address` in at `path`, or refuses him.
+    pub fn explain(&self, path: &str, address: IpAddr) -> Explanation {
+        let path: Vec<&[u8]> = components(path.as_bytes()).collect();
+        let Some((export, rules, _)) = self.covering(&path) else {
+            return Explanation::NotExported;
+        };
+        let judgement = rules.judge(address);
+        Explanation::Exported(Box::new(Explained {
+            rule: judgement.rule(&export.access),
+            root_rule: judgement.root_rule(&export.access),
+            verdict: judgement.verdict,
+            export,
+        }))
     }
 
     /// What `peer` may do with the file system `guid`. If that is exported more than once, the
@@ -234,34 +274,65 @@ impl Exports {
     ///
     /// # Errors
     /// [`Nfsstat3::Stale`] if it is not exported ([`Nfsstat3::Jukebox`] if it may yet be),
-    /// [`Nfsstat3::Acces`] if not to this client.
+    /// [`Nfsstat3::Acces`] if not to this client ([`Nfsstat3::Jukebox`] if it may yet be, once a
+    /// name was looked up).
     pub(crate) fn admit(
         &self,
         guid: u64,
         peer: SocketAddr,
     ) -> Result<(Arc<Volume>, Rights), Nfsstat3> {
-        if let Some(found) = self.table.read().admit(&self.root_of, guid, peer) {
-            return found;
+        let remembered = self.table.read().admit(&self.root_of, guid, peer);
+        if let Some(found) = remembered {
+            return found.map_err(|refused| self.refuse(refused, peer));
         }
         let mut table = self.table.write();
         table.look_for(&self.root_of, guid);
-        table.admit(&self.root_of, guid, peer).unwrap_or_else(|| {
-            let more_to_come = self.more_to_come.load(Ordering::Relaxed);
-            Err(if more_to_come { Nfsstat3::Jukebox } else { Nfsstat3::Stale })
-        })
+        let found = table.admit(&self.root_of, guid, peer);
+        drop(table);
+        let more_to_come = || self.more_to_come.load(Ordering::Relaxed);
+        match found {
+            Some(found) => found.map_err(|refused| self.refuse(refused, peer)),
+            None if more_to_come() => Err(Nfsstat3::Jukebox),
+            None => Err(Nfsstat3::Stale),
+        }
     }
 
-    /// The export under whose path a normalised path lies, and the components beyond it.
-    pub(crate) fn covering<'p>(&self, path: &[&'p [u8]]) -> Option<(Export, Vec<&'p [u8]>)> {
+    /// Whether `peer` may mount what `export` is. A refusal is logged.
+    pub(crate) fn may_mount(&self, export: &Export, rules: &Rules, peer: SocketAddr) -> bool {
+        let verdict = rules.judge(peer.ip()).verdict;
+        let port = export.admits_port(peer.port());
+        if verdict.admits() && port {
+            return true;
+        }
+        let path = export.path.clone();
+        self.refuse(Refused { path, waiting: verdict == Verdict::Waiting, port }, peer);
+        false
+    }
+
+    fn refuse(&self, refused: Refused, peer: SocketAddr) -> Nfsstat3 {
+        let why = match &refused {
+            Refused { waiting: true, .. } => Why::NamesUnknown,
+            Refused { port: false, .. } => Why::Port,
+            _ => Why::NotNamed,
+        };
+        self.refusals.note(peer.ip(), &refused.path, why);
+        if refused.waiting { Nfsstat3::Jukebox } else { Nfsstat3::Acces }
+    }
+
+    /// The export under whose path a normalised path lies, with its rules, and the components
+    /// beyond it.
+    pub(crate) fn covering<'p>(&self, path: &[&'p [u8]]) -> Option<(Export, Rules, Vec<&'p [u8]>)> {
         let table = self.table.read();
         let covers = |export: &&Export| {
             let own = components(export.path.as_bytes());
             own.clone().count() <= path.len() && own.zip(path).all(|(own, asked)| own == *asked)
         };
         let depth = |export: &&Export| components(export.path.as_bytes()).count();
-        let export = table.exports.iter().filter(covers).max_by_key(depth)?;
+        let all = table.exports.iter().zip(&table.rules);
+        let covering = all.filter(|(export, _)| covers(export));
+        let (export, rules) = covering.max_by_key(|(export, _)| depth(export))?;
         let beyond = path.iter().skip(depth(&export)).copied().collect();
-        Some((export.clone(), beyond))
+        Some((export.clone(), rules.clone(), beyond))
     }
 
     /// The root directory of an export's dataset, if there is such a dataset.
@@ -283,21 +354,28 @@ impl Table {
         root_of: &RootOf,
         guid: u64,
         peer: SocketAddr,
-    ) -> Option<Result<(Arc<Volume>, Rights), Nfsstat3>> {
-        let candidates = || self.by_guid.get(&guid).into_iter().flatten();
-        let mut exports = candidates().filter_map(|index| self.exports.get(*index)).peekable();
-        let dataset = &exports.peek()?.dataset;
-        let root = root_of(dataset)?;
+    ) -> Option<Result<(Arc<Volume>, Rights), Refused>> {
+        let candidates = self.by_guid.get(&guid).into_iter().flatten();
+        let mut exports = candidates
+            .filter_map(|index| self.exports.get(*index).zip(self.rules.get(*index)))
+            .peekable();
+        let (first, _) = exports.peek()?;
+        let root = root_of(&first.dataset)?;
         if root.handle.fs_guid.0 != guid {
             return None;
         }
-        let rights = exports.find(|export| export.admits(peer)).map(|export| Rights {
-            read_only: export.read_only,
-            squash: export.squash,
-            anon_uid: export.anon_uid,
-            anon_gid: export.anon_gid,
-        });
-        Some(rights.map(|rights| (root.volume, rights)).ok_or(Nfsstat3::Acces))
+        let mut refused = Refused { path: String::new(), waiting: false, port: true };
+        for (export, rules) in exports {
+            let judgement = rules.judge(peer.ip());
+            let (named, port) = (judgement.verdict.admits(), export.admits_port(peer.port()));
+            if named && port {
+                return Some(Ok((root.volume, Rights::new(export, &judgement))));
+            }
+            refused.path.clone_from(&export.path);
+            refused.waiting |= judgement.verdict == Verdict::Waiting;
+            refused.port &= port || !named;
+        }
+        Some(Err(refused))
     }
 
     fn look_for(&mut self, root_of: &RootOf, guid: u64) {
@@ -314,6 +392,42 @@ impl Table {
             self.by_guid.insert(guid, found);
         }
     }
+}
+
+/// A client is not let in.
+struct Refused {
+    /// Of the export.
+    path: String,
+    /// Names are still to be looked up.
+    waiting: bool,
+    /// It came from a port that it might come from.
+    port: bool,
+}
+
+/// Why a client is let in or refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Explanation {
+    /// Nothing is exported there.
+    NotExported,
+    /// Something is.
+    Exported(Box<Explained>),
+}
+
+/// An export and what it is to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// The export.
+    pub export: Export,
+    /// What the client may do, if he comes from a port that he may come from.
+    pub verdict: Verdict,
+    /// The rule that decided; none, if no rule names the client.
+    pub rule: Option<String>,
+    /// The rule by which the client's superuser is one here in spite of squashing.
+    pub root_rule: Option<String>,
+}
+
+fn rules(exports: &[Export], addresses: &Addresses) -> Vec<Rules> {
+    exports.iter().map(|export| Rules::new(&export.access, addresses)).collect()
 }
 
 /// The components of a path, without empty ones and `.`.
@@ -352,9 +466,7 @@ fn check(exports: &[Export]) -> Result<(), ExportError> {
         if components(path.as_bytes()).any(|name| name == b"..") {
             return bad("contains ..");
         }
-        if let Clients::Only(networks) = &export.clients {
-            too_many("clients of an export", networks.len(), CLIENTS_MAX)?;
-        }
+        too_many("clients of an export", export.access.entries().count(), CLIENTS_MAX)?;
     }
     let listed = exports.iter().map(listed_bytes_max).sum();
     too_many("bytes in the list of exports", listed, EXPORT_LIST_BYTES_MAX)
@@ -362,11 +474,7 @@ fn check(exports: &[Export]) -> Result<(), ExportError> {
 
 /// At least what an export takes in EXPORT's reply, in bytes.
 fn listed_bytes_max(export: &Export) -> usize {
-    let clients = match &export.clients {
-        Clients::Everybody => 0,
-        Clients::Only(networks) => networks.len(),
-    };
-    16 + export.path.len() + clients * NETWORK_BYTES_MAX
+    16 + export.path.len() + export.access.groups_bytes_max()
 }
 
 fn repeated(exports: &[Export]) -> Option<String> {
@@ -381,6 +489,3 @@ fn as_said(sys: &AuthSys<'_>) -> Credentials {
 }
 
 const RESERVED_PORTS: u16 = 1024;
-
-/// A network on the wire: link, length, and the longest text: an IPv6 address (39), `/`, bits.
-const NETWORK_BYTES_MAX: usize = 8 + 44;

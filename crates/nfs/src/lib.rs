@@ -10,6 +10,7 @@
 //!   that mounted long ago.
 //! - Any bytes give a reply or [`NoCall`], never a panic.
 
+mod access;
 mod attributes;
 mod counters;
 mod export;
@@ -20,14 +21,16 @@ mod network;
 mod nlm;
 mod nsm;
 pub mod proto;
+mod refusals;
 mod server;
 mod status;
 pub mod traffic;
 mod v3;
 mod volume;
 
+pub use access::{Access, Addresses, Client, Entry, Verdict, Whom};
 pub use counters::Counters;
-pub use export::{Clients, Export, ExportError, Exports, Squash};
+pub use export::{ANONYMOUS, Explained, Explanation, Export, ExportError, Exports, Squash};
 pub use network::{Network, NetworkError};
 pub use server::{Nfs, NoCall, Origin};
 pub use volume::{Root, Volume};

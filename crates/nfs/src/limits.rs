@@ -39,6 +39,9 @@ pub const EXPORT_LIST_BYTES_MAX: usize = 512 * 1024;
 /// Most clients listed for one export.
 pub const CLIENTS_MAX: usize = 256;
 
+/// Most clients whose refusals are told apart between two reports.
+pub const REFUSALS_MAX: usize = 256;
+
 /// Most mounts that are remembered for DUMP. The oldest is forgotten first: it is a courtesy list,
 /// nothing depends on it.
 pub const MOUNTS_MAX: usize = 1024;

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 
-use crate::export::{Clients, Exports};
+use crate::export::Exports;
 use crate::proto::mount::{DirPath, ExportNode, Name, Path, Procedure, VERSION};
 
 pub(crate) use mounts::Mounts;
@@ -73,10 +73,7 @@ pub(crate) fn reply_bytes_max(exports: &Exports, mounts: &Mounts, procedure: u32
 /// EXPORT: what can be mounted, and by whom; no groups are everybody.
 fn export(exports: &Exports, to: &mut EncodeBuf) {
     for export in exports.list() {
-        let clients: Vec<String> = match &export.clients {
-            Clients::Everybody => Vec::new(),
-            Clients::Only(networks) => networks.iter().map(ToString::to_string).collect(),
-        };
+        let clients = export.access.groups();
         let groups = clients.iter().map(|client| Name(client.as_bytes())).collect();
         to.bool(true);
         to.put(&ExportNode { dir: Path(export.path.as_bytes()), groups });

@@ -50,7 +50,59 @@ impl Network {
 
     /// Whether `client` is in this network.
     pub fn contains(&self, client: IpAddr) -> bool {
-        Network::new(client.to_canonical(), self.prefix).is_some_and(|of| of == *self)
+        self.bits().contain(Bits::of(client))
+    }
+
+    /// How many bits of an address count: 32 for one IPv4 address, 128 for one of IPv6.
+    pub fn prefix(&self) -> u8 {
+        self.prefix
+    }
+
+    /// Made ready to be compared often.
+    pub(crate) fn bits(&self) -> NetworkBits {
+        let mask = match self.address {
+            IpAddr::V4(_) => {
+                u32::MAX.checked_shl(32 - u32::from(self.prefix)).map_or(0, u128::from)
+            }
+            IpAddr::V6(_) => u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0),
+        };
+        NetworkBits { network: Bits::of(self.address), mask }
+    }
+}
+
+impl From<IpAddr> for Network {
+    fn from(address: IpAddr) -> Self {
+        let address = address.to_canonical();
+        Network { address, prefix: address_bits(address) }
+    }
+}
+
+/// An address as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bits {
+    v4: bool,
+    bits: u128,
+}
+
+impl Bits {
+    pub fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => Bits { v4: true, bits: v4.to_bits().into() },
+            IpAddr::V6(v6) => Bits { v4: false, bits: v6.to_bits() },
+        }
+    }
+}
+
+/// A network as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NetworkBits {
+    network: Bits,
+    mask: u128,
+}
+
+impl NetworkBits {
+    pub fn contain(&self, client: Bits) -> bool {
+        client.v4 == self.network.v4 && client.bits & self.mask == self.network.bits
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use aquifer_rpc::auth::{AuthStat, Credential};
 use aquifer_rpc::message::{Accepted, Call, CallError, Rejection, Reply};
-use aquifer_rpc::portmap::{self, Framing, Mapping};
+use aquifer_rpc::portmap::{self, Framing, Service};
 use aquifer_rpc::record::{begin_record, end_record};
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 use parking_lot::RwLock;
@@ -39,7 +39,7 @@ pub struct Nfs {
     exports: Exports,
     mounts: Mounts,
     locks: Arc<Locks>,
-    portmap: RwLock<Vec<Mapping>>,
+    portmap: RwLock<Vec<Service>>,
     counters: Counters,
     traffic: Traffic,
 }
@@ -104,12 +104,12 @@ impl Nfs {
     }
 
     /// Where the programs listen, for clients that ask the portmapper: the daemon knows.
-    pub fn set_portmap(&self, table: Vec<Mapping>) {
+    pub fn set_portmap(&self, table: Vec<Service>) {
         *self.portmap.write() = table;
     }
 
     /// The table that [`Nfs::set_portmap`] set.
-    pub fn portmap(&self) -> Vec<Mapping> {
+    pub fn portmap(&self) -> Vec<Service> {
         self.portmap.read().clone()
     }
 
@@ -147,7 +147,8 @@ impl Nfs {
         };
         if call.program == portmap::PROGRAM {
             self.counters.count_portmap();
-            let answered = portmap::answer(&self.portmap(), record, Framing::Record, out);
+            let table = self.portmap();
+            let answered = portmap::answer(&table, origin.peer.ip(), record, Framing::Record, out);
             answered.map_err(|error| NoCall(CallError::Unreadable(error)))?;
             return Ok(None);
         }
@@ -178,7 +179,7 @@ impl Nfs {
                 mount::reply_bytes_max(&self.exports, &self.mounts, call.procedure)
             }
             Ok(call) if call.program == portmap::PROGRAM => {
-                self.portmap.read().len() * MAPPING_BYTES
+                self.portmap.read().len() * SERVICE_BYTES_MAX
             }
             Ok(call) if call.program == nlm_proto::PROGRAM => LOCK_REPLY_BYTES_MAX,
             _ => 0,
@@ -280,5 +281,6 @@ fn nfs3_bytes_max(call: &Call<'_>, from: &mut Decoder<'_>) -> usize {
     }
 }
 
-/// A mapping in a reply to DUMP: link and four words.
-const MAPPING_BYTES: usize = 20;
+/// A service in the longest of the portmapper's lists, `rpcb_entry_list`: link, address (an IPv6
+/// one with its port: 48), four short words with their lengths.
+const SERVICE_BYTES_MAX: usize = 128;

@@ -31,3 +31,7 @@ const _: () = assert!(
     RECORD_HEADER_BYTES_MAX > 24 + 2 * (8 + AUTH_BODY_BYTES_MAX) + 88 + 1024,
     "the headers of one record fit the room that is set aside for them"
 );
+
+/// Longest text in a message of rpcbind: RFC 1833 gives none, and the longest netid, address or
+/// owner has some 50 bytes.
+pub const RPCB_STRING_BYTES_MAX: usize = 255;

@@ -1,4 +1,5 @@
-//! The portmapper, version 2 (RFC 1833 section 3): where programs listen.
+//! The portmapper (RFC 1833): where programs listen. Version 2 (section 3) here, versions 3 and 4
+//! in [`rpcb`].
 //!
 //! Two sides: [`answer`] serves a fixed table where no rpcbind runs (QEMU's libnfs driver and
 //! `rpcinfo` ask port 111); [`Request`] asks an rpcbind that runs already to announce ours.
@@ -6,8 +7,11 @@
 //! Invariants:
 //! - The table is changed by nobody on the wire: SET and UNSET answer FALSE, CALLIT is no
 //!   procedure (it makes the server call others on a stranger's behalf).
-//! - Versions 3 and 4 of rpcbind are refused with PROG_MISMATCH 2..2, on which `rpcinfo` and
-//!   libtirpc fall back to version 2.
+//! - Version 2 knows IPv4 only: what listens on IPv6 alone is not in its answers.
+
+pub mod rpcb;
+
+use std::net::{IpAddr, SocketAddr};
 
 use crate::auth::{Credential, OpaqueAuth};
 use crate::message::{Accepted, Call, CallError, Reply, ReplyBody};
@@ -20,7 +24,7 @@ mod tests;
 
 /// The portmapper's own program number.
 pub const PROGRAM: u32 = 100_000;
-/// The version that is served.
+/// The lowest version that is served, and the one that knows ports instead of addresses.
 pub const VERSION: u32 = 2;
 /// The port that it is found at, TCP and UDP.
 pub const PORT: u16 = 111;
@@ -59,6 +63,27 @@ xdr_table! {
     }
 }
 
+/// A program and where it listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Program number.
+    pub prog: u32,
+    /// Its version.
+    pub vers: u32,
+    /// Transport: [`IPPROTO_TCP`] or [`IPPROTO_UDP`].
+    pub prot: u32,
+    /// Where: an address of its own or, of either family, all.
+    pub at: SocketAddr,
+}
+
+impl Service {
+    /// As version 2 knows it; nothing, if it listens on IPv6.
+    pub fn mapping(&self) -> Option<Mapping> {
+        let Service { prog, vers, prot, at } = *self;
+        at.is_ipv4().then(|| Mapping { prog, vers, prot, port: at.port().into() })
+    }
+}
+
 /// How messages are told apart on the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
@@ -68,14 +93,15 @@ pub enum Framing {
     Record,
 }
 
-/// Answers one message, without its record mark, from `table`. The reply is appended to `to`,
-/// with a mark if `framing` says so. UDP sources can be forged: a daemon that serves UDP should
-/// answer its own networks only.
+/// Answers one message of `peer`, without its record mark, from `table`. The reply is appended to
+/// `to`, with a mark if `framing` says so. UDP sources can be forged: a daemon that serves UDP
+/// should answer its own networks only.
 ///
 /// # Errors
 /// [`XdrError`] if the message is no call and there is nothing to answer; close the stream.
 pub fn answer(
-    table: &[Mapping],
+    table: &[Service],
+    peer: IpAddr,
     message: &[u8],
     framing: Framing,
     to: &mut EncodeBuf,
@@ -94,7 +120,7 @@ pub fn answer(
         Framing::Record => Some(begin_record(to)),
     };
     match &call {
-        Ok(call) => carry_out(table, call, &mut from, to),
+        Ok(call) => carry_out(table, (peer, framing), call, &mut from, to),
         Err(refusal) => refusal.encode(to),
     }
     if let Some(record) = record {
@@ -103,17 +129,24 @@ pub fn answer(
     Ok(())
 }
 
-fn carry_out(table: &[Mapping], call: &Call<'_>, from: &mut Decoder<'_>, to: &mut EncodeBuf) {
+fn carry_out(
+    table: &[Service],
+    over: (IpAddr, Framing),
+    call: &Call<'_>,
+    from: &mut Decoder<'_>,
+    to: &mut EncodeBuf,
+) {
     let start = to.mark();
     Reply::accepted(call.xid, Accepted::Success).encode(to);
-    if let Err(status) = results(table, call, from, to) {
+    if let Err(status) = results(table, over, call, from, to) {
         to.truncate(start);
         Reply::accepted(call.xid, status).encode(to);
     }
 }
 
 fn results(
-    table: &[Mapping],
+    table: &[Service],
+    (peer, framing): (IpAddr, Framing),
     call: &Call<'_>,
     from: &mut Decoder<'_>,
     to: &mut EncodeBuf,
@@ -121,8 +154,12 @@ fn results(
     if call.program != PROGRAM {
         return Err(Accepted::ProgUnavail);
     }
-    if call.version != VERSION {
-        return Err(Accepted::ProgMismatch { low: VERSION, high: VERSION });
+    match call.version {
+        VERSION => {}
+        rpcb::VERSION_3 | rpcb::VERSION_4 => {
+            return rpcb::results(table, peer, framing, call, from, to);
+        }
+        _ => return Err(Accepted::ProgMismatch { low: VERSION, high: rpcb::VERSION_4 }),
     }
     let mut mapping = || Mapping::decode(from).map_err(|_| Accepted::GarbageArgs);
     match Procedure::from_wire(call.procedure) {
@@ -132,7 +169,7 @@ fn results(
             to.bool(false);
         }
         Some(Procedure::Getport) => to.u32(port_of(table, mapping()?)),
-        Some(Procedure::Dump) => to.list(table),
+        Some(Procedure::Dump) => to.list(table.iter().filter_map(Service::mapping)),
         Some(Procedure::Callit) | None => return Err(Accepted::ProcUnavail),
     }
     Ok(())
@@ -140,8 +177,9 @@ fn results(
 
 /// The port of what is asked for. As rpcbind does it: without that very version, the port of any
 /// version of the program is told, and the program itself says PROG_MISMATCH.
-fn port_of(table: &[Mapping], asked: Mapping) -> u32 {
-    let offers = || table.iter().filter(|it| it.prog == asked.prog && it.prot == asked.prot);
+fn port_of(table: &[Service], asked: Mapping) -> u32 {
+    let mappings = || table.iter().filter_map(Service::mapping);
+    let offers = || mappings().filter(|it| it.prog == asked.prog && it.prot == asked.prot);
     let exact = offers().find(|it| it.vers == asked.vers);
     exact.or_else(|| offers().next()).map_or(0, |it| it.port)
 }

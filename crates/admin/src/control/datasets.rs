@@ -25,10 +25,13 @@ impl Control {
             properties::check(&request.name, property, value)?;
         }
         let values: Vec<(String, String)> = request.properties.into_iter().collect();
+        let shares = values.iter().map(|(property, value)| (property, value));
+        let mut notes = self.look_up_hosts(&request.name, shares).await;
         let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
         act_on(&serving, async move { datasets.create(&name, &values).await }).await?;
         tracing::info!(class = "dataset.created", dataset = %request.name, "dataset created");
-        Ok(DatasetDone { name: request.name, notes: self.refresh_exports().await })
+        notes.extend(self.refresh_exports().await);
+        Ok(DatasetDone { name: request.name, notes })
     }
 
     /// Sets properties, or lets them go back to what is inherited. All are checked before the
@@ -45,6 +48,9 @@ impl Control {
                 None => drop(properties::known(property)?),
             }
         }
+        let set = request.properties.iter();
+        let set = set.filter_map(|(property, value)| Some((property, value.as_ref()?)));
+        let mut notes = self.look_up_hosts(&request.name, set).await;
         for (property, value) in request.properties {
             let (datasets, name) = (serving.service().datasets.clone(), request.name.clone());
             let (key, wanted) = (property.clone(), value.clone());
@@ -54,7 +60,8 @@ impl Control {
                 class = "dataset.set", dataset = %request.name, %property, ?value, "property set"
             );
         }
-        Ok(DatasetDone { name: request.name, notes: self.refresh_exports().await })
+        notes.extend(self.refresh_exports().await);
+        Ok(DatasetDone { name: request.name, notes })
     }
 
     /// Destroys a dataset. It is gone, on disk and for clients, when this returns; its space comes
@@ -127,7 +134,7 @@ impl Control {
     }
 
     /// The pool that a dataset's name begins with.
-    fn pool_of(&self, dataset: &str) -> Result<Arc<Serving>, ApiError> {
+    pub(super) fn pool_of(&self, dataset: &str) -> Result<Arc<Serving>, ApiError> {
         let pool = dataset.split_once('/').map_or(dataset, |(pool, _)| pool);
         self.serving(pool)
     }

@@ -65,6 +65,7 @@ impl Control {
         let options = self.import_options();
         let serving = self.bring_up(&request.name, config.pool_guid, leaves, options).await;
         let serving = serving.map_err(unimported)?;
+        created.notes.extend(self.look_up_hosts(&created.name, request.properties.iter()).await);
         for (property, value) in request.properties {
             if let Err(error) = set_on_root(&serving, property, value).await {
                 created.notes.push(error.to_string());

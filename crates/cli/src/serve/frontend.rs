@@ -9,17 +9,20 @@
 //! - A server that was stopped lives until its pools are out of service: what the engine began on
 //!   its threads must come to its end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use aquifer_admin::api::NfsLoad;
+use aquifer_admin::api::{HostInfo, NfsLoad};
 use aquifer_admin::{Frontend, NfsCounts, Offer, ServedPool};
-use aquifer_daemon::{Config, LockKeeper, Observer, PortmapState, Server};
+use aquifer_daemon::{
+    Config, KnownHost, LockKeeper, Names, NamesConfig, Observer, PortmapState, Server,
+};
 use aquifer_files::{FileHandle, Files};
 use aquifer_nfs::lock::LockView;
-use aquifer_nfs::{Export, Exports, Nfs, Root, Volume};
+use aquifer_nfs::{Explanation, Export, Exports, Nfs, Root, Volume};
 use aquifer_pool::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, sleep};
@@ -35,6 +38,11 @@ pub(super) struct NfsFrontend {
     keeper: OnceLock<Arc<LockKeeper>>,
     /// The running server for whoever asks how it does, and when it began.
     observed: Mutex<Option<(Observer, Instant)>>,
+    /// What is served now; its table gets the addresses of hosts.
+    nfs: Arc<Mutex<Option<Arc<Nfs>>>>,
+    /// The hosts that exports name, once there are pools.
+    names: OnceLock<Names>,
+    names_config: NamesConfig,
 }
 
 /// How locks are kept.
@@ -66,18 +74,51 @@ struct Running {
 type Roots = Arc<RwLock<HashMap<String, Root>>>;
 
 impl NfsFrontend {
-    pub fn new(config: Config, locks: LockSettings) -> Self {
-        let (state, listening, keeper, observed) = Default::default();
-        NfsFrontend { config, locks, state, listening, keeper, observed }
+    pub fn new(config: Config, locks: LockSettings, names_config: NamesConfig) -> Self {
+        NfsFrontend {
+            config,
+            locks,
+            state: Default::default(),
+            listening: Default::default(),
+            keeper: OnceLock::new(),
+            observed: Default::default(),
+            nfs: Default::default(),
+            names: OnceLock::new(),
+            names_config,
+        }
+    }
+
+    /// The hosts that exports name. In a runtime.
+    fn names(&self) -> &Names {
+        self.names.get_or_init(|| {
+            let nfs = Arc::clone(&self.nfs);
+            Names::start(self.names_config.clone(), move |addresses| {
+                if let Some(nfs) = &*nfs.lock() {
+                    nfs.exports().set_addresses(addresses);
+                }
+            })
+        })
+    }
+
+    /// Lets a server judge by the addresses that are known now, and by all that come.
+    fn serve_names(&self, nfs: &Arc<Nfs>, hosts: &BTreeSet<String>) {
+        *self.nfs.lock() = Some(Arc::clone(nfs));
+        self.names().follow(hosts);
     }
 
     async fn serve_pools(&self, offer: Offer) -> Vec<String> {
         let mut state = self.state.lock().await;
         let mut notes = Vec::new();
+        let exports = offer.pools.iter().flat_map(|pool| &pool.exports);
+        let hosts = exports.flat_map(|export| export.access.hosts()).map(str::to_owned).collect();
+        if let Some(running) = &state.running {
+            // Before the table: what is known of new names holds from its first moment.
+            self.serve_names(running.server.nfs(), &hosts);
+        }
         match &mut state.running {
             _ if offer.pools.is_empty() => self.stop(&mut state).await,
             Some(running) => notes.extend(running.change(&offer, self.config.drain).await.err()),
-            None => match self.start(&offer).await {
+            None => match self.start(&offer, &hosts).await {
                 Ok(running) => state.running = Some(running),
                 Err(why) => notes.push(why),
             },
@@ -92,7 +133,7 @@ impl NfsFrontend {
         notes.into_iter().chain(problem).flat_map(of_each).collect()
     }
 
-    async fn start(&self, offer: &Offer) -> Result<Running, String> {
+    async fn start(&self, offer: &Offer, hosts: &BTreeSet<String>) -> Result<Running, String> {
         let failed = |why: String| {
             format!(
                 "not served over NFS: {why}; end what is in the way, or start the daemon with \
@@ -107,6 +148,11 @@ impl NfsFrontend {
         exports.expect_more(offer.more_to_come);
         let keeper = self.keeper().map_err(failed)?;
         let nfs = Arc::new(Nfs::with_locks(exports, keeper.locks().clone()));
+        if !hosts.is_empty() {
+            // Clients that are named are let in at once, if DNS answers.
+            self.names().look_up(hosts, LOOKUP_PATIENCE).await;
+        }
+        self.serve_names(&nfs, hosts);
         let server = Server::start_with(self.config.clone(), nfs, Some(keeper.clone())).await;
         let server = server.map_err(|error| failed(error.to_string()))?;
         *self.observed.lock() = Some((server.observer(), Instant::now()));
@@ -126,6 +172,7 @@ impl NfsFrontend {
     async fn stop(&self, state: &mut State) {
         if let Some(running) = state.running.take() {
             *self.observed.lock() = None;
+            *self.nfs.lock() = None;
             let stopped = running.server.stop().await;
             if stopped.stuck > 0 {
                 tracing::error!(
@@ -167,6 +214,22 @@ impl Frontend for NfsFrontend {
         let load = load(&observer);
         Some(NfsCounts { uptime: since.elapsed(), traffic: observer.nfs().traffic().look(), load })
     }
+
+    fn look_up(&self, hosts: BTreeSet<String>) -> BoxFuture<'_, Vec<HostInfo>> {
+        Box::pin(async move {
+            let known = self.names().look_up(&hosts, LOOKUP_PATIENCE).await;
+            known.into_iter().map(host_info).collect()
+        })
+    }
+
+    fn hosts(&self) -> Vec<HostInfo> {
+        let known = self.names.get().map(Names::known).unwrap_or_default();
+        known.into_iter().map(host_info).collect()
+    }
+
+    fn explain(&self, path: &str, client: IpAddr) -> Option<Explanation> {
+        self.nfs.lock().as_ref().map(|nfs| nfs.exports().explain(path, client))
+    }
 }
 
 fn load(observer: &Observer) -> NfsLoad {
@@ -190,6 +253,10 @@ fn load(observer: &Observer) -> NfsLoad {
         lock_calls: counters.locks(),
         refused_calls: counters.refused(),
     }
+}
+
+fn host_info(KnownHost { name, addresses, problem }: KnownHost) -> HostInfo {
+    HostInfo { name, addresses, problem }
 }
 
 impl Running {
@@ -217,9 +284,11 @@ impl Running {
     fn listening(&self) -> Vec<String> {
         let addresses = self.server.addresses().iter().map(|address| format!("nfs {address}"));
         let portmap = match self.server.portmap() {
-            PortmapState::Own(address) => Some(format!("portmap {address}")),
-            PortmapState::Registered(address) => Some(format!("registered with {address}")),
-            PortmapState::Off | PortmapState::Unavailable(_) => None,
+            PortmapState::Own(addresses) => {
+                addresses.iter().map(|address| format!("portmap {address}")).collect()
+            }
+            PortmapState::Registered(address) => vec![format!("registered with {address}")],
+            PortmapState::Off | PortmapState::Unavailable(_) => Vec::new(),
         };
         addresses.chain(portmap).collect()
     }
@@ -276,6 +345,9 @@ async fn left(volumes: &[Arc<Volume>], deadline: Instant) -> bool {
     }
     true
 }
+
+/// How long a change of the exports waits for DNS.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Between two looks whether requests have ended.
 const POLL: Duration = Duration::from_millis(5);

@@ -46,7 +46,10 @@ fn a_part_is_enough_and_the_command_line_goes_before() {
     let settings = Settings::of(&serve(&args)).unwrap();
     assert_eq!((settings.memory, settings.state_dir), (2 << 30, PathBuf::from("/a")));
     assert_eq!(settings.nfs.listen, ["[::1]:7".parse().unwrap()]);
-    assert_eq!(settings.portmap, Portmap { enabled: true, listen: "[::1]:8".parse().unwrap() });
+    assert_eq!(
+        settings.portmap,
+        Portmap { enabled: true, listen: vec!["[::1]:8".parse().unwrap()] }
+    );
 }
 
 #[test]

@@ -124,6 +124,81 @@ fn exports_follow_the_property_at_once() {
     assert!(TcpStream::connect(address(&place)).is_err(), "nothing is served, nobody listens");
 }
 
+/// MNT's status, or OK.
+fn mount_status(address: &str, path: &str) -> u32 {
+    call(address, 100_005, 1, &opaque(path.as_bytes())).word()
+}
+
+/// Hosts: by the static file at once; by a DNS that does not answer not before long, and who waits
+/// is told to wait.
+#[test]
+fn hosts_are_looked_up_and_rules_are_told() {
+    let place = Place::new();
+    let dns = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let config = format!("[names]\nservers = [\"{}\"]\n", dns.local_addr().unwrap());
+    std::fs::write(place.path("config"), config).unwrap();
+    let a = place.image("a");
+    let _daemon = place.spawn_serving(&["--config", &place.text("config")]);
+    place.must(&["pool", "create", "tank", &a]);
+    let nfs = address(&place);
+    let refused_at_first = place.must(&["share", "why", "127.0.0.1", "/tank"]);
+    assert!(refused_at_first.contains("sharenfs=off (default)"), "{refused_at_first}");
+
+    let said = place.ask(&["set", "sharenfs=rw=localhost,root=localhost", "tank"]);
+    assert_eq!((said.code, said.err.as_str()), (0, ""), "by /etc/hosts");
+    assert_eq!(exported(&nfs), ["/tank localhost"]);
+    let handle = mounted(&nfs, "/tank");
+    let why = place.must(&["share", "why", "localhost", "/tank"]);
+    assert!(why.contains("127.0.0.1 may read and write /tank\n  rw=localhost lets it in"), "{why}");
+    assert!(why.contains("its superuser is superuser here: root=localhost"), "{why}");
+    let listed = place.must(&["share"]);
+    assert!(listed.contains("rw=localhost,root=localhost,root_squash,anonuid=65534"), "{listed}");
+    assert!(listed.contains("  localhost: 127.0.0.1"), "{listed}");
+
+    let start = std::time::Instant::now();
+    let said = place.ask(&["set", "sharenfs=rw=hv1.example", "tank"]);
+    let took = start.elapsed();
+    assert!(took > Duration::from_secs(1) && took < Duration::from_secs(6), "{took:?}");
+    // By then the server has not answered twice, or not yet once on a machine that is busy.
+    assert!(
+        said.code == 0 && said.err.starts_with("note: host hv1.example in sharenfs: "),
+        "{said:?}"
+    );
+    assert!(said.err.contains("; it is not let in until it has one"), "{said:?}");
+    assert_eq!(getattr(&nfs, &handle), NFS3ERR_JUKEBOX, "it may be hv1.example");
+    assert_eq!(mount_status(&nfs, "/tank"), MNT3ERR_ACCES);
+    let why = place.must(&["share", "why", "127.0.0.1", "tank"]);
+    assert!(why.starts_with("127.0.0.1 has to wait at /tank"), "{why}");
+    place.wait_for(|| {
+        let status = place.must(&["pool", "status", "tank"]);
+        status.contains("host hv1.example in sharenfs: DNS server")
+    });
+    assert!(place.log().contains("names of hosts in sharenfs could not be looked up yet"));
+
+    place.must(&["set", "sharenfs=ro=@127,none=10.0.0.1", "tank"]);
+    assert_eq!(getattr(&nfs, &handle), NFS3_OK);
+    place.must(&["set", "sharenfs=rw=10.0.0.1", "tank"]);
+    for _ in 0..50 {
+        assert_eq!(getattr(&nfs, &handle), NFS3ERR_ACCES);
+    }
+    let refusals = place.log().matches("no rule of sharenfs lets it in").count();
+    assert_eq!(refusals, 1, "once a while, not per call");
+
+    // What contradicts itself changes nothing.
+    place.refuses(
+        &["set", "compression=zstd", "sharenfs=rw,ro", "tank"],
+        "property sharenfs: rw and ro contradict each other: say one of them, or who may read and \
+         write and who may only read: rw=CLIENTS,ro=CLIENTS",
+    );
+    let value = place.json(&["get", "sharenfs,compression", "tank"]);
+    assert_eq!(
+        (value[0]["value"].as_str(), value[1]["source"].as_str()),
+        (Some("rw=10.0.0.1"), Some("default"))
+    );
+}
+
+const MNT3ERR_ACCES: u32 = 13;
+const NFS3ERR_ACCES: u32 = 13;
 const NFS3_OK: u32 = 0;
 const NFS3ERR_STALE: u32 = 70;
 const NFS3ERR_JUKEBOX: u32 = 10_008;

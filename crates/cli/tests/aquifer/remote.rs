@@ -12,7 +12,7 @@ fn serve(place: &Place) -> (Daemon, u16) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = format!("[api]\nlisten = [\"127.0.0.1:{port}\"]\n");
     std::fs::write(place.path("config"), config).unwrap();
-    let daemon = place.start("state", &[], &[], &["--config", &place.text("config")]);
+    let daemon = place.spawn_as("state", &[], &[], &["--config", &place.text("config")]);
     place.wait_for(|| place.ask(&["pool", "list"]).code == 0);
     (daemon, port)
 }

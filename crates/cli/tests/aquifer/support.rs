@@ -68,7 +68,12 @@ impl Place {
 
     /// Starts a daemon that listens on any port, and waits until its pools are in service.
     pub fn serve(&self) -> Daemon {
-        let daemon = self.spawn("state");
+        self.spawn_serving(&[])
+    }
+
+    /// As `serve`, with more on its command line.
+    pub fn spawn_serving(&self, words: &[&str]) -> Daemon {
+        let daemon = self.spawn_as("state", &[], &[], words);
         self.wait_for(|| {
             let said = self.ask(&["pool", "list", "--json"]);
             said.code == 0 && !said.out.contains("IMPORTING")
@@ -92,11 +97,11 @@ impl Place {
 
     /// As `spawn`, with more in its environment.
     pub fn spawn_with(&self, state: &str, environment: &[(&str, String)]) -> Daemon {
-        self.start(state, environment, &[], &[])
+        self.spawn_as(state, environment, &[], &[])
     }
 
     /// As `spawn`, with options before the program (for setpriv) and behind `serve`.
-    pub fn start(
+    pub fn spawn_as(
         &self,
         state: &str,
         environment: &[(&str, String)],

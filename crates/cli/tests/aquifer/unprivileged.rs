@@ -25,7 +25,7 @@ fn on_image_files_and_high_ports_it_needs_no_root() {
         "--bounding-set=-all",
         "--no-new-privs",
     ];
-    let daemon = place.start("state", &[], &nobody, &[]);
+    let daemon = place.spawn_as("state", &[], &nobody, &[]);
     place.wait_for(|| place.ask(&["pool", "list"]).code == 0);
     place.must(&["pool", "create", "tank", &image]);
     place.must(&["create", "-o", "sharenfs=on", "tank/vms"]);

@@ -44,6 +44,56 @@ fn client_probes_of_hypervisors_are_answered() -> Result<()> {
     aquifer.finish()
 }
 
+/// `rpcinfo` and `showmount` as people and drivers type them, over both families and by the default
+/// configuration; what they show is true.
+#[test]
+fn client_discovery_tells_the_truth_over_ipv4_and_ipv6() -> Result<()> {
+    let mut aquifer = Aquifer::start("discovery", Setup::default())?;
+    aquifer.must(&["create", "tank/iso"])?;
+    aquifer.must(&[
+        "set",
+        "sharenfs=rw=localhost:@10.1,ro=[fd00::]/8,none=10.1.9.9",
+        "tank/iso",
+    ])?;
+    // Also after the server died: nothing that it held may be in the way of the next.
+    for killed in [false, true] {
+        if killed {
+            aquifer.kill9();
+            eprintln!("serving again after {:?}", aquifer.serve()?);
+        }
+        let clients = aquifer.clients();
+        for (host, transports) in [("127.0.0.1", ["tcp", "udp"]), ("::1", ["tcp6", "udp6"])] {
+            for version in ["3", "4"] {
+                for transport in transports {
+                    clients.rpcinfo(&["-T", transport, host, "portmapper", version]).done()?;
+                }
+            }
+            for program in ["nfs", "mountd"] {
+                clients.rpcinfo(&["-T", transports[0], host, program, "3"]).done()?;
+            }
+            let four = clients.rpcinfo(&["-T", transports[0], host, "nfs", "4"])?;
+            assert!(!four.status.success() && four.took < Duration::from_secs(5), "{four:?}");
+            let summary = clients.rpcinfo(&["-s", host]).done()?.text();
+            let nfs = summary.lines().find(|line| line.contains("100003")).unwrap();
+            assert!(nfs.contains("tcp") && nfs.contains("tcp6"), "{summary}");
+            let exports = clients.showmount(&["--no-headers", "-e", host]).done()?.text();
+            let mut lines: Vec<Vec<&str>> =
+                exports.lines().map(|line| line.split_whitespace().collect()).collect();
+            lines.sort();
+            let iso = ["/tank/iso", "-10.1.9.9,localhost,10.1.0.0/16,fd00::/8"];
+            assert_eq!(lines, [&iso[..], &[EXPORT, "(everyone)"]], "{exports}");
+        }
+        let mounted = clients.showmount(&["--no-headers", "-a", "127.0.0.1"]).done()?.text();
+        assert_eq!(mounted.trim(), "", "nobody since the start");
+        clients.nfs_ls(&aquifer.url("")).done()?;
+        let mounted = clients.showmount(&["--no-headers", "-a", "::1"]).done()?.text();
+        assert!(["", "127.0.0.1:/tank/vms"].contains(&mounted.trim()), "{mounted}");
+    }
+    let why = aquifer.must(&["share", "why", "::1", "/tank/iso"])?;
+    eprintln!("{why}");
+    aquifer.finish()
+}
+
 /// Copies and images go through restarts of both kinds between calls.
 #[test]
 fn client_tools_find_their_data_after_restarts() -> Result<()> {

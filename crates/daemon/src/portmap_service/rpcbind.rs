@@ -1,12 +1,15 @@
-//! Registration with another machine-wide portmapper (RFC 1833 section 3), over UDP loopback.
+//! Registration with another machine-wide portmapper (RFC 1833), over UDP loopback: by version 2
+//! what listens on IPv4, by version 4 what listens on IPv6.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use aquifer_nfs::proto::{nlm, nsm};
 use aquifer_rpc::auth::Credential;
-use aquifer_rpc::portmap::{Answer, AnswerError, IPPROTO_UDP, Mapping, Request};
-use aquifer_rpc::xdr::EncodeBuf;
+use aquifer_rpc::message::{Accepted, Reply, ReplyBody};
+use aquifer_rpc::portmap::rpcb::{self, Rpcb};
+use aquifer_rpc::portmap::{Answer, AnswerError, IPPROTO_UDP, Mapping, Request, Service};
+use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf, XdrError};
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
@@ -17,19 +20,20 @@ use crate::listen;
 ///
 /// # Errors
 /// What went wrong, for people.
-pub(super) async fn register(other: SocketAddr, programs: &[Mapping]) -> Result<(), String> {
+pub(super) async fn register(other: SocketAddr, programs: &[Service]) -> Result<(), String> {
     let mut client = Client::open(other).await?;
+    let mappings: Vec<Mapping> = programs.iter().filter_map(Service::mapping).collect();
     let known = client.mappings().await?;
-    let mut versions: Vec<_> = programs.iter().map(|it| (it.prog, it.vers)).collect();
+    let mut versions: Vec<_> = mappings.iter().map(|it| (it.prog, it.vers)).collect();
     versions.sort_unstable();
     versions.dedup();
     for (prog, vers) in versions {
         let is_it = |it: &&Mapping| (it.prog, it.vers) == (prog, vers);
-        let ours = || programs.iter().filter(is_it);
+        let ours = || mappings.iter().filter(is_it);
         if ours().all(|mapping| known.contains(mapping)) {
             continue;
         }
-        let mut others = known.iter().filter(is_it).filter(|it| !programs.contains(it));
+        let mut others = known.iter().filter(is_it).filter(|it| !mappings.contains(it));
         if LOCK_PROGRAMS.contains(&prog) && others.any(is_taken) {
             tracing::warn!(
                 program = prog,
@@ -48,6 +52,10 @@ pub(super) async fn register(other: SocketAddr, programs: &[Mapping]) -> Result<
                 return Err(format!("it refuses program {prog} version {vers}"));
             }
         }
+    }
+    if let Err(error) = client.register_v6(programs).await {
+        // An old portmapper knows no IPv6; over IPv4 we are found.
+        tracing::debug!(%other, error, "not registered for IPv6");
     }
     Ok(())
 }
@@ -69,13 +77,28 @@ fn is_taken(mapping: &Mapping) -> bool {
 ///
 /// # Errors
 /// What went wrong, for people.
-pub(super) async fn withdraw(other: SocketAddr, programs: &[Mapping]) -> Result<(), String> {
+pub(super) async fn withdraw(other: SocketAddr, programs: &[Service]) -> Result<(), String> {
     let mut client = Client::open(other).await?;
+    // First: withdrawing from version 2 takes other transports along, with some portmappers.
+    if let Err(error) = client.withdraw_v6(programs).await {
+        tracing::debug!(%other, error, "not withdrawn for IPv6");
+    }
     let known = client.mappings().await?;
-    for mapping in programs.iter().filter(|mapping| known.contains(mapping)) {
-        client.done(Request::Unset(*mapping)).await?;
+    for mapping in programs.iter().filter_map(Service::mapping) {
+        if known.contains(&mapping) {
+            client.done(Request::Unset(mapping)).await?;
+        }
     }
     Ok(())
+}
+
+/// What listens on IPv6, as rpcbind knows it.
+fn over_v6(programs: &[Service]) -> Vec<Rpcb> {
+    programs.iter().filter(|service| service.at.is_ipv6()).map(Rpcb::of).collect()
+}
+
+fn is_among(one: &Rpcb, all: &[Rpcb]) -> bool {
+    all.iter().any(|other| other.is_at_place_of(one))
 }
 
 struct Client {
@@ -102,6 +125,74 @@ impl Client {
         }
     }
 
+    async fn register_v6(&mut self, programs: &[Service]) -> Result<(), String> {
+        let wanted = over_v6(programs);
+        let present = self.places(&wanted).await?;
+        for wanted in wanted.iter().filter(|wanted| !is_among(wanted, &present)) {
+            if self.change(rpcb::Procedure::Set, wanted).await? {
+                continue;
+            }
+            if LOCK_PROGRAMS.contains(&wanted.prog) {
+                // Somebody else's, who keeps it; said above, if it is so over IPv4.
+                continue;
+            }
+            // Left over from somebody who is gone.
+            self.change(rpcb::Procedure::Unset, wanted).await?;
+            if !self.change(rpcb::Procedure::Set, wanted).await? {
+                let Rpcb { prog, vers, netid, .. } = wanted;
+                return Err(format!("it refuses program {prog} version {vers} on {netid}"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn withdraw_v6(&mut self, programs: &[Service]) -> Result<(), String> {
+        let ours = over_v6(programs);
+        let present = self.places(&ours).await?;
+        for ours in ours.iter().filter(|ours| is_among(ours, &present)) {
+            self.change(rpcb::Procedure::Unset, ours).await?;
+        }
+        Ok(())
+    }
+
+    /// All that it has; nothing, if there is nothing to look for.
+    async fn places(&mut self, wanted: &[Rpcb]) -> Result<Vec<Rpcb>, String> {
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.ask_rpcb(rpcb::Procedure::Dump, None, |from| from.list()).await
+    }
+
+    async fn change(&mut self, procedure: rpcb::Procedure, what: &Rpcb) -> Result<bool, String> {
+        self.ask_rpcb(procedure, Some(what), |from| from.bool()).await
+    }
+
+    async fn ask_rpcb<T>(
+        &mut self,
+        procedure: rpcb::Procedure,
+        what: Option<&Rpcb>,
+        read: impl Fn(&mut Decoder<'_>) -> Result<T, XdrError>,
+    ) -> Result<T, String> {
+        self.xid = self.xid.wrapping_add(1);
+        let mut call = EncodeBuf::new();
+        rpcb::encode_call(procedure, what, self.xid, &mut call);
+        let xid = self.xid;
+        self.exchange(&call.to_vec(), &format!("{procedure:?}"), |message| {
+            let mut from = Decoder::new(message);
+            let reply = Reply::decode(&mut from).map_err(|error| error.to_string())?;
+            if reply.xid != xid {
+                return Ok(None);
+            }
+            match reply.body {
+                ReplyBody::Accepted { status: Accepted::Success, .. } => {
+                    read(&mut from).map(Some).map_err(|error| error.to_string())
+                }
+                refused => Err(format!("it answers {refused:?} to {procedure:?}")),
+            }
+        })
+        .await
+    }
+
     async fn done(&mut self, request: Request) -> Result<bool, String> {
         match self.ask(request).await? {
             Answer::Done(done) => Ok(done),
@@ -113,32 +204,42 @@ impl Client {
         self.xid = self.xid.wrapping_add(1);
         let mut call = EncodeBuf::new();
         request.encode(self.xid, Credential::None, &mut call);
-        let call = call.to_vec();
-        let mut failed = "no answer".to_owned();
-        for _ in 0..ATTEMPTS {
-            if let Err(error) = self.socket.send(&call).await {
-                return Err(error.to_string());
-            }
-            match timeout(RPCBIND_PATIENCE, self.answer_to(request)).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(error)) => return Err(error),
-                Err(_) => failed = format!("no answer to {request:?}"),
-            }
-        }
-        Err(failed)
+        let xid = self.xid;
+        let read = |message: &[u8]| match request.decode_answer(xid, message) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(AnswerError::OtherXid { .. }) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        };
+        self.exchange(&call.to_vec(), &format!("{request:?}"), read).await
     }
 
-    async fn answer_to(&self, request: Request) -> Result<Answer, String> {
+    /// Sends a call until it is answered; `read` says what a message answers, or that it is to
+    /// another call.
+    async fn exchange<T>(
+        &mut self,
+        call: &[u8],
+        what: &str,
+        read: impl Fn(&[u8]) -> Result<Option<T>, String>,
+    ) -> Result<T, String> {
         let mut reply = vec![0; ANSWER_BYTES_MAX];
-        loop {
-            let received = self.socket.recv(&mut reply).await;
-            let bytes = received.map_err(|error| error.to_string())?;
-            match request.decode_answer(self.xid, reply.get(..bytes).unwrap_or_default()) {
-                Ok(answer) => return Ok(answer),
-                Err(AnswerError::OtherXid { .. }) => {}
-                Err(error) => return Err(error.to_string()),
+        for _ in 0..ATTEMPTS {
+            if let Err(error) = self.socket.send(call).await {
+                return Err(error.to_string());
+            }
+            let answered = async {
+                loop {
+                    let received = self.socket.recv(&mut reply).await;
+                    let bytes = received.map_err(|error| error.to_string())?;
+                    if let Some(answer) = read(reply.get(..bytes).unwrap_or_default())? {
+                        return Ok(answer);
+                    }
+                }
+            };
+            if let Ok(answered) = timeout(RPCBIND_PATIENCE, answered).await {
+                return answered;
             }
         }
+        Err(format!("no answer to {what}"))
     }
 }
 

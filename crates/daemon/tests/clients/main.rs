@@ -30,7 +30,7 @@ impl Served {
         let scratch = WorkDir::open().unwrap().scratch(name).unwrap();
         let netns = NetNs::new(&scratch).unwrap();
         let image = scratch.join("image");
-        let args = [image.to_str().unwrap(), "0.0.0.0:2049", "0.0.0.0:111", "2"];
+        let args = [image.to_str().unwrap(), "[::]:2049", "[::]:111", "2"];
         let invocation = Invocation::new(example()).args(args);
         let server = Server::new(invocation, Some(&netns), 2049, &scratch.join("log"));
         let clients = Clients::new(Some(&netns), Duration::from_secs(60));

@@ -38,7 +38,7 @@ const OURS: [&str; 7] = [
 #[test]
 fn our_own_portmapper_serves_where_no_rpcbind_runs() {
     let mut served = Served::started("portmap-own");
-    assert!(served.server.said().contains("Own(0.0.0.0:111)"), "{}", served.server.said());
+    assert!(served.server.said().contains("Own([[::]:111])"), "{}", served.server.said());
     assert_eq!(registered(&served), OURS);
     // As XCP-ng's driver asks; and Proxmox, over TCP and for a version that there is not.
     let summary = served.clients.rpcinfo(&["-s", "127.0.0.1"]).done().unwrap().text();
@@ -55,6 +55,15 @@ fn our_own_portmapper_serves_where_no_rpcbind_runs() {
     // Over UDP.
     let asked = served.clients.rpcinfo(&["-n", "111", "-u", "127.0.0.1", "100000", "2"]).unwrap();
     assert!(asked.status.success(), "{}", asked.said());
+    for (transport, version) in [("udp", "2"), ("udp", "3"), ("tcp", "4"), ("udp6", "4")] {
+        let host = if transport.ends_with('6') { "::1" } else { "127.0.0.1" };
+        let words = ["-T", transport, host, "portmapper", version];
+        served.clients.rpcinfo(&words).done().unwrap();
+    }
+    // By version 4: on which transports, and whose.
+    assert_eq!(netids(&served, "127.0.0.1"), BOTH_FAMILIES);
+    let listed = served.clients.rpcinfo(&["-l", "127.0.0.1", "nfs", "3"]).done().unwrap().text();
+    assert!(listed.contains("127.0.0.1.8.1") && listed.contains("inet6/tcp"), "{listed}");
     let exports = served.clients.showmount(&["--no-headers", "-e", "127.0.0.1"]).done().unwrap();
     let text = exports.text();
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
@@ -65,6 +74,45 @@ fn our_own_portmapper_serves_where_no_rpcbind_runs() {
     assert!(!is_listening(Some(&served.netns), 111));
 }
 
+/// On which transports NFS is, by `rpcinfo -s`.
+fn netids(served: &Served, host: &str) -> Vec<String> {
+    let summary = served.clients.rpcinfo(&["-s", host]).done().unwrap().text();
+    let nfs = summary.lines().find(|line| line.contains("100003"));
+    let words = nfs.and_then(|line| line.split_whitespace().nth(2)).unwrap_or_default();
+    let mut netids: Vec<String> = words.split(',').map(str::to_owned).collect();
+    netids.sort();
+    netids
+}
+
+const BOTH_FAMILIES: [&str; 2] = ["tcp", "tcp6"];
+
+/// What the tools ask, over IPv6 alone; and that a client over IPv4 is one of IPv4's networks,
+/// though the socket that it came over is one of both.
+#[test]
+fn over_ipv6_all_is_found_as_well() {
+    let mut served = Served::started("portmap-v6");
+    let clients = &served.clients;
+    assert_eq!(netids(&served, "::1"), BOTH_FAMILIES);
+    for (program, version, served_) in
+        [("nfs", "3", true), ("mountd", "3", true), ("mountd", "1", true), ("nfs", "4", false)]
+    {
+        let began = Instant::now();
+        let asked = clients.rpcinfo(&["-T", "tcp6", "::1", program, version]).unwrap();
+        assert_eq!(asked.status.success(), served_, "{program} {version}: {}", asked.said());
+        assert!(began.elapsed() < Duration::from_secs(2), "refused at once");
+    }
+    // By its universal address, without a portmapper.
+    clients.rpcinfo(&["-a", "::1.8.1", "-T", "tcp6", "nfs", "3"]).done().unwrap();
+    for option in ["-e", "-a", "-d"] {
+        for host in ["::1", "127.0.0.1"] {
+            clients.showmount(&[option, host]).done().unwrap();
+        }
+    }
+    // /iso is for 127.0.0.0/8.
+    clients.nfs_ls("nfs://127.0.0.1/iso/").done().unwrap();
+    served.stop();
+}
+
 #[test]
 fn an_rpcbind_that_runs_already_is_told_and_told_again_and_untold() {
     let mut served = Served::new("portmap-rpcbind");
@@ -72,13 +120,22 @@ fn an_rpcbind_that_runs_already_is_told_and_told_again_and_untold() {
     served.server.start(SOON).unwrap();
     assert!(served.server.said().contains("Registered(127.0.0.1:111)"), "{}", served.server.said());
     assert_eq!(registered(&served), OURS);
-    assert!(served.clients.showmount(&["-e", "127.0.0.1"]).unwrap().status.success());
+    assert_eq!(netids(&served, "127.0.0.1"), BOTH_FAMILIES);
+    for (transport, host) in [("tcp", "127.0.0.1"), ("tcp6", "::1")] {
+        for program in ["nfs", "mountd"] {
+            served.clients.rpcinfo(&["-T", transport, host, program, "3"]).done().unwrap();
+        }
+        served.clients.showmount(&["-e", host]).done().unwrap();
+    }
     // Killed, it leaves its registrations behind; the next one takes them over.
     served.server.restart(SOON).unwrap();
     assert!(served.server.said().contains("Registered(127.0.0.1:111)"), "{}", served.server.said());
     assert_eq!(registered(&served), OURS);
+    assert_eq!(netids(&served, "127.0.0.1"), BOTH_FAMILIES);
     served.stop();
     assert_eq!(registered(&served), Vec::<String>::new());
+    let left = served.clients.rpcinfo(&["-s", "127.0.0.1"]).done().unwrap().text();
+    assert!(!left.contains("100003") && !left.contains("100005"), "{left}");
     assert!(rpcbind.is_running());
 }
 

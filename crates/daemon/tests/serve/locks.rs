@@ -13,7 +13,7 @@ use aquifer_nfs::lock::{LockState, LockView};
 use aquifer_nfs::proto::nlm::*;
 use aquifer_nfs::proto::nsm::{self, Res, StatChge, StatRes};
 use aquifer_nfs::proto::v3::NfsFh3;
-use aquifer_nfs::{Clients, Export};
+use aquifer_nfs::{Access, Export};
 use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::Encode;
 
@@ -33,11 +33,11 @@ struct Place {
 }
 
 fn exports() -> Vec<Export> {
-    let clients = Clients::Only(vec!["10.0.0.0/8".parse().unwrap()]);
+    let access = Access::read_write_for(["10.0.0.0/8".parse().unwrap()]);
     vec![
         Export::new("/vms", "tank/vms"),
-        Export { read_only: true, ..Export::new("/iso", "tank/iso") },
-        Export { clients, ..Export::new("/elsewhere", "tank") },
+        Export { access: Access::read_only(), ..Export::new("/iso", "tank/iso") },
+        Export { access, ..Export::new("/elsewhere", "tank") },
     ]
 }
 

@@ -280,7 +280,10 @@ fn portmap_samples(capture: &mut Capture) {
         let mut reply = EncodeBuf::new();
         let message = call.to_vec();
         let framing = portmap::Framing::Datagram;
-        let answered = portmap::answer(&[nfs, nfs], &message, framing, &mut reply);
+        let at = ([0, 0, 0, 0], 2049).into();
+        let service = portmap::Service { prog: 100_003, vers: 3, prot: 6, at };
+        let peer = std::net::Ipv4Addr::LOCALHOST.into();
+        let answered = portmap::answer(&[service, service], peer, &message, framing, &mut reply);
         assert_eq!(answered, Ok(()), "our own call");
         capture.message((PMAP_PORT, PMAP_CALLER), false, &call);
         capture.message((PMAP_PORT, PMAP_CALLER), true, &reply);

@@ -30,10 +30,10 @@ pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
         }
         Err(status) => {
             let path = String::from_utf8_lossy(path);
-            tracing::info!(
-                class = "client.refused", client = %request.peer, ?path, ?status,
-                "mount refused"
-            );
+            // Who may not is logged by the export table, once a while.
+            if status != MountStat3::Acces {
+                tracing::debug!(client = %request.peer, ?path, ?status, "mount refused");
+            }
             MountRes3::Fail(status)
         }
     }
@@ -47,8 +47,9 @@ async fn directory(request: &MountRequest<'_>, path: &[u8]) -> Result<Attributes
     if path.contains(&&b".."[..]) {
         return Err(MountStat3::Inval);
     }
-    let (export, beyond) = request.exports.covering(&path).ok_or(MountStat3::NoEnt)?;
-    if !export.admits(request.peer) {
+    let found = request.exports.covering(&path);
+    let (export, rules, beyond) = found.ok_or(MountStat3::NoEnt)?;
+    if !request.exports.may_mount(&export, &rules, request.peer) {
         return Err(MountStat3::Acces);
     }
     let said = |error| mountstat3(nfsstat3(&error));

@@ -18,7 +18,8 @@ use aquifer_rpc::message::ReplyBody;
 use aquifer_rpc::xdr::Encode;
 
 use super::*;
-use crate::export::{Clients, Export};
+use crate::access::Access;
+use crate::export::Export;
 use crate::proto::v3::*;
 use crate::volume::Volume;
 
@@ -46,9 +47,9 @@ impl Deref for Served {
 async fn nfs() -> Served {
     let image = tempfile::tempdir().unwrap();
     let pool = pool(&image.path().join("disk")).await;
-    let read_only = Export { read_only: true, ..Export::new("/ro", "ro") };
-    let clients = Clients::Only(vec!["10.0.0.1".parse().unwrap()]);
-    let one = Export { clients, ..Export::new("/one", "one") };
+    let read_only = Export { access: Access::read_only(), ..Export::new("/ro", "ro") };
+    let access = Access::read_write_for(["10.0.0.1".parse().unwrap()]);
+    let one = Export { access, ..Export::new("/one", "one") };
     let exports = vec![Export::new("/rw", "rw"), read_only, one];
     let volume = Volume::new(pool.files.clone());
     let root_of = move |dataset: &str| match dataset {

@@ -2,18 +2,18 @@
 
 use aquifer_files::{Around, Attributes, CreateHow, FsError};
 
-use crate::attributes::{nfs_fh3, set_attributes};
+use crate::attributes::nfs_fh3;
 use crate::proto::v3::{Create3Args, Create3ResOk, CreateHow3, Nfsstat3, WccData};
 
 use super::names;
-use super::request::{Outcome, Request, changed, post_op_attr};
+use super::request::{Outcome, Request, Target, changed, post_op_attr};
 
 pub(super) async fn create(
     request: &Request<'_>,
     args: &Create3Args<'_>,
 ) -> Outcome<Create3ResOk, WccData> {
     let (dir, name) = request.change_in(&args.place, names::to_make).await?;
-    let how = match how(&args.how) {
+    let how = match how(&dir, &args.how) {
         Ok(how) => how,
         Err(status) => return Err(request.refuse(status, &args.place.dir).await),
     };
@@ -29,10 +29,10 @@ pub(super) fn made(made: (Result<Attributes, FsError>, Around)) -> Outcome<Creat
     })
 }
 
-fn how(how: &CreateHow3) -> Result<CreateHow, Nfsstat3> {
+fn how(dir: &Target, how: &CreateHow3) -> Result<CreateHow, Nfsstat3> {
     Ok(match how {
-        CreateHow3::Unchecked(set) => CreateHow::Unchecked(set_attributes(set)?),
-        CreateHow3::Guarded(set) => CreateHow::Guarded(set_attributes(set)?),
+        CreateHow3::Unchecked(set) => CreateHow::Unchecked(dir.to_set(set)?),
+        CreateHow3::Guarded(set) => CreateHow::Guarded(dir.to_set(set)?),
         // 0 is the verifier of files that were made otherwise.
         CreateHow3::Exclusive(verf) => CreateHow::Exclusive(u64::from_be_bytes(*verf).max(1)),
     })

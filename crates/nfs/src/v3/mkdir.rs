@@ -1,6 +1,5 @@
 //! MKDIR (RFC 1813 section 3.3.9).
 
-use crate::attributes::set_attributes;
 use crate::proto::v3::{Create3ResOk, Mkdir3Args, WccData};
 
 use super::create::made;
@@ -12,7 +11,7 @@ pub(super) async fn mkdir(
     args: &Mkdir3Args<'_>,
 ) -> Outcome<Create3ResOk, WccData> {
     let (dir, name) = request.change_in(&args.place, names::to_make).await?;
-    let set = match set_attributes(&args.attributes) {
+    let set = match dir.to_set(&args.attributes) {
         Ok(set) => set,
         Err(status) => return Err(request.refuse(status, &args.place.dir).await),
     };

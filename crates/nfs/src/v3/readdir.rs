@@ -109,7 +109,7 @@ impl Listing {
             if self.end {
                 return Ok(None);
             }
-            let Target { files, file, cred } = &self.target;
+            let Target { files, file, cred, .. } = &self.target;
             let (cookie, batch) = (self.cookie, self.batch);
             let listed = files.readdir(cred, *file, cookie, batch, self.with_attributes).await;
             let (entries, end, _) =

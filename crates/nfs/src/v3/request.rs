@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use aquifer_files::{Around, Attributes, CallId, Credentials, FileHandle, FsError};
+use aquifer_files::{Around, Attributes, CallId, Credentials, FileHandle, FsError, SetAttributes};
 use aquifer_rpc::auth::Credential;
 
-use crate::attributes::{fattr3, wcc_data};
+use crate::attributes::{fattr3, set_attributes, wcc_data};
 use crate::export::{Exports, Rights};
-use crate::proto::v3::{DirOpArgs3, LinkWcc, NfsFh3, Nfsstat3, PostOpAttr, RenameWcc, WccData};
+use crate::proto::v3::{
+    DirOpArgs3, LinkWcc, NfsFh3, Nfsstat3, PostOpAttr, RenameWcc, Sattr3, WccData,
+};
 use crate::status::nfsstat3;
 use crate::volume::Volume;
 
@@ -26,6 +28,22 @@ pub(super) struct Target {
     pub files: Arc<Volume>,
     pub file: FileHandle,
     pub cred: Credentials,
+    /// See [`crate::Export::nosuid`].
+    nosuid: bool,
+}
+
+impl Target {
+    /// What of a `sattr3` is set here.
+    ///
+    /// # Errors
+    /// As [`set_attributes`].
+    pub(super) fn to_set(&self, set: &Sattr3) -> Result<SetAttributes, Nfsstat3> {
+        let mut set = set_attributes(set)?;
+        if self.nosuid {
+            set.mode = set.mode.map(|mode| mode & !SUID_BITS);
+        }
+        Ok(set)
+    }
 }
 
 /// What a procedure says: results, or a status with what the protocol adds to it.
@@ -136,8 +154,8 @@ impl Request<'_> {
     pub(super) fn admit(&self, handle: &NfsFh3) -> Result<(Target, Rights), Nfsstat3> {
         let file = FileHandle::decode(handle.bytes()).ok_or(Nfsstat3::BadHandle)?;
         let (files, rights) = self.exports.admit(file.fs_guid.0, self.peer)?;
-        let cred = Credentials { call: self.call, ..rights.credentials(&self.credential) };
-        Ok((Target { files, file, cred }, rights))
+        let cred = Credentials { call: self.call, ..rights.credentials(&self.credential)? };
+        Ok((Target { files, file, cred, nosuid: rights.nosuid }, rights))
     }
 }
 
@@ -157,3 +175,6 @@ pub(super) fn changed<R, T>(
 pub(super) fn post_op_attr(attributes: &Attributes) -> PostOpAttr {
     Some(fattr3(attributes))
 }
+
+/// Setuid and setgid.
+const SUID_BITS: u32 = 0o6000;

@@ -1,6 +1,6 @@
 //! SETATTR (RFC 1813 section 3.3.2).
 
-use crate::attributes::{set_attributes, time};
+use crate::attributes::time;
 use crate::proto::v3::{Setattr3Args, WccData};
 
 use super::request::{Outcome, Request, changed};
@@ -11,7 +11,8 @@ pub(super) async fn setattr(
 ) -> Outcome<WccData, WccData> {
     let checked = request.change(&args.object).and_then(|target| {
         let guard = args.guard.map(time).transpose()?;
-        Ok((target, set_attributes(&args.new_attributes)?, guard))
+        let set = target.to_set(&args.new_attributes)?;
+        Ok((target, set, guard))
     });
     let (target, set, guard) = match checked {
         Ok(checked) => checked,

@@ -13,7 +13,7 @@ fn mapping(prog: u32, vers: u32, prot: u32, port: u32) -> Mapping {
     Mapping { prog, vers, prot, port }
 }
 
-fn table() -> Vec<Mapping> {
+fn mappings() -> Vec<Mapping> {
     vec![
         mapping(PROGRAM, 2, IPPROTO_TCP, 111),
         mapping(PROGRAM, 2, IPPROTO_UDP, 111),
@@ -22,13 +22,28 @@ fn table() -> Vec<Mapping> {
     ]
 }
 
+/// On all addresses of IPv4, and NFS on all of IPv6, too.
+fn table() -> Vec<Service> {
+    let any = |port: u32| SocketAddr::from(([0, 0, 0, 0], port.try_into().unwrap()));
+    let v4 = mappings().into_iter().map(|Mapping { prog, vers, prot, port }| Service {
+        prog,
+        vers,
+        prot,
+        at: any(port),
+    });
+    let at = "[::]:2049".parse().unwrap();
+    v4.chain([Service { prog: NFS, vers: 3, prot: IPPROTO_TCP, at }]).collect()
+}
+
+const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 fn answer_to(message: &[u8]) -> Vec<u8> {
     let mut to = EncodeBuf::new();
-    answer(&table(), message, Framing::Datagram, &mut to).unwrap();
+    answer(&table(), PEER, message, Framing::Datagram, &mut to).unwrap();
     to.to_vec()
 }
 
@@ -63,8 +78,8 @@ fn refusals() {
     let unavailable = words(&[9, 1, 0, 0, 0, 3]);
     assert_eq!(answer_to(&call(2, 5, &[NFS, 3, 0, 0])), unavailable, "CALLIT");
     assert_eq!(answer_to(&call(2, 6, &[])), unavailable);
-    for version in [1, 3, 4] {
-        let mismatch = words(&[9, 1, 0, 0, 0, 2, 2, 2]);
+    for version in [1, 5] {
+        let mismatch = words(&[9, 1, 0, 0, 0, 2, 2, 4]);
         assert_eq!(answer_to(&call(version, 0, &[])), mismatch);
     }
     assert_eq!(answer_to(&call(2, 3, &[NFS, 3, 6])), words(&[9, 1, 0, 0, 0, 4]), "GARBAGE_ARGS");
@@ -73,7 +88,7 @@ fn refusals() {
     assert_eq!(answer_to(&words(&[9, 0, 1])), words(&[9, 1, 1, 0, 2, 2]), "RPC_MISMATCH");
     let mut to = EncodeBuf::new();
     for message in [&b"junk"[..], b"", &success(&[])] {
-        assert!(answer(&table(), message, Framing::Record, &mut to).is_err());
+        assert!(answer(&table(), PEER, message, Framing::Record, &mut to).is_err());
         assert!(to.is_empty(), "nothing is sent to what is no call");
     }
 }
@@ -83,8 +98,8 @@ fn refusals() {
 fn framing() {
     let message = call(2, 3, &[NFS, 3, 6, 0]);
     let mut to = EncodeBuf::new();
-    answer(&table(), &message, Framing::Record, &mut to).unwrap();
-    answer(&table(), &message, Framing::Record, &mut to).unwrap();
+    answer(&table(), PEER, &message, Framing::Record, &mut to).unwrap();
+    answer(&table(), PEER, &message, Framing::Record, &mut to).unwrap();
     let bytes = to.to_vec();
     let mut reader = RecordReader::new(1000, 0);
     reader.space()[..bytes.len()].copy_from_slice(&bytes);
@@ -105,7 +120,7 @@ fn requests_and_answers() {
         (Request::Set(asked), Answer::Done(false)),
         (Request::Unset(asked), Answer::Done(false)),
         (Request::Getport(asked), Answer::Port(20_048)),
-        (Request::Dump, Answer::Mappings(table())),
+        (Request::Dump, Answer::Mappings(mappings())),
     ];
     for (request, want) in cases {
         let mut to = EncodeBuf::new();
@@ -134,13 +149,128 @@ fn golden_set() {
     assert!(matches!(request.decode_answer(9, &[]), Err(AnswerError::Unreadable(_))));
 }
 
+/// A call of rpcbind about a program on a transport, asked at an address.
+fn rpcb_call(version: u32, procedure: u32, what: (u32, u32), netid: &str, addr: &str) -> Vec<u8> {
+    let (prog, vers) = what;
+    let owner = "somebody".into();
+    let mut to = EncodeBuf::new();
+    to.put(&rpcb::Rpcb { prog, vers, netid: netid.into(), addr: addr.into(), owner });
+    [call(version, procedure, &[]), to.to_vec()].concat()
+}
+
+/// The text that a successful reply is.
+fn text(reply: &[u8]) -> String {
+    let mut from = Decoder::new(reply);
+    let reply = Reply::decode(&mut from).unwrap();
+    assert!(matches!(reply.body, ReplyBody::Accepted { status: Accepted::Success, .. }));
+    let text = String::from_utf8(from.string(100).unwrap().to_vec()).unwrap();
+    assert!(from.remaining().is_empty());
+    text
+}
+
+#[test]
+fn rpcbind_tells_addresses_as_who_asks_can_reach_them() {
+    for version in [3, 4] {
+        for (what, netid, hint, expected) in [
+            ((NFS, 3), "tcp", "10.0.0.5.0.111", "10.0.0.5.8.1"),
+            ((NFS, 3), "tcp6", "fd00::5.0.111", "fd00::5.8.1"),
+            ((NFS, 4), "tcp", "10.0.0.5.0.111", "10.0.0.5.8.1"),
+            ((NFS, 3), "tcp", "", "0.0.0.0.8.1"),
+            ((NFS, 3), "tcp", "fd00::5.0.111", "0.0.0.0.8.1"),
+            ((NFS, 3), "tcp", "nonsense", "0.0.0.0.8.1"),
+            ((NFS, 3), "udp", "10.0.0.5.0.111", ""),
+            ((MOUNT, 3), "tcp6", "fd00::5.0.111", ""),
+            ((PROGRAM, 2), "", "10.0.0.5.0.111", "10.0.0.5.0.111"),
+            ((100_021, 4), "tcp", "10.0.0.5.0.111", ""),
+        ] {
+            let said = answer_to(&rpcb_call(version, 3, what, netid, hint));
+            assert_eq!(text(&said), expected, "{version} {what:?} {netid} {hint}");
+        }
+    }
+    let exact = |vers| text(&answer_to(&rpcb_call(4, 9, (NFS, vers), "tcp", "10.0.0.5.0.111")));
+    assert_eq!((exact(3), exact(4)), ("10.0.0.5.8.1".into(), String::new()));
+}
+
+#[test]
+fn rpcbind_lists_what_there_is_and_changes_nothing() {
+    for version in [3, 4] {
+        let reply = answer_to(&call(version, 4, &[]));
+        let mut from = Decoder::new(&reply[24..]);
+        let listed: Vec<rpcb::Rpcb> = from.list().unwrap();
+        let line = |it: &rpcb::Rpcb| format!("{} {} {} {}", it.prog, it.vers, it.netid, it.addr);
+        let lines: Vec<String> = listed.iter().map(line).collect();
+        let expected = [
+            "100000 2 tcp 0.0.0.0.0.111",
+            "100000 2 udp 0.0.0.0.0.111",
+            "100003 3 tcp 0.0.0.0.8.1",
+            "100005 3 tcp 0.0.0.0.78.80",
+            "100003 3 tcp6 ::.8.1",
+        ];
+        assert_eq!(lines, expected);
+        assert!(listed.iter().all(|it| it.owner == "superuser"));
+        for procedure in [1, 2] {
+            let change = rpcb_call(version, procedure, (NFS, 3), "tcp", "0.0.0.0.8.1");
+            assert_eq!(answer_to(&change), success(&[0]));
+        }
+        assert_eq!(answer_to(&call(version, 3, &[1])), words(&[9, 1, 0, 0, 0, 4]), "GARBAGE_ARGS");
+        assert_eq!(answer_to(&call(version, 5, &[])), words(&[9, 1, 0, 0, 0, 3]), "CALLIT, BCAST");
+    }
+    assert_eq!(answer_to(&call(3, 9, &[])), words(&[9, 1, 0, 0, 0, 3]), "of version 4 only");
+    assert_eq!(answer_to(&call(4, 10, &[])), words(&[9, 1, 0, 0, 0, 3]), "INDIRECT");
+}
+
+/// `rpcb_entry_list`: RFC 1833 section 2.1, word by word.
+#[test]
+fn golden_getaddrlist() {
+    let said = answer_to(&rpcb_call(4, 11, (NFS, 3), "", "10.0.0.5.0.111"));
+    let mut expected = EncodeBuf::new();
+    for (address, netid, family) in [("10.0.0.5.8.1", "tcp", "inet"), ("::.8.1", "tcp6", "inet6")] {
+        expected.bool(true);
+        expected.opaque(address.as_bytes());
+        expected.opaque(netid.as_bytes());
+        expected.u32(3);
+        expected.opaque(family.as_bytes());
+        expected.opaque(b"tcp");
+    }
+    expected.bool(false);
+    assert_eq!(said, [success(&[]), expected.to_vec()].concat());
+}
+
+#[test]
+fn universal_addresses_are_texts_of_sockets() {
+    for (socket, text) in [("10.0.0.5:2049", "10.0.0.5.8.1"), ("[fd00::5]:111", "fd00::5.0.111")] {
+        let socket: SocketAddr = socket.parse().unwrap();
+        assert_eq!(
+            (rpcb::universal(socket).as_str(), rpcb::of_universal(text)),
+            (text, Some(socket))
+        );
+    }
+    for text in
+        ["", ".", "10.0.0.5", "10.0.0.5.8", "10.0.0.5.8.256", "::.8", "x.1.1", "1.2.3.4.5.6.7"]
+    {
+        assert_eq!(rpcb::of_universal(text), None, "{text}");
+    }
+}
+
 proptest! {
+    #[test]
+    fn total_rpcbind(
+        args in prop::collection::vec(0..20_u32, 0..12),
+        version in 3..5_u32,
+        procedure in 0..14_u32,
+    ) {
+        let mut to = EncodeBuf::new();
+        let message = call(version, procedure, &args);
+        prop_assert!(answer(&table(), PEER, &message, Framing::Datagram, &mut to).is_ok());
+        prop_assert!(Reply::decode(&mut Decoder::new(&to.to_vec())).is_ok());
+    }
+
     #[test]
     fn total(args in prop::collection::vec(0..20_u32, 0..12), procedure in 0..8_u32) {
         let message = call(2, procedure, &args);
         for len in 0..=message.len() {
             let mut to = EncodeBuf::new();
-            let answered = answer(&table(), &message[..len], Framing::Record, &mut to);
+            let answered = answer(&table(), PEER, &message[..len], Framing::Record, &mut to);
             prop_assert_eq!(answered.is_err(), to.is_empty());
         }
         for request in [Request::Dump, Request::Null, Request::Set(mapping(1, 2, 3, 4))] {

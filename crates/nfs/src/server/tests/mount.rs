@@ -77,8 +77,8 @@ async fn the_longest_lists_are_announced() {
     let network = |number: usize| format!("fd00:1234:5678:9abc:def0:1234:{number:x}::/127");
     let networks: Vec<_> = (0..256).map(|number| network(number).parse().unwrap()).collect();
     let export = |number| {
-        let clients = Clients::Only(networks.clone());
-        Export { clients, ..Export::new(format!("/{number}"), "rw") }
+        let access = Access::read_write_for(networks.clone());
+        Export { access, ..Export::new(format!("/{number}"), "rw") }
     };
     nfs.exports().replace((0..35).map(export).collect()).unwrap();
     let list = results(&nfs, 1, VERSION, Procedure::Export, b"").await;
@@ -94,20 +94,36 @@ async fn the_longest_lists_are_announced() {
 
 #[tokio::test]
 async fn the_portmapper_answers_on_the_same_port() {
-    use aquifer_rpc::portmap::{Answer, IPPROTO_TCP, Mapping, Request};
+    use aquifer_rpc::portmap::rpcb::{self, Rpcb};
+    use aquifer_rpc::portmap::{Answer, IPPROTO_TCP, Mapping, Request, Service};
     let nfs = nfs().await;
     let mapping = |prog, port| Mapping { prog, vers: 3, prot: IPPROTO_TCP, port };
-    nfs.set_portmap(vec![mapping(100_003, 2049), mapping(100_005, 2049)]);
+    let service =
+        |prog| Service { prog, vers: 3, prot: IPPROTO_TCP, at: "[::]:2049".parse().unwrap() };
+    let over_v4 = |prog| Service { at: "0.0.0.0:2049".parse().unwrap(), ..service(prog) };
+    let both = [100_003, 100_005].map(|prog| [over_v4(prog), service(prog)]);
+    nfs.set_portmap(both.concat());
     for (request, expected) in [
         (Request::Null, Answer::Null),
         (Request::Getport(mapping(100_005, 0)), Answer::Port(2049)),
         (Request::Getport(mapping(100_021, 0)), Answer::Port(0)),
         (Request::Set(mapping(100_021, 1)), Answer::Done(false)),
-        (Request::Dump, Answer::Mappings(nfs.portmap())),
+        (Request::Dump, Answer::Mappings(vec![mapping(100_003, 2049), mapping(100_005, 2049)])),
     ] {
         let mut record = EncodeBuf::new();
         request.encode(XID, credential(), &mut record);
         let body = answer(&nfs, client(1), &record.to_vec()).await;
         assert_eq!(request.decode_answer(XID, &body), Ok(expected));
+    }
+    // The longest lists are within what is set aside for them (checked by `answer`).
+    let address = "[fd00:1234:5678:9abc:def0:1234:5678:9abc]:65535".parse().unwrap();
+    let many = (0..50).map(|_| Service { at: address, ..service(100_003) });
+    nfs.set_portmap(many.collect());
+    let what = Rpcb::of(&service(100_003));
+    for procedure in [rpcb::Procedure::Dump, rpcb::Procedure::Getaddrlist] {
+        let mut record = EncodeBuf::new();
+        rpcb::encode_call(procedure, Some(&what), XID, &mut record);
+        let body = answer(&nfs, client(1), &record.to_vec()).await;
+        assert!(body.len() > 50 * 60, "{procedure:?}: {} bytes", body.len());
     }
 }

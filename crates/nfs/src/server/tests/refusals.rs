@@ -50,10 +50,12 @@ async fn other_programs_versions_and_procedures_are_named_as_such() {
     assert_eq!(said(100_005, 0, 0).await, mount_has);
     assert_eq!(said(100_005, 3, 6).await, Accepted::ProcUnavail);
     assert_eq!(said(100_005, 1, 1).await, Accepted::ProcUnavail, "MNT of NFSv2");
-    assert_eq!(said(100_000, 4, 0).await, Accepted::ProgMismatch { low: 2, high: 2 });
+    let portmap_has = Accepted::ProgMismatch { low: 2, high: 4 };
+    assert_eq!(said(100_000, 5, 0).await, portmap_has);
     assert_eq!(said(100_021, 3, 0).await, Accepted::ProgMismatch { low: 4, high: 4 }, "NLM");
     assert_eq!(said(100_227, 3, 0).await, Accepted::ProgUnavail, "NFSACL");
-    for (program, version) in [(100_003, 3), (100_005, 1), (100_005, 3), (100_000, 2)] {
+    for (program, version) in [(100_003, 3), (100_005, 1), (100_005, 3), (100_000, 2), (100_000, 4)]
+    {
         assert_eq!(said(program, version, 0).await, Accepted::Success, "NULL of {program}");
     }
     assert_eq!(nfs.counters().mount(), 4);

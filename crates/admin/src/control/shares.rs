@@ -1,0 +1,245 @@
+//! What is exported, to whom, and why somebody is let in or refused.
+//!
+//! Invariant: why is asked of the export table that requests are judged by, not of the properties
+//! that it was made from.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use aquifer_dataset::Property;
+use aquifer_nfs::{Access, Explained, Explanation, Export, Squash, Verdict};
+
+use super::Control;
+use super::serving::Serving;
+use crate::api::{ApiError, HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
+use crate::sharenfs;
+
+impl Control {
+    /// All exports of all pools in service, and datasets whose property makes no sense.
+    pub fn shares(&self) -> Vec<ShareInfo> {
+        let known = self.frontend.hosts();
+        let mut shares = Vec::new();
+        for serving in self.all_serving() {
+            for share in serving.shares() {
+                let Share { dataset, source, export, .. } = share;
+                let (path, options, problem, hosts) = match export {
+                    Ok(None) => continue,
+                    Ok(Some(export)) => {
+                        let hosts = named(&export.access, &known);
+                        (export.path.clone(), sharenfs::words(&export), None, hosts)
+                    }
+                    Err(problem) => {
+                        (sharenfs::path_of(&dataset), String::new(), Some(problem), Vec::new())
+                    }
+                };
+                shares.push(ShareInfo { path, dataset, options, source, hosts, problem });
+            }
+        }
+        shares.sort_by(|a, b| a.path.cmp(&b.path));
+        shares
+    }
+
+    /// What a host may do at a path, and by which rule.
+    ///
+    /// # Errors
+    /// A host that has no address.
+    pub async fn share_why(&self, query: ShareQuery) -> Result<ShareWhy, ApiError> {
+        let ShareQuery { host, path } = query;
+        let path = if path.starts_with('/') { path } else { format!("/{path}") };
+        let addresses = self.addresses_of(&host).await?;
+        let answer = |address: IpAddr| self.why(&path, address.to_canonical());
+        let answers = addresses.into_iter().map(answer).collect();
+        Ok(ShareWhy { host, path, answers })
+    }
+
+    async fn addresses_of(&self, host: &str) -> Result<Vec<IpAddr>, ApiError> {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(address) = bare.parse() {
+            return Ok(vec![address]);
+        }
+        let name = sharenfs::host(host).map_err(ApiError::invalid)?;
+        let found = self.frontend.look_up(BTreeSet::from([name.clone()])).await;
+        let found = found.into_iter().find(|known| known.name == name);
+        match found {
+            Some(known) if !known.addresses.is_empty() => Ok(known.addresses),
+            known => {
+                let why = known.and_then(|known| known.problem);
+                let why = why.unwrap_or_else(|| "nothing looks up names here".into());
+                Err(ApiError::not_found(format!("{name}: {why}; say its address")))
+            }
+        }
+    }
+
+    fn why(&self, path: &str, address: IpAddr) -> ShareAnswer {
+        let shares: Vec<Share> =
+            self.all_serving().iter().flat_map(|serving| serving.shares()).collect();
+        let nothing = |why: String| ShareAnswer {
+            address,
+            access: ShareAccess::Refused,
+            export: None,
+            dataset: None,
+            sharenfs: None,
+            source: None,
+            rule: None,
+            why: vec![why],
+        };
+        let explained = match self.frontend.explain(path, address) {
+            None => return nothing("nothing is served over NFS: `aquifer pool status`".into()),
+            Some(Explanation::NotExported) => return nothing(not_exported(path, &shares)),
+            Some(Explanation::Exported(explained)) => *explained,
+        };
+        let share = shares.iter().find(|share| share.dataset == explained.export.dataset);
+        ShareAnswer {
+            address,
+            access: access(explained.verdict),
+            why: reasons(&explained, share),
+            rule: explained.rule,
+            export: Some(explained.export.path),
+            dataset: Some(explained.export.dataset),
+            sharenfs: share.map(|share| share.value.clone()),
+            source: share.map(|share| share.source.clone()),
+        }
+    }
+
+    /// Looks up the hosts that values of `sharenfs` among these name, before they hold. Says which
+    /// have no address.
+    pub(super) async fn look_up_hosts<'v>(
+        &self,
+        dataset: &str,
+        values: impl Iterator<Item = (&'v String, &'v String)>,
+    ) -> Vec<String> {
+        let values = values.filter(|(property, _)| *property == Property::Sharenfs.name());
+        let exports: Vec<Export> =
+            values.filter_map(|(_, value)| sharenfs::parse(dataset, value).ok()?).collect();
+        let hosts = exports.iter().flat_map(|export| export.access.hosts());
+        let hosts: BTreeSet<String> = hosts.map(str::to_owned).collect();
+        if hosts.is_empty() {
+            return Vec::new();
+        }
+        let known = self.frontend.look_up(hosts).await;
+        unknown_hosts(&exports, &known)
+    }
+}
+
+/// A dataset's property and what it makes of it.
+pub(super) struct Share {
+    dataset: String,
+    value: String,
+    source: String,
+    export: Result<Option<Export>, String>,
+    readonly: bool,
+}
+
+impl Serving {
+    /// What `sharenfs` makes of each dataset: its export, or what is wrong with the value.
+    fn shares(&self) -> Vec<Share> {
+        let datasets = &self.service().datasets;
+        let each = datasets.all().into_iter().map(|of| {
+            let dataset = datasets.full_name(&of);
+            let (value, source) = datasets.value(&of, Property::Sharenfs);
+            let (readonly, _) = datasets.value(&of, Property::Readonly);
+            Share {
+                export: sharenfs::parse(&dataset, &value),
+                readonly: readonly == "on",
+                dataset,
+                value,
+                source,
+            }
+        });
+        each.collect()
+    }
+
+    /// What of the pool is exported, by path.
+    pub(super) fn exports(&self) -> Vec<Export> {
+        let shares = self.shares().into_iter();
+        let mut exports: Vec<Export> = shares.filter_map(|share| share.export.ok()?).collect();
+        exports.sort_by(|a, b| a.path.cmp(&b.path));
+        exports
+    }
+
+    /// Which datasets are not exported because their property makes no sense.
+    pub(super) fn export_problems(&self) -> Vec<String> {
+        let shares = self.shares().into_iter();
+        let wrong = shares.filter_map(|share| Some((share.dataset, share.export.err()?)));
+        wrong.map(|(name, why)| format!("{name} is not exported: sharenfs: {why}")).collect()
+    }
+}
+
+/// Which hosts that exports name have no address, or only an old one, and why.
+pub(super) fn unknown_hosts(exports: &[Export], known: &[HostInfo]) -> Vec<String> {
+    let names: BTreeSet<&str> = exports.iter().flat_map(|export| export.access.hosts()).collect();
+    let known = known.iter().filter(|host| names.contains(host.name.as_str()));
+    let problems = known.filter_map(|host| Some((host, host.problem.as_ref()?)));
+    let each = problems.map(|(host, problem)| {
+        let meanwhile = match host.addresses.is_empty() {
+            true => "; it is not let in until it has one (/etc/hosts goes before DNS)",
+            false => "",
+        };
+        format!("host {} in sharenfs: {problem}{meanwhile}", host.name)
+    });
+    each.collect()
+}
+
+fn named(access: &Access, known: &[HostInfo]) -> Vec<HostInfo> {
+    let names: BTreeSet<&str> = access.hosts().collect();
+    known.iter().filter(|host| names.contains(host.name.as_str())).cloned().collect()
+}
+
+fn access(verdict: Verdict) -> ShareAccess {
+    match verdict {
+        Verdict::ReadWrite => ShareAccess::ReadWrite,
+        Verdict::ReadOnly => ShareAccess::ReadOnly,
+        Verdict::Refused => ShareAccess::Refused,
+        Verdict::Waiting => ShareAccess::Waits,
+    }
+}
+
+/// Why nothing is exported at a path: the property of the dataset that would be it.
+fn not_exported(path: &str, shares: &[Share]) -> String {
+    let covers = |share: &&Share| {
+        let own = sharenfs::path_of(&share.dataset);
+        path.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    match shares.iter().filter(covers).max_by_key(|share| share.dataset.len()) {
+        None => format!("there is no dataset at {path}"),
+        Some(Share { dataset, value, source, export: Ok(_), .. }) => {
+            format!("{dataset} is not exported: sharenfs={value} ({source})")
+        }
+        Some(Share { dataset, export: Err(why), .. }) => {
+            format!("{dataset} is not exported: sharenfs: {why}")
+        }
+    }
+}
+
+fn reasons(explained: &Explained, share: Option<&Share>) -> Vec<String> {
+    let Explained { export, verdict, rule, root_rule } = explained;
+    let mut why = vec![match (verdict, rule) {
+        (Verdict::Waiting, _) => {
+            "a host in its rules was not looked up with success yet; until then this client has to \
+             wait"
+                .into()
+        }
+        (Verdict::Refused, Some(rule)) => format!("{rule} refuses it"),
+        (Verdict::Refused, None) => "no rule lets it in".into(),
+        (_, Some(rule)) => format!("{rule} lets it in"),
+        (_, None) => "a rule lets it in".into(),
+    }];
+    if !verdict.admits() {
+        return why;
+    }
+    why.extend(export.secure_ports.then(|| "from ports below 1024 only: secure".into()));
+    let anonymous = match export.refuse_anonymous {
+        true => "is refused (anon=-1)".into(),
+        false => format!("becomes {}:{}", export.anon_uid, export.anon_gid),
+    };
+    why.push(match (export.squash, root_rule) {
+        (Squash::None, _) => "its superuser is superuser here".into(),
+        (Squash::Root, Some(rule)) => format!("its superuser is superuser here: {rule}"),
+        (Squash::Root, None) => format!("its superuser {anonymous}: root_squash"),
+        (Squash::All, _) => format!("each of its users {anonymous}: all_squash"),
+    });
+    why.extend(export.nosuid.then(|| "it cannot set the bits setuid and setgid: nosuid".into()));
+    let readonly = share.is_some_and(|share| share.readonly) && *verdict == Verdict::ReadWrite;
+    why.extend(readonly.then(|| "changes are refused all the same: readonly=on".into()));
+    why
+}

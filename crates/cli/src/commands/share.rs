@@ -1,0 +1,79 @@
+//! `aquifer share`: what is exported, to whom, and why somebody is let in or refused.
+
+use aquifer_admin::api::{ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
+use aquifer_admin::client::Client;
+
+use super::Output;
+use crate::failure::Failure;
+use crate::table::Table;
+
+pub(super) async fn list(client: &Client, output: Output) -> Result<(), Failure> {
+    let shares = client.shares().await?;
+    output.answer(&shares, |shares| list_text(shares, output))
+}
+
+pub(super) async fn why(
+    client: &Client,
+    output: Output,
+    host: String,
+    path: String,
+) -> Result<(), Failure> {
+    let answer = client.share_why(&ShareQuery { host, path }).await?;
+    output.answer(&answer, why_text)
+}
+
+fn list_text(shares: &[ShareInfo], output: Output) -> String {
+    if shares.is_empty() && !output.script {
+        return "nothing is exported: aquifer set sharenfs=on DATASET\n".into();
+    }
+    let mut table = Table::new(&["PATH", "OPTIONS", "SOURCE"]);
+    for share in shares {
+        let options = match &share.problem {
+            Some(problem) => format!("not exported: {problem}"),
+            None => share.options.clone(),
+        };
+        table.row(vec![share.path.clone(), options, share.source.clone()]);
+    }
+    let mut text = output.table(&table);
+    if output.script {
+        return text;
+    }
+    let mut hosts: Vec<String> = Vec::new();
+    for host in shares.iter().flat_map(|share| &share.hosts) {
+        let addresses: Vec<String> = host.addresses.iter().map(ToString::to_string).collect();
+        let problem = host.problem.as_ref().map(|problem| format!("({problem})"));
+        let words = addresses.into_iter().chain(problem).collect::<Vec<_>>().join(" ");
+        let line = format!("{}: {words}\n", host.name);
+        if !hosts.contains(&line) {
+            hosts.push(line);
+        }
+    }
+    if !hosts.is_empty() {
+        text.push_str("\nhosts:\n");
+        text.extend(hosts.iter().map(|line| format!("  {line}")));
+    }
+    text
+}
+
+fn why_text(answer: &ShareWhy) -> String {
+    answer.answers.iter().map(|one| answer_text(&answer.path, one)).collect()
+}
+
+fn answer_text(path: &str, answer: &ShareAnswer) -> String {
+    let client = answer.address;
+    let mut text = match answer.access {
+        ShareAccess::ReadWrite => format!("{client} may read and write {path}\n"),
+        ShareAccess::ReadOnly => format!("{client} may read {path}\n"),
+        ShareAccess::Refused => format!("{client} is refused at {path}\n"),
+        ShareAccess::Waits => format!("{client} has to wait at {path}\n"),
+    };
+    for why in &answer.why {
+        text.push_str(&format!("  {why}\n"));
+    }
+    if let (Some(dataset), Some(value), Some(source)) =
+        (&answer.dataset, &answer.sharenfs, &answer.source)
+    {
+        text.push_str(&format!("  {dataset}: sharenfs={value} ({source})\n"));
+    }
+    text
+}

@@ -1,0 +1,308 @@
+//! The addresses of hosts that exports name, looked up in the background and kept.
+//!
+//! A client is the host N if looking up N gives its address: forward only. Which name belongs to an
+//! address is never asked, since whoever owns the address could claim any.
+//!
+//! Order: the static file of hosts goes before DNS. An answer is kept for as long as it says, but
+//! not shorter than a floor and not longer than a ceiling, and then asked for again. The last good
+//! answer holds as long as nobody answers; that there is no such name is an answer, too.
+//!
+//! Invariants:
+//! - No request ever waits for a name: the export table holds addresses, and gets new ones when
+//!   they are there.
+//! - What the export table is told are all names that are followed, in the order of the changes.
+
+mod dns;
+mod files;
+mod servers;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_nfs::Addresses;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::limits::{LOOKUP_RETRY, LOOKUPS_MAX, NAME_TTL_MAX, NAME_TTL_MIN};
+use dns::Answer;
+use servers::Servers;
+
+#[cfg(test)]
+mod tests;
+
+/// Where names are looked up, and for how long answers hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamesConfig {
+    /// Servers of DNS; without any, those of `resolv_conf`.
+    pub servers: Vec<SocketAddr>,
+    /// The system's configuration of its resolver, resolv.conf(5): servers and domains to search.
+    pub resolv_conf: PathBuf,
+    /// The static table of hosts, hosts(5).
+    pub hosts: PathBuf,
+    /// An answer holds no shorter than this, whatever it says.
+    pub ttl_min: Duration,
+    /// Nor longer than this.
+    pub ttl_max: Duration,
+    /// When to try again if nobody answered.
+    pub retry: Duration,
+}
+
+impl Default for NamesConfig {
+    fn default() -> Self {
+        NamesConfig {
+            servers: Vec::new(),
+            resolv_conf: "/etc/resolv.conf".into(),
+            hosts: "/etc/hosts".into(),
+            ttl_min: NAME_TTL_MIN,
+            ttl_max: NAME_TTL_MAX,
+            retry: LOOKUP_RETRY,
+        }
+    }
+}
+
+/// What is known of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownHost {
+    /// Its name.
+    pub name: String,
+    /// Its addresses, by the last good answer.
+    pub addresses: Vec<IpAddr>,
+    /// What is wrong: nobody answered when it was last looked up, or it has no address.
+    pub problem: Option<String>,
+}
+
+/// Names that are followed. Dropping it ends that.
+pub struct Names {
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+struct Shared {
+    config: NamesConfig,
+    hosts: Mutex<BTreeMap<String, Host>>,
+    /// A name came or was looked up.
+    wake: Notify,
+    tell: Box<dyn Fn(Addresses) + Send + Sync>,
+}
+
+#[derive(Clone, Debug)]
+struct Host {
+    v4: Option<Vec<IpAddr>>,
+    v6: Option<Vec<IpAddr>>,
+    problem: Option<String>,
+    due: Instant,
+    /// Else it is forgotten when it is due.
+    followed: bool,
+}
+
+/// What a lookup gives, of each family.
+#[derive(Debug)]
+struct Lookup {
+    v4: Result<Answer, String>,
+    v6: Result<Answer, String>,
+}
+
+impl Names {
+    /// Begins to follow names, on the runtime that this is called on: none at first. `tell` gets
+    /// the addresses of all names whenever one has changed.
+    pub fn start(config: NamesConfig, tell: impl Fn(Addresses) + Send + Sync + 'static) -> Names {
+        let (hosts, wake) = Default::default();
+        let shared = Arc::new(Shared { config, hosts, wake, tell: Box::new(tell) });
+        let task = tokio::spawn(Arc::clone(&shared).keep_up());
+        Names { shared, task }
+    }
+
+    /// Follows these names from now on, and no others.
+    pub fn follow(&self, names: &BTreeSet<String>) {
+        let mut hosts = self.shared.hosts.lock();
+        hosts.retain(|name, _| names.contains(name));
+        for name in names {
+            hosts.entry(name.clone()).or_insert_with(|| Host::due_at(Instant::now())).followed =
+                true;
+        }
+        self.shared.publish(&hosts);
+        drop(hosts);
+        self.shared.wake.notify_one();
+    }
+
+    /// Looks names up now, those too that are known, and waits for the answers, no longer than
+    /// `patience`. Those that are not followed are forgotten when their answers end.
+    pub async fn look_up(&self, names: &BTreeSet<String>, patience: Duration) -> Vec<KnownHost> {
+        {
+            let mut hosts = self.shared.hosts.lock();
+            let due = Instant::now() + patience.max(self.shared.config.retry);
+            for name in names {
+                hosts.entry(name.clone()).or_insert_with(|| Host::due_at(due));
+            }
+        }
+        // What comes too late is asked for again by the task, if it is followed by then.
+        let _ = timeout(patience, self.shared.refresh(names.iter().cloned().collect())).await;
+        self.shared.wake.notify_one();
+        let known = self.known();
+        known.into_iter().filter(|host| names.contains(&host.name)).collect()
+    }
+
+    /// What is known of all names.
+    pub fn known(&self) -> Vec<KnownHost> {
+        let hosts = self.shared.hosts.lock();
+        let known = hosts.iter().map(|(name, host)| KnownHost {
+            name: name.clone(),
+            addresses: host.addresses().unwrap_or_default(),
+            problem: host.problem(),
+        });
+        known.collect()
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Names").field(&self.known()).finish()
+    }
+}
+
+impl Shared {
+    /// Looks up what is due, for ever.
+    async fn keep_up(self: Arc<Self>) {
+        loop {
+            let (due, next) = {
+                let (now, mut hosts) = (Instant::now(), self.hosts.lock());
+                hosts.retain(|_, host| host.followed || host.due > now);
+                let due = hosts.iter().filter(|(_, host)| host.due <= now);
+                let due: Vec<String> = due.map(|(name, _)| name.clone()).collect();
+                (due, hosts.values().map(|host| host.due).min())
+            };
+            if !due.is_empty() {
+                self.refresh(due).await;
+                continue;
+            }
+            let sleep = async {
+                match next {
+                    Some(next) => sleep_until(next).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = sleep => {}
+                () = self.wake.notified() => {}
+            }
+        }
+    }
+
+    /// Looks names up, some at a time; each that has answered holds at once.
+    async fn refresh(&self, names: Vec<String>) {
+        let (hosts_file, servers) = (&files::hosts(&self.config.hosts), &self.servers());
+        let mut names = names.into_iter();
+        let look_up = |name: String| async move {
+            let lookup = match hosts_file.get(&name) {
+                Some(addresses) => of_file(addresses),
+                None => servers.look_up(&name).await,
+            };
+            (name, lookup)
+        };
+        let mut running: FuturesUnordered<_> =
+            names.by_ref().take(LOOKUPS_MAX).map(&look_up).collect();
+        while let Some((name, lookup)) = running.next().await {
+            self.learn(&name, lookup);
+            running.extend(names.next().map(&look_up));
+        }
+    }
+
+    fn servers(&self) -> Servers {
+        let mut servers = files::resolv_conf(&self.config.resolv_conf);
+        if !self.config.servers.is_empty() {
+            servers.addresses.clone_from(&self.config.servers);
+        }
+        servers
+    }
+
+    fn learn(&self, name: &str, lookup: Lookup) {
+        let mut hosts = self.hosts.lock();
+        // Nobody asks for it any more.
+        let Some(host) = hosts.get_mut(name) else { return };
+        let before = host.clone();
+        host.learn(lookup, &self.config);
+        let (addresses, problem) = (host.addresses(), host.problem());
+        if problem != before.problem() {
+            match &problem {
+                Some(problem) => tracing::warn!(name, ?addresses, problem, "host in sharenfs"),
+                None => tracing::info!(name, ?addresses, "host in sharenfs: found"),
+            }
+        }
+        if addresses != before.addresses() {
+            tracing::info!(name, ?addresses, "host in sharenfs: its addresses from now on");
+            self.publish(&hosts);
+        }
+    }
+
+    fn publish(&self, hosts: &BTreeMap<String, Host>) {
+        let known = hosts.iter().filter_map(|(name, host)| Some((name.clone(), host.addresses()?)));
+        (self.tell)(known.collect());
+    }
+}
+
+impl Host {
+    fn due_at(due: Instant) -> Self {
+        Host { v4: None, v6: None, problem: None, due, followed: false }
+    }
+
+    /// Its addresses, if they were ever told.
+    fn addresses(&self) -> Option<Vec<IpAddr>> {
+        match (&self.v4, &self.v6) {
+            (None, None) => None,
+            (v4, v6) => Some(v4.iter().chain(v6).flatten().copied().collect()),
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        match (&self.problem, self.addresses()) {
+            (Some(problem), None) => Some(problem.clone()),
+            (Some(problem), Some(_)) => Some(format!("{problem}; the last answer holds")),
+            (None, None) => Some("it is being looked up".into()),
+            (None, Some(addresses)) => addresses.is_empty().then(|| "it has no address".into()),
+        }
+    }
+
+    fn learn(&mut self, lookup: Lookup, config: &NamesConfig) {
+        let (mut found, mut none) = (config.ttl_max, config.ttl_max);
+        self.problem = None;
+        for (family, answer) in [(&mut self.v4, lookup.v4), (&mut self.v6, lookup.v6)] {
+            match answer {
+                Ok(mut answer) => {
+                    answer.addresses.sort_unstable();
+                    answer.addresses.dedup();
+                    let ttl = if answer.addresses.is_empty() { &mut none } else { &mut found };
+                    *ttl = (*ttl).min(answer.ttl.max(config.ttl_min));
+                    *family = Some(answer.addresses);
+                }
+                Err(problem) => {
+                    found = found.min(config.retry);
+                    self.problem = Some(problem);
+                }
+            }
+        }
+        // That a host has no address of the other family is not asked for all the time.
+        let has_address = self.addresses().is_some_and(|addresses| !addresses.is_empty());
+        let ttl = if has_address { found } else { found.min(none) };
+        self.due = Instant::now() + ttl;
+    }
+}
+
+/// The file may change at any time: it is read again as early as may be.
+fn of_file(addresses: &[IpAddr]) -> Lookup {
+    let (v4, v6) = addresses.iter().partition(|address| address.is_ipv4());
+    let answer = |addresses| Ok(Answer { addresses, ttl: Duration::ZERO });
+    Lookup { v4: answer(v4), v6: answer(v6) }
+}

@@ -1,0 +1,344 @@
+//! Rules of access: which clients an export lets in, how far, and whose superuser stays one.
+//!
+//! How a client is judged:
+//! - A list is read from its front to the first entry that names the client. If that entry has a
+//!   minus sign, the list does not name the client (share_nfs(1M) of Solaris).
+//! - Who is in `none` is refused. Else the narrower of the two entries in `rw` and `ro` holds, and
+//!   `ro` if they are equally wide: one host in `rw=` and its network in `ro=`, or the other way
+//!   round, mean what they seem to. Everybody is the widest entry of all.
+//! - Who is named nowhere is refused.
+//!
+//! Invariants:
+//! - Names of hosts are judged by the addresses that they had when they were last looked up; a
+//!   judgement looks up nothing. The name that belongs to an address is never asked for: whoever
+//!   owns the address could claim any.
+//! - As long as a name was never looked up, whoever it could change something for has to wait: he
+//!   is neither let in nor told that he is refused for good. A name that shuts out, or that makes
+//!   read-only, is never taken for nobody's.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::network::{Bits, Network, NetworkBits};
+
+#[cfg(test)]
+mod tests;
+
+/// The addresses of hosts, by name. A name that is missing was never looked up; one without
+/// addresses has none.
+pub type Addresses = HashMap<String, Vec<IpAddr>>;
+
+/// One or more clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// By address.
+    Network(Network),
+    /// By name, in lower case and without a dot at the end.
+    Host(String),
+}
+
+/// An entry of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Whom it names.
+    pub client: Client,
+    /// It says that the list is not about them.
+    pub except: bool,
+}
+
+/// Whom an option is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Whom {
+    /// The option was not given.
+    #[default]
+    Nobody,
+    /// It was given without a list.
+    Everybody,
+    /// It was given with one.
+    Listed(Vec<Entry>),
+}
+
+/// Whom an export lets in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Who may read and write.
+    pub read_write: Whom,
+    /// Who may read.
+    pub read_only: Whom,
+    /// Who may not, whatever the others say.
+    pub none: Vec<Entry>,
+    /// Whose superuser is one here, where the superuser is squashed.
+    pub root: Vec<Entry>,
+}
+
+impl Access {
+    /// Everybody may read and write.
+    pub fn read_write() -> Self {
+        Access { read_write: Whom::Everybody, ..Access::default() }
+    }
+
+    /// Everybody may read.
+    pub fn read_only() -> Self {
+        Access { read_only: Whom::Everybody, ..Access::default() }
+    }
+
+    /// Those in these networks may read and write.
+    pub fn read_write_for(networks: impl IntoIterator<Item = Network>) -> Self {
+        let entry = |network| Entry { client: Client::Network(network), except: false };
+        let listed = networks.into_iter().map(entry).collect();
+        Access { read_write: Whom::Listed(listed), ..Access::default() }
+    }
+
+    /// The names of hosts in all lists, with repetitions.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.entries().filter_map(|entry| match &entry.client {
+            Client::Host(name) => Some(name.as_str()),
+            Client::Network(_) => None,
+        })
+    }
+
+    /// All entries of all lists.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let lists = [self.read_write.entries(), self.read_only.entries(), &self.none, &self.root];
+        lists.into_iter().flatten()
+    }
+
+    /// Whom EXPORT names: nobody, if everybody is let in.
+    pub(crate) fn groups(&self) -> Vec<String> {
+        let refused = self.none.iter().map(|entry| format!("-{}", entry.client));
+        let all = [&self.read_write, &self.read_only].contains(&&Whom::Everybody);
+        if all {
+            // An empty list says everybody, which is not so if some are refused.
+            let refused: Vec<String> = refused.collect();
+            let others = (!refused.is_empty()).then(|| "*".to_owned());
+            return refused.into_iter().chain(others).collect();
+        }
+        let lists = [self.read_write.entries(), self.read_only.entries()];
+        let mut groups: Vec<String> = refused.collect();
+        for group in lists.into_iter().flatten().map(ToString::to_string) {
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        groups
+    }
+
+    /// At least what [`Access::groups`] takes in EXPORT's reply, in bytes.
+    pub(crate) fn groups_bytes_max(&self) -> usize {
+        let bytes = |entry: &Entry| match &entry.client {
+            Client::Network(_) => GROUP_BYTES_MAX,
+            Client::Host(name) => GROUP_HEAD_BYTES + name.len(),
+        };
+        GROUP_BYTES_MAX + self.entries().map(bytes).sum::<usize>()
+    }
+}
+
+impl Whom {
+    /// Its list, if it has one.
+    pub fn entries(&self) -> &[Entry] {
+        match self {
+            Whom::Listed(entries) => entries,
+            Whom::Nobody | Whom::Everybody => &[],
+        }
+    }
+}
+
+/// What a client may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Read and write.
+    ReadWrite,
+    /// Read.
+    ReadOnly,
+    /// Nothing.
+    Refused,
+    /// Nothing as yet: names are still being looked up.
+    Waiting,
+}
+
+impl Verdict {
+    /// Whether it lets the client in.
+    pub fn admits(self) -> bool {
+        matches!(self, Verdict::ReadWrite | Verdict::ReadOnly)
+    }
+}
+
+/// A judgement and what it follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    pub verdict: Verdict,
+    by: By,
+    /// The entry of `root=` that names the client.
+    root: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    None(usize),
+    ReadWrite(Option<usize>),
+    ReadOnly(Option<usize>),
+    Nothing,
+}
+
+impl Judgement {
+    /// Whether the client is named by `root=`.
+    pub fn keeps_root(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// The rule of `access` that decided, as an administrator writes it; of a refusal that no rule
+    /// decided, there is none.
+    pub fn rule(&self, access: &Access) -> Option<String> {
+        let of = |name: &str, entries: &[Entry], at: usize| {
+            entries.get(at).map(|entry| format!("{name}={entry}"))
+        };
+        match self.by {
+            By::None(at) => of("none", &access.none, at),
+            By::ReadWrite(None) => Some("rw".into()),
+            By::ReadOnly(None) => Some("ro".into()),
+            By::ReadWrite(Some(at)) => of("rw", access.read_write.entries(), at),
+            By::ReadOnly(Some(at)) => of("ro", access.read_only.entries(), at),
+            By::Nothing => None,
+        }
+    }
+
+    /// The rule by which the client's superuser is not squashed.
+    pub fn root_rule(&self, access: &Access) -> Option<String> {
+        self.root.and_then(|at| access.root.get(at)).map(|entry| format!("root={entry}"))
+    }
+}
+
+/// Rules made ready to judge by: names are replaced by addresses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    read_write: List,
+    read_only: List,
+    none: List,
+    root: List,
+    /// A name was never looked up.
+    incomplete: bool,
+    /// And it is one that shuts out.
+    shuts_out: bool,
+    /// Or one that makes read-only.
+    makes_read_only: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct List {
+    everybody: bool,
+    lines: Vec<Line>,
+}
+
+/// A network of a list.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    network: NetworkBits,
+    /// How narrow it is. Compared for one client, so for one family.
+    narrowness: u16,
+    except: bool,
+    /// The entry that it comes from.
+    entry: usize,
+}
+
+impl Rules {
+    pub fn new(access: &Access, addresses: &Addresses) -> Self {
+        let list = |everybody, entries: &[Entry]| List {
+            everybody,
+            lines: entries.iter().enumerate().flat_map(|entry| lines(entry, addresses)).collect(),
+        };
+        let whom = |whom: &Whom| list(*whom == Whom::Everybody, whom.entries());
+        let unknown = |entries: &[Entry], except| {
+            entries.iter().any(|entry| entry.except == except && entry.is_unknown(addresses))
+        };
+        let (rw, ro) = (access.read_write.entries(), access.read_only.entries());
+        let root = if unknown(&access.root, true) { &[] } else { access.root.as_slice() };
+        Rules {
+            read_write: whom(&access.read_write),
+            read_only: whom(&access.read_only),
+            none: list(false, &access.none),
+            root: list(false, root),
+            incomplete: access.entries().any(|entry| entry.is_unknown(addresses)),
+            shuts_out: unknown(&access.none, false) || unknown(rw, true) || unknown(ro, true),
+            makes_read_only: unknown(ro, false),
+        }
+    }
+
+    /// What a client of this address may do.
+    pub fn judge(&self, client: IpAddr) -> Judgement {
+        let client = Bits::of(client);
+        let root = self.root.find(client).map(|line| line.entry);
+        let judged = |verdict, by| Judgement { verdict, by, root };
+        if let Some(line) = self.none.find(client) {
+            return judged(Verdict::Refused, By::None(line.entry));
+        }
+        let wide = |list: &List| list.everybody.then_some((0, None));
+        let narrow =
+            |list: &List| list.find(client).map(|line| (line.narrowness, Some(line.entry)));
+        let find = |list| narrow(list).or_else(|| wide(list));
+        let (by, verdict) = match (find(&self.read_write), find(&self.read_only)) {
+            (Some((rw, _)), Some((ro, entry))) if ro >= rw => {
+                (By::ReadOnly(entry), Verdict::ReadOnly)
+            }
+            (Some((_, entry)), _) => (By::ReadWrite(entry), Verdict::ReadWrite),
+            (None, Some((_, entry))) => (By::ReadOnly(entry), Verdict::ReadOnly),
+            (None, None) if self.incomplete => (By::Nothing, Verdict::Waiting),
+            (None, None) => (By::Nothing, Verdict::Refused),
+        };
+        let waits = self.shuts_out && verdict.admits()
+            || self.makes_read_only && verdict == Verdict::ReadWrite;
+        if waits { judged(Verdict::Waiting, By::Nothing) } else { judged(verdict, by) }
+    }
+}
+
+impl List {
+    fn find(&self, client: Bits) -> Option<&Line> {
+        let found = self.lines.iter().find(|line| line.network.contain(client))?;
+        (!found.except).then_some(found)
+    }
+}
+
+fn lines((entry, of): (usize, &Entry), addresses: &Addresses) -> Vec<Line> {
+    let line = |network: Network| Line {
+        network: network.bits(),
+        // 0 is everybody.
+        narrowness: u16::from(network.prefix()) + 1,
+        except: of.except,
+        entry,
+    };
+    match &of.client {
+        Client::Network(network) => vec![line(*network)],
+        Client::Host(name) => {
+            let known = addresses.get(name).into_iter().flatten();
+            known.map(|address| line(Network::from(*address))).collect()
+        }
+    }
+}
+
+impl Entry {
+    /// Whether it is a host that was never looked up.
+    fn is_unknown(&self, addresses: &Addresses) -> bool {
+        matches!(&self.client, Client::Host(name) if !addresses.contains_key(name))
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Client::Network(network) => network.fmt(f),
+            Client::Host(name) => f.write_str(name),
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.except { "-" } else { "" })?;
+        self.client.fmt(f)
+    }
+}
+
+/// A group on the wire without its text: link, length, minus sign, padding.
+const GROUP_HEAD_BYTES: usize = 4 + 4 + 1 + 3;
+/// And the longest network: an IPv6 address (39), `/`, bits.
+const GROUP_BYTES_MAX: usize = GROUP_HEAD_BYTES + 44;
