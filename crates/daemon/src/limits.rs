@@ -65,7 +65,7 @@ pub const REPLY_ALLOWANCE_BYTES: usize = 8 * 1024;
 
 /// Memory of a request that is being carried out, beside its record and reply: its future (some
 /// KiB), its place in the connection. Charged with the reply. The allowance has room for one.
-pub const IN_FLIGHT_BYTES: usize = 6 * 1024;
+pub const IN_FLIGHT_BYTES: usize = 6 * 1024 + 512;
 
 /// Memory of a received request beside its bytes.
 pub const RECORD_OVERHEAD_BYTES: usize = 64;

@@ -10,6 +10,7 @@ use crate::export::{components, path_of};
 use crate::proto::mount::{MountRes3, MountStat3};
 use crate::status::{mountstat3, nfsstat3};
 use crate::v3::to_look_up;
+use crate::volume::Root;
 
 use super::MountRequest;
 
@@ -40,20 +41,8 @@ pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
 }
 
 async fn directory(request: &MountRequest<'_>, path: &[u8]) -> Result<Attributes, MountStat3> {
-    if !path.starts_with(b"/") {
-        return Err(MountStat3::NoEnt);
-    }
-    let path: Vec<&[u8]> = components(path).collect();
-    if path.contains(&&b".."[..]) {
-        return Err(MountStat3::Inval);
-    }
-    let found = request.exports.covering(&path);
-    let (export, rules, beyond) = found.ok_or(MountStat3::NoEnt)?;
-    if !request.exports.may_mount(&export, &rules, request.peer) {
-        return Err(MountStat3::Acces);
-    }
+    let (root, beyond) = enter(request, path)?;
     let said = |error| mountstat3(nfsstat3(&error));
-    let root = request.exports.root_of(&export).ok_or(MountStat3::NoEnt)?;
     let files = root.volume;
     let mut at = files.getattr(root.handle).await.map_err(said)?;
     // As root, as every server resolves mounts: what the client may do there, NFS itself checks.
@@ -67,4 +56,26 @@ async fn directory(request: &MountRequest<'_>, path: &[u8]) -> Result<Attributes
         return Err(MountStat3::NotDir);
     }
     Ok(at)
+}
+
+/// The root directory of the export that covers a path, if the client may mount it, and the
+/// components beyond it.
+fn enter<'p>(
+    request: &MountRequest<'_>,
+    path: &'p [u8],
+) -> Result<(Root, Vec<&'p [u8]>), MountStat3> {
+    if !path.starts_with(b"/") {
+        return Err(MountStat3::NoEnt);
+    }
+    let path: Vec<&[u8]> = components(path).collect();
+    if path.contains(&&b".."[..]) {
+        return Err(MountStat3::Inval);
+    }
+    let found = request.exports.covering(&path);
+    let (export, rules, beyond) = found.ok_or(MountStat3::NoEnt)?;
+    if !request.exports.may_mount(&export, &rules, request.peer) {
+        return Err(MountStat3::Acces);
+    }
+    let root = request.exports.root_of(&export).ok_or(MountStat3::NoEnt)?;
+    Ok((root, beyond))
 }
