@@ -3,7 +3,7 @@
 
 use aquifer_conformance::Result;
 use aquifer_conformance::capture::MOUNT;
-use aquifer_conformance::guest::Guest;
+use aquifer_conformance::guest::{Guest, Job};
 
 use crate::hosts::{self, Host, SERVER};
 use crate::place::{Aquifer, EXPORT, LONG, SOON, Setup, is_long};
@@ -46,8 +46,8 @@ fn guest_two_hosts_share_an_export() -> Result<()> {
 /// against a model as it goes, one whose records the other host verifies in the end.
 struct Disks<'a> {
     name: &'a str,
-    random: aquifer_conformance::guest::Job<'a>,
-    ring: aquifer_conformance::guest::Job<'a>,
+    random: Job<'a>,
+    ring: Job<'a>,
 }
 
 impl<'a> Disks<'a> {
@@ -95,8 +95,9 @@ fn exclusive_creates_have_one_winner(one: &Guest, two: &Guest) -> Result<()> {
     one.check("mkdir /mnt/locks", SOON)?;
     let race = |name: &str| {
         format!(
-            "won=0; set -C; until [ -e /mnt/go ]; do usleep 20000; done; for lock in $(seq {NAMES}); \
-             do (echo {name} >/mnt/locks/$lock) 2>/dev/null && won=$((won + 1)); done; echo $won"
+            "won=0; set -C; until [ -e /mnt/go ]; do usleep 20000; done; \
+             for lock in $(seq {NAMES}); do \
+             (echo {name} >/mnt/locks/$lock) 2>/dev/null && won=$((won + 1)); done; echo $won"
         )
     };
     let jobs = [one.start(&race("one"))?, two.start(&race("two"))?];
