@@ -254,7 +254,7 @@ const REPLY: u32 = 1;
 const ERROR: &str = "8388608";
 const SERVER_PORTS: [&str; 2] = ["111", "2049"];
 /// A reader that gets no processor for a second must not lose a gigabit's worth.
-const BUFFER_MIB: &str = "128";
+const BUFFER_MIB: &str = "64";
 const SOON: Duration = Duration::from_secs(60);
 const DISSECTION_LIMIT: Duration = Duration::from_secs(300);
 

@@ -11,7 +11,7 @@ use crate::place::{Aquifer, DATASET, EXPORT, LONG, SOON, Setup, V3, is_long, tex
 
 /// A guest in the server's namespace, nothing mounted yet.
 pub fn boot(aquifer: &Aquifer) -> Result<Guest> {
-    let life = Duration::from_secs(if is_long() { 3600 } else { 900 });
+    let life = Duration::from_secs(if is_long() { 3600 } else { 1800 });
     let config =
         GuestConfig { netns: Some(aquifer.netns().clone()), life, ..GuestConfig::default() };
     Guest::boot(&WorkDir::open()?, aquifer.scratch(), &config)
