@@ -24,7 +24,7 @@ lint:
 
 # Unit, property, golden, power-cut and client tests.
 unit:
-	scripts/setup-deps.sh build clients guest peer
+	scripts/setup-deps.sh build clients guest capture peer
 	cargo test --workspace --no-fail-fast
 
 # Power cuts: make sim SEEDS=100000; make sim SEED=17 replays one and tells its story.
@@ -39,7 +39,7 @@ sabotage:
 
 # Real clients, the long way: many kills, large logs, whole disks of rot.
 conformance:
-	scripts/setup-deps.sh build clients guest peer
+	scripts/setup-deps.sh build clients guest capture peer
 	cargo build -p aquifer-cli -p aquifer-conformance
 	AQUIFER_LONG=1 cargo test -p aquifer-conformance --test aquifer -- --nocapture
 

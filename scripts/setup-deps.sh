@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that building, testing and demonstrating Aquifer need.
 #
-#   scripts/setup-deps.sh [build] [clients] [guest] [peer] [bench]      (no argument: all groups)
+#   scripts/setup-deps.sh [build] [clients] [guest] [capture] [peer] [bench]      (no argument: all groups)
 #
 # What holds: packages are installed by name and only if missing, so a second run changes nothing
 # and asks the network for nothing; no question is ever asked; no service is started by an
@@ -21,6 +21,8 @@ packages_of() {
         # debootstrap for a disk image with Debian on it.
         guest)   echo "qemu-system-x86 qemu-utils qemu-block-extra busybox-static kmod" \
                       "e2fsprogs util-linux iproute2 debootstrap" ;;
+        # A second opinion on every message on the wire.
+        capture) echo "tshark" ;;
         # Another NFS server, to prove the harness against and to compare with.
         peer)    echo "nfs-ganesha nfs-ganesha-vfs rpcbind util-linux iproute2" ;;
         # What is measured beside ours, also on a btrfs over loop devices.
@@ -65,11 +67,11 @@ quietly() {
     return 1
 }
 
-[ $# -gt 0 ] || set -- build clients guest peer bench
+[ $# -gt 0 ] || set -- build clients guest capture peer bench
 missing=
 for group; do
     if ! packages=$(packages_of "$group"); then
-        echo "setup-deps: no group '$group'; groups: build clients guest peer bench" >&2
+        echo "setup-deps: no group '$group'; groups: build clients guest capture peer bench" >&2
         exit 2
     fi
     for package in $packages; do

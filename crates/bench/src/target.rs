@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use aquifer_conformance::daemon::Daemon;
 use aquifer_conformance::netns::{NetNs, wait_for_listener};
 use aquifer_conformance::peer::ganesha::Ganesha;
 use aquifer_conformance::process::{Invocation, Process};
@@ -116,6 +117,7 @@ impl Target {
         let Started { server, ports, export } = started?;
         let server: Box<dyn Running> = match server {
             Server::Alone(process) => Box::new(Alone { process, _scratch: scratch }),
+            Server::Aquifer(daemon) => Box::new((*daemon, scratch)),
             Server::Ganesha(ganesha) => Box::new((*ganesha, scratch)),
         };
         let pid = server.process()?.map(Process::pid);
@@ -266,6 +268,13 @@ impl Running for (Ganesha, Scratch) {
     }
 }
 
+/// The pool's disks go after the daemon.
+impl Running for (Daemon, Scratch) {
+    fn process(&self) -> Result<Option<&Process>> {
+        self.0.process().map(Some)
+    }
+}
+
 /// A server that was started.
 struct Started {
     server: Server,
@@ -275,6 +284,7 @@ struct Started {
 
 enum Server {
     Alone(Process),
+    Aquifer(Box<Daemon>),
     Ganesha(Box<Ganesha>),
 }
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use aquifer_conformance::netns::{NetNs, wait_for_listener};
-use aquifer_conformance::process::{Invocation, Process};
+use aquifer_conformance::daemon::Daemon;
+use aquifer_conformance::netns::NetNs;
 use aquifer_conformance::server::aquifer_program;
 use aquifer_conformance::work::Scratch;
 use aquifer_conformance::{Error, Result};
@@ -14,37 +14,23 @@ use crate::tell;
 
 /// A daemon in a network namespace of its own, with two image files for disks.
 pub struct Stage {
-    netns: NetNs,
-    serve: Invocation,
-    log: PathBuf,
-    server: Option<Process>,
-    program: PathBuf,
-    socket: PathBuf,
+    daemon: Daemon,
     disks: [PathBuf; 2],
 }
 
 impl Stage {
     /// Sets up the namespace; nothing is started yet.
     pub fn new(scratch: &Scratch) -> Result<Self> {
-        let program = aquifer_program()?;
-        // A socket's path may have 107 bytes, which a directory of the project may not leave.
-        let socket = std::env::temp_dir().join(format!("aquifer-demo-{}", std::process::id()));
         let netns = NetNs::new(scratch)?;
-        let serve = Invocation::new(&program).args(["--api-socket"]).arg(&socket).args([
-            "serve",
-            "--nfs-addr=127.0.0.1:2049",
-            "--portmap-addr=127.0.0.1:111",
-            "--state-dir",
-        ]);
-        let serve = serve.arg(scratch.join("state")).inside(&netns);
-        let log = scratch.join("server.log");
+        let args = ["--nfs-addr=127.0.0.1:2049", "--portmap-addr=127.0.0.1:111"];
+        let daemon = Daemon::new(&aquifer_program()?, &netns, scratch, args, &[NFS_PORT]);
         let disks = [scratch.join("a.img"), scratch.join("b.img")];
-        Ok(Self { netns, serve, log, server: None, program, socket, disks })
+        Ok(Self { daemon, disks })
     }
 
     /// The namespace of server and clients.
     pub fn netns(&self) -> &NetNs {
-        &self.netns
+        self.daemon.netns()
     }
 
     /// The image files.
@@ -60,38 +46,19 @@ impl Stage {
     /// Starts the daemon, which has no pool yet, and waits for its API.
     pub fn start_empty(&mut self) -> Result<()> {
         tell::command("aquifer serve &");
-        let server = self.server.insert(self.serve.spawn(&self.log)?);
-        let begun = Instant::now();
-        while begun.elapsed() < PATIENCE && server.is_running() {
-            let ask = Invocation::new(&self.program).arg("--api-socket").arg(&self.socket);
-            if ask.args(["pool", "list"]).run(PATIENCE)?.status.success() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Err(Error::Failed { what: self.serve.line(), said: server.said() })
+        self.daemon.start()
     }
 
     /// Starts the daemon, which imports its pool, and waits until it serves.
     pub fn start(&mut self) -> Result<()> {
         tell::command("aquifer serve &");
-        self.serve()
-    }
-
-    fn serve(&mut self) -> Result<()> {
-        let server = self.server.insert(self.serve.spawn(&self.log)?);
-        wait_for_listener(Some(&self.netns), NFS_PORT, server, PATIENCE)
+        self.daemon.serve().map(|_| ())
     }
 
     /// Stops the daemon, which exports its pool.
     pub fn stop(&mut self) -> Result<()> {
         tell::command("kill %aquifer");
-        let Some(server) = self.server.take() else { return Ok(()) };
-        let status = server.terminate(PATIENCE)?;
-        if status.success() {
-            return Ok(());
-        }
-        Err(Error::Failed { what: format!("aquifer serve ({status})"), said: server.said() })
+        self.daemon.stop(PATIENCE)
     }
 
     /// The pool, the dataset, its export.
@@ -118,10 +85,9 @@ impl Stage {
     /// SIGKILL, a second of nothing, and a new start.
     pub fn server_dies_and_returns(&mut self, figures: &mut Figures) -> Result<()> {
         let died = Instant::now();
-        // A dropped process is killed and reaped.
-        self.server = None;
+        self.daemon.kill9();
         std::thread::sleep(Duration::from_secs(1));
-        self.serve()?;
+        self.daemon.serve()?;
         let away = died.elapsed();
         figures.away.push(away);
         tell::command("kill -9 %aquifer; sleep 1; aquifer serve &");
@@ -149,14 +115,14 @@ impl Stage {
 
     /// How to look at it from another terminal.
     pub fn invite(&self) {
-        let (program, socket) = (self.program.display(), self.socket.display());
+        let command = self.daemon.command().line();
         println!(
             "
 The server still runs, in a network of its own so that this machine's ports stay free. Ctrl-C ends
 it and removes all. From another terminal:
-  {program} --api-socket {socket} pool status -v
+  {command} pool status -v
   {} qemu-img info {}",
-            self.netns.enter_line(),
+            self.netns().enter_line(),
             self.url("debian.raw")
         );
     }
@@ -172,15 +138,7 @@ it and removes all. From another terminal:
     }
 
     fn run(&self, words: &[&str], disks: &[&Path]) -> Result<String> {
-        let command = Invocation::new(&self.program).arg("--api-socket").arg(&self.socket);
-        Ok(command.args(words).args(disks).check(PATIENCE)?.text())
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // A killed daemon leaves its socket.
-        let _ = std::fs::remove_file(&self.socket);
+        Ok(self.daemon.command().args(words).args(disks).check(PATIENCE)?.text())
     }
 }
 

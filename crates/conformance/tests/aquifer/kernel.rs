@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use aquifer_conformance::capture::{Capture, MOUNT, NFS, PORTMAP};
 use aquifer_conformance::guest::{Guest, GuestConfig};
 use aquifer_conformance::work::WorkDir;
 use aquifer_conformance::{Error, Result};
@@ -10,7 +11,7 @@ use crate::place::{Aquifer, DATASET, EXPORT, LONG, SOON, Setup, V3, is_long, tex
 
 /// A guest in the server's namespace, nothing mounted yet.
 pub fn boot(aquifer: &Aquifer) -> Result<Guest> {
-    let life = Duration::from_secs(if is_long() { 3600 } else { 900 });
+    let life = Duration::from_secs(if is_long() { 3600 } else { 1800 });
     let config =
         GuestConfig { netns: Some(aquifer.netns().clone()), life, ..GuestConfig::default() };
     Guest::boot(&WorkDir::open()?, aquifer.scratch(), &config)
@@ -28,6 +29,7 @@ fn guest_kernel_client_finds_what_posix_promises() -> Result<()> {
     let aquifer = Aquifer::start("kernel", Setup::default())?;
     let guest = boot(&aquifer)?;
     several_connections(&guest)?;
+    let capture = Capture::start(aquifer.netns(), "lo", aquifer.scratch())?;
     guest.mount(EXPORT, "/mnt", V3)?;
     let mounted = guest.check("grep /mnt /proc/mounts", SOON)?.output;
     assert!(mounted.contains("rsize=1048576,wsize=1048576"), "{mounted}");
@@ -41,6 +43,12 @@ fn guest_kernel_client_finds_what_posix_promises() -> Result<()> {
     timed(&guest, "nfstest sparse /mnt/huge")?;
     exclusive_creates(&guest)?;
     timed(&guest, "nfstest tree /mnt/many --files 10000")?;
+    // The kernel's client asks for READDIR only if it is told to.
+    guest.mount(EXPORT, "/plain", &format!("{V3},nosharecache,nordirplus"))?;
+    guest.check("ls /plain | grep sr && umount /plain", SOON)?;
+    let talk = capture.finish()?;
+    eprintln!("{talk}");
+    talk.is_sound_with(&[NFS, (MOUNT, &[1]), (PORTMAP, &[3])])?;
     capacity(&guest, &aquifer)?;
     handles_outlive_the_daemon(guest, aquifer)
 }

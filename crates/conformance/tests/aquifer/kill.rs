@@ -198,13 +198,13 @@ fn told(machine: &Machine) -> String {
 }
 
 /// Waits until a job has acknowledged this many more records than so far.
-fn more(job: &Job<'_>, count: u64) -> Result<()> {
+pub fn more(job: &Job<'_>, count: u64) -> Result<()> {
     let enough = acked(&job.output()).map_or(count, |number| number + count);
     job.wait_output(|output| acked(output) >= Some(enough), LONG).map(|_| ())
 }
 
 /// Ends an endless journal and returns the last number that it has acknowledged.
-fn stopped(job: Job<'_>) -> Result<u64> {
+pub fn stopped(job: Job<'_>) -> Result<u64> {
     job.signal(15)?;
     let output = job.wait(LONG)?.output;
     acked(&output).ok_or_else(|| Error::Malformed(format!("no acknowledgement: {output}")))

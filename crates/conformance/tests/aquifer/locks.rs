@@ -6,19 +6,16 @@
 
 use std::time::{Duration, Instant};
 
+use aquifer_conformance::capture::{MOUNT, NLM, NSM};
 use aquifer_conformance::clients::Call;
-use aquifer_conformance::guest::initramfs::{GuestFile, program_files};
-use aquifer_conformance::guest::{Guest, GuestConfig};
-use aquifer_conformance::qemu::Network;
-use aquifer_conformance::work::WorkDir;
+use aquifer_conformance::guest::Guest;
 use aquifer_conformance::{Error, Result};
 use serde_json::Value;
 
+use crate::hosts::{self, Host, Monitor, SERVER};
 use crate::place::{Aquifer, EXPORT, MIB, SOON, Setup};
 
-/// The server's address among the guests.
-const SERVER: &str = "10.9.0.1";
-const TAPS: [&str; 3] = ["tap1", "tap2", "tap3"];
+const OPTIONS: &str = "vers=3,proto=tcp,mountproto=tcp,hard,timeo=20";
 /// A restart must not cost the test what it would cost hosts.
 const GRACE_S: u32 = 10;
 /// The kernel asks for a lock again after 30 s: whoever has it before was called back.
@@ -28,66 +25,24 @@ const CALLED_BACK: Duration = Duration::from_secs(15);
 fn locks_hold_between_hosts_and_outlive_the_server() -> Result<()> {
     let setup = Setup { sides: 1, lock_grace_s: GRACE_S, ..Setup::default() };
     let mut aquifer = Aquifer::start("locks", setup)?;
-    aquifer.netns().bridge(&format!("{SERVER}/24"), &TAPS)?;
-    let (one, two) = std::thread::scope(|scope| {
-        let two = scope.spawn(|| host(&aquifer, 2, "two", None));
-        (host(&aquifer, 1, "one", None), two.join().unwrap())
-    });
-    let (one, two) = (one?, two?);
+    let capture = hosts::network(&aquifer)?;
+    let (one, two) = hosts::both(|number, name| host(&aquifer, number, name, None))?;
     an_image_in_use_is_locked(&one, &two, &aquifer)?;
     who_waits_is_called(&one, &two, &aquifer)?;
     a_killed_server_gives_locks_back(&one, &two, &mut aquifer)?;
     a_killed_host_frees_its_locks(&one, two, &aquifer)?;
+    let talk = capture.finish()?;
+    eprintln!("{talk}");
+    // RFC 1813 appendix II, NLM4_LOCK, UNLOCK, GRANTED; SM_NOTIFY goes both ways.
+    talk.is_sound_with(&[(NLM, &[2, 4, 5]), (NSM, &[6]), (MOUNT, &[1])])?;
     aquifer.finish()
 }
 
-/// A guest at 10.9.0.1`number` with the services of a host that mounts NFS, and the export mounted.
-/// `monitored` is what its status monitor remembers from before.
+/// A host that has the export mounted, with locks.
 fn host(aquifer: &Aquifer, number: u8, name: &str, monitored: Option<Monitor>) -> Result<Guest> {
-    let mut files = vec![text_file("/etc/nsswitch.conf", "hosts: files\nservices: files\n")];
-    // rpcbind looks its port up.
-    files
-        .push(text_file("/etc/services", "sunrpc 111/tcp portmapper\nsunrpc 111/udp portmapper\n"));
-    for program in ["rpcbind", "rpc.statd", "sm-notify", "qemu-io"] {
-        files.extend(program_files(program, "clients")?);
-    }
-    files.push(text_file("/etc/netconfig", include_str!("locks/netconfig")));
-    let hosts = format!("127.0.0.1 localhost\n10.9.0.11 one\n10.9.0.12 two\n{SERVER} storage\n");
-    files.push(text_file("/etc/hosts", &hosts));
-    files.extend(
-        monitored
-            .map(|monitor| text_file(&format!("/var/lib/nfs/sm/{}", monitor.of), &monitor.entry)),
-    );
-    let device = TAPS[usize::from(number) - 1].to_string();
-    let config = GuestConfig {
-        netns: Some(aquifer.netns().clone()),
-        network: Network::Tap { device, number },
-        files,
-        ..GuestConfig::default()
-    };
-    let guest = Guest::boot(&WorkDir::open()?, aquifer.scratch(), &config)?;
-    let address = if name == "one" { "10.9.0.11" } else { "10.9.0.12" };
-    let setup = format!(
-        "hostname {name} && ip addr flush dev eth0 && ip addr add {address}/24 dev eth0 && \
-         mkdir -p /run /var/lib/nfs/sm /var/lib/nfs/sm.bak && rmdir /var/run && \
-         ln -s /run /var/run && echo '_rpc:x:101:101::/:/bin/false' >>/etc/passwd && \
-         export PATH=$PATH:/usr/sbin:/sbin && rpcbind && rpc.statd --no-notify && sm-notify"
-    );
-    guest.check(&setup, SOON)?;
-    let options = "vers=3,proto=tcp,mountproto=tcp,hard,timeo=20";
-    guest.check(&format!("nfstest mount {SERVER}:{EXPORT} /mnt {options}"), SOON)?;
+    let guest = hosts::boot(aquifer, &Host { number, name, programs: &["qemu-io"], monitored })?;
+    guest.check(&format!("nfstest mount {SERVER}:{EXPORT} /mnt {OPTIONS}"), SOON)?;
     Ok(guest)
-}
-
-/// What a status monitor has on disk.
-struct Monitor {
-    /// The host that is monitored: the file's name.
-    of: String,
-    entry: String,
-}
-
-fn text_file(path: &str, content: &str) -> GuestFile {
-    GuestFile { path: path.into(), mode: 0o644, content: content.into() }
 }
 
 /// QEMU locks single bytes of its images (100 to 203), by OFD locks.

@@ -5,7 +5,7 @@
 //! ([`place::Aquifer::finish`]). Nothing is left behind.
 //!
 //! `cargo test --workspace` builds the program; alone: `cargo build -p aquifer-cli` first. Needs
-//! root and `scripts/setup-deps.sh guest clients`. Longer runs of the same tests:
+//! root and `scripts/setup-deps.sh guest clients capture`. Longer runs of the same tests:
 //! `AQUIFER_LONG=1 cargo test -p aquifer-conformance --test aquifer -- --nocapture`.
 #![allow(
     clippy::unwrap_used,
@@ -16,10 +16,14 @@
 
 mod corruption;
 mod full;
+mod hosts;
+mod images;
 mod kernel;
 mod kill;
 mod locks;
 mod memory;
 mod place;
 mod replay;
+mod shared;
 mod tools;
+mod xcp_ng;

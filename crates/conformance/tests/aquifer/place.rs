@@ -6,11 +6,12 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aquifer_conformance::clients::Clients;
-use aquifer_conformance::netns::{NetNs, wait_for_listener};
-use aquifer_conformance::process::{Invocation, Outcome, Process};
+use aquifer_conformance::daemon::Daemon;
+use aquifer_conformance::netns::NetNs;
+use aquifer_conformance::process::{Outcome, Process};
 use aquifer_conformance::server::aquifer_program;
 use aquifer_conformance::work::{Scratch, WorkDir};
 use aquifer_conformance::{Error, Result};
@@ -26,7 +27,7 @@ pub const V3: &str = "vers=3,proto=tcp,mountproto=tcp,nolock,hard,timeo=20,rsize
 /// For what takes milliseconds on an idle machine.
 pub const SOON: Duration = Duration::from_secs(60);
 /// For work of a guest on a busy machine.
-pub const LONG: Duration = Duration::from_secs(300);
+pub const LONG: Duration = Duration::from_secs(600);
 pub const MIB: u64 = 1 << 20;
 
 /// What a pool and its daemon are like.
@@ -53,13 +54,9 @@ impl Default for Setup {
 /// A pool `tank` and the daemon that serves it.
 #[derive(Debug)]
 pub struct Aquifer {
-    /// Before the namespace, so that it ends before that does.
-    daemon: Option<Process>,
-    program: PathBuf,
-    memory: &'static str,
+    daemon: Daemon,
     disks: Vec<PathBuf>,
     finished: bool,
-    netns: NetNs,
     scratch: Scratch,
 }
 
@@ -74,18 +71,13 @@ impl Aquifer {
             let sized = File::create(disk).and_then(|file| file.set_len(setup.disk_bytes));
             sized.map_err(Error::at("create", disk))?;
         }
-        let program = aquifer_program()?;
-        let memory = setup.memory;
         let config = scratch.join("aquifer.toml");
         let written = fs::write(&config, format!("[nfs]\nlock_grace_s = {}\n", setup.lock_grace_s));
         written.map_err(Error::at("write", &config))?;
-        let mut aquifer =
-            Self { daemon: None, program, memory, disks, finished: false, netns, scratch };
-        aquifer.spawn()?;
-        let start = Instant::now();
-        while !aquifer.ask(&["pool", "list"], SOON)?.status.success() {
-            aquifer.patience(start, "the daemon to answer")?;
-        }
+        let args = ["--memory", setup.memory, "--config", &text(&config)];
+        let daemon = Daemon::new(&aquifer_program()?, &netns, &scratch, args, &[111, 2049]);
+        let mut aquifer = Self { daemon, disks, finished: false, scratch };
+        aquifer.daemon.start()?;
         let paths: Vec<String> = aquifer.disks.iter().map(|disk| text(disk)).collect();
         let mut create = vec!["pool", "create", "tank"];
         create.extend((setup.sides > 1).then_some("mirror"));
@@ -93,13 +85,13 @@ impl Aquifer {
         aquifer.must(&create)?;
         let sync = format!("sync={}", setup.sync);
         aquifer.must(&["create", "-o", &sync, "-o", "sharenfs=on", DATASET])?;
-        aquifer.wait_serving()?;
+        aquifer.daemon.wait_serving()?;
         Ok(aquifer)
     }
 
     /// The namespace in which clients must run.
     pub fn netns(&self) -> &NetNs {
-        &self.netns
+        self.daemon.netns()
     }
 
     /// A directory for the test.
@@ -114,7 +106,7 @@ impl Aquifer {
 
     /// libnfs, QEMU and the like, each call with a limit of [`LONG`].
     pub fn clients(&self) -> Clients {
-        Clients::new(Some(&self.netns), LONG)
+        Clients::new(Some(self.netns()), LONG)
     }
 
     /// URL of a file in the export, for libnfs and QEMU inside the namespace.
@@ -124,32 +116,22 @@ impl Aquifer {
 
     /// The running daemon.
     pub fn daemon(&self) -> Result<&Process> {
-        let gone = || Error::Failed { what: "the daemon does not run".into(), said: self.log() };
-        self.daemon.as_ref().ok_or_else(gone)
+        self.daemon.process()
     }
 
     /// SIGKILL; gone when this returns.
     pub fn kill9(&mut self) {
-        // Dropping a process kills and reaps it.
-        self.daemon = None;
+        self.daemon.kill9();
     }
 
     /// Starts the daemon; returns the time until clients can connect again.
     pub fn serve(&mut self) -> Result<Duration> {
-        let start = Instant::now();
-        self.spawn()?;
-        self.wait_serving()?;
-        Ok(start.elapsed())
+        self.daemon.serve()
     }
 
     /// SIGTERM; waits for the end.
     pub fn stop(&mut self) -> Result<()> {
-        let ended = self.daemon()?.terminate(LONG)?;
-        self.daemon = None;
-        if ended.success() {
-            return Ok(());
-        }
-        Err(Error::Failed { what: format!("the daemon ended with {ended}"), said: self.log() })
+        self.daemon.stop(LONG)
     }
 
     /// Shuts down in order; then what is on the disks must be without an error.
@@ -192,52 +174,15 @@ impl Aquifer {
         json(&self.ask(&["--json", "pool", "status", "tank"], SOON)?)
     }
 
-    /// The daemon's log.
-    pub fn log(&self) -> String {
-        fs::read_to_string(self.log_path()).unwrap_or_default()
-    }
-
     fn ask(&self, words: &[&str], limit: Duration) -> Result<Outcome> {
-        self.invocation().args(words).run(limit)
-    }
-
-    fn invocation(&self) -> Invocation {
-        let socket = self.scratch.join("aquifer.sock");
-        Invocation::new(&self.program).arg("--api-socket").arg(socket)
-    }
-
-    fn spawn(&mut self) -> Result<()> {
-        let serve = self.invocation().args(["serve", "--memory", self.memory, "--config"]);
-        let serve = serve.arg(self.scratch.join("aquifer.toml")).arg("--state-dir");
-        let serve = serve.arg(self.scratch.join("state")).env_remove("RUST_LOG");
-        self.daemon = Some(serve.inside(&self.netns).spawn(&self.log_path())?);
-        Ok(())
-    }
-
-    fn wait_serving(&self) -> Result<()> {
-        for port in [111, 2049] {
-            wait_for_listener(Some(&self.netns), port, self.daemon()?, SOON)?;
-        }
-        Ok(())
-    }
-
-    fn patience(&self, start: Instant, what: &str) -> Result<()> {
-        if start.elapsed() > SOON || !self.daemon()?.is_running() {
-            return Err(Error::Timeout { what: what.into(), limit: SOON, said: self.log() });
-        }
-        std::thread::sleep(Duration::from_millis(20));
-        Ok(())
-    }
-
-    fn log_path(&self) -> PathBuf {
-        self.scratch.join("aquifer.log")
+        self.daemon.ask(words, limit)
     }
 }
 
 impl Drop for Aquifer {
     fn drop(&mut self) {
         if !self.finished {
-            eprintln!("the daemon's log:\n{}", self.log());
+            eprintln!("the daemon's log:\n{}", self.daemon.log());
         }
     }
 }

@@ -4,19 +4,25 @@
 use std::fs;
 use std::time::Duration;
 
+use aquifer_conformance::capture::{Capture, MOUNT, PORTMAP};
 use aquifer_conformance::clients::{Bench, Call};
 use aquifer_conformance::process::Invocation;
 use aquifer_conformance::{Error, Result, pattern};
 
 use crate::place::{Aquifer, DATASET, EXPORT, MIB, SOON, Setup, text};
 
-/// What XCP-ng and Proxmox do before they mount.
+/// What Proxmox does before it mounts (PVE::Storage::NFSPlugin), and what administrators ask; the
+/// whole of XCP-ng's sequence is a test of its own.
 #[test]
 fn client_probes_of_hypervisors_are_answered() -> Result<()> {
     let aquifer = Aquifer::start("probes", Setup::default())?;
+    let capture = Capture::start(aquifer.netns(), "lo", aquifer.scratch())?;
     let clients = aquifer.clients();
-    let exports = clients.showmount(&["--no-headers", "-e", "127.0.0.1"]).done()?.text();
-    assert!(exports.starts_with(EXPORT), "{exports}");
+    for headers in [&["--no-headers"][..], &[]] {
+        let exports = clients.showmount(&[headers, &["--exports", "127.0.0.1"]].concat()).done()?;
+        let last = exports.text().lines().last().map(str::to_owned).unwrap_or_default();
+        assert!(last.starts_with(EXPORT) && exports.took < PROXMOX, "{exports:?}");
+    }
     let listed = clients.rpcinfo(&["-s", "127.0.0.1"]).done()?.text();
     let nfs = listed.lines().find(|line| line.contains("100003")).map(str::to_owned);
     let versions = nfs.as_deref().and_then(|line| line.split_whitespace().nth(1));
@@ -26,14 +32,15 @@ fn client_probes_of_hypervisors_are_answered() -> Result<()> {
         clients.rpcinfo(&["-T", transport, "127.0.0.1", "portmapper", "2"]).done()?;
     }
     for program in ["nfs", "mountd"] {
-        clients.rpcinfo(&["-T", "tcp", "127.0.0.1", program, "3"]).done()?;
+        let said = clients.rpcinfo(&["-T", "tcp", "127.0.0.1", program, "3"]).done()?;
+        assert!(said.text().contains("ready and waiting") && said.took < PROXMOX, "{said:?}");
     }
     // A server without version 4 must refuse at once: the driver waits for the answer.
     let four = clients.rpcinfo(&["-T", "tcp", "127.0.0.1", "nfs", "4"])?;
     assert!(!four.status.success() && four.took < Duration::from_secs(5), "{four:?}");
-    // XCP-ng probes the port with one byte and closes.
-    for _ in 0..20 {
-        let probe = "exec 3<>/dev/tcp/127.0.0.1/2049 && printf '\\n' >&3";
+    // XCP-ng probes the port with one byte and closes, Proxmox without any.
+    for byte in ["printf '\\n' >&3", "true"].repeat(10) {
+        let probe = &format!("exec 3<>/dev/tcp/127.0.0.1/2049 && {byte}");
         Invocation::new("bash").args(["-c", probe]).inside(aquifer.netns()).check(SOON)?;
     }
     aquifer.must(&["set", "sharenfs=off", DATASET])?;
@@ -41,6 +48,10 @@ fn client_probes_of_hypervisors_are_answered() -> Result<()> {
     assert!(!refused.status.success(), "{refused:?}");
     aquifer.must(&["set", "sharenfs=on", DATASET])?;
     clients.nfs_ls(&aquifer.url("")).done()?;
+    let talk = capture.finish()?;
+    eprintln!("{talk}");
+    let nfs = (100_003, &[0, 17, 18, 19][..]);
+    talk.is_sound_with(&[nfs, (MOUNT, &[0, 1, 5]), (PORTMAP, &[0, 3, 4])])?;
     aquifer.finish()
 }
 
@@ -141,3 +152,6 @@ fn client_tools_find_their_data_after_restarts() -> Result<()> {
     clients.image_compare(("raw", &local), ("qcow2", &converted)).done()?;
     aquifer.finish()
 }
+
+/// Proxmox gives a probe 2 s; the rest is for starting programs on a busy machine.
+const PROXMOX: Duration = Duration::from_secs(10);

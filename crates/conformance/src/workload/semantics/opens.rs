@@ -9,7 +9,7 @@ use std::thread;
 use rustix::io::Errno;
 
 use super::{Check, done, expect, expect_errno};
-use crate::workload::drop_cache;
+use crate::workload::{drop_cache, mapping::Mapping};
 use crate::{Error, Result};
 
 pub(super) const CHECKS: &[Check] = &[
@@ -20,6 +20,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "grow_and_cut", run: grow_and_cut },
     Check { name: "hole_between_writes", run: hole_between_writes },
     Check { name: "synchronous_write", run: synchronous_write },
+    Check { name: "mapping_is_the_file", run: mapping },
     Check { name: "close_then_open_sees_all", run: close_then_open },
 ];
 
@@ -136,6 +137,27 @@ fn synchronous_write(dir: &Path) -> Result<()> {
     let content = done("read", fs::read(&path))?;
     let right = content.chunks(3000).zip(0..16_u8).all(|(c, block)| c.iter().all(|b| *b == block));
     expect("content", (content.len(), right), (48_000, true))
+}
+
+fn mapping(dir: &Path) -> Result<()> {
+    let path = dir.join("file");
+    let file = File::options().read(true).write(true).create_new(true).open(&path);
+    let file = done("open", file)?;
+    done("write", file.write_all_at(&[1; 3 * 4096], 0))?;
+    let mut mapped = Mapping::new(&file, 4096, 2 * 4096)?;
+    let mut found = [0; 4];
+    mapped.read(100, &mut found)?;
+    expect("written bytes in the mapping", found, [1; 4])?;
+    mapped.write(4094, &[2; 4])?;
+    mapped.sync()?;
+    drop_cache(&file)?;
+    let content = done("read", fs::read(&path))?;
+    expect("size", content.len(), 3 * 4096)?;
+    let changed: Vec<usize> =
+        (0..content.len()).filter(|at| content.get(*at) != Some(&1)).collect();
+    expect("mapped bytes in the file", changed, (8190..8194).collect())?;
+    done("cut", file.set_len(0))?;
+    expect("size with a mapping", done("stat", file.metadata())?.len(), 0)
 }
 
 fn close_then_open(dir: &Path) -> Result<()> {

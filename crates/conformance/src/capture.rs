@@ -1,0 +1,262 @@
+//! What server and clients say on the wire, captured by dumpcap and judged by tshark, which has its
+//! own idea of every message.
+//!
+//! What holds: a capture that missed a packet, and one in which an expected answer does not occur,
+//! are errors, so nothing is found sound because nothing was seen. A message is at fault if tshark
+//! cannot dissect it whole: it ends early, has bytes left over, or answers no call. What a client
+//! sends that is no call (the stray byte of XCP-ng) is none of the server's faults.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::netns::NetNs;
+use crate::process::{Invocation, Outcome, Process};
+use crate::work::Scratch;
+use crate::{Error, Result};
+
+/// A running capture of one interface of a namespace.
+#[derive(Debug)]
+pub struct Capture {
+    dumpcap: Process,
+    file: PathBuf,
+}
+
+impl Capture {
+    /// Captures all that goes over `interface` (`lo`, `bridge`) into `scratch`, from when this
+    /// returns. Connections that exist already are not understood by tshark: begin before them.
+    ///
+    /// # Errors
+    /// [`Error::MissingTool`]; [`Error::Failed`] or [`Error::Timeout`] if it does not begin.
+    pub fn start(netns: &NetNs, interface: &str, scratch: &Scratch) -> Result<Self> {
+        let file = scratch.join("capture.pcapng");
+        let dumpcap = Invocation::tool("dumpcap", "capture")?
+            .args(["-q", "-i", interface, "-B", BUFFER_MIB, "-w"])
+            .arg(&file)
+            .inside(netns)
+            .spawn(&scratch.join("dumpcap.log"))?;
+        let start = Instant::now();
+        // It names the file when it has opened the interface.
+        while !dumpcap.said().contains("File: ") {
+            if !dumpcap.is_running() {
+                return Err(Error::Failed { what: "dumpcap".into(), said: dumpcap.said() });
+            }
+            if start.elapsed() > SOON {
+                let what = "dumpcap to begin".into();
+                return Err(Error::Timeout { what, limit: SOON, said: dumpcap.said() });
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Self { dumpcap, file })
+    }
+
+    /// Ends the capture and has it dissected.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if packets were lost or tshark fails; [`Error::Timeout`].
+    pub fn finish(self) -> Result<Talk> {
+        // The kernel hands packets over in blocks, a partly filled one after some 100 ms.
+        thread::sleep(Duration::from_secs(1));
+        self.dumpcap.signal(Signal::INT)?;
+        self.dumpcap.wait(SOON)?;
+        let said = self.dumpcap.said();
+        if !is_complete(&said) {
+            return Err(Error::Failed { what: "dumpcap missed packets".into(), said });
+        }
+        Talk::read(&self.file)
+    }
+}
+
+/// "Packets received/dropped on interface 'lo': 5094/0 (pcap:0/...) (100.0%)"
+fn is_complete(said: &str) -> bool {
+    let counts = said.lines().find_map(|line| line.strip_prefix("Packets received/dropped on "));
+    let counts = counts.and_then(|line| line.rsplit_once("': ")?.1.split_whitespace().next());
+    counts.and_then(|counts| counts.split_once('/')).is_some_and(|(_, dropped)| dropped == "0")
+}
+
+/// What a capture holds.
+#[derive(Debug, Default)]
+pub struct Talk {
+    /// Replies that were dissected, by program and procedure.
+    replies: BTreeMap<(u32, u32), u64>,
+    /// Frames at fault: their number, and what tshark says of them.
+    faults: Vec<String>,
+}
+
+impl Talk {
+    /// Dissects a capture file.
+    ///
+    /// # Errors
+    /// [`Error::MissingTool`]; [`Error::Failed`] if tshark fails; [`Error::Timeout`].
+    pub fn read(file: &Path) -> Result<Self> {
+        let mut tshark = Invocation::tool("tshark", "capture")?
+            .args(["-n", "-r"])
+            .arg(file)
+            // Clients call from low ports, which belong to other protocols.
+            .args(["-d", "tcp.port==2049,rpc", "-o", "tcp.try_heuristic_first:TRUE"])
+            .args(["-o", "udp.try_heuristic_first:TRUE"])
+            .args(["-Y", "rpc or _ws.malformed or _ws.short or _ws.expert.severity == 8388608"])
+            .args(["-T", "fields", "-E", "occurrence=a"]);
+        for (name, _) in FIELDS {
+            tshark = tshark.args(["-e", name]);
+        }
+        // Nobody's own settings.
+        let settings = file.parent().unwrap_or(file);
+        let read = tshark.env("WIRESHARK_CONFIG_DIR", settings).check(DISSECTION_LIMIT)?;
+        Self::parse(&read)
+    }
+
+    fn parse(read: &Outcome) -> Result<Self> {
+        let mut talk = Self::default();
+        for line in read.text().lines() {
+            let values: Vec<&str> = line.split('\t').collect();
+            let [frame, from, kinds, programs, procedures, signs @ ..] = values.as_slice() else {
+                return Err(Error::Malformed(format!("tshark: {line}")));
+            };
+            let mut found: Vec<String> = FIELDS
+                .iter()
+                .skip(values.len() - signs.len())
+                .zip(signs)
+                .filter(|((_, judge), value)| judge.is_fault(value, from))
+                .map(|((name, _), value)| format!("{name}={value}"))
+                .collect();
+            let (kinds, programs) = (numbers(kinds)?, numbers(programs)?);
+            let procedures = numbers(procedures)?;
+            if programs.len() != kinds.len() || procedures.len() != kinds.len() {
+                found.push("a reply to no call".into());
+            }
+            for ((kind, program), procedure) in kinds.iter().zip(programs).zip(procedures) {
+                if *kind == REPLY {
+                    *talk.replies.entry((program, procedure)).or_default() += 1;
+                }
+            }
+            if !found.is_empty() {
+                let why = signs.last().unwrap_or(&"");
+                talk.faults.push(format!("frame {frame} from {from}: {} {why}", found.join(" ")));
+            }
+        }
+        Ok(talk)
+    }
+
+    /// Replies to a procedure.
+    #[must_use]
+    pub fn replies(&self, program: u32, procedure: u32) -> u64 {
+        self.replies.get(&(program, procedure)).copied().unwrap_or(0)
+    }
+
+    /// All of it was well-formed, and every one of these procedures of these programs was answered.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] with what is at fault or missing.
+    pub fn is_sound_with(&self, expected: &[(u32, &[u32])]) -> Result<()> {
+        if !self.faults.is_empty() {
+            let some: Vec<&str> = self.faults.iter().take(20).map(String::as_str).collect();
+            let what = format!("{} frames at fault: {some:#?}", self.faults.len());
+            return Err(Error::Mismatch(what));
+        }
+        let all = expected.iter().flat_map(|(program, procedures)| {
+            procedures.iter().map(move |procedure| (*program, *procedure))
+        });
+        let missing: Vec<_> =
+            all.filter(|(p, procedure)| self.replies(*p, *procedure) == 0).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let what = format!("no reply to {missing:?} was captured, of {:?}", self.replies);
+        Err(Error::Mismatch(what))
+    }
+}
+
+/// One line per program: how often each procedure was answered.
+impl std::fmt::Display for Talk {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut last = None;
+        write!(out, "captured replies by procedure,")?;
+        for ((program, procedure), count) in &self.replies {
+            if last.replace(program) != Some(program) {
+                write!(out, " program {program}:")?;
+            }
+            write!(out, " {procedure}:{count}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A field of a frame that says something is wrong with it.
+enum Judge {
+    /// Not by itself.
+    Never,
+    /// If the frame has it.
+    Always,
+    /// If it names the severity of an error (warnings are TCP's own: a full window).
+    Severity,
+    /// If the frame comes from one of the server's ports.
+    FromServer,
+}
+
+impl Judge {
+    fn is_fault(&self, value: &str, from: &str) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Always => !value.is_empty(),
+            Self::Severity => value.split(',').any(|severity| severity == ERROR),
+            Self::FromServer => !value.is_empty() && SERVER_PORTS.contains(&from),
+        }
+    }
+}
+
+fn numbers(values: &str) -> Result<Vec<u32>> {
+    let values = values.split(',').filter(|value| !value.is_empty());
+    let parsed = values.map(|value| value.parse().map_err(|_| value));
+    parsed
+        .collect::<std::result::Result<_, _>>()
+        .map_err(|value| Error::Malformed(format!("tshark printed {value:?} for a number")))
+}
+
+/// NFS: every procedure of RFC 1813 section 3.
+pub const NFS: (u32, &[u32]) =
+    (100_003, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21]);
+/// The portmapper's program.
+pub const PORTMAP: u32 = 100_000;
+/// MOUNT's.
+pub const MOUNT: u32 = 100_005;
+/// The lock manager's.
+pub const NLM: u32 = 100_021;
+/// The status monitor's.
+pub const NSM: u32 = 100_024;
+
+/// The first five are taken apart by position.
+const FIELDS: &[(&str, Judge)] = &[
+    ("frame.number", Judge::Never),
+    ("tcp.srcport", Judge::Never),
+    ("rpc.msgtyp", Judge::Never),
+    ("rpc.program", Judge::Never),
+    ("rpc.procedure", Judge::Never),
+    ("_ws.malformed", Judge::Always),
+    ("_ws.short", Judge::Always),
+    ("_ws.expert.severity", Judge::Severity),
+    ("rpc.fragment.error", Judge::Always),
+    ("rpc.fragment.toolongfragment", Judge::Always),
+    ("rpc.fragment.overlap.conflict", Judge::Always),
+    ("rpc.unknown_body", Judge::Always),
+    ("rpc.cannot_dissect", Judge::Always),
+    // Bytes of a message after all that its procedure has.
+    ("data.len", Judge::Always),
+    ("rpc.continuation_data", Judge::FromServer),
+    ("_ws.expert.message", Judge::Never),
+];
+/// RFC 5531 section 9, `msg_type`.
+const REPLY: u32 = 1;
+/// Wireshark's `PI_ERROR`.
+const ERROR: &str = "8388608";
+const SERVER_PORTS: [&str; 2] = ["111", "2049"];
+/// A reader that gets no processor for a second must not lose a gigabit's worth.
+const BUFFER_MIB: &str = "64";
+const SOON: Duration = Duration::from_secs(60);
+const DISSECTION_LIMIT: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod tests;
