@@ -10,7 +10,8 @@ FUZZER := nice target/debug/aquifer-fuzz -rss_limit_mb=1024 -timeout=30 -verbosi
 # The simulator's build with rules that can be left out has a target directory of its own.
 SABOTAGE := RUSTFLAGS="--cfg sabotage" CARGO_TARGET_DIR=target/sabotage
 
-.PHONY: all build test lint unit sim sabotage fuzz fuzz-short fuzz-build fuzz-merge conformance bench demo install clean
+.PHONY: all build test lint unit sim sabotage fuzz fuzz-short fuzz-build fuzz-merge conformance \
+	bench demo install clean
 
 all: build
 
