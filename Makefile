@@ -3,10 +3,15 @@
 
 SHELL := /bin/bash
 SEEDS ?= 10000
+# Seconds for each target of `make fuzz`, and which targets.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= $(notdir $(wildcard crates/fuzz/corpus/*))
+FUZZER := nice target/debug/aquifer-fuzz -rss_limit_mb=1024 -timeout=30 -verbosity=0
 # The simulator's build with rules that can be left out has a target directory of its own.
 SABOTAGE := RUSTFLAGS="--cfg sabotage" CARGO_TARGET_DIR=target/sabotage
 
-.PHONY: all build test lint unit sim sabotage conformance bench demo install clean
+.PHONY: all build test lint unit sim sabotage fuzz fuzz-short fuzz-build fuzz-merge conformance \
+	bench demo install clean
 
 all: build
 
@@ -15,7 +20,7 @@ build:
 	cargo build --release
 
 # Everything that CI runs.
-test: lint unit sabotage
+test: lint unit sabotage fuzz-short
 
 lint:
 	scripts/setup-deps.sh build
@@ -36,6 +41,33 @@ sim:
 sabotage:
 	$(SABOTAGE) cargo test -p aquifer-pool -p aquifer-files --test power_cut -- --nocapture \
 		a_rule_left_out_is_found
+
+# Hostile input, guided by coverage: make fuzz FUZZ_SECONDS=3600 FUZZ_TARGETS=calls. What is new
+# goes to target/fuzz; an input that breaks something is named and kept beside it.
+fuzz: fuzz-build
+	set -e; for target in $(FUZZ_TARGETS); do \
+		mkdir -p target/fuzz/$$target; echo "fuzz: $$target"; \
+		AQUIFER_FUZZ=$$target $(FUZZER) -max_total_time=$(FUZZ_SECONDS) \
+			-artifact_prefix=target/fuzz/$$target- \
+			target/fuzz/$$target crates/fuzz/corpus/$$target; \
+	done
+
+fuzz-short: FUZZ_SECONDS = 3
+fuzz-short: fuzz
+
+# Keeps of target/fuzz what the corpus does not reach, and of both what is needed for that.
+fuzz-merge: fuzz-build
+	set -e; for target in $(FUZZ_TARGETS); do \
+		rm -rf target/fuzz/merged; mkdir -p target/fuzz/merged target/fuzz/$$target; \
+		AQUIFER_FUZZ=$$target $(FUZZER) -merge=1 \
+			target/fuzz/merged crates/fuzz/corpus/$$target target/fuzz/$$target; \
+		rm -r crates/fuzz/corpus/$$target; mv target/fuzz/merged crates/fuzz/corpus/$$target; \
+	done
+
+fuzz-build:
+	scripts/setup-deps.sh build fuzz
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-coverage.sh \
+		cargo build -p aquifer-fuzz --features engine
 
 # Real clients, the long way: many kills, large logs, whole disks of rot.
 conformance:

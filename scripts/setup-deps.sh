@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the Debian packages that building, testing and demonstrating Aquifer need.
 #
-#   scripts/setup-deps.sh [build] [clients] [guest] [capture] [peer] [bench]      (no argument: all groups)
+#   scripts/setup-deps.sh [build] [clients] [guest] [capture] [peer] [bench] [fuzz]
+#                                                                             (no argument: all groups)
 #
 # What holds: packages are installed by name and only if missing, so a second run changes nothing
 # and asks the network for nothing; no question is ever asked; no service is started by an
@@ -28,6 +29,8 @@ packages_of() {
         # What is measured beside ours, also on a btrfs over loop devices.
         bench)   echo "nfs-ganesha nfs-ganesha-vfs rpcbind util-linux iproute2 mount coreutils" \
                       "btrfs-progs" ;;
+        # libFuzzer is C++, built from the sources that its crate carries.
+        fuzz)    echo "g++" ;;
         *)       return 1 ;;
     esac
 }

@@ -159,6 +159,10 @@ impl Object {
         to: u64,
         limit: usize,
     ) -> Result<Vec<Dirent>, PoolError> {
+        if from > to {
+            // A client may ask for what follows the last key that there can be.
+            return Ok(Vec::new());
+        }
         // Before the root is looked at: from here on nothing below it is reused.
         let _reading = pool.reading();
         let (changed, root) = {

@@ -11,6 +11,7 @@ mod contents;
 mod files;
 mod fixture;
 mod framing;
+mod hostile;
 mod listing;
 mod locks;
 mod mounts;

@@ -28,6 +28,11 @@ unsafe impl GlobalAlloc for Counting {
         // SAFETY: as our caller promises.
         unsafe { System.alloc(layout) }
     }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size().cast_signed());
+        // SAFETY: as our caller promises.
+        unsafe { System.alloc_zeroed(layout) }
+    }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         count(-layout.size().cast_signed());
         // SAFETY: as our caller promises.

@@ -1,0 +1,77 @@
+//! What is on disk: a disk that lies must not take the server with it. Decoding is total, takes no
+//! more memory than the bytes stand for, and what it lets pass can be written and read again.
+
+use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::config::Label;
+use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord};
+use aquifer_ondisk::dead::DeadEntry;
+use aquifer_ondisk::dirent::Dirent;
+use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::inode::Inode;
+use aquifer_ondisk::layout::CONFIG_SECTORS;
+use aquifer_ondisk::log_batch::BatchHeader;
+use aquifer_ondisk::log_change::LogChange;
+use aquifer_ondisk::pool_root::PoolRoot;
+use aquifer_ondisk::reply::ReplyEntry;
+use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Node, Objects, Replies};
+use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
+use aquifer_ondisk::uberblock::Uberblock;
+
+use crate::memory::peak_of;
+use crate::structures::{Structure, reseal};
+
+/// Tries one input: its first byte says as what the others are read, its second in how many sectors
+/// (0: as they are). What is new comes last, so that the corpus keeps its meaning.
+pub fn run(input: &[u8]) {
+    let Some(([which, sectors], bytes)) = input.split_first_chunk() else { return };
+    let sectors = usize::from(*sectors).min(SECTORS_MAX);
+    let mut bytes = bytes.to_vec();
+    match (sectors, which) {
+        (0, _) => {}
+        (_, 0) => bytes.resize(usize::try_from(CONFIG_SECTORS).unwrap() * SECTOR_BYTES, 0),
+        _ => bytes.resize(sectors * SECTOR_BYTES, 0),
+    }
+    let bytes = &mut bytes;
+    match which {
+        0 => read_as::<Label>(bytes),
+        1 => read_as::<Uberblock>(bytes),
+        2 => read_as::<BatchHeader>(bytes),
+        3 => read_as::<TxgRecord>(bytes),
+        4 => read_as::<Node<Extents>>(bytes),
+        5 => read_as::<Node<Objects>>(bytes),
+        6 => read_as::<Node<Directory>>(bytes),
+        7 => read_as::<Node<Namespace>>(bytes),
+        8 => read_as::<Vec<LogChange>>(bytes),
+        9 => read_as::<PoolRoot>(bytes),
+        10 => read_as::<Inode>(bytes),
+        11 => read_as::<Dirent>(bytes),
+        12 => read_as::<Item>(bytes),
+        13 => read_as::<DeadEntry>(bytes),
+        14 => read_as::<ReplyEntry>(bytes),
+        15 => read_as::<Extent>(bytes),
+        16 => read_as::<Option<BlockPointer>>(bytes),
+        17 => read_as::<Option<RecordPointer>>(bytes),
+        18 => read_as::<DatasetRecord>(bytes),
+        19 => read_as::<LineRecord>(bytes),
+        20 => read_as::<Node<Replies>>(bytes),
+        _ => {}
+    }
+}
+
+fn read_as<S: Structure>(bytes: &mut [u8]) {
+    if S::SEALED {
+        reseal(bytes);
+    }
+    let (value, peak) = peak_of(|| S::from_bytes(bytes));
+    let limit = MEMORY_PER_BYTE * bytes.len() + MEMORY_FIXED;
+    assert!(peak <= limit, "{}: {peak} bytes of memory for {}", S::NAME, bytes.len());
+    let Ok(value) = value else { return };
+    let written = value.to_bytes().unwrap_or_else(|e| panic!("{}: {e}: {value:?}", S::NAME));
+    assert_eq!(S::from_bytes(&written).as_ref(), Ok(&value), "{}", S::NAME);
+}
+
+const SECTORS_MAX: usize = 12;
+const SECTOR_BYTES: usize = 4096;
+/// See the format's own tests of hostile bytes.
+const MEMORY_PER_BYTE: usize = 48;
+const MEMORY_FIXED: usize = 2048;

@@ -1,0 +1,71 @@
+//! Hostile input: targets for fuzzing, each a function that takes any bytes and panics if what it
+//! tries breaks a promise.
+//!
+//! `make fuzz` builds them with coverage and lets libFuzzer look for such bytes; what it found
+//! worth keeping lies in `corpus/TARGET`, and a plain test gives that to the targets again. A new
+//! target is a function, a row in [`TARGETS`] and a directory with a first input or two.
+//!
+//! Invariant: a target depends on its input alone, but for the pool of the servers, which lives
+//! for some inputs (see [`server`]).
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a panic is how a target says what is wrong"
+)]
+
+pub mod disk;
+pub mod portmapper;
+pub mod record;
+pub mod server;
+pub mod wire;
+
+#[path = "../../ondisk/tests/format/memory.rs"]
+mod memory;
+#[path = "../../ondisk/tests/format/structures.rs"]
+mod structures;
+
+/// One thing that takes bytes from strangers.
+#[derive(Debug)]
+pub struct Target {
+    /// Its name, and that of its corpus.
+    pub name: &'static str,
+    /// What is tried.
+    pub about: &'static str,
+    /// Tries these bytes.
+    pub run: fn(&[u8]),
+}
+
+/// All targets.
+pub const TARGETS: [Target; 6] = [
+    Target {
+        name: "record",
+        about: "record marking: any stream, cut anywhere, with and without detaching",
+        run: record::run,
+    },
+    Target {
+        name: "wire",
+        about: "every XDR type of RPC, portmapper, MOUNT, NFSv3, NLM and NSM",
+        run: wire::run,
+    },
+    Target {
+        name: "portmapper",
+        about: "messages to our portmapper, and answers of another one",
+        run: portmapper::run,
+    },
+    Target {
+        name: "calls",
+        about: "calls of all programs to a server over a pool, made to be nearly right",
+        run: server::calls,
+    },
+    Target { name: "bytes", about: "any record to the same server", run: server::bytes },
+    Target {
+        name: "disk",
+        about: "every structure of the format, with right checksums",
+        run: disk::run,
+    },
+];
+
+/// The target of this name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}

@@ -1,0 +1,77 @@
+//! The portmapper, both sides.
+
+use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
+use aquifer_rpc::message::{Call, Reply};
+use aquifer_rpc::portmap::{self, Framing, Mapping, Request};
+use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
+use arbitrary::{Result, Unstructured};
+
+/// Tries one input.
+pub fn run(input: &[u8]) {
+    answer_of_another(input);
+    ask(input);
+    if let Ok(message) = nearly_a_call(&mut Unstructured::new(input)) {
+        ask(&message);
+    }
+}
+
+/// Messages to ours, over UDP and TCP.
+fn ask(message: &[u8]) {
+    let table = [(100_003, 3, 2049), (100_005, 3, 2049), (100_005, 1, 2049), (100_000, 2, 111)];
+    let table = table.map(|(prog, vers, port)| {
+        let prot = portmap::IPPROTO_TCP;
+        Mapping { prog, vers, prot, port }
+    });
+    let said = [Framing::Datagram, Framing::Record].map(|framing| {
+        let mut to = EncodeBuf::new();
+        let answered = portmap::answer(&table, message, framing, &mut to);
+        (answered, to.to_vec())
+    });
+    let [(datagram, reply), (record, marked)] = said;
+    assert_eq!(datagram, record, "the transport does not matter");
+    if datagram.is_err() {
+        assert!(reply.is_empty() && marked.is_empty());
+        return;
+    }
+    let mark = u32::try_from(reply.len()).unwrap() | 1 << 31;
+    assert_eq!(marked, [&mark.to_be_bytes()[..], &reply].concat());
+    assert!(reply.len() <= REPLY_BYTES_MAX, "{} bytes: an amplifier", reply.len());
+    assert_eq!(reply[..4], message[..4], "the call's xid");
+    Reply::decode(&mut Decoder::new(&reply)).unwrap();
+}
+
+fn answer_of_another(reply: &[u8]) {
+    let xid = reply.first_chunk().map_or(0, |xid| u32::from_be_bytes(*xid));
+    let mapping = Mapping { prog: 1, vers: 1, prot: 6, port: 0 };
+    for asked in [
+        Request::Null,
+        Request::Set(mapping),
+        Request::Unset(mapping),
+        Request::Getport(mapping),
+        Request::Dump,
+    ] {
+        // Any outcome is right but a panic: the compiler must not know that nobody looks.
+        std::hint::black_box(asked.decode_answer(xid, reply)).ok();
+    }
+}
+
+fn nearly_a_call(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let xid = from.arbitrary()?;
+    let program = *from.choose(&[portmap::PROGRAM, 100_003, 0])?;
+    let version = from.int_in_range(0..=5)?;
+    let procedure = from.int_in_range(0..=14)?;
+    let gids = Gids::new(&[1, 2]).unwrap();
+    let credential = match from.int_in_range(0..=2)? {
+        0 => Credential::None,
+        1 => Credential::Sys(AuthSys { stamp: 0, machine_name: b"", uid: 0, gid: 0, gids }),
+        _ => Credential::Other(OpaqueAuth { flavor: from.arbitrary()?, body: b"x" }),
+    };
+    let mut to = EncodeBuf::new();
+    to.put(&Call { xid, program, version, procedure, credential, verifier: OpaqueAuth::NONE });
+    let mut message = to.to_vec();
+    message.extend_from_slice(from.bytes(from.len())?);
+    Ok(message)
+}
+
+/// A header of 24 bytes and what DUMP says of four mappings.
+const REPLY_BYTES_MAX: usize = 24 + 4 * 20 + 4;

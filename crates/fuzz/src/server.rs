@@ -1,0 +1,248 @@
+//! A whole server over a pool on a simulated disk: calls that are nearly right, and any record.
+//!
+//! Each input works in a directory of its own, through handles that earlier replies gave. The pool
+//! lives for [`INPUTS_MAX`] inputs, so that damage done by one would meet the next; then it is
+//! exported and inspected. The world is simulated: one thread, its own clock, the same every time.
+//!
+//! Invariants that are tried:
+//! - a call is answered once, in one record, with its xid, in no more bytes than were announced, or
+//!   not at all if it is no call;
+//! - the reply is what its procedure's reply is, to the last byte, and keeps to the call's counts;
+//! - what changed names or attributes, sent again, gets its first answer word by word;
+//! - no two owners hold locks that conflict;
+//! - no input takes more than [`MEMORY_MAX`]; the pool stays in service and is consistent after.
+
+mod call;
+mod reply;
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_blockio::{Disk, World};
+use aquifer_files::Service;
+use aquifer_inspect::{Options, inspect};
+use aquifer_nfs::lock::{LockKind, LockState, LockView, Range};
+use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path};
+use aquifer_nfs::proto::v3::{Args3, Mkdir3Args};
+use aquifer_nfs::proto::v3::{DirOpArgs3, NfsFh3, Sattr3};
+use aquifer_nfs::{Clients, Export, Exports, Nfs, Squash, Volume};
+use aquifer_ondisk::config::Redundancy;
+use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
+use aquifer_pool::import::{ImportOptions, scan};
+use aquifer_rpc::xdr::{Decode, EncodeBuf};
+use aquifer_sim::{DiskConfig, Image, Sim, SimDisk};
+use arbitrary::Unstructured;
+use futures_util::future::join_all;
+
+use crate::memory::peak_of;
+use call::{Known, Sent};
+
+/// Tries calls that are made from the input.
+pub fn calls(input: &[u8]) {
+    with_bed(|bed| bed.calls(&mut Unstructured::new(input)));
+}
+
+/// Tries the input as a record.
+pub fn bytes(input: &[u8]) {
+    with_bed(|bed| {
+        let peer = SocketAddr::from(([10, 0, 0, 1], 700));
+        bed.exchange(vec![Sent { peer, record: input.to_vec() }]);
+    });
+}
+
+thread_local! {
+    static BED: RefCell<Option<Bed>> = const { RefCell::new(None) };
+}
+
+fn with_bed(work: impl FnOnce(&mut Bed)) {
+    BED.with_borrow_mut(|slot| {
+        let bed = slot.get_or_insert_with(Bed::new);
+        bed.inputs += 1;
+        let ((), peak) = peak_of(|| work(bed));
+        assert!(peak <= MEMORY_MAX, "{peak} bytes of memory for one input");
+        assert_eq!(bed.service.pool.suspended(), None);
+        if bed.inputs >= INPUTS_MAX
+            && let Some(bed) = slot.take()
+        {
+            bed.finish();
+        }
+    });
+}
+
+/// A server, its pool, and the machine that they run on.
+struct Bed {
+    sim: Sim,
+    disk: SimDisk,
+    service: Service,
+    nfs: Arc<Nfs>,
+    /// The roots of the exports; the first may be changed by everybody.
+    roots: Vec<NfsFh3>,
+    inputs: u32,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        let mut sim = Sim::new(1);
+        let disk = sim.add_disk("disk", Image::new(DISK_SECTORS), DiskConfig::default());
+        let world: Arc<dyn World> = Arc::new(sim.world());
+        let service = sim.run_until(service(world, disk.clone())).unwrap();
+        let nfs = Arc::new(Nfs::new(exports(&service)));
+        let mut bed = Bed { sim, disk, service, nfs, roots: Vec::new(), inputs: 0 };
+        for path in ["/tank", "/tank/ro", "/tank/one"] {
+            let root = bed.mount(path);
+            bed.roots.push(root);
+        }
+        bed
+    }
+
+    fn mount(&mut self, path: &str) -> NfsFh3 {
+        let what = (mount::PROGRAM, mount::VERSION, mount::Procedure::Mnt.wire());
+        let args = DirPath { path: Path(path.as_bytes()) };
+        let [reply] = &self.exchange(vec![call::plain(what, &args)])[..] else { unreachable!() };
+        let mut results = reply::results(reply.as_ref().unwrap()).unwrap();
+        match MountRes3::decode(&mut results).unwrap() {
+            MountRes3::Ok { fhandle, .. } => fhandle,
+            MountRes3::Fail(status) => panic!("{path}: {status:?}"),
+        }
+    }
+
+    /// Makes calls, some of them at once, until the input is used up.
+    fn calls(&mut self, from: &mut Unstructured<'_>) {
+        let mut known = Known::new(&self.roots);
+        let name = self.inputs.to_string();
+        let place = DirOpArgs3 { dir: self.roots[0], name: name.as_bytes() };
+        let home = Args3::Mkdir(Mkdir3Args { place, attributes: Sattr3::NONE });
+        self.learn(vec![call::nfs3(&home)], &mut known);
+        for _ in 0..ROUNDS_MAX {
+            if from.is_empty() {
+                break;
+            }
+            let at_once = from.int_in_range(1..=3).unwrap_or(1);
+            let sent = (0..at_once).map_while(|_| call::arbitrary(from, &known).ok()).collect();
+            self.learn(sent, &mut known);
+            self.check_locks();
+            if from.ratio(1, 16).unwrap_or(false) {
+                let pause = self.sim.world().sleep(PAUSE);
+                self.sim.run_until(pause).unwrap();
+            }
+        }
+    }
+
+    /// Exchanges, and remembers the handles in the replies. What changed something is sent again,
+    /// as by a client that heard nothing: it must not run twice.
+    fn learn(&mut self, sent: Vec<Sent>, known: &mut Known) {
+        let answers = self.exchange(sent.clone());
+        let mut again = Vec::new();
+        for (sent, answer) in sent.into_iter().zip(answers) {
+            if let Some(answer) = answer
+                && reply::check(&sent.record, &answer, known)
+            {
+                again.push((sent, answer));
+            }
+        }
+        let (sent, first): (Vec<Sent>, Vec<Vec<u8>>) = again.into_iter().unzip();
+        let second = self.exchange(sent);
+        assert_eq!(second, first.into_iter().map(Some).collect::<Vec<_>>(), "first answers again");
+    }
+
+    /// No two owners' locks conflict.
+    fn check_locks(&self) {
+        let locks = self.nfs.locks().list();
+        let held = |lock: &&LockView| lock.state != LockState::Waiting;
+        for (at, lock) in locks.iter().enumerate().filter(|(_, lock)| held(lock)) {
+            for other in locks[..at].iter().filter(held) {
+                if (lock.file, &lock.owner) == (other.file, &other.owner) || lock.file != other.file
+                {
+                    continue;
+                }
+                let (Some((one, wide)), Some((two, broad))) = (range(lock), range(other)) else {
+                    continue;
+                };
+                let apart = one.last < two.first || two.last < one.first;
+                assert!(apart || !(wide || broad), "{lock:?} and {other:?}");
+            }
+        }
+    }
+
+    /// Sends records at once; their replies, without marks.
+    fn exchange(&mut self, sent: Vec<Sent>) -> Vec<Option<Vec<u8>>> {
+        let nfs = &self.nfs;
+        let answers = sent.iter().map(|Sent { peer, record }| async move {
+            let announced = nfs.reply_bytes_max(record);
+            let mut out = EncodeBuf::new();
+            let answered = nfs.answer(*peer, record, &mut out).await;
+            assert!(out.len() <= announced, "{} bytes, announced {announced}", out.len());
+            let reply = out.to_vec();
+            if answered.is_err() {
+                assert!(reply.is_empty(), "what is no call gets no answer");
+                return None;
+            }
+            let (mark, body) = reply.split_first_chunk().unwrap();
+            let length = u32::try_from(body.len()).unwrap();
+            assert_eq!(u32::from_be_bytes(*mark), length | 1 << 31, "one record");
+            assert_eq!(body[..4], record[..4], "the call's xid");
+            reply::header(body);
+            Some(body.to_vec())
+        });
+        self.sim.run_until(join_all(answers)).unwrap()
+    }
+
+    /// Exports the pool and looks at what is left of it.
+    fn finish(self) {
+        let Bed { mut sim, disk, service, nfs, .. } = self;
+        sim.run_until(service.pool.export()).unwrap().unwrap();
+        drop((nfs, service));
+        let disks = vec![Arc::new(disk) as Arc<dyn Disk>];
+        let options = Options { data: true, ..Options::default() };
+        let report = sim.run_until(inspect(disks, &options)).unwrap();
+        assert!(report.is_clean(), "{report}");
+    }
+}
+
+/// The bytes of a lock, and whether it is exclusive.
+fn range(lock: &LockView) -> Option<(Range, bool)> {
+    match lock.kind {
+        LockKind::Shared(range) => Some((range, false)),
+        LockKind::Exclusive(range) => Some((range, true)),
+        LockKind::Share { .. } => None,
+    }
+}
+
+async fn service(world: Arc<dyn World>, disk: SimDisk) -> Service {
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let named = || vec![NamedDisk { path: "disk".into(), disk: disk.clone() }];
+    let vdevs = vec![VdevSpec { redundancy: Redundancy::Single, disks: named() }];
+    let spec = PoolSpec { name: "tank".into(), vdevs, force: false };
+    create(world.clone(), spec).await.unwrap();
+    let (mut pools, _) = scan(named()).await;
+    let (_, found) = pools.pop_first().unwrap();
+    let service = Service::open(world, found, &ImportOptions::default()).await.unwrap();
+    for dataset in ["tank/ro", "tank/one"] {
+        service.datasets.create(dataset, &[]).await.unwrap();
+    }
+    service
+}
+
+/// One export for everybody, one to be read only, one for a host whose users are squashed.
+fn exports(service: &Service) -> Exports {
+    let read_only = Export { read_only: true, ..Export::new("/tank/ro", "tank/ro") };
+    let clients = Clients::Only(vec!["10.0.0.1".parse().unwrap()]);
+    let one = Export { clients, squash: Squash::All, ..Export::new("/tank/one", "tank/one") };
+    let files = Arc::clone(&service.files);
+    let volume = Volume::new(Arc::clone(&files));
+    let root_of = move |dataset: &str| Some(volume.root(files.root(dataset)?));
+    Exports::new(vec![Export::new("/tank", "tank"), read_only, one], root_of).unwrap()
+}
+
+/// Inputs in the life of a pool.
+const INPUTS_MAX: u32 = 200;
+/// Rounds of calls from one input.
+const ROUNDS_MAX: usize = 16;
+/// Sectors of the disk: a GiB, of which little is ever written.
+const DISK_SECTORS: u64 = 256 << 10;
+/// Time that passes now and then: longer than a txg stays open.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Memory for one input: what its WRITEs leave in the open txg, and a sync of it.
+const MEMORY_MAX: usize = 128 << 20;
