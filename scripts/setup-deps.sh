@@ -70,11 +70,11 @@ quietly() {
     return 1
 }
 
-[ $# -gt 0 ] || set -- build clients guest capture peer bench
+[ $# -gt 0 ] || set -- build clients guest capture peer bench fuzz
 missing=
 for group; do
     if ! packages=$(packages_of "$group"); then
-        echo "setup-deps: no group '$group'; groups: build clients guest capture peer bench" >&2
+        echo "setup-deps: no group '$group'; groups: build clients guest capture peer bench fuzz" >&2
         exit 2
     fi
     for package in $packages; do

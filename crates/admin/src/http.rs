@@ -20,8 +20,8 @@
 //! GET  /shares                                 -> [ShareInfo]
 //! GET  /shares/why?host&path                   -> ShareWhy
 //! ```
-//! Failures are an [`ApiError`] with status 400 (makes no sense), 401 (over TCP, without the token),
-//! 404, 409 (conflict), 422 (refused without force), 500.
+//! Failures are an [`ApiError`] with status 400 (makes no sense), 401 (over TCP, without the
+//! token), 404, 409 (conflict), 422 (refused without force), 500.
 //!
 //! Invariants:
 //! - The socket is its owner's alone from the moment it exists.
