@@ -6,7 +6,7 @@ SEEDS ?= 10000
 # Seconds for each target of `make fuzz`, and which targets.
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard crates/fuzz/corpus/*))
-FUZZER := nice target/debug/aquifer-fuzz -rss_limit_mb=1024 -timeout=30 -verbosity=0
+FUZZER := nice target/debug/aquifer-fuzz -rss_limit_mb=1024 -timeout=30 -verbosity=0 -print_final_stats=1
 # The simulator's build with rules that can be left out has a target directory of its own.
 SABOTAGE := RUSTFLAGS="--cfg sabotage" CARGO_TARGET_DIR=target/sabotage
 
@@ -52,7 +52,7 @@ fuzz: fuzz-build
 			target/fuzz/$$target crates/fuzz/corpus/$$target; \
 	done
 
-fuzz-short: FUZZ_SECONDS = 3
+fuzz-short: FUZZ_SECONDS = 2
 fuzz-short: fuzz
 
 # Keeps of target/fuzz what the corpus does not reach, and of both what is needed for that.
