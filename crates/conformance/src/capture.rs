@@ -158,8 +158,8 @@ impl Talk {
     /// # Errors
     /// [`Error::Mismatch`] with what is at fault or missing.
     pub fn is_sound_with(&self, expected: &[(u32, &[u32])]) -> Result<()> {
-        // In one run of several tshark took 5 whole WRITE replies of some 50,000 for no reply: it had
-        // lost their calls. Why is not known; a server that invents replies is beyond the share.
+        // In one run of several tshark took 5 whole WRITE replies of some 50,000 for no reply: it
+        // had lost their calls, why is not known. A server that invents replies makes more.
         let seen = self.replies.values().sum::<u64>();
         let unmatched = u64::try_from(self.unmatched.len()).unwrap_or(u64::MAX);
         let unmatched = if unmatched > seen / UNMATCHED_SHARE { &self.unmatched[..] } else { &[] };

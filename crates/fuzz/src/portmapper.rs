@@ -1,8 +1,10 @@
 //! The portmapper, both sides.
 
+use std::net::{IpAddr, SocketAddr};
+
 use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
 use aquifer_rpc::message::{Call, Reply};
-use aquifer_rpc::portmap::{self, Framing, Mapping, Request};
+use aquifer_rpc::portmap::{self, Framing, Mapping, Request, Service};
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 use arbitrary::{Result, Unstructured};
 
@@ -19,12 +21,13 @@ pub fn run(input: &[u8]) {
 fn ask(message: &[u8]) {
     let table = [(100_003, 3, 2049), (100_005, 3, 2049), (100_005, 1, 2049), (100_000, 2, 111)];
     let table = table.map(|(prog, vers, port)| {
-        let prot = portmap::IPPROTO_TCP;
-        Mapping { prog, vers, prot, port }
+        let at = SocketAddr::from(([0, 0, 0, 0], port));
+        Service { prog, vers, prot: portmap::IPPROTO_TCP, at }
     });
+    let peer = IpAddr::from([127, 0, 0, 1]);
     let said = [Framing::Datagram, Framing::Record].map(|framing| {
         let mut to = EncodeBuf::new();
-        let answered = portmap::answer(&table, message, framing, &mut to);
+        let answered = portmap::answer(&table, peer, message, framing, &mut to);
         (answered, to.to_vec())
     });
     let [(datagram, reply), (record, marked)] = said;
@@ -73,5 +76,6 @@ fn nearly_a_call(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(message)
 }
 
-/// A header of 24 bytes and what DUMP says of four mappings.
-const REPLY_BYTES_MAX: usize = 24 + 4 * 20 + 4;
+/// A header of 24 bytes and what DUMP of versions 3 and 4 says of four services: of each its address
+/// in words, its transport and who registered it.
+const REPLY_BYTES_MAX: usize = 24 + 4 * 100 + 4;

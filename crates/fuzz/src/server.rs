@@ -27,7 +27,7 @@ use aquifer_nfs::lock::{LockKind, LockState, LockView, Range};
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path};
 use aquifer_nfs::proto::v3::{Args3, Mkdir3Args};
 use aquifer_nfs::proto::v3::{DirOpArgs3, NfsFh3, Sattr3};
-use aquifer_nfs::{Clients, Export, Exports, Nfs, Squash, Volume};
+use aquifer_nfs::{Access, Export, Exports, Nfs, Squash, Volume};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
@@ -227,9 +227,9 @@ async fn service(world: Arc<dyn World>, disk: SimDisk) -> Service {
 
 /// One export for everybody, one to be read only, one for a host whose users are squashed.
 fn exports(service: &Service) -> Exports {
-    let read_only = Export { read_only: true, ..Export::new("/tank/ro", "tank/ro") };
-    let clients = Clients::Only(vec!["10.0.0.1".parse().unwrap()]);
-    let one = Export { clients, squash: Squash::All, ..Export::new("/tank/one", "tank/one") };
+    let read_only = Export { access: Access::read_only(), ..Export::new("/tank/ro", "tank/ro") };
+    let access = Access::read_write_for(["10.0.0.1".parse().unwrap()]);
+    let one = Export { access, squash: Squash::All, ..Export::new("/tank/one", "tank/one") };
     let files = Arc::clone(&service.files);
     let volume = Volume::new(Arc::clone(&files));
     let root_of = move |dataset: &str| Some(volume.root(files.root(dataset)?));

@@ -106,9 +106,9 @@ fn capacity_is_true(guest: &Guest, aquifer: &Aquifer) -> Result<()> {
     // Content that does not compress.
     guest.check(&format!("nfstest fill /sr/file --bytes {} --seed 6", 40 * MIB), LONG)?;
     // An act of the administrator closes the txg.
-    aquifer.must(&["set", "quota=2G", DATASET])?;
+    aquifer.must(&["set", "quota=1536M", DATASET])?;
     let (size, used) = wait_for_use(guest, |used| used >= before + 40 * MIB)?;
-    assert_eq!(size, 2 << 30);
+    assert_eq!(size, 1536 * MIB);
     assert!(used <= before + 44 * MIB, "{used} bytes used, {before} before 40 MiB");
     let listed: Value = serde_json::from_str(&aquifer.must(&["--json", "list"])?).unwrap();
     let datasets = listed.as_array().into_iter().flatten();
