@@ -76,6 +76,6 @@ fn nearly_a_call(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(message)
 }
 
-/// A header of 24 bytes and what DUMP of versions 3 and 4 says of four services: of each its address
-/// in words, its transport and who registered it.
+/// A header of 24 bytes and what DUMP of versions 3 and 4 says of four services: of each its
+/// address in words, its transport and who registered it.
 const REPLY_BYTES_MAX: usize = 24 + 4 * 100 + 4;
