@@ -42,7 +42,7 @@ impl Refusals {
         let client = client.to_canonical();
         if self.is_first(client, path, why) {
             tracing::warn!(
-                %client, export = path, why = %why,
+                class = "client.refused", %client, export = path, why = %why,
                 "refused; `aquifer share why CLIENT EXPORT` says more"
             );
         }
@@ -54,13 +54,20 @@ impl Refusals {
         seen.again.retain(|(client, path, why), times| {
             let times = std::mem::take(times);
             if times > 0 {
-                tracing::warn!(%client, export = path, why = %why, times, "refused again");
+                tracing::warn!(
+                    class = "client.refused", %client, export = path, why = %why, times,
+                    "refused again"
+                );
             }
             times > 0
         });
         let others = std::mem::take(&mut seen.others);
         if others > 0 {
-            tracing::warn!(times = others, "many other clients were refused");
+            tracing::warn!(
+                class = "client.refused",
+                times = others,
+                "many other clients were refused"
+            );
         }
     }
 

@@ -242,7 +242,10 @@ fn whoever_has_seen_enough_goes_without_a_word() {
 impl Place {
     /// Starts a command and does not wait.
     fn start(&self, words: &[&str]) -> std::process::Child {
-        let mut command = self.command(words);
+        let asked = self.command(words);
+        // Tests that run in a shell's background have SIGINT ignored, and so would their children.
+        let mut command = std::process::Command::new("env");
+        command.arg("--default-signal=INT").arg(asked.get_program()).args(asked.get_args());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 }

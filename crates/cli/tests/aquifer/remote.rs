@@ -68,8 +68,9 @@ fn without_tls_nothing_is_said_and_who_says_nothing_holds_nobody_up() {
     };
     let token = std::fs::read_to_string(place.path("state/api/token")).unwrap();
     let mut plain = connect();
-    write!(plain, "GET /pools HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\n\r\n")
-        .unwrap();
+    let request =
+        format!("GET /pools HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\n\r\n");
+    plain.write_all(request.as_bytes()).unwrap();
     let mut said = Vec::new();
     // A TLS alert, or the end of the connection.
     let _ = plain.read_to_end(&mut said);

@@ -109,7 +109,7 @@ fn acts_and_clients_are_told_as_they_come() {
     assert_eq!(next("exports.changed")["fields"]["set"], "/tank/vms");
     let refused = std::panic::catch_unwind(|| Client::new(&place, "127.0.0.1").mount("/tank/vms"));
     assert!(refused.is_err());
-    assert_eq!(next("client.refused")["level"], "info");
+    assert_eq!(next("client.refused")["level"], "warn");
     place.must(&["set", "sharenfs=off", "tank/vms"]);
     assert_eq!(next("exports.changed")["fields"]["removed"], "/tank/vms");
     place.must(&["destroy", "-f", "tank/vms"]);
