@@ -214,8 +214,8 @@ impl Connection {
 
     fn finish(&mut self, done: Done) {
         match done.outcome {
-            Outcome::Answered if self.stream.is_some() => self.sender.push(done.reply),
-            Outcome::Answered => self.requests.reply_lease.give(done.reply.len()),
+            Outcome::Answered(_) if self.stream.is_some() => self.sender.push(done.reply),
+            Outcome::Answered(_) => self.requests.reply_lease.give(done.reply.len()),
             Outcome::NoCall(error) => self.break_off(error.to_string()),
             Outcome::Panicked(panic) => {
                 let why = panic_text(panic.as_ref());

@@ -4,9 +4,9 @@
 //! would hide in a mean what they say.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use aquifer_blockio::World;
 use aquifer_meter::{Histogram, SharedHistogram};
@@ -32,6 +32,10 @@ pub enum IoKind {
     /// What was written was made durable.
     Flush,
 }
+
+/// A moment, in nanoseconds of the clock.
+#[derive(Clone, Copy)]
+pub(crate) struct Begun(u64);
 
 #[derive(Default)]
 struct Counter {
@@ -82,26 +86,37 @@ impl IoCounters {
         }
     }
 
-    /// Does `io`, which moves `bytes`, and counts it.
-    pub(crate) async fn timed<T, E>(
+    /// When something begins. (Not by wrapping its future, which would be held twice: requests are
+    /// charged for the size of theirs.)
+    pub(crate) fn begin(&self) -> Begun {
+        Begun(ns(self.clock.now()))
+    }
+
+    /// Counts what began at `begun` and moved `bytes`, if it succeeded.
+    pub(crate) fn end<T, E>(
         &self,
         kind: IoKind,
         bytes: u64,
-        io: impl Future<Output = Result<T, E>>,
+        begun: Begun,
+        done: Result<T, E>,
     ) -> Result<T, E> {
-        let begun = self.clock.now();
-        let done = io.await?;
-        let took = self.clock.now().saturating_sub(begun);
-        let counter = match kind {
-            IoKind::Read => &self.reads,
-            IoKind::Write => &self.writes,
-            IoKind::DurableWrite => &self.durable_writes,
-            IoKind::Flush => &self.flushes,
-        };
-        counter.bytes.fetch_add(bytes, Ordering::Relaxed);
-        counter.latency.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-        Ok(done)
+        if done.is_ok() {
+            let took = ns(self.clock.now()).saturating_sub(begun.0);
+            let counter = match kind {
+                IoKind::Read => &self.reads,
+                IoKind::Write => &self.writes,
+                IoKind::DurableWrite => &self.durable_writes,
+                IoKind::Flush => &self.flushes,
+            };
+            counter.bytes.fetch_add(bytes, Ordering::Relaxed);
+            counter.latency.record(took);
+        }
+        done
     }
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for IoCounters {

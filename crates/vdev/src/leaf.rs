@@ -110,8 +110,9 @@ impl Leaf {
     /// Reads from this leaf alone.
     pub async fn read(&self, sector: u64, count: usize) -> Result<Vec<Page>, DiskError> {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
-        let read = disk.read(sector, count);
-        let result = self.io.timed(IoKind::Read, bytes_of(count), read).await;
+        let begun = self.io.begin();
+        let read = disk.read(sector, count).await;
+        let result = self.io.end(IoKind::Read, bytes_of(count), begun, read);
         if let Err(error) = &result {
             self.note(&self.counters.read_errors, error);
         }
@@ -122,8 +123,9 @@ impl Leaf {
     pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), DiskError> {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
         let bytes = bytes_of(pages.len());
-        let write = disk.write(sector, pages);
-        let result = self.io.timed(IoKind::Write, bytes, write).await;
+        let begun = self.io.begin();
+        let written = disk.write(sector, pages).await;
+        let result = self.io.end(IoKind::Write, bytes, begun, written);
         self.fail_on(result)
     }
 
@@ -131,15 +133,18 @@ impl Leaf {
     pub async fn write_durable(&self, sector: u64, pages: Vec<Page>) -> Result<(), DiskError> {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
         let bytes = bytes_of(pages.len());
-        let write = disk.write_durable(sector, pages);
-        let result = self.io.timed(IoKind::DurableWrite, bytes, write).await;
+        let begun = self.io.begin();
+        let written = disk.write_durable(sector, pages).await;
+        let result = self.io.end(IoKind::DurableWrite, bytes, begun, written);
         self.fail_on(result)
     }
 
     /// Flushes this leaf alone. A failure fails the leaf.
     pub async fn flush(&self) -> Result<(), DiskError> {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
-        let result = self.io.timed(IoKind::Flush, 0, disk.flush()).await;
+        let begun = self.io.begin();
+        let flushed = disk.flush().await;
+        let result = self.io.end(IoKind::Flush, 0, begun, flushed);
         self.fail_on(result)
     }
 

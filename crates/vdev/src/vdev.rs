@@ -109,16 +109,7 @@ impl Vdev {
         count: usize,
         verify: &(dyn Fn(&[Page]) -> bool + Sync),
     ) -> Result<Good, ReadError> {
-        let read = self.try_leaves(sector, count, verify);
-        self.io.timed(IoKind::Read, bytes_of(count), read).await
-    }
-
-    async fn try_leaves(
-        &self,
-        sector: u64,
-        count: usize,
-        verify: &(dyn Fn(&[Page]) -> bool + Sync),
-    ) -> Result<Good, ReadError> {
+        let begun = self.io.begin();
         let leaves: Vec<&Arc<Leaf>> = self.online().collect();
         let mut bad: Vec<&Arc<Leaf>> = Vec::new();
         let mut unreadable = leaves.is_empty().then_some(DiskError::Gone);
@@ -130,7 +121,8 @@ impl Vdev {
             };
             match leaf.read(sector, count).await {
                 Ok(pages) if verify(&pages) => {
-                    return Ok(Good { pages, bad: bad.into_iter().cloned().collect() });
+                    let good = Good { pages, bad: bad.into_iter().cloned().collect() };
+                    return self.io.end(IoKind::Read, bytes_of(count), begun, Ok(good));
                 }
                 Ok(_) => {
                     leaf.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
@@ -173,31 +165,25 @@ impl Vdev {
     /// left. Completed is not durable.
     pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
         let bytes = bytes_of(pages.len());
-        let all = async {
-            join_all(self.online().map(|leaf| leaf.write(sector, pages.clone()))).await;
-            self.check()
-        };
-        self.io.timed(IoKind::Write, bytes, all).await
+        let begun = self.io.begin();
+        join_all(self.online().map(|leaf| leaf.write(sector, pages.clone()))).await;
+        self.io.end(IoKind::Write, bytes, begun, self.check())
     }
 
     /// Writes to every online leaf; durable on those that stay online when it completes. Leaves
     /// that fail are failed; it is an error only if none is left.
     pub async fn write_durable(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
         let bytes = bytes_of(pages.len());
-        let all = async {
-            join_all(self.online().map(|leaf| leaf.write_durable(sector, pages.clone()))).await;
-            self.check()
-        };
-        self.io.timed(IoKind::DurableWrite, bytes, all).await
+        let begun = self.io.begin();
+        join_all(self.online().map(|leaf| leaf.write_durable(sector, pages.clone()))).await;
+        self.io.end(IoKind::DurableWrite, bytes, begun, self.check())
     }
 
     /// Flushes every online leaf.
     pub async fn flush(&self) -> Result<(), VdevLost> {
-        let all = async {
-            join_all(self.online().map(|leaf| leaf.flush())).await;
-            self.check()
-        };
-        self.io.timed(IoKind::Flush, 0, all).await
+        let begun = self.io.begin();
+        join_all(self.online().map(|leaf| leaf.flush())).await;
+        self.io.end(IoKind::Flush, 0, begun, self.check())
     }
 
     /// Tells every online leaf that sectors are no longer needed.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use aquifer_nfs::traffic::Meter;
+use aquifer_nfs::traffic::{self, Meter};
 use aquifer_nfs::{Nfs, NoCall, Origin};
 use aquifer_rpc::xdr::EncodeBuf;
 use futures_util::FutureExt;
@@ -78,8 +78,8 @@ pub(super) struct Done {
 
 /// How a request ended.
 pub(super) enum Outcome {
-    /// It is answered.
-    Answered,
+    /// It is answered; what was done, if it was a call of NFSv3.
+    Answered(Option<traffic::Done>),
     /// It was no call.
     NoCall(NoCall),
     /// It panicked: our bug.
@@ -181,8 +181,7 @@ impl Requests {
 
     /// Polls a new request once where it stands: most are done then, and cost no task.
     fn begin(&mut self, record: Received, reserved: usize) -> Begun {
-        let (nfs, meter) = (Arc::clone(&self.nfs), Arc::clone(&self.meter));
-        let serving = serve(nfs, meter, self.origin, record, reserved);
+        let serving = serve(Arc::clone(&self.nfs), self.origin, record, reserved);
         let mut serving: Serving = Box::pin(serving);
         // Nobody is woken by this poll: a request that waits is polled again when it has joined
         // the others.
@@ -213,8 +212,12 @@ impl Requests {
         }
     }
 
-    /// From what was leased to what is used: the reply that is to be sent.
+    /// Counts it, and goes from what was leased to what is used: the reply that is to be sent.
     fn settle(&mut self, done: Done) -> Done {
+        if let Outcome::Answered(Some(call)) = &done.outcome {
+            let ns = u64::try_from(done.record.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.meter.record(self.origin.peer.ip().to_canonical(), call, ns);
+        }
         self.give_back(&done.record);
         self.reply_lease.force(done.reply.len());
         self.reply_lease.give(done.reserved);
@@ -230,23 +233,11 @@ impl Requests {
     }
 }
 
-async fn serve(
-    nfs: Arc<Nfs>,
-    meter: Arc<Meter>,
-    origin: Origin,
-    record: Received,
-    reserved: usize,
-) -> Done {
+async fn serve(nfs: Arc<Nfs>, origin: Origin, record: Received, reserved: usize) -> Done {
     let mut reply = EncodeBuf::new();
     let answering = AssertUnwindSafe(nfs.answer(origin, &record.bytes, &mut reply));
     let outcome = match answering.catch_unwind().await {
-        Ok(Ok(done)) => {
-            if let Some(done) = done {
-                let ns = u64::try_from(record.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                meter.record(origin.peer.ip().to_canonical(), &done, ns);
-            }
-            Outcome::Answered
-        }
+        Ok(Ok(done)) => Outcome::Answered(done),
         Ok(Err(error)) => Outcome::NoCall(error),
         Err(panic) => {
             // What is in it may be half a reply.
@@ -264,7 +255,7 @@ mod tests {
     /// What a request takes while it is carried out is charged in full.
     #[test]
     fn a_request_that_is_carried_out_is_no_larger_than_what_is_charged() {
-        fn bytes_of<F>(_: impl Fn(Arc<Nfs>, Arc<Meter>, Origin, Received, usize) -> F) -> usize {
+        fn bytes_of<F>(_: impl Fn(Arc<Nfs>, Origin, Received, usize) -> F) -> usize {
             size_of::<F>()
         }
         let bytes = bytes_of(serve);

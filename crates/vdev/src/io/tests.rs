@@ -1,7 +1,5 @@
 //! Counts and times against a disk that says how long it takes, on a clock that only it moves.
 
-use std::time::Duration;
-
 use aquifer_blockio::world::Task;
 use aquifer_blockio::{Disk, DiskError, IoFuture, Page};
 use aquifer_ondisk::config::{Redundancy, VdevClass, VdevConfig};

@@ -52,8 +52,8 @@ fn rot_is_told_when_it_is_met_and_when_it_is_mended() {
     // What is met is mended behind the answer.
     let all_mended = || {
         let status = place.json(&["pool", "status", "tank"]);
-        let leaves = status["vdevs"][0]["leaves"].as_array().unwrap().iter();
-        leaves.fold(true, |all, leaf| all && leaf["checksum_errors"] == leaf["repaired"])
+        let mut leaves = status["vdevs"][0]["leaves"].as_array().unwrap().iter();
+        leaves.all(|leaf| leaf["checksum_errors"] == leaf["repaired"])
     };
     place.wait_for(all_mended);
     let events = place.json(&["events"]);
