@@ -38,7 +38,7 @@ const OURS: [&str; 7] = [
 #[test]
 fn our_own_portmapper_serves_where_no_rpcbind_runs() {
     let mut served = Served::started("portmap-own");
-    assert!(served.server.said().contains("Own([[::]:111])"), "{}", served.server.said());
+    says(&served, "Own([[::]:111])");
     assert_eq!(registered(&served), OURS);
     // As XCP-ng's driver asks; and Proxmox, over TCP and for a version that there is not.
     let summary = served.clients.rpcinfo(&["-s", "127.0.0.1"]).done().unwrap().text();
@@ -84,6 +84,16 @@ fn netids(served: &Served, host: &str) -> Vec<String> {
     netids
 }
 
+/// Waits until the server has said this: it may listen before.
+#[track_caller]
+fn says(served: &Served, what: &str) {
+    let limit = Instant::now() + SOON;
+    while !served.server.said().contains(what) {
+        assert!(Instant::now() < limit, "{what}: {}", served.server.said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 const BOTH_FAMILIES: [&str; 2] = ["tcp", "tcp6"];
 
 /// What the tools ask, over IPv6 alone; and that a client over IPv4 is one of IPv4's networks,
@@ -118,7 +128,7 @@ fn an_rpcbind_that_runs_already_is_told_and_told_again_and_untold() {
     let mut served = Served::new("portmap-rpcbind");
     let rpcbind = rpcbind(&served);
     served.server.start(SOON).unwrap();
-    assert!(served.server.said().contains("Registered(127.0.0.1:111)"), "{}", served.server.said());
+    says(&served, "Registered(127.0.0.1:111)");
     assert_eq!(registered(&served), OURS);
     assert_eq!(netids(&served, "127.0.0.1"), BOTH_FAMILIES);
     for (transport, host) in [("tcp", "127.0.0.1"), ("tcp6", "::1")] {
@@ -129,7 +139,7 @@ fn an_rpcbind_that_runs_already_is_told_and_told_again_and_untold() {
     }
     // Killed, it leaves its registrations behind; the next one takes them over.
     served.server.restart(SOON).unwrap();
-    assert!(served.server.said().contains("Registered(127.0.0.1:111)"), "{}", served.server.said());
+    says(&served, "Registered(127.0.0.1:111)");
     assert_eq!(registered(&served), OURS);
     assert_eq!(netids(&served, "127.0.0.1"), BOTH_FAMILIES);
     served.stop();
@@ -162,7 +172,7 @@ fn a_status_monitor_of_somebody_else_is_left_alone() {
     }
     let before = of_monitor(&served);
     served.server.start(SOON).unwrap();
-    assert!(served.server.said().contains("Registered(127.0.0.1:111)"), "{}", served.server.said());
+    says(&served, "Registered(127.0.0.1:111)");
     assert_eq!(of_monitor(&served), before);
     assert!(registered(&served).contains(&"100021 4 tcp 2049".to_string()));
     served.stop();
