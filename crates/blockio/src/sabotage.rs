@@ -55,10 +55,19 @@ pub enum Rule {
     ReplyInTable,
     /// A reply that is given again waits until what it tells is durable.
     ReplyAfterDurable,
+    /// A new chain of the log is named by the root of the txg that was open when the old one ended,
+    /// or by a later one.
+    NewChainWaitsForItsTxg,
+    /// While the log is on its way elsewhere no batch is sealed.
+    MoveHoldsBatches,
+    /// When a log device is lost, nothing is acknowledged until a root names the new chain.
+    LostLogHoldsAcknowledgements,
+    /// The last side of a lost log device is not named outdated before a root names the new chain.
+    LastLogSideKeepsItsVote,
 }
 
 /// Every rule, for tests that go through all.
-pub const RULES: [Rule; 24] = [
+pub const RULES: [Rule; 28] = [
     Rule::HoldBackFrees,
     Rule::ClaimLoggedPlaces,
     Rule::ContiguousPrefix,
@@ -83,6 +92,10 @@ pub const RULES: [Rule; 24] = [
     Rule::ReplyInRecord,
     Rule::ReplyInTable,
     Rule::ReplyAfterDurable,
+    Rule::NewChainWaitsForItsTxg,
+    Rule::MoveHoldsBatches,
+    Rule::LostLogHoldsAcknowledgements,
+    Rule::LastLogSideKeepsItsVote,
 ];
 
 #[cfg(sabotage)]

@@ -210,7 +210,7 @@ impl Datasets {
     /// What the pool gives.
     pub async fn ensure_root(&self) -> Result<(), DatasetError> {
         if self.state.lock().datasets.is_empty() {
-            let name = self.pool.config().name.clone();
+            let name = self.pool.name().to_string();
             self.make(DatasetId(0), name, LocalValues::new()).await?;
         }
         Ok(())

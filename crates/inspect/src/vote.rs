@@ -1,7 +1,7 @@
 //! Which config and which uberblock count: the newest of those that no other names outdated.
 
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::PoolConfig;
+use aquifer_ondisk::config::{PoolConfig, VdevClass};
 use aquifer_ondisk::uberblock::Uberblock;
 
 use crate::finding::{At, Findings, Kind};
@@ -31,8 +31,12 @@ fn newest(member: &Member) -> Option<&Uberblock> {
 
 /// Elects config and uberblock. `members` are of one pool, each leaf once.
 pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote> {
-    for (at, ours) in members.iter().enumerate() {
-        for theirs in members.iter().skip(at + 1) {
+    let holds_blocks = |member: &&Member| {
+        let label = &member.label;
+        label.config.class_of(label.leaf_guid) == Some(VdevClass::Data)
+    };
+    for (at, ours) in members.iter().filter(holds_blocks).enumerate() {
+        for theirs in members.iter().filter(holds_blocks).skip(at + 1) {
             let named = |by: &Member, other: &Member| {
                 newest(by).is_some_and(|by| names(by, other.label.leaf_guid))
             };
@@ -47,7 +51,10 @@ pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote>
     let votes = |member: &&Member| {
         let leaf = member.label.leaf_guid;
         let others = members.iter().filter(|other| other.label.leaf_guid != leaf);
-        !others.filter_map(newest).any(|uberblock| names(uberblock, leaf))
+        let own = newest(member).map_or(0, |uberblock| uberblock.sequence);
+        // An older uberblock says nothing of a leaf that came back into use since.
+        let newer = others.filter_map(newest).filter(|uberblock| uberblock.sequence > own);
+        !newer.into_iter().any(|uberblock| names(uberblock, leaf))
     };
     let voters: Vec<&Member> = members.iter().filter(votes).collect();
     let uberblocks = voters.iter().filter_map(|member| newest(member));
@@ -58,7 +65,9 @@ pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote>
         });
         return None;
     };
-    let configs = voters.iter().map(|member| &member.label.config);
+    // A disk that was only labelled has no uberblock and no say.
+    let labelled = voters.iter().filter(|member| newest(member).is_some());
+    let configs = labelled.map(|member| &member.label.config);
     let config = configs.max_by_key(|config| config.config_sequence)?;
     let vote = Vote { config: config.clone(), uberblock: winner.clone() };
     judge_uberblock(&vote, findings);

@@ -4,8 +4,9 @@
 //! magic "AQCONFIG"  version u32  config_sequence u64  pool_guid u64  leaf_guid u64  label u8
 //! name string  features_read [string]  features_write [string]
 //! vdevs u32, each:
-//!   guid u64  class u8 (1 data, 2 log)  redundancy u8 (1 single, 2 mirror)  segments u64
-//!   birth u64  leaves u32 (at least 1), each: guid u64  sectors u64  path string
+//!   guid u64  class u8 (1 data, 2 log, 3 hole)  redundancy u8 (1 single, 2 mirror)
+//!   segments u64  birth u64
+//!   leaves u32 (none in a hole, else at least 1), each: guid u64  sectors u64  path string
 //! padding; the last 16 bytes of the 56 sectors are the xxh3-128 of all before them
 //! ```
 //! `leaf_guid` and `label` are the own place: a label that was written to the wrong disk or copied
@@ -36,6 +37,8 @@ pub enum VdevClass {
     Data = 1,
     /// The intent log.
     Log = 2,
+    /// Nothing: a log vdev that was removed. Its number may be given to another one.
+    Hole = 3,
 }
 
 /// How a top-level vdev keeps copies.
@@ -113,10 +116,19 @@ impl PoolConfig {
             .flat_map(|(vdev, config)| config.leaves.iter().map(move |leaf| (vdev, leaf)))
     }
 
+    /// What the vdev of this leaf is for; `None` if the leaf is not of this pool.
+    pub fn class_of(&self, leaf: Guid) -> Option<VdevClass> {
+        let mut leaves = self.leaves();
+        let (vdev, _) = leaves.find(|(_, config)| config.guid == leaf)?;
+        self.vdevs.get(vdev).map(|vdev| vdev.class)
+    }
+
     /// What must hold of every config, read or to be written.
     fn check(&self) -> Result<(), FormatError> {
         let leaves: usize = self.vdevs.iter().map(|vdev| vdev.leaves.len()).sum();
-        if leaves > LEAVES_MAX || self.vdevs.iter().any(|vdev| vdev.leaves.is_empty()) {
+        let bare =
+            |vdev: &VdevConfig| vdev.leaves.is_empty() != (vdev.class == VdevClass::Hole);
+        if leaves > LEAVES_MAX || self.vdevs.iter().any(bare) {
             return Err(FormatError::invalid("label config: leaves", leaves as u64));
         }
         for vdev in &self.vdevs {
@@ -211,6 +223,7 @@ fn decode_vdev(r: &mut Reader<'_>) -> Result<VdevConfig, FormatError> {
     let class = match r.u8()? {
         1 => VdevClass::Data,
         2 => VdevClass::Log,
+        3 => VdevClass::Hole,
         other => return Err(FormatError::invalid("label config: vdev class", other)),
     };
     let redundancy = match r.u8()? {

@@ -4,6 +4,7 @@
 //! version u32  pad u32  txg u64  wall_ns u64
 //! trees u32 (8), each a block pointer or 64 zero bytes: see `TreeSlot`
 //! log: chain u64  head_sequence u64  head_place u64  previous_checksum u128  segments
+//! log home: segments
 //! records: segments  next_place u64
 //! vdevs u32, each: allocated_sectors u64
 //!
@@ -12,14 +13,15 @@
 //! Segment lists are ordered: the log and the records go through them in this order. A run is of
 //! whole segments. Where records have two copies, the first half of their segments holds the first
 //! ones, and a record's second copy lies at the same offset of the segment as far on in the other
-//! half.
+//! half. The log's home are its segments on data vdevs, kept for it also while it lies on log vdevs.
+//! Version 1 had no home of its own: the log's segments were always at home.
 
 use crate::block_pointer::BlockPointer;
 use crate::codec::{FormatError, Reader, Writer, check_run};
 use crate::types::{Place, Run, SEGMENT_SECTORS, Txg};
 
 const WHAT: &str = "pool root";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Pool-wide trees a root has room for.
 pub const TREES: usize = 8;
 /// Segments that a list names at most (256 GiB): a list is held in memory.
@@ -65,6 +67,8 @@ pub struct PoolRoot {
     pub trees: [Option<BlockPointer>; TREES],
     /// The intent log.
     pub log: LogRoot,
+    /// Segments on data vdevs that are kept for the log wherever it lies, in their order.
+    pub log_home: Vec<Run>,
     /// Segments for txg records, in their order.
     pub record_segments: Vec<Run>,
     /// Where the next record goes if it fits there.
@@ -89,6 +93,7 @@ impl PoolRoot {
         w.u64(self.log.head_place.0);
         w.u128(self.log.previous_checksum);
         encode_segments(&self.log.segments, w);
+        encode_segments(&self.log_home, w);
         encode_segments(&self.record_segments, w);
         w.u64(self.record_next.0);
         w.count(self.allocated_sectors.len());
@@ -126,10 +131,20 @@ impl PoolRoot {
         if log.head_sequence == 0 && !log.segments.is_empty() {
             return Err(FormatError::invalid("pool root: head of the log", 0u64));
         }
+        let log_home = if version == 1 { log.segments.clone() } else { decode_segments(r)? };
         let record_segments = decode_segments(r)?;
         let record_next = Place(r.u64()?);
         let allocated_sectors = (0..r.u32()?).map(|_| r.u64()).collect::<Result<_, _>>()?;
-        Ok(PoolRoot { txg, wall_ns, trees, log, record_segments, record_next, allocated_sectors })
+        Ok(PoolRoot {
+            txg,
+            wall_ns,
+            trees,
+            log,
+            log_home,
+            record_segments,
+            record_next,
+            allocated_sectors,
+        })
     }
 }
 

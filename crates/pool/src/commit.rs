@@ -9,9 +9,10 @@ use std::sync::atomic::Ordering;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
+use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::txg_record::RecordPointer;
 use aquifer_ondisk::uberblock::{Outdated, Uberblock};
-use aquifer_vdev::{Leaf, LeafState, label_io};
+use aquifer_vdev::{Leaf, LeafState, Vdev, label_io};
 use futures_util::future::join_all;
 use tokio::sync::Mutex;
 
@@ -56,8 +57,7 @@ impl Pool {
             for leaf in named {
                 leaf.set_outdated();
             }
-            let failed = self.failed_leaves().next().is_some();
-            if !failed || left_out(Rule::NameOutdated) {
+            if self.failed_leaves().is_empty() || left_out(Rule::NameOutdated) {
                 *current = next;
                 return Ok(());
             }
@@ -65,22 +65,29 @@ impl Pool {
     }
 
     async fn write_to_leaves(&self, uberblock: &Uberblock) -> Result<(), PoolError> {
-        let leaves = self.vdevs.iter().flat_map(|vdev| vdev.online());
-        let writes = leaves.map(|leaf| async move {
+        let tree = self.tree();
+        let writes = tree.online().map(|leaf| async move {
             if label_io::write_uberblock(leaf, uberblock).await.is_ok() {
                 leaf.uberblock_sequence.store(uberblock.sequence, Ordering::Relaxed);
             }
         });
         join_all(writes).await;
-        for vdev in &self.vdevs {
-            vdev.check()?;
-        }
-        Ok(())
+        self.check_vdevs()
     }
 
-    fn failed_leaves(&self) -> impl Iterator<Item = &Arc<Leaf>> {
-        let leaves = self.vdevs.iter().flat_map(|vdev| &vdev.leaves);
-        leaves.filter(|leaf| leaf.state() == LeafState::Failed)
+    /// Leaves that failed and that an uberblock may name outdated. The last side of a log vdev is
+    /// left out while the newest root's log lies there: should the disk come back after a power
+    /// cut, it is the one that holds what was acknowledged. Until the next root nothing more is.
+    fn failed_leaves(&self) -> Vec<Arc<Leaf>> {
+        let tree = self.tree();
+        let nameable = |vdev: &&Arc<Vdev>| {
+            vdev.class != VdevClass::Log
+                || vdev.check().is_ok()
+                || !self.log.lies_on(vdev.index)
+                || left_out(Rule::LastLogSideKeepsItsVote)
+        };
+        let leaves = tree.vdevs.iter().filter(nameable).flat_map(|vdev| &vdev.leaves);
+        leaves.filter(|leaf| leaf.state() == LeafState::Failed).cloned().collect()
     }
 
     /// Puts failed leaves into an uberblock's list; returns them.
@@ -88,7 +95,7 @@ impl Pool {
         if left_out(Rule::NameOutdated) {
             return Vec::new();
         }
-        let failed: Vec<Arc<Leaf>> = self.failed_leaves().cloned().collect();
+        let failed = self.failed_leaves();
         for leaf in &failed {
             let since = leaf.uberblock_sequence.load(Ordering::Relaxed);
             if !uberblock.outdated.iter().any(|outdated| outdated.leaf == leaf.guid) {
@@ -112,10 +119,8 @@ impl Pool {
     /// Makes sure that every leaf that missed a write is named so on disk. Called before anything
     /// is acknowledged.
     pub(crate) async fn name_outdated(&self) -> Result<(), PoolError> {
-        for vdev in &self.vdevs {
-            vdev.check()?;
-        }
-        if self.failed_leaves().next().is_none() || left_out(Rule::NameOutdated) {
+        self.check_vdevs()?;
+        if self.failed_leaves().is_empty() || left_out(Rule::NameOutdated) {
             return Ok(());
         }
         self.write_uberblock(|_| {}).await

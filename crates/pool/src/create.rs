@@ -15,6 +15,7 @@ use aquifer_vdev::label_io::{self, LabelError};
 use aquifer_vdev::{Leaf, Vdev};
 
 use crate::error::ImportError;
+use crate::import::root::record_copies;
 use crate::intent_log::{Position, Ring, Start};
 use crate::limits::Limits;
 use crate::pool::Pool;
@@ -45,6 +46,8 @@ pub struct PoolSpec {
     pub name: String,
     /// Data vdevs.
     pub vdevs: Vec<VdevSpec>,
+    /// Log vdevs.
+    pub logs: Vec<VdevSpec>,
     /// Also take disks that hold another pool's labels.
     pub force: bool,
 }
@@ -73,42 +76,18 @@ pub fn check_pool_name(name: &str) -> Result<(), ImportError> {
 pub async fn create(world: Arc<dyn World>, spec: PoolSpec) -> Result<PoolConfig, ImportError> {
     check_pool_name(&spec.name)?;
     check_disks(&spec).await?;
-    let guid = || Guid(world.random().max(1));
+    let classes = [(VdevClass::Data, &spec.vdevs), (VdevClass::Log, &spec.logs)];
+    let specs = classes.into_iter().flat_map(|(class, specs)| specs.iter().map(move |s| (class, s)));
     let mut vdevs = Vec::new();
     let mut configs = Vec::new();
-    for (index, vdev) in (0u16..).zip(&spec.vdevs) {
-        let leaves: Vec<Arc<Leaf>> = vdev
-            .disks
-            .iter()
-            .map(|named| {
-                let disk = Some(named.disk.clone());
-                Leaf::new(guid(), named.path.clone(), disk, world.clone()).into()
-            })
-            .collect();
-        let smallest = vdev.disks.iter().map(|named| leaf_segments(named.disk.sectors())).min();
-        let config = VdevConfig {
-            guid: guid(),
-            class: VdevClass::Data,
-            redundancy: vdev.redundancy,
-            // The last segment of a leaf holds its end labels.
-            segments: smallest.unwrap_or(1) - 1,
-            birth: Txg(1),
-            leaves: leaves
-                .iter()
-                .zip(&vdev.disks)
-                .map(|(leaf, named)| LeafConfig {
-                    guid: leaf.guid,
-                    sectors: named.disk.sectors(),
-                    path: named.path.clone(),
-                })
-                .collect(),
-        };
+    for (index, (class, spec)) in (0u16..).zip(specs) {
+        let (config, leaves) = new_vdev(&world, class, Txg(1), spec);
         vdevs.push(Arc::new(Vdev::new(index, &config, leaves, world.clone())));
         configs.push(config);
     }
     let config = PoolConfig {
         config_sequence: 1,
-        pool_guid: guid(),
+        pool_guid: Guid(world.random().max(1)),
         name: spec.name,
         features_read: Vec::new(),
         features_write: Vec::new(),
@@ -119,16 +98,57 @@ pub async fn create(world: Arc<dyn World>, spec: PoolSpec) -> Result<PoolConfig,
     Ok(config)
 }
 
+/// A vdev of new disks, and its config.
+pub(crate) fn new_vdev(
+    world: &Arc<dyn World>,
+    class: VdevClass,
+    birth: Txg,
+    spec: &VdevSpec,
+) -> (VdevConfig, Vec<Arc<Leaf>>) {
+    let guid = || Guid(world.random().max(1));
+    let new_leaf = |named: &NamedDisk| {
+        let disk = Some(named.disk.clone());
+        Arc::new(Leaf::new(guid(), named.path.clone(), disk, world.clone()))
+    };
+    let leaves: Vec<Arc<Leaf>> = spec.disks.iter().map(new_leaf).collect();
+    let smallest = spec.disks.iter().map(|named| leaf_segments(named.disk.sectors())).min();
+    let config = VdevConfig {
+        guid: guid(),
+        class,
+        redundancy: spec.redundancy,
+        // The last segment of a leaf holds its end labels.
+        segments: smallest.unwrap_or(1) - 1,
+        birth,
+        leaves: leaves
+            .iter()
+            .zip(&spec.disks)
+            .map(|(leaf, named)| LeafConfig {
+                guid: leaf.guid,
+                sectors: named.disk.sectors(),
+                path: named.path.clone(),
+            })
+            .collect(),
+    };
+    (config, leaves)
+}
+
 async fn check_disks(spec: &PoolSpec) -> Result<(), ImportError> {
     let bad = |why: String| Err(ImportError::BadConfig(why));
     if spec.vdevs.is_empty() {
         return bad("a pool needs at least one disk".into());
     }
-    let disks: Vec<&NamedDisk> = spec.vdevs.iter().flat_map(|vdev| &vdev.disks).collect();
-    if disks.len() > LEAVES_MAX {
+    let all: Vec<VdevSpec> = spec.vdevs.iter().chain(&spec.logs).cloned().collect();
+    if all.iter().map(|vdev| vdev.disks.len()).sum::<usize>() > LEAVES_MAX {
         return bad(format!("a pool has at most {LEAVES_MAX} disks"));
     }
-    for vdev in &spec.vdevs {
+    check_new_disks(&all, spec.force).await
+}
+
+/// Whether vdevs can be made of these disks. `force` also takes disks with labels of another pool.
+pub(crate) async fn check_new_disks(specs: &[VdevSpec], force: bool) -> Result<(), ImportError> {
+    let bad = |why: String| Err(ImportError::BadConfig(why));
+    let disks: Vec<&NamedDisk> = specs.iter().flat_map(|vdev| &vdev.disks).collect();
+    for vdev in specs {
         match (vdev.redundancy, vdev.disks.len()) {
             (Redundancy::Single, 1) => {}
             (Redundancy::Mirror, 2..) => {}
@@ -150,9 +170,9 @@ async fn check_disks(spec: &PoolSpec) -> Result<(), ImportError> {
         match label_io::read_labels(&named.disk).await {
             Err(LabelError::NoLabel | LabelError::Damaged(_)) => {}
             Err(error @ LabelError::Disk(_)) => return refuse(error.to_string()),
-            Err(LabelError::Newer(_)) if spec.force => {}
+            Err(LabelError::Newer(_)) if force => {}
             Err(error) => return refuse(format!("{error}; -f takes it nevertheless")),
-            Ok(_) if spec.force => {}
+            Ok(_) if force => {}
             Ok(labels) => {
                 let name = &labels.label.config.name;
                 return refuse(format!("belongs to pool {name:?}; -f takes it nevertheless"));
@@ -163,7 +183,7 @@ async fn check_disks(spec: &PoolSpec) -> Result<(), ImportError> {
 }
 
 /// Every label can be written as it is to be: known before any disk is touched.
-fn check_labels(config: &PoolConfig) -> Result<(), ImportError> {
+pub(crate) fn check_labels(config: &PoolConfig) -> Result<(), ImportError> {
     for (_, leaf) in config.leaves() {
         let label = Label { leaf_guid: leaf.guid, index: 0, config: config.clone() };
         label.encode().map_err(|error| ImportError::BadDisk {
@@ -179,14 +199,15 @@ async fn format(
     config: PoolConfig,
     vdevs: Vec<Arc<Vdev>>,
 ) -> Result<(), ImportError> {
-    let geometries: Vec<Geometry> = vdevs.iter().map(|vdev| vdev.geometry).collect();
-    let mut space = Allocator::new(&geometries.iter().copied().map(Some).collect::<Vec<_>>());
+    let data = |vdev: &Arc<Vdev>| (vdev.class == VdevClass::Data).then_some(vdev.geometry);
+    let mut space = Allocator::new(&vdevs.iter().map(data).collect::<Vec<_>>());
+    let geometries: Vec<Geometry> = vdevs.iter().filter_map(data).collect();
     for id in space.wanted_loads(u64::MAX) {
         space.begin_load(id);
     }
     let total = space.space_use().total;
     let metaslabs = geometries.iter().map(Geometry::metaslabs).sum();
-    let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 };
+    let copies = record_copies(&vdevs);
     let record_segments = Limits::record_segments(metaslabs);
     let mut take = |count: u64, rotor: usize, from_end: bool| {
         (0..count)
@@ -201,7 +222,7 @@ async fn format(
     let log_segments = Limits::log_segments(total);
     let mut log = Vec::new();
     for at in 0..log_segments {
-        let rotor = usize::try_from(at).unwrap_or(0) % vdevs.len();
+        let rotor = usize::try_from(at).unwrap_or(0) % geometries.len();
         log.extend(take(1, rotor, false).map_err(crate::PoolError::from)?);
     }
     let limits =
@@ -212,6 +233,7 @@ async fn format(
         chain: world.random().max(1),
         session: 0,
         ring: Ring::new(&runs_of(&log)),
+        home: Ring::new(&runs_of(&log)),
         next: Position::START,
         next_sequence: 1,
         previous: 0,

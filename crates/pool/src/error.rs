@@ -83,6 +83,17 @@ pub enum ImportError {
         /// Its leaves, for people.
         leaves: String,
     },
+    /// The device that the intent log lies on is not there.
+    #[error(
+        "the log device is missing or outdated: {devices}; with it comes what was acknowledged \
+             since txg {from}. Attach it and import again, or `import --missing-log` drops that"
+    )]
+    LogMissing {
+        /// Its disks.
+        devices: String,
+        /// The first txg of which something may be missing.
+        from: Txg,
+    },
     /// Two leaves each say that the other is outdated.
     #[error(
         "disks {0} and {1} each say that the other is outdated: they were in use apart from \

@@ -10,7 +10,7 @@
 
 mod level;
 mod replay;
-mod root;
+pub(crate) mod root;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::{PoolConfig, VdevClass};
+use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
 use aquifer_ondisk::uberblock::{LogEnd, Outdated, ROOTS, Uberblock};
 use aquifer_ondisk::{Guid, Txg};
@@ -40,11 +41,18 @@ pub struct ImportOptions {
     pub rewind: u64,
     /// End the log where it is damaged, and drop the rest.
     pub discard_log: bool,
+    /// Do without a log device that is not there, and without what only it holds.
+    pub missing_log: bool,
 }
 
 impl Default for ImportOptions {
     fn default() -> Self {
-        ImportOptions { memory_cap_bytes: MEMORY_CAP_BYTES_DEFAULT, rewind: 0, discard_log: false }
+        ImportOptions {
+            memory_cap_bytes: MEMORY_CAP_BYTES_DEFAULT,
+            rewind: 0,
+            discard_log: false,
+            missing_log: false,
+        }
     }
 }
 
@@ -64,6 +72,9 @@ pub struct ImportReport {
     pub notes: Vec<String>,
     /// Batches of the log to be replayed.
     pub log_batches: usize,
+    /// The log was dropped for want of its device: what was acknowledged in this txg or a later one
+    /// may be missing.
+    pub dropped_from: Option<Txg>,
 }
 
 /// Reads the labels of disks and groups them by pool. Disks without labels are left out; others
@@ -115,10 +126,14 @@ pub async fn import(
     }
     let roots = root::read_roots(&vdevs, &uberblock).await?;
     let newest = &roots.newest;
+    let lost = lost_log_devices(&newest.root.log, &vdevs);
+    if uberblock.restart_chain == 0 && !lost.is_empty() {
+        do_without_log(&mut uberblock, &lost, options, world.random().max(1), &mut report)?;
+    }
     let log_root = if uberblock.restart_chain == 0 {
         newest.root.log.clone()
     } else {
-        root::restarted(&newest.root.log, uberblock.restart_chain)
+        root::restarted(&newest.root, uberblock.restart_chain)
     };
     let ring = Ring::new(&log_root.segments);
     let reader = Reader {
@@ -152,12 +167,30 @@ pub async fn import(
     fix_end(&mut uberblock, &chain, log_root.chain);
     let parts = build(world, vote.config, vdevs, &uberblock, roots, &ring, &chain, options)?;
     let pool = Pool::assemble(parts);
+    pool.level_labels(&found).await;
     pool.write_uberblock(|next| *next = Uberblock { sequence: next.sequence, ..uberblock.clone() })
         .await?;
     claim_logged_places(&pool, &chain, uberblock.floor).await?;
     pool.load_for_sync().await?;
     *pool.found.lock() = chain.batches;
     Ok((pool, report))
+}
+
+impl Pool {
+    /// Writes the config to disks in use whose labels say less: an act of the administrator was cut
+    /// off, or labels are damaged. A disk that cannot be written fails, and is named so next.
+    async fn level_labels(&self, found: &[FoundLeaf]) {
+        let tree = self.tree();
+        for leaf in tree.online() {
+            let of = found.iter().find(|found| found.labels.label.leaf_guid == leaf.guid);
+            let whole = of.is_some_and(|found| {
+                found.labels.damaged == 0 && found.labels.label.config == tree.config
+            });
+            if !whole {
+                let _ = label_io::write_config(leaf, &tree.config).await;
+            }
+        }
+    }
 }
 
 fn online_leaves(vdevs: &[Arc<Vdev>]) -> usize {
@@ -172,22 +205,42 @@ fn vote(found: &[FoundLeaf], report: &mut ImportReport) -> Result<Vote, ImportEr
         .filter_map(|leaf| Some((leaf.labels.label.leaf_guid, newest(leaf)?)))
         .collect();
     let names = |by: &Uberblock, leaf: Guid| by.outdated.iter().any(|entry| entry.leaf == leaf);
-    for (guid, uberblock) in &all {
-        for (other, theirs) in &all {
+    // Only disks that hold blocks can have been in use apart. Two sides of a log may name each other
+    // when each was taken into use again while the other was away.
+    let data: Vec<Guid> = found
+        .iter()
+        .map(|leaf| &leaf.labels.label)
+        .filter(|label| label.config.class_of(label.leaf_guid) == Some(VdevClass::Data))
+        .map(|label| label.leaf_guid)
+        .collect();
+    let blocks = || all.iter().filter(|(guid, _)| data.contains(guid));
+    for (guid, uberblock) in blocks() {
+        for (other, theirs) in blocks() {
             if guid < other && names(uberblock, *other) && names(theirs, *guid) {
                 return Err(ImportError::SplitBrain(*guid, *other));
             }
         }
     }
+    // An older uberblock says nothing of a leaf that holds a newer one: the leaf came back into use
+    // since, and who says otherwise left the pool before.
+    let newest_of = |leaf: Guid| {
+        let own = all.iter().filter(|(guid, _)| *guid == leaf);
+        own.map(|(_, uberblock)| uberblock.sequence).max().unwrap_or(0)
+    };
     let has_vote = |leaf: Guid| {
+        let newer = |by: &Uberblock| by.sequence > newest_of(leaf);
         left_out(Rule::OutdatedNoVote)
-            || !all.iter().any(|(by, uberblock)| *by != leaf && names(uberblock, leaf))
+            || !all.iter().any(|(by, uberblock)| {
+                *by != leaf && names(uberblock, leaf) && newer(uberblock)
+            })
     };
     let voters = all.iter().filter(|(guid, _)| has_vote(*guid));
     let (_, uberblock) =
         voters.max_by_key(|(_, uberblock)| uberblock.sequence).ok_or(ImportError::NoUberblock)?;
-    let configs = found.iter().map(|leaf| &leaf.labels.label);
-    let configs = configs.filter(|label| has_vote(label.leaf_guid)).map(|label| &label.config);
+    // A disk that was only labelled, by an act that was cut off, has no uberblock and no say.
+    let voting = found.iter().filter(|leaf| !leaf.labels.uberblocks.is_empty());
+    let labels = voting.map(|leaf| &leaf.labels.label);
+    let configs = labels.filter(|label| has_vote(label.leaf_guid)).map(|label| &label.config);
     let config = configs.max_by_key(|config| config.config_sequence);
     let config = config.ok_or(ImportError::NoUberblock)?.clone();
     let unknown: Vec<&str> =
@@ -242,7 +295,7 @@ fn assemble_vdevs(
             })
             .collect();
         let vdev = Vdev::new(index, config, leaves, world.clone());
-        if vdev.check().is_err() {
+        if vdev.class == VdevClass::Data && vdev.check().is_err() {
             let names: Vec<&str> = vdev.leaves.iter().map(|leaf| leaf.path.as_str()).collect();
             let leaves = names.join(", ");
             return Err(ImportError::VdevMissing { vdev: index, leaves });
@@ -250,6 +303,47 @@ fn assemble_vdevs(
         vdevs.push(Arc::new(vdev));
     }
     Ok(vdevs)
+}
+
+/// Paths of log vdevs that the root's log lies on and that have no usable disk.
+fn lost_log_devices(log: &LogRoot, vdevs: &[Arc<Vdev>]) -> Vec<String> {
+    let on = Ring::new(&log.segments).vdevs();
+    let lost = vdevs.iter().filter(|vdev| on.contains(&vdev.index) && vdev.check().is_err());
+    let mut paths: Vec<String> =
+        lost.flat_map(|vdev| vdev.leaves.iter().map(|leaf| leaf.path.clone())).collect();
+    // A root may name a vdev that a newer config no longer has only if that was never on disk.
+    if on.iter().any(|index| usize::from(*index) >= vdevs.len()) {
+        paths.push("a disk that no label names".into());
+    }
+    paths
+}
+
+/// Starts the log anew, at home: its device is not there.
+fn do_without_log(
+    uberblock: &mut Uberblock,
+    lost: &[String],
+    options: &ImportOptions,
+    chain: u64,
+    report: &mut ImportReport,
+) -> Result<(), ImportError> {
+    let devices = lost.join(", ");
+    let from = uberblock.txg.next();
+    if uberblock.clean {
+        report.notes.push(format!(
+            "log device missing: {devices}; the pool was exported, so nothing is lost"
+        ));
+    } else if options.missing_log {
+        report.notes.push(format!(
+            "log device missing: {devices}; what was acknowledged since txg {from} is dropped"
+        ));
+        report.dropped_from = Some(from);
+    } else {
+        return Err(ImportError::LogMissing { devices, from });
+    }
+    uberblock.restart_chain = chain;
+    uberblock.mark = 0;
+    uberblock.log_end = LogEnd::default();
+    Ok(())
 }
 
 /// Goes back to an older root: drops what came after, and the log.
@@ -308,11 +402,11 @@ fn build(
     options: &ImportOptions,
 ) -> Result<Parts, ImportError> {
     let newest = roots.newest;
-    let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 };
+    let copies = u64::from(root::record_copies(&vdevs));
     let segments = |runs: &[Run]| runs.iter().map(|run| run.sectors / SEGMENT_SECTORS).sum::<u64>();
     let total = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data);
     let total = total.map(|vdev| vdev.geometry.sectors()).sum();
-    let log_segments = segments(&ring.runs());
+    let log_segments = segments(&newest.root.log_home);
     let record_segments = segments(&newest.root.record_segments) / copies;
     let limits = Limits::new(options.memory_cap_bytes, total, log_segments, record_segments);
     let live: VecDeque<LiveBatch> = chain
@@ -334,6 +428,7 @@ fn build(
         },
         session: uberblock.session,
         ring: ring.clone(),
+        home: Ring::new(&newest.root.log_home),
         next: chain.next,
         next_sequence: chain.next_sequence,
         previous: chain.previous,

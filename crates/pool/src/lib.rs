@@ -20,6 +20,7 @@
 //! every durable batch. After it: the new root holds all records up to its txg. The uberblock goes
 //! to its own ring slot: if it is torn, the one before still verifies.
 
+mod acts;
 mod bitmaps;
 pub mod block;
 mod commit;
@@ -33,6 +34,7 @@ mod readers;
 mod record;
 mod status;
 pub mod sync;
+mod tree;
 pub mod transform;
 mod txg;
 

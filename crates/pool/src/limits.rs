@@ -10,6 +10,8 @@ pub const TXG_INTERVAL_MS: u64 = 15_000;
 /// A txg that takes longer than this to come to disk is told as slow. The next one is open all that
 /// time: its writers are slowed when it is full.
 pub const TXG_SLOW_MS: u64 = TXG_INTERVAL_MS;
+/// Segments of the intent log at most: four times the most that one txg may hold dirty.
+pub const LOG_SEGMENTS_MAX: u64 = 4 * 512 * MIB / SEGMENT_BYTES;
 /// Batches of the intent log on their way to the device at most.
 pub const LOG_BATCHES_IN_FLIGHT_MAX: usize = 3;
 /// A log that is idle this long writes its mark.
@@ -50,8 +52,7 @@ impl Limits {
     /// Segments of the intent log for a new pool of `total_sectors`.
     pub fn log_segments(total_sectors: u64) -> u64 {
         let sixteenth = total_sectors / 16 / SEGMENT_SECTORS;
-        let wanted = (4 * 512 * MIB) / SEGMENT_BYTES;
-        wanted.min(sixteenth).max(3)
+        LOG_SEGMENTS_MAX.min(sixteenth).max(3)
     }
 
     /// Segments for txg records (of one copy) for a new pool with this many metaslabs.

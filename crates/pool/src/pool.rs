@@ -10,16 +10,16 @@ use std::time::Duration;
 use aquifer_arc::Cache;
 use aquifer_blockio::{Page, World};
 use aquifer_meter::SharedHistogram;
-use aquifer_ondisk::config::{PoolConfig, VdevClass};
+use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::pool_root::TREES;
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::uberblock::Uberblock;
-use aquifer_ondisk::{BlockPointer, Place, Txg};
+use aquifer_ondisk::{BlockPointer, Guid, Place, Txg};
 use aquifer_space::Allocator;
 use aquifer_vdev::Vdev;
 use futures_util::future::join_all;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::block::Cached;
 use crate::commit::Committer;
@@ -30,6 +30,7 @@ use crate::limits::Limits;
 use crate::readers::Readers;
 use crate::record::RecordRing;
 use crate::sync::SyncContext;
+use crate::tree::VdevTree;
 use crate::txg::Txgs;
 
 /// A boxed future that may move between threads.
@@ -64,8 +65,13 @@ pub struct Pool {
     pub(crate) world: Arc<dyn World>,
     /// When it was imported, by the world's clock.
     pub(crate) imported: Duration,
-    pub(crate) config: PoolConfig,
-    pub(crate) vdevs: Vec<Arc<Vdev>>,
+    name: String,
+    guid: Guid,
+    pub(crate) tree: RwLock<Arc<VdevTree>>,
+    /// Held by acts of the administrator on vdevs, one at a time.
+    pub(crate) acts: tokio::sync::Mutex<()>,
+    /// A log vdev that is being removed or mended: the log does not go there.
+    pub(crate) shunned_log: Mutex<Option<u16>>,
     pub(crate) limits: Limits,
     pub(crate) cache: Cache<Cached>,
     /// Nodes written by the running sync whose writes have not completed: read from here.
@@ -90,7 +96,7 @@ pub struct Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("name", &self.config.name).finish_non_exhaustive()
+        f.debug_struct("Pool").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -114,13 +120,17 @@ const CACHE_SHARDS: u32 = 16;
 
 impl Pool {
     pub(crate) fn assemble(parts: Parts) -> Arc<Pool> {
-        let redundant = parts.vdevs.iter().all(|vdev| vdev.geometry.copies == 1);
+        let tree = VdevTree { config: parts.config, vdevs: parts.vdevs };
+        let redundant = tree.data().all(|vdev| vdev.geometry.copies == 1);
         Arc::new_cyclic(|this| Pool {
             this: this.clone(),
             imported: parts.world.now(),
             world: parts.world,
-            config: parts.config,
-            vdevs: parts.vdevs,
+            name: tree.config.name.clone(),
+            guid: tree.config.pool_guid,
+            tree: RwLock::new(Arc::new(tree)),
+            acts: tokio::sync::Mutex::new(()),
+            shunned_log: Mutex::new(None),
             cache: Cache::new(parts.limits.arc_bytes, CACHE_SHARDS),
             pending: Mutex::new(HashMap::new()),
             space: Mutex::new(parts.space),
@@ -139,9 +149,14 @@ impl Pool {
         })
     }
 
-    /// Its name, guid, features and vdev tree.
-    pub fn config(&self) -> &PoolConfig {
-        &self.config
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its identity.
+    pub fn guid(&self) -> Guid {
+        self.guid
     }
 
     /// Its limits.
@@ -181,17 +196,10 @@ impl Pool {
     /// Stops the pool: nothing is acknowledged any more, what is on disk stays as it is.
     pub(crate) fn suspend(&self, error: PoolError) {
         tracing::error!(
-            class = "pool.suspended", pool = %self.config.name, %error, "pool suspended"
+            class = "pool.suspended", pool = %self.name, %error, "pool suspended"
         );
         self.txgs.fail(error.clone());
         self.log.fail(error);
-    }
-
-    /// The vdev of a place.
-    pub(crate) fn vdev(&self, place: Place) -> Result<&Arc<Vdev>, PoolError> {
-        self.vdevs.get(usize::from(place.vdev())).ok_or_else(|| {
-            PoolError::Contradiction(format!("place {place:?} names no vdev of this pool"))
-        })
     }
 
     /// Asks for the open txg to close soon, and does not wait for it.
@@ -222,14 +230,14 @@ impl Pool {
             let runs = (0..geometry.metaslabs()).flat_map(move |index| geometry.reserved(index));
             runs.map(|(_, count)| count).sum::<u64>()
         };
-        let data = self.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data);
-        let segments = self.log.segment_sectors() + self.records.lock().segment_sectors();
-        data.map(reserved).sum::<u64>() + segments
+        let segments = self.log.home_sectors() + self.records.lock().segment_sectors();
+        self.tree().data().map(reserved).sum::<u64>() + segments
     }
 
-    /// Flushes every vdev.
+    /// Flushes every vdev that holds blocks. Batches on log vdevs are durable by themselves.
     pub(crate) async fn flush_all(&self) -> Result<(), PoolError> {
-        for result in join_all(self.vdevs.iter().map(|vdev| vdev.flush())).await {
+        let tree = self.tree();
+        for result in join_all(tree.data().map(|vdev| vdev.flush())).await {
             result?;
         }
         Ok(())

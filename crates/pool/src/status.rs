@@ -76,19 +76,20 @@ pub struct PoolStatus {
 impl Pool {
     /// The pool's state.
     pub fn status(&self) -> PoolStatus {
+        let tree = self.tree();
         let space = self.space.lock();
         PoolStatus {
-            name: self.config.name.clone(),
-            guid: self.config.pool_guid,
+            name: self.name().to_string(),
+            guid: self.guid(),
             txg: self.committed_txg(),
             suspended: self.suspended(),
             space: space.space_use(),
             closed_metaslabs: space.closed().len(),
-            vdevs: self
+            vdevs: tree
                 .config
                 .vdevs
                 .iter()
-                .zip(&self.vdevs)
+                .zip(&tree.vdevs)
                 .map(|(config, vdev)| VdevStatus {
                     class: config.class,
                     redundancy: config.redundancy,
@@ -111,7 +112,7 @@ impl Pool {
         if took >= Duration::from_millis(TXG_SLOW_MS) {
             let seconds = took.as_secs();
             tracing::warn!(
-                class = "txg.slow", pool = %self.config.name, %txg, seconds,
+                class = "txg.slow", pool = self.name(), %txg, seconds,
                 "a txg took long to come to disk"
             );
         }

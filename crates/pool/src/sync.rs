@@ -275,6 +275,7 @@ impl Pool {
         *self.roots.lock() = roots;
         self.records.lock().note_root(window_start);
         self.log.root_on_disk();
+        self.move_on()?;
         if let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) {
             trees.committed(txg);
         }
@@ -310,6 +311,7 @@ impl Pool {
             wall_ns: self.world.wall_ns(),
             trees: *roots,
             log: self.log.root_for(txg),
+            log_home: self.log.home().runs(),
             record_segments: self.records.lock().runs(),
             record_next: Place::NULL,
             allocated_sectors: self.space.lock().used_per_vdev(),
@@ -333,7 +335,7 @@ impl Pool {
         part: Part,
     ) -> TxgRecord {
         TxgRecord {
-            pool_guid: self.config.pool_guid,
+            pool_guid: self.guid(),
             txg,
             place: Place::NULL,
             window_start,

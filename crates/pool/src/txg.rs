@@ -303,7 +303,7 @@ impl Pool {
         load.holders += 1;
         load.changed = true;
         let full = load.dirty_bytes >= self.limits.txg_dirty_bytes
-            || load.log_bytes >= self.limits.log_bytes / 4;
+            || load.log_bytes >= self.log.capacity_bytes() / 4;
         if full && !state.close_requested {
             state.close_requested = true;
             self.txgs.wanted.notify_one();
@@ -351,6 +351,7 @@ impl Pool {
     pub async fn run(self: Arc<Pool>) {
         let already = std::mem::replace(&mut self.txgs.state.lock().running, true);
         assert!(!already, "one task syncs a pool");
+        self.place_log();
         loop {
             let asleep = self.world.sleep(Duration::from_millis(TXG_INTERVAL_MS));
             let wanted = std::pin::pin!(self.txgs.wanted.notified());

@@ -117,6 +117,11 @@ impl SimDisk {
         self.machine(|machine| machine.vanish(self.index, how));
     }
 
+    /// Whether it went away and has not come back.
+    pub fn is_gone(&self) -> bool {
+        self.with(|device| device.gone).unwrap_or(true)
+    }
+
     /// Brings the device back with what it holds. Operations it failed stay failed.
     pub fn come_back(&self) {
         self.with(|device| device.gone = false);

@@ -90,6 +90,15 @@ impl Leaf {
         self.state() == LeafState::Online
     }
 
+    /// Takes it out of use, as if it had failed, by order of the administrator.
+    pub fn take_offline(&self) {
+        let (online, failed) = (LeafState::Online as u8, LeafState::Failed as u8);
+        let order = Ordering::AcqRel;
+        if self.state.compare_exchange(online, failed, order, Ordering::Acquire).is_ok() {
+            *self.last_error.lock() = Some("taken offline by the administrator".into());
+        }
+    }
+
     /// Names it outdated: at import, or once an uberblock says so.
     pub fn set_outdated(&self) {
         if self.state() != LeafState::Missing {

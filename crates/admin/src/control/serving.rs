@@ -56,7 +56,7 @@ impl Serving {
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.service.pool.config().name
+        self.service.pool.name()
     }
 
     /// What the import had to say.

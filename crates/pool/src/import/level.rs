@@ -89,7 +89,9 @@ fn batch_matches(batch: &FoundBatch, pages: &[Page]) -> bool {
 }
 
 async fn flush(vdevs: &[Arc<Vdev>]) -> Result<(), ImportError> {
-    for result in join_all(vdevs.iter().map(|vdev| vdev.flush())).await {
+    // Log vdevs that are not there were done without; one that fails now fails the reading.
+    let there = vdevs.iter().filter(|vdev| vdev.check().is_ok());
+    for result in join_all(there.map(|vdev| vdev.flush())).await {
         result?;
     }
     Ok(())

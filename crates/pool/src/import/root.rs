@@ -31,15 +31,15 @@ pub(crate) struct FoundRoots {
     pub ring: RecordRing,
 }
 
-/// The log of a root that an uberblock says starts anew.
-pub(crate) fn restarted(old: &LogRoot, chain: u64) -> LogRoot {
-    let ring = Ring::new(&old.segments);
+/// The log of a root that an uberblock says starts anew: at home, empty.
+pub(crate) fn restarted(root: &PoolRoot, chain: u64) -> LogRoot {
+    let ring = Ring::new(&root.log_home);
     LogRoot {
         chain,
         head_sequence: 1,
         head_place: ring.place(LOG_START),
         previous_checksum: 0,
-        segments: old.segments.clone(),
+        segments: root.log_home.clone(),
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn read_roots(
         }
     }
     parts.reverse();
-    let copies = if vdevs.iter().any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 };
+    let copies = record_copies(vdevs);
     let mut ring = RecordRing::new(&root.record_segments, copies, root.record_next)?;
     for (pointer, record) in &parts {
         ring.note(record.txg, pointer.places[0], pointer.sectors.into());
@@ -91,6 +91,12 @@ pub(crate) async fn read_roots(
     windows.into_iter().rev().for_each(|window| ring.note_root(window));
     let space = rebuild_space(vdevs, &parts, needed_from)?;
     Ok(FoundRoots { newest: NewestRoot { root }, space, ring })
+}
+
+/// Copies of a txg record: two unless every vdev that holds blocks mirrors them.
+pub(crate) fn record_copies(vdevs: &[Arc<Vdev>]) -> u8 {
+    let mut data = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data);
+    if data.any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 }
 }
 
 fn rebuild_space(

@@ -10,14 +10,17 @@
 //! # Space
 //! The log goes through its segments in turn. A segment is entered again only once the head of a
 //! root on disk has left it and every batch in it has been written. [`IntentLog::room_bytes`] is
-//! what admission may hand out.
+//! what admission may hand out: never more than fits at home, where the log must find room when its
+//! vdevs are lost (`moving`).
 
 mod early;
+mod moving;
 mod position;
 pub(crate) mod read;
 mod submit;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use aquifer_blockio::Page;
@@ -127,6 +130,12 @@ struct State {
     restarting: bool,
     /// While a replay is unfinished: the floor found at import, and the head to name.
     replaying: Option<(Txg, LiveBatch)>,
+    /// Batches whose write is on its way, and where it goes.
+    flying: BTreeMap<u64, Place>,
+    /// The log is on its way to another place: no batch is sealed.
+    change: Option<moving::Move>,
+    /// The next batch found no room; it goes out after the next root.
+    stalled: bool,
 }
 
 /// A batch on its way, or behind one that is.
@@ -156,6 +165,24 @@ impl State {
     fn room_bytes(&self) -> u64 {
         self.ring.room_bytes(self.next, self.tail())
     }
+
+    /// Takes out the batches that are durable with all before them.
+    fn durable_prefix(&mut self) -> Vec<Arc<Outcome>> {
+        let mut acknowledged = Vec::new();
+        while let Some(first) = self.waiting.first_entry() {
+            if !first.get().durable {
+                break;
+            }
+            let (sequence, batch) = first.remove_entry();
+            self.mark = sequence;
+            acknowledged.push(batch.outcome);
+        }
+        acknowledged
+    }
+
+    fn has_gathered(&self) -> bool {
+        !self.ready.is_empty() || !self.gathering.records.is_empty()
+    }
 }
 
 /// The intent log of a pool.
@@ -163,6 +190,10 @@ impl State {
 pub struct IntentLog {
     state: Mutex<State>,
     early: early::EarlyWrites,
+    /// Its segments on data vdevs.
+    home: Ring,
+    /// Bytes that it can hold: what fits in its place, and at home.
+    capacity_bytes: AtomicU64,
 }
 
 /// Where a log begins when it comes into service.
@@ -171,6 +202,7 @@ pub(crate) struct Start {
     pub chain: u64,
     pub session: u64,
     pub ring: Ring,
+    pub home: Ring,
     pub next: Position,
     pub next_sequence: u64,
     pub previous: u128,
@@ -184,6 +216,8 @@ impl IntentLog {
     pub(crate) fn new(start: Start) -> Self {
         IntentLog {
             early: early::EarlyWrites::default(),
+            capacity_bytes: AtomicU64::new(start.ring.bytes().min(start.home.bytes())),
+            home: start.home,
             state: Mutex::new(State {
                 chain: start.chain,
                 session: start.session,
@@ -206,6 +240,9 @@ impl IntentLog {
                 live: start.live,
                 restarting: start.restarting,
                 replaying: None,
+                flying: BTreeMap::new(),
+                change: None,
+                stalled: false,
             }),
         }
     }
@@ -248,7 +285,7 @@ impl IntentLog {
         let second =
             !state.ready.is_empty() || state.gathering.pages.len() >= SECOND_BATCH_PAGES_MIN;
         let go = state.in_flight == 0 || (second && state.in_flight < LOG_BATCHES_IN_FLIGHT_MAX);
-        if go {
+        if go && state.change.is_none() {
             state.in_flight += 1;
             drop(state);
             submit::spawn(hold.pool());
@@ -258,10 +295,6 @@ impl IntentLog {
 
     pub(crate) fn place(&self, position: Position) -> Place {
         self.state.lock().ring.place(position)
-    }
-
-    pub(crate) fn segment_sectors(&self) -> u64 {
-        self.state.lock().ring.sectors()
     }
 
     /// Highest sequence known durable with all before it.
@@ -278,12 +311,17 @@ impl IntentLog {
         if left_out(Rule::LogReuseBehindRoot) {
             return u64::MAX / 2;
         }
-        state.room_bytes().saturating_sub(gathered as u64)
+        state.room_bytes().min(self.home.bytes()).saturating_sub(gathered as u64)
+    }
+
+    /// Bytes that it can hold.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn fullness_percent(&self) -> u64 {
         let state = self.state.lock();
-        let (total, room) = (state.ring.bytes(), state.room_bytes());
+        let (total, room) = (self.capacity_bytes(), state.room_bytes());
         100 - room.min(total) * 100 / total.max(1)
     }
 
@@ -322,6 +360,9 @@ impl IntentLog {
     /// What root `txg` says of the log: its head is the first batch with a record of a later txg.
     pub(crate) fn root_for(&self, txg: Txg) -> LogRoot {
         let mut state = self.state.lock();
+        if let Some(new) = state.name_new_chain(txg) {
+            return new;
+        }
         let head = state.live.iter().find(|batch| batch.max_txg > txg).copied();
         let (sequence, position, previous) = match head {
             Some(batch) => (batch.sequence, batch.position, batch.previous),
@@ -363,5 +404,9 @@ impl IntentLog {
                 state.live.pop_front();
             }
         }
+        let committed = state.take_new_chain();
+        self.capacity_bytes.store(state.ring.bytes().min(self.home.bytes()), Ordering::Relaxed);
+        drop(state);
+        committed.into_iter().for_each(|outcome| outcome.set(Ok(())));
     }
 }

@@ -1,5 +1,7 @@
 //! Where batches go: segments in turn.
 
+use std::collections::BTreeSet;
+
 use aquifer_ondisk::Place;
 use aquifer_ondisk::log_batch::BATCH_SECTORS_MAX;
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
@@ -32,6 +34,23 @@ const FILLED_SECTORS: u64 = SEGMENT_SECTORS - BATCH_SECTORS_MAX as u64;
 impl Ring {
     pub fn new(runs: &[Run]) -> Self {
         Ring { segments: segments_of(runs) }
+    }
+
+    /// Segments of these vdevs (number, segments), one of each in turn, at most `count_max`. The
+    /// first segment of a vdev holds labels.
+    pub fn over(vdevs: impl Iterator<Item = (u16, u64)> + Clone, count_max: u64) -> Self {
+        let longest = vdevs.clone().map(|(_, segments)| segments).max().unwrap_or(0);
+        let places = (1..longest).flat_map(|segment| {
+            let there = vdevs.clone().filter(move |(_, segments)| segment < *segments);
+            there.map(move |(vdev, _)| Place::new(vdev, segment * SEGMENT_SECTORS))
+        });
+        let count = usize::try_from(count_max).unwrap_or(usize::MAX);
+        Ring { segments: places.take(count).collect() }
+    }
+
+    /// Vdevs that it lies on.
+    pub fn vdevs(&self) -> BTreeSet<u16> {
+        self.segments.iter().map(|place| place.vdev()).collect()
     }
 
     pub fn runs(&self) -> Vec<Run> {

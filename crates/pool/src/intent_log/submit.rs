@@ -6,7 +6,9 @@ use std::time::Duration;
 use aquifer_blockio::buf::pages_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Place;
+use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::log_batch::BatchHeader;
+use aquifer_vdev::VdevLost;
 use futures_util::future::{join, join_all};
 
 use crate::error::PoolError;
@@ -20,6 +22,20 @@ struct Sealed {
     place: Place,
     pages: Vec<aquifer_blockio::Page>,
     early: Vec<EarlyWrite>,
+}
+
+/// Why a batch is not durable.
+enum Lost {
+    /// Its log vdev has no side left.
+    Log,
+    /// The pool cannot go on.
+    Pool(PoolError),
+}
+
+impl From<PoolError> for Lost {
+    fn from(error: PoolError) -> Self {
+        Lost::Pool(error)
+    }
 }
 
 /// Sends batches until none is left to send. `in_flight` already counts this.
@@ -40,11 +56,12 @@ impl Pool {
                 }
             };
             let sequence = sealed.sequence;
-            if let Err(error) = self.send(sealed).await {
+            let sent = self.send(sealed).await;
+            if let Err(Lost::Pool(error)) = sent {
                 self.suspend(error);
                 return;
             }
-            if self.log.finished(sequence) {
+            if self.log.finished(sequence, sent.is_ok()) {
                 spawn(&self);
             }
         }
@@ -54,31 +71,43 @@ impl Pool {
         }
     }
 
-    async fn send(&self, sealed: Sealed) -> Result<(), PoolError> {
+    async fn send(&self, sealed: Sealed) -> Result<(), Lost> {
+        let vdev = self.vdev(sealed.place)?;
+        let sector = sealed.place.sector();
+        let on_log_vdev = vdev.class == VdevClass::Log;
+        // A log vdev of which no side is left: the log goes home, and this batch with its txg.
+        let judge = |result: Result<(), VdevLost>| match result {
+            Err(_) if on_log_vdev => {
+                self.log_vdev_lost(vdev.index);
+                Err(Lost::Log)
+            }
+            other => other.map_err(|lost| Lost::Pool(lost.into())),
+        };
         // Alone, a batch is written so that it is durable by itself: a flush of the whole device
         // costs a thread of the kernel's and waits for writes that nobody here waits for.
         if sealed.early.is_empty() && !left_out(Rule::FlushBeforeAck) {
-            let vdev = self.vdev(sealed.place)?;
-            vdev.write_durable(sealed.place.sector(), sealed.pages).await?;
-            return self.name_outdated().await;
+            judge(vdev.write_durable(sector, sealed.pages).await)?;
+            return Ok(self.name_outdated().await?);
         }
-        let mut vdevs = vec![sealed.place.vdev()];
-        vdevs.extend(sealed.early.iter().map(|early| early.run.place.vdev()));
-        vdevs.sort_unstable();
-        vdevs.dedup();
-        let write = self.vdev(sealed.place)?.write(sealed.place.sector(), sealed.pages);
+        let mut data: Vec<u16> = sealed.early.iter().map(|early| early.run.place.vdev()).collect();
+        data.sort_unstable();
+        data.dedup();
+        data.retain(|index| *index != vdev.index);
+        let write = vdev.write(sector, sealed.pages);
         let early = join_all(sealed.early.iter().map(EarlyWrite::written));
         let (written, early) = join(write, early).await;
-        written?;
         early.into_iter().collect::<Result<(), PoolError>>()?;
+        judge(written)?;
         if !left_out(Rule::FlushBeforeAck) {
-            let flushes = vdevs.iter().map(|vdev| async move {
-                self.vdev(Place::new(*vdev, 0))?.flush().await.map_err(PoolError::from)
+            let flushes = data.iter().map(|index| async move {
+                self.vdev(Place::new(*index, 0))?.flush().await.map_err(PoolError::from)
             });
-            join_all(flushes).await.into_iter().collect::<Result<(), PoolError>>()?;
+            let (batch, early) = join(vdev.flush(), join_all(flushes)).await;
+            early.into_iter().collect::<Result<(), PoolError>>()?;
+            judge(batch)?;
         }
         // A side that failed on the way could come up alone as whole: name it before any answer.
-        self.name_outdated().await
+        Ok(self.name_outdated().await?)
     }
 
     /// A log going idle writes one empty batch: its header carries the mark that proves the last
@@ -92,7 +121,7 @@ impl Pool {
                 state.idle_timer = false;
                 return;
             }
-            if state.activity == before && state.in_flight == 0 {
+            if state.activity == before && state.in_flight == 0 && state.change.is_none() {
                 let room = state.room_bytes();
                 state.idle_timer = false;
                 // Never at the expense of records: they need the space more than the mark.
@@ -116,6 +145,20 @@ impl IntentLog {
         if let Some(error) = &state.failure {
             return Err(error.clone());
         }
+        if state.change.is_some() && !left_out(Rule::MoveHoldsBatches) {
+            state.in_flight -= 1;
+            return Ok(None);
+        }
+        let position = state.ring.place_for_next(state.next);
+        let entering = position.segment != state.next.segment;
+        let reuse = left_out(Rule::LogReuseBehindRoot);
+        if entering && position.segment == state.tail().segment && !reuse {
+            // What was admitted for a larger place, before a move to this one: after the next root.
+            state.stalled = true;
+            state.in_flight -= 1;
+            pool.txgs.request_close();
+            return Ok(None);
+        }
         let gathering = match state.ready.pop_front() {
             Some(ready) => ready,
             None if !state.gathering.records.is_empty() => std::mem::take(&mut state.gathering),
@@ -124,14 +167,8 @@ impl IntentLog {
                 return Ok(None);
             }
         };
-        let position = state.ring.place_for_next(state.next);
-        let entering = position.segment != state.next.segment;
-        let reuse = left_out(Rule::LogReuseBehindRoot);
-        if entering && position.segment == state.tail().segment && !reuse {
-            return Err(PoolError::Contradiction("the intent log met its own head".into()));
-        }
         let header = BatchHeader {
-            pool_guid: pool.config().pool_guid,
+            pool_guid: pool.guid(),
             place: state.ring.place(position),
             chain: state.chain,
             session: state.session,
@@ -149,6 +186,7 @@ impl IntentLog {
         state.live.push_back(live);
         let waiting = Waiting { durable: false, position, outcome: gathering.outcome };
         state.waiting.insert(sequence, waiting);
+        state.flying.insert(sequence, header.place);
         state.next = Position { offset: position.offset + pages.len() as u64, ..position };
         state.next_sequence += 1;
         state.previous = sum;
@@ -157,25 +195,27 @@ impl IntentLog {
         Ok(Some(Sealed { sequence, place: header.place, pages, early }))
     }
 
-    /// A batch is durable by itself: acknowledges the contiguous prefix. Returns whether another
-    /// sender should start.
-    fn finished(&self, sequence: u64) -> bool {
+    /// A batch's write has come back; if it is durable by itself, the contiguous prefix of durable
+    /// ones is acknowledged. Returns whether another sender should start.
+    fn finished(&self, sequence: u64, durable: bool) -> bool {
         let mut state = self.state.lock();
-        if let Some(batch) = state.waiting.get_mut(&sequence) {
+        state.flying.remove(&sequence);
+        if let Some(batch) = state.waiting.get_mut(&sequence).filter(|_| durable) {
             batch.durable = true;
             if left_out(Rule::ContiguousPrefix) {
                 batch.outcome.set(Ok(()));
             }
         }
-        let mut acknowledged = Vec::new();
-        while let Some(first) = state.waiting.first_entry() {
-            if !first.get().durable {
-                break;
-            }
-            let (sequence, batch) = first.remove_entry();
-            state.mark = sequence;
-            acknowledged.push(batch.outcome);
+        if state.change.is_some() {
+            let lost = state.change.as_ref().is_some_and(|change| change.lost);
+            let held = lost && !left_out(Rule::LostLogHoldsAcknowledgements);
+            let acknowledged = if held { Vec::new() } else { state.durable_prefix() };
+            let go = state.go_on();
+            drop(state);
+            acknowledged.into_iter().for_each(|outcome| outcome.set(Ok(())));
+            return go;
         }
+        let acknowledged = state.durable_prefix();
         let more = !state.ready.is_empty() && state.in_flight < LOG_BATCHES_IN_FLIGHT_MAX;
         if more {
             state.in_flight += 1;

@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::World;
+use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::extent::Extent;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::{ImportOptions, import, scan};
 use aquifer_pool::{Pool, PoolError, Trees};
 use aquifer_sim::{Corruption, Rng, SimDisk};
+use aquifer_vdev::LeafState;
 use aquifer_vdev::label_io::LabelError;
 use futures_util::future::join3;
 
@@ -26,17 +28,54 @@ pub struct Model {
     /// Found at the last check, and the newest version that had been issued then: what lies between
     /// was lost, and never comes back.
     settled: BTreeMap<u64, (u64, u64)>,
+    /// Committed by an explicit sync: kept even without the log.
+    synced: BTreeMap<u64, u64>,
     /// Pages of the log that durable records took.
     pub logged_pages: usize,
+    /// Disks of the log: once they are lost nothing is acknowledged until it lies elsewhere.
+    pub log_disks: Vec<SimDisk>,
+    /// When all sides of a log vdev were first seen lost, and whether anything was acknowledged much
+    /// later than that.
+    lost_at: Option<Duration>,
+    pub acknowledged_after_loss: bool,
 }
 
 impl Model {
     /// The administrator went back to an older root: whatever is found there counts from now on.
     pub fn rewound(&mut self) {
         self.acknowledged.clear();
+        self.synced.clear();
         self.settled.clear();
     }
+
+    /// The administrator did without a log device that is not there.
+    pub fn log_dropped(&mut self) {
+        self.acknowledged = self.synced.clone();
+    }
+
+    /// A new life: what was lost in the last one has been dealt with.
+    pub fn begin_life(&mut self) {
+        (self.lost_at, self.acknowledged_after_loss) = (None, false);
+    }
+
+    /// Looks whether a log vdev is lost; called when something is acknowledged.
+    fn watch_log(&mut self, pool: &Pool, now: Duration) {
+        if !self.log_disks.iter().any(SimDisk::is_gone) {
+            return;
+        }
+        let lost = pool.status().vdevs.iter().any(|vdev| {
+            vdev.class == VdevClass::Log
+                && vdev.leaves.iter().all(|leaf| leaf.state != LeafState::Online)
+        });
+        if lost {
+            let since = *self.lost_at.get_or_insert(now);
+            self.acknowledged_after_loss |= now > since + LATE;
+        }
+    }
 }
+
+/// An acknowledgement that was on its way to a client when the device was lost arrives within this.
+const LATE: Duration = Duration::from_millis(5);
 
 pub struct Open {
     pub pool: Arc<Pool>,
@@ -50,12 +89,15 @@ pub async fn open(
 ) -> Result<Open, String> {
     let (mut pools, refused) = scan(disks).await;
     // A disk that is gone is refused; anything else would be damage nobody did.
-    let damaged = refused.iter().find(|(_, why)| !matches!(why, LabelError::Disk(_)));
+    // A disk on its way into the pool or out of it may have been labelled in part.
+    let damaged = refused.iter().find(|(disk, why)| {
+        !matches!(why, LabelError::Disk(_)) && !disk.path.starts_with("log")
+    });
     if let Some((disk, why)) = damaged {
         return Err(format!("{}: {why}", disk.path));
     }
     let (_, found) = pools.pop_first().ok_or("no pool found")?;
-    let (pool, report) = import(world, found, options).await.map_err(|e| e.to_string())?;
+    let (pool, report) = import(world, found, options).await.map_err(|e| format!("import: {e}"))?;
     if crate::story() > 0 {
         let (committed, open) = (pool.committed_txg(), pool.open_txg());
         println!("imported: committed {committed}, open {open}: {:?}", report.notes);
@@ -110,6 +152,7 @@ pub async fn workload(
                     ticket.durable().await?;
                     let mut model = model.lock().unwrap();
                     model.acknowledged.insert(slot, version);
+                    model.watch_log(&open.pool, world.now());
                     model.logged_pages += 1 + if how == How::Stable { log_pages } else { 0 };
                 }
                 match rng.below(40) {
@@ -121,7 +164,9 @@ pub async fn workload(
                             mine.map(|(slot, version)| (*slot, *version)).collect::<Vec<_>>()
                         };
                         open.pool.sync().await?;
-                        model.lock().unwrap().acknowledged.extend(before);
+                        let mut model = model.lock().unwrap();
+                        model.synced.extend(before.iter().copied());
+                        model.acknowledged.extend(before);
                     }
                     1 => world.sleep(Duration::from_millis(rng.below(40))).await,
                     2 => open.pool.request_txg(),

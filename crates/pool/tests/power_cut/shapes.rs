@@ -15,7 +15,19 @@ pub enum Shape {
     Mirror,
     TwoSingles,
     TwoMirrors,
+    /// A disk, and another for the log.
+    SingleLog,
+    /// A mirror, and a disk for the log.
+    MirrorLog,
+    /// A mirror, and another for the log.
+    MirrorLogMirror,
+    /// A disk, and two for the log.
+    SingleTwoLogs,
 }
+
+/// Pools with log vdevs.
+pub const LOG_SHAPES: [Shape; 4] =
+    [Shape::SingleLog, Shape::MirrorLog, Shape::MirrorLogMirror, Shape::SingleTwoLogs];
 
 pub const SHAPES: [Shape; 4] = [Shape::Single, Shape::Mirror, Shape::TwoSingles, Shape::TwoMirrors];
 
@@ -24,27 +36,42 @@ impl Shape {
         matches!(self, Shape::Mirror | Shape::TwoMirrors)
     }
 
-    fn disks(self) -> usize {
+    /// Disks that hold blocks; those of the log follow.
+    pub fn data_disks(self) -> usize {
         match self {
-            Shape::Single => 1,
-            Shape::Mirror | Shape::TwoSingles => 2,
+            Shape::Single | Shape::SingleLog | Shape::SingleTwoLogs => 1,
+            Shape::Mirror | Shape::TwoSingles | Shape::MirrorLog | Shape::MirrorLogMirror => 2,
             Shape::TwoMirrors => 4,
         }
     }
 
-    pub fn spec(self, disks: Vec<NamedDisk>) -> PoolSpec {
-        let vdevs = match self {
-            Shape::Single | Shape::TwoSingles => disks
-                .into_iter()
-                .map(|disk| VdevSpec { redundancy: Redundancy::Single, disks: vec![disk] })
-                .collect(),
-            Shape::Mirror | Shape::TwoMirrors => disks
-                .chunks(2)
-                .map(|pair| VdevSpec { redundancy: Redundancy::Mirror, disks: pair.to_vec() })
-                .collect(),
-        };
-        PoolSpec { name: "tank".into(), vdevs, force: false }
+    fn disks(self) -> usize {
+        self.data_disks()
+            + match self {
+                Shape::SingleLog | Shape::MirrorLog => 1,
+                Shape::MirrorLogMirror | Shape::SingleTwoLogs => 2,
+                _ => 0,
+            }
     }
+
+    pub fn spec(self, disks: Vec<NamedDisk>) -> PoolSpec {
+        let (data, logs) = disks.split_at(self.data_disks());
+        let mirrored =
+            matches!(self, Shape::MirrorLog | Shape::MirrorLogMirror) || self.mirrored();
+        PoolSpec {
+            name: "tank".into(),
+            vdevs: vdevs(data, mirrored),
+            logs: vdevs(logs, self == Shape::MirrorLogMirror),
+            force: false,
+        }
+    }
+}
+
+fn vdevs(disks: &[NamedDisk], mirrored: bool) -> Vec<VdevSpec> {
+    let (redundancy, each) =
+        if mirrored { (Redundancy::Mirror, 2) } else { (Redundancy::Single, 1) };
+    let vdev = |disks: &[NamedDisk]| VdevSpec { redundancy, disks: disks.to_vec() };
+    disks.chunks(each).map(vdev).collect()
 }
 
 pub fn named(disks: &[SimDisk]) -> Vec<NamedDisk> {
@@ -55,12 +82,25 @@ pub fn named(disks: &[SimDisk]) -> Vec<NamedDisk> {
     disks.iter().map(name).collect()
 }
 
+/// What a disk of a pool is called.
+pub fn disk_name(shape: Shape, at: usize) -> String {
+    if at < shape.data_disks() { format!("d{at}") } else { format!("log{at}") }
+}
+
+/// The disks of a fresh pool, and one that is not in it.
+pub fn base_with_spare(shape: Shape) -> Vec<Image> {
+    let mut disks = base(shape);
+    disks.push(Image::new(SECTORS));
+    disks
+}
+
 /// The disks of a fresh pool.
 pub fn base(shape: Shape) -> Vec<Image> {
     let mut sim = Sim::new(7);
-    let disks: Vec<SimDisk> = (0..shape.disks())
-        .map(|at| sim.add_disk(&format!("d{at}"), Image::new(SECTORS), DiskConfig::default()))
-        .collect();
+    let blank = |at| {
+        sim.add_disk(&disk_name(shape, at), Image::new(SECTORS), DiskConfig::default())
+    };
+    let disks: Vec<SimDisk> = (0..shape.disks()).map(blank).collect();
     let world: Arc<dyn World> = Arc::new(sim.world());
     let spec = shape.spec(named(&disks));
     sim.run_until(create(world, spec)).unwrap().unwrap();

@@ -1,0 +1,258 @@
+//! Acts of the administrator on the vdevs of a pool in service: log vdevs come, go, and are mended.
+//!
+//! A change of the tree is on disk before it counts: the new config goes to the labels of new disks,
+//! then to those in use, and an uberblock tells its sequence. A cut in between leaves both configs,
+//! an import takes the newer one and levels the labels. A vdev is touched only while the log does
+//! not lie on it, so no side of it ever has to be brought up to date.
+
+use std::sync::Arc;
+
+use aquifer_ondisk::config::{LeafConfig, PoolConfig, Redundancy, VdevClass, VdevConfig};
+use aquifer_ondisk::layout::{LEAVES_MAX, leaf_segments};
+use aquifer_ondisk::{Guid, Txg};
+use aquifer_vdev::label_io;
+use aquifer_vdev::{Leaf, Vdev};
+
+use crate::create::{NamedDisk, VdevSpec, check_labels, check_new_disks, new_vdev};
+use crate::error::{ImportError, PoolError};
+use crate::pool::Pool;
+use crate::tree::VdevTree;
+
+/// A disk of the log, in the tree.
+struct Found {
+    vdev: usize,
+    leaf: usize,
+}
+
+impl Pool {
+    /// Adds a log vdev, and lets the log go there. `force` also takes disks with labels of another
+    /// pool.
+    pub async fn add_log(&self, spec: &VdevSpec, force: bool) -> Result<(), ImportError> {
+        let _act = self.acts.lock().await;
+        let tree = self.tree();
+        check_new_disks(std::slice::from_ref(spec), force).await?;
+        if tree.config.leaves().count() + spec.disks.len() > LEAVES_MAX {
+            let why = format!("a pool has at most {LEAVES_MAX} disks");
+            return Err(ImportError::BadConfig(why));
+        }
+        let hole = tree.config.vdevs.iter().position(|vdev| vdev.class == VdevClass::Hole);
+        let at = hole.unwrap_or(tree.config.vdevs.len());
+        let index = u16::try_from(at).unwrap_or(u16::MAX);
+        let (vdev, leaves) = new_vdev(&self.world, VdevClass::Log, self.open_txg(), spec);
+        let mut config = tree.config.clone();
+        let mut vdevs = tree.vdevs.clone();
+        let built = Arc::new(Vdev::new(index, &vdev, leaves.clone(), self.world.clone()));
+        put(&mut config.vdevs, at, vdev);
+        put(&mut vdevs, at, built);
+        self.change_tree(config, vdevs, &leaves).await?;
+        Ok(self.move_log().await?)
+    }
+
+    /// Takes the log vdev with this disk (a path or guid) out of the pool.
+    pub async fn remove_log(&self, disk: &str) -> Result<(), ImportError> {
+        let _act = self.acts.lock().await;
+        let found = self.log_leaf(disk)?;
+        let _shunned = self.leave_log_vdev(found.vdev).await?;
+        let tree = self.tree();
+        let mut config = tree.config.clone();
+        let mut vdevs = tree.vdevs.clone();
+        let gone = vdevs.get(found.vdev).cloned();
+        let hole = VdevConfig {
+            guid: Guid(self.world.random().max(1)),
+            class: VdevClass::Hole,
+            redundancy: Redundancy::Single,
+            segments: 0,
+            birth: Txg(0),
+            leaves: Vec::new(),
+        };
+        let index = u16::try_from(found.vdev).unwrap_or(u16::MAX);
+        let bare = Arc::new(Vdev::new(index, &hole, Vec::new(), self.world.clone()));
+        put(&mut config.vdevs, found.vdev, hole);
+        put(&mut vdevs, found.vdev, bare);
+        self.change_tree(config, vdevs, &[]).await?;
+        // Their labels go last, when no config names them any more.
+        for leaf in gone.iter().flat_map(|vdev| &vdev.leaves) {
+            if let Some(disk) = leaf.disk() {
+                let _ = label_io::erase_labels(disk).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts `new` in the place of a disk (a path or guid) of a log vdev.
+    pub async fn replace_log_disk(
+        &self,
+        disk: &str,
+        new: NamedDisk,
+        force: bool,
+    ) -> Result<(), ImportError> {
+        let _act = self.acts.lock().await;
+        let found = self.log_leaf(disk)?;
+        let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![new.clone()] };
+        check_new_disks(&[spec], force).await?;
+        let tree = self.tree();
+        let needs = tree.config.vdevs.get(found.vdev).map_or(0, |vdev| vdev.segments);
+        let has = leaf_segments(new.disk.sectors());
+        if has <= needs {
+            let reason = format!("is too small: {} MiB, {} needed", has * 4, (needs + 1) * 4);
+            return Err(ImportError::BadDisk { path: new.path, reason });
+        }
+        let _shunned = self.leave_log_vdev(found.vdev).await?;
+        let tree = self.tree();
+        let guid = Guid(self.world.random().max(1));
+        let sectors = new.disk.sectors();
+        let mut config = tree.config.clone();
+        if let Some(leaf) = leaf_of(&mut config, &found) {
+            *leaf = LeafConfig { guid, sectors, path: new.path.clone() };
+        }
+        self.put_leaf(&tree, config, &found, guid, new, true).await
+    }
+
+    /// Takes a disk of a log vdev (a path or guid) out of use until [`Pool::online_log_disk`].
+    pub async fn offline_log_disk(&self, disk: &str) -> Result<(), ImportError> {
+        let _act = self.acts.lock().await;
+        let found = self.log_leaf(disk)?;
+        let tree = self.tree();
+        let vdev = tree.vdevs.get(found.vdev);
+        let Some((vdev, leaf)) = vdev.and_then(|vdev| Some((vdev, vdev.leaves.get(found.leaf)?)))
+        else {
+            return Ok(());
+        };
+        let last = vdev.online().all(|other| other.guid == leaf.guid);
+        let _shunned =
+            if last { Some(self.leave_log_vdev(found.vdev).await?) } else { None };
+        leaf.take_offline();
+        self.name_outdated().await?;
+        Ok(())
+    }
+
+    /// Takes a disk of a log vdev (a path or guid) into use again. `again` is the same disk, opened
+    /// anew.
+    pub async fn online_log_disk(&self, disk: &str, again: NamedDisk) -> Result<(), ImportError> {
+        let _act = self.acts.lock().await;
+        let found = self.log_leaf(disk)?;
+        let tree = self.tree();
+        let guid = tree.config.vdevs.get(found.vdev).and_then(|vdev| vdev.leaves.get(found.leaf));
+        let guid = guid.map_or(Guid(0), |leaf| leaf.guid);
+        let labels = label_io::read_labels(&again.disk)
+            .await
+            .map_err(|error| ImportError::Label { path: again.path.clone(), error })?;
+        if labels.label.leaf_guid != guid || labels.label.config.pool_guid != self.guid() {
+            let reason = "is another disk; `pool replace` takes it in its place".to_string();
+            return Err(ImportError::BadDisk { path: again.path, reason });
+        }
+        let _shunned = self.leave_log_vdev(found.vdev).await?;
+        let tree = self.tree();
+        self.put_leaf(&tree, tree.config.clone(), &found, guid, again, false).await
+    }
+
+    /// Puts a leaf, fresh, into a log vdev that the log has left, and lets the log come back.
+    async fn put_leaf(
+        &self,
+        tree: &VdevTree,
+        config: PoolConfig,
+        found: &Found,
+        guid: Guid,
+        disk: NamedDisk,
+        new: bool,
+    ) -> Result<(), ImportError> {
+        let leaf =
+            Arc::new(Leaf::new(guid, disk.path, Some(disk.disk), self.world.clone()));
+        let mut vdevs = tree.vdevs.clone();
+        if let (Some(slot), Some(of)) = (vdevs.get_mut(found.vdev), config.vdevs.get(found.vdev)) {
+            let mut leaves = slot.leaves.clone();
+            put(&mut leaves, found.leaf, leaf.clone());
+            *slot = Arc::new(Vdev::new(slot.index, of, leaves, self.world.clone()));
+        }
+        let fresh = if new { vec![leaf] } else { Vec::new() };
+        self.change_tree(config, vdevs, &fresh).await?;
+        *self.shunned_log.lock() = None;
+        Ok(self.move_log().await?)
+    }
+
+    /// Makes a tree the pool's own. `fresh` are disks that were not in it.
+    async fn change_tree(
+        &self,
+        mut config: PoolConfig,
+        vdevs: Vec<Arc<Vdev>>,
+        fresh: &[Arc<Leaf>],
+    ) -> Result<(), ImportError> {
+        config.config_sequence += 1;
+        check_labels(&config)?;
+        for leaf in fresh {
+            if let Some(disk) = leaf.disk() {
+                label_io::erase_labels(disk).await?;
+            }
+            label_io::write_config(leaf, &config).await?;
+        }
+        let sequence = config.config_sequence;
+        let tree = Arc::new(VdevTree { config, vdevs });
+        let is_fresh = |leaf: &&Arc<Leaf>| fresh.iter().any(|new| new.guid == leaf.guid);
+        for leaf in tree.online().filter(|leaf| !is_fresh(leaf)) {
+            // A disk that fails here is named outdated by the uberblock.
+            let _ = label_io::write_config(leaf, &tree.config).await;
+        }
+        *self.tree.write() = tree.clone();
+        let in_use: Vec<Guid> = tree.online().map(|leaf| leaf.guid).collect();
+        let known: Vec<Guid> = tree.config.leaves().map(|(_, leaf)| leaf.guid).collect();
+        self.write_uberblock(|uberblock| {
+            uberblock.config_sequence = sequence;
+            // Disks that are up to date again, and disks that are no longer of the pool.
+            uberblock.outdated.retain(|entry| {
+                known.contains(&entry.leaf) && !in_use.contains(&entry.leaf)
+            });
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Lets the log leave a vdev, and stay away until what is returned is dropped.
+    async fn leave_log_vdev(&self, vdev: usize) -> Result<Shunned<'_>, PoolError> {
+        *self.shunned_log.lock() = u16::try_from(vdev).ok();
+        let shunned = Shunned(self);
+        self.move_log().await?;
+        Ok(shunned)
+    }
+
+    fn log_leaf(&self, name: &str) -> Result<Found, ImportError> {
+        let tree = self.tree();
+        for (vdev, config) in tree.config.vdevs.iter().enumerate() {
+            for (leaf, of) in config.leaves.iter().enumerate() {
+                let path = tree.vdevs.get(vdev).and_then(|vdev| vdev.leaves.get(leaf));
+                let path = path.map_or(&of.path, |leaf| &leaf.path);
+                if path != name && of.guid.to_string() != name {
+                    continue;
+                }
+                if config.class != VdevClass::Log {
+                    return Err(ImportError::BadConfig(format!(
+                        "{name} is not a disk of the log: this works for log devices only, so far"
+                    )));
+                }
+                return Ok(Found { vdev, leaf });
+            }
+        }
+        Err(ImportError::BadConfig(format!("{name} is no disk of pool {:?}", self.name())))
+    }
+}
+
+/// While it lives the log stays away from a vdev.
+struct Shunned<'a>(&'a Pool);
+
+impl Drop for Shunned<'_> {
+    fn drop(&mut self) {
+        *self.0.shunned_log.lock() = None;
+        self.0.place_log();
+    }
+}
+
+fn leaf_of<'a>(config: &'a mut PoolConfig, found: &Found) -> Option<&'a mut LeafConfig> {
+    config.vdevs.get_mut(found.vdev)?.leaves.get_mut(found.leaf)
+}
+
+/// Sets item `at`, or appends it.
+fn put<T>(items: &mut Vec<T>, at: usize, item: T) {
+    match items.get_mut(at) {
+        Some(slot) => *slot = item,
+        None => items.push(item),
+    }
+}

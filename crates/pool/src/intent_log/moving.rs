@@ -1,0 +1,210 @@
+//! Moving the log: the chain ends in one place and a new one begins elsewhere.
+//!
+//! The log lies on log vdevs while there are usable ones, else at home, on segments of the data
+//! vdevs that are always kept for it. A move goes in three steps:
+//! 1. From now on no batch is sealed; records gather. Whatever the old chain holds belongs to txgs
+//!    up to the open one.
+//! 2. That txg, or a later one, is committed, and its root names the new chain, empty. With that the
+//!    old chain is needless, and what had no acknowledgement yet is in the root.
+//! 3. The gathered records go out on the new chain.
+//!
+//! So there is never an acknowledged record in a chain that no root on disk names, and the order of
+//! records stays whole. When all sides of a log vdev are lost, nothing is acknowledged between steps
+//! 1 and 2: a batch that was durable there may be gone with the device.
+
+use std::sync::Arc;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::Txg;
+use aquifer_ondisk::pool_root::LogRoot;
+
+use crate::error::PoolError;
+use crate::intent_log::{IntentLog, Outcome, Position, Ring, State, submit};
+use crate::pool::Pool;
+use crate::txg::Txgs;
+
+/// A move under way.
+#[derive(Debug)]
+pub(super) struct Move {
+    /// The txg that was open when it began: no root before it may name the new chain.
+    from: Txg,
+    ring: Ring,
+    chain: u64,
+    /// The old place is lost: nothing is acknowledged until a root names the new chain.
+    pub lost: bool,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// No root names the new chain.
+    Asked,
+    /// A root that is being written does.
+    Named,
+    /// That root is on disk. Writes to places of the new chain may still be on their way.
+    OnDisk,
+}
+
+impl State {
+    /// What root `txg` says of a new chain, if it is the one to name it.
+    pub(super) fn name_new_chain(&mut self, txg: Txg) -> Option<LogRoot> {
+        // A replay reads the old chain, and the batches not applied yet are its only copy.
+        if self.replaying.is_some() {
+            return None;
+        }
+        let sequence = self.next_sequence;
+        let early = left_out(Rule::NewChainWaitsForItsTxg);
+        let change = self.change.as_mut().filter(|change| early || txg >= change.from)?;
+        change.stage = Stage::Named;
+        self.head_next = Some((sequence, Position::START));
+        Some(LogRoot {
+            chain: change.chain,
+            head_sequence: sequence,
+            head_place: change.ring.place(Position::START),
+            previous_checksum: 0,
+            segments: change.ring.runs(),
+        })
+    }
+
+    /// The root that names the new chain is on disk: goes over to it. Returns what is acknowledged
+    /// by that.
+    pub(super) fn take_new_chain(&mut self) -> Vec<Arc<Outcome>> {
+        let Some(change) = self.change.as_mut().filter(|change| change.stage == Stage::Named)
+        else {
+            return Vec::new();
+        };
+        change.stage = Stage::OnDisk;
+        self.ring = change.ring.clone();
+        self.chain = change.chain;
+        self.next = Position::START;
+        self.previous = 0;
+        self.live.clear();
+        // All before is in the root.
+        self.mark = self.next_sequence - 1;
+        self.mark_sealed = self.mark;
+        std::mem::take(&mut self.waiting).into_values().map(|batch| batch.outcome).collect()
+    }
+
+    /// Ends a move once no write is on its way to the new chain's places. Returns whether a sender
+    /// should start: for what gathered during the move, or found no room before the last root.
+    pub(super) fn go_on(&mut self) -> bool {
+        let landing = |place| self.ring.position(place).is_some();
+        let done = self.change.as_ref().is_some_and(|change| change.stage == Stage::OnDisk)
+            && !self.flying.values().any(|place| landing(*place));
+        if done {
+            self.change = None;
+        }
+        let held = std::mem::take(&mut self.stalled) || done;
+        let go = held && self.change.is_none() && self.failure.is_none() && self.has_gathered();
+        self.in_flight += usize::from(go);
+        go
+    }
+}
+
+impl IntentLog {
+    /// Sectors at home.
+    pub(crate) fn home_sectors(&self) -> u64 {
+        self.home.sectors()
+    }
+
+    /// The segments at home.
+    pub(crate) fn home(&self) -> &Ring {
+        &self.home
+    }
+
+    /// Whether the newest root's log lies on this vdev.
+    pub(crate) fn lies_on(&self, vdev: u16) -> bool {
+        self.state.lock().ring.vdevs().contains(&vdev)
+    }
+
+    /// Begins a move. One that is under way, and that no root names yet, gets the new aim.
+    fn begin_move(&self, ring: Ring, chain: u64, lost: bool, txgs: &Txgs) {
+        let mut state = self.state.lock();
+        // Read under the log's lock: every record that is in the old chain was appended before, in
+        // a txg that was open then.
+        let from = txgs.open();
+        match &mut state.change {
+            Some(change) if change.stage == Stage::Asked => {
+                change.ring = ring;
+                change.lost |= lost;
+            }
+            Some(_) => {}
+            None => state.change = Some(Move { from, ring, chain, lost, stage: Stage::Asked }),
+        }
+    }
+
+    /// Whether a move is under way.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.state.lock().change.is_some()
+    }
+}
+
+impl Pool {
+    /// All sides of a log vdev are lost: if the log lies there, or is on its way there, it goes home.
+    pub(crate) fn log_vdev_lost(&self, vdev: u16) {
+        let concerned = {
+            let state = self.log.state.lock();
+            match &state.change {
+                Some(change) if change.stage == Stage::Asked => {
+                    !change.lost && state.ring.vdevs().contains(&vdev)
+                        || change.ring.vdevs().contains(&vdev)
+                }
+                Some(_) => false,
+                None => state.ring.vdevs().contains(&vdev),
+            }
+        };
+        if concerned {
+            tracing::error!(
+                class = "log.lost", pool = self.name(), vdev,
+                "a log device is lost: the intent log goes to the data disks"
+            );
+            let chain = self.world.random().max(1);
+            self.log.begin_move(self.log.home().clone(), chain, true, &self.txgs);
+            self.txgs.request_close();
+        }
+    }
+
+    /// Lets the log go where it should lie: on the usable log vdevs, else home.
+    pub(crate) fn place_log(&self) {
+        let tree = self.tree();
+        let mut on = tree.usable_logs();
+        if let Some(shunned) = *self.shunned_log.lock() {
+            on.remove(&shunned);
+        }
+        let ring = if on.is_empty() { self.log.home().clone() } else { tree.log_ring(&on) };
+        {
+            let state = self.log.state.lock();
+            match &state.change {
+                Some(change) if change.stage == Stage::Asked => {
+                    drop(state);
+                    return self.txgs.request_close();
+                }
+                Some(_) => return,
+                None if state.ring.vdevs() == ring.vdevs() => return,
+                None => {}
+            }
+        }
+        self.log.begin_move(ring, self.world.random().max(1), false, &self.txgs);
+        self.txgs.request_close();
+    }
+
+    /// Moves the log and waits until it lies where it should.
+    pub(crate) async fn move_log(&self) -> Result<(), PoolError> {
+        // What is dirty now need not hold up those who wait for the move.
+        self.sync().await?;
+        self.place_log();
+        while self.log.is_moving() {
+            self.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// After a root came to disk: a move goes on, or begins.
+    pub(crate) fn move_on(&self) -> Result<(), PoolError> {
+        if self.log.state.lock().go_on() {
+            submit::spawn(&self.arc()?);
+        }
+        self.place_log();
+        Ok(())
+    }
+}

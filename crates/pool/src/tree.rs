@@ -1,0 +1,76 @@
+//! The vdev tree: config and vdevs, as one value that an act of the administrator replaces.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use aquifer_ondisk::Place;
+use aquifer_ondisk::config::{PoolConfig, VdevClass};
+use aquifer_vdev::{Leaf, Vdev};
+
+use crate::error::PoolError;
+use crate::intent_log::Ring;
+use crate::limits::LOG_SEGMENTS_MAX;
+use crate::pool::Pool;
+
+/// What the pool consists of. Vdevs and the config's entries have the same numbers.
+#[derive(Debug)]
+pub(crate) struct VdevTree {
+    pub config: PoolConfig,
+    pub vdevs: Vec<Arc<Vdev>>,
+}
+
+impl VdevTree {
+    /// Vdevs that hold blocks: the pool cannot do without any of them.
+    pub fn data(&self) -> impl Iterator<Item = &Arc<Vdev>> {
+        self.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data)
+    }
+
+    /// Vdevs for the intent log.
+    pub fn logs(&self) -> impl Iterator<Item = &Arc<Vdev>> {
+        self.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Log)
+    }
+
+    /// Disks in use.
+    pub fn online(&self) -> impl Iterator<Item = &Arc<Leaf>> {
+        self.vdevs.iter().flat_map(|vdev| vdev.online())
+    }
+
+    /// Log vdevs that have a disk left.
+    pub fn usable_logs(&self) -> BTreeSet<u16> {
+        self.logs().filter(|vdev| vdev.check().is_ok()).map(|vdev| vdev.index).collect()
+    }
+
+    /// The log's segments on these log vdevs, in turn; the first segment of each holds labels.
+    pub fn log_ring(&self, on: &BTreeSet<u16>) -> Ring {
+        let vdevs: Vec<&Arc<Vdev>> = self.logs().filter(|vdev| on.contains(&vdev.index)).collect();
+        Ring::over(vdevs.iter().map(|vdev| (vdev.index, vdev.geometry.segments)), LOG_SEGMENTS_MAX)
+    }
+}
+
+impl Pool {
+    /// The vdev tree as it is now.
+    pub(crate) fn tree(&self) -> Arc<VdevTree> {
+        self.tree.read().clone()
+    }
+
+    /// The vdev of a place.
+    pub(crate) fn vdev(&self, place: Place) -> Result<Arc<Vdev>, PoolError> {
+        let tree = self.tree.read();
+        tree.vdevs.get(usize::from(place.vdev())).cloned().ok_or_else(|| {
+            PoolError::Contradiction(format!("place {place:?} names no vdev of this pool"))
+        })
+    }
+
+    /// Whether every vdev that holds blocks has a disk left. Log vdevs without one are given up: the
+    /// log goes elsewhere.
+    pub(crate) fn check_vdevs(&self) -> Result<(), PoolError> {
+        let tree = self.tree();
+        for vdev in tree.data() {
+            vdev.check()?;
+        }
+        for vdev in tree.logs().filter(|vdev| vdev.check().is_err()) {
+            self.log_vdev_lost(vdev.index);
+        }
+        Ok(())
+    }
+}

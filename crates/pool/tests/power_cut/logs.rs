@@ -1,0 +1,260 @@
+//! One seed of a pool with log vdevs: they fail, vanish, come back, and an administrator adds,
+//! removes, replaces them and takes them off line under load.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aquifer_blockio::World;
+use aquifer_ondisk::config::Redundancy;
+use aquifer_pool::Pool;
+use aquifer_pool::create::VdevSpec;
+use aquifer_pool::import::ImportOptions;
+use aquifer_sim::{
+    CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
+};
+use futures_util::future::join;
+
+use crate::clients::{Model, check, check_space, open, workload};
+use crate::shapes::{LOG_SHAPES, Shape, disk_name, named};
+use crate::{Kind, story};
+
+/// What a seed has shown.
+#[derive(Default)]
+pub struct LogRun {
+    pub cuts: u64,
+    /// Acts of the administrator that were carried out.
+    pub acts: u64,
+    /// Imports that did without the log.
+    pub dropped: u64,
+}
+
+struct Machine {
+    seed: u64,
+    shape: Shape,
+    kind: Kind,
+    rng: Rng,
+    sim: Sim,
+    world: Arc<dyn World>,
+    disks: Vec<SimDisk>,
+    model: Arc<Mutex<Model>>,
+    run: LogRun,
+}
+
+/// Lets a machine live and die as the seed says.
+pub fn run_log_seed(seed: u64, bases: &[Vec<Image>]) -> Result<LogRun, String> {
+    let mut machine = Machine::new(seed, bases);
+    machine.lives().map_err(|what| machine.tell(&what))?;
+    Ok(machine.run)
+}
+
+impl Machine {
+    fn new(seed: u64, bases: &[Vec<Image>]) -> Machine {
+        let mut rng = Rng::stream(seed, "log test");
+        let at = rng.index(LOG_SHAPES.len());
+        let kind = match rng.below(3) {
+            0 => Kind::Wraps { record_pages: 120 },
+            _ => Kind::Short,
+        };
+        let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
+        let mut sim = Sim::with_config(seed, config);
+        let shape = LOG_SHAPES[at];
+        let add = |(at, image): (usize, &Image)| {
+            sim.add_disk(&disk_name(shape, at), image.clone(), DiskConfig::default())
+        };
+        let disks: Vec<SimDisk> = bases[at].iter().enumerate().map(add).collect();
+        let mut model = Model::default();
+        model.log_disks = disks[shape.data_disks()..].to_vec();
+        Machine {
+            seed,
+            shape,
+            kind,
+            rng,
+            world: Arc::new(sim.world()),
+            sim,
+            disks,
+            model: Arc::new(Mutex::new(model)),
+            run: LogRun::default(),
+        }
+    }
+
+    fn tell(&self, what: &str) -> String {
+        format!("seed {} {:?} {:?}: {what}\n{}", self.seed, self.shape, self.kind, self.sim.story())
+    }
+
+    fn log_disks(&self) -> &[SimDisk] {
+        &self.disks[self.shape.data_disks()..]
+    }
+
+    fn lives(&mut self) -> Result<(), String> {
+        for _ in 0..1 + self.rng.below(5) {
+            self.life()?;
+            self.between_lives();
+        }
+        self.last_life()
+    }
+
+    /// A disk of the log may go away in a power cut, or for good; others come back.
+    fn between_lives(&mut self) {
+        let may_lose = !self.model.lock().unwrap().acknowledged_after_loss;
+        let chance = self.rng.below(8);
+        let which = self.rng.index(self.log_disks().len());
+        for (at, disk) in self.log_disks().to_vec().iter().enumerate() {
+            disk.clear_faults();
+            match chance {
+                0 if may_lose && at == which => disk.vanish(Vanish::PowerLost),
+                // What is gone stays so for another life.
+                1 => {}
+                _ => disk.come_back(),
+            }
+        }
+    }
+
+    fn life(&mut self) -> Result<(), String> {
+        let span = if self.kind == Kind::Short { 1200 } else { 2400 };
+        let event = if self.rng.below(4) == 0 { self.rng.below(80) } else { self.rng.below(span) };
+        self.sim.plan_cut(CutPlan::AtEvent(event + 1));
+        let loss_allowed = {
+            let mut model = self.model.lock().unwrap();
+            let allowed = !model.acknowledged_after_loss;
+            model.begin_life();
+            allowed
+        };
+        self.upset();
+        let work = Rng::stream(self.rng.next_u64(), "work");
+        let acts = Rng::stream(self.rng.next_u64(), "acts");
+        let busy = self.rng.coin();
+        let do_without = self.rng.coin();
+        let (world, model, disks) = (self.world.clone(), self.model.clone(), &self.disks);
+        let (kind, run) = (self.kind, &mut self.run);
+        let log_disks = &self.disks[self.shape.data_disks()..];
+        let end = self.sim.run_until(async {
+            let mut options = ImportOptions::default();
+            let mut opened = open(world.clone(), named(disks), &options).await;
+            if opened.as_ref().is_err_and(|why| why.contains("the log device is missing")) {
+                if !loss_allowed {
+                    return opened.map(|_| ());
+                }
+                if do_without {
+                    options.missing_log = true;
+                    run.dropped += 1;
+                    model.lock().unwrap().log_dropped();
+                } else {
+                    log_disks.iter().for_each(SimDisk::come_back);
+                }
+                opened = open(world.clone(), named(disks), &options).await;
+                // Taken off line, or missing in an earlier life: its content is too old.
+                if !do_without && opened.is_err() {
+                    options.missing_log = true;
+                    model.lock().unwrap().log_dropped();
+                    opened = open(world.clone(), named(disks), &options).await;
+                }
+            }
+            let open = opened?;
+            check(&open, &model).await?;
+            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            let work = workload(world.clone(), &open, model.clone(), &[], kind, work);
+            let acts = administrator(&world, &open.pool, log_disks, if busy { 6 } else { 0 }, acts);
+            let (done, acted) = join(work, acts).await;
+            run.acts += acted;
+            done.map_err(|error| error.to_string())
+        });
+        match end {
+            Ok(Ok(())) | Err(Stop::Halted) => {}
+            // A disk that goes away while the log is read stops the import: the next one knows.
+            Ok(Err(what)) if what.contains("the device is gone") => {}
+            Ok(Err(what)) if what.contains("import: ") && what.contains("no disk left") => {}
+            Ok(Err(what)) => return Err(what),
+            Err(stop) => return Err(stop.to_string()),
+        }
+        if self.rng.below(4) == 0 {
+            self.sim.kill();
+        } else {
+            self.sim.power_cut_any();
+        }
+        self.run.cuts += 1;
+        Ok(())
+    }
+
+    /// Gives disks of the log faults to meet.
+    fn upset(&mut self) {
+        let disks = self.log_disks().to_vec();
+        let which = self.rng.index(disks.len());
+        let both = self.rng.below(3) == 0;
+        for (at, disk) in disks.iter().enumerate().filter(|(at, _)| both || *at == which) {
+            let after = self.rng.below(if at == which { 300 } else { 320 });
+            match self.rng.below(8) {
+                0 => disk.inject(FaultRule::new(
+                    Fault::Vanish(Vanish::PowerLost),
+                    When::OnceAfter(after),
+                )),
+                1 => disk.inject(FaultRule::new(Fault::WriteError, When::OnceAfter(after / 3))),
+                2 => disk.inject(FaultRule::new(Fault::FlushError, When::OnceAfter(after / 3))),
+                _ => {}
+            }
+        }
+    }
+
+    /// All is there, no sector is lost, the log lies where it should, and the pool can be exported.
+    fn last_life(&mut self) -> Result<(), String> {
+        for disk in self.log_disks() {
+            disk.clear_faults();
+            disk.come_back();
+        }
+        let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
+        let end = self.sim.run_until(async {
+            let options = ImportOptions::default();
+            let mut opened = open(world.clone(), disks.clone(), &options).await;
+            if opened.as_ref().is_err_and(|why| why.contains("the log device is missing")) {
+                let options = ImportOptions { missing_log: true, ..options };
+                model.lock().unwrap().log_dropped();
+                opened = open(world.clone(), disks, &options).await;
+            }
+            let open = opened?;
+            check(&open, &model).await?;
+            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            open.pool.sync().await.map_err(|e| e.to_string())?;
+            check_space(&open)?;
+            open.pool.export().await.map_err(|e| e.to_string())
+        });
+        end.map_err(|stop| stop.to_string())?
+    }
+}
+
+/// Does as administrators do; what cannot be done is refused, and nothing comes of it. Returns how
+/// many acts were carried out.
+async fn administrator(
+    world: &Arc<dyn World>,
+    pool: &Arc<Pool>,
+    disks: &[SimDisk],
+    acts: usize,
+    mut rng: Rng,
+) -> u64 {
+    let mut done = 0;
+    for _ in 0..acts {
+        world.sleep(Duration::from_micros(rng.below(4000))).await;
+        let (one, other) = (rng.index(disks.len()), rng.index(disks.len()));
+        let disk = |at: usize| named(std::slice::from_ref(&disks[at])).remove(0);
+        let (name, other_disk) = (disk(one).path, disk(other));
+        let result = match rng.below(6) {
+            0 => {
+                let spec =
+                    VdevSpec { redundancy: Redundancy::Single, disks: vec![disk(one)] };
+                let mine = pool.status().vdevs.iter().any(|vdev| {
+                    vdev.leaves.iter().any(|leaf| leaf.path == name)
+                });
+                if mine { continue } else { pool.add_log(&spec, true).await }
+            }
+            1 => pool.remove_log(&name).await,
+            2 => {
+                let mine = pool.status().vdevs.iter().any(|vdev| {
+                    vdev.leaves.iter().any(|leaf| leaf.path == other_disk.path)
+                });
+                if mine { continue } else { pool.replace_log_disk(&name, other_disk, true).await }
+            }
+            3 => pool.offline_log_disk(&name).await,
+            _ => pool.online_log_disk(&name, disk(one)).await,
+        };
+        done += u64::from(result.is_ok());
+    }
+    done
+}
