@@ -7,8 +7,7 @@ SEEDS ?= 10000
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= $(notdir $(wildcard crates/fuzz/corpus/*))
 FUZZER := nice target/debug/aquifer-fuzz -rss_limit_mb=1024 -timeout=30 -verbosity=0 -print_final_stats=1
-# The simulator's build with rules that can be left out has a target directory of its own.
-SABOTAGE := RUSTFLAGS="--cfg sabotage" CARGO_TARGET_DIR=target/sabotage
+SABOTAGE := RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-sabotage.sh
 
 .PHONY: all build test lint unit sim sabotage fuzz fuzz-short fuzz-build fuzz-merge conformance \
 	bench demo install clean
@@ -69,11 +68,13 @@ fuzz-build:
 	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-coverage.sh \
 		cargo build -p aquifer-fuzz --features engine
 
-# Real clients, the long way: many kills, large logs, whole disks of rot.
+# Real clients, the long way: many kills, large logs, whole disks of rot; and the harness itself, in
+# front of nfs-ganesha.
 conformance:
 	scripts/setup-deps.sh build clients guest capture peer
 	cargo build -p aquifer-cli -p aquifer-conformance
 	AQUIFER_LONG=1 cargo test -p aquifer-conformance --test aquifer -- --nocapture
+	cargo test -p aquifer-conformance --test guest --test image -- --nocapture --include-ignored
 
 # The main job on real input, told in plain words. With a terminal the server stays until Ctrl-C.
 demo:

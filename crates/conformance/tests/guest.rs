@@ -51,6 +51,7 @@ fn guest_boots_runs_commands_and_powers_off() -> Result<()> {
 }
 
 #[test]
+#[ignore = "the harness in front of a peer: make conformance"]
 fn guest_jobs_run_together_report_early_and_can_be_stopped() -> Result<()> {
     let work = WorkDir::open()?;
     let scratch = work.scratch("guest-jobs")?;
@@ -89,6 +90,7 @@ fn guest_that_panics_or_lives_too_long_is_an_error_not_a_hang() -> Result<()> {
 }
 
 #[test]
+#[ignore = "the harness in front of a peer: make conformance"]
 fn guest_fsx_v3() -> Result<()> {
     let scratch = WorkDir::open()?.scratch("guest-fsx")?;
     let (guest, _ganesha) = mounted(&scratch, V3)?;
@@ -117,6 +119,7 @@ fn guest_finds_a_server_that_changes_content() -> Result<()> {
 }
 
 #[test]
+#[ignore = "the harness in front of a peer: make conformance"]
 fn guest_directory_of_many_files_v3() -> Result<()> {
     let scratch = WorkDir::open()?.scratch("guest-tree")?;
     let (guest, _ganesha) = mounted(&scratch, V3)?;
@@ -125,6 +128,7 @@ fn guest_directory_of_many_files_v3() -> Result<()> {
 }
 
 #[test]
+#[ignore = "the harness in front of a peer: make conformance"]
 fn guest_semantics_v3() -> Result<()> {
     let scratch = WorkDir::open()?.scratch("guest-semantics")?;
     let (guest, _ganesha) = mounted(&scratch, V3)?;
@@ -135,6 +139,7 @@ fn guest_semantics_v3() -> Result<()> {
 }
 
 #[test]
+#[ignore = "the harness in front of a peer: make conformance"]
 fn guest_semantics_v4() -> Result<()> {
     let scratch = WorkDir::open()?.scratch("guest-semantics4")?;
     let (guest, _ganesha) = mounted(&scratch, "vers=4.2,proto=tcp,hard")?;
@@ -145,6 +150,7 @@ fn guest_semantics_v4() -> Result<()> {
 }
 
 #[test]
+#[ignore = "the harness in front of a peer: make conformance"]
 fn guest_sparse_file_of_5_tib_v3() -> Result<()> {
     let scratch = WorkDir::open()?.scratch("guest-sparse")?;
     let (guest, _ganesha) = mounted(&scratch, V3)?;
@@ -153,6 +159,7 @@ fn guest_sparse_file_of_5_tib_v3() -> Result<()> {
 }
 
 #[test]
+#[ignore = "the harness in front of a peer: make conformance"]
 fn guest_journal_survives_killed_servers_v3() -> Result<()> {
     let scratch = WorkDir::open()?.scratch("guest-journal")?;
     let (guest, mut ganesha) = mounted(&scratch, &format!("{V3},timeo=10"))?;

@@ -18,6 +18,7 @@ const LIFE: Duration = Duration::from_secs(300);
 const WRITE: Task = Task::Write { files: 4, bytes: 3_000_000, seed: 5 };
 
 #[test]
+#[ignore = "the harness in front of a peer: make conformance"]
 fn guest_system_on_an_image_writes_and_another_verifies() -> Result<()> {
     let work = WorkDir::open()?;
     let scratch = work.scratch("image-busybox")?;
@@ -46,6 +47,7 @@ fn guest_system_on_an_image_writes_and_another_verifies() -> Result<()> {
 }
 
 #[test]
+#[ignore = "the harness in front of a peer: make conformance"]
 fn guest_system_on_nfs_keeps_its_journal_through_power_cuts() -> Result<()> {
     let work = WorkDir::open()?;
     let scratch = work.scratch("image-nfs")?;

@@ -126,8 +126,7 @@ impl PoolConfig {
     /// What must hold of every config, read or to be written.
     fn check(&self) -> Result<(), FormatError> {
         let leaves: usize = self.vdevs.iter().map(|vdev| vdev.leaves.len()).sum();
-        let bare =
-            |vdev: &VdevConfig| vdev.leaves.is_empty() != (vdev.class == VdevClass::Hole);
+        let bare = |vdev: &VdevConfig| vdev.leaves.is_empty() != (vdev.class == VdevClass::Hole);
         if leaves > LEAVES_MAX || self.vdevs.iter().any(bare) {
             return Err(FormatError::invalid("label config: leaves", leaves as u64));
         }

@@ -119,8 +119,7 @@ impl Pool {
             return Ok(());
         };
         let last = vdev.online().all(|other| other.guid == leaf.guid);
-        let _shunned =
-            if last { Some(self.leave_log_vdev(found.vdev).await?) } else { None };
+        let _shunned = if last { Some(self.leave_log_vdev(found.vdev).await?) } else { None };
         leaf.take_offline();
         self.name_outdated().await?;
         Ok(())
@@ -156,8 +155,7 @@ impl Pool {
         disk: NamedDisk,
         new: bool,
     ) -> Result<(), ImportError> {
-        let leaf =
-            Arc::new(Leaf::new(guid, disk.path, Some(disk.disk), self.world.clone()));
+        let leaf = Arc::new(Leaf::new(guid, disk.path, Some(disk.disk), self.world.clone()));
         let mut vdevs = tree.vdevs.clone();
         if let (Some(slot), Some(of)) = (vdevs.get_mut(found.vdev), config.vdevs.get(found.vdev)) {
             let mut leaves = slot.leaves.clone();
@@ -198,9 +196,9 @@ impl Pool {
         self.write_uberblock(|uberblock| {
             uberblock.config_sequence = sequence;
             // Disks that are up to date again, and disks that are no longer of the pool.
-            uberblock.outdated.retain(|entry| {
-                known.contains(&entry.leaf) && !in_use.contains(&entry.leaf)
-            });
+            uberblock
+                .outdated
+                .retain(|entry| known.contains(&entry.leaf) && !in_use.contains(&entry.leaf));
         })
         .await?;
         Ok(())

@@ -77,7 +77,8 @@ pub async fn create(world: Arc<dyn World>, spec: PoolSpec) -> Result<PoolConfig,
     check_pool_name(&spec.name)?;
     check_disks(&spec).await?;
     let classes = [(VdevClass::Data, &spec.vdevs), (VdevClass::Log, &spec.logs)];
-    let specs = classes.into_iter().flat_map(|(class, specs)| specs.iter().map(move |s| (class, s)));
+    let specs =
+        classes.into_iter().flat_map(|(class, specs)| specs.iter().map(move |s| (class, s)));
     let mut vdevs = Vec::new();
     let mut configs = Vec::new();
     for (index, (class, spec)) in (0u16..).zip(specs) {

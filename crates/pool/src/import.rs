@@ -230,9 +230,9 @@ fn vote(found: &[FoundLeaf], report: &mut ImportReport) -> Result<Vote, ImportEr
     let has_vote = |leaf: Guid| {
         let newer = |by: &Uberblock| by.sequence > newest_of(leaf);
         left_out(Rule::OutdatedNoVote)
-            || !all.iter().any(|(by, uberblock)| {
-                *by != leaf && names(uberblock, leaf) && newer(uberblock)
-            })
+            || !all
+                .iter()
+                .any(|(by, uberblock)| *by != leaf && names(uberblock, leaf) && newer(uberblock))
     };
     let voters = all.iter().filter(|(guid, _)| has_vote(*guid));
     let (_, uberblock) =

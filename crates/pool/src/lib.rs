@@ -34,8 +34,8 @@ mod readers;
 mod record;
 mod status;
 pub mod sync;
-mod tree;
 pub mod transform;
+mod tree;
 mod txg;
 
 pub use commit::UberblockState;

@@ -155,7 +155,9 @@ impl Pool {
         };
         if concerned {
             tracing::error!(
-                class = "log.lost", pool = self.name(), vdev,
+                class = "log.lost",
+                pool = self.name(),
+                vdev,
                 "a log device is lost: the intent log goes to the data disks"
             );
             let chain = self.world.random().max(1);

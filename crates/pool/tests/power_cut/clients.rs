@@ -90,9 +90,9 @@ pub async fn open(
     let (mut pools, refused) = scan(disks).await;
     // A disk that is gone is refused; anything else would be damage nobody did.
     // A disk on its way into the pool or out of it may have been labelled in part.
-    let damaged = refused.iter().find(|(disk, why)| {
-        !matches!(why, LabelError::Disk(_)) && !disk.path.starts_with("log")
-    });
+    let damaged = refused
+        .iter()
+        .find(|(disk, why)| !matches!(why, LabelError::Disk(_)) && !disk.path.starts_with("log"));
     if let Some((disk, why)) = damaged {
         return Err(format!("{}: {why}", disk.path));
     }

@@ -237,18 +237,21 @@ async fn administrator(
         let (name, other_disk) = (disk(one).path, disk(other));
         let result = match rng.below(6) {
             0 => {
-                let spec =
-                    VdevSpec { redundancy: Redundancy::Single, disks: vec![disk(one)] };
-                let mine = pool.status().vdevs.iter().any(|vdev| {
-                    vdev.leaves.iter().any(|leaf| leaf.path == name)
-                });
+                let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![disk(one)] };
+                let mine = pool
+                    .status()
+                    .vdevs
+                    .iter()
+                    .any(|vdev| vdev.leaves.iter().any(|leaf| leaf.path == name));
                 if mine { continue } else { pool.add_log(&spec, true).await }
             }
             1 => pool.remove_log(&name).await,
             2 => {
-                let mine = pool.status().vdevs.iter().any(|vdev| {
-                    vdev.leaves.iter().any(|leaf| leaf.path == other_disk.path)
-                });
+                let mine = pool
+                    .status()
+                    .vdevs
+                    .iter()
+                    .any(|vdev| vdev.leaves.iter().any(|leaf| leaf.path == other_disk.path));
                 if mine { continue } else { pool.replace_log_disk(&name, other_disk, true).await }
             }
             3 => pool.offline_log_disk(&name).await,

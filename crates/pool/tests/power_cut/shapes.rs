@@ -56,8 +56,7 @@ impl Shape {
 
     pub fn spec(self, disks: Vec<NamedDisk>) -> PoolSpec {
         let (data, logs) = disks.split_at(self.data_disks());
-        let mirrored =
-            matches!(self, Shape::MirrorLog | Shape::MirrorLogMirror) || self.mirrored();
+        let mirrored = matches!(self, Shape::MirrorLog | Shape::MirrorLogMirror) || self.mirrored();
         PoolSpec {
             name: "tank".into(),
             vdevs: vdevs(data, mirrored),
@@ -97,9 +96,8 @@ pub fn base_with_spare(shape: Shape) -> Vec<Image> {
 /// The disks of a fresh pool.
 pub fn base(shape: Shape) -> Vec<Image> {
     let mut sim = Sim::new(7);
-    let blank = |at| {
-        sim.add_disk(&disk_name(shape, at), Image::new(SECTORS), DiskConfig::default())
-    };
+    let blank =
+        |at| sim.add_disk(&disk_name(shape, at), Image::new(SECTORS), DiskConfig::default());
     let disks: Vec<SimDisk> = (0..shape.disks()).map(blank).collect();
     let world: Arc<dyn World> = Arc::new(sim.world());
     let spec = shape.spec(named(&disks));
