@@ -9,8 +9,8 @@
 //! 3. The gathered records go out on the new chain.
 //!
 //! So there is never an acknowledged record in a chain that no root on disk names, and the order of
-//! records stays whole. When all sides of a log vdev are lost, nothing is acknowledged between steps
-//! 1 and 2: a batch that was durable there may be gone with the device.
+//! records stays whole. When all sides of a log vdev are lost, no batch that it did not hold on every
+//! side is acknowledged before step 2: its write fails for want of a side.
 
 use std::sync::Arc;
 
@@ -30,8 +30,6 @@ pub(super) struct Move {
     from: Txg,
     ring: Ring,
     chain: u64,
-    /// The old place is lost: nothing is acknowledged until a root names the new chain.
-    pub lost: bool,
     stage: Stage,
 }
 
@@ -90,7 +88,8 @@ impl State {
     pub(super) fn go_on(&mut self) -> bool {
         let landing = |place| self.ring.position(place).is_some();
         let done = self.change.as_ref().is_some_and(|change| change.stage == Stage::OnDisk)
-            && !self.flying.values().any(|place| landing(*place));
+            && (left_out(Rule::LogReuseAfterLanding)
+                || !self.flying.values().any(|place| landing(*place)));
         if done {
             self.change = None;
         }
@@ -112,13 +111,16 @@ impl IntentLog {
         &self.home
     }
 
-    /// Whether the newest root's log lies on this vdev.
+    /// Whether the log of the newest root, or of one that is being written, lies on this vdev.
     pub(crate) fn lies_on(&self, vdev: u16) -> bool {
-        self.state.lock().ring.vdevs().contains(&vdev)
+        let state = self.state.lock();
+        let named = state.change.as_ref().filter(|change| change.stage == Stage::Named);
+        let rings = named.map(|change| &change.ring).into_iter().chain([&state.ring]);
+        rings.into_iter().any(|ring| ring.vdevs().contains(&vdev))
     }
 
     /// Begins a move. One that is under way, and that no root names yet, gets the new aim.
-    fn begin_move(&self, ring: Ring, chain: u64, lost: bool, txgs: &Txgs) {
+    fn begin_move(&self, ring: Ring, chain: u64, txgs: &Txgs) {
         let mut state = self.state.lock();
         // Read under the log's lock: every record that is in the old chain was appended before, in
         // a txg that was open then.
@@ -126,10 +128,9 @@ impl IntentLog {
         match &mut state.change {
             Some(change) if change.stage == Stage::Asked => {
                 change.ring = ring;
-                change.lost |= lost;
             }
             Some(_) => {}
-            None => state.change = Some(Move { from, ring, chain, lost, stage: Stage::Asked }),
+            None => state.change = Some(Move { from, ring, chain, stage: Stage::Asked }),
         }
     }
 
@@ -145,10 +146,7 @@ impl Pool {
         let concerned = {
             let state = self.log.state.lock();
             match &state.change {
-                Some(change) if change.stage == Stage::Asked => {
-                    !change.lost && state.ring.vdevs().contains(&vdev)
-                        || change.ring.vdevs().contains(&vdev)
-                }
+                Some(change) if change.stage == Stage::Asked => change.ring.vdevs().contains(&vdev),
                 Some(_) => false,
                 None => state.ring.vdevs().contains(&vdev),
             }
@@ -161,7 +159,7 @@ impl Pool {
                 "a log device is lost: the intent log goes to the data disks"
             );
             let chain = self.world.random().max(1);
-            self.log.begin_move(self.log.home().clone(), chain, true, &self.txgs);
+            self.log.begin_move(self.log.home().clone(), chain, &self.txgs);
             self.txgs.request_close();
         }
     }
@@ -186,7 +184,7 @@ impl Pool {
                 None => {}
             }
         }
-        self.log.begin_move(ring, self.world.random().max(1), false, &self.txgs);
+        self.log.begin_move(ring, self.world.random().max(1), &self.txgs);
         self.txgs.request_close();
     }
 

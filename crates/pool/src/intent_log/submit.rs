@@ -206,20 +206,14 @@ impl IntentLog {
                 batch.outcome.set(Ok(()));
             }
         }
-        if state.change.is_some() {
-            let lost = state.change.as_ref().is_some_and(|change| change.lost);
-            let held = lost && !left_out(Rule::LostLogHoldsAcknowledgements);
-            let acknowledged = if held { Vec::new() } else { state.durable_prefix() };
-            let go = state.go_on();
-            drop(state);
-            acknowledged.into_iter().for_each(|outcome| outcome.set(Ok(())));
-            return go;
-        }
         let acknowledged = state.durable_prefix();
-        let more = !state.ready.is_empty() && state.in_flight < LOG_BATCHES_IN_FLIGHT_MAX;
-        if more {
-            state.in_flight += 1;
-        }
+        let more = if state.change.is_some() {
+            state.go_on()
+        } else {
+            let more = !state.ready.is_empty() && state.in_flight < LOG_BATCHES_IN_FLIGHT_MAX;
+            state.in_flight += usize::from(more);
+            more
+        };
         drop(state);
         acknowledged.into_iter().for_each(|outcome| outcome.set(Ok(())));
         more

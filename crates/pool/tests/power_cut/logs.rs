@@ -32,6 +32,8 @@ struct Machine {
     seed: u64,
     shape: Shape,
     kind: Kind,
+    /// Both sides of the log fail, one soon after the other, and the second stays away.
+    rivals: bool,
     rng: Rng,
     sim: Sim,
     world: Arc<dyn World>,
@@ -50,8 +52,10 @@ pub fn run_log_seed(seed: u64, bases: &[Vec<Image>]) -> Result<LogRun, String> {
 impl Machine {
     fn new(seed: u64, bases: &[Vec<Image>]) -> Machine {
         let mut rng = Rng::stream(seed, "log test");
-        let at = rng.index(LOG_SHAPES.len());
-        let kind = match rng.below(3) {
+        let rivals = seed % 8 == 7;
+        let mirror = LOG_SHAPES.iter().position(|shape| *shape == Shape::MirrorLogMirror);
+        let at = if rivals { mirror.unwrap() } else { rng.index(LOG_SHAPES.len()) };
+        let kind = match rng.below(if rivals { 1 } else { 3 }) {
             0 => Kind::Wraps { record_pages: 120 },
             _ => Kind::Short,
         };
@@ -68,6 +72,7 @@ impl Machine {
             seed,
             shape,
             kind,
+            rivals,
             rng,
             world: Arc::new(sim.world()),
             sim,
@@ -104,6 +109,7 @@ impl Machine {
                 0 if may_lose && at == which => disk.vanish(Vanish::PowerLost),
                 // What is gone stays so for another life.
                 1 => {}
+                _ if self.rivals && at == 1 => {}
                 _ => disk.come_back(),
             }
         }
@@ -111,7 +117,11 @@ impl Machine {
 
     fn life(&mut self) -> Result<(), String> {
         let span = if self.kind == Kind::Short { 1200 } else { 2400 };
-        let event = if self.rng.below(4) == 0 { self.rng.below(80) } else { self.rng.below(span) };
+        let event = match self.rng.below(4) {
+            0 => self.rng.below(80),
+            _ if self.rivals => 80 + self.rng.below(320),
+            _ => self.rng.below(span),
+        };
         self.sim.plan_cut(CutPlan::AtEvent(event + 1));
         let loss_allowed = {
             let mut model = self.model.lock().unwrap();
@@ -119,10 +129,16 @@ impl Machine {
             model.begin_life();
             allowed
         };
-        self.upset();
+        if self.rivals {
+            self.log_disks().iter().for_each(SimDisk::clear_faults);
+        } else {
+            self.upset();
+        }
+        let mut faults = Rng::stream(self.rng.next_u64(), "faults");
+        let rivals = self.rivals;
         let work = Rng::stream(self.rng.next_u64(), "work");
         let acts = Rng::stream(self.rng.next_u64(), "acts");
-        let busy = self.rng.coin();
+        let busy = self.rng.coin() && !self.rivals;
         let do_without = self.rng.coin();
         let (world, model, disks) = (self.world.clone(), self.model.clone(), &self.disks);
         let (kind, run) = (self.kind, &mut self.run);
@@ -139,18 +155,17 @@ impl Machine {
                     run.dropped += 1;
                     model.lock().unwrap().log_dropped();
                 } else {
+                    log_disks.iter().for_each(SimDisk::clear_faults);
                     log_disks.iter().for_each(SimDisk::come_back);
                 }
+                // With all its disks there the log must never be missing.
                 opened = open(world.clone(), named(disks), &options).await;
-                // Taken off line, or missing in an earlier life: its content is too old.
-                if !do_without && opened.is_err() {
-                    options.missing_log = true;
-                    model.lock().unwrap().log_dropped();
-                    opened = open(world.clone(), named(disks), &options).await;
-                }
             }
             let open = opened?;
             check(&open, &model).await?;
+            if rivals {
+                one_after_the_other(&log_disks[0], &log_disks[1], &mut faults);
+            }
             world.spawn("txg", Box::pin(open.pool.clone().run()));
             let work = workload(world.clone(), &open, model.clone(), &[], kind, work);
             let acts = administrator(&world, &open.pool, log_disks, if busy { 6 } else { 0 }, acts);
@@ -180,6 +195,10 @@ impl Machine {
         let disks = self.log_disks().to_vec();
         let which = self.rng.index(disks.len());
         let both = self.rng.below(3) == 0;
+        if self.rng.below(4) == 0 {
+            one_after_the_other(&disks[0], &disks[1], &mut self.rng);
+            return;
+        }
         for (at, disk) in disks.iter().enumerate().filter(|(at, _)| both || *at == which) {
             let after = self.rng.below(if at == which { 300 } else { 320 });
             match self.rng.below(8) {
@@ -203,13 +222,7 @@ impl Machine {
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
         let end = self.sim.run_until(async {
             let options = ImportOptions::default();
-            let mut opened = open(world.clone(), disks.clone(), &options).await;
-            if opened.as_ref().is_err_and(|why| why.contains("the log device is missing")) {
-                let options = ImportOptions { missing_log: true, ..options };
-                model.lock().unwrap().log_dropped();
-                opened = open(world.clone(), disks, &options).await;
-            }
-            let open = opened?;
+            let open = open(world.clone(), disks, &options).await?;
             check(&open, &model).await?;
             world.spawn("txg", Box::pin(open.pool.clone().run()));
             open.pool.sync().await.map_err(|e| e.to_string())?;
@@ -218,6 +231,20 @@ impl Machine {
         });
         end.map_err(|stop| stop.to_string())?
     }
+}
+
+/// One side fails after the other, in the log itself: nobody may have been told of the first
+/// meanwhile. It may be slow to fail, and then batches are durable on the other alone.
+fn one_after_the_other(one: &SimDisk, other: &SimDisk, rng: &mut Rng) {
+    let log = 1024..63 * 1024;
+    let after = rng.below(30);
+    if rng.coin() {
+        let long = Fault::Stall(Duration::from_millis(1 + rng.below(4)));
+        one.inject(FaultRule::new(long, When::OnceAfter(after)).within(log.clone()));
+    }
+    one.inject(FaultRule::new(Fault::WriteError, When::OnceAfter(after)).within(log.clone()));
+    let soon = When::OnceAfter(after + rng.below(4));
+    other.inject(FaultRule::new(Fault::Vanish(Vanish::PowerLost), soon).within(log));
 }
 
 /// Does as administrators do; what cannot be done is refused, and nothing comes of it. Returns how
@@ -235,7 +262,8 @@ async fn administrator(
         let (one, other) = (rng.index(disks.len()), rng.index(disks.len()));
         let disk = |at: usize| named(std::slice::from_ref(&disks[at])).remove(0);
         let (name, other_disk) = (disk(one).path, disk(other));
-        let result = match rng.below(6) {
+        let act = rng.below(6);
+        let result = match act {
             0 => {
                 let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![disk(one)] };
                 let mine = pool
@@ -257,6 +285,9 @@ async fn administrator(
             3 => pool.offline_log_disk(&name).await,
             _ => pool.online_log_disk(&name, disk(one)).await,
         };
+        if story() > 0 {
+            println!("act {act} on {name}: {result:?} at {:?}", world.now());
+        }
         done += u64::from(result.is_ok());
     }
     done
