@@ -98,12 +98,12 @@ pub(crate) async fn look(
     })
 }
 
-/// The log of a root, or the one that an uberblock says begins anew in its segments.
+/// The log of a root, or the one that an uberblock says begins anew at home.
 fn current(root: &PoolRoot, restart_chain: u64) -> LogRoot {
     if restart_chain == 0 {
         return root.log.clone();
     }
-    let segments = root.log.segments.clone();
+    let segments = root.log_home.clone();
     LogRoot {
         chain: restart_chain,
         head_sequence: 1,

@@ -30,7 +30,11 @@ pub(crate) fn mark_own(scan: &mut Scan<'_>, root: &PoolRoot) {
         }
     }
     mark_segments(scan, &root.record_segments, Use::Records);
-    mark_segments(scan, &root.log.segments, Use::Log);
+    mark_segments(scan, &root.log_home, Use::Log);
+    // Away from home it lies on log vdevs.
+    if root.log.segments != root.log_home {
+        mark_segments(scan, &root.log.segments, Use::Log);
+    }
 }
 
 fn mark_segments(scan: &mut Scan<'_>, runs: &[Run], what: Use) {

@@ -46,7 +46,8 @@ pub enum TreeSlot {
 pub struct LogRoot {
     /// The chain; 0 if there is none yet.
     pub chain: u64,
-    /// Sequence of the first batch that is not applied whole; the first of a chain is 1.
+    /// Sequence of the first batch that is not applied whole. The first of a chain is 1 if an
+    /// uberblock began it; one that a root begins goes on counting from the chain before.
     pub head_sequence: u64,
     /// Where that batch lies or will lie.
     pub head_place: Place,

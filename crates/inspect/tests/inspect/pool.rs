@@ -225,6 +225,14 @@ impl HandPool {
         self.write_labels();
     }
 
+    /// The log's segments on data vdevs; a pool with a log vdev has none here.
+    pub fn log_home(&self) -> Vec<Run> {
+        let data = |run: &&Run| {
+            self.config.vdevs[usize::from(run.place.vdev())].class == VdevClass::Data
+        };
+        self.log.segments.iter().filter(data).copied().collect()
+    }
+
     pub fn write_labels(&mut self) {
         for (at, (_, guid)) in self.leaves.clone().into_iter().enumerate() {
             for index in 0..4u8 {

@@ -201,6 +201,7 @@ fn a_record_in_parts() {
                 wall_ns: 0,
                 trees: [None; 8],
                 log: pool.log.clone(),
+                log_home: pool.log_home(),
                 record_segments: vec![],
                 record_next: Place::NULL,
                 allocated_sectors: vec![],

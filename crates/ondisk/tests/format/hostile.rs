@@ -115,8 +115,8 @@ fn counts_beyond_the_bytes_are_refused() {
         ("txg_record_v1", "slots", 100, 4),
         ("txg_record_v1", "groups of allocated runs", 148, 4),
         ("txg_record_v1", "runs of the first group", 154, 4),
-        ("pool_root_v1", "trees", 24, 4),
-        ("pool_root_v1", "runs of log segments", 28 + 8 * 64 + 40, 4),
+        ("pool_root_v2", "trees", 24, 4),
+        ("pool_root_v2", "runs of log segments", 28 + 8 * 64 + 40, 4),
         ("log_batch_v1", "records", 84, 4),
         ("log_batch_v1", "bytes of the first body", 88, 4),
         ("log_batch_v1", "pages of the first record", 94, 2),
@@ -164,9 +164,9 @@ fn numbers_beyond_their_limits_are_refused() {
         ("log_batch_v1", "sectors of the header", 12, 2),
         ("log_batch_v1", "payload pages", 80, 4),
         ("log_batch_v1", "txg of the first record", 100, 8),
-        ("pool_root_v1", "head of the log", 28 + 8 * 64 + 8, 8),
-        ("pool_root_v1", "place of a segment", 28 + 8 * 64 + 44, 8),
-        ("pool_root_v1", "sectors of a segment", 28 + 8 * 64 + 52, 8),
+        ("pool_root_v2", "head of the log", 28 + 8 * 64 + 8, 8),
+        ("pool_root_v2", "place of a segment", 28 + 8 * 64 + 44, 8),
+        ("pool_root_v2", "sectors of a segment", 28 + 8 * 64 + 52, 8),
         ("block_pointer_v1", "first place", 0, 8),
         ("block_pointer_v1", "second place", 8, 8),
         ("block_pointer_v1", "stored bytes", 20, 4),
@@ -219,19 +219,19 @@ fn lists_beyond_their_limits_are_refused() {
     // (the number to be changed, what is still right, what is not)
     let limits = [
         ("uberblock_v1", 292, LEAVES_MAX as u64, 4),
-        ("pool_root_v1", 28 + 8 * 64 + 52, SEGMENTS_MAX * SEGMENT_SECTORS, 8),
+        ("pool_root_v2", 28 + 8 * 64 + 52, SEGMENTS_MAX * SEGMENT_SECTORS, 8),
         ("record_pointer_v1", 24, RECORD_SECTORS_MAX as u64, 4),
     ];
     for (name, at, limit, width) in limits {
         let step = if width == 8 { SEGMENT_SECTORS } else { 1 };
         for (value, right) in [(limit, true), (limit + step, false)] {
             let mut bytes = sample_of(name).bytes.clone();
-            if name == "pool_root_v1" {
+            if name == "pool_root_v2" {
                 // The other runs of the list count too: one is left.
                 bytes[at - 12..at - 8].copy_from_slice(&1u32.to_le_bytes());
             }
             bytes[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
-            if name == "pool_root_v1" {
+            if name == "pool_root_v2" {
                 bytes.drain(at + 8..at + 8 + 2 * 16);
             }
             assert_eq!(provoke(sample_of(name), bytes), right, "{name}: {value}");
@@ -256,21 +256,21 @@ fn names_that_lead_elsewhere_are_refused() {
 /// A later version is told apart from damage: people then know that newer software is needed.
 #[test]
 fn newer_versions_say_so() {
-    for (name, at) in [
-        ("label_config_v1", 8),
-        ("uberblock_v1", 8),
-        ("txg_record_v1", 8),
-        ("log_batch_v1", 8),
-        ("pool_root_v1", 0),
-        ("inode_file_v1", 0),
-        ("dataset_record_v1", 0),
-        ("line_record_v1", 0),
-        ("node_extents_leaf_v1", 4),
+    for (name, at, ours) in [
+        ("label_config_v1", 8, 1),
+        ("uberblock_v1", 8, 1),
+        ("txg_record_v1", 8, 1),
+        ("log_batch_v1", 8, 1),
+        ("pool_root_v2", 0, 2),
+        ("inode_file_v1", 0, 1),
+        ("dataset_record_v1", 0, 1),
+        ("line_record_v1", 0, 1),
+        ("node_extents_leaf_v1", 4, 1),
     ] {
         let samples = samples();
         let sample = samples.iter().find(|sample| sample.name == name).unwrap();
-        assert_eq!(sample.bytes[at], 1, "{name}: its version is at {at}");
-        for version in [0, 2] {
+        assert_eq!(sample.bytes[at], ours, "{name}: its version is at {at}");
+        for version in [0, ours + 1] {
             let mut bytes = sample.bytes.clone();
             bytes[at] = version;
             assert!(!provoke(sample, bytes), "{name}: version {version}");

@@ -178,3 +178,18 @@ fn what_is_too_large_is_not_written() {
     node.body = aquifer_ondisk::tree_node::NodeBody::Leaf(items.collect());
     too_large(node.to_bytes());
 }
+
+/// Version 1 had no home for the log: it lay there always.
+#[test]
+fn a_pool_root_of_version_1_has_its_log_at_home() {
+    let root = crate::values::root();
+    let bytes = root.to_bytes().unwrap();
+    let runs = |runs: &[Run]| 4 + 16 * runs.len();
+    let home = 580 + runs(&root.log.segments);
+    let mut old = bytes[..home].to_vec();
+    old.extend(&bytes[home + runs(&root.log_home)..]);
+    old[0] = 1;
+    let read = aquifer_ondisk::pool_root::PoolRoot::from_bytes(&old).unwrap();
+    let log_home = root.log.segments.clone();
+    assert_eq!(read, aquifer_ondisk::pool_root::PoolRoot { log_home, ..root });
+}

@@ -97,7 +97,7 @@ fn whole() -> Vec<Sample> {
 fn small() -> Vec<Sample> {
     vec![
         sample("log_changes_v1", "body of a log record: a change of each kind", changes()),
-        sample("pool_root_v1", "pool root, as at the end of a txg record", root()),
+        sample("pool_root_v2", "pool root, as at the end of a txg record", root()),
         sample("record_pointer_v1", "pointer to a record with two copies", Some(record_at(71, 16))),
         sample("block_pointer_v1", "block pointer with two places", Some(pointer(BlockKind::Dead))),
         sample("block_pointer_null_v1", "no block pointer", None::<BlockPointer>),

@@ -209,15 +209,16 @@ pub fn root() -> impl Strategy<Value = PoolRoot> {
     let trees = vec(option::of(pointer().boxed()), TREES);
     let trees = trees.prop_map(|trees| trees.try_into().unwrap()).boxed();
     let log = (any::<u64>(), 1..SEQUENCE_LIMIT, place(), any::<u128>(), segments());
-    let rest = (segments(), place(), vec(any::<u64>(), 0..20));
+    let rest = (segments(), segments(), place(), vec(any::<u64>(), 0..20));
     (txg(), any::<u64>(), trees, log, rest).prop_map(|(txg, wall_ns, trees, log, rest)| {
         let (chain, head_sequence, head_place, previous_checksum, segments) = log;
-        let (record_segments, record_next, allocated_sectors) = rest;
+        let (log_home, record_segments, record_next, allocated_sectors) = rest;
         PoolRoot {
             txg,
             wall_ns,
             trees,
             log: LogRoot { chain, head_sequence, head_place, previous_checksum, segments },
+            log_home,
             record_segments,
             record_next,
             allocated_sectors,

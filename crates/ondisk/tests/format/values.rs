@@ -169,6 +169,7 @@ pub fn root() -> PoolRoot {
             previous_checksum: CHECKSUM,
             segments: vec![run(0, 20, 2), run(1, 9, 1), run(0, 18, 1)],
         },
+        log_home: vec![run(0, 20, 2), run(0, 18, 1)],
         record_segments: vec![run(0, 1, 2), run(1, 3, 2)],
         record_next: Place::new(0, 1024 + 73 * 16 + 2),
         allocated_sectors: vec![100_000, 70_003],

@@ -106,6 +106,7 @@ impl HandPool {
             wall_ns: 1,
             trees: self.trees,
             log: self.log.clone(),
+            log_home: self.log_home(),
             record_segments: self.record_runs(),
             record_next: Place::NULL,
             allocated_sectors: self.allocated_sectors(),
