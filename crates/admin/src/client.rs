@@ -21,10 +21,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use crate::api::{
-    ApiError, ClearDamage, CreateDataset, CreatePool, DaemonInfo, DatasetDone, DatasetInfo,
-    DatasetQuery, DestroyDataset, DestroyPool, Event, EventQuery, ImportRequest, LocksInfo,
-    NfsStat, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ScanRequest, ScanResult,
-    SetProperties, ShareInfo, ShareQuery, ShareWhy,
+    AddVdevs, ApiError, ClearDamage, CreateDataset, CreatePool, DaemonInfo, DatasetDone,
+    DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool, DiskRequest, Event, EventQuery,
+    ImportRequest, LocksInfo, NfsStat, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary,
+    ReplaceDisk, ScanRequest, ScanResult, SetProperties, ShareInfo, ShareQuery, ShareWhy,
 };
 
 /// A daemon that can be asked.
@@ -143,6 +143,31 @@ impl Client {
     /// Destroys a pool.
     pub async fn destroy_pool(&self, name: &str, request: &DestroyPool) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/destroy", escaped(name)), request).await
+    }
+
+    /// Adds vdevs to a pool.
+    pub async fn add_vdevs(&self, name: &str, request: &AddVdevs) -> Answer<PoolCreated> {
+        self.post(&format!("/pools/{}/add", escaped(name)), request).await
+    }
+
+    /// Takes a vdev out of a pool.
+    pub async fn remove_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/remove", escaped(name)), request).await
+    }
+
+    /// Puts another disk in the place of one.
+    pub async fn replace_disk(&self, name: &str, request: &ReplaceDisk) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/replace", escaped(name)), request).await
+    }
+
+    /// Takes a disk out of use.
+    pub async fn offline_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/offline", escaped(name)), request).await
+    }
+
+    /// Takes a disk into use again.
+    pub async fn online_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/online", escaped(name)), request).await
     }
 
     /// Looks for pools.

@@ -12,12 +12,14 @@
 
 mod counts;
 mod datasets;
+mod layout;
 mod locks;
 mod pools;
 mod properties;
 mod serving;
 mod shares;
 mod startup;
+mod vdevs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -14,16 +14,36 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use aquifer_blockio::FileDisk;
 use aquifer_ondisk::layout::{LEAF_SEGMENTS_MIN, leaf_segments};
 use aquifer_ondisk::types::SEGMENT_SECTORS;
+use aquifer_pool::create::NamedDisk;
 
 pub use search::disks_of_pool;
-pub(crate) use search::{Search, Sought, all_paths, claim, found_pool, is_complete, search};
-pub(crate) use take::{TakeRequest, Taken, take};
+pub(crate) use search::{
+    Claimed, Search, Sought, all_paths, claim, found_pool, is_complete, search,
+};
+pub(crate) use take::{TakeRequest, Taker, open_again, resolve, take};
 
 #[cfg(test)]
 mod tests;
+
+/// A disk that is ours alone.
+#[derive(Debug, Clone)]
+pub(crate) struct OpenDisk {
+    /// Where it was opened.
+    pub path: String,
+    pub file: Arc<FileDisk>,
+}
+
+impl OpenDisk {
+    /// As the engine wants it.
+    pub fn named(&self) -> NamedDisk {
+        NamedDisk { path: self.path.clone(), disk: self.file.clone() }
+    }
+}
 
 /// What makes a disk this disk, whatever it is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -7,6 +7,11 @@
 //! POST /pools                   CreatePool     -> PoolCreated
 //! POST /pools/{name}/export                    -> PoolDone
 //! POST /pools/{name}/destroy    DestroyPool    -> PoolDone
+//! POST /pools/{name}/add        AddVdevs       -> PoolCreated
+//! POST /pools/{name}/remove     DiskRequest    -> PoolDone
+//! POST /pools/{name}/replace    ReplaceDisk    -> PoolDone
+//! POST /pools/{name}/offline    DiskRequest    -> PoolDone
+//! POST /pools/{name}/online     DiskRequest    -> PoolDone
 //! POST /scan                    ScanRequest    -> ScanResult
 //! POST /import                  ImportRequest  -> PoolDone
 //! GET  /locks                   LocksInfo
@@ -59,6 +64,11 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/pools/{name}", get(pool_status))
         .route("/pools/{name}/export", post(export_pool))
         .route("/pools/{name}/destroy", post(destroy_pool))
+        .route("/pools/{name}/add", post(add_vdevs))
+        .route("/pools/{name}/remove", post(remove_disk))
+        .route("/pools/{name}/replace", post(replace_disk))
+        .route("/pools/{name}/offline", post(offline_disk))
+        .route("/pools/{name}/online", post(online_disk))
         .route("/locks", get(async |State(c): Control_| answer(Ok(c.locks().await))))
         .route("/scan", post(scan))
         .route("/import", post(import_pool))
@@ -138,6 +148,46 @@ async fn destroy_pool(
     Body(request): Body<api::DestroyPool>,
 ) -> Response {
     act(async move { control.destroy_pool(&name, request).await }).await
+}
+
+async fn add_vdevs(
+    State(control): Control_,
+    Path(name): Path<String>,
+    Body(request): Body<api::AddVdevs>,
+) -> Response {
+    act(async move { control.add_vdevs(&name, request).await }).await
+}
+
+async fn remove_disk(
+    State(control): Control_,
+    Path(name): Path<String>,
+    Body(request): Body<api::DiskRequest>,
+) -> Response {
+    act(async move { control.remove_disk(&name, request).await }).await
+}
+
+async fn replace_disk(
+    State(control): Control_,
+    Path(name): Path<String>,
+    Body(request): Body<api::ReplaceDisk>,
+) -> Response {
+    act(async move { control.replace_disk(&name, request).await }).await
+}
+
+async fn offline_disk(
+    State(control): Control_,
+    Path(name): Path<String>,
+    Body(request): Body<api::DiskRequest>,
+) -> Response {
+    act(async move { control.offline_disk(&name, request).await }).await
+}
+
+async fn online_disk(
+    State(control): Control_,
+    Path(name): Path<String>,
+    Body(request): Body<api::DiskRequest>,
+) -> Response {
+    act(async move { control.online_disk(&name, request).await }).await
 }
 
 async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {

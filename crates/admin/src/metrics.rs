@@ -12,8 +12,8 @@ use aquifer_meter::{BUCKETS, Histogram, floor_ns};
 use aquifer_pool as pool;
 use aquifer_vdev::{IoCount, IoCounts, LeafState};
 
-use crate::api::{Count, DaemonInfo, Flow, Health, NfsLoad, NfsStat, PoolSummary};
-use crate::status::{kind_of, vdev_label};
+use crate::api::{Count, DaemonInfo, Flow, Health, NfsLoad, NfsStat, PoolSummary, VdevClass};
+use crate::status::{name_of, shown};
 
 #[cfg(test)]
 mod tests;
@@ -114,11 +114,16 @@ fn operations(io: &IoCounts) -> [(&'static str, &IoCount); 4] {
 
 fn each_leaf(pools: &[pool::PoolStatus], mut each: impl FnMut(&[Label<'_>], &pool::LeafStatus)) {
     for pool in pools {
-        for (index, vdev) in pool.vdevs.iter().enumerate() {
-            let vdev_name = vdev_label(index, kind_of(vdev.redundancy), vdev);
+        for (index, class, vdev) in shown(pool) {
+            let vdev_name = name_of(index, vdev);
+            let class = match class {
+                VdevClass::Data => "data",
+                VdevClass::Log => "log",
+            };
             for leaf in &vdev.leaves {
                 let path = leaf.path.as_str();
-                each(&[("pool", &pool.name), ("vdev", &vdev_name), ("disk", path)], leaf);
+                let pool = ("pool", pool.name.as_str());
+                each(&[pool, ("vdev", &vdev_name), ("class", class), ("disk", path)], leaf);
             }
         }
     }

@@ -1,11 +1,11 @@
 //! What the API says of a pool: the engine's numbers in an administrator's words, and what to do.
 
-use aquifer_ondisk::config::{Redundancy, VdevClass};
+use aquifer_ondisk::config::{Redundancy, VdevClass as Class};
 use aquifer_pool as pool;
 
 use crate::api::{
-    DamagedFile, Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus, PoolSummary, VdevIo,
-    VdevKind, VdevStatus, guid_text,
+    DamagedFile, Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus, PoolSummary, VdevClass,
+    VdevIo, VdevKind, VdevStatus, guid_text,
 };
 use crate::control::sum;
 use crate::devices::SECTOR;
@@ -28,6 +28,23 @@ pub(crate) fn kind_of(redundancy: Redundancy) -> VdevKind {
     }
 }
 
+/// What a vdev is for; `None` for the place of one that was removed, which nobody is shown.
+pub(crate) fn class_of(class: Class) -> Option<VdevClass> {
+    match class {
+        Class::Data => Some(VdevClass::Data),
+        Class::Log => Some(VdevClass::Log),
+        Class::Hole => None,
+    }
+}
+
+/// The vdevs of a pool in service that are shown, with their numbers.
+pub(crate) fn shown(
+    status: &pool::PoolStatus,
+) -> impl Iterator<Item = (usize, VdevClass, &pool::VdevStatus)> {
+    let each = status.vdevs.iter().enumerate();
+    each.filter_map(|(index, vdev)| Some((index, class_of(vdev.class)?, vdev)))
+}
+
 /// How a vdev of these disks is.
 pub(crate) fn health_of(leaves: impl Iterator<Item = LeafState>) -> Health {
     let (mut all, mut any) = (true, false);
@@ -42,8 +59,15 @@ pub(crate) fn health_of(leaves: impl Iterator<Item = LeafState>) -> Health {
     }
 }
 
-/// How a pool of such vdevs is.
-pub(crate) fn worst(vdevs: impl Iterator<Item = Health>) -> Health {
+/// How a pool of such vdevs is. It can do without a log vdev: the log then lies on the others.
+pub(crate) fn pool_health(vdevs: impl Iterator<Item = (VdevClass, Health)>) -> Health {
+    worst(vdevs.map(|vdev| match vdev {
+        (VdevClass::Log, Health::Unavail) => Health::Degraded,
+        (_, health) => health,
+    }))
+}
+
+fn worst(vdevs: impl Iterator<Item = Health>) -> Health {
     let rank = |health: &Health| match health {
         Health::Online => 0,
         Health::Degraded => 1,
@@ -58,7 +82,7 @@ pub(crate) fn worst(vdevs: impl Iterator<Item = Health>) -> Health {
 pub(crate) fn summary(status: &pool::PoolStatus) -> PoolSummary {
     let health = match status.suspended {
         Some(_) => Health::Suspended,
-        None => worst(status.vdevs.iter().map(|vdev| health_of(states(vdev)))),
+        None => pool_health(shown(status).map(|(_, class, vdev)| (class, health_of(states(vdev))))),
     };
     PoolSummary {
         name: status.name.clone(),
@@ -118,7 +142,7 @@ pub(crate) fn status(
         txg: status.txg.0,
         held_bytes: status.space.held * SECTOR,
         closed_metaslabs: u64::try_from(status.closed_metaslabs).unwrap_or(u64::MAX),
-        vdevs: status.vdevs.iter().enumerate().map(|(index, vdev)| of_vdev(index, vdev)).collect(),
+        vdevs: shown(status).map(of_vdev).collect(),
         import_notes,
         notes,
         action: action(&summary, status),
@@ -136,14 +160,12 @@ pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
         state: state_of(leaf.state),
         io: (&leaf.io).into(),
     };
-    let of_vdev = |(index, vdev): (usize, &pool::VdevStatus)| {
-        let kind = kind_of(vdev.redundancy);
-        VdevIo {
-            name: vdev_label(index, kind, vdev),
-            kind,
-            io: (&vdev.io).into(),
-            leaves: vdev.leaves.iter().map(of_leaf).collect(),
-        }
+    let of_vdev = |(index, class, vdev): (usize, VdevClass, &pool::VdevStatus)| VdevIo {
+        name: name_of(index, vdev),
+        class,
+        kind: kind_of(vdev.redundancy),
+        io: (&vdev.io).into(),
+        leaves: vdev.leaves.iter().map(of_leaf).collect(),
     };
     PoolIo {
         name: summary.name,
@@ -152,24 +174,21 @@ pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
         free_bytes: summary.free_bytes,
         io: (&sum(status.vdevs.iter().map(|vdev| &vdev.io))).into(),
         txgs: (&status.syncs).into(),
-        vdevs: status.vdevs.iter().enumerate().map(of_vdev).collect(),
+        vdevs: shown(status).map(of_vdev).collect(),
     }
 }
 
-/// A vdev's name, with what it is for.
-pub(crate) fn vdev_label(index: usize, kind: VdevKind, vdev: &pool::VdevStatus) -> String {
+/// A vdev's name.
+pub(crate) fn name_of(index: usize, vdev: &pool::VdevStatus) -> String {
     let first = vdev.leaves.first().map(|leaf| leaf.path.as_str()).unwrap_or_default();
-    match vdev.class {
-        VdevClass::Data => vdev_name(index, kind, first),
-        VdevClass::Log => format!("log {}", vdev_name(index, kind, first)),
-    }
+    vdev_name(index, kind_of(vdev.redundancy), first)
 }
 
-fn of_vdev(index: usize, vdev: &pool::VdevStatus) -> VdevStatus {
-    let kind = kind_of(vdev.redundancy);
+fn of_vdev((index, class, vdev): (usize, VdevClass, &pool::VdevStatus)) -> VdevStatus {
     VdevStatus {
-        name: vdev_label(index, kind, vdev),
-        kind,
+        name: name_of(index, vdev),
+        class,
+        kind: kind_of(vdev.redundancy),
         size_bytes: vdev.sectors * SECTOR,
         health: health_of(states(vdev)),
         leaves: vdev.leaves.iter().map(of_leaf).collect(),
@@ -219,12 +238,21 @@ fn action(summary: &PoolSummary, status: &pool::PoolStatus) -> Option<String> {
         ));
     }
     let leaves = || status.vdevs.iter().flat_map(|vdev| &vdev.leaves);
-    if leaves().any(|leaf| state_of(leaf.state) != LeafState::Online) {
-        return Some(
+    let mut missed: Vec<String> = Vec::new();
+    let healths = |of| {
+        let of_class = shown(status).filter(move |(_, class, _)| *class == of);
+        of_class.map(|(_, _, vdev)| health_of(states(vdev)))
+    };
+    if healths(VdevClass::Data).any(|health| health != Health::Online) {
+        missed.push(
             "The pool runs on the other disks. A disk that missed writes is not used again, and \
              this version cannot bring it up to date: keep a backup."
                 .into(),
         );
+    }
+    missed.extend(log_action(name, &healths(VdevClass::Log).collect::<Vec<_>>()));
+    if !missed.is_empty() {
+        return Some(missed.join("\n"));
     }
     if leaves().any(|leaf| leaf.read_errors + leaf.checksum_errors > 0) {
         return Some(
@@ -234,4 +262,23 @@ fn action(summary: &PoolSummary, status: &pool::PoolStatus) -> Option<String> {
         );
     }
     None
+}
+
+/// What to do about log vdevs that are so.
+fn log_action(name: &str, logs: &[Health]) -> Option<String> {
+    if logs.iter().all(|health| *health == Health::Online) {
+        return None;
+    }
+    let what = if !logs.contains(&Health::Unavail) {
+        "A side of the log's mirror is not in use; the log runs on the other one."
+    } else if logs.iter().any(|health| *health != Health::Unavail) {
+        "A log device is not in use; the log is on the other one."
+    } else {
+        "The log device is not in use; the log is on the data disks."
+    };
+    Some(format!(
+        "{what} Nothing is lost. Bring the device back with `aquifer pool online {name} DISK`, put \
+         another in its place with `aquifer pool replace {name} DISK NEW`, or do without it: \
+         `aquifer pool remove {name} DISK`."
+    ))
 }

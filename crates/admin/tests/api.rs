@@ -120,6 +120,7 @@ impl Daemon {
         let request = CreatePool {
             name: "tank".into(),
             vdevs: vec![VdevRequest { kind: VdevKind::Single, disks: vec![disk] }],
+            logs: Vec::new(),
             properties: Default::default(),
             force: false,
             dry_run: false,

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::{SECTOR_BYTES, block};
@@ -32,6 +33,8 @@ pub(crate) struct Backing {
     /// Opened with O_DIRECT: what is written does not pass through the page cache.
     pub(crate) direct: bool,
     pub(crate) writable: bool,
+    /// The earlier handle by which this one is ours alone, if it has no claim of its own.
+    claim: Option<Arc<Backing>>,
     /// Error number of the first failed flush, 0 while there was none.
     spoiled: AtomicI32,
     /// Discard was refused as unsupported: not asked again.
@@ -55,9 +58,16 @@ impl Backing {
             size_bytes,
             direct,
             writable,
+            claim: None,
             spoiled: AtomicI32::new(0),
             undiscardable: AtomicBool::new(false),
         }
+    }
+
+    /// The same, ours alone by the claim of `held`, or by the one that that goes by.
+    pub(crate) fn claimed_by(self, held: &Arc<Backing>) -> Self {
+        let claim = held.claim.as_ref().unwrap_or(held);
+        Backing { claim: Some(Arc::clone(claim)), ..self }
     }
 
     pub(crate) fn raw_fd(&self) -> RawFd {

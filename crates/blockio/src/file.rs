@@ -55,6 +55,20 @@ impl FileDisk {
         })
     }
 
+    /// Opens anew, for reading and writing, what this disk was opened as, which is at `path`: a new
+    /// handle knows nothing of flushes that failed on this one. The disk stays ours alone: by a
+    /// claim of the new handle if it is another one by now, else by that of this one, which lasts
+    /// as long as either.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_again(&self, path: &Path) -> Result<Self, OpenError> {
+        let (backing, engine) = (open::open_again(path, &self.backing)?, self.engine);
+        let backing = Arc::new(backing);
+        let discards = Arc::new(Discards::new(Arc::clone(&backing), engine));
+        Ok(FileDisk { backing, engine, discards })
+    }
+
     /// Whether it is a file or a device.
     pub fn kind(&self) -> BackingKind {
         self.backing.kind

@@ -3,13 +3,15 @@
 //! Invariants:
 //! - What is opened for writing is ours alone: a block device is opened with O_EXCL (the kernel
 //!   then refuses it if it is mounted, a swap, part of a RAID or opened so by another daemon), an
-//!   image file carries an exclusive `flock` until it is closed.
+//!   image file carries an exclusive `flock` until it is closed. A disk that is opened again goes
+//!   by the claim of the handle that it is opened by, and keeps that.
 //! - Nothing is written or resized by opening.
 //! - Opening for inspection takes no lock and cannot write: it works beside a running daemon.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
@@ -185,7 +187,7 @@ fn choose(wanted: Option<Engine>, available: impl FnOnce() -> Result<(), i32>) -
 pub(crate) fn open(path: &Path, access: Access) -> Result<Backing, OpenError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match open_once(path, access) {
+        match open_once(path, access, access == Access::Exclusive) {
             Err(OpenError::InUse { .. }) if Instant::now() < deadline => {
                 std::thread::sleep(PATIENCE / 25);
             }
@@ -194,7 +196,25 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Backing, OpenError> {
     }
 }
 
-fn open_once(path: &Path, access: Access) -> Result<Backing, OpenError> {
+/// Opens for writing what this process holds already by `held`.
+pub(crate) fn open_again(path: &Path, held: &Arc<Backing>) -> Result<Backing, OpenError> {
+    // A device that came back is another one for the kernel: the old claim does not hold for it.
+    let in_use = match open_once(path, Access::Exclusive, true) {
+        Err(error @ OpenError::InUse { .. }) => error,
+        other => return other,
+    };
+    let opened = open_once(path, Access::Exclusive, false)?;
+    let failed = |error: Errno| open_error(path, error);
+    let [new, old] = [&opened, held.as_ref()].map(|one| rustix::fs::fstat(one.as_fd()));
+    let (new, old) = (new.map_err(failed)?, old.map_err(failed)?);
+    let same = match opened.kind {
+        BackingKind::Image => (new.st_dev, new.st_ino) == (old.st_dev, old.st_ino),
+        BackingKind::Block => held.kind == BackingKind::Block && new.st_rdev == old.st_rdev,
+    };
+    if same { Ok(opened.claimed_by(held)) } else { Err(in_use) }
+}
+
+fn open_once(path: &Path, access: Access, claim: bool) -> Result<Backing, OpenError> {
     let failed = |error: Errno| open_error(path, error);
     // Looked at before it is opened: opening a pipe would wait for its other end, opening a tape
     // would rewind it.
@@ -203,7 +223,7 @@ fn open_once(path: &Path, access: Access) -> Result<Backing, OpenError> {
         Access::Exclusive => OFlags::RDWR,
         Access::Inspect => OFlags::RDONLY,
     };
-    if kind == BackingKind::Block && access == Access::Exclusive {
+    if kind == BackingKind::Block && claim {
         flags |= OFlags::EXCL;
     }
     let (fd, direct) = open_direct(path, flags)?;
@@ -212,7 +232,7 @@ fn open_once(path: &Path, access: Access) -> Result<Backing, OpenError> {
     }
     let bytes = match kind {
         BackingKind::Image => {
-            if access == Access::Exclusive {
+            if claim {
                 lock_image(path, &fd)?;
             }
             let size = rustix::fs::fstat(&fd).map_err(failed)?.st_size;

@@ -50,7 +50,7 @@ pub(crate) struct ApiArgs {
 pub(crate) enum Command {
     /// Run the daemon in the foreground.
     Serve(ServeArgs),
-    /// Pools: create, import, export, list, status, destroy.
+    /// Pools: create, import, export, list, status, destroy, and their disks.
     #[command(subcommand)]
     Pool(PoolCommand),
     /// Make a dataset.
@@ -255,9 +255,63 @@ pub(crate) enum PoolCommand {
         create_size: Option<u64>,
         /// The pool's name.
         name: String,
-        /// Disks: `A B` stripes, `mirror A B` mirrors, `mirror A B mirror C D` does both.
-        #[arg(required = true, value_name = "[mirror] DISK")]
+        /// Disks: `A B` stripes, `mirror A B` mirrors, `mirror A B mirror C D` does both; behind the
+        /// word `log` likewise those of the intent log.
+        #[arg(required = true, value_name = "[log] [mirror] DISK")]
         disks: Vec<String>,
+    },
+    /// Add log devices to a pool.
+    Add {
+        /// Also take disks that hold something else. It is lost.
+        #[arg(short = 'f')]
+        force: bool,
+        /// Only say what would be done, or why not.
+        #[arg(short = 'n')]
+        dry_run: bool,
+        /// Make image files that do not exist, of this size.
+        #[arg(long, value_name = "SIZE", value_parser = bytes)]
+        create_size: Option<u64>,
+        /// The pool.
+        name: String,
+        /// Disks: `log A`, `log A B` (two, used in turn), `log mirror A B`.
+        #[arg(required = true, value_name = "[log] [mirror] DISK")]
+        disks: Vec<String>,
+    },
+    /// Take a log device out of a pool.
+    Remove {
+        /// The pool.
+        name: String,
+        /// The disk; of a mirror its name, such as mirror-1.
+        disk: String,
+    },
+    /// Put another disk in the place of one of the log.
+    Replace {
+        /// Take the new disk also if it holds something else. It is lost.
+        #[arg(short = 'f')]
+        force: bool,
+        /// Make the new disk, if it is an image file that does not exist, of this size.
+        #[arg(long, value_name = "SIZE", value_parser = bytes)]
+        create_size: Option<u64>,
+        /// The pool.
+        name: String,
+        /// The disk that goes.
+        disk: String,
+        /// The disk that comes.
+        new: String,
+    },
+    /// Take a disk of the log out of use until it is taken into use again.
+    Offline {
+        /// The pool.
+        name: String,
+        /// The disk.
+        disk: String,
+    },
+    /// Take a disk of the log into use again.
+    Online {
+        /// The pool.
+        name: String,
+        /// The disk.
+        disk: String,
     },
     /// Bring a pool into service; without a name, list those that are found.
     Import {
@@ -271,6 +325,9 @@ pub(crate) enum PoolCommand {
         /// End the intent log where it is damaged. What came after is lost.
         #[arg(long)]
         discard_log: bool,
+        /// Do without a log device that is not there. What only it holds is lost.
+        #[arg(short = 'm', long)]
+        missing_log: bool,
         /// Name or guid.
         pool: Option<String>,
     },
@@ -325,15 +382,18 @@ pub(crate) struct InspectArgs {
 /// Where the daemon is asked if nobody says otherwise.
 pub(crate) const API_SOCKET: &str = "/run/aquifer/aquifer.sock";
 
-/// The vdevs that the words of a command line ask for.
+/// The vdevs that the words of a command line ask for: those for data, those for the log.
 ///
 /// # Errors
-/// Words that are not offered, and a mirror without disks.
-pub(crate) fn vdevs(words: &[String]) -> Result<Vec<VdevRequest>, String> {
-    let mut vdevs: Vec<VdevRequest> = Vec::new();
-    let mut mirror = false;
+/// Words that are not offered, and a mirror or a log without disks.
+pub(crate) fn vdevs(words: &[String]) -> Result<(Vec<VdevRequest>, Vec<VdevRequest>), String> {
+    let (mut data, mut logs) = (Vec::new(), Vec::new());
+    let (mut of_log, mut mirror) = (false, false);
     for word in words {
+        let vdevs: &mut Vec<VdevRequest> = if of_log { &mut logs } else { &mut data };
         match word.as_str() {
+            "log" if of_log => return Err("the word log is given twice".into()),
+            "log" => (of_log, mirror) = (true, false),
             "mirror" => {
                 mirror = true;
                 vdevs.push(VdevRequest { kind: VdevKind::Mirror, disks: Vec::new() });
@@ -341,7 +401,7 @@ pub(crate) fn vdevs(words: &[String]) -> Result<Vec<VdevRequest>, String> {
             "raidz" | "raidz1" | "raidz2" | "raidz3" | "draid" => {
                 return Err(format!("{word} is not offered by this version; there is mirror"));
             }
-            "log" | "cache" | "spare" | "special" | "dedup" => {
+            "cache" | "spare" | "special" | "dedup" => {
                 return Err(format!("{word} devices are not offered by this version"));
             }
             disk => match vdevs.last_mut().filter(|_| mirror) {
@@ -353,9 +413,13 @@ pub(crate) fn vdevs(words: &[String]) -> Result<Vec<VdevRequest>, String> {
             },
         }
     }
-    match vdevs.iter().any(|vdev| vdev.kind == VdevKind::Mirror && vdev.disks.len() < 2) {
+    if of_log && logs.is_empty() {
+        return Err("the word log needs a disk behind it: log A, or log mirror A B".into());
+    }
+    let lonely = |vdev: &VdevRequest| vdev.kind == VdevKind::Mirror && vdev.disks.len() < 2;
+    match data.iter().chain(&logs).any(lonely) {
         true => Err("a mirror needs at least two disks: mirror A B".into()),
-        false => Ok(vdevs),
+        false => Ok((data, logs)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod connect;
 mod dataset;
+mod disks;
 mod events;
 mod inspect;
 mod iostat;
@@ -15,6 +16,7 @@ mod status;
 
 use std::io::Write;
 
+use aquifer_admin::api::{ImportRequest, ReplaceDisk};
 use aquifer_admin::client::Client;
 use aquifer_admin::remote::keys;
 use aquifer_admin::size;
@@ -113,14 +115,28 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
             let wish = pool::Wish { force, dry_run, properties, create_size, name };
             pool::create(client, output, wish, &disks).await
         }
-        PoolCommand::Import { places, rewind, discard_log, pool: None } => {
-            if rewind > 0 || discard_log {
-                return Err(Failure::usage("--rewind and --discard-log need the pool's name"));
+        PoolCommand::Add { force, dry_run, create_size, name, disks } => {
+            let properties = Vec::new();
+            let wish = pool::Wish { force, dry_run, properties, create_size, name };
+            disks::add(client, output, wish, &disks).await
+        }
+        PoolCommand::Remove { name, disk } => disks::remove(client, output, &name, disk).await,
+        PoolCommand::Replace { force, create_size, name, disk, new } => {
+            let request = ReplaceDisk { disk, new, force, create_bytes: create_size };
+            disks::replace(client, output, &name, request).await
+        }
+        PoolCommand::Offline { name, disk } => disks::offline(client, output, &name, disk).await,
+        PoolCommand::Online { name, disk } => disks::online(client, output, &name, disk).await,
+        PoolCommand::Import { places, rewind, discard_log, missing_log, pool: None } => {
+            if rewind > 0 || discard_log || missing_log {
+                let why = "--rewind, --discard-log and --missing-log need the pool's name";
+                return Err(Failure::usage(why));
             }
             pool::scan(client, output, places).await
         }
-        PoolCommand::Import { places, rewind, discard_log, pool: Some(pool) } => {
-            pool::import(client, output, places, rewind, discard_log, pool).await
+        PoolCommand::Import { places, rewind, discard_log, missing_log, pool: Some(pool) } => {
+            let request = ImportRequest { pool, places, rewind, discard_log, missing_log };
+            pool::import(client, output, request).await
         }
         PoolCommand::Export { name } => pool::export(client, output, &name).await,
         PoolCommand::List { name } => pool::list(client, output, name).await,

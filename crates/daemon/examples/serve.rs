@@ -70,7 +70,8 @@ async fn open(image: &Path) -> Result<Service, Box<dyn Error>> {
     let world: Arc<dyn World> = Arc::new(TokioWorld::new(tokio::runtime::Handle::current()));
     if is_new {
         let vdev = VdevSpec { redundancy: Redundancy::Single, disks: vec![named()] };
-        let spec = PoolSpec { name: "tank".into(), vdevs: vec![vdev], force: false };
+        let spec =
+            PoolSpec { name: "tank".into(), vdevs: vec![vdev], logs: Vec::new(), force: false };
         create(Arc::clone(&world), spec).await?;
     }
     let (mut pools, _) = scan(vec![named()]).await;

@@ -214,7 +214,7 @@ async fn service(world: Arc<dyn World>, disk: SimDisk) -> Service {
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let named = || vec![NamedDisk { path: "disk".into(), disk: disk.clone() }];
     let vdevs = vec![VdevSpec { redundancy: Redundancy::Single, disks: named() }];
-    let spec = PoolSpec { name: "tank".into(), vdevs, force: false };
+    let spec = PoolSpec { name: "tank".into(), vdevs, logs: Vec::new(), force: false };
     create(world.clone(), spec).await.unwrap();
     let (mut pools, _) = scan(named()).await;
     let (_, found) = pools.pop_first().unwrap();

@@ -9,7 +9,7 @@ use aquifer_meter::Histogram;
 use aquifer_nfs::traffic;
 use serde::{Deserialize, Serialize};
 
-use super::{LeafState, VdevKind};
+use super::{LeafState, VdevClass, VdevKind};
 
 /// How long things took.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +65,9 @@ pub struct PoolIo {
 pub struct VdevIo {
     /// `mirror-0`, or the path of a single disk.
     pub name: String,
+    /// What it is for.
+    #[serde(default)]
+    pub class: VdevClass,
     /// How it keeps copies.
     pub kind: VdevKind,
     /// What it did.

@@ -5,23 +5,24 @@ use std::sync::Arc;
 
 use aquifer_blockio::TokioWorld;
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{PoolConfig, Redundancy};
+use aquifer_ondisk::config::PoolConfig;
 use aquifer_pool::ImportError;
-use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, check_pool_name, create};
-use aquifer_pool::import::{FoundLeaf, ImportOptions, scan};
+use aquifer_pool::create::{PoolSpec, check_pool_name, create};
+use aquifer_pool::import::ImportOptions;
 use aquifer_vdev::label_io::erase_labels;
 use tokio::runtime::Handle;
 
 use super::datasets::act_on;
 use super::serving::{Serving, close};
-use super::{Control, Listed, State, properties, still_importing};
+use super::{Control, Listed, State, layout, properties, still_importing};
 use crate::api::{
     ApiError, CreatePool, DestroyPool, ImportRequest, PoolCreated, PoolDone, ScanRequest,
-    ScanResult, VdevKind, VdevLayout, VdevRequest, guid_text,
+    ScanResult, guid_text,
 };
 use crate::cache::CachedPool;
 use crate::devices::{
-    Identity, Search, Sought, TakeRequest, Taken, all_paths, claim, found_pool, search, take,
+    Claimed, Identity, OpenDisk, Search, Sought, TakeRequest, all_paths, claim, found_pool, search,
+    take,
 };
 
 impl Control {
@@ -33,37 +34,46 @@ impl Control {
         let _act = self.act().await?;
         check_pool_name(&request.name).map_err(|error| ApiError::invalid(error.to_string()))?;
         self.check_name_is_free(&request.name, None)?;
-        check_layout(&request.vdevs)?;
+        if request.vdevs.is_empty() {
+            return Err(ApiError::invalid(
+                "a pool needs at least one disk beside those of the log",
+            ));
+        }
+        layout::check(&request.vdevs)?;
+        layout::check(&request.logs)?;
         for (property, value) in &request.properties {
             properties::check(&request.name, property, value)?;
         }
         let taken = take(TakeRequest {
-            disks: request.vdevs.iter().flat_map(|vdev| vdev.disks.clone()).collect(),
+            disks: layout::disks(request.vdevs.iter().chain(&request.logs)),
             force: request.force,
             create_bytes: request.create_bytes,
             dry_run: request.dry_run,
             in_use: self.disks_in_use(),
         });
         let mut taken = taken.await?;
+        let mut takers = taken.disks.iter();
         let mut created = PoolCreated {
             name: request.name.clone(),
             dry_run: request.dry_run,
-            vdevs: layout(&request.vdevs, &taken),
+            vdevs: layout::shown(&request.vdevs, &mut takers),
+            logs: layout::shown(&request.logs, &mut takers),
             notes: Vec::new(),
         };
         if request.dry_run {
             return Ok(created);
         }
-        let disks: Vec<NamedDisk> = taken.disks.iter().filter_map(|taker| taker.named()).collect();
-        let config = format(&request, disks.clone()).await?;
+        let disks = taken.opened();
+        let config = format(&request, &disks).await?;
         taken.keep();
         let unimported = |error: ApiError| {
             ApiError::failed(format!("pool {:?} was made, but: {error}", request.name))
         };
-        let (mut pools, _) = scan(disks).await;
-        let leaves = pools.remove(&config.pool_guid).unwrap_or_default();
+        let claimed = Claimed::of(config.pool_guid, disks).await;
+        let claimed = claimed.ok_or_else(|| ApiError::failed("its labels are not found"));
+        let claimed = claimed.map_err(unimported)?;
         let options = self.import_options();
-        let serving = self.bring_up(&request.name, config.pool_guid, leaves, options).await;
+        let serving = self.bring_up(&request.name, config.pool_guid, claimed, options).await;
         let serving = serving.map_err(unimported)?;
         created.notes.extend(self.look_up_hosts(&created.name, request.properties.iter()).await);
         for (property, value) in request.properties {
@@ -110,17 +120,19 @@ impl Control {
         self.check_name_is_free(&name, Some(guid))?;
         let paths = Search::paths(&leaves);
         drop((leaves, found));
-        let leaves = claim(guid, paths).await?;
+        let claimed = claim(guid, paths).await?;
         let options = ImportOptions {
             rewind: request.rewind,
             discard_log: request.discard_log,
+            missing_log: request.missing_log,
             ..self.import_options()
         };
-        let serving = self.bring_up(&name, guid, leaves, options).await?;
+        let serving = self.bring_up(&name, guid, claimed, options).await?;
         let mut notes = serving.import_notes().to_vec();
         tracing::info!(class = "pool.imported", pool = %name, ?notes, "pool imported");
         notes.extend(self.refresh_exports().await);
-        Ok(PoolDone { name, notes })
+        let dropped_log = serving.dropped_log().cloned();
+        Ok(PoolDone { name, notes, dropped_log })
     }
 
     /// Takes a pool out of service, cleanly, and off the list.
@@ -132,7 +144,7 @@ impl Control {
         let (disks, notes) = self.withdraw(name).await?;
         close(disks).await;
         self.store()?;
-        Ok(PoolDone { name: name.into(), notes })
+        Ok(PoolDone::new(name, notes))
     }
 
     /// Exports a pool and blanks its labels.
@@ -157,7 +169,7 @@ impl Control {
         self.store()?;
         let mut failed = Vec::new();
         for disk in &disks {
-            if let Err(error) = erase_labels(&disk.disk).await {
+            if let Err(error) = erase_labels(&disk.named().disk).await {
                 failed.push(format!("{}: {error}", disk.path));
             }
         }
@@ -169,11 +181,11 @@ impl Control {
                 failed.join("; ")
             )));
         }
-        Ok(PoolDone { name: name.into(), notes })
+        Ok(PoolDone::new(name, notes))
     }
 
     /// Takes a pool out of service; gives back its disks, still open.
-    async fn withdraw(&self, name: &str) -> Result<(Vec<NamedDisk>, Vec<String>), ApiError> {
+    async fn withdraw(&self, name: &str) -> Result<(Vec<OpenDisk>, Vec<String>), ApiError> {
         let Listed { state, .. } = self.listed(name)?;
         if matches!(state, State::Importing) {
             return Err(still_importing(name));
@@ -206,12 +218,12 @@ impl Control {
         &self,
         name: &str,
         guid: Guid,
-        leaves: Vec<FoundLeaf>,
+        claimed: Claimed,
         options: ImportOptions,
     ) -> Result<Arc<Serving>, ApiError> {
-        let cached =
-            CachedPool { name: name.into(), guid: guid_text(guid), disks: all_paths(&leaves) };
-        let serving = Arc::new(Serving::bring_up(name, leaves, options).await?);
+        let disks = all_paths(&claimed.leaves);
+        let cached = CachedPool { name: name.into(), guid: guid_text(guid), disks };
+        let serving = Arc::new(Serving::bring_up(name, claimed, options).await?);
         self.put(cached, State::Serving(Arc::clone(&serving)));
         match self.store() {
             Ok(()) => Ok(serving),
@@ -238,12 +250,12 @@ impl Control {
     }
 
     /// The disks of all pools in service, with the pools' names.
-    fn disks_in_use(&self) -> Vec<(Identity, String)> {
+    pub(super) fn disks_in_use(&self) -> Vec<(Identity, String)> {
         let pools = self.pools.read();
         let serving = pools.values().filter_map(Listed::serving);
         let disks = serving.flat_map(|serving| {
             let name = serving.name();
-            serving.disks().iter().filter_map(move |disk| {
+            serving.disks().into_iter().filter_map(move |disk| {
                 Some((Identity::of(Path::new(&disk.path)).ok()?, name.to_string()))
             })
         });
@@ -283,54 +295,13 @@ impl Control {
     }
 }
 
-fn check_layout(vdevs: &[VdevRequest]) -> Result<(), ApiError> {
-    if vdevs.is_empty() {
-        return Err(ApiError::invalid("a pool needs at least one disk"));
-    }
-    for vdev in vdevs {
-        match (vdev.kind, vdev.disks.len()) {
-            (VdevKind::Mirror, 2..) | (VdevKind::Single, 1) => {}
-            (VdevKind::Mirror, _) => {
-                return Err(ApiError::invalid(
-                    "a mirror needs at least two disks: mirror A B; further mirrors follow with \
-                     the word again: mirror A B mirror C D",
-                ));
-            }
-            (VdevKind::Single, count) => {
-                return Err(ApiError::invalid(format!("a single vdev of {count} disks")));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The vdevs with the paths and sizes that were found.
-fn layout(vdevs: &[VdevRequest], taken: &Taken) -> Vec<VdevLayout> {
-    let mut takers = taken.disks.iter();
-    let of_vdev = |vdev: &VdevRequest| {
-        let own: Vec<_> = takers.by_ref().take(vdev.disks.len()).collect();
-        VdevLayout {
-            kind: vdev.kind,
-            disks: own.iter().map(|taker| taker.path.display().to_string()).collect(),
-            disk_bytes: own.iter().map(|taker| taker.bytes).min().unwrap_or(0),
-        }
-    };
-    vdevs.iter().map(of_vdev).collect()
-}
-
 /// Writes labels, first record and first uberblock.
-async fn format(request: &CreatePool, disks: Vec<NamedDisk>) -> Result<PoolConfig, ApiError> {
-    let mut disks = disks.into_iter();
-    let of_vdev = |vdev: &VdevRequest| VdevSpec {
-        redundancy: match vdev.kind {
-            VdevKind::Single => Redundancy::Single,
-            VdevKind::Mirror => Redundancy::Mirror,
-        },
-        disks: disks.by_ref().take(vdev.disks.len()).collect(),
-    };
+async fn format(request: &CreatePool, disks: &[OpenDisk]) -> Result<PoolConfig, ApiError> {
+    let mut disks = disks.iter().map(OpenDisk::named);
     let spec = PoolSpec {
         name: request.name.clone(),
-        vdevs: request.vdevs.iter().map(of_vdev).collect(),
+        vdevs: layout::specs(&request.vdevs, &mut disks),
+        logs: layout::specs(&request.logs, &mut disks),
         force: request.force,
     };
     let world = Arc::new(TokioWorld::new(Handle::current()));

@@ -9,20 +9,25 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use aquifer_blockio::{Disk, TokioWorld};
+use aquifer_blockio::{FileDisk, TokioWorld};
+use aquifer_dataset::{DatasetInfo, Property};
 use aquifer_files::Service;
 use aquifer_pool::PoolError;
-use aquifer_pool::create::NamedDisk;
-use aquifer_pool::import::{FoundLeaf, ImportOptions};
+use aquifer_pool::import::ImportOptions;
+use parking_lot::Mutex;
 
-use crate::api::ApiError;
+use crate::api::{ApiError, DroppedLog};
+use crate::devices::{Claimed, OpenDisk};
 use crate::engine::{EngineThread, Unfinished};
 
 /// A pool in service.
 #[derive(Debug)]
 pub(super) struct Serving {
     service: Service,
-    disks: Vec<NamedDisk>,
+    /// The disks that are there, also those that the engine does not use at the moment.
+    disks: Mutex<Vec<OpenDisk>>,
+    dropped_log: Option<DroppedLog>,
+    import_notes: Vec<String>,
     engine: EngineThread,
 }
 
@@ -30,7 +35,7 @@ impl Serving {
     /// Imports the pool on these disks, which are opened exclusively.
     pub async fn bring_up(
         name: &str,
-        leaves: Vec<FoundLeaf>,
+        Claimed { leaves, disks }: Claimed,
         options: ImportOptions,
     ) -> Result<Serving, ApiError> {
         let failed = |error: std::io::Error| {
@@ -38,15 +43,33 @@ impl Serving {
         };
         let engine = EngineThread::start(name).map_err(failed)?;
         let world = Arc::new(TokioWorld::new(engine.handle().clone()));
-        let disks = leaves.iter().map(|leaf| leaf.disk.clone()).collect();
         let opened = engine.run(async move { Service::open(world, leaves, &options).await }).await;
         let error = match opened {
-            Ok(Ok(service)) => return Ok(Serving { service, disks, engine }),
+            Ok(Ok(service)) => return Ok(Serving::new(service, disks, engine)),
             Ok(Err(error)) => error.to_string(),
             Err(error) => error.to_string(),
         };
         engine.stop().await;
         Err(ApiError::failed(format!("pool {name:?} cannot be imported: {error}")))
+    }
+
+    fn new(service: Service, disks: Vec<OpenDisk>, engine: EngineThread) -> Serving {
+        let dropped_log = dropped_log(&service);
+        let mut import_notes = service.report.notes.clone();
+        if let Some(DroppedLog { from_txg, datasets }) = &dropped_log {
+            let which = datasets.join(", ");
+            tracing::error!(
+                class = "log.dropped",
+                pool = service.pool.name(),
+                from_txg,
+                datasets = which,
+                "imported without its log device: acknowledged changes may be missing"
+            );
+            import_notes.push(format!(
+                "changes that were acknowledged since txg {from_txg} may be missing in: {which}"
+            ));
+        }
+        Serving { service, disks: Mutex::new(disks), dropped_log, import_notes, engine }
     }
 
     /// The engine.
@@ -61,12 +84,31 @@ impl Serving {
 
     /// What the import had to say.
     pub fn import_notes(&self) -> &[String] {
-        &self.service.report.notes
+        &self.import_notes
+    }
+
+    /// What the import dropped, if it did without a log device.
+    pub fn dropped_log(&self) -> Option<&DroppedLog> {
+        self.dropped_log.as_ref()
     }
 
     /// Its disks.
-    pub fn disks(&self) -> &[NamedDisk] {
-        &self.disks
+    pub fn disks(&self) -> Vec<OpenDisk> {
+        self.disks.lock().clone()
+    }
+
+    /// These are disks of the pool from now on.
+    pub fn take_disks(&self, disks: Vec<OpenDisk>) {
+        self.disks.lock().extend(disks);
+    }
+
+    /// These are no disks of the pool any more: closes them, once the engine has let go.
+    pub async fn drop_disks(&self, paths: &[String]) {
+        let (gone, kept) =
+            self.disks.lock().drain(..).partition(|disk: &OpenDisk| paths.contains(&disk.path));
+        *self.disks.lock() = kept;
+        released(&gone).await;
+        close(gone).await;
     }
 
     /// Runs `work` on the pool's thread.
@@ -88,7 +130,7 @@ impl Serving {
     }
 
     /// Ends the engine; gives back the disks, still open.
-    pub async fn let_go(self: Arc<Self>) -> Vec<NamedDisk> {
+    pub async fn let_go(self: Arc<Self>) -> Vec<OpenDisk> {
         // Whoever asks for a status holds it for a moment.
         let mut shared = self;
         let serving = loop {
@@ -98,7 +140,8 @@ impl Serving {
             }
             tokio::time::sleep(POLL).await;
         };
-        let Serving { service, engine, disks } = serving;
+        let Serving { service, engine, disks, .. } = serving;
+        let disks = disks.into_inner();
         drop(service);
         engine.stop().await;
         released(&disks).await;
@@ -107,23 +150,40 @@ impl Serving {
 }
 
 /// Closes disks that nobody else holds.
-pub(super) async fn close(disks: Vec<NamedDisk>) {
-    let held: Vec<Weak<dyn Disk>> = disks.iter().map(|disk| Arc::downgrade(&disk.disk)).collect();
+pub(super) async fn close(disks: Vec<OpenDisk>) {
+    let held: Vec<Weak<FileDisk>> = disks.iter().map(|disk| Arc::downgrade(&disk.file)).collect();
     drop(disks);
     if held.iter().any(|disk| disk.strong_count() > 0) {
-        tracing::error!("a disk of an exported pool is still held: it cannot be used elsewhere");
+        tracing::error!("a disk that was let go is still held: it cannot be used elsewhere");
     }
 }
 
 /// Waits until nobody else holds the disks: what the engine had begun ends within moments.
-async fn released(disks: &[NamedDisk]) {
+async fn released(disks: &[OpenDisk]) {
     for _ in 0..RELEASE_POLLS_MAX {
-        if disks.iter().all(|disk| Arc::strong_count(&disk.disk) == 1) {
+        if disks.iter().all(|disk| Arc::strong_count(&disk.file) == 1) {
             return;
         }
         tokio::time::sleep(POLL).await;
     }
-    tracing::warn!("an exported pool's disks are still held after {RELEASE_POLLS_MAX} looks");
+    tracing::warn!("disks that were let go are still held after {RELEASE_POLLS_MAX} looks");
+}
+
+/// What is missing of a pool that was imported without its log device, and where.
+fn dropped_log(service: &Service) -> Option<DroppedLog> {
+    let from_txg = service.report.dropped_from?.0;
+    let datasets = service.datasets.list().into_iter();
+    let affected = datasets.filter(may_have_lost).map(|info| info.name);
+    Some(DroppedLog { from_txg, datasets: affected.collect() })
+}
+
+/// Whether changes of a dataset were acknowledged that only the log held. What is read-only has
+/// none, and what is `sync=disabled` was never logged.
+fn may_have_lost(info: &DatasetInfo) -> bool {
+    let is = |property, value: &str| {
+        info.properties.iter().any(|(of, set, _)| *of == property && set.starts_with(value))
+    };
+    !is(Property::Readonly, "on") && !is(Property::Sync, "disabled")
 }
 
 /// Between two looks whether somebody has let go.

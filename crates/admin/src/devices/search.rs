@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aquifer_blockio::{Disk, FileDisk, OpenError, OpenOptions};
+use aquifer_blockio::{FileDisk, OpenError, OpenOptions};
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::uberblock::Uberblock;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::{FoundLeaf, scan};
 
 use super::take::open_error;
-use super::{Identity, places};
+use super::{Identity, OpenDisk, places};
 use crate::api::{ApiError, FoundPool, FoundVdev, LeafState, guid_text};
-use crate::status::{health_of, kind_of, vdev_name, worst};
+use crate::status::{class_of, health_of, kind_of, pool_health, vdev_name};
 
 /// Where to look.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub(crate) async fn search(sought: Sought) -> Search {
         let mut disks = Vec::new();
         for result in opened.await.unwrap_or_default() {
             match result {
-                Ok(disk) => disks.push(disk),
+                Ok(disk) => disks.push(disk.named()),
                 Err(error) if named => found.refused.push(error.to_string()),
                 Err(error) => tracing::debug!(%error, "not looked at"),
             }
@@ -158,21 +158,37 @@ pub async fn disks_of_pool(
     Ok((guid, Search::paths(leaves)))
 }
 
+/// The disks of a pool, ours alone.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    pub leaves: Vec<FoundLeaf>,
+    pub disks: Vec<OpenDisk>,
+}
+
 /// Opens the disks of a pool exclusively and reads their labels again: until now somebody else
 /// could have written them.
-pub(crate) async fn claim(guid: Guid, paths: Vec<PathBuf>) -> Result<Vec<FoundLeaf>, ApiError> {
+pub(crate) async fn claim(guid: Guid, paths: Vec<PathBuf>) -> Result<Claimed, ApiError> {
     let opened = tokio::task::spawn_blocking(move || open_each(&paths, OpenOptions::exclusive()));
     let opened = opened.await.map_err(|error| ApiError::failed(error.to_string()))?;
     let disks = opened.into_iter().collect::<Result<Vec<_>, _>>().map_err(open_error)?;
-    let (mut pools, _) = scan(disks).await;
-    let changed = || ApiError::conflict("the disks were changed by somebody else meanwhile");
-    pools.remove(&guid).ok_or_else(changed)
+    let claimed = Claimed::of(guid, disks).await;
+    claimed.ok_or_else(|| ApiError::conflict("the disks were changed by somebody else meanwhile"))
 }
 
-fn open_each(paths: &[PathBuf], options: OpenOptions) -> Vec<Result<NamedDisk, OpenError>> {
+impl Claimed {
+    /// Those of these disks that belong to a pool, if any does.
+    pub async fn of(guid: Guid, mut disks: Vec<OpenDisk>) -> Option<Claimed> {
+        let (mut pools, _) = scan(disks.iter().map(OpenDisk::named).collect()).await;
+        let leaves = pools.remove(&guid)?;
+        disks.retain(|disk| leaves.iter().any(|leaf| leaf.disk.path == disk.path));
+        Some(Claimed { leaves, disks })
+    }
+}
+
+fn open_each(paths: &[PathBuf], options: OpenOptions) -> Vec<Result<OpenDisk, OpenError>> {
     let open = |path: &PathBuf| {
-        let disk: Arc<dyn Disk> = Arc::new(FileDisk::open(path, options)?);
-        Ok(NamedDisk { path: path.display().to_string(), disk })
+        let file = Arc::new(FileDisk::open(path, options)?);
+        Ok(OpenDisk { path: path.display().to_string(), file })
     };
     paths.iter().map(open).collect()
 }
@@ -194,11 +210,13 @@ pub(crate) fn found_pool(guid: Guid, leaves: &[FoundLeaf]) -> FoundPool {
     let config = configs.max_by_key(|config| config.config_sequence);
     let mut vdevs = Vec::new();
     for (index, leaves) in leaf_states(leaves).into_iter().enumerate() {
-        let redundancy = config.and_then(|config| config.vdevs.get(index)).map(|v| v.redundancy);
-        let kind = redundancy.map_or(crate::api::VdevKind::Single, kind_of);
+        let Some(of) = config.and_then(|config| config.vdevs.get(index)) else { continue };
+        let Some(class) = class_of(of.class) else { continue };
+        let kind = kind_of(of.redundancy);
         let first = leaves.first().map(|(path, _)| path.as_str()).unwrap_or_default();
         vdevs.push(FoundVdev {
             name: vdev_name(index, kind, first),
+            class,
             kind,
             health: health_of(leaves.iter().map(|(_, state)| *state)),
             leaves,
@@ -207,7 +225,7 @@ pub(crate) fn found_pool(guid: Guid, leaves: &[FoundLeaf]) -> FoundPool {
     FoundPool {
         name: config.map(|config| config.name.clone()).unwrap_or_default(),
         guid: guid_text(guid),
-        health: worst(vdevs.iter().map(|vdev| vdev.health)),
+        health: pool_health(vdevs.iter().map(|vdev| (vdev.class, vdev.health))),
         clean: newest(leaves).is_some_and(|uberblock| uberblock.clean),
         vdevs,
     }

@@ -9,7 +9,7 @@ use aquifer_blockio::{BackingKind, FileDisk, OpenError, OpenOptions, create_imag
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::scan;
 
-use super::{DISK_BYTES_MIN, Identity, SECTOR, large_enough, loop_device_of};
+use super::{DISK_BYTES_MIN, Identity, OpenDisk, SECTOR, large_enough, loop_device_of};
 use crate::api::ApiError;
 use crate::size::human;
 
@@ -46,10 +46,10 @@ pub(crate) struct Taker {
 }
 
 impl Taker {
-    /// As the engine wants it.
-    pub fn named(&self) -> Option<NamedDisk> {
-        let disk = self.disk.clone()?;
-        Some(NamedDisk { path: self.path.display().to_string(), disk })
+    /// The disk, if it is there.
+    pub fn opened(&self) -> Option<OpenDisk> {
+        let file = self.disk.clone()?;
+        Some(OpenDisk { path: self.path.display().to_string(), file })
     }
 }
 
@@ -57,6 +57,16 @@ impl Taken {
     /// The image files that were made are wanted: they stay.
     pub fn keep(&mut self) {
         self.made.clear();
+    }
+
+    /// Those of the image files that were made are wanted: they stay.
+    pub fn keep_made(&mut self, paths: &[String]) {
+        self.made.retain(|made| !paths.iter().any(|path| made.as_path() == Path::new(path)));
+    }
+
+    /// Those that are there, which in all but a dry run are all.
+    pub fn opened(&self) -> Vec<OpenDisk> {
+        self.disks.iter().filter_map(Taker::opened).collect()
     }
 }
 
@@ -76,8 +86,8 @@ pub(crate) async fn take(request: TakeRequest) -> Result<Taken, ApiError> {
     let opened = tokio::task::spawn_blocking(move || open_all(&request)).await;
     let taken = opened.map_err(|error| ApiError::failed(error.to_string()))??;
     if !force {
-        for disk in taken.disks.iter().filter_map(Taker::named) {
-            refuse_member(disk).await?;
+        for disk in taken.opened() {
+            refuse_member(disk.named()).await?;
         }
     }
     Ok(taken)
@@ -120,7 +130,7 @@ fn open_all(request: &TakeRequest) -> Result<Taken, ApiError> {
 }
 
 /// The path of a disk: an absolute one, or a device by its name.
-fn resolve(name: &str) -> Result<PathBuf, ApiError> {
+pub(crate) fn resolve(name: &str) -> Result<PathBuf, ApiError> {
     if name.starts_with('/') {
         return Ok(PathBuf::from(name));
     }
@@ -166,6 +176,21 @@ fn open_one(request: &TakeRequest, path: PathBuf, identity: Identity) -> Result<
         )));
     }
     Ok(Taker { path, bytes: sectors * SECTOR, disk: Some(Arc::new(disk)) })
+}
+
+/// Opens a disk of a pool anew, which `held` is until now, if it was there at all.
+pub(crate) async fn open_again(
+    path: String,
+    held: Option<Arc<FileDisk>>,
+) -> Result<OpenDisk, ApiError> {
+    let opened = tokio::task::spawn_blocking(move || {
+        let file = match held {
+            Some(held) => held.open_again(Path::new(&path)),
+            None => FileDisk::open(Path::new(&path), OpenOptions::exclusive()),
+        };
+        file.map(|file| OpenDisk { path, file: Arc::new(file) })
+    });
+    opened.await.map_err(|error| ApiError::failed(error.to_string()))?.map_err(open_error)
 }
 
 fn attached(disk: &FileDisk, identity: Identity) -> Option<PathBuf> {

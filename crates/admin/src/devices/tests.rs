@@ -1,5 +1,6 @@
 use std::os::unix::fs::symlink;
 
+use super::take::Taken;
 use super::*;
 
 fn request(disks: &[&str]) -> TakeRequest {

@@ -22,7 +22,7 @@ fn leaf(path: &str, state: Engine) -> pool::LeafStatus {
 
 fn mirror(states: [Engine; 2]) -> pool::PoolStatus {
     let vdev = pool::VdevStatus {
-        class: VdevClass::Data,
+        class: Class::Data,
         redundancy: Redundancy::Mirror,
         sectors: 1000,
         leaves: vec![leaf("/dev/a", states[0]), leaf("/dev/b", states[1])],
@@ -72,6 +72,48 @@ fn there_is_something_to_do_only_if_something_is_wrong() {
     let lost = status(&mirror([Engine::Online, Engine::Outdated]), vec![], vec![], vec![]);
     assert!(lost.action.unwrap().contains("other disks"));
     assert_eq!(lost.vdevs[0].leaves[1].state, LeafState::Outdated);
+}
+
+/// A pool whose log device is in this state.
+fn with_log(state: Engine) -> pool::PoolStatus {
+    let mut pool = mirror([Engine::Online, Engine::Online]);
+    let of = |class, leaves| pool::VdevStatus {
+        class,
+        redundancy: Redundancy::Single,
+        sectors: 1000,
+        leaves,
+        io: IoCounts::default(),
+    };
+    let log = of(Class::Log, vec![leaf("/dev/l", state)]);
+    pool.vdevs.extend([of(Class::Hole, vec![]), log]);
+    pool
+}
+
+#[test]
+fn a_log_device_that_is_lost_degrades_a_pool_and_nothing_more() {
+    let good = status(&with_log(Engine::Online), vec![], vec![], vec![]);
+    assert_eq!((good.summary.health, good.action), (Health::Online, None));
+    // What was removed is shown nowhere, and the others keep their numbers.
+    let shown: Vec<_> = good.vdevs.iter().map(|v| (v.name.as_str(), v.class)).collect();
+    assert_eq!(shown, [("mirror-0", VdevClass::Data), ("/dev/l", VdevClass::Log)]);
+    assert_eq!(io(&with_log(Engine::Online)).vdevs.len(), 2);
+    let lost = status(&with_log(Engine::Outdated), vec![], vec![], vec![]);
+    assert_eq!(lost.summary.health, Health::Degraded);
+    assert_eq!(lost.vdevs[1].health, Health::Unavail);
+    let action = lost.action.unwrap();
+    for part in ["the log is on the data disks. Nothing is lost", "aquifer pool online tank DISK"] {
+        assert!(action.contains(part), "{action}");
+    }
+    let mut two = with_log(Engine::Outdated);
+    two.vdevs.extend(with_log(Engine::Online).vdevs.pop());
+    let action = status(&two, vec![], vec![], vec![]).action.unwrap();
+    assert!(action.contains("the log is on the other one"), "{action}");
+    // A data disk that is lost too is told of first.
+    let mut both = with_log(Engine::Missing);
+    both.vdevs[0].leaves[0].state = Engine::Failed;
+    let action = status(&both, vec![], vec![], vec![]).action.unwrap();
+    assert!(action.starts_with("The pool runs on the other disks"), "{action}");
+    assert!(action.contains("\nThe log device is not in use"), "{action}");
 }
 
 #[test]

@@ -113,6 +113,35 @@ fn only_one_may_have_it_and_anybody_may_look() {
 }
 
 #[test]
+fn a_disk_that_is_opened_again_stays_ours_alone() {
+    for medium in media(64) {
+        let first = open(&medium.path).unwrap();
+        let second = first.open_again(&medium.path).unwrap();
+        runtime().block_on(second.write(1, vec![page(1, 7)])).unwrap();
+        // The claim is the first one's, and lasts as long as anybody goes by it.
+        drop(first);
+        assert!(matches!(open(&medium.path), Err(OpenError::InUse { .. })));
+        let third = second.open_again(&medium.path).unwrap();
+        drop(second);
+        assert!(matches!(open(&medium.path), Err(OpenError::InUse { .. })));
+        runtime().block_on(expect(&third, 1, 1, 7));
+        drop(third);
+        open(&medium.path).unwrap();
+    }
+    // Another disk is claimed by itself, and refused if somebody else has it.
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
+    create_image(&a, 16).unwrap();
+    create_image(&b, 16).unwrap();
+    let (first, other) = (open(&a).unwrap(), open(&b).unwrap());
+    assert!(matches!(first.open_again(&b), Err(OpenError::InUse { .. })));
+    drop(other);
+    let taken = first.open_again(&b).unwrap();
+    assert!(matches!(open(&b), Err(OpenError::InUse { .. })));
+    drop((first, taken));
+}
+
+#[test]
 fn a_lock_that_is_held_for_a_moment_is_waited_for() {
     for medium in media(64) {
         let first = open(&medium.path).unwrap();

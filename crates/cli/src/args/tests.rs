@@ -7,8 +7,9 @@ fn words(text: &str) -> Vec<String> {
 }
 
 fn layout(text: &str) -> Result<Vec<(VdevKind, usize)>, String> {
-    let vdevs = vdevs(&words(text))?;
-    Ok(vdevs.iter().map(|vdev| (vdev.kind, vdev.disks.len())).collect())
+    let (data, logs) = vdevs(&words(text))?;
+    assert!(logs.is_empty(), "{text}");
+    Ok(data.iter().map(|vdev| (vdev.kind, vdev.disks.len())).collect())
 }
 
 fn parse(text: &str) -> Result<Args, clap::Error> {
@@ -31,13 +32,35 @@ fn disks_are_striped_or_mirrored() {
 }
 
 #[test]
+fn what_stands_behind_log_is_the_logs() {
+    use VdevKind::{Mirror, Single};
+    let both = |text: &str| {
+        let (data, logs) = vdevs(&words(text)).unwrap();
+        [data, logs].map(|vdevs| {
+            vdevs.into_iter().map(|vdev| (vdev.kind, vdev.disks.join(" "))).collect::<Vec<_>>()
+        })
+    };
+    let one = |disk: &str| (Single, disk.to_string());
+    let two = |disks: &str| (Mirror, disks.to_string());
+    assert_eq!(both("mirror a b log c"), [vec![two("a b")], vec![one("c")]]);
+    assert_eq!(both("a log c d"), [vec![one("a")], vec![one("c"), one("d")]]);
+    assert_eq!(both("a log mirror c d"), [vec![one("a")], vec![two("c d")]]);
+    assert_eq!(both("mirror a b log c mirror d e"), [vec![two("a b")], vec![one("c"), two("d e")]]);
+    assert_eq!(both("log c"), [vec![], vec![one("c")]]);
+}
+
+#[test]
 fn layouts_that_cannot_be_say_why() {
     for (text, part) in [
         ("mirror", "at least two"),
         ("mirror a", "at least two"),
         ("mirror mirror a b", "at least two"),
         ("raidz a b c", "raidz is not offered"),
-        ("mirror a b log c", "log devices are not offered"),
+        ("mirror a log b c", "at least two"),
+        ("a log mirror b", "at least two"),
+        ("a log", "needs a disk"),
+        ("a log b log c", "given twice"),
+        ("a log raidz b c d", "raidz is not offered"),
         ("a spare b", "spare devices"),
     ] {
         let error = layout(text).unwrap_err();
@@ -50,6 +73,14 @@ fn commands_are_those_of_zpool_and_zfs() {
     for text in [
         "pool create tank mirror /a /b",
         "pool create -f -n -o compression=off -o sharenfs=rw,root_squash tank /a --create-size 10G",
+        "pool create tank mirror /a /b log mirror /c /d",
+        "pool add -f -n --create-size 1G tank log mirror /c /d",
+        "pool remove tank mirror-1",
+        "pool replace -f --create-size 1G tank /c /d",
+        "pool offline tank /c",
+        "pool online tank /c",
+        "pool import -m tank",
+        "pool import --missing-log -d /images tank",
         "pool import",
         "pool import -d /dev -d /images tank --rewind=2 --discard-log",
         "pool export tank",
@@ -87,6 +118,9 @@ fn wrong_usage_is_told_from_failure_by_its_exit_code() {
         "",
         "pool",
         "pool create tank",
+        "pool add tank",
+        "pool remove tank",
+        "pool replace tank /a",
         "pool create -o compression tank /a",
         "pool create --create-size huge tank /a",
         "pool import --rewind=3 tank",

@@ -1,10 +1,11 @@
 //! `aquifer iostat`: what disks do, as `zpool iostat` shows it.
 
-use aquifer_admin::api::{DiskIo, PoolIo, VdevKind};
+use aquifer_admin::api::{DiskIo, PoolIo, VdevClass, VdevIo, VdevKind};
 use aquifer_admin::client::Client;
 use aquifer_meter::{BUCKETS, Histogram, floor_ns};
 
 use super::Output;
+use super::pool::data_first;
 use super::repeat::{Times, repeat, times};
 use super::since::{Part, Span, time};
 use crate::failure::Failure;
@@ -77,11 +78,18 @@ fn rows(now: &[PoolIo], then: Option<&Vec<PoolIo>>, verbose: bool) -> Vec<Row> {
         };
         let space = Some((pool.allocated_bytes, pool.free_bytes));
         row(pool.name.clone(), space, &pool.io, before.map(|old| &old.io));
-        for (index, vdev) in pool.vdevs.iter().enumerate().filter(|_| verbose) {
-            let old = before.and_then(|old| old.vdevs.get(index));
+        let vdevs = if verbose { pool.vdevs.as_slice() } else { &[] };
+        for (_, vdev) in data_first(vdevs, |vdev| vdev.class) {
+            let mut old = before.into_iter().flat_map(|old| &old.vdevs);
+            let old = old.find(|old| old.name == vdev.name && old.class == vdev.class);
             let indent = match vdev.kind {
                 VdevKind::Mirror => {
-                    row(format!("  {}", vdev.name), None, &vdev.io, old.map(|old| &old.io));
+                    row(
+                        format!("  {}{}", of(vdev), vdev.name),
+                        None,
+                        &vdev.io,
+                        old.map(|old| &old.io),
+                    );
                     "    "
                 }
                 VdevKind::Single => "  ",
@@ -92,11 +100,20 @@ fn rows(now: &[PoolIo], then: Option<&Vec<PoolIo>>, verbose: bool) -> Vec<Row> {
                     *guid == leaf.guid
                 };
                 let old = old.and_then(|old| old.leaves.iter().find(same));
-                row(format!("{indent}{}", leaf.path), None, &leaf.io, old.map(|old| &old.io));
+                let of = if vdev.kind == VdevKind::Single { of(vdev) } else { "" };
+                row(format!("{indent}{of}{}", leaf.path), None, &leaf.io, old.map(|old| &old.io));
             }
         }
     }
     rows
+}
+
+/// What stands before the name of a vdev.
+fn of(vdev: &VdevIo) -> &'static str {
+    match vdev.class {
+        VdevClass::Data => "",
+        VdevClass::Log => "log ",
+    }
 }
 
 fn rates(now: &[PoolIo], then: Option<&Vec<PoolIo>>, show: Show, output: Output) -> String {

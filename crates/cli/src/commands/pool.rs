@@ -4,8 +4,8 @@ use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use aquifer_admin::api::{
-    CreatePool, DestroyPool, FoundPool, ImportRequest, LeafState, PoolCreated, PoolSummary,
-    ScanRequest, ScanResult, VdevKind,
+    CreatePool, DestroyPool, FoundPool, FoundVdev, Health, ImportRequest, LeafState, PoolCreated,
+    PoolSummary, ScanRequest, ScanResult, VdevClass, VdevKind, VdevLayout,
 };
 use aquifer_admin::client::Client;
 
@@ -14,7 +14,7 @@ use crate::args::vdevs;
 use crate::failure::Failure;
 use crate::table::Table;
 
-/// What `pool create` was told beside the disks.
+/// What `pool create` or `pool add` was told beside the disks.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub force: bool,
@@ -30,8 +30,14 @@ pub(super) async fn create(
     wish: Wish,
     disks: &[String],
 ) -> Result<(), Failure> {
+    let (vdevs, logs) = vdevs(disks).map_err(Failure::usage)?;
+    if vdevs.is_empty() {
+        let why = "a pool needs disks for data beside those of the log: A log B";
+        return Err(Failure::usage(why));
+    }
     let request = CreatePool {
-        vdevs: vdevs(disks).map_err(Failure::usage)?,
+        vdevs,
+        logs,
         name: wish.name,
         properties: wish.properties.into_iter().collect(),
         force: wish.force,
@@ -49,24 +55,29 @@ pub(super) async fn create(
 
 fn would_create(created: &PoolCreated, output: Output) -> String {
     let name = &created.name;
-    let mut text = format!("would create pool {name:?} with the following layout:\n\n\t{name}\n");
-    for vdev in &created.vdevs {
-        let indent = match vdev.kind {
-            VdevKind::Mirror => {
-                text.push_str(&format!("\t  mirror  {}\n", output.size(vdev.disk_bytes)));
-                "\t    "
-            }
-            VdevKind::Single => "\t  ",
-        };
-        for disk in &vdev.disks {
-            let size = match vdev.kind {
-                VdevKind::Mirror => String::new(),
-                VdevKind::Single => format!("  {}", output.size(vdev.disk_bytes)),
-            };
-            text.push_str(&format!("{indent}{disk}{size}\n"));
-        }
-    }
+    let head = format!("would create pool {name:?} with the following layout:\n\n");
+    head + &layout(created, output)
+}
+
+/// Vdevs as they would be made.
+pub(super) fn layout(created: &PoolCreated, output: Output) -> String {
+    let mut text = format!("\t{}\n", created.name);
+    let logs = (!created.logs.is_empty()).then(|| "\tlogs\n".to_string());
+    text.extend(created.vdevs.iter().map(|vdev| vdev_text(vdev, output)));
+    text.extend(logs);
+    text.extend(created.logs.iter().map(|vdev| vdev_text(vdev, output)));
     text
+}
+
+fn vdev_text(vdev: &VdevLayout, output: Output) -> String {
+    let size = output.size(vdev.disk_bytes);
+    let each = |indent: &str, size: &str| -> String {
+        vdev.disks.iter().map(|disk| format!("{indent}{disk}{size}\n")).collect()
+    };
+    match vdev.kind {
+        VdevKind::Mirror => format!("\t  mirror  {size}\n{}", each("\t    ", "")),
+        VdevKind::Single => each("\t  ", &format!("  {size}")),
+    }
 }
 
 pub(super) async fn scan(
@@ -94,8 +105,13 @@ fn scanned(found: &ScanResult, places: &str) -> String {
 }
 
 fn found_pool(pool: &FoundPool, places: &str) -> String {
+    let lost = |vdev: &FoundVdev| vdev.class == VdevClass::Log && vdev.health == Health::Unavail;
     let clean = match pool.clean {
         true => "it was exported",
+        false if pool.vdevs.iter().any(lost) => {
+            "it was not exported, and a log device is missing: if the log lay there, the import \
+             asks for it, or for --missing-log"
+        }
         false => "it was not exported: the import replays its log, unless another machine uses it",
     };
     let (name, guid) = (&pool.name, &pool.guid);
@@ -106,7 +122,10 @@ fn found_pool(pool: &FoundPool, places: &str) -> String {
     );
     let mut table = Table::new(&["", ""]);
     table.row(vec![format!("\t{name}"), health]);
-    for vdev in &pool.vdevs {
+    for (head, vdev) in data_first(&pool.vdevs, |vdev| vdev.class) {
+        if head {
+            table.row(vec!["\tlogs".into(), String::new()]);
+        }
         if vdev.kind == VdevKind::Mirror {
             table.row(vec![format!("\t  {}", vdev.name), word(vdev.health)]);
         }
@@ -122,13 +141,9 @@ fn found_pool(pool: &FoundPool, places: &str) -> String {
 pub(super) async fn import(
     client: &Client,
     output: Output,
-    places: Vec<PathBuf>,
-    rewind: u64,
-    discard_log: bool,
-    pool: String,
+    mut request: ImportRequest,
 ) -> Result<(), Failure> {
-    let places = absolute(places)?;
-    let request = ImportRequest { pool, places, rewind, discard_log };
+    request.places = absolute(request.places)?;
     let done = client.import_pool(&request).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
@@ -232,6 +247,14 @@ fn absolute(places: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
 
 fn unusable(place: &Path, error: &std::io::Error) -> Failure {
     Failure::failed(format!("{}: {error}", place.display()))
+}
+
+/// Vdevs as people are shown them: those for data, then those of the log. With each, whether the
+/// heading of the log stands before it.
+pub(super) fn data_first<T>(vdevs: &[T], class: fn(&T) -> VdevClass) -> Vec<(bool, &T)> {
+    let of = |wanted| vdevs.iter().filter(move |vdev| class(vdev) == wanted);
+    let logs = of(VdevClass::Log).enumerate().map(|(at, vdev)| (at == 0, vdev));
+    of(VdevClass::Data).map(|vdev| (false, vdev)).chain(logs).collect()
 }
 
 /// A state in the API's own word.

@@ -4,7 +4,7 @@ use aquifer_admin::api::{DamagedFile, Health, LeafStatus, PoolStatus, VdevKind, 
 use aquifer_admin::client::Client;
 
 use super::Output;
-use super::pool::word;
+use super::pool::{data_first, word};
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -91,22 +91,26 @@ fn config(pool: &PoolStatus, verbose: bool, output: Output) -> String {
         false => &["\tNAME", "STATE", ">READ", ">WRITE", ">CKSUM", ">REPAIRED"],
     };
     let mut table = Table::new(columns);
-    let mut row = |name: String, state: String, leaves: &[&LeafStatus], more: [String; 2]| {
+    type Leaves<'a> = Option<&'a [&'a LeafStatus]>;
+    let mut row = |name: String, state: String, leaves: Leaves<'_>, more: [String; 2]| {
         let mut cells = vec![name, state];
-        cells.extend(counts(leaves));
+        cells.extend(leaves.map_or_else(Default::default, counts));
         cells.extend(more.into_iter().filter(|_| verbose));
         table.row(cells);
     };
     let all: Vec<&LeafStatus> = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves).collect();
     let summary = &pool.summary;
     let more = [output.size(summary.size_bytes), summary.guid.clone()];
-    row(format!("\t{}", summary.name), word(summary.health), &all, more);
-    for vdev in &pool.vdevs {
-        let VdevStatus { kind, name, health, leaves, size_bytes } = vdev;
+    row(format!("\t{}", summary.name), word(summary.health), Some(&all), more);
+    for (head, vdev) in data_first(&pool.vdevs, |vdev| vdev.class) {
+        let VdevStatus { kind, name, class: _, health, leaves, size_bytes } = vdev;
+        if head {
+            row("\tlogs".into(), String::new(), None, [String::new(), String::new()]);
+        }
         let own: Vec<&LeafStatus> = leaves.iter().collect();
         let size = output.size(*size_bytes);
         if *kind == VdevKind::Mirror {
-            row(format!("\t  {name}"), word(*health), &own, [size.clone(), "-".into()]);
+            row(format!("\t  {name}"), word(*health), Some(&own), [size.clone(), "-".into()]);
         }
         for leaf in leaves {
             let (indent, size) = match kind {
@@ -114,7 +118,7 @@ fn config(pool: &PoolStatus, verbose: bool, output: Output) -> String {
                 VdevKind::Single => ("\t  ", size.as_str()),
             };
             let more = [size.into(), leaf.guid.clone()];
-            row(format!("{indent}{}", leaf.path), word(leaf.state), &[leaf], more);
+            row(format!("{indent}{}", leaf.path), word(leaf.state), Some(&[leaf]), more);
         }
     }
     table.text(false)

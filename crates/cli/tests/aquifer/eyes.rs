@@ -1,7 +1,7 @@
 //! What the daemon says of its work, against what others measured: the clients that sent it, the
 //! kernel's own counters of a disk and of the process.
 
-mod client;
+pub mod client;
 mod disks;
 mod events;
 

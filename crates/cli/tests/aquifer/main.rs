@@ -10,6 +10,7 @@
 mod exports;
 mod eyes;
 mod life;
+mod logs;
 mod lost;
 mod once;
 mod refusals;

@@ -82,7 +82,8 @@ impl Fixture {
 
     fn create(&self) {
         let vdev = VdevSpec { redundancy: Redundancy::Single, disks: vec![self.named()] };
-        let spec = PoolSpec { name: "tank".into(), vdevs: vec![vdev], force: false };
+        let spec =
+            PoolSpec { name: "tank".into(), vdevs: vec![vdev], logs: Vec::new(), force: false };
         self.runtime.block_on(create(self.world(), spec)).unwrap();
     }
 

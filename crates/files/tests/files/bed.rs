@@ -39,7 +39,7 @@ impl Bed {
         let world: Arc<dyn World> = Arc::new(sim.world());
         let redundancy = if sides > 1 { Redundancy::Mirror } else { Redundancy::Single };
         let vdevs = vec![VdevSpec { redundancy, disks: named(&disks) }];
-        let spec = PoolSpec { name: "tank".into(), vdevs, force: false };
+        let spec = PoolSpec { name: "tank".into(), vdevs, logs: Vec::new(), force: false };
         sim.run_until(create(world.clone(), spec)).unwrap().unwrap();
         Bed { sim, disks, world }
     }

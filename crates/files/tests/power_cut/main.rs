@@ -62,7 +62,7 @@ impl Shape {
             let single = |disk| VdevSpec { redundancy: Redundancy::Single, disks: vec![disk] };
             disks.into_iter().map(single).collect()
         };
-        PoolSpec { name: "tank".into(), vdevs, force: false }
+        PoolSpec { name: "tank".into(), vdevs, logs: Vec::new(), force: false }
     }
 }
 

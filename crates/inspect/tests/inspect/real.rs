@@ -65,7 +65,12 @@ fn pools_that_the_engine_made() {
         let disks: Vec<SimDisk> = (0..count)
             .map(|at| sim.add_disk(&format!("d{at}"), Image::new(sectors), DiskConfig::default()))
             .collect();
-        let spec = PoolSpec { name: "tank".into(), vdevs: specs(mirrors, &disks), force: false };
+        let spec = PoolSpec {
+            name: "tank".into(),
+            vdevs: specs(mirrors, &disks),
+            logs: Vec::new(),
+            force: false,
+        };
         let world: Arc<dyn World> = Arc::new(sim.world());
         sim.run_until(create(world.clone(), spec)).unwrap().unwrap();
         let report = look(&mut sim, &disks);

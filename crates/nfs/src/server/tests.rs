@@ -68,7 +68,7 @@ pub(crate) async fn pool(image: &std::path::Path) -> Service {
     let named = || NamedDisk { path: "disk".into(), disk: disk.clone() };
     let world: Arc<dyn World> = Arc::new(TokioWorld::new(tokio::runtime::Handle::current()));
     let vdev = VdevSpec { redundancy: Redundancy::Single, disks: vec![named()] };
-    let spec = PoolSpec { name: "tank".into(), vdevs: vec![vdev], force: false };
+    let spec = PoolSpec { name: "tank".into(), vdevs: vec![vdev], logs: Vec::new(), force: false };
     create(world.clone(), spec).await.unwrap();
     let (mut pools, _) = scan(vec![named()]).await;
     let (_, found) = pools.pop_first().unwrap();

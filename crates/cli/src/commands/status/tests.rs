@@ -1,4 +1,4 @@
-use aquifer_admin::api::{LeafState, PoolSummary};
+use aquifer_admin::api::{LeafState, PoolSummary, VdevClass};
 
 use super::*;
 
@@ -18,6 +18,7 @@ fn leaf(path: &str, state: LeafState) -> LeafStatus {
 fn pool() -> PoolStatus {
     let mirror = VdevStatus {
         name: "mirror-0".into(),
+        class: VdevClass::Data,
         kind: VdevKind::Mirror,
         size_bytes: 10 << 30,
         health: Health::Degraded,
@@ -25,6 +26,7 @@ fn pool() -> PoolStatus {
     };
     let single = VdevStatus {
         name: "/dev/c".into(),
+        class: VdevClass::Data,
         kind: VdevKind::Single,
         size_bytes: 5 << 30,
         health: Health::Online,
@@ -76,6 +78,42 @@ config:
 errors: /dev/b: write at sector 9: EIO
 ";
     assert_eq!(text(&pool, false, OUTPUT), expected);
+}
+
+#[test]
+fn log_devices_have_a_section_of_their_own() {
+    let mut pool = pool();
+    // Whatever their numbers.
+    pool.vdevs.insert(
+        0,
+        VdevStatus {
+            name: "/dev/l".into(),
+            class: VdevClass::Log,
+            kind: VdevKind::Single,
+            size_bytes: 1 << 30,
+            health: Health::Online,
+            leaves: vec![leaf("/dev/l", LeafState::Online)],
+        },
+    );
+    pool.import_notes.clear();
+    pool.action = None;
+    let expected = "  pool: tank
+ state: DEGRADED
+config:
+
+\tNAME        STATE     READ  WRITE  CKSUM  REPAIRED
+\ttank        DEGRADED     0      0      0         0
+\t  mirror-0  DEGRADED     0      0      0         0
+\t    /dev/a  ONLINE       0      0      0         0
+\t    /dev/b  OUTDATED     0      0      0         0
+\t  /dev/c    ONLINE       0      0      0         0
+\tlogs
+\t  /dev/l    ONLINE       0      0      0         0
+
+errors: none since the import
+";
+    assert_eq!(text(&pool, false, OUTPUT), expected);
+    assert!(text(&pool, true, OUTPUT).contains("\n\tlogs\n"));
 }
 
 #[test]

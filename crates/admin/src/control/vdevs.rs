@@ -1,0 +1,290 @@
+//! Acts on the vdevs of a pool in service: add, remove, replace, offline, online.
+//!
+//! So far they work on log vdevs. The engine does them between two txgs, without holding anybody up;
+//! what is kept here beside it is which disks are ours alone, and where to look for them next time.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aquifer_ondisk::Guid;
+use aquifer_pool::create::VdevSpec;
+use aquifer_pool::{ImportError, Pool};
+use aquifer_vdev::label_io::erase_labels;
+
+use super::serving::Serving;
+use super::{Control, State, layout};
+use crate::api::{
+    AddVdevs, ApiError, DiskRequest, PoolCreated, PoolDone, ReplaceDisk, VdevClass, guid_text,
+};
+use crate::cache::CachedPool;
+use crate::devices::{Identity, OpenDisk, TakeRequest, open_again, resolve, take};
+use crate::status::{name_of, shown};
+
+/// A disk of a pool in service.
+#[derive(Debug)]
+struct Member {
+    /// Its vdev's name.
+    vdev: String,
+    guid: Guid,
+    path: String,
+    /// Paths of the vdev's disks.
+    all: Vec<String>,
+    /// The vdev was meant, not one disk of several.
+    whole: bool,
+}
+
+impl Control {
+    /// Adds log vdevs to a pool.
+    ///
+    /// # Errors
+    /// Data vdevs; every reason not to take a disk. Nothing was written then.
+    pub async fn add_vdevs(&self, name: &str, request: AddVdevs) -> Result<PoolCreated, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.serving(name)?;
+        if !request.vdevs.is_empty() {
+            return Err(ApiError::invalid(
+                "disks for data cannot be added yet: this version adds log devices only, as in \
+                 `aquifer pool add tank log DISK`",
+            ));
+        }
+        if request.logs.is_empty() {
+            return Err(ApiError::invalid("nothing is named that could be added"));
+        }
+        layout::check(&request.logs)?;
+        let taken = take(TakeRequest {
+            disks: layout::disks(&request.logs),
+            force: request.force,
+            create_bytes: request.create_bytes,
+            dry_run: request.dry_run,
+            in_use: self.disks_in_use(),
+        });
+        let mut taken = taken.await?;
+        let mut added = PoolCreated {
+            name: name.into(),
+            dry_run: request.dry_run,
+            vdevs: Vec::new(),
+            logs: layout::shown(&request.logs, &mut taken.disks.iter()),
+            notes: Vec::new(),
+        };
+        if request.dry_run {
+            return Ok(added);
+        }
+        let opened = taken.opened();
+        let specs = layout::specs(&request.logs, &mut opened.iter().map(OpenDisk::named));
+        for spec in specs {
+            let paths: Vec<String> = spec.disks.iter().map(|disk| disk.path.clone()).collect();
+            add_log(&serving, spec, request.force).await?;
+            // Each is the pool's own at once: a later one may be refused.
+            taken.keep_made(&paths);
+            let own = opened.iter().filter(|disk| paths.contains(&disk.path)).cloned();
+            serving.take_disks(own.collect());
+            added.notes.extend(self.list_anew(&serving));
+            let disks = paths.join(", ");
+            tracing::info!(class = "log.added", pool = name, disks, "log device added");
+        }
+        Ok(added)
+    }
+
+    /// Takes a log vdev out of a pool.
+    ///
+    /// # Errors
+    /// If there is none of this name; what the engine gives.
+    pub async fn remove_disk(
+        &self,
+        name: &str,
+        request: DiskRequest,
+    ) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.serving(name)?;
+        let member = member(&serving, &request.disk)?;
+        if !member.whole {
+            let vdev = &member.vdev;
+            return Err(ApiError::invalid(format!(
+                "{}: is one side of {vdev}; `aquifer pool remove {name} {vdev}` removes all of it",
+                member.path
+            )));
+        }
+        let guid = member.guid;
+        on_pool(&serving, async move |pool| pool.remove_log(&guid.to_string()).await).await?;
+        serving.drop_disks(&member.all).await;
+        let disks = member.all.join(", ");
+        tracing::info!(class = "log.removed", pool = name, disks, "log device removed");
+        Ok(PoolDone::new(name, self.list_anew(&serving).into_iter().collect()))
+    }
+
+    /// Puts another disk in the place of one of the log.
+    ///
+    /// # Errors
+    /// If there is none of this name; every reason not to take the new one.
+    pub async fn replace_disk(
+        &self,
+        name: &str,
+        request: ReplaceDisk,
+    ) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.serving(name)?;
+        let member = one_disk(&serving, &request.disk)?;
+        let taken = take(TakeRequest {
+            disks: vec![request.new],
+            force: request.force,
+            create_bytes: request.create_bytes,
+            dry_run: false,
+            in_use: self.disks_in_use(),
+        });
+        let mut taken = taken.await?;
+        let opened = taken.opened();
+        let Some(new) = opened.first().map(OpenDisk::named) else {
+            return Err(ApiError::failed("the new disk was not opened"));
+        };
+        let (guid, path, force) = (member.guid, new.path.clone(), request.force);
+        on_pool(&serving, async move |pool| {
+            pool.replace_log_disk(&guid.to_string(), new, force).await
+        })
+        .await?;
+        taken.keep();
+        let mut notes = Vec::new();
+        if let Some(old) = held(&serving, &member.path) {
+            // It is no disk of the pool any more, and must not look like one.
+            if let Err(error) = erase_labels(&old.named().disk).await {
+                let path = &old.path;
+                notes.push(format!("{path}: its labels could not be erased ({error})"));
+            }
+        }
+        serving.drop_disks(std::slice::from_ref(&member.path)).await;
+        serving.take_disks(opened);
+        notes.extend(self.list_anew(&serving));
+        let old = member.path;
+        tracing::info!(class = "log.replaced", pool = name, old, new = path, "log device replaced");
+        Ok(PoolDone::new(name, notes))
+    }
+
+    /// Takes a disk of the log out of use, until it is taken into use again.
+    ///
+    /// # Errors
+    /// If there is none of this name; what the engine gives.
+    pub async fn offline_disk(
+        &self,
+        name: &str,
+        request: DiskRequest,
+    ) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.serving(name)?;
+        let member = one_disk(&serving, &request.disk)?;
+        let guid = member.guid;
+        on_pool(&serving, async move |pool| pool.offline_log_disk(&guid.to_string()).await).await?;
+        let disk = member.path;
+        tracing::info!(class = "log.offline", pool = name, disk, "log device taken out of use");
+        Ok(PoolDone::new(name, Vec::new()))
+    }
+
+    /// Takes a disk of the log into use again, which is opened anew for that.
+    ///
+    /// # Errors
+    /// If there is none of this name, or another disk is there now.
+    pub async fn online_disk(
+        &self,
+        name: &str,
+        request: DiskRequest,
+    ) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.serving(name)?;
+        let member = one_disk(&serving, &request.disk)?;
+        let path = member.path.clone();
+        let before = held(&serving, &path).map(|disk| disk.file);
+        let opened = open_again(path.clone(), before).await?;
+        let (guid, again) = (member.guid, opened.named());
+        on_pool(&serving, async move |pool| pool.online_log_disk(&guid.to_string(), again).await)
+            .await?;
+        serving.drop_disks(std::slice::from_ref(&path)).await;
+        serving.take_disks(vec![opened]);
+        tracing::info!(class = "log.online", pool = name, disk = path, "log device in use again");
+        Ok(PoolDone::new(name, Vec::new()))
+    }
+
+    /// Notes where the disks of a pool are now. What was done is done, also if the list cannot be
+    /// written: that is only said.
+    fn list_anew(&self, serving: &Arc<Serving>) -> Option<String> {
+        let pool = &serving.service().pool;
+        let status = pool.status();
+        let leaves = status.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+        let cached = CachedPool {
+            name: serving.name().into(),
+            guid: guid_text(pool.guid()),
+            disks: leaves.map(|leaf| PathBuf::from(&leaf.path)).collect(),
+        };
+        self.put(cached, State::Serving(Arc::clone(serving)));
+        self.store().err().map(|error| error.to_string())
+    }
+}
+
+async fn add_log(serving: &Serving, spec: VdevSpec, force: bool) -> Result<(), ApiError> {
+    on_pool(serving, async move |pool| pool.add_log(&spec, force).await).await
+}
+
+/// Carries out an act on the pool's own thread.
+async fn on_pool<F>(
+    serving: &Serving,
+    act: impl FnOnce(Arc<Pool>) -> F + Send + 'static,
+) -> Result<(), ApiError>
+where
+    F: Future<Output = Result<(), ImportError>> + Send + 'static,
+{
+    let pool = serving.service().pool.clone();
+    let done = serving.run(act(pool)).await;
+    done.map_err(|error| ApiError::failed(error.to_string()))?.map_err(|error| match error {
+        ImportError::BadConfig(_) => ApiError::invalid(error.to_string()),
+        ImportError::BadDisk { .. } | ImportError::Label { .. } => {
+            ApiError::refused(error.to_string())
+        }
+        error => ApiError::failed(error.to_string()),
+    })
+}
+
+/// The handle by which a disk is ours.
+fn held(serving: &Serving, path: &str) -> Option<OpenDisk> {
+    serving.disks().into_iter().find(|disk| disk.path == path)
+}
+
+/// A disk of the log: by its path or another name of it, by its guid, or by the name of its vdev.
+fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
+    let status = serving.service().pool.status();
+    let identity = resolve(name).ok().and_then(|path| Identity::of(&path).ok());
+    let same = |path: &str| {
+        path == name || identity.is_some() && Identity::of(Path::new(path)).ok() == identity
+    };
+    for (index, class, vdev) in shown(&status) {
+        let (of, count) = (name_of(index, vdev), vdev.leaves.len());
+        let found =
+            vdev.leaves.iter().find(|leaf| same(&leaf.path) || guid_text(leaf.guid) == name);
+        let whole = of == name || count == 1;
+        let Some(leaf) = found.or(vdev.leaves.first().filter(|_| of == name)) else { continue };
+        if class == VdevClass::Data {
+            return Err(ApiError::invalid(format!(
+                "{name}: holds data; so far this works for log devices only"
+            )));
+        }
+        return Ok(Member {
+            vdev: of,
+            guid: leaf.guid,
+            path: leaf.path.clone(),
+            all: vdev.leaves.iter().map(|leaf| leaf.path.clone()).collect(),
+            whole,
+        });
+    }
+    let pool = serving.name();
+    Err(ApiError::not_found(format!(
+        "{name}: is no disk of pool {pool:?}; `aquifer pool status {pool}` shows those that are"
+    )))
+}
+
+/// As [`member`], but one disk must be meant.
+fn one_disk(serving: &Serving, name: &str) -> Result<Member, ApiError> {
+    let found = member(serving, name)?;
+    if found.vdev == name && found.all.len() > 1 {
+        let disks = found.all.join(", ");
+        return Err(ApiError::invalid(format!(
+            "{name}: is a mirror; name one of its disks: {disks}"
+        )));
+    }
+    Ok(found)
+}
