@@ -51,10 +51,11 @@ pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote>
     let votes = |member: &&Member| {
         let leaf = member.label.leaf_guid;
         let others = members.iter().filter(|other| other.label.leaf_guid != leaf);
-        let own = newest(member).map_or(0, |uberblock| uberblock.sequence);
-        // An older uberblock says nothing of a leaf that came back into use since.
-        let newer = others.filter_map(newest).filter(|uberblock| uberblock.sequence > own);
-        !newer.into_iter().any(|uberblock| names(uberblock, leaf))
+        // An older uberblock says nothing of a disk of the log that came back into use since.
+        let own = newest(member).filter(|_| !holds_blocks(member));
+        let own = own.map(|uberblock| uberblock.sequence);
+        let mut claims = others.filter_map(newest).filter(|by| own <= Some(by.sequence));
+        !claims.any(|uberblock| names(uberblock, leaf))
     };
     let voters: Vec<&Member> = members.iter().filter(votes).collect();
     let uberblocks = voters.iter().filter_map(|member| newest(member));

@@ -221,18 +221,17 @@ fn vote(found: &[FoundLeaf], report: &mut ImportReport) -> Result<Vote, ImportEr
             }
         }
     }
-    // An older uberblock says nothing of a leaf that holds a newer one: the leaf came back into use
-    // since, and who says otherwise left the pool before.
-    let newest_of = |leaf: Guid| {
-        let own = all.iter().filter(|(guid, _)| *guid == leaf);
-        own.map(|(_, uberblock)| uberblock.sequence).max().unwrap_or(0)
+    // An older uberblock says nothing of a disk of the log that holds a newer one: the disk came back
+    // into use since, and who says otherwise left the pool before.
+    let back_since = |leaf: Guid, by: &Uberblock| {
+        let own = all.iter().filter(|(guid, _)| *guid == leaf && !data.contains(guid));
+        own.map(|(_, uberblock)| uberblock.sequence).max() > Some(by.sequence)
     };
     let has_vote = |leaf: Guid| {
-        let newer = |by: &Uberblock| by.sequence > newest_of(leaf);
         left_out(Rule::OutdatedNoVote)
-            || !all
-                .iter()
-                .any(|(by, uberblock)| *by != leaf && names(uberblock, leaf) && newer(uberblock))
+            || !all.iter().any(|(by, uberblock)| {
+                *by != leaf && names(uberblock, leaf) && !back_since(leaf, uberblock)
+            })
     };
     let voters = all.iter().filter(|(guid, _)| has_vote(*guid));
     let (_, uberblock) =

@@ -227,9 +227,8 @@ impl HandPool {
 
     /// The log's segments on data vdevs; a pool with a log vdev has none here.
     pub fn log_home(&self) -> Vec<Run> {
-        let data = |run: &&Run| {
-            self.config.vdevs[usize::from(run.place.vdev())].class == VdevClass::Data
-        };
+        let data =
+            |run: &&Run| self.config.vdevs[usize::from(run.place.vdev())].class == VdevClass::Data;
         self.log.segments.iter().filter(data).copied().collect()
     }
 
