@@ -60,12 +60,15 @@ pub enum Rule {
     NewChainWaitsForItsTxg,
     /// While the log is on its way elsewhere no batch is sealed.
     MoveHoldsBatches,
+    /// A batch that may lie on the last side of a lost log device alone is not acknowledged before a
+    /// root names the new chain.
+    LostLogHoldsAcknowledgements,
     /// The last side of a lost log device is not named outdated before a root names the new chain.
     LastLogSideKeepsItsVote,
 }
 
 /// Every rule, for tests that go through all.
-pub const RULES: [Rule; 27] = [
+pub const RULES: [Rule; 28] = [
     Rule::HoldBackFrees,
     Rule::ClaimLoggedPlaces,
     Rule::ContiguousPrefix,
@@ -92,6 +95,7 @@ pub const RULES: [Rule; 27] = [
     Rule::ReplyAfterDurable,
     Rule::NewChainWaitsForItsTxg,
     Rule::MoveHoldsBatches,
+    Rule::LostLogHoldsAcknowledgements,
     Rule::LastLogSideKeepsItsVote,
 ];
 

@@ -75,6 +75,8 @@ kinds! {
     LeafTooSmall Warning,
     /// No leaf of a vdev takes part.
     VdevMissing Error,
+    /// No disk of a log vdev can be used.
+    LogVdevMissing Warning,
     /// A label that cannot be read.
     LabelUnreadable Warning,
     /// A label whose config is gone or damaged.

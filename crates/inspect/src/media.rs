@@ -280,8 +280,14 @@ fn view(
         });
     }
     // Without a disk to hold it against, a vdev's size is only a number: nothing is made of it.
+    if config.class == VdevClass::Hole {
+        return None;
+    }
     if sides.is_empty() {
-        findings.add(Kind::VdevMissing, At::nowhere(), || {
+        // The pool can do without a log vdev: that the log lies there is found when it is read.
+        let kind =
+            if config.class == VdevClass::Log { Kind::LogVdevMissing } else { Kind::VdevMissing };
+        findings.add(kind, At::nowhere(), || {
             format!("vdev {index}: no disk of it can be used")
         });
         return None;

@@ -276,6 +276,7 @@ impl Pool {
         self.records.lock().note_root(window_start);
         self.log.root_on_disk();
         self.move_on()?;
+        self.judge_bias();
         if let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) {
             trees.committed(txg);
         }

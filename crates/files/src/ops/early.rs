@@ -5,6 +5,7 @@
 //! Invariants:
 //! - An early write is an allocation of the txg in which its pages lie, under that txg's hold.
 //! - A record that names early data carries its write: it is durable when both are.
+//! - Where a log vdev is the faster way, nothing goes early (`Pool::early_pays`).
 //! - Data that would be stored compressed goes the long way, through the log's pages: what is early
 //!   lies page by page.
 
@@ -32,7 +33,7 @@ impl Files {
         hold: &TxHold,
         pages: &mut [(u64, DirtyPage)],
     ) -> Vec<EarlyWrite> {
-        if pages.len() < STABLE_PAGES_MIN {
+        if pages.len() < STABLE_PAGES_MIN || !self.pool.early_pays() {
             return Vec::new();
         }
         let contents: Vec<Page> =
@@ -52,6 +53,9 @@ impl Files {
     /// Sends runs that an UNSTABLE write of `count` pages from `first` on has made whole to their
     /// place, before any COMMIT asks for them. Under the hold of that write, and the writer lock.
     pub(crate) fn place_runs(&self, target: &Target, hold: &TxHold, first: u64, count: u64) {
+        if !self.pool.early_pays() {
+            return;
+        }
         let run_pages = RUN_PAGES as u64;
         let compression = target.dataset.properties().compression;
         for run in first / run_pages..(first + count).div_ceil(run_pages) {

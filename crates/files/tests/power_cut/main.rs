@@ -34,21 +34,50 @@ enum Shape {
     TwoSingles,
     FullSingle,
     FullMirror,
+    /// A disk, and another for the log.
+    SingleLog,
+    /// A mirror, and another for the log.
+    MirrorLogMirror,
 }
 
-const SHAPES: [Shape; 5] =
-    [Shape::Single, Shape::Mirror, Shape::TwoSingles, Shape::FullSingle, Shape::FullMirror];
+const SHAPES: [Shape; 7] = [
+    Shape::Single,
+    Shape::Mirror,
+    Shape::TwoSingles,
+    Shape::FullSingle,
+    Shape::FullMirror,
+    Shape::SingleLog,
+    Shape::MirrorLogMirror,
+];
 
 impl Shape {
     fn disks(self) -> usize {
         match self {
             Shape::Single | Shape::FullSingle => 1,
-            Shape::Mirror | Shape::TwoSingles | Shape::FullMirror => 2,
+            Shape::Mirror | Shape::TwoSingles | Shape::FullMirror | Shape::SingleLog => 2,
+            Shape::MirrorLogMirror => 4,
+        }
+    }
+
+    /// Disks that hold blocks; those of the log follow.
+    fn data_disks(self) -> usize {
+        match self {
+            Shape::SingleLog => 1,
+            Shape::MirrorLogMirror => 2,
+            other => other.disks(),
         }
     }
 
     fn is_mirror(self) -> bool {
-        matches!(self, Shape::Mirror | Shape::FullMirror)
+        matches!(self, Shape::Mirror | Shape::FullMirror | Shape::MirrorLogMirror)
+    }
+
+    /// Which disk may fail: a side of a mirror, or the log's.
+    fn fickle(self, rng: &mut Rng) -> Option<usize> {
+        match self {
+            Shape::SingleLog => Some(1),
+            _ => Some(rng.index(self.disks())).filter(|_| self.is_mirror()),
+        }
     }
 
     fn is_full(self) -> bool {
@@ -56,13 +85,14 @@ impl Shape {
     }
 
     fn spec(self, disks: Vec<NamedDisk>) -> PoolSpec {
-        let vdevs = if self.is_mirror() {
-            vec![VdevSpec { redundancy: Redundancy::Mirror, disks }]
-        } else {
-            let single = |disk| VdevSpec { redundancy: Redundancy::Single, disks: vec![disk] };
-            disks.into_iter().map(single).collect()
+        let (redundancy, each) =
+            if self.is_mirror() { (Redundancy::Mirror, 2) } else { (Redundancy::Single, 1) };
+        let vdevs = |disks: &[NamedDisk]| -> Vec<VdevSpec> {
+            let vdev = |disks: &[NamedDisk]| VdevSpec { redundancy, disks: disks.to_vec() };
+            disks.chunks(each).map(vdev).collect()
         };
-        PoolSpec { name: "tank".into(), vdevs, logs: Vec::new(), force: false }
+        let (data, logs) = disks.split_at(self.data_disks());
+        PoolSpec { name: "tank".into(), vdevs: vdevs(data), logs: vdevs(logs), force: false }
     }
 }
 
@@ -81,7 +111,7 @@ async fn open(
 ) -> Result<Service, String> {
     let (mut pools, _) = scan(named(disks)).await;
     let (_, found) = pools.pop_first().ok_or("no pool found")?;
-    let service = Service::open(world, found, options).await.map_err(|e| e.to_string())?;
+    let service = Service::open(world, found, options).await.map_err(|e| format!("import: {e}"))?;
     if story() > 0 {
         let (txg, notes) = (service.pool.committed_txg(), &service.report.notes);
         println!("imported at txg {txg}: {notes:?}");
@@ -215,6 +245,14 @@ fn upset(disk: &SimDisk, rng: &mut Rng) {
     disk.inject(rule);
 }
 
+/// A disk went away while an import read it.
+fn is_loss_at_import(what: &str) -> bool {
+    let import = what.starts_with("import: ");
+    what.contains("the device is gone")
+        || import && what.contains("the log device is missing")
+        || import && what.contains("no disk left")
+}
+
 fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<u64, String> {
     let mut rng = Rng::stream(seed, "test");
     let shape = SHAPES[rng.index(SHAPES.len())];
@@ -226,21 +264,21 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<u64, String> {
         .collect();
     let knowledge: Vec<Shared> = (0..CLIENTS).map(|_| Shared::default()).collect();
     let world: Arc<dyn World> = Arc::new(sim.world());
-    let fickle = rng.index(disks.len());
+    let fickle = shape.fickle(&mut rng).map(|at| disks[at].clone());
     let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
     let incarnations = 1 + rng.below(4);
     for _ in 0..incarnations {
         let event = if rng.below(4) == 0 { rng.below(100) } else { rng.below(1500) };
         sim.plan_cut(CutPlan::AtEvent(event + 1));
-        if shape.is_mirror() {
-            upset(&disks[fickle], &mut rng);
+        if let Some(disk) = &fickle {
+            upset(disk, &mut rng);
         }
         let (work, ops) = (rng.next_u64(), 5 + rng.below(60));
         let end = sim.run_until(incarnation(world.clone(), &disks, &knowledge, work, ops));
         match end {
             Ok(Ok(())) | Err(Stop::Halted) => {}
             // A disk that goes away while the log is read stops the import: the next one knows.
-            Ok(Err(what)) if shape.is_mirror() && what.contains("the device is gone") => {}
+            Ok(Err(what)) if fickle.is_some() && is_loss_at_import(&what) => {}
             Ok(Err(what)) => return Err(tell(&sim, what)),
             Err(stop) => return Err(tell(&sim, stop.to_string())),
         }
@@ -250,7 +288,12 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<u64, String> {
             sim.power_cut_any();
         }
         // What was to go wrong next does not: this is about what lies there.
-        disks[fickle].clear_faults();
+        if let Some(disk) = &fickle {
+            disk.clear_faults();
+            if shape == Shape::SingleLog {
+                disk.come_back();
+            }
+        }
         // Now and then every page is read, and the roots before the newest are looked at too.
         let (data, rewind) = (rng.below(8) == 0, rng.below(3) as u8);
         match sim.run_until(inspected(&disks, data, rewind)) {
@@ -259,7 +302,9 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<u64, String> {
             Err(stop) => return Err(tell(&sim, stop.to_string())),
         }
     }
-    disks[fickle].clear_faults();
+    if let Some(disk) = &fickle {
+        disk.clear_faults();
+    }
     let end = sim.run_until(async {
         let service = open(world.clone(), &disks, &ImportOptions::default()).await?;
         for (mut client, carried_out) in checked(&service, &world, &knowledge, seed).await? {

@@ -13,6 +13,7 @@
 //! what admission may hand out: never more than fits at home, where the log must find room when its
 //! vdevs are lost (`moving`).
 
+mod bias;
 mod early;
 mod moving;
 mod position;
@@ -192,6 +193,7 @@ pub struct IntentLog {
     early: early::EarlyWrites,
     /// Its segments on data vdevs.
     home: Ring,
+    bias: bias::Bias,
     /// Bytes that it can hold: what fits in its place, and at home.
     capacity_bytes: AtomicU64,
 }
@@ -217,6 +219,7 @@ impl IntentLog {
         IntentLog {
             early: early::EarlyWrites::default(),
             capacity_bytes: AtomicU64::new(start.ring.bytes().min(start.home.bytes())),
+            bias: bias::Bias::new(start.ring.vdevs() == start.home.vdevs()),
             home: start.home,
             state: Mutex::new(State {
                 chain: start.chain,
@@ -404,8 +407,11 @@ impl IntentLog {
                 state.live.pop_front();
             }
         }
-        let committed = state.take_new_chain();
-        self.capacity_bytes.store(state.ring.bytes().min(self.home.bytes()), Ordering::Relaxed);
+        let Some(committed) = state.take_new_chain() else { return };
+        let capacity = state.ring.bytes().min(self.home.bytes());
+        self.capacity_bytes.store(capacity, Ordering::Relaxed);
+        // Judged anew from what the devices of the new place will take.
+        self.bias.set(state.ring.vdevs() == self.home.vdevs());
         drop(state);
         committed.into_iter().for_each(|outcome| outcome.set(Ok(())));
     }

@@ -9,8 +9,8 @@
 //! 3. The gathered records go out on the new chain.
 //!
 //! So there is never an acknowledged record in a chain that no root on disk names, and the order of
-//! records stays whole. When all sides of a log vdev are lost, no batch that it did not hold on every
-//! side is acknowledged before step 2: its write fails for want of a side.
+//! records stays whole. When all sides of a log vdev are lost, no batch that may lie on the last of
+//! them alone is acknowledged before step 2.
 
 use std::sync::Arc;
 
@@ -64,13 +64,10 @@ impl State {
         })
     }
 
-    /// The root that names the new chain is on disk: goes over to it. Returns what is acknowledged
-    /// by that.
-    pub(super) fn take_new_chain(&mut self) -> Vec<Arc<Outcome>> {
-        let Some(change) = self.change.as_mut().filter(|change| change.stage == Stage::Named)
-        else {
-            return Vec::new();
-        };
+    /// If the root that names the new chain is on disk, goes over to it. Returns what is
+    /// acknowledged by that.
+    pub(super) fn take_new_chain(&mut self) -> Option<Vec<Arc<Outcome>>> {
+        let change = self.change.as_mut().filter(|change| change.stage == Stage::Named)?;
         change.stage = Stage::OnDisk;
         self.ring = change.ring.clone();
         self.chain = change.chain;
@@ -80,7 +77,8 @@ impl State {
         // All before is in the root.
         self.mark = self.next_sequence - 1;
         self.mark_sealed = self.mark;
-        std::mem::take(&mut self.waiting).into_values().map(|batch| batch.outcome).collect()
+        let waiting = std::mem::take(&mut self.waiting);
+        Some(waiting.into_values().map(|batch| batch.outcome).collect())
     }
 
     /// Ends a move once no write is on its way to the new chain's places. Returns whether a sender

@@ -83,17 +83,20 @@ impl Pool {
             }
             other => other.map_err(|lost| Lost::Pool(lost.into())),
         };
-        // Alone, a batch is written so that it is durable by itself: a flush of the whole device
-        // costs a thread of the kernel's and waits for writes that nobody here waits for.
-        if sealed.early.is_empty() && !left_out(Rule::FlushBeforeAck) {
-            judge(vdev.write_durable(sector, sealed.pages).await)?;
-            return Ok(self.name_outdated().await?);
-        }
         let mut data: Vec<u16> = sealed.early.iter().map(|early| early.run.place.vdev()).collect();
         data.sort_unstable();
         data.dedup();
-        data.retain(|index| *index != vdev.index);
-        let write = vdev.write(sector, sealed.pages);
+        // A batch is written so that it is durable by itself: a flush of the whole device costs a
+        // thread of the kernel's and waits for writes that nobody here waits for. Only where early
+        // data needs that flush anyway does it serve both.
+        let flushed = data.contains(&vdev.index) || left_out(Rule::FlushBeforeAck);
+        let write = async {
+            if flushed {
+                vdev.write(sector, sealed.pages).await
+            } else {
+                vdev.write_durable(sector, sealed.pages).await
+            }
+        };
         let early = join_all(sealed.early.iter().map(EarlyWrite::written));
         let (written, early) = join(write, early).await;
         early.into_iter().collect::<Result<(), PoolError>>()?;
@@ -102,12 +105,15 @@ impl Pool {
             let flushes = data.iter().map(|index| async move {
                 self.vdev(Place::new(*index, 0))?.flush().await.map_err(PoolError::from)
             });
-            let (batch, early) = join(vdev.flush(), join_all(flushes)).await;
-            early.into_iter().collect::<Result<(), PoolError>>()?;
-            judge(batch)?;
+            join_all(flushes).await.into_iter().collect::<Result<(), PoolError>>()?;
         }
         // A side that failed on the way could come up alone as whole: name it before any answer.
-        Ok(self.name_outdated().await?)
+        self.name_outdated().await?;
+        // If the last side was lost meanwhile, none of them was named: the batch may be on it alone.
+        if on_log_vdev && !left_out(Rule::LostLogHoldsAcknowledgements) {
+            judge(vdev.check())?;
+        }
+        Ok(())
     }
 
     /// A log going idle writes one empty batch: its header carries the mark that proves the last

@@ -143,6 +143,7 @@ const SABOTAGES: &[(&[Rule], Range<u64>)] = &[
 const LOG_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::NewChainWaitsForItsTxg], 0..2000),
     (&[Rule::MoveHoldsBatches], 0..2000),
+    (&[Rule::LostLogHoldsAcknowledgements], 0..5000),
     (&[Rule::LastLogSideKeepsItsVote], 0..2000),
     (&[Rule::NameOutdated], 0..2000),
     (&[Rule::OutdatedNoVote], 0..2000),
