@@ -10,6 +10,8 @@
 mod clients;
 #[cfg(not(sabotage))]
 mod faults;
+#[cfg(not(sabotage))]
+mod lies;
 mod lives;
 mod logs;
 mod shapes;
