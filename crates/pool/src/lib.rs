@@ -29,6 +29,7 @@ mod error;
 pub mod import;
 pub mod intent_log;
 mod limits;
+mod pace;
 mod pool;
 mod readers;
 mod record;

@@ -16,8 +16,16 @@ pub const LOG_SEGMENTS_MAX: u64 = 4 * 512 * MIB / SEGMENT_BYTES;
 pub const LOG_BATCHES_IN_FLIGHT_MAX: usize = 3;
 /// A log that is idle this long writes its mark.
 pub const LOG_IDLE_MS: u64 = 10;
-/// Writes of a sync on their way to the devices at most, in sectors (32 MiB).
-pub const SYNC_WRITE_SECTORS_IN_FLIGHT_MAX: usize = 8192;
+/// Writes of a sync on their way to the devices, in sectors: at most (32 MiB), and however slow the
+/// devices are (2 MiB).
+pub const SYNC_WINDOW_SECTORS_MAX: usize = 8192;
+/// See [`SYNC_WINDOW_SECTORS_MAX`].
+pub const SYNC_WINDOW_SECTORS_MIN: usize = 512;
+/// A sync's write that takes longer than this shrinks the window, where batches of the log go to the
+/// same disks: each of them waits about as long.
+pub const SYNC_WRITE_BESIDE_LOG_MS: u64 = 4;
+/// The same where the log has disks of its own: only reads wait.
+pub const SYNC_WRITE_ALONE_MS: u64 = 40;
 /// Longest single write of a sync, in sectors (1 MiB).
 pub const SYNC_WRITE_SECTORS_MAX: usize = 256;
 /// Memory that a pool is given if nobody says otherwise.

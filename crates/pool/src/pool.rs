@@ -27,6 +27,7 @@ use crate::error::PoolError;
 use crate::intent_log::read::FoundBatch;
 use crate::intent_log::{IntentLog, Start};
 use crate::limits::Limits;
+use crate::pace::Pace;
 use crate::readers::Readers;
 use crate::record::RecordRing;
 use crate::sync::SyncContext;
@@ -85,6 +86,7 @@ pub struct Pool {
     pub(crate) syncs: SharedHistogram,
     pub(crate) log: IntentLog,
     pub(crate) committer: Committer,
+    pub(crate) pace: Pace,
     pub(crate) records: Mutex<RecordRing>,
     pub(crate) roots: Mutex<Roots>,
     pub(crate) trees: OnceLock<Weak<dyn Trees>>,
@@ -141,6 +143,7 @@ impl Pool {
             limits: parts.limits,
             log: IntentLog::new(parts.log),
             committer: Committer::new(parts.uberblock),
+            pace: Pace::new(),
             records: Mutex::new(parts.records),
             roots: Mutex::new(parts.roots),
             trees: OnceLock::new(),

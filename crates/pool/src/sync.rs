@@ -19,10 +19,10 @@ use aquifer_ondisk::txg_record::{
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{BlockPointer, Place, Txg};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
 use crate::error::PoolError;
-use crate::limits::{SYNC_WRITE_SECTORS_IN_FLIGHT_MAX, SYNC_WRITE_SECTORS_MAX};
+use crate::limits::{SYNC_WINDOW_SECTORS_MAX, SYNC_WRITE_SECTORS_MAX};
 use crate::pool::{Pool, Roots};
 
 /// What the layer above uses to write its changes of one txg.
@@ -41,7 +41,6 @@ type Stream = (u16, bool);
 
 #[derive(Debug)]
 struct Flight {
-    room: Semaphore,
     state: Mutex<FlightState>,
     landed: Notify,
 }
@@ -59,7 +58,6 @@ impl SyncContext {
             txg,
             gathering: Mutex::new(BTreeMap::new()),
             flight: Arc::new(Flight {
-                room: Semaphore::new(SYNC_WRITE_SECTORS_IN_FLIGHT_MAX),
                 state: Mutex::new(FlightState::default()),
                 landed: Notify::new(),
             }),
@@ -133,16 +131,18 @@ impl SyncContext {
         self.flight.state.lock().writes += 1;
         let (flight, pool) = (self.flight.clone(), self.pool.clone());
         let task = async move {
-            let count = u32::try_from(pages.len()).unwrap_or(u32::MAX);
-            let permit = flight.room.acquire_many(count).await;
+            let count = pages.len();
+            let permit = pool.pace.enter(count).await;
+            let begun = pool.world.now();
             let result = match pool.vdev(place) {
                 Ok(vdev) => vdev.write(place.sector(), pages).await.map_err(PoolError::from),
                 Err(error) => Err(error),
             };
-            drop(permit);
+            let took = pool.world.now().saturating_sub(begun);
+            pool.pace.leave(permit, took, pool.log.is_at_home());
             {
                 let mut pending = pool.pending.lock();
-                (0..u64::from(count)).for_each(|at| {
+                (0..count as u64).for_each(|at| {
                     pending.remove(&place.plus(at));
                 });
             }
@@ -159,7 +159,7 @@ impl SyncContext {
         loop {
             let landed = self.flight.landed.notified();
             let writes = self.flight.state.lock().writes;
-            if writes <= SYNC_WRITE_SECTORS_IN_FLIGHT_MAX / SYNC_WRITE_SECTORS_MAX {
+            if writes <= SYNC_WINDOW_SECTORS_MAX / SYNC_WRITE_SECTORS_MAX {
                 return;
             }
             landed.await;

@@ -106,7 +106,7 @@ impl Pool {
     /// Judges anew; called once a txg.
     pub(crate) fn judge_bias(&self) {
         let tree = self.tree();
-        if tree.logs().any(|vdev| self.log.lies_on(vdev.index)) {
+        if !self.log.is_at_home() {
             self.log.bias.judge(&tree.vdevs);
         }
     }

@@ -21,7 +21,7 @@ pub(crate) mod read;
 mod submit;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use aquifer_blockio::Page;
@@ -193,6 +193,8 @@ pub struct IntentLog {
     early: early::EarlyWrites,
     /// Its segments on data vdevs.
     home: Ring,
+    /// It lies on the data vdevs.
+    at_home: AtomicBool,
     bias: bias::Bias,
     /// Bytes that it can hold: what fits in its place, and at home.
     capacity_bytes: AtomicU64,
@@ -219,6 +221,7 @@ impl IntentLog {
         IntentLog {
             early: early::EarlyWrites::default(),
             capacity_bytes: AtomicU64::new(start.ring.bytes().min(start.home.bytes())),
+            at_home: AtomicBool::new(start.ring.vdevs() == start.home.vdevs()),
             bias: bias::Bias::new(start.ring.vdevs() == start.home.vdevs()),
             home: start.home,
             state: Mutex::new(State {
@@ -411,7 +414,9 @@ impl IntentLog {
         let capacity = state.ring.bytes().min(self.home.bytes());
         self.capacity_bytes.store(capacity, Ordering::Relaxed);
         // Judged anew from what the devices of the new place will take.
-        self.bias.set(state.ring.vdevs() == self.home.vdevs());
+        let at_home = state.ring.vdevs() == self.home.vdevs();
+        self.at_home.store(at_home, Ordering::Relaxed);
+        self.bias.set(at_home);
         drop(state);
         committed.into_iter().for_each(|outcome| outcome.set(Ok(())));
     }
