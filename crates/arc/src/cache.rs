@@ -38,13 +38,13 @@ impl<V: Clone> Cache<V> {
     #[inline]
     pub fn get(&self, key: &Key) -> Option<V> {
         let hash = key.mixed();
-        self.shard(hash).lock().get(hash, key)
+        self.shard(key).lock().get(hash, key)
     }
 
     /// Whether a value of `key` is held. Does not count as a use.
     pub fn contains(&self, key: &Key) -> bool {
         let hash = key.mixed();
-        self.shard(hash).lock().contains(hash, key)
+        self.shard(key).lock().contains(hash, key)
     }
 
     /// Takes in what was read, read ahead or written. `charge_bytes` is all the memory that the
@@ -53,23 +53,23 @@ impl<V: Clone> Cache<V> {
     pub fn insert(&self, key: Key, value: V, charge_bytes: u32, class: Class) {
         let hash = key.mixed();
         let arrival = Arrival { key, value, charge_bytes, class, standing: None };
-        self.shard(hash).lock().insert(hash, arrival);
+        self.shard(&key).lock().insert(hash, arrival);
     }
 
     /// Takes in a block that was written to a new place instead of `old`: it inherits `old`'s
     /// standing, and `old` leaves, even if a snapshot still covers it.
     pub fn replace(&self, old: &Key, key: Key, value: V, charge_bytes: u32, class: Class) {
         let old_hash = old.mixed();
-        let standing = self.shard(old_hash).lock().remove(old_hash, old);
+        let standing = self.shard(old).lock().remove(old_hash, old);
         let hash = key.mixed();
         let arrival = Arrival { key, value, charge_bytes, class, standing };
-        self.shard(hash).lock().insert(hash, arrival);
+        self.shard(&key).lock().insert(hash, arrival);
     }
 
     /// Forgets a block that was freed. Says whether a value was held.
     pub fn remove(&self, key: &Key) -> bool {
         let hash = key.mixed();
-        self.shard(hash).lock().remove(hash, key).is_some()
+        self.shard(key).lock().remove(hash, key).is_some()
     }
 
     /// Changes the capacity. On return no more than that is held.
@@ -97,18 +97,21 @@ impl<V: Clone> Cache<V> {
 
     #[expect(clippy::indexing_slicing, reason = "the mask is one below a power of two")]
     #[inline]
-    fn shard(&self, hash: u64) -> &Mutex<Shard<V>> {
-        // From the middle: a table takes its buckets from the low bits and its tags from the top.
-        let [.., byte, _, _] = hash.to_le_bytes();
+    fn shard(&self, key: &Key) -> &Mutex<Shard<V>> {
+        // Neighbours share a shard: what came together leaves together, and its memory with it.
+        let [byte, ..] = fold((key.place / NEIGHBOURS) ^ SEEDS.2, SEEDS.0).to_le_bytes();
         &self.shards[usize::from(byte) & (self.shards.len() - 1)].0
     }
 }
 
 impl Key {
     /// A 64-bit hash, the same in every run. Places are chosen by the allocator, not by clients.
+    /// Four neighbours share the low bits, which choose a table's bucket: looked up in turn, they
+    /// are found in one line of the CPU's cache. The top bits, a table's tags, tell them apart.
     #[inline]
     pub(crate) fn mixed(&self) -> u64 {
-        fold(fold(self.place ^ SEEDS.0, SEEDS.1) ^ self.written, SEEDS.2)
+        let four = fold(fold((self.place / 4) ^ SEEDS.0, SEEDS.1) ^ self.written, SEEDS.2);
+        four ^ ((self.place % 4) << 60)
     }
 }
 
@@ -123,6 +126,9 @@ fn fold(a: u64, b: u64) -> u64 {
 /// Bits without structure: of the golden ratio and the roots of 2 and 3.
 const SEEDS: (u64, u64, u64) =
     (0x9E37_79B9_7F4A_7C15, 0x6A09_E667_F3BC_C909, 0xBB67_AE85_84CA_A73B);
+/// So many sectors, aligned, have their entries in one shard: those of an extent mostly, and as many
+/// as pages lie in one block of memory. With more the shards would not be filled evenly.
+const NEIGHBOURS: u64 = 16;
 /// A shard that holds fewer entries learns from noise.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
 /// More locks than this only spread what one could learn.

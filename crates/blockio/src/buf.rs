@@ -7,9 +7,11 @@
 #![expect(unsafe_code, reason = "access to a page's frame; reviewed here, used nowhere else")]
 
 use std::fmt;
+use std::io::IoSliceMut;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::SECTOR_BYTES;
 use crate::page_pool::{self, Frame};
@@ -37,6 +39,13 @@ impl PageMut {
         PageMut { bytes: page_pool::take() }
     }
 
+    /// So many of those, neighbours in memory as far as the pool has such.
+    pub(crate) fn unfilled_many(count: usize) -> Vec<Self> {
+        let mut pages = Vec::with_capacity(count);
+        page_pool::take_many(count, |bytes| pages.push(PageMut { bytes }));
+        pages
+    }
+
     /// A page that starts with `prefix`, zero after it. What does not fit is left out.
     pub fn with_prefix(prefix: &[u8]) -> Self {
         let mut page = PageMut::unfilled();
@@ -56,7 +65,10 @@ impl PageMut {
 
     /// Ends the writing: the page can now be shared.
     pub fn freeze(self) -> Page {
-        Page(Arc::new(self))
+        let frame = ManuallyDrop::new(self).bytes;
+        // Nobody else knows of the frame yet; who hands the page to a thread orders this.
+        page_pool::count_of(frame).store(1, Ordering::Relaxed);
+        Page { bytes: frame }
     }
 }
 
@@ -87,9 +99,16 @@ impl fmt::Debug for PageMut {
     }
 }
 
-/// One immutable, shared page.
-#[derive(Clone)]
-pub struct Page(Arc<PageMut>);
+/// One immutable, shared page. Its owners are counted beside the frame ([`page_pool`]): the frame is
+/// given back by the last.
+pub struct Page {
+    bytes: Frame,
+}
+
+// SAFETY: shared plain bytes that nobody writes, counted atomically: as an `Arc<[u8; 4096]>`.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
 
 impl Page {
     /// A page of zeros.
@@ -104,32 +123,59 @@ impl Page {
 
     /// Whether every byte is zero: such a page is stored as a hole.
     pub fn is_zero(&self) -> bool {
-        let (words, rest) = self.0.as_chunks::<16>();
+        let (words, rest) = self.as_chunks::<16>();
         debug_assert!(rest.is_empty());
         words.iter().all(|word| u128::from_ne_bytes(*word) == 0)
     }
 
     /// Where the page lies; see [`PageMut::address`]. Nobody may write there.
     pub(crate) fn address(&self) -> NonNull<u8> {
-        self.0.address()
+        self.bytes.cast()
     }
 
     /// Whether two handles share one allocation.
     pub fn same(&self, other: &Page) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.bytes == other.bytes
+    }
+
+    fn owners(&self) -> &AtomicU32 {
+        page_pool::count_of(self.bytes)
+    }
+}
+
+impl Clone for Page {
+    fn clone(&self) -> Self {
+        // As in `Arc`: whoever clones is an owner, so no order is needed to keep the page; and a
+        // count that comes near its end, by forgotten pages, ends the process before it wraps.
+        let before = self.owners().fetch_add(1, Ordering::Relaxed);
+        if before > OWNERS_MAX {
+            std::process::abort();
+        }
+        Page { bytes: self.bytes }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // As in `Arc`: what other owners read happens before the frame is used anew.
+        if self.owners().fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            page_pool::give(self.bytes);
+        }
     }
 }
 
 impl Deref for Page {
     type Target = [u8; SECTOR_BYTES];
     fn deref(&self) -> &[u8; SECTOR_BYTES] {
-        &self.0
+        // SAFETY: valid and initialised (see page_pool) while there is an owner, and nobody writes.
+        unsafe { self.bytes.as_ref() }
     }
 }
 
 impl AsRef<[u8]> for Page {
     fn as_ref(&self) -> &[u8] {
-        self.0.as_slice()
+        self.as_slice()
     }
 }
 
@@ -138,6 +184,81 @@ impl fmt::Debug for Page {
         f.write_str("Page")
     }
 }
+
+/// Whole pages that are being filled from the front, as bytes come from a socket: neighbours in
+/// memory, as far as the pool has such.
+#[derive(Debug)]
+pub struct Filling {
+    pages: Vec<PageMut>,
+    filled: usize,
+}
+
+impl Filling {
+    /// Room for so many pages.
+    pub fn new(pages: usize) -> Self {
+        Filling { pages: PageMut::unfilled_many(pages), filled: 0 }
+    }
+
+    /// Bytes that there is room for yet.
+    pub fn missing(&self) -> usize {
+        self.pages.len() * SECTOR_BYTES - self.filled
+    }
+
+    /// Takes as many of `bytes` as there is room for; how many.
+    pub fn put(&mut self, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        let mut spaces: Vec<IoSliceMut<'_>> = Vec::new();
+        self.spaces(&mut spaces);
+        for space in &mut spaces {
+            let (now, later) = rest.split_at(rest.len().min(space.len()));
+            if let Some(to) = space.get_mut(..now.len()) {
+                to.copy_from_slice(now);
+            }
+            rest = later;
+        }
+        let taken = bytes.len() - rest.len();
+        self.filled += taken;
+        taken
+    }
+
+    /// What is still to be filled, in order, for one vectored read. It holds old bytes of anybody's:
+    /// only to be written to.
+    pub fn spaces<'a>(&'a mut self, to: &mut Vec<IoSliceMut<'a>>) {
+        let (first, within) = (self.filled / SECTOR_BYTES, self.filled % SECTOR_BYTES);
+        let rest = self.pages.get(first..).unwrap_or_default();
+        let neighbours =
+            |left: &PageMut, right: &PageMut| page_pool::are_neighbours(left.bytes, right.bytes);
+        let mut skip = within;
+        for run in rest.chunk_by(neighbours) {
+            let Some(head) = run.first() else { continue };
+            let length = run.len() * SECTOR_BYTES;
+            // SAFETY: frames of one chunk that follow each other, initialised, owned by `self`
+            // alone, which is borrowed mutably for `'a`; each is in one run.
+            let bytes: &'a mut [u8] =
+                unsafe { std::slice::from_raw_parts_mut(head.bytes.as_ptr().cast(), length) };
+            to.push(IoSliceMut::new(bytes.get_mut(skip..).unwrap_or_default()));
+            skip = 0;
+        }
+    }
+
+    /// `bytes` of the spaces were filled.
+    ///
+    /// # Panics
+    /// If there was not so much room.
+    pub fn advance(&mut self, bytes: usize) {
+        assert!(bytes <= self.missing(), "filled more than the space given");
+        self.filled += bytes;
+    }
+
+    /// The pages, once they are full; `None` before: what was not filled is seen by nobody.
+    pub fn finish(self) -> Option<Vec<Page>> {
+        let full = self.missing() == 0;
+        full.then(|| self.pages.into_iter().map(PageMut::freeze).collect())
+    }
+}
+
+/// Owners of a page that can be counted, and as many again.
+const OWNERS_MAX: u32 = u32::MAX / 2;
 
 /// Cuts `bytes` into pages, the last one padded with zeros.
 pub fn pages_of(bytes: &[u8]) -> Vec<Page> {
@@ -151,4 +272,68 @@ pub fn bytes_of(pages: &[Page]) -> Vec<u8> {
         bytes.extend_from_slice(page.as_slice());
     }
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(bytes: usize) -> Vec<u8> {
+        (0..=250).cycle().take(bytes).collect()
+    }
+
+    #[test]
+    fn pages_filled_in_any_steps_hold_what_came() {
+        let content = pattern(40 * SECTOR_BYTES);
+        for step in [1, 4095, 4096, 5000, 65_536, 1 << 20] {
+            let mut filling = Filling::new(40);
+            let mut rest = content.as_slice();
+            let mut turn = 0;
+            while filling.missing() > 0 {
+                assert_eq!(filling.missing(), rest.len());
+                turn += 1;
+                if step < 4096 || turn % 2 == 0 {
+                    let some = &rest[..rest.len().min(step)];
+                    assert_eq!(filling.put(some), some.len());
+                    rest = &rest[some.len()..];
+                    continue;
+                }
+                let mut spaces = Vec::new();
+                filling.spaces(&mut spaces);
+                let room: usize = spaces.iter().map(|space| space.len()).sum();
+                assert_eq!(room, rest.len());
+                let count = spaces[0].len().min(step);
+                spaces[0][..count].copy_from_slice(&rest[..count]);
+                filling.advance(count);
+                rest = &rest[count..];
+            }
+            assert_eq!(filling.put(&[1]), 0);
+            assert!(bytes_of(&filling.finish().unwrap()) == content);
+        }
+        let mut part = Filling::new(2);
+        part.put(&pattern(5000));
+        assert!(part.finish().is_none());
+    }
+
+    #[test]
+    fn many_pages_taken_together_are_neighbours() {
+        let mut filling = Filling::new(256);
+        let mut spaces = Vec::new();
+        filling.spaces(&mut spaces);
+        // Others take and give pages meanwhile; of 256 most are in whole blocks.
+        assert!(spaces.len() <= 64, "{} pieces", spaces.len());
+    }
+
+    #[test]
+    fn a_page_lives_as_long_as_its_last_owner() {
+        let page = Page::with_prefix(b"here");
+        let others: Vec<Page> = (0..100).map(|_| page.clone()).collect();
+        assert!(others.iter().all(|other| other.same(&page)));
+        drop(page);
+        let threads: Vec<_> = others
+            .into_iter()
+            .map(|page| std::thread::spawn(move || assert_eq!(&page[..5], b"here\0")))
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
 }

@@ -117,7 +117,7 @@ impl FileDisk {
 
     async fn read_pages(&self, sector: u64, count: usize) -> io::Result<Vec<Page>> {
         // All of it is filled before anybody sees it: a read that fails gives no pages.
-        let fresh = |count| (0..count).map(|_| PageMut::unfilled()).collect();
+        let fresh = PageMut::unfilled_many;
         if count <= PART_PAGES {
             return self.start(sector, Kind::Read(fresh(count))).await;
         }

@@ -21,7 +21,7 @@ mod uring;
 pub mod world;
 
 pub use backing::BackingKind;
-pub use buf::{Page, PageMut};
+pub use buf::{Filling, Page, PageMut};
 pub use disk::{Disk, DiskError, IoFuture};
 pub use file::{Engine, FileDisk};
 pub use open::{Access, ENGINE_VARIABLE, OpenError, OpenOptions, create_image};

@@ -6,10 +6,23 @@
 //! chunks and kept: the pool is as large as the most pages that ever existed at once, which the
 //! memory cap bounds. Each page is reused alone, whatever the others of its chunk hold.
 //!
+//! ```text
+//!   chunk, 2 MiB:  |header| 15 frames | 16 frames | 16 frames | ...   512 places of 4 KiB
+//!                   counts, free bits   a block, 64 KiB
+//! ```
+//! Who takes many pages at once gets whole blocks, as long as there are some: neighbours in memory,
+//! which the kernel pins, and a disk transfers, as one piece. Single pages come from blocks that
+//! are broken already. How many share a page is counted in its chunk's header: 16 neighbours in one
+//! cache line, and nothing to allocate.
+//!
 //! Invariants:
-//! - Every page is in one place: with its owner, in one thread's cache, or in the common stock.
+//! - Every frame is in one place: with its owners, in one thread's cache, or in the common stock
+//!   (its free bit is set, which is changed under the stock's lock only).
+//! - A block whose frames are all free is in `whole`, once; any other with a free frame is in
+//!   `broken`, once. `broken` may name blocks besides that have no free frame, or are whole.
 //! - Every page was written once (zeros) before it is handed out, and may hold old content since:
 //!   [`take`] promises initialised bytes, not zeros.
+//! - The first place of a chunk is its header, so frames of two chunks are never neighbours.
 #![expect(
     unsafe_code,
     reason = "chunks of page-aligned memory; reviewed here, used by buf.rs only"
@@ -18,14 +31,14 @@
 use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustix::mm::{Advice, madvise};
 
 use crate::SECTOR_BYTES;
 
-/// The memory of one page.
+/// The memory of one page. Its provenance is the whole chunk's.
 pub(crate) type Frame = NonNull<[u8; SECTOR_BYTES]>;
 
 /// Bytes that the pool has taken from the system so far; it gives none back.
@@ -38,15 +51,29 @@ pub(crate) fn take() -> Frame {
     let cached = CACHE.try_with(|cache| {
         let mut cache = cache.borrow_mut();
         if cache.0.is_empty() {
-            refill(&mut cache.0);
+            STOCK.lock().take_singles(BATCH_PAGES, &mut cache.0);
+            // The last is taken first.
+            cache.0.reverse();
         }
         cache.0.pop()
     });
     match cached {
         Ok(Some(free)) => free.0,
         // The thread is ending and has no cache any more.
-        _ => take_from_stock(),
+        _ => STOCK.lock().take_single().0,
     }
+}
+
+/// Frames for the caller alone, with any content, neighbours in memory as far as there are such;
+/// `put` gets them in order.
+pub(crate) fn take_many(count: usize, mut put: impl FnMut(Frame)) {
+    let mut left = count;
+    while left >= BLOCK_PAGES {
+        let Some(block) = STOCK.lock().take_block() else { break };
+        block.frames().for_each(&mut put);
+        left -= BLOCK_PAGES;
+    }
+    (0..left).for_each(|_| put(take()));
 }
 
 /// Takes back a frame from [`take`] that nothing refers to any more.
@@ -55,56 +82,191 @@ pub(crate) fn give(frame: Frame) {
         let mut cache = cache.borrow_mut();
         cache.0.push(Free(frame));
         if cache.0.len() > CACHE_PAGES {
-            STOCK.lock().extend(cache.0.drain(..BATCH_PAGES));
+            STOCK.lock().give(cache.0.drain(..BATCH_PAGES));
         }
     });
     if kept.is_err() {
-        STOCK.lock().push(Free(frame));
+        STOCK.lock().give([Free(frame)]);
     }
 }
 
-fn take_from_stock() -> Frame {
-    let mut few = Vec::new();
-    refill(&mut few);
-    let mut stock = STOCK.lock();
-    let taken = few.pop();
-    stock.append(&mut few);
-    drop(stock);
-    match taken {
-        Some(free) => free.0,
-        None => handle_alloc_error(CHUNK),
+/// Where it is counted how many share this frame. Its value is the owner's business.
+pub(crate) fn count_of<'a>(frame: Frame) -> &'a AtomicU32 {
+    let (header, index) = place_of(frame);
+    // SAFETY: the header of the chunk that the frame lies in: chunks are aligned to their size,
+    // initialised before any frame is handed out, never freed, and a header is only ever shared.
+    let header: &'a Header = unsafe { header.as_ref() };
+    match header.counts.get(index) {
+        Some(count) => count,
+        None => unreachable!("an index in a chunk is below CHUNK_PAGES"),
     }
 }
 
-/// Adds frames, at least one.
-fn refill(cache: &mut Vec<Free>) {
-    let mut stock = STOCK.lock();
-    if stock.is_empty() {
-        add_chunk(&mut stock);
-    }
-    let rest = stock.len().saturating_sub(BATCH_PAGES);
-    cache.extend(stock.drain(rest..));
+/// Whether `second` follows `first` in memory. Such frames are of one chunk.
+pub(crate) fn are_neighbours(first: Frame, second: Frame) -> bool {
+    first.as_ptr().wrapping_add(1) == second.as_ptr()
 }
 
-fn add_chunk(stock: &mut Vec<Free>) {
-    // SAFETY: CHUNK has a non-zero size.
-    let base = unsafe { alloc(CHUNK) };
-    let Some(base) = NonNull::new(base) else {
-        handle_alloc_error(CHUNK);
-    };
-    // SAFETY: exactly the chunk, which is ours. The advice changes nothing that can be read, and
-    // a kernel that does not take it gives small pages.
-    let _ = unsafe { madvise(base.as_ptr().cast(), CHUNK.size(), Advice::LinuxHugepage) };
-    // SAFETY: exactly the chunk, which is ours and has no other reference yet.
-    unsafe { base.write_bytes(0, CHUNK.size()) };
-    POOL_BYTES.fetch_add(CHUNK.size() as u64, Ordering::Relaxed);
-    // The last is taken first: pages come in the order of their addresses, so that those taken
-    // together are often neighbours, which one segment of a transfer can cover.
-    stock.extend((0..CHUNK_PAGES).rev().map(|index| {
-        // SAFETY: within the chunk that was just allocated, which is never freed.
-        let frame = unsafe { base.add(index * SECTOR_BYTES) };
-        Free(frame.cast())
-    }));
+fn place_of(frame: Frame) -> (NonNull<Header>, usize) {
+    let address = frame.as_ptr();
+    let within = address.addr() % CHUNK.size();
+    let header = address.cast::<u8>().wrapping_sub(within).cast::<Header>();
+    match NonNull::new(header) {
+        Some(header) => (header, within / SECTOR_BYTES),
+        None => unreachable!("no chunk lies at zero"),
+    }
+}
+
+/// What stands in the first place of a chunk.
+struct Header {
+    counts: [AtomicU32; CHUNK_PAGES],
+    blocks: [Bits; CHUNK_PAGES / BLOCK_PAGES],
+}
+
+/// Of one block; written under the stock's lock.
+struct Bits {
+    /// Which frames lie in the stock.
+    free: AtomicU16,
+    /// It is named in `broken`.
+    listed: AtomicBool,
+}
+
+const _: () = assert!(size_of::<Header>() <= SECTOR_BYTES, "a header fits its place");
+
+/// The first frame of a block, which names it. The header stands in the first block of a chunk.
+#[derive(Clone, Copy)]
+struct Block(Frame);
+
+// SAFETY: a name; what it gives access to is guarded by the stock's lock.
+unsafe impl Send for Block {}
+
+impl Block {
+    /// The block that `frame` is in, and the number of the frame in it.
+    fn of(frame: Frame) -> (Self, usize) {
+        let at = frame.as_ptr().addr() / SECTOR_BYTES % BLOCK_PAGES;
+        match NonNull::new(frame.as_ptr().wrapping_sub(at)) {
+            Some(first) => (Block(first), at),
+            None => unreachable!("no chunk lies at zero"),
+        }
+    }
+
+    fn frame(self, at: usize) -> Frame {
+        match NonNull::new(self.0.as_ptr().wrapping_add(at)) {
+            Some(frame) => frame,
+            None => unreachable!("no chunk lies at zero"),
+        }
+    }
+
+    fn frames(self) -> impl Iterator<Item = Frame> {
+        (0..BLOCK_PAGES).map(move |at| self.frame(at))
+    }
+
+    fn bits<'a>(self) -> &'a Bits {
+        let (header, index) = place_of(self.0);
+        // SAFETY: as in `count_of`.
+        let header: &'a Header = unsafe { header.as_ref() };
+        match header.blocks.get(index / BLOCK_PAGES) {
+            Some(bits) => bits,
+            None => unreachable!("an index in a chunk is below CHUNK_PAGES"),
+        }
+    }
+}
+
+/// Frames that no thread holds.
+struct Stock {
+    whole: Vec<Block>,
+    broken: Vec<Block>,
+}
+
+impl Stock {
+    fn give(&mut self, frames: impl IntoIterator<Item = Free>) {
+        for Free(frame) in frames {
+            let (block, at) = Block::of(frame);
+            let bits = block.bits();
+            let free = bits.free.load(Ordering::Relaxed) | 1 << at;
+            bits.free.store(free, Ordering::Relaxed);
+            if free == ALL_FREE {
+                self.whole.push(block);
+            } else if !bits.listed.swap(true, Ordering::Relaxed) {
+                self.broken.push(block);
+            }
+        }
+    }
+
+    fn take_singles(&mut self, count: usize, to: &mut Vec<Free>) {
+        to.push(self.take_single());
+        while to.len() < count {
+            let Some(free) = self.take_free() else { return };
+            to.push(free);
+        }
+    }
+
+    fn take_single(&mut self) -> Free {
+        loop {
+            if let Some(free) = self.take_free() {
+                return free;
+            }
+            self.add_chunk();
+        }
+    }
+
+    /// A free frame, of a broken block if there is one.
+    fn take_free(&mut self) -> Option<Free> {
+        loop {
+            let block = match self.broken.last() {
+                Some(block) => *block,
+                None => {
+                    let block = self.whole.pop()?;
+                    self.broken.push(block);
+                    block.bits().listed.store(true, Ordering::Relaxed);
+                    return Some(self.take_of(block, ALL_FREE));
+                }
+            };
+            match block.bits().free.load(Ordering::Relaxed) {
+                0 | ALL_FREE => {
+                    block.bits().listed.store(false, Ordering::Relaxed);
+                    self.broken.pop();
+                }
+                free => return Some(self.take_of(block, free)),
+            }
+        }
+    }
+
+    fn take_of(&mut self, block: Block, free: u16) -> Free {
+        block.bits().free.store(free & (free - 1), Ordering::Relaxed);
+        Free(block.frame(usize::try_from(free.trailing_zeros()).unwrap_or(0)))
+    }
+
+    fn take_block(&mut self) -> Option<Block> {
+        if self.whole.is_empty() && self.broken.is_empty() {
+            self.add_chunk();
+        }
+        let block = self.whole.pop()?;
+        block.bits().free.store(0, Ordering::Relaxed);
+        Some(block)
+    }
+
+    fn add_chunk(&mut self) {
+        // SAFETY: CHUNK has a non-zero size.
+        let base = unsafe { alloc(CHUNK) };
+        let Some(base) = NonNull::new(base) else {
+            handle_alloc_error(CHUNK);
+        };
+        // SAFETY: exactly the chunk, which is ours. The advice changes nothing that can be read,
+        // and a kernel that does not take it gives small pages.
+        let _ = unsafe { madvise(base.as_ptr().cast(), CHUNK.size(), Advice::LinuxHugepage) };
+        // SAFETY: exactly the chunk, which is ours and has no other reference yet. Zeros are a
+        // valid header: nothing is shared, free or listed.
+        unsafe { base.write_bytes(0, CHUNK.size()) };
+        POOL_BYTES.fetch_add(CHUNK.size() as u64, Ordering::Relaxed);
+        // The last is taken first: blocks come in the order of their addresses. The frames beside
+        // the header make no whole block and are used first.
+        let frame = |index: usize| {
+            // SAFETY: within the chunk that was just allocated, which is never freed.
+            Free(unsafe { base.add(index * SECTOR_BYTES) }.cast())
+        };
+        self.give((1..CHUNK_PAGES).rev().map(frame));
+    }
 }
 
 /// A frame that nobody owns.
@@ -118,7 +280,7 @@ struct Cache(Vec<Free>);
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        STOCK.lock().append(&mut self.0);
+        STOCK.lock().give(self.0.drain(..));
     }
 }
 
@@ -126,7 +288,7 @@ thread_local! {
     static CACHE: RefCell<Cache> = const { RefCell::new(Cache(Vec::new())) };
 }
 
-static STOCK: Mutex<Vec<Free>> = Mutex::new(Vec::new());
+static STOCK: Mutex<Stock> = Mutex::new(Stock { whole: Vec::new(), broken: Vec::new() });
 
 static POOL_BYTES: AtomicU64 = AtomicU64::new(0);
 
@@ -138,6 +300,13 @@ const CHUNK: Layout = match Layout::from_size_align(CHUNK_PAGES * SECTOR_BYTES, 
     Ok(layout) => layout,
     Err(_) => panic!("a chunk has a valid layout"),
 };
+
+/// 64 KiB: large enough that what a transfer costs for each piece no longer shows, small enough
+/// that pages that come and go singly leave whole ones over.
+const BLOCK_PAGES: usize = 16;
+
+const ALL_FREE: u16 = u16::MAX;
+const _: () = assert!(BLOCK_PAGES == 16, "a block's free frames are 16 bits");
 
 /// What a thread keeps at most: 2 MiB.
 const CACHE_PAGES: usize = 512;

@@ -32,5 +32,5 @@ pub use access::{Access, Addresses, Client, Entry, Verdict, Whom};
 pub use counters::Counters;
 pub use export::{ANONYMOUS, Explained, Explanation, Export, ExportError, Exports, Squash};
 pub use network::{Network, NetworkError};
-pub use server::{Nfs, NoCall, Origin};
+pub use server::{Nfs, NoCall, Origin, write_data};
 pub use volume::{Root, Volume};

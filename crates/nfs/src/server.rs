@@ -7,13 +7,15 @@
 //!   told PROG_MISMATCH with the versions that there are, and goes on.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::sync::Arc;
 
+use aquifer_blockio::{Page, SECTOR_BYTES};
 use aquifer_rpc::auth::{AuthStat, Credential};
 use aquifer_rpc::message::{Accepted, Call, CallError, Rejection, Reply};
 use aquifer_rpc::portmap::{self, Framing, Service};
 use aquifer_rpc::record::{begin_record, end_record};
-use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
+use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf, Span};
 use parking_lot::RwLock;
 
 use crate::counters::Counters;
@@ -25,7 +27,9 @@ use crate::limits::{
 use crate::lock::Locks;
 use crate::mount::{self, MountRequest, Mounts};
 use crate::nlm::{self, LockRequest};
-use crate::proto::v3::{Args3, Procedure3, Read3Args, Readdir3Args, Readdirplus3Args};
+use crate::proto::v3::{
+    Args3, Procedure3, Read3Args, Readdir3Args, Readdirplus3Args, Write3Args, Write3Head,
+};
 use crate::proto::{mount as mount_proto, nlm as nlm_proto, nsm as nsm_proto, v3 as nfs_proto};
 use crate::traffic::{self, Done, Traffic};
 use crate::{nsm, v3};
@@ -129,13 +133,27 @@ impl Nfs {
     ///
     /// # Errors
     /// [`NoCall`]; `out` is then as it was.
-    pub async fn answer(
-        &self,
+    pub fn answer<'a>(
+        &'a self,
         peer: impl Into<Origin>,
+        record: &'a [u8],
+        out: &'a mut EncodeBuf,
+    ) -> impl Future<Output = Result<Option<Done>, NoCall>> + 'a {
+        self.answer_with(peer.into(), record, None, out)
+    }
+
+    /// As [`Nfs::answer`]; of a WRITE whose data was received into pages ([`write_data`]), `record`
+    /// ends where they begin.
+    ///
+    /// # Errors
+    /// [`NoCall`]; `out` is then as it was.
+    pub async fn answer_with(
+        &self,
+        origin: Origin,
         record: &[u8],
+        pages: Option<&[Page]>,
         out: &mut EncodeBuf,
     ) -> Result<Option<Done>, NoCall> {
-        let origin = peer.into();
         let mut from = Decoder::new(record);
         let call = match Call::decode(&mut from) {
             Ok(call) => call,
@@ -159,7 +177,7 @@ impl Nfs {
         }
         let open = begin_record(out);
         out.put(&Reply::accepted(call.xid, Accepted::Success));
-        let done = self.carry_out(origin, &call, &mut from, out).await;
+        let done = self.carry_out(origin, &call, (&mut from, pages), out).await;
         if let Err(status) = done {
             self.counters.count_refused();
             out.truncate(open.body());
@@ -191,14 +209,14 @@ impl Nfs {
         &self,
         origin: Origin,
         call: &Call<'_>,
-        from: &mut Decoder<'_>,
+        (from, pages): (&mut Decoder<'_>, Option<&[Page]>),
         out: &mut EncodeBuf,
     ) -> Result<Option<Done>, Accepted> {
         let peer = origin.peer;
         match call.program {
             nfs_proto::PROGRAM => {
                 served(call.version, nfs_proto::VERSION, nfs_proto::VERSION)?;
-                self.nfs3(peer, call, from, out).await.map(Some)
+                self.nfs3(peer, call, (from, pages), out).await.map(Some)
             }
             mount_proto::PROGRAM => {
                 served(call.version, mount::VERSION_LOW, mount_proto::VERSION)?;
@@ -232,17 +250,21 @@ impl Nfs {
         &self,
         peer: SocketAddr,
         call: &Call<'_>,
-        from: &mut Decoder<'_>,
+        (from, pages): (&mut Decoder<'_>, Option<&[Page]>),
         out: &mut EncodeBuf,
     ) -> Result<Done, Accepted> {
         let procedure = Procedure3::from_wire(call.procedure).ok_or(Accepted::ProcUnavail)?;
         let rest = from.remaining();
-        let args = Args3::decode(procedure, from).map_err(|_| Accepted::GarbageArgs)?;
+        let args = match pages {
+            Some(pages) => decode_write(procedure, from, pages),
+            None => Args3::decode(procedure, from).ok(),
+        };
+        let args = args.ok_or(Accepted::GarbageArgs)?;
         let arguments = rest.len() - from.remaining().len();
         let id = v3::is_once(procedure)
             .then(|| v3::call_id(peer, call, rest.get(..arguments).unwrap_or_default()));
         let credential = call.credential;
-        let request = v3::Request { exports: &self.exports, peer, credential, call: id };
+        let request = v3::Request { exports: &self.exports, peer, credential, call: id, pages };
         let (status, bytes) = match id {
             Some(id) => (v3::carry_out_once(&request, id, &args, out).await, 0),
             None => v3::carry_out(&request, &args, out).await,
@@ -257,6 +279,39 @@ impl Nfs {
         end_record(out, open);
     }
 }
+
+/// Where the data of a WRITE lies in its record of `record_bytes`, of which `head` has come: up to
+/// the record's end, whole pages for whole pages of the file. `None` if that is not so, or not seen
+/// yet: then the record is received as any other.
+pub fn write_data(head: &[u8], record_bytes: usize) -> Option<Range<usize>> {
+    let mut from = Decoder::new(head);
+    let call = Call::decode(&mut from).ok()?;
+    let is_write = call.program == nfs_proto::PROGRAM
+        && call.version == nfs_proto::VERSION
+        && Procedure3::from_wire(call.procedure) == Some(Procedure3::Write);
+    if !is_write {
+        return None;
+    }
+    let write = Write3Head::decode(&mut from).ok()?;
+    let data = from.position()..record_bytes;
+    let bytes = u32::try_from(data.len()).ok()?;
+    let aligned = write.offset.is_multiple_of(PAGE) && u64::from(write.count).is_multiple_of(PAGE);
+    (aligned && bytes == write.count && bytes <= TRANSFER_BYTES_MAX).then_some(data)
+}
+
+/// A WRITE whose data is in pages: no less and no more than it says.
+fn decode_write<'a>(
+    procedure: Procedure3,
+    from: &mut Decoder<'a>,
+    pages: &[Page],
+) -> Option<Args3<'a>> {
+    let head = Write3Head::decode(from).ok().filter(|_| procedure == Procedure3::Write)?;
+    let is_all = u64::from(head.count) == pages.len() as u64 * PAGE && from.remaining().is_empty();
+    let data = Span { offset: from.position(), bytes: &[] };
+    is_all.then_some(Args3::Write(Write3Args { head, data }))
+}
+
+const PAGE: u64 = SECTOR_BYTES as u64;
 
 /// Whether a version is served; if not, which ones are.
 fn served(version: u32, low: u32, high: u32) -> Result<(), Accepted> {

@@ -27,7 +27,8 @@ pub struct DirtyPage {
     pub page: Option<Page>,
     /// Its checksum (0 for zeros).
     pub sum: u64,
-    /// A log record holds it: COMMIT need not.
+    /// A log record held it when it came: COMMIT need not. (Whether one holds it by now,
+    /// [`Pages`] knows.)
     pub logged: bool,
     /// It was written to its place early.
     pub place: Option<Place>,
@@ -102,7 +103,7 @@ pub enum Seen {
 }
 
 /// The versions of one object, oldest first. A sync shares the one that it writes out: what little
-/// still changes in it meanwhile (COMMIT marks pages as logged) changes a copy.
+/// still changes in it meanwhile (COMMIT logs attributes) changes a copy.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay {
     versions: BTreeMap<Txg, Arc<Version>>,
@@ -151,14 +152,16 @@ impl Overlay {
                     }
                 }
             }
-            let is_newest = newer.is_empty();
-            let Some(version) = self.versions.get_mut(&txg).map(Arc::make_mut) else { continue };
             for page in pages.iter().map(|(page, _)| *page).chain(over) {
                 version.pages.need_no_record(page);
             }
             // Attributes of the newest version hold for all below it.
-            let unlogged = is_newest && std::mem::take(&mut version.unlogged);
+            let unlogged = newer.is_empty() && version.unlogged;
             let inode = unlogged.then(|| version.inode.clone());
+            if unlogged && let Some(version) = self.versions.get_mut(&txg) {
+                Arc::make_mut(version).unlogged = false;
+            }
+            let Some(version) = self.versions.get(&txg) else { continue };
             if inode.is_some() || !pages.is_empty() {
                 let early = version.early_of(&pages);
                 taken.push((txg, Unlogged { inode, pages, early }));

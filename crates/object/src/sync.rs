@@ -238,7 +238,7 @@ fn write_group(
     let pages: Vec<Page> = group.iter().filter_map(|(_, dirty)| dirty.page.clone()).collect();
     if let Some(place) = dirty.place {
         if pages.len() == sums.len() {
-            sync.pool().cache_pages(place, sync.txg(), &pages);
+            sync.pool().cache_pages(place, sync.txg(), pages);
         }
         push_plain(sync, &mut op, place, &sums);
     } else if dirty.page.is_some() {
@@ -272,7 +272,7 @@ fn write_plain(
         let count = usize::try_from(run.sectors).unwrap_or(usize::MAX);
         let (now, later) = pages.split_at_checked(count).unwrap_or((pages, &[]));
         let (now_sums, later_sums) = sums.split_at_checked(count).unwrap_or((sums, &[]));
-        sync.pool().cache_pages(run.place, sync.txg(), now);
+        sync.pool().cache_pages(run.place, sync.txg(), now.iter().cloned());
         sync.write(run.place, now.to_vec());
         push_plain(sync, op, run.place, now_sums);
         (pages, sums) = (later, later_sums);

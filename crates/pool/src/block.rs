@@ -199,10 +199,10 @@ impl Pool {
     }
 
     /// Keeps pages that were just written: they are likely to be read.
-    pub fn cache_pages(&self, place: Place, written: Txg, pages: &[Page]) {
+    pub fn cache_pages(&self, place: Place, written: Txg, pages: impl IntoIterator<Item = Page>) {
         for (at, page) in (0u64..).zip(pages) {
             let key = Key { place: place.plus(at).0, written: written.0 };
-            self.cache.insert(key, Cached::Page(page.clone()), PAGE_CHARGE_BYTES, Class::Data);
+            self.cache.insert(key, Cached::Page(page), PAGE_CHARGE_BYTES, Class::Data);
         }
     }
 

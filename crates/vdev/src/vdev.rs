@@ -166,7 +166,7 @@ impl Vdev {
     pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
         let bytes = bytes_of(pages.len());
         let begun = self.io.begin();
-        join_all(self.online().map(|leaf| leaf.write(sector, pages.clone()))).await;
+        self.on_each(pages, |leaf, pages| leaf.write(sector, pages)).await;
         self.io.end(IoKind::Write, bytes, begun, self.check())
     }
 
@@ -175,8 +175,21 @@ impl Vdev {
     pub async fn write_durable(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
         let bytes = bytes_of(pages.len());
         let begun = self.io.begin();
-        join_all(self.online().map(|leaf| leaf.write_durable(sector, pages.clone()))).await;
+        self.on_each(pages, |leaf, pages| leaf.write_durable(sector, pages)).await;
         self.io.end(IoKind::DurableWrite, bytes, begun, self.check())
+    }
+
+    /// Does something with `pages` on every online leaf; the last one gets the list itself.
+    async fn on_each<'a, F: Future>(
+        &'a self,
+        pages: Vec<Page>,
+        act: impl Fn(&'a Arc<Leaf>, Vec<Page>) -> F,
+    ) {
+        let leaves: Vec<&Arc<Leaf>> = self.online().collect();
+        let Some((last, others)) = leaves.split_last() else { return };
+        let mut acts: Vec<F> = others.iter().map(|leaf| act(leaf, pages.clone())).collect();
+        acts.push(act(last, pages));
+        join_all(acts).await;
     }
 
     /// Flushes every online leaf.

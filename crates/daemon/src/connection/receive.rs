@@ -6,8 +6,10 @@
 //! ```text
 //!   less than its mark     up to 3 bytes, kept here and put before the next read
 //!   part of a record       taken out of the reader into the record's own memory; the next read
-//!                          fills that first, so that a large WRITE is received where it stays;
-//!                          behind a small one it goes on into the shared buffer
+//!                          fills that first; behind a small one it goes on into the shared buffer
+//!   part of a WRITE of     the same, with its data in pages: they become the file's as they are.
+//!   whole pages            Where one was, the next is expected, and no more is read into the
+//!                          buffer than what stands before its data
 //!   part of a record of    the connection keeps this reader until the record is whole; no client
 //!   several fragments      is known to send such, so only a few may at a time
 //! ```
@@ -25,6 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use aquifer_blockio::{Filling, SECTOR_BYTES};
 use aquifer_nfs::traffic::Meter;
 use aquifer_rpc::limits::{RECEIVE_BUFFER_BYTES, RECORD_BYTES_MAX};
 use aquifer_rpc::record::{RecordError, RecordReader, StreamEnd};
@@ -78,6 +81,8 @@ pub(super) struct Receiver {
     /// Nothing but the client keeps a record from being received.
     pub waits_for_client: bool,
     pub progress: Progress,
+    /// The last record was a WRITE into pages, with so many bytes before its data; or 0.
+    write_head: usize,
 }
 
 /// What is left of a record whose end has not come.
@@ -102,6 +107,10 @@ struct Partial {
     len: usize,
     is_large: bool,
     is_leased: bool,
+    /// Where the data of a WRITE begins that is to be received into pages.
+    data_at: Option<usize>,
+    /// That data, once it is leased; `bytes` then ends before it.
+    data: Option<Filling>,
 }
 
 #[derive(Debug)]
@@ -148,7 +157,8 @@ impl Receiver {
         }
         let room = ready!(poll_room(cx, requests, matches!(self.left, Left::Record(_))));
         let mut reading = Reading::open(std::mem::take(&mut self.left), readers);
-        let read = reading.poll_read(cx, stream, room);
+        let expected = if self.write_head == 0 { room } else { self.write_head };
+        let read = reading.poll_read(cx, stream, room.min(expected));
         let parsed = match &read {
             Poll::Ready(Ok(bytes)) => {
                 requests.read_at = Instant::now();
@@ -156,9 +166,13 @@ impl Receiver {
             }
             Poll::Ready(Err(_)) | Poll::Pending => Ok(()),
         };
+        let write_head = reading.write_head;
         requests.read_lease.give(room);
         self.left = parsed.and_then(|()| reading.close(readers, requests))?;
         let bytes = ready!(read)?;
+        if bytes > 0 {
+            self.write_head = write_head;
+        }
         self.received_bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
         match self.left {
             Left::Nothing => self.progress.finished(),
@@ -189,7 +203,10 @@ impl Partial {
             bytes.resize(len, 0);
         }
         requests.read_lease.force(bytes.len() + RECORD_OVERHEAD_BYTES);
-        Partial { bytes, filled: head.len(), len, is_large, is_leased: !is_large }
+        let data = if is_large { aquifer_nfs::write_data(head, len) } else { None };
+        let data_at = data.map(|range| range.start);
+        let is_leased = !is_large;
+        Partial { bytes, filled: head.len(), len, is_large, is_leased, data_at, data: None }
     }
 
     /// Leases the memory of a large record, and gives that of its head back.
@@ -197,8 +214,18 @@ impl Partial {
         if !self.is_leased {
             ready!(requests.record_lease.poll_take(cx, self.len + RECORD_OVERHEAD_BYTES));
             requests.read_lease.give(self.bytes.len() + RECORD_OVERHEAD_BYTES);
-            // Mapped as it is filled: what is announced and does not come costs address space only.
-            self.bytes.reserve_exact(self.len - self.bytes.len());
+            match self.data_at {
+                Some(at) => {
+                    let mut data = Filling::new((self.len - at) / SECTOR_BYTES);
+                    data.put(self.bytes.get(at..).unwrap_or_default());
+                    self.bytes.truncate(at);
+                    self.bytes.shrink_to_fit();
+                    self.data = Some(data);
+                }
+                // Mapped as it is filled: what is announced and does not come costs address space
+                // only.
+                None => self.bytes.reserve_exact(self.len - self.bytes.len()),
+            }
             self.is_leased = true;
         }
         Poll::Ready(())
@@ -206,7 +233,7 @@ impl Partial {
 
     fn complete(self, requests: &mut Requests) {
         if self.is_large {
-            requests.receive_large(self.bytes);
+            requests.receive_large(self.bytes, self.data.and_then(Filling::finish), self.len);
         } else {
             requests.read_lease.give(self.len + RECORD_OVERHEAD_BYTES);
             requests.receive(self.bytes);
@@ -246,6 +273,8 @@ struct Reading {
     unparsed: usize,
     /// The last bytes that went into the reader.
     tail: Tail,
+    /// What [`Receiver`] is to remember of the last record.
+    write_head: usize,
 }
 
 impl Reading {
@@ -260,7 +289,7 @@ impl Reading {
             Left::Fragments(Fragmented { reader, counted }) => (reader, Some(counted), None),
         };
         let tail = Tail::default();
-        let mut reading = Reading { reader, counted, partial, unparsed: 0, tail };
+        let mut reading = Reading { reader, counted, partial, unparsed: 0, tail, write_head: 0 };
         for byte in mark.iter().take(mark_len) {
             reading.feed(*byte);
         }
@@ -291,6 +320,17 @@ impl Reading {
             ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
             return Poll::Ready(Ok(buffer.filled().len()));
         };
+        if let Some(data) = &mut partial.data {
+            let mut spaces = Vec::with_capacity(SPACES);
+            data.spaces(&mut spaces);
+            return loop {
+                ready!(stream.poll_read_ready(cx))?;
+                match stream.try_read_vectored(&mut spaces) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    read => break Poll::Ready(read),
+                }
+            };
+        }
         if partial.is_large {
             // Into memory that nobody has filled: zeroing it first costs as much as a copy.
             let missing = partial.len - partial.filled;
@@ -320,6 +360,10 @@ impl Reading {
             let taken = rest.min(partial.len - partial.filled);
             partial.filled += taken;
             rest -= taken;
+            if let Some(data) = &mut partial.data {
+                data.advance(taken);
+                self.write_head = MARK_BYTES + partial.bytes.len();
+            }
             if partial.filled < partial.len {
                 self.partial = Some(partial);
             } else {
@@ -339,7 +383,7 @@ impl Reading {
 
     /// What is left behind the last whole record; the shared reader goes back.
     fn close(self, readers: &Readers, requests: &mut Requests) -> Result<Left, ReceiveError> {
-        let Reading { mut reader, counted, partial, unparsed, tail } = self;
+        let Reading { mut reader, counted, partial, unparsed, tail, .. } = self;
         let StreamEnd::Incomplete { bytes } = reader.stream_end() else {
             readers.put(reader);
             return Ok(partial.map_or(Left::Nothing, Left::Record));
@@ -400,6 +444,9 @@ impl Tail {
 }
 
 const MARK_BYTES: usize = 4;
+
+/// Pieces of memory that the data of a 1 MiB WRITE is in as a rule: blocks of 64 KiB.
+const SPACES: usize = 16;
 
 /// A record longer than this is leased whole before more of it is received.
 const LARGE_RECORD_BYTES: usize = 64 * 1024;

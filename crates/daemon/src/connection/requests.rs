@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use aquifer_blockio::Page;
 use aquifer_nfs::traffic::{self, Meter};
 use aquifer_nfs::{Nfs, NoCall, Origin};
 use aquifer_rpc::xdr::EncodeBuf;
@@ -61,6 +62,10 @@ impl Budgets {
 /// A record that is received.
 pub(super) struct Received {
     pub bytes: Vec<u8>,
+    /// The data of a WRITE, which follows `bytes` in the record.
+    pages: Option<Vec<Page>>,
+    /// Of the record, in bytes.
+    len: usize,
     /// When the last of it came: from then on its client waits for us.
     at: Instant,
     /// The lease of large records covers it.
@@ -143,12 +148,15 @@ impl Requests {
     /// Takes a record. The room that it was read into is given back by the caller afterwards.
     pub(super) fn receive(&mut self, bytes: Vec<u8>) {
         self.read_lease.force(bytes.len() + RECORD_OVERHEAD_BYTES);
-        self.received.push_back(Received { bytes, at: self.read_at, is_large: false });
+        let (at, len) = (self.read_at, bytes.len());
+        self.received.push_back(Received { bytes, pages: None, len, at, is_large: false });
     }
 
-    /// Takes a record that the lease of large records covers.
-    pub(super) fn receive_large(&mut self, bytes: Vec<u8>) {
-        self.received.push_back(Received { bytes, at: self.read_at, is_large: true });
+    /// Takes a record of `len` bytes that the lease of large records covers; the data of a WRITE
+    /// may be in pages behind `bytes`.
+    pub(super) fn receive_large(&mut self, bytes: Vec<u8>, pages: Option<Vec<Page>>, len: usize) {
+        let at = self.read_at;
+        self.received.push_back(Received { bytes, pages, len, at, is_large: true });
     }
 
     /// Whether requests wait to be begun.
@@ -225,7 +233,7 @@ impl Requests {
     }
 
     fn give_back(&mut self, record: &Received) {
-        let bytes = record.bytes.len() + RECORD_OVERHEAD_BYTES;
+        let bytes = record.len + RECORD_OVERHEAD_BYTES;
         match record.is_large {
             true => self.record_lease.give(bytes),
             false => self.read_lease.give(bytes),
@@ -235,7 +243,10 @@ impl Requests {
 
 async fn serve(nfs: Arc<Nfs>, origin: Origin, record: Received, reserved: usize) -> Done {
     let mut reply = EncodeBuf::new();
-    let answering = AssertUnwindSafe(nfs.answer(origin, &record.bytes, &mut reply));
+    let answering = {
+        let pages = record.pages.as_deref();
+        AssertUnwindSafe(nfs.answer_with(origin, &record.bytes, pages, &mut reply))
+    };
     let outcome = match answering.catch_unwind().await {
         Ok(Ok(done)) => Outcome::Answered(done),
         Ok(Err(error)) => Outcome::NoCall(error),

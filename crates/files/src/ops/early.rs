@@ -71,9 +71,7 @@ impl Files {
             let mut state = target.object.state.lock();
             let current = state.inode.clone();
             let version = state.overlay.version(hold.txg(), &current);
-            for (page, place) in (first..).zip(early.iter().flat_map(places)) {
-                version.pages.put_at(page, place);
-            }
+            version.pages.put_at(first, early.iter().flat_map(places));
             version.early.extend(early.into_iter().map(|write| (write.run().place, write)));
         }
     }

@@ -4,7 +4,7 @@
 //! lock), and only then takes a txg. A stable one is logged under the same hold; COMMIT logs the
 //! present content of what no record holds, each piece with the txg it lies in.
 
-use aquifer_blockio::{Page, PageMut};
+use aquifer_blockio::{Page, PageMut, SECTOR_BYTES};
 use aquifer_dataset::{Promise, Refused};
 use aquifer_object::DirtyPage;
 use aquifer_object::overlay::Unlogged;
@@ -22,6 +22,23 @@ use crate::error::FsError;
 use crate::ops::attributes::FILE_BYTES_MAX;
 use crate::types::{Around, Credentials, FileHandle, Stability};
 
+/// What is to be written.
+#[derive(Debug, Clone, Copy)]
+enum Data<'a> {
+    Bytes(&'a [u8]),
+    /// Whole pages, which are taken as they are.
+    Pages(&'a [Page]),
+}
+
+impl Data<'_> {
+    fn len(self) -> usize {
+        match self {
+            Data::Bytes(bytes) => bytes.len(),
+            Data::Pages(pages) => pages.len() * SECTOR_BYTES,
+        }
+    }
+}
+
 impl Files {
     /// Writes. Returns how durable the data is: at least what was asked for.
     pub async fn write(
@@ -30,6 +47,32 @@ impl Files {
         file: FileHandle,
         offset: u64,
         data: &[u8],
+        stability: Stability,
+    ) -> (Result<Stability, FsError>, Around) {
+        self.write_data(cred, file, offset, Data::Bytes(data), stability).await
+    }
+
+    /// Writes whole pages at a multiple of 4 KiB. They are not copied: they become the file's.
+    pub async fn write_pages(
+        &self,
+        cred: &Credentials,
+        file: FileHandle,
+        offset: u64,
+        pages: &[Page],
+        stability: Stability,
+    ) -> (Result<Stability, FsError>, Around) {
+        if !offset.is_multiple_of(SECTOR_BYTES as u64) {
+            return (Err(FsError::Invalid), Around::default());
+        }
+        self.write_data(cred, file, offset, Data::Pages(pages), stability).await
+    }
+
+    async fn write_data(
+        &self,
+        cred: &Credentials,
+        file: FileHandle,
+        offset: u64,
+        data: Data<'_>,
         stability: Stability,
     ) -> (Result<Stability, FsError>, Around) {
         let target = match self.target(file).await {
@@ -47,7 +90,7 @@ impl Files {
         cred: &Credentials,
         target: &Target,
         offset: u64,
-        data: &[u8],
+        data: Data<'_>,
         stability: Stability,
     ) -> Result<(Stability, Around), FsError> {
         let inode = target.inode();
@@ -64,7 +107,7 @@ impl Files {
         if end > FILE_BYTES_MAX {
             return Err(FsError::TooLarge);
         }
-        if data.is_empty() {
+        if data.len() == 0 {
             return Ok((stability, unchanged(target)));
         }
         let always = self.always_sync(&target.dataset);
@@ -78,7 +121,12 @@ impl Files {
             return Err(FsError::Stale);
         }
         target.object.check()?;
-        let built = self.build_pages(target, offset, data, old.size).await?;
+        let built = match data {
+            Data::Bytes(bytes) => self.build_pages(target, offset, bytes, old.size).await?,
+            Data::Pages(pages) => {
+                (offset / 4096..).zip(pages.iter().cloned().map(dirty_page)).collect()
+            }
+        };
         let now = self.now();
         let mut inode = old.clone();
         inode.size = inode.size.max(end);

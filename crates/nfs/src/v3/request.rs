@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use aquifer_blockio::Page;
 use aquifer_files::{Around, Attributes, CallId, Credentials, FileHandle, FsError, SetAttributes};
 use aquifer_rpc::auth::Credential;
 
@@ -21,6 +22,8 @@ pub(crate) struct Request<'a> {
     pub credential: Credential<'a>,
     /// The call, if it must not run twice.
     pub call: Option<CallId>,
+    /// The data of a WRITE that was received into pages of its own.
+    pub pages: Option<&'a [Page]>,
 }
 
 /// A file that the caller may name, where it is, and who the caller is to it.

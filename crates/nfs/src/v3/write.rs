@@ -28,7 +28,11 @@ pub(super) async fn write(
     let bytes = usize::try_from(count).unwrap_or(usize::MAX);
     let data = args.data.bytes.get(..bytes).unwrap_or(args.data.bytes);
     let asked = stability(head.stable);
-    let written = target.files.write(&target.cred, target.file, head.offset, data, asked).await;
+    let (files, cred, offset) = (&target.files, &target.cred, head.offset);
+    let written = match request.pages {
+        Some(pages) => files.write_pages(cred, target.file, offset, pages, asked).await,
+        None => files.write(cred, target.file, offset, data, asked).await,
+    };
     changed(written, |reached, file_wcc| {
         assert!(reached >= asked, "a write is at least as durable as was asked for");
         Write3ResOk { file_wcc, count, committed: stable_how(reached), verf: verifier(&target) }

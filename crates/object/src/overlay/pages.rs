@@ -4,21 +4,31 @@
 //! - How many hold content is counted as they come and go: attributes are asked for with every
 //!   reply, and a version may hold a hundred thousand pages.
 //! - Which ones no log record holds is kept in order: a COMMIT costs what it logs, not what is
-//!   dirty.
+//!   dirty. It is kept apart, too, since it changes while a sync shares the pages: what a sync shares
+//!   is copied before it is changed, and a COMMIT in the wrong moment would copy all of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_blockio::Page;
 use aquifer_ondisk::Place;
+use parking_lot::Mutex;
 
 use super::DirtyPage;
 
 /// Pages by their number.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Pages {
     all: BTreeMap<u64, DirtyPage>,
     stored: u64,
-    unlogged: BTreeSet<u64>,
+    /// Locked for a moment, under the object's own lock: nobody waits.
+    unlogged: Mutex<BTreeSet<u64>>,
+}
+
+impl Clone for Pages {
+    fn clone(&self) -> Self {
+        let unlogged = Mutex::new(self.unlogged.lock().clone());
+        Pages { all: self.all.clone(), stored: self.stored, unlogged }
+    }
 }
 
 impl Pages {
@@ -26,9 +36,9 @@ impl Pages {
     pub fn insert(&mut self, page: u64, dirty: DirtyPage) -> Option<DirtyPage> {
         self.stored += u64::from(dirty.page.is_some());
         if dirty.logged {
-            self.unlogged.remove(&page);
+            self.unlogged.get_mut().remove(&page);
         } else {
-            self.unlogged.insert(page);
+            self.unlogged.get_mut().insert(page);
         }
         let before = self.all.insert(page, dirty);
         self.forget(before.as_ref());
@@ -38,7 +48,7 @@ impl Pages {
     /// Takes all pages from `page` on away.
     pub fn cut(&mut self, page: u64) -> BTreeMap<u64, DirtyPage> {
         let gone = self.all.split_off(&page);
-        self.unlogged.split_off(&page);
+        self.unlogged.get_mut().split_off(&page);
         gone.values().for_each(|dirty| self.forget(Some(dirty)));
         gone
     }
@@ -69,37 +79,35 @@ impl Pages {
 
     /// Up to `limit` pages of `from..to` that no log record holds, in order.
     pub fn unlogged(&self, from: u64, to: u64, limit: usize) -> Vec<u64> {
-        self.unlogged.range(from..to.max(from)).take(limit).copied().collect()
+        self.unlogged.lock().range(from..to.max(from)).take(limit).copied().collect()
     }
 
     /// The content of the `count` pages from `first` on, if each holds some that no record holds
     /// and that lies nowhere yet.
     pub fn fresh_run(&self, first: u64, count: usize) -> Option<Vec<Page>> {
-        let fresh = |dirty: &DirtyPage| {
-            (!dirty.logged && dirty.place.is_none()).then(|| dirty.page.clone()).flatten()
-        };
+        let fresh = |dirty: &DirtyPage| dirty.place.is_none().then(|| dirty.page.clone()).flatten();
         // Cheap where it is not so: of a run that is being filled one end is missing as a rule.
         let last = first + (count as u64).checked_sub(1)?;
         fresh(self.all.get(&last)?)?;
         fresh(self.all.get(&first)?)?;
+        if self.unlogged.lock().range(first..=last).count() < count {
+            return None;
+        }
         let run: Vec<Page> =
             self.all.range(first..=last).map_while(|(_, dirty)| fresh(dirty)).collect();
         (run.len() == count).then_some(run)
     }
 
-    /// This page's content is on its way to `place`.
-    pub fn put_at(&mut self, page: u64, place: Place) {
-        if let Some(dirty) = self.all.get_mut(&page) {
+    /// The content of the pages from `first` on, which are all there, is on its way to `places`.
+    pub fn put_at(&mut self, first: u64, places: impl IntoIterator<Item = Place>) {
+        for ((_, dirty), place) in self.all.range_mut(first..).zip(places) {
             dirty.place = Some(place);
         }
     }
 
     /// No record need hold this page any more: one does, or a newer page lies over it.
-    pub fn need_no_record(&mut self, page: u64) {
-        self.unlogged.remove(&page);
-        if let Some(dirty) = self.all.get_mut(&page) {
-            dirty.logged = true;
-        }
+    pub fn need_no_record(&self, page: u64) {
+        self.unlogged.lock().remove(&page);
     }
 }
 
@@ -126,12 +134,15 @@ mod tests {
             let mut all = Pages::default();
             for (page, stored, how) in pages {
                 all.insert(page, dirty(stored || how > 0, how == 1));
-                if how == 2 {
-                    all.put_at(page, Place::new(0, page));
+                match how {
+                    2 => all.put_at(page, [Place::new(0, page)]),
+                    3 => all.need_no_record(page),
+                    _ => {}
                 }
             }
             let fresh = |page| {
-                all.get(page).is_some_and(|p| p.page.is_some() && !p.logged && p.place.is_none())
+                let open = !all.unlogged(page, page + 1, 1).is_empty();
+                all.get(page).is_some_and(|p| open && p.page.is_some() && p.place.is_none())
             };
             let expected = count > 0 && (first..first + count as u64).all(fresh);
             let found = all.fresh_run(first, count);
@@ -145,16 +156,27 @@ mod tests {
             acts in prop::collection::vec((0..4u8, 0..40u64, any::<bool>(), any::<bool>()), 0..80)
         ) {
             let mut pages = Pages::default();
+            let mut open = BTreeSet::new();
             for (act, page, stored, logged) in acts {
                 match act {
-                    0 => drop(pages.cut(page)),
-                    1 => pages.need_no_record(page),
-                    _ => drop(pages.insert(page, dirty(stored, logged))),
+                    0 => {
+                        pages.cut(page);
+                        open.retain(|kept| *kept < page);
+                    }
+                    1 => {
+                        pages.need_no_record(page);
+                        open.remove(&page);
+                    }
+                    _ => {
+                        pages.insert(page, dirty(stored, logged));
+                        open.remove(&page);
+                        open.extend((!logged).then_some(page));
+                    }
                 }
                 let stored = pages.iter().filter(|(_, dirty)| dirty.page.is_some()).count();
                 prop_assert_eq!(pages.stored(), stored as u64);
-                let open = pages.iter().filter(|(_, dirty)| !dirty.logged).map(|(page, _)| page);
-                prop_assert_eq!(pages.unlogged(0, u64::MAX, usize::MAX), open.collect::<Vec<_>>());
+                let found = pages.unlogged(0, u64::MAX, usize::MAX);
+                prop_assert_eq!(found, open.iter().copied().collect::<Vec<_>>());
                 let few = pages.unlogged(10, 20, 3);
                 prop_assert!(few.len() <= 3 && few.iter().all(|page| (10..20).contains(page)));
             }
