@@ -28,13 +28,13 @@
     reason = "chunks of page-aligned memory; reviewed here, used by buf.rs only"
 )]
 
-use std::alloc::{Layout, alloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rustix::mm::{Advice, madvise};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::SECTOR_BYTES;
 
@@ -247,16 +247,13 @@ impl Stock {
     }
 
     fn add_chunk(&mut self) {
-        // SAFETY: CHUNK has a non-zero size.
-        let base = unsafe { alloc(CHUNK) };
-        let Some(base) = NonNull::new(base) else {
-            handle_alloc_error(CHUNK);
-        };
+        let base = map_chunk().unwrap_or_else(|| handle_alloc_error(CHUNK));
         // SAFETY: exactly the chunk, which is ours. The advice changes nothing that can be read,
         // and a kernel that does not take it gives small pages.
         let _ = unsafe { madvise(base.as_ptr().cast(), CHUNK.size(), Advice::LinuxHugepage) };
-        // SAFETY: exactly the chunk, which is ours and has no other reference yet. Zeros are a
-        // valid header: nothing is shared, free or listed.
+        // SAFETY: exactly the chunk, which is ours and has no other reference yet. It is zero
+        // already, and so a valid header (nothing is shared, free or listed): this has its memory
+        // here, in one piece.
         unsafe { base.write_bytes(0, CHUNK.size()) };
         POOL_BYTES.fetch_add(CHUNK.size() as u64, Ordering::Relaxed);
         // The last is taken first: blocks come in the order of their addresses. The frames beside
@@ -267,6 +264,26 @@ impl Stock {
         };
         self.give((1..CHUNK_PAGES).rev().map(frame));
     }
+}
+
+/// New memory for a chunk, aligned, from the system itself: memory that an allocator had used in
+/// part before would not become a huge page.
+fn map_chunk() -> Option<NonNull<u8>> {
+    let (size, flags) = (CHUNK.size(), MapFlags::PRIVATE);
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping wherever the system likes.
+    let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * size, access, flags) };
+    let start = NonNull::new(mapped.ok()?)?.cast::<u8>();
+    let before = start.as_ptr().align_offset(CHUNK.align());
+    // SAFETY: within the mapping: `before` is less than the alignment, which is `size`.
+    let (base, after) = unsafe { (start.add(before), start.add(before + size)) };
+    for (part, bytes) in [(start, before), (after, size - before)] {
+        if bytes > 0 {
+            // SAFETY: parts of the mapping beside the chunk, that nobody knows of.
+            let _ = unsafe { munmap(part.as_ptr().cast(), bytes) };
+        }
+    }
+    Some(base)
 }
 
 /// A frame that nobody owns.
