@@ -152,9 +152,7 @@ impl Overlay {
                     }
                 }
             }
-            for page in pages.iter().map(|(page, _)| *page).chain(over) {
-                version.pages.need_no_record(page);
-            }
+            version.pages.need_no_record(pages.iter().map(|(page, _)| *page).chain(over));
             // Attributes of the newest version hold for all below it.
             let unlogged = newer.is_empty() && version.unlogged;
             let inode = unlogged.then(|| version.inode.clone());

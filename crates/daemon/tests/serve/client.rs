@@ -20,7 +20,7 @@ static NEXT_XID: AtomicU32 = AtomicU32::new(1000);
 pub struct Client {
     pub stream: TcpStream,
     pub uid: u32,
-    xid: u32,
+    pub xid: u32,
 }
 
 /// The results of an accepted call.

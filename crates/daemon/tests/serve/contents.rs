@@ -1,6 +1,7 @@
 //! READ, WRITE, COMMIT, SETATTR of the size, CREATE in its three ways, over a real pool.
 
 use aquifer_nfs::proto::v3::*;
+use aquifer_rpc::xdr::Span;
 
 use crate::files::{both, mode, wcc_attr};
 use crate::fixture::Fixture;
@@ -54,6 +55,69 @@ fn what_is_written_is_read_at_any_offset_and_length() {
             let end = end.max(from);
             assert!(data == model[from..end], "{offset}+{count}: {} bytes", data.len());
             assert_eq!(eof, offset.saturating_add(data.len() as u64) >= size, "{offset}+{count}");
+        }
+    }
+}
+
+/// Data of whole pages is received into pages, after a record like it or not, however the bytes
+/// come; what stands between is neither lost nor taken for data.
+#[test]
+fn large_writes_among_others_in_any_pieces_are_what_is_read() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    // What is under way together does not overlap: its order would be the server's.
+    let (unstable, stable) = (StableHow::Unstable, StableHow::FileSync);
+    let first = [
+        (0, 1 << 20, unstable),
+        (1 << 20, 65_536, unstable),
+        (1_114_112, 65_536, stable),
+        (1_179_648, 100_001, unstable),
+        (1_280_000, 10, unstable),
+        (3 << 20, 131_072, unstable),
+    ];
+    let second = [
+        (5, 100_000, unstable),
+        (106_496, 131_072, StableHow::DataSync),
+        (300_000, 100_001, unstable),
+        (450_560, 262_144, unstable),
+        (2 << 20, 1 << 20, unstable),
+        (1_048_577, 65_536, stable),
+    ];
+    for (turn, piece) in [usize::MAX, 200_000, 65_700, 4096, 1009].into_iter().enumerate() {
+        let file = client.file(root, &format!("file-{turn}"));
+        let mut model = Vec::new();
+        for (seed, writes) in [(1, first), (100, second)] {
+            let mut stream = Vec::new();
+            let mut xids = Vec::new();
+            for (seed, (offset, count, stable)) in (seed..).zip(writes) {
+                let mut data = bytes(seed, count);
+                // Some pages of zeros.
+                data.iter_mut().skip(8192).take(8192).for_each(|byte| *byte = 0);
+                let head = Write3Head { file, offset, count: count as u32, stable };
+                let span = Span { offset: 0, bytes: &data };
+                stream.extend(client.nfs_record(&Args3::Write(Write3Args { head, data: span })));
+                xids.push(client.xid);
+                if seed % 2 == 0 {
+                    stream.extend(client.null_record());
+                    xids.push(client.xid);
+                }
+                let end = offset as usize + count;
+                model.resize(model.len().max(end), 0);
+                model[offset as usize..end].copy_from_slice(&data);
+            }
+            let mut sender = client.another_half();
+            let sending = std::thread::spawn(move || {
+                stream.chunks(piece.min(stream.len())).for_each(|piece| sender.send(piece));
+            });
+            let mut answered: Vec<u32> = xids.iter().map(|_| client.receive_xid()).collect();
+            sending.join().unwrap();
+            answered.sort_unstable();
+            assert_eq!(answered, xids);
+        }
+        assert!(matches!(client.commit(file, 0, 0), Res3::Ok(_)));
+        for (offset, expected) in (0..).step_by(1 << 20).zip(model.chunks(1 << 20)) {
+            let (found, _) = client.read(file, offset, 1 << 20).unwrap();
+            assert!(found == expected, "pieces of {piece}, from {offset}");
         }
     }
 }

@@ -7,7 +7,8 @@
 //!   dirty. It is kept apart, too, since it changes while a sync shares the pages: what a sync shares
 //!   is copied before it is changed, and a COMMIT in the wrong moment would copy all of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use aquifer_blockio::Page;
 use aquifer_ondisk::Place;
@@ -15,13 +16,14 @@ use parking_lot::Mutex;
 
 use super::DirtyPage;
 
-/// Pages by their number.
+/// Pages by their number. They lie in groups of 16 neighbours: what is written in sequence costs a
+/// search of the map for each group.
 #[derive(Debug, Default)]
 pub struct Pages {
-    all: BTreeMap<u64, DirtyPage>,
+    all: BTreeMap<u64, Group>,
     stored: u64,
     /// Locked for a moment, under the object's own lock: nobody waits.
-    unlogged: Mutex<BTreeSet<u64>>,
+    unlogged: Mutex<Numbers>,
 }
 
 impl Clone for Pages {
@@ -36,19 +38,27 @@ impl Pages {
     pub fn insert(&mut self, page: u64, dirty: DirtyPage) -> Option<DirtyPage> {
         self.stored += u64::from(dirty.page.is_some());
         if dirty.logged {
-            self.unlogged.get_mut().remove(&page);
+            self.unlogged.get_mut().remove(page);
         } else {
             self.unlogged.get_mut().insert(page);
         }
-        let before = self.all.insert(page, dirty);
+        let before = self.all.entry(page / GROUP_PAGES).or_default().insert(page, dirty);
         self.forget(before.as_ref());
         before
     }
 
     /// Takes all pages from `page` on away.
     pub fn cut(&mut self, page: u64) -> BTreeMap<u64, DirtyPage> {
-        let gone = self.all.split_off(&page);
-        self.unlogged.get_mut().split_off(&page);
+        let mut gone = self.all.split_off(&(page / GROUP_PAGES));
+        if let Some(mut first) = gone.first_entry() {
+            let kept: Vec<(u64, DirtyPage)> =
+                first.get_mut().0.extract_if(.., |(of, _)| *of < page).collect();
+            if !kept.is_empty() {
+                self.all.insert(page / GROUP_PAGES, Group(kept));
+            }
+        }
+        self.unlogged.get_mut().cut(page);
+        let gone: BTreeMap<u64, DirtyPage> = gone.into_values().flat_map(|group| group.0).collect();
         gone.values().for_each(|dirty| self.forget(Some(dirty)));
         gone
     }
@@ -59,12 +69,12 @@ impl Pages {
 
     /// A page.
     pub fn get(&self, page: u64) -> Option<&DirtyPage> {
-        self.all.get(&page)
+        self.all.get(&(page / GROUP_PAGES))?.get(page)
     }
 
     /// All pages in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &DirtyPage)> {
-        self.all.iter().map(|(page, dirty)| (*page, dirty))
+        self.all.values().flat_map(|group| &group.0).map(|(page, dirty)| (*page, dirty))
     }
 
     /// Whether there are none.
@@ -79,7 +89,7 @@ impl Pages {
 
     /// Up to `limit` pages of `from..to` that no log record holds, in order.
     pub fn unlogged(&self, from: u64, to: u64, limit: usize) -> Vec<u64> {
-        self.unlogged.lock().range(from..to.max(from)).take(limit).copied().collect()
+        self.unlogged.lock().range(from..to).take(limit).collect()
     }
 
     /// The content of the `count` pages from `first` on, if each holds some that no record holds
@@ -88,31 +98,119 @@ impl Pages {
         let fresh = |dirty: &DirtyPage| dirty.place.is_none().then(|| dirty.page.clone()).flatten();
         // Cheap where it is not so: of a run that is being filled one end is missing as a rule.
         let last = first + (count as u64).checked_sub(1)?;
-        fresh(self.all.get(&last)?)?;
-        fresh(self.all.get(&first)?)?;
-        if self.unlogged.lock().range(first..=last).count() < count {
+        fresh(self.get(last)?)?;
+        fresh(self.get(first)?)?;
+        if self.unlogged.lock().range(first..last + 1).count() < count {
             return None;
         }
-        let run: Vec<Page> =
-            self.all.range(first..=last).map_while(|(_, dirty)| fresh(dirty)).collect();
+        let groups = self.all.range(first / GROUP_PAGES..=last / GROUP_PAGES);
+        let pages = groups.flat_map(|(_, group)| &group.0);
+        let run: Vec<Page> = pages
+            .filter(|(page, _)| (first..=last).contains(page))
+            .map_while(|(_, dirty)| fresh(dirty))
+            .collect();
         (run.len() == count).then_some(run)
     }
 
     /// The content of the pages from `first` on, which are all there, is on its way to `places`.
     pub fn put_at(&mut self, first: u64, places: impl IntoIterator<Item = Place>) {
-        for ((_, dirty), place) in self.all.range_mut(first..).zip(places) {
+        let groups = self.all.range_mut(first / GROUP_PAGES..);
+        let pages = groups.flat_map(|(_, group)| &mut group.0);
+        let from_first = pages.skip_while(|(page, _)| *page < first);
+        // The places first: they end.
+        for (place, (_, dirty)) in places.into_iter().zip(from_first) {
             dirty.place = Some(place);
         }
     }
 
-    /// No record need hold this page any more: one does, or a newer page lies over it.
-    pub fn need_no_record(&self, page: u64) {
-        self.unlogged.lock().remove(&page);
+    /// No record need hold these pages any more: one does, or a newer page lies over it.
+    pub fn need_no_record(&self, pages: impl IntoIterator<Item = u64>) {
+        let mut unlogged = self.unlogged.lock();
+        pages.into_iter().for_each(|page| unlogged.remove(page));
     }
 }
 
+/// Up to 16 neighbours, aligned, in order; never empty in a map.
+#[derive(Debug, Clone, Default)]
+struct Group(Vec<(u64, DirtyPage)>);
+
+impl Group {
+    fn find(&self, page: u64) -> Result<usize, usize> {
+        match self.0.last() {
+            Some((last, _)) if *last < page => Err(self.0.len()),
+            _ => self.0.binary_search_by_key(&page, |(of, _)| *of),
+        }
+    }
+
+    fn get(&self, page: u64) -> Option<&DirtyPage> {
+        self.0.get(self.find(page).ok()?).map(|(_, dirty)| dirty)
+    }
+
+    fn insert(&mut self, page: u64, dirty: DirtyPage) -> Option<DirtyPage> {
+        match self.find(page) {
+            Ok(at) => {
+                let (_, before) = self.0.get_mut(at)?;
+                Some(std::mem::replace(before, dirty))
+            }
+            Err(at) => {
+                if self.0.is_empty() {
+                    // Most are alone, or all are there.
+                    self.0.reserve_exact(1);
+                }
+                self.0.insert(at, (page, dirty));
+                None
+            }
+        }
+    }
+}
+
+/// A set of page numbers: a bit each, by groups.
+#[derive(Debug, Clone, Default)]
+struct Numbers(BTreeMap<u64, u16>);
+
+impl Numbers {
+    fn insert(&mut self, page: u64) {
+        *self.0.entry(page / GROUP_PAGES).or_default() |= 1 << (page % GROUP_PAGES);
+    }
+
+    fn remove(&mut self, page: u64) {
+        if let Some(bits) = self.0.get_mut(&(page / GROUP_PAGES)) {
+            *bits &= !(1 << (page % GROUP_PAGES));
+            if *bits == 0 {
+                self.0.remove(&(page / GROUP_PAGES));
+            }
+        }
+    }
+
+    /// Those from `page` on.
+    fn cut(&mut self, page: u64) {
+        let gone = self.0.split_off(&(page / GROUP_PAGES));
+        let kept = gone.get(&(page / GROUP_PAGES)).copied().unwrap_or(0);
+        let kept = kept & ((1 << (page % GROUP_PAGES)) - 1);
+        if kept != 0 {
+            self.0.insert(page / GROUP_PAGES, kept);
+        }
+    }
+
+    fn range(&self, range: Range<u64>) -> impl Iterator<Item = u64> {
+        let Range { start, end } = range;
+        let groups =
+            self.0.range(start / GROUP_PAGES..end.div_ceil(GROUP_PAGES).max(start / GROUP_PAGES));
+        let pages = groups.flat_map(|(group, bits)| {
+            let of_group = (0..GROUP_PAGES).filter(move |at| bits & (1 << at) != 0);
+            of_group.map(move |at| group * GROUP_PAGES + at)
+        });
+        pages.filter(move |page| (start..end).contains(page))
+    }
+}
+
+/// As many pages as the longest extent has: those of one are in one group.
+const GROUP_PAGES: u64 = 16;
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use aquifer_blockio::PageMut;
     use proptest::prelude::*;
 
@@ -127,8 +225,8 @@ mod tests {
         /// A run is fresh if each of its pages is.
         #[test]
         fn a_run_is_as_fresh_as_each_of_its_pages(
-            pages in prop::collection::vec((0..12u64, any::<bool>(), 0..9u8), 0..40),
-            first in 0..12u64,
+            pages in prop::collection::vec((8..24u64, any::<bool>(), 0..9u8), 0..40),
+            first in 8..24u64,
             count in 0..6usize,
         ) {
             let mut all = Pages::default();
@@ -136,7 +234,7 @@ mod tests {
                 all.insert(page, dirty(stored || how > 0, how == 1));
                 match how {
                     2 => all.put_at(page, [Place::new(0, page)]),
-                    3 => all.need_no_record(page),
+                    3 => all.need_no_record([page]),
                     _ => {}
                 }
             }
@@ -164,7 +262,7 @@ mod tests {
                         open.retain(|kept| *kept < page);
                     }
                     1 => {
-                        pages.need_no_record(page);
+                        pages.need_no_record([page]);
                         open.remove(&page);
                     }
                     _ => {

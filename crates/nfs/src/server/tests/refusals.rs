@@ -170,3 +170,54 @@ async fn arguments_beyond_the_limits_are_refused() {
     let link = Args3::Link(Link3Args { file: handle(3), link: place });
     assert_eq!(refused(link).await, Nfsstat3::Xdev);
 }
+
+/// Only whole pages for whole pages, up to the end of the record, are received into pages; and such
+/// a call, if its pages are not what it says, is refused.
+#[tokio::test]
+async fn the_data_of_a_write_is_found_in_its_head() {
+    let bytes = vec![7; 3 * 65_536];
+    let record = |offset, count: usize, procedure: Procedure3| {
+        let head = Write3Head {
+            file: handle(1),
+            offset,
+            count: count as u32,
+            stable: StableHow::Unstable,
+        };
+        let data = Span { offset: 0, bytes: &bytes[..count] };
+        let args = Write3Args { head, data };
+        call(nfs_proto::PROGRAM, nfs_proto::VERSION, procedure.wire(), &args)
+    };
+    let whole = record(8192, 131_072, Procedure3::Write);
+    let at = whole.len() - 131_072;
+    for come in [at, at + 1, whole.len() - 1] {
+        assert_eq!(write_data(&whole[..come], whole.len()), Some(at..whole.len()));
+    }
+    for come in 0..at {
+        assert_eq!(write_data(&whole[..come], whole.len()), None);
+    }
+    assert_eq!(write_data(&whole, whole.len() + 4), None);
+    for (offset, count) in [(8191, 131_072), (8192, 131_068), (0, 131_073)] {
+        let other = record(offset, count, Procedure3::Write);
+        assert_eq!(write_data(&other, other.len()), None, "{offset}+{count}");
+    }
+    let other = record(8192, 131_072, Procedure3::Read);
+    assert_eq!(write_data(&other, other.len()), None);
+
+    let nfs = nfs().await;
+    let garbage = |record: Vec<u8>, pages: usize| {
+        let nfs = &nfs;
+        async move {
+            let pages = vec![Page::zeroed(); pages];
+            let mut out = EncodeBuf::new();
+            let answered = nfs.answer_with(client(9).into(), &record, Some(&pages), &mut out).await;
+            answered.unwrap();
+            let reply = out.to_vec();
+            let reply = Reply::decode(&mut Decoder::new(&reply[4..])).unwrap();
+            matches!(reply.body, ReplyBody::Accepted { status: Accepted::GarbageArgs, .. })
+        }
+    };
+    assert!(!garbage(whole[..at].to_vec(), 32).await);
+    assert!(garbage(whole[..at].to_vec(), 31).await);
+    assert!(garbage(whole[..at + 4].to_vec(), 32).await);
+    assert!(garbage(other[..at].to_vec(), 32).await);
+}
