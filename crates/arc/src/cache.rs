@@ -126,8 +126,8 @@ fn fold(a: u64, b: u64) -> u64 {
 /// Bits without structure: of the golden ratio and the roots of 2 and 3.
 const SEEDS: (u64, u64, u64) =
     (0x9E37_79B9_7F4A_7C15, 0x6A09_E667_F3BC_C909, 0xBB67_AE85_84CA_A73B);
-/// So many sectors, aligned, have their entries in one shard: those of an extent mostly, and as many
-/// as pages lie in one block of memory. With more the shards would not be filled evenly.
+/// So many sectors, aligned, have their entries in one shard: those of an extent mostly, and as
+/// many as pages lie in one block of memory. With more the shards would not be filled evenly.
 const NEIGHBOURS: u64 = 16;
 /// A shard that holds fewer entries learns from noise.
 const SHARD_BYTES_MIN: u64 = 4 << 20;

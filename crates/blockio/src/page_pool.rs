@@ -358,6 +358,39 @@ mod tests {
         assert!(pool_bytes() < 3 * 4 * 3000 * 4096, "{}", pool_bytes());
     }
 
+    /// A stock of its own: whatever the order in which frames come back.
+    #[test]
+    fn blocks_are_neighbours_and_come_back_whole() {
+        let mut stock = Stock { whole: Vec::new(), broken: Vec::new() };
+        let blocks = CHUNK_PAGES / BLOCK_PAGES - 1;
+        for step in [1, 5, 101, 510] {
+            let mut taken: Vec<Free> = Vec::new();
+            stock.take_singles(20, &mut taken);
+            // The frames beside the header, then those of one block.
+            assert_eq!(taken.len(), 20);
+            for _ in 0..blocks - 1 {
+                let frames: Vec<Frame> = stock.take_block().unwrap().frames().collect();
+                assert!(frames.windows(2).all(|pair| are_neighbours(pair[0], pair[1])));
+                taken.extend(frames.into_iter().map(Free));
+            }
+            assert_eq!(stock.whole.len(), 0);
+            assert!(stock.take_block().is_none(), "singles are left: nothing is added for a block");
+            while let Some(free) = stock.take_free() {
+                taken.push(free);
+            }
+            let places: HashSet<usize> = taken.iter().map(|free| free.0.addr().get()).collect();
+            assert_eq!(places.len(), CHUNK_PAGES - 1);
+            assert!(taken.iter().all(|free| place_of(free.0).1 > 0), "no header is given away");
+            // Each comes back once: 511 and the steps have no common divisor.
+            let mut back: Vec<Option<Free>> = taken.into_iter().map(Some).collect();
+            for at in 0..back.len() {
+                let index = at * step % back.len();
+                stock.give(back[index].take());
+            }
+            assert_eq!(stock.whole.len(), blocks);
+        }
+    }
+
     #[test]
     fn fresh_pages_are_zero_though_their_memory_was_used() {
         for _ in 0..3 {

@@ -4,8 +4,8 @@
 //! - How many hold content is counted as they come and go: attributes are asked for with every
 //!   reply, and a version may hold a hundred thousand pages.
 //! - Which ones no log record holds is kept in order: a COMMIT costs what it logs, not what is
-//!   dirty. It is kept apart, too, since it changes while a sync shares the pages: what a sync shares
-//!   is copied before it is changed, and a COMMIT in the wrong moment would copy all of it.
+//!   dirty. It is kept apart, too, since it changes while a sync shares the pages: what a sync
+//!   shares is copied before it changes, and a COMMIT in the wrong moment would copy all of it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -180,7 +180,7 @@ async fn the_data_of_a_write_is_found_in_its_head() {
         let head = Write3Head {
             file: handle(1),
             offset,
-            count: count as u32,
+            count: u32::try_from(count).unwrap(),
             stable: StableHow::Unstable,
         };
         let data = Span { offset: 0, bytes: &bytes[..count] };
