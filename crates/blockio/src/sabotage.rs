@@ -60,8 +60,8 @@ pub enum Rule {
     NewChainWaitsForItsTxg,
     /// While the log is on its way elsewhere no batch is sealed.
     MoveHoldsBatches,
-    /// A batch that may lie on the last side of a lost log device alone is not acknowledged before a
-    /// root names the new chain.
+    /// A batch that may lie on the last side of a lost log device alone is not acknowledged before
+    /// a root names the new chain.
     LostLogHoldsAcknowledgements,
     /// The last side of a lost log device is not named outdated before a root names the new chain.
     LastLogSideKeepsItsVote,

@@ -287,9 +287,7 @@ fn view(
         // The pool can do without a log vdev: that the log lies there is found when it is read.
         let kind =
             if config.class == VdevClass::Log { Kind::LogVdevMissing } else { Kind::VdevMissing };
-        findings.add(kind, At::nowhere(), || {
-            format!("vdev {index}: no disk of it can be used")
-        });
+        findings.add(kind, At::nowhere(), || format!("vdev {index}: no disk of it can be used"));
         return None;
     }
     Some(VdevView {

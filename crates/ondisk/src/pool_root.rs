@@ -13,8 +13,8 @@
 //! Segment lists are ordered: the log and the records go through them in this order. A run is of
 //! whole segments. Where records have two copies, the first half of their segments holds the first
 //! ones, and a record's second copy lies at the same offset of the segment as far on in the other
-//! half. The log's home are its segments on data vdevs, kept for it also while it lies on log vdevs.
-//! Version 1 had no home of its own: the log's segments were always at home.
+//! half. The log's home are its segments on data vdevs, kept for it also while it lies on log
+//! vdevs. Version 1 had no home of its own: the log's segments were always at home.
 
 use crate::block_pointer::BlockPointer;
 use crate::codec::{FormatError, Reader, Writer, check_run};

@@ -1,9 +1,9 @@
 //! Acts of the administrator on the vdevs of a pool in service: log vdevs come, go, and are mended.
 //!
-//! A change of the tree is on disk before it counts: the new config goes to the labels of new disks,
-//! then to those in use, and an uberblock tells its sequence. A cut in between leaves both configs,
-//! an import takes the newer one and levels the labels. A vdev is touched only while the log does
-//! not lie on it, so no side of it ever has to be brought up to date.
+//! A change of the tree is on disk before it counts: the new config goes to the labels of new
+//! disks, then to those in use, and an uberblock tells its sequence. A cut in between leaves both
+//! configs, an import takes the newer one and levels the labels. A vdev is touched only while the
+//! log does not lie on it, so no side of it ever has to be brought up to date.
 
 use std::sync::Arc;
 

@@ -205,8 +205,8 @@ fn vote(found: &[FoundLeaf], report: &mut ImportReport) -> Result<Vote, ImportEr
         .filter_map(|leaf| Some((leaf.labels.label.leaf_guid, newest(leaf)?)))
         .collect();
     let names = |by: &Uberblock, leaf: Guid| by.outdated.iter().any(|entry| entry.leaf == leaf);
-    // Only disks that hold blocks can have been in use apart. Two sides of a log may name each other
-    // when each was taken into use again while the other was away.
+    // Only disks that hold blocks can have been in use apart. Two sides of a log may name each
+    // other when each was taken into use again while the other was away.
     let data: Vec<Guid> = found
         .iter()
         .map(|leaf| &leaf.labels.label)
@@ -221,8 +221,8 @@ fn vote(found: &[FoundLeaf], report: &mut ImportReport) -> Result<Vote, ImportEr
             }
         }
     }
-    // An older uberblock says nothing of a disk of the log that holds a newer one: the disk came back
-    // into use since, and who says otherwise left the pool before.
+    // An older uberblock says nothing of a disk of the log that holds a newer one: the disk came
+    // back into use since, and who says otherwise left the pool before.
     let back_since = |leaf: Guid, by: &Uberblock| {
         let own = all.iter().filter(|(guid, _)| *guid == leaf && !data.contains(guid));
         own.map(|(_, uberblock)| uberblock.sequence).max() > Some(by.sequence)

@@ -21,8 +21,8 @@ pub const LOG_IDLE_MS: u64 = 10;
 pub const SYNC_WINDOW_SECTORS_MAX: usize = 8192;
 /// See [`SYNC_WINDOW_SECTORS_MAX`].
 pub const SYNC_WINDOW_SECTORS_MIN: usize = 512;
-/// A sync's write that takes longer than this shrinks the window, where batches of the log go to the
-/// same disks: each of them waits about as long.
+/// A sync's write that takes longer than this shrinks the window, where batches of the log go to
+/// the same disks: each of them waits about as long.
 pub const SYNC_WRITE_BESIDE_LOG_MS: u64 = 4;
 /// The same where the log has disks of its own: only reads wait.
 pub const SYNC_WRITE_ALONE_MS: u64 = 40;

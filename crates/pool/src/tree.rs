@@ -61,8 +61,8 @@ impl Pool {
         })
     }
 
-    /// Whether every vdev that holds blocks has a disk left. Log vdevs without one are given up: the
-    /// log goes elsewhere.
+    /// Whether every vdev that holds blocks has a disk left. Log vdevs without one are given up:
+    /// the log goes elsewhere.
     pub(crate) fn check_vdevs(&self) -> Result<(), PoolError> {
         let tree = self.tree();
         for vdev in tree.data() {

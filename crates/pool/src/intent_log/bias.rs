@@ -1,8 +1,9 @@
 //! Whether large data goes to its final place before its record, or into the log with it.
 //!
-//! At home the log shares its disks with the data: what goes early is written once instead of twice.
-//! On log vdevs it depends on the devices, and is judged by what they took lately: early data is
-//! durable after a write and a flush of data vdevs, data in the log after a durable write there.
+//! At home the log shares its disks with the data: what goes early is written once instead of
+//! twice. On log vdevs it depends on the devices, and is judged by what they took lately: early
+//! data is durable after a write and a flush of data vdevs, data in the log after a durable write
+//! there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

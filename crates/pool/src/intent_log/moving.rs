@@ -4,8 +4,8 @@
 //! vdevs that are always kept for it. A move goes in three steps:
 //! 1. From now on no batch is sealed; records gather. Whatever the old chain holds belongs to txgs
 //!    up to the open one.
-//! 2. That txg, or a later one, is committed, and its root names the new chain, empty. With that the
-//!    old chain is needless, and what had no acknowledgement yet is in the root.
+//! 2. That txg, or a later one, is committed, and its root names the new chain, empty. With that
+//!    the old chain is needless, and what had no acknowledgement yet is in the root.
 //! 3. The gathered records go out on the new chain.
 //!
 //! So there is never an acknowledged record in a chain that no root on disk names, and the order of
@@ -145,7 +145,8 @@ impl IntentLog {
 }
 
 impl Pool {
-    /// All sides of a log vdev are lost: if the log lies there, or is on its way there, it goes home.
+    /// All sides of a log vdev are lost: if the log lies there, or is on its way there, it goes
+    /// home.
     pub(crate) fn log_vdev_lost(&self, vdev: u16) {
         let concerned = {
             let state = self.log.state.lock();

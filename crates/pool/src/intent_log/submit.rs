@@ -109,7 +109,8 @@ impl Pool {
         }
         // A side that failed on the way could come up alone as whole: name it before any answer.
         self.name_outdated().await?;
-        // If the last side was lost meanwhile, none of them was named: the batch may be on it alone.
+        // If the last side was lost meanwhile, none of them was named: the batch may be on it
+        // alone.
         if on_log_vdev && !left_out(Rule::LostLogHoldsAcknowledgements) {
             judge(vdev.check())?;
         }

@@ -34,8 +34,8 @@ pub struct Model {
     pub logged_pages: usize,
     /// Disks of the log: once they are lost nothing is acknowledged until it lies elsewhere.
     pub log_disks: Vec<SimDisk>,
-    /// When all sides of a log vdev were first seen lost, and whether anything was acknowledged much
-    /// later than that.
+    /// When all sides of a log vdev were first seen lost, and whether anything was acknowledged
+    /// much later than that.
     lost_at: Option<Duration>,
     pub acknowledged_after_loss: bool,
 }
