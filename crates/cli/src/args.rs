@@ -255,8 +255,8 @@ pub(crate) enum PoolCommand {
         create_size: Option<u64>,
         /// The pool's name.
         name: String,
-        /// Disks: `A B` stripes, `mirror A B` mirrors, `mirror A B mirror C D` does both; behind the
-        /// word `log` likewise those of the intent log.
+        /// Disks: `A B` stripes, `mirror A B` mirrors, `mirror A B mirror C D` does both; behind
+        /// the word `log` likewise those of the intent log.
         #[arg(required = true, value_name = "[log] [mirror] DISK")]
         disks: Vec<String>,
     },

@@ -1,7 +1,8 @@
 //! Acts on the vdevs of a pool in service: add, remove, replace, offline, online.
 //!
-//! So far they work on log vdevs. The engine does them between two txgs, without holding anybody up;
-//! what is kept here beside it is which disks are ours alone, and where to look for them next time.
+//! So far they work on log vdevs. The engine does them between two txgs, without holding anybody
+//! up; what is kept here beside it is which disks are ours alone, and where to look for them next
+//! time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
