@@ -206,7 +206,9 @@ impl Control {
         let of_frontend = self.export_notes.lock();
         notes.extend(of_frontend.iter().filter(|note| note.contains(&own)).cloned());
         let import_notes = serving.import_notes().to_vec();
-        Ok(status::status(&serving.service().pool.status(), import_notes, notes, damaged))
+        let unsafe_ones = datasets::sync_disabled(serving);
+        let engine = serving.service().pool.status();
+        Ok(status::status(&engine, import_notes, notes, damaged, unsafe_ones))
     }
 
     fn listed(&self, name: &str) -> Result<Listed, ApiError> {

@@ -4,8 +4,8 @@ use aquifer_ondisk::config::{Redundancy, VdevClass as Class};
 use aquifer_pool as pool;
 
 use crate::api::{
-    DamagedFile, Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus, PoolSummary, VdevClass,
-    VdevIo, VdevKind, VdevStatus, guid_text,
+    DamagedFile, Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus, PoolSummary,
+    SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
 };
 use crate::control::sum;
 use crate::devices::SECTOR;
@@ -126,6 +126,7 @@ pub(crate) fn absent_status(summary: PoolSummary) -> PoolStatus {
         import_notes: Vec::new(),
         notes: Vec::new(),
         damaged: Vec::new(),
+        sync_disabled: Vec::new(),
         action,
     }
 }
@@ -136,6 +137,7 @@ pub(crate) fn status(
     import_notes: Vec<String>,
     notes: Vec<String>,
     damaged: Vec<DamagedFile>,
+    sync_disabled: Vec<SyncDisabled>,
 ) -> PoolStatus {
     let summary = summary(status);
     PoolStatus {
@@ -147,6 +149,7 @@ pub(crate) fn status(
         notes,
         action: action(&summary, status),
         damaged,
+        sync_disabled,
         summary,
     }
 }

@@ -65,10 +65,14 @@ pub enum Rule {
     LostLogHoldsAcknowledgements,
     /// The last side of a lost log device is not named outdated before a root names the new chain.
     LastLogSideKeepsItsVote,
+    /// Before a dataset is logged again, all that was not logged is on disk.
+    UnloggedOnDiskFirst,
+    /// A dataset that was not logged gives out generations above all that were given out.
+    UnloggedGenerations,
 }
 
 /// Every rule, for tests that go through all.
-pub const RULES: [Rule; 28] = [
+pub const RULES: [Rule; 30] = [
     Rule::HoldBackFrees,
     Rule::ClaimLoggedPlaces,
     Rule::ContiguousPrefix,
@@ -97,6 +101,8 @@ pub const RULES: [Rule; 28] = [
     Rule::MoveHoldsBatches,
     Rule::LostLogHoldsAcknowledgements,
     Rule::LastLogSideKeepsItsVote,
+    Rule::UnloggedOnDiskFirst,
+    Rule::UnloggedGenerations,
 ];
 
 #[cfg(sabotage)]

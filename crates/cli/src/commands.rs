@@ -36,6 +36,8 @@ pub(crate) struct Output {
     pub script: bool,
     /// Sizes in bytes.
     pub exact: bool,
+    /// Whoever reads it sees colours.
+    pub colour: bool,
 }
 
 /// Carries out a command.
@@ -148,6 +150,15 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
 }
 
 impl Output {
+    /// Lines that must not be overlooked.
+    pub fn red(self, text: &str) -> String {
+        if !self.colour {
+            return text.into();
+        }
+        let red = |line: &str| format!("\x1b[31m{}\x1b[0m\n", line.trim_end_matches('\n'));
+        text.split_inclusive('\n').map(red).collect()
+    }
+
     /// A size, for people or exactly.
     pub fn size(self, bytes: u64) -> String {
         match self.exact {
@@ -171,7 +182,10 @@ impl Output {
     }
 
     pub fn table(self, table: &Table) -> String {
-        table.text(self.script)
+        match self.script {
+            true => table.text(true),
+            false => table.coloured(|line| self.red(line)),
+        }
     }
 }
 

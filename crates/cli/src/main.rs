@@ -12,6 +12,7 @@ mod serve;
 mod settings;
 mod table;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -37,8 +38,9 @@ fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Command::Serve(serve) => serve::serve(&runtime, args.api.api_socket, serve),
         command => {
-            let output =
-                commands::Output { json: args.json, script: args.script, exact: args.exact };
+            let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            let Args { json, script, exact, .. } = args;
+            let output = commands::Output { json, script, exact, colour };
             runtime.block_on(commands::run(command, &args.api, output))
         }
     }

@@ -7,6 +7,8 @@ pub(crate) struct Table {
     /// Whether the column's cells end at the same place: numbers.
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
+    /// Numbers of rows that must not be overlooked.
+    red: Vec<usize>,
 }
 
 impl Table {
@@ -14,12 +16,28 @@ impl Table {
     pub fn new(columns: &[&'static str]) -> Table {
         let right = columns.iter().map(|name| name.starts_with('>')).collect();
         let header = columns.iter().map(|name| name.trim_start_matches('>')).collect();
-        Table { header, right, rows: Vec::new() }
+        Table { header, right, rows: Vec::new(), red: Vec::new() }
     }
 
     /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
+    }
+
+    /// Adds a row that must not be overlooked.
+    pub fn red_row(&mut self, cells: Vec<String>) {
+        self.red.push(self.rows.len());
+        self.rows.push(cells);
+    }
+
+    /// The table as text, for people, with such rows as `red` shows them.
+    pub fn coloured(&self, red: impl Fn(&str) -> String) -> String {
+        let text = self.text(false);
+        let line = |(at, line): (usize, &str)| match at.checked_sub(1) {
+            Some(row) if self.red.contains(&row) => red(line),
+            _ => line.to_string(),
+        };
+        text.split_inclusive('\n').enumerate().map(line).collect()
     }
 
     /// The table as text.
@@ -64,5 +82,14 @@ mod tests {
         table.row(vec!["tank/vms".into(), "0B".into()]);
         assert_eq!(table.text(false), "NAME       USED\ntank      1.50G\ntank/vms     0B\n");
         assert_eq!(table.text(true), "tank\t1.50G\ntank/vms\t0B\n");
+    }
+
+    #[test]
+    fn a_row_that_must_not_be_overlooked_lines_up_too() {
+        let mut table = Table::new(&["NAME", ">USED"]);
+        table.row(vec!["tank".into(), "1.50G".into()]);
+        table.red_row(vec!["tank/vms".into(), "0B".into()]);
+        let shown = table.coloured(|line| format!("<{}>\n", line.trim_end()));
+        assert_eq!(shown, "NAME       USED\ntank      1.50G\n<tank/vms     0B>\n");
     }
 }

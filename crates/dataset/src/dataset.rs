@@ -10,10 +10,11 @@ use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::tree_node::{NodeOwner, Objects};
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
-use aquifer_pool::{Pool, PoolError};
+use aquifer_pool::{Pool, PoolError, TxHold};
 use parking_lot::{Mutex, RwLock};
 
 use crate::property::{LocalValues, Properties};
+use crate::unlogged::Unlogged;
 
 pub use aquifer_ondisk::types::{ORPHANS, ROOT_DIRECTORY};
 
@@ -59,6 +60,7 @@ pub struct Dataset {
     pub(crate) local: Mutex<LocalValues>,
     pub(crate) properties: RwLock<Arc<Properties>>,
     pub(crate) orphans: Mutex<BTreeSet<ObjectId>>,
+    pub(crate) unlogged: Unlogged,
     /// The txg in which it was destroyed, 0 if it was not.
     destroyed: AtomicU64,
     /// A node of the object table could not be read when objects were to be written there: nothing
@@ -95,6 +97,7 @@ impl Dataset {
             local: Mutex::new(local),
             properties: RwLock::new(Arc::new(properties)),
             orphans: Mutex::new(BTreeSet::new()),
+            unlogged: Unlogged::no(),
             destroyed: AtomicU64::new(0),
             table_damaged: AtomicBool::new(false),
             emptied_to: AtomicU64::new(0),
@@ -130,6 +133,30 @@ impl Dataset {
             taken.map_err(|_| PoolError::NoSpace)
         };
         Ok((ObjectId(next(&self.next_object)?), next(&self.next_generation)?))
+    }
+
+    /// After an import: gives out no generation that may have been given out before.
+    pub(crate) fn skip_generations(&self, first_txg: Txg) {
+        let first = first_txg.0.saturating_mul(Unlogged::GENERATIONS_PER_TXG);
+        self.next_generation.fetch_max(first.min(SEQUENCE_LIMIT - 1), Ordering::Relaxed);
+    }
+
+    /// Whether changes go to the intent log at the moment: `false` with `sync=disabled`, where they
+    /// are durable with their txg. For admission; what counts is [`Dataset::logs`].
+    pub fn is_logged(&self, pool: &Pool) -> bool {
+        self.unlogged.is_logged(pool)
+    }
+
+    /// Whether a change under this hold is to be logged. Asked once for each hold, by whoever has
+    /// the writer locks of all objects that it changes.
+    pub fn logs(&self, hold: &TxHold) -> bool {
+        self.unlogged.logs(hold)
+    }
+
+    /// Waits while no change is to begin: while the dataset ceases to be `sync=disabled`. Asked
+    /// before admission.
+    pub async fn takes_changes(&self) {
+        self.unlogged.open().await;
     }
 
     /// Whether it was destroyed. Looked at under a hold of the open txg: once that says no, a

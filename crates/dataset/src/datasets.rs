@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::btree;
 use aquifer_ondisk::dataset::{
     DATASET_NAME_BYTES_MAX, DatasetRecord, Item, ItemClass, ItemKey, LineRecord,
@@ -19,7 +20,7 @@ use parking_lot::Mutex;
 use crate::damage::DamageList;
 use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::error::DatasetError;
-use crate::property::{LocalValues, PROPERTIES, Properties, Property};
+use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
 use crate::replies::Replies;
 
 /// What `aquifer list` shows.
@@ -138,6 +139,12 @@ impl Datasets {
         };
         datasets.refresh_properties();
         for dataset in datasets.all() {
+            if dataset.properties().sync == SyncMode::Disabled {
+                dataset.unlogged.is_from_the_start();
+                if !left_out(Rule::UnloggedGenerations) {
+                    dataset.skip_generations(datasets.pool.open_txg());
+                }
+            }
             datasets.find_orphans(&dataset).await?;
         }
         Ok(Arc::new(datasets))
@@ -313,48 +320,13 @@ impl Datasets {
         };
         drop(hold);
         self.refresh_properties();
+        if let Some(made) = self.by_id(id)
+            && made.properties().sync == SyncMode::Disabled
+        {
+            made.unlogged.is_from_the_start();
+        }
         self.pool.sync().await?;
         self.state.lock().hidden.remove(&id);
-        Ok(())
-    }
-
-    /// Sets a property; it is on disk when this returns. `None` goes back to the inherited value.
-    ///
-    /// # Errors
-    /// Unknown datasets and properties, bad values.
-    pub async fn set(
-        &self,
-        name: &str,
-        property: &str,
-        value: Option<&str>,
-    ) -> Result<(), DatasetError> {
-        let property = Property::from_name(property)?;
-        let value = value.map(|value| property.parse(value)).transpose()?;
-        let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
-        if property == Property::Reservation {
-            let held = dataset.properties().reservation_bytes;
-            self.check_reservation(&dataset, held, value.as_ref())?;
-        }
-        let _act = self.acts.lock().await;
-        if dataset.is_destroyed() {
-            return Err(DatasetError::NotFound(name.into()));
-        }
-        let hold = self.hold_act().await?;
-        {
-            let mut state = self.state.lock();
-            let items = state.items.entry(hold.txg()).or_default();
-            let key = ItemKey::new(dataset.id, ItemClass::Property, property as u64);
-            let item = value.clone().map(|value| Item { key, value: value.into_bytes() });
-            items.insert(key, item);
-            let mut local = dataset.local.lock();
-            match value {
-                Some(value) => local.insert(property, value),
-                None => local.remove(&property),
-            };
-        }
-        drop(hold);
-        self.refresh_properties();
-        self.pool.sync().await?;
         Ok(())
     }
 
@@ -367,34 +339,6 @@ impl Datasets {
         };
         let admission = self.pool.admit(demand).await?;
         self.pool.hold(admission)
-    }
-
-    /// A property's value in force, and where it comes from.
-    pub fn value(&self, dataset: &Dataset, property: Property) -> (String, String) {
-        if let Some(value) = dataset.local.lock().get(&property) {
-            return (value.clone(), "local".into());
-        }
-        let mut parent = dataset.record.lock().parent;
-        while property.is_inherited() {
-            let above = self.state.lock().datasets.get(&parent).cloned();
-            let Some(above) = above else { break };
-            if let Some(value) = above.local.lock().get(&property) {
-                return (value.clone(), format!("inherited from {}", self.full_name(&above)));
-            }
-            parent = above.record.lock().parent;
-        }
-        (property.default_value().into(), "default".into())
-    }
-
-    pub(crate) fn refresh_properties(&self) {
-        let all = self.living();
-        let mut limited = false;
-        for dataset in all {
-            let properties = Properties::from_values(|property| self.value(&dataset, property).0);
-            limited |= properties.quota_bytes.is_some() || properties.reservation_bytes > 0;
-            *dataset.properties.write() = Arc::new(properties);
-        }
-        self.limited.store(limited, Ordering::Relaxed);
     }
 
     /// The dataset and all above it.

@@ -6,6 +6,7 @@
 //! - An object with an overlay stays in memory. Any other is what the committed object table says.
 //! - Acts of the administrator join the open txg and are answered when it is on disk; they are not
 //!   logged.
+//! - Of a dataset with `sync=disabled` no change is logged: see `unlogged`.
 //! - A call that must not run twice enters the reply table in the txg of its changes: see
 //!   [`replies`].
 //! - A damaged node stops what it holds, not the pool: see [`aquifer_object::sync`] and
@@ -21,6 +22,8 @@ mod quota;
 mod reap;
 pub mod replies;
 pub mod sync;
+mod unlogged;
+mod values;
 
 pub use damage::DamagedObject;
 pub use dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};

@@ -12,7 +12,7 @@ use crate::error::DatasetError;
 pub enum Property {
     /// `on`, `off`, `lz4`, `zstd`.
     Compression = 1,
-    /// `standard`, `always`.
+    /// `standard`, `always`, `disabled:` and a reason.
     Sync = 2,
     /// Bytes that the dataset and its children may use, or `none`.
     Quota = 3,
@@ -41,8 +41,23 @@ pub enum SyncMode {
     Standard,
     /// Always before its reply.
     Always,
+    /// With its txg, whatever the client asks and is told.
+    Disabled,
 }
 
+impl SyncMode {
+    /// The mode of a stored value.
+    pub fn of(value: &str) -> SyncMode {
+        match value.split(':').next() {
+            Some("always") => SyncMode::Always,
+            Some("disabled") => SyncMode::Disabled,
+            _ => SyncMode::Standard,
+        }
+    }
+}
+
+/// Longest reason for `sync=disabled`.
+const REASON_CHARS_MAX: usize = 200;
 /// Longest value, bytes.
 const VALUE_BYTES_MAX: usize = 1024;
 
@@ -114,10 +129,11 @@ impl Property {
         };
         match self {
             Property::Compression => one_of(&["on", "off", "lz4", "zstd"]),
-            Property::Sync if value == "disabled" => Err(self.bad(
-                "\"disabled\" loses acknowledged writes in a power cut and is not offered".into(),
-            )),
-            Property::Sync => one_of(&["standard", "always"]),
+            Property::Sync => match value.split_once(':') {
+                Some(("disabled", reason)) => self.with_reason(reason),
+                _ if value == "disabled" => self.with_reason(""),
+                _ => one_of(&["standard", "always", "disabled:REASON"]),
+            },
             Property::Readonly => one_of(&["on", "off"]),
             Property::Quota | Property::Reservation => match value {
                 "none" | "0" => Ok("none".into()),
@@ -130,6 +146,24 @@ impl Property {
             }
             Property::Sharenfs => Ok(value.to_string()),
         }
+    }
+
+    /// `sync=disabled`, which nobody sets by the way.
+    fn with_reason(self, reason: &str) -> Result<String, DatasetError> {
+        let reason = reason.trim();
+        if reason.is_empty() {
+            return Err(self.bad(
+                "\"disabled\" acknowledges what a power cut or a crash takes back, and guests are \
+                 damaged by that; it needs a reason, which every status shows: \
+                 sync=disabled:scratch space only"
+                    .into(),
+            ));
+        }
+        if reason.chars().count() > REASON_CHARS_MAX || reason.chars().any(char::is_control) {
+            return Err(self
+                .bad(format!("the reason is one line of at most {REASON_CHARS_MAX} characters")));
+        }
+        Ok(format!("disabled:{reason}"))
     }
 
     fn bad(self, why: String) -> DatasetError {
@@ -191,10 +225,7 @@ impl Properties {
                 "zstd" => Some(Compression::Zstd),
                 _ => Some(Compression::Lz4),
             },
-            sync: match value(Property::Sync).as_str() {
-                "always" => SyncMode::Always,
-                _ => SyncMode::Standard,
-            },
+            sync: SyncMode::of(&value(Property::Sync)),
             quota_bytes: bytes(Property::Quota),
             reservation_bytes: bytes(Property::Reservation).unwrap_or(0),
             readonly: value(Property::Readonly) == "on",
@@ -222,7 +253,19 @@ mod tests {
     fn recordsize_is_refused_with_the_reason() {
         let error = Property::from_name("recordsize").unwrap_err().to_string();
         assert!(error.contains("4 KiB page"), "{error}");
-        assert!(Property::Sync.parse("disabled").is_err());
         assert_eq!(Property::Quota.parse("1G").unwrap(), "1073741824");
+    }
+
+    #[test]
+    fn sync_is_disabled_for_a_reason_only() {
+        for bad in ["disabled", "disabled:", "disabled:  ", "disabled:a\nb", "Disabled:x", "off"] {
+            assert!(Property::Sync.parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(Property::Sync.parse(&format!("disabled:{}", "x".repeat(201))).is_err());
+        let value = Property::Sync.parse("disabled: scratch: it is made anew ").unwrap();
+        assert_eq!(value, "disabled:scratch: it is made anew");
+        assert_eq!(SyncMode::of(&value), SyncMode::Disabled);
+        assert_eq!(SyncMode::of("always"), SyncMode::Always);
+        assert_eq!(SyncMode::of("standard"), SyncMode::Standard);
     }
 }

@@ -183,41 +183,51 @@ impl Files {
         if dataset.is_destroyed() { Err(FsError::Stale) } else { Ok(hold) }
     }
 
+    /// Whether every write is stable before its reply.
     pub(crate) fn always_sync(&self, dataset: &Dataset) -> bool {
         dataset.properties().sync == SyncMode::Always
     }
 
-    /// Admission for a change of names or attributes.
-    pub(crate) async fn admit_names(&self, class: SpaceClass) -> Result<Admission, FsError> {
+    /// Admission for a change of names or attributes. What is admitted while a dataset is not
+    /// logged and enters its txg when it is again has no room in the log set aside: a few records
+    /// at most, which at worst wait for the next root.
+    pub(crate) async fn admit_names(
+        &self,
+        dataset: &Dataset,
+        class: SpaceClass,
+    ) -> Result<Admission, FsError> {
+        dataset.takes_changes().await;
         let demand = Demand {
             dirty_bytes: 4 * CHANGE_BYTES,
             sectors: 4 * TREE_SECTORS,
-            log_bytes: RECORD_BYTES,
+            log_bytes: if dataset.is_logged(&self.pool) { RECORD_BYTES } else { 0 },
             class,
         };
         Ok(self.pool.admit(demand).await?)
     }
 
     /// Enters the open txg, applies `changes`, and logs them in one record with the call that they
-    /// are made for; `given` is the object whose handle that is answered with. Under the writer
-    /// locks of all objects changed.
+    /// are made for, unless the dataset is not logged; `given` is the object whose handle that is
+    /// answered with. Under the writer locks of all objects changed.
     pub(crate) fn change(
         &self,
         cred: &Credentials,
         (dataset, given): (&Dataset, Option<&Inode>),
         admission: Admission,
         changes: &[Change],
-    ) -> Result<Ticket, FsError> {
+    ) -> Result<Promised, FsError> {
         let replies = self.datasets.replies();
         let given = given.map_or((ObjectId(0), 0), |inode| (inode.object, inode.generation));
         let hold = self.hold(dataset, admission)?;
         self.apply(dataset, &hold, changes);
         let reply = cred.call.and_then(|call| replies.entry(call, dataset.id, given));
-        let ticket = self.log(dataset, &hold, changes, Vec::new(), reply.as_ref());
+        let log = || self.log(dataset, &hold, changes, Vec::new(), reply.as_ref());
+        let ticket = dataset.logs(&hold).then(log);
         if let Some(entry) = reply {
-            replies.record(hold.txg(), entry, Some(ticket.clone()));
+            // The table gets it with the changes, logged or not: they are never seen apart.
+            replies.record(hold.txg(), entry, ticket.clone());
         }
-        Ok(ticket)
+        Ok(Promised(ticket))
     }
 
     /// A call that succeeds without a change is recorded too, if it must not run twice: when it
@@ -230,9 +240,9 @@ impl Files {
         if cred.call.is_none() {
             return Ok(());
         }
-        let admission = self.admit_names(SpaceClass::Remove).await?;
-        let ticket = self.change(cred, (dataset, given), admission, &[])?;
-        Ok(ticket.durable().await?)
+        let admission = self.admit_names(dataset, SpaceClass::Remove).await?;
+        let promised = self.change(cred, (dataset, given), admission, &[])?;
+        Ok(promised.kept().await?)
     }
 
     pub(crate) fn apply(&self, dataset: &Dataset, hold: &TxHold, changes: &[Change]) {
@@ -262,6 +272,20 @@ impl Files {
             if let Some(object) = dataset.cached(change.object()) {
                 object.state.lock().last_ticket = Some(ticket.clone());
             }
+        }
+    }
+}
+
+/// What a change's answer waits for: its record, or nothing where nothing is promised.
+#[derive(Debug)]
+pub(crate) struct Promised(Option<Ticket>);
+
+impl Promised {
+    /// Waits until the change may be answered.
+    pub async fn kept(&self) -> Result<(), PoolError> {
+        match &self.0 {
+            Some(ticket) => ticket.durable().await,
+            None => Ok(()),
         }
     }
 }

@@ -64,6 +64,18 @@ pub struct PoolStatus {
     pub action: Option<String>,
     /// Files of which something is lost: no copy could be read when it was to be changed.
     pub damaged: Vec<DamagedFile>,
+    /// Datasets that promise nothing.
+    #[serde(default)]
+    pub sync_disabled: Vec<SyncDisabled>,
+}
+
+/// A dataset with `sync=disabled`: what it acknowledged is lost in a power cut or a crash.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncDisabled {
+    /// Full name.
+    pub dataset: String,
+    /// Why, as whoever set it says.
+    pub reason: String,
 }
 
 /// One top-level vdev.

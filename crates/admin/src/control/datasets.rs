@@ -9,7 +9,7 @@ use super::serving::Serving;
 use super::{Control, properties};
 use crate::api::{
     ApiError, ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
-    DestroyDataset, PropertyValue, SetProperties,
+    DestroyDataset, PropertyValue, SetProperties, SyncDisabled,
 };
 use crate::sharenfs;
 
@@ -158,6 +158,17 @@ pub(super) async fn damaged(serving: &Serving) -> Vec<DamagedFile> {
         txg: damaged.damage.txg.0,
         lost_bytes: damaged.damage.lost_pages.iter().map(|(from, to)| (to - from) * 4096).sum(),
         error: damaged.damage.error,
+    });
+    each.collect()
+}
+
+/// Datasets of a pool that promise nothing, and why.
+pub(super) fn sync_disabled(serving: &Serving) -> Vec<SyncDisabled> {
+    let listed = serving.service().datasets.list().into_iter();
+    let each = listed.filter_map(|info| {
+        let sync = info.properties.iter().find(|(property, ..)| *property == Property::Sync);
+        let reason = sync?.1.strip_prefix("disabled:")?.to_string();
+        Some(SyncDisabled { dataset: info.name, reason })
     });
     each.collect()
 }

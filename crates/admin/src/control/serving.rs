@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use aquifer_blockio::{FileDisk, TokioWorld};
-use aquifer_dataset::{DatasetInfo, Property};
+use aquifer_dataset::{DatasetInfo, Property, SyncMode};
 use aquifer_files::Service;
 use aquifer_pool::PoolError;
 use aquifer_pool::import::ImportOptions;
@@ -180,10 +180,11 @@ fn dropped_log(service: &Service) -> Option<DroppedLog> {
 /// Whether changes of a dataset were acknowledged that only the log held. What is read-only has
 /// none, and what is `sync=disabled` was never logged.
 fn may_have_lost(info: &DatasetInfo) -> bool {
-    let is = |property, value: &str| {
-        info.properties.iter().any(|(of, set, _)| *of == property && set.starts_with(value))
-    };
-    !is(Property::Readonly, "on") && !is(Property::Sync, "disabled")
+    !info.properties.iter().any(|(property, value, _)| match property {
+        Property::Readonly => value == "on",
+        Property::Sync => SyncMode::of(value) == SyncMode::Disabled,
+        _ => false,
+    })
 }
 
 /// Between two looks whether somebody has let go.

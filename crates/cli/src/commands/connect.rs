@@ -49,6 +49,8 @@ fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advi
     let path = info.nfs_path.as_deref().ok_or_else(|| {
         Failure::failed(format!("{name} is not exported: aquifer set sharenfs=on {name}"))
     })?;
+    let sync = info.properties.iter().find(|property| property.name == "sync");
+    let sync = sync.map(|sync| sync.value.as_str()).unwrap_or_default();
     let short = name.rsplit('/').next().unwrap_or(name);
     let mount = |at: &str| format!("mount -t nfs -o vers=3,hard {host}:{path} {at}");
     let hard = "hard: a client that gives up while the server is away gives its guests I/O errors";
@@ -80,11 +82,10 @@ fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advi
         }
         Hypervisor::Linux => (mount("/mnt"), vec![hard, locks]),
         Hypervisor::Qemu => {
-            let sync = info.properties.iter().find(|property| property.name == "sync");
-            if sync.is_none_or(|sync| sync.value != "always") {
+            if sync != "always" {
                 return Err(Failure::failed(format!(
                     "QEMU's own driver does not send again what a restart of the server lost, so \
-                     {name} must not be used by it with sync=standard: aquifer set sync=always \
+                     {name} must not be used by it without sync=always: aquifer set sync=always \
                      {name} (or mount it: --for libvirt)"
                 )));
             }
@@ -94,5 +95,12 @@ fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advi
             )
         }
     };
-    Ok(Advice { lines: vec![line], why: why.into_iter().map(str::to_string).collect() })
+    let mut why: Vec<String> = why.into_iter().map(str::to_string).collect();
+    if let Some(reason) = sync.strip_prefix("disabled:") {
+        why.push(format!(
+            "sync=disabled ({reason}): a power cut or crash of the server takes back what guests \
+             believe to be on disk"
+        ));
+    }
+    Ok(Advice { lines: vec![line], why })
 }

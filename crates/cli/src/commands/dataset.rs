@@ -153,7 +153,9 @@ fn get_text(lines: &[Line], output: Output) -> String {
             Ok(bytes) => output.size(bytes),
             Err(_) => value.clone(),
         };
-        table.row(vec![dataset.clone(), name.clone(), value, source.clone()]);
+        let is_unsafe = name == "sync" && value.starts_with("disabled:");
+        let cells = vec![dataset.clone(), name.clone(), value, source.clone()];
+        if is_unsafe { table.red_row(cells) } else { table.row(cells) }
     }
     output.table(&table)
 }
@@ -173,14 +175,24 @@ fn list_text(infos: &[DatasetInfo], output: Output) -> String {
         return "no datasets: there is no pool in service (aquifer pool status)\n".into();
     }
     let mut table = Table::new(&["NAME", ">USED", ">AVAIL", ">REFER", "NFS PATH"]);
+    let mut warnings = String::new();
     for info in infos {
-        table.row(vec![
+        let cells = vec![
             info.name.clone(),
             output.size(info.used_bytes),
             output.size(info.available_bytes),
             output.size(info.refer_bytes),
             info.nfs_path.clone().unwrap_or_else(|| "-".into()),
-        ]);
+        ];
+        let sync = info.properties.iter().find(|property| property.name == "sync");
+        match sync.and_then(|sync| sync.value.strip_prefix("disabled:")) {
+            Some(reason) => {
+                warnings.push_str(&format!("sync=disabled: {}: {reason}\n", info.name));
+                table.red_row(cells);
+            }
+            None => table.row(cells),
+        }
     }
-    output.table(&table)
+    let warnings = if output.script { String::new() } else { output.red(&warnings) };
+    output.table(&table) + &warnings
 }

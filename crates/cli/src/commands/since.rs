@@ -157,8 +157,8 @@ fn thousands(count: u64) -> String {
 mod tests {
     use super::*;
 
-    const PEOPLE: Output = Output { json: false, script: false, exact: false };
-    const EXACT: Output = Output { json: false, script: true, exact: true };
+    const PEOPLE: Output = Output { json: false, script: false, exact: false, colour: false };
+    const EXACT: Output = Output { json: false, script: true, exact: true, colour: false };
 
     #[test]
     fn times_and_rates_have_three_digits_that_count() {

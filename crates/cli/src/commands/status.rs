@@ -1,6 +1,8 @@
 //! `aquifer pool status`: how pools are, and what to do.
 
-use aquifer_admin::api::{DamagedFile, Health, LeafStatus, PoolStatus, VdevKind, VdevStatus};
+use aquifer_admin::api::{
+    DamagedFile, Health, LeafStatus, PoolStatus, SyncDisabled, VdevKind, VdevStatus,
+};
 use aquifer_admin::client::Client;
 
 use super::Output;
@@ -51,6 +53,13 @@ fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
     if let Some(action) = &pool.action {
         line("action", action);
     }
+    if !pool.sync_disabled.is_empty() {
+        let warning = format!("{:>6}: {}\n", "unsafe", folded(&sync_disabled(&pool.sync_disabled)));
+        text.push_str(&output.red(&warning));
+    }
+    let mut line = |label: &str, what: &str| {
+        text.push_str(&format!("{label:>6}: {}\n", folded(what)));
+    };
     for note in &pool.import_notes {
         line("import", note);
     }
@@ -150,6 +159,15 @@ fn errors(pool: &PoolStatus) -> String {
         (true, _) => "none since the import".into(),
         (false, _) => last.join("\n"),
     }
+}
+
+/// Who promises nothing.
+fn sync_disabled(datasets: &[SyncDisabled]) -> String {
+    let head = "sync=disabled: what these datasets acknowledged in the last seconds is lost in a \
+                power cut or crash:";
+    let each =
+        datasets.iter().map(|SyncDisabled { dataset, reason }| format!("{dataset}: {reason}"));
+    std::iter::once(head.to_string()).chain(each).collect::<Vec<_>>().join("\n")
 }
 
 /// What is lost for good goes before what was repaired.

@@ -241,16 +241,18 @@ fn a_log_device_that_does_not_come_back_is_given_up_by_name_only() {
 
     // It comes back after all: nothing is lost, nothing had to be said.
     fs::rename(&away, &log).unwrap();
-    let said = place.ask(&["pool", "import", "tank"]);
+    let said = place.ask(&["pool", "import", "-d", &dir, "tank"]);
     assert!(said.code == 0 && said.err.contains("batches to replay"), "{said:?}");
     let mut client = Client::new(&place, "127.0.0.1");
     assert_eq!(client.read(&file, 0, 4096), Ok(4096));
+    // An act of the administrator commits what was replayed.
+    place.must(&["set", "compression=off", "tank/vms"]);
     client.write(&file, 4096, &[8; 4096], true);
     daemon.kill9();
     fs::rename(&log, &away).unwrap();
     let _daemon = place.serve();
     assert_eq!(place.health("tank"), "UNAVAIL");
-    let done = place.json(&["pool", "import", "-m", "tank"]);
+    let done = place.json(&["pool", "import", "-m", "-d", &dir, "tank"]);
     let from = done["dropped_log"]["from_txg"].as_u64().unwrap();
     assert_eq!(done["dropped_log"]["datasets"], json!(["tank", "tank/vms"]));
     let note = format!(

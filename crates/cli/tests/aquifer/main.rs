@@ -17,3 +17,4 @@ mod refusals;
 mod remote;
 mod support;
 mod unprivileged;
+mod unsafe_sync;

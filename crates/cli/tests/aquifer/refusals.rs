@@ -233,8 +233,9 @@ fn properties_that_do_not_exist_or_cannot_be_so() {
         ("used=1", "property used: cannot be set, only read"),
         (
             "sync=disabled",
-            "property sync: \"disabled\" loses acknowledged writes in a power cut and is not \
-             offered",
+            "property sync: \"disabled\" acknowledges what a power cut or a crash takes back, and \
+             guests are damaged by that; it needs a reason, which every status shows: \
+             sync=disabled:scratch space only",
         ),
         (
             "sharenfs=async",

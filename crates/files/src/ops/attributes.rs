@@ -47,7 +47,7 @@ impl Files {
         let shrinks = set.size.is_some_and(|size| size <= target.inode().size);
         // Making room must work on a full pool.
         let class = if shrinks { SpaceClass::Remove } else { SpaceClass::Write };
-        let admission = self.admit_names(class).await?;
+        let admission = self.admit_names(&target.dataset, class).await?;
         let writer = target.object.writer.lock().await;
         let old = target.inode();
         if old.nlink == 0 {
@@ -67,10 +67,10 @@ impl Files {
         inode.ctime = now;
         inode.touch();
         changes.insert(0, Change::Inode(inode.clone()));
-        let ticket = self.change(cred, (&target.dataset, Some(&inode)), admission, &changes)?;
+        let promised = self.change(cred, (&target.dataset, Some(&inode)), admission, &changes)?;
         let after = attributes(&target.dataset, &target.inode());
         drop(writer);
-        ticket.durable().await?;
+        promised.kept().await?;
         Ok(Around { before: Some(before(&old)), after: Some(after) })
     }
 

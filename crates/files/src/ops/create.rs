@@ -202,7 +202,7 @@ impl Files {
         if self.datasets.over_quota(&directory.dataset) {
             return Err(FsError::Quota);
         }
-        let admission = self.admit_names(SpaceClass::Write).await?;
+        let admission = self.admit_names(&directory.dataset, SpaceClass::Write).await?;
         let writer = directory.object.writer.lock().await;
         let old = directory.inode();
         if old.nlink == 0 {
@@ -239,10 +239,11 @@ impl Files {
         }
         changes.push(Change::Entry(directory.object.id, entry));
         changes.push(Change::Inode(parent));
-        let ticket = self.change(cred, (&directory.dataset, Some(&inode)), admission, &changes)?;
+        let promised =
+            self.change(cred, (&directory.dataset, Some(&inode)), admission, &changes)?;
         let after = attributes(&directory.dataset, &directory.inode());
         drop(writer);
-        ticket.durable().await?;
+        promised.kept().await?;
         let made = attributes(&directory.dataset, &inode);
         Ok((made, Around { before: Some(before(&old)), after: Some(after) }))
     }

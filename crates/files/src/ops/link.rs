@@ -54,7 +54,7 @@ impl Files {
         if target.object.kind() == FileKind::Directory {
             return Err(FsError::NotPermitted);
         }
-        let admission = self.admit_names(SpaceClass::Write).await?;
+        let admission = self.admit_names(&directory.dataset, SpaceClass::Write).await?;
         let locks = lock_all(&[&target.object, &directory.object]).await;
         let (old, mut inode) = (directory.inode(), target.inode());
         if old.nlink == 0 || inode.nlink == 0 {
@@ -87,10 +87,10 @@ impl Files {
             Change::Entry(directory.object.id, entry),
             Change::Inode(parent),
         ];
-        let ticket = self.change(cred, (&directory.dataset, None), admission, &changes)?;
+        let promised = self.change(cred, (&directory.dataset, None), admission, &changes)?;
         let after = attributes(&directory.dataset, &directory.inode());
         drop(locks);
-        ticket.durable().await?;
+        promised.kept().await?;
         Ok(Around { before: Some(before(&old)), after: Some(after) })
     }
 }

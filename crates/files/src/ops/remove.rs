@@ -64,7 +64,7 @@ impl Files {
         }
         self.check_directory(directory)?;
         let orphans = self.orphans(&directory.dataset).await?;
-        let admission = self.admit_names(SpaceClass::Remove).await?;
+        let admission = self.admit_names(&directory.dataset, SpaceClass::Remove).await?;
         loop {
             let entry = self.find(directory, name).await?.entry.ok_or(FsError::NotFound)?;
             let target = self.object(&directory.dataset, entry.object).await?;
@@ -96,10 +96,10 @@ impl Files {
             let mut changes = vec![Change::Drop(directory.object.id, entry.key)];
             changes.push(Change::Inode(parent));
             changes.extend(unlink(&inode, now));
-            let ticket = self.change(cred, (&directory.dataset, None), admission, &changes)?;
+            let promised = self.change(cred, (&directory.dataset, None), admission, &changes)?;
             let after = attributes(&directory.dataset, &directory.inode());
             drop(locks);
-            ticket.durable().await?;
+            promised.kept().await?;
             return Ok(Around { before: Some(before(&old)), after: Some(after) });
         }
     }

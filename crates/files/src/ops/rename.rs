@@ -65,7 +65,7 @@ impl Files {
         self.check_directory(from_dir)?;
         self.check_directory(to_dir)?;
         let orphans = self.orphans(&from_dir.dataset).await?;
-        let admission = self.admit_names(SpaceClass::Remove).await?;
+        let admission = self.admit_names(&from_dir.dataset, SpaceClass::Remove).await?;
         // Moves of directories one at a time: two at once could make a cycle together.
         let source = self.find(from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
         let move_lock = match source.kind {
@@ -114,14 +114,14 @@ impl Files {
             };
             self.check_rename(cred, from_dir, to_dir, &plan).await?;
             let changes = self.rename_changes(from_dir, (to_dir, to.1), plan);
-            let ticket = self.change(cred, (&from_dir.dataset, None), admission, &changes)?;
+            let promised = self.change(cred, (&from_dir.dataset, None), admission, &changes)?;
             let around = |old: &Inode, target: &Target| Around {
                 before: Some(before(old)),
                 after: Some(attributes(&target.dataset, &target.inode())),
             };
             let result = (around(&before_both.0, from_dir), around(&before_both.1, to_dir));
             drop(locks);
-            ticket.durable().await?;
+            promised.kept().await?;
             return Ok(result);
         }
     }

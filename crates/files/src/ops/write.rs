@@ -3,6 +3,9 @@
 //! A write builds whole pages first (reading what it only partly covers, under the object's writer
 //! lock), and only then takes a txg. A stable one is logged under the same hold; COMMIT logs the
 //! present content of what no record holds, each piece with the txg it lies in.
+//!
+//! In a dataset with `sync=disabled` nothing is logged: every write is made as an UNSTABLE one is,
+//! and COMMIT does nothing. A client that asks for a stable write is told that it is one.
 
 use aquifer_blockio::{Page, PageMut, SECTOR_BYTES};
 use aquifer_dataset::{Promise, Refused};
@@ -139,7 +142,7 @@ impl Files {
         if let Some(promise) = promise {
             promise.spend(hold.txg());
         }
-        let ticket = if stable {
+        let ticket = if stable && target.dataset.logs(&hold) {
             Some(self.write_stable(target, &hold, Change::Inode(inode), built)?)
         } else {
             self.write_unstable(target, &hold, Change::Inode(inode), built);
@@ -150,13 +153,10 @@ impl Files {
         drop(hold);
         drop(writer);
         let around = Around { before: Some(before(&old)), after: Some(after) };
-        match ticket {
-            None => Ok((Stability::Unstable, around)),
-            Some(ticket) => {
-                ticket.durable().await?;
-                Ok((Stability::FileSync, around))
-            }
+        if let Some(ticket) = ticket {
+            ticket.durable().await?;
         }
+        Ok((if stable { Stability::FileSync } else { Stability::Unstable }, around))
     }
 
     async fn admit_write(
@@ -166,6 +166,8 @@ impl Files {
         pages: u64,
         stable: bool,
     ) -> Result<(Option<Promise>, Admission), FsError> {
+        target.dataset.takes_changes().await;
+        let stable = stable && target.dataset.is_logged(&self.pool);
         let log = pages * 4096 + RECORD_BYTES * (1 + pages / RECORD_PAGES_MAX as u64);
         let demand = Demand {
             dirty_bytes: pages * 4096 + CHANGE_BYTES,
@@ -306,6 +308,10 @@ impl Files {
         loop {
             // Of what was written UNSTABLE, a sync may have lost some.
             target.object.check()?;
+            target.dataset.takes_changes().await;
+            if !target.dataset.is_logged(&self.pool) {
+                return Ok(());
+            }
             // As much as one admission covers at a time.
             let pages = {
                 let state = target.object.state.lock();
@@ -320,6 +326,9 @@ impl Files {
             let admission = self.pool.admit(demand).await?;
             let writer = target.object.writer.lock().await;
             let hold = self.hold(&target.dataset, admission)?;
+            if !target.dataset.logs(&hold) {
+                return Ok(());
+            }
             let (more, ticket) = self.log_unlogged(target, &hold, (from, to), pages);
             drop(hold);
             drop(writer);

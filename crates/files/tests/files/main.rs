@@ -12,3 +12,4 @@ mod destroy;
 mod large;
 mod quota;
 mod replies;
+mod unlogged;

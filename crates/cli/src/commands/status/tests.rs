@@ -49,11 +49,12 @@ fn pool() -> PoolStatus {
         import_notes: vec!["/dev/b: outdated, not used".into()],
         notes: Vec::new(),
         damaged: Vec::new(),
+        sync_disabled: Vec::new(),
         action: Some("Keep a backup.".into()),
     }
 }
 
-const OUTPUT: Output = Output { json: false, script: false, exact: false };
+const OUTPUT: Output = Output { json: false, script: false, exact: false, colour: false };
 
 #[test]
 fn the_tree_of_disks_looks_as_in_zpool() {
@@ -132,6 +133,26 @@ fn verbose_adds_identities_and_sizes() {
         disk.split_whitespace().collect::<Vec<_>>(),
         ["/dev/c", "ONLINE", "0", "0", "0", "0", "5G", "00000000000000aa"]
     );
+}
+
+#[test]
+fn who_promises_nothing_is_named_in_red() {
+    let mut pool = pool();
+    let of = |dataset: &str, reason: &str| SyncDisabled {
+        dataset: dataset.into(),
+        reason: reason.into(),
+    };
+    pool.sync_disabled = vec![of("tank/scratch", "made anew each night"), of("tank/tmp", "x")];
+    let expected = "unsafe: sync=disabled: what these datasets acknowledged in the last seconds is
+        lost in a power cut or crash:
+        tank/scratch: made anew each night
+        tank/tmp: x
+import: ";
+    let plain = text(&pool, false, OUTPUT);
+    assert!(plain.contains(expected), "{plain}");
+    let red = text(&pool, false, Output { colour: true, ..OUTPUT });
+    assert!(red.contains("\x1b[31m        tank/tmp: x\x1b[0m\n"), "{red}");
+    assert_eq!(red.replace("\x1b[31m", "").replace("\x1b[0m", ""), plain);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A client that measures: how often, how much, how long by its own clock.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -46,15 +47,22 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the daemon from one of this machine's own addresses.
+    /// Connects to the daemon from one of this machine's own addresses. One that was started a
+    /// moment ago may not listen yet.
     pub fn new(place: &Place, from: &str) -> Client {
-        let log = place.log();
-        let rest = log.rsplit_once("serving NFS addresses=[").unwrap().1;
-        let address: SocketAddr = rest.split_once(']').unwrap().0.parse().unwrap();
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        bind(&socket, &SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
-        connect(&socket, &address).unwrap();
-        let stream = TcpStream::from(socket);
+        let connected = OnceCell::new();
+        place.wait_for(|| {
+            let log = place.log();
+            let line = log.rsplit_once("serving NFS addresses=[");
+            let Some((address, _)) = line.and_then(|(_, rest)| rest.split_once(']')) else {
+                return false;
+            };
+            let address: SocketAddr = address.parse().unwrap();
+            let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            bind(&socket, &SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
+            connect(&socket, &address).is_ok() && connected.set(socket).is_ok()
+        });
+        let stream = TcpStream::from(connected.into_inner().unwrap());
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         Client { stream, sent_bytes: 0, got_bytes: 0, spent: BTreeMap::new() }

@@ -103,7 +103,9 @@ fn a_block_device_did_what_is_told() {
     let (told_after, after) = (at_rest(&place), device.counted());
     let did = minus(after, before);
     let said = minus(of_leaf(&told_after, 0), of_leaf(&told_before, 0));
-    assert_eq!(said[..2], did[..2], "bytes read and written");
+    // Daemons of other tests may be looking for their disks everywhere.
+    assert!(said[0] <= did[0], "bytes read: {} told, {} done", said[0], did[0]);
+    assert_eq!(said[1], did[1], "bytes written");
     assert!(said[1] > 8 << 20, "{said:?}");
     // The kernel may serve two flushes that wait at a time by one; a durable write is a write and a
     // flush to a device that knows no better.

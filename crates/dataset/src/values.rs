@@ -1,0 +1,132 @@
+//! Setting properties, and which values are in force.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::DatasetId;
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_pool::PoolError;
+
+use crate::dataset::Dataset;
+use crate::datasets::Datasets;
+use crate::error::DatasetError;
+use crate::property::{Properties, Property, SyncMode};
+use crate::unlogged::Shut;
+
+impl Datasets {
+    /// Sets a property; it is on disk when this returns. `None` goes back to the inherited value.
+    ///
+    /// # Errors
+    /// Unknown datasets and properties, bad values.
+    pub async fn set(
+        &self,
+        name: &str,
+        property: &str,
+        value: Option<&str>,
+    ) -> Result<(), DatasetError> {
+        let property = Property::from_name(property)?;
+        let value = value.map(|value| property.parse(value)).transpose()?;
+        let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
+        if property == Property::Reservation {
+            let held = dataset.properties().reservation_bytes;
+            self.check_reservation(&dataset, held, value.as_ref())?;
+        }
+        let _act = self.acts.lock().await;
+        if dataset.is_destroyed() {
+            return Err(DatasetError::NotFound(name.into()));
+        }
+        // Of those that the value reaches: which will be logged, and which will not?
+        let (unlogged, logged): (Vec<_>, Vec<_>) = match property {
+            Property::Sync => self.living().into_iter().partition(|of| {
+                let change = Some((dataset.id, value.as_deref()));
+                SyncMode::of(&self.value_after(of, property, change).0) == SyncMode::Disabled
+            }),
+            _ => Default::default(),
+        };
+        let _shut = self.log_again(&logged).await?;
+        let hold = self.hold_act().await?;
+        let begin = |of: &&Arc<Dataset>| !of.unlogged.is_on();
+        let begun = unlogged.iter().filter(begin).map(|of| of.unlogged.begin(&hold)).count();
+        {
+            let mut state = self.state.lock();
+            let items = state.items.entry(hold.txg()).or_default();
+            let key = ItemKey::new(dataset.id, ItemClass::Property, property as u64);
+            let item = value.clone().map(|value| Item { key, value: value.into_bytes() });
+            items.insert(key, item);
+            let mut local = dataset.local.lock();
+            match value {
+                Some(value) => local.insert(property, value),
+                None => local.remove(&property),
+            };
+        }
+        drop(hold);
+        self.refresh_properties();
+        self.pool.sync().await?;
+        if begun > 0 {
+            // The txg after this one is the first without records.
+            self.pool.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// Has all changes of these datasets logged from now on. None begins until what is returned is
+    /// dropped.
+    async fn log_again<'a>(
+        &self,
+        datasets: &'a [Arc<Dataset>],
+    ) -> Result<Vec<Shut<'a>>, PoolError> {
+        let mut left: Vec<&Arc<Dataset>> =
+            datasets.iter().filter(|of| of.unlogged.is_on()).collect();
+        let shut = left.iter().map(|of| of.unlogged.shut()).collect();
+        while !left.is_empty() {
+            if !left_out(Rule::UnloggedOnDiskFirst) {
+                self.pool.sync().await?;
+            }
+            left.retain(|of| !of.unlogged.end(self.pool.committed_txg()));
+        }
+        Ok(shut)
+    }
+
+    /// A property's value in force, and where it comes from.
+    pub fn value(&self, dataset: &Dataset, property: Property) -> (String, String) {
+        self.value_after(dataset, property, None)
+    }
+
+    /// The same, if one dataset's own value were this.
+    fn value_after(
+        &self,
+        dataset: &Dataset,
+        property: Property,
+        change: Option<(DatasetId, Option<&str>)>,
+    ) -> (String, String) {
+        let own = |of: &Dataset| match change {
+            Some((changed, value)) if changed == of.id => value.map(str::to_string),
+            _ => of.local.lock().get(&property).cloned(),
+        };
+        if let Some(value) = own(dataset) {
+            return (value, "local".into());
+        }
+        let mut parent = dataset.record.lock().parent;
+        while property.is_inherited() {
+            let above = self.state.lock().datasets.get(&parent).cloned();
+            let Some(above) = above else { break };
+            if let Some(value) = own(&above) {
+                return (value, format!("inherited from {}", self.full_name(&above)));
+            }
+            parent = above.record.lock().parent;
+        }
+        (property.default_value().into(), "default".into())
+    }
+
+    pub(crate) fn refresh_properties(&self) {
+        let all = self.living();
+        let mut limited = false;
+        for dataset in all {
+            let properties = Properties::from_values(|property| self.value(&dataset, property).0);
+            limited |= properties.quota_bytes.is_some() || properties.reservation_bytes > 0;
+            *dataset.properties.write() = Arc::new(properties);
+        }
+        self.limited.store(limited, Ordering::Relaxed);
+    }
+}
