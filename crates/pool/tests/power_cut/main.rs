@@ -148,8 +148,6 @@ const LOG_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::LostLogHoldsAcknowledgements], 0..5000),
     (&[Rule::LastLogSideKeepsItsVote], 0..2000),
     (&[Rule::NameOutdated], 0..2000),
-    (&[Rule::OutdatedNoVote], 0..2000),
-    (&[Rule::LogReuseAfterLanding], 0..10_000),
 ];
 
 /// Each rule that this level has, left out: the loss must show. `AQUIFER_RULE` names one.
