@@ -11,17 +11,22 @@
 //!
 //! From the bottom up: [`pattern`] and [`pages`] say what a file must hold; [`wire`] is one
 //! connection; [`load`] keeps calls outstanding on it; [`workload`] names what is asked for;
-//! [`null`] is the server that stores nothing; [`target`] starts servers; [`measure`], [`idle`] and
-//! [`system`] take the figures; [`run`] takes turns; [`report`] tells.
+//! [`null`] is the server that stores nothing; [`slow`] are disks that the kernel slows down;
+//! [`target`] starts servers; [`measure`], [`idle`], [`raw`] and [`system`] take the figures;
+//! [`run`] takes turns, and so does [`sync`] on slow disks, with [`depth1`]; [`report`] tells.
 
+pub mod depth1;
 pub mod idle;
 pub mod load;
 pub mod measure;
 pub mod null;
 pub mod pages;
 pub mod pattern;
+pub mod raw;
 pub mod report;
 pub mod run;
+pub mod slow;
+pub mod sync;
 pub mod system;
 pub mod target;
 pub mod wire;

@@ -56,6 +56,8 @@ pub enum Order {
     Random,
     /// One after the other, and again from the first.
     Sequential,
+    /// Each once, at random; and again in the same order.
+    Shuffled,
 }
 
 /// How long.
@@ -85,12 +87,15 @@ pub struct Tally {
     pub writes: Histogram<u64>,
     /// Nanoseconds of each COMMIT.
     pub commits: Histogram<u64>,
+    /// GETATTRs, READs and WRITEs answered in each millisecond of a window.
+    pub timeline: Vec<u32>,
 }
 
 impl Default for Tally {
     fn default() -> Self {
         let empty = || Histogram::new(3).expect("three digits are a resolution that there is");
-        Tally { getattrs: empty(), reads: empty(), writes: empty(), commits: empty() }
+        let (getattrs, reads, writes, commits) = (empty(), empty(), empty(), empty());
+        Tally { getattrs, reads, writes, commits, timeline: Vec::new() }
     }
 }
 
@@ -103,6 +108,10 @@ impl Tally {
             (&mut self.writes, &other.writes),
             (&mut self.commits, &other.commits),
         ] {
+            *to += from;
+        }
+        self.timeline.resize(self.timeline.len().max(other.timeline.len()), 0);
+        for (to, from) in self.timeline.iter_mut().zip(&other.timeline) {
             *to += from;
         }
     }
@@ -130,12 +139,14 @@ pub fn run(
         outstanding: 0,
         calls: 0,
         next_block: 0,
+        shuffled: Vec::new(),
         random: Random::new(),
         uncommitted: 0,
         verifier: None,
         payload: Vec::new(),
         tally: Tally::default(),
     };
+    worker.prepare();
     loop {
         while connection.unsent() == 0 && worker.issue(connection) {
             connection.send_some()?;
@@ -162,6 +173,8 @@ struct Worker<'a, 'p> {
     outstanding: usize,
     calls: u32,
     next_block: usize,
+    /// All blocks, if they are taken in this order.
+    shuffled: Vec<usize>,
     random: Random,
     /// Writes since the last COMMIT.
     uncommitted: u64,
@@ -187,6 +200,20 @@ enum What {
 }
 
 impl Worker<'_, '_> {
+    /// What is better done before time runs.
+    fn prepare(&mut self) {
+        if let Life::Window { from, until } = self.life {
+            let window = until.saturating_duration_since(from);
+            self.tally.timeline.resize(millisecond(window) + 1, 0);
+        }
+        if self.plan.order == Order::Shuffled {
+            self.shuffled = (0..self.share.blocks()).collect();
+            for last in (1..self.shuffled.len()).rev() {
+                self.shuffled.swap(last, self.random.below(last + 1));
+            }
+        }
+    }
+
     /// Appends calls to what is to be sent; whether there was any to append.
     fn issue(&mut self, connection: &mut Connection) -> bool {
         let now = Instant::now();
@@ -228,6 +255,7 @@ impl Worker<'_, '_> {
         let first = match self.plan.order {
             Order::Random => self.random.below(blocks),
             Order::Sequential => self.next_block % blocks,
+            Order::Shuffled => *self.shuffled.get(self.next_block % blocks)?,
         };
         let free = |block: &usize| match reads {
             true => self.share.begin_read(*block),
@@ -236,7 +264,7 @@ impl Worker<'_, '_> {
         let block = match self.plan.order {
             // Neighbours of what is busy are as random.
             Order::Random => (first..blocks).chain(0..first).find(free)?,
-            Order::Sequential => Some(first).filter(free)?,
+            Order::Sequential | Order::Shuffled => Some(first).filter(free)?,
         };
         self.next_block += 1;
         self.uncommitted += u64::from(!reads);
@@ -280,6 +308,10 @@ impl Worker<'_, '_> {
                 What::Write { .. } => &mut self.tally.writes,
                 What::Commit => &mut self.tally.commits,
             };
+            if let (Life::Window { from, .. }, false) = (self.life, call.what == What::Commit) {
+                let at = millisecond(now.saturating_duration_since(from));
+                self.tally.timeline.get_mut(at).into_iter().for_each(|ops| *ops += 1);
+            }
             let took = now.duration_since(call.sent).min(LATENCY_MAX);
             let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
             // It grows as it must, up to LATENCY_MAX.
@@ -334,16 +366,22 @@ fn wrong<T: std::fmt::Display>(what: &str, found: T, expected: T) -> Error {
     Error::Mismatch(format!("{what} is {found}, not {expected}"))
 }
 
+/// In which millisecond this is.
+fn millisecond(since: Duration) -> usize {
+    usize::try_from(since.as_millis()).unwrap_or(usize::MAX)
+}
+
 /// xorshift64, seeded by the clock: which blocks are asked for need not be the same twice.
-struct Random(u64);
+#[derive(Debug)]
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
         Random(u64::try_from(now).unwrap_or(0) | 1)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -10,8 +10,8 @@ use aquifer_bench::null::{Behaviour, Fault};
 use aquifer_bench::pattern::PAGE_BYTES;
 use aquifer_bench::run::{self, OfWorkload, Options, Results};
 use aquifer_bench::system::load_average;
-use aquifer_bench::target::{NAMES, Setup, Target};
-use aquifer_bench::{Error, Result, measure, null, report};
+use aquifer_bench::target::{BASELINES, NAMES, SLOW_NAMES, Setup, Target};
+use aquifer_bench::{Error, Result, measure, null, report, sync};
 use aquifer_nfs::proto::v3::StableHow;
 use clap::{Parser, Subcommand};
 
@@ -46,6 +46,8 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Stable writes on slow disks, with and without a fast log; and one write outstanding.
+    Sync(SyncArgs),
     /// Load a server that runs on this machine. A file bench.img is made in its export.
     Load(LoadArgs),
     /// Be the server that stores nothing.
@@ -57,6 +59,40 @@ enum Command {
         #[arg(long, default_value_t = 256 << 20)]
         file_bytes: u64,
     },
+}
+
+#[derive(Debug, clap::Args)]
+struct SyncArgs {
+    /// How often each target has its turn.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// How long one measurement takes.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Only these: sqlio-8k, iometer-4k, esx-dd, write-4k-stable-32, depth1, sustained.
+    #[arg(long, value_name = "WORKLOAD", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Whom to measure on slow disks.
+    #[arg(long, value_delimiter = ',', default_values_t = SLOW_NAMES.map(String::from))]
+    targets: Vec<String>,
+    /// Memory that Aquifer is given, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    memory: u64,
+    /// Size of the file that is worked on, in MiB; if not given, twice the memory.
+    #[arg(long, value_name = "MIB")]
+    file: Option<usize>,
+    /// Size of each slow disk, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1536)]
+    disk: u64,
+    /// Run sqlio-8k for so many seconds, too, once on each target, with a pool of its own.
+    #[arg(long, value_name = "SECONDS")]
+    sustained: Option<u64>,
+    /// And again on pools that are 80 % full and were written over twice.
+    #[arg(long, requires = "sustained")]
+    aged: bool,
+    /// Print everything as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -99,9 +135,10 @@ struct LoadArgs {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let json = args.json;
+    let json = args.json || matches!(&args.command, Some(Command::Sync(sync)) if sync.json);
     let results = match args.command {
         Some(Command::Null { listen, file_bytes }) => serve_null(listen, file_bytes),
+        Some(Command::Sync(ref sync)) => slow(sync).map(Some),
         Some(Command::Load(ref load)) => self::load(load).map(Some),
         None => compare(&args).map(Some),
     };
@@ -122,22 +159,42 @@ fn main() -> ExitCode {
 }
 
 fn compare(args: &Args) -> Result<Results> {
-    let bench = std::env::current_exe().map_err(Error::io("find this program"))?;
-    let beside = || bench.with_file_name("aquifer");
-    let setup = Setup {
-        aquifer: std::env::var_os("AQUIFER_BIN").map_or_else(beside, PathBuf::from),
-        bench: bench.clone(),
-        file_bytes: args.file << 20,
-        image_bytes: IMAGE_BYTES,
-        written_images: true,
-    };
     run::run(&Options {
-        setup,
+        setup: setup(args.file, IMAGE_BYTES)?,
         targets: args.targets.clone(),
         only: args.only.clone(),
         rounds: args.rounds,
         length: Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(1)),
         connections: args.connections,
+    })
+}
+
+fn slow(args: &SyncArgs) -> Result<Results> {
+    let twice = usize::try_from(args.memory * 2).unwrap_or(usize::MAX);
+    let setup = setup(args.file.unwrap_or(twice), args.disk << 20)?;
+    sync::run(&sync::Options {
+        setup: Setup { memory_bytes: Some(args.memory << 20), ..setup },
+        targets: args.targets.clone(),
+        only: args.only.clone(),
+        rounds: args.rounds,
+        length: Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(1)),
+        sustained: args.sustained.map(Duration::from_secs),
+        aged: args.aged,
+    })
+}
+
+/// The programs beside this one, and so much space.
+fn setup(file_mib: usize, image_bytes: u64) -> Result<Setup> {
+    let bench = std::env::current_exe().map_err(Error::io("find this program"))?;
+    let beside = || bench.with_file_name("aquifer");
+    Ok(Setup {
+        aquifer: std::env::var_os("AQUIFER_BIN").map_or_else(beside, PathBuf::from),
+        bench: bench.clone(),
+        file_bytes: file_mib << 20,
+        image_bytes,
+        written_images: true,
+        memory_bytes: None,
+        aged: false,
     })
 }
 
@@ -164,9 +221,9 @@ fn load(args: &LoadArgs) -> Result<Results> {
         file_bytes: args.file << 20,
         connections: args.connections,
         load_average: [before, load_average()],
+        baselines: BASELINES.map(String::from).to_vec(),
         workloads: vec![workload],
-        idle: Vec::new(),
-        failures: Vec::new(),
+        ..Results::default()
     })
 }
 

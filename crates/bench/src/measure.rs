@@ -35,6 +35,10 @@ pub struct Sample {
     pub other_cores: f64,
     /// Processors that the server's threads had busy, by name.
     pub threads: Vec<(String, f64)>,
+    /// Longest time without any operation answered, in whole milliseconds.
+    pub gap_ms: u64,
+    /// Operations per second in each 10 seconds of the window, if it has two or more of them.
+    pub rates: Vec<f64>,
 }
 
 /// Quantiles in microseconds.
@@ -53,7 +57,9 @@ pub struct Latency {
 }
 
 impl Latency {
-    fn of(nanoseconds: &Histogram<u64>) -> Self {
+    /// Of a histogram.
+    #[must_use]
+    pub fn of(nanoseconds: &Histogram<u64>) -> Self {
         let at = |quantile| micros(nanoseconds.value_at_quantile(quantile));
         Latency {
             count: nanoseconds.len(),
@@ -65,8 +71,9 @@ impl Latency {
     }
 }
 
-/// Measures. Afterwards everything that was written is read and compared, and the server has come
-/// to rest, as far as it does within seconds.
+/// Measures, on slow disks if the target has some. Afterwards, when they are no longer slow,
+/// everything that was written is read and compared, and the server has come to rest, as far as it
+/// does within seconds.
 ///
 /// # Errors
 /// [`crate::Error::Mismatch`] if the server is wrong; its errors.
@@ -76,7 +83,8 @@ pub fn sample(
     connections: usize,
     length: Duration,
 ) -> Result<Sample> {
-    let from = Instant::now() + WARM_UP;
+    target.throttle(true)?;
+    let from = Instant::now() + target.warm_up();
     let until = from + length;
     let mut usages = Vec::new();
     let tally = target.pass(plan, connections, Life::Window { from, until }, &mut |pid| {
@@ -86,6 +94,7 @@ pub fn sample(
         }
         Ok(())
     })?;
+    target.throttle(false)?;
     let writes = matches!(plan.mix, Mix::Data { read_percent } if read_percent < 100);
     if writes {
         target.compare()?;
@@ -128,7 +137,23 @@ fn summary(
         own_cores: cores(own),
         other_cores: cores(others),
         threads: threads.map(|(name, time)| (name, cores(time))).collect(),
+        gap_ms: longest_gap(&tally.timeline),
+        rates: rates(&tally.timeline),
     }
+}
+
+/// Most milliseconds on end without an operation.
+fn longest_gap(timeline: &[u32]) -> u64 {
+    let gaps = timeline.split(|ops| *ops > 0).map(<[u32]>::len);
+    gaps.max().unwrap_or(0) as u64
+}
+
+/// Of each whole part of 10 s, if there are two.
+fn rates(timeline: &[u32]) -> Vec<f64> {
+    let parts = timeline.chunks_exact(RATE_MS);
+    let sums = parts.map(|part| part.iter().map(|ops| f64::from(*ops)).sum::<f64>());
+    let rates: Vec<f64> = sums.map(|ops| ops * 1e3 / RATE_MS as f64).collect();
+    if rates.len() < 2 { Vec::new() } else { rates }
 }
 
 /// Waits until the server does next to nothing, so that what it still owes is not paid by the next
@@ -150,7 +175,21 @@ fn micros(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e3
 }
 
-/// What is answered before this is over does not count.
-const WARM_UP: Duration = Duration::from_millis(300);
+const RATE_MS: usize = 10_000;
 const REST_LOOK: Duration = Duration::from_millis(200);
 const REST_MAX: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_and_rates() {
+        assert_eq!(longest_gap(&[0, 0, 1, 0, 5, 0, 0, 0]), 3);
+        assert_eq!((longest_gap(&[2, 1]), longest_gap(&[])), (0, 0));
+        let mut timeline = vec![1; 2 * RATE_MS + 1];
+        timeline.iter_mut().skip(RATE_MS).for_each(|ops| *ops = 3);
+        assert_eq!(rates(&timeline), [1000.0, 3000.0]);
+        assert!(rates(&timeline[2..]).is_empty());
+    }
+}

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use crate::measure::Sample;
+use crate::depth1::{Depth1, RAW, WHAT};
+use crate::measure::Latency;
 use crate::run::{OfWorkload, Results};
-use crate::target::BASELINE;
 
 /// Everything, for people.
 #[must_use]
@@ -17,12 +18,19 @@ pub fn text(results: &Results) -> String {
         out,
         "file of {mib} MiB, {} connection(s), load average {before} before and {after} after\n\
          medians; [least most] of ops/s; us in each quantile; cpu: the server's time per \
-         operation; cores busy: server, generator, all others; x: ops/s to {BASELINE}'s",
-        results.connections
+         operation; cores busy: server, generator, all others; x: ops/s to those of {}",
+        results.connections,
+        results.baselines.join(" and ")
     );
-    for workload in &results.workloads {
-        let _ = write!(out, "\n{}", of_workload(workload));
+    for (name, probes) in &results.probes {
+        for probe in probes {
+            let _ = writeln!(out, "{name}: {probe}");
+        }
     }
+    for workload in &results.workloads {
+        let _ = write!(out, "\n{}", of_workload(workload, &results.baselines));
+    }
+    out.push_str(&of_depth1(&results.depth1));
     if !results.idle.is_empty() {
         let _ = writeln!(out, "\nidle-1000: memory of idle connections");
         for (name, idle) in &results.idle {
@@ -37,17 +45,20 @@ pub fn text(results: &Results) -> String {
             );
         }
     }
+    for (name, why) in &results.left_out {
+        let _ = writeln!(out, "\nleft out {name}: {why}");
+    }
     for (name, why) in &results.failures {
         let _ = writeln!(out, "\nFAILED {name}: {why}");
     }
     out
 }
 
-fn of_workload(workload: &OfWorkload) -> String {
+fn of_workload(workload: &OfWorkload, baselines: &[String]) -> String {
     let mut out = format!("{}: {}\n", workload.name, workload.what);
     let _ = writeln!(
         out,
-        "  {:<16} {:>8} {:>17} {:>7} {:>8} {:>8} {:>8} {:>8} {:>7}  {:<14} {:>6}",
+        "  {:<23} {:>8} {:>17} {:>7} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7}  {:<14} {:>6}",
         "target",
         "ops/s",
         "[least most]",
@@ -56,15 +67,17 @@ fn of_workload(workload: &OfWorkload) -> String {
         "p99",
         "p99.9",
         "max",
+        "gap ms",
         "cpu us",
         "cores",
         "x"
     );
-    let baseline = workload
-        .targets
-        .iter()
-        .find(|(name, samples)| name == BASELINE && !samples.is_empty())
-        .map(|(_, samples)| median(samples, |sample| sample.ops_per_s));
+    let of_baseline = |baseline: &String| {
+        let named = |(name, samples): &&(String, Vec<Sample>)| name == baseline && !samples.is_empty();
+        let found = workload.targets.iter().find(named);
+        found.map(|(_, samples)| median(samples, |sample| sample.ops_per_s))
+    };
+    let baselines: Vec<Option<f64>> = baselines.iter().map(of_baseline).collect();
     for (name, samples) in workload.targets.iter().filter(|(_, samples)| !samples.is_empty()) {
         let of = |figure: fn(&Sample) -> f64| median(samples, figure);
         let ops = of(|sample| sample.ops_per_s);
@@ -75,19 +88,28 @@ fn of_workload(workload: &OfWorkload) -> String {
             of(|sample| sample.own_cores),
             of(|sample| sample.other_cores)
         );
-        let ratio = baseline.map_or("-".into(), |baseline| format!("{:.2}", ops / baseline));
+        let ratios = baselines.iter().map(|baseline| {
+            let ratio = baseline.map_or("-".into(), |baseline| format!("{:.2}", ops / baseline));
+            format!("{ratio:>6} ")
+        });
+        let ratios: String = ratios.collect();
         let _ = writeln!(
             out,
-            "  {name:<16} {ops:>8.0} {:>17} {:>7.0} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>7.1}  \
-             {cores:<14} {ratio:>6}",
+            "  {name:<23} {ops:>8.0} {:>17} {:>7.1} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>7.0} {:>7.1}  \
+             {cores:<14} {}",
             format!("[{least:.0} {most:.0}]"),
             of(|sample| sample.mb_per_s),
             of(|sample| sample.latency.p50_us),
             of(|sample| sample.latency.p99_us),
             of(|sample| sample.latency.p999_us),
             of(|sample| sample.latency.max_us),
+            of(|sample| sample.gap_ms as f64),
             of(|sample| sample.server_us_per_op.unwrap_or(0.0)),
+            ratios.trim_end(),
         );
+        for sample in samples.iter().filter(|sample| !sample.rates.is_empty()) {
+            out.push_str(&of_minutes(sample));
+        }
         if samples.iter().any(|sample| sample.commit.is_some()) {
             let commit = |figure: fn(&crate::measure::Latency) -> f64| {
                 let of = |sample: &Sample| sample.commit.as_ref().map_or(0.0, figure);
@@ -95,7 +117,7 @@ fn of_workload(workload: &OfWorkload) -> String {
             };
             let _ = writeln!(
                 out,
-                "  {:<16} p50 {:.0} us, max {:.0} us",
+                "  {:<23} p50 {:.0} us, max {:.0} us",
                 "    its COMMITs",
                 commit(|latency| latency.p50_us),
                 commit(|latency| latency.max_us)
@@ -105,9 +127,57 @@ fn of_workload(workload: &OfWorkload) -> String {
     out
 }
 
+/// How it went over time.
+fn of_minutes(sample: &Sample) -> String {
+    let rates: Vec<String> = sample.rates.iter().map(|rate| format!("{rate:.0}")).collect();
+    let ratio = sample.latency.p999_us / sample.latency.p50_us.max(f64::MIN_POSITIVE);
+    format!(
+        "    p99.9/p50 {ratio:.1}; longest time without an answer {} ms; ops/s in each 10 s:\n    {}\n",
+        sample.gap_ms,
+        rates.join(" ")
+    )
+}
+
+/// Latencies beside those of the disk by itself.
+fn of_depth1(all: &[Depth1]) -> String {
+    let mut out = String::new();
+    let Some(raw) = all.iter().find(|of| of.name == RAW) else { return out };
+    let p50 = |latencies: &[Latency]| middle(latencies.iter().map(|it| it.p50_us).collect());
+    let p99 = |latencies: &[Latency]| middle(latencies.iter().map(|it| it.p99_us).collect());
+    let _ = writeln!(
+        out,
+        "\n{}: {WHAT}\n  us; x: p50 to that of the disk by itself\n  {:<23} {:>8} {:>8} {:>6}   {:>8} \
+         {:>8} {:>6}",
+        crate::workload::DEPTH1,
+        "",
+        "1 core",
+        "p99",
+        "x",
+        "free",
+        "p99",
+        "x"
+    );
+    for of in all {
+        let (pinned, free) = (p50(&of.pinned), p50(&of.free));
+        let _ = writeln!(
+            out,
+            "  {:<23} {pinned:>8.0} {:>8.0} {:>6.2}   {free:>8.0} {:>8.0} {:>6.2}",
+            of.name,
+            p99(&of.pinned),
+            pinned / p50(&raw.pinned),
+            p99(&of.free),
+            free / p50(&raw.free),
+        );
+    }
+    out
+}
+
 /// The middle one; of an even number, the mean of the two.
 fn median(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> f64 {
-    let mut figures: Vec<f64> = samples.iter().map(figure).collect();
+    middle(samples.iter().map(figure).collect())
+}
+
+fn middle(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     let at = |index: usize| figures.get(index).copied().unwrap_or(0.0);
     f64::midpoint(at(figures.len() / 2), at(figures.len().saturating_sub(1) / 2))
@@ -132,12 +202,33 @@ mod tests {
         assert_eq!((of(&[3.0, 1.0, 2.0]), of(&[4.0, 1.0, 2.0, 3.0])), (2.0, 2.5));
         let targets = vec![
             ("aquifer".to_owned(), samples(&[30.0, 10.0, 20.0])),
-            (BASELINE.to_owned(), samples(&[40.0, 40.0, 50.0])),
+            ("peer".to_owned(), samples(&[40.0, 40.0, 50.0])),
             ("null".to_owned(), Vec::new()),
         ];
-        let text = of_workload(&OfWorkload { name: "w".into(), what: "what".into(), targets });
+        let workload = OfWorkload { name: "w".into(), what: "what".into(), targets };
+        let text = of_workload(&workload, &["null".into(), "peer".into()]);
         let row = text.lines().find(|line| line.contains("aquifer")).unwrap();
-        assert!(row.contains("[10 30]") && row.trim_end().ends_with("0.50"), "{text}");
+        assert!(row.contains("[10 30]") && row.ends_with("     -   0.50"), "{text}");
         assert!(!text.contains("null"), "{text}");
+    }
+
+    #[test]
+    fn minutes_and_one_outstanding() {
+        let latency = Latency { p50_us: 100.0, p999_us: 1500.0, ..Latency::default() };
+        let rates = vec![50.0, 70.0];
+        let sample = Sample { latency, gap_ms: 700, rates, ..Sample::default() };
+        let text = of_minutes(&sample);
+        assert!(text.contains("p99.9/p50 15.0; ") && text.contains(" 700 ms;"), "{text}");
+        assert!(text.ends_with("\n    50 70\n"), "{text}");
+
+        let of = |name: &str, pinned: [f64; 3], free: f64| {
+            let latency = |p50_us| Latency { p50_us, ..Latency::default() };
+            let pinned = pinned.map(latency).to_vec();
+            Depth1 { name: name.into(), pinned, free: vec![latency(free)] }
+        };
+        let text = of_depth1(&[of(RAW, [90.0, 110.0, 100.0], 80.0), of("a", [130.0; 3], 200.0)]);
+        let row = text.lines().last().unwrap();
+        assert!(row.contains(" 1.30 ") && row.ends_with(" 2.50"), "{text}");
+        assert_eq!(of_depth1(&[]), "");
     }
 }

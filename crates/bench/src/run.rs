@@ -8,7 +8,9 @@ use serde::Serialize;
 use crate::idle::{self, Idle};
 use crate::measure::{self, Sample};
 use crate::system::load_average;
-use crate::target::{Setup, Target};
+use crate::depth1::Depth1;
+use crate::slow::Probe;
+use crate::target::{BASELINES, Setup, Target};
 use crate::workload::{self, Workload};
 use crate::{Error, Result};
 
@@ -30,7 +32,7 @@ pub struct Options {
 }
 
 /// All figures of a run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Results {
     /// Size of the file on each target: all of it fits each server's cache.
     pub file_bytes: usize,
@@ -38,10 +40,18 @@ pub struct Results {
     pub connections: usize,
     /// Load averages of the machine, before anything was started and at the end.
     pub load_average: [String; 2],
+    /// Targets that others are compared with.
+    pub baselines: Vec<String>,
+    /// What slow disks were seen to do by themselves, by target.
+    pub probes: Vec<(String, Vec<Probe>)>,
     /// By workload.
     pub workloads: Vec<OfWorkload>,
+    /// One write outstanding, against the disk by itself.
+    pub depth1: Vec<Depth1>,
     /// Memory of idle connections, by target.
     pub idle: Vec<(String, Option<Idle>)>,
+    /// Targets that were left out, since the program does not offer what they are about.
+    pub left_out: Vec<(String, String)>,
     /// Targets that failed, with what they said: a run with any has failed.
     pub failures: Vec<(String, String)>,
 }
@@ -63,7 +73,7 @@ pub struct OfWorkload {
 /// If no target can be set up as asked, or a name is unknown. A target that fails later is left out
 /// from there on and named in [`Results::failures`].
 pub fn run(options: &Options) -> Result<Results> {
-    let workloads = chosen(&options.only)?;
+    let workloads = chosen(workload::all(), &[workload::IDLE], &options.only)?;
     idle::allow_connections()?;
     let before = load_average();
     let work = WorkDir::open()?;
@@ -77,12 +87,11 @@ pub fn run(options: &Options) -> Result<Results> {
         file_bytes: options.setup.file_bytes,
         connections: options.connections,
         load_average: [before, String::new()],
-        workloads: Vec::new(),
-        idle: Vec::new(),
-        failures: Vec::new(),
+        baselines: BASELINES.map(String::from).to_vec(),
+        ..Results::default()
     };
     // First: later a server would give them memory that others have left.
-    if options.only.is_empty() || options.only.iter().any(|name| name == workload::IDLE) {
+    if is_wanted(workload::IDLE, &options.only) {
         eprintln!("{}", workload::IDLE);
         for target in &targets {
             match idle::measure(target, IDLE_CONNECTIONS, options.setup.file_bytes as u64) {
@@ -93,52 +102,75 @@ pub fn run(options: &Options) -> Result<Results> {
     }
     for workload in &workloads {
         eprintln!("{}: {}", workload.name, workload.what);
-        let measured = take_turns(workload, options, &mut targets, &mut results.failures);
+        let turns =
+            Turns { rounds: options.rounds, length: options.length, connections: options.connections };
+        let measured = turns.take(workload, &mut targets, &mut results.failures);
         results.workloads.push(measured);
     }
     results.load_average[1] = load_average();
     Ok(results)
 }
 
-fn take_turns(
-    workload: &Workload,
-    options: &Options,
-    targets: &mut Vec<Target>,
-    failures: &mut Vec<(String, String)>,
-) -> OfWorkload {
-    let mut samples: Vec<(String, Vec<Sample>)> =
-        targets.iter().map(|target| (target.name().into(), Vec::new())).collect();
-    for _ in 0..options.rounds {
-        targets.retain_mut(|target| {
-            let (connections, length) = (options.connections, options.length);
-            match measure::sample(target, &workload.plan, connections, length) {
-                Ok(sample) => {
-                    let own = samples.iter_mut().find(|(name, _)| name == target.name());
-                    own.into_iter().for_each(|(_, samples)| samples.push(sample.clone()));
-                    true
-                }
-                Err(error) => {
-                    eprintln!("{} is out: {error}", target.name());
-                    failures.push((target.name().into(), error.to_string()));
-                    false
-                }
-            }
-        });
-    }
-    OfWorkload { name: workload.name.into(), what: workload.what.into(), targets: samples }
+/// How targets take turns.
+#[derive(Clone, Copy, Debug)]
+pub struct Turns {
+    /// How often each has its turn.
+    pub rounds: usize,
+    /// How long one measurement takes.
+    pub length: Duration,
+    /// Connections, where the workload does not say.
+    pub connections: usize,
 }
 
-/// The workloads of these names, in the order in which they run.
-fn chosen(only: &[String]) -> Result<Vec<Workload>> {
-    let mut all = workload::all();
-    let known = |name: &String| name == workload::IDLE || all.iter().any(|it| it.name == name);
-    if let Some(unknown) = only.iter().find(|name| !known(name)) {
-        let names: Vec<_> = all.iter().map(|workload| workload.name).collect();
-        let idle = workload::IDLE;
-        return Err(Error::Malformed(format!("no workload {unknown}: {names:?} {idle:?}")));
+impl Turns {
+    /// Measures a workload on each target in turn; one that fails is no target any more.
+    pub fn take(
+        self,
+        workload: &Workload,
+        targets: &mut Vec<Target>,
+        failures: &mut Vec<(String, String)>,
+    ) -> OfWorkload {
+        let mut samples: Vec<(String, Vec<Sample>)> =
+            targets.iter().map(|target| (target.name().into(), Vec::new())).collect();
+        let connections = workload.connections.unwrap_or(self.connections);
+        for _ in 0..self.rounds {
+            targets.retain_mut(|target| {
+                match measure::sample(target, &workload.plan, connections, self.length) {
+                    Ok(sample) => {
+                        let own = samples.iter_mut().find(|(name, _)| name == target.name());
+                        own.into_iter().for_each(|(_, samples)| samples.push(sample.clone()));
+                        true
+                    }
+                    Err(error) => {
+                        eprintln!("{} is out: {error}", target.name());
+                        failures.push((target.name().into(), error.to_string()));
+                        false
+                    }
+                }
+            });
+        }
+        OfWorkload { name: workload.name.into(), what: workload.what.into(), targets: samples }
     }
-    all.retain(|workload| only.is_empty() || only.iter().any(|name| name == workload.name));
+}
+
+/// Those of `all` that `only` names, in the order in which they run. `others` are known, too.
+///
+/// # Errors
+/// [`Error::Malformed`] with all names, if one is unknown.
+pub fn chosen(mut all: Vec<Workload>, others: &[&str], only: &[String]) -> Result<Vec<Workload>> {
+    let names = all.iter().map(|workload| workload.name).chain(others.iter().copied());
+    let names: Vec<&str> = names.collect();
+    if let Some(unknown) = only.iter().find(|name| !names.contains(&name.as_str())) {
+        return Err(Error::Malformed(format!("no workload {unknown}: {names:?}")));
+    }
+    all.retain(|workload| is_wanted(workload.name, only));
     Ok(all)
+}
+
+/// Whether `only` names it, or nothing.
+#[must_use]
+pub fn is_wanted(name: &str, only: &[String]) -> bool {
+    only.is_empty() || only.iter().any(|wanted| wanted == name)
 }
 
 const IDLE_CONNECTIONS: usize = 1000;

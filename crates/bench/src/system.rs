@@ -5,6 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 use crate::{Error, Result};
 
 /// Processor time so far.
@@ -85,6 +88,52 @@ fn ticks(ticks: u64) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
+/// Threads that are kept on one processor, until this is dropped: the one that asked, with those
+/// that it starts, and all of a process.
+#[derive(Debug)]
+pub struct Pinned {
+    threads: Vec<Option<Pid>>,
+    before: CpuSet,
+}
+
+impl Pinned {
+    /// Keeps the calling thread and process `pid` on the last processor that this thread may use.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn new(pid: Option<u32>) -> Result<Self> {
+        let refused = |errno: rustix::io::Errno| Error::io("look at processors")(errno.into());
+        let before = sched_getaffinity(None).map_err(refused)?;
+        let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| before.is_set(*cpu)).unwrap_or(0);
+        let mut one = CpuSet::new();
+        one.set(last);
+        let mut pinned = Pinned { threads: vec![None], before };
+        if let Some(pid) = pid {
+            let tasks = PathBuf::from(format!("/proc/{pid}/task"));
+            for task in fs::read_dir(&tasks).map_err(Error::at("read", &tasks))?.flatten() {
+                let id = task.file_name().to_string_lossy().parse().ok();
+                pinned.threads.extend(id.and_then(Pid::from_raw).map(Some));
+            }
+        }
+        let mut own = pinned.threads.first().into_iter();
+        own.try_for_each(|own| sched_setaffinity(*own, &one)).map_err(refused)?;
+        for thread in pinned.threads.iter().skip(1) {
+            // A thread may have ended meanwhile; one that does not may be the kernel's.
+            let _ = sched_setaffinity(*thread, &one);
+        }
+        Ok(pinned)
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        for thread in &self.threads {
+            // Threads that have ended need nothing.
+            let _ = sched_setaffinity(*thread, &self.before);
+        }
+    }
+}
+
 /// Memory of a process that is its own (RssAnon), in bytes.
 ///
 /// # Errors
@@ -108,6 +157,17 @@ pub fn load_average() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pinned_threads_are_free_again() {
+        let before = sched_getaffinity(None).unwrap();
+        let pinned = Pinned::new(Some(std::process::id())).unwrap();
+        assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
+        let started = std::thread::spawn(|| sched_getaffinity(None).unwrap().count());
+        assert_eq!(started.join().unwrap(), 1);
+        drop(pinned);
+        assert_eq!(sched_getaffinity(None).unwrap(), before);
+    }
 
     #[test]
     fn busy_threads_are_seen() {

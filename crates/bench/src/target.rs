@@ -1,7 +1,7 @@
 //! What is measured: servers, each in a network namespace of its own, and the file on it.
 //!
-//! What holds: a target's server, its namespace and what it has mounted are gone with the
-//! [`Target`], or with this program however that ends.
+//! What holds: a target's server, its namespace, its slow disks and what it has mounted are gone
+//! with the [`Target`], or with this program however that ends.
 
 mod aquifer;
 mod ganesha;
@@ -21,6 +21,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::load::{self, Life, Plan, Tally};
 use crate::pages::Pages;
 use crate::pattern::PAGE_BYTES;
+use crate::slow::{Limits, Probe, SlowDisk};
 use crate::wire::Connection;
 use crate::workload;
 use crate::{Error, Result};
@@ -28,8 +29,15 @@ use crate::{Error, Result};
 /// The names of targets; `aquifer` and `aquifer-single` may be followed by `@PROGRAM`.
 pub const NAMES: [&str; 5] = ["aquifer", "aquifer-single", "null", "ganesha-ext4", "ganesha-btrfs"];
 
+/// The names of targets on slow disks, of which the first three may be followed by `@PROGRAM`.
+pub const SLOW_NAMES: [&str; 4] =
+    ["aquifer-slow", "aquifer-slow-log", "aquifer-slow-log-nosync", "ganesha-btrfs-slow"];
+
 /// What others are compared with.
-pub const BASELINE: &str = "ganesha-ext4";
+pub const BASELINES: [&str; 1] = ["ganesha-ext4"];
+
+/// The same on slow disks.
+pub const SLOW_BASELINES: [&str; 2] = ["aquifer-slow", "ganesha-btrfs-slow"];
 
 /// How targets are set up.
 #[derive(Clone, Debug)]
@@ -45,6 +53,11 @@ pub struct Setup {
     /// Whether image files are written once before: on a disk there is no file system beneath that
     /// must allocate on first writes. It takes seconds for each.
     pub written_images: bool,
+    /// What `aquifer serve --memory` is given, if not its default.
+    pub memory_bytes: Option<u64>,
+    /// The file takes so much space that the pool is 80 % full, instead of `file_bytes`, and each of
+    /// its blocks was overwritten at random, twice.
+    pub aged: bool,
 }
 
 /// A server and the file on it.
@@ -58,6 +71,9 @@ pub struct Target {
     pid: Option<u32>,
     file: NfsFh3,
     pages: Pages,
+    /// After the server, which has them open.
+    disks: Vec<SlowDisk>,
+    probes: Vec<Probe>,
 }
 
 /// A server while it runs. Each kind keeps what must live as long.
@@ -103,13 +119,29 @@ impl Target {
             Some((kind, program)) => (kind, Path::new(program)),
             None => (name, setup.aquifer.as_path()),
         };
+        let (disks, probes) = match SLOW_NAMES.contains(&kind) {
+            true => slow_disks(setup, &scratch)?,
+            false => Default::default(),
+        };
+        let devices: Vec<&Path> = disks.iter().map(SlowDisk::device).collect();
         let started = match kind {
-            "aquifer" => aquifer::start(program, &["a.img", "b.img"], setup, &scratch),
-            "aquifer-single" => aquifer::start(program, &["a.img"], setup, &scratch),
+            "aquifer" => aquifer::on_images(program, &["a.img", "b.img"], setup, &scratch),
+            "aquifer-single" => aquifer::on_images(program, &["a.img"], setup, &scratch),
+            "aquifer-slow" => aquifer::on_devices(program, &devices, None, setup, &scratch),
+            "aquifer-slow-log" => {
+                aquifer::on_devices(program, &devices, Some("standard"), setup, &scratch)
+            }
+            "aquifer-slow-log-nosync" => {
+                aquifer::on_devices(program, &devices, Some("disabled:bench"), setup, &scratch)
+            }
             "null" => null(setup, &scratch),
             "ganesha-ext4" => ganesha::on_directory(&scratch),
             "ganesha-btrfs" => ganesha::on_btrfs(setup, &scratch),
-            _ => Err(Error::Malformed(format!("no target {name:?}; there are {NAMES:?}"))),
+            "ganesha-btrfs-slow" => ganesha::on_devices(&devices, &scratch),
+            _ => {
+                let all = (NAMES, SLOW_NAMES);
+                Err(Error::Malformed(format!("no target {name:?}; there are {all:?}")))
+            }
         };
         if started.is_err() && std::env::var_os("AQUIFER_KEEP").is_some() {
             scratch.keep();
@@ -121,8 +153,11 @@ impl Target {
             Server::Ganesha(ganesha) => Box::new((*ganesha, scratch)),
         };
         let pid = server.process()?.map(Process::pid);
-        let stores = kind != "null";
-        Self::open(name, server, (ports, export), pid, Pages::new(setup.file_bytes, stores))
+        let pages = Pages::new(setup.file_bytes, kind != "null");
+        let mut target = Self::unopened(name, server, (ports, export), pid, pages)?;
+        (target.disks, target.probes) = (disks, probes);
+        target.open(setup.aged)?;
+        Ok(target)
     }
 
     /// A server that runs somewhere, with NFS and MOUNT at one address of this machine. `stores`:
@@ -133,24 +168,41 @@ impl Target {
     pub fn at(port: u16, export: &str, file_bytes: usize, stores: bool) -> Result<Self> {
         let place = ((port, port), export.to_owned());
         let pages = Pages::new(file_bytes, stores);
-        Self::open("server", Box::new(Foreign), place, None, pages)
+        let mut target = Self::unopened("server", Box::new(Foreign), place, None, pages)?;
+        target.open(false)?;
+        Ok(target)
     }
 
-    fn open(
+    fn unopened(
         name: &str,
         server: Box<dyn Running>,
         (ports, export): ((u16, u16), String),
         pid: Option<u32>,
         pages: Pages,
     ) -> Result<Self> {
-        let nowhere = NfsFh3::new(&[]).ok_or_else(|| Error::Malformed("no handle".into()))?;
-        let mut target =
-            Self { name: name.to_owned(), server, ports, export, pid, file: nowhere, pages };
-        let root = target.connect_to(target.ports.1)?.mount(&target.export)?;
-        target.file = target.connect()?.create(root, "bench.img")?;
-        target.pass(&workload::fill(), 1, Life::Once, &mut |_| Ok(()))?;
-        target.compare()?;
-        Ok(target)
+        let file = NfsFh3::new(&[]).ok_or_else(|| Error::Malformed("no handle".into()))?;
+        let (name, disks, probes) = (name.to_owned(), Vec::new(), Vec::new());
+        Ok(Self { name, server, ports, export, pid, file, pages, disks, probes })
+    }
+
+    /// Makes the file and fills it; for an aged pool, until it is full enough, and then writes over
+    /// it.
+    fn open(&mut self, aged: bool) -> Result<()> {
+        let root = self.connect_to(self.ports.1)?.mount(&self.export)?;
+        if aged {
+            let space = self.connect()?.space(root)?;
+            let wanted = space.total_bytes / 100 * AGED_PERCENT;
+            let used = space.total_bytes.saturating_sub(space.free_bytes);
+            let mib = usize::try_from(wanted.saturating_sub(used) >> 20).unwrap_or_default();
+            self.pages = Pages::new(mib << 20, true);
+        }
+        self.file = self.connect()?.create(root, "bench.img")?;
+        self.pass(&workload::fill(), 1, Life::Once, &mut |_| Ok(()))?;
+        self.compare()?;
+        for _ in 0..if aged { 2 } else { 0 } {
+            self.pass(&workload::age(), 1, Life::Once, &mut |_| Ok(()))?;
+        }
+        if aged { self.compare() } else { Ok(()) }
     }
 
     /// What it is called.
@@ -171,6 +223,32 @@ impl Target {
             }
             process => Ok(process.map(Process::pid)),
         }
+    }
+
+    /// What its slow disks were seen to do by themselves.
+    #[must_use]
+    pub fn probes(&self) -> &[Probe] {
+        &self.probes
+    }
+
+    /// Makes its slow disks slow, or fast again; nothing happens if it has none.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn throttle(&self, on: bool) -> Result<()> {
+        self.disks.iter().try_for_each(|disk| disk.throttle(on))
+    }
+
+    /// How long a measurement runs before it counts: longer on slow disks, which have to feel it.
+    #[must_use]
+    pub fn warm_up(&self) -> Duration {
+        if self.disks.is_empty() { WARM_UP } else { SLOW_WARM_UP }
+    }
+
+    /// Size of its file in bytes.
+    #[must_use]
+    pub fn file_bytes(&self) -> usize {
+        self.pages.bytes()
     }
 
     /// The file's handle.
@@ -301,8 +379,29 @@ fn null(setup: &Setup, scratch: &Scratch) -> Result<Started> {
     Ok(Started { server: Server::Alone(process), ports, export: "/null".into() })
 }
 
+/// Two disks that can be slow, but are not yet, and what they did when they were.
+fn slow_disks(setup: &Setup, scratch: &Scratch) -> Result<(Vec<SlowDisk>, Vec<Probe>)> {
+    let new = |name| SlowDisk::new(&scratch.join(name), setup.image_bytes, Limits::default());
+    let disks = vec![new("a.img")?, new("b.img")?];
+    let probes: Result<Vec<Probe>> = std::thread::scope(|scope| {
+        let probe = |disk: &'_ SlowDisk| disk.probe(setup.image_bytes);
+        let probing: Vec<_> = disks.iter().map(|disk| scope.spawn(move || probe(disk))).collect();
+        let gone = |_| Error::Malformed("a probe panicked".into());
+        probing.into_iter().map(|thread| thread.join().map_err(gone)?).collect()
+    });
+    let probes = probes?;
+    disks.iter().try_for_each(|disk| disk.throttle(false))?;
+    Ok((disks, probes))
+}
+
+/// Whether `error` only says that a server lacks what the target is about.
+#[must_use]
+pub fn is_not_offered(error: &Error) -> bool {
+    matches!(error, Error::Failed { what, .. } if what == NOT_OFFERED)
+}
+
 /// An image file, sparse or written.
-fn image(path: &Path, bytes: u64, written: bool) -> Result<()> {
+pub(crate) fn image(path: &Path, bytes: u64, written: bool) -> Result<()> {
     let file = std::fs::File::create(path).map_err(Error::at("create", path))?;
     file.set_len(bytes).map_err(Error::at("resize", path))?;
     if written {
@@ -314,5 +413,9 @@ fn image(path: &Path, bytes: u64, written: bool) -> Result<()> {
     Ok(())
 }
 
+const NOT_OFFERED: &str = "what the target is about";
+const AGED_PERCENT: u64 = 80;
+const WARM_UP: Duration = Duration::from_millis(300);
+const SLOW_WARM_UP: Duration = Duration::from_secs(1);
 const NFS_PORT: u16 = 2049;
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -13,6 +13,8 @@ pub struct Workload {
     pub what: &'static str,
     /// What each connection does.
     pub plan: Plan,
+    /// How many connections, if it says.
+    pub connections: Option<usize>,
 }
 
 /// Memory of idle connections: no [`Plan`], so not among [`all`].
@@ -21,7 +23,7 @@ pub const IDLE: &str = "idle-1000";
 /// All that are timed, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<Workload> {
-    let of = |name, what, plan| Workload { name, what, plan };
+    let of = |name, what, plan| Workload { name, what, plan, connections: None };
     vec![
         of("getattr", "GETATTR, 64 outstanding", Plan { mix: Mix::Getattr, ..random(100, 4, 64) }),
         of("read-4k-rand", "4 KiB random reads, 64 outstanding", random(100, 4, 64)),
@@ -49,6 +51,49 @@ pub fn all() -> Vec<Workload> {
             random(70, 4, 32)
         }),
     ]
+}
+
+/// Stable writes on slow disks, named after those whose complaints they are: the SQL Server load
+/// generator, Iometer, and dd on ESXi, which asks for every write to be stable.
+#[must_use]
+pub fn slow() -> Vec<Workload> {
+    let of = |name, what, connections, plan| {
+        let connections = Some(connections);
+        Workload { name, what, plan, connections }
+    };
+    vec![
+        of(SQLIO, "8 KiB random stable writes, 2 connections, 4 outstanding on each", 2, {
+            random(0, 8, 4)
+        }),
+        of("iometer-4k", "4 KiB random, half reads, half stable writes, 128 outstanding", 1, {
+            random(50, 4, 128)
+        }),
+        of("esx-dd", "128 KiB sequential stable writes, 1 outstanding", 1, sequential(0, 128, 1)),
+        of("write-4k-stable-32", "4 KiB random stable writes, 32 outstanding", 1, {
+            random(0, 4, 32)
+        }),
+    ]
+}
+
+/// The one of [`slow`] that is also run for minutes.
+pub const SQLIO: &str = "sqlio-8k";
+
+/// One write outstanding, against the disk by itself: not on slow disks, so not among [`slow`].
+pub const DEPTH1: &str = "depth1";
+
+/// [`SQLIO`] for minutes, if asked for.
+pub const SUSTAINED: &str = "sustained";
+
+/// 4 KiB random stable writes, one outstanding.
+#[must_use]
+pub fn depth1() -> Plan {
+    random(0, 4, 1)
+}
+
+/// What ages a file: each block of 8 KiB is written over once, in random order.
+#[must_use]
+pub fn age() -> Plan {
+    unstable(Plan { order: Order::Shuffled, ..random(0, 8, 64) }, 4096)
 }
 
 /// What fills a file before anything else.

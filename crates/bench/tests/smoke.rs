@@ -69,6 +69,8 @@ fn two_workloads_on_aquifer_and_null() {
             file_bytes: FILE_BYTES,
             image_bytes: 512 << 20,
             written_images: false,
+            memory_bytes: None,
+            aged: false,
         },
         targets: vec!["aquifer".into(), "null".into()],
         only: vec!["mixed-70-30".into(), "write-4k-commit".into()],

@@ -27,15 +27,22 @@ pub(super) fn on_btrfs(setup: &Setup, scratch: &Scratch) -> Result<Started> {
         LoopDevice::of(&path)
     };
     let (first, second) = (device("a.img")?, device("b.img")?);
-    let make = Invocation::tool("mkfs.btrfs", "bench")?.args(["-q", "-d", "raid1", "-m", "raid1"]);
-    make.args([&first.0, &second.0]).check(PATIENCE)?;
+    // When this ends the loop devices are the mount's alone.
+    on_devices(&[Path::new(&first.0), Path::new(&second.0)], scratch)
+}
+
+/// The same on devices that are there. They are not told what is free (`-K`, `nodiscard`): a loop
+/// device would give it back to the file system beneath, which then allocates on first writes.
+pub(super) fn on_devices(devices: &[&Path], scratch: &Scratch) -> Result<Started> {
+    let make = Invocation::tool("mkfs.btrfs", "bench")?;
+    let make = make.args(["-q", "-f", "-K", "-d", "raid1", "-m", "raid1"]);
+    make.args(devices).check(PATIENCE)?;
     let directory = scratch.dir("btrfs")?;
-    let mounted = Mount::new(&first, &second, &directory)?;
+    let mounted = Mount::new(devices, &directory)?;
     let ganesha = Ganesha::start(scratch, &directory)?;
-    // From here on the mount is Ganesha's namespace's alone, and with it the loop devices: they go
-    // when it goes, even if this program is killed.
+    // From here on the mount is Ganesha's namespace's alone, and with it the devices: they go when
+    // it goes, even if this program is killed.
     drop(mounted);
-    drop((first, second));
     started(ganesha)
 }
 
@@ -69,10 +76,13 @@ impl Drop for LoopDevice {
 struct Mount<'a>(&'a Path);
 
 impl<'a> Mount<'a> {
-    fn new(first: &LoopDevice, second: &LoopDevice, directory: &'a Path) -> Result<Self> {
-        let options = format!("ssd,device={},device={}", first.0, second.0);
+    fn new(devices: &[&Path], directory: &'a Path) -> Result<Self> {
+        let mut options = "ssd,nodiscard".to_owned();
+        for device in devices {
+            options.push_str(&format!(",device={}", device.display()));
+        }
         let mount = Invocation::tool("mount", "bench")?.args(["-t", "btrfs", "-o", &options]);
-        mount.arg(&first.0).arg(directory).check(PATIENCE)?;
+        mount.args(devices.first()).arg(directory).check(PATIENCE)?;
         Ok(Self(directory))
     }
 }

@@ -1,0 +1,80 @@
+//! One stable write outstanding, against what the disk takes to write and flush by itself.
+//!
+//! What holds: the disk by itself is an image file written in full on the same disk as the pool's,
+//! measured in turn with the servers and where they are: on one processor (the generator, the server
+//! with all its threads), and then wherever the kernel likes. A wake-up on another processor costs
+//! as much as half a write.
+
+use std::time::Duration;
+
+use aquifer_conformance::work::WorkDir;
+use serde::Serialize;
+
+use crate::measure::{self, Latency};
+use crate::raw::{Io, Raw};
+use crate::system::Pinned;
+use crate::target::{self, Setup, Target};
+use crate::{Result, workload};
+
+/// What was measured on one server, or without any.
+#[derive(Clone, Debug, Serialize)]
+pub struct Depth1 {
+    /// The target, or [`RAW`].
+    pub name: String,
+    /// On one processor, for each round.
+    pub pinned: Vec<Latency>,
+    /// Wherever the kernel likes, for each round.
+    pub free: Vec<Latency>,
+}
+
+/// The name of the disk by itself.
+pub const RAW: &str = "write+fdatasync";
+
+/// Measures.
+///
+/// # Errors
+/// Those of the targets.
+pub fn run(setup: &Setup, rounds: usize, length: Duration) -> Result<Vec<Depth1>> {
+    let work = WorkDir::open()?;
+    let setup =
+        Setup { file_bytes: FILE_BYTES, image_bytes: IMAGE_BYTES, memory_bytes: None, ..setup.clone() };
+    let scratch = work.scratch("bench")?;
+    let image = scratch.join("raw.img");
+    target::image(&image, IMAGE_BYTES, true)?;
+    let mut raw = Raw::open(&image, IMAGE_BYTES)?;
+    let mut targets = Vec::new();
+    for name in TARGETS {
+        eprintln!("starting {name}");
+        targets.push(Target::start(name, &setup, work.scratch("bench")?)?);
+    }
+    eprintln!("{}: {WHAT}", workload::DEPTH1);
+    let names = [RAW].into_iter().chain(TARGETS).map(str::to_owned);
+    let mut all: Vec<Depth1> =
+        names.map(|name| Depth1 { name, pinned: Vec::new(), free: Vec::new() }).collect();
+    for _ in 0..rounds {
+        for pin in [true, false] {
+            let mut latencies = Vec::new();
+            let pinned = pin.then(|| Pinned::new(None)).transpose()?;
+            latencies.push(raw.run(Io::WriteFlush, PAGE_BYTES, length)?);
+            drop(pinned);
+            for target in &mut targets {
+                let _pinned = pin.then_some(target.pid()?).map(Pinned::new).transpose()?;
+                let sample = measure::sample(target, &workload::depth1(), 1, length)?;
+                latencies.push(sample.latency);
+            }
+            for (of, latency) in all.iter_mut().zip(latencies) {
+                let to = if pin { &mut of.pinned } else { &mut of.free };
+                to.push(latency);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// What it is, for people.
+pub const WHAT: &str = "4 KiB random stable writes, 1 outstanding, on the machine's disk";
+
+const TARGETS: [&str; 3] = ["aquifer-single", "aquifer", "null"];
+const FILE_BYTES: usize = 64 << 20;
+const IMAGE_BYTES: u64 = 1 << 30;
+const PAGE_BYTES: usize = 4096;

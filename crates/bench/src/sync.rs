@@ -1,0 +1,133 @@
+//! Stable writes on slow disks with and without a fast log (`make bench-sync`): a run.
+//!
+//! What holds: disks are slow only while a measurement runs. Pools are made, files filled, aged and
+//! compared on the same disks without limits, since that would take hours and is not what is
+//! measured. Each measurement of minutes begins with a pool of its own.
+
+use std::time::Duration;
+
+use aquifer_conformance::work::WorkDir;
+
+use crate::run::{self, Results, Turns, chosen, is_wanted};
+use crate::system::load_average;
+use crate::target::{SLOW_BASELINES, Setup, Target, is_not_offered};
+use crate::{Error, Result, depth1, idle, workload};
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How servers are set up.
+    pub setup: Setup,
+    /// Names of targets.
+    pub targets: Vec<String>,
+    /// Names of workloads; none means all.
+    pub only: Vec<String>,
+    /// How often each target has its turn.
+    pub rounds: usize,
+    /// How long one measurement takes.
+    pub length: Duration,
+    /// How long [`workload::SQLIO`] is also run, once on each target.
+    pub sustained: Option<Duration>,
+    /// That on an aged pool, too.
+    pub aged: bool,
+}
+
+/// Runs.
+///
+/// # Errors
+/// If no target can be set up as asked, or a name is unknown. A target that fails later is left out
+/// from there on and named in [`Results::failures`]; one that the program does not offer, in
+/// [`Results::left_out`].
+pub fn run(options: &Options) -> Result<Results> {
+    let others = [workload::DEPTH1, workload::SUSTAINED];
+    let workloads = chosen(workload::slow(), &others, &options.only)?;
+    let lasting = is_wanted(workload::SUSTAINED, &options.only).then_some(options.sustained).flatten();
+    if options.only.iter().any(|name| name == workload::SUSTAINED) && lasting.is_none() {
+        return Err(Error::Malformed("sustained: for how long? Add --sustained SECONDS".into()));
+    }
+    idle::allow_connections()?;
+    let mut results = Results {
+        file_bytes: options.setup.file_bytes,
+        connections: 1,
+        load_average: [load_average(), String::new()],
+        baselines: SLOW_BASELINES.map(String::from).to_vec(),
+        ..Results::default()
+    };
+    if is_wanted(workload::DEPTH1, &options.only) {
+        match depth1::run(&options.setup, options.rounds, DEPTH1) {
+            Ok(measured) => results.depth1 = measured,
+            Err(error) => results.failures.push((workload::DEPTH1.into(), error.to_string())),
+        }
+    }
+    if !workloads.is_empty() {
+        let mut targets = Vec::new();
+        for name in &options.targets {
+            targets.extend(start(name, &options.setup, &mut results)?);
+        }
+        let turns = Turns { rounds: options.rounds, length: options.length, connections: 1 };
+        for workload in &workloads {
+            eprintln!("{}: {}", workload.name, workload.what);
+            let measured = turns.take(workload, &mut targets, &mut results.failures);
+            results.workloads.push(measured);
+        }
+    }
+    if let Some(length) = lasting {
+        sustained(options, length, false, &mut results)?;
+        if options.aged {
+            sustained(options, length, true, &mut results)?;
+        }
+    }
+    results.load_average[1] = load_average();
+    Ok(results)
+}
+
+/// Starts a target, unless the program does not offer it.
+fn start(name: &str, setup: &Setup, results: &mut Results) -> Result<Option<Target>> {
+    eprintln!("starting {name}");
+    let work = WorkDir::open()?;
+    let target = match Target::start(name, setup, work.scratch("bench")?) {
+        Err(error) if is_not_offered(&error) => {
+            eprintln!("{name} is left out: {error}");
+            results.left_out.push((name.to_owned(), error.to_string()));
+            return Ok(None);
+        }
+        started => started?,
+    };
+    for probe in target.probes() {
+        eprintln!("  {probe}");
+    }
+    results.probes.push((name.to_owned(), target.probes().to_vec()));
+    Ok(Some(target))
+}
+
+/// One after the other, each on disks of its own, which are gone before the next begins.
+fn sustained(options: &Options, length: Duration, aged: bool, results: &mut Results) -> Result<()> {
+    let (name, setup) = match aged {
+        false => ("sustained-young", options.setup.clone()),
+        true => ("sustained-aged", Setup { aged: true, ..options.setup.clone() }),
+    };
+    let sqlio = workload::slow().into_iter().find(|workload| workload.name == workload::SQLIO);
+    let sqlio = sqlio.ok_or_else(|| Error::Malformed(format!("no {}", workload::SQLIO)))?;
+    let turns = Turns { rounds: 1, length, connections: 1 };
+    let mut all = run::OfWorkload { name: name.into(), what: sqlio.what.into(), targets: Vec::new() };
+    for target in &options.targets {
+        let started = match start(target, &setup, results) {
+            Ok(started) => started,
+            // It may be too full for a server: that says something of it, and nothing of others.
+            Err(error) if aged => {
+                results.failures.push((format!("{target} ({name})"), error.to_string()));
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let Some(started) = started else { continue };
+        eprintln!("{name}: file of {} MiB, {length:?}", started.file_bytes() >> 20);
+        let mut alone = vec![started];
+        let measured = turns.take(&sqlio, &mut alone, &mut results.failures);
+        all.targets.extend(measured.targets);
+    }
+    results.workloads.push(all);
+    Ok(())
+}
+
+const DEPTH1: Duration = Duration::from_secs(1);
