@@ -10,7 +10,7 @@ FUZZER := nice target/debug/aquifer-fuzz -rss_limit_mb=1024 -timeout=30 -verbosi
 SABOTAGE := RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-sabotage.sh
 
 .PHONY: all build test lint unit sim sabotage fuzz fuzz-short fuzz-build fuzz-merge conformance \
-	bench demo install clean
+	bench bench-sync demo install clean
 
 all: build
 
@@ -88,6 +88,13 @@ bench:
 	scripts/setup-deps.sh build bench
 	cargo build --release -p aquifer-cli -p aquifer-bench
 	target/release/aquifer-bench $(BENCH)
+
+# Stable writes on slow disks, without and with a fast log, and one write outstanding, in about ten
+# minutes; for instance make bench-sync BENCH="--sustained 300 --aged --only sustained".
+bench-sync:
+	scripts/setup-deps.sh build bench
+	cargo build --release -p aquifer-cli -p aquifer-bench
+	target/release/aquifer-bench sync $(BENCH)
 
 # The binary, its unit for systemd, and the configuration if there is none: make install DESTDIR=...
 install: build

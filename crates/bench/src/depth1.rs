@@ -3,7 +3,8 @@
 //! What holds: the disk by itself is an image file written in full on the same disk as the pool's,
 //! measured in turn with the servers and where they are: on one processor (the generator, the server
 //! with all its threads), and then wherever the kernel likes. A wake-up on another processor costs
-//! as much as half a write.
+//! as much as half a write. Where others use the processors a flush waits for a worker of the kernel
+//! to get its turn: half of all may take the scheduler's 4 ms, and p10 says more than p50.
 
 use std::time::Duration;
 
@@ -27,6 +28,18 @@ pub struct Depth1 {
     pub free: Vec<Latency>,
 }
 
+impl Depth1 {
+    /// On one processor.
+    pub(crate) fn pinned(&self) -> &[Latency] {
+        &self.pinned
+    }
+
+    /// Wherever.
+    pub(crate) fn free(&self) -> &[Latency] {
+        &self.free
+    }
+}
+
 /// The name of the disk by itself.
 pub const RAW: &str = "write+fdatasync";
 
@@ -36,8 +49,12 @@ pub const RAW: &str = "write+fdatasync";
 /// Those of the targets.
 pub fn run(setup: &Setup, rounds: usize, length: Duration) -> Result<Vec<Depth1>> {
     let work = WorkDir::open()?;
-    let setup =
-        Setup { file_bytes: FILE_BYTES, image_bytes: IMAGE_BYTES, memory_bytes: None, ..setup.clone() };
+    let setup = Setup {
+        file_bytes: FILE_BYTES,
+        image_bytes: IMAGE_BYTES,
+        memory_bytes: None,
+        ..setup.clone()
+    };
     let scratch = work.scratch("bench")?;
     let image = scratch.join("raw.img");
     target::image(&image, IMAGE_BYTES, true)?;

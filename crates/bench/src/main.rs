@@ -219,7 +219,7 @@ fn load(args: &LoadArgs) -> Result<Results> {
     let workload = OfWorkload { name: "load".into(), what: format!("{plan:?}"), targets };
     Ok(Results {
         file_bytes: args.file << 20,
-        connections: args.connections,
+        connections: Some(args.connections),
         load_average: [before, load_average()],
         baselines: BASELINES.map(String::from).to_vec(),
         workloads: vec![workload],

@@ -46,6 +46,8 @@ pub struct Sample {
 pub struct Latency {
     /// How many there are of.
     pub count: u64,
+    /// A tenth were faster.
+    pub p10_us: f64,
     /// Half were faster.
     pub p50_us: f64,
     /// 99 of 100 were faster.
@@ -63,6 +65,7 @@ impl Latency {
         let at = |quantile| micros(nanoseconds.value_at_quantile(quantile));
         Latency {
             count: nanoseconds.len(),
+            p10_us: at(0.1),
             p50_us: at(0.5),
             p99_us: at(0.99),
             p999_us: at(0.999),

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::measure::Sample;
 use crate::depth1::{Depth1, RAW, WHAT};
 use crate::measure::Latency;
+use crate::measure::Sample;
 use crate::run::{OfWorkload, Results};
 
 /// Everything, for people.
@@ -13,13 +13,14 @@ pub fn text(results: &Results) -> String {
     let mut out = String::new();
     let [before, after] = &results.load_average;
     let mib = results.file_bytes >> 20;
+    let connections = results.connections.map(|count| format!("{count} connection(s), "));
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "file of {mib} MiB, {} connection(s), load average {before} before and {after} after\n\
+        "file of {mib} MiB, {}load average {before} before and {after} after\n\
          medians; [least most] of ops/s; us in each quantile; cpu: the server's time per \
          operation; cores busy: server, generator, all others; x: ops/s to those of {}",
-        results.connections,
+        connections.unwrap_or_default(),
         results.baselines.join(" and ")
     );
     for (name, probes) in &results.probes {
@@ -73,7 +74,8 @@ fn of_workload(workload: &OfWorkload, baselines: &[String]) -> String {
         "x"
     );
     let of_baseline = |baseline: &String| {
-        let named = |(name, samples): &&(String, Vec<Sample>)| name == baseline && !samples.is_empty();
+        let named =
+            |(name, samples): &&(String, Vec<Sample>)| name == baseline && !samples.is_empty();
         let found = workload.targets.iter().find(named);
         found.map(|(_, samples)| median(samples, |sample| sample.ops_per_s))
     };
@@ -142,35 +144,37 @@ fn of_minutes(sample: &Sample) -> String {
 fn of_depth1(all: &[Depth1]) -> String {
     let mut out = String::new();
     let Some(raw) = all.iter().find(|of| of.name == RAW) else { return out };
-    let p50 = |latencies: &[Latency]| middle(latencies.iter().map(|it| it.p50_us).collect());
-    let p99 = |latencies: &[Latency]| middle(latencies.iter().map(|it| it.p99_us).collect());
     let _ = writeln!(
         out,
-        "\n{}: {WHAT}\n  us; x: p50 to that of the disk by itself\n  {:<23} {:>8} {:>8} {:>6}   {:>8} \
-         {:>8} {:>6}",
-        crate::workload::DEPTH1,
-        "",
-        "1 core",
-        "p99",
-        "x",
-        "free",
-        "p99",
-        "x"
+        "\n{}: {WHAT}\n  us; x: p10 and p50 to those of the disk by itself, where it ran likewise",
+        crate::workload::DEPTH1
     );
-    for of in all {
-        let (pinned, free) = (p50(&of.pinned), p50(&of.free));
+    for (place, of_place) in [("one core", Depth1::pinned as OfPlace), ("any core", Depth1::free)] {
         let _ = writeln!(
             out,
-            "  {:<23} {pinned:>8.0} {:>8.0} {:>6.2}   {free:>8.0} {:>8.0} {:>6.2}",
-            of.name,
-            p99(&of.pinned),
-            pinned / p50(&raw.pinned),
-            p99(&of.free),
-            free / p50(&raw.free),
+            "  {place:<23} {:>8} {:>8} {:>8} {:>8} {:>7} {:>7}",
+            "p10", "p50", "p99", "p99.9", "x p10", "x p50"
         );
+        for of in all {
+            let at = |figure: fn(&Latency) -> f64, of: &Depth1| {
+                middle(of_place(of).iter().map(figure).collect())
+            };
+            let (p10, p50) = (at(|it| it.p10_us, of), at(|it| it.p50_us, of));
+            let _ = writeln!(
+                out,
+                "  {:<23} {p10:>8.0} {p50:>8.0} {:>8.0} {:>8.0} {:>7.2} {:>7.2}",
+                of.name,
+                at(|it| it.p99_us, of),
+                at(|it| it.p999_us, of),
+                p10 / at(|it| it.p10_us, raw),
+                p50 / at(|it| it.p50_us, raw),
+            );
+        }
     }
     out
 }
+
+type OfPlace = fn(&Depth1) -> &[Latency];
 
 /// The middle one; of an even number, the mean of the two.
 fn median(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> f64 {
@@ -222,13 +226,14 @@ mod tests {
         assert!(text.ends_with("\n    50 70\n"), "{text}");
 
         let of = |name: &str, pinned: [f64; 3], free: f64| {
-            let latency = |p50_us| Latency { p50_us, ..Latency::default() };
+            let latency = |p50_us| Latency { p10_us: 50.0, p50_us, ..Latency::default() };
             let pinned = pinned.map(latency).to_vec();
             Depth1 { name: name.into(), pinned, free: vec![latency(free)] }
         };
         let text = of_depth1(&[of(RAW, [90.0, 110.0, 100.0], 80.0), of("a", [130.0; 3], 200.0)]);
-        let row = text.lines().last().unwrap();
-        assert!(row.contains(" 1.30 ") && row.ends_with(" 2.50"), "{text}");
+        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("  a ")).collect();
+        let [pinned, free] = rows[..] else { panic!("{text}") };
+        assert!(pinned.ends_with("   1.00    1.30") && free.ends_with("   1.00    2.50"), "{text}");
         assert_eq!(of_depth1(&[]), "");
     }
 }

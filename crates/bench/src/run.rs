@@ -5,11 +5,11 @@ use std::time::Duration;
 use aquifer_conformance::work::WorkDir;
 use serde::Serialize;
 
+use crate::depth1::Depth1;
 use crate::idle::{self, Idle};
 use crate::measure::{self, Sample};
-use crate::system::load_average;
-use crate::depth1::Depth1;
 use crate::slow::Probe;
+use crate::system::load_average;
 use crate::target::{BASELINES, Setup, Target};
 use crate::workload::{self, Workload};
 use crate::{Error, Result};
@@ -36,8 +36,8 @@ pub struct Options {
 pub struct Results {
     /// Size of the file on each target: all of it fits each server's cache.
     pub file_bytes: usize,
-    /// Connections at once.
-    pub connections: usize,
+    /// Connections at once, unless each workload says.
+    pub connections: Option<usize>,
     /// Load averages of the machine, before anything was started and at the end.
     pub load_average: [String; 2],
     /// Targets that others are compared with.
@@ -85,7 +85,7 @@ pub fn run(options: &Options) -> Result<Results> {
     }
     let mut results = Results {
         file_bytes: options.setup.file_bytes,
-        connections: options.connections,
+        connections: Some(options.connections),
         load_average: [before, String::new()],
         baselines: BASELINES.map(String::from).to_vec(),
         ..Results::default()
@@ -102,8 +102,11 @@ pub fn run(options: &Options) -> Result<Results> {
     }
     for workload in &workloads {
         eprintln!("{}: {}", workload.name, workload.what);
-        let turns =
-            Turns { rounds: options.rounds, length: options.length, connections: options.connections };
+        let turns = Turns {
+            rounds: options.rounds,
+            length: options.length,
+            connections: options.connections,
+        };
         let measured = turns.take(workload, &mut targets, &mut results.failures);
         results.workloads.push(measured);
     }

@@ -62,7 +62,7 @@ pub struct Probe {
     pub writes_per_s: f64,
     /// Random 8 KiB reads per second.
     pub reads_per_s: f64,
-    /// 10^6 bytes per second in writes of 512 KiB.
+    /// 10^6 bytes per second in writes of 512 KiB, the biggest that the kernel does not cut.
     pub write_mb_per_s: f64,
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path};
 use aquifer_nfs::proto::v3::{
-    Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Fsstat3Res, Getattr3Args, NfsFh3, PROGRAM,
-    Res3, Sattr3, VERSION,
+    Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Fsstat3Res, Getattr3Args, NfsFh3,
+    PROGRAM, Res3, Sattr3, VERSION,
 };
 use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
 use aquifer_rpc::limits::{RECEIVE_BUFFER_BYTES, RECORD_BYTES_MAX};
@@ -182,9 +182,7 @@ impl Connection {
         let args = Args3::Fsstat(Getattr3Args { object: root });
         let what = (PROGRAM, VERSION, args.procedure().wire());
         self.call(what, &args, |from| match decode::<Fsstat3Res>(from)? {
-            Res3::Ok(found) => {
-                Ok(Space { total_bytes: found.tbytes, free_bytes: found.fbytes })
-            }
+            Res3::Ok(found) => Ok(Space { total_bytes: found.tbytes, free_bytes: found.fbytes }),
             Res3::Fail { status, .. } => Err(failed("FSSTAT", format!("{status:?}"))),
         })
     }
