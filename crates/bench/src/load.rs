@@ -207,10 +207,7 @@ impl Worker<'_, '_> {
             self.tally.timeline.resize(millisecond(window) + 1, 0);
         }
         if self.plan.order == Order::Shuffled {
-            self.shuffled = (0..self.share.blocks()).collect();
-            for last in (1..self.shuffled.len()).rev() {
-                self.shuffled.swap(last, self.random.below(last + 1));
-            }
+            self.shuffled = self.random.order(self.share.blocks());
         }
     }
 
@@ -381,6 +378,15 @@ impl Random {
         Random(u64::try_from(now).unwrap_or(0) | 1)
     }
 
+    /// All numbers below `bound`, in any order (Fisher and Yates).
+    fn order(&mut self, bound: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..bound).collect();
+        for last in (1..bound).rev() {
+            order.swap(last, self.below(last + 1));
+        }
+        order
+    }
+
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -397,3 +403,18 @@ pub const DEPTH_MAX: usize = 1 << 14;
 
 /// Longest time told apart.
 const LATENCY_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_has_each_block_once() {
+        let mut random = Random::new();
+        let (mut first, second) = (random.order(1000), random.order(1000));
+        assert_ne!(first, second);
+        first.sort_unstable();
+        assert!(first.into_iter().eq(0..1000));
+        assert!(random.order(0).is_empty());
+    }
+}
