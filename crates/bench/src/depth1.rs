@@ -1,10 +1,10 @@
 //! One stable write outstanding, against what the disk takes to write and flush by itself.
 //!
 //! What holds: the disk by itself is an image file written in full on the same disk as the pool's,
-//! measured in turn with the servers and where they are: on one processor (the generator, the server
-//! with all its threads), and then wherever the kernel likes. A wake-up on another processor costs
-//! as much as half a write. Where others use the processors a flush waits for a worker of the kernel
-//! to get its turn: half of all may take the scheduler's 4 ms, and p10 says more than p50.
+//! measured in turn with the servers and where they are: on one processor (the generator, the
+//! server with all its threads), and then wherever the kernel likes. A wake-up on another processor
+//! costs as much as half a write. Where others use the processors a flush waits for a worker of the
+//! kernel to get its turn: half of all may take the scheduler's 4 ms, and p10 says more than p50.
 
 use std::time::Duration;
 

@@ -97,8 +97,8 @@ fn of_workload(workload: &OfWorkload, baselines: &[String]) -> String {
         let ratios: String = ratios.collect();
         let _ = writeln!(
             out,
-            "  {name:<23} {ops:>8.0} {:>17} {:>7.1} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>7.0} {:>7.1}  \
-             {cores:<14} {}",
+            "  {name:<23} {ops:>8.0} {:>17} {:>7.1} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>7.0} \
+             {:>7.1}  {cores:<14} {}",
             format!("[{least:.0} {most:.0}]"),
             of(|sample| sample.mb_per_s),
             of(|sample| sample.latency.p50_us),
@@ -134,7 +134,8 @@ fn of_minutes(sample: &Sample) -> String {
     let rates: Vec<String> = sample.rates.iter().map(|rate| format!("{rate:.0}")).collect();
     let ratio = sample.latency.p999_us / sample.latency.p50_us.max(f64::MIN_POSITIVE);
     format!(
-        "    p99.9/p50 {ratio:.1}; longest time without an answer {} ms; ops/s in each 10 s:\n    {}\n",
+        "    p99.9/p50 {ratio:.1}; longest time without an answer {} ms; ops/s in each 10 s:\n    \
+         {}\n",
         sample.gap_ms,
         rates.join(" ")
     )

@@ -55,8 +55,8 @@ pub struct Setup {
     pub written_images: bool,
     /// What `aquifer serve --memory` is given, if not its default.
     pub memory_bytes: Option<u64>,
-    /// The file takes so much space that the pool is 80 % full, instead of `file_bytes`, and each of
-    /// its blocks was overwritten at random, twice.
+    /// The file takes so much space that the pool is 80 % full, instead of `file_bytes`, and each
+    /// of its blocks was overwritten at random, twice.
     pub aged: bool,
 }
 
