@@ -7,14 +7,16 @@ use std::path::Path;
 use aquifer_conformance::{Error, Result, pattern};
 
 /// Overwrites a quarter of the first GiB of a disk with garbage, 1 MiB in every 4, behind the
-/// labels at its front. The number of bytes.
+/// labels at its front: in turn one that readers ask this side of the mirror for first, and one
+/// that they ask the other for. The number of bytes.
 pub fn rot(disk: &Path) -> Result<u64> {
     let file = File::options().write(true).open(disk).map_err(Error::at("open", disk))?;
     let mut garbage = vec![0; PIECE_BYTES];
     let piece = u64::try_from(PIECE_BYTES).unwrap_or(u64::MAX);
     let places = (4 * piece..1 << 30).step_by(4 * PIECE_BYTES);
     let mut bytes = 0;
-    for place in places {
+    for (turn, place) in (0..).zip(places) {
+        let place = place + turn % 2 * piece;
         pattern::fill(place, 0, &mut garbage);
         file.write_all_at(&garbage, place).map_err(Error::at("write", disk))?;
         bytes += piece;
