@@ -16,12 +16,13 @@ use aquifer_vdev::{Leaf, Vdev};
 use crate::create::{NamedDisk, VdevSpec, check_labels, check_new_disks, new_vdev};
 use crate::error::{ImportError, PoolError};
 use crate::pool::Pool;
-use crate::tree::VdevTree;
+use crate::tree::{VdevTree, put};
 
-/// A disk of the log, in the tree.
+/// A disk of the log: where it stands in the tree, and as what.
 struct Found {
     vdev: usize,
     leaf: usize,
+    config: LeafConfig,
 }
 
 impl Pool {
@@ -37,13 +38,8 @@ impl Pool {
         }
         let hole = tree.config.vdevs.iter().position(|vdev| vdev.class == VdevClass::Hole);
         let at = hole.unwrap_or(tree.config.vdevs.len());
-        let index = u16::try_from(at).unwrap_or(u16::MAX);
         let (vdev, leaves) = new_vdev(&self.world, VdevClass::Log, self.open_txg(), spec);
-        let mut config = tree.config.clone();
-        let mut vdevs = tree.vdevs.clone();
-        let built = Arc::new(Vdev::new(index, &vdev, leaves.clone(), self.world.clone()));
-        put(&mut config.vdevs, at, vdev);
-        put(&mut vdevs, at, built);
+        let (config, vdevs) = tree.with_vdev(at, vdev, leaves.clone(), &self.world);
         self.change_tree(config, vdevs, &leaves).await?;
         Ok(self.move_log().await?)
     }
@@ -54,9 +50,7 @@ impl Pool {
         let found = self.log_leaf(disk)?;
         let _shunned = self.leave_log_vdev(found.vdev).await?;
         let tree = self.tree();
-        let mut config = tree.config.clone();
-        let mut vdevs = tree.vdevs.clone();
-        let gone = vdevs.get(found.vdev).cloned();
+        let gone = tree.vdevs.get(found.vdev).cloned();
         let hole = VdevConfig {
             guid: Guid(self.world.random().max(1)),
             class: VdevClass::Hole,
@@ -65,10 +59,7 @@ impl Pool {
             birth: Txg(0),
             leaves: Vec::new(),
         };
-        let index = u16::try_from(found.vdev).unwrap_or(u16::MAX);
-        let bare = Arc::new(Vdev::new(index, &hole, Vec::new(), self.world.clone()));
-        put(&mut config.vdevs, found.vdev, hole);
-        put(&mut vdevs, found.vdev, bare);
+        let (config, vdevs) = tree.with_vdev(found.vdev, hole, Vec::new(), &self.world);
         self.change_tree(config, vdevs, &[]).await?;
         // Their labels go last, when no config names them any more.
         for leaf in gone.iter().flat_map(|vdev| &vdev.leaves) {
@@ -98,14 +89,9 @@ impl Pool {
             return Err(ImportError::BadDisk { path: new.path, reason });
         }
         let _shunned = self.leave_log_vdev(found.vdev).await?;
-        let tree = self.tree();
         let guid = Guid(self.world.random().max(1));
-        let sectors = new.disk.sectors();
-        let mut config = tree.config.clone();
-        if let Some(leaf) = leaf_of(&mut config, &found) {
-            *leaf = LeafConfig { guid, sectors, path: new.path.clone() };
-        }
-        self.put_leaf(&tree, config, &found, guid, new, true).await
+        let config = LeafConfig { guid, sectors: new.disk.sectors(), path: new.path.clone() };
+        self.put_leaf(&Found { config, ..found }, new, true).await
     }
 
     /// Takes a disk of a log vdev (a path or guid) out of use until [`Pool::online_log_disk`].
@@ -130,38 +116,33 @@ impl Pool {
     pub async fn online_log_disk(&self, disk: &str, again: NamedDisk) -> Result<(), ImportError> {
         let _act = self.acts.lock().await;
         let found = self.log_leaf(disk)?;
-        let tree = self.tree();
-        let guid = tree.config.vdevs.get(found.vdev).and_then(|vdev| vdev.leaves.get(found.leaf));
-        let guid = guid.map_or(Guid(0), |leaf| leaf.guid);
         let labels = label_io::read_labels(&again.disk)
             .await
             .map_err(|error| ImportError::Label { path: again.path.clone(), error })?;
-        if labels.label.leaf_guid != guid || labels.label.config.pool_guid != self.guid() {
+        if labels.label.leaf_guid != found.config.guid
+            || labels.label.config.pool_guid != self.guid()
+        {
             let reason = "is another disk; `pool replace` takes it in its place".to_string();
             return Err(ImportError::BadDisk { path: again.path, reason });
         }
         let _shunned = self.leave_log_vdev(found.vdev).await?;
-        let tree = self.tree();
-        self.put_leaf(&tree, tree.config.clone(), &found, guid, again, false).await
+        self.put_leaf(&found, again, false).await
     }
 
-    /// Puts a leaf, fresh, into a log vdev that the log has left, and lets the log come back.
-    async fn put_leaf(
-        &self,
-        tree: &VdevTree,
-        config: PoolConfig,
-        found: &Found,
-        guid: Guid,
-        disk: NamedDisk,
-        new: bool,
-    ) -> Result<(), ImportError> {
+    /// Puts a leaf, fresh, into its place in a log vdev that the log has left, and lets the log come
+    /// back.
+    async fn put_leaf(&self, found: &Found, disk: NamedDisk, new: bool) -> Result<(), ImportError> {
+        let (tree, guid) = (self.tree(), found.config.guid);
         let leaf = Arc::new(Leaf::new(guid, disk.path, Some(disk.disk), self.world.clone()));
-        let mut vdevs = tree.vdevs.clone();
-        if let (Some(slot), Some(of)) = (vdevs.get_mut(found.vdev), config.vdevs.get(found.vdev)) {
-            let mut leaves = slot.leaves.clone();
-            put(&mut leaves, found.leaf, leaf.clone());
-            *slot = Arc::new(Vdev::new(slot.index, of, leaves, self.world.clone()));
-        }
+        let (vdev, config) = (tree.vdevs.get(found.vdev), tree.config.vdevs.get(found.vdev));
+        let Some((mut leaves, mut config)) =
+            vdev.map(|vdev| vdev.leaves.clone()).zip(config.cloned())
+        else {
+            return Err(PoolError::Contradiction("a log vdev that was found is gone".into()).into());
+        };
+        put(&mut leaves, found.leaf, leaf.clone());
+        put(&mut config.leaves, found.leaf, found.config.clone());
+        let (config, vdevs) = tree.with_vdev(found.vdev, config, leaves, &self.world);
         let fresh = if new { vec![leaf] } else { Vec::new() };
         self.change_tree(config, vdevs, &fresh).await?;
         *self.shunned_log.lock() = None;
@@ -226,7 +207,7 @@ impl Pool {
                         "{name} is not a disk of the log: this works for log devices only, so far"
                     )));
                 }
-                return Ok(Found { vdev, leaf });
+                return Ok(Found { vdev, leaf, config: of.clone() });
             }
         }
         Err(ImportError::BadConfig(format!("{name} is no disk of pool {:?}", self.name())))
@@ -240,17 +221,5 @@ impl Drop for Shunned<'_> {
     fn drop(&mut self) {
         *self.0.shunned_log.lock() = None;
         self.0.place_log();
-    }
-}
-
-fn leaf_of<'a>(config: &'a mut PoolConfig, found: &Found) -> Option<&'a mut LeafConfig> {
-    config.vdevs.get_mut(found.vdev)?.leaves.get_mut(found.leaf)
-}
-
-/// Sets item `at`, or appends it.
-fn put<T>(items: &mut Vec<T>, at: usize, item: T) {
-    match items.get_mut(at) {
-        Some(slot) => *slot = item,
-        None => items.push(item),
     }
 }

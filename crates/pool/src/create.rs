@@ -10,16 +10,15 @@ use aquifer_ondisk::config::{
 use aquifer_ondisk::layout::{Geometry, LEAF_SEGMENTS_MIN, LEAVES_MAX, leaf_segments};
 use aquifer_ondisk::uberblock::{LogEnd, ROOTS, Uberblock};
 use aquifer_ondisk::{Guid, Place, Txg};
-use aquifer_space::Allocator;
 use aquifer_vdev::label_io::{self, LabelError};
 use aquifer_vdev::{Leaf, Vdev};
 
 use crate::error::ImportError;
-use crate::import::root::record_copies;
 use crate::intent_log::{Position, Ring, Start};
 use crate::limits::Limits;
 use crate::pool::Pool;
 use crate::record::{RecordRing, runs_of};
+use crate::tree::{allocator, data, record_copies};
 
 /// A disk with the path that people know it by.
 #[derive(Debug, Clone)]
@@ -200,9 +199,8 @@ async fn format(
     config: PoolConfig,
     vdevs: Vec<Arc<Vdev>>,
 ) -> Result<(), ImportError> {
-    let data = |vdev: &Arc<Vdev>| (vdev.class == VdevClass::Data).then_some(vdev.geometry);
-    let mut space = Allocator::new(&vdevs.iter().map(data).collect::<Vec<_>>());
-    let geometries: Vec<Geometry> = vdevs.iter().filter_map(data).collect();
+    let mut space = allocator(&vdevs);
+    let geometries: Vec<Geometry> = data(&vdevs).map(|vdev| vdev.geometry).collect();
     for id in space.wanted_loads(u64::MAX) {
         space.begin_load(id);
     }

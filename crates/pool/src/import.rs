@@ -10,7 +10,7 @@
 
 mod level;
 mod replay;
-pub(crate) mod root;
+mod root;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -31,6 +31,7 @@ use crate::intent_log::read::{Chain, ChainRules, Reader};
 use crate::intent_log::{LiveBatch, Position, Ring, Start};
 use crate::limits::{Limits, MEMORY_CAP_BYTES_DEFAULT};
 use crate::pool::{Parts, Pool};
+use crate::tree::{data, record_copies};
 
 /// What the administrator may ask of an import.
 #[derive(Debug, Clone)]
@@ -306,7 +307,8 @@ fn assemble_vdevs(
 
 /// Paths of log vdevs that the root's log lies on and that have no usable disk.
 fn lost_log_devices(log: &LogRoot, vdevs: &[Arc<Vdev>]) -> Vec<String> {
-    let on = Ring::new(&log.segments).vdevs();
+    let ring = Ring::new(&log.segments);
+    let on = ring.vdevs();
     let lost = vdevs.iter().filter(|vdev| on.contains(&vdev.index) && vdev.check().is_err());
     let mut paths: Vec<String> =
         lost.flat_map(|vdev| vdev.leaves.iter().map(|leaf| leaf.path.clone())).collect();
@@ -401,10 +403,9 @@ fn build(
     options: &ImportOptions,
 ) -> Result<Parts, ImportError> {
     let newest = roots.newest;
-    let copies = u64::from(root::record_copies(&vdevs));
+    let copies = u64::from(record_copies(&vdevs));
     let segments = |runs: &[Run]| runs.iter().map(|run| run.sectors / SEGMENT_SECTORS).sum::<u64>();
-    let total = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data);
-    let total = total.map(|vdev| vdev.geometry.sectors()).sum();
+    let total = data(&vdevs).map(|vdev| vdev.geometry.sectors()).sum();
     let log_segments = segments(&newest.root.log_home);
     let record_segments = segments(&newest.root.record_segments) / copies;
     let limits = Limits::new(options.memory_cap_bytes, total, log_segments, record_segments);

@@ -44,8 +44,6 @@ pub struct Limits {
     pub dirty_cap_bytes: u64,
     /// The read cache.
     pub arc_bytes: u64,
-    /// Bytes of the intent log.
-    pub log_bytes: u64,
     /// Runs that one txg may take and give back: bounds its record.
     pub txg_runs_max: usize,
     /// Bytes of live txg records that the window may hold.
@@ -86,7 +84,6 @@ impl Limits {
             txg_dirty_bytes,
             dirty_cap_bytes,
             arc_bytes: (cap - dirty_cap_bytes) / 2,
-            log_bytes,
             // A sixteenth of the ring a txg, a quarter for the window: with the windows of three
             // roots and the record being written, half the ring stays free.
             txg_runs_max: usize::try_from(record_bytes / 16 / 8).unwrap_or(usize::MAX),

@@ -31,7 +31,7 @@ use crate::pace::Pace;
 use crate::readers::Readers;
 use crate::record::RecordRing;
 use crate::sync::SyncContext;
-use crate::tree::VdevTree;
+use crate::tree::{VdevTree, record_copies};
 use crate::txg::Txgs;
 
 /// A boxed future that may move between threads.
@@ -123,7 +123,7 @@ const CACHE_SHARDS: u32 = 16;
 impl Pool {
     pub(crate) fn assemble(parts: Parts) -> Arc<Pool> {
         let tree = VdevTree { config: parts.config, vdevs: parts.vdevs };
-        let redundant = tree.data().all(|vdev| vdev.geometry.copies == 1);
+        let redundant = record_copies(&tree.vdevs) == 1;
         Arc::new_cyclic(|this| Pool {
             this: this.clone(),
             imported: parts.world.now(),

@@ -3,14 +3,32 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use aquifer_blockio::World;
 use aquifer_ondisk::Place;
-use aquifer_ondisk::config::{PoolConfig, VdevClass};
+use aquifer_ondisk::config::{PoolConfig, VdevClass, VdevConfig};
+use aquifer_space::Allocator;
 use aquifer_vdev::{Leaf, Vdev};
 
 use crate::error::PoolError;
 use crate::intent_log::Ring;
 use crate::limits::LOG_SEGMENTS_MAX;
 use crate::pool::Pool;
+
+/// Those vdevs that hold blocks.
+pub(crate) fn data(vdevs: &[Arc<Vdev>]) -> impl Iterator<Item = &Arc<Vdev>> {
+    vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data)
+}
+
+/// Copies of a txg record: two unless every vdev that holds blocks mirrors them.
+pub(crate) fn record_copies(vdevs: &[Arc<Vdev>]) -> u8 {
+    if data(vdevs).any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 }
+}
+
+/// The space of vdevs of which nothing is known yet.
+pub(crate) fn allocator(vdevs: &[Arc<Vdev>]) -> Allocator {
+    let of = |vdev: &Arc<Vdev>| (vdev.class == VdevClass::Data).then_some(vdev.geometry);
+    Allocator::new(&vdevs.iter().map(of).collect::<Vec<_>>())
+}
 
 /// What the pool consists of. Vdevs and the config's entries have the same numbers.
 #[derive(Debug)]
@@ -22,7 +40,7 @@ pub(crate) struct VdevTree {
 impl VdevTree {
     /// Vdevs that hold blocks: the pool cannot do without any of them.
     pub fn data(&self) -> impl Iterator<Item = &Arc<Vdev>> {
-        self.vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data)
+        data(&self.vdevs)
     }
 
     /// Vdevs for the intent log.
@@ -35,6 +53,22 @@ impl VdevTree {
         self.vdevs.iter().flat_map(|vdev| vdev.online())
     }
 
+    /// Config and vdevs with another vdev at `at`, or one more.
+    pub fn with_vdev(
+        &self,
+        at: usize,
+        vdev: VdevConfig,
+        leaves: Vec<Arc<Leaf>>,
+        clock: &Arc<dyn World>,
+    ) -> (PoolConfig, Vec<Arc<Vdev>>) {
+        let (mut config, mut vdevs) = (self.config.clone(), self.vdevs.clone());
+        let index = u16::try_from(at).unwrap_or(u16::MAX);
+        let built = Arc::new(Vdev::new(index, &vdev, leaves, clock.clone()));
+        put(&mut config.vdevs, at, vdev);
+        put(&mut vdevs, at, built);
+        (config, vdevs)
+    }
+
     /// Log vdevs that have a disk left.
     pub fn usable_logs(&self) -> BTreeSet<u16> {
         self.logs().filter(|vdev| vdev.check().is_ok()).map(|vdev| vdev.index).collect()
@@ -44,6 +78,14 @@ impl VdevTree {
     pub fn log_ring(&self, on: &BTreeSet<u16>) -> Ring {
         let vdevs: Vec<&Arc<Vdev>> = self.logs().filter(|vdev| on.contains(&vdev.index)).collect();
         Ring::over(vdevs.iter().map(|vdev| (vdev.index, vdev.geometry.segments)), LOG_SEGMENTS_MAX)
+    }
+}
+
+/// Sets item `at`, or appends it.
+pub(crate) fn put<T>(items: &mut Vec<T>, at: usize, item: T) {
+    match items.get_mut(at) {
+        Some(slot) => *slot = item,
+        None => items.push(item),
     }
 }
 

@@ -8,7 +8,6 @@ use aquifer_blockio::buf::bytes_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::codec::checksum128;
-use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::layout::REWIND_TXGS;
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
@@ -20,6 +19,7 @@ use crate::error::{ImportError, PoolError};
 use crate::import::LOG_START;
 use crate::intent_log::Ring;
 use crate::record::RecordRing;
+use crate::tree::{allocator, record_copies};
 
 pub(crate) struct NewestRoot {
     pub root: PoolRoot,
@@ -93,19 +93,12 @@ pub(crate) async fn read_roots(
     Ok(FoundRoots { newest: NewestRoot { root }, space, ring })
 }
 
-/// Copies of a txg record: two unless every vdev that holds blocks mirrors them.
-pub(crate) fn record_copies(vdevs: &[Arc<Vdev>]) -> u8 {
-    let mut data = vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data);
-    if data.any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 }
-}
-
 fn rebuild_space(
     vdevs: &[Arc<Vdev>],
     parts: &[(RecordPointer, TxgRecord)],
     needed_from: Txg,
 ) -> Result<Allocator, ImportError> {
-    let data = |vdev: &Arc<Vdev>| (vdev.class == VdevClass::Data).then_some(vdev.geometry);
-    let mut space = Allocator::new(&vdevs.iter().map(data).collect::<Vec<_>>());
+    let mut space = allocator(vdevs);
     // The newest entry of a metaslab names its current slot.
     let mut seen = HashSet::new();
     for slot in parts.iter().rev().flat_map(|(_, record)| record.slots.iter().rev()) {

@@ -218,11 +218,12 @@ pub(crate) struct Start {
 
 impl IntentLog {
     pub(crate) fn new(start: Start) -> Self {
+        let at_home = start.ring.vdevs() == start.home.vdevs();
         IntentLog {
             early: early::EarlyWrites::default(),
             capacity_bytes: AtomicU64::new(start.ring.bytes().min(start.home.bytes())),
-            at_home: AtomicBool::new(start.ring.vdevs() == start.home.vdevs()),
-            bias: bias::Bias::new(start.ring.vdevs() == start.home.vdevs()),
+            at_home: AtomicBool::new(at_home),
+            bias: bias::Bias::new(at_home),
             home: start.home,
             state: Mutex::new(State {
                 chain: start.chain,

@@ -176,19 +176,21 @@ impl Pool {
         if let Some(shunned) = *self.shunned_log.lock() {
             on.remove(&shunned);
         }
-        let ring = if on.is_empty() { self.log.home().clone() } else { tree.log_ring(&on) };
+        let home = self.log.home();
         {
             let state = self.log.state.lock();
+            let wanted = if on.is_empty() { home.vdevs() } else { &on };
             match &state.change {
                 Some(change) if change.stage == Stage::Asked => {
                     drop(state);
                     return self.txgs.request_close();
                 }
                 Some(_) => return,
-                None if state.ring.vdevs() == ring.vdevs() => return,
+                None if state.ring.vdevs() == wanted => return,
                 None => {}
             }
         }
+        let ring = if on.is_empty() { home.clone() } else { tree.log_ring(&on) };
         self.log.begin_move(ring, self.world.random().max(1), &self.txgs);
         self.txgs.request_close();
     }

@@ -26,6 +26,8 @@ impl Position {
 #[derive(Debug, Clone)]
 pub(crate) struct Ring {
     segments: Vec<Place>,
+    /// Vdevs that these lie on.
+    vdevs: BTreeSet<u16>,
 }
 
 /// Sectors of a segment that batches are sure to fill: less than a batch may be left at its end.
@@ -33,7 +35,7 @@ const FILLED_SECTORS: u64 = SEGMENT_SECTORS - BATCH_SECTORS_MAX as u64;
 
 impl Ring {
     pub fn new(runs: &[Run]) -> Self {
-        Ring { segments: segments_of(runs) }
+        Ring::of(segments_of(runs))
     }
 
     /// Segments of these vdevs (number, segments), one of each in turn, at most `count_max`. The
@@ -45,12 +47,17 @@ impl Ring {
             there.map(move |(vdev, _)| Place::new(vdev, segment * SEGMENT_SECTORS))
         });
         let count = usize::try_from(count_max).unwrap_or(usize::MAX);
-        Ring { segments: places.take(count).collect() }
+        Ring::of(places.take(count).collect())
+    }
+
+    fn of(segments: Vec<Place>) -> Self {
+        let vdevs = segments.iter().map(|place| place.vdev()).collect();
+        Ring { segments, vdevs }
     }
 
     /// Vdevs that it lies on.
-    pub fn vdevs(&self) -> BTreeSet<u16> {
-        self.segments.iter().map(|place| place.vdev()).collect()
+    pub fn vdevs(&self) -> &BTreeSet<u16> {
+        &self.vdevs
     }
 
     pub fn runs(&self) -> Vec<Run> {
