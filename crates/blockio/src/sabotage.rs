@@ -43,6 +43,8 @@ pub enum Rule {
     VerifyEarlyTail,
     /// Early data of the unproven tail is copied to every main copy.
     LevelEarlyTail,
+    /// And written again, like its batches, on sides that hold it: their flush may have failed.
+    RewriteTail,
     /// A commit waits for the early writes of its txg.
     CommitWaitsForEarlyWrites,
     /// No place is reused while somebody reads under a root that reaches it.
@@ -72,7 +74,7 @@ pub enum Rule {
 }
 
 /// Every rule, for tests that go through all.
-pub const RULES: [Rule; 30] = [
+pub const RULES: [Rule; 31] = [
     Rule::HoldBackFrees,
     Rule::ClaimLoggedPlaces,
     Rule::ContiguousPrefix,
@@ -91,6 +93,7 @@ pub const RULES: [Rule; 30] = [
     Rule::SessionFirstTxg,
     Rule::VerifyEarlyTail,
     Rule::LevelEarlyTail,
+    Rule::RewriteTail,
     Rule::CommitWaitsForEarlyWrites,
     Rule::ReadersHoldReuse,
     Rule::LogReuseAfterLanding,

@@ -62,6 +62,8 @@ pub(crate) struct Machine {
     pub(crate) wall_base_ns: u64,
     pub(crate) io_events: u64,
     pub(crate) cut_at_event: Option<u64>,
+    /// How many events after the first operation that fails.
+    pub(crate) cut_after_error: Option<u64>,
     /// The number of the clock's event for a cut by time.
     pub(crate) cut_timer: Option<u64>,
     pub(crate) halted: bool,
@@ -190,6 +192,12 @@ impl Machine {
         let mut op = self.ops.take(slot)?;
         let device = self.devices.get_mut(op.disk)?;
         let (result, outcome) = device.finish(&mut op, &self.ops);
+        if result.is_err()
+            && let Some(events) = self.cut_after_error.take()
+        {
+            let soon = self.io_events + 1 + events;
+            self.cut_at_event = Some(self.cut_at_event.map_or(soon, |planned| planned.min(soon)));
+        }
         self.note((op.disk, op.action, op.sector, op.count), outcome);
         let waker = self.ops.completed(slot, op, result);
         self.count_io_event();
@@ -287,6 +295,7 @@ impl Machine {
     pub(crate) fn restart(&mut self, reboot: bool) -> (Vec<Option<Op>>, Vec<Waker>) {
         self.io_events = 0;
         self.cut_at_event = None;
+        self.cut_after_error = None;
         self.cut_timer = None;
         self.halted = false;
         if reboot {

@@ -122,6 +122,7 @@ impl Sim {
             wall_base_ns: WALL_START_NS,
             io_events: 0,
             cut_at_event: None,
+            cut_after_error: None,
             cut_timer: None,
             halted: false,
         };
@@ -227,6 +228,7 @@ impl Sim {
     pub fn plan_cut(&mut self, plan: CutPlan) {
         let mut machine = self.shared.machine.lock();
         machine.cut_at_event = None;
+        machine.cut_after_error = None;
         machine.cut_timer = None;
         match plan {
             CutPlan::Never => {}
@@ -236,6 +238,12 @@ impl Sim {
                 machine.cut_timer = Some(machine.clock.schedule(at_ns, Due::Cut));
             }
         }
+    }
+
+    /// Lets the power cut that is planned come earlier, if an operation fails before it: so many
+    /// I/O events after that.
+    pub fn cut_after_error(&mut self, events: u64) {
+        self.shared.machine.lock().cut_after_error = Some(events);
     }
 
     /// I/O events of this incarnation so far: where [`CutPlan::AtEvent`] can cut.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::Txg;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::log_batch::BatchHeader;
-use aquifer_vdev::Vdev;
+use aquifer_ondisk::{Place, Txg};
+use aquifer_vdev::{Leaf, Vdev};
 use futures_util::future::join_all;
 
 use crate::error::ImportError;
@@ -29,55 +29,110 @@ pub(crate) async fn level(
         return Ok(());
     }
     flush(vdevs).await?;
+    let tail = unproven(ring, chain, floor);
+    for run in &tail {
+        run.to_differing_sides(vdevs).await?;
+    }
+    flush(vdevs).await?;
+    if tail.is_empty() || left_out(Rule::RewriteTail) {
+        return Ok(());
+    }
+    // A side whose flush failed, in a process that died before it could name that side, serves from
+    // its cache what it will never make durable, and its next flush succeeds. Only bytes written
+    // anew are sure. One side after the other: at any time the other copy lies still.
+    let sides = vdevs.iter().map(|vdev| vdev.leaves.len()).max().unwrap_or(0);
+    for side in 0..sides {
+        for run in &tail {
+            run.again_to_side(vdevs, side).await?;
+        }
+        flush(vdevs).await?;
+    }
+    Ok(())
+}
+
+/// What no mark proves durable: batches past it, and their early data.
+fn unproven<'a>(ring: &Ring, chain: &'a Chain, floor: Txg) -> Vec<TailRun<'a>> {
+    let mut tail = Vec::new();
     for batch in chain.batches.iter().filter(|batch| batch.header.sequence > chain.mark) {
         let place = ring.place(batch.position);
-        let verify = |pages: &[Page]| batch_matches(batch, pages);
-        level_run(vdevs, place.vdev(), place.sector(), batch.sectors(), &verify).await?;
+        tail.push(TailRun { place, sectors: batch.sectors(), what: What::Batch(batch) });
         if left_out(Rule::LevelEarlyTail) {
             continue;
         }
         let records = batch.header.records.iter().filter(|record| record.txg > floor);
-        for extent in records.flat_map(|record| &record.extents) {
-            level_extent(vdevs, extent).await?;
-        }
+        tail.extend(records.flat_map(|record| &record.extents).map(|extent| TailRun {
+            place: extent.place,
+            sectors: usize::try_from(extent.stored_sectors()).unwrap_or(0),
+            what: What::Early(extent),
+        }));
     }
-    flush(vdevs).await
+    tail
 }
 
-async fn level_extent(vdevs: &[Arc<Vdev>], extent: &Extent) -> Result<(), ImportError> {
-    let verify = |pages: &[Page]| extent_matches(extent, pages);
-    let count = usize::try_from(extent.stored_sectors()).unwrap_or(0);
-    level_run(vdevs, extent.place.vdev(), extent.place.sector(), count, &verify).await
+/// Sectors of the unproven tail.
+struct TailRun<'a> {
+    place: Place,
+    sectors: usize,
+    what: What<'a>,
 }
 
-/// Writes a run to the sides on which it differs, from one on which it verifies; never over a good
-/// copy.
-async fn level_run(
-    vdevs: &[Arc<Vdev>],
-    vdev: u16,
-    sector: u64,
-    count: usize,
-    verify: &(dyn Fn(&[Page]) -> bool + Sync),
-) -> Result<(), ImportError> {
-    let Some(vdev) = vdevs.get(usize::from(vdev)) else {
-        return Ok(());
-    };
-    let mut good = None;
-    let mut bad = Vec::new();
-    for leaf in vdev.online() {
-        match leaf.read(sector, count).await {
-            Ok(pages) if verify(&pages) => good = Some(pages),
-            _ => bad.push(leaf),
+enum What<'a> {
+    Batch(&'a FoundBatch),
+    Early(&'a Extent),
+}
+
+impl TailRun<'_> {
+    fn verifies(&self, pages: &[Page]) -> bool {
+        match self.what {
+            What::Batch(batch) => batch_matches(batch, pages),
+            What::Early(extent) => extent_matches(extent, pages),
         }
     }
-    if let Some(good) = good {
-        for leaf in bad {
-            // A side that cannot be written fails, and the uberblock that follows names it.
-            let _ = leaf.write(sector, good.clone()).await;
-        }
+
+    async fn read(&self, leaf: &Leaf) -> Option<Vec<Page>> {
+        let pages = leaf.read(self.place.sector(), self.sectors).await.ok()?;
+        self.verifies(&pages).then_some(pages)
     }
-    vdev.check()?;
-    Ok(())
+
+    /// Writes the run to the sides on which it differs, from one on which it verifies; never over a
+    /// good copy.
+    async fn to_differing_sides(&self, vdevs: &[Arc<Vdev>]) -> Result<(), ImportError> {
+        let Some(vdev) = vdevs.get(usize::from(self.place.vdev())) else {
+            return Ok(());
+        };
+        let mut good = None;
+        let mut bad = Vec::new();
+        for leaf in vdev.online() {
+            match self.read(leaf).await {
+                Some(pages) => good = Some(pages),
+                None => bad.push(leaf),
+            }
+        }
+        if let Some(good) = good {
+            for leaf in bad {
+                // A side that cannot be written fails, and the uberblock that follows names it.
+                let _ = leaf.write(self.place.sector(), good.clone()).await;
+            }
+        }
+        vdev.check()?;
+        Ok(())
+    }
+
+    /// Writes what one side holds, the same bytes, to that side again.
+    async fn again_to_side(&self, vdevs: &[Arc<Vdev>], side: usize) -> Result<(), ImportError> {
+        let Some(vdev) = vdevs.get(usize::from(self.place.vdev())) else {
+            return Ok(());
+        };
+        let leaf =
+            vdev.leaves.get(side).filter(|leaf| vdev.online().any(|on| on.guid == leaf.guid));
+        if let Some(leaf) = leaf
+            && let Some(pages) = self.read(leaf).await
+        {
+            let _ = leaf.write(self.place.sector(), pages).await;
+            vdev.check()?;
+        }
+        Ok(())
+    }
 }
 
 fn batch_matches(batch: &FoundBatch, pages: &[Page]) -> bool {

@@ -8,7 +8,10 @@ use aquifer_ondisk::layout::Geometry;
 use aquifer_pool::PoolError;
 use aquifer_pool::create::create;
 use aquifer_pool::import::{ImportOptions, import, scan};
-use aquifer_sim::{Corruption, DiskConfig, Fault, FaultRule, Image, Sim, SimDisk, When};
+use aquifer_sim::{
+    Corruption, CutMode, CutPlan, DiskConfig, Fault, FaultRule, Image, Sim, SimDisk, Stop, Vanish,
+    When,
+};
 use aquifer_vdev::LeafState;
 
 use crate::clients::{Open, open};
@@ -23,7 +26,11 @@ struct Fixture {
 
 impl Fixture {
     fn new(shape: Shape) -> Fixture {
-        let mut sim = Sim::new(11);
+        Fixture::with_seed(shape, 11)
+    }
+
+    fn with_seed(shape: Shape, seed: u64) -> Fixture {
+        let mut sim = Sim::new(seed);
         let images = base(shape).into_iter().enumerate();
         let disks = images
             .map(|(at, image)| sim.add_disk(&format!("d{at}"), image, DiskConfig::default()))
@@ -33,14 +40,19 @@ impl Fixture {
 
     /// Runs `work` on the imported pool, then ends the process without an export.
     fn with_pool<T>(&mut self, work: impl AsyncFnOnce(&Open) -> T) -> T {
+        let done = self.live(work);
+        self.sim.kill();
+        done.unwrap()
+    }
+
+    /// Runs `work` on the imported pool.
+    fn live<T>(&mut self, work: impl AsyncFnOnce(&Open) -> T) -> Result<T, Stop> {
         let (world, disks) = (self.world.clone(), named(&self.disks));
-        let done = self.sim.run_until(async {
+        self.sim.run_until(async {
             let open = open(world.clone(), disks, &ImportOptions::default()).await.unwrap();
             world.spawn("txg", Box::pin(open.pool.clone().run()));
             work(&open).await
-        });
-        self.sim.kill();
-        done.unwrap()
+        })
     }
 }
 
@@ -108,6 +120,49 @@ fn a_side_that_failed_a_flush_is_outdated_and_stays_so() {
     // Alone, the outdated side does not know that it is: what it shows is old but whole. With the
     // other it has no vote.
     fixture.with_pool(async |open| assert_eq!(version(open, 1).await, 3));
+}
+
+/// A flush fails, and the process dies before anything on disk says so. The next one reads early
+/// data there that no flush will ever make durable: if it counts, it counts on each side.
+#[test]
+fn what_a_failed_flush_left_in_a_cache_is_written_again() {
+    let mut counted = 0;
+    for (shape, event) in [Shape::Single, Shape::Mirror]
+        .into_iter()
+        .flat_map(|shape| (0..60).map(move |event| (shape, event)))
+    {
+        let mut fixture = Fixture::with_seed(shape, event);
+        let bad = fixture.disks.last().unwrap().clone();
+        let life = async |open: &Open| {
+            bad.inject(FaultRule::new(Fault::FlushError, When::OnceAfter(0)));
+            let ticket = open.slots.write(3, content(3, 1), How::Early, 1).await.unwrap();
+            let _ = ticket.unwrap().durable().await;
+        };
+        fixture.sim.plan_cut(CutPlan::AtEvent(30 + event));
+        let _ = fixture.live(life);
+        fixture.sim.kill();
+        bad.clear_faults();
+        let found = fixture.with_pool(async |open| {
+            let found = open.slots.read(3).await.unwrap().map(|page| version_of(3, &page));
+            open.pool.sync().await.unwrap();
+            let whole = states(open).iter().all(|state| *state == LeafState::Online);
+            whole.then_some(found).flatten()
+        });
+        fixture.sim.power_cut(CutMode::AllLost);
+        if let Some(found) = found {
+            counted += 1;
+            if let [other, _] = &fixture.disks[..] {
+                other.vanish(Vanish::PowerLost);
+            }
+            assert_eq!(
+                fixture.with_pool(async |open| version(open, 3).await),
+                found,
+                "{shape:?} {event}"
+            );
+        }
+    }
+    println!("{counted} counted");
+    assert!(counted > 0, "the data was never found");
 }
 
 #[test]

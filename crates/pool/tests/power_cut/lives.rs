@@ -26,6 +26,8 @@ struct Machine {
     kind: Kind,
     shape: Shape,
     rng: Rng,
+    /// What follows an error.
+    errors: Rng,
     sim: Sim,
     world: Arc<dyn World>,
     disks: Vec<SimDisk>,
@@ -66,6 +68,7 @@ impl Machine {
             kind,
             shape,
             rng,
+            errors: Rng::stream(seed, "errors"),
             world: Arc::new(sim.world()),
             sim,
             disks,
@@ -110,8 +113,14 @@ impl Machine {
         };
         self.sim.plan_cut(CutPlan::AtEvent(event + 1));
         let mut work = Rng::stream(self.rng.next_u64(), "work");
+        let mut dies_of_error = false;
         if self.shape.mirrored() && self.kind.is_sound() && rewind == 0 {
-            upset(&self.disks[self.fickle], &mut self.rng);
+            let fails_flush = upset(&self.disks[self.fickle], &mut self.rng);
+            dies_of_error = fails_flush && self.errors.coin();
+        }
+        if dies_of_error {
+            // Before anything on disk names the side.
+            self.sim.cut_after_error(self.errors.below(12));
         }
         let options = ImportOptions { rewind, ..ImportOptions::default() };
         if rewind > 0 {
@@ -146,7 +155,7 @@ impl Machine {
             Ok(Err(what)) => return Err(what),
             Err(stop) => return Err(stop.to_string()),
         }
-        if self.rng.below(4) == 0 {
+        if self.rng.below(4) == 0 || dies_of_error {
             self.sim.kill();
         } else {
             self.sim.power_cut_any();
@@ -210,10 +219,12 @@ impl Machine {
 /// Pages of the intent log of a pool of one disk.
 const LOG_PAGES_PER_DISK: usize = 4 * 1024;
 
-/// Lets a disk vanish at some time, or return, or fail a single operation.
-fn upset(disk: &SimDisk, rng: &mut Rng) {
+/// Lets a disk vanish at some time, or return, or fail a single operation. Returns whether that may
+/// be a flush.
+fn upset(disk: &SimDisk, rng: &mut Rng) -> bool {
     disk.clear_faults();
-    match rng.below(6) {
+    let choice = rng.below(6);
+    match choice {
         0 => disk.inject(FaultRule::new(
             Fault::Vanish(Vanish::PowerLost),
             When::OnceAfter(20 + rng.below(300)),
@@ -222,4 +233,5 @@ fn upset(disk: &SimDisk, rng: &mut Rng) {
         2 => disk.inject(FaultRule::new(Fault::FlushError, When::OnceAfter(rng.below(30)))),
         _ => disk.come_back(),
     }
+    choice == 2
 }

@@ -129,6 +129,7 @@ const SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::SlotsInTurn], 0..100),
     (&[Rule::VerifyEarlyTail], 0..600),
     (&[Rule::LevelEarlyTail], 0..3000),
+    (&[Rule::RewriteTail], 0..5000),
     (&[Rule::CommitWaitsForEarlyWrites], 0..4000),
     (&[Rule::LogReuseBehindRoot], 0..600),
     (&[Rule::LogReuseAfterLanding], 0..10_000),

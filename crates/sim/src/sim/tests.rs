@@ -8,7 +8,7 @@ use std::time::Duration;
 use aquifer_blockio::{Disk, World};
 
 use crate::disk::tests::{durable, exact, flush, page, pages, read, write};
-use crate::{CutMode, CutPlan, Latency, Stop};
+use crate::{CutMode, CutPlan, Fault, FaultRule, Latency, Stop};
 
 #[test]
 fn a_cut_fires_at_each_event_and_at_what_it_is() {
@@ -29,6 +29,30 @@ fn a_cut_fires_at_each_event_and_at_what_it_is() {
         assert_eq!(marks.load(Ordering::Relaxed), marks_seen, "nobody sees event {event}");
         sim.power_cut(CutMode::AllLost);
         assert_eq!(durable(&disk, 0), Some(durable_word), "but it had its effect");
+    }
+}
+
+#[test]
+fn a_cut_may_follow_an_error() {
+    // The write: events 1 and 2; the flush that fails: 3 and 4; then the same again.
+    for (after, planned, expected) in [(0, 100, 4), (1, 100, 5), (3, 100, 7), (3, 6, 6)] {
+        let (mut sim, disk) = exact(1, Latency::fixed(100, 100));
+        disk.inject(FaultRule::once(Fault::FlushError));
+        sim.plan_cut(CutPlan::AtEvent(planned));
+        sim.cut_after_error(after);
+        let stop = sim.run_until(async {
+            loop {
+                disk.write(0, pages(&[7])).await.unwrap();
+                let _ = disk.flush().await;
+            }
+        });
+        assert_eq!(stop, Err::<(), _>(Stop::Halted));
+        assert_eq!(sim.io_events(), expected, "{after} after an error, or at {planned}");
+        sim.power_cut(CutMode::AllLost);
+        // It was for that incarnation only.
+        disk.inject(FaultRule::once(Fault::FlushError));
+        write(&mut sim, &disk, 0, &[7]);
+        assert!(flush(&mut sim, &disk).is_err());
     }
 }
 
