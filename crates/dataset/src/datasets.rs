@@ -14,7 +14,7 @@ use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::tree_node::Namespace;
 use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Reader, Txg, Writer};
-use aquifer_pool::{Demand, Pool, PoolError, SpaceClass, TxHold};
+use aquifer_pool::{Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use parking_lot::Mutex;
 
 use crate::damage::DamageList;
@@ -336,6 +336,7 @@ impl Datasets {
             sectors: ACT_SECTORS,
             log_bytes: 0,
             class: SpaceClass::Remove,
+            lane: Lane::Sparse,
         };
         let admission = self.pool.admit(demand).await?;
         self.pool.hold(admission)

@@ -10,7 +10,7 @@ use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::types::Run;
 use aquifer_pool::intent_log::{EarlyWrite, Ticket};
-use aquifer_pool::{Admission, Demand, Pool, PoolError, SpaceClass, TxHold};
+use aquifer_pool::{Admission, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use tokio::sync::MutexGuard;
 
 use crate::change::{self, Change};
@@ -21,6 +21,8 @@ use crate::types::{Around, Attributes, Before, Credentials, FileHandle};
 /// of the object table, of the namespace, of the reply table, each twice as wide for splits, in two
 /// copies.
 pub(crate) const TREE_SECTORS: u64 = 24;
+/// What has not changed for this long is not in the middle of bulk writes.
+const RESTED_SECONDS: i64 = 2;
 /// Memory of a change beside its pages.
 pub(crate) const CHANGE_BYTES: u64 = 2048;
 /// Bytes of a record beside its payload: a header sector of its own, and room in it.
@@ -188,13 +190,20 @@ impl Files {
         dataset.properties().sync == SyncMode::Always
     }
 
+    /// A small change of what has not changed for a while waits for nobody.
+    pub(crate) fn lane(&self, target: &Target) -> Lane {
+        let changed = target.object.state.lock().inode.ctime;
+        let rested = self.now().seconds.saturating_sub(changed.seconds);
+        if rested >= RESTED_SECONDS { Lane::Sparse } else { Lane::Bulk }
+    }
+
     /// Admission for a change of names or attributes. What is admitted while a dataset is not
     /// logged and enters its txg when it is again has no room in the log set aside: a few records
     /// at most, which at worst wait for the next root.
     pub(crate) async fn admit_names(
         &self,
         dataset: &Dataset,
-        class: SpaceClass,
+        (class, lane): (SpaceClass, Lane),
     ) -> Result<Admission, FsError> {
         dataset.takes_changes().await;
         let demand = Demand {
@@ -202,6 +211,7 @@ impl Files {
             sectors: 4 * TREE_SECTORS,
             log_bytes: if dataset.is_logged(&self.pool) { RECORD_BYTES } else { 0 },
             class,
+            lane,
         };
         Ok(self.pool.admit(demand).await?)
     }
@@ -240,7 +250,7 @@ impl Files {
         if cred.call.is_none() {
             return Ok(());
         }
-        let admission = self.admit_names(dataset, SpaceClass::Remove).await?;
+        let admission = self.admit_names(dataset, (SpaceClass::Remove, Lane::Bulk)).await?;
         let promised = self.change(cred, (dataset, given), admission, &[])?;
         Ok(promised.kept().await?)
     }

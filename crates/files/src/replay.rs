@@ -6,7 +6,7 @@ use aquifer_object::{DirtyPage, is_damage};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::types::Run;
-use aquifer_pool::{BoxFuture, Demand, PoolError, Replay, SpaceClass};
+use aquifer_pool::{BoxFuture, Demand, Lane, PoolError, Replay, SpaceClass};
 
 use crate::change::{self, Change, RECORD_KIND};
 use crate::core::{CHANGE_BYTES, Files, TREE_SECTORS};
@@ -63,6 +63,7 @@ impl Files {
             sectors: pages.len() as u64 + 4 * TREE_SECTORS,
             log_bytes: 0,
             class: SpaceClass::Replay,
+            lane: Lane::Bulk,
         };
         let hold = self.pool.hold_for_replay(demand);
         for extent in &record.extents {
@@ -95,7 +96,13 @@ impl Files {
 
     /// Gives back what only a record that is left out refers to.
     fn drop_record(&self, record: &LogRecord) {
-        let demand = Demand { dirty_bytes: 0, sectors: 0, log_bytes: 0, class: SpaceClass::Replay };
+        let demand = Demand {
+            dirty_bytes: 0,
+            sectors: 0,
+            log_bytes: 0,
+            class: SpaceClass::Replay,
+            lane: Lane::Bulk,
+        };
         let hold = self.pool.hold_for_replay(demand);
         for extent in &record.extents {
             let run = Run::new(extent.place, extent.stored_sectors());

@@ -129,8 +129,8 @@ impl Pool {
         self.put_leaf(&found, again, false).await
     }
 
-    /// Puts a leaf, fresh, into its place in a log vdev that the log has left, and lets the log come
-    /// back.
+    /// Puts a leaf, fresh, into its place in a log vdev that the log has left, and lets the log
+    /// come back.
     async fn put_leaf(&self, found: &Found, disk: NamedDisk, new: bool) -> Result<(), ImportError> {
         let (tree, guid) = (self.tree(), found.config.guid);
         let leaf = Arc::new(Leaf::new(guid, disk.path, Some(disk.disk), self.world.clone()));

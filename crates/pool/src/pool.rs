@@ -31,6 +31,7 @@ use crate::pace::Pace;
 use crate::readers::Readers;
 use crate::record::RecordRing;
 use crate::sync::SyncContext;
+use crate::throttle::Throttle;
 use crate::tree::{VdevTree, record_copies};
 use crate::txg::Txgs;
 
@@ -87,6 +88,7 @@ pub struct Pool {
     pub(crate) log: IntentLog,
     pub(crate) committer: Committer,
     pub(crate) pace: Pace,
+    pub(crate) throttle: Throttle,
     pub(crate) records: Mutex<RecordRing>,
     pub(crate) roots: Mutex<Roots>,
     pub(crate) trees: OnceLock<Weak<dyn Trees>>,
@@ -144,6 +146,7 @@ impl Pool {
             log: IntentLog::new(parts.log),
             committer: Committer::new(parts.uberblock),
             pace: Pace::new(),
+            throttle: Throttle::new(),
             records: Mutex::new(parts.records),
             roots: Mutex::new(parts.roots),
             trees: OnceLock::new(),

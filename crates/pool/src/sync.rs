@@ -140,6 +140,7 @@ impl SyncContext {
             };
             let took = pool.world.now().saturating_sub(begun);
             pool.pace.leave(permit, took, pool.log.is_at_home());
+            pool.throttle.wrote(count as u64);
             {
                 let mut pending = pool.pending.lock();
                 (0..count as u64).for_each(|at| {
@@ -234,8 +235,9 @@ impl Pool {
         // What this txg may take must be there to be taken: bitmaps are read before it closes, and
         // again for what entered it meanwhile.
         self.load_for_sync().await?;
-        let txg = self.txgs.close().await;
+        let (txg, dirty_bytes, fill) = self.close_txg().await;
         let begun = self.world.now();
+        self.throttle.begin(begun, fill, dirty_bytes);
         self.load_for(txg).await?;
         let context = SyncContext::new(self.arc()?, txg);
         let roots = match self.trees.get().map(std::sync::Weak::upgrade) {
@@ -249,6 +251,7 @@ impl Pool {
         };
         context.drain().await?;
         self.log.wait_early_writes(txg).await;
+        self.throttle.landed(self.world.now());
         let used = *context.used_sectors.lock();
         let reserved = self.txgs.reserved_for(txg);
         if used > reserved + self.limits.slop_sectors / 4 {
@@ -285,6 +288,7 @@ impl Pool {
         self.release_frees(txg);
         self.unload_bitmaps();
         self.txgs.done(txg);
+        self.throttle.end(self.world.now());
         self.note_sync(txg, begun);
         Ok(txg)
     }

@@ -29,6 +29,16 @@ pub enum SpaceClass {
     Replay,
 }
 
+/// Who waits for whom when more comes in than the disks take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// Slowed with all others.
+    Bulk,
+    /// A small change of something that has been left alone for a while (a lock that is renewed, a
+    /// machine that is idle but for this): never slowed, up to a share of each txg.
+    Sparse,
+}
+
 /// What a change may take at worst.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand {
@@ -40,6 +50,8 @@ pub struct Demand {
     pub log_bytes: u64,
     /// How far into the reserve it may go.
     pub class: SpaceClass,
+    /// Whether it is slowed.
+    pub lane: Lane,
 }
 
 /// A granted demand. Dropped unused, it is given back.
@@ -62,6 +74,8 @@ struct Load {
     dirty_bytes: u64,
     sectors: u64,
     log_bytes: u64,
+    /// Of those dirty bytes, what came by [`Lane::Sparse`].
+    sparse_bytes: u64,
     holders: usize,
     changed: bool,
 }
@@ -74,6 +88,8 @@ struct State {
     /// Admitted, not yet holding.
     admitted: Load,
     close_requested: bool,
+    /// Bytes that the log had taken when the open txg began.
+    log_began_bytes: u64,
     running: bool,
 }
 
@@ -103,6 +119,7 @@ impl Txgs {
                 loads: BTreeMap::new(),
                 admitted: Load::default(),
                 close_requested: false,
+                log_began_bytes: 0,
                 running: false,
             }),
             wanted: Notify::new(),
@@ -145,20 +162,13 @@ impl Txgs {
         state.admitted.sectors + state.loads.values().map(|load| load.sectors).sum::<u64>()
     }
 
-    /// Ends the open txg and waits until nobody holds it. Returns it.
-    pub async fn close(&self) -> Txg {
-        let closing = {
-            let mut state = self.state.lock();
-            let closing = state.open;
-            state.open = closing.next();
-            state.close_requested = false;
-            closing
-        };
+    /// Waits until nobody holds a txg that is open no more.
+    async fn quiesced(&self, closing: Txg) {
         loop {
             let quiesced = self.quiesced.notified();
             let holders = self.state.lock().loads.get(&closing).map_or(0, |load| load.holders);
             if holders == 0 {
-                return closing;
+                return;
             }
             quiesced.await;
         }
@@ -216,10 +226,11 @@ impl Pool {
     pub async fn admit(&self, demand: Demand) -> Result<Admission, PoolError> {
         let mut progress = self.txgs.progress.subscribe();
         let mut space_commits = 0;
-        loop {
+        let fill = loop {
             progress.borrow_and_update();
             match self.try_admit(demand)? {
-                Verdict::Granted => break,
+                Verdict::Granted { pass: true, .. } => break None,
+                Verdict::Granted { fill, .. } => break Some(fill),
                 Verdict::NoSpace if space_commits >= self.space_commits_max() => {
                     return Err(PoolError::NoSpace);
                 }
@@ -232,10 +243,14 @@ impl Pool {
             if progress.changed().await.is_err() {
                 return Err(PoolError::Exported);
             }
-        }
+        };
         let admission = Admission { pool: self.arc()?, demand, used: false };
-        if let Some(delay) = self.throttle_delay() {
-            self.world.sleep(delay).await;
+        if let Some(fill) = fill {
+            let share = self.share_of_memory(demand.dirty_bytes);
+            let delay = self.throttle.delay(self.world.now(), share, fill);
+            if let Some(delay) = delay.max(self.log_delay()) {
+                self.world.sleep(delay).await;
+            }
         }
         Ok(admission)
     }
@@ -248,9 +263,17 @@ impl Pool {
         let mut state = self.txgs.state.lock();
         let dirty: u64 = state.loads.values().map(|load| load.dirty_bytes).sum();
         let dirty = dirty + state.admitted.dirty_bytes;
+        let open = state.loads.get(&state.open).copied().unwrap_or_default();
+        // What others can never take is there for those few.
+        let lane_bytes = limits.txg_dirty_bytes / SPARSE_SHARE;
+        let pass = demand.lane == Lane::Sparse
+            && demand.dirty_bytes <= SPARSE_BYTES_MAX
+            && open.sparse_bytes + demand.dirty_bytes <= lane_bytes;
+        let kept = |bytes: u64| if pass { 0 } else { bytes };
         // A single change may be larger than the cap: it goes alone.
-        let memory = dirty == 0 || dirty + demand.dirty_bytes <= limits.dirty_cap_bytes;
-        let log = state.admitted.log_bytes + demand.log_bytes <= log_room;
+        let memory =
+            dirty == 0 || dirty + demand.dirty_bytes + kept(lane_bytes) <= limits.dirty_cap_bytes;
+        let log = state.admitted.log_bytes + demand.log_bytes + kept(self.log_kept()) <= log_room;
         if !memory || !log {
             return Ok(Verdict::Wait);
         }
@@ -266,7 +289,12 @@ impl Pool {
         state.admitted.dirty_bytes += demand.dirty_bytes;
         state.admitted.sectors += demand.sectors;
         state.admitted.log_bytes += demand.log_bytes;
-        Ok(Verdict::Granted)
+        if pass {
+            let txg = state.open;
+            state.loads.entry(txg).or_default().sparse_bytes += demand.dirty_bytes;
+        }
+        let fill = self.fill(&state, open.dirty_bytes + state.admitted.dirty_bytes);
+        Ok(Verdict::Granted { fill, pass })
     }
 
     /// Commits to wait for before a full pool is believed to be full: more of them while readers
@@ -276,12 +304,43 @@ impl Pool {
         if held_by_readers { 8 * SPACE_COMMITS_MAX } else { SPACE_COMMITS_MAX }
     }
 
-    /// Smooth and early: nothing below 60 % of the fullest limit, then ever longer.
-    fn throttle_delay(&self) -> Option<Duration> {
-        let (_, dirty) = self.txgs.pressure();
-        let log = self.log.fullness_percent();
-        let memory = dirty * 100 / self.limits.dirty_cap_bytes.max(1);
-        let percent = memory.max(log).min(99);
+    /// How full the open txg is, with so many dirty bytes: one is full of dirty memory, or of
+    /// records in the log, whichever comes first.
+    fn fill(&self, state: &State, dirty_bytes: u64) -> f64 {
+        let logged = self.log.sealed_bytes().saturating_sub(state.log_began_bytes);
+        self.share_of_memory(dirty_bytes).max(share(logged, self.log.capacity_bytes() / 4))
+    }
+
+    /// The share of a full txg that so many dirty bytes are.
+    fn share_of_memory(&self, dirty_bytes: u64) -> f64 {
+        share(dirty_bytes, self.limits.txg_dirty_bytes)
+    }
+
+    /// Ends the open txg and waits until nobody holds it. Returns it, its dirty bytes, and how full
+    /// it was.
+    pub(crate) async fn close_txg(&self) -> (Txg, u64, f64) {
+        let closed = {
+            let mut state = self.txgs.state.lock();
+            let closing = state.open;
+            let dirty_bytes = state.loads.get(&closing).map_or(0, |load| load.dirty_bytes);
+            let fill = self.fill(&state, dirty_bytes);
+            state.open = closing.next();
+            state.close_requested = false;
+            state.log_began_bytes = self.log.sealed_bytes();
+            (closing, dirty_bytes, fill)
+        };
+        self.txgs.quiesced(closed.0).await;
+        closed
+    }
+
+    /// Room of the log that only sparse changes may take.
+    fn log_kept(&self) -> u64 {
+        self.log.capacity_bytes() / LOG_KEPT_SHARE
+    }
+
+    /// A log that fills, whatever the txgs do: nothing below 60 %, then ever longer.
+    fn log_delay(&self) -> Option<Duration> {
+        let percent = self.log.fullness_percent().min(99);
         let over = percent.checked_sub(60).filter(|over| *over > 0)?;
         Some(Duration::from_micros(25 * over * over / (100 - percent)))
     }
@@ -299,12 +358,10 @@ impl Pool {
         let load = state.loads.entry(txg).or_default();
         load.dirty_bytes += demand.dirty_bytes;
         load.sectors += demand.sectors;
-        load.log_bytes += demand.log_bytes;
         load.holders += 1;
         load.changed = true;
-        let full = load.dirty_bytes >= self.limits.txg_dirty_bytes
-            || load.log_bytes >= self.log.capacity_bytes() / 4;
-        if full && !state.close_requested {
+        let dirty_bytes = load.dirty_bytes;
+        if self.fill(&state, dirty_bytes) >= 1.0 && !state.close_requested {
             state.close_requested = true;
             self.txgs.wanted.notify_one();
         }
@@ -378,8 +435,25 @@ const EXPORT_POLL_MS: u64 = 1;
 /// held back for two more.
 const SPACE_COMMITS_MAX: usize = 4;
 
+#[expect(clippy::cast_precision_loss, reason = "a share needs no more than 52 bits")]
+fn share(bytes: u64, of_bytes: u64) -> f64 {
+    bytes as f64 / of_bytes.max(1) as f64
+}
+
+/// Sparse changes may take one part in so many of a txg's dirty memory,
+const SPARSE_SHARE: u64 = 16;
+/// each of them this much at most,
+const SPARSE_BYTES_MAX: u64 = 64 * 1024;
+/// and one part in so many of the log is kept for them.
+const LOG_KEPT_SHARE: u64 = 64;
+
 enum Verdict {
-    Granted,
+    Granted {
+        /// How full the open txg is, with all that is on its way into it.
+        fill: f64,
+        /// It goes by [`Lane::Sparse`].
+        pass: bool,
+    },
     Wait,
     NoSpace,
 }

@@ -47,7 +47,7 @@ impl Files {
         let shrinks = set.size.is_some_and(|size| size <= target.inode().size);
         // Making room must work on a full pool.
         let class = if shrinks { SpaceClass::Remove } else { SpaceClass::Write };
-        let admission = self.admit_names(&target.dataset, class).await?;
+        let admission = self.admit_names(&target.dataset, (class, self.lane(target))).await?;
         let writer = target.object.writer.lock().await;
         let old = target.inode();
         if old.nlink == 0 {

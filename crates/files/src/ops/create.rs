@@ -202,7 +202,8 @@ impl Files {
         if self.datasets.over_quota(&directory.dataset) {
             return Err(FsError::Quota);
         }
-        let admission = self.admit_names(&directory.dataset, SpaceClass::Write).await?;
+        let admission =
+            self.admit_names(&directory.dataset, (SpaceClass::Write, self.lane(directory))).await?;
         let writer = directory.object.writer.lock().await;
         let old = directory.inode();
         if old.nlink == 0 {

@@ -54,7 +54,8 @@ impl Files {
         if target.object.kind() == FileKind::Directory {
             return Err(FsError::NotPermitted);
         }
-        let admission = self.admit_names(&directory.dataset, SpaceClass::Write).await?;
+        let admission =
+            self.admit_names(&directory.dataset, (SpaceClass::Write, self.lane(directory))).await?;
         let locks = lock_all(&[&target.object, &directory.object]).await;
         let (old, mut inode) = (directory.inode(), target.inode());
         if old.nlink == 0 || inode.nlink == 0 {

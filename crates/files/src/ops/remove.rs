@@ -64,7 +64,9 @@ impl Files {
         }
         self.check_directory(directory)?;
         let orphans = self.orphans(&directory.dataset).await?;
-        let admission = self.admit_names(&directory.dataset, SpaceClass::Remove).await?;
+        let admission = self
+            .admit_names(&directory.dataset, (SpaceClass::Remove, self.lane(directory)))
+            .await?;
         loop {
             let entry = self.find(directory, name).await?.entry.ok_or(FsError::NotFound)?;
             let target = self.object(&directory.dataset, entry.object).await?;

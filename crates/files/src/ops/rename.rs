@@ -65,7 +65,8 @@ impl Files {
         self.check_directory(from_dir)?;
         self.check_directory(to_dir)?;
         let orphans = self.orphans(&from_dir.dataset).await?;
-        let admission = self.admit_names(&from_dir.dataset, SpaceClass::Remove).await?;
+        let admission =
+            self.admit_names(&from_dir.dataset, (SpaceClass::Remove, self.lane(from_dir))).await?;
         // Moves of directories one at a time: two at once could make a cycle together.
         let source = self.find(from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
         let move_lock = match source.kind {

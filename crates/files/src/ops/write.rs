@@ -15,7 +15,7 @@ use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::FileKind;
 use aquifer_pool::intent_log::{RECORD_PAGES_MAX, Ticket};
-use aquifer_pool::{Admission, Demand, PoolError, SpaceClass, TxHold};
+use aquifer_pool::{Admission, Demand, Lane, PoolError, SpaceClass, TxHold};
 
 use crate::change::{self, Change};
 use crate::core::{
@@ -174,6 +174,7 @@ impl Files {
             sectors: pages + 2 * TREE_SECTORS,
             log_bytes: if stable { log } else { 0 },
             class: SpaceClass::Write,
+            lane: self.lane(target),
         };
         // What stands there uncompressed is freed for what comes: that always works, and adds
         // nothing to what the dataset refers to.
@@ -223,7 +224,7 @@ impl Files {
         let end = offset + data.len() as u64;
         let (first, last) = (offset / 4096, end.div_ceil(4096) - 1);
         // Only the outermost pages can be covered in part, and only below the old end is there
-        // anything to keep.
+        // anything to keep: a small file that is written whole needs no look at what it was.
         let mut built = Vec::new();
         let mut rest = data;
         for page in first..=last {
@@ -231,7 +232,8 @@ impl Files {
             let room = 4096 - start;
             let (now, later) = rest.split_at_checked(room).unwrap_or((rest, &[]));
             rest = later;
-            let old = if now.len() < 4096 && page * 4096 < size {
+            let kept = start > 0 || page * 4096 + (now.len() as u64) < size;
+            let old = if now.len() < 4096 && page * 4096 < size && kept {
                 target.object.read_pages(&self.pool, page, page + 1).await?.pop().flatten()
             } else {
                 None
@@ -322,6 +324,7 @@ impl Files {
                 sectors: 0,
                 log_bytes: pages as u64 * 4096 + 4 * RECORD_BYTES,
                 class: SpaceClass::Remove,
+                lane: Lane::Bulk,
             };
             let admission = self.pool.admit(demand).await?;
             let writer = target.object.writer.lock().await;

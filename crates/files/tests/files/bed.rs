@@ -17,6 +17,8 @@ use aquifer_sim::{Corruption, DiskConfig, Image, Sim, SimDisk};
 pub struct Bed {
     pub sim: Sim,
     pub disks: Vec<SimDisk>,
+    /// Memory of the pools that are imported.
+    pub memory_cap_bytes: u64,
     world: Arc<dyn World>,
 }
 
@@ -41,14 +43,31 @@ impl Bed {
         let vdevs = vec![VdevSpec { redundancy, disks: named(&disks) }];
         let spec = PoolSpec { name: "tank".into(), vdevs, logs: Vec::new(), force: false };
         sim.run_until(create(world.clone(), spec)).unwrap().unwrap();
-        Bed { sim, disks, world }
+        Bed { sim, disks, memory_cap_bytes: ImportOptions::default().memory_cap_bytes, world }
+    }
+
+    /// A new pool `tank` of one disk for data and one for the log, of so many sectors each.
+    pub fn with_log(sectors: u64, data: DiskConfig, log: DiskConfig) -> Bed {
+        let mut sim = Sim::new(11);
+        let disks = vec![
+            sim.add_disk("data", Image::new(sectors), data),
+            sim.add_disk("log", Image::new(sectors), log),
+        ];
+        let world: Arc<dyn World> = Arc::new(sim.world());
+        let vdev =
+            |at: usize| VdevSpec { redundancy: Redundancy::Single, disks: named(&disks[at..=at]) };
+        let (vdevs, logs) = (vec![vdev(0)], vec![vdev(1)]);
+        let spec = PoolSpec { name: "tank".into(), vdevs, logs, force: false };
+        sim.run_until(create(world.clone(), spec)).unwrap().unwrap();
+        Bed { sim, disks, memory_cap_bytes: ImportOptions::default().memory_cap_bytes, world }
     }
 
     /// Imports the pool, does this, and exports it.
     pub fn life<T, F: Future<Output = T>>(&mut self, work: impl FnOnce(Service) -> F) -> T {
         let (world, disks) = (self.world.clone(), self.disks.clone());
+        let cap = self.memory_cap_bytes;
         let life = async move {
-            let service = open(world, &disks).await;
+            let service = open_with(world, &disks, cap).await;
             // The pool knows its layers weakly: they must be there for the last txg.
             let result = work(service.clone()).await;
             service.pool.export().await.unwrap();
@@ -140,9 +159,14 @@ impl Bed {
 }
 
 pub async fn open(world: Arc<dyn World>, disks: &[SimDisk]) -> Service {
+    open_with(world, disks, ImportOptions::default().memory_cap_bytes).await
+}
+
+async fn open_with(world: Arc<dyn World>, disks: &[SimDisk], memory_cap_bytes: u64) -> Service {
     let (mut pools, _) = scan(named(disks)).await;
     let (_, found) = pools.pop_first().unwrap();
-    Service::open(world, found, &ImportOptions::default()).await.unwrap()
+    let options = ImportOptions { memory_cap_bytes, ..ImportOptions::default() };
+    Service::open(world, found, &options).await.unwrap()
 }
 
 pub fn root() -> Credentials {

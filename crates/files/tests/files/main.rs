@@ -12,4 +12,5 @@ mod destroy;
 mod large;
 mod quota;
 mod replies;
+mod smooth;
 mod unlogged;

@@ -198,6 +198,8 @@ pub struct IntentLog {
     bias: bias::Bias,
     /// Bytes that it can hold: what fits in its place, and at home.
     capacity_bytes: AtomicU64,
+    /// Bytes of all batches since it came into service.
+    sealed_bytes: AtomicU64,
 }
 
 /// Where a log begins when it comes into service.
@@ -222,6 +224,7 @@ impl IntentLog {
         IntentLog {
             early: early::EarlyWrites::default(),
             capacity_bytes: AtomicU64::new(start.ring.bytes().min(start.home.bytes())),
+            sealed_bytes: AtomicU64::new(0),
             at_home: AtomicBool::new(at_home),
             bias: bias::Bias::new(at_home),
             home: start.home,
@@ -319,6 +322,11 @@ impl IntentLog {
             return u64::MAX / 2;
         }
         state.room_bytes().min(self.home.bytes()).saturating_sub(gathered as u64)
+    }
+
+    /// Bytes of all batches since it came into service.
+    pub(crate) fn sealed_bytes(&self) -> u64 {
+        self.sealed_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes that it can hold.

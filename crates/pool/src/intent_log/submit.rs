@@ -1,6 +1,7 @@
 //! Sealing a batch, sending it, and acknowledging what is durable.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aquifer_blockio::buf::pages_of;
@@ -195,6 +196,7 @@ impl IntentLog {
         state.waiting.insert(sequence, waiting);
         state.flying.insert(sequence, header.place);
         state.next = Position { offset: position.offset + pages.len() as u64, ..position };
+        self.sealed_bytes.fetch_add(pages.len() as u64 * 4096, Ordering::Relaxed);
         state.next_sequence += 1;
         state.previous = sum;
         state.mark_sealed = state.mark;

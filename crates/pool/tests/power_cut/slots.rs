@@ -14,7 +14,7 @@ use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Place, Txg};
 use aquifer_pool::intent_log::Ticket;
 
 use aquifer_pool::{
-    BoxFuture, Demand, Pool, PoolError, Replay, Roots, SpaceClass, SyncContext, Trees,
+    BoxFuture, Demand, Lane, Pool, PoolError, Replay, Roots, SpaceClass, SyncContext, Trees,
 };
 
 pub const SLOTS: u64 = 96;
@@ -99,7 +99,7 @@ pub enum How {
 
 fn demand(log_pages: usize) -> Demand {
     let log_bytes = (1 + log_pages as u64) * 4096;
-    Demand { dirty_bytes: 4096, sectors: 4, log_bytes, class: SpaceClass::Write }
+    Demand { dirty_bytes: 4096, sectors: 4, log_bytes, class: SpaceClass::Write, lane: Lane::Bulk }
 }
 
 fn record(slot: u64, txg: Txg) -> LogRecord {

@@ -1,0 +1,147 @@
+//! Writers that hand in more than the disks take are slowed evenly: nobody stands still while a txg
+//! goes to slow disks. Bounds are on the simulator's clock.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aquifer_files::{FileHandle, Service, Stability};
+use aquifer_sim::{DiskConfig, Latency, Rng};
+
+use crate::bed::{Bed, make, noise, write};
+
+const FILE_PAGES: u64 = 32 * 1024;
+
+/// A disk that turns: 180 operations a second, and so many bytes.
+fn slow(bytes_per_second: u64) -> DiskConfig {
+    let latency = Latency {
+        service_ns: 5_500_000,
+        sector_ns: 4096 * 1_000_000_000 / bytes_per_second,
+        base_ns: 10_000,
+        spread_ns: 10_000,
+        flush_base_ns: 5_000_000,
+        flush_spread_ns: 5_000_000,
+        outlier_ppm: 0,
+        outlier_ns_max: 0,
+    };
+    DiskConfig { latency, ..DiskConfig::default() }
+}
+
+fn fast() -> DiskConfig {
+    let latency = Latency { flush_spread_ns: 50_000, outlier_ppm: 0, ..Latency::default() };
+    DiskConfig { latency, ..DiskConfig::default() }
+}
+
+/// When writes were answered, and how long each took.
+#[derive(Default)]
+struct Seen {
+    writes: Vec<(Duration, Duration)>,
+}
+
+impl Seen {
+    fn quantile(&self, per_mille: usize) -> Duration {
+        let mut took: Vec<Duration> = self.writes.iter().map(|(_, took)| *took).collect();
+        took.sort();
+        took[(took.len() - 1) * per_mille / 1000]
+    }
+
+    /// The longest time in which nothing was answered.
+    fn gap(&self) -> Duration {
+        let pairs = self.writes.windows(2);
+        pairs.map(|pair| pair[1].0.saturating_sub(pair[0].0)).max().unwrap()
+    }
+}
+
+async fn fill(service: &Service, file: FileHandle) {
+    let data = noise(3, 256);
+    for page in (0..FILE_PAGES).step_by(256) {
+        write(service, file, page, &data, Stability::Unstable).await.unwrap();
+    }
+    service.pool.sync().await.unwrap();
+}
+
+/// Random writes of 8 KiB, so many outstanding.
+async fn random_writes(
+    service: &Service,
+    file: FileHandle,
+    clients: u64,
+    length: Duration,
+) -> Seen {
+    let world = service.pool.world().clone();
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let end = world.now() + length;
+    let data = noise(4, 2);
+    let client = |number: u64| {
+        let (world, seen, data) = (world.clone(), seen.clone(), &data);
+        async move {
+            let mut rng = Rng::stream(number, "client");
+            while world.now() < end {
+                let begun = world.now();
+                let page = rng.below(FILE_PAGES / 2) * 2;
+                write(service, file, page, data, Stability::FileSync).await.unwrap();
+                seen.lock().unwrap().writes.push((world.now(), world.now() - begun));
+            }
+        }
+    };
+    futures_util::future::join_all((0..clients).map(client)).await;
+    Arc::into_inner(seen).unwrap().into_inner().unwrap()
+}
+
+/// A pool with a file on slow disks, of which writers of 8 KiB may have their way.
+fn overrun(clients: u64, memory_cap_bytes: u64, bytes_per_second: u64) -> Seen {
+    let mut bed = Bed::with_log(524_288, slow(bytes_per_second), fast());
+    bed.memory_cap_bytes = memory_cap_bytes;
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        let file = make(&service, top, "disk").await;
+        fill(&service, file).await;
+        random_writes(&service, file, clients, LENGTH).await
+    })
+}
+
+const LENGTH: Duration = Duration::from_secs(8);
+
+#[test]
+fn writers_that_outrun_the_disks_are_slowed_evenly() {
+    for (clients, memory_mib, rate) in [(8, 128, 20_000_000), (64, 64, 40_000_000)] {
+        let seen = overrun(clients, memory_mib << 20, rate);
+        let (middle, late) = (seen.quantile(500), seen.quantile(999));
+        let told = format!("{clients}: p50 {middle:?}, p99.9 {late:?}, gap {:?}", seen.gap());
+        // Unslowed: some 6000 times, and up to a second.
+        assert!(late < middle * 20, "{told}");
+        assert!(seen.gap() < Duration::from_millis(100), "{told}");
+        // The disks are kept busy all the same: 8 KiB each, and some for trees.
+        let rate = seen.writes.len() as u64 * 8192 / LENGTH.as_secs();
+        assert!(rate > 14_000_000, "{told}: {rate} bytes a second");
+    }
+}
+
+/// A lock that is renewed beside bulk writes waits for a batch of the log, not for them.
+#[test]
+fn small_writes_do_not_queue_behind_bulk_ones() {
+    let mut bed = Bed::with_log(524_288, slow(20_000_000), fast());
+    bed.memory_cap_bytes = 64 << 20;
+    let longest = bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        let (file, lock) = (make(&service, top, "disk").await, make(&service, top, ".lck").await);
+        fill(&service, file).await;
+        let world = service.pool.world().clone();
+        let bulk = random_writes(&service, file, 128, LENGTH);
+        let renewals = async {
+            let mut longest = Duration::ZERO;
+            for number in 0..3u8 {
+                world.sleep(Duration::from_millis(2600)).await;
+                let begun = world.now();
+                write(&service, lock, 0, &[number; 84], Stability::FileSync).await.unwrap();
+                let name = format!("made{number}");
+                make(&service, top, &name).await;
+                longest = longest.max(world.now() - begun);
+            }
+            longest
+        };
+        let (seen, longest) = futures_util::future::join(bulk, renewals).await;
+        // They do wait for each other.
+        assert!(seen.quantile(500) > Duration::from_millis(40), "{:?}", seen.quantile(500));
+        longest
+    });
+    assert!(longest < Duration::from_millis(10), "{longest:?}");
+}
