@@ -26,8 +26,10 @@ pub const SYNC_WINDOW_SECTORS_MIN: usize = 512;
 pub const SYNC_WRITE_BESIDE_LOG_MS: u64 = 4;
 /// The same where the log has disks of its own: only reads wait.
 pub const SYNC_WRITE_ALONE_MS: u64 = 40;
-/// A change that comes this long after the last one, when they are slowed, has waited enough.
+/// When changes are slowed, whoever comes after this long without others need not wait.
 pub const THROTTLE_CREDIT_MS: u64 = 5;
+/// Those that wait look this often whether their turn comes earlier than it seemed.
+pub const THROTTLE_LOOK_MS: u64 = 50;
 /// Longest single write of a sync, in sectors (1 MiB).
 pub const SYNC_WRITE_SECTORS_MAX: usize = 256;
 /// Memory that a pool is given if nobody says otherwise.

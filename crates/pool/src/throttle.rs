@@ -3,8 +3,8 @@
 //! A txg goes to disk while the next one fills. If writers filled it at the speed of the log, they
 //! would stand still until the first is done, then burst again. So, once txgs close because they
 //! are full, the open one is filled at the pace at which the other drains: what is left of its room
-//! over the time that the other still needs, looked at anew with every change. All changes queue on
-//! one virtual clock; the wait of each is short and much like that of the one before.
+//! over the time that the other still needs, looked at anew all the time. All changes queue up; the
+//! wait of each is much like that of the one before.
 //!
 //! Nobody waits while txgs close for other reasons and the open one is less than half full: a burst
 //! that memory takes is taken as it comes.
@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::limits::THROTTLE_CREDIT_MS;
+use crate::limits::{THROTTLE_CREDIT_MS, THROTTLE_LOOK_MS};
 
-/// The pace of a pool.
+/// The queue of changes, and what is known of the txg on its way.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     state: Mutex<State>,
@@ -26,10 +26,17 @@ pub(crate) struct Throttle {
     written_sectors: AtomicU64,
 }
 
+/// A change's place in the queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn(f64);
+
 #[derive(Debug, Default)]
 struct State {
-    /// When the last change was let in, or will be.
-    last: Duration,
+    /// Shares that have queued up so far, and those that have been let in.
+    queued: f64,
+    let_in: f64,
+    /// When that was last looked at.
+    looked: Duration,
     /// The txg on its way to disk.
     draining: Option<Draining>,
     /// Whether the last txg closed because it was full.
@@ -45,6 +52,10 @@ struct Draining {
     sectors: u64,
     /// When its last write had come back; record, flush and uberblock follow.
     landed: Option<Duration>,
+    /// When its speed was last looked at, and how much had come to disk.
+    looked: (Duration, u64),
+    /// Of late.
+    sectors_per_second: Option<f64>,
 }
 
 /// What earlier txgs have shown: means over the last few.
@@ -57,10 +68,12 @@ struct Known {
     sectors_per_share: f64,
 }
 
-/// The open txg is filled up to this share of what closes it, by the time the other is on disk.
+/// The open txg is filled up to this share of what closes it, by the time the other is on disk. The
+/// rest is for what comes when that takes longer than it seemed.
 const FILL_SHARE: f64 = 0.95;
-/// Slower than the disks by this factor at most, and faster by this, while txgs close full.
-const SLOWEST: f64 = 1.0 / 8.0;
+/// That rest is made to last this much longer than the other seems to need.
+const REST_LASTS: f64 = 4.0;
+/// Faster than the disks by this factor at most, while txgs close full.
 const FASTEST: f64 = 4.0;
 /// Of a smaller txg nothing is learnt: fixed costs rule it.
 const LEARN_SHARE: f64 = 1.0 / 8.0;
@@ -68,6 +81,13 @@ const LEARN_SHARE: f64 = 1.0 / 8.0;
 const PRESSED_SHARE: f64 = 0.9;
 /// While txgs do not close because they are full nobody waits below this.
 const EASY_SHARE: f64 = 0.5;
+/// A wait that rounds to nothing would never end.
+const WAIT_MIN: Duration = Duration::from_micros(20);
+/// The least that is expected of what a txg on its way still takes.
+const LEFT_SECONDS_MIN: f64 = 0.001;
+/// A txg that seems to stand still is expected to need this much longer than it has needed, or than
+/// those before it did.
+const STANDSTILL: f64 = 8.0;
 
 impl Throttle {
     pub fn new() -> Throttle {
@@ -79,8 +99,14 @@ impl Throttle {
         self.written_sectors.store(0, Ordering::Relaxed);
         let mut state = self.state.lock();
         state.pressed = share >= PRESSED_SHARE;
-        state.draining =
-            Some(Draining { begun: now, share, sectors: dirty_bytes / 4096, landed: None });
+        state.draining = Some(Draining {
+            begun: now,
+            share,
+            sectors: dirty_bytes / 4096,
+            landed: None,
+            looked: (now, 0),
+            sectors_per_second: None,
+        });
     }
 
     /// Sectors of it have come to disk.
@@ -103,41 +129,63 @@ impl Throttle {
         if share < LEARN_SHARE {
             return;
         }
-        let seconds = now.saturating_sub(begun).as_secs_f64().max(1e-6);
-        let tail = now.saturating_sub(landed.unwrap_or(now)).as_secs_f64();
+        let seconds = now.saturating_sub(begun).as_secs_f64().max(LEFT_SECONDS_MIN);
         let new = Known {
             shares_per_second: share / seconds,
-            tail_seconds: tail,
+            tail_seconds: now.saturating_sub(landed.unwrap_or(now)).as_secs_f64(),
             sectors_per_share: as_f64(written.max(1)) / share,
         };
         state.known = Some(state.known.map_or(new, |old| old.mean(new)));
     }
 
-    /// How long a change waits that takes such a share, with the open txg full to `fill`.
-    pub fn delay(&self, now: Duration, share: f64, fill: f64) -> Option<Duration> {
+    /// Queues up a change that takes such a share, with the open txg full to `fill`. `None`: it may
+    /// enter.
+    pub fn queue(&self, now: Duration, share: f64, fill: f64) -> Option<Turn> {
         if share <= 0.0 {
             return None;
         }
         let mut state = self.state.lock();
-        let pace = state.pace(now, fill, self.written_sectors.load(Ordering::Relaxed))?;
-        let cost = Duration::from_secs_f64((share / pace).min(COST_SECONDS_MAX));
-        // Who comes rarely owes nothing. Timers are late: that is made up for.
-        let credit = now.saturating_sub(Duration::from_millis(THROTTLE_CREDIT_MS));
-        state.last = state.last.max(credit) + cost;
-        state.last.checked_sub(now).filter(|delay| !delay.is_zero())
+        state.queued += share;
+        state.look(now, fill, self.written_sectors.load(Ordering::Relaxed));
+        (state.queued > state.let_in).then_some(Turn(state.queued))
+    }
+
+    /// How long a change waits before it asks again; `None`: its turn has come.
+    pub fn wait(&self, now: Duration, turn: Turn, fill: f64) -> Option<Duration> {
+        let mut state = self.state.lock();
+        let pace = state.look(now, fill, self.written_sectors.load(Ordering::Relaxed))?;
+        let ahead = turn.0 - state.let_in;
+        if ahead <= 0.0 {
+            return None;
+        }
+        let longest = Duration::from_millis(THROTTLE_LOOK_MS);
+        let wait = Duration::from_secs_f64((ahead / pace).min(longest.as_secs_f64()));
+        Some(wait.max(WAIT_MIN))
     }
 }
 
-/// The least that is expected of what a txg on its way still takes.
-const LEFT_SECONDS_MIN: f64 = 0.001;
-/// However slow the disks are, a txg fills within this, eight times over.
-const TXG_SECONDS_MAX: f64 = 60.0;
-/// One change waits no longer than this for the room that it takes itself.
-const COST_SECONDS_MAX: f64 = 1.0;
-
 impl State {
+    /// Lets in what the time since the last look allows. Returns the pace from here on.
+    fn look(&mut self, now: Duration, fill: f64, written: u64) -> Option<f64> {
+        if let Some(draining) = &mut self.draining {
+            draining.look(now, written);
+        }
+        let since = now.saturating_sub(self.looked).as_secs_f64();
+        self.looked = now.max(self.looked);
+        let pace = self.pace(now, fill, written);
+        match pace {
+            Some(pace) => {
+                // Who comes rarely owes nothing. Timers are late: that is made up for.
+                let credit = pace * Duration::from_millis(THROTTLE_CREDIT_MS).as_secs_f64();
+                self.let_in = (self.let_in + pace * since).min(self.queued + credit);
+            }
+            None => self.let_in = self.let_in.max(self.queued),
+        }
+        pace
+    }
+
     /// Shares a second that may come in; `None`: as many as will.
-    fn pace(&self, now: Duration, fill: f64, written_sectors: u64) -> Option<f64> {
+    fn pace(&self, now: Duration, fill: f64, written: u64) -> Option<f64> {
         let Some(draining) = self.draining else {
             // It closes as soon as its bitmaps are loaded.
             return self.known.filter(|_| fill >= 1.0).map(|known| known.shares_per_second);
@@ -145,16 +193,18 @@ impl State {
         if !self.pressed && fill < EASY_SHARE {
             return None;
         }
-        let left = self.seconds_left(now, draining, written_sectors)?;
-        let pace = (FILL_SHARE - fill).max(0.0) / left;
-        let own = self.known.map(|known| known.shares_per_second);
-        let own = own.unwrap_or(draining.share / left);
-        let fastest = if self.pressed { own * FASTEST } else { f64::INFINITY };
-        Some(pace.clamp(own * SLOWEST, fastest).max(SLOWEST / TXG_SECONDS_MAX))
+        let left = self.seconds_left(now, draining, written)?;
+        let pace = (FILL_SHARE - fill) / left;
+        // Both together may hold as much as two full ones.
+        let rest = (2.0 - draining.share - fill).max(0.01) / (left * REST_LASTS);
+        let fastest = match self.known {
+            Some(known) if self.pressed => known.shares_per_second * FASTEST,
+            _ => f64::INFINITY,
+        };
+        Some(pace.min(fastest).max(rest))
     }
 
-    /// How long the txg on its way still takes. The more of it is on disk the more its own speed
-    /// counts, and the less that of those before it. `None` before anything is known.
+    /// How long the txg on its way still takes. `None` before anything is known.
     fn seconds_left(&self, now: Duration, draining: Draining, written: u64) -> Option<f64> {
         let elapsed = now.saturating_sub(draining.begun).as_secs_f64();
         let tail = self.known.map_or(0.0, |known| known.tail_seconds);
@@ -163,23 +213,43 @@ impl State {
             return Some((tail - elapsed).max(elapsed / 4.0).max(LEFT_SECONDS_MIN));
         }
         let expected = self.known.map(|known| draining.share * known.sectors_per_share);
-        let expected = expected.unwrap_or(as_f64(draining.sectors));
-        let done = (as_f64(written) / expected.max(1.0)).min(0.98);
-        let by_own = if done > 0.0 { Some(elapsed / done - elapsed) } else { None };
-        let by_known = self.known.map(|known| {
-            let all = draining.share / known.shares_per_second - tail;
-            (all * (1.0 - done)).max(0.0)
+        let expected = expected.unwrap_or(as_f64(draining.sectors)).max(1.0);
+        // What is written in the end may be more than it seemed.
+        let missing = (expected - as_f64(written)).max(expected * 0.02);
+        let all =
+            self.known.map(|known| (draining.share / known.shares_per_second - tail).max(0.0));
+        let own = draining.sectors_per_second.map(|speed| {
+            let longest = STANDSTILL * elapsed.max(all.unwrap_or(0.0));
+            (missing / speed.max(1e-9)).min(longest)
         });
-        let left = match (by_own, by_known) {
-            (Some(own), Some(known)) => own * done + known * (1.0 - done),
-            (Some(own), None) => own,
-            // Late in coming: what was expected, and the delay once more.
-            (None, Some(known)) => known.max(elapsed / 4.0),
-            (None, None) => return None,
-        };
+        let left = own.or_else(|| all.map(|all| all * missing / expected))?;
         Some((left + tail).max(LEFT_SECONDS_MIN))
     }
 }
+
+impl Draining {
+    /// Looks at the speed of late, now and then.
+    fn look(&mut self, now: Duration, written: u64) {
+        let (then, before) = self.looked;
+        let since = now.saturating_sub(then);
+        if since < Duration::from_millis(THROTTLE_LOOK_MS) {
+            return;
+        }
+        let new = as_f64(written.saturating_sub(before)) / since.as_secs_f64();
+        self.looked = (now, written);
+        // Nothing is written before the first nodes have been read.
+        if written > 0 {
+            self.sectors_per_second = Some(self.sectors_per_second.map_or(new, |old| {
+                // The longer ago the last look was, the less it counts.
+                let weight = (since.as_secs_f64() / SPEED_SECONDS).min(1.0);
+                old + (new - old) * weight
+            }));
+        }
+    }
+}
+
+/// The speed of late is that of about so long.
+const SPEED_SECONDS: f64 = 0.3;
 
 impl Known {
     fn mean(self, new: Known) -> Known {
@@ -196,3 +266,6 @@ impl Known {
 fn as_f64(number: u64) -> f64 {
     number as f64
 }
+
+#[cfg(test)]
+mod tests;

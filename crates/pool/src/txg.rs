@@ -1,15 +1,16 @@
-//! Transaction groups: who may enter, how much, and when one closes.
+//! Transaction groups: the open one, who holds it, and when it closes.
 //!
 //! Two txgs are in memory at most: the open one, and the one that quiesces and then syncs. A change
-//! is *admitted* first (it may wait there for memory, log and space), then *holds* the open txg: no
-//! await until the hold is dropped, so a txg quiesces at once.
+//! is *admitted* first ([`admission`]: it may wait there, for memory, log, space or the disks),
+//! then *holds* the open txg: no await until the hold is dropped, so a txg quiesces at once.
+
+mod admission;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_ondisk::Txg;
-use aquifer_ondisk::layout::REWIND_TXGS;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -18,49 +19,7 @@ use crate::error::PoolError;
 use crate::limits::TXG_INTERVAL_MS;
 use crate::pool::Pool;
 
-/// How far into the pool's reserve a request may go (DESIGN, "Full pool").
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpaceClass {
-    /// Writes and creates stop at slop.
-    Write,
-    /// Removals, and overwrites of what no snapshot covers, at half of it.
-    Remove,
-    /// Replay and background destruction, at a quarter.
-    Replay,
-}
-
-/// Who waits for whom when more comes in than the disks take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
-    /// Slowed with all others.
-    Bulk,
-    /// A small change of something that has been left alone for a while (a lock that is renewed, a
-    /// machine that is idle but for this): never slowed, up to a share of each txg.
-    Sparse,
-}
-
-/// What a change may take at worst.
-#[derive(Debug, Clone, Copy)]
-pub struct Demand {
-    /// Memory until its txg is on disk.
-    pub dirty_bytes: u64,
-    /// Sectors its sync may take before it gives any back.
-    pub sectors: u64,
-    /// Its record's bytes in the log, payload included.
-    pub log_bytes: u64,
-    /// How far into the reserve it may go.
-    pub class: SpaceClass,
-    /// Whether it is slowed.
-    pub lane: Lane,
-}
-
-/// A granted demand. Dropped unused, it is given back.
-#[derive(Debug)]
-pub struct Admission {
-    pool: Arc<Pool>,
-    demand: Demand,
-    used: bool,
-}
+pub use admission::{Admission, Demand, Lane, SpaceClass};
 
 /// The open txg, held. Never keep one over an await.
 #[derive(Debug)]
@@ -221,89 +180,6 @@ impl Pool {
         self.txgs.open()
     }
 
-    /// Waits until `demand` can be met, and reserves it. Fails if the pool is full for its class,
-    /// suspended or exported.
-    pub async fn admit(&self, demand: Demand) -> Result<Admission, PoolError> {
-        let mut progress = self.txgs.progress.subscribe();
-        let mut space_commits = 0;
-        let fill = loop {
-            progress.borrow_and_update();
-            match self.try_admit(demand)? {
-                Verdict::Granted { pass: true, .. } => break None,
-                Verdict::Granted { fill, .. } => break Some(fill),
-                Verdict::NoSpace if space_commits >= self.space_commits_max() => {
-                    return Err(PoolError::NoSpace);
-                }
-                // Frees that are held back, and reservations larger than what is then used, come
-                // back with the next commits; only then is the pool full.
-                Verdict::NoSpace => space_commits += 1,
-                Verdict::Wait => {}
-            }
-            self.txgs.request_close();
-            if progress.changed().await.is_err() {
-                return Err(PoolError::Exported);
-            }
-        };
-        let admission = Admission { pool: self.arc()?, demand, used: false };
-        if let Some(fill) = fill {
-            let share = self.share_of_memory(demand.dirty_bytes);
-            let delay = self.throttle.delay(self.world.now(), share, fill);
-            if let Some(delay) = delay.max(self.log_delay()) {
-                self.world.sleep(delay).await;
-            }
-        }
-        Ok(admission)
-    }
-
-    fn try_admit(&self, demand: Demand) -> Result<Verdict, PoolError> {
-        self.txgs.check()?;
-        let limits = &self.limits;
-        let free = self.space.lock().space_use().free();
-        let log_room = self.log.room_bytes();
-        let mut state = self.txgs.state.lock();
-        let dirty: u64 = state.loads.values().map(|load| load.dirty_bytes).sum();
-        let dirty = dirty + state.admitted.dirty_bytes;
-        let open = state.loads.get(&state.open).copied().unwrap_or_default();
-        // What others can never take is there for those few.
-        let lane_bytes = limits.txg_dirty_bytes / SPARSE_SHARE;
-        let pass = demand.lane == Lane::Sparse
-            && demand.dirty_bytes <= SPARSE_BYTES_MAX
-            && open.sparse_bytes + demand.dirty_bytes <= lane_bytes;
-        let kept = |bytes: u64| if pass { 0 } else { bytes };
-        // A single change may be larger than the cap: it goes alone.
-        let memory =
-            dirty == 0 || dirty + demand.dirty_bytes + kept(lane_bytes) <= limits.dirty_cap_bytes;
-        let log = state.admitted.log_bytes + demand.log_bytes + kept(self.log_kept()) <= log_room;
-        if !memory || !log {
-            return Ok(Verdict::Wait);
-        }
-        let reserve = match demand.class {
-            SpaceClass::Write => limits.slop_sectors,
-            SpaceClass::Remove => limits.slop_sectors / 2,
-            SpaceClass::Replay => limits.slop_sectors / 4,
-        };
-        let reserved = Txgs::reserved_sectors(&state);
-        if free < reserved + demand.sectors + reserve {
-            return Ok(Verdict::NoSpace);
-        }
-        state.admitted.dirty_bytes += demand.dirty_bytes;
-        state.admitted.sectors += demand.sectors;
-        state.admitted.log_bytes += demand.log_bytes;
-        if pass {
-            let txg = state.open;
-            state.loads.entry(txg).or_default().sparse_bytes += demand.dirty_bytes;
-        }
-        let fill = self.fill(&state, open.dirty_bytes + state.admitted.dirty_bytes);
-        Ok(Verdict::Granted { fill, pass })
-    }
-
-    /// Commits to wait for before a full pool is believed to be full: more of them while readers
-    /// keep frees from being reused, since readers end.
-    fn space_commits_max(&self) -> usize {
-        let held_by_readers = self.space.lock().held_txgs() as u64 > REWIND_TXGS;
-        if held_by_readers { 8 * SPACE_COMMITS_MAX } else { SPACE_COMMITS_MAX }
-    }
-
     /// How full the open txg is, with so many dirty bytes: one is full of dirty memory, or of
     /// records in the log, whichever comes first.
     fn fill(&self, state: &State, dirty_bytes: u64) -> f64 {
@@ -331,42 +207,6 @@ impl Pool {
         };
         self.txgs.quiesced(closed.0).await;
         closed
-    }
-
-    /// Room of the log that only sparse changes may take.
-    fn log_kept(&self) -> u64 {
-        self.log.capacity_bytes() / LOG_KEPT_SHARE
-    }
-
-    /// A log that fills, whatever the txgs do: nothing below 60 %, then ever longer.
-    fn log_delay(&self) -> Option<Duration> {
-        let percent = self.log.fullness_percent().min(99);
-        let over = percent.checked_sub(60).filter(|over| *over > 0)?;
-        Some(Duration::from_micros(25 * over * over / (100 - percent)))
-    }
-
-    /// Enters the open txg with what was admitted.
-    pub fn hold(&self, mut admission: Admission) -> Result<TxHold, PoolError> {
-        self.txgs.check()?;
-        let demand = admission.demand;
-        let mut state = self.txgs.state.lock();
-        admission.used = true;
-        state.admitted.dirty_bytes -= demand.dirty_bytes;
-        state.admitted.sectors -= demand.sectors;
-        state.admitted.log_bytes -= demand.log_bytes;
-        let txg = state.open;
-        let load = state.loads.entry(txg).or_default();
-        load.dirty_bytes += demand.dirty_bytes;
-        load.sectors += demand.sectors;
-        load.holders += 1;
-        load.changed = true;
-        let dirty_bytes = load.dirty_bytes;
-        if self.fill(&state, dirty_bytes) >= 1.0 && !state.close_requested {
-            state.close_requested = true;
-            self.txgs.wanted.notify_one();
-        }
-        drop(state);
-        Ok(TxHold { pool: admission.pool.clone(), txg })
     }
 
     /// Commits everything that entered before this call.
@@ -431,42 +271,9 @@ impl Pool {
 /// How often an export looks whether the last reader has gone.
 const EXPORT_POLL_MS: u64 = 1;
 
-/// Commits after which a full pool is believed to be full: a free takes effect in its own, and is
-/// held back for two more.
-const SPACE_COMMITS_MAX: usize = 4;
-
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 52 bits")]
 fn share(bytes: u64, of_bytes: u64) -> f64 {
     bytes as f64 / of_bytes.max(1) as f64
-}
-
-/// Sparse changes may take one part in so many of a txg's dirty memory,
-const SPARSE_SHARE: u64 = 16;
-/// each of them this much at most,
-const SPARSE_BYTES_MAX: u64 = 64 * 1024;
-/// and one part in so many of the log is kept for them.
-const LOG_KEPT_SHARE: u64 = 64;
-
-enum Verdict {
-    Granted {
-        /// How full the open txg is, with all that is on its way into it.
-        fill: f64,
-        /// It goes by [`Lane::Sparse`].
-        pass: bool,
-    },
-    Wait,
-    NoSpace,
-}
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        if !self.used {
-            let mut state = self.pool.txgs.state.lock();
-            state.admitted.dirty_bytes -= self.demand.dirty_bytes;
-            state.admitted.sectors -= self.demand.sectors;
-            state.admitted.log_bytes -= self.demand.log_bytes;
-        }
-    }
 }
 
 impl TxHold {
