@@ -66,6 +66,15 @@ fn of_pools(page: &mut Page, pools: &[PoolSummary], in_service: &[pool::PoolStat
     for one in in_service {
         page.histogram(name, &[("pool", &one.name)], &one.syncs);
     }
+    let name = "aquifer_pool_stable_write_seconds";
+    let help = "How long stable writes took, apart for those during which a txg went to disk.";
+    page.family(name, "histogram", help);
+    for one in in_service {
+        let kinds = [("no", &one.stable_writes), ("yes", &one.stable_writes_in_sync)];
+        for (in_sync, times) in kinds {
+            page.histogram(name, &[("pool", &one.name), ("in_sync", in_sync)], times);
+        }
+    }
 }
 
 fn of_disks(page: &mut Page, pools: &[pool::PoolStatus]) {

@@ -177,6 +177,8 @@ pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
         free_bytes: summary.free_bytes,
         io: (&sum(status.vdevs.iter().map(|vdev| &vdev.io))).into(),
         txgs: (&status.syncs).into(),
+        stable_writes: (&status.stable_writes).into(),
+        stable_writes_in_sync: (&status.stable_writes_in_sync).into(),
         vdevs: shown(status).map(of_vdev).collect(),
     }
 }

@@ -85,6 +85,8 @@ pub struct Pool {
     pub(crate) txgs: Txgs,
     /// How long each sync took, from the closing of its txg on.
     pub(crate) syncs: SharedHistogram,
+    /// Stable writes, and those that ended while a txg was on its way to disk.
+    pub(crate) stable_writes: [SharedHistogram; 2],
     pub(crate) log: IntentLog,
     pub(crate) committer: Committer,
     pub(crate) pace: Pace,
@@ -142,6 +144,7 @@ impl Pool {
             bitmap_bytes_over: AtomicU64::new(0),
             txgs: Txgs::new(parts.committed, parts.open),
             syncs: SharedHistogram::default(),
+            stable_writes: Default::default(),
             limits: parts.limits,
             log: IntentLog::new(parts.log),
             committer: Committer::new(parts.uberblock),

@@ -71,6 +71,11 @@ pub struct PoolStatus {
     pub uptime: Duration,
     /// How long each txg took to come to disk.
     pub syncs: Histogram,
+    /// How long stable writes took that ended while no txg was on its way to disk, from their
+    /// admission until they were durable.
+    pub stable_writes: Histogram,
+    /// Those that ended while one was: what it costs others that data go to disk.
+    pub stable_writes_in_sync: Histogram,
 }
 
 impl Pool {
@@ -78,6 +83,7 @@ impl Pool {
     pub fn status(&self) -> PoolStatus {
         let tree = self.tree();
         let space = self.space.lock();
+        let [apart, in_sync] = &self.stable_writes;
         PoolStatus {
             name: self.name().to_string(),
             guid: self.guid(),
@@ -100,11 +106,21 @@ impl Pool {
                 .collect(),
             uptime: self.world.now().saturating_sub(self.imported),
             syncs: self.syncs.look(),
+            stable_writes: apart.look(),
+            stable_writes_in_sync: in_sync.look(),
         }
     }
 }
 
 impl Pool {
+    /// Counts a stable write that was begun at this time of the world, and is durable.
+    pub fn note_stable_write(&self, begun: Duration) {
+        let took = self.world.now().saturating_sub(begun);
+        let [apart, in_sync] = &self.stable_writes;
+        let of = if self.throttle.is_draining() { in_sync } else { apart };
+        of.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
     /// Notes that `txg`, closed at `closed`, is on disk.
     pub(crate) fn note_sync(&self, txg: Txg, closed: Duration) {
         let took = self.world.now().saturating_sub(closed);

@@ -11,7 +11,7 @@
 //!
 //! All is counted in shares of a full txg, be it full of dirty memory or of records in the log.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -24,6 +24,8 @@ pub(crate) struct Throttle {
     state: Mutex<State>,
     /// Sectors of the txg on its way that have come to disk.
     written_sectors: AtomicU64,
+    /// Whether there is one.
+    is_draining: AtomicBool,
 }
 
 /// A change's place in the queue.
@@ -91,12 +93,17 @@ const STANDSTILL: f64 = 8.0;
 
 impl Throttle {
     pub fn new() -> Throttle {
-        Throttle { state: Mutex::default(), written_sectors: AtomicU64::new(0) }
+        Throttle {
+            state: Mutex::default(),
+            written_sectors: AtomicU64::new(0),
+            is_draining: AtomicBool::new(false),
+        }
     }
 
     /// A txg that was full to this share has closed and goes to disk.
     pub fn begin(&self, now: Duration, share: f64, dirty_bytes: u64) {
         self.written_sectors.store(0, Ordering::Relaxed);
+        self.is_draining.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
         state.pressed = share >= PRESSED_SHARE;
         state.draining = Some(Draining {
@@ -107,6 +114,11 @@ impl Throttle {
             looked: (now, 0),
             sectors_per_second: None,
         });
+    }
+
+    /// Whether a txg is on its way to disk.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
     }
 
     /// Sectors of it have come to disk.
@@ -124,6 +136,7 @@ impl Throttle {
     /// It is on disk.
     pub fn end(&self, now: Duration) {
         let written = self.written_sectors.load(Ordering::Relaxed);
+        self.is_draining.store(false, Ordering::Relaxed);
         let mut state = self.state.lock();
         let Some(Draining { begun, share, landed, .. }) = state.draining.take() else { return };
         if share < LEARN_SHARE {

@@ -56,6 +56,12 @@ pub struct PoolIo {
     pub io: DiskIo,
     /// How long its txgs took to come to disk.
     pub txgs: Latency,
+    /// How long stable writes took that ended while no txg was on its way to disk.
+    #[serde(default)]
+    pub stable_writes: Latency,
+    /// Those that ended while one was.
+    #[serde(default)]
+    pub stable_writes_in_sync: Latency,
     /// Its vdevs.
     pub vdevs: Vec<VdevIo>,
 }

@@ -143,6 +143,8 @@ fn example() -> String {
         }],
         uptime: Duration::from_secs(1),
         syncs: histogram(&[5]),
+        stable_writes: histogram(&[7, 8]),
+        stable_writes_in_sync: histogram(&[9_000_000]),
     };
     let daemon = DaemonInfo {
         version: "1.2.3".into(),

@@ -38,6 +38,8 @@ fn mirror(states: [Engine; 2]) -> pool::PoolStatus {
         vdevs: vec![vdev],
         uptime: Duration::ZERO,
         syncs: Histogram::default(),
+        stable_writes: Histogram::default(),
+        stable_writes_in_sync: Histogram::default(),
     }
 }
 

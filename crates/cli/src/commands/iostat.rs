@@ -1,6 +1,6 @@
 //! `aquifer iostat`: what disks do, as `zpool iostat` shows it.
 
-use aquifer_admin::api::{DiskIo, PoolIo, VdevClass, VdevIo, VdevKind};
+use aquifer_admin::api::{DiskIo, Latency, PoolIo, VdevClass, VdevIo, VdevKind};
 use aquifer_admin::client::Client;
 use aquifer_meter::{BUCKETS, Histogram, floor_ns};
 
@@ -153,7 +153,34 @@ fn rates(now: &[PoolIo], then: Option<&Vec<PoolIo>>, show: Show, output: Output)
         }
         table.row(cells);
     }
-    output.table(&table)
+    let mut text = output.table(&table);
+    if show.latency && !output.script {
+        now.iter().for_each(|pool| text.push_str(&stable_writes(pool, then, output)));
+    }
+    text
+}
+
+/// What it costs those who wait for stable writes that a txg goes to disk.
+fn stable_writes(pool: &PoolIo, then: Option<&Vec<PoolIo>>, output: Output) -> String {
+    let before = then.and_then(|pools| pools.iter().find(|old| old.name == pool.name));
+    let goes_on = Span::new(pool.uptime_ns, before.map(|old| old.uptime_ns)).goes_on;
+    let before = before.filter(|_| goes_on);
+    let told = |what: &str, now: &Latency, old: Option<&Latency>| {
+        let times = now.histogram();
+        let times = old.map_or_else(|| times.clone(), |old| times.since(&old.histogram()));
+        let at = |thousandths| time(output, times.quantile_ns(thousandths));
+        (times.count() > 0)
+            .then(|| format!("{what}: {}, p50 {}, p99.9 {}", times.count(), at(500), at(999)))
+    };
+    let during = "while a txg goes to disk";
+    let apart = told("else", &pool.stable_writes, before.map(|old| &old.stable_writes));
+    let old = before.map(|old| &old.stable_writes_in_sync);
+    let during = told(during, &pool.stable_writes_in_sync, old);
+    let told: Vec<String> = during.into_iter().chain(apart).collect();
+    if told.is_empty() {
+        return String::new();
+    }
+    format!("{}: stable writes {}\n", pool.name, told.join("; "))
 }
 
 /// How many operations took how long: a line for each time, up to which it reaches.

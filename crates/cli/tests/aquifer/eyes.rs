@@ -126,6 +126,15 @@ fn clients_disks_and_procedures_are_told_as_the_clients_saw_them() {
     assert_eq!((number(&disk["others"]), number(&disk["errors"])), (1, 0));
     assert_eq!(stat["disks"].as_array().unwrap().len(), 2, "{}", stat["disks"]);
 
+    // Stable writes were counted once each, with or without a txg on its way.
+    let io = place.json(&["iostat", "tank"]);
+    let [apart, in_sync] = [&io[0]["stable_writes"], &io[0]["stable_writes_in_sync"]];
+    assert_eq!(number(&apart["count"]) + number(&in_sync["count"]), noisy.spent("write").calls());
+    let ns = number(&apart["total_ns"]) + number(&in_sync["total_ns"]);
+    assert!(ns > 0 && ns <= noisy.spent("write").total_ns());
+    let shown = place.must(&["iostat", "-l", "tank"]);
+    assert!(shown.contains("tank: stable writes") && shown.contains("p99.9"), "{shown}");
+
     // The same for people, the busiest first.
     let table = place.must(&["nfsiostat"]);
     let at = |text: &str| table.find(text).unwrap_or_else(|| panic!("{text}: {table}"));

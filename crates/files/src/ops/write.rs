@@ -117,6 +117,7 @@ impl Files {
         let stable = stability != Stability::Unstable || always;
         let pages = end.div_ceil(4096) - offset / 4096;
         target.object.check()?;
+        let begun = self.pool.world().now();
         let (promise, admission) = self.admit_write(target, offset / 4096, pages, stable).await?;
         let writer = target.object.writer.lock().await;
         let old = target.inode();
@@ -155,6 +156,7 @@ impl Files {
         let around = Around { before: Some(before(&old)), after: Some(after) };
         if let Some(ticket) = ticket {
             ticket.durable().await?;
+            self.pool.note_stable_write(begun);
         }
         Ok((if stable { Stability::FileSync } else { Stability::Unstable }, around))
     }

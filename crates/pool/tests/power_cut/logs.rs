@@ -35,11 +35,22 @@ struct Machine {
     /// Both sides of the log fail, one soon after the other, and the second stays away.
     rivals: bool,
     rng: Rng,
+    /// What follows an error.
+    errors: Rng,
     sim: Sim,
     world: Arc<dyn World>,
     disks: Vec<SimDisk>,
     model: Arc<Mutex<Model>>,
     run: LogRun,
+}
+
+/// Seeds with this remainder of eight are about two sides that fail one soon after the other.
+const RIVALS: u64 = 7;
+
+/// The seeds that are about that.
+#[cfg(sabotage)]
+pub fn rivals(number: u64) -> u64 {
+    number * 8 + RIVALS
 }
 
 /// Lets a machine live and die as the seed says.
@@ -52,7 +63,7 @@ pub fn run_log_seed(seed: u64, bases: &[Vec<Image>]) -> Result<LogRun, String> {
 impl Machine {
     fn new(seed: u64, bases: &[Vec<Image>]) -> Machine {
         let mut rng = Rng::stream(seed, "log test");
-        let rivals = seed % 8 == 7;
+        let rivals = seed % 8 == RIVALS;
         let mirror = LOG_SHAPES.iter().position(|shape| *shape == Shape::MirrorLogMirror);
         let at = if rivals { mirror.unwrap() } else { rng.index(LOG_SHAPES.len()) };
         let kind = match rng.below(if rivals { 1 } else { 3 }) {
@@ -74,6 +85,7 @@ impl Machine {
             kind,
             rivals,
             rng,
+            errors: Rng::stream(seed, "errors"),
             world: Arc::new(sim.world()),
             sim,
             disks,
@@ -131,6 +143,10 @@ impl Machine {
         };
         if self.rivals {
             self.log_disks().iter().for_each(SimDisk::clear_faults);
+            if !self.log_disks().iter().any(SimDisk::is_gone) {
+                // Before the txg that their loss forces is on disk.
+                self.sim.cut_after_error(self.errors.below(60));
+            }
         } else {
             self.upset();
         }
