@@ -35,6 +35,8 @@ pub const MIB: u64 = 1 << 20;
 pub struct Setup {
     /// Disks, all in one mirror.
     pub sides: u32,
+    /// Disks of the log vdev, all in one mirror; 0: none.
+    pub log_sides: u32,
     /// Size of each (sparse).
     pub disk_bytes: u64,
     /// `--memory`.
@@ -45,9 +47,21 @@ pub struct Setup {
     pub lock_grace_s: u32,
 }
 
+impl Setup {
+    /// A mirror, and what is the default of everything else.
+    pub const DEFAULT: Self = Self {
+        sides: 2,
+        log_sides: 0,
+        disk_bytes: 2 << 30,
+        memory: "256M",
+        sync: "standard",
+        lock_grace_s: 45,
+    };
+}
+
 impl Default for Setup {
     fn default() -> Self {
-        Self { sides: 2, disk_bytes: 2 << 30, memory: "256M", sync: "standard", lock_grace_s: 45 }
+        Self::DEFAULT
     }
 }
 
@@ -65,8 +79,9 @@ impl Aquifer {
     pub fn start(name: &str, setup: Setup) -> Result<Self> {
         let scratch = WorkDir::open()?.scratch(&format!("aquifer-{name}"))?;
         let netns = NetNs::new(&scratch)?;
-        let disks: Vec<PathBuf> =
-            (0..setup.sides).map(|side| scratch.join(&format!("disk{side}"))).collect();
+        let names = (0..setup.sides).map(|side| format!("disk{side}"));
+        let names = names.chain((0..setup.log_sides).map(|side| format!("log{side}")));
+        let disks: Vec<PathBuf> = names.map(|name| scratch.join(&name)).collect();
         for disk in &disks {
             let sized = File::create(disk).and_then(|file| file.set_len(setup.disk_bytes));
             sized.map_err(Error::at("create", disk))?;
@@ -81,7 +96,11 @@ impl Aquifer {
         let paths: Vec<String> = aquifer.disks.iter().map(|disk| text(disk)).collect();
         let mut create = vec!["pool", "create", "tank"];
         create.extend((setup.sides > 1).then_some("mirror"));
-        create.extend(paths.iter().map(String::as_str));
+        let (data, logs) = paths.split_at(setup.sides as usize);
+        create.extend(data.iter().map(String::as_str));
+        create.extend((setup.log_sides > 0).then_some("log"));
+        create.extend((setup.log_sides > 1).then_some("mirror"));
+        create.extend(logs.iter().map(String::as_str));
         aquifer.must(&create)?;
         let sync = format!("sync={}", setup.sync);
         aquifer.must(&["create", "-o", &sync, "-o", "sharenfs=on", DATASET])?;
@@ -99,7 +118,7 @@ impl Aquifer {
         &self.scratch
     }
 
-    /// The disks' image files.
+    /// The disks' image files, those of the log last.
     pub fn disks(&self) -> &[PathBuf] {
         &self.disks
     }
@@ -127,6 +146,11 @@ impl Aquifer {
     /// Starts the daemon; returns the time until clients can connect again.
     pub fn serve(&mut self) -> Result<Duration> {
         self.daemon.serve()
+    }
+
+    /// Starts the daemon and kills it after `span`, perhaps before it serves.
+    pub fn serve_for(&mut self, span: Duration) -> Result<()> {
+        self.daemon.serve_for(span)
     }
 
     /// SIGTERM; waits for the end.
