@@ -15,6 +15,7 @@
 )]
 
 mod corruption;
+mod database;
 mod full;
 mod hosts;
 mod images;
