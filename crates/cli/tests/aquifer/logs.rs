@@ -160,6 +160,32 @@ fn log_devices_survive_every_end_of_the_daemon() {
     }
 }
 
+/// The daemon's list of disks is written after the pool was changed: a kill in between leaves the
+/// old one. Nothing but the labels then says where the new disks are.
+#[test]
+fn a_change_of_the_log_that_was_never_noted_is_found_again() {
+    let place = Place::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| place.image(name));
+    let mut daemon = with_log(&place, &[]);
+    let list = place.path("state/pools.json");
+    for change in [
+        &["pool", "add", "tank", "log", "mirror", &a, &b][..],
+        &["pool", "replace", "tank", &b, &c],
+    ] {
+        let before = fs::read(&list).unwrap();
+        place.must(change);
+        daemon.kill9();
+        let noted = fs::read(&list).unwrap();
+        assert_ne!(noted, before);
+        fs::write(&list, before).unwrap();
+        daemon = place.serve();
+        let (_, disks) = place.states("tank");
+        assert!(disks.iter().all(|state| state == "ONLINE"), "{change:?}: {disks:?}");
+        assert_eq!(vdevs(&place, "log"), online(&["mirror-1"]));
+        assert_eq!(fs::read(&list).unwrap(), noted, "the list is mended");
+    }
+}
+
 #[test]
 fn what_cannot_be_done_with_log_devices_says_why() {
     let place = Place::new();
