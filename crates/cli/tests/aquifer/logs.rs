@@ -186,6 +186,27 @@ fn a_change_of_the_log_that_was_never_noted_is_found_again() {
     }
 }
 
+/// A kill between the removal of a log device and that of its labels: the next daemon looks at it,
+/// finds that it is no disk of the pool, and leaves it to whoever wants it.
+#[test]
+fn a_removal_that_was_cut_off_leaves_a_disk_that_can_be_taken() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| place.image(name));
+    let daemon = with_log(&place, &["log", &a]);
+    let list = place.path("state/pools.json");
+    let (noted, labels) = (fs::read(&list).unwrap(), fs::read(&a).unwrap());
+    place.must(&["pool", "remove", "tank", &a]);
+    daemon.kill9();
+    fs::write(&list, noted).unwrap();
+    fs::write(&a, labels).unwrap();
+    let _daemon = place.serve();
+    assert_eq!(vdevs(&place, "log"), []);
+    let refused = place.ask(&["pool", "add", "tank", "log", &a]);
+    assert!(refused.code == 1 && refused.err.contains("take the disk with -f"), "{}", refused.err);
+    place.must(&["pool", "add", "-f", "tank", "log", "mirror", &a, &b]);
+    assert_eq!(vdevs(&place, "log"), online(&["mirror-1"]));
+}
+
 #[test]
 fn what_cannot_be_done_with_log_devices_says_why() {
     let place = Place::new();
