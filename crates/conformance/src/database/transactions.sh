@@ -1,15 +1,15 @@
 #!/bin/sh
-# Transactions without end in an SQLite database:
+# Transactions in an SQLite database, without end or so many:
 #
-#   transactions FILE JOURNAL_MODE [KEEP]
+#   transactions FILE JOURNAL_MODE [COUNT]
 #
-# Each is a new entry, the removal of one that is KEEP transactions old, and a transfer between two
+# Each is a new entry, the removal of one that is 200 transactions old, and a transfer between two
 # accounts; 'ack N' is printed when transaction N is committed, numbers from 0 on.
 # What an entry must hold, and the accounts, follow from the numbers (see check.sql).
 #
 # JOURNAL_MODE: wal, truncate or persist. In mode delete, SQLite itself does not promise with
 # synchronous=FULL that a power cut leaves what was committed: the journal's removal is not synced.
-file=$1 mode=$2 keep=${3:-500}
+file=$1 mode=$2 count=$3 keep=200
 
 statements() {
     cat <<END
@@ -22,7 +22,7 @@ WITH RECURSIVE ids (id) AS (SELECT 0 UNION ALL SELECT id + 1 FROM ids WHERE id <
     INSERT INTO accounts SELECT id, 0, 0 FROM ids;
 END
     number=0
-    while :; do
+    while [ "$number" != "$count" ]; do
         from=$((number % 97)) to=$((number * 7 % 97))
         # In one line: what was printed leaves the shell of SQLite between lines.
         echo "BEGIN IMMEDIATE;" \

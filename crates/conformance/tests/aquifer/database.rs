@@ -5,6 +5,7 @@
 //! commit. In the end guest and server are cut off together, and the disk is judged from outside
 //! ([`database::check_image`]).
 
+use std::fmt::Debug;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -13,12 +14,14 @@ use aquifer_conformance::clients::Call;
 use aquifer_conformance::guest::initramfs::program_files;
 use aquifer_conformance::guest::{Guest, GuestConfig, Job};
 use aquifer_conformance::image::{self, Boot, DATABASE, Task, Userland};
+use aquifer_conformance::pattern::Random;
 use aquifer_conformance::process::Invocation;
 use aquifer_conformance::qemu::{Disk, Machine};
 use aquifer_conformance::work::WorkDir;
 use aquifer_conformance::{Error, Result, database, workload};
 
 use crate::kill::more;
+use crate::kill_loop::seed;
 use crate::place::{Aquifer, EXPORT, LONG, MIB, SOON, Setup, V3, is_long, text};
 
 /// QEMU's own driver never sends again what a restart lost: `sync=always` is what makes it safe.
@@ -44,15 +47,14 @@ fn by_qemus_driver(mode: &'static str) -> Result<()> {
     let disk = Disk::raw(aquifer.url("disk.raw"));
     let machine = boot.start(disk, Task::Database { mode }, Some(&netns), &logs, 2 * LONG)?;
     wait_acked(&machine, COMMITS_BETWEEN)?;
-    for kill in 0..kills() {
-        aquifer.kill9();
-        let before = acked(&machine);
-        thread::sleep(Duration::from_millis(300 * (kill % 4)));
-        let took = aquifer.serve()?;
-        wait_acked(&machine, before.unwrap_or(0) + COMMITS_BETWEEN + 7 * kill)?;
-        eprintln!("kill {kill}: {before:?} committed, serving again after {took:?}");
+    let mut killer = Killer::new();
+    while killer.kills < kills() {
+        killer.kill(&mut aquifer, || acked(&machine))?;
+        let before = acked(&machine).unwrap_or(0);
+        wait_acked(&machine, before + COMMITS_BETWEEN + 7 * killer.kills)?;
     }
     // The last time, the whole rack goes down.
+    killer.wait();
     aquifer.kill9();
     machine.power_cut();
     let last = acked(&machine).ok_or_else(nothing)?;
@@ -80,21 +82,20 @@ fn guest_database_on_a_kernel_mount_survives_kill_9() -> Result<()> {
     let guest = boot_hypervisor(&aquifer)?;
     guest.mount(EXPORT, "/mnt", V3)?;
     let jobs = DISKS.iter().map(|disk| start_database(&guest, disk)).collect::<Result<Vec<_>>>()?;
-    for kill in 0..kills() {
+    let mut killer = Killer::new();
+    let acked = || jobs.iter().map(|job| workload::acked(&job.output())).collect::<Vec<_>>();
+    while killer.kills < kills() {
         for job in &jobs {
-            more(job, COMMITS_BETWEEN + 7 * kill)?;
+            more(job, COMMITS_BETWEEN + 7 * killer.kills)?;
         }
-        aquifer.kill9();
-        let before: Vec<_> = jobs.iter().map(|job| workload::acked(&job.output())).collect();
-        thread::sleep(Duration::from_millis(300 * (kill % 4)));
-        let took = aquifer.serve()?;
-        eprintln!("kill {kill}: {before:?} committed, serving again after {took:?}");
+        killer.kill(&mut aquifer, acked)?;
     }
     for job in &jobs {
         more(job, COMMITS_BETWEEN)?;
     }
+    killer.wait();
     aquifer.kill9();
-    let last: Vec<_> = jobs.iter().map(|job| workload::acked(&job.output())).collect();
+    let last = acked();
     drop(jobs);
     guest.power_cut();
     aquifer.serve()?;
@@ -102,6 +103,41 @@ fn guest_database_on_a_kernel_mount_survives_kill_9() -> Result<()> {
         judge(&aquifer, disk.name, "/database", last.ok_or_else(nothing)?, disk.mode)?;
     }
     aquifer.finish()
+}
+
+/// Kills servers at moments drawn from the seed.
+struct Killer {
+    random: Random,
+    kills: u64,
+}
+
+impl Killer {
+    fn new() -> Self {
+        eprintln!("seed {}", seed());
+        Self { random: Random::new(seed()), kills: 0 }
+    }
+
+    /// So that a kill does not always follow a commit.
+    fn wait(&mut self) {
+        thread::sleep(Duration::from_millis(self.random.below(250)));
+    }
+
+    /// Kills the server, perhaps its next start too, leaves clients without one for a while, and
+    /// has it serve again.
+    fn kill<T: Debug>(&mut self, aquifer: &mut Aquifer, acked: impl Fn() -> T) -> Result<()> {
+        self.wait();
+        aquifer.kill9();
+        self.kills += 1;
+        let before = acked();
+        if self.random.below(3) == 0 {
+            aquifer.serve_for(Duration::from_millis(self.random.below(300)))?;
+            self.kills += 1;
+        }
+        thread::sleep(Duration::from_millis(self.random.below(900)));
+        let took = aquifer.serve()?;
+        eprintln!("kill {}: {before:?} committed, serving again after {took:?}", self.kills);
+        Ok(())
+    }
 }
 
 /// A disk on a kernel mount.

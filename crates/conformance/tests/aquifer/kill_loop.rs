@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -17,15 +17,17 @@ use aquifer_conformance::netns;
 use aquifer_conformance::pattern::Random;
 use aquifer_conformance::{Error, Result};
 
-use crate::place::{Aquifer, Setup, is_long};
+use crate::administrator::Administrator;
+use crate::place::{Aquifer, Setup, is_long, text};
 use crate::writer::{Plan, Tally, Writer};
 
-/// Pools to kill a server of.
-const POOLS: [(&str, Setup); 4] = [
+/// Pools to kill a server of; on one with a spare disk an administrator changes the log.
+const POOLS: [(&str, Setup); 5] = [
     ("one disk", Setup { sides: 1, ..SMALL }),
     ("mirror", SMALL),
     ("mirror, log", Setup { log_sides: 1, ..SMALL }),
     ("mirror, log mirror", Setup { log_sides: 2, ..SMALL }),
+    ("mirror, log mirror that changes", Setup { log_sides: 2, spares: 1, ..SMALL }),
 ];
 
 /// Little memory, so that txgs close in the midst of things.
@@ -34,7 +36,8 @@ const SMALL: Setup = Setup { memory: "96M", disk_bytes: 1 << 30, ..Setup::DEFAUL
 #[test]
 fn client_finds_all_that_was_acknowledged_after_each_of_many_kills() -> Result<()> {
     let mut random = Random::new(seed());
-    let kills = if is_long() { 75 } else { 2 };
+    let kills = std::env::var("AQUIFER_KILLS").ok().and_then(|kills| kills.parse().ok());
+    let kills = kills.unwrap_or(if is_long() { 75 } else { 2 });
     let (mut killed, mut all) = (0, Tally::default());
     for (pool, setup) in POOLS {
         let mut run = KillLoop::start(pool, setup, random.next_u64())?;
@@ -43,10 +46,15 @@ fn client_finds_all_that_was_acknowledged_after_each_of_many_kills() -> Result<(
                 panic!("{error}\nseed {}, {pool}:\n{}", seed(), run.story);
             }
         }
+        let acts = run.administrator.as_ref().map(|administrator| administrator.acts);
         let (kills, tally) = run.finish()?;
         killed += kills;
         all.add(tally);
         eprintln!("{pool}: {kills} kills, {}", told(tally));
+        eprint!(
+            "{}",
+            acts.map(|acts| format!("  the administrator: {acts:?}\n")).unwrap_or_default()
+        );
     }
     eprintln!("in all: {killed} kills, 0 lost, {} (seed {})", told(all), seed());
     assert!(all.stable > 0 && all.committed > 0 && all.verified > 0, "{all:?}");
@@ -78,6 +86,8 @@ fn client_finds_that_a_dataset_without_sync_loses_what_it_has_acknowledged() -> 
 struct KillLoop {
     aquifer: Aquifer,
     writers: Vec<Writer>,
+    /// If there is a spare disk.
+    administrator: Option<Administrator>,
     random: Random,
     kills: u32,
     story: String,
@@ -89,19 +99,28 @@ impl KillLoop {
         let aquifer = Aquifer::start(&format!("kills-{}", pool.replace([',', ' '], "")), setup)?;
         let writers = (1..=CLIENTS).map(|number| Writer::new(number, random.next_u64()));
         let writers = writers.collect();
-        Ok(Self { aquifer, writers, random, kills: 0, story: String::new() })
+        let logs = aquifer.disks().iter().skip(setup.sides as usize).map(|disk| text(disk));
+        let administrator = (setup.spares > 0).then(|| {
+            let random = Random::new(random.next_u64());
+            Administrator::new(aquifer.command(), logs.collect(), random)
+        });
+        let story = String::new();
+        Ok(Self { aquifer, writers, administrator, random, kills: 0, story })
     }
 
     /// A life of the daemon from when it serves to its end, and the next start, which may take
     /// several.
     fn life(&mut self) -> Result<()> {
-        let span = self.span();
         let before = self.tally();
-        self.write_until_killed(span)?;
+        let span = self.span();
+        // Now and then the files are not all verified yet.
+        let verified = self.random.below(4) > 0;
+        self.write_until_killed(verified, span)?;
         let now = self.tally();
+        let since = if verified { "all was verified" } else { "it served" };
         let (verified, newer) = (now.verified - before.verified, now.newer - before.newer);
         self.tell(&format!(
-            "killed after {span:?}: {verified} units verified, {newer} of them newer than \
+            "killed {span:?} after {since}: {verified} units verified, {newer} of them newer than \
              promised; {} WRITEs stable, {} by {} COMMITs, {} to be sent again",
             now.stable - before.stable,
             now.committed - before.committed,
@@ -123,30 +142,44 @@ impl KillLoop {
         Ok(())
     }
 
-    fn write_until_killed(&mut self, span: Duration) -> Result<()> {
-        let killed = AtomicBool::new(false);
+    /// Kills the daemon after `span`, which begins when the clients do, or when they have verified
+    /// their files.
+    fn write_until_killed(&mut self, verified: bool, span: Duration) -> Result<()> {
+        let (killed, ready) = (AtomicBool::new(false), AtomicU32::new(0));
         let pid = self.aquifer.daemon()?.pid();
-        let Self { aquifer, writers, random, .. } = self;
+        let Self { aquifer, writers, administrator, random, .. } = self;
         let plans: Vec<Plan> = writers.iter().map(|_| Plan::new(random)).collect();
         let ends = thread::scope(|scope| {
             let clients = writers.iter_mut().zip(&plans).map(|(writer, plan)| {
-                let killed = &killed;
-                scope.spawn(move || match live(pid, writer, Some(*plan)) {
+                let (killed, ready) = (&killed, &ready);
+                scope.spawn(move || match live(pid, writer, Some(*plan), ready) {
                     Err(Error::Io { .. }) if killed.load(Ordering::SeqCst) => Ok(()),
                     ended => ended,
                 })
             });
             let clients: Vec<_> = clients.collect();
+            let administrator = administrator.as_mut();
+            let administrator = administrator.map(|it| scope.spawn(|| it.work(&killed)));
+            while verified
+                && ready.load(Ordering::SeqCst) < CLIENTS
+                && !clients.iter().any(|client| client.is_finished())
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
             thread::sleep(span);
             killed.store(true, Ordering::SeqCst);
             aquifer.kill9();
-            clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<_>>()
+            let ended = clients.into_iter().chain(administrator);
+            ended.map(|client| client.join().unwrap()).collect::<Vec<_>>()
         });
         self.tell(&format!("{plans:?}"));
+        if let Some(administrator) = &mut self.administrator {
+            self.story.push_str(&std::mem::take(&mut administrator.story));
+        }
         ends.into_iter().collect()
     }
 
-    /// Mostly short: the file is being verified, or the first WRITEs are under way.
+    /// Mostly short: the first WRITEs are under way.
     fn span(&mut self) -> Duration {
         let most = [30, 150, 400, if is_long() { 1500 } else { 400 }][self.random.index(4)];
         Duration::from_millis(self.random.below(most))
@@ -165,7 +198,7 @@ impl KillLoop {
     fn finish(mut self) -> Result<(u32, Tally)> {
         let pid = self.aquifer.daemon()?.pid();
         for writer in &mut self.writers {
-            if let Err(error) = live(pid, writer, None) {
+            if let Err(error) = live(pid, writer, None, &AtomicU32::new(0)) {
                 panic!("{error}\nin the end, seed {}:\n{}", seed(), self.story);
             }
         }
@@ -185,9 +218,9 @@ impl KillLoop {
     }
 }
 
-fn live(pid: u32, writer: &mut Writer, plan: Option<Plan>) -> Result<()> {
+fn live(pid: u32, writer: &mut Writer, plan: Option<Plan>, verified: &AtomicU32) -> Result<()> {
     let stream = netns::connect(Some(pid), SocketAddr::from(([127, 0, 0, 1], 2049)))?;
-    writer.live(&mut Connection::new(stream)?, plan)
+    writer.live(&mut Connection::new(stream)?, plan, verified)
 }
 
 fn told(tally: Tally) -> String {
@@ -201,7 +234,7 @@ fn told(tally: Tally) -> String {
 }
 
 /// Of all that is drawn in this run.
-fn seed() -> u64 {
+pub fn seed() -> u64 {
     use std::sync::LazyLock;
     static SEED: LazyLock<u64> = LazyLock::new(|| {
         let given = std::env::var("AQUIFER_SEED").ok().and_then(|seed| seed.parse().ok());

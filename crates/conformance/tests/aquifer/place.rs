@@ -11,7 +11,7 @@ use std::time::Duration;
 use aquifer_conformance::clients::Clients;
 use aquifer_conformance::daemon::Daemon;
 use aquifer_conformance::netns::NetNs;
-use aquifer_conformance::process::{Outcome, Process};
+use aquifer_conformance::process::{Invocation, Outcome, Process};
 use aquifer_conformance::server::aquifer_program;
 use aquifer_conformance::work::{Scratch, WorkDir};
 use aquifer_conformance::{Error, Result};
@@ -37,6 +37,8 @@ pub struct Setup {
     pub sides: u32,
     /// Disks of the log vdev, all in one mirror; 0: none.
     pub log_sides: u32,
+    /// Disks that belong to nobody.
+    pub spares: u32,
     /// Size of each (sparse).
     pub disk_bytes: u64,
     /// `--memory`.
@@ -52,6 +54,7 @@ impl Setup {
     pub const DEFAULT: Self = Self {
         sides: 2,
         log_sides: 0,
+        spares: 0,
         disk_bytes: 2 << 30,
         memory: "256M",
         sync: "standard",
@@ -81,6 +84,7 @@ impl Aquifer {
         let netns = NetNs::new(&scratch)?;
         let names = (0..setup.sides).map(|side| format!("disk{side}"));
         let names = names.chain((0..setup.log_sides).map(|side| format!("log{side}")));
+        let names = names.chain((0..setup.spares).map(|spare| format!("spare{spare}")));
         let disks: Vec<PathBuf> = names.map(|name| scratch.join(&name)).collect();
         for disk in &disks {
             let sized = File::create(disk).and_then(|file| file.set_len(setup.disk_bytes));
@@ -100,7 +104,7 @@ impl Aquifer {
         create.extend(data.iter().map(String::as_str));
         create.extend((setup.log_sides > 0).then_some("log"));
         create.extend((setup.log_sides > 1).then_some("mirror"));
-        create.extend(logs.iter().map(String::as_str));
+        create.extend(logs.iter().take(setup.log_sides as usize).map(String::as_str));
         aquifer.must(&create)?;
         let sync = format!("sync={}", setup.sync);
         aquifer.must(&["create", "-o", &sync, "-o", "sharenfs=on", DATASET])?;
@@ -118,7 +122,7 @@ impl Aquifer {
         &self.scratch
     }
 
-    /// The disks' image files, those of the log last.
+    /// The disks' image files, first those for data, then those of the log.
     pub fn disks(&self) -> &[PathBuf] {
         &self.disks
     }
@@ -196,6 +200,11 @@ impl Aquifer {
     /// What `pool status --json` says.
     pub fn status(&self) -> Result<Value> {
         json(&self.ask(&["--json", "pool", "status", "tank"], SOON)?)
+    }
+
+    /// `aquifer` as it reaches the daemon.
+    pub fn command(&self) -> Invocation {
+        self.daemon.command()
     }
 
     fn ask(&self, words: &[&str], limit: Duration) -> Result<Outcome> {

@@ -6,6 +6,7 @@
 //! answered as stable, or by a COMMIT whose verifier is that of the WRITE.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use aquifer_bench::wire::{Connection, decode, results};
 use aquifer_conformance::pattern::Random;
@@ -125,12 +126,17 @@ impl Writer {
         }
     }
 
-    /// Verifies the whole file, then writes until the connection breaks. Without a plan it only
-    /// verifies.
+    /// Verifies the whole file, adds one to `verified`, and writes until the connection breaks.
+    /// Without a plan it only verifies.
     ///
     /// # Errors
     /// [`Error::Io`] when the connection breaks; [`Error::Mismatch`] if something is lost.
-    pub fn live(&mut self, connection: &mut Connection, plan: Option<Plan>) -> Result<()> {
+    pub fn live(
+        &mut self,
+        connection: &mut Connection,
+        plan: Option<Plan>,
+        verified: &AtomicU32,
+    ) -> Result<()> {
         self.outlive();
         let root = connection.mount(EXPORT)?;
         let file = connection.create(root, &self.name)?;
@@ -139,6 +145,7 @@ impl Writer {
             return Err(Error::Mismatch(what));
         }
         self.verify(connection, file)?;
+        verified.fetch_add(1, Ordering::SeqCst);
         let Some(plan) = plan else { return Ok(()) };
         loop {
             while connection.unsent() == 0 && self.issue(connection, file, plan) {
