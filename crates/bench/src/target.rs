@@ -6,17 +6,16 @@
 mod aquifer;
 mod ganesha;
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aquifer_conformance::daemon::Daemon;
-use aquifer_conformance::netns::{NetNs, wait_for_listener};
+use aquifer_conformance::netns::{self, NetNs, wait_for_listener};
 use aquifer_conformance::peer::ganesha::Ganesha;
 use aquifer_conformance::process::{Invocation, Process};
 use aquifer_conformance::work::Scratch;
 use aquifer_nfs::proto::v3::NfsFh3;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::load::{self, Life, Plan, Tally};
 use crate::pages::Pages;
@@ -265,23 +264,8 @@ impl Target {
         self.connect_to(self.ports.0)
     }
 
-    /// A thread is in a namespace, a socket stays in the one it was made in.
     fn connect_to(&self, port: u16) -> Result<Connection> {
-        let pid = self.pid;
-        let connect = move || {
-            if let Some(pid) = pid {
-                let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
-                let netns = std::fs::File::open(&path).map_err(Error::at("open", &path))?;
-                let network = Some(LinkNameSpaceType::Network);
-                let moved = move_into_link_name_space(std::os::fd::AsFd::as_fd(&netns), network);
-                moved.map_err(|errno| Error::at("enter", &path)(errno.into()))?;
-            }
-            let address = SocketAddr::from(([127, 0, 0, 1], port));
-            TcpStream::connect(address).map_err(Error::io(format!("connect to {address}")))
-        };
-        let connected = std::thread::spawn(connect).join();
-        let gone = |_| Error::Malformed("the thread that connects panicked".into());
-        Connection::new(connected.map_err(gone)??)
+        Connection::new(netns::connect(self.pid, SocketAddr::from(([127, 0, 0, 1], port)))?)
     }
 
     /// Runs a plan on `connections`, each with its part of the file, while `meanwhile` watches.

@@ -88,6 +88,21 @@ impl Daemon {
         Ok(start.elapsed())
     }
 
+    /// Starts it and kills it after `span`, wherever in its start it is then.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if it had ended by itself.
+    pub fn serve_for(&mut self, span: Duration) -> Result<()> {
+        self.spawn()?;
+        thread::sleep(span);
+        let runs = self.process()?.is_running();
+        self.kill9();
+        match runs {
+            true => Ok(()),
+            false => Err(Error::Failed { what: self.serve.line(), said: self.log() }),
+        }
+    }
+
     /// Waits until it listens on its ports.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::database;
 use crate::guest::initramfs::{self, Busybox};
 use crate::kernel::Kernel;
 use crate::netns::NetNs;
@@ -26,6 +27,8 @@ pub const MARK: &str = "aquifer: ";
 pub enum Userland {
     /// One static program; 4 MB.
     Busybox,
+    /// The same with SQLite, for [`Task::Database`]; 10 MB.
+    Database,
     /// Debian's minimal system by debootstrap (root only); about 140 MB, cached once made.
     Debian,
 }
@@ -53,6 +56,11 @@ pub enum Task {
         /// Pause between records, milliseconds.
         pause_ms: u64,
     },
+    /// Runs transactions, one "ack NUMBER" per commit, without end (see [`crate::database`]).
+    Database {
+        /// SQLite's journal mode: `wal`, `truncate` or `persist`.
+        mode: &'static str,
+    },
     /// Checks the journal.
     JournalCheck {
         /// The highest number that was acknowledged.
@@ -73,6 +81,7 @@ impl Task {
                 "aquifer.task=journal aquifer.records={records} aquifer.slots={slots} \
                  aquifer.pause_ms={pause_ms}"
             ),
+            Self::Database { mode } => format!("aquifer.task=database aquifer.mode={mode}"),
             Self::JournalCheck { acked, slots } => {
                 format!("aquifer.task=journal-check aquifer.acked={acked} aquifer.slots={slots}")
             }
@@ -89,6 +98,12 @@ pub fn build(work: &WorkDir, userland: Userland, bytes: u64, image: &Path) -> Re
     let root = staging.dir("root")?;
     match userland {
         Userland::Busybox => lay_out_busybox(&root)?,
+        Userland::Database => {
+            lay_out_busybox(&root)?;
+            for file in database::files()? {
+                program(&root.join(file.path.trim_start_matches('/')), &file.content)?;
+            }
+        }
         Userland::Debian => {
             let debian = work.cached("debian-minbase", debootstrap)?.join("root");
             let copy = Invocation::new("cp").args(["-a", "--reflink=auto"]);
@@ -238,6 +253,9 @@ fn program(path: &Path, content: &[u8]) -> Result<()> {
 fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(Error::at("read", path))
 }
+
+/// Where the database of [`Task::Database`] lies on the disk.
+pub const DATABASE: &str = "/var/lib/aquifer/database";
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -14,13 +14,15 @@
 //! and [`qemu`] make a virtual machine; [`guest`] drives the Linux NFS client in one; [`clients`]
 //! wraps libnfs's tools and `qemu-img`; [`daemon`], [`server`] and [`peer`] run what
 //! is tested; [`workload`]
-//! is what the guest executes (program `nfstest`), and [`image`] a bootable Linux disk;
+//! is what the guest executes (program `nfstest`), [`database`] another, and [`image`] a bootable
+//! Linux disk;
 //! [`capture`] judges what goes over the wire meanwhile.
 
 pub mod capture;
 pub mod clients;
 pub mod cpio;
 pub mod daemon;
+pub mod database;
 mod error;
 pub mod guest;
 pub mod image;

@@ -9,11 +9,16 @@
 //! the caller is root.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::{Invocation, Process};
 use crate::work::Scratch;
@@ -106,6 +111,26 @@ impl NetNs {
         let pid = self.holder.0.pid();
         ["tcp", "tcp6"].map(|table| PathBuf::from(format!("/proc/{pid}/net/{table}")))
     }
+}
+
+/// Connects to `address` as it is in the network of process `pid`, or of this one.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn connect(pid: Option<u32>, address: SocketAddr) -> Result<TcpStream> {
+    // A thread is in a namespace, a socket stays in the one it was made in.
+    let connect = move || {
+        if let Some(pid) = pid {
+            let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
+            let netns = File::open(&path).map_err(Error::at("open", &path))?;
+            let network = Some(LinkNameSpaceType::Network);
+            let moved = move_into_link_name_space(netns.as_fd(), network);
+            moved.map_err(|errno| Error::at("enter", &path)(errno.into()))?;
+        }
+        TcpStream::connect(address).map_err(Error::io(format!("connect to {address}")))
+    };
+    let gone = |_| Error::Malformed("the thread that connects panicked".into());
+    thread::spawn(connect).join().map_err(gone)?
 }
 
 /// Waits until somebody listens on TCP `port` in `netns` (on this machine itself without one), or

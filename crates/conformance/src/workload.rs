@@ -18,6 +18,15 @@ use std::fs::File;
 
 use crate::{Error, Result};
 
+/// The last number that a program has told to be durable, as 'ack NUMBER', in whole lines of what
+/// it has printed.
+#[must_use]
+pub fn acked(output: &str) -> Option<u64> {
+    let whole = output.rfind('\n').and_then(|end| output.get(..end)).unwrap_or_default();
+    let last = whole.lines().rev().find_map(|line| line.strip_prefix("ack "));
+    last.and_then(|number| number.parse().ok())
+}
+
 /// Puts dirty pages of `file` on the server and drops them from this machine's cache, so that the
 /// next read asks the server.
 ///
@@ -27,4 +36,16 @@ pub fn drop_cache(file: &File) -> Result<()> {
     file.sync_all().map_err(Error::io("fsync"))?;
     let advised = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
     advised.map_err(|errno| Error::io("fadvise")(errno.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgements_are_read_from_whole_lines() {
+        assert_eq!(acked("wal\nack 1\nack 2\nack 3"), Some(2));
+        assert_eq!(acked("ack 1\r\nsomething else\n"), Some(1));
+        assert_eq!(acked(""), None);
+    }
 }

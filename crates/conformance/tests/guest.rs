@@ -10,6 +10,7 @@ use std::time::Duration;
 use aquifer_conformance::guest::{Guest, GuestConfig};
 use aquifer_conformance::peer::ganesha::{EXPORT, Ganesha};
 use aquifer_conformance::work::{Scratch, WorkDir};
+use aquifer_conformance::workload::acked;
 use aquifer_conformance::workload::journal::Journal;
 use aquifer_conformance::{Error, Result};
 
@@ -167,16 +168,16 @@ fn guest_journal_survives_killed_servers_v3() -> Result<()> {
     let ring = guest.start("nfstest journal /mnt/ring --records 600 --slots 16 --direct 1")?;
     for kill in 1..=3 {
         let enough = kill * 100;
-        append.wait_output(|output| acknowledged(output) >= Some(enough), LONG)?;
+        append.wait_output(|output| acked(output) >= Some(enough), LONG)?;
         ganesha.kill9();
-        let at_kill = acknowledged(&append.output());
+        let at_kill = acked(&append.output());
         ganesha.restart()?;
-        append.wait_output(|output| acknowledged(output) > at_kill, LONG)?;
+        append.wait_output(|output| acked(output) > at_kill, LONG)?;
         eprintln!("kill {kill}: {at_kill:?} acknowledged before, more after");
     }
     let (append, ring) = (append.wait(LONG)?.success()?, ring.wait(LONG)?.success()?);
-    assert_eq!(acknowledged(&append.output), Some(599));
-    assert_eq!(acknowledged(&ring.output), Some(599));
+    assert_eq!(acked(&append.output), Some(599));
+    assert_eq!(acked(&ring.output), Some(599));
     guest.check("echo 3 >/proc/sys/vm/drop_caches", SOON)?;
     guest.check("nfstest journal-check /mnt/append --acked 599", SOON)?;
     guest.check("nfstest journal-check /mnt/ring --acked 599 --slots 16", SOON)?;
@@ -192,11 +193,4 @@ fn guest_journal_survives_killed_servers_v3() -> Result<()> {
     let lost = guest.run("sleep 4; nfstest journal-check /mnt/append --acked 599", SOON)?;
     assert!(lost.status == 1 && lost.output.contains("record 599 "), "{lost:?}");
     Ok(())
-}
-
-/// The last number that the journal's writer has printed as durable.
-fn acknowledged(output: &str) -> Option<u64> {
-    let whole = output.rfind('\n').and_then(|end| output.get(..end)).unwrap_or_default();
-    let numbers = whole.lines().rev().find_map(|line| line.strip_prefix("ack "));
-    numbers.and_then(|number| number.parse().ok())
 }

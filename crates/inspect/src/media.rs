@@ -39,7 +39,7 @@ pub(crate) struct VdevView {
 #[derive(Debug)]
 pub(crate) struct Media {
     pub vdevs: Vec<Option<VdevView>>,
-    /// Copies of records: 2 if any vdev is without redundancy.
+    /// Copies of records: 2 if any vdev for data is without redundancy.
     pub copies: u8,
 }
 
@@ -112,7 +112,10 @@ impl Media {
                 });
             }
         }
-        let single = |config: &VdevConfig| config.redundancy == Redundancy::Single;
+        // A log vdev holds no records.
+        let single = |config: &VdevConfig| {
+            config.class == VdevClass::Data && config.redundancy == Redundancy::Single
+        };
         let copies = if vote.config.vdevs.iter().any(single) { 2 } else { 1 };
         (Media { vdevs, copies }, leaves)
     }

@@ -105,6 +105,14 @@ fn judge_uberblock(vote: &Vote, findings: &mut Findings) {
 
 fn judge_voter(voter: &Member, vote: &Vote, findings: &mut Findings) {
     let name = voter.disk.name();
+    let winner = &vote.uberblock;
+    // Its config may be one that was never the pool's: of an act that was cut off when this disk
+    // had got its labels. The pool has given the sequence to another one since.
+    let Some(uberblock) = newest(voter) else {
+        return findings.add(Kind::UberblockMissing, At::disk(name), || {
+            format!("{name}: has no valid uberblock")
+        });
+    };
     let config = &voter.label.config;
     if config.config_sequence < vote.config.config_sequence {
         findings.add(Kind::ConfigStale, At::disk(name), || {
@@ -117,12 +125,6 @@ fn judge_voter(voter: &Member, vote: &Vote, findings: &mut Findings) {
             format!("{name}: its config {sequence} is not that of other disks")
         });
     }
-    let winner = &vote.uberblock;
-    let Some(uberblock) = newest(voter) else {
-        return findings.add(Kind::UberblockMissing, At::disk(name), || {
-            format!("{name}: has no valid uberblock")
-        });
-    };
     let (ours, newest) = (uberblock.sequence, winner.sequence);
     if ours < newest {
         findings.add(Kind::LeafBehind, At::disk(name), || {

@@ -53,7 +53,14 @@ impl Serving {
         Err(ApiError::failed(format!("pool {name:?} cannot be imported: {error}")))
     }
 
-    fn new(service: Service, disks: Vec<OpenDisk>, engine: EngineThread) -> Serving {
+    fn new(service: Service, mut disks: Vec<OpenDisk>, engine: EngineThread) -> Serving {
+        // One that still has labels of the pool, but is none of its disks any more, belongs to
+        // nobody: its removal was cut off.
+        let status = service.pool.status();
+        let own = |disk: &OpenDisk| {
+            status.vdevs.iter().flat_map(|vdev| &vdev.leaves).any(|leaf| leaf.path == disk.path)
+        };
+        disks.retain(own);
         let dropped_log = dropped_log(&service);
         let mut import_notes = service.report.notes.clone();
         if let Some(DroppedLog { from_txg, datasets }) = &dropped_log {

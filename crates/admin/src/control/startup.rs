@@ -5,6 +5,8 @@
 //!   by it, a disk that hangs included.
 //! - A mirror side that is a moment late (a bus that is still being scanned) is waited for: without
 //!   it the import would have to name it outdated, and it would be lost to the pool.
+//! - The list is a hint: a daemon that was killed after it changed a pool, and before it noted it,
+//!   finds all disks again, by what the labels say of each other.
 //! - Clients come when all pools are in service, or given up: a handle of a pool that is not there
 //!   yet would be answered with "stale", which they take for the end of the file.
 
@@ -22,7 +24,7 @@ use super::serving::{Serving, close};
 use super::{Control, Offer, State};
 use crate::api::{ApiError, guid_of};
 use crate::cache::CachedPool;
-use crate::devices::{Search, Sought, claim, is_complete, search};
+use crate::devices::{Search, Sought, all_paths, claim, is_complete, search};
 
 impl Control {
     /// Imports the pools of the list and lets clients in. Returns when that is done, or when
@@ -52,26 +54,37 @@ impl Control {
 
     async fn let_clients_in(&self) {
         if let Ok(_act) = self.act().await {
+            self.keep_list();
             self.refresh_exports().await;
         }
     }
 
     async fn import_listed(&self, cached: CachedPool) {
         let name = cached.name.clone();
-        let state = match self.bring_back(&cached).await {
+        match self.bring_back(&cached).await {
             Ok(serving) => {
                 let notes = serving.import_notes();
                 tracing::info!(class = "pool.imported", pool = %name, ?notes, "pool imported");
-                State::Serving(Arc::new(serving))
+                self.note_disks(&Arc::new(serving));
             }
             Err(error) => {
                 tracing::error!(
                     class = "pool.unavailable", pool = %name, %error, "pool not imported"
                 );
-                State::Unavail(error.message)
+                self.put(cached, State::Unavail(error.message));
             }
-        };
-        self.put(cached, state);
+        }
+    }
+
+    /// Writes the list if the pools turned out to be on other disks.
+    fn keep_list(&self) {
+        let listed: Vec<CachedPool> =
+            self.pools.read().values().map(|listed| listed.cached.clone()).collect();
+        if self.cache.load().is_ok_and(|kept| kept != listed)
+            && let Err(error) = self.store()
+        {
+            tracing::warn!(%error, "the list of pools is not up to date");
+        }
     }
 
     async fn bring_back(&self, cached: &CachedPool) -> Result<Serving, ApiError> {
@@ -112,7 +125,8 @@ impl Control {
     }
 }
 
-/// The disks of a listed pool: those of the list first, all usual places if some are missing.
+/// The disks of a listed pool: those of the list first; if some are missing, where the labels of
+/// the others say that they were, and all usual places.
 async fn find_listed(cached: &CachedPool) -> Result<Vec<FoundLeaf>, ApiError> {
     let guid = guid_of(&cached.guid).ok_or_else(|| {
         ApiError::failed(format!("the list's guid {:?} of the pool is none", cached.guid))
@@ -120,10 +134,16 @@ async fn find_listed(cached: &CachedPool) -> Result<Vec<FoundLeaf>, ApiError> {
     let patience = Instant::now() + LEAF_PATIENCE;
     let mut known: Vec<PathBuf> = cached.disks.clone();
     loop {
-        known.retain(|path| path.exists());
-        let mut found = search(Sought::Places(known)).await;
-        if !found.pools.get(&guid).is_some_and(|leaves| is_complete(leaves)) {
-            found = search(Sought::Usual(cached.disks.clone())).await;
+        let there = known.iter().filter(|path| path.exists()).cloned().collect();
+        let mut found = search(Sought::Places(there)).await;
+        let leaves = found.pools.get(&guid).map(Vec::as_slice).unwrap_or_default();
+        if leaves.is_empty() || !is_complete(leaves) {
+            for path in all_paths(leaves) {
+                if !known.contains(&path) {
+                    known.push(path);
+                }
+            }
+            found = search(Sought::Usual(known.clone())).await;
         }
         let chosen = found.pool(&cached.guid);
         let leaves = found.pools.remove(&guid).unwrap_or_default();
@@ -134,7 +154,6 @@ async fn find_listed(cached: &CachedPool) -> Result<Vec<FoundLeaf>, ApiError> {
             return chosen.map(|_| leaves);
         }
         sleep(LEAF_POLL).await;
-        known = cached.disks.clone();
     }
 }
 

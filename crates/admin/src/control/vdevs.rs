@@ -202,9 +202,15 @@ impl Control {
         Ok(PoolDone::new(name, Vec::new()))
     }
 
-    /// Notes where the disks of a pool are now. What was done is done, also if the list cannot be
-    /// written: that is only said.
+    /// Notes where the disks of a pool are now, and writes the list. What was done is done, also
+    /// if it cannot be written: that is only said.
     fn list_anew(&self, serving: &Arc<Serving>) -> Option<String> {
+        self.note_disks(serving);
+        self.store().err().map(|error| error.to_string())
+    }
+
+    /// Notes a pool in service, and where its disks are now.
+    pub(super) fn note_disks(&self, serving: &Arc<Serving>) {
         let pool = &serving.service().pool;
         let status = pool.status();
         let leaves = status.vdevs.iter().flat_map(|vdev| &vdev.leaves);
@@ -214,7 +220,6 @@ impl Control {
             disks: leaves.map(|leaf| PathBuf::from(&leaf.path)).collect(),
         };
         self.put(cached, State::Serving(Arc::clone(serving)));
-        self.store().err().map(|error| error.to_string())
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::{FileDisk, OpenError, OpenOptions};
 use aquifer_ondisk::Guid;
+use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::uberblock::Uberblock;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::{FoundLeaf, scan};
@@ -206,8 +207,7 @@ pub(crate) fn is_complete(leaves: &[FoundLeaf]) -> bool {
 
 /// What the API says of a pool that was found.
 pub(crate) fn found_pool(guid: Guid, leaves: &[FoundLeaf]) -> FoundPool {
-    let configs = leaves.iter().map(|leaf| &leaf.labels.label.config);
-    let config = configs.max_by_key(|config| config.config_sequence);
+    let config = newest_config(leaves);
     let mut vdevs = Vec::new();
     for (index, leaves) in leaf_states(leaves).into_iter().enumerate() {
         let Some(of) = config.and_then(|config| config.vdevs.get(index)) else { continue };
@@ -236,12 +236,19 @@ fn newest(leaves: &[FoundLeaf]) -> Option<&Uberblock> {
     newest.max_by_key(|uberblock| uberblock.sequence)
 }
 
+/// As an import chooses it: a disk that was only labelled, by an act that was cut off, has no
+/// uberblock and no say, if any other has.
+fn newest_config(leaves: &[FoundLeaf]) -> Option<&PoolConfig> {
+    let rank = |leaf: &&FoundLeaf| {
+        let config_sequence = leaf.labels.label.config.config_sequence;
+        (!leaf.labels.uberblocks.is_empty(), config_sequence)
+    };
+    leaves.iter().max_by_key(rank).map(|leaf| &leaf.labels.label.config)
+}
+
 /// Path and state of each leaf, vdev by vdev, as an import would find them.
 fn leaf_states(leaves: &[FoundLeaf]) -> Vec<Vec<(String, LeafState)>> {
-    let configs = leaves.iter().map(|leaf| &leaf.labels.label.config);
-    let Some(config) = configs.max_by_key(|config| config.config_sequence) else {
-        return Vec::new();
-    };
+    let Some(config) = newest_config(leaves) else { return Vec::new() };
     let outdated = newest(leaves).map(|uberblock| uberblock.outdated.as_slice());
     let outdated = outdated.unwrap_or_default();
     let state = |guid: Guid, last_path: &str| {

@@ -160,6 +160,53 @@ fn log_devices_survive_every_end_of_the_daemon() {
     }
 }
 
+/// The daemon's list of disks is written after the pool was changed: a kill in between leaves the
+/// old one. Nothing but the labels then says where the new disks are.
+#[test]
+fn a_change_of_the_log_that_was_never_noted_is_found_again() {
+    let place = Place::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| place.image(name));
+    let mut daemon = with_log(&place, &[]);
+    let list = place.path("state/pools.json");
+    for change in [
+        &["pool", "add", "tank", "log", "mirror", &a, &b][..],
+        &["pool", "replace", "tank", &b, &c],
+    ] {
+        let before = fs::read(&list).unwrap();
+        place.must(change);
+        daemon.kill9();
+        let noted = fs::read(&list).unwrap();
+        assert_ne!(noted, before);
+        fs::write(&list, before).unwrap();
+        daemon = place.serve();
+        let (_, disks) = place.states("tank");
+        assert!(disks.iter().all(|state| state == "ONLINE"), "{change:?}: {disks:?}");
+        assert_eq!(vdevs(&place, "log"), online(&["mirror-1"]));
+        assert_eq!(fs::read(&list).unwrap(), noted, "the list is mended");
+    }
+}
+
+/// A kill between the removal of a log device and that of its labels: the next daemon looks at it,
+/// finds that it is no disk of the pool, and leaves it to whoever wants it.
+#[test]
+fn a_removal_that_was_cut_off_leaves_a_disk_that_can_be_taken() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| place.image(name));
+    let daemon = with_log(&place, &["log", &a]);
+    let list = place.path("state/pools.json");
+    let (noted, labels) = (fs::read(&list).unwrap(), fs::read(&a).unwrap());
+    place.must(&["pool", "remove", "tank", &a]);
+    daemon.kill9();
+    fs::write(&list, noted).unwrap();
+    fs::write(&a, labels).unwrap();
+    let _daemon = place.serve();
+    assert_eq!(vdevs(&place, "log"), []);
+    let refused = place.ask(&["pool", "add", "tank", "log", &a]);
+    assert!(refused.code == 1 && refused.err.contains("take the disk with -f"), "{}", refused.err);
+    place.must(&["pool", "add", "-f", "tank", "log", "mirror", &a, &b]);
+    assert_eq!(vdevs(&place, "log"), online(&["mirror-1"]));
+}
+
 #[test]
 fn what_cannot_be_done_with_log_devices_says_why() {
     let place = Place::new();

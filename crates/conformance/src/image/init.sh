@@ -8,6 +8,8 @@
 #   aquifer.task=verify   verifies all that `write` has left, and Debian's own files
 #   aquifer.task=journal  aquifer.records=N aquifer.slots=N aquifer.first=N aquifer.pause_ms=N
 #                         durable records; "aquifer: ack N" for each
+#   aquifer.task=database  aquifer.mode=wal|truncate|persist
+#                         transactions without end; "aquifer: ack N" for each that is committed
 #   aquifer.task=journal-check  aquifer.acked=N aquifer.slots=N
 export PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 DATA=/var/lib/aquifer
@@ -67,13 +69,21 @@ verify_system() {
     say "$(dpkg-query -f '.\n' -W | wc -l) installed packages match"
 }
 
+# Runs a program and tells what it prints line by line: whoever watches the console acts on it.
+told() {
+    { "$@" 2>&1 || echo "failed"; } |
+        while read -r line; do say "$line"; [ "$line" != failed ] || return 1; done
+}
+
 journal() {
     mkdir -p "$DATA" || return 1
-    # Line by line: whoever watches the console acts on what it says.
-    { nfstest journal "$DATA/journal" --records "$(given records 100)" \
-        --first "$(given first 0)" --slots "$(given slots 0)" \
-        --pause-ms "$(given pause_ms 0)" || echo "failed"; } |
-        while read -r line; do say "$line"; [ "$line" != failed ] || return 1; done
+    told nfstest journal "$DATA/journal" --records "$(given records 100)" \
+        --first "$(given first 0)" --slots "$(given slots 0)" --pause-ms "$(given pause_ms 0)"
+}
+
+database() {
+    mkdir -p "$DATA" || return 1
+    told transactions "$DATA/database" "$(given mode wal)"
 }
 
 journal_check() {
@@ -89,6 +99,7 @@ run() {
         write) write_files ;;
         verify) drop_caches; verify_files && verify_system ;;
         journal) journal ;;
+        database) database ;;
         journal-check) drop_caches; journal_check ;;
         *) say "no task $1"; return 2 ;;
     esac

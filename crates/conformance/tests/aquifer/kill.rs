@@ -5,14 +5,11 @@ use std::time::{Duration, Instant};
 
 use aquifer_conformance::clients::Call;
 use aquifer_conformance::guest::{Guest, Job};
-use aquifer_conformance::image::{self, Boot, Task, Userland};
-use aquifer_conformance::process::Invocation;
-use aquifer_conformance::qemu::{Disk, Machine};
-use aquifer_conformance::work::WorkDir;
+use aquifer_conformance::workload::acked;
 use aquifer_conformance::{Error, Result, pattern};
 
 use crate::kernel::{boot, timed};
-use crate::place::{Aquifer, EXPORT, LONG, MIB, SOON, Setup, V3, is_long, text};
+use crate::place::{Aquifer, EXPORT, LONG, SOON, Setup, V3, is_long};
 
 /// The kernel's client writes UNSTABLE, and what a restart lost before the COMMIT it sends again,
 /// if the verifier says so: `sync=standard` is safe with it.
@@ -145,58 +142,6 @@ fn check_kernel(guest: &Guest, append: u64, ring: u64, files: u64) -> Result<()>
     timed(guest, &compare).map(|_| ())
 }
 
-/// QEMU's own driver never sends again what a restart lost: `sync=always` is what makes it safe.
-/// The guest has ext4 on its disk and knows nothing of NFS.
-#[test]
-fn guest_disk_by_qemus_driver_survives_kill_9() -> Result<()> {
-    let work = WorkDir::open()?;
-    let setup = Setup { sync: "always", ..Setup::default() };
-    let mut aquifer = Aquifer::start("kill-qemu", setup)?;
-    let image = aquifer.scratch().join("disk.raw");
-    image::build(&work, Userland::Busybox, 64 * MIB, &image)?;
-    let (local, url) = (text(&image), aquifer.url("disk.raw"));
-    aquifer.clients().image_convert(("raw", &local), ("raw", &url)).done()?;
-    aquifer.clients().image_compare(("raw", &local), ("raw", &url)).done()?;
-    let boot = Boot::prepare(&work, aquifer.scratch())?;
-    let netns = aquifer.netns().clone();
-    let logs = aquifer.scratch().dir("machines")?;
-    let start = |task, name: &str| {
-        boot.start(Disk::raw(&url), task, Some(&netns), &logs.join(name), 2 * LONG)
-    };
-    let journal = Task::Journal { records: 1_000_000, slots: SLOTS, pause_ms: 0 };
-    let machine = start(journal, "journal")?;
-    wait_acked(&machine, 20)?;
-    for kill in 0..kills() {
-        aquifer.kill9();
-        let before = acked(&told(&machine)).unwrap_or(0);
-        std::thread::sleep(Duration::from_millis(300 * kill));
-        let took = aquifer.serve()?;
-        wait_acked(&machine, before + 25 + 7 * kill)?;
-        eprintln!("kill {kill}: {before} acknowledged, serving again after {took:?}");
-    }
-    // The last time, the whole rack goes down.
-    aquifer.kill9();
-    machine.power_cut();
-    let last = acked(&told(&machine));
-    let last = last.ok_or_else(|| Error::Malformed("nothing was acknowledged".into()))?;
-    aquifer.serve()?;
-    let checked = start(Task::JournalCheck { acked: last, slots: SLOTS }, "check")?;
-    eprintln!("{last} acknowledged; {:?}", image::finish(&checked, LONG)?);
-    let copy = text(&aquifer.scratch().join("copy.raw"));
-    aquifer.clients().image_convert(("raw", &url), ("raw", &copy)).done()?;
-    Invocation::tool("e2fsck", "build")?.args(["-f", "-n", &copy]).check(SOON)?;
-    aquifer.finish()
-}
-
-/// Waits until the machine has told of record `number`, or one after it.
-fn wait_acked(machine: &Machine, number: u64) -> Result<()> {
-    machine.wait_console(&format!("{}ack {number}", image::MARK), LONG).map(|_| ())
-}
-
-fn told(machine: &Machine) -> String {
-    image::told(&machine.console()).join("\n") + "\n"
-}
-
 /// Waits until a job has acknowledged this many more records than so far.
 pub fn more(job: &Job<'_>, count: u64) -> Result<()> {
     let enough = acked(&job.output()).map_or(count, |number| number + count);
@@ -210,13 +155,6 @@ pub fn stopped(job: Job<'_>) -> Result<u64> {
     acked(&output).ok_or_else(|| Error::Malformed(format!("no acknowledgement: {output}")))
 }
 
-/// The last number that was told to be durable.
-fn acked(output: &str) -> Option<u64> {
-    let whole = output.rfind('\n').and_then(|end| output.get(..end)).unwrap_or_default();
-    let last = whole.lines().rev().find_map(|line| line.strip_prefix("ack "));
-    last.and_then(|number| number.parse().ok())
-}
-
 fn kills() -> u64 {
     if is_long() { 20 } else { 4 }
 }
@@ -224,5 +162,3 @@ fn kills() -> u64 {
 const BULK_BYTES: u64 = 20_000_001;
 const BULK_SEED: u64 = 3;
 const ROUNDS_MAX: u32 = 5;
-/// Slots of the ring that a journal on a small disk is.
-const SLOTS: u64 = 64;

@@ -14,16 +14,21 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod administrator;
 mod corruption;
+mod database;
 mod full;
 mod hosts;
 mod images;
 mod kernel;
 mod kill;
+mod kill_loop;
+mod ledger;
 mod locks;
 mod memory;
 mod place;
 mod replay;
 mod shared;
 mod tools;
+mod writer;
 mod xcp_ng;

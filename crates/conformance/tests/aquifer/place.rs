@@ -11,7 +11,7 @@ use std::time::Duration;
 use aquifer_conformance::clients::Clients;
 use aquifer_conformance::daemon::Daemon;
 use aquifer_conformance::netns::NetNs;
-use aquifer_conformance::process::{Outcome, Process};
+use aquifer_conformance::process::{Invocation, Outcome, Process};
 use aquifer_conformance::server::aquifer_program;
 use aquifer_conformance::work::{Scratch, WorkDir};
 use aquifer_conformance::{Error, Result};
@@ -35,6 +35,10 @@ pub const MIB: u64 = 1 << 20;
 pub struct Setup {
     /// Disks, all in one mirror.
     pub sides: u32,
+    /// Disks of the log vdev, all in one mirror; 0: none.
+    pub log_sides: u32,
+    /// Disks that belong to nobody.
+    pub spares: u32,
     /// Size of each (sparse).
     pub disk_bytes: u64,
     /// `--memory`.
@@ -45,9 +49,22 @@ pub struct Setup {
     pub lock_grace_s: u32,
 }
 
+impl Setup {
+    /// A mirror, and what is the default of everything else.
+    pub const DEFAULT: Self = Self {
+        sides: 2,
+        log_sides: 0,
+        spares: 0,
+        disk_bytes: 2 << 30,
+        memory: "256M",
+        sync: "standard",
+        lock_grace_s: 45,
+    };
+}
+
 impl Default for Setup {
     fn default() -> Self {
-        Self { sides: 2, disk_bytes: 2 << 30, memory: "256M", sync: "standard", lock_grace_s: 45 }
+        Self::DEFAULT
     }
 }
 
@@ -65,8 +82,10 @@ impl Aquifer {
     pub fn start(name: &str, setup: Setup) -> Result<Self> {
         let scratch = WorkDir::open()?.scratch(&format!("aquifer-{name}"))?;
         let netns = NetNs::new(&scratch)?;
-        let disks: Vec<PathBuf> =
-            (0..setup.sides).map(|side| scratch.join(&format!("disk{side}"))).collect();
+        let names = (0..setup.sides).map(|side| format!("disk{side}"));
+        let names = names.chain((0..setup.log_sides).map(|side| format!("log{side}")));
+        let names = names.chain((0..setup.spares).map(|spare| format!("spare{spare}")));
+        let disks: Vec<PathBuf> = names.map(|name| scratch.join(&name)).collect();
         for disk in &disks {
             let sized = File::create(disk).and_then(|file| file.set_len(setup.disk_bytes));
             sized.map_err(Error::at("create", disk))?;
@@ -81,7 +100,11 @@ impl Aquifer {
         let paths: Vec<String> = aquifer.disks.iter().map(|disk| text(disk)).collect();
         let mut create = vec!["pool", "create", "tank"];
         create.extend((setup.sides > 1).then_some("mirror"));
-        create.extend(paths.iter().map(String::as_str));
+        let (data, logs) = paths.split_at(setup.sides as usize);
+        create.extend(data.iter().map(String::as_str));
+        create.extend((setup.log_sides > 0).then_some("log"));
+        create.extend((setup.log_sides > 1).then_some("mirror"));
+        create.extend(logs.iter().take(setup.log_sides as usize).map(String::as_str));
         aquifer.must(&create)?;
         let sync = format!("sync={}", setup.sync);
         aquifer.must(&["create", "-o", &sync, "-o", "sharenfs=on", DATASET])?;
@@ -99,7 +122,7 @@ impl Aquifer {
         &self.scratch
     }
 
-    /// The disks' image files.
+    /// The disks' image files, first those for data, then those of the log.
     pub fn disks(&self) -> &[PathBuf] {
         &self.disks
     }
@@ -127,6 +150,11 @@ impl Aquifer {
     /// Starts the daemon; returns the time until clients can connect again.
     pub fn serve(&mut self) -> Result<Duration> {
         self.daemon.serve()
+    }
+
+    /// Starts the daemon and kills it after `span`, perhaps before it serves.
+    pub fn serve_for(&mut self, span: Duration) -> Result<()> {
+        self.daemon.serve_for(span)
     }
 
     /// SIGTERM; waits for the end.
@@ -172,6 +200,11 @@ impl Aquifer {
     /// What `pool status --json` says.
     pub fn status(&self) -> Result<Value> {
         json(&self.ask(&["--json", "pool", "status", "tank"], SOON)?)
+    }
+
+    /// `aquifer` as it reaches the daemon.
+    pub fn command(&self) -> Invocation {
+        self.daemon.command()
     }
 
     fn ask(&self, words: &[&str], limit: Duration) -> Result<Outcome> {

@@ -283,6 +283,18 @@ fn a_pool_without_uberblocks() {
     let report = look(pool.arcs());
     only(&report, Kind::UberblockMissing);
     assert!(report.is_clean());
+
+    // What an act that was cut off has put on its labels is no contradiction, newer or not.
+    let sequence = pool.config.config_sequence;
+    for sequence in [sequence, sequence + 1] {
+        for label in 0..4 {
+            put_label(&pool, 1, label, |label| {
+                label.config.config_sequence = sequence;
+                label.config.name = "never".into();
+            });
+        }
+        only(&look(pool.arcs()), Kind::UberblockMissing);
+    }
 }
 
 #[test]

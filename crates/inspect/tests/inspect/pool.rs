@@ -247,9 +247,9 @@ impl HandPool {
         self.geometries.iter().zip(data).filter(|(_, data)| *data).map(|(g, _)| *g).collect()
     }
 
-    /// As the engine sees it: records and nodes twice if any vdev is without redundancy.
+    /// As the engine sees it: records and nodes twice if any vdev for data is without redundancy.
     pub fn copies(&self) -> u64 {
-        u64::from(self.geometries.iter().map(|g| g.copies).max().unwrap())
+        u64::from(self.data_geometries().iter().map(|g| g.copies).max().unwrap())
     }
 
     pub fn arcs(&self) -> Vec<Arc<dyn Disk>> {

@@ -1,0 +1,110 @@
+//! A database in a guest, whose every commit is told to the host, and the judgement of what is left
+//! of it on a disk that was cut off: SQLite with `synchronous=FULL` on ext4.
+//!
+//! What holds: the disk is judged from outside, without its guest and without mounting it. Its file
+//! system may need its journal and what every boot mends by itself, nothing else. Then every
+//! transaction up to the last that was told is in the database, whole, and so are those after it
+//! of which nobody was told: each has left its trace in the accounts once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::guest::initramfs::{GuestFile, program_files};
+use crate::process::Invocation;
+use crate::work::Scratch;
+use crate::{Error, Result};
+
+/// What a judged database has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// Transactions committed: numbers below this.
+    pub committed: u64,
+    /// Entries verified byte by byte: of the last transactions.
+    pub entries: u64,
+}
+
+/// What a guest needs: SQLite's shell, and `transactions FILE JOURNAL_MODE` in /usr/local/bin.
+///
+/// # Errors
+/// [`Error::MissingTool`].
+pub fn files() -> Result<Vec<GuestFile>> {
+    let mut files = program_files("sqlite3", "guest")?;
+    let content = include_bytes!("database/transactions.sh").to_vec();
+    files.push(GuestFile { path: PROGRAM.into(), mode: 0o755, content });
+    Ok(files)
+}
+
+/// The program that runs transactions.
+pub const PROGRAM: &str = "/usr/local/bin/transactions";
+
+/// Judges `image`, an ext4 with a database at `path`, as a power cut has left it: first its file
+/// system, then that transactions up to `acked` are there. Mends the file system in `image`.
+///
+/// # Errors
+/// [`Error::Failed`] if the file system is damaged; [`Error::Mismatch`] if a transaction is lost.
+pub fn check_image(image: &Path, path: &str, acked: u64, scratch: &Scratch) -> Result<Checked> {
+    let fsck = |how: &[&str]| {
+        let e2fsck = Invocation::tool("e2fsck", "build")?.args(how).arg(image);
+        let outcome = e2fsck.run(MINUTE)?;
+        // 1: mended, by what was asked for and no more (e2fsck(8)).
+        let well = matches!(outcome.status.code(), Some(0 | 1));
+        match well && (how != ["-f", "-n"] || outcome.status.success()) {
+            true => Ok(()),
+            false => Err(Error::Failed { what: e2fsck.line(), said: outcome.said() }),
+        }
+    };
+    fsck(&["-E", "journal_only", "-y"])?;
+    // Files that were removed while open; it refuses to mend damage.
+    fsck(&["-f", "-p"])?;
+    fsck(&["-f", "-n"])?;
+    let copy = scratch.dir("database")?;
+    for suffix in ["", "-wal", "-journal"] {
+        let to = copy.join(format!("copy{suffix}"));
+        if to.exists() {
+            std::fs::remove_file(&to).map_err(Error::at("remove", &to))?;
+        }
+        let dump = format!("dump {path}{suffix} {}", to.display());
+        // That there is no such file is told, but is no failure.
+        Invocation::tool("debugfs", "build")?.args(["-R", &dump]).arg(image).check(MINUTE)?;
+    }
+    check(&copy.join("copy"), acked)
+}
+
+/// Judges the database `file`, recovering it as SQLite does.
+///
+/// # Errors
+/// [`Error::Mismatch`] if a transaction is lost or not whole.
+pub fn check(file: &Path, acked: u64) -> Result<Checked> {
+    let sqlite = Invocation::tool("sqlite3", "guest")?.args(["-batch", "-bail"]).arg(file);
+    // Damage may be such that SQLite gives up.
+    let said = sqlite.arg(include_str!("database/check.sql")).run(MINUTE)?.said();
+    let mut lines = said.lines();
+    let integrity = lines.next().unwrap_or_default().to_owned();
+    let numbers: Vec<i64> = lines.map_while(|line| line.trim().parse().ok()).collect();
+    let [first, last, entries, wrong, balance, moves] = *numbers else {
+        return Err(Error::Mismatch(format!("the database: {said}")));
+    };
+    let committed = last.saturating_add(1);
+    let whole = integrity == "ok"
+        && wrong == 0
+        && balance == 0
+        && moves == committed.saturating_mul(2)
+        && first == committed.saturating_sub(KEEP).max(0)
+        && entries == committed.saturating_sub(first);
+    let committed = u64::try_from(committed).unwrap_or(0);
+    if !whole || committed <= acked {
+        let what = format!(
+            "transaction {acked} was committed; of {committed}: entries from {first} on, {entries} \
+             of them, {wrong} wrong; accounts {balance}, moves {moves}; integrity: {integrity}"
+        );
+        return Err(Error::Mismatch(what));
+    }
+    Ok(Checked { committed, entries: u64::try_from(entries).unwrap_or(0) })
+}
+
+/// Entries that `transactions` keeps.
+const KEEP: i64 = 200;
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! `kill -9` of the daemon, over and over, under clients that keep account of what it has
+//! acknowledged: the power-cut simulator's question, asked of the real program.
+//!
+//! What holds: after each start every unit of every file is verified, before and while the next
+//! kill comes. Kills fall at moments drawn from a seed (`AQUIFER_SEED`, else the clock): in the
+//! import and replay too, and while the clients verify. The moments are the same for the same
+//! seed, what the daemon does at them is not. A failure tells seed and story, and leaves the disks.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use aquifer_bench::wire::Connection;
+use aquifer_conformance::netns;
+use aquifer_conformance::pattern::Random;
+use aquifer_conformance::{Error, Result};
+
+use crate::administrator::Administrator;
+use crate::place::{Aquifer, Setup, is_long, text};
+use crate::writer::{Plan, Tally, Writer};
+
+/// Pools to kill a server of; on one with a spare disk an administrator changes the log.
+const POOLS: [(&str, Setup); 5] = [
+    ("one disk", Setup { sides: 1, ..SMALL }),
+    ("mirror", SMALL),
+    ("mirror, log", Setup { log_sides: 1, ..SMALL }),
+    ("mirror, log mirror", Setup { log_sides: 2, ..SMALL }),
+    ("mirror, log mirror that changes", Setup { log_sides: 2, spares: 1, ..SMALL }),
+];
+
+/// Little memory, so that txgs close in the midst of things.
+const SMALL: Setup = Setup { memory: "96M", disk_bytes: 1 << 30, ..Setup::DEFAULT };
+
+#[test]
+fn client_finds_all_that_was_acknowledged_after_each_of_many_kills() -> Result<()> {
+    let mut random = Random::new(seed());
+    let kills = std::env::var("AQUIFER_KILLS").ok().and_then(|kills| kills.parse().ok());
+    let kills = kills.unwrap_or(if is_long() { 75 } else { 2 });
+    let (mut killed, mut all) = (0, Tally::default());
+    for (pool, setup) in POOLS {
+        let mut run = KillLoop::start(pool, setup, random.next_u64())?;
+        while run.kills < kills {
+            if let Err(error) = run.life() {
+                panic!("{error}\nseed {}, {pool}:\n{}", seed(), run.story);
+            }
+        }
+        let acts = run.administrator.as_ref().map(|administrator| administrator.acts);
+        let (kills, tally) = run.finish()?;
+        killed += kills;
+        all.add(tally);
+        eprintln!("{pool}: {kills} kills, {}", told(tally));
+        eprint!(
+            "{}",
+            acts.map(|acts| format!("  the administrator: {acts:?}\n")).unwrap_or_default()
+        );
+    }
+    eprintln!("in all: {killed} kills, 0 lost, {} (seed {})", told(all), seed());
+    assert!(all.stable > 0 && all.committed > 0 && all.verified > 0, "{all:?}");
+    // In few lives there may be no COMMIT of what another server had taken.
+    assert!(!is_long() || all.sent_again > 0 && all.newer > 0, "{all:?}");
+    Ok(())
+}
+
+/// What finds no loss must be able to: `sync=disabled` says of everything that it is durable.
+#[test]
+fn client_finds_that_a_dataset_without_sync_loses_what_it_has_acknowledged() -> Result<()> {
+    let setup = Setup { sync: "disabled:to be caught", ..POOLS[0].1 };
+    let mut run = KillLoop::start("lies", setup, seed())?;
+    for _ in 0..20 {
+        match run.life() {
+            Ok(()) => {}
+            Err(Error::Mismatch(what)) if what.starts_with("LOST") => {
+                eprintln!("after {} kills: {what}", run.kills);
+                run.aquifer.serve()?;
+                return run.aquifer.finish();
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    panic!("nothing was lost:\n{}", run.story);
+}
+
+/// A daemon, its clients, and what has happened to them.
+struct KillLoop {
+    aquifer: Aquifer,
+    writers: Vec<Writer>,
+    /// If there is a spare disk.
+    administrator: Option<Administrator>,
+    random: Random,
+    kills: u32,
+    story: String,
+}
+
+impl KillLoop {
+    fn start(pool: &str, setup: Setup, seed: u64) -> Result<Self> {
+        let mut random = Random::new(seed);
+        let aquifer = Aquifer::start(&format!("kills-{}", pool.replace([',', ' '], "")), setup)?;
+        let writers = (1..=CLIENTS).map(|number| Writer::new(number, random.next_u64()));
+        let writers = writers.collect();
+        let logs = aquifer.disks().iter().skip(setup.sides as usize).map(|disk| text(disk));
+        let administrator = (setup.spares > 0).then(|| {
+            let random = Random::new(random.next_u64());
+            Administrator::new(aquifer.command(), logs.collect(), random)
+        });
+        let story = String::new();
+        Ok(Self { aquifer, writers, administrator, random, kills: 0, story })
+    }
+
+    /// A life of the daemon from when it serves to its end, and the next start, which may take
+    /// several.
+    fn life(&mut self) -> Result<()> {
+        let before = self.tally();
+        let span = self.span();
+        // Now and then the files are not all verified yet.
+        let verified = self.random.below(4) > 0;
+        self.write_until_killed(verified, span)?;
+        let now = self.tally();
+        let since = if verified { "all was verified" } else { "it served" };
+        let (verified, newer) = (now.verified - before.verified, now.newer - before.newer);
+        self.tell(&format!(
+            "killed {span:?} after {since}: {verified} units verified, {newer} of them newer than \
+             promised; {} WRITEs stable, {} by {} COMMITs, {} to be sent again",
+            now.stable - before.stable,
+            now.committed - before.committed,
+            now.commits - before.commits,
+            now.sent_again - before.sent_again,
+        ));
+        self.kills += 1;
+        if self.kills.is_multiple_of(INSPECT_EVERY) {
+            self.inspect()?;
+        }
+        while self.random.below(3) == 0 {
+            let span = Duration::from_millis(self.random.below(START_MS));
+            self.aquifer.serve_for(span)?;
+            self.kills += 1;
+            self.tell(&format!("killed {span:?} after its start"));
+        }
+        let took = self.aquifer.serve()?;
+        self.tell(&format!("serving after {took:?}"));
+        Ok(())
+    }
+
+    /// Kills the daemon after `span`, which begins when the clients do, or when they have verified
+    /// their files.
+    fn write_until_killed(&mut self, verified: bool, span: Duration) -> Result<()> {
+        let (killed, ready) = (AtomicBool::new(false), AtomicU32::new(0));
+        let pid = self.aquifer.daemon()?.pid();
+        let Self { aquifer, writers, administrator, random, .. } = self;
+        let plans: Vec<Plan> = writers.iter().map(|_| Plan::new(random)).collect();
+        let ends = thread::scope(|scope| {
+            let clients = writers.iter_mut().zip(&plans).map(|(writer, plan)| {
+                let (killed, ready) = (&killed, &ready);
+                scope.spawn(move || match live(pid, writer, Some(*plan), ready) {
+                    Err(Error::Io { .. }) if killed.load(Ordering::SeqCst) => Ok(()),
+                    ended => ended,
+                })
+            });
+            let clients: Vec<_> = clients.collect();
+            let administrator = administrator.as_mut();
+            let administrator = administrator.map(|it| scope.spawn(|| it.work(&killed)));
+            while verified
+                && ready.load(Ordering::SeqCst) < CLIENTS
+                && !clients.iter().any(|client| client.is_finished())
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(span);
+            killed.store(true, Ordering::SeqCst);
+            aquifer.kill9();
+            let ended = clients.into_iter().chain(administrator);
+            ended.map(|client| client.join().unwrap()).collect::<Vec<_>>()
+        });
+        self.tell(&format!("{plans:?}"));
+        if let Some(administrator) = &mut self.administrator {
+            self.story.push_str(&std::mem::take(&mut administrator.story));
+        }
+        ends.into_iter().collect()
+    }
+
+    /// Mostly short: the first WRITEs are under way.
+    fn span(&mut self) -> Duration {
+        let most = [30, 150, 400, if is_long() { 1500 } else { 400 }][self.random.index(4)];
+        Duration::from_millis(self.random.below(most))
+    }
+
+    /// The second opinion on what a killed daemon has left.
+    fn inspect(&self) -> Result<()> {
+        let report = self.aquifer.inspect(self.aquifer.disks())?;
+        match report.get("errors").and_then(serde_json::Value::as_u64) {
+            Some(0) => Ok(()),
+            _ => Err(Error::Mismatch(format!("inspect after a kill: {report:#}"))),
+        }
+    }
+
+    /// Verifies all once more, and what is on the disks.
+    fn finish(mut self) -> Result<(u32, Tally)> {
+        let pid = self.aquifer.daemon()?.pid();
+        for writer in &mut self.writers {
+            if let Err(error) = live(pid, writer, None, &AtomicU32::new(0)) {
+                panic!("{error}\nin the end, seed {}:\n{}", seed(), self.story);
+            }
+        }
+        let tally = self.tally();
+        self.aquifer.finish()?;
+        Ok((self.kills, tally))
+    }
+
+    fn tally(&self) -> Tally {
+        let mut all = Tally::default();
+        self.writers.iter().for_each(|writer| all.add(writer.tally));
+        all
+    }
+
+    fn tell(&mut self, what: &str) {
+        writeln!(self.story, "kill {}: {what}", self.kills).unwrap();
+    }
+}
+
+fn live(pid: u32, writer: &mut Writer, plan: Option<Plan>, verified: &AtomicU32) -> Result<()> {
+    let stream = netns::connect(Some(pid), SocketAddr::from(([127, 0, 0, 1], 2049)))?;
+    writer.live(&mut Connection::new(stream)?, plan, verified)
+}
+
+fn told(tally: Tally) -> String {
+    let Tally { stable, committed, commits, sent_again, verified, newer } = tally;
+    format!(
+        "{} WRITEs acknowledged as durable ({stable} by themselves, {committed} by {commits} \
+         COMMITs, {sent_again} sent again for another verifier), {verified} units of 512 bytes \
+         verified, {newer} of them newer than promised",
+        stable + committed
+    )
+}
+
+/// Of all that is drawn in this run.
+pub fn seed() -> u64 {
+    use std::sync::LazyLock;
+    static SEED: LazyLock<u64> = LazyLock::new(|| {
+        let given = std::env::var("AQUIFER_SEED").ok().and_then(|seed| seed.parse().ok());
+        let clock = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_millis();
+        given.unwrap_or(clock as u64)
+    });
+    *SEED
+}
+
+const CLIENTS: u32 = 3;
+/// A start takes about as long.
+const START_MS: u64 = 300;
+const INSPECT_EVERY: u32 = 10;

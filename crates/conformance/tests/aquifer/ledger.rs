@@ -1,0 +1,237 @@
+//! What a client knows of a file that it writes while servers are killed: of each unit of 512 bytes
+//! the generation that is durable by the server's word, and those sent since, of which any may be.
+//!
+//! What holds: generations of a unit only rise, and a unit under way in one call is in no other; so
+//! after a restart a unit holds what was durable or one of those sent since, and whatever it is
+//! found to hold is durable from then on: what was lost must not come back.
+
+use aquifer_conformance::pattern;
+
+/// Bytes of a unit: the smallest that a disk of a guest writes.
+pub const UNIT_BYTES: usize = 512;
+
+/// A file's units.
+#[derive(Debug)]
+pub struct Ledger {
+    file: u32,
+    units: Vec<Unit>,
+}
+
+/// Generation 0 was never written.
+#[derive(Clone, Debug, Default)]
+struct Unit {
+    durable: u32,
+    newest: u32,
+    /// Sent and not known to be durable, in the order sent.
+    since: Vec<u32>,
+    busy: bool,
+}
+
+/// What a WRITE carries: these generations of the units from `first` on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub first: usize,
+    pub generations: Vec<u32>,
+}
+
+impl Run {
+    fn units(&self) -> std::ops::Range<usize> {
+        self.first..self.first + self.generations.len()
+    }
+
+    /// Where in the file.
+    pub fn offset(&self) -> u64 {
+        (self.first * UNIT_BYTES) as u64
+    }
+}
+
+/// What a look at a file after a restart has shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Found {
+    /// Units that hold what was durable by the server's word.
+    pub durable: u64,
+    /// Units that hold something newer, which it had not promised.
+    pub newer: u64,
+}
+
+impl Ledger {
+    /// File number `file`, which holds nothing yet.
+    pub fn new(file: u32, units: usize) -> Self {
+        Self { file, units: vec![Unit::default(); units] }
+    }
+
+    /// Length of the file in units.
+    pub fn len(&self) -> usize {
+        self.units.len()
+    }
+
+    /// A new generation of `count` units, to be sent; none if one of them is under way.
+    pub fn begin(&mut self, first: usize, count: usize) -> Option<Run> {
+        let units = &mut self.units[first..first + count];
+        if units.iter().any(|unit| unit.busy) {
+            return None;
+        }
+        units.iter_mut().for_each(|unit| unit.newest += 1);
+        self.again(first, count)
+    }
+
+    /// What the units are to hold, to be sent once more; none if one of them is under way.
+    pub fn again(&mut self, first: usize, count: usize) -> Option<Run> {
+        let units = &mut self.units[first..first + count];
+        if units.iter().any(|unit| unit.busy) {
+            return None;
+        }
+        for unit in units.iter_mut() {
+            unit.busy = true;
+            if !unit.since.contains(&unit.newest) {
+                unit.since.push(unit.newest);
+            }
+        }
+        Some(Run { first, generations: units.iter().map(|unit| unit.newest).collect() })
+    }
+
+    /// The call that carried `run` was answered, or its server is gone.
+    pub fn end(&mut self, run: &Run) {
+        self.units[run.units()].iter_mut().for_each(|unit| unit.busy = false);
+    }
+
+    /// The server has said that `run` is durable.
+    pub fn durable(&mut self, run: &Run) {
+        for (unit, generation) in self.units[run.units()].iter_mut().zip(&run.generations) {
+            // Something newer may be already.
+            if *generation > unit.durable {
+                unit.durable = *generation;
+                unit.since.retain(|since| since > generation);
+            }
+        }
+    }
+
+    /// The bytes of a WRITE.
+    pub fn content(&self, run: &Run, out: &mut Vec<u8>) {
+        out.clear();
+        for (number, generation) in run.units().zip(&run.generations) {
+            out.extend_from_slice(&unit(self.file, number, *generation));
+        }
+    }
+
+    /// After a restart: what the file holds from unit `first` on, shorter where it ends.
+    ///
+    /// # Errors
+    /// The first unit that holds what it must not.
+    pub fn found(&mut self, first: usize, count: usize, bytes: &[u8]) -> Result<Found, String> {
+        let mut found = Found::default();
+        let mut pieces = bytes.chunks(UNIT_BYTES);
+        for number in first..first + count {
+            let piece = pieces.next().unwrap_or_default();
+            let holds = generation(self.file, number, piece);
+            let known = &mut self.units[number];
+            match holds {
+                Some(holds) if holds == known.durable => found.durable += 1,
+                Some(holds) if known.since.contains(&holds) => found.newer += 1,
+                _ => return Err(self.describe(number, holds, piece)),
+            }
+            // It is on disk now, and what was sent beside it is gone.
+            known.durable = holds.unwrap_or_default();
+            known.since.clear();
+        }
+        Ok(found)
+    }
+
+    fn describe(&self, number: usize, holds: Option<u32>, piece: &[u8]) -> String {
+        let (file, known) = (self.file, &self.units[number]);
+        let holds = match holds {
+            Some(generation) => format!("generation {generation}"),
+            None => format!("no generation of it: {:02x?}...", &piece[..piece.len().min(24)]),
+        };
+        let Unit { durable, newest, since, .. } = known;
+        format!(
+            "LOST: unit {number} of file {file} (offset {}) holds {holds}; generation {durable} \
+             was acknowledged as durable, {since:?} sent since (of {newest} in all)",
+            number * UNIT_BYTES
+        )
+    }
+}
+
+/// `| file u32, unit u32, generation u64, content |`: so a unit tells itself what it is. Every
+/// fourth generation compresses.
+fn unit(file: u32, number: usize, generation: u32) -> [u8; UNIT_BYTES] {
+    let mut bytes = [0; UNIT_BYTES];
+    let place = u64::from(file) << 32 | number as u64;
+    let (head, content) = bytes.split_at_mut(HEAD_BYTES);
+    head[..8].copy_from_slice(&place.to_be_bytes());
+    head[8..].copy_from_slice(&u64::from(generation).to_be_bytes());
+    let mut seed = pattern::Random::new(place);
+    let seed = seed.next_u64().wrapping_add(u64::from(generation) << 40);
+    let random = if generation.is_multiple_of(4) { 8 } else { content.len() };
+    pattern::fill(seed, 0, &mut content[..random]);
+    for at in random..content.len() {
+        content[at] = content[at - 8];
+    }
+    bytes
+}
+
+/// Which generation of the unit this is; a hole, and what is after the end, is the first.
+fn generation(file: u32, number: usize, found: &[u8]) -> Option<u32> {
+    if found.iter().all(|byte| *byte == 0) {
+        return Some(0);
+    }
+    let generation = found.get(8..HEAD_BYTES)?.try_into().ok().map(u64::from_be_bytes)?;
+    let generation = u32::try_from(generation).ok().filter(|generation| *generation > 0)?;
+    (unit(file, number, generation) == found).then_some(generation)
+}
+
+const HEAD_BYTES: usize = 16;
+
+fn written(ledger: &mut Ledger, first: usize, count: usize) -> (Run, Vec<u8>) {
+    let run = ledger.begin(first, count).unwrap();
+    let mut bytes = Vec::new();
+    ledger.content(&run, &mut bytes);
+    ledger.end(&run);
+    (run, bytes)
+}
+
+#[test]
+fn ledger_finds_what_is_lost_torn_misplaced_or_comes_back() {
+    let mut ledger = Ledger::new(7, 64);
+    let (one, first) = written(&mut ledger, 8, 8);
+    ledger.durable(&one);
+    // Acknowledged: zeros, a short file, a flipped bit, a neighbour are all losses.
+    assert!(ledger.found(8, 8, &[0; 8 * UNIT_BYTES]).is_err());
+    assert!(ledger.found(8, 8, &first[..7 * UNIT_BYTES]).is_err());
+    let mut flipped = first.clone();
+    flipped[3 * UNIT_BYTES + 400] ^= 4;
+    assert!(ledger.found(8, 8, &flipped).unwrap_err().contains("no generation"));
+    assert!(ledger.found(9, 1, &first[..UNIT_BYTES]).is_err());
+    assert_eq!(ledger.found(8, 8, &first).unwrap().durable, 8);
+    // Sent twice since: any of the three is right, and stays.
+    let (two, second) = written(&mut ledger, 8, 8);
+    let (_, third) = written(&mut ledger, 8, 8);
+    assert_eq!(ledger.found(8, 8, &second).unwrap().newer, 8);
+    assert!(ledger.found(8, 8, &first).unwrap_err().contains("generation 2 was acknowledged"));
+    assert!(ledger.found(8, 8, &third).is_err(), "what was lost came back");
+    // A verifier that does not change says that everything is there, which it is not.
+    let lost = ledger.again(8, 8).unwrap();
+    assert_eq!(lost.generations, [3; 8]);
+    ledger.end(&lost);
+    ledger.durable(&lost);
+    ledger.durable(&two);
+    assert!(ledger.found(8, 8, &second).is_err());
+    assert_eq!(ledger.found(8, 8, &third).unwrap().durable, 8);
+}
+
+#[test]
+fn ledger_keeps_a_unit_in_one_call_and_knows_compressible_generations() {
+    let mut ledger = Ledger::new(1, 16);
+    let run = ledger.begin(0, 4).unwrap();
+    assert!(ledger.begin(3, 2).is_none() && ledger.again(0, 1).is_none());
+    ledger.end(&run);
+    let mut bytes = Vec::new();
+    for generation in 2..6 {
+        let (run, content) = written(&mut ledger, 3, 1);
+        assert_eq!(run.generations, [generation]);
+        ledger.durable(&run);
+        bytes = content;
+        assert_eq!(ledger.found(3, 1, &bytes).unwrap().durable, 1);
+    }
+    assert!(ledger.found(4, 1, &bytes).is_err());
+}

@@ -1,0 +1,309 @@
+//! A client that writes one file, STABLE and UNSTABLE with COMMITs, for as long as its server
+//! lives, and goes on with the next one: with calls outstanding, and with the write verifier
+//! honoured as RFC 1813 (3.3.21) has it.
+//!
+//! What holds: what the [`Ledger`] calls durable was said to be by the server: by a WRITE that is
+//! answered as stable, or by a COMMIT whose verifier is that of the WRITE.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use aquifer_bench::wire::{Connection, decode, results};
+use aquifer_conformance::pattern::Random;
+use aquifer_conformance::{Error, Result};
+use aquifer_nfs::proto::v3::{
+    Args3, Commit3Args, Commit3Res, NfsFh3, Nfsstat3, Read3Args, Read3Res, Res3, StableHow,
+    Write3Args, Write3Head, Write3Res, WriteVerf3,
+};
+use aquifer_rpc::xdr::{Decoder, Span};
+
+use crate::ledger::{Ledger, Run, UNIT_BYTES};
+use crate::place::EXPORT;
+
+/// How a life is spent.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Calls outstanding.
+    pub depth: usize,
+    /// Of a hundred WRITEs so many are stable.
+    pub stable_percent: u64,
+    /// How large they are.
+    pub size: Size,
+    /// A COMMIT after so many that are not stable.
+    pub commit_after: usize,
+}
+
+/// Of WRITEs, in units of 512 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// Up to 8 KiB, anywhere.
+    Sectors,
+    /// 4 KiB at its place.
+    Page,
+    /// Up to 128 KiB, anywhere.
+    Any,
+    /// 1 MiB at its place.
+    Large,
+    /// All of these.
+    Mixed,
+}
+
+impl Plan {
+    pub fn new(random: &mut Random) -> Self {
+        let sizes = [Size::Sectors, Size::Page, Size::Any, Size::Large, Size::Mixed];
+        Self {
+            depth: [1, 4, 16, 48][random.index(4)],
+            stable_percent: [100, 0, 50, 10][random.index(4)],
+            size: sizes[random.index(5)],
+            commit_after: 1 + random.index(60),
+        }
+    }
+}
+
+/// What came of all lives so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// WRITEs that were answered as stable.
+    pub stable: u64,
+    /// WRITEs that a COMMIT made durable.
+    pub committed: u64,
+    /// COMMITs answered.
+    pub commits: u64,
+    /// WRITEs sent again since the verifier of their COMMIT was another.
+    pub sent_again: u64,
+    /// Units that were verified after a restart.
+    pub verified: u64,
+    /// Those of them that held something newer than what was promised.
+    pub newer: u64,
+}
+
+impl Tally {
+    /// Adds what another client has seen.
+    pub fn add(&mut self, other: Self) {
+        self.stable += other.stable;
+        self.committed += other.committed;
+        self.commits += other.commits;
+        self.sent_again += other.sent_again;
+        self.verified += other.verified;
+        self.newer += other.newer;
+    }
+}
+
+/// A client.
+pub struct Writer {
+    name: String,
+    ledger: Ledger,
+    random: Random,
+    handle: Option<NfsFh3>,
+    /// Units that are to be sent again, and how many from there on.
+    again: Vec<(usize, usize)>,
+    /// Answered as UNSTABLE.
+    uncommitted: Vec<(Run, WriteVerf3)>,
+    calls: HashMap<u32, Call>,
+    xid: u32,
+    payload: Vec<u8>,
+    pub tally: Tally,
+}
+
+enum Call {
+    Write { run: Run, stable: StableHow },
+    Commit { covered: Vec<(Run, WriteVerf3)> },
+}
+
+impl Writer {
+    pub fn new(number: u32, seed: u64) -> Self {
+        Self {
+            name: format!("file{number}"),
+            ledger: Ledger::new(number, FILE_UNITS),
+            random: Random::new(seed),
+            handle: None,
+            again: Vec::new(),
+            uncommitted: Vec::new(),
+            calls: HashMap::new(),
+            xid: 0,
+            payload: Vec::new(),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Verifies the whole file, adds one to `verified`, and writes until the connection breaks.
+    /// Without a plan it only verifies.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the connection breaks; [`Error::Mismatch`] if something is lost.
+    pub fn live(
+        &mut self,
+        connection: &mut Connection,
+        plan: Option<Plan>,
+        verified: &AtomicU32,
+    ) -> Result<()> {
+        self.outlive();
+        let root = connection.mount(EXPORT)?;
+        let file = connection.create(root, &self.name)?;
+        if *self.handle.get_or_insert(file) != file {
+            let what = format!("LOST: {} was made, and has another handle now", self.name);
+            return Err(Error::Mismatch(what));
+        }
+        self.verify(connection, file)?;
+        verified.fetch_add(1, Ordering::SeqCst);
+        let Some(plan) = plan else { return Ok(()) };
+        loop {
+            while connection.unsent() == 0 && self.issue(connection, file, plan) {
+                connection.send_some()?;
+            }
+            connection.exchange()?;
+            while let Some(reply) = connection.next_reply()? {
+                let (xid, from) = results(reply)?;
+                self.answered(xid, from)?;
+            }
+        }
+    }
+
+    /// What was under way when the last server went is sent again.
+    fn outlive(&mut self) {
+        for (_, call) in self.calls.drain() {
+            match call {
+                Call::Write { run, .. } => {
+                    self.ledger.end(&run);
+                    self.again.push((run.first, run.generations.len()));
+                }
+                Call::Commit { covered } => self.uncommitted.extend(covered),
+            }
+        }
+    }
+
+    fn verify(&mut self, connection: &mut Connection, file: NfsFh3) -> Result<()> {
+        for first in (0..self.ledger.len()).step_by(READ_UNITS) {
+            let count = READ_UNITS.min(self.ledger.len() - first);
+            let (offset, bytes) = ((first * UNIT_BYTES) as u64, (count * UNIT_BYTES) as u32);
+            self.xid += 1;
+            connection.put_nfs(self.xid, &Args3::Read(Read3Args { file, offset, count: bytes }));
+            let found = loop {
+                if let Some(reply) = connection.next_reply()? {
+                    let mut from = results(reply)?.1;
+                    match decode::<Read3Res<'_>>(&mut from)? {
+                        Res3::Ok(read) => break self.ledger.found(first, count, &read.data),
+                        Res3::Fail { status, .. } => return Err(refused("READ", status)),
+                    }
+                }
+                connection.exchange()?;
+            };
+            let found = found.map_err(Error::Mismatch)?;
+            self.tally.verified += found.durable + found.newer;
+            self.tally.newer += found.newer;
+        }
+        Ok(())
+    }
+
+    /// Puts a call to what is to be sent, if there is one.
+    fn issue(&mut self, connection: &mut Connection, file: NfsFh3, plan: Plan) -> bool {
+        if self.calls.len() >= plan.depth {
+            return false;
+        }
+        self.xid += 1;
+        let commits = self.calls.values().any(|call| matches!(call, Call::Commit { .. }));
+        if self.uncommitted.len() >= plan.commit_after && !commits {
+            // What is answered by now, while other WRITEs are under way.
+            let covered = std::mem::take(&mut self.uncommitted);
+            connection.put_nfs(self.xid, &Args3::Commit(Commit3Args { file, offset: 0, count: 0 }));
+            self.calls.insert(self.xid, Call::Commit { covered });
+            return true;
+        }
+        let Some(run) = self.choose(plan) else { return false };
+        let stable = match self.random.below(100) < plan.stable_percent {
+            true => [StableHow::FileSync, StableHow::DataSync][self.random.index(2)],
+            false => StableHow::Unstable,
+        };
+        self.ledger.content(&run, &mut self.payload);
+        let count = self.payload.len() as u32;
+        let head = Write3Head { file, offset: run.offset(), count, stable };
+        let data = Span { offset: 0, bytes: &self.payload };
+        connection.put_nfs(self.xid, &Args3::Write(Write3Args { head, data }));
+        self.calls.insert(self.xid, Call::Write { run, stable });
+        true
+    }
+
+    fn choose(&mut self, plan: Plan) -> Option<Run> {
+        if let Some((first, count)) = self.again.pop() {
+            let run = self.ledger.again(first, count);
+            if run.is_none() {
+                self.again.push((first, count));
+            }
+            return run;
+        }
+        for _ in 0..TRIES {
+            let sizes = [Size::Sectors, Size::Page, Size::Any, Size::Large];
+            let size = match plan.size {
+                Size::Mixed => sizes[self.random.index(4)],
+                size => size,
+            };
+            let (count, step) = match size {
+                Size::Sectors => (1 + self.random.index(16), 1),
+                Size::Page => (8, 8),
+                Size::Any | Size::Mixed => (1 + self.random.index(256), 1),
+                Size::Large => (2048, 2048),
+            };
+            let first = self.random.index((self.ledger.len() - count) / step + 1) * step;
+            let run = self.ledger.begin(first, count);
+            if run.is_some() {
+                return run;
+            }
+        }
+        None
+    }
+
+    fn answered(&mut self, xid: u32, mut from: Decoder<'_>) -> Result<()> {
+        let call = self.calls.remove(&xid);
+        match call.ok_or_else(|| Error::Malformed(format!("a reply to no call: {xid:#x}")))? {
+            Call::Write { run, stable } => match decode::<Write3Res>(&mut from)? {
+                Res3::Ok(done) => {
+                    self.ledger.end(&run);
+                    let bytes = run.generations.len() * UNIT_BYTES;
+                    if done.count as usize != bytes || done.committed.wire() < stable.wire() {
+                        let what = format!("{bytes} bytes, {stable:?}, answered with {done:?}");
+                        return Err(Error::Mismatch(what));
+                    }
+                    if done.committed == StableHow::Unstable {
+                        self.uncommitted.push((run, done.verf));
+                    } else {
+                        self.ledger.durable(&run);
+                        self.tally.stable += 1;
+                    }
+                    Ok(())
+                }
+                Res3::Fail { status, .. } => Err(refused("WRITE", status)),
+            },
+            Call::Commit { covered } => match decode::<Commit3Res>(&mut from)? {
+                Res3::Ok(done) => {
+                    self.committed(covered, done.verf);
+                    Ok(())
+                }
+                Res3::Fail { status, .. } => Err(refused("COMMIT", status)),
+            },
+        }
+    }
+
+    fn committed(&mut self, covered: Vec<(Run, WriteVerf3)>, verifier: WriteVerf3) {
+        self.tally.commits += 1;
+        for (run, written) in covered {
+            if written == verifier {
+                self.ledger.durable(&run);
+                self.tally.committed += 1;
+            } else {
+                self.again.push((run.first, run.generations.len()));
+                self.tally.sent_again += 1;
+            }
+        }
+    }
+}
+
+fn refused(what: &str, status: Nfsstat3) -> Error {
+    Error::Failed { what: what.into(), said: format!("{status:?}") }
+}
+
+/// 12 MiB.
+const FILE_UNITS: usize = 24 << 10;
+/// 1 MiB.
+const READ_UNITS: usize = 2048;
+/// Places to look at for units that are not under way.
+const TRIES: u32 = 8;
