@@ -312,7 +312,7 @@ impl Client {
         let read = self.files.read(&self.cred, handle, offset, count as u32).await;
         let read = read.map_err(|e| format!("read {name}: {e}"))?;
         let mut bytes = Vec::new();
-        for (page, range) in read.pieces {
+        for (page, range) in read.into_pieces() {
             bytes.extend_from_slice(&page[range]);
         }
         let knowledge = self.knowledge.lock().unwrap();
@@ -348,7 +348,7 @@ pub async fn snapshot(
             let read = files.read(&cred, entry.handle, 0, size as u32).await;
             let read = read.map_err(|e| format!("read {name}: {e}"))?;
             let mut bytes = Vec::new();
-            for (page, range) in read.pieces {
+            for (page, range) in read.into_pieces() {
                 bytes.extend_from_slice(&page[range]);
             }
             found.insert(name, (entry.handle.object.0, bytes));

@@ -187,6 +187,11 @@ impl EncodeBuf {
     /// Appends all of `other`: its owned bytes are copied, its pages are not. Its marks and holes
     /// do not hold here.
     pub fn append(&mut self, other: EncodeBuf) {
+        if self.is_empty() && other.pieces.len() > self.pieces.capacity() {
+            // Nothing to keep: the list of pieces need not be copied.
+            *self = other;
+            return;
+        }
         let (owned, total) = (self.owned.len(), self.len());
         self.owned.extend_from_slice(&other.owned);
         self.pieces.extend(other.pieces.into_iter().map(|placed| Placed {
@@ -234,6 +239,11 @@ impl EncodeBuf {
             bytes.extend_from_slice(segment);
         }
         bytes
+    }
+
+    /// Makes room for so many pieces.
+    pub(super) fn reserve_pieces(&mut self, count: usize) {
+        self.pieces.reserve(count);
     }
 
     /// Appends owned bytes as they are.
