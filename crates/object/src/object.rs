@@ -61,6 +61,9 @@ pub struct Object {
 /// Pages, runs to look for below, and the root to look in.
 type Above = (Vec<Option<Page>>, Vec<(u64, u64)>, Option<BlockPointer>);
 
+/// Places for pages; zeros where there is none.
+type Slots<'a> = &'a mut [Option<Page>];
+
 impl Object {
     /// An object as its inode on disk says.
     pub fn new(dataset: DatasetId, inode: Inode) -> Self {
@@ -223,8 +226,8 @@ async fn read_below(
 fn slots_of<'a>(
     extent: &Extent,
     next: u64,
-    pages: &'a mut [Option<Page>],
-) -> Result<(&'a mut [Option<Page>], &'a mut [Option<Page>]), PoolError> {
+    pages: Slots<'a>,
+) -> Result<(Slots<'a>, Slots<'a>), PoolError> {
     let skip = extent.page.checked_sub(next).and_then(|skip| usize::try_from(skip).ok());
     let behind = skip.and_then(|skip| pages.split_at_mut_checked(skip)).map(|(_, behind)| behind);
     let slots = behind.and_then(|behind| behind.split_at_mut_checked(extent.pages.into()));

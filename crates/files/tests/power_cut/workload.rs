@@ -311,7 +311,7 @@ impl Client {
         let (offset, count) = (self.rng.below(120_000), 1 + self.rng.below(20_000));
         let read = self.files.read(&self.cred, handle, offset, count as u32).await;
         let read = read.map_err(|e| format!("read {name}: {e}"))?;
-        let mut bytes = Vec::new();
+        let (eof, mut bytes) = (read.eof, Vec::new());
         for (page, range) in read.into_pieces() {
             bytes.extend_from_slice(&page[range]);
         }
@@ -320,7 +320,7 @@ impl Client {
         if bytes != file.newest(offset, count as usize) {
             return Err(format!("{name} at {offset}: read {} other bytes", bytes.len()));
         }
-        if read.eof != (offset + count >= file.size()) {
+        if eof != (offset + count >= file.size()) {
             return Err(format!("{name} at {offset}: wrong eof"));
         }
         Ok(())
