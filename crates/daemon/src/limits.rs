@@ -83,6 +83,10 @@ pub const RECEIVED_PER_TURN_MAX: u64 = 1 << 20;
 /// How many bytes of replies are gathered before they are sent.
 pub const REPLIES_PER_WRITE_MAX: usize = 256 * 1024;
 
+/// Most bytes of one vectored write: some half of what the CPU's second cache holds, since they are
+/// read once before the kernel copies them. A READ of 1 MiB with its header takes two.
+pub const WRITE_BYTES_MAX: usize = 576 * 1024;
+
 /// Slices of one vectored write: the pages of a 1 MiB READ and small replies around it. Linux takes
 /// at most 1024.
 pub const WRITE_SLICES_MAX: usize = 320;
