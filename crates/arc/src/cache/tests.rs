@@ -288,7 +288,8 @@ fn a_run_is_as_so_many_gets() {
                     (first..first + count).map(|place| alone.get(&key(place))).collect();
                 let mut run = vec![None; single.len()];
                 together.get_run(&key(first), count, |at, value| {
-                    assert!(run[at as usize].replace(*value).is_none(), "given twice");
+                    let slot = &mut run[usize::try_from(at).unwrap()];
+                    assert!(slot.replace(*value).is_none(), "given twice");
                 });
                 assert_eq!(run, single);
                 hits += single.iter().flatten().count();

@@ -122,8 +122,8 @@ impl Sender {
 
 /// Brings memory into the CPU's cache: 1 MiB that lies in none of them is sent in an eighth less
 /// time, reading it here included. The kernel copies with one instruction that waits for each line
-/// of the cache in turn; here several are on their way at a time. For single pages, which were asked
-/// for at random, it gains nothing.
+/// of the cache in turn; here several are on their way at a time. For single pages, which were
+/// asked for at random, it gains nothing.
 fn warm(bytes: &[u8]) {
     let (blocks, _) = bytes.as_chunks::<{ 4 * LINE_BYTES }>();
     let mut read = [0; 4];
