@@ -49,22 +49,44 @@ impl<V: Clone> Shard<V> {
 
     #[inline]
     pub(crate) fn get(&mut self, hash: u64, key: &Key) -> Option<V> {
+        let index = self.find(hash, key);
+        self.used(index).cloned()
+    }
+
+    /// `get` of `count` neighbours from `first` on.
+    pub(crate) fn get_run(&mut self, first: &Key, count: u64, mut found: impl FnMut(u64, &V)) {
+        let mut before = None;
+        for at in 0..count {
+            let key = Key { place: first.place + at, ..*first };
+            // What came in one after the other lies side by side, as long as nothing has moved.
+            let beside = before.and_then(|index| self.slab.beside(index));
+            let index = match beside {
+                Some(index) if self.slab.slot(index).key == key => Some(index),
+                _ => self.find(key.mixed(), &key),
+            };
+            if let Some(value) = self.used(index) {
+                found(at, value);
+            }
+            before = index;
+        }
+    }
+
+    /// Counts a use of what was found, if it was.
+    #[inline]
+    fn used(&mut self, index: Option<u32>) -> Option<&V> {
         self.ticks = self.ticks.wrapping_add(1);
         let (now, window) = (self.ticks, self.correlation_window());
-        if let Some(index) = self.find(hash, key) {
-            let slot = self.slab.slot_mut(index);
-            if let Some(value) = &slot.value {
-                let value = value.clone();
-                let lives = lives_of_marked(slot.class);
-                if slot.lives != lives && now.wrapping_sub(slot.born) > window {
-                    slot.lives = lives;
-                }
-                self.stats.class.of_mut(slot.class).hits += 1;
-                return Some(value);
-            }
+        let slot = index.map(|index| self.slab.slot_mut(index));
+        let Some(slot) = slot.filter(|slot| slot.value.is_some()) else {
+            self.stats.misses += 1;
+            return None;
+        };
+        let lives = lives_of_marked(slot.class);
+        if slot.lives != lives && now.wrapping_sub(slot.born) > window {
+            slot.lives = lives;
         }
-        self.stats.misses += 1;
-        None
+        self.stats.class.of_mut(slot.class).hits += 1;
+        slot.value.as_ref()
     }
 
     pub(crate) fn contains(&self, hash: u64, key: &Key) -> bool {

@@ -95,6 +95,11 @@ impl<V> Slab<V> {
         &mut self.chunks[(index / CHUNK_SLOTS) as usize][(index % CHUNK_SLOTS) as usize]
     }
 
+    /// The slot after this one, if it is in use.
+    pub(crate) fn beside(&self, index: u32) -> Option<u32> {
+        Some(index + 1).filter(|&next| next < self.len)
+    }
+
     /// The entry that has been in the list longest.
     pub(crate) fn oldest(&self, queue: Queue) -> Option<u32> {
         Some(self.list(queue).oldest).filter(|&index| index != NONE)

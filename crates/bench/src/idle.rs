@@ -1,6 +1,6 @@
 //! What connections cost that have worked and are now idle.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aquifer_nfs::proto::v3::StableHow;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -22,6 +22,9 @@ pub struct Idle {
     pub before_bytes: u64,
     /// With them, in bytes.
     pub with_bytes: u64,
+    /// What another client then waited for until it had connected, mounted, and read and compared
+    /// 4 KiB, in milliseconds.
+    pub newcomer_ms: f64,
 }
 
 impl Idle {
@@ -34,11 +37,12 @@ impl Idle {
 }
 
 /// Opens connections, has each do a GETATTR so that what is made at first use is made, lets them be
-/// idle for some seconds, and looks. `None` for a server whose process is not ours.
+/// idle for some seconds, and looks; then lets one more client come. `None` for a server whose
+/// process is not ours.
 ///
 /// # Errors
 /// Those of the server.
-pub fn measure(target: &Target, connections: usize, file_bytes: u64) -> Result<Option<Idle>> {
+pub fn measure(target: &mut Target, connections: usize, file_bytes: u64) -> Result<Option<Idle>> {
     let Some(pid) = target.pid()? else { return Ok(None) };
     let before_bytes = memory_bytes(pid)?;
     let plan = Plan {
@@ -62,7 +66,12 @@ pub fn measure(target: &Target, connections: usize, file_bytes: u64) -> Result<O
     }
     std::thread::sleep(IDLE);
     let with_bytes = memory_bytes(pid)?;
-    Ok(Some(Idle { connections: opened.len(), before_bytes, with_bytes }))
+    let begun = Instant::now();
+    target.mount()?;
+    let read = Plan { mix: Mix::Data { read_percent: 100 }, ..plan };
+    target.pass(&read, 1, Life::Calls(1), &mut |_| Ok(()))?;
+    let newcomer_ms = begun.elapsed().as_secs_f64() * 1e3;
+    Ok(Some(Idle { connections: opened.len(), before_bytes, with_bytes, newcomer_ms }))
 }
 
 /// Lets this program and the servers that it starts have as many files open as the system allows.

@@ -34,6 +34,9 @@ struct Args {
     /// Connections, each with the workload's calls outstanding.
     #[arg(long, default_value_t = 1)]
     connections: usize,
+    /// Connections of the workload idle.
+    #[arg(long, default_value_t = 1000)]
+    idle: usize,
     /// Size of the file that is worked on, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     file: usize,
@@ -159,13 +162,16 @@ fn main() -> ExitCode {
 }
 
 fn compare(args: &Args) -> Result<Results> {
+    // Some more: those of the harness itself.
+    let connections = (args.idle > 4000).then_some(args.idle + 64);
     run::run(&Options {
-        setup: setup(args.file, IMAGE_BYTES)?,
+        setup: Setup { connections, ..setup(args.file, IMAGE_BYTES)? },
         targets: args.targets.clone(),
         only: args.only.clone(),
         rounds: args.rounds,
         length: Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(1)),
         connections: args.connections,
+        idle: args.idle,
     })
 }
 
@@ -194,6 +200,7 @@ fn setup(file_mib: usize, image_bytes: u64) -> Result<Setup> {
         image_bytes,
         written_images: true,
         memory_bytes: None,
+        connections: None,
         aged: false,
     })
 }

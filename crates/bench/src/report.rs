@@ -33,16 +33,21 @@ pub fn text(results: &Results) -> String {
     }
     out.push_str(&of_depth1(&results.depth1));
     if !results.idle.is_empty() {
-        let _ = writeln!(out, "\nidle-1000: memory of idle connections");
+        let _ = writeln!(
+            out,
+            "\nidle: memory of idle connections, and what a client that comes then waits"
+        );
         for (name, idle) in &results.idle {
             let Some(idle) = idle else { continue };
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             let _ = writeln!(
                 out,
-                "  {name:<16} {:.1} KiB each ({:.1} -> {:.1} MiB)",
+                "  {name:<16} {} connections: {:.1} KiB each ({:.1} -> {:.1} MiB); {:.1} ms",
+                idle.connections,
                 idle.kib_each(),
                 mib(idle.before_bytes),
-                mib(idle.with_bytes)
+                mib(idle.with_bytes),
+                idle.newcomer_ms
             );
         }
     }

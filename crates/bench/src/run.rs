@@ -29,6 +29,8 @@ pub struct Options {
     pub length: Duration,
     /// Connections at once.
     pub connections: usize,
+    /// Connections of [`workload::IDLE`].
+    pub idle: usize,
 }
 
 /// All figures of a run.
@@ -93,8 +95,8 @@ pub fn run(options: &Options) -> Result<Results> {
     // First: later a server would give them memory that others have left.
     if is_wanted(workload::IDLE, &options.only) {
         eprintln!("{}", workload::IDLE);
-        for target in &targets {
-            match idle::measure(target, IDLE_CONNECTIONS, options.setup.file_bytes as u64) {
+        for target in &mut targets {
+            match idle::measure(target, options.idle, options.setup.file_bytes as u64) {
                 Ok(idle) => results.idle.push((target.name().into(), idle)),
                 Err(error) => results.failures.push((target.name().into(), error.to_string())),
             }
@@ -175,5 +177,3 @@ pub fn chosen(mut all: Vec<Workload>, others: &[&str], only: &[String]) -> Resul
 pub fn is_wanted(name: &str, only: &[String]) -> bool {
     only.is_empty() || only.iter().any(|wanted| wanted == name)
 }
-
-const IDLE_CONNECTIONS: usize = 1000;

@@ -54,6 +54,8 @@ pub struct Setup {
     pub written_images: bool,
     /// What `aquifer serve --memory` is given, if not its default.
     pub memory_bytes: Option<u64>,
+    /// Most connections that `aquifer serve` is configured for, if not its default.
+    pub connections: Option<usize>,
     /// The file takes so much space that the pool is 80 % full, instead of `file_bytes`, and each
     /// of its blocks was overwritten at random, twice.
     pub aged: bool,
@@ -187,7 +189,7 @@ impl Target {
     /// Makes the file and fills it; for an aged pool, until it is full enough, and then writes over
     /// it.
     fn open(&mut self, aged: bool) -> Result<()> {
-        let root = self.connect_to(self.ports.1)?.mount(&self.export)?;
+        let root = self.mount()?;
         if aged {
             let space = self.connect()?.space(root)?;
             let wanted = space.total_bytes / 100 * AGED_PERCENT;
@@ -254,6 +256,14 @@ impl Target {
     #[must_use]
     pub fn file(&self) -> NfsFh3 {
         self.file
+    }
+
+    /// Mounts, on a connection of its own.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Failed`] with the status.
+    pub fn mount(&self) -> Result<NfsFh3> {
+        self.connect_to(self.ports.1)?.mount(&self.export)
     }
 
     /// A new connection to its NFS.

@@ -18,7 +18,7 @@ pub struct Workload {
 }
 
 /// Memory of idle connections: no [`Plan`], so not among [`all`].
-pub const IDLE: &str = "idle-1000";
+pub const IDLE: &str = "idle";
 
 /// All that are timed, in the order in which they run.
 #[must_use]

@@ -70,13 +70,15 @@ fn two_workloads_on_aquifer_and_null() {
             image_bytes: 512 << 20,
             written_images: false,
             memory_bytes: None,
+            connections: None,
             aged: false,
         },
         targets: vec!["aquifer".into(), "null".into()],
-        only: vec!["mixed-70-30".into(), "write-4k-commit".into()],
+        only: vec!["mixed-70-30".into(), "write-4k-commit".into(), workload::IDLE.into()],
         rounds: 2,
         length: Duration::from_millis(300),
         connections: 2,
+        idle: 50,
     };
     let results = run::run(&options).unwrap();
     assert!(results.failures.is_empty(), "{:?}", results.failures);

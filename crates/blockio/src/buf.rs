@@ -138,6 +138,25 @@ impl Page {
         self.bytes == other.bytes
     }
 
+    /// The bytes of the first of `pages` and of those after it that follow it in memory, too; and
+    /// how many pages that are. `None` if there are no pages.
+    pub fn neighbours<'a>(pages: impl IntoIterator<Item = &'a Page>) -> Option<(&'a [u8], usize)> {
+        let mut pages = pages.into_iter();
+        let first = pages.next()?.bytes;
+        let (mut last, mut count) = (first, 1);
+        for page in pages {
+            if !page_pool::are_neighbours(last, page.bytes) {
+                break;
+            }
+            (last, count) = (page.bytes, count + 1);
+        }
+        // SAFETY: frames of one chunk that follow each other, whose provenance is the chunk's;
+        // initialised, and shared for `'a` by pages that nobody writes.
+        let bytes: &'a [u8] =
+            unsafe { std::slice::from_raw_parts(first.as_ptr().cast(), count * SECTOR_BYTES) };
+        Some((bytes, count))
+    }
+
     fn owners(&self) -> &AtomicU32 {
         page_pool::count_of(self.bytes)
     }
@@ -313,6 +332,22 @@ mod tests {
         let mut part = Filling::new(2);
         part.put(&pattern(5000));
         assert!(part.finish().is_none());
+    }
+
+    #[test]
+    fn neighbours_are_one_piece() {
+        let mut filling = Filling::new(20);
+        filling.put(&pattern(20 * SECTOR_BYTES));
+        let mut pages = filling.finish().unwrap();
+        let (bytes, count) = Page::neighbours(&pages).unwrap();
+        assert!(count >= 16, "a block of 64 KiB is one piece");
+        assert!(bytes == &pattern(count * SECTOR_BYTES)[..]);
+        // What does not follow in memory ends the piece.
+        pages.swap(3, 4);
+        let (bytes, count) = Page::neighbours(&pages).unwrap();
+        assert_eq!((bytes.as_ptr(), bytes.len(), count), (pages[0].as_ptr(), 3 * 4096, 3));
+        assert_eq!(Page::neighbours([&pages[0], &pages[0]]).unwrap().1, 1);
+        assert!(Page::neighbours([]).is_none());
     }
 
     #[test]

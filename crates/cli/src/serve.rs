@@ -23,6 +23,7 @@ use std::time::Duration;
 use aquifer_admin::events::EventRing;
 use aquifer_admin::remote::keys::Keys;
 use aquifer_admin::{Control, ControlConfig, http, remote};
+use aquifer_daemon::limits::{Limits, allow_files};
 use aquifer_daemon::{Config, NamesConfig, Portmap};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -49,12 +50,14 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
         true => Portmap::At(settings.portmap.listen),
         false => Portmap::Off,
     };
+    allow_files();
     let (listen, threads) = (settings.nfs.listen, settings.nfs.threads);
+    let limits = Limits { connections_max: settings.nfs.connections, ..Limits::default() };
     let locks = LockSettings {
         dir: settings.state_dir.clone(),
         grace: Duration::from_secs(settings.nfs.lock_grace_s.into()),
     };
-    let config = Config { listen, portmap, threads, ..Config::default() };
+    let config = Config { listen, portmap, threads, limits, ..Config::default() };
     let tcp = bind_tcp(&settings.api, &settings.state_dir)?;
     let names = NamesConfig { servers: settings.names.servers, ..NamesConfig::default() };
     let frontend = NfsFrontend::new(config, locks, names);

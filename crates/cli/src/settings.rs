@@ -41,6 +41,8 @@ pub(crate) struct Nfs {
     pub listen: Vec<SocketAddr>,
     /// Threads; 0 is one per core.
     pub threads: usize,
+    /// Most connections at a time.
+    pub connections: usize,
     /// Seconds in which clients claim their locks after a restart.
     pub lock_grace_s: u32,
 }
@@ -86,7 +88,7 @@ impl Default for Settings {
 impl Default for Nfs {
     fn default() -> Self {
         let listen = vec![(Ipv6Addr::UNSPECIFIED, 2049).into()];
-        Nfs { listen, threads: 0, lock_grace_s: 45 }
+        Nfs { listen, threads: 0, connections: 4096, lock_grace_s: 45 }
     }
 }
 
@@ -148,6 +150,10 @@ impl Settings {
         if self.nfs.listen.is_empty() {
             return Err(Failure::usage("nfs.listen: there is no address to listen on"));
         }
+        if !(1..=CONNECTIONS_MAX).contains(&self.nfs.connections) {
+            let why = format!("nfs.connections: from 1 to {CONNECTIONS_MAX}");
+            return Err(Failure::usage(why));
+        }
         if self.portmap.enabled && self.portmap.listen.is_empty() {
             return Err(Failure::usage("portmap.listen: there is no address to listen on"));
         }
@@ -168,5 +174,7 @@ fn write_memory<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
     size::human(*bytes).serialize(to)
 }
 
+/// More than anybody has; the allowances of so many are 1 GiB.
+const CONNECTIONS_MAX: usize = 65536;
 /// The configuration of a daemon that is not told of another one.
 const CONFIG: &str = "/etc/aquifer/aquifer.toml";

@@ -13,11 +13,13 @@ use std::time::Duration;
 
 use aquifer_nfs::limits::TRANSFER_BYTES_MAX;
 use aquifer_rpc::limits::RECORD_BYTES_MAX;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Sizes that a configuration may change. The defaults are what the tests of the limits derive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most connections at a time; one more is closed at once.
+    /// Most connections at a time; one more is closed at once. Each is an open file: it is lowered
+    /// where the system allows fewer, see [`Limits::within_files`].
     pub connections_max: usize,
     /// Most requests of one connection that are being carried out at a time. Linux keeps up to
     /// some hundreds outstanding; more than this in parallel would not make disks faster.
@@ -42,6 +44,36 @@ impl Default for Limits {
         }
     }
 }
+
+impl Limits {
+    /// These limits, with no more connections than a process may have that is allowed `files` open
+    /// files (`None`: any number): pools, the API and the log must never find none left.
+    #[must_use]
+    pub fn within_files(mut self, files: Option<u64>) -> Self {
+        let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+        let most = files.saturating_sub(OTHER_FILES).max(1);
+        if self.connections_max > most {
+            tracing::warn!(
+                wanted = self.connections_max,
+                connections = most,
+                files,
+                "fewer connections than configured: the limit of open files (RLIMIT_NOFILE)"
+            );
+            self.connections_max = most;
+        }
+        self
+    }
+}
+
+/// Lets this process have as many open files as the system allows it: a connection is one. Where it
+/// may not, there are fewer connections, see [`Limits::within_files`].
+pub fn allow_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Open files that are no connections of clients: disks, the API, tasks and sockets of ours.
+pub const OTHER_FILES: usize = 512;
 
 /// The largest READ with its header.
 const BULK_BYTES: usize = TRANSFER_BYTES_MAX as usize + 4096;
@@ -82,6 +114,10 @@ pub const RECEIVED_PER_TURN_MAX: u64 = 1 << 20;
 
 /// How many bytes of replies are gathered before they are sent.
 pub const REPLIES_PER_WRITE_MAX: usize = 256 * 1024;
+
+/// Most bytes of one vectored write: some half of what the CPU's second cache holds, since they are
+/// read once before the kernel copies them. A READ of 1 MiB with its header takes two.
+pub const WRITE_BYTES_MAX: usize = 576 * 1024;
 
 /// Slices of one vectored write: the pages of a 1 MiB READ and small replies around it. Linux takes
 /// at most 1024.

@@ -89,6 +89,7 @@ pub(crate) async fn accept(
             return;
         }
     };
+    let mut short = false;
     loop {
         let accepted = tokio::select! {
             biased;
@@ -99,10 +100,23 @@ pub(crate) async fn accept(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, peer)) => take(stream, peer, &workers, &common, &ended),
+            Ok((stream, peer)) => {
+                if std::mem::take(&mut short) {
+                    tracing::info!("connections are accepted again");
+                }
+                take(stream, peer, &workers, &common, &ended);
+            }
             Err(error) => {
-                // Out of file descriptors or memory, mostly: what is there goes on meanwhile.
-                tracing::warn!(%error, "cannot accept a connection");
+                // Out of file descriptors or memory, mostly: what is there goes on meanwhile, and
+                // who waits is accepted when there is room. Told once: it may last.
+                if !std::mem::replace(&mut short, true) {
+                    let connections = common.stats.connections.load(Ordering::Relaxed);
+                    tracing::warn!(
+                        class = "client.turned_away", %error, connections,
+                        "cannot accept connections; they wait"
+                    );
+                }
+                add(&common.stats.accept_failures, 1);
                 tokio::time::sleep(PAUSE).await;
             }
         }

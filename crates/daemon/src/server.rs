@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aquifer_nfs::Nfs;
 use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -113,7 +114,7 @@ impl Server {
         let (addresses, listeners): (Vec<_>, Vec<_>) = listeners?.into_iter().unzip();
         let common = Arc::new(Common {
             nfs,
-            limits: config.limits.clone(),
+            limits: config.limits.clone().within_files(getrlimit(Resource::Nofile).current),
             budgets: Budgets::new(&config.limits),
             stats: Stats::default(),
         });

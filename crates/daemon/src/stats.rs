@@ -8,6 +8,7 @@ pub(crate) struct Stats {
     pub connections: AtomicUsize,
     pub accepted: AtomicU64,
     pub turned_away: AtomicU64,
+    pub accept_failures: AtomicU64,
     pub requests: AtomicU64,
     pub requests_waited: AtomicU64,
     pub received_bytes: AtomicU64,
@@ -26,6 +27,8 @@ pub struct Load {
     pub accepted: u64,
     /// Connections closed at once because there were too many.
     pub turned_away: u64,
+    /// How often the system gave no connection that it had: no file or no memory is left.
+    pub accept_failures: u64,
     /// Requests that were begun.
     pub requests: u64,
     /// Those of them that could not be answered at once.
@@ -53,6 +56,7 @@ impl Stats {
             connections: self.connections.load(Ordering::Relaxed),
             accepted: read(&self.accepted),
             turned_away: read(&self.turned_away),
+            accept_failures: read(&self.accept_failures),
             requests: read(&self.requests),
             requests_waited: read(&self.requests_waited),
             received_bytes: read(&self.received_bytes),

@@ -1,8 +1,9 @@
 //! The words of this layer: handles, attributes, credentials, and what a change returns.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
-use aquifer_blockio::Page;
+use aquifer_blockio::{Page, SECTOR_BYTES};
 use aquifer_ondisk::{Guid, ObjectId};
 
 pub use aquifer_dataset::replies::{Answer, Begun, REPLY_AGE_MAX, Replies, Running};
@@ -255,12 +256,32 @@ pub mod access {
 /// Content that a READ returns.
 #[derive(Debug, Clone)]
 pub struct ReadData {
-    /// Pieces in order: a page, and the bytes of it that belong to the answer (start, end).
-    pub pieces: Vec<(Page, Range<usize>)>,
+    /// The pages that the answer lies in, in order; `None` are zeros.
+    pub(crate) pages: Vec<Option<Page>>,
+    /// Where in the first page it begins.
+    pub(crate) skip: usize,
     /// Bytes in all.
     pub count: usize,
     /// The answer reaches the end of the file.
     pub eof: bool,
     /// The file.
     pub attributes: Attributes,
+}
+
+impl ReadData {
+    /// Pieces in order: a page, and the bytes of it that belong to the answer.
+    pub fn into_pieces(self) -> impl ExactSizeIterator<Item = (Page, Range<usize>)> {
+        let (skip, end) = (self.skip, self.skip + self.count);
+        self.pages.into_iter().enumerate().map(move |(at, page)| {
+            let begin = at * SECTOR_BYTES;
+            let range = skip.saturating_sub(begin)..end.saturating_sub(begin).min(SECTOR_BYTES);
+            (page.unwrap_or_else(zero_page), range)
+        })
+    }
+}
+
+/// The page that holes are read as.
+pub(crate) fn zero_page() -> Page {
+    static ZERO: OnceLock<Page> = OnceLock::new();
+    ZERO.get_or_init(Page::zeroed).clone()
 }

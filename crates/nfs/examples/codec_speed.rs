@@ -114,7 +114,7 @@ fn send(result: impl Fn(&mut EncodeBuf)) -> f64 {
         let mut sent = 0;
         while sent < to.len() {
             let mut slices = [IoSlice::new(&[]); 1024];
-            let filled = to.io_slices(sent, &mut slices);
+            let filled = to.io_slices(sent, usize::MAX, &mut slices);
             sent += slices.iter().take(filled).map(|slice| slice.len()).sum::<usize>();
             black_box(&slices);
         }

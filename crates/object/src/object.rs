@@ -61,6 +61,9 @@ pub struct Object {
 /// Pages, runs to look for below, and the root to look in.
 type Above = (Vec<Option<Page>>, Vec<(u64, u64)>, Option<BlockPointer>);
 
+/// Places for pages; zeros where there is none.
+type Slots<'a> = &'a mut [Option<Page>];
+
 impl Object {
     /// An object as its inode on disk says.
     pub fn new(dataset: DatasetId, inode: Inode) -> Self {
@@ -128,9 +131,15 @@ impl Object {
     /// What the overlay says of pages `from..to`, the runs of which it says nothing, and the root
     /// to ask for those.
     fn seen_above(&self, from: u64, to: u64) -> Result<Above, PoolError> {
-        let state = self.state.lock();
         let mut below: Vec<(u64, u64)> = Vec::new();
-        let mut pages = Vec::new();
+        let count = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
+        let mut pages = Vec::with_capacity(count);
+        let state = self.state.lock();
+        if state.overlay.is_empty() {
+            pages.resize(count, None);
+            below.push((from, to));
+            return Ok((pages, below, state.committed.root));
+        }
         for page in from..to {
             match state.overlay.page(page) {
                 Seen::Page(content) => pages.push(Some(content)),
@@ -195,18 +204,36 @@ async fn read_below(
 ) -> Result<(), PoolError> {
     for (start, end) in below {
         let extents = extent_tree::lookup_range(pool, root, *start, *end).await?;
-        let read = |extent: Extent| async move {
-            let content = pool.read_extent(&extent).await?;
-            Ok::<_, PoolError>((extent.page, content))
-        };
-        for (page, content) in try_join_all(extents.into_iter().map(read)).await? {
-            let at = usize::try_from(page - from).unwrap_or(usize::MAX);
-            for (slot, content) in pages.iter_mut().skip(at).zip(content) {
-                *slot = Some(content);
+        let (mut next, mut rest) = (from, &mut *pages);
+        let mut missing = Vec::new();
+        for extent in &extents {
+            let (slots, after) = slots_of(extent, next, rest)?;
+            (next, rest) = (extent.end(), after);
+            if !pool.cached_extent(extent, slots) {
+                missing.push((extent, slots));
             }
+        }
+        if !missing.is_empty() {
+            let read = |(extent, slots)| pool.read_missing(extent, slots);
+            try_join_all(missing.into_iter().map(read)).await?;
         }
     }
     Ok(())
+}
+
+/// The places in `pages`, which begin at page `next` of the file, of what an extent shows; and
+/// those behind it.
+fn slots_of<'a>(
+    extent: &Extent,
+    next: u64,
+    pages: Slots<'a>,
+) -> Result<(Slots<'a>, Slots<'a>), PoolError> {
+    let skip = extent.page.checked_sub(next).and_then(|skip| usize::try_from(skip).ok());
+    let behind = skip.and_then(|skip| pages.split_at_mut_checked(skip)).map(|(_, behind)| behind);
+    let slots = behind.and_then(|behind| behind.split_at_mut_checked(extent.pages.into()));
+    slots.ok_or_else(|| {
+        PoolError::Corrupt(format!("extents overlap or are not in order at page {}", extent.page))
+    })
 }
 
 /// Lays the overlay's word over what the tree says. If the tree was cut off at `want` entries,

@@ -105,13 +105,55 @@ impl Pool {
 
     /// Reads the pages that an extent entry shows.
     pub async fn read_extent(&self, extent: &Extent) -> Result<Vec<Page>, PoolError> {
+        let mut pages = vec![None; extent.pages.into()];
+        if !self.cached_extent(extent, &mut pages) {
+            self.read_missing(extent, &mut pages).await?;
+        }
+        Ok(pages.into_iter().flatten().collect())
+    }
+
+    /// Fills `pages`, one for each page that an extent entry shows, from memory. Whether all of
+    /// them were there.
+    pub fn cached_extent(&self, extent: &Extent, pages: &mut [Option<Page>]) -> bool {
+        let first = Key { place: extent.place.0, written: extent.written.0 };
         match &extent.stored {
-            Stored::Plain(sums) => self.read_plain(extent.place, extent.written, sums).await,
-            Stored::Compressed { offset_pages, .. } => {
-                let pages = self.read_compressed(extent).await?;
-                let shown = pages.iter().skip(usize::from(*offset_pages));
-                Ok(shown.take(usize::from(extent.pages)).cloned().collect())
+            Stored::Plain(_) => {
+                let mut found = 0;
+                self.cache.get_run(&first, pages.len() as u64, |at, cached| {
+                    let slot = usize::try_from(at).ok().and_then(|at| pages.get_mut(at));
+                    if let (Cached::Page(page), Some(slot)) = (cached, slot) {
+                        *slot = Some(page.clone());
+                        found += 1;
+                    }
+                });
+                found == pages.len()
             }
+            Stored::Compressed { offset_pages, .. } => match self.cache.get(&first) {
+                Some(Cached::Extent(all)) => show(&all, *offset_pages, pages),
+                _ => false,
+            },
+        }
+    }
+
+    /// Reads from disk what [`Pool::cached_extent`] has left empty.
+    pub async fn read_missing(
+        &self,
+        extent: &Extent,
+        pages: &mut [Option<Page>],
+    ) -> Result<(), PoolError> {
+        let complete = match &extent.stored {
+            Stored::Plain(sums) => {
+                self.read_plain(extent.place, extent.written, sums, pages).await?;
+                pages.iter().all(Option::is_some)
+            }
+            Stored::Compressed { offset_pages, .. } => {
+                let all = self.read_compressed(extent).await?;
+                show(&all, *offset_pages, pages)
+            }
+        };
+        match complete {
+            true => Ok(()),
+            false => Err(PoolError::Corrupt("an extent shows pages that it lacks".into())),
         }
     }
 
@@ -120,32 +162,20 @@ impl Pool {
         place: Place,
         written: Txg,
         sums: &[u64],
-    ) -> Result<Vec<Page>, PoolError> {
-        let mut pages: Vec<Option<Page>> = (0u64..)
-            .zip(sums)
-            .map(|(at, _)| {
-                let key = Key { place: place.plus(at).0, written: written.0 };
-                match self.cache.get(&key) {
-                    Some(Cached::Page(page)) => Some(page),
-                    _ => None,
-                }
-            })
-            .collect();
-        let missing = |pages: &[Option<Page>]| pages.iter().any(Option::is_none);
-        if missing(&pages) {
-            // One read from the first to the last page missing: an extent is at most 64 KiB.
-            let first = pages.iter().position(Option::is_none).unwrap_or(0);
-            let last = pages.iter().rposition(Option::is_none).unwrap_or(0);
-            let wanted = sums.get(first..=last).unwrap_or_default();
-            let read = self.read_pages(place.plus(first as u64), wanted).await?;
-            for ((at, slot), page) in (0u64..).zip(pages.iter_mut()).skip(first).zip(read) {
-                let key = Key { place: place.plus(at).0, written: written.0 };
-                let cached = Cached::Page(page.clone());
-                self.cache.insert(key, cached, PAGE_CHARGE_BYTES, Class::Data);
-                *slot = Some(page);
-            }
+        pages: &mut [Option<Page>],
+    ) -> Result<(), PoolError> {
+        // One read from the first to the last page missing: an extent is at most 64 KiB.
+        let Some(first) = pages.iter().position(Option::is_none) else { return Ok(()) };
+        let last = pages.iter().rposition(Option::is_none).unwrap_or(first);
+        let wanted = sums.get(first..=last).unwrap_or_default();
+        let read = self.read_pages(place.plus(first as u64), wanted).await?;
+        for ((at, slot), page) in (0u64..).zip(pages.iter_mut()).skip(first).zip(read) {
+            let key = Key { place: place.plus(at).0, written: written.0 };
+            let cached = Cached::Page(page.clone());
+            self.cache.insert(key, cached, PAGE_CHARGE_BYTES, Class::Data);
+            *slot = Some(page);
         }
-        Ok(pages.into_iter().flatten().collect())
+        Ok(())
     }
 
     async fn read_pages(&self, place: Place, sums: &[u64]) -> Result<Vec<Page>, PoolError> {
@@ -180,10 +210,6 @@ impl Pool {
         else {
             return Err(PoolError::Contradiction("a plain extent read as compressed".into()));
         };
-        let key = Key { place: extent.place.0, written: extent.written.0 };
-        if let Some(Cached::Extent(pages)) = self.cache.get(&key) {
-            return Ok(pages);
-        }
         let verify = |pages: &[Page]| checksum64(&bytes_of(pages)) == *checksum;
         let (sector, count) = (extent.place.sector(), usize::from(*stored_sectors));
         let stored = self.read_verified(extent.place, count, &verify).await?;
@@ -193,6 +219,7 @@ impl Pool {
         let pages = crate::transform::decompress(*algorithm, bytes, total)
             .ok_or(ReadError::Corrupt { vdev: extent.place.vdev(), sector, count })?;
         let pages = Arc::new(pages);
+        let key = Key { place: extent.place.0, written: extent.written.0 };
         let charge = u32::from(*total_pages) * PAGE_CHARGE_BYTES;
         self.cache.insert(key, Cached::Extent(pages.clone()), charge, Class::Data);
         Ok(pages)
@@ -221,6 +248,16 @@ impl Pool {
     pub fn cache_stats(&self) -> aquifer_arc::Stats {
         self.cache.stats()
     }
+}
+
+/// Fills `pages` from those of a compressed extent, of which they show what begins at `offset`.
+/// Whether there were enough.
+fn show(all: &[Page], offset: u8, pages: &mut [Option<Page>]) -> bool {
+    let shown = all.get(offset.into()..).unwrap_or_default();
+    for (slot, page) in pages.iter_mut().zip(shown) {
+        *slot = Some(page.clone());
+    }
+    shown.len() >= pages.len()
 }
 
 fn one(pages: Vec<Page>) -> Result<Page, PoolError> {

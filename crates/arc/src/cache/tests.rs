@@ -260,3 +260,43 @@ fn threads_keep_the_cap_and_the_counts() {
     cache.set_capacity(0);
     assert_eq!(cache.resident_bytes(), 0);
 }
+
+/// Whatever has come, gone and moved: a run finds what its keys alone find, and the policy learns
+/// the same of it.
+#[test]
+fn a_run_is_as_so_many_gets() {
+    let (alone, together) = (Cache::<u64>::new(8 << 20, 2), Cache::<u64>::new(8 << 20, 2));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+    let mut pick = |below: u64| rng.next_u64() % below;
+    let (mut hits, mut misses) = (0, 0);
+    for _ in 0..5000 {
+        let (first, count) = (pick(4000), 1 + pick(40));
+        match pick(8) {
+            0 => {
+                for cache in [&alone, &together] {
+                    cache.remove(&key(first));
+                }
+            }
+            1 | 2 => {
+                for place in first..first + count {
+                    alone.insert(key(place), place, PAGE, Class::Data);
+                    together.insert(key(place), place, PAGE, Class::Data);
+                }
+            }
+            _ => {
+                let single: Vec<_> =
+                    (first..first + count).map(|place| alone.get(&key(place))).collect();
+                let mut run = vec![None; single.len()];
+                together.get_run(&key(first), count, |at, value| {
+                    let slot = &mut run[usize::try_from(at).unwrap()];
+                    assert!(slot.replace(*value).is_none(), "given twice");
+                });
+                assert_eq!(run, single);
+                hits += single.iter().flatten().count();
+                misses += single.iter().filter(|found| found.is_none()).count();
+            }
+        }
+        assert_eq!(alone.stats(), together.stats());
+    }
+    assert!(hits > 10_000 && misses > 10_000, "{hits} hits, {misses} misses");
+}

@@ -54,6 +54,12 @@ fn start(
     let netns = NetNs::new(scratch)?;
     let mut args = vec!["--nfs-addr=127.0.0.1:2049".to_owned(), "--no-portmap".to_owned()];
     args.extend(setup.memory_bytes.map(|bytes| format!("--memory={}M", bytes >> 20)));
+    if let Some(connections) = setup.connections {
+        let config = scratch.join("aquifer.toml");
+        std::fs::write(&config, format!("[nfs]\nconnections = {connections}\n"))
+            .map_err(Error::at("write", &config))?;
+        args.push(format!("--config={}", config.display()));
+    }
     let mut daemon = Daemon::new(program, &netns, scratch, args, &[NFS_PORT]);
     daemon.start()?;
     // Disks that were probed hold something.

@@ -14,12 +14,13 @@ use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use aquifer_blockio::SECTOR_BYTES;
 use aquifer_rpc::xdr::EncodeBuf;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
 use crate::budget::Lease;
-use crate::limits::{IDLE_BUFFER_BYTES_MAX, WRITE_SLICES_MAX};
+use crate::limits::{IDLE_BUFFER_BYTES_MAX, WRITE_BYTES_MAX, WRITE_SLICES_MAX};
 
 use super::slow::Progress;
 
@@ -29,6 +30,8 @@ pub(super) struct Sender {
     next: EncodeBuf,
     sending: EncodeBuf,
     sent: usize,
+    /// Bytes of `sending` that were read ahead of the kernel.
+    warmed: usize,
     /// What the kernel has taken since the counters were told.
     pub sent_bytes: u64,
     pub progress: Progress,
@@ -65,7 +68,7 @@ impl Sender {
                 }
                 std::mem::swap(&mut self.sending, &mut self.next);
             }
-            let taken = ready!(poll_write(cx, stream, &self.sending, self.sent))?;
+            let taken = ready!(self.poll_write(cx, stream))?;
             if taken == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -75,7 +78,7 @@ impl Sender {
             if self.sent == self.sending.len() {
                 lease.give(self.sent);
                 self.sending.clear();
-                self.sent = 0;
+                (self.sent, self.warmed) = (0, 0);
             }
         }
     }
@@ -83,7 +86,28 @@ impl Sender {
     /// Drops everything that is not sent.
     pub(super) fn discard(&mut self, lease: &mut Lease) {
         lease.give(self.next.len() + self.sending.len());
-        (self.next, self.sending, self.sent) = (EncodeBuf::new(), EncodeBuf::new(), 0);
+        (self.next, self.sending) = (EncodeBuf::new(), EncodeBuf::new());
+        (self.sent, self.warmed) = (0, 0);
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut TcpStream,
+    ) -> Poll<io::Result<usize>> {
+        let stream = Pin::new(stream);
+        if let Some(bytes) = self.sending.contiguous() {
+            return stream.poll_write(cx, bytes.get(self.sent..).unwrap_or_default());
+        }
+        let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
+        let filled = self.sending.io_slices(self.sent, WRITE_BYTES_MAX, &mut slices);
+        let slices = slices.get(..filled).unwrap_or_default();
+        // Once only: a socket that takes little at a time is slow in any case.
+        if self.warmed <= self.sent {
+            self.warmed = self.sent + slices.iter().map(|slice| slice.len()).sum::<usize>();
+            slices.iter().filter(|slice| slice.len() > SECTOR_BYTES).for_each(|slice| warm(slice));
+        }
+        stream.poll_write_vectored(cx, slices)
     }
 
     fn finished(&mut self) {
@@ -96,17 +120,19 @@ impl Sender {
     }
 }
 
-fn poll_write(
-    cx: &mut Context<'_>,
-    stream: &mut TcpStream,
-    buffer: &EncodeBuf,
-    from: usize,
-) -> Poll<io::Result<usize>> {
-    let stream = Pin::new(stream);
-    if let Some(bytes) = buffer.contiguous() {
-        return stream.poll_write(cx, bytes.get(from..).unwrap_or_default());
+/// Brings memory into the CPU's cache: 1 MiB that lies in none of them is sent in an eighth less
+/// time, reading it here included. The kernel copies with one instruction that waits for each line
+/// of the cache in turn; here several are on their way at a time. For single pages, which were
+/// asked for at random, it gains nothing.
+fn warm(bytes: &[u8]) {
+    let (blocks, _) = bytes.as_chunks::<{ 4 * LINE_BYTES }>();
+    let mut read = [0; 4];
+    for block in blocks {
+        let lines = [block[0], block[LINE_BYTES], block[2 * LINE_BYTES], block[3 * LINE_BYTES]];
+        read.iter_mut().zip(lines).for_each(|(read, line)| *read ^= line);
     }
-    let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
-    let filled = buffer.io_slices(from, &mut slices);
-    stream.poll_write_vectored(cx, slices.get(..filled).unwrap_or_default())
+    std::hint::black_box(read);
 }
+
+/// Of a line of the cache, or two.
+const LINE_BYTES: usize = 64;

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use aquifer_daemon::limits::Limits;
 use aquifer_daemon::{Config, Load};
 use aquifer_nfs::Export;
 use aquifer_nfs::proto::v3::{
@@ -26,6 +27,7 @@ use aquifer_nfs::proto::v3::{
     Read3Res, Res3, Sattr3, StableHow, Write3Args, Write3Head, Write3Res,
 };
 use aquifer_rpc::xdr::Span;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use client::Client;
 use fixture::{Fixture, config};
@@ -356,9 +358,81 @@ fn one_connection_too_many_is_closed() {
     assert_eq!(fixture.server().load().turned_away, 1);
 }
 
+#[test]
+fn a_server_without_files_waits_and_goes_on() {
+    let _one = one_at_a_time();
+    let fixture = Fixture::with(config(), vec![Export::new("/vms", "tank/vms")]);
+    let (mut client, root) = fixture.mounted();
+    let before = getrlimit(Resource::Nofile);
+    let _restored = Restored(before);
+    // Room for the client's end of the next connection, and none for ours.
+    let highest = files_open().into_iter().max().unwrap();
+    let holes = (0..highest).filter(|fd| !files_open().contains(fd)).count();
+    let fillers: Vec<_> = (0..holes).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+    let most = highest + 2;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..before }).unwrap();
+    let mut waiting = fixture.client();
+    waiting.stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let call = waiting.nfs_record(&Args3::Getattr(Getattr3Args { object: root }));
+    waiting.send(&call);
+    fixture.until("it cannot accept", |fixture| fixture.server().load().accept_failures > 0);
+    let (failures, busy) = (fixture.server().load().accept_failures, busy_time());
+    let begun = Instant::now();
+    while begun.elapsed() < STALL_MAX {
+        client.ping();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let failed = fixture.server().load().accept_failures - failures;
+    let busy = busy_time() - busy;
+    assert!((1..=40).contains(&failed), "tried {failed} times in {:?}", begun.elapsed());
+    assert!(busy < STALL_MAX / 4, "{busy:?} of processor time");
+    let mut none = [0];
+    let kind = std::io::Read::read(&mut waiting.stream, &mut none).unwrap_err().kind();
+    assert!(matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{kind:?}");
+    setrlimit(Resource::Nofile, before).unwrap();
+    drop(fillers);
+    // Who waited is served, and his call was not lost.
+    waiting.stream.set_read_timeout(Some(STALL_MAX)).unwrap();
+    waiting.receive();
+    assert_eq!(fixture.server().load().turned_away, 0);
+}
+
+#[test]
+fn connections_leave_files_for_others() {
+    let limits = |files| Limits::default().within_files(files).connections_max;
+    assert_eq!(limits(None), 4096);
+    assert_eq!(limits(Some(65536)), 4096);
+    assert_eq!(limits(Some(1024)), 512);
+    assert_eq!(limits(Some(3)), 1);
+}
+
+/// Puts the limit of files back, however a test ends.
+struct Restored(Rlimit);
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        let _ = setrlimit(Resource::Nofile, self.0);
+    }
+}
+
+/// The numbers of the files that this process has open.
+fn files_open() -> Vec<u64> {
+    let listed = std::fs::read_dir("/proc/self/fd").unwrap();
+    let names = listed.map(|entry| entry.unwrap().file_name());
+    let numbers: Vec<u64> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
+    // The directory itself was the last one opened, and is closed again.
+    let there = |fd: &u64| std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok();
+    numbers.into_iter().filter(there).collect()
+}
+
+/// Processor time of this process.
+fn busy_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap()
+}
+
 /// As many open files as the system allows us.
 fn more_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
     let _ = setrlimit(Resource::Nofile, raised);

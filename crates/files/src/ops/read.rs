@@ -1,8 +1,5 @@
 //! Reading: attributes, names, links, content, space.
 
-use std::sync::OnceLock;
-
-use aquifer_blockio::Page;
 use aquifer_ondisk::inode::FileKind;
 use aquifer_pool::PoolError;
 
@@ -10,12 +7,7 @@ use crate::core::{Files, Target, permits, require};
 use crate::error::FsError;
 use crate::ops::create::TARGET_BYTES_MAX;
 use crate::ops::names::check_name;
-use crate::types::{Attributes, Credentials, FileHandle, FsSpace, ReadData, access};
-
-fn zero_page() -> Page {
-    static ZERO: OnceLock<Page> = OnceLock::new();
-    ZERO.get_or_init(Page::zeroed).clone()
-}
+use crate::types::{Attributes, Credentials, FileHandle, FsSpace, ReadData, access, zero_page};
 
 impl Files {
     /// Attributes.
@@ -141,21 +133,15 @@ impl Files {
         target.object.check()?;
         let end = offset.saturating_add(count.into()).min(inode.size);
         let attributes = target.attributes();
+        let eof = end >= inode.size;
         if offset >= end {
-            let eof = offset >= inode.size;
-            return Ok(ReadData { pieces: Vec::new(), count: 0, eof, attributes });
+            return Ok(ReadData { pages: Vec::new(), skip: 0, count: 0, eof, attributes });
         }
         let (first, last) = (offset / 4096, end.div_ceil(4096));
         let pages = target.object.read_pages(&self.pool, first, last).await?;
-        let mut pieces = Vec::with_capacity(pages.len());
-        for (at, page) in (first..).zip(pages) {
-            let start = offset.saturating_sub(at * 4096).min(4096);
-            let stop = (end - at * 4096).min(4096);
-            let range = usize::try_from(start).unwrap_or(0)..usize::try_from(stop).unwrap_or(0);
-            pieces.push((page.unwrap_or_else(zero_page), range));
-        }
+        let skip = usize::try_from(offset % 4096).unwrap_or(0);
         let count = usize::try_from(end - offset).unwrap_or(0);
-        Ok(ReadData { pieces, count, eof: end >= inode.size, attributes })
+        Ok(ReadData { pages, skip, count, eof, attributes })
     }
 
     /// Space of the file's dataset.

@@ -197,8 +197,8 @@ pub async fn write(
 
 pub async fn read(service: &Service, file: FileHandle, page: u64) -> Result<Vec<u8>, FsError> {
     let data = service.files.read(&root(), file, page * 4096, 4096).await?;
-    let pieces = data.pieces.iter();
-    Ok(pieces.flat_map(|(page, range)| page.as_slice()[range.clone()].to_vec()).collect())
+    let pieces = data.into_pieces();
+    Ok(pieces.flat_map(|(page, range)| page.as_slice()[range].to_vec()).collect())
 }
 
 /// Content that no two pages share and nothing compresses.

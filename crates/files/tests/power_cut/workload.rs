@@ -311,8 +311,8 @@ impl Client {
         let (offset, count) = (self.rng.below(120_000), 1 + self.rng.below(20_000));
         let read = self.files.read(&self.cred, handle, offset, count as u32).await;
         let read = read.map_err(|e| format!("read {name}: {e}"))?;
-        let mut bytes = Vec::new();
-        for (page, range) in read.pieces {
+        let (eof, mut bytes) = (read.eof, Vec::new());
+        for (page, range) in read.into_pieces() {
             bytes.extend_from_slice(&page[range]);
         }
         let knowledge = self.knowledge.lock().unwrap();
@@ -320,7 +320,7 @@ impl Client {
         if bytes != file.newest(offset, count as usize) {
             return Err(format!("{name} at {offset}: read {} other bytes", bytes.len()));
         }
-        if read.eof != (offset + count >= file.size()) {
+        if eof != (offset + count >= file.size()) {
             return Err(format!("{name} at {offset}: wrong eof"));
         }
         Ok(())
@@ -348,7 +348,7 @@ pub async fn snapshot(
             let read = files.read(&cred, entry.handle, 0, size as u32).await;
             let read = read.map_err(|e| format!("read {name}: {e}"))?;
             let mut bytes = Vec::new();
-            for (page, range) in read.pieces {
+            for (page, range) in read.into_pieces() {
                 bytes.extend_from_slice(&page[range]);
             }
             found.insert(name, (entry.handle.object.0, bytes));

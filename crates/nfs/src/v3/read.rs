@@ -20,7 +20,7 @@ pub(super) async fn read(
         Ok(data) => {
             let head = Read3Head { file_attributes: post_op_attr(&data.attributes), eof: data.eof };
             let bytes = u32::try_from(data.count).unwrap_or(u32::MAX);
-            head.encode_with(to, data.pieces.into_iter().map(piece));
+            head.encode_with(to, data.into_pieces().map(piece));
             (Nfsstat3::Ok, bytes)
         }
         Err(Fail { status, resfail }) => {

@@ -187,6 +187,11 @@ impl EncodeBuf {
     /// Appends all of `other`: its owned bytes are copied, its pages are not. Its marks and holes
     /// do not hold here.
     pub fn append(&mut self, other: EncodeBuf) {
+        if self.is_empty() && other.pieces.len() > self.pieces.capacity() {
+            // Nothing to keep: the list of pieces need not be copied.
+            *self = other;
+            return;
+        }
         let (owned, total) = (self.owned.len(), self.len());
         self.owned.extend_from_slice(&other.owned);
         self.pieces.extend(other.pieces.into_iter().map(|placed| Placed {
@@ -197,7 +202,8 @@ impl EncodeBuf {
         self.piece_bytes += other.piece_bytes;
     }
 
-    /// The bytes to send from offset `from` on, as slices in order, none empty.
+    /// The bytes to send from offset `from` on, as slices in order, none empty. Pages that are
+    /// neighbours in memory are one slice.
     pub fn segments(&self, from: usize) -> Segments<'_> {
         let next = self.pieces.partition_point(|placed| placed.end <= from);
         let (sent, owned) = match next.checked_sub(1).and_then(|last| self.pieces.get(last)) {
@@ -210,14 +216,24 @@ impl EncodeBuf {
         Segments { buf: self, owned: owned + skip_owned, next, skip: skip - skip_owned }
     }
 
-    /// Fills `slices` with what is to be sent from offset `from` on, for one vectored write, and
-    /// returns how many it filled. Linux takes at most 1024 at once; what does not fit follows
-    /// in the next call, with `from` moved on by what the socket took.
-    pub fn io_slices<'a>(&'a self, from: usize, slices: &mut [IoSlice<'a>]) -> usize {
-        let mut filled = 0;
+    /// Fills `slices` with at most `bytes_max` of what is to be sent from offset `from` on, for one
+    /// vectored write, and returns how many it filled. Linux takes at most 1024 at once; what does
+    /// not fit follows in the next call, with `from` moved on by what the socket took.
+    pub fn io_slices<'a>(
+        &'a self,
+        from: usize,
+        bytes_max: usize,
+        slices: &mut [IoSlice<'a>],
+    ) -> usize {
+        let (mut filled, mut left) = (0, bytes_max);
         for (slice, segment) in slices.iter_mut().zip(self.segments(from)) {
+            let segment = segment.get(..left).unwrap_or(segment);
             *slice = IoSlice::new(segment);
+            left -= segment.len();
             filled += 1;
+            if left == 0 {
+                break;
+            }
         }
         filled
     }
@@ -234,6 +250,11 @@ impl EncodeBuf {
             bytes.extend_from_slice(segment);
         }
         bytes
+    }
+
+    /// Makes room for so many pieces.
+    pub(super) fn reserve_pieces(&mut self, count: usize) {
+        self.pieces.reserve(count);
     }
 
     /// Appends owned bytes as they are.
@@ -265,11 +286,26 @@ impl<'a> Iterator for Segments<'a> {
             self.owned = owned_end;
             return segment;
         }
-        let segment = placed?.piece.bytes().get(self.skip..);
-        self.next += 1;
+        let (bytes, pieces) = together(self.buf.pieces.get(self.next..)?)?;
+        let segment = bytes.get(self.skip..);
+        self.next += pieces;
         self.skip = 0;
         segment
     }
+}
+
+/// The bytes of the first piece and of those that follow it both in what is sent and in memory; and
+/// how many pieces those are.
+fn together(pieces: &[Placed]) -> Option<(&[u8], usize)> {
+    let first = pieces.first()?;
+    let follows = |left: &Placed, right: &Placed| {
+        left.piece.end == PAGE_END && right.piece.start == 0 && left.at == right.at
+    };
+    let run = pieces.chunk_by(follows).next()?;
+    let (bytes, count) = Page::neighbours(run.iter().map(|placed| &placed.piece.page))?;
+    let last = run.get(count - 1)?;
+    let end = bytes.len() - usize::from(PAGE_END - last.piece.end);
+    Some((bytes.get(first.piece.start.into()..end)?, count))
 }
 
 const PAGE_END: u16 = 4096;

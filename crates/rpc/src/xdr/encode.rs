@@ -62,6 +62,8 @@ impl EncodeBuf {
     pub fn payload(&mut self, pieces: impl IntoIterator<Item = PagePiece>) -> u32 {
         let hole = self.hole();
         let before = self.len();
+        let pieces = pieces.into_iter();
+        self.reserve_pieces(pieces.size_hint().0);
         for piece in pieces {
             self.piece(piece);
         }

@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use aquifer_blockio::Page;
+use aquifer_blockio::{Filling, Page};
 use proptest::prelude::*;
 
 use super::*;
@@ -170,6 +170,32 @@ fn payload_shares_pages_and_pads() {
     assert_eq!(to.len(), 20);
 }
 
+/// Pages that are neighbours in memory go out as one slice, wherever sending is resumed.
+#[test]
+fn neighbours_are_one_segment() {
+    let content: Vec<u8> = (0..=250).cycle().take(16 * 4096).collect();
+    let mut filling = Filling::new(16);
+    filling.put(&content);
+    let pages = filling.finish().unwrap();
+    let mut pieces: Vec<PagePiece> = pages.into_iter().map(PagePiece::whole).collect();
+    pieces[0] = PagePiece::new(pieces[0].page().clone(), 100..4096).unwrap();
+    pieces[15] = PagePiece::new(pieces[15].page().clone(), 0..3000).unwrap();
+    let mut to = EncodeBuf::new();
+    to.u32(1);
+    to.payload(pieces[..8].iter().cloned());
+    to.payload(pieces[8..].iter().cloned());
+    // Both payloads end on whole words: no padding.
+    let (left, right) = (&content[100..8 * 4096], &content[8 * 4096..15 * 4096 + 3000]);
+    let segments: Vec<&[u8]> = to.segments(0).collect();
+    assert_eq!(segments.len(), 4, "the word of a length parts neighbours");
+    assert!(segments[1] == left && segments[3] == right);
+    let resumed: Vec<&[u8]> = to.segments(8 + 5000).collect();
+    assert!(resumed[0] == &left[5000..] && resumed[2] == right);
+    let mut slices = [IoSlice::new(&[]); 8];
+    assert_eq!(to.io_slices(8, 10_000, &mut slices), 1);
+    assert!(*slices[0] == left[..10_000]);
+}
+
 #[test]
 fn pieces_outside_their_page_do_not_exist() {
     let page = Page::zeroed();
@@ -234,7 +260,12 @@ fn build(items: &[Item]) -> (EncodeBuf, Vec<u8>) {
 proptest! {
     /// However the socket takes it in parts, the bytes sent are the bytes encoded.
     #[test]
-    fn segments_from_anywhere(items in items(), slots in 1..5_usize, step in 1..50_usize) {
+    fn segments_from_anywhere(
+        items in items(),
+        slots in 1..5_usize,
+        step in 1..50_usize,
+        most in 1..10_000_usize,
+    ) {
         let (to, plain) = build(&items);
         prop_assert_eq!(to.len(), plain.len());
         prop_assert_eq!(&to.to_vec(), &plain);
@@ -246,9 +277,10 @@ proptest! {
         let mut sent: Vec<u8> = Vec::new();
         while sent.len() < plain.len() {
             let mut slices = vec![IoSlice::new(&[]); slots];
-            let filled = to.io_slices(sent.len(), &mut slices);
+            let filled = to.io_slices(sent.len(), most, &mut slices);
             prop_assert!(filled > 0);
             let offered: Vec<u8> = slices[..filled].iter().flat_map(|s| s.to_vec()).collect();
+            prop_assert!((1..=most).contains(&offered.len()));
             sent.extend(offered.iter().take(step));
         }
         prop_assert_eq!(sent, plain);
