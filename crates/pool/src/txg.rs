@@ -49,7 +49,20 @@ struct State {
     close_requested: bool,
     /// Bytes that the log had taken when the open txg began.
     log_began_bytes: u64,
+    /// Sectors of which the open txg may have reserved as many before it is full: half of what is
+    /// there for it and the one on its way.
+    full_sectors: u64,
     running: bool,
+}
+
+impl State {
+    /// What the open txg holds, and what is on its way into it.
+    fn coming(&self) -> Load {
+        let mut load = self.loads.get(&self.open).copied().unwrap_or_default();
+        load.dirty_bytes += self.admitted.dirty_bytes;
+        load.sectors += self.admitted.sectors;
+        load
+    }
 }
 
 /// What waiters watch.
@@ -79,6 +92,7 @@ impl Txgs {
                 admitted: Load::default(),
                 close_requested: false,
                 log_began_bytes: 0,
+                full_sectors: u64::MAX,
                 running: false,
             }),
             wanted: Notify::new(),
@@ -180,11 +194,13 @@ impl Pool {
         self.txgs.open()
     }
 
-    /// How full the open txg is, with so many dirty bytes: one is full of dirty memory, or of
-    /// records in the log, whichever comes first.
-    fn fill(&self, state: &State, dirty_bytes: u64) -> f64 {
+    /// How full the open txg is with this load: one is full of dirty memory, of records in the log,
+    /// or of reservations on a pool that has little room, whichever comes first.
+    fn fill(&self, state: &State, load: Load) -> f64 {
         let logged = self.log.sealed_bytes().saturating_sub(state.log_began_bytes);
-        self.share_of_memory(dirty_bytes).max(share(logged, self.log.capacity_bytes() / 4))
+        let logged = share(logged, self.log.capacity_bytes() / 4);
+        let reserved = share(load.sectors, state.full_sectors);
+        self.share_of_memory(load.dirty_bytes).max(logged).max(reserved)
     }
 
     /// The share of a full txg that so many dirty bytes are.
@@ -198,8 +214,9 @@ impl Pool {
         let closed = {
             let mut state = self.txgs.state.lock();
             let closing = state.open;
-            let dirty_bytes = state.loads.get(&closing).map_or(0, |load| load.dirty_bytes);
-            let fill = self.fill(&state, dirty_bytes);
+            let load = state.loads.get(&closing).copied().unwrap_or_default();
+            let dirty_bytes = load.dirty_bytes;
+            let fill = self.fill(&state, load);
             state.open = closing.next();
             state.close_requested = false;
             state.log_began_bytes = self.log.sealed_bytes();

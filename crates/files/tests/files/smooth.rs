@@ -87,8 +87,8 @@ async fn random_writes(
 }
 
 /// A pool with a file on slow disks, of which writers of 8 KiB may have their way.
-fn overrun(clients: u64, memory_cap_bytes: u64, bytes_per_second: u64) -> Seen {
-    let mut bed = Bed::with_log(524_288, slow(bytes_per_second), fast());
+fn overrun(sectors: u64, clients: u64, memory_cap_bytes: u64, bytes_per_second: u64) -> Seen {
+    let mut bed = Bed::with_log(sectors, slow(bytes_per_second), fast());
     bed.memory_cap_bytes = memory_cap_bytes;
     bed.life(async |service| {
         let top = service.files.root("tank").unwrap();
@@ -103,7 +103,7 @@ const LENGTH: Duration = Duration::from_secs(8);
 #[test]
 fn writers_that_outrun_the_disks_are_slowed_evenly() {
     for (clients, memory_mib, rate) in [(8, 128, 20_000_000), (64, 64, 40_000_000)] {
-        let seen = overrun(clients, memory_mib << 20, rate);
+        let seen = overrun(524_288, clients, memory_mib << 20, rate);
         let (middle, late) = (seen.quantile(500), seen.quantile(999));
         let told = format!("{clients}: p50 {middle:?}, p99.9 {late:?}, gap {:?}", seen.gap());
         // Unslowed: some 6000 times, and up to a second.
@@ -113,6 +113,17 @@ fn writers_that_outrun_the_disks_are_slowed_evenly() {
         let rate = seen.writes.len() as u64 * 8192 / LENGTH.as_secs();
         assert!(rate > 14_000_000, "{told}: {rate} bytes a second");
     }
+}
+
+/// Writers wait for room that is only reserved as they do for memory.
+#[test]
+fn on_a_pool_with_little_room_nobody_stands_still_either() {
+    let seen = overrun(66_560, 8, 256 << 20, 20_000_000);
+    let (middle, late) = (seen.quantile(500), seen.quantile(999));
+    let told =
+        format!("{}: p50 {middle:?}, p99.9 {late:?}, gap {:?}", seen.writes.len(), seen.gap());
+    assert!(late < middle * 20, "{told}");
+    assert!(seen.gap() < Duration::from_millis(100), "{told}");
 }
 
 /// A lock that is renewed beside bulk writes waits for a batch of the log, not for them.

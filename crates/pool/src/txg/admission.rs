@@ -67,7 +67,7 @@ impl Pool {
             progress.borrow_and_update();
             match self.try_admit(demand)? {
                 Verdict::Granted { pass: true, .. } => break None,
-                Verdict::Granted { fill, .. } => break Some(fill),
+                Verdict::Granted { fill, share, .. } => break Some((fill, share)),
                 Verdict::NoSpace if space_commits >= self.space_commits_max() => {
                     return Err(PoolError::NoSpace);
                 }
@@ -82,18 +82,17 @@ impl Pool {
             }
         };
         let admission = Admission { pool: self.arc()?, demand, used: false };
-        if let Some(fill) = fill {
-            self.take_turn(demand, fill).await?;
+        if let Some((fill, share)) = fill {
+            self.take_turn(share, fill).await?;
         }
         Ok(admission)
     }
 
     /// Waits among all changes until the disks can be expected to take this one.
-    async fn take_turn(&self, demand: Demand, mut fill: f64) -> Result<(), PoolError> {
+    async fn take_turn(&self, share: f64, mut fill: f64) -> Result<(), PoolError> {
         if let Some(delay) = self.log_delay() {
             self.world.sleep(delay).await;
         }
-        let share = self.share_of_memory(demand.dirty_bytes);
         let Some(turn) = self.throttle.queue(self.world.now(), share, fill) else {
             return Ok(());
         };
@@ -101,8 +100,7 @@ impl Pool {
             self.world.sleep(delay).await;
             self.txgs.check()?;
             let state = self.txgs.state.lock();
-            let open = state.loads.get(&state.open).map_or(0, |load| load.dirty_bytes);
-            fill = self.fill(&state, open + state.admitted.dirty_bytes);
+            fill = self.fill(&state, state.coming());
         }
         Ok(())
     }
@@ -145,8 +143,14 @@ impl Pool {
             let txg = state.open;
             state.loads.entry(txg).or_default().sparse_bytes += demand.dirty_bytes;
         }
-        let fill = self.fill(&state, open.dirty_bytes + state.admitted.dirty_bytes);
-        Ok(Verdict::Granted { fill, pass })
+        state.full_sectors = (free.saturating_sub(reserve) / 2).max(FULL_SECTORS_MIN);
+        let fill = self.fill(&state, state.coming());
+        let reserved = match demand.dirty_bytes {
+            0 => 0.0,
+            _ => super::share(demand.sectors, state.full_sectors),
+        };
+        let share = self.share_of_memory(demand.dirty_bytes).max(reserved);
+        Ok(Verdict::Granted { fill, share, pass })
     }
 
     /// Commits to wait for before a full pool is believed to be full: more of them while readers
@@ -183,8 +187,8 @@ impl Pool {
         load.sectors += demand.sectors;
         load.holders += 1;
         load.changed = true;
-        let dirty_bytes = load.dirty_bytes;
-        if self.fill(&state, dirty_bytes) >= 1.0 && !state.close_requested {
+        let load = *load;
+        if self.fill(&state, load) >= 1.0 && !state.close_requested {
             state.close_requested = true;
             self.txgs.wanted.notify_one();
         }
@@ -197,6 +201,10 @@ impl Pool {
 /// held back for two more.
 const SPACE_COMMITS_MAX: usize = 4;
 
+/// However little room there is, a txg is not full before it has reserved this: on a full pool it
+/// is not worth a txg to let in a change or two.
+const FULL_SECTORS_MIN: u64 = 4096;
+
 /// Sparse changes may take one part in so many of a txg's dirty memory,
 const SPARSE_SHARE: u64 = 16;
 /// each of them this much at most,
@@ -208,6 +216,8 @@ enum Verdict {
     Granted {
         /// How full the open txg is, with all that is on its way into it.
         fill: f64,
+        /// What share of a full one it takes itself.
+        share: f64,
         /// It goes by [`Lane::Sparse`].
         pass: bool,
     },
