@@ -62,9 +62,7 @@ struct Row {
 fn rows(now: &[PoolIo], then: Option<&Vec<PoolIo>>, verbose: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for pool in now {
-        let before = then.and_then(|pools| pools.iter().find(|old| old.name == pool.name));
-        let span = Span::new(pool.uptime_ns, before.map(|old| old.uptime_ns));
-        let before = before.filter(|_| span.goes_on);
+        let (span, before) = span_of(pool, then);
         let mut row = |name, space, io: &DiskIo, old: Option<&DiskIo>| {
             rows.push(Row {
                 name,
@@ -106,6 +104,13 @@ fn rows(now: &[PoolIo], then: Option<&Vec<PoolIo>>, verbose: bool) -> Vec<Row> {
         }
     }
     rows
+}
+
+/// The time that a pool's counts are about, and the earlier ones, if they count.
+fn span_of<'a>(pool: &PoolIo, then: Option<&'a Vec<PoolIo>>) -> (Span, Option<&'a PoolIo>) {
+    let before = then.and_then(|pools| pools.iter().find(|old| old.name == pool.name));
+    let span = Span::new(pool.uptime_ns, before.map(|old| old.uptime_ns));
+    (span, before.filter(|_| span.goes_on))
 }
 
 /// What stands before the name of a vdev.
@@ -162,9 +167,7 @@ fn rates(now: &[PoolIo], then: Option<&Vec<PoolIo>>, show: Show, output: Output)
 
 /// What it costs those who wait for stable writes that a txg goes to disk.
 fn stable_writes(pool: &PoolIo, then: Option<&Vec<PoolIo>>, output: Output) -> String {
-    let before = then.and_then(|pools| pools.iter().find(|old| old.name == pool.name));
-    let goes_on = Span::new(pool.uptime_ns, before.map(|old| old.uptime_ns)).goes_on;
-    let before = before.filter(|_| goes_on);
+    let (_, before) = span_of(pool, then);
     let told = |what: &str, now: &Latency, old: Option<&Latency>| {
         let times = now.histogram();
         let times = old.map_or_else(|| times.clone(), |old| times.since(&old.histogram()));

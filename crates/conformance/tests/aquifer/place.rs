@@ -165,8 +165,8 @@ impl Aquifer {
     /// Shuts down in order; then what is on the disks must be without an error.
     pub fn finish(mut self) -> Result<()> {
         self.stop()?;
-        let report = self.inspect(&self.disks)?;
-        if report.get("errors") != Some(&0.into()) || report.get("exported") != Some(&true.into()) {
+        let report = self.inspect_clean()?;
+        if report.get("exported") != Some(&true.into()) {
             return Err(Error::Mismatch(format!("inspect: {report:#}")));
         }
         self.finished = true;
@@ -178,6 +178,15 @@ impl Aquifer {
         self.stop()?;
         self.finished = true;
         Ok(())
+    }
+
+    /// What `aquifer inspect --deep --data` says of all disks, which must be without an error.
+    pub fn inspect_clean(&self) -> Result<Value> {
+        let report = self.inspect(&self.disks)?;
+        match report.get("errors") == Some(&0.into()) {
+            true => Ok(report),
+            false => Err(Error::Mismatch(format!("inspect: {report:#}"))),
+        }
     }
 
     /// What `aquifer inspect --deep --data` says of `disks`.

@@ -38,12 +38,9 @@ impl Bed {
             sim.add_disk(&format!("d{at}"), Image::new(sectors), DiskConfig::default())
         };
         let disks: Vec<SimDisk> = (0..sides).map(|at| disk(&mut sim, at)).collect();
-        let world: Arc<dyn World> = Arc::new(sim.world());
         let redundancy = if sides > 1 { Redundancy::Mirror } else { Redundancy::Single };
         let vdevs = vec![VdevSpec { redundancy, disks: named(&disks) }];
-        let spec = PoolSpec { name: "tank".into(), vdevs, logs: Vec::new(), force: false };
-        sim.run_until(create(world.clone(), spec)).unwrap().unwrap();
-        Bed { sim, disks, memory_cap_bytes: ImportOptions::default().memory_cap_bytes, world }
+        Bed::made(sim, disks, vdevs, Vec::new())
     }
 
     /// A new pool `tank` of one disk for data and one for the log, of so many sectors each.
@@ -53,10 +50,14 @@ impl Bed {
             sim.add_disk("data", Image::new(sectors), data),
             sim.add_disk("log", Image::new(sectors), log),
         ];
-        let world: Arc<dyn World> = Arc::new(sim.world());
         let vdev =
             |at: usize| VdevSpec { redundancy: Redundancy::Single, disks: named(&disks[at..=at]) };
         let (vdevs, logs) = (vec![vdev(0)], vec![vdev(1)]);
+        Bed::made(sim, disks, vdevs, logs)
+    }
+
+    fn made(mut sim: Sim, disks: Vec<SimDisk>, vdevs: Vec<VdevSpec>, logs: Vec<VdevSpec>) -> Bed {
+        let world: Arc<dyn World> = Arc::new(sim.world());
         let spec = PoolSpec { name: "tank".into(), vdevs, logs, force: false };
         sim.run_until(create(world.clone(), spec)).unwrap().unwrap();
         Bed { sim, disks, memory_cap_bytes: ImportOptions::default().memory_cap_bytes, world }

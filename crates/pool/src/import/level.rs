@@ -123,8 +123,7 @@ impl TailRun<'_> {
         let Some(vdev) = vdevs.get(usize::from(self.place.vdev())) else {
             return Ok(());
         };
-        let leaf =
-            vdev.leaves.get(side).filter(|leaf| vdev.online().any(|on| on.guid == leaf.guid));
+        let leaf = vdev.leaves.get(side).filter(|leaf| leaf.is_online());
         if let Some(leaf) = leaf
             && let Some(pages) = self.read(leaf).await
         {
