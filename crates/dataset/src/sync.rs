@@ -54,7 +54,7 @@ impl Trees for Datasets {
         }
         if self.has_background_work() {
             // What waits to be freed goes on with the next txg.
-            self.pool.request_txg();
+            self.pool.background_waits();
         }
     }
 }

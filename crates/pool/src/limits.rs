@@ -7,6 +7,10 @@ const SEGMENT_BYTES: u64 = SEGMENT_SECTORS * 4096;
 
 /// A txg closes at this age even if little is dirty.
 pub const TXG_INTERVAL_MS: u64 = 15_000;
+
+/// The same while something waits to be freed in the background: soon, and not one txg after the
+/// other for a few files each.
+pub const TXG_BACKGROUND_MS: u64 = 100;
 /// A txg that takes longer than this to come to disk is told as slow. The next one is open all that
 /// time: its writers are slowed when it is full.
 pub const TXG_SLOW_MS: u64 = TXG_INTERVAL_MS;

@@ -216,6 +216,11 @@ impl Pool {
         self.txgs.request_close();
     }
 
+    /// Has the next txg close after [`TXG_BACKGROUND_MS`], whether anything changes or not.
+    pub fn background_waits(&self) {
+        self.txgs.background_waits();
+    }
+
     /// Gives back what a txg that is not written yet took early, and no longer wants.
     pub fn free_unsynced(&self, txg: Txg, run: Run) {
         self.space.lock().free(txg, run);

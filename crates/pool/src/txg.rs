@@ -13,10 +13,10 @@ use std::time::Duration;
 use aquifer_ondisk::Txg;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::error::PoolError;
-use crate::limits::TXG_INTERVAL_MS;
+use crate::limits::{TXG_BACKGROUND_MS, TXG_INTERVAL_MS};
 use crate::pool::Pool;
 
 pub use admission::{Admission, Demand, Lane, SpaceClass};
@@ -47,6 +47,8 @@ struct State {
     /// Admitted, not yet holding.
     admitted: Load,
     close_requested: bool,
+    /// Something is to go on with the next txg, which closes soon.
+    background_waits: bool,
     /// Bytes that the log had taken when the open txg began.
     log_began_bytes: u64,
     /// Sectors of which the open txg may have reserved as many before it is full: half of what is
@@ -62,6 +64,34 @@ impl State {
         load.dirty_bytes += self.admitted.dirty_bytes;
         load.sectors += self.admitted.sectors;
         load
+    }
+
+    /// Dirty bytes of all txgs, and those on their way into one.
+    fn dirty_bytes(&self) -> u64 {
+        self.admitted.dirty_bytes + self.loads.values().map(|load| load.dirty_bytes).sum::<u64>()
+    }
+
+    /// Sectors promised to changes that are not on disk yet.
+    fn reserved_sectors(&self) -> u64 {
+        self.admitted.sectors + self.loads.values().map(|load| load.sectors).sum::<u64>()
+    }
+
+    /// Takes a change with this demand into the open txg, held, and returns that.
+    fn enter(&mut self, demand: Demand) -> Txg {
+        let txg = self.open;
+        let load = self.loads.entry(txg).or_default();
+        load.dirty_bytes += demand.dirty_bytes;
+        load.sectors += demand.sectors;
+        load.holders += 1;
+        load.changed = true;
+        txg
+    }
+
+    /// What was set aside for an admission is needed no more.
+    fn give_back(&mut self, demand: Demand) {
+        self.admitted.dirty_bytes -= demand.dirty_bytes;
+        self.admitted.sectors -= demand.sectors;
+        self.admitted.log_bytes -= demand.log_bytes;
     }
 }
 
@@ -80,7 +110,10 @@ pub(crate) struct Txgs {
     wanted: Notify,
     /// A txg lost its last holder.
     quiesced: Notify,
-    progress: watch::Sender<Progress>,
+    progress: Mutex<Progress>,
+    /// Wakes all who watch that, in the order in which they came. (A `watch` channel wakes them in
+    /// a random one, and no seed of the simulator would tell its story twice.)
+    progressed: Notify,
 }
 
 impl Txgs {
@@ -91,18 +124,20 @@ impl Txgs {
                 loads: BTreeMap::new(),
                 admitted: Load::default(),
                 close_requested: false,
+                background_waits: false,
                 log_began_bytes: 0,
                 full_sectors: u64::MAX,
                 running: false,
             }),
             wanted: Notify::new(),
             quiesced: Notify::new(),
-            progress: watch::Sender::new(Progress { committed, failure: None }),
+            progress: Mutex::new(Progress { committed, failure: None }),
+            progressed: Notify::new(),
         }
     }
 
     pub fn failure(&self) -> Option<PoolError> {
-        self.progress.borrow().failure.clone()
+        self.progress.lock().failure.clone()
     }
 
     pub fn check(&self) -> Result<(), PoolError> {
@@ -110,14 +145,13 @@ impl Txgs {
     }
 
     pub fn fail(&self, error: PoolError) {
-        self.progress.send_modify(|progress| {
-            progress.failure.get_or_insert(error);
-        });
+        self.progress.lock().failure.get_or_insert(error);
+        self.progressed.notify_waiters();
         self.wanted.notify_one();
     }
 
     pub fn committed(&self) -> Txg {
-        self.progress.borrow().committed
+        self.progress.lock().committed
     }
 
     pub fn open(&self) -> Txg {
@@ -130,9 +164,9 @@ impl Txgs {
         self.wanted.notify_one();
     }
 
-    /// Sectors promised to changes that are not on disk yet.
-    fn reserved_sectors(state: &State) -> u64 {
-        state.admitted.sectors + state.loads.values().map(|load| load.sectors).sum::<u64>()
+    /// Something goes on with the next txg.
+    pub fn background_waits(&self) {
+        self.state.lock().background_waits = true;
     }
 
     /// Waits until nobody holds a txg that is open no more.
@@ -149,14 +183,7 @@ impl Txgs {
 
     /// Enters the open txg without admission: for replay, which paces itself.
     pub fn force_hold(&self, pool: &Arc<Pool>, demand: Demand) -> TxHold {
-        let mut state = self.state.lock();
-        let txg = state.open;
-        let load = state.loads.entry(txg).or_default();
-        load.dirty_bytes += demand.dirty_bytes;
-        load.sectors += demand.sectors;
-        load.holders += 1;
-        load.changed = true;
-        TxHold { pool: pool.clone(), txg }
+        TxHold { pool: pool.clone(), txg: self.state.lock().enter(demand) }
     }
 
     /// Sectors that were reserved for the changes of a txg.
@@ -167,7 +194,8 @@ impl Txgs {
     /// The txg is on disk.
     pub fn done(&self, txg: Txg) {
         self.state.lock().loads.remove(&txg);
-        self.progress.send_modify(|progress| progress.committed = txg);
+        self.progress.lock().committed = txg;
+        self.progressed.notify_waiters();
     }
 
     fn has_changes(&self) -> bool {
@@ -175,11 +203,9 @@ impl Txgs {
         state.loads.get(&state.open).is_some_and(|load| load.changed)
     }
 
-    /// Log bytes admitted but not yet in the log's own account, and dirty bytes in all.
-    pub fn pressure(&self) -> (u64, u64) {
-        let state = self.state.lock();
-        let dirty = state.loads.values().map(|load| load.dirty_bytes).sum::<u64>();
-        (state.admitted.log_bytes, state.admitted.dirty_bytes + dirty)
+    /// Dirty bytes of all txgs, and those on their way into one.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.state.lock().dirty_bytes()
     }
 }
 
@@ -255,10 +281,14 @@ impl Pool {
 
     /// Waits until `txg` is on disk.
     pub async fn wait_committed(&self, txg: Txg) -> Result<(), PoolError> {
-        let mut progress = self.txgs.progress.subscribe();
-        let reached = |progress: &Progress| progress.committed >= txg || progress.failure.is_some();
-        let seen = progress.wait_for(reached).await.map_err(|_| PoolError::Exported)?;
-        if seen.committed >= txg { Ok(()) } else { seen.failure.clone().map_or(Ok(()), Err) }
+        loop {
+            let progressed = self.txgs.progressed.notified();
+            if self.txgs.committed() >= txg {
+                return Ok(());
+            }
+            self.txgs.check()?;
+            progressed.await;
+        }
     }
 
     /// Closes and syncs txgs until the pool is exported or suspended. The caller spawns it once.
@@ -267,14 +297,16 @@ impl Pool {
         assert!(!already, "one task syncs a pool");
         self.place_log();
         loop {
-            let asleep = self.world.sleep(Duration::from_millis(TXG_INTERVAL_MS));
+            let background = std::mem::take(&mut self.txgs.state.lock().background_waits);
+            let longest = if background { TXG_BACKGROUND_MS } else { TXG_INTERVAL_MS };
+            let asleep = self.world.sleep(Duration::from_millis(longest));
             let wanted = std::pin::pin!(self.txgs.wanted.notified());
             let asked = matches!(select(wanted, asleep).await, Either::Left(_));
             if self.txgs.failure().is_some() {
                 return;
             }
             let asked = asked && self.txgs.state.lock().close_requested;
-            if !(asked || self.txgs.has_changes()) {
+            if !(asked || background || self.txgs.has_changes()) {
                 continue;
             }
             if let Err(error) = self.sync_one().await {

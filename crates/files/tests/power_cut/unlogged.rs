@@ -73,10 +73,11 @@ struct History {
 }
 
 #[derive(Default, Debug)]
-struct Run {
+pub struct Run {
     cuts: u64,
     switches: u64,
     lost: u64,
+    pub trace: u64,
 }
 
 /// The base of a shape, and the dataset.
@@ -415,7 +416,7 @@ async fn life(
     }
 }
 
-fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
+pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
     let mut rng = Rng::stream(seed, "unlogged");
     let (shape, images) = &bases[rng.index(bases.len())];
     let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
@@ -453,10 +454,11 @@ fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
         }
     }
     run.switches = history.lock().unwrap().mode.epoch / 2;
+    run.trace = sim.trace_hash();
     Ok(run)
 }
 
-fn bases() -> Vec<(Shape, Vec<Image>)> {
+pub fn bases() -> Vec<(Shape, Vec<Image>)> {
     let of = |shape| (shape, with_scratch(&crate::base(shape)));
     [Shape::Single, Shape::Mirror, Shape::FullSingle].into_iter().map(of).collect()
 }

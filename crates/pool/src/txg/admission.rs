@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use aquifer_ondisk::layout::REWIND_TXGS;
 
-use super::{TxHold, Txgs};
+use super::TxHold;
 use crate::error::PoolError;
 use crate::pool::Pool;
 
@@ -61,13 +61,11 @@ impl Pool {
     /// Waits until `demand` can be met, and reserves it. Fails if the pool is full for its class,
     /// suspended or exported.
     pub async fn admit(&self, demand: Demand) -> Result<Admission, PoolError> {
-        let mut progress = self.txgs.progress.subscribe();
         let mut space_commits = 0;
-        let fill = loop {
-            progress.borrow_and_update();
+        let slowed = loop {
+            let progressed = self.txgs.progressed.notified();
             match self.try_admit(demand)? {
-                Verdict::Granted { pass: true, .. } => break None,
-                Verdict::Granted { fill, share, .. } => break Some((fill, share)),
+                Verdict::Granted(slowed) => break slowed,
                 Verdict::NoSpace if space_commits >= self.space_commits_max() => {
                     return Err(PoolError::NoSpace);
                 }
@@ -77,19 +75,17 @@ impl Pool {
                 Verdict::Wait => {}
             }
             self.txgs.request_close();
-            if progress.changed().await.is_err() {
-                return Err(PoolError::Exported);
-            }
+            progressed.await;
         };
         let admission = Admission { pool: self.arc()?, demand, used: false };
-        if let Some((fill, share)) = fill {
-            self.take_turn(share, fill).await?;
+        if let Some(slowed) = slowed {
+            self.take_turn(slowed).await?;
         }
         Ok(admission)
     }
 
     /// Waits among all changes until the disks can be expected to take this one.
-    async fn take_turn(&self, share: f64, mut fill: f64) -> Result<(), PoolError> {
+    async fn take_turn(&self, Slowed { share, mut fill }: Slowed) -> Result<(), PoolError> {
         if let Some(delay) = self.log_delay() {
             self.world.sleep(delay).await;
         }
@@ -111,8 +107,7 @@ impl Pool {
         let free = self.space.lock().space_use().free();
         let log_room = self.log.room_bytes();
         let mut state = self.txgs.state.lock();
-        let dirty: u64 = state.loads.values().map(|load| load.dirty_bytes).sum();
-        let dirty = dirty + state.admitted.dirty_bytes;
+        let dirty = state.dirty_bytes();
         let open = state.loads.get(&state.open).copied().unwrap_or_default();
         // What others can never take is there for those few.
         let lane_bytes = limits.txg_dirty_bytes / SPARSE_SHARE;
@@ -132,25 +127,25 @@ impl Pool {
             SpaceClass::Remove => limits.slop_sectors / 2,
             SpaceClass::Replay => limits.slop_sectors / 4,
         };
-        let reserved = Txgs::reserved_sectors(&state);
-        if free < reserved + demand.sectors + reserve {
+        if free < state.reserved_sectors() + demand.sectors + reserve {
             return Ok(Verdict::NoSpace);
         }
         state.admitted.dirty_bytes += demand.dirty_bytes;
         state.admitted.sectors += demand.sectors;
         state.admitted.log_bytes += demand.log_bytes;
+        state.full_sectors = (free.saturating_sub(reserve) / 2).max(FULL_SECTORS_MIN);
         if pass {
             let txg = state.open;
             state.loads.entry(txg).or_default().sparse_bytes += demand.dirty_bytes;
+            return Ok(Verdict::Granted(None));
         }
-        state.full_sectors = (free.saturating_sub(reserve) / 2).max(FULL_SECTORS_MIN);
         let fill = self.fill(&state, state.coming());
         let reserved = match demand.dirty_bytes {
             0 => 0.0,
             _ => super::share(demand.sectors, state.full_sectors),
         };
         let share = self.share_of_memory(demand.dirty_bytes).max(reserved);
-        Ok(Verdict::Granted { fill, share, pass })
+        Ok(Verdict::Granted(Some(Slowed { share, fill })))
     }
 
     /// Commits to wait for before a full pool is believed to be full: more of them while readers
@@ -178,16 +173,9 @@ impl Pool {
         let demand = admission.demand;
         let mut state = self.txgs.state.lock();
         admission.used = true;
-        state.admitted.dirty_bytes -= demand.dirty_bytes;
-        state.admitted.sectors -= demand.sectors;
-        state.admitted.log_bytes -= demand.log_bytes;
-        let txg = state.open;
-        let load = state.loads.entry(txg).or_default();
-        load.dirty_bytes += demand.dirty_bytes;
-        load.sectors += demand.sectors;
-        load.holders += 1;
-        load.changed = true;
-        let load = *load;
+        state.give_back(demand);
+        let txg = state.enter(demand);
+        let load = state.loads.get(&txg).copied().unwrap_or_default();
         if self.fill(&state, load) >= 1.0 && !state.close_requested {
             state.close_requested = true;
             self.txgs.wanted.notify_one();
@@ -212,15 +200,17 @@ const SPARSE_BYTES_MAX: u64 = 64 * 1024;
 /// and one part in so many of the log is kept for them.
 const LOG_KEPT_SHARE: u64 = 64;
 
+/// A change that is slowed with all others.
+struct Slowed {
+    /// What share of a full txg it takes.
+    share: f64,
+    /// How full the open one is, with all that is on its way into it.
+    fill: f64,
+}
+
 enum Verdict {
-    Granted {
-        /// How full the open txg is, with all that is on its way into it.
-        fill: f64,
-        /// What share of a full one it takes itself.
-        share: f64,
-        /// It goes by [`Lane::Sparse`].
-        pass: bool,
-    },
+    /// Nothing if it goes by [`Lane::Sparse`].
+    Granted(Option<Slowed>),
     Wait,
     NoSpace,
 }
@@ -228,10 +218,7 @@ enum Verdict {
 impl Drop for Admission {
     fn drop(&mut self) {
         if !self.used {
-            let mut state = self.pool.txgs.state.lock();
-            state.admitted.dirty_bytes -= self.demand.dirty_bytes;
-            state.admitted.sectors -= self.demand.sectors;
-            state.admitted.log_bytes -= self.demand.log_bytes;
+            self.pool.txgs.state.lock().give_back(self.demand);
         }
     }
 }

@@ -14,11 +14,14 @@ use crate::shapes::{SHAPES, Shape, named};
 use crate::{Kind, story};
 
 /// What a seed has shown.
+#[derive(Default)]
 pub struct Run {
     pub cuts: u64,
     pub rewinds: u64,
     /// Lives in which the log went round all its segments.
     pub wraps: u64,
+    /// Of all that happened on the disks.
+    pub trace: u64,
 }
 
 struct Machine {
@@ -41,6 +44,7 @@ struct Machine {
 pub fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
     let mut machine = Machine::new(seed, bases);
     machine.lives().map_err(|what| machine.tell(&what))?;
+    machine.run.trace = machine.sim.trace_hash();
     Ok(machine.run)
 }
 
@@ -74,7 +78,7 @@ impl Machine {
             disks,
             model: Arc::default(),
             fickle,
-            run: Run { cuts: 0, rewinds: 0, wraps: 0 },
+            run: Run::default(),
         }
     }
 

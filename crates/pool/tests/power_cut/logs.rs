@@ -26,6 +26,8 @@ pub struct LogRun {
     pub acts: u64,
     /// Imports that did without the log.
     pub dropped: u64,
+    /// Of all that happened on the disks.
+    pub trace: u64,
 }
 
 struct Machine {
@@ -57,6 +59,7 @@ pub fn rivals(number: u64) -> u64 {
 pub fn run_log_seed(seed: u64, bases: &[Vec<Image>]) -> Result<LogRun, String> {
     let mut machine = Machine::new(seed, bases);
     machine.lives().map_err(|what| machine.tell(&what))?;
+    machine.run.trace = machine.sim.trace_hash();
     Ok(machine.run)
 }
 

@@ -113,6 +113,22 @@ fn nothing_acknowledged_is_lost_with_log_vdevs() {
     assert!(cuts < 100 || acts > 0, "the administrator did nothing");
 }
 
+/// A seed that was found in one process tells the same in another, on another day.
+#[cfg(not(sabotage))]
+#[test]
+fn a_seed_runs_the_same_again() {
+    let traces = || {
+        let bases: Vec<Vec<Image>> = SHAPES.iter().map(|shape| base(*shape)).collect();
+        let plain = (0..40).map(|seed| run_seed(seed, &bases).map(|run| run.trace));
+        let plain: Vec<u64> = plain.collect::<Result<_, _>>().unwrap();
+        let bases: Vec<Vec<Image>> =
+            LOG_SHAPES.iter().map(|shape| base_with_spare(*shape)).collect();
+        let logs = (0..40).map(|seed| run_log_seed(seed, &bases).map(|run| run.trace));
+        (plain, logs.collect::<Result<Vec<u64>, _>>().unwrap())
+    };
+    assert_eq!(traces(), traces());
+}
+
 /// Rules left out together, and the seeds within which the loss must show: some ten times what it
 /// took when this was written.
 #[cfg(sabotage)]
