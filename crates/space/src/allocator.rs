@@ -16,6 +16,10 @@ use crate::metaslab::{Delta, Metaslab};
 
 use take::STRIPE_SECTORS;
 
+/// A metaslab is loaded in place of one that is in memory if it has so large a part of its sectors
+/// more free.
+const LOAD_GAIN_SHARE: u64 = 16;
+
 /// Names a metaslab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MetaslabId {
@@ -172,29 +176,35 @@ impl Allocator {
         }
     }
 
-    /// Metaslabs to be loaded so that `sectors` can be handed out, emptiest first.
+    /// Metaslabs to be loaded so that `sectors` can be handed out from the emptiest there are: what
+    /// is loaded may have as many free ones, in holes, and then large writes would end.
     pub fn wanted_loads(&self, sectors: u64) -> Vec<MetaslabId> {
-        let mut loaded: u64 = 0;
         let mut candidates = Vec::new();
         for (vdev, space) in self.vdevs.iter().enumerate() {
-            for metaslab in &space.metaslabs {
-                if metaslab.closed {
-                    continue;
-                }
-                match &metaslab.views {
-                    Some(views) => loaded += (views.taken.len() - views.taken.count()) as u64,
-                    None => candidates.push((metaslab.free, vdev, metaslab.index)),
-                }
+            for metaslab in space.metaslabs.iter().filter(|metaslab| !metaslab.closed) {
+                let id = MetaslabId {
+                    vdev: u16::try_from(vdev).unwrap_or(u16::MAX),
+                    index: metaslab.index,
+                };
+                candidates.push(match &metaslab.views {
+                    Some(views) => {
+                        let free = (views.taken.len() - views.taken.count()) as u64;
+                        // Not for a little more.
+                        (free + metaslab.sectors as u64 / LOAD_GAIN_SHARE, free, None)
+                    }
+                    None => (metaslab.free, metaslab.free, Some(id)),
+                });
             }
         }
-        candidates.sort_by_key(|(free, ..)| std::cmp::Reverse(*free));
+        candidates.sort_by_key(|(rank, ..)| std::cmp::Reverse(*rank));
         let mut wanted = Vec::new();
-        for (free, vdev, index) in candidates {
-            if loaded >= sectors || free == 0 {
+        let mut found: u64 = 0;
+        for (_, free, to_load) in candidates {
+            if found >= sectors {
                 break;
             }
-            loaded += free;
-            wanted.push(MetaslabId { vdev: u16::try_from(vdev).unwrap_or(u16::MAX), index });
+            found += free;
+            wanted.extend(to_load.filter(|_| free > 0));
         }
         wanted
     }

@@ -284,3 +284,34 @@ fn a_double_free_is_refused() {
     allocator.free(Txg(1), Run::new(Place(run.place.0 + 1), 1));
     assert!(allocator.close_txg(Txg(1)).is_err());
 }
+
+/// While there is a metaslab that nothing was taken from, holes are not refilled: large writes are
+/// to find large runs, whatever happens to be in memory.
+#[test]
+fn an_emptier_metaslab_is_loaded_before_holes_are_refilled() {
+    let mut allocator = Allocator::new(&[Some(Geometry::new(0, 64, false))]);
+    let load = |allocator: &mut Allocator, sectors| {
+        let wanted = allocator.wanted_loads(sectors);
+        wanted.iter().for_each(|id| assert!(allocator.begin_load(*id).is_none()));
+        wanted
+    };
+    let first = load(&mut allocator, 1000);
+    assert_eq!(first.len(), 1);
+    let mut runs = Vec::new();
+    while let Ok(run) = allocator.allocate(Txg(1), 1, 4) {
+        runs.push(run);
+    }
+    for run in runs.iter().step_by(2) {
+        allocator.free(Txg(2), *run);
+    }
+    for txg in 1..=4 {
+        allocator.close_txg(Txg(txg)).unwrap();
+        allocator.release(Txg(txg), 2, |_| true);
+    }
+    // Half of it is free, much more than is wanted, and in holes.
+    let second = load(&mut allocator, 1000);
+    assert_eq!(second.len(), 1);
+    assert_ne!(first, second);
+    assert_eq!(allocator.allocate(Txg(5), 1, 200).unwrap().sectors, 200);
+    assert!(load(&mut allocator, 1000).is_empty());
+}
