@@ -79,13 +79,13 @@ struct SyncArgs {
     #[arg(long, value_delimiter = ',', default_values_t = SLOW_NAMES.map(String::from))]
     targets: Vec<String>,
     /// Memory that Aquifer is given, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
     memory: u64,
     /// Size of the file that is worked on, in MiB; if not given, twice the memory.
     #[arg(long, value_name = "MIB")]
     file: Option<usize>,
     /// Size of each slow disk, in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 1536)]
+    #[arg(long, value_name = "MIB", default_value_t = 3072)]
     disk: u64,
     /// Run sqlio-8k for so many seconds, too, once on each target, with a pool of its own.
     #[arg(long, value_name = "SECONDS")]

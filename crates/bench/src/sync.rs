@@ -2,7 +2,8 @@
 //!
 //! What holds: disks are slow only while a measurement runs. Pools are made, files filled, aged and
 //! compared on the same disks without limits, since that would take hours and is not what is
-//! measured. Each measurement of minutes begins with a pool of its own.
+//! measured. Each workload begins with young pools of its own: random writes of the one before
+//! would have left holes to the next.
 
 use std::time::Duration;
 
@@ -59,17 +60,15 @@ pub fn run(options: &Options) -> Result<Results> {
             Err(error) => results.failures.push((workload::DEPTH1.into(), error.to_string())),
         }
     }
-    if !workloads.is_empty() {
+    let turns = Turns { rounds: options.rounds, length: options.length, connections: 1 };
+    for workload in &workloads {
         let mut targets = Vec::new();
         for name in &options.targets {
             targets.extend(start(name, &options.setup, &mut results)?);
         }
-        let turns = Turns { rounds: options.rounds, length: options.length, connections: 1 };
-        for workload in &workloads {
-            eprintln!("{}: {}", workload.name, workload.what);
-            let measured = turns.take(workload, &mut targets, &mut results.failures);
-            results.workloads.push(measured);
-        }
+        eprintln!("{}: {}", workload.name, workload.what);
+        let measured = turns.take(workload, &mut targets, &mut results.failures);
+        results.workloads.push(measured);
     }
     if let Some(length) = lasting {
         sustained(options, length, false, &mut results)?;
@@ -96,7 +95,9 @@ fn start(name: &str, setup: &Setup, results: &mut Results) -> Result<Option<Targ
     for probe in target.probes() {
         eprintln!("  {probe}");
     }
-    results.probes.push((name.to_owned(), target.probes().to_vec()));
+    if !results.probes.iter().any(|(known, _)| known == name) {
+        results.probes.push((name.to_owned(), target.probes().to_vec()));
+    }
     Ok(Some(target))
 }
 
