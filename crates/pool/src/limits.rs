@@ -20,6 +20,8 @@ pub const LOG_SEGMENTS_MAX: u64 = 4 * 512 * MIB / SEGMENT_BYTES;
 pub const LOG_BATCHES_IN_FLIGHT_MAX: usize = 3;
 /// A log that is idle this long writes its mark.
 pub const LOG_IDLE_MS: u64 = 10;
+/// A sync that nobody waits for spreads its work over so long, or until the open txg is half full.
+pub const SYNC_SPREAD_MS: u64 = 250;
 /// Writes of a sync on their way to the devices, in sectors: at most (32 MiB), and however slow the
 /// devices are (2 MiB).
 pub const SYNC_WINDOW_SECTORS_MAX: usize = 8192;
@@ -34,8 +36,9 @@ pub const SYNC_WRITE_ALONE_MS: u64 = 40;
 pub const THROTTLE_CREDIT_MS: u64 = 5;
 /// Those that wait look this often whether their turn comes earlier than it seemed.
 pub const THROTTLE_LOOK_MS: u64 = 50;
-/// Longest single write of a sync, in sectors (1 MiB).
-pub const SYNC_WRITE_SECTORS_MAX: usize = 256;
+/// Longest single write of a sync, in sectors (512 KiB): devices gain nothing from longer ones, the
+/// kernel cuts them in pieces, and what waits beside one waits for all of it.
+pub const SYNC_WRITE_SECTORS_MAX: usize = 128;
 /// Memory that a pool is given if nobody says otherwise.
 pub const MEMORY_CAP_BYTES_DEFAULT: u64 = 1024 * MIB;
 /// Smallest memory cap.

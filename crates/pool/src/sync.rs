@@ -24,6 +24,7 @@ use tokio::sync::Notify;
 use crate::error::PoolError;
 use crate::limits::{SYNC_WINDOW_SECTORS_MAX, SYNC_WRITE_SECTORS_MAX};
 use crate::pool::{Pool, Roots};
+use crate::spread::Spread;
 
 /// What the layer above uses to write its changes of one txg.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub struct SyncContext {
     gathering: Mutex<BTreeMap<Stream, (u64, Vec<Page>)>>,
     flight: Arc<Flight>,
     used_sectors: Mutex<u64>,
+    spread: Spread,
 }
 
 /// A vdev, and whether second copies are meant: they lie apart and grow apart.
@@ -52,7 +54,7 @@ struct FlightState {
 }
 
 impl SyncContext {
-    fn new(pool: Arc<Pool>, txg: Txg) -> Self {
+    fn new(pool: Arc<Pool>, txg: Txg, spread: Spread) -> Self {
         SyncContext {
             pool,
             txg,
@@ -62,6 +64,7 @@ impl SyncContext {
                 landed: Notify::new(),
             }),
             used_sectors: Mutex::new(0),
+            spread,
         }
     }
 
@@ -129,6 +132,7 @@ impl SyncContext {
             return;
         }
         self.flight.state.lock().writes += 1;
+        self.spread.hands_out(pages.len() as u64);
         let (flight, pool) = (self.flight.clone(), self.pool.clone());
         let task = async move {
             let count = pages.len();
@@ -155,8 +159,10 @@ impl SyncContext {
         self.pool.world.spawn("sync write", Box::pin(task));
     }
 
-    /// Waits while more is on its way than memory should hold.
+    /// A step is done. Waits while more is on its way than memory should hold, and while the sync
+    /// is ahead of its plan.
     pub async fn pace(&self) {
+        self.spread.step(&self.pool).await;
         loop {
             let landed = self.flight.landed.notified();
             let writes = self.flight.state.lock().writes;
@@ -186,6 +192,7 @@ impl SyncContext {
 
     /// Reads a node, also one that this sync has just written.
     pub async fn read_node(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
+        self.spread.step(&self.pool).await;
         self.pool.read_node(pointer).await
     }
 
@@ -239,7 +246,8 @@ impl Pool {
         let begun = self.world.now();
         self.throttle.begin(begun, fill, dirty_bytes);
         self.load_for(txg).await?;
-        let context = SyncContext::new(self.arc()?, txg);
+        let spread = Spread::new(begun, dirty_bytes);
+        let context = SyncContext::new(self.arc()?, txg, spread);
         let roots = match self.trees.get().map(std::sync::Weak::upgrade) {
             Some(Some(trees)) => trees.sync(&context).await?,
             // Its changes would be missing from a txg that says it holds them.

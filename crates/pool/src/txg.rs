@@ -47,6 +47,9 @@ struct State {
     /// Admitted, not yet holding.
     admitted: Load,
     close_requested: bool,
+    /// Somebody waits for the open txg, or for the one on its way.
+    awaited: bool,
+    sync_awaited: bool,
     /// Something is to go on with the next txg, which closes soon.
     background_waits: bool,
     /// Bytes that the log had taken when the open txg began.
@@ -124,6 +127,8 @@ impl Txgs {
                 loads: BTreeMap::new(),
                 admitted: Load::default(),
                 close_requested: false,
+                awaited: false,
+                sync_awaited: false,
                 background_waits: false,
                 log_began_bytes: 0,
                 full_sectors: u64::MAX,
@@ -160,8 +165,25 @@ impl Txgs {
 
     /// Asks for the open txg to be closed.
     pub fn request_close(&self) {
-        self.state.lock().close_requested = true;
+        let mut state = self.state.lock();
+        state.close_requested = true;
+        state.awaited = true;
+        drop(state);
         self.wanted.notify_one();
+    }
+
+    /// Somebody waits for this one.
+    fn await_txg(&self, txg: Txg) {
+        let mut state = self.state.lock();
+        let on_its_way = txg < state.open;
+        state.sync_awaited |= on_its_way;
+        state.awaited |= !on_its_way;
+    }
+
+    /// Whether somebody waits for the txg on its way to disk, or for the open one behind it.
+    pub fn is_awaited(&self) -> bool {
+        let state = self.state.lock();
+        state.awaited || state.sync_awaited
     }
 
     /// Something goes on with the next txg.
@@ -229,6 +251,12 @@ impl Pool {
         self.share_of_memory(load.dirty_bytes).max(logged).max(reserved)
     }
 
+    /// How full the open txg is with all that is on its way into it.
+    pub(crate) fn open_fill(&self) -> f64 {
+        let state = self.txgs.state.lock();
+        self.fill(&state, state.coming())
+    }
+
     /// The share of a full txg that so many dirty bytes are.
     fn share_of_memory(&self, dirty_bytes: u64) -> f64 {
         share(dirty_bytes, self.limits.txg_dirty_bytes)
@@ -245,6 +273,7 @@ impl Pool {
             let fill = self.fill(&state, load);
             state.open = closing.next();
             state.close_requested = false;
+            state.sync_awaited = std::mem::take(&mut state.awaited);
             state.log_began_bytes = self.log.sealed_bytes();
             (closing, dirty_bytes, fill)
         };
@@ -281,6 +310,7 @@ impl Pool {
 
     /// Waits until `txg` is on disk.
     pub async fn wait_committed(&self, txg: Txg) -> Result<(), PoolError> {
+        self.txgs.await_txg(txg);
         loop {
             let progressed = self.txgs.progressed.notified();
             if self.txgs.committed() >= txg {
@@ -321,7 +351,7 @@ impl Pool {
 const EXPORT_POLL_MS: u64 = 1;
 
 #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 52 bits")]
-fn share(bytes: u64, of_bytes: u64) -> f64 {
+pub(crate) fn share(bytes: u64, of_bytes: u64) -> f64 {
     bytes as f64 / of_bytes.max(1) as f64
 }
 

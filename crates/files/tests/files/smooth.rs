@@ -126,6 +126,40 @@ fn on_a_pool_with_little_room_nobody_stands_still_either() {
     assert!(seen.gap() < Duration::from_millis(100), "{told}");
 }
 
+/// What nobody waits for is written out little by little, what somebody waits for at once.
+#[test]
+fn a_sync_takes_the_time_it_has() {
+    let mut bed = Bed::with_log(262_144, fast(), fast());
+    let (alone, awaited) = bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        let file = make(&service, top, "disk").await;
+        let (world, pool) = (service.pool.world().clone(), &service.pool);
+        let data = noise(6, 16);
+        let dirty = async || {
+            for page in (0..4096).step_by(16) {
+                write(&service, file, page, &data, Stability::Unstable).await.unwrap();
+            }
+        };
+        dirty().await;
+        let open = pool.open_txg();
+        while pool.open_txg() == open {
+            world.sleep(Duration::from_millis(1)).await;
+        }
+        let closed = world.now();
+        while pool.committed_txg() < open {
+            world.sleep(Duration::from_millis(1)).await;
+        }
+        let alone = world.now() - closed;
+        dirty().await;
+        let begun = world.now();
+        pool.sync().await.unwrap();
+        (alone, world.now() - begun)
+    });
+    assert!(alone > Duration::from_millis(150), "{alone:?}");
+    assert!(alone < Duration::from_millis(400), "{alone:?}");
+    assert!(awaited < Duration::from_millis(50), "{awaited:?}");
+}
+
 /// Who waits for room is woken in the order in which they came, not at random: what a seed tells
 /// does not depend on the process that tells it.
 #[test]

@@ -148,9 +148,9 @@ const SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::RewriteTail], 0..5000),
     (&[Rule::CommitWaitsForEarlyWrites], 0..4000),
     (&[Rule::LogReuseBehindRoot], 0..600),
-    (&[Rule::LogReuseAfterLanding], 0..10_000),
+    (&[Rule::LogReuseAfterLanding], 0..15_000),
     (&[Rule::SessionFirstTxg], 0..2000),
-    (&[Rule::UberblockSlot], 0..12_000),
+    (&[Rule::UberblockSlot], 0..30_000),
     (&[Rule::ReadersHoldReuse], 0..8000),
     // [PreviousChecksum, FixLogEnd] together were found after 8,924 seeds while log batches were
     // written and then flushed (a batch of an earlier life must fit in size and place). Since they
