@@ -31,10 +31,11 @@ unit:
 	scripts/setup-deps.sh build clients guest capture peer
 	cargo test --workspace --no-fail-fast
 
-# Power cuts: make sim SEEDS=100000; make sim SEED=17 replays one and tells its story.
+# Power cuts: make sim SEEDS=100000 (FROM=100000 for the next ones); make sim SEED=17 replays one
+# and tells its story.
 sim:
-	AQUIFER_SEEDS=$(SEEDS) $(if $(SEED),AQUIFER_SEED=$(SEED)) cargo test --profile sim \
-		-p aquifer-pool -p aquifer-files --test power_cut -- --nocapture
+	AQUIFER_SEEDS=$(SEEDS) $(if $(FROM),AQUIFER_FIRST_SEED=$(FROM)) $(if $(SEED),AQUIFER_SEED=$(SEED)) \
+		cargo test --profile sim -p aquifer-pool -p aquifer-files --test power_cut -- --nocapture
 
 # Rules of the design left out, one by one: the simulator must find each.
 sabotage:

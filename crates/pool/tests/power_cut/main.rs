@@ -1,5 +1,6 @@
 //! Power cuts under a pool with the smallest layer above it: transaction groups, intent log, early
-//! writes, import, replay, rewind. `AQUIFER_SEEDS` says how many seeds, `AQUIFER_SEED` names one.
+//! writes, import, replay, rewind. `AQUIFER_SEEDS` says how many seeds, from
+//! `AQUIFER_FIRST_SEED` on; `AQUIFER_SEED` names one.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -72,7 +73,10 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("AQUIFER_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("AQUIFER_SEEDS").unwrap_or(default),
+        None => {
+            let first = number("AQUIFER_FIRST_SEED").unwrap_or(0);
+            first..first + number("AQUIFER_SEEDS").unwrap_or(default)
+        }
     }
 }
 
