@@ -173,6 +173,11 @@ fn of_load(page: &mut Page, load: &NfsLoad) {
         ("aquifer_nfs_connections_total", "Accepted connections.", load.accepted),
         ("aquifer_nfs_turned_away_total", "Connections too many.", load.turned_away),
         (
+            "aquifer_nfs_accept_failures_total",
+            "Times that no connection could be accepted: the process has no file to give.",
+            load.accept_failures,
+        ),
+        (
             "aquifer_nfs_closed_as_slow_total",
             "Connections that held others up.",
             load.closed_as_slow,

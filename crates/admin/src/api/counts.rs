@@ -148,6 +148,9 @@ pub struct NfsLoad {
     pub accepted: u64,
     /// Closed at once because there were too many.
     pub turned_away: u64,
+    /// Times that none could be accepted: the process had no file to give.
+    #[serde(default)]
+    pub accept_failures: u64,
     /// Requests of all programs.
     pub requests: u64,
     /// Those of them that could not be answered at once.

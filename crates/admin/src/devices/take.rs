@@ -247,7 +247,7 @@ async fn refuse_member(disk: NamedDisk) -> Result<(), ApiError> {
     let pool = &leaf.labels.label.config.name;
     Err(ApiError::refused(format!(
         "{path}: belongs to pool {pool:?}; import that with `aquifer pool import {pool}`, or take \
-         the disk with -f, and that pool is lost"
+         the disk with -f, and what the pool has on it is lost"
     )))
 }
 

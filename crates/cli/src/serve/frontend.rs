@@ -239,6 +239,7 @@ fn load(observer: &Observer) -> NfsLoad {
         connections: number(load.connections),
         accepted: load.accepted,
         turned_away: load.turned_away,
+        accept_failures: load.accept_failures,
         requests: load.requests,
         requests_waited: load.requests_waited,
         received_bytes: load.received_bytes,

@@ -85,7 +85,7 @@ fn disks_of_other_pools() {
     place.must(&["pool", "export", "tank"]);
     place.refuses(&["pool", "create", "dozer", &b, &a], &format!(
         "{a}: belongs to pool \"tank\"; import that with `aquifer pool import tank`, or take the \
-         disk with -f, and that pool is lost"
+         disk with -f, and what the pool has on it is lost"
     ));
     place.must(&["pool", "create", "-f", "dozer", &b, &a]);
 }
