@@ -1,6 +1,6 @@
 //! Clients of a pool, and what they know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,6 +38,9 @@ pub struct Model {
     /// much later than that.
     lost_at: Option<Duration>,
     pub acknowledged_after_loss: bool,
+    /// Log vdevs that had no side left when this life began, and have none since: the import has
+    /// dealt with that.
+    lost_before: BTreeSet<usize>,
 }
 
 impl Model {
@@ -58,20 +61,36 @@ impl Model {
         (self.lost_at, self.acknowledged_after_loss) = (None, false);
     }
 
+    /// The pool is there for this life.
+    pub fn imported(&mut self, pool: &Pool) {
+        self.lost_before = lost_logs(pool);
+    }
+
     /// Looks whether a log vdev is lost; called when something is acknowledged.
     fn watch_log(&mut self, pool: &Pool, now: Duration) {
         if !self.log_disks.iter().any(SimDisk::is_gone) {
             return;
         }
-        let lost = pool.status().vdevs.iter().any(|vdev| {
-            vdev.class == VdevClass::Log
-                && vdev.leaves.iter().all(|leaf| leaf.state != LeafState::Online)
-        });
-        if lost {
-            let since = *self.lost_at.get_or_insert(now);
-            self.acknowledged_after_loss |= now > since + LATE;
+        let lost = lost_logs(pool);
+        self.lost_before.retain(|vdev| lost.contains(vdev));
+        if lost.is_subset(&self.lost_before) {
+            // What was lost came back: the next loss is another one.
+            self.begin_life();
+            return;
         }
+        let since = *self.lost_at.get_or_insert(now);
+        self.acknowledged_after_loss |= now > since + LATE;
     }
+}
+
+/// Log vdevs without a side that is of use.
+fn lost_logs(pool: &Pool) -> BTreeSet<usize> {
+    let vdevs = pool.status().vdevs;
+    let lost = vdevs.iter().enumerate().filter(|(_, vdev)| {
+        vdev.class == VdevClass::Log
+            && vdev.leaves.iter().all(|leaf| leaf.state != LeafState::Online)
+    });
+    lost.map(|(at, _)| at).collect()
 }
 
 /// An acknowledgement that was on its way to a client when the device was lost arrives within this.

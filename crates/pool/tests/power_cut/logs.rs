@@ -181,6 +181,7 @@ impl Machine {
                 opened = open(world.clone(), named(disks), &options).await;
             }
             let open = opened?;
+            model.lock().unwrap().imported(&open.pool);
             check(&open, &model).await?;
             if rivals {
                 one_after_the_other(&log_disks[0], &log_disks[1], &mut faults);
