@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
 use aquifer_rpc::message::{Call, Reply};
-use aquifer_rpc::portmap::{self, Framing, Mapping, Request, Service};
+use aquifer_rpc::portmap::{self, Framing, Mapping, Request, Service, rpcb};
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 use arbitrary::{Result, Unstructured};
 
@@ -31,16 +31,30 @@ fn ask(message: &[u8]) {
         (answered, to.to_vec())
     });
     let [(datagram, reply), (record, marked)] = said;
-    assert_eq!(datagram, record, "the transport does not matter");
+    assert_eq!(datagram, record, "the transport does not matter for what is a call");
     if datagram.is_err() {
         assert!(reply.is_empty() && marked.is_empty());
         return;
     }
-    let mark = u32::try_from(reply.len()).unwrap() | 1 << 31;
-    assert_eq!(marked, [&mark.to_be_bytes()[..], &reply].concat());
-    assert!(reply.len() <= REPLY_BYTES_MAX, "{} bytes: an amplifier", reply.len());
-    assert_eq!(reply[..4], message[..4], "the call's xid");
-    Reply::decode(&mut Decoder::new(&reply)).unwrap();
+    let (mark, recorded) = marked.split_first_chunk().unwrap();
+    assert_eq!(u32::from_be_bytes(*mark), u32::try_from(recorded.len()).unwrap() | 1 << 31);
+    for reply in [&reply, recorded] {
+        assert!(reply.len() <= REPLY_BYTES_MAX, "{} bytes: an amplifier", reply.len());
+        assert_eq!(reply[..4], message[..4], "the call's xid");
+        Reply::decode(&mut Decoder::new(reply)).unwrap();
+    }
+    if asks_for_the_address_here(message) {
+        assert_eq!(reply[..HEADER_BYTES], recorded[..HEADER_BYTES], "but for the address");
+    } else {
+        assert_eq!(reply, recorded, "the transport does not matter for what is said");
+    }
+}
+
+/// GETADDR and GETVERSADDR tell the address for the transport of the call, if none is named.
+fn asks_for_the_address_here(message: &[u8]) -> bool {
+    let Ok(call) = Call::decode(&mut Decoder::new(message)) else { return false };
+    let asks = [rpcb::Procedure::Getaddr, rpcb::Procedure::Getversaddr].map(|it| it.wire());
+    matches!(call.version, rpcb::VERSION_3 | rpcb::VERSION_4) && asks.contains(&call.procedure)
 }
 
 fn answer_of_another(reply: &[u8]) {
@@ -76,6 +90,8 @@ fn nearly_a_call(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(message)
 }
 
-/// A header of 24 bytes and what DUMP of versions 3 and 4 says of four services: of each its
-/// address in words, its transport and who registered it.
-const REPLY_BYTES_MAX: usize = 24 + 4 * 100 + 4;
+/// xid, REPLY, accepted, no verifier (its flavor and length), and how the call went.
+const HEADER_BYTES: usize = 24;
+/// A header and what DUMP of versions 3 and 4 says of four services: of each its address in words,
+/// its transport and who registered it.
+const REPLY_BYTES_MAX: usize = HEADER_BYTES + 4 * 100 + 4;
