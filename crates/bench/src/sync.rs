@@ -87,7 +87,7 @@ fn start(name: &str, setup: &Setup, results: &mut Results) -> Result<Option<Targ
     let target = match Target::start(name, setup, work.scratch("bench")?) {
         Err(error) if is_not_offered(&error) => {
             eprintln!("{name} is left out: {error}");
-            results.left_out.push((name.to_owned(), error.to_string()));
+            note_once(&mut results.left_out, name, error.to_string());
             return Ok(None);
         }
         started => started?,
@@ -95,10 +95,15 @@ fn start(name: &str, setup: &Setup, results: &mut Results) -> Result<Option<Targ
     for probe in target.probes() {
         eprintln!("  {probe}");
     }
-    if !results.probes.iter().any(|(known, _)| known == name) {
-        results.probes.push((name.to_owned(), target.probes().to_vec()));
-    }
+    note_once(&mut results.probes, name, target.probes().to_vec());
     Ok(Some(target))
+}
+
+/// A target is started for each workload; what is told of it is told once.
+fn note_once<T>(told: &mut Vec<(String, T)>, name: &str, what: T) {
+    if !told.iter().any(|(known, _)| known == name) {
+        told.push((name.to_owned(), what));
+    }
 }
 
 /// One after the other, each on disks of its own, which are gone before the next begins.

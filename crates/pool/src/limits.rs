@@ -7,7 +7,6 @@ const SEGMENT_BYTES: u64 = SEGMENT_SECTORS * 4096;
 
 /// A txg closes at this age even if little is dirty.
 pub const TXG_INTERVAL_MS: u64 = 15_000;
-
 /// The same while something waits to be freed in the background: soon, and not one txg after the
 /// other for a few files each.
 pub const TXG_BACKGROUND_MS: u64 = 100;

@@ -216,7 +216,8 @@ impl Pool {
         self.txgs.request_close();
     }
 
-    /// Has the next txg close after [`TXG_BACKGROUND_MS`], whether anything changes or not.
+    /// Has the next txg close soon, whether anything changes or not: not at once, as it would for
+    /// somebody who waits.
     pub fn background_waits(&self) {
         self.txgs.background_waits();
     }

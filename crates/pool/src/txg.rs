@@ -99,10 +99,10 @@ impl State {
 }
 
 /// What waiters watch.
-#[derive(Debug, Clone)]
-pub(crate) struct Progress {
-    pub committed: Txg,
-    pub failure: Option<PoolError>,
+#[derive(Debug)]
+struct Progress {
+    committed: Txg,
+    failure: Option<PoolError>,
 }
 
 /// All txgs of a pool.
@@ -163,21 +163,13 @@ impl Txgs {
         self.state.lock().open
     }
 
-    /// Asks for the open txg to be closed.
+    /// Asks for the open txg to be closed: somebody waits for it, or for the one before.
     pub fn request_close(&self) {
         let mut state = self.state.lock();
         state.close_requested = true;
         state.awaited = true;
         drop(state);
         self.wanted.notify_one();
-    }
-
-    /// Somebody waits for this one.
-    fn await_txg(&self, txg: Txg) {
-        let mut state = self.state.lock();
-        let on_its_way = txg < state.open;
-        state.sync_awaited |= on_its_way;
-        state.awaited |= !on_its_way;
     }
 
     /// Whether somebody waits for the txg on its way to disk, or for the open one behind it.
@@ -308,9 +300,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Waits until `txg` is on disk.
-    pub async fn wait_committed(&self, txg: Txg) -> Result<(), PoolError> {
-        self.txgs.await_txg(txg);
+    /// Waits until `txg`, whose close was requested, is on disk.
+    async fn wait_committed(&self, txg: Txg) -> Result<(), PoolError> {
         loop {
             let progressed = self.txgs.progressed.notified();
             if self.txgs.committed() >= txg {

@@ -53,7 +53,6 @@ fn a_directory_of_100_000_entries() {
         }
         service.pool.sync().await.unwrap();
         let txgs = service.pool.committed_txg().0 - before;
-        eprintln!("{txgs}");
         assert!(txgs < 200, "{txgs} txgs");
     });
     bed.life(async |service| {
@@ -92,7 +91,6 @@ fn a_directory_of_100_000_entries() {
             more += 1;
         }
         let txgs = service.pool.committed_txg().0 - removed;
-        eprintln!("{txgs}");
         assert!(txgs < 200, "{txgs} txgs, {more} of them after the last removal");
     });
     bed.assert_clean();

@@ -21,6 +21,9 @@ use aquifer_inspect::{Options, inspect};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
+#[cfg(not(sabotage))]
+use aquifer_sim::seeds::seeds;
+use aquifer_sim::seeds::story;
 use aquifer_sim::{
     CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
 };
@@ -256,6 +259,7 @@ fn is_loss_at_import(what: &str) -> bool {
 }
 
 /// What a seed has shown.
+#[cfg_attr(sabotage, expect(dead_code, reason = "a sabotage is found or not"))]
 struct Run {
     cuts: u64,
     /// Of all that happened on the disks.
@@ -336,22 +340,6 @@ async fn inspected(disks: &[SimDisk], data: bool, rewind: u8) -> Result<(), Stri
     let options = Options { data, rewind, ..Options::default() };
     let report = inspect(disks, &options).await;
     if report.is_clean() { Ok(()) } else { Err(format!("inspect: {report}")) }
-}
-
-fn story() -> usize {
-    if std::env::var("AQUIFER_SEED").is_ok() { 100_000 } else { 0 }
-}
-
-#[cfg(not(sabotage))]
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match number("AQUIFER_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            let first = number("AQUIFER_FIRST_SEED").unwrap_or(0);
-            first..first + number("AQUIFER_SEEDS").unwrap_or(default)
-        }
-    }
 }
 
 #[cfg(not(sabotage))]

@@ -24,6 +24,9 @@ use std::ops::Range;
 #[cfg(sabotage)]
 use aquifer_blockio::sabotage::{Rule, leave_out};
 use aquifer_sim::Image;
+#[cfg(not(sabotage))]
+use aquifer_sim::seeds::seeds;
+use aquifer_sim::seeds::story;
 
 use lives::run_seed;
 use logs::run_log_seed;
@@ -61,22 +64,6 @@ impl Kind {
     /// Whether every bad checksum is one too many.
     fn is_sound(self) -> bool {
         self != Kind::SlowReaders { rot: true }
-    }
-}
-
-fn story() -> usize {
-    if std::env::var("AQUIFER_SEED").is_ok() { 100_000 } else { 0 }
-}
-
-#[cfg(not(sabotage))]
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match number("AQUIFER_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => {
-            let first = number("AQUIFER_FIRST_SEED").unwrap_or(0);
-            first..first + number("AQUIFER_SEEDS").unwrap_or(default)
-        }
     }
 }
 
