@@ -229,7 +229,7 @@ pub(crate) struct ServeArgs {
     /// No portmapper: clients must be told the port.
     #[arg(long, conflicts_with = "portmap_addr")]
     pub no_portmap: bool,
-    /// Memory of each pool's engine, such as 4G; NFS takes up to 184 MiB beside it. [default: 1G]
+    /// Memory of each pool's engine, such as 4G; NFS takes up to 188 MiB beside it. [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub memory: Option<u64>,
     /// What is logged, as in RUST_LOG, which goes before the configuration. [default: info]

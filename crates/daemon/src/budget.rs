@@ -59,7 +59,7 @@ pub(crate) struct Lease {
 
 /// A place in the budget's queue.
 struct Wait {
-    granted: Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>>>>,
+    granted: Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>,
     _counted: Counted,
 }
 

@@ -20,7 +20,6 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -68,7 +67,7 @@ pub(crate) struct Connection {
     stream: Option<TcpStream>,
     peer: SocketAddr,
     common: Arc<Common>,
-    readers: Rc<Readers>,
+    readers: Arc<Readers>,
     receiver: Receiver,
     requests: Requests,
     sender: Sender,
@@ -102,7 +101,7 @@ impl Connection {
         stream: TcpStream,
         peer: SocketAddr,
         common: &Arc<Common>,
-        readers: &Rc<Readers>,
+        readers: &Arc<Readers>,
     ) -> Self {
         let (nfs, meter) = (Arc::clone(&common.nfs), Arc::clone(&readers.meter));
         let local = stream.local_addr().ok().map(|local| local.ip().to_canonical());
@@ -111,7 +110,7 @@ impl Connection {
             stream: Some(stream),
             peer,
             common: Arc::clone(common),
-            readers: Rc::clone(readers),
+            readers: Arc::clone(readers),
             receiver: Receiver::default(),
             requests: Requests::new(nfs, meter, origin, &common.limits, &common.budgets),
             sender: Sender::default(),

@@ -7,7 +7,6 @@
 //!   again.
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use aquifer_nfs::{Nfs, Origin};
@@ -20,7 +19,7 @@ use crate::limits::{CALL_DATAGRAM_BYTES_MAX, DATAGRAMS_MAX};
 /// Answers what comes to `socket`, as long as it is polled.
 pub(crate) async fn answer(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
     let socket = match UdpSocket::from_std(socket) {
-        Ok(socket) => Rc::new(socket),
+        Ok(socket) => Arc::new(socket),
         Err(error) => {
             tracing::error!(%error, "no calls over UDP are served");
             return;
@@ -49,8 +48,8 @@ pub(crate) async fn answer(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
         if !known || !nfs.serves_datagram(call) {
             continue;
         }
-        let (socket, nfs, call) = (Rc::clone(&socket), Arc::clone(&nfs), call.to_vec());
-        answering.spawn_local(async move { answer_one(&socket, &nfs, peer, local, &call).await });
+        let (socket, nfs, call) = (Arc::clone(&socket), Arc::clone(&nfs), call.to_vec());
+        answering.spawn(async move { answer_one(&socket, &nfs, peer, local, &call).await });
     }
 }
 

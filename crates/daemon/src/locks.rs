@@ -102,7 +102,7 @@ impl LockKeeper {
                 telling.join_next().await;
             }
             let this = Arc::clone(self);
-            telling.spawn_local(async move { this.notify(client).await });
+            telling.spawn(async move { this.notify(client).await });
         }
         while telling.join_next().await.is_some() {}
     }
@@ -159,7 +159,7 @@ impl LockKeeper {
                     calling.join_next().await;
                 }
                 let this = Arc::clone(self);
-                calling.spawn_local(async move {
+                calling.spawn(async move {
                     match callout.grant {
                         Some(grant) => this.grant(grant, &callout).await,
                         None => this.send(&callout).await,

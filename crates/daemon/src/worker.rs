@@ -9,20 +9,19 @@ use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdStream};
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::{JoinSet, LocalSet};
+use tokio::task::JoinSet;
 
 use crate::connection::{Common, Connection, Phase, Readers};
 use crate::limits::HANDOVER_MAX;
 
 /// Something to do on a worker's thread: makes a future there.
-pub(crate) type Service = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+pub(crate) type Service = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 enum Job {
     Connection(StdStream, SocketAddr, Slot),
@@ -85,8 +84,8 @@ impl Worker {
         let (common, phase, fragmented) = (Arc::clone(common), phase.clone(), fragmented.clone());
         let thread = std::thread::Builder::new().name(format!("nfs-{number}"));
         let thread = thread.spawn(move || {
-            let readers = Rc::new(Readers::new(fragmented, common.nfs.traffic().meter()));
-            LocalSet::new().block_on(&runtime, work(incoming, common, readers, phase));
+            let readers = Arc::new(Readers::new(fragmented, common.nfs.traffic().meter()));
+            runtime.block_on(work(incoming, common, readers, phase));
         })?;
         Ok(Worker { jobs, thread: Some(thread), connections: Arc::default() })
     }
@@ -102,7 +101,7 @@ impl Worker {
     }
 
     /// Runs a service on this worker until the server stops.
-    pub(crate) async fn serve<F: Future<Output = ()> + 'static>(
+    pub(crate) async fn serve<F: Future<Output = ()> + Send + 'static>(
         &self,
         phase: &watch::Receiver<Phase>,
         service: impl FnOnce() -> F + Send + 'static,
@@ -157,7 +156,7 @@ impl Handover {
 async fn work(
     mut jobs: mpsc::Receiver<Job>,
     common: Arc<Common>,
-    readers: Rc<Readers>,
+    readers: Arc<Readers>,
     phase: watch::Receiver<Phase>,
 ) {
     let mut connections = JoinSet::new();
@@ -168,7 +167,7 @@ async fn work(
                     Ok(stream) => {
                         let connection = Connection::new(stream, peer, &common, &readers);
                         let phase = phase.clone();
-                        connections.spawn_local(async move {
+                        connections.spawn(async move {
                             connection.run(phase).await;
                             drop(slot);
                         });
@@ -176,7 +175,7 @@ async fn work(
                     Err(error) => tracing::warn!(client = %peer, %error, "connection lost"),
                 },
                 Some(Job::Service(service)) => {
-                    tokio::task::spawn_local(service());
+                    tokio::task::spawn(service());
                 }
                 Some(Job::End) | None => return,
             },

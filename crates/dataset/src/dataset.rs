@@ -1,6 +1,7 @@
 //! One dataset: its object table in memory and on disk.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,11 +26,31 @@ const CLEAN_LOOK_EVERY: usize = 1024;
 
 #[derive(Debug, Default)]
 struct Table {
-    objects: HashMap<ObjectId, Arc<Object>>,
+    objects: HashMap<ObjectId, Arc<Object>, BuildHasherDefault<IdHasher>>,
     /// Objects with a version of each txg.
     dirty: BTreeMap<Txg, BTreeSet<ObjectId>>,
     committed: Option<BlockPointer>,
     synced: Option<BlockPointer>,
+}
+
+/// A hash of ids that the pool has given out itself, one after the other: nobody can choose ones
+/// that fall together, and each request asks several times.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        // Fibonacci hashing (Knuth, volume 3, section 6.4).
+        self.0 = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
 }
 
 impl Table {
@@ -216,16 +237,18 @@ impl Dataset {
         pool: &Pool,
         id: ObjectId,
     ) -> Result<Option<Arc<Object>>, PoolError> {
+        match self.cached(id) {
+            Some(object) => Ok(Some(object)),
+            // Rare, and large: not a part of every request's future.
+            None => Box::pin(self.look_up(pool, id)).await,
+        }
+    }
+
+    async fn look_up(&self, pool: &Pool, id: ObjectId) -> Result<Option<Arc<Object>>, PoolError> {
         loop {
             // Before the root is looked at: from here on nothing below it is reused.
             let _reading = pool.reading();
-            let root = {
-                let table = self.table.lock();
-                if let Some(object) = table.objects.get(&id) {
-                    return Ok(Some(object.clone()));
-                }
-                table.committed
-            };
+            let root = self.table.lock().committed;
             let found = btree::lookup::<Objects, Pool>(pool, root, id.0).await;
             let mut table = self.table.lock();
             if let Some(object) = table.objects.get(&id) {

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_dataset::{Dataset, ORPHANS};
-use aquifer_object::{DirtyPage, Object};
+use aquifer_object::overlay::Version;
+use aquifer_object::{DirtyPage, Object, ObjectState};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::{Extent, Stored};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::log_change::{self, LogChange, PageSource};
 use aquifer_ondisk::reply::ReplyEntry;
-use aquifer_ondisk::{FormatError, ObjectId, Txg};
+use aquifer_ondisk::{FormatError, ObjectId, Place, Txg};
 
 pub use aquifer_ondisk::log_change::RECORD_KIND;
 
@@ -167,47 +168,61 @@ pub fn decode(
 /// Applies changes to the overlays of objects that are in memory. Under the hold of `txg` and the
 /// writer locks of all objects changed. Returns the places of early data that nothing needs any
 /// more.
-pub fn apply(dataset: &Dataset, txg: Txg, changes: &[Change]) -> Vec<aquifer_ondisk::Place> {
+pub fn apply(dataset: &Dataset, txg: Txg, changes: &[Change]) -> Vec<Place> {
     let mut dropped = Vec::new();
-    for change in changes {
-        let object: Arc<Object> = match change {
-            Change::Inode(inode) => dataset.object_or_new(inode),
-            other => match dataset.cached(other.object()) {
-                Some(object) => object,
-                None => {
-                    debug_assert!(false, "changed objects are in memory");
-                    continue;
-                }
-            },
+    // Most operations change an object's attributes and its content, one after the other.
+    for of_one in changes.chunk_by(|one, next| one.object() == next.object()) {
+        let Some(object) = changed_object(dataset, of_one) else {
+            debug_assert!(false, "changed objects are in memory");
+            continue;
         };
         dataset.mark_dirty(txg, object.id);
         let mut state = object.state.lock();
-        let current = state.inode.clone();
-        let version = state.overlay.version(txg, &current);
-        match change {
-            Change::Inode(inode) => {
-                version.inode = inode.clone();
+        let ObjectState { inode: newest, overlay, .. } = &mut *state;
+        let version = overlay.version(txg, newest);
+        for change in of_one {
+            if let Change::Inode(inode) = change {
                 if inode.nlink == 0 && object.id != ORPHANS {
                     dataset.mark_orphan(object.id);
                 }
-                state.inode = inode.clone();
+                newest.clone_from(inode);
             }
-            Change::Entry(_, entry) => {
-                version.entries.insert(entry.key, Some(entry.clone()));
-            }
-            Change::Drop(_, key) => {
-                version.entries.insert(*key, None);
-            }
-            Change::Cut(_, page) => {
-                let gone = version.pages.cut(*page);
-                dropped.extend(gone.into_values().filter_map(|dirty| dirty.place));
-                version.cut = Some(version.cut.map_or(*page, |cut| cut.min(*page)));
-            }
-            Change::Pages(_, pages) => {
-                for (page, dirty) in pages {
-                    let before = version.pages.insert(*page, dirty.clone());
-                    dropped.extend(before.and_then(|dirty| dirty.place));
-                }
+            dropped.extend(apply_to(version, change));
+        }
+    }
+    dropped
+}
+
+/// The object of changes to one; made, if there is none and they say what it is.
+fn changed_object(dataset: &Dataset, changes: &[Change]) -> Option<Arc<Object>> {
+    let made = changes.iter().find_map(|change| match change {
+        Change::Inode(inode) => Some(dataset.object_or_new(inode)),
+        _ => None,
+    });
+    made.or_else(|| dataset.cached(changes.first()?.object()))
+}
+
+/// Applies a change to an object's version. Returns the places of early data in it that nothing
+/// needs any more.
+fn apply_to(version: &mut Version, change: &Change) -> Vec<Place> {
+    let mut dropped = Vec::new();
+    match change {
+        Change::Inode(inode) => version.inode = inode.clone(),
+        Change::Entry(_, entry) => {
+            version.entries.insert(entry.key, Some(entry.clone()));
+        }
+        Change::Drop(_, key) => {
+            version.entries.insert(*key, None);
+        }
+        Change::Cut(_, page) => {
+            let gone = version.pages.cut(*page);
+            dropped.extend(gone.into_values().filter_map(|dirty| dirty.place));
+            version.cut = Some(version.cut.map_or(*page, |cut| cut.min(*page)));
+        }
+        Change::Pages(_, pages) => {
+            for (page, dirty) in pages {
+                let before = version.pages.insert(*page, dirty.clone());
+                dropped.extend(before.and_then(|dirty| dirty.place));
             }
         }
     }

@@ -278,8 +278,12 @@ impl Files {
 
     /// A later COMMIT waits for what is on its way.
     pub(crate) fn remember(&self, dataset: &Dataset, changes: &[Change], ticket: &Ticket) {
-        for change in changes {
-            if let Some(object) = dataset.cached(change.object()) {
+        let mut last = None;
+        for id in changes.iter().map(Change::object) {
+            // A write changes its file's attributes and pages: one after the other.
+            if last.replace(id) != Some(id)
+                && let Some(object) = dataset.cached(id)
+            {
                 object.state.lock().last_ticket = Some(ticket.clone());
             }
         }

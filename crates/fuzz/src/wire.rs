@@ -14,7 +14,7 @@ use aquifer_nfs::proto::v3::{
     Readlink3Res, Rename3Res, Sattr3, Setattr3Res, Write3Head, Write3Res,
 };
 use aquifer_rpc::auth::{AuthSys, OpaqueAuth};
-use aquifer_rpc::message::{Accepted, Call, CallError, Rejection, Reply};
+use aquifer_rpc::message::{Accepted, Asked, Call, CallError, Rejection, Reply};
 use aquifer_rpc::portmap::Mapping;
 use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf, Span};
 
@@ -128,6 +128,11 @@ fn header(bytes: &[u8]) {
         Ok(call) => {
             let written = encoded(&call);
             assert_eq!(Call::decode(&mut Decoder::new(&written)), Ok(call));
+            let mut quickly = Decoder::new(bytes);
+            let Call { program, version, procedure, .. } = call;
+            let asked = Some(Asked { program, version, procedure });
+            assert_eq!(Asked::decode(&mut quickly), asked);
+            assert_eq!(quickly.position(), from.position());
         }
         Err(CallError::Refused { xid, why }) => {
             assert_eq!(bytes[..4], xid.to_be_bytes());

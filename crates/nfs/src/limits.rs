@@ -70,6 +70,10 @@ pub const REBOOTS_MAX: usize = 1024;
 /// up to 1024 bytes, comes back.
 pub const LOCK_REPLY_BYTES_MAX: usize = 1024;
 
+/// The largest that the future of a procedure may be which is not a part of its call's: those that
+/// are rare beside reads and writes.
+pub const BOXED_BYTES_MAX: usize = 4096;
+
 /// Room for a reply without payload or list: the longest is RENAME's, a reply header of 24 bytes
 /// and two `wcc_data` of 120.
 pub const SMALL_REPLY_BYTES_MAX: usize = 512;

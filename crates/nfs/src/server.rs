@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::{Page, SECTOR_BYTES};
 use aquifer_rpc::auth::{AuthStat, Credential};
-use aquifer_rpc::message::{Accepted, Call, CallError, Rejection, Reply};
+use aquifer_rpc::message::{Accepted, Asked, Call, CallError, Rejection, Reply};
 use aquifer_rpc::portmap::{self, Framing, Service};
 use aquifer_rpc::record::{begin_record, end_record};
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf, Span};
@@ -120,8 +120,8 @@ impl Nfs {
     /// Whether the call in `record` is of a program that is served over UDP too: locks, and what
     /// hosts tell each other of restarts. Their calls are small, and clients mostly have no choice.
     pub fn serves_datagram(&self, record: &[u8]) -> bool {
-        let call = Call::decode(&mut Decoder::new(record));
-        call.is_ok_and(|call| [nlm_proto::PROGRAM, nsm_proto::PROGRAM].contains(&call.program))
+        let asked = Asked::decode(&mut Decoder::new(record));
+        asked.is_some_and(|call| [nlm_proto::PROGRAM, nsm_proto::PROGRAM].contains(&call.program))
     }
 
     /// Carries out the call in `record` (without its mark), which came from `peer` (its address, or
@@ -191,15 +191,14 @@ impl Nfs {
     /// to be set aside before it is carried out.
     pub fn reply_bytes_max(&self, record: &[u8]) -> usize {
         let mut from = Decoder::new(record);
-        let body = match Call::decode(&mut from) {
-            Ok(call) if call.program == nfs_proto::PROGRAM => nfs3_bytes_max(&call, &mut from),
-            Ok(call) if call.program == mount_proto::PROGRAM => {
-                mount::reply_bytes_max(&self.exports, &self.mounts, call.procedure)
+        let Some(asked) = Asked::decode(&mut from) else { return SMALL_REPLY_BYTES_MAX };
+        let body = match asked.program {
+            nfs_proto::PROGRAM => nfs3_bytes_max(asked.procedure, &mut from),
+            mount_proto::PROGRAM => {
+                mount::reply_bytes_max(&self.exports, &self.mounts, asked.procedure)
             }
-            Ok(call) if call.program == portmap::PROGRAM => {
-                self.portmap.read().len() * SERVICE_BYTES_MAX
-            }
-            Ok(call) if call.program == nlm_proto::PROGRAM => LOCK_REPLY_BYTES_MAX,
+            portmap::PROGRAM => self.portmap.read().len() * SERVICE_BYTES_MAX,
+            nlm_proto::PROGRAM => LOCK_REPLY_BYTES_MAX,
             _ => 0,
         };
         SMALL_REPLY_BYTES_MAX + body
@@ -222,14 +221,15 @@ impl Nfs {
                 served(call.version, mount::VERSION_LOW, mount_proto::VERSION)?;
                 self.counters.count_mount();
                 let request = MountRequest { exports: &self.exports, mounts: &self.mounts, peer };
-                mount::carry_out(&request, call.version, call.procedure, from, out).await?;
+                let (version, procedure) = (call.version, call.procedure);
+                Box::pin(mount::carry_out(&request, version, procedure, from, out)).await?;
                 Ok(None)
             }
             nlm_proto::PROGRAM => {
                 served(call.version, nlm_proto::VERSION, nlm_proto::VERSION)?;
                 self.counters.count_locks();
                 let request = self.lock_request(origin);
-                nlm::carry_out(&request, call.procedure, from, out).await?;
+                Box::pin(nlm::carry_out(&request, call.procedure, from, out)).await?;
                 Ok(None)
             }
             nsm_proto::PROGRAM => {
@@ -285,10 +285,10 @@ impl Nfs {
 /// yet: then the record is received as any other.
 pub fn write_data(head: &[u8], record_bytes: usize) -> Option<Range<usize>> {
     let mut from = Decoder::new(head);
-    let call = Call::decode(&mut from).ok()?;
-    let is_write = call.program == nfs_proto::PROGRAM
-        && call.version == nfs_proto::VERSION
-        && Procedure3::from_wire(call.procedure) == Some(Procedure3::Write);
+    let asked = Asked::decode(&mut from)?;
+    let is_write = asked.program == nfs_proto::PROGRAM
+        && asked.version == nfs_proto::VERSION
+        && Procedure3::from_wire(asked.procedure) == Some(Procedure3::Write);
     if !is_write {
         return None;
     }
@@ -319,9 +319,9 @@ fn served(version: u32, low: u32, high: u32) -> Result<(), Accepted> {
 }
 
 /// What a reply of NFSv3 may take beside [`SMALL_REPLY_BYTES_MAX`].
-fn nfs3_bytes_max(call: &Call<'_>, from: &mut Decoder<'_>) -> usize {
+fn nfs3_bytes_max(procedure: u32, from: &mut Decoder<'_>) -> usize {
     let bytes = |count: u32, limit: u32| usize::try_from(count.min(limit)).unwrap_or(usize::MAX);
-    match Procedure3::from_wire(call.procedure) {
+    match Procedure3::from_wire(procedure) {
         Some(Procedure3::Read) => {
             Read3Args::decode(from).map_or(0, |args| bytes(args.count, TRANSFER_BYTES_MAX))
         }

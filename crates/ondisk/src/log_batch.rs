@@ -118,8 +118,8 @@ impl BatchHeader {
 
     /// The header's sectors and its checksum, which the next batch carries.
     pub fn encode(&self) -> Result<(Vec<u8>, u128), FormatError> {
-        let mut w = Writer::new();
         let sectors = self.header_sectors();
+        let mut w = Writer::with_capacity(sectors * SECTOR_BYTES);
         w.put(&MAGIC);
         w.u32(VERSION);
         w.u16(u16::try_from(sectors).unwrap_or(u16::MAX));

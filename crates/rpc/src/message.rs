@@ -98,6 +98,31 @@ impl<'a> Call<'a> {
     }
 }
 
+/// What is asked for, of a call's header: enough to find its arguments, for less than a tenth of
+/// what [`Call::decode`] costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Remote program.
+    pub program: u32,
+    /// Remote program's version.
+    pub version: u32,
+    /// Remote procedure.
+    pub procedure: u32,
+}
+
+impl Asked {
+    /// Reads the header and leaves `from` at the arguments. Every header that [`Call::decode`]
+    /// takes, and some that it refuses: who calls is passed over.
+    pub fn decode(from: &mut Decoder<'_>) -> Option<Self> {
+        let _xid = from.u32().ok()?;
+        let is_call = MsgType::decode(from) == Ok(MsgType::Call) && from.u32() == Ok(RPC_VERSION);
+        let (program, version, procedure) = (from.u32().ok()?, from.u32().ok()?, from.u32().ok()?);
+        let _credential = OpaqueAuth::decode(from).ok()?;
+        let _verifier = OpaqueAuth::decode(from).ok()?;
+        is_call.then_some(Asked { program, version, procedure })
+    }
+}
+
 impl Encode for Call<'_> {
     fn encode(&self, to: &mut EncodeBuf) {
         to.u32(self.xid);

@@ -1,15 +1,17 @@
 //! The receiving side of a connection: large reads, many records in each.
 //!
 //! All connections of a runtime share one receive buffer, a [`RecordReader`], since each parses
-//! what it has read before another one reads. What is left of a record whose end has not come:
+//! what it has read before another one reads. Whole records are copied out of it, the data of a
+//! WRITE of whole pages into pages, which become the file's as they are. What is left of a record
+//! whose end has not come:
 //!
 //! ```text
 //!   less than its mark     up to 3 bytes, kept here and put before the next read
 //!   part of a record       taken out of the reader into the record's own memory; the next read
 //!                          fills that first; behind a small one it goes on into the shared buffer
-//!   part of a WRITE of     the same, with its data in pages: they become the file's as they are.
-//!   whole pages            Where one was, the next is expected, and no more is read into the
-//!                          buffer than what stands before its data
+//!   part of a large WRITE  the same, with its data received into pages. Where one was, the next
+//!   of whole pages         is expected, and no more is read into the buffer than what stands
+//!                          before its data
 //!   part of a record of    the connection keeps this reader until the record is whole; no client
 //!   several fragments      is known to send such, so only a few may at a time
 //! ```
@@ -19,7 +21,6 @@
 //! - Bytes that are read are leased before: the room for a read, or the whole record, if it is
 //!   large. Nobody waits for the memory of a small one.
 
-use std::cell::RefCell;
 use std::io::{self, IoSliceMut};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,11 +28,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use aquifer_blockio::buf::pages_of;
 use aquifer_blockio::{Filling, SECTOR_BYTES};
 use aquifer_nfs::traffic::Meter;
 use aquifer_rpc::limits::{RECEIVE_BUFFER_BYTES, RECORD_BYTES_MAX};
 use aquifer_rpc::record::{RecordError, RecordReader, StreamEnd};
 use bytes::BufMut;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -43,7 +46,7 @@ use super::slow::Progress;
 /// What the connections of a runtime share: its receive buffer and its meter.
 #[derive(Debug)]
 pub(crate) struct Readers {
-    shared: RefCell<Option<RecordReader>>,
+    shared: Mutex<Option<RecordReader>>,
     fragmented: Arc<AtomicUsize>,
     /// Where its calls are counted.
     pub meter: Arc<Meter>,
@@ -53,17 +56,17 @@ impl Readers {
     /// A buffer for one runtime; `fragmented` counts, for all, the connections inside a record of
     /// several fragments.
     pub(crate) fn new(fragmented: Arc<AtomicUsize>, meter: Arc<Meter>) -> Self {
-        Readers { shared: RefCell::new(None), fragmented, meter }
+        Readers { shared: Mutex::new(None), fragmented, meter }
     }
 
     fn take(&self) -> RecordReader {
-        self.shared.borrow_mut().take().unwrap_or_else(fresh)
+        self.shared.lock().take().unwrap_or_else(fresh)
     }
 
     /// Takes a reader back that is between two records.
     fn put(&self, reader: RecordReader) {
         if reader.held_bytes() <= 2 * RECEIVE_BUFFER_BYTES {
-            *self.shared.borrow_mut() = Some(reader);
+            *self.shared.lock() = Some(reader);
         }
     }
 }
@@ -376,7 +379,13 @@ impl Reading {
         self.unparsed += rest;
         while let Some(record) = self.reader.next_record()? {
             self.unparsed = self.unparsed.saturating_sub(MARK_BYTES + record.len());
-            requests.receive(record.to_vec());
+            match aquifer_nfs::write_data(record, record.len()) {
+                Some(data) => {
+                    let (head, data) = record.split_at(data.start);
+                    requests.receive_write(head.to_vec(), pages_of(data), record.len());
+                }
+                None => requests.receive(record.to_vec()),
+            }
         }
         Ok(())
     }

@@ -9,8 +9,8 @@
 
 use aquifer_blockio::{Page, PageMut, SECTOR_BYTES};
 use aquifer_dataset::{Promise, Refused};
-use aquifer_object::DirtyPage;
 use aquifer_object::overlay::Unlogged;
+use aquifer_object::{DirtyPage, ObjectState};
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::FileKind;
@@ -183,12 +183,12 @@ impl Files {
         let promise = match self.datasets.promise(&target.dataset, pages * 4096).await {
             Ok(promise) => Some(promise),
             Err(Refused::Pool(error)) => return Err(error.into()),
-            Err(_) if self.is_mapped(target, first, pages).await? => None,
+            Err(_) if Box::pin(self.is_mapped(target, first, pages)).await? => None,
             Err(Refused::Quota) => return Err(FsError::Quota),
             Err(Refused::Reserved) => return Err(FsError::NoSpace),
         };
         match self.pool.admit(demand).await {
-            Err(PoolError::NoSpace) if self.is_mapped(target, first, pages).await? => {
+            Err(PoolError::NoSpace) if Box::pin(self.is_mapped(target, first, pages)).await? => {
                 let class = SpaceClass::Remove;
                 Ok((promise, self.pool.admit(Demand { class, ..demand }).await?))
             }
@@ -236,7 +236,9 @@ impl Files {
             rest = later;
             let kept = start > 0 || page * 4096 + (now.len() as u64) < size;
             let old = if now.len() < 4096 && page * 4096 < size && kept {
-                target.object.read_pages(&self.pool, page, page + 1).await?.pop().flatten()
+                let read = target.object.read_pages(&self.pool, page, page + 1);
+                // Rare, and large: not a part of every write's future.
+                Box::pin(read).await?.pop().flatten()
             } else {
                 None
             };
@@ -260,8 +262,8 @@ impl Files {
         let changes = [inode, Change::Pages(target.object.id, pages)];
         self.apply(&target.dataset, hold, &changes);
         let mut state = target.object.state.lock();
-        let current = state.inode.clone();
-        state.overlay.version(hold.txg(), &current).unlogged = true;
+        let ObjectState { inode, overlay, .. } = &mut *state;
+        overlay.version(hold.txg(), inode).unlogged = true;
     }
 
     fn write_stable(

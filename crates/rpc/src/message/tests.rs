@@ -20,6 +20,12 @@ fn decode(bytes: &[u8]) -> Result<Call<'_>, CallError> {
     Call::decode(&mut Decoder::new(bytes))
 }
 
+/// What is asked for, and where its arguments begin.
+fn asked(bytes: &[u8]) -> Option<(Asked, usize)> {
+    let mut from = Decoder::new(bytes);
+    Asked::decode(&mut from).map(|asked| (asked, from.position()))
+}
+
 /// NULL of NFSv3 by nobody, RFC 5531 section 9, word by word.
 #[test]
 fn golden_null_call() {
@@ -56,6 +62,11 @@ fn golden_auth_sys_call() {
         verifier: OpaqueAuth::NONE,
     };
     assert_eq!(encoded(&call), bytes);
+    let getattr = Asked { program: 100_003, version: 3, procedure: 1 };
+    assert_eq!(asked(&bytes), Some((getattr, bytes.len())));
+    for cut in 0..bytes.len() {
+        assert_eq!(asked(&bytes[..cut]), None, "{cut} bytes");
+    }
     bytes.extend(b"args");
     let mut from = Decoder::new(&bytes);
     assert_eq!(Call::decode(&mut from), Ok(call));
