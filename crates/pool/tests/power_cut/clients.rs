@@ -137,12 +137,13 @@ pub async fn workload(
     kind: Kind,
     mut rng: Rng,
 ) -> Result<(), PoolError> {
-    let ops = 10 + rng.below(60);
-    let clients = [1, 2, 4, 24][rng.index(4)];
+    let tails = kind == Kind::Tails;
+    let ops = if tails { 3 } else { 10 + rng.below(60) };
+    let clients = if tails { 4 } else { [1, 2, 4, 24][rng.index(4)] };
     // Where the log is to wrap, each record is about a quarter of a segment, all of one size: what
     // an earlier life left in the log then fits the new chain in place and size. Commits are slow,
     // so that the log fills meanwhile.
-    let mut log_pages = 1;
+    let mut log_pages = if tails { TAIL_PAGES } else { 1 };
     if let Kind::Wraps { record_pages } = kind {
         log_pages = record_pages;
         open.slots.slow_down(Duration::from_millis([0, 5, 60][rng.index(3)]));
@@ -154,6 +155,7 @@ pub async fn workload(
             for _ in 0..ops {
                 let slot = rng.below(SLOTS / clients) * clients + client;
                 let how = match rng.below(10) {
+                    _ if tails => How::Stable,
                     0..=2 => How::Unstable,
                     3..=7 => How::Stable,
                     _ => How::Early,
@@ -175,6 +177,7 @@ pub async fn workload(
                     model.logged_pages += 1 + if how == How::Stable { log_pages } else { 0 };
                 }
                 match rng.below(40) {
+                    _ if tails => {}
                     0 => {
                         let before = {
                             let model = model.lock().unwrap();
@@ -263,6 +266,9 @@ pub fn mismatches(pool: &Pool) -> u64 {
     let vdevs = pool.status().vdevs;
     vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.checksum_errors).sum()
 }
+
+/// Pages of a record of which no two fit a batch.
+const TAIL_PAGES: usize = 120;
 
 pub async fn check(open: &Open, model: &Mutex<Model>) -> Result<(), String> {
     for slot in 0..SLOTS {

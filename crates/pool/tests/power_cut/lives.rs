@@ -42,16 +42,25 @@ struct Machine {
 
 /// Lets a machine live and die as the seed says.
 pub fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
-    let mut machine = Machine::new(seed, bases);
+    let mut machine = Machine::new(seed, Kind::of(seed), bases);
     machine.lives().map_err(|what| machine.tell(&what))?;
     machine.run.trace = machine.sim.trace_hash();
     Ok(machine.run)
 }
 
+/// The same, in lives that end with several batches of the log on their way.
+pub fn run_tail_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
+    let mut machine = Machine::new(seed, Kind::Tails, bases);
+    for _ in 0..12 {
+        machine.short_life().map_err(|what| machine.tell(&what))?;
+    }
+    machine.last_life().map_err(|what| machine.tell(&what))?;
+    Ok(machine.run)
+}
+
 impl Machine {
-    fn new(seed: u64, bases: &[Vec<Image>]) -> Machine {
+    fn new(seed: u64, kind: Kind, bases: &[Vec<Image>]) -> Machine {
         let mut rng = Rng::stream(seed, "test");
-        let kind = Kind::of(seed);
         let shape = match kind {
             Kind::SlowReaders { .. } => [Shape::Mirror, Shape::TwoMirrors][rng.index(2)],
             _ => SHAPES[rng.index(SHAPES.len())],
@@ -111,7 +120,7 @@ impl Machine {
     fn life(&mut self, rewind: u64) -> Result<(), String> {
         let event = match (self.rng.below(4), self.kind) {
             (0, _) => self.rng.below(60),
-            (_, Kind::Short) => self.rng.below(1200),
+            (_, Kind::Short | Kind::Tails) => self.rng.below(1200),
             (_, Kind::SlowReaders { .. }) => self.rng.below(4000),
             (_, Kind::Wraps { .. }) => self.rng.below(2400),
         };
@@ -167,6 +176,34 @@ impl Machine {
         self.run.cuts += 1;
         let logged = std::mem::take(&mut self.model.lock().unwrap().logged_pages);
         self.run.wraps += u64::from(logged > self.disks.len() * LOG_PAGES_PER_DISK);
+        Ok(())
+    }
+
+    /// Imports in peace, begins to write, and dies soon after.
+    fn short_life(&mut self) -> Result<(), String> {
+        let work = Rng::stream(self.rng.next_u64(), "work");
+        let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
+        let options = ImportOptions::default();
+        self.sim.plan_cut(CutPlan::Never);
+        let opened = self.sim.run_until(async {
+            let open = open(world.clone(), disks, &options).await?;
+            check(&open, &model).await.map(|()| open)
+        });
+        let open = opened.map_err(|stop| stop.to_string())??;
+        let soon = self.sim.io_events() + 1 + self.rng.below(20);
+        self.sim.plan_cut(CutPlan::AtEvent(soon));
+        let (world, model, kind) = (self.world.clone(), self.model.clone(), self.kind);
+        let end = self.sim.run_until(async {
+            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            workload(world.clone(), &open, model, &self.disks, kind, work).await
+        });
+        match end {
+            Ok(Ok(())) | Err(Stop::Halted) => {}
+            Ok(Err(error)) => return Err(error.to_string()),
+            Err(stop) => return Err(stop.to_string()),
+        }
+        self.sim.power_cut_any();
+        self.run.cuts += 1;
         Ok(())
     }
 
