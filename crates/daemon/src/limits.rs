@@ -113,8 +113,8 @@ pub const READ_BYTES_MIN: usize = 1024;
 
 /// How many requests of a connection are begun before other connections get their turn, and the
 /// replies that there are go out: about 50 us if all are answered at once. With fewer there is more
-/// to send, with more a client that has 64 outstanding waits for all of them (64: GETATTR 0.6 times,
-/// READ of 4 KiB 0.88 times as many a second).
+/// to send, with more a client that has 64 outstanding waits for all of them (with 64, 0.6 times as
+/// many GETATTRs a second, and 0.88 times as many READs of 4 KiB).
 pub const BEGUN_PER_TURN_MAX: u64 = 32;
 
 /// How many bytes of a connection are received before other connections get their turn.

@@ -48,8 +48,8 @@ pub(crate) use request::Request;
 /// Carries out one call and appends its results. Returns the status, and how many bytes of content
 /// were moved, for the counters.
 ///
-/// What is rare beside reads and writes is boxed: every call pays for the size of this future, which
-/// is moved when it is begun.
+/// What is rare beside reads and writes is boxed: every call pays for the size of this future,
+/// which is moved when it is begun.
 pub(crate) async fn carry_out(
     request: &Request<'_>,
     args: &Args3<'_>,
