@@ -120,8 +120,8 @@ impl Nfs {
     /// Whether the call in `record` is of a program that is served over UDP too: locks, and what
     /// hosts tell each other of restarts. Their calls are small, and clients mostly have no choice.
     pub fn serves_datagram(&self, record: &[u8]) -> bool {
-        let asked = Asked::decode(&mut Decoder::new(record));
-        asked.is_some_and(|call| [nlm_proto::PROGRAM, nsm_proto::PROGRAM].contains(&call.program))
+        let call = Call::decode(&mut Decoder::new(record));
+        call.is_ok_and(|call| [nlm_proto::PROGRAM, nsm_proto::PROGRAM].contains(&call.program))
     }
 
     /// Carries out the call in `record` (without its mark), which came from `peer` (its address, or

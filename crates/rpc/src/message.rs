@@ -98,8 +98,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What is asked for, of a call's header: enough to find its arguments, for less than a tenth of
-/// what [`Call::decode`] costs.
+/// What is asked for, of a call's header: enough to find its arguments. For who asks before a call
+/// is carried out, and need not know who calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// Remote program.

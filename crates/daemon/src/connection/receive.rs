@@ -239,7 +239,7 @@ impl Partial {
             requests.receive_large(self.bytes, self.data.and_then(Filling::finish), self.len);
         } else {
             requests.read_lease.give(self.len + RECORD_OVERHEAD_BYTES);
-            requests.receive(self.bytes);
+            requests.receive(self.bytes, None, self.len);
         }
     }
 
@@ -379,13 +379,14 @@ impl Reading {
         self.unparsed += rest;
         while let Some(record) = self.reader.next_record()? {
             self.unparsed = self.unparsed.saturating_sub(MARK_BYTES + record.len());
-            match aquifer_nfs::write_data(record, record.len()) {
+            let (head, pages) = match aquifer_nfs::write_data(record, record.len()) {
                 Some(data) => {
                     let (head, data) = record.split_at(data.start);
-                    requests.receive_write(head.to_vec(), pages_of(data), record.len());
+                    (head, Some(pages_of(data)))
                 }
-                None => requests.receive(record.to_vec()),
-            }
+                None => (record, None),
+            };
+            requests.receive(head.to_vec(), pages, record.len());
         }
         Ok(())
     }

@@ -146,18 +146,11 @@ impl Requests {
         }
     }
 
-    /// Takes a record. The room that it was read into is given back by the caller afterwards.
-    pub(super) fn receive(&mut self, bytes: Vec<u8>) {
-        self.read_lease.force(bytes.len() + RECORD_OVERHEAD_BYTES);
-        let (at, len) = (self.read_at, bytes.len());
-        self.received.push_back(Received { bytes, pages: None, len, at, is_large: false });
-    }
-
-    /// Takes a record of `len` bytes, a WRITE whose data is in pages behind `bytes`. As for
-    /// [`Requests::receive`].
-    pub(super) fn receive_write(&mut self, bytes: Vec<u8>, pages: Vec<Page>, len: usize) {
+    /// Takes a record of `len` bytes; the data of a WRITE may be in pages behind `bytes`. The room
+    /// that it was read into is given back by the caller afterwards.
+    pub(super) fn receive(&mut self, bytes: Vec<u8>, pages: Option<Vec<Page>>, len: usize) {
         self.read_lease.force(len + RECORD_OVERHEAD_BYTES);
-        let (at, pages) = (self.read_at, Some(pages));
+        let at = self.read_at;
         self.received.push_back(Received { bytes, pages, len, at, is_large: false });
     }
 
