@@ -87,6 +87,9 @@ struct SyncArgs {
     /// Size of each slow disk, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 3072)]
     disk: u64,
+    /// Slow disks take room only where they are written: for disks larger than what is free.
+    #[arg(long)]
+    sparse: bool,
     /// Run sqlio-8k for so many seconds, too, once on each target, with a pool of its own.
     #[arg(long, value_name = "SECONDS")]
     sustained: Option<u64>,
@@ -179,7 +182,7 @@ fn slow(args: &SyncArgs) -> Result<Results> {
     let twice = usize::try_from(args.memory * 2).unwrap_or(usize::MAX);
     let setup = setup(args.file.unwrap_or(twice), args.disk << 20)?;
     sync::run(&sync::Options {
-        setup: Setup { memory_bytes: Some(args.memory << 20), ..setup },
+        setup: Setup { memory_bytes: Some(args.memory << 20), sparse_disks: args.sparse, ..setup },
         targets: args.targets.clone(),
         only: args.only.clone(),
         rounds: args.rounds,
@@ -198,6 +201,7 @@ fn setup(file_mib: usize, image_bytes: u64) -> Result<Setup> {
         bench: bench.clone(),
         file_bytes: file_mib << 20,
         image_bytes,
+        sparse_disks: false,
         written_images: true,
         memory_bytes: None,
         connections: None,

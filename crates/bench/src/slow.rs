@@ -83,17 +83,22 @@ impl fmt::Display for Probe {
 }
 
 impl SlowDisk {
-    /// Makes `image` of so many bytes, all allocated, and a loop device over it; not throttled yet.
+    /// Makes `image` of so many bytes and a loop device over it; not throttled yet. A `sparse` one
+    /// is not allocated: it may be larger than what is there.
     ///
     /// # Errors
     /// [`Error::Failed`] where the kernel cannot throttle; [`Error::Io`].
-    pub fn new(image: &Path, bytes: u64, limits: Limits) -> Result<Self> {
+    pub fn new(image: &Path, bytes: u64, sparse: bool, limits: Limits) -> Result<Self> {
         let own = Path::new("/proc/self/cgroup");
         let groups = fs::read_to_string(own).map_err(Error::at("read", own))?;
         throttles(&groups, Path::new(CGROUP).join(FILES[0]).exists())?;
         let file = File::create_new(image).map_err(Error::at("create", image))?;
-        let allocated = fallocate(&file, FallocateFlags::empty(), 0, bytes);
-        allocated.map_err(|errno| Error::at("allocate", image)(errno.into()))?;
+        if sparse {
+            file.set_len(bytes).map_err(Error::at("resize", image))?;
+        } else {
+            let allocated = fallocate(&file, FallocateFlags::empty(), 0, bytes);
+            allocated.map_err(|errno| Error::at("allocate", image)(errno.into()))?;
+        }
         let mut keeper = Command::new("sh")
             .args(["-c", KEEPER, "aquifer-bench-disk", CGROUP])
             .arg(image)

@@ -49,6 +49,8 @@ pub struct Setup {
     pub file_bytes: usize,
     /// Size of each image file under a pool or a btrfs.
     pub image_bytes: u64,
+    /// Whether slow disks take room only where they are written.
+    pub sparse_disks: bool,
     /// Whether image files are written once before: on a disk there is no file system beneath that
     /// must allocate on first writes. It takes seconds for each.
     pub written_images: bool,
@@ -375,7 +377,8 @@ fn null(setup: &Setup, scratch: &Scratch) -> Result<Started> {
 
 /// Two disks that can be slow, but are not yet, and what they did when they were.
 fn slow_disks(setup: &Setup, scratch: &Scratch) -> Result<(Vec<SlowDisk>, Vec<Probe>)> {
-    let new = |name| SlowDisk::new(&scratch.join(name), setup.image_bytes, Limits::default());
+    let (bytes, sparse) = (setup.image_bytes, setup.sparse_disks);
+    let new = |name| SlowDisk::new(&scratch.join(name), bytes, sparse, Limits::default());
     let disks = vec![new("a.img")?, new("b.img")?];
     let probes: Result<Vec<Probe>> = std::thread::scope(|scope| {
         let probe = |disk: &'_ SlowDisk| disk.probe(setup.image_bytes);

@@ -15,7 +15,7 @@ const BYTES: u64 = 64 << 20;
 
 /// `None` on a machine where nothing is throttled, which the disk has then said.
 fn disk(image: &Path) -> Option<SlowDisk> {
-    match SlowDisk::new(image, BYTES, Limits::default()) {
+    match SlowDisk::new(image, BYTES, false, Limits::default()) {
         Ok(disk) => Some(disk),
         Err(refused) => {
             let why = refused.to_string();

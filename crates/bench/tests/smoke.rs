@@ -68,6 +68,7 @@ fn two_workloads_on_aquifer_and_null() {
             bench,
             file_bytes: FILE_BYTES,
             image_bytes: 512 << 20,
+            sparse_disks: false,
             written_images: false,
             memory_bytes: None,
             connections: None,

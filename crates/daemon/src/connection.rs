@@ -123,6 +123,11 @@ impl Connection {
 
     /// Serves until the connection is over.
     pub(crate) async fn run(mut self, mut phase: watch::Receiver<Phase>) {
+        let readers = Arc::clone(&self.readers);
+        let poll = |connection: &mut Self, cx: &mut Context<'_>| {
+            let _at_work = readers.crew.at_work();
+            connection.poll(cx)
+        };
         loop {
             let now = tokio::select! {
                 biased;
@@ -130,7 +135,7 @@ impl Connection {
                     Ok(()) => *phase.borrow_and_update(),
                     Err(_) => break,
                 },
-                () = poll_fn(|cx| self.poll(cx)) => break,
+                () = poll_fn(|cx| poll(&mut self, cx)) => break,
             };
             self.enter(now);
         }
@@ -191,8 +196,9 @@ impl Connection {
 
     /// Begins received requests, until so many have been begun.
     fn begin(&mut self, cx: &mut Context<'_>, until: u64) {
-        while self.begun < until && self.sender.next_bytes() < REPLIES_PER_WRITE_MAX {
-            match self.requests.begin_next(cx) {
+        while self.begun < until {
+            let is_full = self.sender.next_bytes() >= REPLIES_PER_WRITE_MAX;
+            match self.requests.begin_next(cx, &self.readers.crew, is_full) {
                 Begun::Nothing | Begun::Limited => return,
                 Begun::Done(done) => self.finish(done),
                 Begun::Waits => self.waited += 1,

@@ -16,6 +16,7 @@
 mod budget;
 pub mod config;
 mod connection;
+mod crew;
 mod datagrams;
 pub mod limits;
 mod listen;

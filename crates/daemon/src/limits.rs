@@ -123,6 +123,10 @@ pub const RECEIVED_PER_TURN_MAX: u64 = 1 << 20;
 /// How many bytes of replies are gathered before they are sent.
 pub const REPLIES_PER_WRITE_MAX: usize = 256 * 1024;
 
+/// Calls whose replies may be as large as this are carried out on an idle thread, if others of the
+/// connection go before them.
+pub const HANDED_OVER_BYTES_MIN: usize = 256 * 1024;
+
 /// Most bytes of one vectored write: some half of what the CPU's second cache holds, since they are
 /// read once before the kernel copies them. A READ of 1 MiB with its header takes two.
 pub const WRITE_BYTES_MAX: usize = 576 * 1024;

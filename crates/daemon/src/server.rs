@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::config::Config;
 use crate::connection::{Budgets, Common, Phase};
+use crate::crew::Crew;
 use crate::datagrams;
 use crate::limits::{LINGER, REFUSALS_REPORT};
 use crate::listen;
@@ -120,8 +121,9 @@ impl Server {
         });
         let (phase, follows) = watch::channel(Phase::Serve);
         let fragmented = Arc::new(AtomicUsize::new(0));
-        let start = |number| Worker::start(number, &common, &follows, &fragmented);
-        let workers: Vec<_> = (0..config.threads()).map(start).collect::<Result<_, _>>()?;
+        let start = |(number, own)| Worker::start(number, own, &common, &follows, &fragmented);
+        let crew = Crew::of(config.threads())?.into_iter().enumerate();
+        let workers: Vec<_> = crew.map(start).collect::<Result<_, _>>()?;
         let datagrams = udp_beside(&addresses);
         let udp = !datagrams.is_empty();
         let (portmap, portmap_listeners) =

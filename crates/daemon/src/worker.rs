@@ -14,10 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::connection::{Common, Connection, Phase, Readers};
+use crate::crew::Crew;
 use crate::limits::HANDOVER_MAX;
 
 /// Something to do on a worker's thread: makes a future there.
@@ -72,19 +74,19 @@ impl Worker {
     /// Starts a runtime on a thread of its own. `fragmented` is the count that all share.
     ///
     /// # Errors
-    /// What the system says if there can be no more threads or no runtime.
+    /// What the system says if there can be no more threads.
     pub(crate) fn start(
         number: usize,
+        (runtime, crew): (Runtime, Crew),
         common: &Arc<Common>,
         phase: &watch::Receiver<Phase>,
         fragmented: &Arc<AtomicUsize>,
     ) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (jobs, incoming) = mpsc::channel(HANDOVER_MAX);
         let (common, phase, fragmented) = (Arc::clone(common), phase.clone(), fragmented.clone());
         let thread = std::thread::Builder::new().name(format!("nfs-{number}"));
         let thread = thread.spawn(move || {
-            let readers = Arc::new(Readers::new(fragmented, common.nfs.traffic().meter()));
+            let readers = Arc::new(Readers::new(fragmented, common.nfs.traffic().meter(), crew));
             runtime.block_on(work(incoming, common, readers, phase));
         })?;
         Ok(Worker { jobs, thread: Some(thread), connections: Arc::default() })

@@ -38,25 +38,28 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::crew::Crew;
 use crate::limits::{FRAGMENTED_RECORDS_MAX, READ_BYTES_MIN, RECORD_OVERHEAD_BYTES};
 
 use super::requests::Requests;
 use super::slow::Progress;
 
-/// What the connections of a runtime share: its receive buffer and its meter.
+/// What the connections of a runtime share: its receive buffer, its meter, and who helps it.
 #[derive(Debug)]
 pub(crate) struct Readers {
     shared: Mutex<Option<RecordReader>>,
     fragmented: Arc<AtomicUsize>,
     /// Where its calls are counted.
     pub meter: Arc<Meter>,
+    /// The other runtimes.
+    pub crew: Crew,
 }
 
 impl Readers {
     /// A buffer for one runtime; `fragmented` counts, for all, the connections inside a record of
     /// several fragments.
-    pub(crate) fn new(fragmented: Arc<AtomicUsize>, meter: Arc<Meter>) -> Self {
-        Readers { shared: Mutex::new(None), fragmented, meter }
+    pub(crate) fn new(fragmented: Arc<AtomicUsize>, meter: Arc<Meter>, crew: Crew) -> Self {
+        Readers { shared: Mutex::new(None), fragmented, meter, crew }
     }
 
     fn take(&self) -> RecordReader {

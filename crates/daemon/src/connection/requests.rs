@@ -28,9 +28,10 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, Stream};
 
 use crate::budget::{Budget, Lease};
+use crate::crew::Crew;
 use crate::limits::{
-    IN_FLIGHT_BYTES, Limits, RECORD_OVERHEAD_BYTES, REPLY_ALLOWANCE_BYTES, REQUEST_ALLOWANCE_BYTES,
-    USUAL_REPLY_BYTES,
+    HANDED_OVER_BYTES_MIN, IN_FLIGHT_BYTES, Limits, RECORD_OVERHEAD_BYTES, REPLY_ALLOWANCE_BYTES,
+    REQUEST_ALLOWANCE_BYTES, USUAL_REPLY_BYTES,
 };
 
 /// The budgets of all connections.
@@ -171,10 +172,14 @@ impl Requests {
         self.received.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Begins the next request, if there is one and it may.
-    pub(super) fn begin_next(&mut self, cx: &mut Context<'_>) -> Begun {
+    /// Begins the next request, if there is one and it may. With much unsent (`is_full`) only one
+    /// that somebody else can carry out.
+    pub(super) fn begin_next(&mut self, cx: &mut Context<'_>, crew: &Crew, is_full: bool) -> Begun {
         let Some(record) = self.received.front() else { return Begun::Nothing };
         let reply_bytes = IN_FLIGHT_BYTES + self.nfs.reply_bytes_max(&record.bytes);
+        if is_full && (reply_bytes < HANDED_OVER_BYTES_MIN || !crew.has_idle()) {
+            return Begun::Limited;
+        }
         let in_use = self.reply_lease.used();
         let too_much = in_use > 0 && in_use + reply_bytes > self.reply_bytes_max;
         if self.in_flight.len() >= self.in_flight_max || too_much {
@@ -184,15 +189,25 @@ impl Requests {
             return Begun::Limited;
         }
         match self.received.pop_front() {
-            Some(record) => self.begin(record, reply_bytes),
+            Some(record) => self.begin(record, reply_bytes, crew, is_full),
             None => Begun::Nothing,
         }
     }
 
-    /// Polls a new request once where it stands: most are done then, and cost no task.
-    fn begin(&mut self, record: Received, reserved: usize) -> Begun {
+    /// Polls a new request once where it stands: most are done then, and cost no task. A large READ
+    /// behind others goes to another thread, if one is idle.
+    fn begin(&mut self, record: Received, reserved: usize, crew: &Crew, is_full: bool) -> Begun {
         let serving = serve(Arc::clone(&self.nfs), self.origin, record, reserved);
         let mut serving: Serving = Box::pin(serving);
+        if reserved >= HANDED_OVER_BYTES_MIN && (is_full || !self.in_flight.is_empty()) {
+            match crew.hand_over(serving) {
+                Ok(handed_over) => {
+                    self.in_flight.push(Box::pin(handed_over));
+                    return Begun::Waits;
+                }
+                Err(own) => serving = own,
+            }
+        }
         // Nobody is woken by this poll: a request that waits is polled again when it has joined
         // the others.
         match serving.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

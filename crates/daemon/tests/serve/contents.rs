@@ -122,6 +122,37 @@ fn large_writes_among_others_in_any_pieces_are_what_is_read() {
     }
 }
 
+/// Behind the first they are carried out on the other thread, and each has its own answer.
+#[test]
+fn large_reads_at_a_time_are_shared_with_an_idle_thread() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    let file = client.file(root, "file");
+    let data = bytes(1, 4 << 20);
+    for (offset, part) in (0..).step_by(1 << 20).zip(data.chunks(1 << 20)) {
+        written(client.write(file, offset, part, StableHow::FileSync));
+    }
+    let waited = || fixture.server().load().requests_waited;
+    let before = waited();
+    client.read(file, 0, 1 << 20).unwrap();
+    assert_eq!(waited(), before, "what is in memory is read at once");
+    let mut stream = Vec::new();
+    let mut expected = std::collections::BTreeMap::new();
+    for (at, part) in (0..8).zip(data.chunks(1 << 20).cycle()) {
+        let offset = at % 4 * MIB;
+        stream.extend(client.nfs_record(&Args3::Read(Read3Args { file, offset, count: 1 << 20 })));
+        expected.insert(client.xid, part);
+    }
+    client.send(&stream);
+    for _ in 0..8 {
+        let reply = client.receive();
+        let xid = u32::from_be_bytes(reply[..4].try_into().unwrap());
+        let part = expected.remove(&xid).unwrap();
+        assert!(reply.ends_with(part), "{xid}");
+    }
+    fixture.until("somebody helped", |fixture| fixture.server().load().requests_waited > before);
+}
+
 /// RFC 1813 section 3.3.7 and 2.6: before and after in one piece with the change.
 #[test]
 fn wcc_data_of_a_write_is_exact() {

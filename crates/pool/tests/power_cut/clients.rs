@@ -37,7 +37,9 @@ pub struct Model {
     /// When all sides of a log vdev were first seen lost, and whether anything was acknowledged
     /// much later than that.
     lost_at: Option<Duration>,
-    pub acknowledged_after_loss: bool,
+    acknowledged_after_loss: bool,
+    /// Disks of the log that were gone when something was last acknowledged.
+    gone_when_acknowledged: Vec<bool>,
     /// Log vdevs that had no side left when this life began, and have none since: the import has
     /// dealt with that.
     lost_before: BTreeSet<usize>,
@@ -56,26 +58,41 @@ impl Model {
         self.acknowledged = self.synced.clone();
     }
 
-    /// A new life: what was lost in the last one has been dealt with.
-    pub fn begin_life(&mut self) {
+    /// What was lost has been dealt with.
+    fn forget_loss(&mut self) {
         (self.lost_at, self.acknowledged_after_loss) = (None, false);
     }
 
     /// The pool is there for this life.
     pub fn imported(&mut self, pool: &Pool) {
+        self.forget_loss();
         self.lost_before = lost_logs(pool);
+    }
+
+    /// Whether an import may now ask for a log device: nothing was acknowledged since one was
+    /// lost, or one went after the last acknowledgement.
+    pub fn may_miss_log(&self) -> bool {
+        let gone_before = |at: usize| self.gone_when_acknowledged.get(at) == Some(&true);
+        let mut gone = self.log_disks.iter().enumerate().filter(|(_, disk)| disk.is_gone());
+        self.may_lose_log() || gone.any(|(at, _)| !gone_before(at))
+    }
+
+    /// Whether a disk of the log may be lost between two lives.
+    pub fn may_lose_log(&self) -> bool {
+        !self.acknowledged_after_loss
     }
 
     /// Looks whether a log vdev is lost; called when something is acknowledged.
     fn watch_log(&mut self, pool: &Pool, now: Duration) {
-        if !self.log_disks.iter().any(SimDisk::is_gone) {
+        self.gone_when_acknowledged = self.log_disks.iter().map(SimDisk::is_gone).collect();
+        if !self.gone_when_acknowledged.contains(&true) {
             return;
         }
         let lost = lost_logs(pool);
         self.lost_before.retain(|vdev| lost.contains(vdev));
         if lost.is_subset(&self.lost_before) {
             // What was lost came back: the next loss is another one.
-            self.begin_life();
+            self.forget_loss();
             return;
         }
         let since = *self.lost_at.get_or_insert(now);

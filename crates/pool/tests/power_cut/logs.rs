@@ -115,7 +115,7 @@ impl Machine {
 
     /// A disk of the log may go away in a power cut, or for good; others come back.
     fn between_lives(&mut self) {
-        let may_lose = !self.model.lock().unwrap().acknowledged_after_loss;
+        let may_lose = self.model.lock().unwrap().may_lose_log();
         let chance = self.rng.below(8);
         let which = self.rng.index(self.log_disks().len());
         for (at, disk) in self.log_disks().to_vec().iter().enumerate() {
@@ -138,12 +138,6 @@ impl Machine {
             _ => self.rng.below(span),
         };
         self.sim.plan_cut(CutPlan::AtEvent(event + 1));
-        let loss_allowed = {
-            let mut model = self.model.lock().unwrap();
-            let allowed = !model.acknowledged_after_loss;
-            model.begin_life();
-            allowed
-        };
         if self.rivals {
             self.log_disks().iter().for_each(SimDisk::clear_faults);
             if !self.log_disks().iter().any(SimDisk::is_gone) {
@@ -166,7 +160,7 @@ impl Machine {
             let mut options = ImportOptions::default();
             let mut opened = open(world.clone(), named(disks), &options).await;
             if opened.as_ref().is_err_and(|why| why.contains("the log device is missing")) {
-                if !loss_allowed {
+                if !model.lock().unwrap().may_miss_log() {
                     return opened.map(|_| ());
                 }
                 if do_without {
