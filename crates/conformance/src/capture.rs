@@ -97,6 +97,10 @@ impl Talk {
         let mut tshark = Invocation::tool("tshark", "capture")?
             .args(["-n", "-r"])
             .arg(file)
+            // Threads of one program that send on two processors overtake each other, most when
+            // one of them is stolen: without this tshark takes the replies to all calls of such
+            // segments for replies to none. Calls behind their replies need the second pass.
+            .args(["-2", "-o", "tcp.reassemble_out_of_order:TRUE"])
             // Clients call from low ports, which belong to other protocols.
             .args(["-d", "tcp.port==2049,rpc", "-o", "tcp.try_heuristic_first:TRUE"])
             .args(["-o", "udp.try_heuristic_first:TRUE"])
@@ -158,8 +162,8 @@ impl Talk {
     /// # Errors
     /// [`Error::Mismatch`] with what is at fault or missing.
     pub fn is_sound_with(&self, expected: &[(u32, &[u32])]) -> Result<()> {
-        // In one run of several tshark took 5 whole WRITE replies of some 50,000 for no reply: it
-        // had lost their calls, why is not known. A server that invents replies makes more.
+        // With one segment in fifteen out of order tshark still loses the call of one reply in
+        // 7,000. A server that invents replies makes more.
         let seen = self.replies.values().sum::<u64>();
         let unmatched = u64::try_from(self.unmatched.len()).unwrap_or(u64::MAX);
         let unmatched = if unmatched > seen / UNMATCHED_SHARE { &self.unmatched[..] } else { &[] };

@@ -30,8 +30,21 @@ fn reply() -> Vec<u8> {
 /// A capture file of a connection over which these records went: from which port, the length that
 /// the record mark tells, and the bytes that came.
 fn capture(scratch: &Scratch, records: &[(u16, usize, &[u8])]) -> PathBuf {
+    saved(scratch, &frames(records))
+}
+
+fn saved(scratch: &Scratch, frames: &[Vec<u8>]) -> PathBuf {
     // Magic, version 2.4, no time zone, longest frame, link type "raw IP".
     let mut file = words(&[0xa1b2_c3d4, 0x0002_0004, 0, 0, 65_535, 101]);
+    file.extend(frames.concat());
+    let path = scratch.join("made.pcap");
+    fs::write(&path, file).unwrap();
+    path
+}
+
+/// Three to connect, then one for each record.
+fn frames(records: &[(u16, usize, &[u8])]) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
     let mut next = [(CLIENT, 1000), (SERVER, 5000)];
     let mut segment = |from: u16, flags: u8, payload: &[u8]| {
         let (to, hosts) = match from {
@@ -41,12 +54,13 @@ fn capture(scratch: &Scratch, records: &[(u16, usize, &[u8])]) -> PathBuf {
         let acked = next.iter().find(|(port, _)| *port == to).unwrap().1;
         let sequence = &mut next.iter_mut().find(|(port, _)| *port == from).unwrap().1;
         let length = u32::try_from(40 + payload.len()).unwrap();
-        file.extend(words(&[1_700_000_000, 0, length, length]));
+        let mut frame = words(&[1_700_000_000, 0, length, length]);
         // IPv4 without options: version and length, identification, TTL 64 and TCP, addresses.
-        file.extend(words(&[0x4500_0000 | length, 0, 0x4006_0000, hosts[0], hosts[1]]));
-        file.extend(words(&[u32::from(from) << 16 | u32::from(to), *sequence, acked]));
-        file.extend(words(&[0x5000_2000 | u32::from(flags) << 16, 0]));
-        file.extend(payload);
+        frame.extend(words(&[0x4500_0000 | length, 0, 0x4006_0000, hosts[0], hosts[1]]));
+        frame.extend(words(&[u32::from(from) << 16 | u32::from(to), *sequence, acked]));
+        frame.extend(words(&[0x5000_2000 | u32::from(flags) << 16, 0]));
+        frame.extend(payload);
+        frames.push(frame);
         *sequence += u32::try_from(payload.len()).unwrap() + u32::from(flags & SYN != 0);
     };
     segment(CLIENT, SYN, &[]);
@@ -57,9 +71,7 @@ fn capture(scratch: &Scratch, records: &[(u16, usize, &[u8])]) -> PathBuf {
         record.extend(*bytes);
         segment(*from, ACK | PUSH, &record);
     }
-    let path = scratch.join("made.pcap");
-    fs::write(&path, file).unwrap();
-    path
+    frames
 }
 
 const SYN: u8 = 2;
@@ -126,6 +138,27 @@ fn a_stray_byte_of_a_client_is_no_fault_and_one_of_the_server_is() {
     let stray = (SERVER, 10, &b"0123456789"[..]);
     let talk = Talk::read(&capture(&scratch, &[said[0], said[1], stray])).unwrap();
     assert!(!talk.faults.is_empty(), "{talk:?}");
+}
+
+#[test]
+fn segments_that_overtake_each_other_are_no_fault() {
+    let scratch = WorkDir::open().unwrap().scratch("capture-order").unwrap();
+    let numbered = |mut record: Vec<u8>, number| {
+        record[3] = number;
+        record
+    };
+    let calls = [1, 2, 3].map(|number| (CLIENT, numbered(call(), number)));
+    let replies = [1, 2, 3].map(|number| (SERVER, numbered(reply(), number)));
+    let said = [&calls[0], &calls[1], &replies[0], &replies[1], &calls[2], &replies[2]];
+    let frames = frames(&said.map(|(from, record)| (*from, record.len(), &record[..])));
+    // Two calls, two replies, a call behind replies, a call behind its own.
+    for (one, other) in [(3, 4), (5, 6), (4, 6), (7, 8)] {
+        let mut frames = frames.clone();
+        frames.swap(one, other);
+        let talk = Talk::read(&saved(&scratch, &frames)).unwrap();
+        talk.is_sound_with(LOOKUP).unwrap();
+        assert_eq!(talk.replies(100_003, 3), 3, "{one} and {other}: {talk:?}");
+    }
 }
 
 #[test]
