@@ -57,6 +57,23 @@ impl<V: Clone> Cache<V> {
         }
     }
 
+    /// Looks up keys that need be no neighbours; `found` is called with the number of each that is
+    /// held, in any order, and its value. As so many calls of [`Cache::get`], but the CPU waits for
+    /// several of the cold cache lines of a search at a time.
+    ///
+    /// `found` runs under a shard's lock: it must not call the cache.
+    pub fn get_each(&self, keys: &[Key], mut found: impl FnMut(usize, &V)) {
+        let number = |key: &Key| self.shard_number(key);
+        let mut order: Vec<(usize, usize)> = keys.iter().map(number).zip(0..).collect();
+        order.sort_unstable();
+        for some in order.chunk_by(|(left, _), (right, _)| left == right) {
+            let keys = some.iter().filter_map(|(_, at)| Some((*at, keys.get(*at)?)));
+            let shard = some.first().and_then(|(number, _)| self.shards.get(*number));
+            let Some(shard) = shard else { continue };
+            shard.0.lock().get_each(keys, &mut found);
+        }
+    }
+
     /// Whether a value of `key` is held. Does not count as a use.
     pub fn contains(&self, key: &Key) -> bool {
         let hash = key.mixed();
@@ -73,11 +90,20 @@ impl<V: Clone> Cache<V> {
     }
 
     /// Takes in a block that was written to a new place instead of `old`: it inherits `old`'s
-    /// standing, and `old` leaves, even if a snapshot still covers it.
-    pub fn replace(&self, old: &Key, key: Key, value: V, charge_bytes: u32, class: Class) {
+    /// standing, and `old` leaves, even if a snapshot still covers it. `value` makes the new value,
+    /// of the old one if that was held.
+    pub fn replace(
+        &self,
+        old: &Key,
+        key: Key,
+        value: impl FnOnce(Option<V>) -> V,
+        charge_bytes: u32,
+        class: Class,
+    ) {
         let old_hash = old.mixed();
-        let standing = self.shard(old).lock().remove(old_hash, old);
-        let hash = key.mixed();
+        let removed = self.shard(old).lock().remove(old_hash, old);
+        let (old, standing) = removed.unzip();
+        let (hash, value) = (key.mixed(), value(old));
         let arrival = Arrival { key, value, charge_bytes, class, standing };
         self.shard(&key).lock().insert(hash, arrival);
     }
@@ -114,9 +140,14 @@ impl<V: Clone> Cache<V> {
     #[expect(clippy::indexing_slicing, reason = "the mask is one below a power of two")]
     #[inline]
     fn shard(&self, key: &Key) -> &Mutex<Shard<V>> {
+        &self.shards[self.shard_number(key)].0
+    }
+
+    #[inline]
+    fn shard_number(&self, key: &Key) -> usize {
         // Neighbours share a shard: what came together leaves together, and its memory with it.
         let [byte, ..] = fold((key.place / NEIGHBOURS) ^ SEEDS.2, SEEDS.0).to_le_bytes();
-        &self.shards[usize::from(byte) & (self.shards.len() - 1)].0
+        usize::from(byte) & (self.shards.len() - 1)
     }
 }
 

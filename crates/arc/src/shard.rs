@@ -71,6 +71,22 @@ impl<V: Clone> Shard<V> {
         }
     }
 
+    /// `get` of each. All are searched for before the first is used: searches that do not wait for
+    /// each other.
+    pub(crate) fn get_each<'a>(
+        &mut self,
+        keys: impl Iterator<Item = (usize, &'a Key)>,
+        found: &mut impl FnMut(usize, &V),
+    ) {
+        let search = |(at, key): (usize, &Key)| (at, self.find(key.mixed(), key));
+        let indices: Vec<(usize, Option<u32>)> = keys.map(search).collect();
+        for (at, index) in indices {
+            if let Some(value) = self.used(index) {
+                found(at, value);
+            }
+        }
+    }
+
     /// Counts a use of what was found, if it was.
     #[inline]
     fn used(&mut self, index: Option<u32>) -> Option<&V> {
@@ -120,19 +136,17 @@ impl<V: Clone> Shard<V> {
         assert!(self.resident_bytes() <= self.budget.capacity, "the cache stays under its cap");
     }
 
-    /// Forgets a key, its ghost too. Gives its standing if there was a value.
-    pub(crate) fn remove(&mut self, hash: u64, key: &Key) -> Option<Standing> {
+    /// Forgets a key, its ghost too. Gives its value, if there was one, and how that stood.
+    pub(crate) fn remove(&mut self, hash: u64, key: &Key) -> Option<(V, Standing)> {
         let index = self.find(hash, key)?;
-        let slot = self.slab.slot(index);
-        let (class, cost, resident) = (slot.class, slot.cost, slot.value.is_some());
+        let slot = self.slab.slot_mut(index);
+        let (class, cost, value) = (slot.class, slot.cost, slot.value.take());
         let standing = Standing { queue: slot.queue(), lives: slot.lives };
         self.release(index);
-        if !resident {
-            return None;
-        }
+        let value = value?;
         self.stats.class.of_mut(class).removals += 1;
         self.discount(class, cost);
-        Some(standing)
+        Some((value, standing))
     }
 
     pub(crate) fn set_capacity(&mut self, capacity: u64) {

@@ -157,6 +157,31 @@ impl Page {
         Some((bytes, count))
     }
 
+    /// This content in the memory of `old`, if nobody else shows that and its neighbours came with
+    /// it: so what was read or written at once stays neighbours, page by page as it is written
+    /// anew. Else this page as it is.
+    pub fn in_place_of(self, old: Page) -> Page {
+        if !page_pool::is_of_whole(old.bytes) {
+            return self;
+        }
+        match old.into_mut() {
+            Some(mut place) => {
+                place.copy_from_slice(self.as_slice());
+                place.freeze()
+            }
+            None => self,
+        }
+    }
+
+    /// The page for its only owner; `None` if there are others.
+    fn into_mut(self) -> Option<PageMut> {
+        // As `Arc::try_unwrap`: who finds itself to be the last owner stays the only one, and what
+        // others read before they left happens before what is written from now on.
+        self.owners().compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        fence(Ordering::Acquire);
+        Some(PageMut { bytes: ManuallyDrop::new(self).bytes })
+    }
+
     fn owners(&self) -> &AtomicU32 {
         page_pool::count_of(self.bytes)
     }
@@ -348,6 +373,27 @@ mod tests {
         assert_eq!((bytes.as_ptr(), bytes.len(), count), (pages[0].as_ptr(), 3 * 4096, 3));
         assert_eq!(Page::neighbours([&pages[0], &pages[0]]).unwrap().1, 1);
         assert!(Page::neighbours([]).is_none());
+    }
+
+    #[test]
+    fn what_is_written_anew_lies_where_the_old_lay() {
+        let mut filling = Filling::new(16);
+        filling.put(&pattern(16 * SECTOR_BYTES));
+        let mut pages = filling.finish().unwrap();
+        let place = pages[3].address();
+        let new = Page::with_prefix(b"new");
+        let old = std::mem::replace(&mut pages[3], Page::zeroed());
+        pages[3] = new.clone().in_place_of(old);
+        assert_eq!((pages[3].address(), &pages[3][..4]), (place, &b"new\0"[..]));
+        assert_eq!(Page::neighbours(&pages).unwrap().1, 16);
+        // Somebody shows the old one still: it stays as it is.
+        let shown = pages[4].clone();
+        let content = shown.to_vec();
+        let old = std::mem::replace(&mut pages[4], Page::zeroed());
+        assert!(new.clone().in_place_of(old).same(&new));
+        assert!(shown.as_slice() == content);
+        // No neighbours came with this one: a copy would gain nothing.
+        assert!(new.clone().in_place_of(Page::zeroed()).same(&new));
     }
 
     #[test]

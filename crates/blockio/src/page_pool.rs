@@ -90,6 +90,11 @@ pub(crate) fn give(frame: Frame) {
     }
 }
 
+/// Whether the frame's block was handed out as a whole, and none of it lies in the stock since.
+pub(crate) fn is_of_whole(frame: Frame) -> bool {
+    Block::of(frame).0.bits().whole.load(Ordering::Relaxed)
+}
+
 /// Where it is counted how many share this frame. Its value is the owner's business.
 pub(crate) fn count_of<'a>(frame: Frame) -> &'a AtomicU32 {
     let (header, index) = place_of(frame);
@@ -129,6 +134,8 @@ struct Bits {
     free: AtomicU16,
     /// It is named in `broken`.
     listed: AtomicBool,
+    /// See [`is_of_whole`], which reads it without the lock.
+    whole: AtomicBool,
 }
 
 const _: () = assert!(size_of::<Header>() <= SECTOR_BYTES, "a header fits its place");
@@ -185,6 +192,7 @@ impl Stock {
             let bits = block.bits();
             let free = bits.free.load(Ordering::Relaxed) | 1 << at;
             bits.free.store(free, Ordering::Relaxed);
+            bits.whole.store(false, Ordering::Relaxed);
             if free == ALL_FREE {
                 self.whole.push(block);
             } else if !bits.listed.swap(true, Ordering::Relaxed) {
@@ -243,6 +251,7 @@ impl Stock {
         }
         let block = self.whole.pop()?;
         block.bits().free.store(0, Ordering::Relaxed);
+        block.bits().whole.store(true, Ordering::Relaxed);
         Some(block)
     }
 

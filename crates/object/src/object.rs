@@ -205,14 +205,13 @@ async fn read_below(
     for (start, end) in below {
         let extents = extent_tree::lookup_range(pool, root, *start, *end).await?;
         let (mut next, mut rest) = (from, &mut *pages);
-        let mut missing = Vec::new();
+        let mut shown = Vec::with_capacity(extents.len());
         for extent in &extents {
             let (slots, after) = slots_of(extent, next, rest)?;
             (next, rest) = (extent.end(), after);
-            if !pool.cached_extent(extent, slots) {
-                missing.push((extent, slots));
-            }
+            shown.push((extent, slots));
         }
+        let missing = pool.cached_extents(shown);
         if !missing.is_empty() {
             let read = |(extent, slots)| pool.read_missing(extent, slots);
             try_join_all(missing.into_iter().map(read)).await?;

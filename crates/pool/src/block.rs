@@ -10,6 +10,7 @@ use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
 use aquifer_ondisk::codec::{checksum64, checksum128};
 use aquifer_ondisk::extent::{Extent, Stored};
+use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{BlockPointer, Place, Txg};
 use aquifer_vdev::{Leaf, ReadError, Vdev};
 use futures_util::future::join_all;
@@ -26,7 +27,14 @@ pub enum Cached {
     Extent(Arc<Vec<Page>>),
 }
 
+/// An extent, and a slot for each page that it shows.
+pub type Shown<'e, 's> = (&'e Extent, &'s mut [Option<Page>]);
+
 const PAGE_CHARGE_BYTES: u32 = 4096 + 64;
+/// So many extents at a time, if they are short, are searched for together: a large read of what
+/// was written page by page. Longer ones are searched for as a run each.
+const SHORT_EXTENTS_MIN: usize = 8;
+const SHORT_PAGES_MAX: u8 = 7;
 
 impl Pool {
     /// Reads a tree node of one sector.
@@ -135,6 +143,38 @@ impl Pool {
         }
     }
 
+    /// [`Pool::cached_extent`] for each of these. Gives those of which not all pages were there.
+    pub fn cached_extents<'e, 's>(&self, shown: Vec<Shown<'e, 's>>) -> Vec<Shown<'e, 's>> {
+        let are_many = shown.len() >= SHORT_EXTENTS_MIN;
+        let (mut short, mut missing) = (Vec::new(), Vec::new());
+        for (extent, slots) in shown {
+            if are_many && is_short(extent) {
+                short.push((extent, slots));
+            } else if !self.cached_extent(extent, slots) {
+                missing.push((extent, slots));
+            }
+        }
+        self.cached_pages(&mut short);
+        missing.extend(short.into_iter().filter(|(_, slots)| slots.iter().any(Option::is_none)));
+        missing
+    }
+
+    /// Fills the slots of plain extents, which are searched for page by page, from memory.
+    fn cached_pages(&self, shown: &mut [Shown<'_, '_>]) {
+        let (mut keys, mut slots) = (Vec::new(), Vec::new());
+        for (extent, shown) in shown {
+            for (at, slot) in (0..).zip(shown.iter_mut()) {
+                keys.push(Key { place: extent.place.plus(at).0, written: extent.written.0 });
+                slots.push(slot);
+            }
+        }
+        self.cache.get_each(&keys, |at, cached| {
+            if let (Cached::Page(page), Some(slot)) = (cached, slots.get_mut(at)) {
+                **slot = Some(page.clone());
+            }
+        });
+    }
+
     /// Reads from disk what [`Pool::cached_extent`] has left empty.
     pub async fn read_missing(
         &self,
@@ -225,11 +265,21 @@ impl Pool {
         Ok(pages)
     }
 
-    /// Keeps pages that were just written: they are likely to be read.
-    pub fn cache_pages(&self, place: Place, written: Txg, pages: impl IntoIterator<Item = Page>) {
-        for (at, page) in (0u64..).zip(pages) {
-            let key = Key { place: place.plus(at).0, written: written.0 };
-            self.cache.insert(key, Cached::Page(page), PAGE_CHARGE_BYTES, Class::Data);
+    /// Keeps a page that was just written: it is likely to be read. It takes the place of the one
+    /// that it is written instead of, if there is one, with the policy and in memory.
+    pub fn cache_page(&self, place: Place, written: Txg, page: Page, old: Option<(Place, Txg)>) {
+        let key = Key { place: place.0, written: written.0 };
+        let (charge, class) = (PAGE_CHARGE_BYTES, Class::Data);
+        match old {
+            None => self.cache.insert(key, Cached::Page(page), charge, class),
+            Some((place, written)) => {
+                let old = Key { place: place.0, written: written.0 };
+                let value = |old| match old {
+                    Some(Cached::Page(old)) => Cached::Page(page.in_place_of(old)),
+                    _ => Cached::Page(page),
+                };
+                self.cache.replace(&old, key, value, charge, class);
+            }
         }
     }
 
@@ -239,15 +289,21 @@ impl Pool {
         self.cache.insert(key, Cached::Page(page), PAGE_CHARGE_BYTES, Class::Node);
     }
 
-    /// Forgets a freed block.
-    pub(crate) fn uncache(&self, place: Place, written: Txg) {
-        self.cache.remove(&Key { place: place.0, written: written.0 });
+    /// Forgets freed blocks.
+    pub(crate) fn uncache(&self, run: Run, written: Txg) {
+        for at in 0..run.sectors {
+            self.cache.remove(&Key { place: run.place.plus(at).0, written: written.0 });
+        }
     }
 
     /// What the cache holds and how it fares.
     pub fn cache_stats(&self) -> aquifer_arc::Stats {
         self.cache.stats()
     }
+}
+
+fn is_short(extent: &Extent) -> bool {
+    matches!(extent.stored, Stored::Plain(_)) && extent.pages <= SHORT_PAGES_MAX
 }
 
 /// Fills `pages` from those of a compressed extent, of which they show what begins at `offset`.

@@ -93,7 +93,7 @@ impl SyncContext {
 
     /// Gives back a block.
     pub fn free(&self, run: Run, written: Txg) {
-        self.pool.uncache(run.place, written);
+        self.pool.uncache(run, written);
         self.pool.space.lock().free(self.txg, run);
     }
 

@@ -142,7 +142,12 @@ fn a_rewritten_block_inherits() {
         read(&cache, place);
     }
     for place in 0..pages / 4 {
-        cache.replace(&key(place), rewritten(place), place, PAGE, Class::Data);
+        let was_held = cache.contains(&key(place));
+        let value = |old| {
+            assert_eq!(old, was_held.then_some(place));
+            place
+        };
+        cache.replace(&key(place), rewritten(place), value, PAGE, Class::Data);
     }
     for place in (0..3 * pages).map(|place| 1 << 40 | place) {
         read(&cache, place);
@@ -230,7 +235,10 @@ fn threads_keep_the_cap_and_the_counts() {
                                 cache.replace(
                                     &key(place + 1),
                                     key(place),
-                                    Arc::new(place),
+                                    |old| {
+                                        assert!(old.is_none_or(|old| *old == place + 1));
+                                        Arc::new(place)
+                                    },
                                     PAGE,
                                     class,
                                 );
@@ -261,8 +269,8 @@ fn threads_keep_the_cap_and_the_counts() {
     assert_eq!(cache.resident_bytes(), 0);
 }
 
-/// Whatever has come, gone and moved: a run finds what its keys alone find, and the policy learns
-/// the same of it.
+/// Whatever has come, gone and moved: a run, and keys that are none looked up together, find what
+/// the keys alone find, and the policy learns the same of it.
 #[test]
 fn a_run_is_as_so_many_gets() {
     let (alone, together) = (Cache::<u64>::new(8 << 20, 2), Cache::<u64>::new(8 << 20, 2));
@@ -282,6 +290,17 @@ fn a_run_is_as_so_many_gets() {
                     alone.insert(key(place), place, PAGE, Class::Data);
                     together.insert(key(place), place, PAGE, Class::Data);
                 }
+            }
+            3 | 4 => {
+                // In the order of their shards, in which they count as uses.
+                let mut keys: Vec<Key> = (0..count).map(|_| key(pick(4000))).collect();
+                keys.sort_by_key(|key| together.shard_number(key));
+                let single: Vec<_> = keys.iter().map(|key| alone.get(key)).collect();
+                let mut each = vec![None; keys.len()];
+                together.get_each(&keys, |at, value| {
+                    assert!(each[at].replace(*value).is_none(), "given twice");
+                });
+                assert_eq!(each, single);
             }
             _ => {
                 let single: Vec<_> =

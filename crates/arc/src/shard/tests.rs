@@ -45,7 +45,7 @@ fn read(shard: &mut Shard<u64>, name: u64, charge_bytes: u32) -> bool {
 }
 
 fn replace(shard: &mut Shard<u64>, old: u64, new: u64, charge_bytes: u32) {
-    let standing = shard.remove(key(old).mixed(), &key(old));
+    let standing = shard.remove(key(old).mixed(), &key(old)).map(|(_, standing)| standing);
     let (key, class) = (key(new), class(new));
     let arrival = Arrival { key, value: new, charge_bytes, class, standing };
     shard.insert(key.mixed(), arrival);

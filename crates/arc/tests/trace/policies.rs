@@ -27,7 +27,7 @@ impl Policy for Cache<()> {
         Cache::remove(self, &key);
     }
     fn replace(&mut self, old: Key, key: Key, bytes: u32, class: Class) {
-        Cache::replace(self, &old, key, (), bytes, class);
+        Cache::replace(self, &old, key, |_| (), bytes, class);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::fixture::Fixture;
 
 const MIB: u64 = 1 << 20;
 
-fn bytes(seed: u64, count: usize) -> Vec<u8> {
+pub fn bytes(seed: u64, count: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = |state: &mut u64| {
         *state ^= *state << 13;

@@ -14,6 +14,7 @@ mod framing;
 mod hostile;
 mod listing;
 mod locks;
+mod memory;
 mod mounts;
 mod names;
 mod once;

@@ -10,6 +10,7 @@ mod bed;
 mod damage;
 mod destroy;
 mod large;
+mod memory;
 mod quota;
 mod replies;
 mod smooth;

@@ -7,7 +7,7 @@ use std::vec::IntoIter;
 use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, EXTENT_PAGES_MAX, Extent, PAGE_LIMIT, Stored};
 use aquifer_ondisk::tree_node::{Extents, NodeOwner};
 use aquifer_ondisk::types::SEGMENT_SECTORS;
-use aquifer_ondisk::{BlockPointer, FormatError};
+use aquifer_ondisk::{BlockPointer, FormatError, Place, Txg};
 
 use super::{FreedExtent, first_of_tenancies, freed, one_tenancy};
 use crate::btree::{
@@ -33,8 +33,23 @@ pub struct Merged {
     pub root: Option<BlockPointer>,
     /// What the tree does not use any more.
     pub freed: Vec<FreedExtent>,
+    /// Those of them that are plain, by the pages that they showed, in order.
+    pub replaced: Vec<Replaced>,
     /// Change of the sectors that the tree refers to: those of new extents less those freed.
     pub refer_sectors: i64,
+}
+
+/// Plain pages that a file does not show any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replaced {
+    /// The first of them.
+    pub page: u64,
+    /// How many.
+    pub pages: u64,
+    /// Where the first one is.
+    pub place: Place,
+    /// When they were written.
+    pub written: Txg,
 }
 
 /// The tree of `root` with `ops` applied, which must be in order and not overlap. What stands in
@@ -62,7 +77,8 @@ pub async fn merge_extents<S: NodeSink>(
     let mut batch = Replaces::new(ops);
     let root = rewrite::<Extents, S, _>(sink, root, owner, &mut batch).await?;
     assert!(batch.fresh.peek().is_none(), "every new extent has found its leaf");
-    Ok(Merged { root, freed: batch.freed, refer_sectors: batch.refer_sectors })
+    let Replaces { freed, replaced, refer_sectors, .. } = batch;
+    Ok(Merged { root, freed, replaced, refer_sectors })
 }
 
 /// The ops, taken apart.
@@ -72,6 +88,7 @@ struct Replaces {
     /// one it must stay with. Leaves come in order and take them off the front.
     fresh: Peekable<IntoIter<(u64, Extent)>>,
     freed: Vec<FreedExtent>,
+    replaced: Vec<Replaced>,
     refer_sectors: i64,
 }
 
@@ -114,6 +131,7 @@ impl Replaces {
             ranges,
             fresh: fresh.into_iter().peekable(),
             freed: Vec::new(),
+            replaced: Vec::new(),
             refer_sectors: 0,
         }
     }
@@ -173,8 +191,14 @@ impl Replaces {
                     rebuilt.put_before(part.page)?;
                     rebuilt.push(part)?;
                 }
-                if plain {
-                    entry.slice(from, to).iter().for_each(|part| self.free(part));
+                if plain && let Some(part) = entry.slice(from, to) {
+                    self.free(&part);
+                    self.replaced.push(Replaced {
+                        page: part.page,
+                        pages: part.pages.into(),
+                        place: part.place,
+                        written: part.written,
+                    });
                 }
                 at = to;
             }

@@ -33,7 +33,7 @@ use aquifer_ondisk::types::{Run, Txg};
 
 use crate::btree::{self, Halves, NodeSink, NodeStore, TIE_REACH};
 
-pub use merge::{Merged, Replace, merge_extents};
+pub use merge::{Merged, Replace, Replaced, merge_extents};
 
 /// Sectors that a tree does not refer to any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use aquifer_ondisk::tree_node::Extents;
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_ondisk::{BlockPointer, Place, Txg};
 
-use super::{FreedExtent, Replace, lookup_range, merge_extents, one_tenancy};
+use super::{FreedExtent, Replace, Replaced, lookup_range, merge_extents, one_tenancy};
 use crate::btree::NodeSink;
 use crate::mem_store::{MemStore, OWNER, Shape, check_tree};
 
@@ -182,13 +182,31 @@ impl Canvas {
 
     pub(super) fn apply_unchecked(&mut self, strokes: &[Stroke]) {
         self.store.next_txg();
+        let before = self.plain();
         let ops = self.paint(strokes);
+        let ranges = ops.iter().flat_map(|op| before.range(op.from_page..op.to_page));
+        let replaced: Vec<_> = ranges.map(|(page, at)| (*page, *at)).collect();
         let merge = merge_extents(&self.store, self.root, OWNER, ops);
         let merged = self.store.run(merge).unwrap();
         self.root = merged.root;
         let refer = self.live.len() as i64 + merged.refer_sectors;
         self.settle(&merged.freed);
         assert_eq!(self.live.len() as i64, refer, "the sum of sectors referred to");
+        let single = |old: &Replaced| {
+            let (page, place, written) = (old.page, old.place, old.written);
+            (0..old.pages).map(move |at| (page + at, (place.plus(at), written)))
+        };
+        assert_eq!(merged.replaced.iter().flat_map(single).collect::<Vec<_>>(), replaced);
+    }
+
+    /// Where each page that a plain extent shows lies, and since when.
+    fn plain(&self) -> BTreeMap<u64, (Place, Txg)> {
+        let plain = |(page, (id, at)): (&u64, &Cell)| {
+            let extent = &self.extents[*id];
+            let is_plain = matches!(extent.stored, Stored::Plain(_));
+            is_plain.then(|| (*page, (extent.place.plus(*at), extent.written)))
+        };
+        self.cells.iter().filter_map(plain).collect()
     }
 
     /// Takes `freed` for what just left the cells: no more, no less, nothing twice.

@@ -170,7 +170,8 @@ fn a_hole_in_a_hole_changes_nothing() {
     let store = MemStore::new();
     let root = merged(&store, None, vec![put(vec![plain(10, 5, 100)])]).root;
     let same = merged(&store, root, vec![hole(0, 10), hole(15, 1 << 40)]);
-    assert_eq!(same, Merged { root, freed: Vec::new(), refer_sectors: 0 });
+    let nothing = Merged { root, freed: Vec::new(), replaced: Vec::new(), refer_sectors: 0 };
+    assert_eq!(same, nothing);
     assert_eq!(merged(&store, None, vec![hole(0, 10)]).root, None);
 }
 
