@@ -63,14 +63,13 @@ impl<V: Clone> Cache<V> {
     ///
     /// `found` runs under a shard's lock: it must not call the cache.
     pub fn get_each(&self, keys: &[Key], mut found: impl FnMut(usize, &V)) {
-        let number = |key: &Key| self.shard_number(key);
-        let mut order: Vec<(usize, usize)> = keys.iter().map(number).zip(0..).collect();
-        order.sort_unstable();
-        for some in order.chunk_by(|(left, _), (right, _)| left == right) {
-            let keys = some.iter().filter_map(|(_, at)| Some((*at, keys.get(*at)?)));
-            let shard = some.first().and_then(|(number, _)| self.shards.get(*number));
-            let Some(shard) = shard else { continue };
-            shard.0.lock().get_each(keys, &mut found);
+        let in_shard = |(at, key)| (self.shard_number(key), at, key);
+        let mut order: Vec<(usize, usize, &Key)> = keys.iter().enumerate().map(in_shard).collect();
+        order.sort_unstable_by_key(|(shard, at, _)| (*shard, *at));
+        for some in order.chunk_by(|(left, ..), (right, ..)| left == right) {
+            let Some((_, _, first)) = some.first() else { continue };
+            let keys = some.iter().map(|(_, at, key)| (*at, *key));
+            self.shard(first).lock().get_each(keys, &mut found);
         }
     }
 

@@ -27,7 +27,7 @@ use aquifer_ondisk::{BlockPointer, Place};
 use aquifer_pool::{PoolError, SyncContext, transform};
 
 use crate::btree;
-use crate::extent_tree::{self, FreedExtent, Replace, Replaced};
+use crate::extent_tree::{self, FreedExtent, Merged, Replace, Replaced};
 use crate::is_damage;
 use crate::object::{Object, TreeRoot};
 use crate::overlay::{DirtyPage, Version};
@@ -138,7 +138,7 @@ async fn sync_cut(
     };
     // The tail's bytes are known only when it is freed: until then they stay in the file's sum.
     let refer_bytes = tree.refer_bytes;
-    match cut_short(sync, owner, version, cut, tree).await {
+    match cut_short(sync, owner, cut, tree).await {
         Ok(Some(tree)) => return Ok((tree, None)),
         Err(error) if !is_damage(&error) => return Err(error),
         // A damaged node beyond the cut is cut off with the rest.
@@ -158,7 +158,6 @@ async fn sync_cut(
 async fn cut_short(
     sync: &SyncContext,
     owner: NodeOwner,
-    version: &Version,
     cut: u64,
     tree: TreeRoot,
 ) -> Result<Option<TreeRoot>, PoolError> {
@@ -172,7 +171,8 @@ async fn cut_short(
         return Ok(None);
     }
     let ops = vec![Replace { from_page: cut, to_page: PAGE_LIMIT, extents: Vec::new() }];
-    Ok(Some(replace(sync, owner, version, tree, ops).await?))
+    let merged = extent_tree::merge_extents(sync, tree.root, owner, ops).await?;
+    Ok(Some(settle(sync, tree, &merged)))
 }
 
 async fn sync_pages(
@@ -200,13 +200,13 @@ async fn sync_pages(
     if ops.is_empty() {
         return Ok(tree);
     }
-    let error = match replace(sync, owner, version, tree, ops.clone()).await {
+    let error = match replace(sync, owner, version, tree, &ops).await {
         Err(error) if is_damage(&error) => error,
         replaced => return replaced,
     };
     let found = damage.insert(Damage::none(error));
     let kept = part_ops(sync, tree.root, ops, found).await?;
-    match replace(sync, owner, version, tree, kept.clone()).await {
+    match replace(sync, owner, version, tree, &kept).await {
         Err(error) if is_damage(&error) => {
             free_new(sync, &kept);
             *damage = Some(Damage::all(error, version));
@@ -236,10 +236,10 @@ fn write_group(
     };
     let mut op = Replace { from_page: *first, to_page: last + 1, extents: Vec::new() };
     let sums: Vec<u64> = group.iter().map(|(_, dirty)| dirty.sum).collect();
-    let pages: Vec<Page> = group.iter().filter_map(|(_, dirty)| dirty.page.clone()).collect();
     if let Some(place) = dirty.place {
         push_plain(sync, &mut op, place, &sums);
     } else if dirty.page.is_some() {
+        let pages: Vec<Page> = group.iter().filter_map(|(_, dirty)| dirty.page.clone()).collect();
         let chunk_pages = usize::try_from(COMPRESSED_PAGES_MAX).unwrap_or(usize::MAX);
         let chunk = if compression.is_some() { chunk_pages } else { pages.len() };
         for (pages, sums) in pages.chunks(chunk).zip(sums.chunks(chunk)) {
@@ -347,42 +347,45 @@ fn write_compressed(
     }))
 }
 
+/// Puts what a version wrote into its tree, and into memory.
 async fn replace(
     sync: &SyncContext,
     owner: NodeOwner,
     version: &Version,
     tree: TreeRoot,
-    ops: Vec<Replace>,
+    ops: &[Replace],
 ) -> Result<TreeRoot, PoolError> {
-    let plain = ops.iter().flat_map(|op| &op.extents).filter_map(|extent| match extent.stored {
-        Stored::Plain(_) => Some((extent.page, extent.end(), extent.place)),
-        Stored::Compressed { .. } => None,
-    });
-    let fresh: Vec<(u64, u64, Place)> = plain.collect();
-    let merged = extent_tree::merge_extents(sync, tree.root, owner, ops).await?;
-    cache_fresh(sync, version, &fresh, &merged.replaced).await;
+    let merged = extent_tree::merge_extents(sync, tree.root, owner, ops.to_vec()).await?;
+    cache_fresh(sync, version, ops, &merged.replaced).await;
+    Ok(settle(sync, tree, &merged))
+}
+
+/// Frees what a merge freed. The tree as it is now.
+fn settle(sync: &SyncContext, tree: TreeRoot, merged: &Merged) -> TreeRoot {
     free_extents(sync, &merged.freed);
     let refer_bytes =
         tree.refer_bytes.saturating_add_signed(merged.refer_sectors.saturating_mul(4096));
-    Ok(TreeRoot { root: merged.root, refer_bytes })
+    TreeRoot { root: merged.root, refer_bytes }
 }
 
-/// Keeps what was written in memory: the plain pages of `fresh` (from one to another, and where the
-/// first is), each in the place of what it was written instead of.
+/// Keeps the plain pages that were written in memory, each in the place of what it was written
+/// instead of.
 async fn cache_fresh(
     sync: &SyncContext,
     version: &Version,
-    fresh: &[(u64, u64, Place)],
+    ops: &[Replace],
     replaced: &[Replaced],
 ) {
     let mut replaced = replaced.iter().peekable();
-    for (from, to, place) in fresh {
-        for page in *from..*to {
+    let extents = ops.iter().flat_map(|op| &op.extents);
+    for extent in extents.filter(|extent| matches!(extent.stored, Stored::Plain(_))) {
+        for page in extent.page..extent.end() {
             while replaced.next_if(|old| old.page + old.pages <= page).is_some() {}
             let old = replaced.peek().filter(|old| old.page <= page);
             let old = old.map(|old| (old.place.plus(page - old.page), old.written));
             if let Some(content) = version.pages.get(page).and_then(|dirty| dirty.page.clone()) {
-                sync.pool().cache_page(place.plus(page - from), sync.txg(), content, old);
+                let place = extent.place.plus(page - extent.page);
+                sync.pool().cache_page(place, sync.txg(), content, old);
             }
         }
         sync.pace().await;

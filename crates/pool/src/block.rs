@@ -40,7 +40,7 @@ impl Pool {
     /// Reads a tree node of one sector.
     pub async fn read_node(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
         let [first, _] = pointer.places;
-        let key = Key { place: first.0, written: pointer.written.0 };
+        let key = key(first, pointer.written);
         if let Some(Cached::Page(page)) = self.cache.get(&key) {
             return Ok(page);
         }
@@ -122,8 +122,8 @@ impl Pool {
 
     /// Fills `pages`, one for each page that an extent entry shows, from memory. Whether all of
     /// them were there.
-    pub fn cached_extent(&self, extent: &Extent, pages: &mut [Option<Page>]) -> bool {
-        let first = Key { place: extent.place.0, written: extent.written.0 };
+    fn cached_extent(&self, extent: &Extent, pages: &mut [Option<Page>]) -> bool {
+        let first = key(extent.place, extent.written);
         match &extent.stored {
             Stored::Plain(_) => {
                 let mut found = 0;
@@ -143,7 +143,7 @@ impl Pool {
         }
     }
 
-    /// [`Pool::cached_extent`] for each of these. Gives those of which not all pages were there.
+    /// Fills the slots of each of these from memory. Gives those of which not all pages were there.
     pub fn cached_extents<'e, 's>(&self, shown: Vec<Shown<'e, 's>>) -> Vec<Shown<'e, 's>> {
         let are_many = shown.len() >= SHORT_EXTENTS_MIN;
         let (mut short, mut missing) = (Vec::new(), Vec::new());
@@ -164,7 +164,7 @@ impl Pool {
         let (mut keys, mut slots) = (Vec::new(), Vec::new());
         for (extent, shown) in shown {
             for (at, slot) in (0..).zip(shown.iter_mut()) {
-                keys.push(Key { place: extent.place.plus(at).0, written: extent.written.0 });
+                keys.push(key(extent.place.plus(at), extent.written));
                 slots.push(slot);
             }
         }
@@ -175,7 +175,7 @@ impl Pool {
         });
     }
 
-    /// Reads from disk what [`Pool::cached_extent`] has left empty.
+    /// Reads from disk what [`Pool::cached_extents`] has left empty.
     pub async fn read_missing(
         &self,
         extent: &Extent,
@@ -210,7 +210,7 @@ impl Pool {
         let wanted = sums.get(first..=last).unwrap_or_default();
         let read = self.read_pages(place.plus(first as u64), wanted).await?;
         for ((at, slot), page) in (0u64..).zip(pages.iter_mut()).skip(first).zip(read) {
-            let key = Key { place: place.plus(at).0, written: written.0 };
+            let key = key(place.plus(at), written);
             let cached = Cached::Page(page.clone());
             self.cache.insert(key, cached, PAGE_CHARGE_BYTES, Class::Data);
             *slot = Some(page);
@@ -259,7 +259,7 @@ impl Pool {
         let pages = crate::transform::decompress(*algorithm, bytes, total)
             .ok_or(ReadError::Corrupt { vdev: extent.place.vdev(), sector, count })?;
         let pages = Arc::new(pages);
-        let key = Key { place: extent.place.0, written: extent.written.0 };
+        let key = key(extent.place, extent.written);
         let charge = u32::from(*total_pages) * PAGE_CHARGE_BYTES;
         self.cache.insert(key, Cached::Extent(pages.clone()), charge, Class::Data);
         Ok(pages)
@@ -268,31 +268,30 @@ impl Pool {
     /// Keeps a page that was just written: it is likely to be read. It takes the place of the one
     /// that it is written instead of, if there is one, with the policy and in memory.
     pub fn cache_page(&self, place: Place, written: Txg, page: Page, old: Option<(Place, Txg)>) {
-        let key = Key { place: place.0, written: written.0 };
+        let new = key(place, written);
         let (charge, class) = (PAGE_CHARGE_BYTES, Class::Data);
         match old {
-            None => self.cache.insert(key, Cached::Page(page), charge, class),
+            None => self.cache.insert(new, Cached::Page(page), charge, class),
             Some((place, written)) => {
-                let old = Key { place: place.0, written: written.0 };
                 let value = |old| match old {
                     Some(Cached::Page(old)) => Cached::Page(page.in_place_of(old)),
                     _ => Cached::Page(page),
                 };
-                self.cache.replace(&old, key, value, charge, class);
+                self.cache.replace(&key(place, written), new, value, charge, class);
             }
         }
     }
 
     pub(crate) fn cache_node(&self, pointer: &BlockPointer, page: Page) {
         let [first, _] = pointer.places;
-        let key = Key { place: first.0, written: pointer.written.0 };
+        let key = key(first, pointer.written);
         self.cache.insert(key, Cached::Page(page), PAGE_CHARGE_BYTES, Class::Node);
     }
 
     /// Forgets freed blocks.
     pub(crate) fn uncache(&self, run: Run, written: Txg) {
         for at in 0..run.sectors {
-            self.cache.remove(&Key { place: run.place.plus(at).0, written: written.0 });
+            self.cache.remove(&key(run.place.plus(at), written));
         }
     }
 
@@ -300,6 +299,11 @@ impl Pool {
     pub fn cache_stats(&self) -> aquifer_arc::Stats {
         self.cache.stats()
     }
+}
+
+/// What names a block for the cache.
+fn key(place: Place, written: Txg) -> Key {
+    Key { place: place.0, written: written.0 }
 }
 
 fn is_short(extent: &Extent) -> bool {

@@ -176,8 +176,11 @@ impl Requests {
     /// that somebody else can carry out.
     pub(super) fn begin_next(&mut self, cx: &mut Context<'_>, crew: &Crew, is_full: bool) -> Begun {
         let Some(record) = self.received.front() else { return Begun::Nothing };
+        if is_full && !crew.has_idle() {
+            return Begun::Limited;
+        }
         let reply_bytes = IN_FLIGHT_BYTES + self.nfs.reply_bytes_max(&record.bytes);
-        if is_full && (reply_bytes < HANDED_OVER_BYTES_MIN || !crew.has_idle()) {
+        if is_full && reply_bytes < HANDED_OVER_BYTES_MIN {
             return Begun::Limited;
         }
         let in_use = self.reply_lease.used();

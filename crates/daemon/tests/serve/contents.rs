@@ -20,7 +20,7 @@ pub fn bytes(seed: u64, count: usize) -> Vec<u8> {
 }
 
 #[track_caller]
-fn written(res: Write3Res) -> Write3ResOk {
+pub fn written(res: Write3Res) -> Write3ResOk {
     match res {
         Res3::Ok(written) => written,
         Res3::Fail { status, .. } => panic!("WRITE: {status:?}"),

@@ -3,10 +3,10 @@
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
 use aquifer_files::{Credentials, FileHandle};
-use aquifer_nfs::proto::v3::{NfsFh3, Res3, StableHow};
+use aquifer_nfs::proto::v3::{NfsFh3, StableHow};
 
 use crate::client::Client;
-use crate::contents::bytes;
+use crate::contents::{bytes, written};
 use crate::fixture::Fixture;
 
 /// The first block of a file.
@@ -29,8 +29,7 @@ fn pieces(fixture: &Fixture, file: FileHandle, content: &[u8]) -> usize {
 
 fn write(client: &mut Client, file: NfsFh3, page: usize, content: &mut [u8], data: &[u8]) {
     let at = page * 4096;
-    let said = client.write(file, at as u64, data, StableHow::FileSync);
-    assert!(matches!(said, Res3::Ok(_)), "{said:?}");
+    written(client.write(file, at as u64, data, StableHow::FileSync));
     content[at..at + data.len()].copy_from_slice(data);
 }
 

@@ -6,12 +6,11 @@ use aquifer_files::{FileHandle, Service, Stability};
 use crate::bed::{Bed, make, noise, root};
 
 /// As a server takes them from its socket: neighbours in memory.
-async fn write_block(service: &Service, file: FileHandle, page: u64, data: &[u8]) {
+async fn write_block(service: &Service, file: FileHandle, data: &[u8]) {
     let mut filling = Filling::new(data.len() / 4096);
     filling.put(data);
     let pages = filling.finish().unwrap();
-    let (at, stable) = (page * 4096, Stability::FileSync);
-    service.files.write_pages(&root(), file, at, &pages, stable).await.0.unwrap();
+    service.files.write_pages(&root(), file, 0, &pages, Stability::FileSync).await.0.unwrap();
 }
 
 #[test]
@@ -22,7 +21,7 @@ fn what_is_freed_leaves_the_cache() {
         let file = make(&service, top, "file").await;
         let entries = || service.pool.cache_stats().class.data.entries;
         for seed in 0..4 {
-            write_block(&service, file, 0, &noise(seed, 256)).await;
+            write_block(&service, file, &noise(seed, 256)).await;
             service.pool.sync().await.unwrap();
             assert_eq!(entries(), 256, "nothing of what was there before");
         }
