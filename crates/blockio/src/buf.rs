@@ -159,9 +159,9 @@ impl Page {
 
     /// This content in the memory of `old`, if nobody else shows that and its neighbours came with
     /// it: so what was read or written at once stays neighbours, page by page as it is written
-    /// anew. Else this page as it is.
+    /// anew. Else, or if this one came with neighbours of its own, this page as it is.
     pub fn in_place_of(self, old: Page) -> Page {
-        if !page_pool::is_of_whole(old.bytes) {
+        if page_pool::is_of_whole(self.bytes) || !page_pool::is_of_whole(old.bytes) {
             return self;
         }
         match old.into_mut() {
@@ -394,6 +394,12 @@ mod tests {
         assert!(shown.as_slice() == content);
         // No neighbours came with this one: a copy would gain nothing.
         assert!(new.clone().in_place_of(Page::zeroed()).same(&new));
+        // What is written anew in whole blocks has neighbours as good as the old ones.
+        let mut filling = Filling::new(16);
+        filling.put(&pattern(16 * SECTOR_BYTES));
+        let block = filling.finish().unwrap();
+        let old = std::mem::replace(&mut pages[5], Page::zeroed());
+        assert!(block[5].clone().in_place_of(old).same(&block[5]));
     }
 
     #[test]
