@@ -33,6 +33,7 @@ mod pace;
 mod pool;
 mod readers;
 mod record;
+mod space;
 mod spread;
 mod status;
 pub mod sync;

@@ -30,6 +30,7 @@ use crate::limits::Limits;
 use crate::pace::Pace;
 use crate::readers::Readers;
 use crate::record::RecordRing;
+use crate::space::Space;
 use crate::sync::SyncContext;
 use crate::throttle::Throttle;
 use crate::tree::{VdevTree, record_copies};
@@ -78,7 +79,7 @@ pub struct Pool {
     pub(crate) cache: Cache<Cached>,
     /// Nodes written by the running sync whose writes have not completed: read from here.
     pub(crate) pending: Mutex<HashMap<Place, Page>>,
-    pub(crate) space: Mutex<Allocator>,
+    pub(crate) space: Space,
     pub(crate) readers: Readers,
     /// Bytes of bitmaps above their share of memory.
     pub(crate) bitmap_bytes_over: AtomicU64,
@@ -139,7 +140,7 @@ impl Pool {
             shunned_log: Mutex::new(None),
             cache: Cache::new(parts.limits.arc_bytes, CACHE_SHARDS),
             pending: Mutex::new(HashMap::new()),
-            space: Mutex::new(parts.space),
+            space: Space::new(parts.space),
             readers: Readers::new(),
             bitmap_bytes_over: AtomicU64::new(0),
             txgs: Txgs::new(parts.committed, parts.open),
@@ -229,8 +230,7 @@ impl Pool {
 
     /// Bytes that clients can still write: what is free above the reserve.
     pub fn writable_bytes(&self) -> u64 {
-        let free = self.space.lock().space_use().free();
-        free.saturating_sub(self.limits.slop_sectors) * 4096
+        self.space.free_sectors().saturating_sub(self.limits.slop_sectors) * 4096
     }
 
     /// Sectors in use in the newest root.

@@ -104,9 +104,10 @@ impl Pool {
     fn try_admit(&self, demand: Demand) -> Result<Verdict, PoolError> {
         self.txgs.check()?;
         let limits = &self.limits;
-        let free = self.space.lock().space_use().free();
         let log_room = self.log.room_bytes();
         let mut state = self.txgs.state.lock();
+        // After the lock: what a sync has taken is told before it gives back what was set aside.
+        let free = self.space.free_sectors();
         let dirty = state.dirty_bytes();
         let open = state.loads.get(&state.open).copied().unwrap_or_default();
         // What others can never take is there for those few.
