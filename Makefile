@@ -84,8 +84,8 @@ conformance:
 # The main job on real input, told in plain words. With a terminal the server stays until Ctrl-C.
 demo:
 	scripts/setup-deps.sh build clients guest
-	cargo build --release -p aquifer-cli -p aquifer-demo -p aquifer-conformance
-	target/release/aquifer-demo
+	cargo build --profile quick -p aquifer-cli -p aquifer-demo -p aquifer-conformance
+	target/quick/aquifer-demo
 
 # Aquifer, others and a server that does nothing, side by side, in about ten minutes; for instance
 # make bench BENCH="--only write-4k-stable-32 --rounds 9".
