@@ -18,6 +18,7 @@ use std::future::Future;
 use std::io;
 use std::thread::JoinHandle;
 
+use aquifer_pool::BoxFuture;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -60,7 +61,14 @@ impl EngineThread {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Unfinished> {
-        self.handle.spawn(work).await.map_err(|error| Unfinished(error.to_string()))
+        let (done, result) = oneshot::channel();
+        // One kind of task: the runtime is compiled anew for each, a sixth of this crate.
+        let work: BoxFuture<'static, ()> = Box::pin(async move {
+            // Nobody may be waiting any more.
+            let _ = done.send(work.await);
+        });
+        self.handle.spawn(work).await.map_err(|error| Unfinished(error.to_string()))?;
+        result.await.map_err(|error| Unfinished(error.to_string()))
     }
 
     /// Ends the thread; what still runs there is dropped.

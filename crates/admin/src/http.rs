@@ -40,6 +40,7 @@ use std::os::unix::net::{UnixListener as StdListener, UnixStream};
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
+use aquifer_pool::BoxFuture;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequest, Path, Query, Request, State};
 use axum::http::StatusCode;
@@ -274,8 +275,10 @@ async fn clear_damage(State(control): Control_, Body(request): Body<api::ClearDa
 async fn act<T: Serialize + Send + 'static>(
     act: impl Future<Output = Result<T, ApiError>> + Send + 'static,
 ) -> Response {
+    // One kind of task: the runtime is compiled anew for each.
+    let act: BoxFuture<'static, Response> = Box::pin(async move { answer(act.await) });
     match tokio::spawn(act).await {
-        Ok(result) => answer(result),
+        Ok(response) => response,
         Err(error) => {
             tracing::error!(%error, "an act of the administrator panicked");
             ApiError::failed("the daemon has a bug; its log says more").into_response()

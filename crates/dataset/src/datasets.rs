@@ -14,7 +14,7 @@ use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::tree_node::Namespace;
 use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Reader, Txg, Writer};
-use aquifer_pool::{Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
+use aquifer_pool::{BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use parking_lot::Mutex;
 
 use crate::damage::DamageList;
@@ -76,78 +76,82 @@ impl Datasets {
     ///
     /// # Errors
     /// What the pool gives, and records that make no sense.
-    pub async fn open(pool: Arc<Pool>) -> Result<Arc<Datasets>, PoolError> {
-        let root = pool.roots().get(TreeSlot::Namespace as usize).copied().flatten();
-        let mut state = State {
-            datasets: BTreeMap::new(),
-            hidden: BTreeSet::new(),
-            next_dataset: 1,
-            items: BTreeMap::new(),
-            root,
-            emptied: Vec::new(),
-            gone: BTreeMap::new(),
-        };
-        let (mut records, mut destroyed) = (Vec::new(), BTreeSet::new());
-        let mut values: BTreeMap<DatasetId, LocalValues> = BTreeMap::new();
-        let mut scan = btree::Scan::<Namespace, Pool>::new(
-            &pool,
-            root,
-            ItemKey { dataset: DatasetId(0), item: 0 },
-            None,
-        )?;
-        while let Some(item) = scan.next().await? {
-            let (dataset, class) = (item.key.dataset, item.key.item >> 56);
-            let number = item.key.item & ((1 << 56) - 1);
-            match (dataset, class) {
-                (DatasetId(0), 0) => {
-                    state.next_dataset = Reader::new(&item.value, "dataset counters").sequence()?;
+    pub fn open(pool: Arc<Pool>) -> BoxFuture<'static, Result<Arc<Datasets>, PoolError>> {
+        Box::pin(async move {
+            let root = pool.roots().get(TreeSlot::Namespace as usize).copied().flatten();
+            let mut state = State {
+                datasets: BTreeMap::new(),
+                hidden: BTreeSet::new(),
+                next_dataset: 1,
+                items: BTreeMap::new(),
+                root,
+                emptied: Vec::new(),
+                gone: BTreeMap::new(),
+            };
+            let (mut records, mut destroyed) = (Vec::new(), BTreeSet::new());
+            let mut values: BTreeMap<DatasetId, LocalValues> = BTreeMap::new();
+            let mut scan = btree::Scan::<Namespace, Pool>::new(
+                &pool,
+                root,
+                ItemKey { dataset: DatasetId(0), item: 0 },
+                None,
+            )?;
+            while let Some(item) = scan.next().await? {
+                let (dataset, class) = (item.key.dataset, item.key.item >> 56);
+                let number = item.key.item & ((1 << 56) - 1);
+                match (dataset, class) {
+                    (DatasetId(0), 0) => {
+                        state.next_dataset =
+                            Reader::new(&item.value, "dataset counters").sequence()?;
+                    }
+                    (_, 0) => records.push((dataset, DatasetRecord::decode(&item.value)?)),
+                    (_, 4) => {
+                        records.push((dataset, DatasetRecord::decode(&item.value)?));
+                        destroyed.insert(dataset);
+                    }
+                    (_, 1) => {
+                        let value = String::from_utf8_lossy(&item.value).into_owned();
+                        if let Some(property) = Property::from_number(number) {
+                            values.entry(dataset).or_default().insert(property, value);
+                        }
+                    }
+                    _ => {}
                 }
-                (_, 0) => records.push((dataset, DatasetRecord::decode(&item.value)?)),
-                (_, 4) => {
-                    records.push((dataset, DatasetRecord::decode(&item.value)?));
-                    destroyed.insert(dataset);
+            }
+            drop(scan);
+            for (id, record) in records {
+                let local = values.remove(&id).unwrap_or_default();
+                let properties =
+                    Properties::from_values(|property| property.default_value().into());
+                let dataset = Dataset::new(id, record, local, properties);
+                if destroyed.contains(&id) {
+                    dataset.set_destroyed(Txg(1));
+                    state.hidden.insert(id);
                 }
-                (_, 1) => {
-                    let value = String::from_utf8_lossy(&item.value).into_owned();
-                    if let Some(property) = Property::from_number(number) {
-                        values.entry(dataset).or_default().insert(property, value);
+                state.datasets.insert(id, Arc::new(dataset));
+            }
+            let replies = Replies::open(pool.clone()).await?;
+            let datasets = Datasets {
+                pool,
+                state: Mutex::new(state),
+                limited: AtomicBool::new(false),
+                promises: Mutex::new(()),
+                acts: Default::default(),
+                damages: DamageList::default(),
+                replies,
+            };
+            datasets.refresh_properties();
+            for dataset in datasets.all() {
+                if dataset.properties().sync == SyncMode::Disabled {
+                    dataset.unlogged.is_from_the_start();
+                    if !left_out(Rule::UnloggedGenerations) {
+                        dataset.skip_generations(datasets.pool.open_txg());
                     }
                 }
-                _ => {}
+                datasets.find_orphans(&dataset).await?;
             }
-        }
-        drop(scan);
-        for (id, record) in records {
-            let local = values.remove(&id).unwrap_or_default();
-            let properties = Properties::from_values(|property| property.default_value().into());
-            let dataset = Dataset::new(id, record, local, properties);
-            if destroyed.contains(&id) {
-                dataset.set_destroyed(Txg(1));
-                state.hidden.insert(id);
-            }
-            state.datasets.insert(id, Arc::new(dataset));
-        }
-        let replies = Replies::open(pool.clone()).await?;
-        let datasets = Datasets {
-            pool,
-            state: Mutex::new(state),
-            limited: AtomicBool::new(false),
-            promises: Mutex::new(()),
-            acts: Default::default(),
-            damages: DamageList::default(),
-            replies,
-        };
-        datasets.refresh_properties();
-        for dataset in datasets.all() {
-            if dataset.properties().sync == SyncMode::Disabled {
-                dataset.unlogged.is_from_the_start();
-                if !left_out(Rule::UnloggedGenerations) {
-                    dataset.skip_generations(datasets.pool.open_txg());
-                }
-            }
-            datasets.find_orphans(&dataset).await?;
-        }
-        Ok(Arc::new(datasets))
+            Ok(Arc::new(datasets))
+        })
     }
 
     /// The pool.
@@ -227,27 +231,30 @@ impl Datasets {
     ///
     /// # Errors
     /// Bad names and values, a parent that does not exist, a name that does.
-    pub async fn create(
-        &self,
-        name: &str,
-        properties: &[(String, String)],
-    ) -> Result<(), DatasetError> {
-        let bad = |why: &str| DatasetError::BadName { name: name.into(), why: why.into() };
-        let (parent, last) = name
-            .rsplit_once('/')
-            .ok_or_else(|| bad("is a pool's name: a dataset lies below one, as in tank/vms"))?;
-        check_component(last).map_err(bad)?;
-        let mut local = LocalValues::new();
-        for (property, value) in properties {
-            let property = Property::from_name(property)?;
-            local.insert(property, property.parse(value)?);
-        }
-        let parent = self.by_name(parent).ok_or_else(|| DatasetError::NotFound(parent.into()))?;
-        if self.by_name(name).is_some() {
-            return Err(DatasetError::Exists(name.into()));
-        }
-        self.check_reservation(&parent, 0, local.get(&Property::Reservation))?;
-        self.make(parent.id, last.to_string(), local).await
+    pub fn create<'a>(
+        &'a self,
+        name: &'a str,
+        properties: &'a [(String, String)],
+    ) -> BoxFuture<'a, Result<(), DatasetError>> {
+        Box::pin(async move {
+            let bad = |why: &str| DatasetError::BadName { name: name.into(), why: why.into() };
+            let (parent, last) = name
+                .rsplit_once('/')
+                .ok_or_else(|| bad("is a pool's name: a dataset lies below one, as in tank/vms"))?;
+            check_component(last).map_err(bad)?;
+            let mut local = LocalValues::new();
+            for (property, value) in properties {
+                let property = Property::from_name(property)?;
+                local.insert(property, property.parse(value)?);
+            }
+            let parent =
+                self.by_name(parent).ok_or_else(|| DatasetError::NotFound(parent.into()))?;
+            if self.by_name(name).is_some() {
+                return Err(DatasetError::Exists(name.into()));
+            }
+            self.check_reservation(&parent, 0, local.get(&Property::Reservation))?;
+            self.make(parent.id, last.to_string(), local).await
+        })
     }
 
     async fn make(

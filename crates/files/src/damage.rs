@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use aquifer_dataset::{DamagedObject, ROOT_DIRECTORY};
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::inode::FileKind;
+use aquifer_pool::BoxFuture;
 
 use crate::core::Files;
 
@@ -51,45 +52,48 @@ impl Files {
 
     /// A path of each of these objects that one search as that of [`Files::path_of`] finds, among
     /// the first `entries_max` entries.
-    pub async fn paths_of(
-        &self,
-        dataset: &str,
+    pub fn paths_of<'a>(
+        &'a self,
+        dataset: &'a str,
         mut objects: HashSet<ObjectId>,
         entries_max: usize,
-    ) -> HashMap<ObjectId, String> {
-        let mut found = HashMap::new();
-        let Some(dataset) = self.datasets.by_name(dataset) else { return found };
-        if objects.remove(&ROOT_DIRECTORY) {
-            found.insert(ROOT_DIRECTORY, "/".into());
-        }
-        let mut waiting = VecDeque::from([(ROOT_DIRECTORY, String::new())]);
-        let mut seen = 0;
-        while let Some((directory, path)) = waiting.pop_front() {
-            let Ok(target) = self.object(&dataset, directory).await else { continue };
-            let mut from = 0;
-            loop {
-                if objects.is_empty() || seen >= entries_max {
-                    return found;
-                }
-                let read = target.object.read_entries(&self.pool, from, u64::MAX, SEARCH_ENTRIES);
-                let Ok(entries) = read.await else { break };
-                let whole = entries.len() < SEARCH_ENTRIES;
-                seen += entries.len();
-                for entry in entries {
-                    let path = || format!("{path}/{}", String::from_utf8_lossy(&entry.name));
-                    if objects.remove(&entry.object) {
-                        found.insert(entry.object, path());
+    ) -> BoxFuture<'a, HashMap<ObjectId, String>> {
+        Box::pin(async move {
+            let mut found = HashMap::new();
+            let Some(dataset) = self.datasets.by_name(dataset) else { return found };
+            if objects.remove(&ROOT_DIRECTORY) {
+                found.insert(ROOT_DIRECTORY, "/".into());
+            }
+            let mut waiting = VecDeque::from([(ROOT_DIRECTORY, String::new())]);
+            let mut seen = 0;
+            while let Some((directory, path)) = waiting.pop_front() {
+                let Ok(target) = self.object(&dataset, directory).await else { continue };
+                let mut from = 0;
+                loop {
+                    if objects.is_empty() || seen >= entries_max {
+                        return found;
                     }
-                    if entry.kind == FileKind::Directory {
-                        waiting.push_back((entry.object, path()));
+                    let read =
+                        target.object.read_entries(&self.pool, from, u64::MAX, SEARCH_ENTRIES);
+                    let Ok(entries) = read.await else { break };
+                    let whole = entries.len() < SEARCH_ENTRIES;
+                    seen += entries.len();
+                    for entry in entries {
+                        let path = || format!("{path}/{}", String::from_utf8_lossy(&entry.name));
+                        if objects.remove(&entry.object) {
+                            found.insert(entry.object, path());
+                        }
+                        if entry.kind == FileKind::Directory {
+                            waiting.push_back((entry.object, path()));
+                        }
+                        from = entry.key.saturating_add(1);
                     }
-                    from = entry.key.saturating_add(1);
-                }
-                if whole {
-                    break;
+                    if whole {
+                        break;
+                    }
                 }
             }
-        }
-        found
+            found
+        })
     }
 }

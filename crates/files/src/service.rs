@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aquifer_blockio::World;
 use aquifer_dataset::{DatasetError, Datasets};
 use aquifer_pool::import::{FoundLeaf, ImportOptions, ImportReport, import};
-use aquifer_pool::{ImportError, Pool, PoolError, Trees};
+use aquifer_pool::{BoxFuture, ImportError, Pool, PoolError, Trees};
 
 use crate::core::Files;
 
@@ -45,23 +45,25 @@ impl Service {
     ///
     /// # Errors
     /// What keeps a pool from coming into service.
-    pub async fn open(
+    pub fn open(
         world: Arc<dyn World>,
         found: Vec<FoundLeaf>,
         options: &ImportOptions,
-    ) -> Result<Service, ServiceError> {
-        let (pool, report) = import(world.clone(), found, options).await?;
-        let datasets = Datasets::open(pool.clone()).await?;
-        let trees: Arc<dyn Trees> = datasets.clone();
-        pool.attach(Arc::downgrade(&trees));
-        let files = Files::new(datasets.clone());
-        pool.replay(files.as_ref()).await?;
-        world.spawn("txg", Box::pin(pool.clone().run()));
-        datasets.ensure_root().await?;
-        if datasets.has_background_work() {
-            // What a crash left to be freed does not wait for a client's change.
-            pool.request_txg();
-        }
-        Ok(Service { pool, datasets, files, report })
+    ) -> BoxFuture<'_, Result<Service, ServiceError>> {
+        Box::pin(async move {
+            let (pool, report) = import(world.clone(), found, options).await?;
+            let datasets = Datasets::open(pool.clone()).await?;
+            let trees: Arc<dyn Trees> = datasets.clone();
+            pool.attach(Arc::downgrade(&trees));
+            let files = Files::new(datasets.clone());
+            pool.replay(files.as_ref()).await?;
+            world.spawn("txg", pool.clone().run());
+            datasets.ensure_root().await?;
+            if datasets.has_background_work() {
+                // What a crash left to be freed does not wait for a client's change.
+                pool.request_txg();
+            }
+            Ok(Service { pool, datasets, files, report })
+        })
     }
 }

@@ -42,7 +42,7 @@ use aquifer_blockio::Disk;
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::txg_record::RecordPointer;
 use aquifer_ondisk::uberblock::ROOTS;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 
 pub use finding::{At, Finding, Kind, Severity};
 pub use report::{
@@ -78,20 +78,22 @@ impl Default for Options {
 }
 
 /// Inspects the pool on `disks`. Reads only; what cannot be read is a finding.
-pub async fn inspect(disks: Vec<Arc<dyn Disk>>, options: &Options) -> Report {
-    let mut findings = Findings::new(options.findings_per_kind_max);
-    let mut summary = Summary::default();
-    let members = find_members(disks, options, &mut findings).await;
-    if let Some(first) = members.first() {
-        summary.guid = first.label.config.pool_guid;
-        summary.name = first.label.config.name.clone();
-        if let Some(vote) = vote::elect(&members, &mut findings) {
-            let (media, leaves) = Media::new(&vote, &members, &mut findings);
-            summary.leaves = leaves;
-            look_at_roots(&media, &vote, options, &mut findings, &mut summary).await;
+pub fn inspect(disks: Vec<Arc<dyn Disk>>, options: &Options) -> BoxFuture<'_, Report> {
+    Box::pin(async move {
+        let mut findings = Findings::new(options.findings_per_kind_max);
+        let mut summary = Summary::default();
+        let members = find_members(disks, options, &mut findings).await;
+        if let Some(first) = members.first() {
+            summary.guid = first.label.config.pool_guid;
+            summary.name = first.label.config.name.clone();
+            if let Some(vote) = vote::elect(&members, &mut findings) {
+                let (media, leaves) = Media::new(&vote, &members, &mut findings);
+                summary.leaves = leaves;
+                look_at_roots(&media, &vote, options, &mut findings, &mut summary).await;
+            }
         }
-    }
-    Report { findings: findings.list, counts: findings.counts, summary }
+        Report { findings: findings.list, counts: findings.counts, summary }
+    })
 }
 
 /// The disks of the pool that is looked at, each leaf once.

@@ -16,7 +16,7 @@ use aquifer_vdev::{Leaf, Vdev};
 use crate::error::ImportError;
 use crate::intent_log::{Position, Ring, Start};
 use crate::limits::Limits;
-use crate::pool::Pool;
+use crate::pool::{BoxFuture, Pool};
 use crate::record::{RecordRing, runs_of};
 use crate::tree::{allocator, data, record_copies};
 
@@ -72,30 +72,35 @@ pub fn check_pool_name(name: &str) -> Result<(), ImportError> {
 }
 
 /// Makes a pool on these disks. When this returns the pool is on disk, exported.
-pub async fn create(world: Arc<dyn World>, spec: PoolSpec) -> Result<PoolConfig, ImportError> {
-    check_pool_name(&spec.name)?;
-    check_disks(&spec).await?;
-    let classes = [(VdevClass::Data, &spec.vdevs), (VdevClass::Log, &spec.logs)];
-    let specs =
-        classes.into_iter().flat_map(|(class, specs)| specs.iter().map(move |s| (class, s)));
-    let mut vdevs = Vec::new();
-    let mut configs = Vec::new();
-    for (index, (class, spec)) in (0u16..).zip(specs) {
-        let (config, leaves) = new_vdev(&world, class, Txg(1), spec);
-        vdevs.push(Arc::new(Vdev::new(index, &config, leaves, world.clone())));
-        configs.push(config);
-    }
-    let config = PoolConfig {
-        config_sequence: 1,
-        pool_guid: Guid(world.random().max(1)),
-        name: spec.name,
-        features_read: Vec::new(),
-        features_write: Vec::new(),
-        vdevs: configs,
-    };
-    check_labels(&config)?;
-    format(world, config.clone(), vdevs).await?;
-    Ok(config)
+pub fn create(
+    world: Arc<dyn World>,
+    spec: PoolSpec,
+) -> BoxFuture<'static, Result<PoolConfig, ImportError>> {
+    Box::pin(async move {
+        check_pool_name(&spec.name)?;
+        check_disks(&spec).await?;
+        let classes = [(VdevClass::Data, &spec.vdevs), (VdevClass::Log, &spec.logs)];
+        let specs =
+            classes.into_iter().flat_map(|(class, specs)| specs.iter().map(move |s| (class, s)));
+        let mut vdevs = Vec::new();
+        let mut configs = Vec::new();
+        for (index, (class, spec)) in (0u16..).zip(specs) {
+            let (config, leaves) = new_vdev(&world, class, Txg(1), spec);
+            vdevs.push(Arc::new(Vdev::new(index, &config, leaves, world.clone())));
+            configs.push(config);
+        }
+        let config = PoolConfig {
+            config_sequence: 1,
+            pool_guid: Guid(world.random().max(1)),
+            name: spec.name,
+            features_read: Vec::new(),
+            features_write: Vec::new(),
+            vdevs: configs,
+        };
+        check_labels(&config)?;
+        format(world, config.clone(), vdevs).await?;
+        Ok(config)
+    })
 }
 
 /// A vdev of new disks, and its config.

@@ -30,7 +30,7 @@ use crate::error::ImportError;
 use crate::intent_log::read::{Chain, ChainRules, Reader};
 use crate::intent_log::{LiveBatch, Position, Ring, Start};
 use crate::limits::{Limits, MEMORY_CAP_BYTES_DEFAULT};
-use crate::pool::{Parts, Pool};
+use crate::pool::{BoxFuture, Parts, Pool};
 use crate::tree::{data, record_copies};
 
 /// What the administrator may ask of an import.
@@ -107,74 +107,78 @@ struct Vote {
 
 /// Brings the pool on these disks (all of one pool) into service up to the point where the layer
 /// above replays: [`Pool::replay`] must follow, then [`Pool::run`].
-pub async fn import(
+pub fn import(
     world: Arc<dyn World>,
     found: Vec<FoundLeaf>,
     options: &ImportOptions,
-) -> Result<(Arc<Pool>, ImportReport), ImportError> {
-    let mut report = ImportReport::default();
-    for leaf in found.iter().filter(|leaf| leaf.labels.damaged > 0) {
-        let (path, damaged) = (&leaf.disk.path, leaf.labels.damaged);
-        report.notes.push(format!("{path}: {damaged} of 4 labels are damaged"));
-    }
-    let vote = vote(&found, &mut report)?;
-    let vdevs = assemble_vdevs(&world, &vote, &found, &mut report)?;
-    let back = usize::try_from(options.rewind).unwrap_or(usize::MAX);
-    let mut uberblock = vote.uberblock;
-    uberblock.outdated = vote.outdated;
-    if back > 0 {
-        rewind(&mut uberblock, back, world.random().max(1), &mut report)?;
-    }
-    let roots = root::read_roots(&vdevs, &uberblock).await?;
-    let newest = &roots.newest;
-    let lost = lost_log_devices(&newest.root.log, &vdevs);
-    if uberblock.restart_chain == 0 && !lost.is_empty() {
-        do_without_log(&mut uberblock, &lost, options, world.random().max(1), &mut report)?;
-    }
-    let log_root = if uberblock.restart_chain == 0 {
-        newest.root.log.clone()
-    } else {
-        root::restarted(&newest.root, uberblock.restart_chain)
-    };
-    let ring = Ring::new(&log_root.segments);
-    let reader = Reader {
-        vdevs: &vdevs,
-        ring: &ring,
-        rules: ChainRules {
-            pool_guid: vote.config.pool_guid,
-            chain: log_root.chain,
-            fixed: uberblock.log_end,
-            session: uberblock.session,
-            mark: uberblock.mark,
-            floor: uberblock.floor,
-            discard: options.discard_log,
-        },
-    };
-    let chain = loop {
-        let online = online_leaves(&vdevs);
-        let chain = reader.read(&log_root).await?;
-        level::level(&vdevs, &ring, &chain, uberblock.floor).await?;
-        // A leaf that failed on the way may have been the only one to hold the end of the chain:
-        // what was acknowledged is on the others too, so they are asked again.
-        if online_leaves(&vdevs) == online {
-            break chain;
+) -> BoxFuture<'_, Result<(Arc<Pool>, ImportReport), ImportError>> {
+    Box::pin(async move {
+        let mut report = ImportReport::default();
+        for leaf in found.iter().filter(|leaf| leaf.labels.damaged > 0) {
+            let (path, damaged) = (&leaf.disk.path, leaf.labels.damaged);
+            report.notes.push(format!("{path}: {damaged} of 4 labels are damaged"));
         }
-    };
-    report.log_batches = chain.batches.len();
-    if !chain.batches.is_empty() {
-        let (count, end) = (chain.batches.len(), &chain.end);
-        report.notes.push(format!("intent log: {count} batches to replay; it ends at: {end}"));
-    }
-    fix_end(&mut uberblock, &chain, log_root.chain);
-    let parts = build(world, vote.config, vdevs, &uberblock, roots, &ring, &chain, options)?;
-    let pool = Pool::assemble(parts);
-    pool.level_labels(&found).await;
-    pool.write_uberblock(|next| *next = Uberblock { sequence: next.sequence, ..uberblock.clone() })
+        let vote = vote(&found, &mut report)?;
+        let vdevs = assemble_vdevs(&world, &vote, &found, &mut report)?;
+        let back = usize::try_from(options.rewind).unwrap_or(usize::MAX);
+        let mut uberblock = vote.uberblock;
+        uberblock.outdated = vote.outdated;
+        if back > 0 {
+            rewind(&mut uberblock, back, world.random().max(1), &mut report)?;
+        }
+        let roots = root::read_roots(&vdevs, &uberblock).await?;
+        let newest = &roots.newest;
+        let lost = lost_log_devices(&newest.root.log, &vdevs);
+        if uberblock.restart_chain == 0 && !lost.is_empty() {
+            do_without_log(&mut uberblock, &lost, options, world.random().max(1), &mut report)?;
+        }
+        let log_root = if uberblock.restart_chain == 0 {
+            newest.root.log.clone()
+        } else {
+            root::restarted(&newest.root, uberblock.restart_chain)
+        };
+        let ring = Ring::new(&log_root.segments);
+        let reader = Reader {
+            vdevs: &vdevs,
+            ring: &ring,
+            rules: ChainRules {
+                pool_guid: vote.config.pool_guid,
+                chain: log_root.chain,
+                fixed: uberblock.log_end,
+                session: uberblock.session,
+                mark: uberblock.mark,
+                floor: uberblock.floor,
+                discard: options.discard_log,
+            },
+        };
+        let chain = loop {
+            let online = online_leaves(&vdevs);
+            let chain = reader.read(&log_root).await?;
+            level::level(&vdevs, &ring, &chain, uberblock.floor).await?;
+            // A leaf that failed on the way may have been the only one to hold the end of the
+            // chain: what was acknowledged is on the others too, so they are asked again.
+            if online_leaves(&vdevs) == online {
+                break chain;
+            }
+        };
+        report.log_batches = chain.batches.len();
+        if !chain.batches.is_empty() {
+            let (count, end) = (chain.batches.len(), &chain.end);
+            report.notes.push(format!("intent log: {count} batches to replay; it ends at: {end}"));
+        }
+        fix_end(&mut uberblock, &chain, log_root.chain);
+        let parts = build(world, vote.config, vdevs, &uberblock, roots, &ring, &chain, options)?;
+        let pool = Pool::assemble(parts);
+        pool.level_labels(&found).await;
+        pool.write_uberblock(|next| {
+            *next = Uberblock { sequence: next.sequence, ..uberblock.clone() }
+        })
         .await?;
-    claim_logged_places(&pool, &chain, uberblock.floor).await?;
-    pool.load_for_sync().await?;
-    *pool.found.lock() = chain.batches;
-    Ok((pool, report))
+        claim_logged_places(&pool, &chain, uberblock.floor).await?;
+        pool.load_for_sync().await?;
+        *pool.found.lock() = chain.batches;
+        Ok((pool, report))
+    })
 }
 
 impl Pool {

@@ -37,6 +37,9 @@ use crate::tree::{VdevTree, record_copies};
 use crate::txg::Txgs;
 
 /// A boxed future that may move between threads.
+///
+/// What is large and rare returns one instead of being an `async fn`, whose body would be compiled
+/// again in each crate that awaits it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Roots of the pool-wide trees, opaque to the pool.

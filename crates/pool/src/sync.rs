@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 
 use crate::error::PoolError;
 use crate::limits::{SYNC_WINDOW_SECTORS_MAX, SYNC_WRITE_SECTORS_MAX};
-use crate::pool::{Pool, Roots};
+use crate::pool::{BoxFuture, Pool, Roots};
 use crate::spread::Spread;
 
 /// What the layer above uses to write its changes of one txg.
@@ -238,67 +238,69 @@ impl SyncContext {
 
 impl Pool {
     /// Closes the open txg and makes it real.
-    pub(crate) async fn sync_one(&self) -> Result<Txg, PoolError> {
-        // What this txg may take must be there to be taken: bitmaps are read before it closes, and
-        // again for what entered it meanwhile.
-        self.load_for_sync().await?;
-        let (txg, dirty_bytes, fill) = self.close_txg().await;
-        let begun = self.world.now();
-        self.throttle.begin(begun, fill, dirty_bytes);
-        self.load_for(txg).await?;
-        let spread = Spread::new(begun, dirty_bytes);
-        let context = SyncContext::new(self.arc()?, txg, spread);
-        let roots = match self.trees.get().map(std::sync::Weak::upgrade) {
-            Some(Some(trees)) => trees.sync(&context).await?,
-            // Its changes would be missing from a txg that says it holds them.
-            Some(None) => {
-                let gone = "the layer above went away without an export".to_string();
-                return Err(PoolError::Contradiction(gone));
+    pub(crate) fn sync_one(&self) -> BoxFuture<'_, Result<Txg, PoolError>> {
+        Box::pin(async move {
+            // What this txg may take must be there to be taken: bitmaps are read before it closes,
+            // and again for what entered it meanwhile.
+            self.load_for_sync().await?;
+            let (txg, dirty_bytes, fill) = self.close_txg().await;
+            let begun = self.world.now();
+            self.throttle.begin(begun, fill, dirty_bytes);
+            self.load_for(txg).await?;
+            let spread = Spread::new(begun, dirty_bytes);
+            let context = SyncContext::new(self.arc()?, txg, spread);
+            let roots = match self.trees.get().map(std::sync::Weak::upgrade) {
+                Some(Some(trees)) => trees.sync(&context).await?,
+                // Its changes would be missing from a txg that says it holds them.
+                Some(None) => {
+                    let gone = "the layer above went away without an export".to_string();
+                    return Err(PoolError::Contradiction(gone));
+                }
+                None => self.roots(),
+            };
+            context.drain().await?;
+            self.log.wait_early_writes(txg).await;
+            self.throttle.landed(self.world.now());
+            let used = *context.used_sectors.lock();
+            let reserved = self.txgs.reserved_for(txg);
+            if used > reserved + self.limits.slop_sectors / 4 {
+                tracing::error!(%txg, used, reserved, "a txg took more than was admitted for it");
+                debug_assert!(used <= reserved + self.limits.slop_sectors / 4);
             }
-            None => self.roots(),
-        };
-        context.drain().await?;
-        self.log.wait_early_writes(txg).await;
-        self.throttle.landed(self.world.now());
-        let used = *context.used_sectors.lock();
-        let reserved = self.txgs.reserved_for(txg);
-        if used > reserved + self.limits.slop_sectors / 4 {
-            tracing::error!(%txg, used, reserved, "a txg took more than was admitted for it");
-            debug_assert!(used <= reserved + self.limits.slop_sectors / 4);
-        }
-        let (pointer, window_start) = self.write_record(txg, &roots).await?;
-        if !left_out(Rule::FlushBeforeUberblock) {
-            self.flush_all().await?;
-        }
-        let floor = self.log.floor_for(txg);
-        let chain = self.log.restart_done();
-        self.write_uberblock(|uberblock| {
-            uberblock.txg = txg;
-            uberblock.floor = floor;
-            if chain {
-                uberblock.restart_chain = 0;
+            let (pointer, window_start) = self.write_record(txg, &roots).await?;
+            if !left_out(Rule::FlushBeforeUberblock) {
+                self.flush_all().await?;
             }
-            uberblock.roots.rotate_right(1);
-            let [newest, ..] = &mut uberblock.roots;
-            *newest = Some(pointer);
+            let floor = self.log.floor_for(txg);
+            let chain = self.log.restart_done();
+            self.write_uberblock(|uberblock| {
+                uberblock.txg = txg;
+                uberblock.floor = floor;
+                if chain {
+                    uberblock.restart_chain = 0;
+                }
+                uberblock.roots.rotate_right(1);
+                let [newest, ..] = &mut uberblock.roots;
+                *newest = Some(pointer);
+            })
+            .await?;
+            *self.roots.lock() = roots;
+            self.records.lock().note_root(window_start);
+            self.log.root_on_disk();
+            self.move_on()?;
+            self.judge_bias();
+            if let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) {
+                trees.committed(txg);
+            }
+            // From here on new readers find this root: nobody new comes upon what it freed.
+            self.readers.retire(txg);
+            self.release_frees(txg);
+            self.unload_bitmaps();
+            self.txgs.done(txg);
+            self.throttle.end(self.world.now());
+            self.note_sync(txg, begun);
+            Ok(txg)
         })
-        .await?;
-        *self.roots.lock() = roots;
-        self.records.lock().note_root(window_start);
-        self.log.root_on_disk();
-        self.move_on()?;
-        self.judge_bias();
-        if let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) {
-            trees.committed(txg);
-        }
-        // From here on new readers find this root: nobody new comes upon what it freed.
-        self.readers.retire(txg);
-        self.release_frees(txg);
-        self.unload_bitmaps();
-        self.txgs.done(txg);
-        self.throttle.end(self.world.now());
-        self.note_sync(txg, begun);
-        Ok(txg)
     }
 
     /// Writes slots and record of `txg`; returns the record's pointer and its window's start.

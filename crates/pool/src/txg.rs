@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::error::PoolError;
 use crate::limits::{TXG_BACKGROUND_MS, TXG_INTERVAL_MS};
-use crate::pool::Pool;
+use crate::pool::{BoxFuture, Pool};
 
 pub use admission::{Admission, Demand, Lane, SpaceClass};
 
@@ -313,28 +313,30 @@ impl Pool {
     }
 
     /// Closes and syncs txgs until the pool is exported or suspended. The caller spawns it once.
-    pub async fn run(self: Arc<Pool>) {
-        let already = std::mem::replace(&mut self.txgs.state.lock().running, true);
-        assert!(!already, "one task syncs a pool");
-        self.place_log();
-        loop {
-            let background = std::mem::take(&mut self.txgs.state.lock().background_waits);
-            let longest = if background { TXG_BACKGROUND_MS } else { TXG_INTERVAL_MS };
-            let asleep = self.world.sleep(Duration::from_millis(longest));
-            let wanted = std::pin::pin!(self.txgs.wanted.notified());
-            let asked = matches!(select(wanted, asleep).await, Either::Left(_));
-            if self.txgs.failure().is_some() {
-                return;
+    pub fn run(self: Arc<Pool>) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let already = std::mem::replace(&mut self.txgs.state.lock().running, true);
+            assert!(!already, "one task syncs a pool");
+            self.place_log();
+            loop {
+                let background = std::mem::take(&mut self.txgs.state.lock().background_waits);
+                let longest = if background { TXG_BACKGROUND_MS } else { TXG_INTERVAL_MS };
+                let asleep = self.world.sleep(Duration::from_millis(longest));
+                let wanted = std::pin::pin!(self.txgs.wanted.notified());
+                let asked = matches!(select(wanted, asleep).await, Either::Left(_));
+                if self.txgs.failure().is_some() {
+                    return;
+                }
+                let asked = asked && self.txgs.state.lock().close_requested;
+                if !(asked || background || self.txgs.has_changes()) {
+                    continue;
+                }
+                if let Err(error) = self.sync_one().await {
+                    self.suspend(error);
+                    return;
+                }
             }
-            let asked = asked && self.txgs.state.lock().close_requested;
-            if !(asked || background || self.txgs.has_changes()) {
-                continue;
-            }
-            if let Err(error) = self.sync_one().await {
-                self.suspend(error);
-                return;
-            }
-        }
+        })
     }
 }
 

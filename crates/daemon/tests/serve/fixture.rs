@@ -14,6 +14,7 @@ use aquifer_daemon::{Config, LockKeeper, Portmap, Server};
 use aquifer_files::{FileHandle, Service};
 use aquifer_nfs::{Export, Exports, Nfs, Volume};
 use aquifer_ondisk::config::Redundancy;
+use aquifer_pool::BoxFuture;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
 use tokio::runtime::Runtime;
@@ -153,8 +154,12 @@ impl Fixture {
         self.pool().files.root("tank/vms").unwrap()
     }
 
-    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(future)
+    pub fn block_on<T: Send>(&self, future: impl Future<Output = T> + Send) -> T {
+        // One kind of future for the runtime: it compiles a scheduler for each.
+        let mut output = None;
+        let work: BoxFuture<'_, ()> = Box::pin(async { output = Some(future.await) });
+        self.runtime.block_on(work);
+        output.unwrap()
     }
 
     /// Stops the server and takes the pool out of service.

@@ -87,7 +87,7 @@ fn pools_that_the_engine_made() {
                 let trees: Arc<dyn Trees> = nothing.clone();
                 pool.attach(Arc::downgrade(&trees));
                 pool.replay(nothing.as_ref()).await.unwrap();
-                pool.world().spawn("txg", Box::pin(pool.clone().run()));
+                pool.world().spawn("txg", pool.clone().run());
                 for _ in 0..3 * life {
                     pool.sync().await.unwrap();
                 }

@@ -50,7 +50,7 @@ impl Fixture {
         let (world, disks) = (self.world.clone(), named(&self.disks));
         self.sim.run_until(async {
             let open = open(world.clone(), disks, &ImportOptions::default()).await.unwrap();
-            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            world.spawn("txg", open.pool.clone().run());
             work(&open).await
         })
     }

@@ -46,7 +46,7 @@ fn disks_that_lie_are_imported_or_refused_with_a_reason() {
             let life = async {
                 let open = bring_up(&world, &disks, &mut outcome).await?;
                 look(&open, &mut outcome).await;
-                world.spawn("txg", Box::pin(open.pool.clone().run()));
+                world.spawn("txg", open.pool.clone().run());
                 // What went wrong on such disks shows as errors, here too.
                 let model = Arc::new(Mutex::new(Model::default()));
                 let _ = workload(world.clone(), &open, model, &[], Kind::Short, work).await;

@@ -147,7 +147,7 @@ impl Machine {
                 other => other?,
             };
             check(&open, &model).await?;
-            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            world.spawn("txg", open.pool.clone().run());
             if rewind > 0 && work.coin() {
                 open.pool.sync().await.map_err(|e| e.to_string())?;
                 check_space(&open)?;
@@ -194,7 +194,7 @@ impl Machine {
         self.sim.plan_cut(CutPlan::AtEvent(soon));
         let (world, model, kind) = (self.world.clone(), self.model.clone(), self.kind);
         let end = self.sim.run_until(async {
-            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            world.spawn("txg", open.pool.clone().run());
             workload(world.clone(), &open, model, &self.disks, kind, work).await
         });
         match end {
@@ -214,7 +214,7 @@ impl Machine {
         let end = self.sim.run_until(async {
             let open = open(world.clone(), disks, &options).await?;
             check(&open, &model).await?;
-            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            world.spawn("txg", open.pool.clone().run());
             open.pool.sync().await.map_err(|e| e.to_string())?;
             check_space(&open)?;
             open.pool.export().await.map_err(|e| e.to_string())
@@ -231,7 +231,7 @@ impl Machine {
             let open = open(world.clone(), disks, &options).await?;
             if !sound {
                 // What has rotted is found, and mended.
-                world.spawn("txg", Box::pin(open.pool.clone().run()));
+                world.spawn("txg", open.pool.clone().run());
                 check(&open, &model).await?;
                 open.pool.export().await.map_err(|e| e.to_string())?;
             }

@@ -180,7 +180,7 @@ impl Machine {
             if rivals {
                 one_after_the_other(&log_disks[0], &log_disks[1], &mut faults);
             }
-            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            world.spawn("txg", open.pool.clone().run());
             let work = workload(world.clone(), &open, model.clone(), &[], kind, work);
             let acts = administrator(&world, &open.pool, log_disks, if busy { 6 } else { 0 }, acts);
             let (done, acted) = join(work, acts).await;
@@ -238,7 +238,7 @@ impl Machine {
             let options = ImportOptions::default();
             let open = open(world.clone(), disks, &options).await?;
             check(&open, &model).await?;
-            world.spawn("txg", Box::pin(open.pool.clone().run()));
+            world.spawn("txg", open.pool.clone().run());
             open.pool.sync().await.map_err(|e| e.to_string())?;
             check_space(&open)?;
             open.pool.export().await.map_err(|e| e.to_string())
