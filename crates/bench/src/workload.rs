@@ -29,6 +29,14 @@ pub fn all() -> Vec<Workload> {
         of("read-4k-rand", "4 KiB random reads, 64 outstanding", random(100, 4, 64)),
         of("write-4k-stable-1", "4 KiB random stable writes, 1 outstanding", random(0, 4, 1)),
         of("write-4k-stable-32", "4 KiB random stable writes, 32 outstanding", random(0, 4, 32)),
+        Workload {
+            connections: Some(4),
+            ..of(
+                "write-4k-stable-4x8",
+                "4 KiB random stable writes, 4 connections, 8 outstanding on each",
+                random(0, 4, 8),
+            )
+        },
         of("write-8k-stable-8", "8 KiB random stable writes, 8 outstanding", random(0, 8, 8)),
         of(
             "write-4k-commit",
