@@ -29,7 +29,8 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing_subscriber::filter::{Targets, filter_fn};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -163,7 +164,7 @@ impl Signals {
 }
 
 fn log_to_stderr(filter: &str, events: &Arc<EventRing>) -> Result<(), Failure> {
-    let filter: Targets = filter.parse().map_err(Failure::usage)?;
+    let filter = EnvFilter::try_new(filter).map_err(Failure::usage)?;
     let ansi = std::io::stderr().is_terminal();
     let logger = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
     let events = events::Events(Arc::clone(events)).with_filter(filter_fn(events::is_event));

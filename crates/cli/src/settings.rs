@@ -114,7 +114,7 @@ impl Settings {
         if let Some(memory) = args.memory {
             settings.memory = memory;
         }
-        let environment = std::env::var("RUST_LOG").ok();
+        let environment = std::env::var(tracing_subscriber::EnvFilter::DEFAULT_ENV).ok();
         if let Some(log) = args.log.clone().or(environment) {
             settings.log = log;
         }
@@ -145,7 +145,7 @@ impl Settings {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        let filter = self.log.parse::<tracing_subscriber::filter::Targets>();
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log);
         filter.map_err(|error| Failure::usage(format!("log: {:?}: {error}", self.log)))?;
         if self.nfs.listen.is_empty() {
             return Err(Failure::usage("nfs.listen: there is no address to listen on"));

@@ -63,6 +63,7 @@ fn what_is_not_understood_is_refused_with_its_place() {
         ("[nfs]\nlisten = []", "no address"),
         ("[nfs]\nlisten = [\"here\"]", "socket address"),
         ("log = \"a=b=c\"", "a=b=c"),
+        ("log = \"*=debug\"", "*=debug"),
         ("state_dir = \"here\"", "absolute"),
         ("state_dir = ", "line 1"),
     ] {
