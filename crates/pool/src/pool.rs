@@ -1,8 +1,6 @@
 //! The pool: what all its modules share, and what it asks of the layers above.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -36,11 +34,9 @@ use crate::throttle::Throttle;
 use crate::tree::{VdevTree, record_copies};
 use crate::txg::Txgs;
 
-/// A boxed future that may move between threads.
-///
 /// What is large and rare returns one instead of being an `async fn`, whose body would be compiled
 /// again in each crate that awaits it.
-pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub use futures_util::future::BoxFuture;
 
 /// Roots of the pool-wide trees, opaque to the pool.
 pub type Roots = [Option<BlockPointer>; TREES];
