@@ -1,8 +1,8 @@
 //! `kill -9` of the daemon, over and over, under clients that keep account of what it has
 //! acknowledged: the power-cut simulator's question, asked of the real program.
 //!
-//! What holds: after each start every unit of every file is verified, before and while the next
-//! kill comes. Kills fall at moments drawn from a seed (`AQUIFER_SEED`, else the clock): in the
+//! What holds: after each start every unit of every file and every name is verified, before and
+//! while the next kill comes. Kills fall at moments drawn from a seed (`AQUIFER_SEED`, else the clock): in the
 //! import and replay too, and while the clients verify. The moments are the same for the same
 //! seed, what the daemon does at them is not. A failure tells seed and story, and leaves the disks.
 
@@ -18,6 +18,7 @@ use aquifer_conformance::pattern::Random;
 use aquifer_conformance::{Error, Result};
 
 use crate::administrator::Administrator;
+use crate::namer::{self, Namer};
 use crate::place::{Aquifer, Setup, is_long, text};
 use crate::writer::{Plan, Tally, Writer};
 
@@ -38,7 +39,7 @@ fn client_finds_all_that_was_acknowledged_after_each_of_many_kills() -> Result<(
     let mut random = Random::new(seed());
     let kills = std::env::var("AQUIFER_KILLS").ok().and_then(|kills| kills.parse().ok());
     let kills = kills.unwrap_or(if is_long() { 75 } else { 2 });
-    let (mut killed, mut all) = (0, Tally::default());
+    let (mut killed, mut all, mut names) = (0, Tally::default(), namer::Tally::default());
     for (pool, setup) in POOLS {
         let mut run = KillLoop::start(pool, setup, random.next_u64())?;
         while run.kills < kills {
@@ -47,45 +48,53 @@ fn client_finds_all_that_was_acknowledged_after_each_of_many_kills() -> Result<(
             }
         }
         let acts = run.administrator.as_ref().map(|administrator| administrator.acts);
-        let (kills, tally) = run.finish()?;
+        let (kills, tally, named) = run.finish()?;
         killed += kills;
         all.add(tally);
-        eprintln!("{pool}: {kills} kills, {}", told(tally));
+        names.add(named);
+        eprintln!("{pool}: {kills} kills, {}\n  {named:?}", told(tally));
         eprint!(
             "{}",
             acts.map(|acts| format!("  the administrator: {acts:?}\n")).unwrap_or_default()
         );
     }
-    eprintln!("in all: {killed} kills, 0 lost, {} (seed {})", told(all), seed());
+    eprintln!("in all: {killed} kills, 0 lost, {} (seed {})\n  {names:?}", told(all), seed());
     assert!(all.stable > 0 && all.committed > 0 && all.verified > 0, "{all:?}");
+    assert!(names.made > 0 && names.moved > 0 && names.removed > 0, "{names:?}");
     // In few lives there may be no COMMIT of what another server had taken.
     assert!(!is_long() || all.sent_again > 0 && all.newer > 0, "{all:?}");
+    assert!(!is_long() || names.done > 0 && names.undone > 0, "{names:?}");
     Ok(())
 }
 
 /// What finds no loss must be able to: `sync=disabled` says of everything that it is durable.
 #[test]
 fn client_finds_that_a_dataset_without_sync_loses_what_it_has_acknowledged() -> Result<()> {
-    let setup = Setup { sync: "disabled:to be caught", ..POOLS[0].1 };
-    let mut run = KillLoop::start("lies", setup, seed())?;
-    for _ in 0..20 {
-        match run.life() {
-            Ok(()) => {}
+    for (pool, writes) in [("lies", true), ("lies-of-names", false)] {
+        let setup = Setup { sync: "disabled:to be caught", ..POOLS[0].1 };
+        let mut run = KillLoop::start(pool, setup, seed())?;
+        if !writes {
+            run.writers.clear();
+        }
+        let lives = (0..20).map(|_| run.life());
+        match lives.collect() {
+            Ok(()) => panic!("nothing was lost:\n{}", run.story),
             Err(Error::Mismatch(what)) if what.starts_with("LOST") => {
-                eprintln!("after {} kills: {what}", run.kills);
+                eprintln!("{pool}, after {} kills: {what}", run.kills);
                 run.aquifer.serve()?;
-                return run.aquifer.finish();
+                run.aquifer.finish()?;
             }
             Err(error) => return Err(error),
         }
     }
-    panic!("nothing was lost:\n{}", run.story);
+    Ok(())
 }
 
 /// A daemon, its clients, and what has happened to them.
 struct KillLoop {
     aquifer: Aquifer,
     writers: Vec<Writer>,
+    namer: Namer,
     /// If there is a spare disk.
     administrator: Option<Administrator>,
     random: Random,
@@ -99,13 +108,14 @@ impl KillLoop {
         let aquifer = Aquifer::start(&format!("kills-{}", pool.replace([',', ' '], "")), setup)?;
         let writers = (1..=CLIENTS).map(|number| Writer::new(number, random.next_u64()));
         let writers = writers.collect();
+        let namer = Namer::new(random.next_u64());
         let logs = aquifer.disks().iter().skip(setup.sides as usize).map(|disk| text(disk));
         let administrator = (setup.spares > 0).then(|| {
             let random = Random::new(random.next_u64());
             Administrator::new(aquifer.command(), logs.collect(), random)
         });
         let story = String::new();
-        Ok(Self { aquifer, writers, administrator, random, kills: 0, story })
+        Ok(Self { aquifer, writers, namer, administrator, random, kills: 0, story })
     }
 
     /// A life of the daemon from when it serves to its end, and the next start, which may take
@@ -148,21 +158,26 @@ impl KillLoop {
     fn write_until_killed(&mut self, verified: bool, span: Duration) -> Result<()> {
         let (killed, ready) = (AtomicBool::new(false), AtomicU32::new(0));
         let pid = self.aquifer.daemon()?.pid();
-        let Self { aquifer, writers, administrator, random, .. } = self;
+        let Self { aquifer, writers, namer, administrator, random, .. } = self;
         let plans: Vec<Plan> = writers.iter().map(|_| Plan::new(random)).collect();
+        let names_at_once = [1, 4, 12][random.index(3)];
         let ends = thread::scope(|scope| {
+            let (killed, ready) = (&killed, &ready);
+            let until_killed = |ended: Result<()>| match ended {
+                Err(Error::Io { .. }) if killed.load(Ordering::SeqCst) => Ok(()),
+                ended => ended,
+            };
             let clients = writers.iter_mut().zip(&plans).map(|(writer, plan)| {
-                let (killed, ready) = (&killed, &ready);
-                scope.spawn(move || match live(pid, writer, Some(*plan), ready) {
-                    Err(Error::Io { .. }) if killed.load(Ordering::SeqCst) => Ok(()),
-                    ended => ended,
-                })
+                let mut live = move || writer.live(&mut connect(pid)?, Some(*plan), ready);
+                scope.spawn(move || until_killed(live()))
             });
-            let clients: Vec<_> = clients.collect();
+            let mut clients: Vec<_> = clients.collect();
+            let mut live = move || namer.live(&mut connect(pid)?, Some(names_at_once), ready);
+            clients.push(scope.spawn(move || until_killed(live())));
             let administrator = administrator.as_mut();
-            let administrator = administrator.map(|it| scope.spawn(|| it.work(&killed)));
+            let administrator = administrator.map(|it| scope.spawn(|| it.work(killed)));
             while verified
-                && ready.load(Ordering::SeqCst) < CLIENTS
+                && (ready.load(Ordering::SeqCst) as usize) < clients.len()
                 && !clients.iter().any(|client| client.is_finished())
             {
                 thread::sleep(Duration::from_millis(1));
@@ -187,16 +202,19 @@ impl KillLoop {
     }
 
     /// Verifies all once more, and what is on the disks.
-    fn finish(mut self) -> Result<(u32, Tally)> {
+    fn finish(mut self) -> Result<(u32, Tally, namer::Tally)> {
         let pid = self.aquifer.daemon()?.pid();
-        for writer in &mut self.writers {
-            if let Err(error) = live(pid, writer, None, &AtomicU32::new(0)) {
-                panic!("{error}\nin the end, seed {}:\n{}", seed(), self.story);
-            }
+        let verified = AtomicU32::new(0);
+        let writers = self.writers.iter_mut();
+        let mut ends = writers.map(|writer| writer.live(&mut connect(pid)?, None, &verified));
+        let ended = ends.try_for_each(|ended| ended);
+        let ended = ended.and_then(|()| self.namer.live(&mut connect(pid)?, None, &verified));
+        if let Err(error) = ended {
+            panic!("{error}\nin the end, seed {}:\n{}", seed(), self.story);
         }
-        let tally = self.tally();
+        let (tally, named) = (self.tally(), self.namer.tally);
         self.aquifer.finish()?;
-        Ok((self.kills, tally))
+        Ok((self.kills, tally, named))
     }
 
     fn tally(&self) -> Tally {
@@ -210,9 +228,8 @@ impl KillLoop {
     }
 }
 
-fn live(pid: u32, writer: &mut Writer, plan: Option<Plan>, verified: &AtomicU32) -> Result<()> {
-    let stream = netns::connect(Some(pid), SocketAddr::from(([127, 0, 0, 1], 2049)))?;
-    writer.live(&mut Connection::new(stream)?, plan, verified)
+fn connect(pid: u32) -> Result<Connection> {
+    Connection::new(netns::connect(Some(pid), SocketAddr::from(([127, 0, 0, 1], 2049)))?)
 }
 
 fn told(tally: Tally) -> String {
@@ -236,6 +253,7 @@ pub fn seed() -> u64 {
     *SEED
 }
 
+/// That write; one more changes names.
 const CLIENTS: u32 = 3;
 /// A start takes about as long.
 const START_MS: u64 = 300;

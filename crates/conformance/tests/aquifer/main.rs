@@ -26,6 +26,7 @@ mod kill_loop;
 mod ledger;
 mod locks;
 mod memory;
+mod namer;
 mod place;
 mod replay;
 mod shared;

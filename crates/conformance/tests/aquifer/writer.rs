@@ -297,7 +297,8 @@ impl Writer {
     }
 }
 
-fn refused(what: &str, status: Nfsstat3) -> Error {
+/// A call that must be carried out was not.
+pub fn refused(what: &str, status: Nfsstat3) -> Error {
     Error::Failed { what: what.into(), said: format!("{status:?}") }
 }
 

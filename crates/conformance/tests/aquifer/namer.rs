@@ -1,0 +1,292 @@
+//! A client that makes, moves and removes names for as long as its server lives, and goes on with
+//! the next one: with calls outstanding, each on names of its own.
+//!
+//! What holds: a call that was answered holds from then on, and one that was not was carried out
+//! whole or not at all: what was moved is never under both names, nor under none.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use aquifer_bench::wire::{Connection, decode, results};
+use aquifer_conformance::pattern::Random;
+use aquifer_conformance::{Error, Result};
+use aquifer_nfs::proto::v3::{
+    Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Lookup3Res, NfsFh3, Nfsstat3,
+    Remove3Res, Rename3Args, Rename3Res, Res3, Sattr3,
+};
+use aquifer_rpc::xdr::Decoder;
+
+use crate::place::EXPORT;
+use crate::writer::refused;
+
+/// What came of all lives so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Files made, moved, removed: answered.
+    pub made: u64,
+    pub moved: u64,
+    pub removed: u64,
+    /// Looks at a name after a restart.
+    pub verified: u64,
+    /// Calls without an answer that were carried out nevertheless, and that were not.
+    pub done: u64,
+    pub undone: u64,
+}
+
+impl Tally {
+    /// Adds what another client has seen.
+    pub fn add(&mut self, other: Self) {
+        self.made += other.made;
+        self.moved += other.moved;
+        self.removed += other.removed;
+        self.verified += other.verified;
+        self.done += other.done;
+        self.undone += other.undone;
+    }
+}
+
+/// A client.
+pub struct Namer {
+    random: Random,
+    known: Known,
+    calls: HashMap<u32, Act>,
+    xid: u32,
+    pub tally: Tally,
+}
+
+/// A change of names, which are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Act {
+    /// A new file where there is none.
+    Make(usize),
+    /// What is there gets the other name, instead of what may have that.
+    Move(usize, usize),
+    Remove(usize),
+}
+
+impl Act {
+    fn names(self) -> [usize; 2] {
+        match self {
+            Act::Make(at) | Act::Remove(at) => [at, at],
+            Act::Move(from, to) => [from, to],
+        }
+    }
+}
+
+impl Namer {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            random: Random::new(seed),
+            known: Known { files: vec![None; NAMES], unanswered: Vec::new() },
+            calls: HashMap::new(),
+            // Not those of the other clients of this host: a server knows again what it is sent
+            // twice.
+            xid: 1 << 30,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Looks at all names, adds one to `verified`, and changes them until the connection breaks.
+    /// Without a depth (calls outstanding) it only looks.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the connection breaks; [`Error::Mismatch`] if something is lost.
+    pub fn live(
+        &mut self,
+        connection: &mut Connection,
+        depth: Option<usize>,
+        verified: &AtomicU32,
+    ) -> Result<()> {
+        self.known.unanswered.extend(self.calls.drain().map(|(_, act)| act));
+        let root = connection.mount(EXPORT)?;
+        let found = (0..NAMES).map(|at| self.look(connection, root, at));
+        let found = found.collect::<Result<Vec<_>>>()?;
+        self.tally.verified += found.len() as u64;
+        let (done, undone) = self.known.found(found).map_err(Error::Mismatch)?;
+        self.tally.done += done;
+        self.tally.undone += undone;
+        verified.fetch_add(1, Ordering::SeqCst);
+        let Some(depth) = depth else { return Ok(()) };
+        loop {
+            while connection.unsent() == 0 && self.calls.len() < depth {
+                let Some(act) = self.choose() else { break };
+                self.put(connection, root, act);
+                connection.send_some()?;
+            }
+            connection.exchange()?;
+            while let Some(reply) = connection.next_reply()? {
+                let (xid, from) = results(reply)?;
+                self.answered(xid, from)?;
+            }
+        }
+    }
+
+    fn look(&mut self, connection: &mut Connection, dir: NfsFh3, at: usize) -> Result<File> {
+        self.xid += 1;
+        let name = name(at);
+        let place = DirOpArgs3 { dir, name: name.as_bytes() };
+        connection.put_nfs(self.xid, &Args3::Lookup(place));
+        loop {
+            if let Some(reply) = connection.next_reply()? {
+                return match decode::<Lookup3Res>(&mut results(reply)?.1)? {
+                    Res3::Ok(found) => Ok(Some(found.object)),
+                    Res3::Fail { status: Nfsstat3::NoEnt, .. } => Ok(None),
+                    Res3::Fail { status, .. } => Err(refused("LOOKUP", status)),
+                };
+            }
+            connection.exchange()?;
+        }
+    }
+
+    /// A change of names that are in no other call.
+    fn choose(&mut self) -> Option<Act> {
+        let busy: Vec<usize> = self.calls.values().flat_map(|act| act.names()).collect();
+        let mut draw = || Some(self.random.index(NAMES)).filter(|at| !busy.contains(at));
+        let (first, second) = (draw()?, draw()?);
+        Some(match self.known.files[first] {
+            None => Act::Make(first),
+            Some(_) if first == second => Act::Remove(first),
+            Some(_) if self.random.below(4) == 0 => Act::Remove(first),
+            Some(_) => Act::Move(first, second),
+        })
+    }
+
+    fn put(&mut self, connection: &mut Connection, dir: NfsFh3, act: Act) {
+        self.xid += 1;
+        let names = act.names().map(name);
+        let [place, to] = names.each_ref().map(|name| DirOpArgs3 { dir, name: name.as_bytes() });
+        let args = match act {
+            Act::Make(_) => {
+                let attributes = Sattr3 { mode: Some(0o600), ..Sattr3::NONE };
+                Args3::Create(Create3Args { place, how: CreateHow3::Guarded(attributes) })
+            }
+            Act::Move(..) => Args3::Rename(Rename3Args { from: place, to }),
+            Act::Remove(_) => Args3::Remove(place),
+        };
+        connection.put_nfs(self.xid, &args);
+        self.calls.insert(self.xid, act);
+    }
+
+    fn answered(&mut self, xid: u32, mut from: Decoder<'_>) -> Result<()> {
+        let act = self.calls.remove(&xid);
+        let act = act.ok_or_else(|| Error::Malformed(format!("a reply to no call: {xid:#x}")))?;
+        let mut made = None;
+        match act {
+            Act::Make(_) => match decode::<Create3Res>(&mut from)? {
+                Res3::Ok(done) => made = done.obj,
+                Res3::Fail { status, .. } => return Err(refused("CREATE", status)),
+            },
+            Act::Move(..) => match decode::<Rename3Res>(&mut from)? {
+                Res3::Ok(_) => {}
+                Res3::Fail { status, .. } => return Err(refused("RENAME", status)),
+            },
+            Act::Remove(_) => match decode::<Remove3Res>(&mut from)? {
+                Res3::Ok(_) => {}
+                Res3::Fail { status, .. } => return Err(refused("REMOVE", status)),
+            },
+        }
+        match act {
+            Act::Make(_) if made.is_none() => {
+                return Err(Error::Malformed("CREATE gave no handle".into()));
+            }
+            Act::Make(_) => self.tally.made += 1,
+            Act::Move(..) => self.tally.moved += 1,
+            Act::Remove(_) => self.tally.removed += 1,
+        }
+        apply(&mut self.known.files, act, made);
+        Ok(())
+    }
+}
+
+/// Under a name: a file, by its handle.
+type File = Option<NfsFh3>;
+
+/// What the client knows.
+#[derive(Debug)]
+struct Known {
+    /// By the server's word.
+    files: Vec<File>,
+    /// Calls that the last server took with it: no two of the same name.
+    unanswered: Vec<Act>,
+}
+
+impl Known {
+    /// After a restart: what is found. Of the calls without an answer so many were carried out, and
+    /// so many were not.
+    ///
+    /// # Errors
+    /// The first name that stands for what it must not.
+    fn found(&mut self, found: Vec<File>) -> std::result::Result<(u64, u64), String> {
+        let mut expected = self.files.clone();
+        let (mut done, mut undone) = (0, 0);
+        for act in &self.unanswered {
+            let was_done = match *act {
+                Act::Make(at) => found[at].is_some(),
+                Act::Move(from, _) | Act::Remove(from) => found[from].is_none(),
+            };
+            if !was_done {
+                undone += 1;
+                continue;
+            }
+            done += 1;
+            let made = found[act.names()[0]];
+            apply(&mut expected, *act, made);
+        }
+        for (at, file) in found.iter().enumerate() {
+            let twice = found.iter().skip(at + 1).any(|other| file.is_some() && other == file);
+            if *file != expected[at] || twice {
+                return Err(format!(
+                    "LOST: {} is {file:?}, and must be {:?}{}; acknowledged was {:?}, and not \
+                     answered: {:?}",
+                    name(at),
+                    expected[at],
+                    if twice { " and no other name" } else { "" },
+                    self.files[at],
+                    self.unanswered,
+                ));
+            }
+        }
+        (self.files, self.unanswered) = (found, Vec::new());
+        Ok((done, undone))
+    }
+}
+
+fn apply(files: &mut [File], act: Act, made: File) {
+    match act {
+        Act::Make(at) => files[at] = made,
+        Act::Move(from, to) => files[to] = files[from].take(),
+        Act::Remove(at) => files[at] = None,
+    }
+}
+
+fn name(at: usize) -> String {
+    format!("name{at}")
+}
+
+/// Few, so that each is changed often.
+const NAMES: usize = 40;
+
+#[test]
+fn known_names_are_lost_doubled_or_torn_in_no_other_way_than_is_said() {
+    let file = |number: u8| NfsFh3::new(&[number; 16]);
+    let after = |unanswered: &[Act], found: [File; 3]| {
+        let files = vec![file(1), file(2), None];
+        Known { files, unanswered: unanswered.to_vec() }.found(found.to_vec())
+    };
+    let (one, two, new) = (file(1), file(2), file(9));
+    assert_eq!(after(&[], [one, two, None]), Ok((0, 0)));
+    for lost in [[None, two, None], [two, one, None], [one, two, new], [one, new, None]] {
+        assert!(after(&[], lost).unwrap_err().starts_with("LOST"), "{lost:?}");
+    }
+    // Over another, or to where nothing was: whole or not at all.
+    assert_eq!(after(&[Act::Move(0, 1)], [None, one, None]), Ok((1, 0)));
+    assert_eq!(after(&[Act::Move(0, 1)], [one, two, None]), Ok((0, 1)));
+    assert_eq!(after(&[Act::Move(0, 2)], [None, two, one]), Ok((1, 0)));
+    for torn in [[None, two, None], [one, one, None], [one, None, None]] {
+        assert!(after(&[Act::Move(0, 1)], torn).is_err(), "{torn:?}");
+    }
+    let both = [Act::Make(2), Act::Remove(1)];
+    assert_eq!(after(&both, [one, None, new]), Ok((2, 0)));
+    assert_eq!(after(&both, [one, two, new]), Ok((1, 1)));
+    assert!(after(&both, [one, two, one]).is_err(), "a new file is no old one");
+}
