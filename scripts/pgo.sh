@@ -33,7 +33,7 @@ build() {
     RUSTFLAGS=$1 cargo build --release --locked --target "$host" -p aquifer-cli
 }
 
-cargo build --release --locked -p aquifer-bench
+cargo build --profile quick --locked -p aquifer-bench
 build "-Cprofile-generate=$work/profile"
 
 # What is usual, each for some seconds: random reads and stable writes of one or many machines, a
@@ -67,7 +67,7 @@ load() {
     "${aquifer[@]}" set sharenfs=on tank/vms
     for line in "${loads[@]}"; do
         read -ra words <<<"$line"
-        "$targets/release/aquifer-bench" load 2049 /tank/vms --seconds 3 "${words[@]}" | tail -n 1
+        "$targets/quick/aquifer-bench" load 2049 /tank/vms --seconds 3 "${words[@]}" | tail -n 1
     done
     # What was counted is written at its end.
     kill -TERM $daemon
