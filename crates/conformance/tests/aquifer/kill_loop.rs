@@ -2,9 +2,10 @@
 //! acknowledged: the power-cut simulator's question, asked of the real program.
 //!
 //! What holds: after each start every unit of every file and every name is verified, before and
-//! while the next kill comes. Kills fall at moments drawn from a seed (`AQUIFER_SEED`, else the clock): in the
-//! import and replay too, and while the clients verify. The moments are the same for the same
-//! seed, what the daemon does at them is not. A failure tells seed and story, and leaves the disks.
+//! while the next kill comes. Kills fall at moments drawn from a seed (`AQUIFER_SEED`, else the
+//! clock): in the import and replay too, and while the clients verify. The moments are the same for
+//! the same seed, what the daemon does at them is not. A failure tells seed and story, and leaves
+//! the disks.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
