@@ -10,14 +10,14 @@
 use std::time::{Duration, Instant};
 
 use aquifer_nfs::proto::v3::{
-    Args3, Commit3Args, Commit3Res, Getattr3Args, Getattr3Res, NfsFh3, Read3Args, Read3Res, Res3,
+    Args3, Commit3Args, Commit3Res, Getattr3Args, Getattr3Res, NfsFh3, Read3Args, Read3Res,
     StableHow, Write3Args, Write3Head, Write3Res, WriteVerf3,
 };
 use aquifer_rpc::xdr::{Decoder, Span};
 use hdrhistogram::Histogram;
 
 use crate::pages::Share;
-use crate::wire::{Connection, decode, failed, results};
+use crate::wire::{Connection, decode, granted, results};
 use crate::{Error, Result};
 
 /// What a worker does.
@@ -321,32 +321,32 @@ impl Worker<'_, '_> {
     fn judge(&mut self, what: What, mut from: Decoder<'_>) -> Result<()> {
         let from = &mut from;
         match what {
-            What::Getattr => match decode::<Getattr3Res>(from)? {
-                Res3::Ok(found) if found.size == self.file_bytes => Ok(()),
-                Res3::Ok(found) => Err(wrong("size", found.size, self.file_bytes)),
-                Res3::Fail { status, .. } => Err(failed("GETATTR", format!("{status:?}"))),
-            },
-            What::Read { block } => match decode::<Read3Res<'_>>(from)? {
-                Res3::Ok(read) => self.share.end_read(block, &read.data),
-                Res3::Fail { status, .. } => Err(failed("READ", format!("{status:?}"))),
-            },
-            What::Write { block } => match decode::<Write3Res>(from)? {
-                Res3::Ok(done) if done.count != self.plan.bytes => {
-                    Err(wrong("count of WRITE", done.count, self.plan.bytes))
+            What::Getattr => {
+                let found = granted("GETATTR", decode::<Getattr3Res>(from)?)?;
+                match found.size == self.file_bytes {
+                    true => Ok(()),
+                    false => Err(wrong("size", found.size, self.file_bytes)),
                 }
-                Res3::Ok(done) if done.committed.wire() < self.plan.stable.wire() => {
-                    Err(wrong("committed", done.committed.wire(), self.plan.stable.wire()))
+            }
+            What::Read { block } => {
+                let read = granted("READ", decode::<Read3Res<'_>>(from)?)?;
+                self.share.end_read(block, &read.data)
+            }
+            What::Write { block } => {
+                let done = granted("WRITE", decode::<Write3Res>(from)?)?;
+                if done.count != self.plan.bytes {
+                    return Err(wrong("count of WRITE", done.count, self.plan.bytes));
                 }
-                Res3::Ok(done) => {
-                    self.share.end_write(block);
-                    self.same_verifier(done.verf)
+                let (committed, stable) = (done.committed.wire(), self.plan.stable.wire());
+                if committed < stable {
+                    return Err(wrong("committed", committed, stable));
                 }
-                Res3::Fail { status, .. } => Err(failed("WRITE", format!("{status:?}"))),
-            },
-            What::Commit => match decode::<Commit3Res>(from)? {
-                Res3::Ok(done) => self.same_verifier(done.verf),
-                Res3::Fail { status, .. } => Err(failed("COMMIT", format!("{status:?}"))),
-            },
+                self.share.end_write(block);
+                self.same_verifier(done.verf)
+            }
+            What::Commit => {
+                self.same_verifier(granted("COMMIT", decode::<Commit3Res>(from)?)?.verf)
+            }
         }
     }
 

@@ -159,6 +159,18 @@ impl Connection {
         })
     }
 
+    /// One NFS call, what `read` makes of its results, with nothing else outstanding.
+    ///
+    /// # Errors
+    /// As sending and receiving; those of `read`.
+    pub fn call_nfs<T>(
+        &mut self,
+        args: &Args3<'_>,
+        read: impl FnOnce(&mut Decoder<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.call((PROGRAM, VERSION, args.procedure().wire()), args, read)
+    }
+
     /// CREATE, unless it is there: a file's handle.
     ///
     /// # Errors
@@ -167,10 +179,9 @@ impl Connection {
         let place = DirOpArgs3 { dir, name: name.as_bytes() };
         let attributes = Sattr3 { mode: Some(0o644), ..Sattr3::NONE };
         let args = Args3::Create(Create3Args { place, how: CreateHow3::Unchecked(attributes) });
-        let what = (PROGRAM, VERSION, args.procedure().wire());
-        self.call(what, &args, |from| match decode::<Create3Res>(from)? {
-            Res3::Ok(made) => made.obj.ok_or_else(|| failed("CREATE", "no handle".into())),
-            Res3::Fail { status, .. } => Err(failed("CREATE", format!("{status:?}"))),
+        self.call_nfs(&args, |from| {
+            let made = granted("CREATE", decode::<Create3Res>(from)?)?;
+            made.obj.ok_or_else(|| failed("CREATE", "no handle".into()))
         })
     }
 
@@ -179,11 +190,9 @@ impl Connection {
     /// # Errors
     /// [`Error::Failed`] with the status.
     pub fn space(&mut self, root: NfsFh3) -> Result<Space> {
-        let args = Args3::Fsstat(Getattr3Args { object: root });
-        let what = (PROGRAM, VERSION, args.procedure().wire());
-        self.call(what, &args, |from| match decode::<Fsstat3Res>(from)? {
-            Res3::Ok(found) => Ok(Space { total_bytes: found.tbytes, free_bytes: found.fbytes }),
-            Res3::Fail { status, .. } => Err(failed("FSSTAT", format!("{status:?}"))),
+        self.call_nfs(&Args3::Fsstat(Getattr3Args { object: root }), |from| {
+            let found = granted("FSSTAT", decode::<Fsstat3Res>(from)?)?;
+            Ok(Space { total_bytes: found.tbytes, free_bytes: found.fbytes })
         })
     }
 }
@@ -219,9 +228,20 @@ pub fn decode<'a, T: Decode<'a>>(from: &mut Decoder<'a>) -> Result<T> {
     T::decode(from).map_err(|error| Error::Malformed(error.to_string()))
 }
 
+/// What a procedure gives if it was carried out.
+///
+/// # Errors
+/// [`Error::Failed`] with the status.
+pub fn granted<T, F>(procedure: &str, results: Res3<T, F>) -> Result<T> {
+    match results {
+        Res3::Ok(done) => Ok(done),
+        Res3::Fail { status, .. } => Err(failed(procedure, format!("{status:?}"))),
+    }
+}
+
 /// A procedure that did not do what was asked.
 #[must_use]
-pub fn failed(what: &str, said: String) -> Error {
+fn failed(what: &str, said: String) -> Error {
     Error::Failed { what: what.to_owned(), said }
 }
 

@@ -206,9 +206,8 @@ impl KillLoop {
     fn finish(mut self) -> Result<(u32, Tally, namer::Tally)> {
         let pid = self.aquifer.daemon()?.pid();
         let verified = AtomicU32::new(0);
-        let writers = self.writers.iter_mut();
-        let mut ends = writers.map(|writer| writer.live(&mut connect(pid)?, None, &verified));
-        let ended = ends.try_for_each(|ended| ended);
+        let mut writers = self.writers.iter_mut();
+        let ended = writers.try_for_each(|it| it.live(&mut connect(pid)?, None, &verified));
         let ended = ended.and_then(|()| self.namer.live(&mut connect(pid)?, None, &verified));
         if let Err(error) = ended {
             panic!("{error}\nin the end, seed {}:\n{}", seed(), self.story);

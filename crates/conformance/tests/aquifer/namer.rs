@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use aquifer_bench::wire::{Connection, decode, results};
+use aquifer_bench::wire::{Connection, decode, granted, results};
 use aquifer_conformance::pattern::Random;
 use aquifer_conformance::{Error, Result};
 use aquifer_nfs::proto::v3::{
@@ -17,7 +17,6 @@ use aquifer_nfs::proto::v3::{
 use aquifer_rpc::xdr::Decoder;
 
 use crate::place::EXPORT;
-use crate::writer::refused;
 
 /// What came of all lives so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,7 +98,7 @@ impl Namer {
     ) -> Result<()> {
         self.known.unanswered.extend(self.calls.drain().map(|(_, act)| act));
         let root = connection.mount(EXPORT)?;
-        let found = (0..NAMES).map(|at| self.look(connection, root, at));
+        let found = (0..NAMES).map(|at| look(connection, root, at));
         let found = found.collect::<Result<Vec<_>>>()?;
         self.tally.verified += found.len() as u64;
         let (done, undone) = self.known.found(found).map_err(Error::Mismatch)?;
@@ -118,23 +117,6 @@ impl Namer {
                 let (xid, from) = results(reply)?;
                 self.answered(xid, from)?;
             }
-        }
-    }
-
-    fn look(&mut self, connection: &mut Connection, dir: NfsFh3, at: usize) -> Result<File> {
-        self.xid += 1;
-        let name = name(at);
-        let place = DirOpArgs3 { dir, name: name.as_bytes() };
-        connection.put_nfs(self.xid, &Args3::Lookup(place));
-        loop {
-            if let Some(reply) = connection.next_reply()? {
-                return match decode::<Lookup3Res>(&mut results(reply)?.1)? {
-                    Res3::Ok(found) => Ok(Some(found.object)),
-                    Res3::Fail { status: Nfsstat3::NoEnt, .. } => Ok(None),
-                    Res3::Fail { status, .. } => Err(refused("LOOKUP", status)),
-                };
-            }
-            connection.exchange()?;
         }
     }
 
@@ -172,26 +154,21 @@ impl Namer {
         let act = act.ok_or_else(|| Error::Malformed(format!("a reply to no call: {xid:#x}")))?;
         let mut made = None;
         match act {
-            Act::Make(_) => match decode::<Create3Res>(&mut from)? {
-                Res3::Ok(done) => made = done.obj,
-                Res3::Fail { status, .. } => return Err(refused("CREATE", status)),
-            },
-            Act::Move(..) => match decode::<Rename3Res>(&mut from)? {
-                Res3::Ok(_) => {}
-                Res3::Fail { status, .. } => return Err(refused("RENAME", status)),
-            },
-            Act::Remove(_) => match decode::<Remove3Res>(&mut from)? {
-                Res3::Ok(_) => {}
-                Res3::Fail { status, .. } => return Err(refused("REMOVE", status)),
-            },
-        }
-        match act {
-            Act::Make(_) if made.is_none() => {
-                return Err(Error::Malformed("CREATE gave no handle".into()));
+            Act::Make(_) => {
+                made = granted("CREATE", decode::<Create3Res>(&mut from)?)?.obj;
+                if made.is_none() {
+                    return Err(Error::Malformed("CREATE gave no handle".into()));
+                }
+                self.tally.made += 1;
             }
-            Act::Make(_) => self.tally.made += 1,
-            Act::Move(..) => self.tally.moved += 1,
-            Act::Remove(_) => self.tally.removed += 1,
+            Act::Move(..) => {
+                granted("RENAME", decode::<Rename3Res>(&mut from)?)?;
+                self.tally.moved += 1;
+            }
+            Act::Remove(_) => {
+                granted("REMOVE", decode::<Remove3Res>(&mut from)?)?;
+                self.tally.removed += 1;
+            }
         }
         apply(&mut self.known.files, act, made);
         Ok(())
@@ -249,6 +226,16 @@ impl Known {
         (self.files, self.unanswered) = (found, Vec::new());
         Ok((done, undone))
     }
+}
+
+/// What a name stands for, with nothing else outstanding.
+fn look(connection: &mut Connection, dir: NfsFh3, at: usize) -> Result<File> {
+    let name = name(at);
+    let place = DirOpArgs3 { dir, name: name.as_bytes() };
+    connection.call_nfs(&Args3::Lookup(place), |from| match decode::<Lookup3Res>(from)? {
+        Res3::Fail { status: Nfsstat3::NoEnt, .. } => Ok(None),
+        results => Ok(Some(granted("LOOKUP", results)?.object)),
+    })
 }
 
 fn apply(files: &mut [File], act: Act, made: File) {

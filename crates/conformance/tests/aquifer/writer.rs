@@ -8,12 +8,12 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use aquifer_bench::wire::{Connection, decode, results};
+use aquifer_bench::wire::{Connection, decode, granted, results};
 use aquifer_conformance::pattern::Random;
 use aquifer_conformance::{Error, Result};
 use aquifer_nfs::proto::v3::{
-    Args3, Commit3Args, Commit3Res, NfsFh3, Nfsstat3, Read3Args, Read3Res, Res3, StableHow,
-    Write3Args, Write3Head, Write3Res, WriteVerf3,
+    Args3, Commit3Args, Commit3Res, NfsFh3, Read3Args, Read3Res, StableHow, Write3Args, Write3Head,
+    Write3Res, WriteVerf3,
 };
 use aquifer_rpc::xdr::{Decoder, Span};
 
@@ -176,18 +176,11 @@ impl Writer {
         for first in (0..self.ledger.len()).step_by(READ_UNITS) {
             let count = READ_UNITS.min(self.ledger.len() - first);
             let (offset, bytes) = ((first * UNIT_BYTES) as u64, (count * UNIT_BYTES) as u32);
-            self.xid += 1;
-            connection.put_nfs(self.xid, &Args3::Read(Read3Args { file, offset, count: bytes }));
-            let found = loop {
-                if let Some(reply) = connection.next_reply()? {
-                    let mut from = results(reply)?.1;
-                    match decode::<Read3Res<'_>>(&mut from)? {
-                        Res3::Ok(read) => break self.ledger.found(first, count, &read.data),
-                        Res3::Fail { status, .. } => return Err(refused("READ", status)),
-                    }
-                }
-                connection.exchange()?;
-            };
+            let args = Args3::Read(Read3Args { file, offset, count: bytes });
+            let found = connection.call_nfs(&args, |from| {
+                let read = granted("READ", decode::<Read3Res<'_>>(from)?)?;
+                Ok(self.ledger.found(first, count, &read.data))
+            })?;
             let found = found.map_err(Error::Mismatch)?;
             self.tally.verified += found.durable + found.newer;
             self.tally.newer += found.newer;
@@ -255,32 +248,27 @@ impl Writer {
     fn answered(&mut self, xid: u32, mut from: Decoder<'_>) -> Result<()> {
         let call = self.calls.remove(&xid);
         match call.ok_or_else(|| Error::Malformed(format!("a reply to no call: {xid:#x}")))? {
-            Call::Write { run, stable } => match decode::<Write3Res>(&mut from)? {
-                Res3::Ok(done) => {
-                    self.ledger.end(&run);
-                    let bytes = run.generations.len() * UNIT_BYTES;
-                    if done.count as usize != bytes || done.committed.wire() < stable.wire() {
-                        let what = format!("{bytes} bytes, {stable:?}, answered with {done:?}");
-                        return Err(Error::Mismatch(what));
-                    }
-                    if done.committed == StableHow::Unstable {
-                        self.uncommitted.push((run, done.verf));
-                    } else {
-                        self.ledger.durable(&run);
-                        self.tally.stable += 1;
-                    }
-                    Ok(())
+            Call::Write { run, stable } => {
+                let done = granted("WRITE", decode::<Write3Res>(&mut from)?)?;
+                self.ledger.end(&run);
+                let bytes = run.generations.len() * UNIT_BYTES;
+                if done.count as usize != bytes || done.committed.wire() < stable.wire() {
+                    let what = format!("{bytes} bytes, {stable:?}, answered with {done:?}");
+                    return Err(Error::Mismatch(what));
                 }
-                Res3::Fail { status, .. } => Err(refused("WRITE", status)),
-            },
-            Call::Commit { covered } => match decode::<Commit3Res>(&mut from)? {
-                Res3::Ok(done) => {
-                    self.committed(covered, done.verf);
-                    Ok(())
+                if done.committed == StableHow::Unstable {
+                    self.uncommitted.push((run, done.verf));
+                } else {
+                    self.ledger.durable(&run);
+                    self.tally.stable += 1;
                 }
-                Res3::Fail { status, .. } => Err(refused("COMMIT", status)),
-            },
+            }
+            Call::Commit { covered } => {
+                let done = granted("COMMIT", decode::<Commit3Res>(&mut from)?)?;
+                self.committed(covered, done.verf);
+            }
         }
+        Ok(())
     }
 
     fn committed(&mut self, covered: Vec<(Run, WriteVerf3)>, verifier: WriteVerf3) {
@@ -295,11 +283,6 @@ impl Writer {
             }
         }
     }
-}
-
-/// A call that must be carried out was not.
-pub fn refused(what: &str, status: Nfsstat3) -> Error {
-    Error::Failed { what: what.into(), said: format!("{status:?}") }
 }
 
 /// 12 MiB.
