@@ -141,6 +141,11 @@ impl Lease {
         }
     }
 
+    /// Whether it has a place in the queue.
+    pub(crate) fn waits(&self) -> bool {
+        self.wait.is_some()
+    }
+
     /// Gives a place in the queue up.
     pub(crate) fn cancel_wait(&mut self) {
         self.wait = None;

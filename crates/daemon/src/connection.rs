@@ -198,12 +198,19 @@ impl Connection {
     fn begin(&mut self, cx: &mut Context<'_>, until: u64) {
         while self.begun < until {
             let is_full = self.sender.next_bytes() >= REPLIES_PER_WRITE_MAX;
-            match self.requests.begin_next(cx, &self.readers.crew, is_full) {
+            let most = usize::try_from(until - self.begun).unwrap_or(usize::MAX);
+            match self.requests.begin_next(cx, &self.readers.crew, (is_full, most)) {
                 Begun::Nothing | Begun::Limited => return,
-                Begun::Done(done) => self.finish(done),
-                Begun::Waits => self.waited += 1,
+                Begun::Done(done) => {
+                    self.finish(done);
+                    self.begun += 1;
+                }
+                Begun::Ended(requests) => self.begun += requests as u64,
+                Begun::Waits(requests) => {
+                    self.waited += requests as u64;
+                    self.begun += requests as u64;
+                }
             }
-            self.begun += 1;
         }
     }
 

@@ -249,6 +249,10 @@ const _: () = assert!(
     "a small request fits the allowances"
 );
 const _: () = assert!(
+    BEGUN_PER_TURN_MAX <= aquifer_nfs::limits::TOGETHER_MAX as u64,
+    "what is begun in a turn may be carried out together"
+);
+const _: () = assert!(
     REQUEST_ALLOWANCE_BYTES >= 4096 + 1024 + READ_BYTES_MIN,
     "a 4 KiB WRITE fits the allowances"
 );

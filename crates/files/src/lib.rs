@@ -27,5 +27,6 @@ pub mod types;
 pub use crate::core::Files;
 pub use crate::damage::{Damaged, SEARCH_ENTRIES_MAX};
 pub use error::FsError;
+pub use ops::write::{TOGETHER_MAX, TOGETHER_PAGES_MAX};
 pub use service::{Service, ServiceError};
 pub use types::*;

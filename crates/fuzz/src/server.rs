@@ -6,7 +6,7 @@
 //!
 //! Invariants that are tried:
 //! - a call is answered once, in one record, with its xid, in no more bytes than were announced, or
-//!   not at all if it is no call;
+//!   not at all if it is no call; so are WRITEs that are carried out together;
 //! - the reply is what its procedure's reply is, to the last byte, and keeps to the call's counts;
 //! - what changed names or attributes, sent again, gets its first answer word by word;
 //! - no two owners hold locks that conflict;
@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_blockio::buf::pages_of;
 use aquifer_blockio::{Disk, World};
 use aquifer_files::Service;
 use aquifer_inspect::{Options, inspect};
@@ -27,7 +28,7 @@ use aquifer_nfs::lock::{LockKind, LockState, LockView, Range};
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path};
 use aquifer_nfs::proto::v3::{Args3, Mkdir3Args};
 use aquifer_nfs::proto::v3::{DirOpArgs3, NfsFh3, Sattr3};
-use aquifer_nfs::{Access, Export, Exports, Nfs, Squash, Volume};
+use aquifer_nfs::{Access, Export, Exports, Nfs, PagedWrite, Squash, Volume};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
@@ -170,21 +171,16 @@ impl Bed {
     fn exchange(&mut self, sent: Vec<Sent>) -> Vec<Option<Vec<u8>>> {
         let nfs = &self.nfs;
         let answers = sent.iter().map(|Sent { peer, record }| async move {
+            twice_together(nfs, *peer, record).await;
             let announced = nfs.reply_bytes_max(record);
             let mut out = EncodeBuf::new();
             let answered = nfs.answer(*peer, record, &mut out).await;
             assert!(out.len() <= announced, "{} bytes, announced {announced}", out.len());
-            let reply = out.to_vec();
             if answered.is_err() {
-                assert!(reply.is_empty(), "what is no call gets no answer");
+                assert!(out.is_empty(), "what is no call gets no answer");
                 return None;
             }
-            let (mark, body) = reply.split_first_chunk().unwrap();
-            let length = u32::try_from(body.len()).unwrap();
-            assert_eq!(u32::from_be_bytes(*mark), length | 1 << 31, "one record");
-            assert_eq!(body[..4], record[..4], "the call's xid");
-            reply::header(body);
-            Some(body.to_vec())
+            Some(body(&out, record))
         });
         self.sim.run_until(join_all(answers)).unwrap()
     }
@@ -199,6 +195,33 @@ impl Bed {
         let report = sim.run_until(inspect(disks, &options)).unwrap();
         assert!(report.is_clean(), "{report}");
     }
+}
+
+/// Of a WRITE that others may go with: itself, sent twice, in the way in which several go.
+async fn twice_together(nfs: &Nfs, peer: SocketAddr, record: &[u8]) {
+    let Some(data) = aquifer_nfs::write_data(record, record.len()) else { return };
+    let pages = pages_of(&record[data.clone()]);
+    let write = PagedWrite { head: &record[..data.start], pages: &pages };
+    if !write.may_take(&write) {
+        return;
+    }
+    let Some(answers) = nfs.answer_together(peer.into(), &[write, write]).await else { return };
+    assert_eq!(answers.len(), 2, "one for each");
+    for (reply, _) in answers {
+        assert!(reply.len() <= nfs.reply_bytes_max(record));
+        body(&reply, record);
+    }
+}
+
+/// The one record of a reply to the call in `record`, without its mark.
+fn body(reply: &EncodeBuf, record: &[u8]) -> Vec<u8> {
+    let reply = reply.to_vec();
+    let (mark, body) = reply.split_first_chunk().unwrap();
+    let length = u32::try_from(body.len()).unwrap();
+    assert_eq!(u32::from_be_bytes(*mark), length | 1 << 31, "one record");
+    assert_eq!(body[..4], record[..4], "the call's xid");
+    reply::header(body);
+    body.to_vec()
 }
 
 /// The bytes of a lock, and whether it is exclusive.

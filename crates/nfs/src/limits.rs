@@ -10,6 +10,9 @@ pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// FSINFO prefers; a longer reply would only keep others waiting.
 pub const LISTING_BYTES_MAX: u32 = 64 * 1024;
 
+/// Most WRITEs that are carried out together.
+pub const TOGETHER_MAX: usize = aquifer_files::TOGETHER_MAX;
+
 /// Largest file, in bytes: below it no sum of an offset and a count overflows.
 pub const FILE_BYTES_MAX: u64 = 1 << 60;
 

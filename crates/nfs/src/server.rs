@@ -256,7 +256,8 @@ impl Nfs {
         let procedure = Procedure3::from_wire(call.procedure).ok_or(Accepted::ProcUnavail)?;
         let rest = from.remaining();
         let args = match pages {
-            Some(pages) => decode_write(procedure, from, pages),
+            Some(_) if procedure != Procedure3::Write => None,
+            Some(pages) => decode_write(from, pages).map(Args3::Write),
             None => Args3::decode(procedure, from).ok(),
         };
         let args = args.ok_or(Accepted::GarbageArgs)?;
@@ -300,15 +301,11 @@ pub fn write_data(head: &[u8], record_bytes: usize) -> Option<Range<usize>> {
 }
 
 /// A WRITE whose data is in pages: no less and no more than it says.
-fn decode_write<'a>(
-    procedure: Procedure3,
-    from: &mut Decoder<'a>,
-    pages: &[Page],
-) -> Option<Args3<'a>> {
-    let head = Write3Head::decode(from).ok().filter(|_| procedure == Procedure3::Write)?;
+pub(crate) fn decode_write(from: &mut Decoder<'_>, pages: &[Page]) -> Option<Write3Args<'static>> {
+    let head = Write3Head::decode(from).ok()?;
     let is_all = u64::from(head.count) == pages.len() as u64 * PAGE && from.remaining().is_empty();
     let data = Span { offset: from.position(), bytes: &[] };
-    is_all.then_some(Args3::Write(Write3Args { head, data }))
+    is_all.then_some(Write3Args { head, data })
 }
 
 const PAGE: u64 = SECTOR_BYTES as u64;

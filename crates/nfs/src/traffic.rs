@@ -230,12 +230,16 @@ impl Flow {
 
 /// The file whose content a call is about, if it was answered for somebody who may use it.
 pub(crate) fn file_of(args: &Args3<'_>, status: Nfsstat3) -> Option<FileHandle> {
-    let handle: &NfsFh3 = match args {
-        Args3::Read(args) => &args.file,
-        Args3::Write(args) => &args.head.file,
-        Args3::Commit(args) => &args.file,
-        _ => return None,
-    };
+    match args {
+        Args3::Read(args) => content_of(&args.file, status),
+        Args3::Write(args) => content_of(&args.head.file, status),
+        Args3::Commit(args) => content_of(&args.file, status),
+        _ => None,
+    }
+}
+
+/// The file whose content a call was about that was answered with `status`.
+pub(crate) fn content_of(handle: &NfsFh3, status: Nfsstat3) -> Option<FileHandle> {
     match status {
         Nfsstat3::BadHandle | Nfsstat3::Stale | Nfsstat3::Acces | Nfsstat3::Jukebox => None,
         // No file at all.

@@ -44,6 +44,7 @@ pub(crate) use names::to_look_up;
 pub(crate) use once::{call_id, carry_out_once, is_once};
 use request::Outcome;
 pub(crate) use request::Request;
+pub(crate) use write::write_together;
 
 /// Carries out one call and appends its results. Returns the status, and how many bytes of content
 /// were moved, for the counters.
@@ -86,7 +87,7 @@ pub(crate) async fn carry_out(
     (status, 0)
 }
 
-fn put<T: Encode, F: Encode>(to: &mut EncodeBuf, outcome: Outcome<T, F>) -> Nfsstat3 {
+pub(crate) fn put<T: Encode, F: Encode>(to: &mut EncodeBuf, outcome: Outcome<T, F>) -> Nfsstat3 {
     let res = match outcome {
         Ok(resok) => Res3::Ok(resok),
         Err(fail) => Res3::Fail { status: fail.status, resfail: fail.resfail },

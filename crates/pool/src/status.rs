@@ -113,12 +113,13 @@ impl Pool {
 }
 
 impl Pool {
-    /// Counts a stable write that was begun at this time of the world, and is durable.
-    pub fn note_stable_write(&self, begun: Duration) {
+    /// Counts so many stable writes that were begun at this time of the world, and are durable.
+    pub fn note_stable_writes(&self, begun: Duration, writes: usize) {
         let took = self.world.now().saturating_sub(begun);
         let [apart, in_sync] = &self.stable_writes;
         let of = if self.throttle.is_draining() { in_sync } else { apart };
-        of.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        (0..writes).for_each(|_| of.record(ns));
     }
 
     /// Notes that `txg`, closed at `closed`, is on disk.

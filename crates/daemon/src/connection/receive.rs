@@ -242,7 +242,7 @@ impl Partial {
             requests.receive_large(self.bytes, self.data.and_then(Filling::finish), self.len);
         } else {
             requests.read_lease.give(self.len + RECORD_OVERHEAD_BYTES);
-            requests.receive(self.bytes, None, self.len);
+            receive(&self.bytes, requests);
         }
     }
 
@@ -382,14 +382,7 @@ impl Reading {
         self.unparsed += rest;
         while let Some(record) = self.reader.next_record()? {
             self.unparsed = self.unparsed.saturating_sub(MARK_BYTES + record.len());
-            let (head, pages) = match aquifer_nfs::write_data(record, record.len()) {
-                Some(data) => {
-                    let (head, data) = record.split_at(data.start);
-                    (head, Some(pages_of(data)))
-                }
-                None => (record, None),
-            };
-            requests.receive(head.to_vec(), pages, record.len());
+            receive(record, requests);
         }
         Ok(())
     }
@@ -419,6 +412,18 @@ impl Reading {
         };
         Ok(Left::Fragments(Fragmented { reader, counted }))
     }
+}
+
+/// Takes a whole record: of a WRITE of whole pages, the data into pages.
+fn receive(record: &[u8], requests: &mut Requests) {
+    let (head, pages) = match aquifer_nfs::write_data(record, record.len()) {
+        Some(data) => {
+            let (head, data) = record.split_at(data.start);
+            (head, Some(pages_of(data)))
+        }
+        None => (record, None),
+    };
+    requests.receive(head.to_vec(), pages, record.len());
 }
 
 fn count(fragmented: &Arc<AtomicUsize>) -> Result<Counted, ReceiveError> {

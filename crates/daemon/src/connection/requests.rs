@@ -3,7 +3,8 @@
 //! Invariants:
 //! - A request is begun only when the room for its longest reply is leased, and when it is begun it
 //!   runs to its end.
-//! - Requests are begun in the order in which they were received; replies come in any order.
+//! - Requests are begun in the order in which they were received, but for small WRITEs, which may
+//!   be begun with an earlier one to the same file; replies come in any order.
 //! - A record is leased from its reception to its reply: most by the lease of reads, that they were
 //!   received under, large ones by a lease of their own. The reply lease covers what is set aside
 //!   for each reply from its beginning on.
@@ -22,9 +23,10 @@ use std::time::Instant;
 
 use aquifer_blockio::Page;
 use aquifer_nfs::traffic::{self, Meter};
-use aquifer_nfs::{Nfs, NoCall, Origin};
+use aquifer_nfs::{Nfs, NoCall, Origin, PagedWrite};
 use aquifer_rpc::xdr::EncodeBuf;
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, Stream};
 
 use crate::budget::{Budget, Lease};
@@ -74,6 +76,13 @@ pub(super) struct Received {
     pub is_large: bool,
 }
 
+impl Received {
+    /// This as a WRITE whose data is in pages, if it is one.
+    fn paged(&self) -> Option<PagedWrite<'_>> {
+        self.pages.as_deref().map(|pages| PagedWrite { head: &self.bytes, pages })
+    }
+}
+
 /// A request that has come to its end.
 pub(super) struct Done {
     /// Its reply; what is leased for it is covered by the reply lease until it is sent.
@@ -94,6 +103,7 @@ pub(super) enum Outcome {
 }
 
 type Serving = Pin<Box<dyn Future<Output = Done> + Send>>;
+type ServingTogether = Pin<Box<dyn Future<Output = Vec<Done>> + Send>>;
 
 /// The requests of one connection.
 pub(super) struct Requests {
@@ -106,6 +116,11 @@ pub(super) struct Requests {
     /// When what is being taken in was read: one look at the clock for all of a read.
     pub read_at: Instant,
     in_flight: FuturesUnordered<Serving>,
+    in_flight_together: FuturesUnordered<ServingTogether>,
+    /// Requests in both.
+    under_way: usize,
+    /// Requests that were carried out together, and are to be taken one by one.
+    ended: VecDeque<Done>,
     pub read_lease: Lease,
     pub record_lease: Lease,
     pub reply_lease: Lease,
@@ -117,8 +132,10 @@ pub(super) enum Begun {
     Nothing,
     /// It is done already.
     Done(Done),
-    /// It is under way.
-    Waits,
+    /// So many are, and are to be taken by [`Requests::poll_done`].
+    Ended(usize),
+    /// So many are under way.
+    Waits(usize),
     /// Not now: room for its reply is waited for, too many are under way, or too much of the
     /// connection's replies is unsent.
     Limited,
@@ -141,6 +158,9 @@ impl Requests {
             received: VecDeque::new(),
             read_at: Instant::now(),
             in_flight: FuturesUnordered::new(),
+            in_flight_together: FuturesUnordered::new(),
+            under_way: 0,
+            ended: VecDeque::new(),
             read_lease: Lease::new(&budgets.reads, REQUEST_ALLOWANCE_BYTES),
             record_lease: Lease::new(&budgets.records, 0),
             reply_lease: Lease::new(&budgets.replies, REPLY_ALLOWANCE_BYTES),
@@ -169,12 +189,17 @@ impl Requests {
 
     /// Whether nothing is received or under way.
     pub(super) fn is_empty(&self) -> bool {
-        self.received.is_empty() && self.in_flight.is_empty()
+        self.received.is_empty() && self.under_way == 0 && self.ended.is_empty()
     }
 
-    /// Begins the next request, if there is one and it may. With much unsent (`is_full`) only one
-    /// that somebody else can carry out.
-    pub(super) fn begin_next(&mut self, cx: &mut Context<'_>, crew: &Crew, is_full: bool) -> Begun {
+    /// Begins the next request, if there is one and it may, or up to `most` of the next ones
+    /// together. With much unsent (`is_full`) only one that somebody else can carry out.
+    pub(super) fn begin_next(
+        &mut self,
+        cx: &mut Context<'_>,
+        crew: &Crew,
+        (is_full, most): (bool, usize),
+    ) -> Begun {
         let Some(record) = self.received.front() else { return Begun::Nothing };
         if is_full && !crew.has_idle() {
             return Begun::Limited;
@@ -185,8 +210,15 @@ impl Requests {
         }
         let in_use = self.reply_lease.used();
         let too_much = in_use > 0 && in_use + reply_bytes > self.reply_bytes_max;
-        if self.in_flight.len() >= self.in_flight_max || too_much {
+        if self.under_way >= self.in_flight_max || too_much {
             return Begun::Limited;
+        }
+        let together = self.together(most.min(self.in_flight_max - self.under_way));
+        let reserved = together.len() * reply_bytes;
+        // Where room is short it goes on one by one.
+        let has_room = in_use + reserved <= self.reply_bytes_max && !self.reply_lease.waits();
+        if together.len() > 1 && has_room && self.reply_lease.try_take(reserved) {
+            return self.begin_together(&together, reserved);
         }
         if self.reply_lease.poll_take(cx, reply_bytes).is_pending() {
             return Begun::Limited;
@@ -202,12 +234,9 @@ impl Requests {
     fn begin(&mut self, record: Received, reserved: usize, crew: &Crew, is_full: bool) -> Begun {
         let serving = serve(Arc::clone(&self.nfs), self.origin, record, reserved);
         let mut serving: Serving = Box::pin(serving);
-        if reserved >= HANDED_OVER_BYTES_MIN && (is_full || !self.in_flight.is_empty()) {
+        if reserved >= HANDED_OVER_BYTES_MIN && (is_full || self.under_way > 0) {
             match crew.hand_over(serving) {
-                Ok(handed_over) => {
-                    self.in_flight.push(Box::pin(handed_over));
-                    return Begun::Waits;
-                }
+                Ok(handed_over) => return self.wait_for(Box::pin(handed_over)),
                 Err(own) => serving = own,
             }
         }
@@ -215,17 +244,70 @@ impl Requests {
         // the others.
         match serving.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => Begun::Done(self.settle(done)),
+            Poll::Pending => self.wait_for(serving),
+        }
+    }
+
+    fn wait_for(&mut self, serving: Serving) -> Begun {
+        self.in_flight.push(serving);
+        self.under_way += 1;
+        Begun::Waits(1)
+    }
+
+    /// Where among the next requests, up to `most`, those are that may be carried out together with
+    /// the first, and the first; nothing if there are none.
+    fn together(&self, most: usize) -> Vec<usize> {
+        let Some(first) = self.received.front().and_then(Received::paged) else {
+            return Vec::new();
+        };
+        let goes = |record: &Received| record.paged().is_some_and(|next| first.may_take(&next));
+        let next = self.received.iter().take(most).enumerate();
+        next.filter(|(_, record)| goes(record)).map(|(at, _)| at).collect()
+    }
+
+    fn begin_together(&mut self, together: &[usize], reserved: usize) -> Begun {
+        let requests = together.len();
+        let records = match together.last() {
+            Some(last) if *last >= requests => self.take_apart(together),
+            _ => self.received.drain(..requests).collect(),
+        };
+        let serving = serve_together(Arc::clone(&self.nfs), self.origin, records, reserved);
+        let mut serving: ServingTogether = Box::pin(serving);
+        match serving.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => {
+                self.ended.extend(done);
+                Begun::Ended(requests)
+            }
             Poll::Pending => {
-                self.in_flight.push(serving);
-                Begun::Waits
+                self.in_flight_together.push(serving);
+                self.under_way += requests;
+                Begun::Waits(requests)
             }
         }
     }
 
+    /// Takes out requests between which there are others.
+    fn take_apart(&mut self, places: &[usize]) -> Vec<Received> {
+        let mut taken: Vec<Received> =
+            places.iter().rev().filter_map(|at| self.received.remove(*at)).collect();
+        taken.reverse();
+        taken
+    }
+
     /// The next request that is done; pending too if none is under way.
     pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Done> {
+        if let Poll::Ready(Some(done)) = Pin::new(&mut self.in_flight_together).poll_next(cx) {
+            self.under_way -= done.len();
+            self.ended.extend(done);
+        }
+        if let Some(done) = self.ended.pop_front() {
+            return Poll::Ready(self.settle(done));
+        }
         match Pin::new(&mut self.in_flight).poll_next(cx) {
-            Poll::Ready(Some(done)) => Poll::Ready(self.settle(done)),
+            Poll::Ready(Some(done)) => {
+                self.under_way -= 1;
+                Poll::Ready(self.settle(done))
+            }
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
@@ -279,6 +361,45 @@ async fn serve(nfs: Arc<Nfs>, origin: Origin, record: Received, reserved: usize)
     Done { reply, outcome, record, reserved }
 }
 
+/// Carries out requests together, for which `reserved` is leased in all; one by one, if that cannot
+/// be.
+async fn serve_together(
+    nfs: Arc<Nfs>,
+    origin: Origin,
+    records: Vec<Received>,
+    reserved: usize,
+) -> Vec<Done> {
+    let each = reserved / records.len();
+    let answering = async {
+        let calls: Option<Vec<_>> = records.iter().map(Received::paged).collect();
+        nfs.answer_together(origin, &calls?).await
+    };
+    match AssertUnwindSafe(answering).catch_unwind().await {
+        Ok(Some(answered)) => {
+            let done = |((reply, done), record)| {
+                let outcome = Outcome::Answered(Some(done));
+                Done { reply, outcome, record, reserved: each }
+            };
+            answered.into_iter().zip(records).map(done).collect()
+        }
+        Ok(None) => {
+            let one = |record| serve(Arc::clone(&nfs), origin, record, each);
+            join_all(records.into_iter().map(one)).await
+        }
+        Err(panic) => {
+            let mut panic = Some(panic);
+            let done = |record| {
+                let outcome = match panic.take() {
+                    Some(panic) => Outcome::Panicked(panic),
+                    None => Outcome::Answered(None),
+                };
+                Done { reply: EncodeBuf::new(), outcome, record, reserved: each }
+            };
+            records.into_iter().map(done).collect()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,10 +408,13 @@ mod tests {
     /// What a request takes while it is carried out is charged in full.
     #[test]
     fn the_future_of_a_request_is_no_larger_than_what_is_charged() {
-        fn bytes_of<F>(_: impl Fn(Arc<Nfs>, Origin, Received, usize) -> F) -> usize {
+        fn bytes_of<R, F>(_: impl Fn(Arc<Nfs>, Origin, R, usize) -> F) -> usize {
             size_of::<F>()
         }
         let bytes = bytes_of(serve);
         assert!(bytes <= FUTURE_BYTES_MAX, "{bytes} bytes");
+        // At least two are charged for. Carried out one by one after all, each has its own.
+        let bytes = bytes_of(serve_together);
+        assert!(bytes <= 2 * FUTURE_BYTES_MAX, "{bytes} bytes");
     }
 }

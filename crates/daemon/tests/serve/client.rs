@@ -121,10 +121,15 @@ impl Client {
     #[track_caller]
     pub fn closed(&mut self) {
         let mut byte = [0];
-        match self.stream.read(&mut byte) {
-            Ok(0) => {}
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-            other => panic!("the connection should be closed: {other:?} {byte:?}"),
+        loop {
+            match self.stream.read(&mut byte) {
+                Ok(0) => return,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
+                // This thread has begun reads of the pool's disks, too: what the kernel does when
+                // they end interrupts it.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => panic!("the connection should be closed: {other:?} {byte:?}"),
+            }
         }
     }
 

@@ -19,3 +19,4 @@ mod mounts;
 mod names;
 mod once;
 mod stop;
+mod together;

@@ -18,7 +18,7 @@ use aquifer_pool::{TxHold, transform};
 use crate::core::{Files, Target};
 
 /// Stable writes of at least this many whole pages go early.
-const STABLE_PAGES_MIN: usize = 16;
+pub(crate) const STABLE_PAGES_MIN: usize = 16;
 
 /// UNSTABLE data goes early by whole aligned runs of this many pages (1 MiB): large enough for a
 /// slow disk, and seldom written again before its txg is over.

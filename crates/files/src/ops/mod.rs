@@ -1,6 +1,7 @@
 //! The operations, a file for each family.
 
 mod attributes;
+mod commit;
 mod create;
 mod directory;
 mod early;
@@ -9,4 +10,4 @@ mod names;
 mod read;
 mod remove;
 mod rename;
-mod write;
+pub(crate) mod write;

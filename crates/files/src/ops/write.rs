@@ -1,29 +1,64 @@
-//! WRITE and COMMIT.
+//! WRITE.
 //!
 //! A write builds whole pages first (reading what it only partly covers, under the object's writer
-//! lock), and only then takes a txg. A stable one is logged under the same hold; COMMIT logs the
-//! present content of what no record holds, each piece with the txg it lies in.
+//! lock), and only then takes a txg. A stable one is logged under the same hold.
 //!
-//! In a dataset with `sync=disabled` nothing is logged: every write is made as an UNSTABLE one is,
-//! and COMMIT does nothing. A client that asks for a stable write is told that it is one.
+//! Several small writes that a client has outstanding to one file may be made together: as one
+//! change, with one record. To the client it is as if they had been made one after the other in the
+//! same instant; each has its own answer. What keeps one of them from being made keeps all of them
+//! from being made together: then whoever asked makes them one by one.
+//!
+//! In a dataset with `sync=disabled` nothing is logged: every write is made as an UNSTABLE one is.
+//! A client that asks for a stable write is told that it is one.
+
+use std::time::Duration;
 
 use aquifer_blockio::{Page, PageMut, SECTOR_BYTES};
 use aquifer_dataset::{Promise, Refused};
-use aquifer_object::overlay::Unlogged;
 use aquifer_object::{DirtyPage, ObjectState};
-use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::FileKind;
 use aquifer_pool::intent_log::{RECORD_PAGES_MAX, Ticket};
 use aquifer_pool::{Admission, Demand, Lane, PoolError, SpaceClass, TxHold};
 
-use crate::change::{self, Change};
+use crate::change::Change;
 use crate::core::{
     CHANGE_BYTES, Files, RECORD_BYTES, TREE_SECTORS, Target, attributes, before, permits, unchanged,
 };
 use crate::error::FsError;
 use crate::ops::attributes::FILE_BYTES_MAX;
+use crate::ops::early::STABLE_PAGES_MIN;
 use crate::types::{Around, Credentials, FileHandle, Stability};
+
+/// Most writes that are made together.
+pub const TOGETHER_MAX: usize = 32;
+
+/// Most pages of a write that is made together with others. Such small ones never go to their place
+/// early, however many they are.
+pub const TOGETHER_PAGES_MAX: usize = 4;
+
+const _: () = assert!(TOGETHER_PAGES_MAX < STABLE_PAGES_MIN, "no more than each by itself");
+const _: () = assert!(TOGETHER_MAX * TOGETHER_PAGES_MAX <= RECORD_PAGES_MAX, "one record");
+
+/// A write.
+#[derive(Debug, Clone, Copy)]
+struct Piece<'a> {
+    offset: u64,
+    data: Data<'a>,
+}
+
+impl Piece<'_> {
+    /// Where it ends.
+    fn end(&self) -> u64 {
+        self.offset.saturating_add(self.data.len() as u64)
+    }
+
+    /// The first page that it touches, and how many it does.
+    fn pages(&self) -> (u64, u64) {
+        let first = self.offset / 4096;
+        (first, self.end().div_ceil(4096) - first)
+    }
+}
 
 /// What is to be written.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +75,14 @@ impl Data<'_> {
             Data::Pages(pages) => pages.len() * SECTOR_BYTES,
         }
     }
+}
+
+/// Writes that were made.
+struct Written {
+    /// How durable they are once the ticket says so.
+    stability: Stability,
+    ticket: Option<Ticket>,
+    begun: Duration,
 }
 
 impl Files {
@@ -82,20 +125,65 @@ impl Files {
             Ok(target) => target,
             Err(error) => return (Err(error), Around::default()),
         };
-        match self.write_to(cred, &target, offset, data, stability).await {
-            Ok((stability, around)) => (Ok(stability), around),
-            Err(error) => (Err(error), unchanged(&target)),
+        let (pieces, mut arounds) = ([Piece { offset, data }], [Around::default()]);
+        let written = match self.write_pieces(cred, &target, &pieces, stability, &mut arounds).await
+        {
+            Ok(written) => self.durable(written, 1).await,
+            Err(error) => Err(error),
+        };
+        match (written, arounds) {
+            (Ok(stability), [around]) => (Ok(stability), around),
+            (Err(error), _) => (Err(error), unchanged(&target)),
         }
     }
 
-    async fn write_to(
+    /// Makes up to [`TOGETHER_MAX`] writes, each of up to [`TOGETHER_PAGES_MAX`] whole pages at a
+    /// multiple of 4 KiB, as one change. Returns how durable they are, or an error that they met on
+    /// their way to the disks, and what is around each. `None` if they cannot be made together, for
+    /// whatever reason; then nothing has changed.
+    pub async fn write_together(
+        &self,
+        cred: &Credentials,
+        file: FileHandle,
+        writes: &[(u64, &[Page])],
+        stability: Stability,
+    ) -> Option<(Result<Stability, FsError>, Vec<Around>)> {
+        let fits = |(offset, pages): &(u64, &[Page])| {
+            let small = (1..=TOGETHER_PAGES_MAX).contains(&pages.len());
+            small && offset.is_multiple_of(SECTOR_BYTES as u64)
+        };
+        if !(1..=TOGETHER_MAX).contains(&writes.len()) || !writes.iter().all(fits) {
+            return None;
+        }
+        let target = self.target(file).await.ok()?;
+        if self.lane(&target) == Lane::Sparse {
+            // After a rest the first write waits for nobody, however many there are behind it.
+            return None;
+        }
+        let piece = |&(offset, pages)| Piece { offset, data: Data::Pages(pages) };
+        let pieces: Vec<Piece<'_>> = writes.iter().map(piece).collect();
+        let mut arounds = vec![Around::default(); pieces.len()];
+        let written =
+            self.write_pieces(cred, &target, &pieces, stability, &mut arounds).await.ok()?;
+        let durable = self.durable(written, pieces.len()).await;
+        if durable.is_err() {
+            arounds.fill(unchanged(&target));
+        }
+        Some((durable, arounds))
+    }
+
+    /// Makes writes as one change, and says what is around each.
+    ///
+    /// # Errors
+    /// Nothing has changed then.
+    async fn write_pieces(
         &self,
         cred: &Credentials,
         target: &Target,
-        offset: u64,
-        data: Data<'_>,
+        pieces: &[Piece<'_>],
         stability: Stability,
-    ) -> Result<(Stability, Around), FsError> {
+        arounds: &mut [Around],
+    ) -> Result<Written, FsError> {
         let inode = target.inode();
         match inode.kind {
             FileKind::Regular => {}
@@ -106,70 +194,75 @@ impl Files {
         if cred.uid != inode.uid && !permits(cred, &inode, 2) {
             return Err(FsError::AccessDenied);
         }
-        let end = offset.saturating_add(data.len() as u64);
-        if end > FILE_BYTES_MAX {
+        if pieces.iter().any(|piece| piece.end() > FILE_BYTES_MAX) {
             return Err(FsError::TooLarge);
         }
-        if data.len() == 0 {
-            return Ok((stability, unchanged(target)));
+        let begun = self.pool.world().now();
+        if pieces.iter().all(|piece| piece.data.len() == 0) {
+            arounds.fill(unchanged(target));
+            return Ok(Written { stability, ticket: None, begun });
         }
         let always = self.always_sync(&target.dataset);
         let stable = stability != Stability::Unstable || always;
-        let pages = end.div_ceil(4096) - offset / 4096;
         target.object.check()?;
-        let begun = self.pool.world().now();
-        let (promise, admission) = self.admit_write(target, offset / 4096, pages, stable).await?;
+        let (promise, admission) = self.admit_write(target, pieces, stable).await?;
         let writer = target.object.writer.lock().await;
         let old = target.inode();
         if old.nlink == 0 {
             return Err(FsError::Stale);
         }
         target.object.check()?;
-        let built = match data {
-            Data::Bytes(bytes) => self.build_pages(target, offset, bytes, old.size).await?,
-            Data::Pages(pages) => {
-                (offset / 4096..).zip(pages.iter().cloned().map(dirty_page)).collect()
-            }
-        };
+        let built = self.build(target, pieces, old.size).await?;
         let now = self.now();
         let mut inode = old.clone();
-        inode.size = inode.size.max(end);
-        (inode.mtime, inode.ctime) = (now, now);
-        inode.touch();
         if cred.uid != 0 {
             inode.mode &= !0o6000;
+        }
+        for (piece, around) in pieces.iter().zip(arounds) {
+            let before = Some(before(&inode));
+            inode.size = inode.size.max(piece.end());
+            (inode.mtime, inode.ctime) = (now, now);
+            inode.touch();
+            *around = Around { before, after: Some(attributes(&target.dataset, &inode)) };
         }
         let hold = self.hold(&target.dataset, admission)?;
         if let Some(promise) = promise {
             promise.spend(hold.txg());
         }
         let ticket = if stable && target.dataset.logs(&hold) {
-            Some(self.write_stable(target, &hold, Change::Inode(inode), built)?)
+            let may_go_early = pieces.len() == 1;
+            Some(self.write_stable(target, &hold, Change::Inode(inode), built, may_go_early)?)
         } else {
             self.write_unstable(target, &hold, Change::Inode(inode), built);
-            self.place_runs(target, &hold, offset / 4096, pages);
+            for (first, pages) in pieces.iter().map(Piece::pages) {
+                self.place_runs(target, &hold, first, pages);
+            }
             None
         };
-        let after = attributes(&target.dataset, &target.inode());
         drop(hold);
         drop(writer);
-        let around = Around { before: Some(before(&old)), after: Some(after) };
-        if let Some(ticket) = ticket {
+        let stability = if stable { Stability::FileSync } else { Stability::Unstable };
+        Ok(Written { stability, ticket, begun })
+    }
+
+    /// Waits until so many writes, which were made as one change, are as durable as is said.
+    async fn durable(&self, written: Written, writes: usize) -> Result<Stability, FsError> {
+        if let Some(ticket) = written.ticket {
             ticket.durable().await?;
-            self.pool.note_stable_write(begun);
+            self.pool.note_stable_writes(written.begun, writes);
         }
-        Ok((if stable { Stability::FileSync } else { Stability::Unstable }, around))
+        Ok(written.stability)
     }
 
     async fn admit_write(
         &self,
         target: &Target,
-        first: u64,
-        pages: u64,
+        pieces: &[Piece<'_>],
         stable: bool,
     ) -> Result<(Option<Promise>, Admission), FsError> {
         target.dataset.takes_changes().await;
         let stable = stable && target.dataset.is_logged(&self.pool);
+        let pages: u64 = pieces.iter().map(|piece| piece.pages().1).sum();
         let log = pages * 4096 + RECORD_BYTES * (1 + pages / RECORD_PAGES_MAX as u64);
         let demand = Demand {
             dirty_bytes: pages * 4096 + CHANGE_BYTES,
@@ -183,12 +276,12 @@ impl Files {
         let promise = match self.datasets.promise(&target.dataset, pages * 4096).await {
             Ok(promise) => Some(promise),
             Err(Refused::Pool(error)) => return Err(error.into()),
-            Err(_) if Box::pin(self.is_mapped(target, first, pages)).await? => None,
+            Err(_) if Box::pin(self.is_mapped(target, pieces)).await? => None,
             Err(Refused::Quota) => return Err(FsError::Quota),
             Err(Refused::Reserved) => return Err(FsError::NoSpace),
         };
         match self.pool.admit(demand).await {
-            Err(PoolError::NoSpace) if Box::pin(self.is_mapped(target, first, pages)).await? => {
+            Err(PoolError::NoSpace) if Box::pin(self.is_mapped(target, pieces)).await? => {
                 let class = SpaceClass::Remove;
                 Ok((promise, self.pool.admit(Demand { class, ..demand }).await?))
             }
@@ -196,26 +289,55 @@ impl Files {
         }
     }
 
-    /// Whether pages of a file all hold uncompressed data on disk.
-    async fn is_mapped(&self, target: &Target, first: u64, pages: u64) -> Result<bool, FsError> {
+    /// Whether all pages that are written hold uncompressed data on disk.
+    async fn is_mapped(&self, target: &Target, pieces: &[Piece<'_>]) -> Result<bool, FsError> {
         // Before the root is looked at: from here on nothing below it is reused.
         let _reading = self.pool.reading();
         let root = target.object.state.lock().committed.root;
-        let found = aquifer_object::extent_tree::lookup_range(
-            self.pool.as_ref(),
-            root,
-            first,
-            first + pages,
-        );
-        let found = found.await?;
         let plain = |extent: &&aquifer_ondisk::extent::Extent| {
             matches!(extent.stored, aquifer_ondisk::extent::Stored::Plain(_))
         };
-        let mapped: u64 = found.iter().filter(plain).map(|extent| u64::from(extent.pages)).sum();
-        Ok(mapped == pages)
+        for (first, pages) in pieces.iter().map(Piece::pages) {
+            let found = aquifer_object::extent_tree::lookup_range(
+                self.pool.as_ref(),
+                root,
+                first,
+                first + pages,
+            );
+            let found = found.await?;
+            let mapped: u64 =
+                found.iter().filter(plain).map(|extent| u64::from(extent.pages)).sum();
+            if mapped != pages {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// The whole pages that a write leaves behind.
+    /// The whole pages that writes leave behind.
+    async fn build(
+        &self,
+        target: &Target,
+        pieces: &[Piece<'_>],
+        size: u64,
+    ) -> Result<Vec<(u64, DirtyPage)>, FsError> {
+        let mut built = Vec::with_capacity(pieces.len());
+        for Piece { offset, data } in pieces {
+            match data {
+                Data::Bytes(bytes) => {
+                    assert!(pieces.len() == 1, "a page covered in part is of one write");
+                    return self.build_pages(target, *offset, bytes, size).await;
+                }
+                Data::Pages(pages) => {
+                    let pages = pages.iter().cloned().map(dirty_page);
+                    built.extend((*offset / 4096..).zip(pages));
+                }
+            }
+        }
+        Ok(built)
+    }
+
+    /// The whole pages that a write of bytes leaves behind.
     async fn build_pages(
         &self,
         target: &Target,
@@ -272,10 +394,12 @@ impl Files {
         hold: &TxHold,
         inode: Change,
         mut pages: Vec<(u64, DirtyPage)>,
+        may_go_early: bool,
     ) -> Result<Ticket, FsError> {
         let id = target.object.id;
         pages.iter_mut().for_each(|(_, dirty)| dirty.logged = true);
-        let early = self.place_early(target, hold, &mut pages);
+        let early =
+            if may_go_early { self.place_early(target, hold, &mut pages) } else { Vec::new() };
         let mut changes = vec![inode];
         let mut last = None;
         // One record, or two for the largest writes. Each is a write of its own to a replay: the
@@ -288,87 +412,6 @@ impl Files {
             changes.truncate(1);
         }
         last.ok_or(FsError::Invalid)
-    }
-
-    /// Makes durable what was written UNSTABLE in a range (`count` 0: to the end).
-    pub async fn commit(
-        &self,
-        _cred: &Credentials,
-        file: FileHandle,
-        offset: u64,
-        count: u32,
-    ) -> (Result<(), FsError>, Around) {
-        let target = match self.target(file).await {
-            Ok(target) => target,
-            Err(error) => return (Err(error), Around::default()),
-        };
-        let end = match count {
-            0 => u64::MAX,
-            count => offset.saturating_add(count.into()).div_ceil(4096),
-        };
-        let result = self.commit_range(&target, offset / 4096, end).await;
-        (result, unchanged(&target))
-    }
-
-    async fn commit_range(&self, target: &Target, from: u64, to: u64) -> Result<(), FsError> {
-        loop {
-            // Of what was written UNSTABLE, a sync may have lost some.
-            target.object.check()?;
-            target.dataset.takes_changes().await;
-            if !target.dataset.is_logged(&self.pool) {
-                return Ok(());
-            }
-            // As much as one admission covers at a time.
-            let pages = {
-                let state = target.object.state.lock();
-                state.overlay.count_unlogged(from, to, RECORD_PAGES_MAX)
-            };
-            let demand = Demand {
-                dirty_bytes: 0,
-                sectors: 0,
-                log_bytes: pages as u64 * 4096 + 4 * RECORD_BYTES,
-                class: SpaceClass::Remove,
-                lane: Lane::Bulk,
-            };
-            let admission = self.pool.admit(demand).await?;
-            let writer = target.object.writer.lock().await;
-            let hold = self.hold(&target.dataset, admission)?;
-            if !target.dataset.logs(&hold) {
-                return Ok(());
-            }
-            let (more, ticket) = self.log_unlogged(target, &hold, (from, to), pages);
-            drop(hold);
-            drop(writer);
-            if !more {
-                // What was logged before is durable no later than the object's last record.
-                if let Some(ticket) = ticket {
-                    ticket.durable().await?;
-                }
-                return Ok(());
-            }
-        }
-    }
-
-    /// Logs up to `limit` pages of a range that no record holds, with their txg. Returns whether
-    /// there are more, and the record to wait for.
-    fn log_unlogged(
-        &self,
-        target: &Target,
-        hold: &TxHold,
-        (from, to): (u64, u64),
-        limit: usize,
-    ) -> (bool, Option<Ticket>) {
-        let id: ObjectId = target.object.id;
-        let taken = target.object.state.lock().overlay.take_unlogged(from, to, limit);
-        for (txg, Unlogged { inode, pages, early }) in taken.into_iter().rev() {
-            let pages = (!pages.is_empty()).then_some(Change::Pages(id, pages));
-            let changes: Vec<Change> = inode.map(Change::Inode).into_iter().chain(pages).collect();
-            let (record, payload) = change::record(&target.dataset, txg, txg, &changes, None);
-            let ticket = self.pool.log().append(hold, record, payload, early);
-            self.remember(&target.dataset, &changes, &ticket);
-        }
-        let state = target.object.state.lock();
-        (state.overlay.count_unlogged(from, to, 1) > 0, state.last_ticket.clone())
     }
 }
 

@@ -1,4 +1,5 @@
-//! Files on a simulated machine: damage, destroyed datasets, quotas, and large things.
+//! Files on a simulated machine: damage, destroyed datasets, quotas, large things, and small ones
+//! together.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -14,4 +15,5 @@ mod memory;
 mod quota;
 mod replies;
 mod smooth;
+mod together;
 mod unlogged;

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::World;
+use aquifer_blockio::buf::pages_of;
 use aquifer_files::{
     CallId, CreateHow, Credentials, FileHandle, Files, FsError, SetAttributes, Stability,
+    TOGETHER_MAX, TOGETHER_PAGES_MAX,
 };
 use aquifer_sim::Rng;
 
@@ -117,7 +119,8 @@ impl Client {
     async fn step(&mut self) -> Result<(), String> {
         match self.rng.below(100) {
             0..=17 => self.create().await,
-            18..=52 => self.write().await,
+            18..=44 => self.write().await,
+            45..=52 => self.write_together().await,
             53..=62 => self.commit().await,
             63..=70 => self.truncate().await,
             71..=78 => self.remove().await,
@@ -185,6 +188,47 @@ impl Client {
         self.say(format_args!("write {name} {offset}..{end} {stability:?}"));
         let (result, _) = self.files.write(&self.cred, handle, offset, data, stability).await;
         self.done(result)
+    }
+
+    /// Several small writes that are outstanding together, some of them to the same pages: to their
+    /// file one change.
+    async fn write_together(&mut self) -> Result<(), String> {
+        let Some(name) = self.existing() else { return Ok(()) };
+        let mut writes: Vec<(u64, Vec<u8>)> = Vec::new();
+        for _ in 0..2 + self.rng.below(TOGETHER_MAX as u64 - 1) {
+            let page = match self.rng.below(8) {
+                0 => self.rng.below(64),
+                _ => self.rng.below(24),
+            };
+            let pages = 1 + self.rng.below(TOGETHER_PAGES_MAX as u64);
+            let mut data = vec![0; pages as usize * 4096];
+            if self.rng.below(8) > 0 {
+                self.rng.fill(&mut data);
+            }
+            writes.push((page * 4096, data));
+        }
+        let handle = self.handle(&name).await?;
+        let stable = self.rng.below(8) > 0;
+        self.expect(|model, _| {
+            let file = model.files.get_mut(&model.names[&name]).unwrap();
+            writes.iter().for_each(|(offset, data)| file.write(*offset, data, stable));
+        });
+        let stability = if stable { Stability::FileSync } else { Stability::Unstable };
+        self.say(format_args!("{} writes to {name} together {stability:?}", writes.len()));
+        let paged: Vec<_> = writes.iter().map(|(at, data)| (*at, pages_of(data))).collect();
+        let pieces: Vec<_> = paged.iter().map(|(at, pages)| (*at, &pages[..])).collect();
+        match self.files.write_together(&self.cred, handle, &pieces, stability).await {
+            Some((result, _)) => self.done(result),
+            None => {
+                // Nothing was changed: one by one they are what they always were.
+                self.knowledge.lock().unwrap().may_be = None;
+                self.say(format_args!("  one by one"));
+                for (offset, data) in writes {
+                    self.write_data(&name, offset, &data, stability).await?;
+                }
+                Ok(())
+            }
+        }
     }
 
     /// A page written UNSTABLE in one txg, stable in the next, and committed: the old content must

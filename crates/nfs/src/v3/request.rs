@@ -50,11 +50,11 @@ impl Target {
 }
 
 /// What a procedure says: results, or a status with what the protocol adds to it.
-pub(super) type Outcome<T, F> = Result<T, Fail<F>>;
+pub(crate) type Outcome<T, F> = Result<T, Fail<F>>;
 
 /// An error and its body.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fail<F> {
+pub(crate) struct Fail<F> {
     pub status: Nfsstat3,
     pub resfail: F,
 }

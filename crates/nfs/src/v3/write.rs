@@ -3,10 +3,11 @@
 //! Invariant: `committed` is never less than was asked for, and nothing stable is answered before
 //! `files` has said that it is.
 
-use aquifer_files::Stability;
+use aquifer_blockio::Page;
+use aquifer_files::{Around, FsError, Stability};
 
 use crate::limits::{FILE_BYTES_MAX, TRANSFER_BYTES_MAX};
-use crate::proto::v3::{Nfsstat3, StableHow, WccData, Write3Args, Write3ResOk};
+use crate::proto::v3::{Nfsstat3, StableHow, WccData, Write3Args, Write3Head, Write3ResOk};
 
 use super::request::{Outcome, Request, Target, changed};
 
@@ -17,11 +18,10 @@ pub(super) async fn write(
     let head = &args.head;
     // More than FSINFO offers is legal to send; what is written of it is legal to choose.
     let count = head.count.min(TRANSFER_BYTES_MAX);
-    let target = match request.change(&head.file).and_then(|target| {
-        let fits =
-            head.offset.checked_add(u64::from(count)).is_some_and(|end| end <= FILE_BYTES_MAX);
-        if fits { Ok(target) } else { Err(Nfsstat3::Fbig) }
-    }) {
+    let target = match request
+        .change(&head.file)
+        .and_then(|target| if fits(head.offset, count) { Ok(target) } else { Err(Nfsstat3::Fbig) })
+    {
         Ok(target) => target,
         Err(status) => return Err(request.refuse(status, &head.file).await),
     };
@@ -33,9 +33,44 @@ pub(super) async fn write(
         Some(pages) => files.write_pages(cred, target.file, offset, pages, asked).await,
         None => files.write(cred, target.file, offset, data, asked).await,
     };
+    answer(&target, count, asked, written)
+}
+
+/// Several WRITEs of whole pages to one file, equally stable, as one change: what came of each.
+/// `None` if they must be made one by one: nothing was changed.
+pub(crate) async fn write_together(
+    request: &Request<'_>,
+    writes: &[(Write3Head, &[Page])],
+) -> Option<Vec<Outcome<Write3ResOk, WccData>>> {
+    let (first, _) =
+        writes.first().filter(|_| writes.iter().all(|(head, _)| fits(head.offset, head.count)))?;
+    let target = request.change(&first.file).ok()?;
+    let asked = stability(first.stable);
+    let pieces: Vec<(u64, &[Page])> =
+        writes.iter().map(|(head, pages)| (head.offset, *pages)).collect();
+    let (files, cred) = (&target.files, &target.cred);
+    let (written, arounds) = files.write_together(cred, target.file, &pieces, asked).await?;
+    let answer = |((head, _), around): (&(Write3Head, &[Page]), _)| {
+        answer(&target, head.count, asked, (written.clone(), around))
+    };
+    Some(writes.iter().zip(arounds).map(answer).collect())
+}
+
+/// Whether a file may be so large.
+fn fits(offset: u64, count: u32) -> bool {
+    offset.checked_add(u64::from(count)).is_some_and(|end| end <= FILE_BYTES_MAX)
+}
+
+/// What a WRITE of `count` bytes is answered.
+fn answer(
+    target: &Target,
+    count: u32,
+    asked: Stability,
+    written: (Result<Stability, FsError>, Around),
+) -> Outcome<Write3ResOk, WccData> {
     changed(written, |reached, file_wcc| {
         assert!(reached >= asked, "a write is at least as durable as was asked for");
-        Write3ResOk { file_wcc, count, committed: stable_how(reached), verf: verifier(&target) }
+        Write3ResOk { file_wcc, count, committed: stable_how(reached), verf: verifier(target) }
     })
 }
 
