@@ -21,7 +21,7 @@ async fn together(
     Some(arounds)
 }
 
-/// What cannot be made together changes nothing, and what can is all there after the server was killed.
+/// What cannot be made together changes nothing; what can is all there after the server was killed.
 #[test]
 fn writes_are_made_together_whole_or_not_at_all() {
     let mut bed = Bed::new(1, 65_536);
