@@ -218,7 +218,7 @@ impl Files {
         if cred.uid != 0 {
             inode.mode &= !0o6000;
         }
-        for (piece, around) in pieces.iter().zip(arounds) {
+        for (piece, around) in pieces.iter().zip(&mut *arounds) {
             let before = Some(before(&inode));
             inode.size = inode.size.max(piece.end());
             (inode.mtime, inode.ctime) = (now, now);
@@ -239,6 +239,9 @@ impl Files {
             }
             None
         };
+        // What they take is known now.
+        let used = target.inode().refer_bytes;
+        arounds.iter_mut().filter_map(|around| around.after.as_mut()).for_each(|a| a.used = used);
         drop(hold);
         drop(writer);
         let stability = if stable { Stability::FileSync } else { Stability::Unstable };
