@@ -68,6 +68,8 @@ struct History {
     steps: Vec<Step>,
     under_way: Option<Step>,
     mode: Mode,
+    /// The newest txg on disk after the cut: an import that ends before its check writes later ones.
+    newest: Option<Txg>,
     handles: HashSet<(ObjectId, u64)>,
     next: u32,
 }
@@ -193,8 +195,7 @@ impl Scratch {
         let handle = self.handle(&name).await?;
         self.begin(format!("write {name} page {page} {asked:?}"), model, None);
         let data = [fill; PAGE];
-        let at = (page * PAGE) as u64;
-        let mut done = files.write(&cred, handle, at, &data, asked).await.0;
+        let mut done = files.write(&cred, handle, (page * PAGE) as u64, &data, asked).await.0;
         if done == Ok(Stability::Unstable) {
             assert!(!stable, "less than was asked for");
             done = files.commit(&cred, handle, 0, 0).await.0.map(|()| asked);
@@ -285,9 +286,7 @@ async fn busy(service: Service, mut rng: Rng, number: u64) -> Result<(), String>
         let name = format!("{number} {}", rng.below(1000));
         let how = CreateHow::Unchecked(SetAttributes::default());
         let made = files.create(&cred, top, name.as_bytes(), how).await.0;
-        let Ok(file) = made.map(|made| made.handle) else {
-            return Ok(());
-        };
+        let Ok(file) = made.map(|made| made.handle) else { return Ok(()) };
         for _ in 0..rng.below(4) {
             let data = vec![7; 1 + rng.index(6000)];
             let at = rng.below(9000);
@@ -334,6 +333,7 @@ async fn check(service: &Service, history: &Mutex<History>, newest: Txg) -> Resu
                 tell(&format!("import: {lost} steps lost of {}", done - 1));
                 let mut history = history.lock().unwrap();
                 history.steps = vec![Step { model: found, ..Step::default() }];
+                history.newest = None;
                 history.mode = history.mode.next(Some(mode(service)));
                 return Ok(lost);
             }
@@ -386,6 +386,7 @@ async fn life(
     run: &mut Run,
 ) -> Result<(), String> {
     let newest = newest_txg(disks).await;
+    let newest = *history.lock().unwrap().newest.get_or_insert(newest);
     let service = open(world.clone(), disks, &ImportOptions::default()).await?;
     run.lost += check(&service, history, newest).await?;
     let mut clients = Vec::new();
