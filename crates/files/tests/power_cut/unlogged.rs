@@ -68,7 +68,7 @@ struct History {
     steps: Vec<Step>,
     under_way: Option<Step>,
     mode: Mode,
-    /// The newest txg on disk after the cut: an import that ends before its check writes later ones.
+    /// The newest txg on disk after a cut: an import that ends unchecked writes later ones.
     newest: Option<Txg>,
     handles: HashSet<(ObjectId, u64)>,
     next: u32,
