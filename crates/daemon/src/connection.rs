@@ -199,18 +199,19 @@ impl Connection {
         while self.begun < until {
             let is_full = self.sender.next_bytes() >= REPLIES_PER_WRITE_MAX;
             let most = usize::try_from(until - self.begun).unwrap_or(usize::MAX);
-            match self.requests.begin_next(cx, &self.readers.crew, (is_full, most)) {
+            let begun = match self.requests.begin_next(cx, &self.readers.crew, (is_full, most)) {
                 Begun::Nothing | Begun::Limited => return,
                 Begun::Done(done) => {
                     self.finish(done);
-                    self.begun += 1;
+                    1
                 }
-                Begun::Ended(requests) => self.begun += requests as u64,
+                Begun::Ended(requests) => requests,
                 Begun::Waits(requests) => {
                     self.waited += requests as u64;
-                    self.begun += requests as u64;
+                    requests
                 }
-            }
+            };
+            self.begun += begun as u64;
         }
     }
 

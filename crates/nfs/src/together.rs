@@ -61,11 +61,11 @@ impl Nfs {
         let first = calls.first()?;
         let mut from = Decoder::new(first.head);
         let call = Call::decode(&mut from).ok()?;
-        let credential = Some(call.credential);
-        let credential = credential.filter(|known| !matches!(known, Credential::Other(_)))?;
-        let exports = self.exports();
-        let request =
-            v3::Request { exports, peer: origin.peer, credential, call: None, pages: None };
+        if let Credential::Other(_) = call.credential {
+            return None;
+        }
+        let (exports, peer, credential) = (self.exports(), origin.peer, call.credential);
+        let request = v3::Request { exports, peer, credential, call: None, pages: None };
         let arguments = from.position();
         let mut writes = Vec::with_capacity(calls.len());
         for call in calls {

@@ -29,7 +29,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use aquifer_blockio::buf::pages_of;
-use aquifer_blockio::{Filling, SECTOR_BYTES};
+use aquifer_blockio::{Filling, Page, SECTOR_BYTES};
 use aquifer_nfs::traffic::Meter;
 use aquifer_rpc::limits::{RECEIVE_BUFFER_BYTES, RECORD_BYTES_MAX};
 use aquifer_rpc::record::{RecordError, RecordReader, StreamEnd};
@@ -237,12 +237,18 @@ impl Partial {
         Poll::Ready(())
     }
 
-    fn complete(self, requests: &mut Requests) {
+    fn complete(mut self, requests: &mut Requests) {
         if self.is_large {
             requests.receive_large(self.bytes, self.data.and_then(Filling::finish), self.len);
         } else {
             requests.read_lease.give(self.len + RECORD_OVERHEAD_BYTES);
-            receive(&self.bytes, requests);
+            let paged = data_in_pages(&self.bytes);
+            let pages = paged.map(|(at, pages)| {
+                self.bytes.truncate(at);
+                self.bytes.shrink_to_fit();
+                pages
+            });
+            requests.receive(self.bytes, pages, self.len);
         }
     }
 
@@ -382,7 +388,11 @@ impl Reading {
         self.unparsed += rest;
         while let Some(record) = self.reader.next_record()? {
             self.unparsed = self.unparsed.saturating_sub(MARK_BYTES + record.len());
-            receive(record, requests);
+            let (head, pages) = match data_in_pages(record) {
+                Some((at, pages)) => (record.get(..at).unwrap_or(record), Some(pages)),
+                None => (record, None),
+            };
+            requests.receive(head.to_vec(), pages, record.len());
         }
         Ok(())
     }
@@ -414,16 +424,10 @@ impl Reading {
     }
 }
 
-/// Takes a whole record: of a WRITE of whole pages, the data into pages.
-fn receive(record: &[u8], requests: &mut Requests) {
-    let (head, pages) = match aquifer_nfs::write_data(record, record.len()) {
-        Some(data) => {
-            let (head, data) = record.split_at(data.start);
-            (head, Some(pages_of(data)))
-        }
-        None => (record, None),
-    };
-    requests.receive(head.to_vec(), pages, record.len());
+/// Of the whole record of a WRITE of whole pages: where its data begins, and the data in pages.
+fn data_in_pages(record: &[u8]) -> Option<(usize, Vec<Page>)> {
+    let data = aquifer_nfs::write_data(record, record.len())?;
+    Some((data.start, pages_of(record.get(data)?)))
 }
 
 fn count(fragmented: &Arc<AtomicUsize>) -> Result<Counted, ReceiveError> {

@@ -257,9 +257,9 @@ impl Requests {
     /// Where among the next requests, up to `most`, those are that may be carried out together with
     /// the first, and the first; nothing if there are none.
     fn together(&self, most: usize) -> Vec<usize> {
-        let Some(first) = self.received.front().and_then(Received::paged) else {
-            return Vec::new();
-        };
+        let is_alone = self.received.len() == 1;
+        let first = self.received.front().filter(|_| !is_alone).and_then(Received::paged);
+        let Some(first) = first else { return Vec::new() };
         let goes = |record: &Received| record.paged().is_some_and(|next| first.may_take(&next));
         let next = self.received.iter().take(most).enumerate();
         next.filter(|(_, record)| goes(record)).map(|(at, _)| at).collect()
@@ -296,7 +296,9 @@ impl Requests {
 
     /// The next request that is done; pending too if none is under way.
     pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Done> {
-        if let Poll::Ready(Some(done)) = Pin::new(&mut self.in_flight_together).poll_next(cx) {
+        if self.ended.is_empty()
+            && let Poll::Ready(Some(done)) = Pin::new(&mut self.in_flight_together).poll_next(cx)
+        {
             self.under_way -= done.len();
             self.ended.extend(done);
         }

@@ -18,10 +18,11 @@ pub(super) async fn write(
     let head = &args.head;
     // More than FSINFO offers is legal to send; what is written of it is legal to choose.
     let count = head.count.min(TRANSFER_BYTES_MAX);
-    let target = match request
-        .change(&head.file)
-        .and_then(|target| if fits(head.offset, count) { Ok(target) } else { Err(Nfsstat3::Fbig) })
-    {
+    let target = match request.change(&head.file).and_then(|target| {
+        let fits =
+            head.offset.checked_add(u64::from(count)).is_some_and(|end| end <= FILE_BYTES_MAX);
+        if fits { Ok(target) } else { Err(Nfsstat3::Fbig) }
+    }) {
         Ok(target) => target,
         Err(status) => return Err(request.refuse(status, &head.file).await),
     };
@@ -42,8 +43,7 @@ pub(crate) async fn write_together(
     request: &Request<'_>,
     writes: &[(Write3Head, &[Page])],
 ) -> Option<Vec<Outcome<Write3ResOk, WccData>>> {
-    let (first, _) =
-        writes.first().filter(|_| writes.iter().all(|(head, _)| fits(head.offset, head.count)))?;
+    let (first, _) = writes.first()?;
     let target = request.change(&first.file).ok()?;
     let asked = stability(first.stable);
     let pieces: Vec<(u64, &[Page])> =
@@ -54,11 +54,6 @@ pub(crate) async fn write_together(
         answer(&target, head.count, asked, (written.clone(), around))
     };
     Some(writes.iter().zip(arounds).map(answer).collect())
-}
-
-/// Whether a file may be so large.
-fn fits(offset: u64, count: u32) -> bool {
-    offset.checked_add(u64::from(count)).is_some_and(|end| end <= FILE_BYTES_MAX)
 }
 
 /// What a WRITE of `count` bytes is answered.
