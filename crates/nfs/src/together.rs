@@ -1,9 +1,9 @@
-//! WRITEs that are carried out together: small stable ones of one caller to one file, which came at
-//! once.
+//! WRITEs that are carried out together: small ones of one caller to one file, equally stable, which
+//! came at once.
 //!
 //! A guest that keeps 32 writes outstanding sends the next 32 when it has its answers. Carried out
-//! one by one they find the same file 32 times, ask for room, enter a txg and make a record of the
-//! log; together, once (`Files::write_together`). What a caller sees is what it would see of 32
+//! one by one they find the same file 32 times, ask for room, enter a txg and, if they are stable,
+//! make a record of the log; together, once (`Files::write_together`). What a caller sees is what it would see of 32
 //! writes made one after the other in the same instant: each has its own answer.
 //!
 //! Invariant: whatever is out of the ordinary, from a credential that is refused to a pool that is
@@ -16,7 +16,7 @@ use aquifer_rpc::message::{Accepted, Call, Reply};
 use aquifer_rpc::record::{begin_record, end_record};
 use aquifer_rpc::xdr::{Decoder, EncodeBuf};
 
-use crate::proto::v3::{Procedure3, StableHow};
+use crate::proto::v3::Procedure3;
 use crate::server::{Nfs, Origin, decode_write};
 use crate::traffic::{self, Done};
 use crate::v3;
@@ -42,10 +42,8 @@ impl<'a> PagedWrite<'a> {
     fn common(&self) -> Option<(&'a [u8], u32)> {
         let (head, own) = self.head.split_last_chunk::<OWN_BYTES>()?;
         let [.., s0, s1, s2, s3, _, _, _, _] = *own;
-        let stable = u32::from_be_bytes([s0, s1, s2, s3]);
         let is_small = (1..=TOGETHER_PAGES_MAX).contains(&self.pages.len());
-        let is_stable = stable != StableHow::Unstable.wire();
-        (is_small && is_stable).then_some((head.get(XID_BYTES..)?, stable))
+        is_small.then_some((head.get(XID_BYTES..)?, u32::from_be_bytes([s0, s1, s2, s3])))
     }
 }
 
@@ -104,7 +102,7 @@ mod tests {
     use aquifer_rpc::xdr::PagePiece;
 
     use super::*;
-    use crate::proto::v3::{NfsFh3, PROGRAM, VERSION, Write3Head};
+    use crate::proto::v3::{NfsFh3, PROGRAM, StableHow, VERSION, Write3Head};
 
     /// The head of a WRITE of `count` bytes, of a user, to a file.
     fn head(
@@ -148,7 +146,7 @@ mod tests {
         assert!(!takes(head(7, 1, data, (2, 4096, 4096)), 1), "less stable");
         let unstable = head(7, 1, StableHow::Unstable, (2, 4096, 4096));
         let unstable = PagedWrite { head: &unstable, pages: &pages[..1] };
-        assert!(!unstable.may_take(&unstable));
+        assert!(unstable.may_take(&unstable) && !first.may_take(&unstable));
         let nothing = PagedWrite { head: &[0; 19], pages: &pages[..1] };
         assert!(!nothing.may_take(&nothing));
     }

@@ -1,4 +1,4 @@
-//! Small stable WRITEs that a client sends one behind the other: carried out together or not, each
+//! Small WRITEs that a client sends one behind the other: carried out together or not, each
 //! is answered for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,8 +72,14 @@ fn fresh(client: &mut Client, root: NfsFh3, name: &str) -> NfsFh3 {
 #[test]
 fn writes_sent_together_are_answered_as_if_made_one_after_the_other() {
     let fixture = Fixture::new();
+    for (name, stable) in [("stable", StableHow::FileSync), ("unstable", StableHow::Unstable)] {
+        go_together(&fixture, name, stable);
+    }
+}
+
+fn go_together(fixture: &Fixture, name: &str, stable: StableHow) {
     let (mut client, root) = fixture.mounted();
-    let file = fresh(&mut client, root, "file");
+    let file = fresh(&mut client, root, name);
     let mut before = client.attributes(file);
     // One page is written twice: what was sent later holds.
     let pages = [0, 7, 1, 40, 3, 1, 39, 80, 5, 6, 100, 2];
@@ -81,13 +87,14 @@ fn writes_sent_together_are_answered_as_if_made_one_after_the_other() {
         pages.iter().map(|page| Write::new(file, page * PAGE, PAGE)).collect();
     writes[5].data.fill(9);
     writes.push(Write::new(file, 101 * PAGE, 4 * PAGE));
+    writes.iter_mut().for_each(|write| write.stable = stable);
     let begun = fixture.server().load().requests;
     let answers = send(&mut client, &writes);
     let mut instants = BTreeSet::new();
     for (write, answer) in writes.iter().zip(answers) {
         let answer = written(answer);
         assert_eq!(answer.count as usize, write.data.len());
-        assert_eq!(answer.committed, StableHow::FileSync);
+        assert_eq!(answer.committed, stable);
         let (was, is) = both(&answer.file_wcc);
         assert_eq!(was, wcc_attr(&before));
         assert_eq!(is.size, before.size.max(write.offset + write.data.len() as u64));
