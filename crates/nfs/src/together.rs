@@ -1,10 +1,10 @@
-//! WRITEs that are carried out together: small ones of one caller to one file, equally stable, which
+//! WRITEs that are carried out together: small ones of one caller to one file, equally stable, that
 //! came at once.
 //!
 //! A guest that keeps 32 writes outstanding sends the next 32 when it has its answers. Carried out
 //! one by one they find the same file 32 times, ask for room, enter a txg and, if they are stable,
-//! make a record of the log; together, once (`Files::write_together`). What a caller sees is what it would see of 32
-//! writes made one after the other in the same instant: each has its own answer.
+//! make a record of the log; together, once (`Files::write_together`). What a caller sees is what
+//! it would see of 32 writes made one after the other in the same instant: each has its own answer.
 //!
 //! Invariant: whatever is out of the ordinary, from a credential that is refused to a pool that is
 //! full, is nothing for here: the calls are then carried out one by one, and each is told its own.
