@@ -22,6 +22,9 @@ pub trait World: Send + Sync {
     /// Completes once `delay` has passed.
     fn sleep(&self, delay: Duration) -> Task;
 
+    /// Lets what is ready begin before the caller goes on: tasks, and the I/O that they start.
+    fn yield_now(&self) -> Task;
+
     /// A random number: guids, seeds of hashes.
     fn random(&self) -> u64;
 

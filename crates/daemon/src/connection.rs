@@ -21,6 +21,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 
 use aquifer_nfs::{Nfs, Origin};
@@ -47,6 +48,8 @@ pub(crate) struct Common {
     pub nfs: Arc<Nfs>,
     pub limits: Limits,
     pub budgets: Budgets,
+    /// Groups of WRITEs that are carried out together, and have not ended.
+    pub together: Arc<AtomicUsize>,
     pub stats: Stats,
 }
 
@@ -103,7 +106,6 @@ impl Connection {
         common: &Arc<Common>,
         readers: &Arc<Readers>,
     ) -> Self {
-        let (nfs, meter) = (Arc::clone(&common.nfs), Arc::clone(&readers.meter));
         let local = stream.local_addr().ok().map(|local| local.ip().to_canonical());
         let origin = Origin { peer, local };
         Connection {
@@ -112,7 +114,7 @@ impl Connection {
             common: Arc::clone(common),
             readers: Arc::clone(readers),
             receiver: Receiver::default(),
-            requests: Requests::new(nfs, meter, origin, &common.limits, &common.budgets),
+            requests: Requests::new(common, &readers.meter, origin),
             sender: Sender::default(),
             end: None,
             tick: None,
@@ -205,7 +207,6 @@ impl Connection {
                     self.finish(done);
                     1
                 }
-                Begun::Ended(requests) => requests,
                 Begun::Waits(requests) => {
                     self.waited += requests as u64;
                     requests

@@ -117,6 +117,7 @@ impl Server {
             nfs,
             limits: config.limits.clone().within_files(getrlimit(Resource::Nofile).current),
             budgets: Budgets::new(&config.limits),
+            together: Arc::default(),
             stats: Stats::default(),
         });
         let (phase, follows) = watch::channel(Phase::Serve);

@@ -261,7 +261,7 @@ impl Files {
         }
     }
 
-    /// Logs changes that were applied under this hold, and the call that they were made for.
+    /// Logs changes that are applied under this hold, and the call that they were made for.
     pub(crate) fn log(
         &self,
         dataset: &Dataset,

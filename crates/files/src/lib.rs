@@ -4,8 +4,8 @@
 //! It looks and checks; is admitted (memory, space, log: may wait); takes the writer locks of all
 //! objects that it changes, in the order of their ids; looks again; turns into a list of
 //! [`change::Change`]s; and under one hold of the open txg applies them to the overlays and appends
-//! them to the intent log as one record. Then the locks go, and the answer waits for the record to
-//! be durable. Replay applies the same list.
+//! them to the intent log as one record (a write, the other way round). Then the locks go, and the
+//! answer waits for the record to be durable. Replay applies the same list.
 //!
 //! # Invariants
 //! - The order of an object's records in the log is the order of its changes.
@@ -27,6 +27,6 @@ pub mod types;
 pub use crate::core::Files;
 pub use crate::damage::{Damaged, SEARCH_ENTRIES_MAX};
 pub use error::FsError;
-pub use ops::write::{TOGETHER_MAX, TOGETHER_PAGES_MAX};
+pub use ops::together::{TOGETHER_MAX, TOGETHER_PAGES_MAX, Together};
 pub use service::{Service, ServiceError};
 pub use types::*;

@@ -9,6 +9,8 @@
 //! Invariant: whatever is out of the ordinary, from a credential that is refused to a pool that is
 //! full, is nothing for here: the calls are then carried out one by one, and each is told its own.
 
+use std::iter::repeat;
+
 use aquifer_blockio::Page;
 use aquifer_files::TOGETHER_PAGES_MAX;
 use aquifer_rpc::auth::Credential;
@@ -16,7 +18,7 @@ use aquifer_rpc::message::{Accepted, Call, Reply};
 use aquifer_rpc::record::{begin_record, end_record};
 use aquifer_rpc::xdr::{Decoder, EncodeBuf};
 
-use crate::proto::v3::Procedure3;
+use crate::proto::v3::{NfsFh3, Procedure3, StableHow, WccData, Write3ResOk};
 use crate::server::{Nfs, Origin, decode_write};
 use crate::traffic::{self, Done};
 use crate::v3;
@@ -35,6 +37,11 @@ impl<'a> PagedWrite<'a> {
     /// enough to ask it of the first of several and each of the others.
     pub fn may_take(&self, next: &PagedWrite<'_>) -> bool {
         matches!((self.common(), next.common()), (Some(one), Some(other)) if one == other)
+    }
+
+    /// Whether its answer waits for the disks.
+    pub fn is_stable(&self) -> bool {
+        self.common().is_some_and(|(_, stable)| stable != StableHow::Unstable as u32)
     }
 
     /// What is the same in writes that go together: their heads differ in the transaction id, the
@@ -70,21 +77,33 @@ impl Nfs {
             let mut from = Decoder::new(call.head.get(arguments..)?);
             writes.push((decode_write(&mut from, call.pages)?.head, call.pages));
         }
-        let written = v3::write_together(&request, &writes).await?;
-        let answered =
-            calls.iter().zip(&writes).zip(written).map(|((call, (head, _)), written)| {
-                let mut reply = EncodeBuf::with_capacity(REPLY_BYTES);
-                let open = begin_record(&mut reply);
-                let xid = Decoder::new(call.head).u32().unwrap_or_default();
-                reply.put(&Reply::accepted(xid, Accepted::Success));
-                let bytes = written.as_ref().map_or(0, |ok| ok.count);
-                let status = v3::put(&mut reply, written);
-                end_record(&mut reply, open);
-                let file = traffic::content_of(&head.file, status);
-                (reply, Done { procedure: Procedure3::Write, status, file, bytes })
-            });
-        Some(answered.collect())
+        let made = v3::write_together(&request, &writes).await?;
+        let replies = |answers: &mut dyn Iterator<Item = Written>| {
+            let each = calls.iter().zip(&writes).zip(answers);
+            each.map(|((call, (head, _)), written)| reply(call, &head.file, written)).collect()
+        };
+        // What will be said is put together while the disks write.
+        let answered = replies(&mut made.answers(writes.iter().map(|(head, _)| head.count)));
+        match made.kept().await {
+            Ok(()) => Some(answered),
+            Err(refusal) => Some(replies(&mut repeat(Err(refusal)))),
+        }
     }
+}
+
+type Written = v3::Outcome<Write3ResOk, WccData>;
+
+/// The reply to a WRITE to `file`, and what was done.
+fn reply(call: &PagedWrite<'_>, file: &NfsFh3, written: Written) -> (EncodeBuf, Done) {
+    let mut reply = EncodeBuf::with_capacity(REPLY_BYTES);
+    let open = begin_record(&mut reply);
+    let xid = Decoder::new(call.head).u32().unwrap_or_default();
+    reply.put(&Reply::accepted(xid, Accepted::Success));
+    let bytes = written.as_ref().map_or(0, |ok| ok.count);
+    let status = v3::put(&mut reply, written);
+    end_record(&mut reply, open);
+    let file = traffic::content_of(file, status);
+    (reply, Done { procedure: Procedure3::Write, status, file, bytes })
 }
 
 /// What differs at the end of the head of a WRITE: offset, count, how stable, length of the data.
@@ -102,7 +121,7 @@ mod tests {
     use aquifer_rpc::xdr::PagePiece;
 
     use super::*;
-    use crate::proto::v3::{NfsFh3, PROGRAM, StableHow, VERSION, Write3Head};
+    use crate::proto::v3::{PROGRAM, VERSION, Write3Head};
 
     /// The head of a WRITE of `count` bytes, of a user, to a file.
     fn head(
@@ -147,6 +166,7 @@ mod tests {
         let unstable = head(7, 1, StableHow::Unstable, (2, 4096, 4096));
         let unstable = PagedWrite { head: &unstable, pages: &pages[..1] };
         assert!(unstable.may_take(&unstable) && !first.may_take(&unstable));
+        assert!(first.is_stable() && !unstable.is_stable());
         let nothing = PagedWrite { head: &[0; 19], pages: &pages[..1] };
         assert!(!nothing.may_take(&nothing));
     }

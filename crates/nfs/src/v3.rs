@@ -42,8 +42,7 @@ use crate::proto::v3::{Args3, Nfsstat3, Res3};
 
 pub(crate) use names::to_look_up;
 pub(crate) use once::{call_id, carry_out_once, is_once};
-use request::Outcome;
-pub(crate) use request::Request;
+pub(crate) use request::{Outcome, Request};
 pub(crate) use write::write_together;
 
 /// Carries out one call and appends its results. Returns the status, and how many bytes of content

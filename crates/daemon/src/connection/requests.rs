@@ -18,6 +18,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -29,11 +30,12 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, Stream};
 
+use super::Common;
 use crate::budget::{Budget, Lease};
 use crate::crew::Crew;
 use crate::limits::{
-    HANDED_OVER_BYTES_MIN, IN_FLIGHT_BYTES, Limits, RECORD_OVERHEAD_BYTES, REPLY_ALLOWANCE_BYTES,
-    REQUEST_ALLOWANCE_BYTES, USUAL_REPLY_BYTES,
+    HALVED_MIN, HANDED_OVER_BYTES_MIN, IN_FLIGHT_BYTES, Limits, RECORD_OVERHEAD_BYTES,
+    REPLY_ALLOWANCE_BYTES, REQUEST_ALLOWANCE_BYTES, USUAL_REPLY_BYTES,
 };
 
 /// The budgets of all connections.
@@ -88,6 +90,7 @@ pub(super) struct Done {
     /// Its reply; what is leased for it is covered by the reply lease until it is sent.
     pub reply: EncodeBuf,
     pub outcome: Outcome,
+    ended: Instant,
     record: Received,
     reserved: usize,
 }
@@ -110,6 +113,8 @@ pub(super) struct Requests {
     nfs: Arc<Nfs>,
     meter: Arc<Meter>,
     origin: Origin,
+    /// Groups under way, on all connections.
+    groups: Arc<AtomicUsize>,
     in_flight_max: usize,
     reply_bytes_max: usize,
     received: VecDeque<Received>,
@@ -132,8 +137,6 @@ pub(super) enum Begun {
     Nothing,
     /// It is done already.
     Done(Done),
-    /// So many are, and are to be taken by [`Requests::poll_done`].
-    Ended(usize),
     /// So many are under way.
     Waits(usize),
     /// Not now: room for its reply is waited for, too many are under way, or too much of the
@@ -142,17 +145,13 @@ pub(super) enum Begun {
 }
 
 impl Requests {
-    pub(super) fn new(
-        nfs: Arc<Nfs>,
-        meter: Arc<Meter>,
-        origin: Origin,
-        limits: &Limits,
-        budgets: &Budgets,
-    ) -> Self {
+    pub(super) fn new(common: &Common, meter: &Arc<Meter>, origin: Origin) -> Self {
+        let (limits, budgets) = (&common.limits, &common.budgets);
         Requests {
-            nfs,
-            meter,
+            nfs: Arc::clone(&common.nfs),
+            meter: Arc::clone(meter),
             origin,
+            groups: Arc::clone(&common.together),
             in_flight_max: limits.in_flight_max,
             reply_bytes_max: limits.connection_reply_bytes_max,
             received: VecDeque::new(),
@@ -255,14 +254,22 @@ impl Requests {
     }
 
     /// Where among the next requests, up to `most`, those are that may be carried out together with
-    /// the first, and the first; nothing if there are none.
+    /// the first, and the first; nothing if there are none. If all there are may be, they are many,
+    /// and the disks have nothing else to write, it is the first half of them: the disks write it
+    /// while the other is carried out.
     fn together(&self, most: usize) -> Vec<usize> {
         let is_alone = self.received.len() == 1;
         let first = self.received.front().filter(|_| !is_alone).and_then(Received::paged);
         let Some(first) = first else { return Vec::new() };
         let goes = |record: &Received| record.paged().is_some_and(|next| first.may_take(&next));
         let next = self.received.iter().take(most).enumerate();
-        next.filter(|(_, record)| goes(record)).map(|(at, _)| at).collect()
+        let mut together: Vec<usize> =
+            next.filter(|(_, record)| goes(record)).map(|(at, _)| at).collect();
+        let all = together.len() == self.received.len() && together.len() >= HALVED_MIN;
+        if all && first.is_stable() && self.groups.load(Ordering::Relaxed) == 0 {
+            together.truncate(together.len().div_ceil(2));
+        }
+        together
     }
 
     fn begin_together(&mut self, together: &[usize], reserved: usize) -> Begun {
@@ -272,18 +279,16 @@ impl Requests {
             _ => self.received.drain(..requests).collect(),
         };
         let serving = serve_together(Arc::clone(&self.nfs), self.origin, records, reserved);
-        let mut serving: ServingTogether = Box::pin(serving);
-        match serving.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(done) => {
-                self.ended.extend(done);
-                Begun::Ended(requests)
-            }
-            Poll::Pending => {
-                self.in_flight_together.push(serving);
-                self.under_way += requests;
-                Begun::Waits(requests)
-            }
-        }
+        let group = Group::begin(&self.groups);
+        let serving = async move {
+            let _group = group;
+            serving.await
+        };
+        // It has something to do while the disks write, and must be woken for that: its first poll
+        // is among the others, in this turn.
+        self.in_flight_together.push(Box::pin(serving));
+        self.under_way += requests;
+        Begun::Waits(requests)
     }
 
     /// Takes out requests between which there are others.
@@ -327,7 +332,8 @@ impl Requests {
     /// Counts it, and goes from what was leased to what is used: the reply that is to be sent.
     fn settle(&mut self, done: Done) -> Done {
         if let Outcome::Answered(Some(call)) = &done.outcome {
-            let ns = u64::try_from(done.record.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let took = done.ended.saturating_duration_since(done.record.at);
+            let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
             self.meter.record(self.origin.peer.ip().to_canonical(), call, ns);
         }
         self.give_back(&done.record);
@@ -342,6 +348,22 @@ impl Requests {
             true => self.record_lease.give(bytes),
             false => self.read_lease.give(bytes),
         }
+    }
+}
+
+/// A group of WRITEs that is carried out together, from its beginning to its end: counted.
+struct Group(Arc<AtomicUsize>);
+
+impl Group {
+    fn begin(groups: &Arc<AtomicUsize>) -> Self {
+        groups.fetch_add(1, Ordering::Relaxed);
+        Group(Arc::clone(groups))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -360,7 +382,7 @@ async fn serve(nfs: Arc<Nfs>, origin: Origin, record: Received, reserved: usize)
             Outcome::Panicked(panic)
         }
     };
-    Done { reply, outcome, record, reserved }
+    Done { reply, outcome, ended: Instant::now(), record, reserved }
 }
 
 /// Carries out requests together, for which `reserved` is leased in all; one by one, if that cannot
@@ -376,11 +398,13 @@ async fn serve_together(
         let calls: Option<Vec<_>> = records.iter().map(Received::paged).collect();
         nfs.answer_together(origin, &calls?).await
     };
-    match AssertUnwindSafe(answering).catch_unwind().await {
+    let answered = AssertUnwindSafe(answering).catch_unwind().await;
+    let ended = Instant::now();
+    match answered {
         Ok(Some(answered)) => {
             let done = |((reply, done), record)| {
                 let outcome = Outcome::Answered(Some(done));
-                Done { reply, outcome, record, reserved: each }
+                Done { reply, outcome, ended, record, reserved: each }
             };
             answered.into_iter().zip(records).map(done).collect()
         }
@@ -395,7 +419,7 @@ async fn serve_together(
                     Some(panic) => Outcome::Panicked(panic),
                     None => Outcome::Answered(None),
                 };
-                Done { reply: EncodeBuf::new(), outcome, record, reserved: each }
+                Done { reply: EncodeBuf::new(), outcome, ended, record, reserved: each }
             };
             records.into_iter().map(done).collect()
         }

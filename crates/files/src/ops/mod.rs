@@ -10,4 +10,5 @@ mod names;
 mod read;
 mod remove;
 mod rename;
-pub(crate) mod write;
+pub(crate) mod together;
+mod write;

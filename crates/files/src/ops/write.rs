@@ -3,11 +3,6 @@
 //! A write builds whole pages first (reading what it only partly covers, under the object's writer
 //! lock), and only then takes a txg. A stable one is logged under the same hold.
 //!
-//! Several small writes that a client has outstanding to one file may be made together: as one
-//! change, with one record. To the client it is as if they had been made one after the other in the
-//! same instant; each has its own answer. What keeps one of them from being made keeps all of them
-//! from being made together: then whoever asked makes them one by one.
-//!
 //! In a dataset with `sync=disabled` nothing is logged: every write is made as an UNSTABLE one is.
 //! A client that asks for a stable write is told that it is one.
 
@@ -19,7 +14,7 @@ use aquifer_object::{DirtyPage, ObjectState};
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::FileKind;
 use aquifer_pool::intent_log::{RECORD_PAGES_MAX, Ticket};
-use aquifer_pool::{Admission, Demand, Lane, PoolError, SpaceClass, TxHold};
+use aquifer_pool::{Admission, Demand, PoolError, SpaceClass, TxHold};
 
 use crate::change::Change;
 use crate::core::{
@@ -27,24 +22,13 @@ use crate::core::{
 };
 use crate::error::FsError;
 use crate::ops::attributes::FILE_BYTES_MAX;
-use crate::ops::early::STABLE_PAGES_MIN;
 use crate::types::{Around, Credentials, FileHandle, Stability};
-
-/// Most writes that are made together.
-pub const TOGETHER_MAX: usize = 32;
-
-/// Most pages of a write that is made together with others. Such small ones never go to their place
-/// early, however many they are.
-pub const TOGETHER_PAGES_MAX: usize = 4;
-
-const _: () = assert!(TOGETHER_PAGES_MAX < STABLE_PAGES_MIN, "no more than each by itself");
-const _: () = assert!(TOGETHER_MAX * TOGETHER_PAGES_MAX <= RECORD_PAGES_MAX, "one record");
 
 /// A write.
 #[derive(Debug, Clone, Copy)]
-struct Piece<'a> {
-    offset: u64,
-    data: Data<'a>,
+pub(super) struct Piece<'a> {
+    pub offset: u64,
+    pub data: Data<'a>,
 }
 
 impl Piece<'_> {
@@ -62,7 +46,7 @@ impl Piece<'_> {
 
 /// What is to be written.
 #[derive(Debug, Clone, Copy)]
-enum Data<'a> {
+pub(super) enum Data<'a> {
     Bytes(&'a [u8]),
     /// Whole pages, which are taken as they are.
     Pages(&'a [Page]),
@@ -78,9 +62,9 @@ impl Data<'_> {
 }
 
 /// Writes that were made.
-struct Written {
+pub(super) struct Written {
     /// How durable they are once the ticket says so.
-    stability: Stability,
+    pub stability: Stability,
     ticket: Option<Ticket>,
     begun: Duration,
 }
@@ -128,7 +112,7 @@ impl Files {
         let (pieces, mut arounds) = ([Piece { offset, data }], [Around::default()]);
         let written = match self.write_pieces(cred, &target, &pieces, stability, &mut arounds).await
         {
-            Ok(written) => self.durable(written, 1).await,
+            Ok(written) => self.durable(&written, 1).await,
             Err(error) => Err(error),
         };
         match (written, arounds) {
@@ -137,46 +121,11 @@ impl Files {
         }
     }
 
-    /// Makes up to [`TOGETHER_MAX`] writes, each of up to [`TOGETHER_PAGES_MAX`] whole pages at a
-    /// multiple of 4 KiB, as one change. Returns how durable they are, or an error that they met on
-    /// their way to the disks, and what is around each. `None` if they cannot be made together, for
-    /// whatever reason; then nothing has changed.
-    pub async fn write_together(
-        &self,
-        cred: &Credentials,
-        file: FileHandle,
-        writes: &[(u64, &[Page])],
-        stability: Stability,
-    ) -> Option<(Result<Stability, FsError>, Vec<Around>)> {
-        let fits = |(offset, pages): &(u64, &[Page])| {
-            let small = (1..=TOGETHER_PAGES_MAX).contains(&pages.len());
-            small && offset.is_multiple_of(SECTOR_BYTES as u64)
-        };
-        if !(1..=TOGETHER_MAX).contains(&writes.len()) || !writes.iter().all(fits) {
-            return None;
-        }
-        let target = self.target(file).await.ok()?;
-        if self.lane(&target) == Lane::Sparse {
-            // After a rest the first write waits for nobody, however many there are behind it.
-            return None;
-        }
-        let piece = |&(offset, pages)| Piece { offset, data: Data::Pages(pages) };
-        let pieces: Vec<Piece<'_>> = writes.iter().map(piece).collect();
-        let mut arounds = vec![Around::default(); pieces.len()];
-        let written =
-            self.write_pieces(cred, &target, &pieces, stability, &mut arounds).await.ok()?;
-        let durable = self.durable(written, pieces.len()).await;
-        if durable.is_err() {
-            arounds.fill(unchanged(&target));
-        }
-        Some((durable, arounds))
-    }
-
     /// Makes writes as one change, and says what is around each.
     ///
     /// # Errors
     /// Nothing has changed then.
-    async fn write_pieces(
+    pub(super) async fn write_pieces(
         &self,
         cred: &Credentials,
         target: &Target,
@@ -230,8 +179,8 @@ impl Files {
             promise.spend(hold.txg());
         }
         let ticket = if stable && target.dataset.logs(&hold) {
-            let may_go_early = pieces.len() == 1;
-            Some(self.write_stable(target, &hold, Change::Inode(inode), built, may_go_early)?)
+            let is_alone = pieces.len() == 1;
+            Some(self.write_stable(target, &hold, Change::Inode(inode), built, is_alone).await?)
         } else {
             self.write_unstable(target, &hold, Change::Inode(inode), built);
             for (first, pages) in pieces.iter().map(Piece::pages) {
@@ -249,8 +198,12 @@ impl Files {
     }
 
     /// Waits until so many writes, which were made as one change, are as durable as is said.
-    async fn durable(&self, written: Written, writes: usize) -> Result<Stability, FsError> {
-        if let Some(ticket) = written.ticket {
+    pub(super) async fn durable(
+        &self,
+        written: &Written,
+        writes: usize,
+    ) -> Result<Stability, FsError> {
+        if let Some(ticket) = &written.ticket {
             ticket.durable().await?;
             self.pool.note_stable_writes(written.begun, writes);
         }
@@ -391,18 +344,17 @@ impl Files {
         overlay.version(hold.txg(), inode).unlogged = true;
     }
 
-    fn write_stable(
+    async fn write_stable(
         &self,
         target: &Target,
         hold: &TxHold,
         inode: Change,
         mut pages: Vec<(u64, DirtyPage)>,
-        may_go_early: bool,
+        is_alone: bool,
     ) -> Result<Ticket, FsError> {
         let id = target.object.id;
         pages.iter_mut().for_each(|(_, dirty)| dirty.logged = true);
-        let early =
-            if may_go_early { self.place_early(target, hold, &mut pages) } else { Vec::new() };
+        let early = if is_alone { self.place_early(target, hold, &mut pages) } else { Vec::new() };
         let mut changes = vec![inode];
         let mut last = None;
         // One record, or two for the largest writes. Each is a write of its own to a replay: the
@@ -410,8 +362,13 @@ impl Files {
         while !pages.is_empty() {
             let later = pages.split_off(pages.len().min(RECORD_PAGES_MAX));
             changes.push(Change::Pages(id, std::mem::replace(&mut pages, later)));
-            self.apply(&target.dataset, hold, &changes);
+            let goes_first = !is_alone && self.pool.log().waits_for_records();
             last = Some(self.log(&target.dataset, hold, &changes, early.clone(), None));
+            if goes_first {
+                // The record goes out, and the disks work meanwhile.
+                self.pool.world().yield_now().await;
+            }
+            self.apply(&target.dataset, hold, &changes);
             changes.truncate(1);
         }
         last.ok_or(FsError::Invalid)

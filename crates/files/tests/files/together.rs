@@ -5,6 +5,8 @@ use std::time::Duration;
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::pages_of;
 use aquifer_files::{Around, FileHandle, Service, Stability, TOGETHER_MAX, TOGETHER_PAGES_MAX};
+use aquifer_sim::{DiskConfig, Latency};
+use futures_util::future::join;
 
 use crate::bed::{Bed, find, make, noise, read, root, write};
 
@@ -15,10 +17,11 @@ async fn together(
 ) -> Option<Vec<Around>> {
     let pieces: Vec<(u64, &[Page])> = writes.iter().map(|(at, data)| (*at, &data[..])).collect();
     let made = service.files.write_together(&root(), file, &pieces, Stability::FileSync).await;
-    let (stability, arounds) = made?;
-    assert_eq!(stability, Ok(Stability::FileSync));
-    assert_eq!(arounds.len(), writes.len());
-    Some(arounds)
+    let made = made?;
+    service.files.keep_together(&made).await.unwrap();
+    assert_eq!(made.stability(), Stability::FileSync);
+    assert_eq!(made.arounds.len(), writes.len());
+    Some(made.arounds)
 }
 
 /// What cannot be made together changes nothing; what can is all there after the server was killed.
@@ -68,4 +71,38 @@ fn writes_are_made_together_whole_or_not_at_all() {
         assert!(read(&service, file, 72).await.unwrap() == noise(70, 4)[8192..12_288]);
         assert_eq!(read(&service, file, 74).await, Ok(Vec::new()));
     });
+}
+
+/// Where the log is quick, what came first goes out before more is added to it, more often than
+/// not; where it is slow, one batch holds all.
+#[test]
+fn a_quick_log_takes_one_half_after_the_other() {
+    const ROUNDS: u64 = 40;
+    let batches = |log_ns: u64| {
+        let log = DiskConfig { latency: Latency::fixed(log_ns, log_ns), ..DiskConfig::default() };
+        let mut bed = Bed::with_log(65_536, DiskConfig::default(), log);
+        bed.life(async |service| {
+            let top = service.files.root("tank").unwrap();
+            let file = make(&service, top, "file").await;
+            let half = |first: u64| -> Vec<(u64, Vec<Page>)> {
+                let write = |page| (page * 4096, pages_of(&noise(page, 1)));
+                (first..first + 16).map(write).collect()
+            };
+            let (one, other) = (half(0), half(16));
+            let mut before = 0;
+            for round in 0..2 * ROUNDS {
+                if round == ROUNDS {
+                    // It is known by now.
+                    before = service.pool.log().mark();
+                }
+                let made =
+                    join(together(&service, file, &one), together(&service, file, &other)).await;
+                assert!(matches!(made, (Some(_), Some(_))));
+            }
+            service.pool.log().mark() - before
+        })
+    };
+    let (quick, slow) = (batches(20_000), batches(1_000_000));
+    assert!((ROUNDS..=ROUNDS + 1).contains(&slow), "{slow} batches");
+    assert!(quick > ROUNDS * 5 / 4, "{quick} batches");
 }

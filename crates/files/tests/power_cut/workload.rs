@@ -218,7 +218,10 @@ impl Client {
         let paged: Vec<_> = writes.iter().map(|(at, data)| (*at, pages_of(data))).collect();
         let pieces: Vec<_> = paged.iter().map(|(at, pages)| (*at, &pages[..])).collect();
         match self.files.write_together(&self.cred, handle, &pieces, stability).await {
-            Some((result, _)) => self.done(result),
+            Some(made) => {
+                let kept = self.files.keep_together(&made).await;
+                self.done(kept.map(|()| made.stability()).map_err(|(error, _)| error))
+            }
             None => {
                 // Nothing was changed: one by one they are what they always were.
                 self.knowledge.lock().unwrap().may_be = None;

@@ -53,7 +53,7 @@ impl Target {
 pub(crate) type Outcome<T, F> = Result<T, Fail<F>>;
 
 /// An error and its body.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fail<F> {
     pub status: Nfsstat3,
     pub resfail: F,

@@ -6,10 +6,11 @@
 use aquifer_blockio::Page;
 use aquifer_files::{Around, FsError, Stability};
 
+use crate::attributes::wcc_data;
 use crate::limits::{FILE_BYTES_MAX, TRANSFER_BYTES_MAX};
 use crate::proto::v3::{Nfsstat3, StableHow, WccData, Write3Args, Write3Head, Write3ResOk};
 
-use super::request::{Outcome, Request, Target, changed};
+use super::request::{Fail, Outcome, Request, Target, changed};
 
 pub(super) async fn write(
     request: &Request<'_>,
@@ -37,23 +38,46 @@ pub(super) async fn write(
     answer(&target, count, asked, written)
 }
 
-/// Several WRITEs of whole pages to one file, equally stable, as one change: what came of each.
-/// `None` if they must be made one by one: nothing was changed.
+/// Several WRITEs that were made as one change.
+pub(crate) struct Together {
+    target: Target,
+    asked: Stability,
+    made: aquifer_files::Together,
+}
+
+/// Makes several WRITEs of whole pages to one file, equally stable, as one change. `None` if they
+/// must be made one by one: nothing was changed.
 pub(crate) async fn write_together(
     request: &Request<'_>,
     writes: &[(Write3Head, &[Page])],
-) -> Option<Vec<Outcome<Write3ResOk, WccData>>> {
+) -> Option<Together> {
     let (first, _) = writes.first()?;
     let target = request.change(&first.file).ok()?;
     let asked = stability(first.stable);
     let pieces: Vec<(u64, &[Page])> =
         writes.iter().map(|(head, pages)| (head.offset, *pages)).collect();
     let (files, cred) = (&target.files, &target.cred);
-    let (written, arounds) = files.write_together(cred, target.file, &pieces, asked).await?;
-    let answer = |((head, _), around): (&(Write3Head, &[Page]), _)| {
-        answer(&target, head.count, asked, (written.clone(), around))
-    };
-    Some(writes.iter().zip(arounds).map(answer).collect())
+    let made = files.write_together(cred, target.file, &pieces, asked).await?;
+    Some(Together { target, asked, made })
+}
+
+impl Together {
+    /// What each, of so many bytes, is answered once all of them are [kept](Together::kept).
+    pub fn answers(
+        &self,
+        counts: impl IntoIterator<Item = u32>,
+    ) -> impl Iterator<Item = Outcome<Write3ResOk, WccData>> {
+        let reached = self.made.stability();
+        counts.into_iter().zip(&self.made.arounds).map(move |(count, around)| {
+            answer(&self.target, count, self.asked, (Ok(reached), *around))
+        })
+    }
+
+    /// Waits until they may be answered; if they never may, what is answered to each.
+    pub async fn kept(&self) -> Result<(), Fail<WccData>> {
+        let kept = self.target.files.keep_together(&self.made).await;
+        kept.map_err(|(error, around)| Fail::new(&error, wcc_data(&around)))
+    }
 }
 
 /// What a WRITE of `count` bytes is answered.
