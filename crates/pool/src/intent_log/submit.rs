@@ -244,9 +244,9 @@ impl IntentLog {
         self.batch_ns.store(mean - mean / 16 + took / 16, Ordering::Relaxed);
     }
 
-    /// Whether a record that is appended now should go out as soon as it can: nothing else is on its
-    /// way, and small batches are durable soon. On a slow log it is better that a batch holds as much
-    /// as there is.
+    /// Whether a record that is appended now should go out as soon as it can: nothing else is on
+    /// its way, and small batches are durable soon. On a slow log it is better that a batch holds
+    /// as much as there is.
     pub fn waits_for_records(&self) -> bool {
         let quick = self.batch_ns.load(Ordering::Relaxed) <= LOG_QUICK_US * 1000;
         quick && self.state.lock().in_flight == 0
