@@ -68,7 +68,8 @@ struct History {
     steps: Vec<Step>,
     under_way: Option<Step>,
     mode: Mode,
-    /// The newest txg on disk after a cut: an import that ends unchecked writes later ones.
+    /// The newest txg on disk at the starts since the last check, the least of them: an import that
+    /// ends unchecked writes later ones, and a cut takes what a killed process had not flushed.
     newest: Option<Txg>,
     handles: HashSet<(ObjectId, u64)>,
     next: u32,
@@ -386,7 +387,10 @@ async fn life(
     run: &mut Run,
 ) -> Result<(), String> {
     let newest = newest_txg(disks).await;
-    let newest = *history.lock().unwrap().newest.get_or_insert(newest);
+    let newest = {
+        let before = &mut history.lock().unwrap().newest;
+        *before.insert(before.map_or(newest, |before| before.min(newest)))
+    };
     let service = open(world.clone(), disks, &ImportOptions::default()).await?;
     run.lost += check(&service, history, newest).await?;
     let mut clients = Vec::new();
