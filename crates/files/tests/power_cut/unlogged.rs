@@ -387,10 +387,8 @@ async fn life(
     run: &mut Run,
 ) -> Result<(), String> {
     let newest = newest_txg(disks).await;
-    let newest = {
-        let before = &mut history.lock().unwrap().newest;
-        *before.insert(before.map_or(newest, |before| before.min(newest)))
-    };
+    let newest = newest.min(history.lock().unwrap().newest.unwrap_or(newest));
+    history.lock().unwrap().newest = Some(newest);
     let service = open(world.clone(), disks, &ImportOptions::default()).await?;
     run.lost += check(&service, history, newest).await?;
     let mut clients = Vec::new();
@@ -487,14 +485,10 @@ fn what_is_not_logged_is_whole_up_to_a_txg_and_costs_others_nothing() {
     let bases = bases();
     let mut all = Run::default();
     for seed in crate::seeds(300) {
-        match run_seed(seed, &bases) {
-            Ok(run) => {
-                all.cuts += run.cuts;
-                all.switches += run.switches;
-                all.lost += run.lost;
-            }
-            Err(what) => panic!("{what}"),
-        }
+        let run = run_seed(seed, &bases).unwrap_or_else(|what| panic!("{what}"));
+        all.cuts += run.cuts;
+        all.switches += run.switches;
+        all.lost += run.lost;
     }
     println!("{all:?}");
     if std::env::var("AQUIFER_SEED").is_err() {
