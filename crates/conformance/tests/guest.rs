@@ -5,7 +5,7 @@
 //! root and `scripts/setup-deps.sh guest peer clients`.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aquifer_conformance::guest::{Guest, GuestConfig};
 use aquifer_conformance::peer::ganesha::{EXPORT, Ganesha};
@@ -77,12 +77,15 @@ fn guest_jobs_run_together_report_early_and_can_be_stopped() -> Result<()> {
 fn guest_that_panics_or_lives_too_long_is_an_error_not_a_hang() -> Result<()> {
     let work = WorkDir::open()?;
     let scratch = work.scratch("guest-panic")?;
+    let begun = Instant::now();
     let guest = Guest::boot(&work, &scratch, &GuestConfig::default())?;
+    let boot = begun.elapsed();
     let panic = guest.run("echo c >/proc/sysrq-trigger; sleep 100", SOON);
     assert!(matches!(panic, Err(Error::Failed { .. })), "{panic:?}");
     assert!(guest.console().contains("Kernel panic"), "{}", guest.console());
     assert!(guest.power_off(SOON).is_err());
-    let life = Duration::from_secs(12);
+    // Enough to come up, however slow the machine is at the moment.
+    let life = Duration::from_secs(12).max(3 * boot);
     let short = GuestConfig { life, ..GuestConfig::default() };
     let guest = Guest::boot(&work, &scratch, &short)?;
     let killed = guest.run("sleep 100", SOON);
