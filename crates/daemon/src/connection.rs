@@ -207,6 +207,7 @@ impl Connection {
                     self.finish(done);
                     1
                 }
+                Begun::Ended(requests) => requests,
                 Begun::Waits(requests) => {
                     self.waited += requests as u64;
                     requests

@@ -137,6 +137,8 @@ pub(super) enum Begun {
     Nothing,
     /// It is done already.
     Done(Done),
+    /// So many are, and are to be taken by [`Requests::poll_done`].
+    Ended(usize),
     /// So many are under way.
     Waits(usize),
     /// Not now: room for its reply is waited for, too many are under way, or too much of the
@@ -217,7 +219,7 @@ impl Requests {
         // Where room is short it goes on one by one.
         let has_room = in_use + reserved <= self.reply_bytes_max && !self.reply_lease.waits();
         if together.len() > 1 && has_room && self.reply_lease.try_take(reserved) {
-            return self.begin_together(&together, reserved);
+            return self.begin_together(cx, &together, reserved);
         }
         if self.reply_lease.poll_take(cx, reply_bytes).is_pending() {
             return Begun::Limited;
@@ -272,7 +274,14 @@ impl Requests {
         together
     }
 
-    fn begin_together(&mut self, together: &[usize], reserved: usize) -> Begun {
+    /// Polls a new group at once, as a request by itself is, but among the others: while the disks
+    /// write it has something to do, and must be woken for that.
+    fn begin_together(
+        &mut self,
+        cx: &mut Context<'_>,
+        together: &[usize],
+        reserved: usize,
+    ) -> Begun {
         let requests = together.len();
         let records = match together.last() {
             Some(last) if *last >= requests => self.take_apart(together),
@@ -284,11 +293,19 @@ impl Requests {
             let _group = group;
             serving.await
         };
-        // It has something to do while the disks write, and must be woken for that: its first poll
-        // is among the others, in this turn.
+        let under_way = self.under_way;
         self.in_flight_together.push(Box::pin(serving));
         self.under_way += requests;
-        Begun::Waits(requests)
+        self.poll_together(cx);
+        if self.under_way > under_way { Begun::Waits(requests) } else { Begun::Ended(requests) }
+    }
+
+    /// Takes the groups that are done.
+    fn poll_together(&mut self, cx: &mut Context<'_>) {
+        while let Poll::Ready(Some(done)) = Pin::new(&mut self.in_flight_together).poll_next(cx) {
+            self.under_way -= done.len();
+            self.ended.extend(done);
+        }
     }
 
     /// Takes out requests between which there are others.
@@ -301,11 +318,8 @@ impl Requests {
 
     /// The next request that is done; pending too if none is under way.
     pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Done> {
-        if self.ended.is_empty()
-            && let Poll::Ready(Some(done)) = Pin::new(&mut self.in_flight_together).poll_next(cx)
-        {
-            self.under_way -= done.len();
-            self.ended.extend(done);
+        if self.ended.is_empty() {
+            self.poll_together(cx);
         }
         if let Some(done) = self.ended.pop_front() {
             return Poll::Ready(self.settle(done));

@@ -88,7 +88,8 @@ fn go_together(fixture: &Fixture, name: &str, stable: StableHow) {
     writes[5].data.fill(9);
     writes.push(Write::new(file, 101 * PAGE, 4 * PAGE));
     writes.iter_mut().for_each(|write| write.stable = stable);
-    let begun = fixture.server().load().requests;
+    let load = fixture.server().load();
+    let (begun, waited) = (load.requests, load.requests_waited);
     let answers = send(&mut client, &writes);
     let mut instants = BTreeSet::new();
     for (write, answer) in writes.iter().zip(answers) {
@@ -112,8 +113,10 @@ fn go_together(fixture: &Fixture, name: &str, stable: StableHow) {
         let over = at == 2;
         assert_eq!(found == write.data, !over, "write {at}");
     }
-    let requests = fixture.server().load().requests;
-    assert!(requests - begun >= writes.len() as u64, "each is counted");
+    let load = fixture.server().load();
+    assert!(load.requests - begun >= writes.len() as u64, "each is counted");
+    let has_waited = load.requests_waited > waited;
+    assert_eq!(has_waited, stable == StableHow::FileSync, "only what is stable waits for a disk");
     fixture.until("what was leased is given back", |fixture| {
         let load = fixture.server().load();
         load.reply_bytes + load.request_bytes == 0
