@@ -69,8 +69,15 @@ pub enum Rule {
     LastLogSideKeepsItsVote,
     /// Before a dataset is logged again, all that was not logged is on disk.
     UnloggedOnDiskFirst,
-    /// A dataset that was not logged gives out generations above all that were given out.
-    UnloggedGenerations,
+    /// After an import generations begin above all that were given out before.
+    FreshGenerations,
+    /// Before a replay ids are raised above all that the log names.
+    ReplayRaisesIds,
+    /// While a replay is unfinished nothing is freed in the background; and COMMIT logs nothing of
+    /// a file that lost its last name.
+    ReplayReapsNothing,
+    /// Nothing is read below the roots of a destroyed dataset.
+    DestroyedIsNotRead,
 }
 
 /// Rules that there may be.

@@ -24,6 +24,11 @@ const CLEAN_OBJECTS_MAX: usize = 20_000;
 /// New objects above that, between two looks for clean ones.
 const CLEAN_LOOK_EVERY: usize = 1024;
 
+/// After an import generations begin at the number of the first txg of the session times this. That
+/// txg is at least as far above the last one of the session before as that one had txgs; so it
+/// suffices that none has more new files than this. The dirty cap allows 262,144.
+const GENERATIONS_PER_TXG: u64 = 1 << 24;
+
 #[derive(Debug, Default)]
 struct Table {
     objects: HashMap<ObjectId, Arc<Object>, BuildHasherDefault<IdHasher>>,
@@ -143,7 +148,9 @@ impl Dataset {
         self.refer_bytes.load(Ordering::Relaxed)
     }
 
-    /// A fresh id and generation. Ids are never given out twice once one was made durable.
+    /// A fresh id and generation. No two files ever have both the same, in whatever life of the
+    /// pool they were made: an id is not given out again once a root or the log names it, and each
+    /// import gives out generations above all that were given out before.
     ///
     /// # Errors
     /// No space if they are used up, which only a hostile disk can bring about.
@@ -156,9 +163,15 @@ impl Dataset {
         Ok((ObjectId(next(&self.next_object)?), next(&self.next_generation)?))
     }
 
+    /// Before a replay: an id that the log names is not given out.
+    pub fn keep_id(&self, named: ObjectId) {
+        // Decoded ids are below 2^63.
+        self.next_object.fetch_max(named.0.saturating_add(1), Ordering::Relaxed);
+    }
+
     /// After an import: gives out no generation that may have been given out before.
     pub(crate) fn skip_generations(&self, first_txg: Txg) {
-        let first = first_txg.0.saturating_mul(Unlogged::GENERATIONS_PER_TXG);
+        let first = first_txg.0.saturating_mul(GENERATIONS_PER_TXG);
         self.next_generation.fetch_max(first.min(SEQUENCE_LIMIT - 1), Ordering::Relaxed);
     }
 
@@ -192,8 +205,13 @@ impl Dataset {
         Some(Txg(self.destroyed.load(Ordering::SeqCst))).filter(|txg| txg.0 > 0)
     }
 
+    /// It is destroyed in this txg. From here on its objects are not read: a later txg frees what
+    /// their roots reach, and nobody tells them.
     pub(crate) fn set_destroyed(&self, txg: Txg) {
         self.destroyed.store(txg.0.max(1), Ordering::SeqCst);
+        for object in self.table.lock().objects.values() {
+            object.state.lock().destroyed = true;
+        }
     }
 
     /// Fails if nothing may be changed in it, since a node of its object table is damaged.
@@ -258,6 +276,10 @@ impl Dataset {
             if table.committed != root {
                 continue;
             }
+            // Under the table's lock: an object that comes into it later would not be marked.
+            if self.is_destroyed() {
+                return Ok(None);
+            }
             let Some(inode) = found? else { return Ok(None) };
             let object = Arc::new(Object::new(self.id, inode));
             table.insert(object.clone());
@@ -267,9 +289,6 @@ impl Dataset {
 
     /// The object of `inode.object` if it is in memory, else a new one of these attributes.
     pub fn object_or_new(&self, inode: &Inode) -> Arc<Object> {
-        // Decoded ids are below 2^63.
-        self.next_object.fetch_max(inode.object.0.saturating_add(1), Ordering::Relaxed);
-        self.next_generation.fetch_max(inode.generation.saturating_add(1), Ordering::Relaxed);
         let mut table = self.table.lock();
         if let Some(object) = table.objects.get(&inode.object) {
             return object.clone();

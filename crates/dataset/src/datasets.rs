@@ -144,9 +144,11 @@ impl Datasets {
             for dataset in datasets.all() {
                 if dataset.properties().sync == SyncMode::Disabled {
                     dataset.unlogged.is_from_the_start();
-                    if !left_out(Rule::UnloggedGenerations) {
-                        dataset.skip_generations(datasets.pool.open_txg());
-                    }
+                }
+                // Clients may have been shown files that neither root nor log know any more: a
+                // rewind or a lost log took them, they were not logged, or a cut came first.
+                if !left_out(Rule::FreshGenerations) {
+                    dataset.skip_generations(datasets.pool.open_txg());
                 }
                 datasets.find_orphans(&dataset).await?;
             }

@@ -10,7 +10,8 @@
 //! - No log record names a dataset that the root does not know. Changes look at
 //!   [`Dataset::is_destroyed`] under their hold, and the mark is set under a hold of txg D: a
 //!   change that saw none is in D + 1 at most, since D + 2 does not open before D is on disk. So
-//!   the record stays until a txg after D, and a replay leaves out what names it.
+//!   the record stays until a txg after D, and a replay leaves out what names it. A replay that
+//!   takes several txgs empties nothing before it is done.
 //! - The sync of D and later ones write nothing of the dataset but what the emptying changes.
 
 use std::sync::Arc;
@@ -114,6 +115,9 @@ impl Datasets {
         let record = || Some(Item { value: self.record_item(dataset).value, key });
         if first {
             return Ok(Some((key, record())));
+        }
+        if sync.is_replay() {
+            return Ok(None);
         }
         if dataset.synced_root().is_none() {
             self.state.lock().emptied.push(dataset.id);

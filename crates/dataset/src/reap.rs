@@ -95,6 +95,16 @@ impl Datasets {
         };
         let (mut inode, tree) = {
             let state = object.state.lock();
+            if state.inode.nlink > 0 {
+                drop(state);
+                tracing::error!(
+                    class = "file.not_orphan", dataset = %self.full_name(dataset), object = %id,
+                    "the list of files without a name holds one that has a name: it stays"
+                );
+                gathered.orphans.insert(orphan_key(id), None);
+                dataset.orphans.lock().remove(&id);
+                return Ok(0);
+            }
             // A change of a later txg: the name went away after this sync's txg closed.
             if state.overlay.newest_first().any(|(txg, _)| txg > sync.txg()) {
                 return Ok(0);

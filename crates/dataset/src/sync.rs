@@ -130,8 +130,10 @@ impl Datasets {
             gathered.inodes.insert(object.id.0, Some(synced.inode));
             sync.pace().await;
         }
-        self.reap(sync, dataset, &mut gathered).await?;
-        if gathered.inodes.is_empty() {
+        if !sync.is_replay() {
+            self.reap(sync, dataset, &mut gathered).await?;
+        }
+        if gathered.inodes.is_empty() && gathered.orphans.is_empty() {
             return Ok(false);
         }
         self.sync_orphans(sync, dataset, &mut gathered).await?;

@@ -12,10 +12,12 @@
 //! 1. *No txg has both* changes with and without a record.
 //! 2. *Before the first record, all that was not logged is on disk.* Else the record could name an
 //!    object that no root and no record knows.
-//! 3. *While changes are not logged, the root on disk says `sync=disabled`.* By that an import
-//!    knows that ids and generations were given to clients that it never heard of, and gives out
-//!    others ([`Unlogged::GENERATIONS_PER_TXG`]): a handle names one file for its life, also if
-//!    that was lost.
+//! 3. *While changes are not logged, the root on disk says `sync=disabled`*, and an import goes on
+//!    like that.
+//!
+//! Handles of files that were lost name no others later: see [`Dataset::new_object_id`].
+//!
+//! [`Dataset::new_object_id`]: crate::Dataset::new_object_id
 //!
 //! **From logged to unlogged.** The property is set in txg T, under a hold of T, and so is the
 //! first txg without records: T + 2, which does not open before T is on disk (3), and which nobody
@@ -52,11 +54,6 @@ pub(crate) struct Unlogged {
 const LOGGED: u64 = u64::MAX;
 
 impl Unlogged {
-    /// After an import generations begin at the number of the first txg of the session times this.
-    /// That txg is at least as far above the last one of the session before as that one had txgs;
-    /// so it suffices that none has more new files than this. The dirty cap allows 262,144.
-    pub const GENERATIONS_PER_TXG: u64 = 1 << 24;
-
     /// A dataset whose changes are logged.
     pub fn no() -> Unlogged {
         let (from, shut) = (AtomicU64::new(LOGGED), AtomicBool::new(false));

@@ -165,14 +165,20 @@ pub fn decode(
     Ok((changes, reply))
 }
 
-/// Applies changes to the overlays of objects that are in memory. Under the hold of `txg` and the
-/// writer locks of all objects changed. Returns the places of early data that nothing needs any
-/// more.
+/// Applies changes to the overlays of objects that are in memory: to each all of its own at once,
+/// in the order of the first. So a reader never finds a directory without a name that is only
+/// replaced. Under the hold of `txg` and the writer locks of all objects changed. Returns the
+/// places of early data that nothing needs any more.
 pub fn apply(dataset: &Dataset, txg: Txg, changes: &[Change]) -> Vec<Place> {
     let mut dropped = Vec::new();
-    // Most operations change an object's attributes and its content, one after the other.
-    for of_one in changes.chunk_by(|one, next| one.object() == next.object()) {
-        let Some(object) = changed_object(dataset, of_one) else {
+    for (at, first) in changes.iter().enumerate() {
+        let id = first.object();
+        let is_of_one = |change: &&Change| change.object() == id;
+        if changes.iter().take(at).any(|before| before.object() == id) {
+            continue;
+        }
+        let of_one = || changes.iter().skip(at).filter(is_of_one);
+        let Some(object) = changed_object(dataset, id, of_one()) else {
             debug_assert!(false, "changed objects are in memory");
             continue;
         };
@@ -180,7 +186,7 @@ pub fn apply(dataset: &Dataset, txg: Txg, changes: &[Change]) -> Vec<Place> {
         let mut state = object.state.lock();
         let ObjectState { inode: newest, overlay, .. } = &mut *state;
         let version = overlay.version(txg, newest);
-        for change in of_one {
+        for change in of_one() {
             if let Change::Inode(inode) = change {
                 if inode.nlink == 0 && object.id != ORPHANS {
                     dataset.mark_orphan(object.id);
@@ -194,12 +200,16 @@ pub fn apply(dataset: &Dataset, txg: Txg, changes: &[Change]) -> Vec<Place> {
 }
 
 /// The object of changes to one; made, if there is none and they say what it is.
-fn changed_object(dataset: &Dataset, changes: &[Change]) -> Option<Arc<Object>> {
-    let made = changes.iter().find_map(|change| match change {
+fn changed_object<'a>(
+    dataset: &Dataset,
+    id: ObjectId,
+    mut changes: impl Iterator<Item = &'a Change>,
+) -> Option<Arc<Object>> {
+    let made = changes.find_map(|change| match change {
         Change::Inode(inode) => Some(dataset.object_or_new(inode)),
         _ => None,
     });
-    made.or_else(|| dataset.cached(changes.first()?.object()))
+    made.or_else(|| dataset.cached(id))
 }
 
 /// Applies a change to an object's version. Returns the places of early data in it that nothing

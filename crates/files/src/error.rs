@@ -74,6 +74,7 @@ impl From<PoolError> for FsError {
     fn from(error: PoolError) -> Self {
         match error {
             PoolError::NoSpace => FsError::NoSpace,
+            PoolError::Destroyed => FsError::Stale,
             other => FsError::Pool(other),
         }
     }

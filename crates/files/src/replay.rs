@@ -1,10 +1,12 @@
 //! Replay: the changes of a record, applied again to the open txg.
 
 use aquifer_blockio::Page;
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_dataset::damage::only;
 use aquifer_object::{DirtyPage, is_damage};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::log_batch::LogRecord;
+use aquifer_ondisk::log_change::{self, LogChange};
 use aquifer_ondisk::types::Run;
 use aquifer_pool::{BoxFuture, Demand, Lane, PoolError, Replay, SpaceClass};
 
@@ -12,6 +14,21 @@ use crate::change::{self, Change, RECORD_KIND};
 use crate::core::{CHANGE_BYTES, Files, TREE_SECTORS};
 
 impl Replay for Files {
+    fn prepare(&self, records: &mut dyn Iterator<Item = &LogRecord>) -> Result<(), PoolError> {
+        // An unknown dataset is told when the record's turn comes.
+        for record in records {
+            let Some(dataset) = self.datasets.by_id(record.dataset) else { continue };
+            for change in log_change::decode(&record.body)? {
+                if let LogChange::Inode(inode) = change
+                    && !left_out(Rule::ReplayRaisesIds)
+                {
+                    dataset.keep_id(inode.object);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn replay<'a>(
         &'a self,
         record: &'a LogRecord,

@@ -55,6 +55,7 @@ fn pool(error: &PoolError) -> Nfsstat3 {
     match error {
         PoolError::NoSpace => Nfsstat3::NoSpc,
         PoolError::ReadOnly => Nfsstat3::Rofs,
+        PoolError::Destroyed => Nfsstat3::Stale,
         PoolError::Suspended(_) | PoolError::Exported | PoolError::Contradiction(_) => {
             Nfsstat3::Jukebox
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use aquifer_blockio::Page;
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::inode::{FileKind, Inode};
@@ -34,7 +35,10 @@ pub struct ObjectState {
     /// Changes not on disk.
     pub overlay: Overlay,
     /// The tree of the newest root on disk: what readers see below the overlay.
+    /// [`Object::root_to_read`] gives it.
     pub committed: TreeRoot,
+    /// Its dataset was destroyed. `committed` is no more kept up to date: its blocks become free.
+    pub destroyed: bool,
     /// The tree that the last sync made; it becomes `committed` with its txg.
     pub synced: TreeRoot,
     /// Changes of it were lost, since a node of its tree could not be read. See
@@ -42,6 +46,20 @@ pub struct ObjectState {
     pub damaged: bool,
     /// The last log record that holds a change of it: when that is durable, all before it are.
     pub last_ticket: Option<Ticket>,
+}
+
+impl ObjectState {
+    /// The root to read below. Whoever asks has entered [`Pool::reading`] before: nothing below it
+    /// is reused until that ends.
+    ///
+    /// # Errors
+    /// The dataset was destroyed: what the root reaches may be free by now.
+    pub fn root_to_read(&self) -> Result<Option<BlockPointer>, PoolError> {
+        if self.destroyed && !left_out(Rule::DestroyedIsNotRead) {
+            return Err(PoolError::Destroyed);
+        }
+        Ok(self.committed.root)
+    }
 }
 
 /// One file, directory or symlink in memory.
@@ -73,6 +91,7 @@ impl Object {
             id: inode.object,
             writer: tokio::sync::Mutex::new(()),
             state: Mutex::new(ObjectState {
+                destroyed: false,
                 damaged: inode.damaged,
                 inode,
                 overlay: Overlay::default(),
@@ -135,10 +154,11 @@ impl Object {
         let count = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
         let mut pages = Vec::with_capacity(count);
         let state = self.state.lock();
+        let root = state.root_to_read()?;
         if state.overlay.is_empty() {
             pages.resize(count, None);
             below.push((from, to));
-            return Ok((pages, below, state.committed.root));
+            return Ok((pages, below, root));
         }
         for page in from..to {
             match state.overlay.page(page) {
@@ -157,7 +177,7 @@ impl Object {
                 }
             }
         }
-        Ok((pages, below, state.committed.root))
+        Ok((pages, below, root))
     }
 
     /// Directory entries with keys in `from..=to`, at most `limit`, in key order.
@@ -176,7 +196,7 @@ impl Object {
         let _reading = pool.reading();
         let (changed, root) = {
             let state = self.state.lock();
-            (state.overlay.entries(from, to), state.committed.root)
+            (state.overlay.entries(from, to), state.root_to_read()?)
         };
         let dropped = changed.values().filter(|entry| entry.is_none()).count();
         let want = limit.saturating_add(dropped);

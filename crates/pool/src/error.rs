@@ -24,6 +24,9 @@ pub enum PoolError {
     /// Too few disks are left; the pool answers nothing until it is imported again.
     #[error("the pool is suspended: {0}")]
     Suspended(String),
+    /// The dataset was destroyed while the request waited.
+    #[error("the dataset was destroyed")]
+    Destroyed,
     /// The pool was exported.
     #[error("the pool is exported")]
     Exported,

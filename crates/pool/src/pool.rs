@@ -52,6 +52,10 @@ pub trait Trees: Send + Sync {
 
 /// Takes back what was logged but not committed.
 pub trait Replay: Send + Sync {
+    /// All that will be replayed, before the first record is: what the log names is nobody else's,
+    /// however many txgs the replay takes.
+    fn prepare(&self, records: &mut dyn Iterator<Item = &LogRecord>) -> Result<(), PoolError>;
+
     /// Applies one record, with its payload pages, to the open txg. Records come in the order in
     /// which they were logged.
     fn replay<'a>(

@@ -78,6 +78,12 @@ impl SyncContext {
         &self.pool
     }
 
+    /// Whether records that were not replayed yet may name what lies here: nothing is to go but
+    /// what the replayed changes themselves take away.
+    pub fn is_replay(&self) -> bool {
+        self.pool.log.is_replaying() && !left_out(Rule::ReplayReapsNothing)
+    }
+
     /// Takes `min` to `want` sectors.
     pub fn allocate(&self, min: u64, want: u64) -> Result<Run, PoolError> {
         let run = self.pool.space.lock().allocate(self.txg, min, want)?;

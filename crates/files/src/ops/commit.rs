@@ -1,6 +1,7 @@
 //! COMMIT: logs the present content of what no record holds, each piece with the txg it lies in. In
 //! a dataset that is not logged it does nothing.
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::overlay::Unlogged;
 use aquifer_ondisk::ObjectId;
 use aquifer_pool::intent_log::{RECORD_PAGES_MAX, Ticket};
@@ -54,6 +55,10 @@ impl Files {
             };
             let admission = self.pool.admit(demand).await?;
             let writer = target.object.writer.lock().await;
+            // It may have been waited for behind a removal: the log names nothing that is gone.
+            if target.inode().nlink == 0 && !left_out(Rule::ReplayReapsNothing) {
+                return Err(FsError::Stale);
+            }
             let hold = self.hold(&target.dataset, admission)?;
             if !target.dataset.logs(&hold) {
                 return Ok(());

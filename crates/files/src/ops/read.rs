@@ -45,14 +45,20 @@ impl Files {
         if name == b".." {
             return Ok(self.object(&directory.dataset, inode.parent).await?.attributes());
         }
-        let entry = self.find(directory, name).await?.entry.ok_or(FsError::NotFound)?;
-        let target = self.object(&directory.dataset, entry.object).await;
-        // The entry was there; if its object is gone by now, so is the name.
-        let target = target.map_err(|error| match error {
-            FsError::Stale => FsError::NotFound,
-            other => other,
-        })?;
-        Ok(target.attributes())
+        let mut entry = self.find(directory, name).await?.entry.ok_or(FsError::NotFound)?;
+        loop {
+            match self.object(&directory.dataset, entry.object).await {
+                // The entry was there. If its object is gone by now, so is the name, or it names
+                // another that was moved there.
+                Err(FsError::Stale) => {}
+                target => return Ok(target?.attributes()),
+            }
+            let now = self.find(directory, name).await?.entry.ok_or(FsError::NotFound)?;
+            if now == entry {
+                return Err(FsError::NotFound);
+            }
+            entry = now;
+        }
     }
 
     /// Which of the wanted kinds of access are granted.

@@ -183,12 +183,11 @@ impl Files {
         to_inode.entry_added();
         // Below the limit: checked; or one that a hostile disk made up.
         to_inode.nlink = to_inode.nlink.saturating_add(u32::from(directory));
-        let mut changes = vec![Change::Drop(from_dir.object.id, plan.source.key)];
-        if let Some((entry, over)) = &plan.replaced {
+        let mut unlinked = Vec::new();
+        if let Some((_, over)) = &plan.replaced {
             to_inode.entry_removed();
             to_inode.nlink = to_inode.nlink.saturating_sub(u32::from(directory));
-            changes.push(Change::Drop(to_dir.object.id, entry.key));
-            changes.extend(unlink(over, now));
+            unlinked = unlink(over, now);
         }
         let mut moved = plan.moved;
         moved.ctime = now;
@@ -196,13 +195,17 @@ impl Files {
         if directory {
             moved.parent = to_dir.object.id;
         }
+        // In the order in which others may see it: the new name first, in the place of the old one
+        // that it replaces (which has its key), and then nothing that still has a name is without.
         let entry = Dirent { key: plan.key, name: name.to_vec(), ..plan.source };
-        changes.push(Change::Entry(to_dir.object.id, entry));
-        changes.push(Change::Inode(moved));
+        let mut changes = vec![Change::Entry(to_dir.object.id, entry)];
+        changes.push(Change::Inode(to_inode));
+        changes.push(Change::Drop(from_dir.object.id, plan.source.key));
         if !same {
             changes.push(Change::Inode(from_inode));
         }
-        changes.push(Change::Inode(to_inode));
+        changes.push(Change::Inode(moved));
+        changes.extend(unlinked);
         changes
     }
 }

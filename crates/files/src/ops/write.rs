@@ -249,7 +249,7 @@ impl Files {
     async fn is_mapped(&self, target: &Target, pieces: &[Piece<'_>]) -> Result<bool, FsError> {
         // Before the root is looked at: from here on nothing below it is reused.
         let _reading = self.pool.reading();
-        let root = target.object.state.lock().committed.root;
+        let root = target.object.state.lock().root_to_read()?;
         let plain = |extent: &&aquifer_ondisk::extent::Extent| {
             matches!(extent.stored, aquifer_ondisk::extent::Stored::Plain(_))
         };

@@ -11,14 +11,14 @@ use aquifer_inspect::{Kind, Options, Report, inspect};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
-use aquifer_sim::{Corruption, DiskConfig, Image, Sim, SimDisk};
+use aquifer_sim::{Corruption, CutMode, DiskConfig, Image, Sim, SimDisk};
 
 /// See the module's head.
 pub struct Bed {
     pub sim: Sim,
     pub disks: Vec<SimDisk>,
-    /// Memory of the pools that are imported.
-    pub memory_cap_bytes: u64,
+    /// How its pool is imported.
+    pub options: ImportOptions,
     world: Arc<dyn World>,
 }
 
@@ -60,15 +60,15 @@ impl Bed {
         let world: Arc<dyn World> = Arc::new(sim.world());
         let spec = PoolSpec { name: "tank".into(), vdevs, logs, force: false };
         sim.run_until(create(world.clone(), spec)).unwrap().unwrap();
-        Bed { sim, disks, memory_cap_bytes: ImportOptions::default().memory_cap_bytes, world }
+        Bed { sim, disks, options: ImportOptions::default(), world }
     }
 
     /// Imports the pool, does this, and exports it.
     pub fn life<T, F: Future<Output = T>>(&mut self, work: impl FnOnce(Service) -> F) -> T {
         let (world, disks) = (self.world.clone(), self.disks.clone());
-        let cap = self.memory_cap_bytes;
+        let options = self.options.clone();
         let life = async move {
-            let service = open_with(world, &disks, cap).await;
+            let service = open_with(world, &disks, &options).await;
             // The pool knows its layers weakly: they must be there for the last txg.
             let result = work(service.clone()).await;
             service.pool.export().await.unwrap();
@@ -80,9 +80,20 @@ impl Bed {
     /// Imports the pool and does this; then the process is killed.
     pub fn short_life<T, F: Future<Output = T>>(&mut self, work: impl FnOnce(Service) -> F) -> T {
         let (world, disks) = (self.world.clone(), self.disks.clone());
-        let life = async move { work(open(world, &disks).await).await };
+        let options = self.options.clone();
+        let life = async move { work(open_with(world, &disks, &options).await).await };
         let result = self.sim.run_until(life).unwrap();
         self.sim.kill();
+        result
+    }
+
+    /// Imports the pool and does this; then the power goes, and with it what was not flushed.
+    pub fn cut_life<T, F: Future<Output = T>>(&mut self, work: impl FnOnce(Service) -> F) -> T {
+        let (world, disks) = (self.world.clone(), self.disks.clone());
+        let options = self.options.clone();
+        let life = async move { work(open_with(world, &disks, &options).await).await };
+        let result = self.sim.run_until(life).unwrap();
+        self.sim.power_cut(CutMode::AllLost);
         result
     }
 
@@ -160,14 +171,13 @@ impl Bed {
 }
 
 pub async fn open(world: Arc<dyn World>, disks: &[SimDisk]) -> Service {
-    open_with(world, disks, ImportOptions::default().memory_cap_bytes).await
+    open_with(world, disks, &ImportOptions::default()).await
 }
 
-async fn open_with(world: Arc<dyn World>, disks: &[SimDisk], memory_cap_bytes: u64) -> Service {
+async fn open_with(world: Arc<dyn World>, disks: &[SimDisk], options: &ImportOptions) -> Service {
     let (mut pools, _) = scan(named(disks)).await;
     let (_, found) = pools.pop_first().unwrap();
-    let options = ImportOptions { memory_cap_bytes, ..ImportOptions::default() };
-    Service::open(world, found, &options).await.unwrap()
+    Service::open(world, found, options).await.unwrap()
 }
 
 pub fn root() -> Credentials {

@@ -138,6 +138,48 @@ fn a_crash_in_the_middle_goes_on_after_import() {
     assert!(undone > 5 && unfinished > 5, "{undone} undone, {unfinished} unfinished");
 }
 
+/// A write of part of a page waits for its turn, with the file in hand, while its dataset goes and
+/// its blocks become another's.
+#[test]
+pub fn what_waits_while_its_dataset_goes_reads_nothing_of_what_comes_after() {
+    let mut bed = Bed::new(2, 65536);
+    bed.life(async |service| {
+        let off = [("compression".to_string(), "off".to_string())];
+        for name in ["tank/gone", "tank/next"] {
+            service.datasets.create(name, &off).await.unwrap();
+            let file = make(&service, service.files.root(name).unwrap(), "file").await;
+            write(&service, file, 0, &noise(1, 20), Stability::FileSync).await.unwrap();
+        }
+    });
+    bed.life(async |service| {
+        let gone = find(&service, "tank/gone", "file").await.unwrap();
+        let next = find(&service, "tank/next", "file").await.unwrap();
+        let object = service.datasets.by_name("tank/gone").unwrap().cached(gone.object).unwrap();
+        let others_turn = object.writer.lock().await;
+        let cred = root();
+        let waiting = service.files.write(&cred, gone, 7, b"part", Stability::Unstable);
+        let going = async {
+            service.datasets.destroy("tank/gone", false).await.unwrap();
+            settle(&service).await;
+            let mut at = 0;
+            let full = loop {
+                let data = noise(at, 256);
+                let written = write(&service, next, 256 * at, &data, Stability::Unstable).await;
+                match written {
+                    Ok(()) => at += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(full, FsError::NoSpace);
+            service.pool.sync().await.unwrap();
+            drop(others_turn);
+        };
+        let (written, ()) = futures_util::future::join(waiting, going).await;
+        assert_eq!(written.0, Err(FsError::Stale));
+    });
+    bed.assert_clean();
+}
+
 #[test]
 fn destroy_works_on_a_full_pool() {
     let mut bed = Bed::new(1, 65536);

@@ -10,10 +10,15 @@
 mod bed;
 mod damage;
 mod destroy;
+mod handles;
 mod large;
 mod memory;
 mod quota;
+mod rename;
+mod replay;
 mod replies;
+#[cfg(sabotage)]
+mod sabotage;
 mod smooth;
 mod together;
 mod unlogged;

@@ -89,7 +89,7 @@ async fn random_writes(
 /// A pool with a file on slow disks, of which writers of 8 KiB may have their way.
 fn overrun(sectors: u64, clients: u64, memory_cap_bytes: u64, bytes_per_second: u64) -> Seen {
     let mut bed = Bed::with_log(sectors, slow(bytes_per_second), fast());
-    bed.memory_cap_bytes = memory_cap_bytes;
+    bed.options.memory_cap_bytes = memory_cap_bytes;
     bed.life(async |service| {
         let top = service.files.root("tank").unwrap();
         let file = make(&service, top, "disk").await;
@@ -166,7 +166,7 @@ fn a_sync_takes_the_time_it_has() {
 fn a_crowd_that_waits_runs_the_same_again() {
     let trace = || {
         let mut bed = Bed::new(1, 65_536);
-        bed.memory_cap_bytes = 64 << 20;
+        bed.options.memory_cap_bytes = 64 << 20;
         bed.life(async |service| {
             let top = service.files.root("tank").unwrap();
             let file = make(&service, top, "disk").await;
@@ -192,7 +192,7 @@ fn a_crowd_that_waits_runs_the_same_again() {
 #[test]
 fn small_writes_do_not_queue_behind_bulk_ones() {
     let mut bed = Bed::with_log(524_288, slow(20_000_000), fast());
-    bed.memory_cap_bytes = 64 << 20;
+    bed.options.memory_cap_bytes = 64 << 20;
     let longest = bed.life(async |service| {
         let top = service.files.root("tank").unwrap();
         let (file, lock) = (make(&service, top, "disk").await, make(&service, top, ".lck").await);

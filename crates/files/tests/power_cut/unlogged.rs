@@ -474,7 +474,7 @@ fn a_rule_left_out_is_found() {
     use aquifer_blockio::sabotage::Rule;
     let _alone = crate::alone();
     let bases = bases();
-    for (rule, seeds) in [(Rule::UnloggedOnDiskFirst, 500), (Rule::UnloggedGenerations, 400)] {
+    for (rule, seeds) in [(Rule::UnloggedOnDiskFirst, 500), (Rule::FreshGenerations, 400)] {
         crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use aquifer_blockio::{Disk, World};
 use aquifer_inspect::{Report, inspect};
 use aquifer_ondisk::config::Redundancy;
+use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, import, scan};
 use aquifer_pool::{BoxFuture, Pool, PoolError, Replay, Roots, SyncContext, Trees};
@@ -24,9 +25,13 @@ impl Trees for Nothing {
 }
 
 impl Replay for Nothing {
+    fn prepare(&self, _: &mut dyn Iterator<Item = &LogRecord>) -> Result<(), PoolError> {
+        Ok(())
+    }
+
     fn replay<'a>(
         &'a self,
-        _: &'a aquifer_ondisk::log_batch::LogRecord,
+        _: &'a LogRecord,
         _: &'a [aquifer_blockio::Page],
     ) -> BoxFuture<'a, Result<(), PoolError>> {
         Box::pin(async { Ok(()) })

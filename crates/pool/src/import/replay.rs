@@ -3,6 +3,11 @@
 //! A replay may take several txgs. Each of their roots names as head the first batch not applied
 //! whole, and keeps the floor found at import: a txg never ends inside a batch, because only this
 //! loop ends one.
+//!
+//! The syncs of those txgs free nothing in the background ([`SyncContext::is_replay`]): a record
+//! still to come may name it.
+//!
+//! [`SyncContext::is_replay`]: crate::SyncContext::is_replay
 
 use std::sync::Arc;
 
@@ -31,6 +36,8 @@ impl Pool {
             return Ok(());
         };
         let floor = self.replay_floor().await;
+        let records = || batches.iter().flat_map(|batch| &batch.header.records);
+        replay.prepare(&mut records().filter(|record| record.txg > floor))?;
         self.log.begin_replay(floor, live(first));
         for (at, batch) in batches.iter().enumerate() {
             self.replay_batch(batch, floor, replay).await?;

@@ -355,7 +355,7 @@ impl IntentLog {
         self.early.fail();
     }
 
-    /// Replay begins: until [`IntentLog::replay_done`], roots keep this floor.
+    /// Replay begins: until all is applied, roots keep this floor.
     pub(crate) fn begin_replay(&self, floor: Txg, first: LiveBatch) {
         self.state.lock().replaying = Some((floor, first));
     }
@@ -398,6 +398,11 @@ impl IntentLog {
             previous_checksum: previous,
             segments: state.ring.runs(),
         }
+    }
+
+    /// Whether batches that an import found are still to be replayed.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.state.lock().replaying.is_some()
     }
 
     /// Records up to this txg are skipped by a replay from root `txg`.

@@ -317,6 +317,10 @@ impl Trees for Slots {
 }
 
 impl Replay for Slots {
+    fn prepare(&self, _: &mut dyn Iterator<Item = &LogRecord>) -> Result<(), PoolError> {
+        Ok(())
+    }
+
     fn replay<'a>(
         &'a self,
         record: &'a LogRecord,

@@ -1,0 +1,71 @@
+//! Handles: none ever names two files, whatever life of the pool they were shown in.
+
+use aquifer_files::{FsError, Stability};
+
+use crate::bed::{Bed, find, make, noise, read, write};
+
+/// What a rewind drops was shown to clients. Their handles must not name what is made after it.
+#[test]
+pub fn a_rewind_gives_no_handle_out_again() {
+    let mut bed = Bed::new(1, 65536);
+    let old = bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        for at in 0..3 {
+            make(&service, top, &format!("kept{at}")).await;
+            service.pool.sync().await.unwrap();
+        }
+        let old = make(&service, top, "old").await;
+        write(&service, old, 0, &noise(1, 1), Stability::FileSync).await.unwrap();
+        service.pool.sync().await.unwrap();
+        old
+    });
+    bed.options.rewind = 2;
+    bed.life(async |service| {
+        assert_eq!(find(&service, "tank", "old").await, Err(FsError::NotFound));
+        let top = service.files.root("tank").unwrap();
+        for at in 0..5 {
+            let new = make(&service, top, &format!("new{at}")).await;
+            write(&service, new, 0, &noise(2, 1), Stability::FileSync).await.unwrap();
+        }
+        assert_eq!(read(&service, old, 0).await, Err(FsError::Stale));
+        let written = write(&service, old, 0, &noise(3, 1), Stability::FileSync).await;
+        assert_eq!(written, Err(FsError::Stale));
+    });
+    bed.options.rewind = 0;
+    bed.assert_clean();
+}
+
+/// A name can be looked up before its CREATE is durable. A cut takes the file; its handle is in a
+/// client's hands.
+#[test]
+pub fn a_file_seen_before_it_was_durable_leaves_no_handle_behind() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        make(&service, service.files.root("tank").unwrap(), "first").await;
+    });
+    let shown = bed.cut_life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        let looked = async {
+            loop {
+                if let Ok(found) = find(&service, "tank", "second").await {
+                    return found;
+                }
+                futures_util::future::ready(()).await;
+                service.pool.world().yield_now().await;
+            }
+        };
+        let created = make(&service, top, "second");
+        match futures_util::future::select(std::pin::pin!(created), std::pin::pin!(looked)).await {
+            futures_util::future::Either::Left(_) => panic!("created before it was seen"),
+            futures_util::future::Either::Right((found, _)) => found,
+        }
+    });
+    bed.life(async |service| {
+        assert_eq!(find(&service, "tank", "second").await, Err(FsError::NotFound));
+        let top = service.files.root("tank").unwrap();
+        let third = make(&service, top, "third").await;
+        assert_ne!(third, shown);
+        assert_eq!(read(&service, shown, 0).await, Err(FsError::Stale));
+    });
+    bed.assert_clean();
+}

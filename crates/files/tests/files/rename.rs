@@ -1,0 +1,50 @@
+//! RENAME over a name that exists: nobody ever finds it missing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use aquifer_dataset::ROOT_DIRECTORY;
+
+use crate::bed::{Bed, make, root};
+
+/// On another thread, as the daemon has one for each core.
+#[test]
+fn a_name_that_is_replaced_is_never_missing() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        for dataset in ["one", "two"] {
+            make(&service, top, dataset).await;
+        }
+        let directory = service.datasets.by_name("tank").unwrap().cached(ROOT_DIRECTORY).unwrap();
+        service.pool.sync().await.unwrap();
+        let key_of_one = {
+            let entries = directory.read_entries(&service.pool, 0, u64::MAX - 1, 9).await.unwrap();
+            entries.into_iter().find(|entry| entry.name == b"one").unwrap().key
+        };
+        let done = Arc::new(AtomicBool::new(false));
+        let look = {
+            let (directory, done) = (directory.clone(), done.clone());
+            move || {
+                let (mut looks, mut missing) = (0_u64, 0_u64);
+                while !done.load(Ordering::Relaxed) {
+                    let seen = directory.state.lock().overlay.entries(key_of_one, key_of_one);
+                    looks += 1;
+                    // What the overlay says nothing of is in the tree.
+                    missing += u64::from(seen.get(&key_of_one).is_some_and(Option::is_none));
+                }
+                (looks, missing)
+            }
+        };
+        let looker = std::thread::spawn(look);
+        for _ in 0..3000 {
+            let (from, to) = ((top, &b"two"[..]), (top, &b"one"[..]));
+            service.files.rename(&root(), from, to).await.0.unwrap();
+            make(&service, top, "two").await;
+        }
+        done.store(true, Ordering::Relaxed);
+        let (looks, missing) = looker.join().unwrap();
+        assert!(looks > 1000);
+        assert_eq!(missing, 0, "of {looks} looks");
+    });
+}

@@ -1,0 +1,171 @@
+//! Replays that span several txgs: what the background does must not meet what is still to come.
+
+use aquifer_files::change::{self, Change};
+use aquifer_files::{FileHandle, FsError, Service, SetAttributes, Stability};
+use aquifer_pool::{Demand, Lane, SpaceClass};
+use futures_util::future::{join_all, join3};
+
+use crate::bed::{Bed, find, make, noise, read, root, write};
+
+const GIB: u64 = 1 << 30;
+/// The least that a pool takes: a replay of more than an eighth of it spans several txgs.
+const LITTLE_MEMORY_BYTES: u64 = 64 << 20;
+
+fn sized(bytes: u64) -> SetAttributes {
+    SetAttributes { size: Some(bytes), ..SetAttributes::default() }
+}
+
+/// A file of so many extents of a page each, on disk.
+async fn scattered(service: &Service, directory: FileHandle, name: &str, extents: u64) {
+    let file = make(service, directory, name).await;
+    let page = noise(1, 1);
+    for at in 0..extents {
+        write(service, file, 2 * at, &page, Stability::Unstable).await.unwrap();
+    }
+    service.pool.sync().await.unwrap();
+}
+
+/// Stable writes that fill the log: `count` of 32 KiB each.
+async fn fill_log(service: &Service, file: FileHandle, count: u64) {
+    let data = noise(2, 8);
+    let writes = (0..count).map(|at| {
+        let data = &data;
+        async move { write(service, file, 8 * at, data, Stability::FileSync).await.unwrap() }
+    });
+    join_all(writes).await;
+}
+
+async fn four_syncs(service: &Service) {
+    for _ in 0..4 {
+        service.pool.sync().await.unwrap();
+    }
+}
+
+/// A tail that the replay cuts off gets an id; a file that is made later in the log had that one.
+#[test]
+pub fn a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names() {
+    let mut bed = Bed::new(1, 4 * GIB / 4096);
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        scattered(&service, top, "long", 600).await;
+        make(&service, top, "bulk").await;
+    });
+    let late = bed.short_life(async |service| {
+        let long = find(&service, "tank", "long").await.unwrap();
+        let bulk = find(&service, "tank", "bulk").await.unwrap();
+        service.files.setattr(&root(), long, &sized(0), None).await.0.unwrap();
+        fill_log(&service, bulk, 400).await;
+        let late = make(&service, service.files.root("tank").unwrap(), "late").await;
+        write(&service, late, 0, &noise(3, 1), Stability::FileSync).await.unwrap();
+        late
+    });
+    bed.options.memory_cap_bytes = LITTLE_MEMORY_BYTES;
+    bed.life(async |service| {
+        four_syncs(&service).await;
+        assert_eq!(find(&service, "tank", "late").await, Ok(late));
+        assert_eq!(read(&service, late, 0).await, Ok(noise(3, 1)));
+    });
+    bed.assert_clean();
+}
+
+/// Not in memory after a restart.
+const COLD_PAGE: u64 = 100_000;
+
+/// A COMMIT that waits for a file behind its removal logs nothing of it.
+#[test]
+pub fn a_commit_overtaken_by_a_removal_leaves_a_log_that_can_be_replayed() {
+    let mut bed = Bed::new(1, 4 * GIB / 4096);
+    bed.life(async |service| {
+        let doomed = make(&service, service.files.root("tank").unwrap(), "doomed").await;
+        write(&service, doomed, COLD_PAGE, &noise(1, 1), Stability::FileSync).await.unwrap();
+    });
+    bed.short_life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        let doomed = find(&service, "tank", "doomed").await.unwrap();
+        // Pages apart, so that they go through the log: 32 MiB, four txgs of the replay.
+        let page = noise(1, 1);
+        for at in 0..8192 {
+            write(&service, doomed, 2 * at, &page, Stability::Unstable).await.unwrap();
+        }
+        // The first has the file for as long as it takes to read a page from disk.
+        let (cred, offset) = (root(), COLD_PAGE * 4096 + 1);
+        let write = service.files.write(&cred, doomed, offset, b"part", Stability::Unstable);
+        let remove = service.files.remove(&cred, top, b"doomed");
+        let commit = service.files.commit(&cred, doomed, 0, 0);
+        let (written, removed, committed) = join3(write, remove, commit).await;
+        assert_eq!((written.0.map(drop), removed.0), (Ok(()), Ok(())));
+        assert!(matches!(committed.0, Ok(()) | Err(FsError::Stale)), "{:?}", committed.0);
+    });
+    bed.options.memory_cap_bytes = LITTLE_MEMORY_BYTES;
+    bed.life(async |service| {
+        four_syncs(&service).await;
+        assert_eq!(find(&service, "tank", "doomed").await, Err(FsError::NotFound));
+    });
+    bed.assert_clean();
+}
+
+/// A dataset is emptied in the background once it is destroyed: not while the log still names it.
+#[test]
+pub fn what_a_replay_still_names_of_a_destroyed_dataset_stays_until_it_is_done() {
+    let mut bed = Bed::new(1, 4 * GIB / 4096);
+    bed.life(async |service| {
+        service.datasets.create("tank/gone", &[]).await.unwrap();
+        let top = service.files.root("tank/gone").unwrap();
+        let file = make(&service, top, "file").await;
+        write(&service, file, 0, &noise(1, 1), Stability::FileSync).await.unwrap();
+        make(&service, service.files.root("tank").unwrap(), "bulk").await;
+    });
+    bed.short_life(async |service| {
+        let gone = service.datasets.by_name("tank/gone").unwrap();
+        let file = gone.cached(find(&service, "tank/gone", "file").await.unwrap().object);
+        let change = Change::Inode(file.unwrap().inode());
+        let bulk = find(&service, "tank", "bulk").await.unwrap();
+        service.datasets.destroy("tank/gone", false).await.unwrap();
+        // On another thread a change may find the dataset alive, and enter the txg after the one
+        // in which it goes: before the mark is set. This one does what it would do.
+        let log = async || {
+            let demand = Demand {
+                dirty_bytes: 4096,
+                sectors: 64,
+                log_bytes: 8192,
+                class: SpaceClass::Remove,
+                lane: Lane::Sparse,
+            };
+            let admission = service.pool.admit(demand).await.unwrap();
+            let hold = service.pool.hold(admission).unwrap();
+            let txg = hold.txg();
+            let (record, pages) =
+                change::record(&gone, txg, txg, std::slice::from_ref(&change), None);
+            let ticket = service.pool.log().append(&hold, record, pages, Vec::new());
+            drop(hold);
+            ticket.durable().await.unwrap();
+            txg
+        };
+        let first = log().await;
+        fill_log(&service, bulk, 1200).await;
+        assert_eq!(log().await, first, "all of it in one txg, which the replay takes in several");
+    });
+    bed.options.memory_cap_bytes = LITTLE_MEMORY_BYTES;
+    bed.life(async |service| {
+        four_syncs(&service).await;
+        assert_eq!(service.datasets.freeing_bytes(), 0);
+        assert!(service.datasets.by_name("tank/gone").is_none());
+    });
+    bed.assert_clean();
+}
+
+/// Whatever the list of files without a name says: one with a name is not freed.
+#[test]
+fn the_reaper_leaves_what_has_a_name() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let file = make(&service, service.files.root("tank").unwrap(), "named").await;
+        write(&service, file, 0, &noise(1, 3), Stability::FileSync).await.unwrap();
+        service.pool.sync().await.unwrap();
+        service.datasets.by_name("tank").unwrap().mark_orphan(file.object);
+        four_syncs(&service).await;
+        assert!(!service.datasets.has_background_work());
+        assert_eq!(read(&service, file, 2).await.unwrap(), noise(1, 3)[8192..]);
+    });
+    bed.assert_clean();
+}

@@ -1,0 +1,41 @@
+//! Rules left out: the test named beside each must fail.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use aquifer_blockio::sabotage::{Rule, leave_out};
+
+use crate::{destroy, handles, replay};
+
+type Scenario = fn();
+
+const FOUND_BY: [(Rule, Scenario); 6] = [
+    (
+        Rule::ReplayRaisesIds,
+        replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
+    ),
+    (
+        Rule::ReplayReapsNothing,
+        replay::a_commit_overtaken_by_a_removal_leaves_a_log_that_can_be_replayed,
+    ),
+    (
+        Rule::ReplayReapsNothing,
+        replay::what_a_replay_still_names_of_a_destroyed_dataset_stays_until_it_is_done,
+    ),
+    (Rule::FreshGenerations, handles::a_rewind_gives_no_handle_out_again),
+    (Rule::FreshGenerations, handles::a_file_seen_before_it_was_durable_leaves_no_handle_behind),
+    (
+        Rule::DestroyedIsNotRead,
+        destroy::what_waits_while_its_dataset_goes_reads_nothing_of_what_comes_after,
+    ),
+];
+
+#[test]
+fn a_rule_left_out_is_found() {
+    for (rule, scenario) in FOUND_BY {
+        leave_out(&[rule]);
+        let found = catch_unwind(AssertUnwindSafe(scenario)).is_err();
+        leave_out(&[]);
+        assert!(found, "{rule:?} left out: nothing fails");
+        println!("{rule:?}: found");
+    }
+}
