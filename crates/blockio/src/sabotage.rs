@@ -78,6 +78,10 @@ pub enum Rule {
     ReplayReapsNothing,
     /// Nothing is read below the roots of a destroyed dataset.
     DestroyedIsNotRead,
+    /// What files are cut short by is freed at once only as far as the record of the txg holds it.
+    CutsFitTheRecord,
+    /// What cannot be read at the moment is not taken for damaged.
+    UnreadableIsNoDamage,
 }
 
 /// Rules that there may be.

@@ -328,6 +328,10 @@ pub(crate) enum PoolCommand {
         /// Do without a log device that is not there. What only it holds is lost.
         #[arg(short = 'm', long)]
         missing_log: bool,
+        /// Take what a disk does not give while the log is replayed for damaged. What the log says
+        /// of it is lost.
+        #[arg(long)]
+        discard_unreadable: bool,
         /// Name or guid.
         pool: Option<String>,
     },

@@ -129,16 +129,24 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         }
         PoolCommand::Offline { name, disk } => disks::offline(client, output, &name, disk).await,
         PoolCommand::Online { name, disk } => disks::online(client, output, &name, disk).await,
-        PoolCommand::Import { places, rewind, discard_log, missing_log, pool: None } => {
-            if rewind > 0 || discard_log || missing_log {
-                let why = "--rewind, --discard-log and --missing-log need the pool's name";
-                return Err(Failure::usage(why));
-            }
-            pool::scan(client, output, places).await
-        }
-        PoolCommand::Import { places, rewind, discard_log, missing_log, pool: Some(pool) } => {
-            let request = ImportRequest { pool, places, rewind, discard_log, missing_log };
-            pool::import(client, output, request).await
+        PoolCommand::Import {
+            places,
+            rewind,
+            discard_log,
+            missing_log,
+            discard_unreadable,
+            pool,
+        } => {
+            let pool = pool.unwrap_or_default();
+            let request = ImportRequest {
+                pool,
+                places,
+                rewind,
+                discard_log,
+                missing_log,
+                discard_unreadable,
+            };
+            import_or_scan(client, output, request).await
         }
         PoolCommand::Export { name } => pool::export(client, output, &name).await,
         PoolCommand::List { name } => pool::list(client, output, name).await,
@@ -206,4 +214,20 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Without a name, `pool import` lists what there is.
+async fn import_or_scan(
+    client: &Client,
+    output: Output,
+    request: ImportRequest,
+) -> Result<(), Failure> {
+    if !request.pool.is_empty() {
+        return pool::import(client, output, request).await;
+    }
+    let places = request.places.clone();
+    if request != (ImportRequest { places: places.clone(), ..ImportRequest::default() }) {
+        return Err(Failure::usage("what is to be dropped needs the pool's name"));
+    }
+    pool::scan(client, output, places).await
 }

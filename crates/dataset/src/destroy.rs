@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use aquifer_object::sync::free_extents;
-use aquifer_object::{Damage, btree, extent_tree, is_damage};
+use aquifer_object::{Damage, btree, extent_tree};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner, Objects};
@@ -29,7 +29,6 @@ use crate::damage::only;
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
-use crate::reap::REAP_ENTRIES_MAX;
 
 /// Objects of a destroyed dataset looked at in one txg.
 const EMPTY_OBJECTS_MAX: usize = 4_000;
@@ -126,14 +125,9 @@ impl Datasets {
         if dataset.emptied_to.load(Ordering::Relaxed) == STUCK {
             return Ok(None);
         }
-        match self.empty_some(sync, dataset).await {
-            Err(error) if is_damage(&error) => {
-                self.give_up(sync, dataset, ObjectId(0), error);
-                dataset.emptied_to.store(STUCK, Ordering::Relaxed);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-            Ok(()) => Ok(Some((key, record()))),
+        match self.empty_some(sync, dataset).await? {
+            true => Ok(Some((key, record()))),
+            false => Ok(None),
         }
     }
 
@@ -142,9 +136,11 @@ impl Datasets {
         self.note_damage(dataset, id, sync.txg(), damage, id.0 == 0);
     }
 
-    async fn empty_some(&self, sync: &SyncContext, dataset: &Dataset) -> Result<(), PoolError> {
+    /// Frees some of its objects. Whether its record changed.
+    async fn empty_some(&self, sync: &SyncContext, dataset: &Dataset) -> Result<bool, PoolError> {
         let (table, from) = (dataset.synced_root(), dataset.emptied_to.load(Ordering::Relaxed));
-        let mut budget = REAP_ENTRIES_MAX.min(sync.frees_left() / 2);
+        let at_most = sync.pool().limits().scale.reap_entries_max;
+        let mut budget = at_most.min(sync.frees_left() / 2);
         let inodes = btree::collect_range::<Objects, SyncContext>(
             sync,
             table,
@@ -152,13 +148,20 @@ impl Datasets {
             None,
             EMPTY_OBJECTS_MAX.min(budget),
         );
-        let inodes = inodes.await?;
+        let inodes = match inodes.await {
+            Err(error) if error.cannot_be_read() => {
+                self.give_up(sync, dataset, ObjectId(0), error);
+                dataset.emptied_to.store(STUCK, Ordering::Relaxed);
+                return Ok(false);
+            }
+            inodes => inodes?,
+        };
         if inodes.is_empty() {
             // Full to the brim with other frees, or all that is left is damaged.
             if budget > 0 {
                 dataset.emptied_to.store(STUCK, Ordering::Relaxed);
             }
-            return Ok(());
+            return Ok(true);
         }
         let (mut ops, mut next) = (Vec::new(), from);
         let mut refer = dataset.refer_bytes();
@@ -176,7 +179,7 @@ impl Datasets {
                     next = if left.is_some() { id.0 } else { id.0.saturating_add(1) };
                     ops.push((id.0, left));
                 }
-                Err(error) if is_damage(&error) => {
+                Err(error) if error.cannot_be_read() => {
                     self.give_up(sync, dataset, id, error);
                     next = id.0.saturating_add(1);
                 }
@@ -188,7 +191,7 @@ impl Datasets {
         dataset.set_synced_root(root);
         dataset.refer_bytes.store(refer, Ordering::Relaxed);
         dataset.emptied_to.store(next, Ordering::Relaxed);
-        Ok(())
+        Ok(true)
     }
 
     /// Frees some of an object's tree: what is left of it, and how many entries went.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use aquifer_object::extent_tree::DrainedExtents;
 use aquifer_object::sync::free_extents;
-use aquifer_object::{Object, btree, extent_tree, is_damage};
-use aquifer_ondisk::inode::FileKind;
+use aquifer_object::{Object, btree, extent_tree};
+use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, Objects};
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
 use aquifer_pool::{Pool, PoolError, SyncContext};
@@ -15,8 +15,6 @@ use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 use crate::sync::{Gathered, orphan_key, signed};
 
-/// Entries freed in one txg and dataset at most, whatever the record still holds.
-pub(crate) const REAP_ENTRIES_MAX: usize = 20_000;
 /// Orphans looked at in one txg and dataset.
 const REAP_OBJECTS_MAX: usize = 1_000;
 
@@ -25,7 +23,7 @@ impl Datasets {
     pub(crate) async fn find_orphans(&self, dataset: &Dataset) -> Result<(), PoolError> {
         match self.list_orphans(dataset).await {
             // Those that cannot be read stay where they are.
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.cannot_be_read() => {
                 self.note_damage(dataset, ORPHANS, Txg(0), only(error), false);
                 Ok(())
             }
@@ -53,7 +51,7 @@ impl Datasets {
     ) -> Result<(), PoolError> {
         let orphans: Vec<ObjectId> =
             dataset.orphans.lock().iter().copied().take(REAP_OBJECTS_MAX).collect();
-        let mut budget = REAP_ENTRIES_MAX;
+        let mut budget = sync.pool().limits().scale.reap_entries_max;
         for id in orphans {
             budget = budget.min(sync.frees_left() / 2);
             if budget == 0 {
@@ -66,7 +64,7 @@ impl Datasets {
             match self.reap_object(sync, dataset, id, budget, gathered).await {
                 Ok(taken) => budget = budget.saturating_sub(taken.max(1)),
                 // It keeps what it has, and its place on the list: the next import tries again.
-                Err(error) if is_damage(&error) => {
+                Err(error) if error.cannot_be_read() => {
                     dataset.orphans.lock().remove(&id);
                     self.note_damage(dataset, id, sync.txg(), only(error), false);
                 }
@@ -76,6 +74,7 @@ impl Datasets {
         Ok(())
     }
 
+    /// Frees some of an object: how many entries. Fails only before anything is freed.
     async fn reap_object(
         &self,
         sync: &SyncContext,
@@ -113,6 +112,7 @@ impl Datasets {
         };
         let before = tree.refer_bytes;
         let mut tree = tree;
+        let origin = self.origin(sync, dataset, inode.origin, gathered).await?;
         let taken = if inode.kind == FileKind::Directory {
             let drained =
                 btree::drain::<Directory, SyncContext>(sync, tree.root, object.owner(), budget);
@@ -125,8 +125,8 @@ impl Datasets {
             tree.root = drained.root;
             let freed_bytes = drained.refer_sectors.saturating_mul(4096);
             tree.refer_bytes = tree.refer_bytes.saturating_sub(freed_bytes);
-            if inode.origin != ObjectId(0) {
-                self.charge(sync, dataset, inode.origin, freed_bytes, gathered).await?;
+            if let Some(origin) = origin {
+                charge(origin, freed_bytes, gathered);
             }
             drained.freed.len()
         };
@@ -155,33 +155,36 @@ impl Datasets {
         Ok(taken)
     }
 
-    /// Takes bytes that a cut-off tail gave back from the sum of the file that it was cut from.
-    async fn charge(
+    /// The file that a tail was cut from, and its inode so far; `None` if there is none any more:
+    /// its bytes went with it.
+    async fn origin(
         &self,
         sync: &SyncContext,
         dataset: &Dataset,
-        origin: ObjectId,
-        bytes: u64,
-        gathered: &mut Gathered,
-    ) -> Result<(), PoolError> {
-        if !self.has_place(sync, dataset, origin, None).await? {
-            return Ok(());
+        id: ObjectId,
+        gathered: &Gathered,
+    ) -> Result<Option<(Arc<Object>, Inode)>, PoolError> {
+        if id == ObjectId(0) || !self.has_place(sync, dataset, id, None).await? {
+            return Ok(None);
         }
-        let known = match gathered.inodes.get(&origin.0) {
+        let known = match gathered.inodes.get(&id.0) {
             Some(inode) => inode.clone(),
-            None => btree::lookup::<Objects, _>(sync, dataset.synced_root(), origin.0).await?,
+            None => btree::lookup::<Objects, _>(sync, dataset.synced_root(), id.0).await?,
         };
-        // Gone before its tail: its bytes went with it.
-        let Some(mut inode) = known else { return Ok(()) };
-        let Some(file) = dataset.object(&self.pool, origin).await? else { return Ok(()) };
-        let mut state = file.state.lock();
-        let before = state.synced.refer_bytes;
-        state.synced.refer_bytes = before.saturating_sub(bytes);
-        inode.refer_bytes = state.synced.refer_bytes;
-        gathered.refer_change += signed(inode.refer_bytes) - signed(before);
-        gathered.inodes.insert(origin.0, Some(inode));
-        Ok(())
+        let Some(inode) = known else { return Ok(None) };
+        let file = dataset.object(&self.pool, id).await?;
+        Ok(file.map(|file| (file, inode)))
     }
+}
+
+/// Takes bytes that a cut-off tail gave back from the sum of the file that it was cut from.
+fn charge((file, mut inode): (Arc<Object>, Inode), bytes: u64, gathered: &mut Gathered) {
+    let mut state = file.state.lock();
+    let before = state.synced.refer_bytes;
+    state.synced.refer_bytes = before.saturating_sub(bytes);
+    inode.refer_bytes = state.synced.refer_bytes;
+    gathered.refer_change += signed(inode.refer_bytes) - signed(before);
+    gathered.inodes.insert(file.id.0, Some(inode));
 }
 
 /// Frees extents from a tree's right end. What lies right of a damaged node is freed; at the node
@@ -195,7 +198,7 @@ async fn drain_extents(
     let mut budget = budget;
     loop {
         match extent_tree::drain(sync, root, object.owner(), budget).await {
-            Err(error) if is_damage(&error) && budget > 1 => budget /= 2,
+            Err(error) if error.cannot_be_read() && budget > 1 => budget /= 2,
             drained => return drained,
         }
     }

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_object::{btree, is_damage};
+use aquifer_object::btree;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::reply::{CallId, REPLIES_MAX, ReplyEntry};
 use aquifer_ondisk::tree_node::{NodeOwner, Replies as Table};
@@ -136,7 +136,7 @@ impl Replies {
                     state.logged.insert(Known { entry, since, ticket: None, body: None });
                 }
             }
-            Err(error) if is_damage(&error) => state.give_up(&error),
+            Err(error) if error.is_damage() => state.give_up(&error),
             Err(error) => return Err(error),
         }
         let next_order = AtomicU64::new(state.logged.last_order().map_or(1, |order| order + 1));
@@ -222,7 +222,7 @@ impl Replies {
         let ops = changes.into_iter().collect();
         let merged = btree::merge::<Table, SyncContext>(sync, root, NodeOwner::default(), ops);
         let merged = match merged.await {
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_damage() => {
                 self.state.lock().give_up(&error);
                 root
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use aquifer_object::sync::sync_object;
-use aquifer_object::{Damage, Object, btree, free_early, is_damage};
+use aquifer_object::{Damage, Object, btree, free_early};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::Inode;
@@ -186,7 +186,7 @@ impl Datasets {
         let root = dataset.synced_root();
         let error = match btree::probe::<Objects, SyncContext>(sync, root, id.0).await.error {
             None => return Ok(true),
-            Some(error) if is_damage(&error) => error,
+            Some(error) if error.is_damage() => error,
             Some(error) => return Err(error),
         };
         let mut damage = only(error);
@@ -221,7 +221,7 @@ impl Datasets {
         let merged = btree::merge::<Directory, SyncContext>(sync, tree.root, list.owner(), ops);
         tree.root = match merged.await {
             // Who waits to be freed is known in memory too.
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_damage() => {
                 list.state.lock().damaged = true;
                 self.note_damage(dataset, ORPHANS, sync.txg(), only(error), false);
                 tree.root

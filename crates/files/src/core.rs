@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aquifer_dataset::{Dataset, Datasets, SyncMode};
 use aquifer_object::Object;
@@ -33,7 +34,7 @@ pub(crate) const RECORD_BYTES: u64 = 8192;
 pub struct Files {
     pub(crate) datasets: Arc<Datasets>,
     pub(crate) pool: Arc<Pool>,
-    verifier: u64,
+    verifier: AtomicU64,
     /// One move of a directory at a time: the check for cycles looks at several.
     pub(crate) directory_moves: tokio::sync::Mutex<()>,
 }
@@ -104,13 +105,18 @@ impl Files {
     /// Files over the datasets of a pool.
     pub fn new(datasets: Arc<Datasets>) -> Arc<Files> {
         let pool = datasets.pool().clone();
-        let verifier = pool.world().random();
+        let verifier = pool.world().random().into();
         Arc::new(Files { datasets, pool, verifier, directory_moves: Default::default() })
     }
 
-    /// Changes with every start of the service: what was UNSTABLE before it may be lost.
+    /// Changes with every start of the service, and when a damaged file is taken as it is: what was
+    /// UNSTABLE before it may be lost, and clients send it again.
     pub fn verifier(&self) -> u64 {
-        self.verifier
+        self.verifier.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn change_verifier(&self) {
+        self.verifier.store(self.pool.world().random(), Ordering::Relaxed);
     }
 
     /// The datasets below.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use aquifer_dataset::{DamagedObject, ROOT_DIRECTORY};
+use aquifer_dataset::{DamagedObject, DatasetError, ROOT_DIRECTORY};
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::inode::FileKind;
 use aquifer_pool::BoxFuture;
@@ -42,6 +42,17 @@ impl Files {
             named.push(Damaged { dataset: name, path, damage });
         }
         named
+    }
+
+    /// Takes a damaged object as it is on disk now: see
+    /// [`Datasets::clear_damage`](aquifer_dataset::Datasets::clear_damage). Of what was written
+    /// UNSTABLE to it some may be lost, so no COMMIT may succeed for it: clients send it again.
+    ///
+    /// # Errors
+    /// A dataset or object that does not exist; what the pool gives.
+    pub async fn clear_damage(&self, name: &str, object: ObjectId) -> Result<(), DatasetError> {
+        self.change_verifier();
+        self.datasets.clear_damage(name, object).await
     }
 
     /// A path of an object: a search through the directories, as far as they can be read, and up to

@@ -3,7 +3,7 @@
 use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_dataset::damage::only;
-use aquifer_object::{DirtyPage, is_damage};
+use aquifer_object::DirtyPage;
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::log_change::{self, LogChange};
@@ -59,7 +59,7 @@ impl Files {
             let known = match dataset.object(&self.pool, id).await {
                 // One damaged leaf of the object table must not keep the pool away. Half a record
                 // would leave names without objects: all of it is left out, and told.
-                Err(error) if is_damage(&error) => {
+                Err(error) if error.is_damage() => {
                     self.datasets.note_table_damage(&dataset, id, Txg(0), only(error));
                     self.drop_record(record);
                     return Ok(());
@@ -104,7 +104,7 @@ impl Files {
             let Some(extent) = extent else { continue };
             dirty.page = match self.pool.read_extent(extent).await {
                 // It was durable and is damaged now: the page alone is lost, its reads fail.
-                Err(error) if is_damage(&error) => None,
+                Err(error) if error.is_damage() => None,
                 read => read?.pop(),
             };
         }

@@ -13,4 +13,3 @@ pub mod sync;
 pub use object::{Object, ObjectState, TreeRoot};
 pub use overlay::{DirtyPage, Overlay, Version};
 pub use salvage::{Damage, free_early};
-pub use store::is_damage;

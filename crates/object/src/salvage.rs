@@ -9,7 +9,6 @@ use aquifer_pool::{PoolError, SyncContext};
 
 use crate::btree;
 use crate::extent_tree::Replace;
-use crate::is_damage;
 use crate::overlay::Version;
 
 /// Changes of one object that a sync could not write out.
@@ -181,7 +180,7 @@ impl<F: btree::Packed> Fates<F> {
         let reach = btree::probe::<F, SyncContext>(sync, root, key).await;
         let readable = match reach.error {
             None => true,
-            Some(error) if is_damage(&error) => false,
+            Some(error) if error.is_damage() => false,
             Some(error) => return Err(error),
         };
         self.known = Some((readable, reach.upper));

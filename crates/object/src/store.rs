@@ -4,15 +4,9 @@ use aquifer_blockio::Page;
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::tree_node::NodeOwner;
 use aquifer_ondisk::{BlockPointer, Txg};
-use aquifer_pool::{Pool, PoolError, SyncContext};
+use aquifer_pool::{Patience, Pool, PoolError, SyncContext};
 
-use crate::btree::{NodeSink, NodeStore, TreeError};
-
-/// Whether an error says that something on disk is damaged: that concerns what lies there, and
-/// nothing else of the pool. (That a disk went away altogether shows when it is written to.)
-pub fn is_damage(error: &PoolError) -> bool {
-    matches!(error, PoolError::Read(_) | PoolError::Format(_) | PoolError::Corrupt(_))
-}
+use crate::btree::{NodeSink, NodeSize, NodeStore, TreeError};
 
 impl From<TreeError> for PoolError {
     fn from(error: TreeError) -> Self {
@@ -24,7 +18,7 @@ impl NodeStore for Pool {
     type Error = PoolError;
 
     async fn read(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
-        self.read_node(pointer).await
+        self.read_node(pointer, Patience::Short).await
     }
 }
 
@@ -37,6 +31,10 @@ impl NodeStore for SyncContext {
 }
 
 impl NodeSink for SyncContext {
+    fn node_size(&self) -> NodeSize {
+        NodeSize::at_most(self.pool().limits().scale.node_bytes)
+    }
+
     fn txg(&self) -> Txg {
         SyncContext::txg(self)
     }

@@ -15,6 +15,7 @@
 //! others do not.
 
 use aquifer_blockio::buf::pages_of;
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Page, SECTOR_BYTES};
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::extent::{
@@ -28,13 +29,9 @@ use aquifer_pool::{PoolError, SyncContext, transform};
 
 use crate::btree;
 use crate::extent_tree::{self, FreedExtent, Merged, Replace, Replaced};
-use crate::is_damage;
 use crate::object::{Object, TreeRoot};
 use crate::overlay::{DirtyPage, Version};
 use crate::salvage::{Damage, free_early, free_new, part_entries, part_ops};
-
-/// Extents beyond a cut that are freed at once; a longer tail is cut off whole, for later.
-const CUT_EXTENTS_MAX: usize = 512;
 
 /// What the sync of an object leaves to its dataset.
 #[derive(Debug)]
@@ -76,7 +73,7 @@ pub async fn sync_object(
                 sync_pages(sync, owner, &version, tree, compression, &mut damage).await?
             }
             // Pages merged over what should have been cut off would stand beside old ones.
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_damage() => {
                 free_early(sync, &version);
                 damage = Some(Damage::all(error, &version));
                 tree
@@ -105,13 +102,13 @@ async fn sync_entries(
     let ops = || version.entries.iter().map(|(key, entry)| (*key, entry.clone())).collect();
     let merge = |ops| btree::merge::<Directory, SyncContext>(sync, tree.root, owner, ops);
     let error = match merge(ops()).await {
-        Err(error) if is_damage(&error) => error,
+        Err(error) if error.is_damage() => error,
         merged => return Ok(TreeRoot { root: merged?, ..tree }),
     };
     let found = damage.insert(Damage::none(error));
     let kept = part_entries(sync, tree.root, ops(), found).await?;
     match merge(kept).await {
-        Err(error) if is_damage(&error) => {
+        Err(error) if error.is_damage() => {
             *damage = Some(Damage::all(error, version));
             Ok(tree)
         }
@@ -140,34 +137,42 @@ async fn sync_cut(
     let refer_bytes = tree.refer_bytes;
     match cut_short(sync, owner, cut, tree).await {
         Ok(Some(tree)) => return Ok((tree, None)),
-        Err(error) if !is_damage(&error) => return Err(error),
+        Err(error) if !error.is_damage() => return Err(error),
         // A damaged node beyond the cut is cut off with the rest.
         Ok(None) | Err(_) => {}
     }
     match extent_tree::split_off(sync, tree.root, owner, cut).await {
         Ok(halves) => Ok((TreeRoot { root: halves.left, refer_bytes }, halves.right)),
         // Of a file that is emptied no node needs to be read.
-        Err(error) if cut == 0 && is_damage(&error) => {
+        Err(error) if cut == 0 && error.is_damage() => {
             Ok((TreeRoot { root: None, refer_bytes }, tree.root))
         }
         Err(error) => Err(error),
     }
 }
 
-/// Frees what lies beyond a cut, if that is little; `None` if it is much.
+/// Frees what lies beyond a cut, if that is little, and if half of what the record of this txg may
+/// hold is left: how many files are cut short in a txg is up to clients, and cost them little.
+/// `None` if it is much, or there are many.
 async fn cut_short(
     sync: &SyncContext,
     owner: NodeOwner,
     cut: u64,
     tree: TreeRoot,
 ) -> Result<Option<TreeRoot>, PoolError> {
-    let limit = CUT_EXTENTS_MAX + 1;
+    let limits = sync.pool().limits();
+    let mut extents_max = limits.scale.cut_extents_max;
+    if !left_out(Rule::CutsFitTheRecord) {
+        let left = sync.frees_left().saturating_sub(limits.txg_runs_max / 2);
+        extents_max = extents_max.min(left);
+    }
+    let limit = extents_max + 1;
     let beyond =
         btree::collect_range::<Extents, SyncContext>(sync, tree.root, cut, None, limit).await?;
     if beyond.is_empty() {
         return Ok(Some(tree));
     }
-    if beyond.len() > CUT_EXTENTS_MAX {
+    if beyond.len() > extents_max {
         return Ok(None);
     }
     let ops = vec![Replace { from_page: cut, to_page: PAGE_LIMIT, extents: Vec::new() }];
@@ -201,13 +206,13 @@ async fn sync_pages(
         return Ok(tree);
     }
     let error = match replace(sync, owner, version, tree, &ops).await {
-        Err(error) if is_damage(&error) => error,
+        Err(error) if error.is_damage() => error,
         replaced => return replaced,
     };
     let found = damage.insert(Damage::none(error));
     let kept = part_ops(sync, tree.root, ops, found).await?;
     match replace(sync, owner, version, tree, &kept).await {
-        Err(error) if is_damage(&error) => {
+        Err(error) if error.is_damage() => {
             free_new(sync, &kept);
             *damage = Some(Damage::all(error, version));
             Ok(tree)

@@ -16,6 +16,7 @@ use aquifer_vdev::{Leaf, ReadError, Vdev};
 use futures_util::future::join_all;
 
 use crate::error::PoolError;
+use crate::patience::Patience;
 use crate::pool::Pool;
 
 /// What the cache holds: verified and decompressed.
@@ -38,7 +39,11 @@ const SHORT_PAGES_MAX: u8 = 7;
 
 impl Pool {
     /// Reads a tree node of one sector.
-    pub async fn read_node(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
+    pub async fn read_node(
+        &self,
+        pointer: &BlockPointer,
+        patience: Patience,
+    ) -> Result<Page, PoolError> {
         let [first, _] = pointer.places;
         let key = key(first, pointer.written);
         if let Some(Cached::Page(page)) = self.cache.get(&key) {
@@ -50,7 +55,7 @@ impl Pool {
         let verify = |pages: &[Page]| {
             pages.first().is_some_and(|page| checksum128(page.as_slice()) == pointer.checksum)
         };
-        let page = self.read_copies(pointer.places, &verify).await?;
+        let page = self.read_copies(pointer.places, &verify, patience).await?;
         self.cache.insert(key, Cached::Page(page.clone()), PAGE_CHARGE_BYTES, Class::Node);
         Ok(page)
     }
@@ -59,16 +64,25 @@ impl Pool {
         &self,
         places: [Place; 2],
         verify: &(dyn Fn(&[Page]) -> bool + Sync),
+        patience: Patience,
     ) -> Result<Page, PoolError> {
         let [first, second] = places;
-        let error = match self.read_verified(first, 1, verify).await {
+        if second.is_null() {
+            return one(self.read_verified(first, 1, verify, patience).await?);
+        }
+        // What one place does not give at the moment the other may.
+        let error = match self.read_verified(first, 1, verify, Patience::Short).await {
             Ok(pages) => return one(pages),
             Err(error) => error,
         };
-        if second.is_null() {
-            return Err(error);
-        }
-        let page = one(self.read_verified(second, 1, verify).await?)?;
+        let page = match self.read_verified(second, 1, verify, patience).await {
+            Ok(pages) => one(pages)?,
+            // Damaged there; here it may be right.
+            Err(_) if !error.is_damage() => {
+                return one(self.read_verified(first, 1, verify, patience).await?);
+            }
+            Err(error) => return Err(error),
+        };
         // The copy elsewhere is good: put it back where the bad one lies.
         let vdev = self.vdev(first)?.clone();
         let leaves = vdev.online().cloned().collect();
@@ -77,14 +91,25 @@ impl Pool {
     }
 
     /// Reads sectors that `verify` accepts. Bad copies are rewritten from the good one, later.
+    /// What cannot be read at the moment is tried again: see [`crate::patience`].
     async fn read_verified(
         &self,
         place: Place,
         count: usize,
         verify: &(dyn Fn(&[Page]) -> bool + Sync),
+        patience: Patience,
     ) -> Result<Vec<Page>, PoolError> {
         let vdev = self.vdev(place)?;
-        let good = vdev.read_good(place.sector(), count, verify).await?;
+        let mut failures = 0;
+        let good = loop {
+            match vdev.read_good(place.sector(), count, verify).await {
+                Ok(good) => break good,
+                Err(error) => {
+                    failures += 1;
+                    self.wait_to_read_again(error, failures, patience).await?;
+                }
+            }
+        };
         if !good.bad.is_empty() {
             self.spawn_repair(vdev.clone(), place.sector(), good.pages.clone(), good.bad)?;
         }
@@ -223,7 +248,7 @@ impl Pool {
             pages.len() == sums.len()
                 && pages.iter().zip(sums).all(|(page, sum)| checksum64(page.as_slice()) == *sum)
         };
-        match self.read_verified(place, sums.len(), &verify).await {
+        match self.read_verified(place, sums.len(), &verify, Patience::Short).await {
             Ok(pages) => return Ok(pages),
             Err(error) if sums.len() == 1 => return Err(error),
             Err(_) => {}
@@ -233,7 +258,7 @@ impl Pool {
             let verify = |pages: &[Page]| {
                 pages.first().is_some_and(|page| checksum64(page.as_slice()) == *sum)
             };
-            one(self.read_verified(place.plus(at), 1, &verify).await?)
+            one(self.read_verified(place.plus(at), 1, &verify, Patience::Short).await?)
         });
         join_all(singles).await.into_iter().collect()
     }
@@ -252,7 +277,7 @@ impl Pool {
         };
         let verify = |pages: &[Page]| checksum64(&bytes_of(pages)) == *checksum;
         let (sector, count) = (extent.place.sector(), usize::from(*stored_sectors));
-        let stored = self.read_verified(extent.place, count, &verify).await?;
+        let stored = self.read_verified(extent.place, count, &verify, Patience::Short).await?;
         let bytes = bytes_of(&stored);
         let bytes = bytes.get(..usize::from(*stored_bytes)).unwrap_or_default();
         let total = usize::from(*total_pages);

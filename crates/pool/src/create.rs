@@ -15,7 +15,7 @@ use aquifer_vdev::{Leaf, Vdev};
 
 use crate::error::ImportError;
 use crate::intent_log::{Position, Ring, Start};
-use crate::limits::Limits;
+use crate::limits::{Limits, MEMORY_CAP_BYTES_MIN, Scale};
 use crate::pool::{BoxFuture, Pool};
 use crate::record::{RecordRing, runs_of};
 use crate::tree::{allocator, data, record_copies};
@@ -230,7 +230,7 @@ async fn format(
         log.extend(take(1, rotor, false).map_err(crate::PoolError::from)?);
     }
     let limits =
-        Limits::new(crate::limits::MEMORY_CAP_BYTES_MIN, total, log_segments, record_segments);
+        Limits::new(MEMORY_CAP_BYTES_MIN, total, log_segments, record_segments, Scale::REAL);
     let first = records.first().copied().unwrap_or(Place::NULL);
     let ring = RecordRing::new(&runs_of(&records), copies, first)?;
     let start = Start {
@@ -282,6 +282,7 @@ async fn format(
         records: ring,
         roots: Default::default(),
         committed: Txg(0),
+        discards_unreadable: false,
         open: Txg(1),
     });
     pool.sync_one().await?;

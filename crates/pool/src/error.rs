@@ -1,6 +1,7 @@
 //! What can go wrong in a pool.
 
 use aquifer_blockio::DiskError;
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::{FormatError, Guid, Txg};
 use aquifer_space::SpaceError;
 use aquifer_vdev::label_io::LabelError;
@@ -36,6 +37,23 @@ pub enum PoolError {
     /// A rule of the engine was broken; the pool is suspended to protect what is on disk.
     #[error("internal contradiction: {0}")]
     Contradiction(String),
+}
+
+impl PoolError {
+    /// Whether something on disk is damaged for certain: what no copy has right, however often it
+    /// is read. That concerns what lies there, and nothing else of the pool.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            PoolError::Read(ReadError::Unreadable { .. }) => left_out(Rule::UnreadableIsNoDamage),
+            PoolError::Read(_) | PoolError::Format(_) | PoolError::Corrupt(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether something cannot be read: damage, or a disk that gives errors and may hold it still.
+    pub fn cannot_be_read(&self) -> bool {
+        self.is_damage() || matches!(self, PoolError::Read(_))
+    }
 }
 
 impl From<VdevLost> for PoolError {
@@ -120,6 +138,12 @@ pub enum ImportError {
         /// Why.
         reason: String,
     },
+    /// A disk does not give what the replay of the log needs.
+    #[error(
+        "{0}. Nothing is lost: once the disk gives it again, import the pool again. \
+             `import --discard-unreadable` takes it for damaged, and drops what the log says of it"
+    )]
+    Unreadable(ReadError),
     /// There is no root that far back.
     #[error("cannot go back {0} txgs: at most the two before the newest are kept whole")]
     NoSuchRewind(u64),

@@ -29,7 +29,7 @@ use crate::create::NamedDisk;
 use crate::error::ImportError;
 use crate::intent_log::read::{Chain, ChainRules, Reader};
 use crate::intent_log::{LiveBatch, Position, Ring, Start};
-use crate::limits::{Limits, MEMORY_CAP_BYTES_DEFAULT};
+use crate::limits::{Limits, MEMORY_CAP_BYTES_DEFAULT, Scale};
 use crate::pool::{BoxFuture, Parts, Pool};
 use crate::tree::{data, record_copies};
 
@@ -44,6 +44,10 @@ pub struct ImportOptions {
     pub discard_log: bool,
     /// Do without a log device that is not there, and without what only it holds.
     pub missing_log: bool,
+    /// What cannot be read while the log is replayed counts as damaged: changes of it are given up.
+    pub discard_unreadable: bool,
+    /// For simulators: see there.
+    pub scale: Scale,
 }
 
 impl Default for ImportOptions {
@@ -53,6 +57,8 @@ impl Default for ImportOptions {
             rewind: 0,
             discard_log: false,
             missing_log: false,
+            discard_unreadable: false,
+            scale: Scale::REAL,
         }
     }
 }
@@ -126,7 +132,7 @@ pub fn import(
         if back > 0 {
             rewind(&mut uberblock, back, world.random().max(1), &mut report)?;
         }
-        let roots = root::read_roots(&vdevs, &uberblock).await?;
+        let roots = root::read_roots(&vdevs, &uberblock, options.scale).await?;
         let newest = &roots.newest;
         let lost = lost_log_devices(&newest.root.log, &vdevs);
         if uberblock.restart_chain == 0 && !lost.is_empty() {
@@ -412,7 +418,8 @@ fn build(
     let total = data(&vdevs).map(|vdev| vdev.geometry.sectors()).sum();
     let log_segments = segments(&newest.root.log_home);
     let record_segments = segments(&newest.root.record_segments) / copies;
-    let limits = Limits::new(options.memory_cap_bytes, total, log_segments, record_segments);
+    let limits =
+        Limits::new(options.memory_cap_bytes, total, log_segments, record_segments, options.scale);
     let live: VecDeque<LiveBatch> = chain
         .batches
         .iter()
@@ -453,6 +460,7 @@ fn build(
         roots: newest.root.trees,
         committed: uberblock.txg,
         open: uberblock.session_first_txg,
+        discards_unreadable: options.discard_unreadable,
     })
 }
 

@@ -30,6 +30,7 @@ pub mod import;
 pub mod intent_log;
 mod limits;
 mod pace;
+mod patience;
 mod pool;
 mod readers;
 mod record;
@@ -44,7 +45,8 @@ mod txg;
 
 pub use commit::UberblockState;
 pub use error::{ImportError, PoolError};
-pub use limits::Limits;
+pub use limits::{Limits, Scale};
+pub use patience::Patience;
 pub use pool::{BoxFuture, Pool, Replay, Roots, Trees};
 pub use readers::Reading;
 pub use status::{LeafStatus, PoolStatus, VdevStatus};

@@ -1,5 +1,6 @@
 //! Every limit of a pool, derived from its size and the memory cap.
 
+use aquifer_ondisk::tree_node::NODE_CAPACITY_BYTES;
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 
 const MIB: u64 = 1 << 20;
@@ -47,6 +48,34 @@ pub const MEMORY_CAP_BYTES_DEFAULT: u64 = 1024 * MIB;
 /// Smallest memory cap.
 pub const MEMORY_CAP_BYTES_MIN: u64 = 64 * MIB;
 
+/// Sizes at which the engine begins to do things another way. A pool in service has those of
+/// [`Scale::REAL`]; a simulator takes smaller ones, and meets in a short life what takes a real
+/// pool days. Nothing on disk depends on them: each import may have others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scale {
+    /// A txg closes when so much of it is dirty, or earlier.
+    pub txg_dirty_bytes_max: u64,
+    /// More extents than this beyond a cut are cut off whole, and freed in the background.
+    pub cut_extents_max: usize,
+    /// Entries that the background frees in one txg and dataset.
+    pub reap_entries_max: usize,
+    /// Bytes of entries in a tree node, as far as entries are not larger themselves.
+    pub node_bytes: usize,
+    /// Sectors that records take of each of their segments, as far as a record is not larger.
+    pub record_segment_sectors: u64,
+}
+
+impl Scale {
+    /// What pools in service have.
+    pub const REAL: Scale = Scale {
+        txg_dirty_bytes_max: 512 * MIB,
+        cut_extents_max: 512,
+        reap_entries_max: 20_000,
+        node_bytes: NODE_CAPACITY_BYTES,
+        record_segment_sectors: SEGMENT_SECTORS,
+    };
+}
+
 /// Limits of one imported pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -66,6 +95,8 @@ pub struct Limits {
     pub bitmap_bytes: u64,
     /// Free sectors below which writes and creates stop.
     pub slop_sectors: u64,
+    /// Where it changes its ways.
+    pub scale: Scale,
 }
 
 impl Limits {
@@ -87,12 +118,13 @@ impl Limits {
         total_sectors: u64,
         log_segments: u64,
         record_segments: u64,
+        scale: Scale,
     ) -> Limits {
         let cap = memory_cap_bytes.max(MEMORY_CAP_BYTES_MIN);
         let log_bytes = log_segments * SEGMENT_BYTES;
-        let txg_dirty_bytes = (512 * MIB).min(cap / 8).min(log_bytes / 4);
+        let txg_dirty_bytes = scale.txg_dirty_bytes_max.min(cap / 8).min(log_bytes / 4);
         let dirty_cap_bytes = 2 * txg_dirty_bytes;
-        let record_bytes = record_segments * SEGMENT_BYTES;
+        let record_bytes = record_segments * scale.record_segment_sectors * 4096;
         Limits {
             memory_cap_bytes: cap,
             txg_dirty_bytes,
@@ -104,6 +136,7 @@ impl Limits {
             window_bytes: (record_bytes / 4).min(cap / 16),
             bitmap_bytes: cap / 16,
             slop_sectors: total_sectors / 32,
+            scale,
         }
     }
 }

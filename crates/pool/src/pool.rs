@@ -1,7 +1,7 @@
 //! The pool: what all its modules share, and what it asks of the layers above.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -100,6 +100,8 @@ pub struct Pool {
     pub(crate) trees: OnceLock<Weak<dyn Trees>>,
     /// Batches that an import found and that wait for replay.
     pub(crate) found: Mutex<Vec<FoundBatch>>,
+    /// What cannot be read counts as damaged, until the log is replayed and on disk.
+    pub(crate) discards_unreadable: AtomicBool,
     /// Leaves mirror each other on every vdev: nodes and records need no second place.
     pub(crate) redundant: bool,
 }
@@ -123,6 +125,7 @@ pub(crate) struct Parts {
     pub roots: Roots,
     pub committed: Txg,
     pub open: Txg,
+    pub discards_unreadable: bool,
 }
 
 /// Shards of the read cache.
@@ -158,8 +161,13 @@ impl Pool {
             roots: Mutex::new(parts.roots),
             trees: OnceLock::new(),
             found: Mutex::new(Vec::new()),
+            discards_unreadable: AtomicBool::new(parts.discards_unreadable),
             redundant,
         })
+    }
+
+    pub(crate) fn discards_unreadable(&self) -> bool {
+        self.discards_unreadable.load(Ordering::Relaxed)
     }
 
     /// Its name.
@@ -208,6 +216,11 @@ impl Pool {
 
     /// Stops the pool: nothing is acknowledged any more, what is on disk stays as it is.
     pub(crate) fn suspend(&self, error: PoolError) {
+        let error = match error {
+            PoolError::Suspended(_) | PoolError::Contradiction(_) | PoolError::Exported => error,
+            // Whatever it was, to clients it is that: they wait for the pool to come back.
+            other => PoolError::Suspended(other.to_string()),
+        };
         tracing::error!(
             class = "pool.suspended", pool = %self.name, %error, "pool suspended"
         );

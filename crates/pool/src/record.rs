@@ -19,6 +19,8 @@ pub(crate) struct RecordRing {
     /// Where the next part goes if it fits.
     segment: usize,
     offset: u64,
+    /// Sectors of each segment that records take.
+    taken_of_each: u64,
     /// Newest record in each segment.
     newest: Vec<Txg>,
     /// Records of recent txgs: (txg, bytes).
@@ -65,7 +67,21 @@ impl RecordRing {
         let offset = next.sector() % SEGMENT_SECTORS;
         let newest = vec![Txg(0); segments.len()];
         let (sizes, windows) = (VecDeque::new(), VecDeque::new());
-        Ok(RecordRing { segments, mirrors, segment, offset, newest, sizes, windows })
+        Ok(RecordRing {
+            segments,
+            mirrors,
+            segment,
+            offset,
+            taken_of_each: SEGMENT_SECTORS,
+            newest,
+            sizes,
+            windows,
+        })
+    }
+
+    /// Import: goes to the next segment after so many sectors, unless a record alone is larger.
+    pub fn take_sectors_of_each(&mut self, sectors: u64) {
+        self.taken_of_each = sectors.min(SEGMENT_SECTORS);
     }
 
     /// Import: a record that lies here, oldest first.
@@ -110,7 +126,7 @@ impl RecordRing {
 
     /// A place (and that of its copy) for a part of `sectors`, for `txg`.
     pub fn take(&mut self, txg: Txg, sectors: u64) -> Result<[Place; 2], PoolError> {
-        if self.offset + sectors > SEGMENT_SECTORS {
+        if self.offset > 0 && self.offset + sectors > self.taken_of_each {
             let next = (self.segment + 1) % self.segments.len();
             let newest = self.newest.get(next).copied().unwrap_or(Txg(0));
             if newest >= self.keep_from() && newest > Txg(0) {

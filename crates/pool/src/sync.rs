@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::pages_of;
@@ -23,6 +24,7 @@ use tokio::sync::Notify;
 
 use crate::error::PoolError;
 use crate::limits::{SYNC_WINDOW_SECTORS_MAX, SYNC_WRITE_SECTORS_MAX};
+use crate::patience::Patience;
 use crate::pool::{BoxFuture, Pool, Roots};
 use crate::spread::Spread;
 
@@ -199,7 +201,7 @@ impl SyncContext {
     /// Reads a node, also one that this sync has just written.
     pub async fn read_node(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
         self.spread.step(&self.pool).await;
-        self.pool.read_node(pointer).await
+        self.pool.read_node(pointer, Patience::Long).await
     }
 
     /// Takes a place for a node, queues it, and returns its pointer. Where leaves do not mirror
@@ -293,6 +295,10 @@ impl Pool {
             *self.roots.lock() = roots;
             self.records.lock().note_root(window_start);
             self.log.root_on_disk();
+            if !self.log.is_replaying() {
+                // That was for what the log brought: from here on nothing is given up so lightly.
+                self.discards_unreadable.store(false, Ordering::Relaxed);
+            }
             self.move_on()?;
             self.judge_bias();
             if let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) {

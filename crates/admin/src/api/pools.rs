@@ -327,6 +327,10 @@ pub struct ImportRequest {
     /// Do without a log device that is not there, dropping what only it holds.
     #[serde(default)]
     pub missing_log: bool,
+    /// Take what the disks do not give while the log is replayed for damaged, dropping what the log
+    /// says of it.
+    #[serde(default)]
+    pub discard_unreadable: bool,
 }
 
 /// The log was dropped for want of its device: what may be missing.

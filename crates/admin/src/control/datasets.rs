@@ -105,8 +105,8 @@ impl Control {
                  those that are"
             ))
         })?;
-        let (datasets, of) = (serving.service().datasets.clone(), name.clone());
-        act_on(&serving, async move { datasets.clear_damage(&of, object).await }).await?;
+        let (files, of) = (serving.service().files.clone(), name.clone());
+        act_on(&serving, async move { files.clear_damage(&of, object).await }).await?;
         tracing::warn!(
             class = "file.cleared", dataset = %name, file, "damaged file taken as it is"
         );

@@ -125,6 +125,7 @@ impl Control {
             rewind: request.rewind,
             discard_log: request.discard_log,
             missing_log: request.missing_log,
+            discard_unreadable: request.discard_unreadable,
             ..self.import_options()
         };
         let serving = self.bring_up(&name, guid, claimed, options).await?;

@@ -5,6 +5,7 @@ use aquifer_files::{FileHandle, FsError, Service, Stability};
 use aquifer_inspect::Kind;
 use aquifer_ondisk::types::ROOT_DIRECTORY;
 use aquifer_pool::PoolError;
+use aquifer_sim::{Fault, FaultRule, When};
 
 use crate::bed::{Bed, find, make, noise, read, root, write};
 
@@ -85,7 +86,10 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
             // It is remembered; a person may take what there is.
             let last = (PAGES - 1) * STEP;
             assert!(is_io(&read(&service, a, last).await.unwrap_err()));
-            service.datasets.clear_damage("tank", a.object).await.unwrap();
+            // What was written UNSTABLE is lost too: clients must send it again.
+            let verifier = service.files.verifier();
+            service.files.clear_damage("tank", a.object).await.unwrap();
+            assert_ne!(service.files.verifier(), verifier);
             assert_eq!(read(&service, a, last).await.unwrap(), noise(7 + last, 1));
             assert!(is_io(&read(&service, a, 0).await.unwrap_err()));
             write(&service, a, last, &noise(1, 1), Stability::FileSync).await.unwrap();
@@ -109,6 +113,80 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
         });
         bed.assert_only(&DAMAGE);
     }
+}
+
+/// All reads of a sector fail, so often.
+fn refuse_reads(bed: &Bed, sector: u64, when: When) {
+    for disk in &bed.disks {
+        disk.inject(FaultRule::new(Fault::ReadError, when).within(sector..sector + 1));
+    }
+}
+
+/// A disk that gives an error may hold what it does not give: nothing is given up for that.
+#[test]
+pub fn a_read_error_that_passes_costs_nothing() {
+    for sides in [1, 2] {
+        let mut bed = Bed::new(sides, 65536);
+        let a = bed.life(async |service| fill(&service, "a").await);
+        let leaf = bed.find_node(a.object.0, 0, 0);
+        let disks = bed.disks.clone();
+        bed.life(async |service| {
+            write(&service, a, 0, &noise(7, 1), Stability::FileSync).await.unwrap();
+            for (at, disk) in disks.iter().enumerate() {
+                // One after the other, so that each read meets one; the second try of each, too.
+                for skipped in [0, at as u64] {
+                    let rule = FaultRule::new(Fault::ReadError, When::OnceAfter(skipped));
+                    disk.inject(rule.within(leaf..leaf + 1));
+                }
+            }
+            service.pool.sync().await.unwrap();
+            assert!(service.files.damages().await.is_empty());
+            assert_eq!(read(&service, a, 0).await.unwrap(), noise(7, 1));
+            assert_eq!(read(&service, a, 2).await.unwrap(), noise(1, 1));
+        });
+        bed.assert_clean();
+    }
+}
+
+/// One that does not pass suspends the pool, and the log keeps what was acknowledged. What lies
+/// there is given up only by order.
+#[test]
+pub fn a_read_error_that_stays_keeps_what_was_acknowledged() {
+    let mut bed = Bed::new(1, 65536);
+    let a = bed.life(async |service| fill(&service, "a").await);
+    let leaf = bed.find_node(a.object.0, 0, 0);
+    refuse_reads(&bed, leaf, When::Always);
+    bed.short_life(async |service| {
+        write(&service, a, 0, &noise(7, 1), Stability::FileSync).await.unwrap();
+        let failed = service.pool.sync().await;
+        assert!(matches!(failed, Err(PoolError::Suspended(_))), "{failed:?}");
+        assert!(service.pool.suspended().is_some());
+    });
+    // The next import comes up to where it would be written out, and stops there too.
+    bed.short_life(async |service| {
+        let failed = service.pool.sync().await;
+        assert!(matches!(failed, Err(PoolError::Suspended(_))), "{failed:?}");
+    });
+    bed.disks[0].clear_faults();
+    bed.life(async |service| {
+        assert_eq!(read(&service, a, 0).await.unwrap(), noise(7, 1));
+        assert!(service.files.damages().await.is_empty());
+    });
+    bed.assert_clean();
+    refuse_reads(&bed, bed.find_node(a.object.0, 0, 0), When::Always);
+    bed.short_life(async |service| {
+        write(&service, a, 0, &noise(8, 1), Stability::FileSync).await.unwrap();
+        assert!(service.pool.sync().await.is_err());
+    });
+    bed.options.discard_unreadable = true;
+    bed.life(async |service| {
+        service.pool.sync().await.unwrap();
+        let found = service.files.damages().await;
+        assert_eq!(found[0].damage.lost_pages, [(0, 1)]);
+        // By order only for what the log brought.
+        let b = make(&service, service.files.root("tank").unwrap(), "b").await;
+        write(&service, b, 0, &noise(9, 1), Stability::FileSync).await.unwrap();
+    });
 }
 
 #[test]

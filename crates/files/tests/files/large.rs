@@ -12,6 +12,57 @@ fn size(bytes: u64) -> SetAttributes {
     SetAttributes { size: Some(bytes), ..SetAttributes::default() }
 }
 
+/// Many files emptied at once, and again in the next txgs: each gives little back, all of them more
+/// than the ring of records holds.
+#[test]
+pub fn truncations_of_many_files_fit_the_records() {
+    const FILES: u64 = 48;
+    // A few less than are freed at once.
+    const EXTENTS: u64 = 500;
+    let mut bed = Bed::new(1, 65536);
+    // A ring of 24 sectors: some 12,000 runs.
+    bed.options.scale.record_segment_sectors = 12;
+    let page = noise(1, 1);
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        let mut files = Vec::new();
+        for at in 0..2 * FILES {
+            files.push(make(&service, top, &format!("f{at}")).await);
+        }
+        for extent in 0..EXTENTS {
+            for file in &files {
+                write(&service, *file, 2 * extent, &page, Stability::Unstable).await.unwrap();
+            }
+            service.pool.sync().await.unwrap();
+        }
+    });
+    let empty = async |service: &Service, files: std::ops::Range<u64>| {
+        // What lies between stays: no two of the blocks that come free are neighbours.
+        for at in files.map(|at| 2 * at) {
+            let file = find(service, "tank", &format!("f{at}")).await.unwrap();
+            service.files.setattr(&root(), file, &size(0), None).await.0.unwrap();
+        }
+    };
+    bed.life(async |service| {
+        for part in 0..3 {
+            empty(&service, part * 12..(part + 1) * 12).await;
+            service.pool.sync().await.unwrap();
+        }
+    });
+    // The rest by a replay.
+    bed.short_life(async |service| empty(&service, 36..FILES).await);
+    bed.life(async |service| {
+        let mut txgs = 0;
+        while service.datasets.has_background_work() || txgs < 4 {
+            service.pool.sync().await.unwrap();
+            txgs += 1;
+        }
+        let left = service.pool.used_sectors() - service.pool.own_sectors();
+        assert!(left < FILES * (EXTENTS + 20), "{left} sectors are left");
+    });
+    bed.assert_clean();
+}
+
 async fn list(service: &Service, dir: FileHandle, page: usize) -> (BTreeSet<Vec<u8>>, u64) {
     let (mut names, mut cookie, mut calls) = (BTreeSet::new(), 2, 0);
     loop {

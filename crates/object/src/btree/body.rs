@@ -7,7 +7,7 @@ use aquifer_ondisk::tree_node::{Form, NODE_CAPACITY_BYTES, Node, NodeBody};
 use aquifer_ondisk::{BlockPointer, FormatError, Writer};
 
 use super::forms::Packed;
-use super::pack::{Fill, Item, layout, tie_end};
+use super::pack::{Fill, Item, NodeSize, layout, tie_end};
 use super::store::NodeError;
 use super::view::{Entries, RawEntry};
 
@@ -162,23 +162,27 @@ impl<F: Packed> Body<F> {
     }
 
     /// Cuts the entries into nodes. None is empty; no entries give no node.
-    pub(crate) fn repack<E: NodeError>(self, fill: Fill) -> Result<Vec<Body<F>>, E> {
+    pub(crate) fn repack<E: NodeError>(
+        self,
+        fill: Fill,
+        size: NodeSize,
+    ) -> Result<Vec<Body<F>>, E> {
         if self.is_empty() {
             return Ok(Vec::new());
         }
-        if self.bytes() <= NODE_CAPACITY_BYTES {
+        if self.bytes() <= size.bytes() {
             return Ok(vec![self]);
         }
         match self {
             Body::Leaf(packing) => {
                 let items = packing.items()?;
-                let starts = layout(&items, fill)?;
+                let starts = layout(&items, fill, size)?;
                 Ok(cut_packed(&packing, &items, &starts))
             }
             Body::Inner(mut children) => {
                 let bytes = Self::CHILD_BYTES;
                 let items = vec![Item { bytes, tied: false }; children.len()];
-                let starts = layout(&items, fill)?;
+                let starts = layout(&items, fill, size)?;
                 let from_end = starts.iter().rev();
                 let mut nodes: Vec<Body<F>> =
                     from_end.map(|start| Body::Inner(children.split_off(*start))).collect();

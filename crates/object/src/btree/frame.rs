@@ -15,7 +15,7 @@ use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NodeBody};
 use super::body::Body;
 use super::forms::Packed;
 use super::journal::Journal;
-use super::pack::{Fill, Grown, Growth, LIGHT_BYTES};
+use super::pack::{Fill, Grown, Growth};
 use super::store::{NodeSink, TreeError};
 use super::view::check_child;
 
@@ -132,7 +132,7 @@ impl<F: Packed> Frame<F> {
             Grown::Scattered => Fill::Even,
         };
         if let Some(held) = self.held.take() {
-            if held.light || (shrunk && body.bytes() < LIGHT_BYTES) {
+            if held.light || (shrunk && body.bytes() < journal.size().light_bytes()) {
                 body = held.body.join(body);
                 (fill, shrunk) = (Fill::Even, true);
             } else {
@@ -269,10 +269,12 @@ impl<F: Packed> Frame<F> {
         shrunk: bool,
     ) -> Result<(), S::Error> {
         assert!(self.held.is_none(), "what was held is written or joined first");
-        let mut nodes = body.repack::<S::Error>(fill)?;
+        let mut nodes = body.repack::<S::Error>(fill, journal.size())?;
         nodes.iter().for_each(|_| self.growth.put());
-        self.held =
-            nodes.pop().map(|body| Held { light: shrunk && body.bytes() < LIGHT_BYTES, body });
+        self.held = nodes.pop().map(|body| Held {
+            light: shrunk && body.bytes() < journal.size().light_bytes(),
+            body,
+        });
         nodes.into_iter().try_for_each(|node| self.write(journal, node))
     }
 

@@ -9,6 +9,7 @@ use aquifer_ondisk::tree_node::{Form, Node, NodeBody, NodeOwner};
 
 use super::body::Body;
 use super::forms::Packed;
+use super::pack::NodeSize;
 use super::store::NodeSink;
 use super::view::seal;
 
@@ -24,6 +25,11 @@ impl<'a, S: NodeSink> Journal<'a, S> {
     /// A change to a tree of `owner`.
     pub(crate) fn new(sink: &'a S, owner: NodeOwner) -> Self {
         Journal { sink, owner, written: Vec::new(), freed: Vec::new() }
+    }
+
+    /// How large nodes become.
+    pub(crate) fn size(&self) -> NodeSize {
+        self.sink.node_size()
     }
 
     /// Where the nodes are.

@@ -54,6 +54,7 @@ pub use compare::{Compare, Difference, compare};
 pub use drain::{Drained, drain};
 pub use forms::{Packed, TIE_REACH};
 pub use merge::merge;
+pub use pack::NodeSize;
 pub use read::{Reach, Scan, collect_range, first_from, last, lookup, probe};
 pub use split::{Halves, split_off};
 pub use store::{NodeError, NodeSink, NodeStore, TreeError};

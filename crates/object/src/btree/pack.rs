@@ -13,10 +13,40 @@ use aquifer_ondisk::tree_node::NODE_CAPACITY_BYTES;
 use super::forms::TIE_REACH;
 use super::store::TreeError;
 
-/// A node that shrinks below this is joined with a neighbour, where there is one.
-pub(crate) const LIGHT_BYTES: usize = NODE_CAPACITY_BYTES / 4;
-/// When entries put in the middle overflow a node, new nodes are filled this far at most.
-const EVEN_BYTES: usize = NODE_CAPACITY_BYTES * 7 / 8;
+/// How large nodes become: bytes of entries, but for those that must stay together and are larger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeSize(usize);
+
+impl NodeSize {
+    /// As large as a node can be.
+    pub const FULL: NodeSize = NodeSize(NODE_CAPACITY_BYTES);
+
+    /// At most this.
+    ///
+    /// # Panics
+    /// If inner nodes of that size could not hold several children: no tree would end.
+    pub const fn at_most(bytes: usize) -> NodeSize {
+        assert!(bytes >= BYTES_MIN, "a node has room for some children");
+        NodeSize(if bytes < NODE_CAPACITY_BYTES { bytes } else { NODE_CAPACITY_BYTES })
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        self.0
+    }
+
+    /// A node that shrinks below this is joined with a neighbour, where there is one.
+    pub(crate) fn light_bytes(self) -> usize {
+        self.0 / 4
+    }
+
+    /// When entries put in the middle overflow a node, new nodes are filled this far at most.
+    fn even_bytes(self) -> usize {
+        self.0 * 7 / 8
+    }
+}
+
+/// Four children of an inner node.
+const BYTES_MIN: usize = 320;
 
 /// Entries put side by side from which on more are expected to follow there.
 const RUN_PUTS_MIN: isize = 4;
@@ -120,19 +150,19 @@ pub(crate) fn tie_end<T>(entries: &[T], at: usize, tied: impl Fn(&T, &T) -> bool
 }
 
 /// Where each node starts: positions in `items`, the first of them 0. `items` overflow one node.
-pub(crate) fn layout(items: &[Item], fill: Fill) -> Result<Vec<usize>, TreeError> {
+pub(crate) fn layout(items: &[Item], fill: Fill, size: NodeSize) -> Result<Vec<usize>, TreeError> {
     let atoms = atoms(items)?;
     let total: usize = atoms.iter().map(|atom| atom.bytes).sum();
     if fill == Fill::Even {
-        return Ok(even(&atoms, total.div_ceil(EVEN_BYTES).max(2)));
+        return Ok(even(&atoms, total.div_ceil(size.even_bytes()).max(2), size.bytes()));
     }
-    let mut starts = brim(&atoms);
+    let mut starts = brim(&atoms, size.bytes());
     if fill == Fill::Brim {
         // A light last node takes as much from the one before as it needs.
         let mut used = 0;
         let enough = atoms.iter().rev().find(|atom| {
             used += atom.bytes;
-            used >= LIGHT_BYTES
+            used >= size.light_bytes()
         });
         if let (Some(last), Some(atom)) = (starts.last_mut(), enough) {
             *last = atom.start.min(*last);
@@ -155,10 +185,10 @@ fn atoms(items: &[Item]) -> Result<Vec<Atom>, TreeError> {
     }
 }
 
-fn brim(atoms: &[Atom]) -> Vec<usize> {
+fn brim(atoms: &[Atom], node_bytes: usize) -> Vec<usize> {
     let (mut starts, mut used) = (Vec::new(), 0);
     for atom in atoms {
-        if starts.is_empty() || used + atom.bytes > NODE_CAPACITY_BYTES {
+        if starts.is_empty() || used + atom.bytes > node_bytes {
             starts.push(atom.start);
             used = 0;
         }
@@ -168,14 +198,14 @@ fn brim(atoms: &[Atom]) -> Vec<usize> {
 }
 
 /// About `nodes` nodes of about the same bytes; more if they do not fit.
-fn even(atoms: &[Atom], nodes: usize) -> Vec<usize> {
+fn even(atoms: &[Atom], nodes: usize, node_bytes: usize) -> Vec<usize> {
     let mut rest: usize = atoms.iter().map(|atom| atom.bytes).sum();
     let (mut starts, mut used, mut share) = (Vec::new(), 0, 0);
     for atom in atoms {
-        let full = used + atom.bytes > NODE_CAPACITY_BYTES || used + atom.bytes / 2 > share;
+        let full = used + atom.bytes > node_bytes || used + atom.bytes / 2 > share;
         if starts.is_empty() || full {
             let left = nodes.saturating_sub(starts.len());
-            share = rest / left.max(rest.div_ceil(NODE_CAPACITY_BYTES)).max(1);
+            share = rest / left.max(rest.div_ceil(node_bytes)).max(1);
             starts.push(atom.start);
             used = 0;
         }

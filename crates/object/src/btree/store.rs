@@ -7,6 +7,8 @@ use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::tree_node::NodeOwner;
 use aquifer_ondisk::{BlockPointer, FormatError, Txg};
 
+use super::pack::NodeSize;
+
 /// Nodes that each decode, but do not make a tree together: rot that a checksum cannot see (a bug
 /// wrote it), or entries that no tree can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -68,6 +70,11 @@ pub trait NodeSink: NodeStore {
     /// of a tree is younger than the txg that writes it, a node's birth is at least as great as
     /// all births below it.
     fn txg(&self) -> Txg;
+
+    /// How large nodes become.
+    fn node_size(&self) -> NodeSize {
+        NodeSize::FULL
+    }
 
     /// Allocates a place for a node, takes the checksum of `page`, queues the write, and returns
     /// the pointer, of this kind and level. From then on `read` knows the node.

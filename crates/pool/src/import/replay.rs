@@ -16,6 +16,8 @@ use aquifer_ondisk::Txg;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::types::Run;
 
+use aquifer_vdev::ReadError;
+
 use crate::error::{ImportError, PoolError};
 use crate::intent_log::LiveBatch;
 use crate::intent_log::read::FoundBatch;
@@ -25,6 +27,15 @@ use crate::txg::{Demand, TxHold};
 impl Pool {
     /// Replays what an import found. Must be done once, after [`Pool::attach`].
     pub async fn replay(&self, replay: &dyn Replay) -> Result<(), ImportError> {
+        self.replay_found(replay).await.map_err(|error| match error {
+            ImportError::Pool(PoolError::Read(error @ ReadError::Unreadable { .. })) => {
+                ImportError::Unreadable(error)
+            }
+            other => other,
+        })
+    }
+
+    async fn replay_found(&self, replay: &dyn Replay) -> Result<(), ImportError> {
         let batches = std::mem::take(&mut *self.found.lock());
         let live = |batch: &FoundBatch| LiveBatch {
             sequence: batch.header.sequence,

@@ -18,6 +18,7 @@ use aquifer_vdev::Vdev;
 use crate::error::{ImportError, PoolError};
 use crate::import::LOG_START;
 use crate::intent_log::Ring;
+use crate::limits::Scale;
 use crate::record::RecordRing;
 use crate::tree::{allocator, record_copies};
 
@@ -47,6 +48,7 @@ pub(crate) fn restarted(root: &PoolRoot, chain: u64) -> LogRoot {
 pub(crate) async fn read_roots(
     vdevs: &[Arc<Vdev>],
     uberblock: &Uberblock,
+    scale: Scale,
 ) -> Result<FoundRoots, ImportError> {
     let [Some(pointer), older @ ..] = uberblock.roots else {
         return Err(ImportError::NoUberblock);
@@ -85,6 +87,7 @@ pub(crate) async fn read_roots(
     parts.reverse();
     let copies = record_copies(vdevs);
     let mut ring = RecordRing::new(&root.record_segments, copies, root.record_next)?;
+    ring.take_sectors_of_each(scale.record_segment_sectors);
     for (pointer, record) in &parts {
         ring.note(record.txg, pointer.places[0], pointer.sectors.into());
     }

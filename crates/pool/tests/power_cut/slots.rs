@@ -13,6 +13,7 @@ use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Place, Txg};
 use aquifer_pool::intent_log::Ticket;
 
+use aquifer_pool::Patience;
 use aquifer_pool::{
     BoxFuture, Demand, Lane, Pool, PoolError, Replay, Roots, SpaceClass, SyncContext, Trees,
 };
@@ -118,7 +119,7 @@ impl Slots {
     pub async fn open(pool: Arc<Pool>) -> Result<Arc<Slots>, PoolError> {
         let mut state = State { root: pool.roots()[0], ..State::default() };
         if let Some(root) = &state.root {
-            let page = pool.read_node(root).await?;
+            let page = pool.read_node(root, Patience::Short).await?;
             let mut r = Reader::new(page.as_slice(), "slots");
             for _ in 0..r.u64()? {
                 let slot = r.u64()?;

@@ -4,7 +4,7 @@ use aquifer_ondisk::tree_node::NODE_CAPACITY_BYTES;
 use proptest::prelude::*;
 
 use crate::btree::TreeError;
-use crate::btree::pack::{Fill, Grown, Growth, Item, LIGHT_BYTES, layout};
+use crate::btree::pack::{Fill, Grown, Growth, Item, NodeSize, layout};
 
 fn plain(bytes: usize, count: usize) -> Vec<Item> {
     vec![Item { bytes, tied: false }; count]
@@ -12,7 +12,7 @@ fn plain(bytes: usize, count: usize) -> Vec<Item> {
 
 /// Bytes of each node.
 fn nodes(items: &[Item], fill: Fill) -> Vec<usize> {
-    let starts = layout(items, fill).unwrap();
+    let starts = layout(items, fill, NodeSize::FULL).unwrap();
     let ends = starts.iter().skip(1).copied().chain([items.len()]);
     let sum =
         |(start, end): (&usize, usize)| items[*start..end].iter().map(|item| item.bytes).sum();
@@ -43,7 +43,10 @@ fn many_are_filled_evenly_or_to_the_brim() {
 fn what_cannot_be_cut_is_an_error() {
     let mut items = plain(1000, 5);
     items[1..].iter_mut().for_each(|item| item.tied = true);
-    assert_eq!(layout(&items, Fill::Even), Err(TreeError::Inseparable { bytes: 5000 }));
+    assert_eq!(
+        layout(&items, Fill::Even, NodeSize::FULL),
+        Err(TreeError::Inseparable { bytes: 5000 })
+    );
 }
 
 #[test]
@@ -92,7 +95,7 @@ proptest! {
         items[0].tied = false;
         let total: usize = items.iter().map(|item| item.bytes).sum();
         prop_assume!(total > NODE_CAPACITY_BYTES);
-        let starts = layout(&items, fill).unwrap();
+        let starts = layout(&items, fill, NodeSize::FULL).unwrap();
         prop_assert_eq!(starts[0], 0);
         prop_assert!(starts.is_sorted_by(|a, b| a < b));
         prop_assert!(starts.iter().all(|start| !items[*start].tied));
@@ -100,7 +103,7 @@ proptest! {
         prop_assert!(nodes.iter().all(|bytes| (1..=NODE_CAPACITY_BYTES).contains(bytes)));
         prop_assert_eq!(nodes.iter().sum::<usize>(), total);
         if fill != Fill::BrimAtEdge {
-            let light = nodes.iter().filter(|bytes| **bytes < LIGHT_BYTES).count();
+            let light = nodes.iter().filter(|bytes| **bytes < NodeSize::FULL.light_bytes()).count();
             prop_assert!(light == 0, "{:?}", nodes);
         }
         // No two neighbours would fit one node, unless they were to be filled evenly.
