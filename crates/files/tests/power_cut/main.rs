@@ -10,6 +10,7 @@
 
 mod calls;
 mod model;
+mod shared;
 mod unlogged;
 mod workload;
 
@@ -154,6 +155,33 @@ fn base(shape: Shape) -> Vec<Image> {
     disks.iter().map(SimDisk::durable_image).collect()
 }
 
+/// The disks of a pool with more datasets.
+fn with_datasets(images: &[Image], names: &[&str]) -> Vec<Image> {
+    let mut sim = Sim::new(9);
+    let disks = disks_of(&mut sim, images);
+    let world: Arc<dyn World> = Arc::new(sim.world());
+    sim.run_until(async {
+        let service = open(world, &disks, &ImportOptions::default()).await.unwrap();
+        for name in names {
+            service.datasets.create(name, &[]).await.unwrap();
+        }
+        // So that a rewind finds them.
+        for _ in 0..3 {
+            service.pool.sync().await.unwrap();
+        }
+        service.pool.export().await.unwrap();
+    })
+    .unwrap();
+    disks.iter().map(SimDisk::durable_image).collect()
+}
+
+fn disks_of(sim: &mut Sim, images: &[Image]) -> Vec<SimDisk> {
+    let images = images.iter().enumerate();
+    images
+        .map(|(at, image)| sim.add_disk(&format!("d{at}"), image.clone(), DiskConfig::default()))
+        .collect()
+}
+
 /// Leaves about 1.5 MiB to write.
 async fn fill(service: &Service) {
     let (files, cred) = (&service.files, Credentials::root());
@@ -271,10 +299,7 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
     let shape = SHAPES[rng.index(SHAPES.len())];
     let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
     let mut sim = Sim::with_config(seed, config);
-    let images = bases[shape as usize].iter().enumerate();
-    let disks: Vec<SimDisk> = images
-        .map(|(at, image)| sim.add_disk(&format!("d{at}"), image.clone(), DiskConfig::default()))
-        .collect();
+    let disks = disks_of(&mut sim, &bases[shape as usize]);
     let knowledge: Vec<Shared> = (0..CLIENTS).map(|_| Shared::default()).collect();
     let world: Arc<dyn World> = Arc::new(sim.world());
     let fickle = shape.fickle(&mut rng).map(|at| disks[at].clone());

@@ -17,11 +17,11 @@ use aquifer_files::{
 };
 use aquifer_ondisk::{ObjectId, Txg};
 use aquifer_pool::import::{ImportOptions, scan};
-use aquifer_sim::{CutPlan, DiskConfig, Image, Rng, Sim, SimConfig, SimDisk, Stop};
+use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
 use futures_util::future::{Either, join, join_all, select, try_join, try_join_all};
 
 use crate::workload::{Shared, allowed, snapshot};
-use crate::{CLIENTS, Shape, checked, inspected, named, open, story};
+use crate::{CLIENTS, Shape, checked, disks_of, inspected, named, open, story, with_datasets};
 
 const DATASET: &str = "tank/top/scratch";
 /// Another one that inherits from the same, in which many are busy whom nobody follows: what they
@@ -81,29 +81,6 @@ pub struct Run {
     switches: u64,
     lost: u64,
     pub trace: u64,
-}
-
-/// The base of a shape, and the dataset.
-fn with_scratch(images: &[Image]) -> Vec<Image> {
-    let mut sim = Sim::new(9);
-    let disks = disks_of(&mut sim, images);
-    let world: Arc<dyn World> = Arc::new(sim.world());
-    sim.run_until(async {
-        let service = open(world, &disks, &ImportOptions::default()).await.unwrap();
-        service.datasets.create("tank/top", &[]).await.unwrap();
-        service.datasets.create(DATASET, &[]).await.unwrap();
-        service.datasets.create(CROWD, &[]).await.unwrap();
-        service.pool.export().await.unwrap();
-    })
-    .unwrap();
-    disks.iter().map(SimDisk::durable_image).collect()
-}
-
-fn disks_of(sim: &mut Sim, images: &[Image]) -> Vec<SimDisk> {
-    let images = images.iter().enumerate();
-    images
-        .map(|(at, image)| sim.add_disk(&format!("d{at}"), image.clone(), DiskConfig::default()))
-        .collect()
 }
 
 /// One client.
@@ -462,7 +439,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
 }
 
 pub fn bases() -> Vec<(Shape, Vec<Image>)> {
-    let of = |shape| (shape, with_scratch(&crate::base(shape)));
+    let of = |shape| (shape, with_datasets(&crate::base(shape), &["tank/top", DATASET, CROWD]));
     [Shape::Single, Shape::Mirror, Shape::FullSingle].into_iter().map(of).collect()
 }
 

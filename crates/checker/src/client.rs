@@ -1,0 +1,201 @@
+//! A client: one call after the other, whatever comes to its mind, on what all share.
+
+use aquifer_files::{FileKind, FsError, Stability};
+use aquifer_sim::Rng;
+
+use crate::content::CELL_BYTES;
+use crate::op::{Cells, Door, Node, Op, Place};
+use crate::witness::Shared;
+
+/// What clients of a world do, and how large it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Habits {
+    /// Names in each directory.
+    pub names: u64,
+    /// Directories that are used at a time.
+    pub directories: usize,
+    /// Files that are used at a time.
+    pub files: usize,
+    /// Cells of a file, about.
+    pub cells: u64,
+}
+
+/// See the module's head.
+pub struct Client<D> {
+    /// Where it calls.
+    pub door: D,
+    /// What all have seen.
+    pub shared: Shared,
+    /// What it does.
+    pub habits: Habits,
+    /// Its own.
+    pub rng: Rng,
+    /// Whether it tells what it does.
+    pub tells: bool,
+}
+
+impl<D: Door> Client<D> {
+    /// Calls so often.
+    ///
+    /// # Errors
+    /// An answer that nothing allows.
+    pub async fn run(mut self, calls: u64) -> Result<(), String> {
+        for _ in 0..calls {
+            let Some(op) = self.think() else { continue };
+            self.call(op).await?;
+            match self.rng.below(40) {
+                0..=2 => self.door.nudge(),
+                3 => self.door.pause(self.rng.below(20_000)).await,
+                _ => {}
+            }
+            self.shared.lock().unwrap().verdict()?;
+        }
+        Ok(())
+    }
+
+    async fn call(&mut self, op: Op) -> Result<(), String> {
+        let number = self.shared.lock().unwrap().begin(op.clone());
+        if self.tells {
+            println!("{number:>5} {op:?}");
+        }
+        let outcome = self.door.call(&op).await;
+        if self.tells {
+            println!("{number:>5}   {outcome:?}");
+        }
+        let allowed = match &outcome {
+            Ok(_) => true,
+            Err(error) => is_allowed(&op, error),
+        };
+        let what = format!("{op:?}: {outcome:?}");
+        self.shared.lock().unwrap().end(number, outcome);
+        if allowed { Ok(()) } else { Err(what) }
+    }
+
+    fn node(&mut self, kind: FileKind, newest: usize) -> Option<Node> {
+        let nodes: Vec<Node> = {
+            let witness = self.shared.lock().unwrap();
+            let of_kind = witness.nodes.values().rev().filter(|(_, of)| *of == kind);
+            of_kind.map(|(node, _)| *node).take(newest).collect()
+        };
+        self.rng.pick(&nodes).copied()
+    }
+
+    fn directory(&mut self) -> Option<Node> {
+        // The root lasts; others come and go.
+        if self.rng.below(3) == 0 {
+            return self.node(FileKind::Directory, self.habits.directories);
+        }
+        let witness = self.shared.lock().unwrap();
+        witness.nodes.get(&crate::op::ROOT).map(|(node, _)| *node)
+    }
+
+    fn place(&mut self) -> Option<Place> {
+        let directory = self.directory()?;
+        Some(Place { directory, name: format!("n{}", self.rng.below(self.habits.names)) })
+    }
+
+    fn file(&mut self) -> Option<Node> {
+        self.node(FileKind::Regular, self.habits.files)
+    }
+
+    fn think(&mut self) -> Option<Op> {
+        let tag = self.shared.lock().unwrap().new_tag();
+        Some(match self.rng.below(100) {
+            0..=11 => Op::Create(self.place()?, tag),
+            12..=13 => Op::Mkdir(self.place()?, tag),
+            14 => Op::Symlink(self.place()?, tag),
+            15..=19 => Op::Remove(self.place()?),
+            20..=21 => Op::Rmdir(self.place()?),
+            22..=27 => Op::Rename(self.place()?, self.place()?),
+            28..=29 => Op::Link(self.file()?, self.place()?),
+            30..=34 => self.truncate()?,
+            35..=36 => {
+                let (file, mode) = (self.file()?, 0o400 | self.rng.below(0o200) as u32);
+                Op::Set { file, size: None, mode: Some(mode) }
+            }
+            37..=62 => self.write()?,
+            63..=69 => self.commit()?,
+            70..=84 => {
+                let (file, cells) = (self.file()?, self.habits.cells);
+                Op::Read { file, first: self.rng.below(cells), count: 1 + self.rng.below(cells) }
+            }
+            85..=88 => Op::Getattr(self.file()?),
+            89..=95 => Op::Lookup(self.place()?),
+            96..=97 => Op::List(self.directory()?, 1 + self.rng.index(6)),
+            98 => Op::Readlink(self.node(FileKind::Symlink, 2)?),
+            _ => Op::Getattr(self.directory()?),
+        })
+    }
+
+    fn truncate(&mut self) -> Option<Op> {
+        let cells = match self.rng.below(3) {
+            0 => 0,
+            1 => self.rng.below(self.habits.cells) / 16 * 16,
+            _ => self.rng.below(self.habits.cells),
+        };
+        Some(Op::Set { file: self.file()?, size: Some(cells * CELL_BYTES), mode: None })
+    }
+
+    fn write(&mut self) -> Option<Op> {
+        let file = self.file()?;
+        let stability = match self.rng.below(5) {
+            0..=1 => Stability::Unstable,
+            2 => Stability::DataSync,
+            _ => Stability::FileSync,
+        };
+        let pieces = if self.rng.below(6) == 0 { 2 + self.rng.below(5) } else { 1 };
+        let cells = (0..pieces).map(|_| self.cells(pieces > 1)).collect();
+        Some(Op::Write { file, cells, stability })
+    }
+
+    /// Whole pages if several go together; else whatever it is.
+    fn cells(&mut self, pages: bool) -> Cells {
+        let limit = self.habits.cells;
+        let (first, count) = match self.rng.below(if pages { 2 } else { 6 }) {
+            0 => (self.rng.below(limit / 16) * 16, 16),
+            1 => (self.rng.below(limit / 16) * 16, 16 * (1 + self.rng.below(4))),
+            2 => (self.rng.below(limit), 1),
+            3 => (self.rng.below(limit), 1 + self.rng.below(40)),
+            4 => (self.rng.below(limit / 16) * 16, 16 * (1 + self.rng.below(limit / 32 + 1))),
+            _ => (self.rng.below(4 * limit), 1 + self.rng.below(20)),
+        };
+        let cell = match self.rng.below(10) {
+            0 => 0,
+            _ => self.shared.lock().unwrap().new_cell(),
+        };
+        Cells { first, count, cell }
+    }
+
+    fn commit(&mut self) -> Option<Op> {
+        let file = self.file()?;
+        if self.rng.coin() {
+            return Some(Op::Commit { file, offset: 0, count: 0 });
+        }
+        let (offset, count) =
+            (self.rng.below(self.habits.cells), self.rng.below(self.habits.cells));
+        Some(Op::Commit { file, offset: offset * CELL_BYTES, count: (count * CELL_BYTES) as u32 })
+    }
+}
+
+/// What a call may be refused for.
+fn is_allowed(op: &Op, error: &FsError) -> bool {
+    match error {
+        FsError::Stale | FsError::NoSpace | FsError::Quota => true,
+        FsError::NotFound => {
+            matches!(op, Op::Lookup(_) | Op::Remove(_) | Op::Rmdir(_) | Op::Rename(..))
+        }
+        FsError::Exists => {
+            matches!(
+                op,
+                Op::Create(..) | Op::Mkdir(..) | Op::Symlink(..) | Op::Link(..) | Op::Rename(..)
+            )
+        }
+        FsError::IsDirectory | FsError::NotDirectory | FsError::NotEmpty | FsError::Invalid => {
+            matches!(op, Op::Remove(_) | Op::Rmdir(_) | Op::Rename(..))
+        }
+        FsError::TryLater => matches!(op, Op::Rename(..)),
+        // What would go together cannot.
+        FsError::NotSupported => matches!(op, Op::Write { .. }),
+        _ => false,
+    }
+}

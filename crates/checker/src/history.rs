@@ -1,0 +1,319 @@
+//! Whether the answers of one life can be: see the crate's head.
+
+use std::collections::BTreeMap;
+
+use aquifer_files::FsError;
+
+use crate::content::{CELL_BYTES, Content, cell_of};
+use crate::op::{Cells, Op, Place, Reply, Tag};
+use crate::tree::{Object, Tree};
+use crate::witness::{Call, Witness};
+
+/// An object after a change of it.
+#[derive(Debug)]
+struct Version<'a> {
+    /// The change; nothing for what the life began with.
+    by: Option<&'a Call>,
+    object: Object,
+}
+
+/// A life, as the server says that it went.
+#[derive(Debug)]
+pub struct History<'a> {
+    /// After all acknowledged changes.
+    pub tree: Tree,
+    /// Acknowledged changes, in the server's order.
+    pub changes: Vec<&'a Call>,
+    /// Changes that nobody knows of whether they were made.
+    pub ghosts: Vec<&'a Call>,
+    /// COMMITs that succeeded.
+    pub commits: Vec<&'a Call>,
+    versions: BTreeMap<Tag, Vec<Version<'a>>>,
+    /// Of each object: when the last of the changes so far was called.
+    called: BTreeMap<Tag, u64>,
+}
+
+impl<'a> History<'a> {
+    /// Carries out a life's changes, and looks for every answer in it.
+    ///
+    /// # Errors
+    /// An answer that cannot be.
+    pub fn new(witness: &'a Witness) -> Result<History<'a>, String> {
+        let first = |object: &Object| vec![Version { by: None, object: object.clone() }];
+        let settled = &witness.settled.objects;
+        let mut changes: Vec<&Call> =
+            witness.calls.iter().filter(|call| call.stamp().is_some()).collect();
+        changes.sort_by_key(|call| call.stamp());
+        let mut history = History {
+            tree: witness.settled.clone(),
+            changes: Vec::new(),
+            ghosts: witness.calls.iter().filter(|call| call.is_ghost()).collect(),
+            commits: witness.calls.iter().filter(|call| call.is_commit()).collect(),
+            versions: settled.iter().map(|(tag, object)| (*tag, first(object))).collect(),
+            called: BTreeMap::new(),
+        };
+        let mut used = Vec::new();
+        for change in &changes {
+            history.carry_out(change, &mut used)?;
+        }
+        history.changes = changes;
+        for call in &witness.calls {
+            if let Some(outcome) = &call.outcome {
+                let seen = history.answer_can_be(call, outcome);
+                seen.map_err(|why| format!("{:?} -> {outcome:?}: {why}", call.op))?;
+            }
+        }
+        Ok(history)
+    }
+
+    fn carry_out(&mut self, change: &'a Call, used: &mut Vec<u64>) -> Result<(), String> {
+        let touched = match self.tree.apply(&change.op) {
+            Ok(touched) => touched,
+            Err(why) => {
+                // A call that was never answered may have made way for it.
+                let ghost = self.ghosts.iter().copied().find(|ghost| {
+                    let mut tree = self.tree.clone();
+                    !used.contains(&ghost.begun)
+                        && ghost.begun < change.ended
+                        && tree.apply(&ghost.op).is_ok()
+                        && tree.apply(&change.op).is_ok()
+                });
+                let ghost = ghost.ok_or_else(|| format!("{:?} succeeded: {why}", change.op))?;
+                used.push(ghost.begun);
+                let touched = self.tree.apply(&ghost.op)?;
+                self.note(ghost, &touched);
+                self.tree.apply(&change.op)?
+            }
+        };
+        for tag in &touched {
+            let called = self.called.entry(*tag).or_insert(0);
+            if change.ended < *called {
+                return Err(format!(
+                    "{:?} is later than a change of {tag} that began after its end",
+                    change.op
+                ));
+            }
+            *called = (*called).max(change.begun);
+        }
+        self.note(change, &touched);
+        Ok(())
+    }
+
+    fn note(&mut self, by: &'a Call, touched: &[Tag]) {
+        for tag in touched {
+            if let Some(object) = self.tree.objects.get(tag) {
+                let version = Version { by: Some(by), object: object.clone() };
+                self.versions.entry(*tag).or_default().push(version);
+            }
+        }
+    }
+
+    /// States of an object that a call may have met.
+    fn met(&self, tag: Tag, call: &Call) -> &[Version<'a>] {
+        let Some(versions) = self.versions.get(&tag) else { return &[] };
+        let before = |version: &Version| version.by.is_none_or(|by| by.ended < call.begun);
+        let begun = |version: &Version| version.by.is_none_or(|by| by.begun < call.ended);
+        let first = versions.iter().rposition(before).unwrap_or(0);
+        let last = versions.iter().rposition(begun).map_or(first, |last| last.max(first));
+        &versions[first..=last]
+    }
+
+    fn ghosts_before(&self, call: &Call) -> impl Iterator<Item = &&'a Call> {
+        let ended = call.ended;
+        self.ghosts.iter().filter(move |ghost| ghost.begun < ended)
+    }
+
+    fn ghost_touches(&self, place: &Place, call: &Call) -> bool {
+        self.ghosts_before(call).any(|ghost| touches(&ghost.op, place))
+    }
+
+    /// Whether a name may have been found to stand for this.
+    fn name_can_be(&self, place: &Place, call: &Call, is: impl Fn(Option<Tag>) -> bool) -> bool {
+        let found = |version: &Version| match &version.object {
+            Object::Directory { names, .. } => is(names.get(&place.name).copied()),
+            _ => false,
+        };
+        self.met(place.directory.tag, call).iter().any(found) || self.ghost_touches(place, call)
+    }
+
+    fn can_be_dead(&self, tag: Tag, call: &Call) -> bool {
+        let kills =
+            |ghost: &&Call| matches!(&ghost.op, Op::Remove(_) | Op::Rmdir(_) | Op::Rename(..));
+        let is_ghost_made = !self.versions.contains_key(&tag);
+        is_ghost_made
+            || self.met(tag, call).iter().any(|version| version.object.links() == 0)
+            || self.ghosts_before(call).any(kills)
+    }
+
+    fn answer_can_be(&self, call: &Call, outcome: &Result<Reply, FsError>) -> Result<(), String> {
+        let fine = |is: bool, why: &str| if is { Ok(()) } else { Err(why.to_string()) };
+        match (&call.op, outcome) {
+            (Op::Read { file, first, count }, Ok(Reply::Read(bytes, eof))) => {
+                self.read_can_be(call, file.tag, (*first, *count), bytes, *eof)
+            }
+            (Op::Lookup(place), Ok(Reply::Attributes(seen))) => {
+                let is = self.name_can_be(place, call, |tag| tag == Some(seen.uid));
+                fine(is, "the name stood for something else")
+            }
+            (
+                Op::Lookup(place) | Op::Remove(place) | Op::Rmdir(place) | Op::Rename(place, _),
+                Err(FsError::NotFound),
+            ) => fine(self.name_can_be(place, call, |tag| tag.is_none()), "the name was there"),
+            (
+                Op::Create(place, _)
+                | Op::Mkdir(place, _)
+                | Op::Symlink(place, _)
+                | Op::Link(_, place),
+                Err(FsError::Exists),
+            ) => fine(self.name_can_be(place, call, |tag| tag.is_some()), "the name was not there"),
+            (Op::List(directory, _), Ok(Reply::Listed(entries))) => {
+                let mut listed: BTreeMap<&str, Option<Tag>> = BTreeMap::new();
+                for (name, seen) in entries {
+                    let seen = seen.as_ref().map(|seen| seen.uid);
+                    if listed.insert(name, seen).is_some() {
+                        return Err(format!("{name} is listed twice"));
+                    }
+                }
+                let place = |name: &str| Place { directory: *directory, name: name.into() };
+                for (name, seen) in &listed {
+                    // An object that went meanwhile has no attributes.
+                    let is = |tag: Option<Tag>| tag.is_some() && (seen.is_none() || tag == *seen);
+                    fine(self.name_can_be(&place(name), call, is), name)?;
+                }
+                let always = self.met(directory.tag, call).iter().filter_map(|version| {
+                    match &version.object {
+                        Object::Directory { names, .. } => Some(names),
+                        _ => None,
+                    }
+                });
+                for name in always.flat_map(|names| names.keys()) {
+                    let is = listed.contains_key(name.as_str())
+                        || self.name_can_be(&place(name), call, |tag| tag.is_none());
+                    fine(is, &format!("{name} was there all the time"))?;
+                }
+                Ok(())
+            }
+            (Op::Getattr(node), Ok(Reply::Attributes(seen))) => {
+                fine(seen.uid == node.tag, "another object")?;
+                let resized =
+                    self.ghosts_before(call).any(|ghost| file_of(&ghost.op) == Some(node.tag));
+                let fits = |version: &Version| match &version.object {
+                    Object::File { content, mode, .. } => {
+                        content.size == seen.size && *mode == seen.mode
+                    }
+                    _ => true,
+                };
+                let met = self.met(node.tag, call);
+                fine(resized || met.is_empty() || met.iter().any(fits), "never had these")
+            }
+            (Op::Readlink(node), Ok(Reply::Text(text))) => {
+                fine(text == node.tag.to_string().as_bytes(), "another text")
+            }
+            (
+                Op::Read { file: node, .. }
+                | Op::Write { file: node, .. }
+                | Op::Set { file: node, .. }
+                | Op::Commit { file: node, .. }
+                | Op::Getattr(node)
+                | Op::Readlink(node)
+                | Op::List(node, _)
+                | Op::Link(node, _),
+                Err(FsError::Stale),
+            ) => {
+                let place = match &call.op {
+                    Op::Link(_, place) => self.can_be_dead(place.directory.tag, call),
+                    _ => false,
+                };
+                fine(place || self.can_be_dead(node.tag, call), "it was never removed")
+            }
+            (op, Err(FsError::Pool(error))) if !op.changes() => Err(error.to_string()),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_can_be(
+        &self,
+        call: &Call,
+        tag: Tag,
+        (first, count): (u64, u64),
+        bytes: &[u8],
+        eof: bool,
+    ) -> Result<(), String> {
+        let met = self.met(tag, call);
+        let ghosts: Vec<_> =
+            self.ghosts_before(call).filter(|ghost| file_of(&ghost.op) == Some(tag)).collect();
+        if met.is_empty() {
+            return Ok(());
+        }
+        let (offset, length) = (first * CELL_BYTES, count * CELL_BYTES);
+        let sized = |version: &Version| {
+            content_of(&version.object).is_some_and(|content| {
+                let end = (offset + length).min(content.size);
+                let fits = bytes.len() as u64 == end.saturating_sub(offset);
+                fits && eof == (offset + length >= content.size)
+            })
+        };
+        if ghosts.is_empty() && !met.iter().any(sized) {
+            return Err(format!("{} bytes, eof {eof}: no such size", bytes.len()));
+        }
+        let mut read = Vec::new();
+        for (index, cell) in (first..).zip(bytes.chunks(CELL_BYTES as usize)) {
+            read.push(cell_of(index, cell)?);
+        }
+        let is = |content: &Content| {
+            (first..).zip(&read).all(|(index, cell)| {
+                content.cell(index) == *cell
+                    || ghosts.iter().any(|ghost| leaves(&ghost.op, index) == Some(*cell))
+            })
+        };
+        match met.iter().filter_map(|version| content_of(&version.object)).any(is) {
+            true => Ok(()),
+            false => {
+                let now = met.iter().filter_map(|version| content_of(&version.object)).next_back();
+                let other = (first..)
+                    .zip(&read)
+                    .find(|(index, cell)| now.is_none_or(|content| content.cell(*index) != **cell));
+                Err(format!("none of {} states has that; the last differs at {other:?}", met.len()))
+            }
+        }
+    }
+}
+
+fn content_of(object: &Object) -> Option<&Content> {
+    match object {
+        Object::File { content, .. } => Some(content),
+        _ => None,
+    }
+}
+
+/// The file whose content or attributes a change sets.
+pub fn file_of(op: &Op) -> Option<Tag> {
+    match op {
+        Op::Set { file, .. } | Op::Write { file, .. } => Some(file.tag),
+        _ => None,
+    }
+}
+
+/// What a change leaves in a cell, if it reaches it.
+pub fn leaves(op: &Op, index: u64) -> Option<u32> {
+    let covers = |c: &&Cells| (c.first..c.first + c.count).contains(&index);
+    match op {
+        Op::Write { cells, .. } => cells.iter().rev().find(covers).map(|c| c.cell),
+        Op::Set { size: Some(size), .. } if index * CELL_BYTES >= *size => Some(0),
+        _ => None,
+    }
+}
+
+/// Whether a change is about this name.
+pub fn touches(op: &Op, place: &Place) -> bool {
+    match op {
+        Op::Create(at, _)
+        | Op::Mkdir(at, _)
+        | Op::Symlink(at, _)
+        | Op::Remove(at)
+        | Op::Rmdir(at)
+        | Op::Link(_, at) => at == place,
+        Op::Rename(from, to) => from == place || to == place,
+        _ => false,
+    }
+}

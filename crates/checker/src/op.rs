@@ -1,0 +1,157 @@
+//! Calls and answers, and the door through which they go.
+
+use std::future::Future;
+
+use aquifer_files::{Attributes, FileHandle, FsError, Stability};
+
+use crate::content::Cell;
+
+/// Names an object for ever: its owner.
+pub type Tag = u32;
+/// The root directory's.
+pub const ROOT: Tag = 0;
+
+/// An object that clients know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Node {
+    /// Who it is.
+    pub tag: Tag,
+    /// What the server calls it.
+    pub handle: FileHandle,
+}
+
+/// A place for a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The directory.
+    pub directory: Node,
+    /// The name.
+    pub name: String,
+}
+
+/// Cells to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cells {
+    /// The first.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// What goes there.
+    pub cell: Cell,
+}
+
+/// A call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Op {
+    /// A regular file; guarded.
+    Create(Place, Tag),
+    /// A directory.
+    Mkdir(Place, Tag),
+    /// A symlink whose text is its tag.
+    Symlink(Place, Tag),
+    /// REMOVE.
+    Remove(Place),
+    /// RMDIR.
+    Rmdir(Place),
+    /// RENAME.
+    Rename(Place, Place),
+    /// LINK.
+    Link(Node, Place),
+    /// SETATTR of size or mode.
+    Set {
+        /// The file.
+        file: Node,
+        /// The new size.
+        size: Option<u64>,
+        /// The new mode.
+        mode: Option<u32>,
+    },
+    /// WRITE; several are received together and go as one change.
+    Write {
+        /// The file.
+        file: Node,
+        /// What is written, in this order.
+        cells: Vec<Cells>,
+        /// How stable.
+        stability: Stability,
+    },
+    /// COMMIT of a range of bytes (0: to the end).
+    Commit {
+        /// The file.
+        file: Node,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        count: u32,
+    },
+    /// READ.
+    Read {
+        /// The file.
+        file: Node,
+        /// First cell.
+        first: u64,
+        /// Cells.
+        count: u64,
+    },
+    /// GETATTR.
+    Getattr(Node),
+    /// READLINK.
+    Readlink(Node),
+    /// LOOKUP.
+    Lookup(Place),
+    /// READDIRPLUS, from the first entry to the last, so many entries a call.
+    List(Node, usize),
+}
+
+impl Op {
+    /// Whether it changes something when it succeeds.
+    pub fn changes(&self) -> bool {
+        !matches!(
+            self,
+            Op::Commit { .. }
+                | Op::Read { .. }
+                | Op::Getattr(_)
+                | Op::Readlink(_)
+                | Op::Lookup(_)
+                | Op::List(..)
+        )
+    }
+}
+
+/// What a success is answered with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// A change: attributes of what was made or changed, and ctime of all whose ctime it set.
+    Changed {
+        /// Nanoseconds.
+        ctime_ns: u64,
+        /// Of what was made, written or set.
+        attributes: Option<Attributes>,
+        /// How stable a write is.
+        stability: Stability,
+    },
+    /// COMMIT.
+    Committed,
+    /// A change that had nothing to do: RENAME of one name of a file over another.
+    Nothing,
+    /// READ: bytes, and whether they reach the end.
+    Read(Vec<u8>, bool),
+    /// GETATTR and LOOKUP.
+    Attributes(Attributes),
+    /// READLINK.
+    Text(Vec<u8>),
+    /// Names with attributes; `.` and `..` left out.
+    Listed(Vec<(String, Option<Attributes>)>),
+}
+
+/// The way to the server.
+pub trait Door {
+    /// Carries out a call.
+    fn call(&self, op: &Op) -> impl Future<Output = Result<Reply, FsError>>;
+
+    /// Asks for a txg to close soon, or for whatever else should happen now and then.
+    fn nudge(&self);
+
+    /// Lets time pass.
+    fn pause(&self, microseconds: u64) -> impl Future<Output = ()>;
+}

@@ -1,0 +1,329 @@
+//! Whether what lies there after a restart can be: what was acknowledged, and nothing in part.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use aquifer_files::{Attributes, FileKind, FsError, Stability};
+
+use crate::content::{CELL_BYTES, Content, cell_of};
+use crate::history::{History, file_of, leaves, touches};
+use crate::op::{Door, Node, Op, Place, ROOT, Reply, Tag};
+use crate::tree::{Object, Tree};
+use crate::witness::{Call, End, Shared};
+
+/// What was found of an object.
+struct Found {
+    seen: Attributes,
+    object: Object,
+}
+
+/// Removed objects that are asked for after a restart.
+const STALE_ASKED_MAX: usize = 4;
+/// Cells read at a time.
+const READ_CELLS: u64 = 64;
+
+/// Reads all there is, holds it against what was seen before, and takes it for what there is.
+///
+/// # Errors
+/// Something was lost, or is there that cannot be.
+pub async fn check(door: &impl Door, shared: &Shared, end: End) -> Result<(), String> {
+    let found = read_all(door, shared).await?;
+    let dead = {
+        let mut witness = shared.lock().unwrap();
+        found.values().for_each(|found| witness.see(&found.seen));
+        witness.verdict()?;
+        let history = History::new(&witness)?;
+        if end != End::Rewind {
+            names_can_be(&history, &found)?;
+            for (tag, found) in &found {
+                let base = witness.settled.objects.get(tag);
+                file_can_be(&history, (*tag, base), &found.object, end)
+                    .map_err(|why| format!("file {tag}: {why}"))?;
+            }
+        }
+        links_are_right(&found)?;
+        let gone = |tag: &Tag| !found.contains_key(tag);
+        let dead = witness.nodes.iter().rev().filter(|(tag, _)| gone(tag));
+        let dead: Vec<Node> = dead.map(|(_, (node, _))| *node).take(STALE_ASKED_MAX).collect();
+        dead
+    };
+    for node in dead {
+        let asked = door.call(&Op::Getattr(node)).await;
+        if asked != Err(FsError::Stale) {
+            return Err(format!("{} has no name, and answers {asked:?}", node.tag));
+        }
+    }
+    let mut witness = shared.lock().unwrap();
+    let objects = found.into_iter().map(|(tag, found)| (tag, found.object));
+    witness.settled = Tree { objects: objects.collect() };
+    witness.calls.clear();
+    Ok(())
+}
+
+async fn read_all(door: &impl Door, shared: &Shared) -> Result<BTreeMap<Tag, Found>, String> {
+    let (root, _) = shared.lock().unwrap().nodes[&ROOT];
+    let seen = match door.call(&Op::Getattr(root)).await {
+        Ok(Reply::Attributes(seen)) => seen,
+        other => return Err(format!("the root: {other:?}")),
+    };
+    let mut found: BTreeMap<Tag, Found> = BTreeMap::new();
+    let mut waiting = VecDeque::from([(root, seen)]);
+    while let Some((node, seen)) = waiting.pop_front() {
+        if let Some(Found { object, .. }) = found.get_mut(&node.tag) {
+            match object {
+                Object::File { links, .. } | Object::Symlink { links } => *links += 1,
+                Object::Directory { .. } => return Err(format!("two ways to {}", node.tag)),
+            }
+            continue;
+        }
+        let object = match seen.kind {
+            FileKind::Directory => {
+                let entries = match door.call(&Op::List(node, 7)).await {
+                    Ok(Reply::Listed(entries)) => entries,
+                    other => return Err(format!("list of {}: {other:?}", node.tag)),
+                };
+                let mut names = BTreeMap::new();
+                for (name, seen) in entries {
+                    let seen = seen.ok_or_else(|| format!("{name} leads to nothing"))?;
+                    if names.insert(name.clone(), seen.uid).is_some() {
+                        return Err(format!("{name} is listed twice"));
+                    }
+                    waiting.push_back((Node { tag: seen.uid, handle: seen.handle }, seen));
+                }
+                Object::Directory { names, links: 1 }
+            }
+            FileKind::Symlink => {
+                match door.call(&Op::Readlink(node)).await {
+                    Ok(Reply::Text(text)) if text == node.tag.to_string().as_bytes() => {}
+                    other => return Err(format!("readlink of {}: {other:?}", node.tag)),
+                }
+                Object::Symlink { links: 1 }
+            }
+            _ => {
+                let content = read_content(door, node, seen.size)
+                    .await
+                    .map_err(|why| format!("file {}: {why}", node.tag))?;
+                Object::File { content, mode: seen.mode, links: 1 }
+            }
+        };
+        found.insert(node.tag, Found { seen, object });
+    }
+    Ok(found)
+}
+
+async fn read_content(door: &impl Door, file: Node, size: u64) -> Result<Content, String> {
+    let mut content = Content::default();
+    content.resize(size);
+    if !size.is_multiple_of(CELL_BYTES) {
+        return Err(format!("size {size} was never set"));
+    }
+    for first in (0..size / CELL_BYTES).step_by(READ_CELLS as usize) {
+        let read = door.call(&Op::Read { file, first, count: READ_CELLS }).await;
+        let Ok(Reply::Read(bytes, _)) = read else {
+            return Err(format!("cell {first} and on: {read:?}"));
+        };
+        for (index, bytes) in (first..).zip(bytes.chunks(CELL_BYTES as usize)) {
+            content.set(index, cell_of(index, bytes)?);
+        }
+    }
+    Ok(content)
+}
+
+fn links_are_right(found: &BTreeMap<Tag, Found>) -> Result<(), String> {
+    for (tag, Found { seen, object }) in found {
+        let links = match object {
+            Object::Directory { names, .. } => {
+                let is_directory =
+                    |tag: &&Tag| found.get(tag).is_some_and(|f| f.seen.kind == FileKind::Directory);
+                2 + names.values().filter(is_directory).count() as u32
+            }
+            other => other.links(),
+        };
+        if seen.nlink != links {
+            return Err(format!("{tag} has {links} links, and says {}", seen.nlink));
+        }
+    }
+    Ok(())
+}
+
+/// Every name stands for what it was left to stand for, or for what a call without an answer makes
+/// of it.
+fn names_can_be(history: &History<'_>, found: &BTreeMap<Tag, Found>) -> Result<(), String> {
+    let there = |directory: &Tag, name: &String| match found.get(directory).map(|f| &f.object) {
+        Some(Object::Directory { names, .. }) => names.get(name).copied(),
+        _ => None,
+    };
+    let directories: BTreeSet<Tag> = history
+        .tree
+        .objects
+        .keys()
+        .chain(found.keys())
+        .copied()
+        .filter(|tag| is_directory(history, found, *tag))
+        .collect();
+    for directory in directories {
+        let acknowledged = history.tree.names(directory);
+        let mut names: BTreeSet<String> =
+            acknowledged.into_iter().flatten().map(|(n, _)| n.clone()).collect();
+        if let Some(Found { object: Object::Directory { names: more, .. }, .. }) =
+            found.get(&directory)
+        {
+            names.extend(more.keys().cloned());
+        }
+        for name in names {
+            let is = there(&directory, &name);
+            let was = acknowledged.and_then(|names| names.get(&name).copied());
+            if is != was && !ghosts_make(history, directory, &name, is) {
+                return Err(format!("{name} in {directory} is {is:?}, and was {was:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_directory(history: &History<'_>, found: &BTreeMap<Tag, Found>, tag: Tag) -> bool {
+    let directory = |object: &Object| matches!(object, Object::Directory { .. });
+    history.tree.objects.get(&tag).is_some_and(directory)
+        || found.get(&tag).is_some_and(|found| directory(&found.object))
+}
+
+fn ghosts_make(history: &History<'_>, directory: Tag, name: &str, is: Option<Tag>) -> bool {
+    let at = |place: &Place| place.directory.tag == directory && place.name == name;
+    history.ghosts.iter().any(|ghost| match &ghost.op {
+        Op::Create(place, tag) | Op::Mkdir(place, tag) | Op::Symlink(place, tag) => {
+            at(place) && is == Some(*tag)
+        }
+        Op::Remove(place) | Op::Rmdir(place) => at(place) && is.is_none(),
+        Op::Link(node, place) => at(place) && is == Some(node.tag),
+        Op::Rename(from, _) if at(from) => is.is_none(),
+        Op::Rename(from, to) if at(to) => {
+            // What it moved was there, or another call without an answer put it there.
+            let moved = history.tree.find(from);
+            is.is_some() && is == moved
+                || history
+                    .ghosts
+                    .iter()
+                    .any(|other| other.begun != ghost.begun && touches(&other.op, from))
+        }
+        _ => false,
+    })
+}
+
+/// Every cell is what the newest durable write left, or a later one; so are size and mode.
+fn file_can_be(
+    history: &History<'_>,
+    (tag, base): (Tag, Option<&Object>),
+    found: &Object,
+    end: End,
+) -> Result<(), String> {
+    let Object::File { content, mode, .. } = found else { return Ok(()) };
+    let (base, base_mode) = match base {
+        Some(Object::File { content, mode, .. }) => (content.clone(), *mode),
+        _ => (Content::default(), crate::tree::MODE),
+    };
+    let of_it = |call: &&&Call| file_of(&call.op) == Some(tag);
+    let changes: Vec<(&Call, bool)> = history
+        .changes
+        .iter()
+        .filter(of_it)
+        .map(|call| (*call, end == End::Export || is_durable(history, call)))
+        .collect();
+    let ghosts: Vec<&Call> = history.ghosts.iter().filter(of_it).copied().collect();
+    let cells = changes.iter().map(|(call, _)| call).chain(&ghosts);
+    let last = cells.filter_map(|call| last_cell(&call.op)).max().unwrap_or(0);
+    for index in 0..last.max(base.cells()).max(content.cells()) {
+        let mut can_be = Vec::new();
+        let mut durable = false;
+        for (call, is_durable) in changes.iter().rev() {
+            if let Some(cell) = leaves(&call.op, index) {
+                can_be.push(cell);
+                durable = *is_durable;
+            }
+            if durable {
+                break;
+            }
+        }
+        if !durable {
+            can_be.push(base.cell(index));
+        }
+        can_be.extend(ghosts.iter().filter_map(|ghost| leaves(&ghost.op, index)));
+        let is = content.cell(index);
+        // Beyond the end nothing is.
+        if index * CELL_BYTES < content.size && !can_be.contains(&is) {
+            return Err(format!("cell {index} is {is}, and can be {can_be:?}"));
+        }
+    }
+    size_can_be(&base, &changes, &ghosts, content.size)?;
+    let modes = |call: &Call| match &call.op {
+        Op::Set { mode, .. } => *mode,
+        _ => None,
+    };
+    let set = changes.iter().rev().find_map(|(call, _)| modes(call)).unwrap_or(base_mode);
+    let ghost_set = ghosts.iter().any(|ghost| modes(ghost) == Some(*mode));
+    match *mode == set || ghost_set {
+        true => Ok(()),
+        false => Err(format!("mode {mode:o}, and was set to {set:o}")),
+    }
+}
+
+fn last_cell(op: &Op) -> Option<u64> {
+    match op {
+        Op::Write { cells, .. } => cells.iter().map(|c| c.first + c.count).max(),
+        _ => None,
+    }
+}
+
+fn size_can_be(
+    base: &Content,
+    changes: &[(&Call, bool)],
+    ghosts: &[&Call],
+    size: u64,
+) -> Result<(), String> {
+    let after = |op: &Op, size: u64| match op {
+        Op::Set { size: Some(set), .. } => *set,
+        op => size.max(last_cell(op).unwrap_or(0) * CELL_BYTES),
+    };
+    // A call without an answer may have been carried out at any moment, or not.
+    let with_ghosts = |mut can_be: BTreeSet<u64>| {
+        for _ in ghosts {
+            let more = |ghost: &&Call| -> Vec<u64> {
+                can_be.iter().map(|size| after(&ghost.op, *size)).collect()
+            };
+            let more: Vec<u64> = ghosts.iter().flat_map(more).collect();
+            can_be.extend(more);
+        }
+        can_be
+    };
+    let mut can_be = with_ghosts(BTreeSet::from([base.size]));
+    for (call, durable) in changes {
+        let mut now: BTreeSet<u64> = can_be.iter().map(|size| after(&call.op, *size)).collect();
+        if !durable {
+            now.extend(&can_be);
+        }
+        can_be = with_ghosts(now);
+    }
+    match can_be.contains(&size) {
+        true => Ok(()),
+        false => Err(format!("size {size}, and can be {can_be:?}")),
+    }
+}
+
+/// Whether what a change left must be there after a cut.
+fn is_durable(history: &History<'_>, call: &Call) -> bool {
+    let Op::Write { file, cells, .. } = &call.op else { return true };
+    if let Some(Ok(Reply::Changed { stability, .. })) = &call.outcome
+        && *stability != Stability::Unstable
+    {
+        return true;
+    }
+    // A COMMIT that began after its end covers it.
+    let bytes = cells.iter().map(|c| (c.first * CELL_BYTES, (c.first + c.count) * CELL_BYTES));
+    history.commits.iter().any(|commit| match &commit.op {
+        Op::Commit { file: of, offset, count } => {
+            let end = if *count == 0 { u64::MAX } else { offset + u64::from(*count) };
+            of.tag == file.tag
+                && commit.begun > call.ended
+                && bytes.clone().all(|(from, to)| *offset <= from && to <= end)
+        }
+        _ => false,
+    })
+}

@@ -1,0 +1,217 @@
+//! The model: directories, files and symlinks by tag, and what each change makes of them.
+
+use std::collections::BTreeMap;
+
+use crate::content::Content;
+use crate::op::{Op, Place, ROOT, Tag};
+
+/// An object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Object {
+    /// A directory: its names, and how many there are of itself (none once it is removed).
+    Directory {
+        /// Names.
+        names: BTreeMap<String, Tag>,
+        /// 1 while it has a name.
+        links: u32,
+    },
+    /// A file.
+    File {
+        /// Content.
+        content: Content,
+        /// Permission bits.
+        mode: u32,
+        /// Names.
+        links: u32,
+    },
+    /// A symlink.
+    Symlink {
+        /// Names.
+        links: u32,
+    },
+}
+
+impl Object {
+    /// A directory with a name.
+    pub fn directory() -> Object {
+        Object::Directory { names: BTreeMap::new(), links: 1 }
+    }
+
+    /// Its names.
+    pub fn links(&self) -> u32 {
+        match self {
+            Object::Directory { links, .. }
+            | Object::File { links, .. }
+            | Object::Symlink { links } => *links,
+        }
+    }
+
+    fn links_mut(&mut self) -> &mut u32 {
+        match self {
+            Object::Directory { links, .. }
+            | Object::File { links, .. }
+            | Object::Symlink { links } => links,
+        }
+    }
+
+    fn is_directory(&self) -> bool {
+        matches!(self, Object::Directory { .. })
+    }
+}
+
+/// Mode of new files.
+pub const MODE: u32 = 0o600;
+
+/// All objects, dead ones too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    /// By tag.
+    pub objects: BTreeMap<Tag, Object>,
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Tree { objects: BTreeMap::from([(ROOT, Object::directory())]) }
+    }
+}
+
+impl Tree {
+    /// The names of a directory.
+    pub fn names(&self, directory: Tag) -> Option<&BTreeMap<String, Tag>> {
+        match self.objects.get(&directory) {
+            Some(Object::Directory { names, links: 1.. }) => Some(names),
+            _ => None,
+        }
+    }
+
+    /// What a name stands for.
+    pub fn find(&self, place: &Place) -> Option<Tag> {
+        self.names(place.directory.tag)?.get(&place.name).copied()
+    }
+
+    fn put(&mut self, place: &Place, tag: Tag) -> Result<(), String> {
+        let directory = self.objects.get_mut(&place.directory.tag);
+        let Some(Object::Directory { names, links: 1.. }) = directory else {
+            return Err(format!("{} is no directory", place.directory.tag));
+        };
+        names.insert(place.name.clone(), tag);
+        Ok(())
+    }
+
+    fn take(&mut self, place: &Place) -> Result<Tag, String> {
+        let found = self.find(place);
+        let tag = found.ok_or_else(|| format!("there is no {}", place.name))?;
+        if let Some(Object::Directory { names, .. }) = self.objects.get_mut(&place.directory.tag) {
+            names.remove(&place.name);
+        }
+        Ok(tag)
+    }
+
+    fn unlink(&mut self, tag: Tag) {
+        if let Some(object) = self.objects.get_mut(&tag) {
+            *object.links_mut() -= 1;
+        }
+    }
+
+    fn is_empty(&self, tag: Tag) -> bool {
+        self.names(tag).is_some_and(BTreeMap::is_empty)
+    }
+
+    fn is_directory(&self, tag: Tag) -> bool {
+        self.objects.get(&tag).is_some_and(Object::is_directory)
+    }
+
+    /// Carries out a change that succeeded. Returns the objects that it touched.
+    ///
+    /// # Errors
+    /// It cannot have succeeded.
+    pub fn apply(&mut self, op: &Op) -> Result<Vec<Tag>, String> {
+        match op {
+            Op::Create(place, tag) => self.make(
+                place,
+                *tag,
+                Object::File { content: Content::default(), mode: MODE, links: 1 },
+            ),
+            Op::Mkdir(place, tag) => self.make(place, *tag, Object::directory()),
+            Op::Symlink(place, tag) => self.make(place, *tag, Object::Symlink { links: 1 }),
+            Op::Remove(place) => {
+                let tag = self.take(place)?;
+                if self.is_directory(tag) {
+                    return Err("a directory was removed".into());
+                }
+                self.unlink(tag);
+                Ok(vec![place.directory.tag, tag])
+            }
+            Op::Rmdir(place) => {
+                let tag = self.take(place)?;
+                if !self.is_empty(tag) {
+                    return Err(format!("{tag} is no empty directory"));
+                }
+                self.unlink(tag);
+                Ok(vec![place.directory.tag, tag])
+            }
+            Op::Rename(from, to) => self.rename(from, to),
+            Op::Link(file, place) => {
+                if self.find(place).is_some() {
+                    return Err(format!("{} was there", place.name));
+                }
+                match self.objects.get_mut(&file.tag) {
+                    Some(object) if object.links() > 0 => *object.links_mut() += 1,
+                    _ => return Err(format!("{} is gone", file.tag)),
+                }
+                self.put(place, file.tag)?;
+                Ok(vec![place.directory.tag, file.tag])
+            }
+            Op::Set { file, size, mode: new } => {
+                let Some(Object::File { content, mode, links: 1.. }) =
+                    self.objects.get_mut(&file.tag)
+                else {
+                    return Err(format!("{} is no file", file.tag));
+                };
+                size.iter().for_each(|size| content.resize(*size));
+                *mode = new.unwrap_or(*mode);
+                Ok(vec![file.tag])
+            }
+            Op::Write { file, cells, .. } => {
+                let Some(Object::File { content, links: 1.., .. }) =
+                    self.objects.get_mut(&file.tag)
+                else {
+                    return Err(format!("{} is no file", file.tag));
+                };
+                cells.iter().for_each(|c| content.write(c.first, c.count, c.cell));
+                Ok(vec![file.tag])
+            }
+            other => Err(format!("{other:?} changes nothing")),
+        }
+    }
+
+    fn make(&mut self, place: &Place, tag: Tag, object: Object) -> Result<Vec<Tag>, String> {
+        if self.find(place).is_some() {
+            return Err(format!("{} was there", place.name));
+        }
+        self.put(place, tag)?;
+        self.objects.insert(tag, object);
+        Ok(vec![place.directory.tag, tag])
+    }
+
+    fn rename(&mut self, from: &Place, to: &Place) -> Result<Vec<Tag>, String> {
+        let moved = self.find(from).ok_or_else(|| format!("there is no {}", from.name))?;
+        let mut touched = vec![from.directory.tag, to.directory.tag, moved];
+        match self.find(to) {
+            Some(over) if over == moved => return Ok(touched),
+            Some(over) => {
+                if self.is_directory(over) != self.is_directory(moved)
+                    || self.is_directory(over) && !self.is_empty(over)
+                {
+                    return Err(format!("{} cannot be replaced", to.name));
+                }
+                self.unlink(over);
+                touched.push(over);
+            }
+            None => {}
+        }
+        self.take(from)?;
+        self.put(to, moved)?;
+        Ok(touched)
+    }
+}
