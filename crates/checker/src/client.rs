@@ -20,6 +20,9 @@ pub struct Habits {
     pub cells: u64,
 }
 
+/// The first cells of a file are written as often as all others.
+const HOT_CELLS: u64 = 48;
+
 /// See the module's head.
 pub struct Client<D> {
     /// Where it calls.
@@ -44,8 +47,8 @@ impl<D: Door> Client<D> {
             let Some(op) = self.think() else { continue };
             self.call(op).await?;
             match self.rng.below(40) {
-                0..=2 => self.door.nudge(),
-                3 => self.door.pause(self.rng.below(20_000)).await,
+                0..=4 => self.door.nudge(),
+                5 => self.door.pause(self.rng.below(20_000)).await,
                 _ => {}
             }
             self.shared.lock().unwrap().verdict()?;
@@ -150,7 +153,9 @@ impl<D: Door> Client<D> {
 
     /// Whole pages if several go together; else whatever it is.
     fn cells(&mut self, pages: bool) -> Cells {
-        let limit = self.habits.cells;
+        // Where the others write, too.
+        let limit =
+            if self.rng.coin() { self.habits.cells.min(HOT_CELLS) } else { self.habits.cells };
         let (first, count) = match self.rng.below(if pages { 2 } else { 6 }) {
             0 => (self.rng.below(limit / 16) * 16, 16),
             1 => (self.rng.below(limit / 16) * 16, 16 * (1 + self.rng.below(4))),

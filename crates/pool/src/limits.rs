@@ -55,6 +55,8 @@ pub const MEMORY_CAP_BYTES_MIN: u64 = 64 * MIB;
 pub struct Scale {
     /// A txg closes when so much of it is dirty, or earlier.
     pub txg_dirty_bytes_max: u64,
+    /// The read cache takes so much, or less.
+    pub arc_bytes_max: u64,
     /// More extents than this beyond a cut are cut off whole, and freed in the background.
     pub cut_extents_max: usize,
     /// Entries that the background frees in one txg and dataset.
@@ -69,6 +71,7 @@ impl Scale {
     /// What pools in service have.
     pub const REAL: Scale = Scale {
         txg_dirty_bytes_max: 512 * MIB,
+        arc_bytes_max: u64::MAX,
         cut_extents_max: 512,
         reap_entries_max: 20_000,
         node_bytes: NODE_CAPACITY_BYTES,
@@ -129,7 +132,7 @@ impl Limits {
             memory_cap_bytes: cap,
             txg_dirty_bytes,
             dirty_cap_bytes,
-            arc_bytes: (cap - dirty_cap_bytes) / 2,
+            arc_bytes: ((cap - dirty_cap_bytes) / 2).min(scale.arc_bytes_max),
             // A sixteenth of the ring a txg, a quarter for the window: with the windows of three
             // roots and the record being written, half the ring stays free.
             txg_runs_max: usize::try_from(record_bytes / 16 / 8).unwrap_or(usize::MAX),

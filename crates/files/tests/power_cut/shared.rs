@@ -27,6 +27,7 @@ use crate::{Shape, disks_of, inspected, is_loss_at_import, open, story, upset, w
 const DATASET: &str = "tank/shared";
 const SCALE: Scale = Scale {
     txg_dirty_bytes_max: 64 << 10,
+    arc_bytes_max: 256 << 10,
     cut_extents_max: 4,
     reap_entries_max: 12,
     node_bytes: 400,
@@ -337,7 +338,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
             seed: rng.next_u64(),
             exports: is_last || rng.below(6) == 0,
         };
-        let event = if rng.below(4) == 0 { rng.below(150) } else { rng.below(6000) };
+        let event = if rng.below(4) == 0 { rng.below(150) } else { rng.below(12_000) };
         match is_last {
             true => fickle.iter().for_each(SimDisk::clear_faults),
             false => {
@@ -403,14 +404,10 @@ fn a_rule_left_out_is_found() {
     let _alone = crate::alone();
     let bases = bases();
     for (rule, seeds) in [
-        (Rule::FreshGenerations, 300),
-        (Rule::ReplayRaisesIds, 300),
-        (Rule::ReplayReapsNothing, 1000),
-        (Rule::CutsFitTheRecord, 300),
-        (Rule::CommitPresentContent, 300),
-        (Rule::ReplayFloor, 1000),
-        (Rule::HoldBackFrees, 1000),
-        (Rule::ReadersHoldReuse, 1000),
+        (Rule::CommitPresentContent, 600),
+        (Rule::ReplayReapsNothing, 600),
+        (Rule::ReadersHoldReuse, 600),
+        (Rule::CommitWaitsForEarlyWrites, 600),
     ] {
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             crate::must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
