@@ -25,6 +25,8 @@ pub enum Rule {
     UberblockSlot,
     /// A leaf that another names outdated has no vote at import.
     OutdatedNoVote,
+    /// A leaf that an import does not take into use is named outdated by its first uberblock.
+    UnusedIsNamed,
     /// The end of the log is fixed by an uberblock before anything else.
     FixLogEnd,
     /// A commit waits for the writes of its txg, then flushes, then writes the uberblock.

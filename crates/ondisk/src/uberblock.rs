@@ -97,6 +97,11 @@ pub struct Uberblock {
 }
 
 impl Uberblock {
+    /// Whether it says that this leaf missed writes.
+    pub fn names(&self, leaf: Guid) -> bool {
+        self.outdated.iter().any(|outdated| outdated.leaf == leaf)
+    }
+
     /// The sector's bytes for label `label` of `leaf`.
     ///
     /// # Errors

@@ -98,7 +98,7 @@ impl Pool {
         let failed = self.failed_leaves();
         for leaf in &failed {
             let since = leaf.uberblock_sequence.load(Ordering::Relaxed);
-            if !uberblock.outdated.iter().any(|outdated| outdated.leaf == leaf.guid) {
+            if !uberblock.names(leaf.guid) {
                 uberblock.outdated.push(Outdated { leaf: leaf.guid, since });
             }
         }

@@ -8,25 +8,29 @@
 //! 4. One uberblock fixes the end found, and a new session.
 //! 5. Replay.
 
+mod leaves;
 mod level;
 mod replay;
 mod root;
+mod vote;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::config::{PoolConfig, VdevClass};
+use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
-use aquifer_ondisk::uberblock::{LogEnd, Outdated, ROOTS, Uberblock};
+use aquifer_ondisk::uberblock::{LogEnd, ROOTS, Uberblock};
 use aquifer_ondisk::{Guid, Txg};
+use aquifer_vdev::Vdev;
 use aquifer_vdev::label_io::{self, DiskLabels, LabelError};
-use aquifer_vdev::{Leaf, Vdev};
 
 use crate::create::NamedDisk;
 use crate::error::ImportError;
+use crate::import::leaves::{assemble_vdevs, name_unused};
+use crate::import::vote::vote;
 use crate::intent_log::read::{Chain, ChainRules, Reader};
 use crate::intent_log::{LiveBatch, Position, Ring, Start};
 use crate::limits::{Limits, MEMORY_CAP_BYTES_DEFAULT, Scale};
@@ -104,13 +108,6 @@ pub async fn scan(
     (pools, refused)
 }
 
-struct Vote {
-    config: PoolConfig,
-    uberblock: Uberblock,
-    /// Leaves that take no part.
-    outdated: Vec<Outdated>,
-}
-
 /// Brings the pool on these disks (all of one pool) into service up to the point where the layer
 /// above replays: [`Pool::replay`] must follow, then [`Pool::run`].
 pub fn import(
@@ -124,11 +121,11 @@ pub fn import(
             let (path, damaged) = (&leaf.disk.path, leaf.labels.damaged);
             report.notes.push(format!("{path}: {damaged} of 4 labels are damaged"));
         }
-        let vote = vote(&found, &mut report)?;
+        let vote = vote(&found)?;
         let vdevs = assemble_vdevs(&world, &vote, &found, &mut report)?;
         let back = usize::try_from(options.rewind).unwrap_or(usize::MAX);
         let mut uberblock = vote.uberblock;
-        uberblock.outdated = vote.outdated;
+        name_unused(&mut uberblock, &vdevs);
         if back > 0 {
             rewind(&mut uberblock, back, world.random().max(1), &mut report)?;
         }
@@ -206,113 +203,6 @@ impl Pool {
 
 fn online_leaves(vdevs: &[Arc<Vdev>]) -> usize {
     vdevs.iter().map(|vdev| vdev.online().count()).sum()
-}
-
-/// Each leaf's newest uberblock votes, but for leaves that another's newest names outdated.
-fn vote(found: &[FoundLeaf], report: &mut ImportReport) -> Result<Vote, ImportError> {
-    let newest = |leaf: &FoundLeaf| leaf.labels.uberblocks.first().cloned();
-    let all: Vec<(Guid, Uberblock)> = found
-        .iter()
-        .filter_map(|leaf| Some((leaf.labels.label.leaf_guid, newest(leaf)?)))
-        .collect();
-    let names = |by: &Uberblock, leaf: Guid| by.outdated.iter().any(|entry| entry.leaf == leaf);
-    // Only disks that hold blocks can have been in use apart. Two sides of a log may name each
-    // other when each was taken into use again while the other was away.
-    let data: Vec<Guid> = found
-        .iter()
-        .map(|leaf| &leaf.labels.label)
-        .filter(|label| label.config.class_of(label.leaf_guid) == Some(VdevClass::Data))
-        .map(|label| label.leaf_guid)
-        .collect();
-    let blocks = || all.iter().filter(|(guid, _)| data.contains(guid));
-    for (guid, uberblock) in blocks() {
-        for (other, theirs) in blocks() {
-            if guid < other && names(uberblock, *other) && names(theirs, *guid) {
-                return Err(ImportError::SplitBrain(*guid, *other));
-            }
-        }
-    }
-    // An older uberblock says nothing of a disk of the log that holds a newer one: the disk came
-    // back into use since, and who says otherwise left the pool before.
-    let back_since = |leaf: Guid, by: &Uberblock| {
-        let own = all.iter().filter(|(guid, _)| *guid == leaf && !data.contains(guid));
-        own.map(|(_, uberblock)| uberblock.sequence).max() > Some(by.sequence)
-    };
-    let has_vote = |leaf: Guid| {
-        left_out(Rule::OutdatedNoVote)
-            || !all.iter().any(|(by, uberblock)| {
-                *by != leaf && names(uberblock, leaf) && !back_since(leaf, uberblock)
-            })
-    };
-    let voters = all.iter().filter(|(guid, _)| has_vote(*guid));
-    let (_, uberblock) =
-        voters.max_by_key(|(_, uberblock)| uberblock.sequence).ok_or(ImportError::NoUberblock)?;
-    // A disk that was only labelled, by an act that was cut off, has no uberblock and no say.
-    let voting = found.iter().filter(|leaf| !leaf.labels.uberblocks.is_empty());
-    let labels = voting.map(|leaf| &leaf.labels.label);
-    let configs = labels.filter(|label| has_vote(label.leaf_guid)).map(|label| &label.config);
-    let config = configs.max_by_key(|config| config.config_sequence);
-    let config = config.ok_or(ImportError::NoUberblock)?.clone();
-    let unknown: Vec<&str> =
-        config.features_read.iter().chain(&config.features_write).map(String::as_str).collect();
-    if !unknown.is_empty() {
-        return Err(ImportError::UnknownFeatures(unknown.join(", ")));
-    }
-    let mut outdated = uberblock.outdated.clone();
-    if left_out(Rule::OutdatedNoVote) {
-        outdated.clear();
-    }
-    for (_, leaf) in config.leaves() {
-        let present = found.iter().any(|found| found.labels.label.leaf_guid == leaf.guid);
-        let known = outdated.iter().any(|entry| entry.leaf == leaf.guid);
-        if known {
-            report.notes.push(format!("{}: outdated, not used", leaf.path));
-        } else if !present {
-            report.notes.push(format!("{}: missing, marked outdated", leaf.path));
-            outdated.push(Outdated { leaf: leaf.guid, since: uberblock.sequence });
-        }
-    }
-    Ok(Vote { config, uberblock: uberblock.clone(), outdated })
-}
-
-fn assemble_vdevs(
-    world: &Arc<dyn World>,
-    vote: &Vote,
-    found: &[FoundLeaf],
-    report: &mut ImportReport,
-) -> Result<Vec<Arc<Vdev>>, ImportError> {
-    let mut vdevs = Vec::new();
-    for (index, config) in (0u16..).zip(&vote.config.vdevs) {
-        let leaves: Vec<Arc<Leaf>> = config
-            .leaves
-            .iter()
-            .map(|leaf| {
-                let disk = found.iter().find(|found| found.labels.label.leaf_guid == leaf.guid);
-                let path = disk.map_or(&leaf.path, |found| &found.disk.path).clone();
-                let small = disk.is_some_and(|found| {
-                    aquifer_ondisk::layout::leaf_segments(found.disk.disk.sectors())
-                        <= config.segments
-                });
-                if small {
-                    report.notes.push(format!("{path}: has become smaller, not used"));
-                }
-                let disk = disk.filter(|_| !small).map(|found| found.disk.disk.clone());
-                let built = Leaf::new(leaf.guid, path, disk, world.clone());
-                if vote.outdated.iter().any(|entry| entry.leaf == leaf.guid) {
-                    built.set_outdated();
-                }
-                Arc::new(built)
-            })
-            .collect();
-        let vdev = Vdev::new(index, config, leaves, world.clone());
-        if vdev.class == VdevClass::Data && vdev.check().is_err() {
-            let names: Vec<&str> = vdev.leaves.iter().map(|leaf| leaf.path.as_str()).collect();
-            let leaves = names.join(", ");
-            return Err(ImportError::VdevMissing { vdev: index, leaves });
-        }
-        vdevs.push(Arc::new(vdev));
-    }
-    Ok(vdevs)
 }
 
 /// Paths of log vdevs that the root's log lies on and that have no usable disk.

@@ -249,12 +249,11 @@ fn newest_config(leaves: &[FoundLeaf]) -> Option<&PoolConfig> {
 /// Path and state of each leaf, vdev by vdev, as an import would find them.
 fn leaf_states(leaves: &[FoundLeaf]) -> Vec<Vec<(String, LeafState)>> {
     let Some(config) = newest_config(leaves) else { return Vec::new() };
-    let outdated = newest(leaves).map(|uberblock| uberblock.outdated.as_slice());
-    let outdated = outdated.unwrap_or_default();
+    let newest = newest(leaves);
     let state = |guid: Guid, last_path: &str| {
         let found = leaves.iter().find(|leaf| leaf.labels.label.leaf_guid == guid);
         let path = found.map_or(last_path, |leaf| &leaf.disk.path).to_string();
-        let state = if outdated.iter().any(|entry| entry.leaf == guid) {
+        let state = if newest.is_some_and(|uberblock| uberblock.names(guid)) {
             LeafState::Outdated
         } else if found.is_none() {
             LeafState::Missing

@@ -17,6 +17,7 @@ mod lives;
 mod logs;
 mod shapes;
 mod slots;
+mod unused;
 
 #[cfg(sabotage)]
 use std::ops::Range;
@@ -184,6 +185,10 @@ const RIVAL_SABOTAGES: &[(&[Rule], Range<u64>)] =
     // Rare: found after 5,921 of these seeds, and CI begins shortly before.
     &[(&[Rule::LostLogHoldsAcknowledgements], 5900..20_000)];
 
+/// The same with disks that an import does not take into use.
+#[cfg(sabotage)]
+const UNUSED_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::UnusedIsNamed], 0..10)];
+
 /// Each rule that this level has, left out: the loss must show. `AQUIFER_RULE` names one.
 #[cfg(sabotage)]
 #[test]
@@ -195,6 +200,7 @@ fn a_rule_left_out_is_found() {
     missed.extend(find_all(LOG_SABOTAGES, |seed| run_log_seed(seed, &bases).map(|_| ())));
     let rivals = |seed| run_log_seed(logs::rivals(seed), &bases).map(|_| ());
     missed.extend(find_all(RIVAL_SABOTAGES, rivals));
+    missed.extend(find_all(UNUSED_SABOTAGES, unused::a_side_comes_up_smaller));
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 

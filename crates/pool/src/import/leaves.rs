@@ -1,0 +1,83 @@
+//! Which disks an import takes into use.
+//!
+//! Invariant: a leaf that is not in use is named outdated by the import's first uberblock.
+
+use std::sync::Arc;
+
+use aquifer_blockio::World;
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::config::{LeafConfig, VdevClass, VdevConfig};
+use aquifer_ondisk::layout::leaf_segments;
+use aquifer_ondisk::uberblock::{Outdated, Uberblock};
+use aquifer_vdev::{Leaf, Vdev};
+
+use crate::error::ImportError;
+use crate::import::vote::Vote;
+use crate::import::{FoundLeaf, ImportReport};
+
+/// The vdevs of the config, with the disks that can be used.
+pub(crate) fn assemble_vdevs(
+    world: &Arc<dyn World>,
+    vote: &Vote,
+    found: &[FoundLeaf],
+    report: &mut ImportReport,
+) -> Result<Vec<Arc<Vdev>>, ImportError> {
+    let mut vdevs = Vec::new();
+    for (index, config) in (0u16..).zip(&vote.config.vdevs) {
+        let leaves = config
+            .leaves
+            .iter()
+            .map(|leaf| Arc::new(take_leaf(world, vote, found, (config, leaf), report)))
+            .collect();
+        let vdev = Vdev::new(index, config, leaves, world.clone());
+        if vdev.class == VdevClass::Data && vdev.check().is_err() {
+            let names: Vec<&str> = vdev.leaves.iter().map(|leaf| leaf.path.as_str()).collect();
+            let leaves = names.join(", ");
+            return Err(ImportError::VdevMissing { vdev: index, leaves });
+        }
+        vdevs.push(Arc::new(vdev));
+    }
+    Ok(vdevs)
+}
+
+/// A leaf of the config: in use if it is there, has missed nothing, and is as large as its vdev.
+fn take_leaf(
+    world: &Arc<dyn World>,
+    vote: &Vote,
+    found: &[FoundLeaf],
+    (vdev, leaf): (&VdevConfig, &LeafConfig),
+    report: &mut ImportReport,
+) -> Leaf {
+    let disk = found.iter().find(|found| found.labels.label.leaf_guid == leaf.guid);
+    let path = disk.map_or(&leaf.path, |found| &found.disk.path).clone();
+    let unused = match disk.map(|found| leaf_segments(found.disk.disk.sectors())) {
+        _ if vote.uberblock.names(leaf.guid) => Some("outdated, not used"),
+        None => Some("missing, marked outdated"),
+        // The last segment of a leaf holds its end labels.
+        Some(segments) if segments <= vdev.segments => Some("has become smaller, marked outdated"),
+        Some(_) => None,
+    };
+    let note = unused.map(|why| format!("{path}: {why}"));
+    let disk = disk.map(|found| found.disk.disk.clone());
+    let built = Leaf::new(leaf.guid, path, disk, world.clone());
+    if unused.is_some() {
+        built.set_outdated();
+    }
+    report.notes.extend(note);
+    built
+}
+
+/// Names each leaf that is not in use, whatever the reason: it misses what is written from now on,
+/// and must not be taken for whole the next time.
+pub(crate) fn name_unused(uberblock: &mut Uberblock, vdevs: &[Arc<Vdev>]) {
+    if left_out(Rule::UnusedIsNamed) {
+        return;
+    }
+    let since = uberblock.sequence;
+    let leaves = vdevs.iter().flat_map(|vdev| &vdev.leaves);
+    for leaf in leaves.filter(|leaf| !leaf.is_online()) {
+        if !uberblock.names(leaf.guid) {
+            uberblock.outdated.push(Outdated { leaf: leaf.guid, since });
+        }
+    }
+}
