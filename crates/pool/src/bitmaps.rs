@@ -30,6 +30,11 @@ impl Pool {
         self.space.lock().release(txg, keep, unread);
     }
 
+    /// Whether frees are held back.
+    pub(crate) fn frees_wait(&self) -> bool {
+        self.space.held_sectors() > 0
+    }
+
     /// Keeps the bitmaps within their share of memory. Where the next syncs need more of them than
     /// that, the read cache gives up the difference.
     pub(crate) fn unload_bitmaps(&self) {

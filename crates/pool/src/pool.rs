@@ -244,9 +244,10 @@ impl Pool {
         self.space.lock().free(txg, run);
     }
 
-    /// Bytes that clients can still write: what is free above the reserve.
+    /// Bytes that clients can still write: what is free above the reserve, and what is held back.
+    /// Who needs that waits for the commits that give it back ([`Pool::admit`]), and has it.
     pub fn writable_bytes(&self) -> u64 {
-        self.space.free_sectors().saturating_sub(self.limits.slop_sectors) * 4096
+        self.space.coming_sectors().saturating_sub(self.limits.slop_sectors) * 4096
     }
 
     /// Sectors in use in the newest root.

@@ -5,43 +5,71 @@
 //! wait for that.
 //!
 //! Invariants:
-//! - `free_sectors` is what the allocator says whenever nobody holds the lock: whoever held it
-//!   tells before letting go.
+//! - `free_sectors` and `held_sectors` are what the allocator says whenever nobody holds the lock:
+//!   whoever held it tells before letting go.
+//! - What is held back and then free is never in both: the first to be told is the last to be asked
+//!   for.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use aquifer_space::Allocator;
+use aquifer_space::{Allocator, SpaceUse};
 use parking_lot::{Mutex, MutexGuard};
 
 /// The space of a pool.
 #[derive(Debug)]
 pub(crate) struct Space {
     allocator: Mutex<Allocator>,
+    told: Told,
+}
+
+/// What is told without the lock.
+#[derive(Debug)]
+struct Told {
     free_sectors: AtomicU64,
+    held_sectors: AtomicU64,
+}
+
+impl Told {
+    fn tell(&self, use_: SpaceUse) {
+        self.held_sectors.store(use_.held, Ordering::Release);
+        self.free_sectors.store(use_.free(), Ordering::Release);
+    }
 }
 
 impl Space {
     pub(crate) fn new(allocator: Allocator) -> Self {
-        let free_sectors = AtomicU64::new(allocator.space_use().free());
-        Space { allocator: Mutex::new(allocator), free_sectors }
+        let told = Told { free_sectors: AtomicU64::new(0), held_sectors: AtomicU64::new(0) };
+        told.tell(allocator.space_use());
+        Space { allocator: Mutex::new(allocator), told }
     }
 
     /// The allocator, for one caller at a time.
     pub(crate) fn lock(&self) -> Locked<'_> {
-        Locked { allocator: self.allocator.lock(), free_sectors: &self.free_sectors }
+        Locked { allocator: self.allocator.lock(), told: &self.told }
     }
 
     /// Sectors that can be handed out, as of the last time that the lock was let go.
     pub(crate) fn free_sectors(&self) -> u64 {
-        self.free_sectors.load(Ordering::Acquire)
+        self.told.free_sectors.load(Ordering::Acquire)
+    }
+
+    /// Sectors that were freed and are held back, as of then.
+    pub(crate) fn held_sectors(&self) -> u64 {
+        self.told.held_sectors.load(Ordering::Acquire)
+    }
+
+    /// Sectors that are free, or will be without anything else being freed.
+    pub(crate) fn coming_sectors(&self) -> u64 {
+        let free = self.free_sectors();
+        free + self.held_sectors()
     }
 }
 
 /// The allocator, locked.
 pub(crate) struct Locked<'a> {
     allocator: MutexGuard<'a, Allocator>,
-    free_sectors: &'a AtomicU64,
+    told: &'a Told,
 }
 
 impl Deref for Locked<'_> {
@@ -60,7 +88,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.free_sectors.store(self.allocator.space_use().free(), Ordering::Release);
+        self.told.tell(self.allocator.space_use());
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_ondisk::Txg;
+use aquifer_ondisk::layout::REWIND_TXGS;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -318,6 +319,8 @@ impl Pool {
             let already = std::mem::replace(&mut self.txgs.state.lock().running, true);
             assert!(!already, "one task syncs a pool");
             self.place_log();
+            // What the last txgs freed comes back with as many more, changes or not.
+            let mut follow = REWIND_TXGS;
             loop {
                 let background = std::mem::take(&mut self.txgs.state.lock().background_waits);
                 let longest = if background { TXG_BACKGROUND_MS } else { TXG_INTERVAL_MS };
@@ -328,7 +331,14 @@ impl Pool {
                     return;
                 }
                 let asked = asked && self.txgs.state.lock().close_requested;
-                if !(asked || background || self.txgs.has_changes()) {
+                if asked || background || self.txgs.has_changes() {
+                    follow = REWIND_TXGS;
+                } else if follow > 0 && self.frees_wait() {
+                    // Counted, so that an idle pool comes to rest even if its empty txgs free.
+                    follow -= 1;
+                } else {
+                    // Readers may have left that held back what older txgs freed.
+                    self.release_frees(self.committed_txg());
                     continue;
                 }
                 if let Err(error) = self.sync_one().await {

@@ -61,7 +61,7 @@ pub struct SpaceUse {
     pub total: u64,
     /// Sectors in use in the newest root or taken since, held-back frees included.
     pub taken: u64,
-    /// Of those: freed, and held back.
+    /// Of those: freed, and held back. Nothing of metaslabs that are closed: it does not come back.
     pub held: u64,
 }
 
@@ -309,7 +309,8 @@ impl Allocator {
         for run in &freed {
             self.apply(*run, false)?;
         }
-        let held: u64 = freed.iter().map(|run| run.sectors).sum();
+        let open = freed.iter().filter(|run| self.is_open(run));
+        let held: u64 = open.map(|run| run.sectors).sum();
         self.use_.held += held;
         self.held.entry(txg).or_default().extend_from_slice(&freed);
         Ok((allocated, freed))
@@ -330,10 +331,10 @@ impl Allocator {
             released.extend(oldest.remove());
         }
         for run in &released {
-            self.use_.held = self.use_.held.saturating_sub(run.sectors);
             if !self.is_open(run) {
                 continue;
             }
+            self.use_.held = self.use_.held.saturating_sub(run.sectors);
             self.use_.taken = self.use_.taken.saturating_sub(run.sectors);
             let Some((id, start)) = self.locate(*run) else {
                 continue;

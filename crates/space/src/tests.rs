@@ -315,3 +315,33 @@ fn an_emptier_metaslab_is_loaded_before_holes_are_refilled() {
     assert_eq!(allocator.allocate(Txg(5), 1, 200).unwrap().sectors, 200);
     assert!(load(&mut allocator, 1000).is_empty());
 }
+
+/// What is held back in a metaslab that is closed does not come back, and is not counted so.
+#[test]
+fn what_is_held_back_in_a_closed_metaslab_is_not_on_its_way() {
+    let geometry = Geometry::new(0, 64, true);
+    let mut allocator = Allocator::new(&[Some(geometry)]);
+    let entry = aquifer_ondisk::txg_record::SlotEntry {
+        vdev: 0,
+        metaslab: 1,
+        slot: 0,
+        as_of: Txg(1),
+        checksum: 7,
+        free_sectors: 9000,
+        longest_run: 9000,
+    };
+    allocator.set_entry(entry).unwrap();
+    let run = |at: u64| Run::new(Place::new(0, geometry.metaslab_sectors() + at), 10);
+    allocator.hold(Txg(2), &[run(5000)]);
+    assert_eq!(allocator.space_use().held, 10);
+    let id = crate::MetaslabId { vdev: 0, index: 1 };
+    let (found, _) = allocator.begin_load(id).unwrap();
+    allocator.finish_load(id, &found, None);
+    let closed = allocator.space_use();
+    assert_eq!(closed.held, 0);
+    allocator.free(Txg(3), run(6000));
+    allocator.close_txg(Txg(3)).unwrap();
+    assert_eq!(allocator.space_use(), closed);
+    assert_eq!(allocator.release(Txg(3), 0, |_| true).len(), 2);
+    assert_eq!(allocator.space_use(), closed);
+}

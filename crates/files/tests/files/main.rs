@@ -11,6 +11,7 @@ mod bed;
 mod damage;
 mod destroy;
 mod handles;
+mod idle;
 mod large;
 mod memory;
 mod quota;

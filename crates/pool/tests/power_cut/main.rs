@@ -12,6 +12,8 @@ mod clients;
 #[cfg(not(sabotage))]
 mod faults;
 #[cfg(not(sabotage))]
+mod idle;
+#[cfg(not(sabotage))]
 mod lies;
 mod lives;
 mod logs;

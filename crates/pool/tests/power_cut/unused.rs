@@ -53,7 +53,7 @@ fn states(open: &Open) -> Vec<LeafState> {
 }
 
 /// Imports, lets the pool live, and exports it.
-fn live<T>(
+pub fn live<T>(
     sim: &mut Sim,
     disks: Vec<NamedDisk>,
     work: impl AsyncFnOnce(&Open) -> T,

@@ -31,6 +31,7 @@ impl Allocator {
             metaslab.closed = true;
             let lost = metaslab.free.saturating_sub(held);
             self.use_.taken += lost;
+            self.use_.held = self.use_.held.saturating_sub(held);
         }
     }
 

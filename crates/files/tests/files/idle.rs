@@ -1,0 +1,40 @@
+//! A pool that is left alone: what was removed comes back, and then nothing happens.
+
+use std::time::Duration;
+
+use aquifer_files::{Service, Stability};
+
+use crate::bed::{Bed, make, noise, root, write};
+
+async fn pass(service: &Service, seconds: u64) {
+    service.pool.world().sleep(Duration::from_secs(seconds)).await;
+}
+
+#[test]
+fn what_is_removed_is_free_soon_and_then_the_pool_rests() {
+    let mut bed = Bed::new(2, 65536);
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        make(&service, top, "kept").await;
+        service.pool.sync().await.unwrap();
+        pass(&service, 120).await;
+        let free = service.pool.status().space.free();
+        let file = make(&service, top, "file").await;
+        for at in 0..100 {
+            let page = at * 200;
+            write(&service, file, page, &noise(at, 200), Stability::Unstable).await.unwrap();
+        }
+        service.pool.sync().await.unwrap();
+        let full = service.pool.status().space.free();
+        assert!(full + 20_000 < free, "{full} of {free}");
+        service.files.remove(&root(), top, b"file").await.0.unwrap();
+        pass(&service, 120).await;
+        let space = service.pool.status().space;
+        // Trees may have grown by a node or two.
+        assert!(space.held == 0 && space.free() + 20 > free, "{space:?}, {free} were free");
+        let txg = service.pool.committed_txg();
+        pass(&service, 3600).await;
+        assert_eq!(service.pool.committed_txg(), txg, "an idle pool commits nothing");
+    });
+    bed.assert_clean();
+}
