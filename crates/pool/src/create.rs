@@ -10,6 +10,7 @@ use aquifer_ondisk::config::{
 use aquifer_ondisk::layout::{Geometry, LEAF_SEGMENTS_MIN, LEAVES_MAX, leaf_segments};
 use aquifer_ondisk::uberblock::{LogEnd, ROOTS, Uberblock};
 use aquifer_ondisk::{Guid, Place, Txg};
+use aquifer_space::Allocator;
 use aquifer_vdev::label_io::{self, LabelError};
 use aquifer_vdev::{Leaf, Vdev};
 
@@ -19,6 +20,9 @@ use crate::limits::{Limits, MEMORY_CAP_BYTES_MIN, Scale};
 use crate::pool::{BoxFuture, Pool};
 use crate::record::{RecordRing, runs_of};
 use crate::tree::{allocator, data, record_copies};
+
+#[cfg(test)]
+mod tests;
 
 /// A disk with the path that people know it by.
 #[derive(Debug, Clone)]
@@ -79,28 +83,34 @@ pub fn create(
     Box::pin(async move {
         check_pool_name(&spec.name)?;
         check_disks(&spec).await?;
-        let classes = [(VdevClass::Data, &spec.vdevs), (VdevClass::Log, &spec.logs)];
-        let specs =
-            classes.into_iter().flat_map(|(class, specs)| specs.iter().map(move |s| (class, s)));
-        let mut vdevs = Vec::new();
-        let mut configs = Vec::new();
-        for (index, (class, spec)) in (0u16..).zip(specs) {
-            let (config, leaves) = new_vdev(&world, class, Txg(1), spec);
-            vdevs.push(Arc::new(Vdev::new(index, &config, leaves, world.clone())));
-            configs.push(config);
-        }
-        let config = PoolConfig {
-            config_sequence: 1,
-            pool_guid: Guid(world.random().max(1)),
-            name: spec.name,
-            features_read: Vec::new(),
-            features_write: Vec::new(),
-            vdevs: configs,
-        };
+        let (config, vdevs) = plan(&world, &spec);
         check_labels(&config)?;
         format(world, config.clone(), vdevs).await?;
         Ok(config)
     })
+}
+
+/// The pool's vdevs and its config.
+fn plan(world: &Arc<dyn World>, spec: &PoolSpec) -> (PoolConfig, Vec<Arc<Vdev>>) {
+    let classes = [(VdevClass::Data, &spec.vdevs), (VdevClass::Log, &spec.logs)];
+    let specs =
+        classes.into_iter().flat_map(|(class, specs)| specs.iter().map(move |s| (class, s)));
+    let mut vdevs = Vec::new();
+    let mut configs = Vec::new();
+    for (index, (class, spec)) in (0u16..).zip(specs) {
+        let (config, leaves) = new_vdev(world, class, Txg(1), spec);
+        vdevs.push(Arc::new(Vdev::new(index, &config, leaves, world.clone())));
+        configs.push(config);
+    }
+    let config = PoolConfig {
+        config_sequence: 1,
+        pool_guid: Guid(world.random().max(1)),
+        name: spec.name.clone(),
+        features_read: Vec::new(),
+        features_write: Vec::new(),
+        vdevs: configs,
+    };
+    (config, vdevs)
 }
 
 /// A vdev of new disks, and its config.
@@ -199,38 +209,52 @@ pub(crate) fn check_labels(config: &PoolConfig) -> Result<(), ImportError> {
     Ok(())
 }
 
-async fn format(
-    world: Arc<dyn World>,
-    config: PoolConfig,
-    vdevs: Vec<Arc<Vdev>>,
-) -> Result<(), ImportError> {
-    let mut space = allocator(&vdevs);
-    let geometries: Vec<Geometry> = data(&vdevs).map(|vdev| vdev.geometry).collect();
-    for id in space.wanted_loads(u64::MAX) {
-        space.begin_load(id);
-    }
-    let total = space.space_use().total;
+/// Space of a new pool, and the segments that it keeps for records and log.
+struct Reserved {
+    space: Allocator,
+    records: Vec<Place>,
+    log: Vec<Place>,
+}
+
+fn reserve(vdevs: &[Arc<Vdev>]) -> Result<Reserved, crate::PoolError> {
+    let mut space = allocator(vdevs);
+    let geometries: Vec<Geometry> = data(vdevs).map(|vdev| vdev.geometry).collect();
     let metaslabs = geometries.iter().map(Geometry::metaslabs).sum();
-    let copies = record_copies(&vdevs);
-    let record_segments = Limits::record_segments(metaslabs);
+    let (record_segments, total) = (Limits::record_segments(metaslabs), space.space_use().total);
     let mut take = |count: u64, rotor: usize, from_end: bool| {
         (0..count)
             .map(|_| space.allocate_segment(Txg(1), rotor, from_end).map(|run| run.place))
             .collect::<Result<Vec<Place>, _>>()
     };
     let mut records = Vec::new();
-    for copy in 0..usize::from(copies) {
+    for copy in 0..usize::from(record_copies(vdevs)) {
         // Second copies far from the first: on another disk, or at the other end of this one.
-        records.extend(take(record_segments, copy, copy > 0).map_err(crate::PoolError::from)?);
+        records.extend(take(record_segments, copy, copy > 0)?);
     }
-    let log_segments = Limits::log_segments(total);
     let mut log = Vec::new();
-    for at in 0..log_segments {
+    for at in 0..Limits::log_segments(total) {
         let rotor = usize::try_from(at).unwrap_or(0) % geometries.len();
-        log.extend(take(1, rotor, false).map_err(crate::PoolError::from)?);
+        log.extend(take(1, rotor, false)?);
     }
-    let limits =
-        Limits::new(MEMORY_CAP_BYTES_MIN, total, log_segments, record_segments, Scale::REAL);
+    Ok(Reserved { space, records, log })
+}
+
+/// Writes labels, first record and first uberblock.
+async fn format(
+    world: Arc<dyn World>,
+    config: PoolConfig,
+    vdevs: Vec<Arc<Vdev>>,
+) -> Result<Arc<Pool>, ImportError> {
+    let Reserved { space, records, log } = reserve(&vdevs)?;
+    let (copies, total) = (record_copies(&vdevs), space.space_use().total);
+    let segments = |runs: &[Place]| runs.len() as u64;
+    let limits = Limits::new(
+        MEMORY_CAP_BYTES_MIN,
+        total,
+        segments(&log),
+        segments(&records) / u64::from(copies),
+        Scale::REAL,
+    );
     let first = records.first().copied().unwrap_or(Place::NULL);
     let ring = RecordRing::new(&runs_of(&records), copies, first)?;
     let start = Start {
@@ -286,5 +310,5 @@ async fn format(
         open: Txg(1),
     });
     pool.sync_one().await?;
-    Ok(())
+    Ok(pool)
 }

@@ -249,12 +249,18 @@ impl Pool {
     pub(crate) fn sync_one(&self) -> BoxFuture<'_, Result<Txg, PoolError>> {
         Box::pin(async move {
             // What this txg may take must be there to be taken: bitmaps are read before it closes,
-            // and again for what entered it meanwhile.
-            self.load_for_sync().await?;
+            // and again for what entered it meanwhile. Without a layer above, as when a pool is
+            // made, a txg takes nothing.
+            let takes = self.trees.get().is_some();
+            if takes {
+                self.load_for_sync().await?;
+            }
             let (txg, dirty_bytes, fill) = self.close_txg().await;
             let begun = self.world.now();
             self.throttle.begin(begun, fill, dirty_bytes);
-            self.load_for(txg).await?;
+            if takes {
+                self.load_for(txg).await?;
+            }
             let spread = Spread::new(begun, dirty_bytes);
             let context = SyncContext::new(self.arc()?, txg, spread);
             let roots = match self.trees.get().map(std::sync::Weak::upgrade) {

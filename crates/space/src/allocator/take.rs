@@ -10,7 +10,7 @@ use aquifer_ondisk::txg_record::RUN_SECTORS_MAX;
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
 use aquifer_ondisk::{Place, Txg};
 
-use super::{Allocator, SpaceError, VdevSpace};
+use super::{Allocator, MetaslabId, SpaceError, VdevSpace};
 use crate::metaslab::Metaslab;
 
 /// Sectors handed out from one vdev before the next one takes its turn: 1 MiB.
@@ -51,7 +51,8 @@ impl Allocator {
     }
 
     /// Takes a whole aligned segment for `txg`, on vdev `rotor` or the next one with room: the
-    /// first free one, or with `from_end` the last.
+    /// first free one, or with `from_end` the last. Of metaslabs that nothing was taken from yet
+    /// only those are brought into memory that this comes to: their bitmaps need not be read.
     pub fn allocate_segment(
         &mut self,
         txg: Txg,
@@ -60,9 +61,18 @@ impl Allocator {
     ) -> Result<Run, SpaceError> {
         let count = self.vdevs.len();
         for vdev in (0..count).map(|step| (rotor + step) % count) {
-            let taken = self.vdevs.get_mut(vdev).and_then(|space| space.take_segment(from_end));
-            if let Some(run) = taken {
-                return Ok(self.taken(txg, run));
+            let metaslabs = self.vdevs.get(vdev).map_or(0, |space| space.metaslabs.len());
+            for at in 0..metaslabs {
+                let at = if from_end { metaslabs - 1 - at } else { at };
+                let vdev = u16::try_from(vdev).unwrap_or(u16::MAX);
+                let id = MetaslabId { vdev, index: at as u64 };
+                if self.begin_load(id).is_some() {
+                    continue;
+                }
+                let taken = self.metaslab_mut(id).and_then(|slab| segment_from(slab, from_end));
+                if let Some(run) = taken {
+                    return Ok(self.taken(txg, run));
+                }
             }
         }
         Err(SpaceError::NoSpace(SEGMENT_SECTORS))
@@ -135,14 +145,6 @@ impl VdevSpace {
         let (home, avoid) = (self.metaslabs.get_mut(home?)?, avoid?);
         take_far(home, avoid)
     }
-
-    fn take_segment(&mut self, from_end: bool) -> Option<Run> {
-        let count = self.metaslabs.len();
-        (0..count).find_map(|at| {
-            let at = if from_end { count - 1 - at } else { at };
-            segment_from(self.metaslabs.get_mut(at)?, from_end)
-        })
-    }
 }
 
 fn take_from(metaslab: &mut Metaslab, min: usize, want: usize) -> Option<Run> {
@@ -184,6 +186,9 @@ fn take_far(metaslab: &mut Metaslab, place: Place) -> Option<Run> {
 }
 
 fn segment_from(metaslab: &mut Metaslab, from_end: bool) -> Option<Run> {
+    if metaslab.closed {
+        return None;
+    }
     let segment = usize::try_from(SEGMENT_SECTORS).ok()?;
     let taken = &metaslab.views.as_ref()?.taken;
     let segments = metaslab.sectors / segment;
