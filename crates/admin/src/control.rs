@@ -104,6 +104,8 @@ pub struct ControlConfig {
     pub state_dir: PathBuf,
     /// Memory of each pool's engine.
     pub memory_bytes: u64,
+    /// Longest wait at the start for disks that are missing.
+    pub wait_for_disks: Duration,
 }
 
 /// The administrator's side of a daemon.

@@ -102,7 +102,11 @@ impl Daemon {
     async fn start() -> Daemon {
         let dir = tempfile::tempdir().unwrap();
         let recorder = Arc::new(Recorder::default());
-        let config = ControlConfig { state_dir: dir.path().join("state"), memory_bytes: 64 << 20 };
+        let config = ControlConfig {
+            state_dir: dir.path().join("state"),
+            memory_bytes: 64 << 20,
+            wait_for_disks: Duration::ZERO,
+        };
         let control = Control::open(config, recorder.clone(), Arc::default()).unwrap();
         let socket = dir.path().join("api");
         let listener = http::bind(&socket).unwrap();

@@ -232,6 +232,10 @@ pub(crate) struct ServeArgs {
     /// Memory of each pool's engine, such as 4G; NFS takes up to 188 MiB beside it. [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub memory: Option<u64>,
+    /// Longest wait at the start for disks that are missing; those that uberblocks name outdated
+    /// are not waited for. [default: 30]
+    #[arg(long, value_name = "SECONDS")]
+    pub wait_for_disks: Option<u32>,
     /// What is logged, as in RUST_LOG, which goes before the configuration. [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,

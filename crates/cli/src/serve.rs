@@ -61,7 +61,11 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
     let tcp = bind_tcp(&settings.api, &settings.state_dir)?;
     let names = NamesConfig { servers: settings.names.servers, ..NamesConfig::default() };
     let frontend = NfsFrontend::new(config, locks, names);
-    let config = ControlConfig { state_dir: settings.state_dir, memory_bytes: settings.memory };
+    let config = ControlConfig {
+        state_dir: settings.state_dir,
+        memory_bytes: settings.memory,
+        wait_for_disks: Duration::from_secs(settings.wait_for_disks_s.into()),
+    };
     let events: Arc<EventRing> = Arc::default();
     log_to_stderr(&settings.log, &events)?;
     let control = Control::open(config, Arc::new(frontend), events).map_err(Failure::failed)?;

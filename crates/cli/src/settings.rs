@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     /// Memory of each pool's engine, in bytes.
     #[serde(deserialize_with = "read_memory", serialize_with = "write_memory")]
     pub memory: u64,
+    /// Longest wait at the start for disks that are missing, in seconds.
+    pub wait_for_disks_s: u32,
     /// What is logged.
     pub log: String,
     pub nfs: Nfs,
@@ -76,6 +78,7 @@ impl Default for Settings {
         Settings {
             state_dir: "/var/lib/aquifer".into(),
             memory: 1 << 30,
+            wait_for_disks_s: 30,
             log: "info".into(),
             nfs: Nfs::default(),
             portmap: Portmap::default(),
@@ -113,6 +116,9 @@ impl Settings {
         }
         if let Some(memory) = args.memory {
             settings.memory = memory;
+        }
+        if let Some(seconds) = args.wait_for_disks {
+            settings.wait_for_disks_s = seconds;
         }
         let environment = std::env::var(tracing_subscriber::EnvFilter::DEFAULT_ENV).ok();
         if let Some(log) = args.log.clone().or(environment) {
@@ -154,6 +160,10 @@ impl Settings {
             let why = format!("nfs.connections: from 1 to {CONNECTIONS_MAX}");
             return Err(Failure::usage(why));
         }
+        if self.wait_for_disks_s > WAIT_FOR_DISKS_S_MAX {
+            let why = format!("wait_for_disks_s: at most {WAIT_FOR_DISKS_S_MAX}");
+            return Err(Failure::usage(why));
+        }
         if self.portmap.enabled && self.portmap.listen.is_empty() {
             return Err(Failure::usage("portmap.listen: there is no address to listen on"));
         }
@@ -176,5 +186,7 @@ fn write_memory<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
 
 /// More than anybody has; the allowances of so many are 1 GiB.
 const CONNECTIONS_MAX: usize = 65536;
+/// A machine that takes longer to find its disks has other troubles.
+const WAIT_FOR_DISKS_S_MAX: u32 = 3600;
 /// The configuration of a daemon that is not told of another one.
 const CONFIG: &str = "/etc/aquifer/aquifer.toml";

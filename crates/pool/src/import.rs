@@ -125,7 +125,7 @@ pub fn import(
         let vdevs = assemble_vdevs(&world, &vote, &found, &mut report)?;
         let back = usize::try_from(options.rewind).unwrap_or(usize::MAX);
         let mut uberblock = vote.uberblock;
-        name_unused(&mut uberblock, &vdevs);
+        name_unused(&vote.config.name, &mut uberblock, &vdevs);
         if back > 0 {
             rewind(&mut uberblock, back, world.random().max(1), &mut report)?;
         }

@@ -3,8 +3,8 @@
 //! # What holds
 //! - A pool that cannot be imported stays on the list with the reason; the others are not held up
 //!   by it, a disk that hangs included.
-//! - A mirror side that is a moment late (a bus that is still being scanned) is waited for: without
-//!   it the import would have to name it outdated, and it would be lost to the pool.
+//! - A mirror side that is late (a bus that is still being scanned) is waited for, as long as the
+//!   configuration says: an import without it names it outdated, and it is lost to the pool.
 //! - The list is a hint: a daemon that was killed after it changed a pool, and before it noted it,
 //!   finds all disks again, by what the labels say of each other.
 //! - Clients come when all pools are in service, or given up: a handle of a pool that is not there
@@ -18,7 +18,7 @@ use std::time::Duration;
 use aquifer_pool::import::{FoundLeaf, ImportOptions};
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::serving::{Serving, close};
 use super::{Control, Offer, State};
@@ -88,7 +88,7 @@ impl Control {
     }
 
     async fn bring_back(&self, cached: &CachedPool) -> Result<Serving, ApiError> {
-        let leaves = find_listed(cached).await?;
+        let leaves = find_listed(cached, self.config.wait_for_disks).await?;
         let guid = leaves.first().map(|leaf| leaf.labels.label.config.pool_guid);
         let claimed = claim(guid.unwrap_or_default(), Search::paths(&leaves)).await?;
         drop(leaves);
@@ -127,11 +127,12 @@ impl Control {
 
 /// The disks of a listed pool: those of the list first; if some are missing, where the labels of
 /// the others say that they were, and all usual places.
-async fn find_listed(cached: &CachedPool) -> Result<Vec<FoundLeaf>, ApiError> {
+async fn find_listed(cached: &CachedPool, wait: Duration) -> Result<Vec<FoundLeaf>, ApiError> {
     let guid = guid_of(&cached.guid).ok_or_else(|| {
         ApiError::failed(format!("the list's guid {:?} of the pool is none", cached.guid))
     })?;
-    let patience = Instant::now() + LEAF_PATIENCE;
+    let patience = Instant::now() + wait;
+    let mut pause = LEAF_POLL;
     let mut known: Vec<PathBuf> = cached.disks.clone();
     loop {
         let there = known.iter().filter(|path| path.exists()).cloned().collect();
@@ -147,13 +148,19 @@ async fn find_listed(cached: &CachedPool) -> Result<Vec<FoundLeaf>, ApiError> {
         }
         let chosen = found.pool(&cached.guid);
         let leaves = found.pools.remove(&guid).unwrap_or_default();
-        if !leaves.is_empty() && is_complete(&leaves) || Instant::now() >= patience {
+        let now = Instant::now();
+        if !leaves.is_empty() && is_complete(&leaves) || now >= patience {
             if leaves.is_empty() {
                 return Err(none_found(cached));
             }
             return chosen.map(|_| leaves);
         }
-        sleep(LEAF_POLL).await;
+        if pause == LEAF_POLL {
+            let (pool, wait_s) = (cached.name.as_str(), wait.as_secs());
+            tracing::info!(pool, wait_s, "disks of a pool are missing: they are waited for");
+        }
+        sleep_until(patience.min(now + pause)).await;
+        pause = LEAF_POLL_MAX.min(pause * 2);
     }
 }
 
@@ -165,7 +172,8 @@ fn none_found(cached: &CachedPool) -> ApiError {
 /// Patience with all imports together before clients are let in: they are patient for 35 s (an
 /// ESXi lock), and most of that must be left to them.
 const START_LIMIT: Duration = Duration::from_secs(15);
-/// Patience with a disk that is late: a restart must stay below 5 s.
-const LEAF_PATIENCE: Duration = Duration::from_secs(3);
-/// Between two looks for it.
+/// Between the first two looks for a disk that is late; later ones are farther apart, since each
+/// opens all disks of the machine.
 const LEAF_POLL: Duration = Duration::from_millis(250);
+/// Between two looks at most.
+const LEAF_POLL_MAX: Duration = Duration::from_secs(2);

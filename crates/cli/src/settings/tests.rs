@@ -34,8 +34,9 @@ fn the_shipped_configuration_is_the_default() {
 
 #[test]
 fn a_part_is_enough_and_the_command_line_goes_before() {
-    let settings = read("memory = \"4G\"\n[nfs]\nthreads = 3\n").unwrap();
+    let settings = read("memory = \"4G\"\nwait_for_disks_s = 5\n[nfs]\nthreads = 3\n").unwrap();
     assert_eq!((settings.memory, settings.nfs.threads), (4 << 30, 3));
+    assert_eq!(settings.wait_for_disks_s, 5);
     assert_eq!(settings.nfs.listen, Nfs::default().listen);
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("c");
@@ -60,6 +61,8 @@ fn what_is_not_understood_is_refused_with_its_place() {
         ("memory = \"1M\"", "64M or more"),
         ("memory = \"much\"", "no size"),
         ("memory = 5", "string"),
+        ("wait_for_disks_s = 3601", "at most 3600"),
+        ("wait_for_disks_s = -1", "wait_for_disks_s"),
         ("[nfs]\nlisten = []", "no address"),
         ("[nfs]\nlisten = [\"here\"]", "socket address"),
         ("log = \"a=b=c\"", "a=b=c"),

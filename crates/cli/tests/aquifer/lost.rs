@@ -106,11 +106,39 @@ fn a_late_disk_is_waited_for() {
     fs::rename(&b, &away).unwrap();
     let daemon = place.spawn("state");
     place.wait_for(|| place.ask(&["pool", "list"]).out.contains("IMPORTING"));
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    // As long as a controller takes to find its disks.
+    std::thread::sleep(std::time::Duration::from_secs(5));
     fs::rename(&away, &b).unwrap();
     place.wait_for(|| !place.ask(&["pool", "list"]).out.contains("IMPORTING"));
     assert_eq!(place.states("tank"), ("ONLINE".into(), vec!["ONLINE".into(), "ONLINE".into()]));
     drop(daemon);
+}
+
+/// Whoever starts without a disk is told so, once: it must be brought up to date.
+#[test]
+fn a_disk_that_does_not_come_is_noted() {
+    let place = Place::new();
+    let (a, b) = (place.image("a"), place.image("b"));
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", "mirror", &a, &b]);
+    daemon.kill9();
+    fs::rename(&b, place.path("away")).unwrap();
+    let begun = std::time::Instant::now();
+    let daemon = place.spawn_serving(&["--wait-for-disks", "1"]);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(5), "it is set to wait for a second");
+    let missing = || {
+        let events = place.json(&["events"]);
+        let of = |event: &&serde_json::Value| event["class"] == "disk.missing";
+        let missing: Vec<_> = events.as_array().unwrap().iter().filter(of).cloned().collect();
+        missing
+    };
+    let [event] = &missing()[..] else { panic!("{}", place.log()) };
+    assert_eq!((&event["level"], &event["fields"]["leaf"]), (&"warn".into(), &b.as_str().into()));
+    daemon.kill9();
+    // It is outdated now: it is neither waited for nor told of again.
+    let _daemon = place.spawn_serving(&["--wait-for-disks", "3600"]);
+    assert_eq!(place.states("tank").0, "DEGRADED");
+    assert!(missing().is_empty(), "{:?}", missing());
 }
 
 /// A copy of a disk says that it is the disk: which is right, only the administrator knows.

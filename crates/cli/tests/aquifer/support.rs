@@ -113,6 +113,10 @@ impl Place {
         command.args(["--pdeathsig", "KILL"]).args(privileges).args([AQUIFER, "serve"]);
         command.arg("--api-socket").arg(self.socket()).arg("--state-dir").arg(self.path(state));
         command.args(["--nfs-addr", "127.0.0.1:0", "--no-portmap", "--memory", "64M"]);
+        // A test that takes a disk away for good does not wait for it as people do.
+        if !options.contains(&"--wait-for-disks") && !options.contains(&"--config") {
+            command.args(["--wait-for-disks", "10"]);
+        }
         command.args(options);
         command.envs(environment.iter().cloned());
         command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());

@@ -69,7 +69,7 @@ fn take_leaf(
 
 /// Names each leaf that is not in use, whatever the reason: it misses what is written from now on,
 /// and must not be taken for whole the next time.
-pub(crate) fn name_unused(uberblock: &mut Uberblock, vdevs: &[Arc<Vdev>]) {
+pub(crate) fn name_unused(pool: &str, uberblock: &mut Uberblock, vdevs: &[Arc<Vdev>]) {
     if left_out(Rule::UnusedIsNamed) {
         return;
     }
@@ -77,6 +77,10 @@ pub(crate) fn name_unused(uberblock: &mut Uberblock, vdevs: &[Arc<Vdev>]) {
     let leaves = vdevs.iter().flat_map(|vdev| &vdev.leaves);
     for leaf in leaves.filter(|leaf| !leaf.is_online()) {
         if !uberblock.names(leaf.guid) {
+            tracing::warn!(
+                class = "disk.missing", pool, leaf = %leaf.path, state = ?leaf.state(),
+                "the pool comes up without a disk, which misses what is written from now on"
+            );
             uberblock.outdated.push(Outdated { leaf: leaf.guid, since });
         }
     }
