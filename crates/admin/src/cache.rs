@@ -50,6 +50,12 @@ pub enum CacheError {
          directory of its own with --state-dir"
     )]
     InUse(PathBuf),
+    /// The identity of this host does not make sense.
+    #[error(
+        "{0}: is no identity of a host; remove it and start again. Pools that were not exported \
+         can then be imported a minute later"
+    )]
+    NoHostId(PathBuf),
     /// The list does not make sense.
     #[error(
         "{path}: is no list of pools ({why}); move it away, start again, and bring the pools back \
@@ -98,6 +104,31 @@ impl Cache {
         &self.dir
     }
 
+    /// The identity that this host shows on its pools' disks, made once: 16 hexadecimal digits in
+    /// a file. Not that of the machine, which copies of a virtual machine share.
+    ///
+    /// # Errors
+    /// [`CacheError::NoHostId`], and what the system says.
+    pub fn host_id(&self) -> Result<u64, CacheError> {
+        let path = self.dir.join(HOST_ID_NAME);
+        match fs::read_to_string(&path) {
+            Ok(text) => {
+                let id = u64::from_str_radix(text.trim_end(), 16).ok().filter(|id| *id != 0);
+                id.ok_or(CacheError::NoHostId(path))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let made = getrandom::u64()
+                    .map_err(|error| io::Error::other(error.to_string()))
+                    .and_then(|random| {
+                        let id = random.max(1);
+                        self.replace(&path, format!("{id:016x}\n").as_bytes()).map(|()| id)
+                    });
+                made.map_err(|source| CacheError::Io { path, source })
+            }
+            Err(source) => Err(CacheError::Io { path, source }),
+        }
+    }
+
     /// The list; empty if there is none yet.
     ///
     /// # Errors
@@ -120,16 +151,19 @@ impl Cache {
     /// What the system says; the old list stands then.
     pub fn store(&self, pools: Vec<CachedPool>) -> Result<(), CacheError> {
         let path = self.dir.join(FILE_NAME);
-        self.replace(&path, &Content { pools }).map_err(|source| CacheError::Io { path, source })
+        let stored = serde_json::to_vec_pretty(&Content { pools }).map_err(io::Error::from);
+        let stored = stored.and_then(|mut bytes| {
+            bytes.push(b'\n');
+            self.replace(&path, &bytes)
+        });
+        stored.map_err(|source| CacheError::Io { path, source })
     }
 
-    fn replace(&self, path: &Path, content: &Content) -> io::Result<()> {
-        let mut bytes = serde_json::to_vec_pretty(content)?;
-        bytes.push(b'\n');
+    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let beside = path.with_extension("new");
         let mut options = File::options();
         let mut file = options.create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
-        file.write_all(&bytes)?;
+        file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&beside, path)?;
         File::open(&self.dir)?.sync_all()
@@ -138,3 +172,4 @@ impl Cache {
 
 const FILE_NAME: &str = "pools.json";
 const LOCK_NAME: &str = "lock";
+const HOST_ID_NAME: &str = "host_id";

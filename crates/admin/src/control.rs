@@ -32,6 +32,7 @@ use std::time::Duration;
 use aquifer_files::Files;
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Export};
+use aquifer_ondisk::uberblock::{HOST_NAME_BYTES_MAX, Host};
 use aquifer_pool::BoxFuture;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
@@ -113,6 +114,8 @@ pub struct ControlConfig {
 pub struct Control {
     config: ControlConfig,
     cache: Cache,
+    /// As what this machine uses its pools.
+    host: Host,
     frontend: Arc<dyn Frontend>,
     /// One act at a time. Holds whether the daemon is stopping.
     acts: tokio::sync::Mutex<bool>,
@@ -154,6 +157,7 @@ impl Control {
         events: Arc<EventRing>,
     ) -> Result<Arc<Control>, CacheError> {
         let cache = Cache::open(&config.state_dir)?;
+        let host = Host { id: cache.host_id()?, name: host_name() };
         let listed = cache.load()?.into_iter().map(|cached| {
             let state = State::Importing;
             (cached.name.clone(), Listed { cached, state })
@@ -162,6 +166,7 @@ impl Control {
             pools: RwLock::new(listed.collect()),
             config,
             cache,
+            host,
             frontend,
             acts: tokio::sync::Mutex::new(false),
             starting: AtomicBool::new(true),
@@ -330,6 +335,19 @@ impl Listed {
             _ => None,
         }
     }
+}
+
+/// What people call this machine.
+fn host_name() -> String {
+    let system = rustix::system::uname();
+    let name = system.nodename().to_string_lossy();
+    let mut bytes = 0;
+    name.chars()
+        .take_while(|c| {
+            bytes += c.len_utf8();
+            bytes <= HOST_NAME_BYTES_MAX
+        })
+        .collect()
 }
 
 fn still_importing(name: &str) -> ApiError {

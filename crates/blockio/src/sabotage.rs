@@ -27,6 +27,10 @@ pub enum Rule {
     OutdatedNoVote,
     /// A leaf that an import does not take into use is named outdated by its first uberblock.
     UnusedIsNamed,
+    /// An uberblock of another host is looked for before one is written.
+    LookForOthers,
+    /// An idle pool keeps saying that a host uses it.
+    SayInUse,
     /// The end of the log is fixed by an uberblock before anything else.
     FixLogEnd,
     /// A commit waits for the writes of its txg, then flushes, then writes the uberblock.

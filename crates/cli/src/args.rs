@@ -319,6 +319,10 @@ pub(crate) enum PoolCommand {
     },
     /// Bring a pool into service; without a name, list those that are found.
     Import {
+        /// Take the pool although another host used it in the last minute, and did not export it.
+        /// That host must be down.
+        #[arg(short = 'f')]
+        force: bool,
         /// Where to look instead of all block devices: directory, device, image file.
         #[arg(short = 'd', value_name = "PLACE")]
         places: Vec<PathBuf>,

@@ -130,6 +130,7 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         PoolCommand::Offline { name, disk } => disks::offline(client, output, &name, disk).await,
         PoolCommand::Online { name, disk } => disks::online(client, output, &name, disk).await,
         PoolCommand::Import {
+            force,
             places,
             rewind,
             discard_log,
@@ -145,6 +146,7 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
                 discard_log,
                 missing_log,
                 discard_unreadable,
+                force,
             };
             import_or_scan(client, output, request).await
         }
@@ -227,7 +229,7 @@ async fn import_or_scan(
     }
     let places = request.places.clone();
     if request != (ImportRequest { places: places.clone(), ..ImportRequest::default() }) {
-        return Err(Failure::usage("what is to be dropped needs the pool's name"));
+        return Err(Failure::usage("-f, and whatever drops something, needs the pool's name"));
     }
     pool::scan(client, output, places).await
 }

@@ -154,6 +154,8 @@ async fn look_at_roots(
     summary.txg = uberblock.txg;
     summary.session = uberblock.session;
     summary.clean = uberblock.clean;
+    summary.host.clone_from(&uberblock.host);
+    summary.wall_ns = uberblock.wall_ns;
     summary.floor = uberblock.floor;
     let mut verified = Verified::new(options.rewind > 0);
     let last = usize::from(options.rewind).min(ROOTS - 1);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use aquifer_ondisk::types::Run;
+use aquifer_ondisk::uberblock::Host;
 use aquifer_ondisk::{DatasetId, Guid, Txg};
 
 use crate::finding::{Finding, Kind, Severity};
@@ -37,6 +38,10 @@ pub struct Summary {
     pub session: u64,
     /// The pool was exported.
     pub clean: bool,
+    /// The machine that wrote that uberblock, if it said so.
+    pub host: Option<Host>,
+    /// When it did, by its clock: ns since 1970.
+    pub wall_ns: u64,
     /// Log records up to this txg are not replayed.
     pub floor: Txg,
     /// Roots that were inspected, newest first.
@@ -226,6 +231,10 @@ impl fmt::Display for Summary {
             "pool {} (guid {:016x}): txg {}, session {}, uberblock {}{clean}",
             self.name, self.guid.0, self.txg, self.session, self.sequence
         )?;
+        if let Some(Host { id, name }) = &self.host {
+            let at_s = self.wall_ns / 1_000_000_000;
+            writeln!(f, "  used by host {name:?} (id {id:016x}), last at {at_s} s since 1970")?;
+        }
         for leaf in &self.leaves {
             writeln!(
                 f,

@@ -7,7 +7,7 @@
 //!  32 sequence u64      rises with every uberblock; slot = sequence mod 64, so a torn write only
 //!                       ever loses the newest one
 //!  40 txg u64           the newest committed txg
-//!  48 wall_ns u64       for people
+//!  48 wall_ns u64       when it was written, for people and for a second host
 //!  56 session u64       rises with every import; batches of older sessions after the fixed end are
 //!                       not of this chain
 //!  64 session_first_txg u64   no txg of this session is below: (place, written) never repeats
@@ -18,8 +18,14 @@
 //! 128 floor u64         records with txg <= floor are skipped by replay
 //! 136 roots [3 x record pointer 52 bytes]: newest first
 //! 292 outdated u32, each: leaf_guid u64, since u64 (sequence of its last good uberblock)
+//! ... padding
+//! 2344 host_id u64      the machine that wrote it, so that another one takes it for in use; 0: not
+//!                       told, as in pools of the first releases
+//! 2352 host_name string its name, for people
 //! ... padding, xxh3-128
 //! ```
+//! The host was added within version 1, in bytes that earlier software writes as zeros and does not
+//! read: with a new version it would take an older uberblock of the ring for the newest.
 
 use crate::codec::{FormatError, Reader, SECTOR_BYTES, Writer, seal, unseal};
 use crate::layout::{LEAVES_MAX, REWIND_TXGS};
@@ -37,7 +43,21 @@ const _: () = assert!(ROOTS as u64 == REWIND_TXGS + 1);
 /// Bytes before the outdated leaves' count.
 const FIXED_BYTES: usize = 136 + ROOTS * RecordPointer::BYTES;
 const _: () = assert!(FIXED_BYTES == 292);
-const _: () = assert!(FIXED_BYTES + 4 + LEAVES_MAX * 16 + 16 <= SECTOR_BYTES);
+/// Where the host begins: behind as many outdated leaves as there can be.
+const HOST_OFFSET: usize = FIXED_BYTES + 4 + LEAVES_MAX * 16;
+const _: () = assert!(HOST_OFFSET == 2344);
+const _: () = assert!(HOST_OFFSET + 8 + 2 + HOST_NAME_BYTES_MAX + 16 <= SECTOR_BYTES);
+/// Longest name of a host, bytes.
+pub const HOST_NAME_BYTES_MAX: usize = 64;
+
+/// A machine that uses a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Its identity, not 0.
+    pub id: u64,
+    /// What people call it.
+    pub name: String,
+}
 
 /// The end of the intent log as an import fixed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,7 +94,7 @@ pub struct Uberblock {
     pub sequence: u64,
     /// Newest committed txg.
     pub txg: Txg,
-    /// When, ns since 1970.
+    /// When it was written, ns since 1970, by the clock of the host that wrote it.
     pub wall_ns: u64,
     /// Number of the import.
     pub session: u64,
@@ -94,6 +114,8 @@ pub struct Uberblock {
     pub roots: [Option<RecordPointer>; ROOTS],
     /// Leaves that missed writes.
     pub outdated: Vec<Outdated>,
+    /// The machine that wrote it, if that was told.
+    pub host: Option<Host>,
 }
 
 impl Uberblock {
@@ -137,12 +159,25 @@ impl Uberblock {
             w.u64(outdated.leaf.0);
             w.u64(outdated.since);
         }
+        if let Some(host) = &self.host {
+            w.put(&vec![0; HOST_OFFSET.saturating_sub(w.len())]);
+            w.u64(host.id);
+            w.string(host.name.as_bytes());
+        }
         seal(w, 1, WHAT)
     }
 
     fn check(&self) -> Result<(), FormatError> {
         if self.outdated.len() > LEAVES_MAX {
             return Err(FormatError::TooLarge { what: WHAT, bytes: self.outdated.len() * 16 });
+        }
+        if self.host.as_ref().is_some_and(|host| host.id == 0) {
+            return Err(FormatError::invalid("uberblock: host", 0u64));
+        }
+        if let Some(bytes) = self.host.as_ref().map(|host| host.name.len())
+            && bytes > HOST_NAME_BYTES_MAX
+        {
+            return Err(FormatError::TooLarge { what: "uberblock: host", bytes });
         }
         let txgs = [self.txg, self.session_first_txg, self.floor];
         if let Some(txg) = txgs.into_iter().find(|txg| txg.0 >= Txg::LIMIT) {
@@ -159,7 +194,8 @@ impl Uberblock {
     /// Reads a sector of a ring.
     pub fn decode(sector: &[u8]) -> Result<Self, FormatError> {
         Reader::new(sector, WHAT).magic(MAGIC)?;
-        let mut r = Reader::new(unseal(sector, WHAT)?, WHAT);
+        let body = unseal(sector, WHAT)?;
+        let mut r = Reader::new(body, WHAT);
         r.magic(MAGIC)?;
         r.version(VERSION)?;
         let label = r.u8()?;
@@ -182,6 +218,7 @@ impl Uberblock {
             floor: r.txg()?,
             roots: [None; ROOTS],
             outdated: Vec::new(),
+            host: Host::decode(body)?,
         };
         for root in &mut uberblock.roots {
             *root = RecordPointer::decode_optional(&mut r)?;
@@ -194,5 +231,16 @@ impl Uberblock {
             uberblock.outdated.push(Outdated { leaf: Guid(r.u64()?), since: r.sequence()? });
         }
         Ok(uberblock)
+    }
+}
+
+impl Host {
+    fn decode(body: &[u8]) -> Result<Option<Host>, FormatError> {
+        let mut r = Reader::new(body.get(HOST_OFFSET..).unwrap_or_default(), WHAT);
+        let id = r.u64()?;
+        if id == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Host { id, name: r.text(HOST_NAME_BYTES_MAX)? }))
     }
 }

@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::txg_record::RecordPointer;
-use aquifer_ondisk::uberblock::{Outdated, Uberblock};
+use aquifer_ondisk::uberblock::{Host, Outdated, Uberblock};
 use aquifer_vdev::{Leaf, LeafState, Vdev, label_io};
 use futures_util::future::join_all;
 use tokio::sync::Mutex;
@@ -25,12 +26,27 @@ pub type UberblockState = Uberblock;
 /// Writes uberblocks, one at a time.
 #[derive(Debug)]
 pub(crate) struct Committer {
-    current: Mutex<Uberblock>,
+    current: Mutex<Current>,
+    /// The machine that writes them.
+    pub host: Option<Host>,
+}
+
+/// What was written last, and seen.
+#[derive(Debug)]
+pub(crate) struct Current {
+    pub uberblock: Uberblock,
+    /// When it was written, by this import.
+    written: Option<Duration>,
+    /// When the ring was last looked at.
+    pub looked: Option<Duration>,
+    /// Another host writes uberblocks now.
+    pub taken_over: Option<PoolError>,
 }
 
 impl Committer {
-    pub fn new(current: Uberblock) -> Self {
-        Committer { current: Mutex::new(current) }
+    pub fn new(uberblock: Uberblock, host: Option<Host>) -> Self {
+        let current = Current { uberblock, written: None, looked: None, taken_over: None };
+        Committer { current: Mutex::new(current), host }
     }
 }
 
@@ -41,13 +57,35 @@ impl Pool {
         change: impl FnOnce(&mut Uberblock) + Send,
     ) -> Result<(), PoolError> {
         let mut current = self.committer.current.lock().await;
-        let mut next = current.clone();
+        self.write_next(&mut current, change).await
+    }
+
+    /// Writes the current uberblock again if that was so long ago.
+    pub(crate) async fn repeat_uberblock(&self, after: Duration) -> Result<(), PoolError> {
+        let mut current = self.committer.current.lock().await;
+        // Once it is exported the disks belong to others.
+        self.txgs.check()?;
+        let now = self.world.now();
+        if current.written.is_some_and(|written| now.saturating_sub(written) < after) {
+            return Ok(());
+        }
+        self.write_next(&mut current, |_| {}).await
+    }
+
+    async fn write_next(
+        &self,
+        current: &mut Current,
+        change: impl FnOnce(&mut Uberblock) + Send,
+    ) -> Result<(), PoolError> {
+        self.look_for_others(current).await?;
+        let mut next = current.uberblock.clone();
         change(&mut next);
+        next.host.clone_from(&self.committer.host);
         loop {
             next.sequence += 1;
             if left_out(Rule::UberblockSlot) {
                 // A slot chosen otherwise: the newest valid one is overwritten.
-                next.sequence = current.sequence + 64;
+                next.sequence = current.uberblock.sequence + 64;
             }
             next.wall_ns = self.world.wall_ns();
             next.mark = next.mark.max(self.log.mark());
@@ -58,7 +96,8 @@ impl Pool {
                 leaf.set_outdated();
             }
             if self.failed_leaves().is_empty() || left_out(Rule::NameOutdated) {
-                *current = next;
+                current.uberblock = next;
+                current.written = Some(self.world.now());
                 return Ok(());
             }
         }
@@ -107,13 +146,13 @@ impl Pool {
 
     /// The newest root's record.
     pub(crate) async fn newest_record(&self) -> Option<RecordPointer> {
-        let [newest, ..] = self.committer.current.lock().await.roots;
+        let [newest, ..] = self.committer.current.lock().await.uberblock.roots;
         newest
     }
 
     /// Records up to this txg are in the root that was imported.
     pub(crate) async fn replay_floor(&self) -> Txg {
-        self.committer.current.lock().await.floor
+        self.committer.current.lock().await.uberblock.floor
     }
 
     /// Makes sure that every leaf that missed a write is named so on disk. Called before anything

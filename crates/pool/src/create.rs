@@ -287,6 +287,7 @@ async fn format(
         floor: Txg(0),
         roots: [None; ROOTS],
         outdated: Vec::new(),
+        host: None,
     };
     for vdev in &vdevs {
         for leaf in &vdev.leaves {
@@ -303,6 +304,7 @@ async fn format(
         space,
         log: start,
         uberblock,
+        host: None,
         records: ring,
         roots: Default::default(),
         committed: Txg(0),

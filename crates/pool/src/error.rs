@@ -115,6 +115,20 @@ pub enum ImportError {
         /// The first txg of which something may be missing.
         from: Txg,
     },
+    /// Another host seems to use it.
+    #[error(
+        "host {host:?} (id {id:016x}) used the pool {silent_s} s ago and did not export it. Two \
+             machines that write to one pool destroy it. Export it there, or wait until that host \
+             was silent for a minute; `aquifer pool import -f` takes the pool if it is surely down"
+    )]
+    InUse {
+        /// Its name.
+        host: String,
+        /// Its identity.
+        id: u64,
+        /// Seconds since it last said so.
+        silent_s: u64,
+    },
     /// Two leaves each say that the other is outdated.
     #[error(
         "disks {0} and {1} each say that the other is outdated: they were in use apart from \

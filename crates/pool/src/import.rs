@@ -22,13 +22,14 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
-use aquifer_ondisk::uberblock::{LogEnd, ROOTS, Uberblock};
+use aquifer_ondisk::uberblock::{Host, LogEnd, ROOTS, Uberblock};
 use aquifer_ondisk::{Guid, Txg};
 use aquifer_vdev::Vdev;
 use aquifer_vdev::label_io::{self, DiskLabels, LabelError};
 
 use crate::create::NamedDisk;
 use crate::error::ImportError;
+use crate::host::check_host;
 use crate::import::leaves::{assemble_vdevs, name_unused};
 use crate::import::vote::vote;
 use crate::intent_log::read::{Chain, ChainRules, Reader};
@@ -52,6 +53,10 @@ pub struct ImportOptions {
     pub discard_unreadable: bool,
     /// For simulators: see there.
     pub scale: Scale,
+    /// The machine that this is: uberblocks say so.
+    pub host: Option<Host>,
+    /// Import although another host seems to use the pool.
+    pub take_over: bool,
 }
 
 impl Default for ImportOptions {
@@ -63,6 +68,8 @@ impl Default for ImportOptions {
             missing_log: false,
             discard_unreadable: false,
             scale: Scale::REAL,
+            host: None,
+            take_over: false,
         }
     }
 }
@@ -122,6 +129,7 @@ pub fn import(
             report.notes.push(format!("{path}: {damaged} of 4 labels are damaged"));
         }
         let vote = vote(&found)?;
+        check_host(&vote.uberblock, options, world.wall_ns())?;
         let vdevs = assemble_vdevs(&world, &vote, &found, &mut report)?;
         let back = usize::try_from(options.rewind).unwrap_or(usize::MAX);
         let mut uberblock = vote.uberblock;
@@ -346,6 +354,7 @@ fn build(
         space: roots.space,
         log,
         uberblock: uberblock.clone(),
+        host: options.host.clone(),
         records: roots.ring,
         roots: newest.root.trees,
         committed: uberblock.txg,

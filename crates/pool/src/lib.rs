@@ -26,6 +26,7 @@ pub mod block;
 mod commit;
 pub mod create;
 mod error;
+mod host;
 pub mod import;
 pub mod intent_log;
 mod limits;

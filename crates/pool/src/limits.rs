@@ -11,6 +11,12 @@ pub const TXG_INTERVAL_MS: u64 = 15_000;
 /// The same while something waits to be freed in the background: soon, and not one txg after the
 /// other for a few files each.
 pub const TXG_BACKGROUND_MS: u64 = 100;
+/// An idle pool says so often that a host uses it.
+pub const HOST_SAYS_MS: u64 = 10_000;
+/// Between two looks whether another host does.
+pub const HOST_LOOK_MS: u64 = 5_000;
+/// A host that was silent for so long is taken for gone: it missed its turn several times.
+pub const HOST_SILENT_MS: u64 = 60_000;
 /// A txg that takes longer than this to come to disk is told as slow. The next one is open all that
 /// time: its writers are slowed when it is full.
 pub const TXG_SLOW_MS: u64 = TXG_INTERVAL_MS;

@@ -12,7 +12,7 @@ use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::pool_root::TREES;
 use aquifer_ondisk::types::Run;
-use aquifer_ondisk::uberblock::Uberblock;
+use aquifer_ondisk::uberblock::{Host, Uberblock};
 use aquifer_ondisk::{BlockPointer, Guid, Place, Txg};
 use aquifer_space::Allocator;
 use aquifer_vdev::Vdev;
@@ -121,6 +121,7 @@ pub(crate) struct Parts {
     pub space: Allocator,
     pub log: Start,
     pub uberblock: Uberblock,
+    pub host: Option<Host>,
     pub records: RecordRing,
     pub roots: Roots,
     pub committed: Txg,
@@ -154,7 +155,7 @@ impl Pool {
             stable_writes: Default::default(),
             limits: parts.limits,
             log: IntentLog::new(parts.log),
-            committer: Committer::new(parts.uberblock),
+            committer: Committer::new(parts.uberblock, parts.host),
             pace: Pace::new(),
             throttle: Throttle::new(),
             records: Mutex::new(parts.records),

@@ -319,6 +319,7 @@ impl Pool {
             let already = std::mem::replace(&mut self.txgs.state.lock().running, true);
             assert!(!already, "one task syncs a pool");
             self.place_log();
+            self.begin_saying_in_use();
             // What the last txgs freed comes back with as many more, changes or not.
             let mut follow = REWIND_TXGS;
             loop {

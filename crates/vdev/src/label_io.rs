@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use aquifer_blockio::buf::{bytes_of, pages_of};
 use aquifer_blockio::{Disk, DiskError, Page};
-use aquifer_ondisk::FormatError;
 use aquifer_ondisk::config::{Label, PoolConfig};
 use aquifer_ondisk::layout::{
     CONFIG_OFFSET, CONFIG_SECTORS, LABELS, RING_OFFSET, RING_SLOTS, label_sector,
 };
 use aquifer_ondisk::uberblock::Uberblock;
+use aquifer_ondisk::{FormatError, Guid};
 use futures_util::future::join_all;
 
 use crate::leaf::Leaf;
@@ -94,7 +94,9 @@ pub async fn read_labels(disk: &Arc<dyn Disk>) -> Result<DiskLabels, LabelError>
     };
     let mut uberblocks: Vec<Uberblock> = Vec::new();
     for pages in areas.iter().flatten() {
-        uberblocks.extend(ring(pages, &label));
+        let skip = usize::try_from(RING_OFFSET - CONFIG_OFFSET).unwrap_or(0);
+        let slots = pages.get(skip..).unwrap_or_default();
+        uberblocks.extend(ring(slots, label.config.pool_guid, label.leaf_guid));
     }
     uberblocks.sort_by_key(|uberblock| std::cmp::Reverse(uberblock.sequence));
     uberblocks.dedup_by_key(|uberblock| uberblock.sequence);
@@ -110,15 +112,22 @@ fn read_config(pages: &[Page], index: u8) -> Result<Label, FormatError> {
     Ok(label)
 }
 
-fn ring<'a>(pages: &'a [Page], label: &'a Label) -> impl Iterator<Item = Uberblock> + 'a {
-    let skip = usize::try_from(RING_OFFSET - CONFIG_OFFSET).unwrap_or(0);
-    (0..).zip(pages.iter().skip(skip)).filter_map(move |(slot, page)| {
+fn ring(pages: &[Page], pool: Guid, leaf: Guid) -> impl Iterator<Item = Uberblock> {
+    (0..).zip(pages).filter_map(move |(slot, page)| {
         let uberblock = Uberblock::decode(page.as_slice()).ok()?;
-        let own = uberblock.pool_guid == label.config.pool_guid
-            && uberblock.leaf_guid == label.leaf_guid
+        let own = uberblock.pool_guid == pool
+            && uberblock.leaf_guid == leaf
             && uberblock.sequence % RING_SLOTS == slot;
         own.then_some(uberblock)
     })
+}
+
+/// The newest uberblock of this pool in the first ring of a leaf, by whoever wrote it.
+pub async fn newest_uberblock(leaf: &Leaf, pool: Guid) -> Result<Option<Uberblock>, DiskError> {
+    let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
+    let count = usize::try_from(RING_SLOTS).unwrap_or(0);
+    let pages = leaf.read(label_sector(0, sectors) + RING_OFFSET, count).await?;
+    Ok(ring(&pages, pool, leaf.guid).max_by_key(|uberblock| uberblock.sequence))
 }
 
 /// Writes the config to all four labels of a leaf, durable when it returns.

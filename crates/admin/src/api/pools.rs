@@ -331,6 +331,9 @@ pub struct ImportRequest {
     /// says of it.
     #[serde(default)]
     pub discard_unreadable: bool,
+    /// Take it although another host seems to use it.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// The log was dropped for want of its device: what may be missing.

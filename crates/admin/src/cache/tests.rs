@@ -57,3 +57,21 @@ fn a_damaged_list_is_not_taken_for_an_empty_one() {
         assert!(error.contains("aquifer pool import"), "{error}");
     }
 }
+
+#[test]
+fn a_host_keeps_its_identity() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::open(dir.path()).unwrap();
+    let id = cache.host_id().unwrap();
+    assert_eq!(cache.host_id().unwrap(), id);
+    drop(cache);
+    let cache = Cache::open(dir.path()).unwrap();
+    assert_eq!(cache.host_id().unwrap(), id);
+    for damaged in ["", "0000000000000000", "storage-1", "10000000000000000"] {
+        fs::write(dir.path().join(HOST_ID_NAME), damaged).unwrap();
+        let error = cache.host_id().unwrap_err();
+        assert!(matches!(error, CacheError::NoHostId(_)), "{damaged}: {error}");
+    }
+    let other = tempfile::tempdir().unwrap();
+    assert_ne!(Cache::open(other.path()).unwrap().host_id().unwrap(), id);
+}

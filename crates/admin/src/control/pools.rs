@@ -126,6 +126,7 @@ impl Control {
             discard_log: request.discard_log,
             missing_log: request.missing_log,
             discard_unreadable: request.discard_unreadable,
+            take_over: request.force,
             ..self.import_options()
         };
         let serving = self.bring_up(&name, guid, claimed, options).await?;

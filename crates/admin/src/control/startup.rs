@@ -96,7 +96,11 @@ impl Control {
     }
 
     pub(super) fn import_options(&self) -> ImportOptions {
-        ImportOptions { memory_cap_bytes: self.config.memory_bytes, ..ImportOptions::default() }
+        ImportOptions {
+            memory_cap_bytes: self.config.memory_bytes,
+            host: Some(self.host.clone()),
+            ..ImportOptions::default()
+        }
     }
 
     /// Ends all service: clients first, then every pool is exported. The list stays, so that the

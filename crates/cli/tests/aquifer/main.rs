@@ -9,6 +9,7 @@
 
 mod exports;
 mod eyes;
+mod hosts;
 mod life;
 mod logs;
 mod lost;

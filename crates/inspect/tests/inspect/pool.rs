@@ -452,5 +452,6 @@ fn first_uberblock() -> Uberblock {
         floor: Txg(0),
         roots: [None; 3],
         outdated: vec![],
+        host: None,
     }
 }

@@ -151,6 +151,9 @@ fn an_uberblock_that_could_not_be_read_back_is_not_written() {
     refused(&|uberblock| uberblock.log_end.sequence = SEQUENCE_LIMIT);
     let leaf = aquifer_ondisk::uberblock::Outdated { leaf: good.leaf_guid, since: 1 };
     refused(&|uberblock| uberblock.outdated = vec![leaf; 129]);
+    let host = |id, name| Some(aquifer_ondisk::uberblock::Host { id, name });
+    refused(&|uberblock| uberblock.host = host(0, "a".into()));
+    refused(&|uberblock| uberblock.host = host(1, "a".repeat(65)));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::structures::Structure;
 use crate::values::{
     batch, changes, dataset, dead, dirent, earlier_part, empty_directory, extents, file,
     first_uberblock, inner, label, leaf, line, pointer, property, record, record_at, reply, root,
-    uberblock,
+    uberblock, used_uberblock,
 };
 
 /// Fails unless bytes are what they should be.
@@ -81,6 +81,7 @@ fn whole() -> Vec<Sample> {
             label(),
         ),
         sample("uberblock_v1", "uberblock of a pool in service, a leaf outdated", uberblock()),
+        sample("uberblock_host_v1", "the same, with the host that wrote it", used_uberblock()),
         sample("uberblock_first_v1", "first uberblock of a new pool", first_uberblock()),
         sample("txg_record_v1", "last part of a txg's record, with the pool root", record()),
         sample("txg_record_part_v1", "an earlier part, without root", earlier_part()),

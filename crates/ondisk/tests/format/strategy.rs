@@ -24,7 +24,7 @@ use aquifer_ondisk::txg_record::{
     RECORD_SECTORS_MAX, RUN_SECTORS_MAX, RecordPointer, SlotEntry, TxgRecord,
 };
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS, SEQUENCE_LIMIT};
-use aquifer_ondisk::uberblock::{LogEnd, Outdated, Uberblock};
+use aquifer_ondisk::uberblock::{Host, LogEnd, Outdated, Uberblock};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Place, Txg};
 use proptest::collection::vec;
 use proptest::option;
@@ -170,8 +170,9 @@ pub fn uberblock() -> impl Strategy<Value = Uberblock> {
     let log = (any::<u64>(), sequence(), any::<u128>(), any::<u64>(), txg());
     let roots = [(); 3].map(|()| option::of(record_pointer()));
     let outdated = (guid(), sequence()).prop_map(|(leaf, since)| Outdated { leaf, since });
-    let parts = (identity, session, log, roots, vec(outdated, 0..=LEAVES_MAX));
-    parts.prop_map(|(identity, session, log, roots, outdated)| {
+    let host = (1u64.., "[a-z0-9.-]{0,64}").prop_map(|(id, name)| Host { id, name });
+    let parts = (identity, session, log, roots, vec(outdated, 0..=LEAVES_MAX), option::of(host));
+    parts.prop_map(|(identity, session, log, roots, outdated, host)| {
         let (pool_guid, leaf_guid, label, clean, sequence, txg, wall_ns) = identity;
         let (session, session_first_txg, config_sequence, mark) = session;
         let (chain, end, checksum, restart_chain, floor) = log;
@@ -192,6 +193,7 @@ pub fn uberblock() -> impl Strategy<Value = Uberblock> {
             floor,
             roots,
             outdated,
+            host,
         }
     })
 }

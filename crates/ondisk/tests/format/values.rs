@@ -16,7 +16,7 @@ use aquifer_ondisk::reply::{CallId, ReplyEntry};
 use aquifer_ondisk::tree_node::{Form, Node, NodeBody, NodeOwner};
 use aquifer_ondisk::txg_record::{RecordPointer, SlotEntry, TxgRecord};
 use aquifer_ondisk::types::Run;
-use aquifer_ondisk::uberblock::{LogEnd, Outdated, Uberblock};
+use aquifer_ondisk::uberblock::{Host, LogEnd, Outdated, Uberblock};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId, Place, Txg};
 
 pub fn leaf<F: Form>(entries: Vec<F::Entry>) -> Node<F> {
@@ -87,7 +87,14 @@ pub fn uberblock() -> Uberblock {
         floor: Txg(72),
         roots: [Some(record_at(73, 2)), Some(record_at(72, 1)), Some(record_at(71, 16))],
         outdated: vec![Outdated { leaf: Guid(0xa0), since: 190 }],
+        host: None,
     }
+}
+
+/// Of a pool that a host told of uses.
+pub fn used_uberblock() -> Uberblock {
+    let host = Some(Host { id: 0x1122_3344_5566_7788, name: "storage-1".into() });
+    Uberblock { host, ..uberblock() }
 }
 
 pub fn first_uberblock() -> Uberblock {
@@ -112,6 +119,7 @@ pub fn first_uberblock() -> Uberblock {
             None,
         ],
         outdated: Vec::new(),
+        host: None,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use aquifer_blockio::World;
+use aquifer_ondisk::uberblock::Host;
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{
     CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
@@ -91,6 +92,12 @@ impl Machine {
         }
     }
 
+    /// Some pools say who uses them, and look whether others do.
+    fn options(&self) -> ImportOptions {
+        let host = (self.seed % 8 == 4).then(|| Host { id: 1, name: "sim".into() });
+        ImportOptions { host, ..ImportOptions::default() }
+    }
+
     fn tell(&self, what: &str) -> String {
         format!("seed {} {:?} {:?}: {what}\n{}", self.seed, self.shape, self.kind, self.sim.story())
     }
@@ -135,7 +142,7 @@ impl Machine {
             // Before anything on disk names the side.
             self.sim.cut_after_error(self.errors.below(12));
         }
-        let options = ImportOptions { rewind, ..ImportOptions::default() };
+        let options = ImportOptions { rewind, ..self.options() };
         if rewind > 0 {
             self.model.lock().unwrap().rewound();
         }
@@ -183,7 +190,7 @@ impl Machine {
     fn short_life(&mut self) -> Result<(), String> {
         let work = Rng::stream(self.rng.next_u64(), "work");
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
-        let options = ImportOptions::default();
+        let options = self.options();
         self.sim.plan_cut(CutPlan::Never);
         let opened = self.sim.run_until(async {
             let open = open(world.clone(), disks, &options).await?;
@@ -209,7 +216,7 @@ impl Machine {
 
     /// All is there, no sector is lost, and the pool can be exported.
     fn last_life(&mut self) -> Result<(), String> {
-        let options = ImportOptions::default();
+        let options = self.options();
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
         let end = self.sim.run_until(async {
             let open = open(world.clone(), disks, &options).await?;
@@ -224,7 +231,7 @@ impl Machine {
 
     /// A mirror that came up with all its sides is whole on each of them.
     fn one_side_is_enough(&mut self) -> Result<(), String> {
-        let options = ImportOptions::default();
+        let options = self.options();
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
         let sound = self.kind.is_sound();
         let opened = self.sim.run_until(async {

@@ -11,6 +11,7 @@
 mod clients;
 #[cfg(not(sabotage))]
 mod faults;
+mod hosts;
 #[cfg(not(sabotage))]
 mod idle;
 #[cfg(not(sabotage))]
@@ -191,6 +192,11 @@ const RIVAL_SABOTAGES: &[(&[Rule], Range<u64>)] =
 #[cfg(sabotage)]
 const UNUSED_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::UnusedIsNamed], 0..10)];
 
+/// The same with a pool that two hosts reach.
+#[cfg(sabotage)]
+const HOST_SABOTAGES: &[(&[Rule], Range<u64>)] =
+    &[(&[Rule::LookForOthers], 0..10), (&[Rule::SayInUse], 0..10)];
+
 /// Each rule that this level has, left out: the loss must show. `AQUIFER_RULE` names one.
 #[cfg(sabotage)]
 #[test]
@@ -203,6 +209,7 @@ fn a_rule_left_out_is_found() {
     let rivals = |seed| run_log_seed(logs::rivals(seed), &bases).map(|_| ());
     missed.extend(find_all(RIVAL_SABOTAGES, rivals));
     missed.extend(find_all(UNUSED_SABOTAGES, unused::a_side_comes_up_smaller));
+    missed.extend(find_all(HOST_SABOTAGES, hosts::one_host_at_a_time));
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 

@@ -1,0 +1,132 @@
+//! One pool, one machine: what keeps two hosts from writing to the same disks.
+//!
+//! Each uberblock names the host that wrote it, and when. A pool in use writes one every few
+//! seconds, also while it is idle.
+//!
+//! - An import refuses a pool that another host used in the last minute and did not export.
+//! - Before it writes an uberblock, a pool looks now and then at the ring of one leaf. An uberblock
+//!   there that it did not write is another host's, which was told to take the pool: this one is
+//!   suspended and writes none any more.
+//!
+//! Limits: what the loser writes between two looks is written. Clocks that differ by more than a
+//! minute keep the import from seeing the other host; the look does not need them.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::uberblock::Uberblock;
+use aquifer_vdev::label_io;
+
+use crate::commit::Current;
+use crate::error::{ImportError, PoolError};
+use crate::import::ImportOptions;
+use crate::limits::{HOST_LOOK_MS, HOST_SAYS_MS, HOST_SILENT_MS};
+use crate::pool::Pool;
+
+/// Whether this host may import the pool whose newest uberblock this is.
+pub(crate) fn check_host(
+    newest: &Uberblock,
+    options: &ImportOptions,
+    wall_ns: u64,
+) -> Result<(), ImportError> {
+    let Some(other) = newest.host.as_ref().filter(|_| !newest.clean && !options.take_over) else {
+        return Ok(());
+    };
+    if options.host.as_ref().is_some_and(|own| own.id == other.id) {
+        return Ok(());
+    }
+    // Of one that seems to come from the future only this is sure: clocks differ.
+    let silent = Duration::from_nanos(wall_ns.saturating_sub(newest.wall_ns));
+    if silent >= Duration::from_millis(HOST_SILENT_MS) {
+        return Ok(());
+    }
+    let (host, id) = (other.name.clone(), other.id);
+    Err(ImportError::InUse { host, id, silent_s: silent.as_secs() })
+}
+
+impl Pool {
+    /// Looks now and then whether another host has written an uberblock. The caller is about to
+    /// write one.
+    pub(crate) async fn look_for_others(&self, current: &mut Current) -> Result<(), PoolError> {
+        if let Some(error) = &current.taken_over {
+            return Err(error.clone());
+        }
+        let now = self.world.now();
+        let pause = Duration::from_millis(HOST_LOOK_MS);
+        let due = current.looked.is_none_or(|looked| now.saturating_sub(looked) >= pause);
+        if self.committer.host.is_none() || !due || left_out(Rule::LookForOthers) {
+            return Ok(());
+        }
+        let first = current.looked.replace(now).is_none();
+        let Some(found) = self.newest_on_disk().await else {
+            return Ok(());
+        };
+        let own = &current.uberblock;
+        let ours = (&found.host, found.session) == (&self.committer.host, own.session);
+        let foreign = match found.sequence.cmp(&own.sequence) {
+            std::cmp::Ordering::Less => false,
+            // The first one of this session is not written yet.
+            std::cmp::Ordering::Equal => !first && !ours,
+            std::cmp::Ordering::Greater => first || !ours,
+        };
+        if !foreign {
+            return Ok(());
+        }
+        let host = found.host.map_or_else(
+            || "a host that does not say its name".to_string(),
+            |host| format!("host {:?} (id {:016x})", host.name, host.id),
+        );
+        let error = PoolError::Suspended(format!(
+            "{host} has taken the pool over: it wrote uberblock {}, the newest of this host is \
+             {}. Nothing more is written here",
+            found.sequence, own.sequence
+        ));
+        current.taken_over = Some(error.clone());
+        self.suspend(error.clone());
+        Err(error)
+    }
+
+    /// The newest uberblock in the ring of the first leaf that can be read.
+    async fn newest_on_disk(&self) -> Option<Uberblock> {
+        let tree = self.tree();
+        for leaf in tree.data().flat_map(|vdev| vdev.online()) {
+            if let Ok(found) = label_io::newest_uberblock(leaf, self.guid()).await {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Keeps saying that this host uses the pool, and looking whether another one does.
+    pub(crate) fn begin_saying_in_use(&self) {
+        if self.committer.host.is_none() || left_out(Rule::SayInUse) {
+            return;
+        }
+        let (pool, world) = (self.this.clone(), self.world.clone());
+        let says = async move {
+            loop {
+                world.sleep(Duration::from_millis(HOST_LOOK_MS)).await;
+                if !say_in_use(&pool).await {
+                    return;
+                }
+            }
+        };
+        self.world.spawn("host", Box::pin(says));
+    }
+}
+
+/// Returns whether the pool is in service still.
+async fn say_in_use(pool: &Weak<Pool>) -> bool {
+    let Some(pool) = pool.upgrade() else {
+        return false;
+    };
+    match pool.repeat_uberblock(Duration::from_millis(HOST_SAYS_MS)).await {
+        Ok(()) => pool.txgs.failure().is_none(),
+        Err(PoolError::Exported) => false,
+        Err(error) => {
+            pool.suspend(error);
+            false
+        }
+    }
+}
