@@ -162,28 +162,69 @@ async fn work(
     phase: watch::Receiver<Phase>,
 ) {
     let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            job = jobs.recv() => match job {
-                Some(Job::Connection(stream, peer, slot)) => match TcpStream::from_std(stream) {
-                    Ok(stream) => {
-                        let connection = Connection::new(stream, peer, &common, &readers);
-                        let phase = phase.clone();
-                        connections.spawn(async move {
-                            connection.run(phase).await;
-                            drop(slot);
-                        });
-                    }
-                    Err(error) => tracing::warn!(client = %peer, %error, "connection lost"),
-                },
-                Some(Job::Service(service)) => {
-                    tokio::task::spawn(service());
+    while let Some(job) = next_job(&mut jobs, &mut connections).await {
+        match job {
+            Job::Connection(stream, peer, slot) => match TcpStream::from_std(stream) {
+                Ok(stream) => {
+                    let connection = Connection::new(stream, peer, &common, &readers);
+                    let phase = phase.clone();
+                    connections.spawn(async move {
+                        connection.run(phase).await;
+                        drop(slot);
+                    });
                 }
-                Some(Job::End) | None => return,
+                Err(error) => tracing::warn!(client = %peer, %error, "connection lost"),
             },
-            Some(Err(error)) = connections.join_next() => {
-                tracing::error!(%error, "a connection panicked");
+            Job::Service(service) => {
+                tokio::task::spawn(service());
             }
+            Job::End => return,
         }
+    }
+}
+
+/// The next job. Connections that have ended are let go first, all of them: each holds memory as
+/// long as it is in the set.
+async fn next_job<J>(jobs: &mut mpsc::Receiver<J>, connections: &mut JoinSet<()>) -> Option<J> {
+    loop {
+        // The pattern must match every end: a branch that did not match is switched off until the
+        // next job, and the other ends pile up.
+        tokio::select! {
+            biased;
+            Some(ended) = connections.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a connection panicked");
+                }
+            }
+            job = jobs.recv() => return job,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_that_ended_leave_nothing_behind() {
+        let (sender, mut jobs) = mpsc::channel(1);
+        let mut connections = JoinSet::new();
+        for _ in 0..1000 {
+            connections.spawn(async {});
+        }
+        connections.spawn(async { std::panic::resume_unwind(Box::new("a bug")) });
+        connections.spawn(std::future::pending());
+        // No job comes while they end.
+        let ended = tokio::time::timeout(Duration::from_millis(100), async {
+            next_job(&mut jobs, &mut connections).await
+        });
+        assert!(ended.await.is_err(), "no job, and it waits");
+        assert_eq!(connections.len(), 1, "the one that lives");
+        sender.send(7).await.unwrap();
+        assert_eq!(next_job(&mut jobs, &mut connections).await, Some(7));
+        drop(sender);
+        assert_eq!(next_job(&mut jobs, &mut connections).await, None);
     }
 }
