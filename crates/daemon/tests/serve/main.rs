@@ -6,6 +6,7 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod attributes;
 mod client;
 mod contents;
 mod files;

@@ -243,9 +243,11 @@ impl Files {
         let promised =
             self.change(cred, (&directory.dataset, Some(&inode)), admission, &changes)?;
         let after = attributes(&directory.dataset, &directory.inode());
+        // From memory, where the change has just put it: with what its pages take.
+        let made = directory.dataset.cached(inode.object).map(|object| object.inode());
+        let made = attributes(&directory.dataset, made.as_ref().unwrap_or(&inode));
         drop(writer);
         promised.kept().await?;
-        let made = attributes(&directory.dataset, &inode);
         Ok((made, Around { before: Some(before(&old)), after: Some(after) }))
     }
 
