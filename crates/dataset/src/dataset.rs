@@ -240,6 +240,17 @@ impl Dataset {
         sum.saturating_add(self.pending.load(Ordering::Relaxed))
     }
 
+    /// Whether changes wait for a sync: it may find that less is taken than was promised, or free
+    /// what they cut off.
+    pub(crate) fn is_uncommitted(&self) -> bool {
+        self.promised_bytes() > 0 || !self.table.lock().dirty.is_empty()
+    }
+
+    /// Whether objects without a name wait to be freed.
+    pub(crate) fn is_being_freed(&self) -> bool {
+        !self.orphans.lock().is_empty()
+    }
+
     pub(crate) fn counters(&self) -> (u64, u64) {
         let next = self.next_object.load(Ordering::Relaxed);
         (next, self.next_generation.load(Ordering::Relaxed))

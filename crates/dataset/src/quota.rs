@@ -2,13 +2,15 @@
 //!
 //! Both are hard: a write is promised its bytes before it is admitted, promises are made one at a
 //! time, and bytes count until the sync that writes them knows what they came to. Promises are for
-//! the worst case, nothing compressed and nothing overwritten; so before a write is refused, what
-//! is promised is committed, and the write asks again. Trees and names do not count.
+//! the worst case, nothing compressed and nothing overwritten; and what was removed or cut off
+//! counts until a sync has freed it. So before anything is refused, what may make room is
+//! committed, in a few txgs at most, and the question is asked again. Trees and names do not count.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use aquifer_ondisk::Txg;
+use aquifer_ondisk::{DatasetId, Txg};
 use aquifer_pool::PoolError;
 
 use crate::dataset::Dataset;
@@ -52,23 +54,68 @@ impl Drop for Promise {
 }
 
 impl Datasets {
-    /// Promises `bytes` to a write to `dataset`; waits for a commit if that may make room.
+    /// Promises `bytes` to a write to `dataset`; commits before it refuses, if that may make room.
     ///
     /// # Errors
     /// The quota or reservation that stands against it.
     pub async fn promise(&self, dataset: &Arc<Dataset>, bytes: u64) -> Result<Promise, Refused> {
+        self.ask(dataset, || self.promise_now(dataset, bytes)).await
+    }
+
+    /// As [`Datasets::promise`], from what there is now.
+    ///
+    /// # Errors
+    /// As [`Datasets::promise`].
+    pub fn promise_now(&self, dataset: &Arc<Dataset>, bytes: u64) -> Result<Promise, Refused> {
         if !self.limited.load(Ordering::Relaxed) {
             return Ok(Promise { dataset: dataset.clone(), bytes: 0 });
         }
-        let refused = match self.try_promise(dataset, bytes) {
-            Ok(promise) => return Ok(promise),
-            Err(refused) => refused,
-        };
-        if self.living().iter().all(|other| other.promised_bytes() == 0) {
-            return Err(refused);
-        }
-        self.pool.sync().await.map_err(Refused::Pool)?;
         self.try_promise(dataset, bytes)
+    }
+
+    /// Fails if a quota on the dataset or above it is used up: nothing new may be made. Commits
+    /// before that, if it may make room.
+    ///
+    /// # Errors
+    /// The quota.
+    pub async fn check_quota(&self, dataset: &Arc<Dataset>) -> Result<(), Refused> {
+        let look = || if self.over_quota(dataset) { Err(Refused::Quota) } else { Ok(()) };
+        self.ask(dataset, look).await
+    }
+
+    /// Asks for room in a dataset, and again after each commit that may have made some.
+    async fn ask<T>(
+        &self,
+        dataset: &Dataset,
+        question: impl Fn() -> Result<T, Refused>,
+    ) -> Result<T, Refused> {
+        for commits in 0..COMMITS_MAX {
+            let helps = match question() {
+                Err(Refused::Quota) => {
+                    let counted = self.counted_with(dataset);
+                    // What is only uncommitted is told by one commit.
+                    counted.iter().any(|of| of.is_being_freed())
+                        || commits == 0 && counted.iter().any(|of| of.is_uncommitted())
+                }
+                // Frees are held back for some txgs.
+                Err(Refused::Reserved) => true,
+                answer => return answer,
+            };
+            if !helps {
+                break;
+            }
+            self.pool.sync().await.map_err(Refused::Pool)?;
+        }
+        question()
+    }
+
+    /// The datasets that share a quota with this one.
+    fn counted_with(&self, dataset: &Dataset) -> Vec<Arc<Dataset>> {
+        let (all, above) = (self.living(), self.line_of(dataset));
+        let limits =
+            |of: &&Arc<Dataset>| above.contains(&of.id) && of.properties().quota_bytes.is_some();
+        let limits: BTreeSet<DatasetId> = all.iter().filter(limits).map(|of| of.id).collect();
+        all.into_iter().filter(|of| !self.line_of(of).is_disjoint(&limits)).collect()
     }
 
     fn try_promise(&self, dataset: &Arc<Dataset>, bytes: u64) -> Result<Promise, Refused> {
@@ -133,8 +180,7 @@ impl Datasets {
         available
     }
 
-    /// Whether a quota on the dataset or above it is used up: nothing new may be made.
-    pub fn over_quota(&self, dataset: &Dataset) -> bool {
+    fn over_quota(&self, dataset: &Dataset) -> bool {
         if !self.limited.load(Ordering::Relaxed) {
             return false;
         }
@@ -162,6 +208,10 @@ impl Datasets {
         })
     }
 }
+
+/// Commits before something is refused: a free takes effect in its own and is held back for two
+/// more, and a large file is freed piece by piece.
+const COMMITS_MAX: usize = 4;
 
 #[derive(Clone, Copy)]
 enum Kind {

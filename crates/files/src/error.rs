@@ -1,5 +1,6 @@
 //! What can go wrong with a file operation, in POSIX terms. Protocols map these at their edge.
 
+use aquifer_dataset::Refused;
 use aquifer_pool::PoolError;
 
 /// An operation failed; nothing changed.
@@ -76,6 +77,16 @@ impl From<PoolError> for FsError {
             PoolError::NoSpace => FsError::NoSpace,
             PoolError::Destroyed => FsError::Stale,
             other => FsError::Pool(other),
+        }
+    }
+}
+
+impl From<Refused> for FsError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Quota => FsError::Quota,
+            Refused::Reserved => FsError::NoSpace,
+            Refused::Pool(error) => error.into(),
         }
     }
 }

@@ -199,9 +199,7 @@ impl Files {
         if self.find(directory, name).await?.entry.is_some() {
             return Err(FsError::Exists);
         }
-        if self.datasets.over_quota(&directory.dataset) {
-            return Err(FsError::Quota);
-        }
+        self.datasets.check_quota(&directory.dataset).await?;
         let admission =
             self.admit_names(&directory.dataset, (SpaceClass::Write, self.lane(directory))).await?;
         let writer = directory.object.writer.lock().await;

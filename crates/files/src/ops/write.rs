@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use aquifer_blockio::{Page, PageMut, SECTOR_BYTES};
-use aquifer_dataset::{Promise, Refused};
+use aquifer_dataset::Promise;
 use aquifer_object::{DirtyPage, ObjectState};
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::FileKind;
@@ -229,12 +229,15 @@ impl Files {
         };
         // What stands there uncompressed is freed for what comes: that always works, and adds
         // nothing to what the dataset refers to.
-        let promise = match self.datasets.promise(&target.dataset, pages * 4096).await {
+        let promise = match self.datasets.promise_now(&target.dataset, pages * 4096) {
             Ok(promise) => Some(promise),
-            Err(Refused::Pool(error)) => return Err(error.into()),
             Err(_) if Box::pin(self.is_mapped(target, pieces)).await? => None,
-            Err(Refused::Quota) => return Err(FsError::Quota),
-            Err(Refused::Reserved) => return Err(FsError::NoSpace),
+            Err(_) => match self.datasets.promise(&target.dataset, pages * 4096).await {
+                Ok(promise) => Some(promise),
+                // It lies on disk only now.
+                Err(_) if Box::pin(self.is_mapped(target, pieces)).await? => None,
+                Err(refused) => return Err(refused.into()),
+            },
         };
         match self.pool.admit(demand).await {
             Err(PoolError::NoSpace) if Box::pin(self.is_mapped(target, pieces)).await? => {

@@ -1,8 +1,10 @@
 //! Quotas and reservations are hard, and what overwrites needs no more room.
 
-use aquifer_files::{FileHandle, FsError, Service, Stability};
+use std::time::Duration;
 
-use crate::bed::{Bed, make, noise, write};
+use aquifer_files::{CreateHow, FileHandle, FsError, Service, SetAttributes, Stability};
+
+use crate::bed::{Bed, make, noise, root, write};
 
 async fn dataset(service: &Service, name: &str, properties: &[(&str, &str)]) -> FileHandle {
     let text = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
@@ -52,12 +54,102 @@ fn a_quota_is_not_overrun_by_what_is_not_on_disk_yet() {
         let (left, error) = fill(&service, a, 3, 1 << 30).await;
         assert!(left <= 20 && error == FsError::Quota);
         let top = service.files.root("tank/up/a").unwrap();
-        service.files.remove(&crate::bed::root(), top, b"file").await.0.unwrap();
+        service.files.remove(&root(), top, b"file").await.0.unwrap();
         for _ in 0..3 {
             service.pool.sync().await.unwrap();
         }
         let (again, _) = fill(&service, b, 3, 1 << 31).await;
         assert!(again > 900, "{again} pages after a removal");
+    });
+    bed.assert_clean();
+}
+
+/// A dataset with a full quota of which nothing waits to be written, `file` and `top`.
+async fn full(service: &Service, name: &str) -> (FileHandle, FileHandle) {
+    let file = dataset(service, name, &[("compression", "off"), ("quota", "8M")]).await;
+    let (written, error) = fill(service, file, 1, 0).await;
+    assert!(written > 2000 && error == FsError::Quota, "{written} pages, {error}");
+    service.pool.sync().await.unwrap();
+    (file, service.files.root(name).unwrap())
+}
+
+/// Nobody waits for a txg to end by itself: a client that makes room has it.
+#[test]
+fn what_is_removed_makes_room_at_once() {
+    let mut bed = Bed::new(1, 131_072);
+    bed.life(async |service| {
+        let (root, files) = (root(), &service.files);
+        let guarded = || CreateHow::Guarded(SetAttributes::default());
+        let begun = service.pool.world().now();
+
+        let (_, top) = full(&service, "tank/create").await;
+        assert_eq!(files.create(&root, top, b"new", guarded()).await.0, Err(FsError::Quota));
+        files.remove(&root, top, b"file").await.0.unwrap();
+        files.create(&root, top, b"new", guarded()).await.0.unwrap();
+
+        let (_, top) = full(&service, "tank/write").await;
+        files.remove(&root, top, b"file").await.0.unwrap();
+        let file = make(&service, top, "new").await;
+        assert!(fill(&service, file, 1, 0).await.0 > 2000);
+
+        let (file, top) = full(&service, "tank/cut").await;
+        let empty = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        files.setattr(&root, file, &empty, None).await.0.unwrap();
+        files.create(&root, top, b"new", guarded()).await.0.unwrap();
+        assert!(fill(&service, file, 1, 0).await.0 > 2000);
+
+        let took = service.pool.world().now() - begun;
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    });
+    bed.assert_clean();
+}
+
+/// What is freed piece by piece makes room piece by piece.
+#[test]
+fn a_large_file_that_is_removed_makes_room_at_once() {
+    // Of these 204,800,000 bytes the reaper frees less than a half in a txg.
+    const PAGES: u64 = 50_000;
+    let mut bed = Bed::new(1, 131_072);
+    bed.life(async |service| {
+        let off = ("compression", "off");
+        let file = dataset(&service, "tank/large", &[off, ("quota", "204800000")]).await;
+        // An entry a page.
+        let odd = (0..PAGES).map(|at| at * 2 + 1);
+        for page in odd {
+            write(&service, file, page, &noise(page, 1), Stability::Unstable).await.unwrap();
+        }
+        service.pool.sync().await.unwrap();
+        let top = service.files.root("tank/large").unwrap();
+        service.files.remove(&root(), top, b"file").await.0.unwrap();
+        let file = make(&service, top, "new").await;
+        let (pages, _) = fill(&service, file, 16, 0).await;
+        assert!(pages > PAGES - 100, "{pages}");
+    });
+    bed.assert_clean();
+}
+
+/// Who asks in vain does not keep the disks busy, and what is overwritten asks for nothing.
+#[test]
+fn a_full_quota_is_told_without_commits() {
+    let mut bed = Bed::new(1, 131_072);
+    bed.life(async |service| {
+        let (file, top) = full(&service, "tank/a").await;
+        let other = dataset(&service, "tank/b", &[]).await;
+        let before = service.pool.committed_txg().0;
+        for at in 0..100 {
+            let data = noise(at, 1);
+            write(&service, other, at, &data, Stability::Unstable).await.unwrap();
+            let how = CreateHow::Guarded(SetAttributes::default());
+            let made = service.files.create(&root(), top, b"new", how).await.0;
+            assert_eq!(made, Err(FsError::Quota));
+            let more = write(&service, file, 10_000, &data, Stability::Unstable).await;
+            assert_eq!(more, Err(FsError::Quota));
+        }
+        for at in 0..500 {
+            write(&service, file, at, &noise(at, 1), Stability::Unstable).await.unwrap();
+        }
+        let commits = service.pool.committed_txg().0 - before;
+        assert!(commits < 10, "{commits} commits");
     });
     bed.assert_clean();
 }
@@ -129,7 +221,7 @@ fn a_full_pool_takes_overwrites() {
             done.unwrap_or_else(|error| panic!("overwrite {round}: {error}"));
         }
         let top = service.files.root("tank/raw").unwrap();
-        service.files.remove(&crate::bed::root(), top, b"file").await.0.unwrap();
+        service.files.remove(&root(), top, b"file").await.0.unwrap();
     });
     bed.assert_clean();
 }
