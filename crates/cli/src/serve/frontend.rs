@@ -154,7 +154,11 @@ impl NfsFrontend {
         }
         self.serve_names(&nfs, hosts);
         let server = Server::start_with(self.config.clone(), nfs, Some(keeper.clone())).await;
-        let server = server.map_err(|error| failed(error.to_string()))?;
+        let server = server.map_err(|error| {
+            // It holds the pools' files, and nobody else would let go of them.
+            *self.nfs.lock() = None;
+            failed(error.to_string())
+        })?;
         *self.observed.lock() = Some((server.observer(), Instant::now()));
         Ok(Running { server, volumes, roots })
     }

@@ -301,6 +301,31 @@ fn what_to_type_on_a_hypervisor() {
     assert_eq!(place.ask(&["connect", "--for", "esxi", "tank/no"]).code, 1);
 }
 
+/// A server that could not start holds nothing: the pool leaves at once, and all of its disks.
+#[test]
+fn a_pool_that_is_not_served_is_exported_at_once() {
+    let place = Place::new();
+    let a = place.image("a");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let _daemon = place.spawn_serving(&["--nfs-addr", &at]);
+    place.must(&["pool", "create", "tank", &a]);
+    place.must(&["create", "-o", "sharenfs=on", "tank/vms"]);
+    let status = place.must(&["pool", "status", "tank"]);
+    let words: Vec<&str> = status.split_whitespace().collect();
+    let note = format!("not served over NFS: cannot listen on {at}");
+    assert!(words.join(" ").contains(&note), "{status}");
+    let begun = std::time::Instant::now();
+    place.must(&["pool", "export", "tank"]);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let log = place.log();
+    assert!(!log.contains("ERROR"), "{log}");
+    // Its disks are free, and once the port is too, it is served.
+    drop(taken);
+    place.must(&["pool", "import", "-d", &a, "tank"]);
+    assert_eq!(exported(&at), ["/tank/vms"]);
+}
+
 /// A client's file, stable or committed, is there after kill -9; the handles too would be, but
 /// this client asks anew.
 #[test]
