@@ -1,4 +1,5 @@
-//! The list of imported pools and their disks, kept across restarts, as `zpool.cache` is.
+//! The list of imported pools and their disks, kept across restarts, as `zpool.cache` is. Beside it
+//! what was lost of pools and nobody has cleared yet, also of those that are exported.
 //!
 //! # What holds
 //! - The file is replaced whole: written beside, flushed, renamed, the directory flushed. After
@@ -6,6 +7,7 @@
 //! - It is a hint where to look. What a disk belongs to, its labels say.
 //! - One daemon uses a state directory: it holds a lock on it as long as it lives.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -13,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
+
+use crate::api::DroppedLog;
 
 #[cfg(test)]
 mod tests;
@@ -29,9 +33,13 @@ pub struct CachedPool {
 }
 
 /// The file's content.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Content {
-    pools: Vec<CachedPool>,
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The list.
+    pub pools: Vec<CachedPool>,
+    /// What imports without a log device may have lost, by the pool's guid.
+    #[serde(default)]
+    pub dropped_logs: BTreeMap<String, DroppedLog>,
 }
 
 /// The state directory, locked.
@@ -129,29 +137,28 @@ impl Cache {
         }
     }
 
-    /// The list; empty if there is none yet.
+    /// What was kept; nothing if there is no list yet.
     ///
     /// # Errors
     /// [`CacheError::Unreadable`], and what the system says.
-    pub fn load(&self) -> Result<Vec<CachedPool>, CacheError> {
+    pub fn load(&self) -> Result<Kept, CacheError> {
         let path = self.dir.join(FILE_NAME);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
             Err(source) => return Err(CacheError::Io { path, source }),
         };
-        let content: Result<Content, _> = serde_json::from_slice(&bytes);
-        let content = content.map_err(|why| CacheError::Unreadable { path, why: why.to_string() });
-        Ok(content?.pools)
+        let kept = serde_json::from_slice(&bytes);
+        kept.map_err(|why| CacheError::Unreadable { path, why: why.to_string() })
     }
 
-    /// Replaces the list; it is on disk when this returns.
+    /// Replaces what was kept; it is on disk when this returns.
     ///
     /// # Errors
     /// What the system says; the old list stands then.
-    pub fn store(&self, pools: Vec<CachedPool>) -> Result<(), CacheError> {
+    pub fn store(&self, kept: &Kept) -> Result<(), CacheError> {
         let path = self.dir.join(FILE_NAME);
-        let stored = serde_json::to_vec_pretty(&Content { pools }).map_err(io::Error::from);
+        let stored = serde_json::to_vec_pretty(kept).map_err(io::Error::from);
         let stored = stored.and_then(|mut bytes| {
             bytes.push(b'\n');
             self.replace(&path, &bytes)

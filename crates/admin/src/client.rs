@@ -140,6 +140,11 @@ impl Client {
         self.post(&format!("/pools/{}/export", escaped(name)), &()).await
     }
 
+    /// Takes the notice of a loss off a pool.
+    pub async fn clear_pool(&self, name: &str) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/clear", escaped(name)), &()).await
+    }
+
     /// Destroys a pool.
     pub async fn destroy_pool(&self, name: &str, request: &DestroyPool) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/destroy", escaped(name)), request).await

@@ -38,10 +38,12 @@ use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::MutexGuard;
 
-use crate::api::{ApiError, DaemonInfo, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary};
-use crate::cache::{Cache, CacheError, CachedPool};
+use crate::api::{
+    ApiError, DaemonInfo, DroppedLog, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary,
+};
+use crate::cache::{Cache, CacheError, CachedPool, Kept};
 use crate::events::EventRing;
-use crate::status;
+use crate::status::{self, Beside};
 pub use counts::NfsCounts;
 pub(crate) use counts::sum;
 use serving::Serving;
@@ -120,6 +122,8 @@ pub struct Control {
     /// One act at a time. Holds whether the daemon is stopping.
     acts: tokio::sync::Mutex<bool>,
     pools: RwLock<BTreeMap<String, Listed>>,
+    /// What was lost of pools, here or exported, and not cleared yet, by guid.
+    dropped_logs: Mutex<BTreeMap<String, DroppedLog>>,
     starting: AtomicBool,
     /// What the frontend could not do, and exports that make no sense, by the last refresh.
     export_notes: Mutex<Vec<String>>,
@@ -158,12 +162,14 @@ impl Control {
     ) -> Result<Arc<Control>, CacheError> {
         let cache = Cache::open(&config.state_dir)?;
         let host = Host { id: cache.host_id()?, name: host_name() };
-        let listed = cache.load()?.into_iter().map(|cached| {
+        let Kept { pools, dropped_logs } = cache.load()?;
+        let listed = pools.into_iter().map(|cached| {
             let state = State::Importing;
             (cached.name.clone(), Listed { cached, state })
         });
         Ok(Arc::new(Control {
             pools: RwLock::new(listed.collect()),
+            dropped_logs: Mutex::new(dropped_logs),
             config,
             cache,
             host,
@@ -203,8 +209,9 @@ impl Control {
     /// If it is not on the list.
     pub async fn pool_status(&self, name: &str) -> Result<PoolStatus, ApiError> {
         let listed = self.listed(name)?;
+        let dropped_log = self.dropped_logs.lock().get(&listed.cached.guid).cloned();
         let State::Serving(serving) = &listed.state else {
-            return Ok(status::absent_status(listed.summary()));
+            return Ok(PoolStatus { dropped_log, ..status::absent_status(listed.summary()) });
         };
         let damaged = datasets::damaged(serving).await;
         let mut notes = serving.export_problems();
@@ -213,9 +220,9 @@ impl Control {
         let of_frontend = self.export_notes.lock();
         notes.extend(of_frontend.iter().filter(|note| note.contains(&own)).cloned());
         let import_notes = serving.import_notes().to_vec();
-        let unsafe_ones = datasets::sync_disabled(serving);
-        let engine = serving.service().pool.status();
-        Ok(status::status(&engine, import_notes, notes, damaged, unsafe_ones))
+        let sync_disabled = datasets::sync_disabled(serving);
+        let beside = Beside { import_notes, notes, damaged, sync_disabled, dropped_log };
+        Ok(status::status(&serving.service().pool.status(), beside))
     }
 
     fn listed(&self, name: &str) -> Result<Listed, ApiError> {
@@ -252,10 +259,15 @@ impl Control {
         self.pools.write().insert(cached.name.clone(), Listed { cached, state });
     }
 
+    /// What a restart must know.
+    fn kept(&self) -> Kept {
+        let pools = self.pools.read().values().map(|listed| listed.cached.clone()).collect();
+        Kept { pools, dropped_logs: self.dropped_logs.lock().clone() }
+    }
+
     /// Writes the list. Its errors are answers: what was to be remembered is not.
     fn store(&self) -> Result<(), ApiError> {
-        let pools = self.pools.read().values().map(|listed| listed.cached.clone()).collect();
-        self.cache.store(pools).map_err(|error| {
+        self.cache.store(&self.kept()).map_err(|error| {
             ApiError::failed(format!(
                 "{error}: the list of pools could not be written, the next start goes by the old \
                  one"

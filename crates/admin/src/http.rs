@@ -6,6 +6,7 @@
 //! GET  /pools/{name}            PoolStatus
 //! POST /pools                   CreatePool     -> PoolCreated
 //! POST /pools/{name}/export                    -> PoolDone
+//! POST /pools/{name}/clear                     -> PoolDone
 //! POST /pools/{name}/destroy    DestroyPool    -> PoolDone
 //! POST /pools/{name}/add        AddVdevs       -> PoolCreated
 //! POST /pools/{name}/remove     DiskRequest    -> PoolDone
@@ -64,6 +65,7 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/pools", get(async |State(c): Control_| answer(Ok(c.pools()))).post(create_pool))
         .route("/pools/{name}", get(pool_status))
         .route("/pools/{name}/export", post(export_pool))
+        .route("/pools/{name}/clear", post(clear_pool))
         .route("/pools/{name}/destroy", post(destroy_pool))
         .route("/pools/{name}/add", post(add_vdevs))
         .route("/pools/{name}/remove", post(remove_disk))
@@ -141,6 +143,10 @@ async fn pool_status(State(control): Control_, Path(name): Path<String>) -> Resp
 
 async fn export_pool(State(control): Control_, Path(name): Path<String>) -> Response {
     act(async move { control.export_pool(&name).await }).await
+}
+
+async fn clear_pool(State(control): Control_, Path(name): Path<String>) -> Response {
+    act(async move { control.clear_pool(&name).await }).await
 }
 
 async fn destroy_pool(

@@ -22,6 +22,7 @@ pub mod remote;
 pub mod sharenfs;
 pub mod size;
 mod status;
+pub mod time;
 
 pub use cache::CacheError;
 pub use control::{Control, ControlConfig, Frontend, NfsCounts, Offer, ServedPool};

@@ -4,8 +4,8 @@ use aquifer_ondisk::config::{Redundancy, VdevClass as Class};
 use aquifer_pool as pool;
 
 use crate::api::{
-    DamagedFile, Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus, PoolSummary,
-    SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
+    DamagedFile, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus,
+    PoolSummary, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
 };
 use crate::control::sum;
 use crate::devices::SECTOR;
@@ -127,18 +127,24 @@ pub(crate) fn absent_status(summary: PoolSummary) -> PoolStatus {
         notes: Vec::new(),
         damaged: Vec::new(),
         sync_disabled: Vec::new(),
+        dropped_log: None,
         action,
     }
 }
 
+/// What is known of a pool in service beside its engine's numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    pub import_notes: Vec<String>,
+    pub notes: Vec<String>,
+    pub damaged: Vec<DamagedFile>,
+    pub sync_disabled: Vec<SyncDisabled>,
+    pub dropped_log: Option<DroppedLog>,
+}
+
 /// Everything of a pool in service.
-pub(crate) fn status(
-    status: &pool::PoolStatus,
-    import_notes: Vec<String>,
-    notes: Vec<String>,
-    damaged: Vec<DamagedFile>,
-    sync_disabled: Vec<SyncDisabled>,
-) -> PoolStatus {
+pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
+    let Beside { import_notes, notes, damaged, sync_disabled, dropped_log } = beside;
     let summary = summary(status);
     PoolStatus {
         txg: status.txg.0,
@@ -147,9 +153,10 @@ pub(crate) fn status(
         vdevs: shown(status).map(of_vdev).collect(),
         import_notes,
         notes,
-        action: action(&summary, status),
+        action: action(&summary, status, dropped_log.is_some()),
         damaged,
         sync_disabled,
+        dropped_log,
         summary,
     }
 }
@@ -226,8 +233,8 @@ fn state_of(state: aquifer_vdev::LeafState) -> LeafState {
     }
 }
 
-/// What to do about the worst thing that is wrong.
-fn action(summary: &PoolSummary, status: &pool::PoolStatus) -> Option<String> {
+/// What to do about the worst thing that is wrong. `lost`: an import did without the log.
+fn action(summary: &PoolSummary, status: &pool::PoolStatus, lost: bool) -> Option<String> {
     let name = &summary.name;
     if summary.health == Health::Suspended {
         return Some(format!(
@@ -255,7 +262,7 @@ fn action(summary: &PoolSummary, status: &pool::PoolStatus) -> Option<String> {
                 .into(),
         );
     }
-    missed.extend(log_action(name, &healths(VdevClass::Log).collect::<Vec<_>>()));
+    missed.extend(log_action(name, &healths(VdevClass::Log).collect::<Vec<_>>(), lost));
     if !missed.is_empty() {
         return Some(missed.join("\n"));
     }
@@ -270,7 +277,7 @@ fn action(summary: &PoolSummary, status: &pool::PoolStatus) -> Option<String> {
 }
 
 /// What to do about log vdevs that are so.
-fn log_action(name: &str, logs: &[Health]) -> Option<String> {
+fn log_action(name: &str, logs: &[Health], lost: bool) -> Option<String> {
     if logs.iter().all(|health| *health == Health::Online) {
         return None;
     }
@@ -281,8 +288,9 @@ fn log_action(name: &str, logs: &[Health]) -> Option<String> {
     } else {
         "The log device is not in use; the log is on the data disks."
     };
+    let nothing = if lost { "" } else { " Nothing is lost." };
     Some(format!(
-        "{what} Nothing is lost. Bring the device back with `aquifer pool online {name} DISK`, put \
+        "{what}{nothing} Bring the device back with `aquifer pool online {name} DISK`, put \
          another in its place with `aquifer pool replace {name} DISK NEW`, or do without it: \
          `aquifer pool remove {name} DISK`."
     ))

@@ -348,6 +348,11 @@ pub(crate) enum PoolCommand {
         /// The pool.
         name: String,
     },
+    /// Take a notice of loss off a pool's status.
+    Clear {
+        /// The pool.
+        name: String,
+    },
     /// List pools.
     List {
         /// The pool; without one, all.

@@ -90,9 +90,18 @@ pub struct ImportReport {
     pub notes: Vec<String>,
     /// Batches of the log to be replayed.
     pub log_batches: usize,
-    /// The log was dropped for want of its device: what was acknowledged in this txg or a later one
-    /// may be missing.
-    pub dropped_from: Option<Txg>,
+    /// What an import without a log device may have lost.
+    pub dropped_log: Option<DroppedLog>,
+}
+
+/// The log was dropped for want of its device: what was acknowledged in `from` or a later txg may
+/// be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DroppedLog {
+    /// The first txg that was not on disk.
+    pub from: Txg,
+    /// When the one before was written: Unix time in nanoseconds.
+    pub since_ns: u64,
 }
 
 /// Reads the labels of disks and groups them by pool. Disks without labels are left out; others
@@ -141,7 +150,8 @@ pub fn import(
         let newest = &roots.newest;
         let lost = lost_log_devices(&newest.root.log, &vdevs);
         if uberblock.restart_chain == 0 && !lost.is_empty() {
-            do_without_log(&mut uberblock, &lost, options, world.random().max(1), &mut report)?;
+            let (chain, since_ns) = (world.random().max(1), newest.root.wall_ns);
+            do_without_log(&mut uberblock, &lost, options, (chain, since_ns), &mut report)?;
         }
         let log_root = if uberblock.restart_chain == 0 {
             newest.root.log.clone()
@@ -227,12 +237,12 @@ fn lost_log_devices(log: &LogRoot, vdevs: &[Arc<Vdev>]) -> Vec<String> {
     paths
 }
 
-/// Starts the log anew, at home: its device is not there.
+/// The log begins with a chain of its own, at home: its device is not there.
 fn do_without_log(
     uberblock: &mut Uberblock,
     lost: &[String],
     options: &ImportOptions,
-    chain: u64,
+    (chain, since_ns): (u64, u64),
     report: &mut ImportReport,
 ) -> Result<(), ImportError> {
     let devices = lost.join(", ");
@@ -242,10 +252,8 @@ fn do_without_log(
             "log device missing: {devices}; the pool was exported, so nothing is lost"
         ));
     } else if options.missing_log {
-        report.notes.push(format!(
-            "log device missing: {devices}; what was acknowledged since txg {from} is dropped"
-        ));
-        report.dropped_from = Some(from);
+        report.notes.push(format!("log device missing: {devices}; the log begins on the others"));
+        report.dropped_log = Some(DroppedLog { from, since_ns });
     } else {
         return Err(ImportError::LogMissing { devices, from });
     }

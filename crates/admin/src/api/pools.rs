@@ -1,11 +1,13 @@
 //! Pools: how they are, and what can be done with them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::DamagedFile;
+use crate::time;
 
 /// One line of `pool list`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +69,9 @@ pub struct PoolStatus {
     /// Datasets that promise nothing.
     #[serde(default)]
     pub sync_disabled: Vec<SyncDisabled>,
+    /// What an import without its log device may have lost; stays until it is cleared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped_log: Option<DroppedLog>,
 }
 
 /// A dataset with `sync=disabled`: what it acknowledged is lost in a power cut or a crash.
@@ -341,9 +346,38 @@ pub struct ImportRequest {
 pub struct DroppedLog {
     /// What was acknowledged in this txg or a later one.
     pub from_txg: u64,
+    /// When the txg before was written: Unix time in nanoseconds. Changes of the next may have been
+    /// acknowledged some seconds earlier.
+    #[serde(default)]
+    pub since_ns: u64,
     /// In these datasets: all that could be written to, but for those that promised nothing
     /// (`sync=disabled`).
     pub datasets: Vec<String>,
+}
+
+impl DroppedLog {
+    /// What may be missing by this loss and one of before.
+    pub(crate) fn with(mut self, before: DroppedLog) -> DroppedLog {
+        if before.from_txg < self.from_txg {
+            (self.from_txg, self.since_ns) = (before.from_txg, before.since_ns);
+        }
+        self.datasets.extend(before.datasets);
+        self.datasets.sort();
+        self.datasets.dedup();
+        self
+    }
+}
+
+impl fmt::Display for DroppedLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DroppedLog { from_txg, since_ns, datasets } = self;
+        let (since, datasets) = (time::text(*since_ns), datasets.join(", "));
+        write!(
+            f,
+            "an import did without the log: changes acknowledged since txg {from_txg}, written at \
+             about {since}, may be missing in {datasets}"
+        )
+    }
 }
 
 /// What came of an act on a pool.

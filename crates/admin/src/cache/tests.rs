@@ -10,16 +10,34 @@ fn pool(name: &str) -> CachedPool {
     }
 }
 
+fn kept(pools: &[&str]) -> Kept {
+    let dropped = DroppedLog { from_txg: 7, since_ns: 1, datasets: vec!["tank".into()] };
+    let dropped_logs = BTreeMap::from([("00c0ffee00c0ffee".to_string(), dropped)]);
+    Kept { pools: pools.iter().map(|name| pool(name)).collect(), dropped_logs }
+}
+
+/// As the first release wrote it.
+#[test]
+fn a_list_without_losses_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::open(dir.path()).unwrap();
+    let list = br#"{"pools":[{"name":"tank","guid":"00c0ffee00c0ffee",
+        "disks":["/dev/sda","/images/b"]}]}"#;
+    fs::write(dir.path().join(FILE_NAME), list).unwrap();
+    let read = cache.load().unwrap();
+    assert_eq!((read.pools, read.dropped_logs.len()), (vec![pool("tank")], 0));
+}
+
 #[test]
 fn what_is_stored_is_loaded_by_the_next_daemon() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("var/lib/aquifer");
     let cache = Cache::open(&state).unwrap();
-    assert_eq!(cache.load().unwrap(), []);
-    cache.store(vec![pool("tank"), pool("dozer")]).unwrap();
-    cache.store(vec![pool("dozer")]).unwrap();
+    assert_eq!(cache.load().unwrap(), Kept::default());
+    cache.store(&kept(&["tank", "dozer"])).unwrap();
+    cache.store(&kept(&["dozer"])).unwrap();
     drop(cache);
-    assert_eq!(Cache::open(&state).unwrap().load().unwrap(), [pool("dozer")]);
+    assert_eq!(Cache::open(&state).unwrap().load().unwrap(), kept(&["dozer"]));
     let mode = fs::metadata(state.join(FILE_NAME)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }
@@ -40,11 +58,11 @@ fn two_daemons_do_not_share_a_directory() {
 fn half_a_replacement_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let cache = Cache::open(dir.path()).unwrap();
-    cache.store(vec![pool("tank")]).unwrap();
+    cache.store(&kept(&["tank"])).unwrap();
     fs::write(dir.path().join("pools.new"), b"{\"pools\": [{\"na").unwrap();
-    assert_eq!(cache.load().unwrap(), [pool("tank")]);
-    cache.store(vec![pool("dozer")]).unwrap();
-    assert_eq!(cache.load().unwrap(), [pool("dozer")]);
+    assert_eq!(cache.load().unwrap(), kept(&["tank"]));
+    cache.store(&kept(&["dozer"])).unwrap();
+    assert_eq!(cache.load().unwrap(), kept(&["dozer"]));
 }
 
 #[test]

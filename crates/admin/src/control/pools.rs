@@ -16,8 +16,8 @@ use super::datasets::act_on;
 use super::serving::{Serving, close};
 use super::{Control, Listed, State, layout, properties, still_importing};
 use crate::api::{
-    ApiError, CreatePool, DestroyPool, ImportRequest, PoolCreated, PoolDone, ScanRequest,
-    ScanResult, guid_text,
+    ApiError, CreatePool, DestroyPool, DroppedLog, ImportRequest, PoolCreated, PoolDone,
+    ScanRequest, ScanResult, guid_text,
 };
 use crate::cache::CachedPool;
 use crate::devices::{
@@ -131,9 +131,10 @@ impl Control {
         };
         let serving = self.bring_up(&name, guid, claimed, options).await?;
         let mut notes = serving.import_notes().to_vec();
+        let dropped_log = serving.dropped_log().cloned();
+        notes.extend(dropped_log.as_ref().map(DroppedLog::to_string));
         tracing::info!(class = "pool.imported", pool = %name, ?notes, "pool imported");
         notes.extend(self.refresh_exports().await);
-        let dropped_log = serving.dropped_log().cloned();
         Ok(PoolDone { name, notes, dropped_log })
     }
 
@@ -147,6 +148,24 @@ impl Control {
         close(disks).await;
         self.store()?;
         Ok(PoolDone::new(name, notes))
+    }
+
+    /// Takes the notice of a loss off a pool: somebody has read it.
+    ///
+    /// # Errors
+    /// If there is none of this name, or the list cannot be written: the notice stays then.
+    pub async fn clear_pool(&self, name: &str) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        let guid = self.listed(name)?.cached.guid;
+        let cleared = self.dropped_logs.lock().remove(&guid);
+        if let Some(cleared) = cleared {
+            if let Err(error) = self.store() {
+                self.dropped_logs.lock().insert(guid, cleared);
+                return Err(error);
+            }
+            tracing::info!(class = "pool.cleared", pool = %name, notice = %cleared, "cleared");
+        }
+        Ok(PoolDone::new(name, Vec::new()))
     }
 
     /// Exports a pool and blanks its labels.
@@ -165,7 +184,9 @@ impl Control {
             )));
         }
         self.serving(name)?;
+        let guid = self.listed(name)?.cached.guid;
         let (disks, notes) = self.withdraw(name).await?;
+        self.dropped_logs.lock().remove(&guid);
         // Off the list first: a daemon that is killed now leaves a pool that can be imported, and
         // not a list with a pool that is half there.
         self.store()?;
@@ -226,6 +247,14 @@ impl Control {
         let disks = all_paths(&claimed.leaves);
         let cached = CachedPool { name: name.into(), guid: guid_text(guid), disks };
         let serving = Arc::new(Serving::bring_up(name, claimed, options).await?);
+        if let Some(dropped) = serving.dropped_log().cloned() {
+            let mut all = self.dropped_logs.lock();
+            let dropped = match all.remove(&cached.guid) {
+                Some(before) => dropped.with(before),
+                None => dropped,
+            };
+            all.insert(cached.guid.clone(), dropped);
+        }
         self.put(cached, State::Serving(Arc::clone(&serving)));
         match self.store() {
             Ok(()) => Ok(serving),

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use crate::api::{ApiError, DroppedLog};
 use crate::devices::{Claimed, OpenDisk};
 use crate::engine::{EngineThread, Unfinished};
+use crate::time;
 
 /// A pool in service.
 #[derive(Debug)]
@@ -62,19 +63,16 @@ impl Serving {
         };
         disks.retain(own);
         let dropped_log = dropped_log(&service);
-        let mut import_notes = service.report.notes.clone();
-        if let Some(DroppedLog { from_txg, datasets }) = &dropped_log {
-            let which = datasets.join(", ");
+        let import_notes = service.report.notes.clone();
+        if let Some(DroppedLog { from_txg, since_ns, datasets }) = &dropped_log {
             tracing::error!(
                 class = "log.dropped",
                 pool = service.pool.name(),
                 from_txg,
-                datasets = which,
+                since = time::text(*since_ns),
+                datasets = datasets.join(", "),
                 "imported without its log device: acknowledged changes may be missing"
             );
-            import_notes.push(format!(
-                "changes that were acknowledged since txg {from_txg} may be missing in: {which}"
-            ));
         }
         Serving { service, disks: Mutex::new(disks), dropped_log, import_notes, engine }
     }
@@ -178,10 +176,11 @@ async fn released(disks: &[OpenDisk]) {
 
 /// What is missing of a pool that was imported without its log device, and where.
 fn dropped_log(service: &Service) -> Option<DroppedLog> {
-    let from_txg = service.report.dropped_from?.0;
+    let dropped = service.report.dropped_log?;
     let datasets = service.datasets.list().into_iter();
     let affected = datasets.filter(may_have_lost).map(|info| info.name);
-    Some(DroppedLog { from_txg, datasets: affected.collect() })
+    let (from_txg, since_ns) = (dropped.from.0, dropped.since_ns);
+    Some(DroppedLog { from_txg, since_ns, datasets: affected.collect() })
 }
 
 /// Whether changes of a dataset were acknowledged that only the log held. What is read-only has

@@ -78,9 +78,7 @@ impl Control {
 
     /// Writes the list if the pools turned out to be on other disks.
     fn keep_list(&self) {
-        let listed: Vec<CachedPool> =
-            self.pools.read().values().map(|listed| listed.cached.clone()).collect();
-        if self.cache.load().is_ok_and(|kept| kept != listed)
+        if self.cache.load().is_ok_and(|kept| kept != self.kept())
             && let Err(error) = self.store()
         {
             tracing::warn!(%error, "the list of pools is not up to date");

@@ -56,7 +56,7 @@ fn health_follows_the_disks() {
     }
     let mut suspended = mirror([Online, Online]);
     suspended.suspended = Some("vdev 0: no disk left that takes writes".into());
-    let shown = status(&suspended, vec![], vec![], vec![], vec![]);
+    let shown = status(&suspended, Beside::default());
     assert_eq!(shown.summary.health, Health::Suspended);
     assert_eq!(shown.summary.reason, suspended.suspended);
     assert!(shown.action.unwrap().contains("aquifer pool import tank"));
@@ -65,13 +65,13 @@ fn health_follows_the_disks() {
 #[test]
 fn there_is_something_to_do_only_if_something_is_wrong() {
     let mut good = mirror([Engine::Online, Engine::Online]);
-    let shown = status(&good, vec![], vec![], vec![], vec![]);
+    let shown = status(&good, Beside::default());
     assert_eq!((shown.action.as_deref(), shown.vdevs[0].name.as_str()), (None, "mirror-0"));
     assert_eq!(shown.summary.size_bytes, 4_096_000);
     assert_eq!((shown.summary.allocated_bytes, shown.held_bytes), (1_228_800, 81_920));
     good.vdevs[0].leaves[1].checksum_errors = 1;
-    assert!(status(&good, vec![], vec![], vec![], vec![]).action.unwrap().contains("Bad copies"));
-    let lost = status(&mirror([Engine::Online, Engine::Outdated]), vec![], vec![], vec![], vec![]);
+    assert!(status(&good, Beside::default()).action.unwrap().contains("Bad copies"));
+    let lost = status(&mirror([Engine::Online, Engine::Outdated]), Beside::default());
     assert!(lost.action.unwrap().contains("other disks"));
     assert_eq!(lost.vdevs[0].leaves[1].state, LeafState::Outdated);
 }
@@ -93,13 +93,13 @@ fn with_log(state: Engine) -> pool::PoolStatus {
 
 #[test]
 fn a_log_device_that_is_lost_degrades_a_pool_and_nothing_more() {
-    let good = status(&with_log(Engine::Online), vec![], vec![], vec![], vec![]);
+    let good = status(&with_log(Engine::Online), Beside::default());
     assert_eq!((good.summary.health, good.action), (Health::Online, None));
     // What was removed is shown nowhere, and the others keep their numbers.
     let shown: Vec<_> = good.vdevs.iter().map(|v| (v.name.as_str(), v.class)).collect();
     assert_eq!(shown, [("mirror-0", VdevClass::Data), ("/dev/l", VdevClass::Log)]);
     assert_eq!(io(&with_log(Engine::Online)).vdevs.len(), 2);
-    let lost = status(&with_log(Engine::Outdated), vec![], vec![], vec![], vec![]);
+    let lost = status(&with_log(Engine::Outdated), Beside::default());
     assert_eq!(lost.summary.health, Health::Degraded);
     assert_eq!(lost.vdevs[1].health, Health::Unavail);
     let action = lost.action.unwrap();
@@ -108,12 +108,18 @@ fn a_log_device_that_is_lost_degrades_a_pool_and_nothing_more() {
     }
     let mut two = with_log(Engine::Outdated);
     two.vdevs.extend(with_log(Engine::Online).vdevs.pop());
-    let action = status(&two, vec![], vec![], vec![], vec![]).action.unwrap();
+    let beside = || Beside {
+        dropped_log: Some(DroppedLog { from_txg: 7, since_ns: 0, datasets: Vec::new() }),
+        ..Beside::default()
+    };
+    let without = status(&with_log(Engine::Outdated), beside()).action.unwrap();
+    assert!(!without.contains("othing is lost"), "{without}");
+    let action = status(&two, Beside::default()).action.unwrap();
     assert!(action.contains("the log is on the other one"), "{action}");
     // A data disk that is lost too is told of first.
     let mut both = with_log(Engine::Missing);
     both.vdevs[0].leaves[0].state = Engine::Failed;
-    let action = status(&both, vec![], vec![], vec![], vec![]).action.unwrap();
+    let action = status(&both, Beside::default()).action.unwrap();
     assert!(action.starts_with("The pool runs on the other disks"), "{action}");
     assert!(action.contains("\nThe log device is not in use"), "{action}");
 }

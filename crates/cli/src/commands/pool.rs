@@ -157,6 +157,13 @@ pub(super) async fn export(client: &Client, output: Output, name: &str) -> Resul
     Ok(())
 }
 
+pub(super) async fn clear(client: &Client, output: Output, name: &str) -> Result<(), Failure> {
+    let done = client.clear_pool(name).await?;
+    output.answer(&done, |_| String::new())?;
+    tell(output, &done.notes);
+    Ok(())
+}
+
 pub(super) async fn list(
     client: &Client,
     output: Output,

@@ -60,6 +60,16 @@ fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
     let mut line = |label: &str, what: &str| {
         text.push_str(&format!("{label:>6}: {}\n", folded(what)));
     };
+    if let Some(dropped) = &pool.dropped_log {
+        let name = &summary.name;
+        line(
+            "lost",
+            &format!(
+                "{dropped}. Check the guests there as after a power cut, then `aquifer pool clear \
+                 {name}`."
+            ),
+        );
+    }
     for note in &pool.import_notes {
         line("import", note);
     }

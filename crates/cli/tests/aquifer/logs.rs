@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -297,20 +298,27 @@ fn a_log_device_that_does_not_come_back_is_given_up_by_name_only() {
     client.write(&file, 4096, &[8; 4096], true);
     daemon.kill9();
     fs::rename(&log, &away).unwrap();
-    let _daemon = place.serve();
+    let daemon = place.serve();
     assert_eq!(place.health("tank"), "UNAVAIL");
     let done = place.json(&["pool", "import", "-m", "-d", &dir, "tank"]);
     let from = done["dropped_log"]["from_txg"].as_u64().unwrap();
     assert_eq!(done["dropped_log"]["datasets"], json!(["tank", "tank/vms"]));
+    let since_ns = done["dropped_log"]["since_ns"].as_u64().unwrap();
+    let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_nanos(since_ns));
+    assert!(age.unwrap() < Duration::from_secs(120), "{done}");
+    let since = aquifer_admin::time::text(since_ns);
     let note = format!(
-        "changes that were acknowledged since txg {from} may be missing in: tank, tank/vms"
+        "an import did without the log: changes acknowledged since txg {from}, written at about \
+         {since}, may be missing in tank, tank/vms"
     );
     assert!(done["notes"].as_array().unwrap().contains(&json!(note)), "{done}");
     assert!(classes(&place).contains("log.dropped"));
     assert!(place.log().contains("acknowledged changes may be missing"));
     let text = place.must(&["pool", "status", "tank"]);
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(flat.contains(&note), "{text}");
+    assert!(flat.contains(&format!("lost: {note}")), "{text}");
+    assert!(flat.contains("`aquifer pool clear tank`"), "{text}");
+    assert!(!flat.contains("othing is lost"), "{text}");
     assert_eq!(place.health("tank"), "DEGRADED");
     assert_eq!(vdevs(&place, "log"), [(log.clone(), "UNAVAIL".to_string())]);
     // What came before is there, and more can be written; the device is welcome again.
@@ -324,6 +332,33 @@ fn a_log_device_that_does_not_come_back_is_given_up_by_name_only() {
     assert_eq!(vdevs(&place, "log"), online(&[&log]));
     client.write(&file, 12288, &[9; 4096], true);
     assert!(logged_bytes(&place) > 0);
+    // It stays to be read until somebody has read it, whatever comes between.
+    let lost = || place.json(&["pool", "status", "tank"])["dropped_log"].clone();
+    daemon.kill9();
+    let daemon = place.serve();
+    assert_eq!(lost(), done["dropped_log"]);
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["pool", "import", "-d", &dir, "tank"]);
+    assert_eq!(lost(), done["dropped_log"]);
+    let text = place.must(&["pool", "status", "tank"]);
+    assert!(text.contains("  lost: an import did without the log"), "{text}");
+    place.must(&["pool", "clear", "tank"]);
+    assert_eq!(lost(), json!(null));
+    daemon.kill9();
+    let _daemon = place.serve();
+    assert_eq!(lost(), json!(null));
+    let text = place.must(&["pool", "status", "tank"]);
+    assert!(!text.contains("lost"), "{text}");
+    // Nothing to clear is no failure.
+    place.must(&["pool", "clear", "tank"]);
+    place.refuses(&["pool", "clear", "dozer"], &nowhere("dozer"));
+}
+
+fn nowhere(pool: &str) -> String {
+    format!(
+        "there is no pool {pool:?}; `aquifer pool list` shows those that are imported, `aquifer \
+         pool import` those that could be"
+    )
 }
 
 /// A mount, gone when it is dropped.

@@ -50,6 +50,7 @@ fn pool() -> PoolStatus {
         notes: Vec::new(),
         damaged: Vec::new(),
         sync_disabled: Vec::new(),
+        dropped_log: None,
         action: Some("Keep a backup.".into()),
     }
 }
