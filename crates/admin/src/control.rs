@@ -337,7 +337,11 @@ impl Listed {
         match &self.state {
             State::Importing => status::absent(name, guid, Health::Importing, None),
             State::Unavail(why) => status::absent(name, guid, Health::Unavail, Some(why)),
-            State::Serving(serving) => status::summary(&serving.service().pool.status()),
+            State::Serving(serving) => {
+                let service = serving.service();
+                let damaged_files = service.datasets.damaged_objects() as u64;
+                PoolSummary { damaged_files, ..status::summary(&service.pool.status()) }
+            }
         }
     }
 

@@ -61,6 +61,11 @@ fn of_pools(page: &mut Page, pools: &[PoolSummary], in_service: &[pool::PoolStat
     for one in in_service {
         page.sample("aquifer_pool_txg", &[("pool", &one.name)], one.txg.0);
     }
+    let name = "aquifer_pool_damaged_files";
+    page.family(name, "gauge", "Files that cannot be read in part, or lost changes.");
+    for one in pools {
+        page.sample(name, &[("pool", &one.name)], one.damaged_files);
+    }
     let name = "aquifer_pool_txg_sync_seconds";
     page.family(name, "histogram", "How long transaction groups took to come to disk.");
     for one in in_service {

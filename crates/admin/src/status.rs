@@ -91,6 +91,7 @@ pub(crate) fn summary(status: &pool::PoolStatus) -> PoolSummary {
         size_bytes: status.space.total * SECTOR,
         allocated_bytes: status.space.taken * SECTOR,
         free_bytes: status.space.free() * SECTOR,
+        damaged_files: 0,
         reason: status.suspended.clone(),
     }
 }
@@ -104,6 +105,7 @@ pub(crate) fn absent(name: &str, guid: &str, health: Health, reason: Option<&str
         size_bytes: 0,
         allocated_bytes: 0,
         free_bytes: 0,
+        damaged_files: 0,
         reason: reason.map(Into::into),
     }
 }

@@ -1,6 +1,16 @@
-//! What of a pool's content was found damaged when it was to be changed, for status and events.
+//! What of a pool's content cannot be read, or was lost: remembered on disk until it is whole.
+//!
+//! A damage is met by a read, a sync or a replay, and noted here. The next sync writes it into the
+//! namespace, so that no restart makes the pool look whole. It goes when what it names is written
+//! over, cut off, removed, or cleared by a person.
 
-use aquifer_object::Damage;
+use std::collections::{BTreeMap, BTreeSet};
+
+use aquifer_object::overlay::Version;
+use aquifer_object::{Damage, Object};
+use aquifer_ondisk::damage::DAMAGES_MAX;
+use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use aquifer_pool::PoolError;
 use parking_lot::Mutex;
@@ -9,39 +19,160 @@ use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 
-/// Damages kept for people; all are logged.
-const DAMAGES_MAX: usize = 1000;
+pub use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 
-/// A damaged object, or object table.
-#[derive(Debug, Clone)]
-pub struct DamagedObject {
-    /// Its dataset.
-    pub dataset: DatasetId,
-    /// The object.
-    pub object: ObjectId,
-    /// The txg in whose sync the damage was met; 0: by a replay.
-    pub txg: Txg,
-    /// What could not be read.
-    pub error: String,
-    /// Ranges of pages whose newest content was lost.
-    pub lost_pages: Vec<(u64, u64)>,
-    /// Names whose making or removal was lost.
-    pub lost_names: Vec<Vec<u8>>,
-    /// Its inode could not be written: nothing of the txg is in it.
-    pub inode_lost: bool,
+/// Records that a sync writes at most: it reserves nothing for them.
+const WRITTEN_MAX: usize = 32;
+
+#[derive(Debug, Default)]
+struct Slots {
+    records: BTreeMap<u64, DamageRecord>,
+    /// Slots that differ from what is on disk.
+    changed: BTreeSet<u64>,
 }
 
-/// The newest damages.
+/// The damages that a pool remembers.
 #[derive(Debug, Default)]
 pub(crate) struct DamageList {
-    list: Mutex<Vec<DamagedObject>>,
+    slots: Mutex<Slots>,
+}
+
+impl DamageList {
+    /// Import: what was remembered.
+    pub fn load(&self, slot: u64, record: DamageRecord) {
+        self.slots.lock().records.insert(slot, record);
+    }
+
+    fn knows(&self, dataset: DatasetId, object: ObjectId, ranges: &[(u64, u64)]) -> bool {
+        let slots = self.slots.lock();
+        let of_it = slots.records.values().filter(|r| (r.dataset, r.object) == (dataset, object));
+        let mut of_it = of_it.filter(|record| record.kind == DamageKind::Unreadable).peekable();
+        let covers = |record: &DamageRecord, range: &(u64, u64)| {
+            record.ranges.iter().any(|known| known.0 <= range.0 && range.1 <= known.1)
+        };
+        of_it.peek().is_some()
+            && of_it.all(|record| ranges.iter().all(|range| covers(record, range)))
+    }
+
+    /// Adds to what is known of an object. Whether there is room for it.
+    fn note(&self, mut new: DamageRecord) -> bool {
+        let slots = &mut *self.slots.lock();
+        let is_same = |known: &DamageRecord| {
+            (known.dataset, known.object, known.kind) == (new.dataset, new.object, new.kind)
+        };
+        let known = slots.records.iter_mut().find(|(_, record)| is_same(record));
+        let slot = match known {
+            Some((slot, known)) => {
+                known.ranges.append(&mut new.ranges);
+                known.names.append(&mut new.names);
+                known.inode_lost |= new.inode_lost;
+                (known.txg, known.error) = (new.txg, new.error);
+                join(&mut known.ranges);
+                known.shorten();
+                *slot
+            }
+            None => {
+                let free = (0..DAMAGES_MAX as u64).find(|slot| !slots.records.contains_key(slot));
+                let Some(slot) = free else { return false };
+                join(&mut new.ranges);
+                new.shorten();
+                slots.records.insert(slot, new);
+                slot
+            }
+        };
+        slots.changed.insert(slot);
+        true
+    }
+
+    /// Changes what is known of objects: what `change` says no to is forgotten.
+    fn revise(&self, mut change: impl FnMut(&mut DamageRecord) -> bool) {
+        let Slots { records, changed } = &mut *self.slots.lock();
+        records.retain(|slot, record| {
+            let before = record.ranges.clone();
+            let stays = change(record);
+            if !stays || record.ranges != before {
+                changed.insert(*slot);
+            }
+            stays
+        });
+    }
+
+    /// An object is gone, or was taken as it is.
+    pub fn forget(&self, dataset: DatasetId, object: ObjectId) {
+        self.revise(|record| (record.dataset, record.object) != (dataset, object));
+    }
+
+    /// A dataset is gone.
+    pub fn forget_dataset(&self, dataset: DatasetId) {
+        self.revise(|record| record.dataset != dataset);
+    }
+
+    /// A sync wrote a file's version out: what could not be read there is there no more.
+    pub fn overwritten(&self, dataset: DatasetId, object: ObjectId, version: &Version) {
+        self.revise(|record| {
+            let concerned = (record.dataset, record.object) == (dataset, object)
+                && record.kind == DamageKind::Unreadable
+                && !record.ranges.is_empty();
+            if !concerned {
+                return true;
+            }
+            let cut = version.cut.unwrap_or(u64::MAX);
+            let gone = |page: u64| page >= cut || version.pages.get(page).is_some();
+            let ranges = std::mem::take(&mut record.ranges);
+            for page in ranges.into_iter().flat_map(|(from, to)| from..to) {
+                if !gone(page) {
+                    record.ranges.push((page, page + 1));
+                }
+            }
+            join(&mut record.ranges);
+            !record.ranges.is_empty() || record.more
+        });
+    }
+
+    /// What the next sync is to write.
+    pub fn take_items(&self) -> Vec<(ItemKey, Option<Item>)> {
+        let Slots { records, changed } = &mut *self.slots.lock();
+        let now: Vec<u64> = changed.iter().copied().take(WRITTEN_MAX).collect();
+        let item = |slot: u64| {
+            changed.remove(&slot);
+            let key = ItemKey::new(DatasetId(0), ItemClass::Damage, slot);
+            (key, records.get(&slot).map(|record| Item { key, value: record.encode() }))
+        };
+        now.into_iter().map(item).collect()
+    }
+
+    /// Whether something is to be written yet.
+    pub fn waits(&self) -> bool {
+        !self.slots.lock().changed.is_empty()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.slots.lock().records.is_empty()
+    }
+}
+
+/// Sorts ranges, and joins what touches.
+fn join(ranges: &mut Vec<(u64, u64)>) {
+    ranges.sort_unstable();
+    let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
+    for (from, to) in ranges.drain(..) {
+        match joined.last_mut() {
+            Some((_, end)) if *end >= from => *end = (*end).max(to),
+            _ => joined.push((from, to)),
+        }
+    }
+    *ranges = joined;
 }
 
 impl Datasets {
-    /// The damages met since the import, oldest first; the first 1000 of them. The path of an
-    /// object is for `files` to find.
-    pub fn damages(&self) -> Vec<DamagedObject> {
-        self.damages.list.lock().clone()
+    /// What is damaged, the first 1000 objects. The path of an object is for `files` to find.
+    pub fn damages(&self) -> Vec<DamageRecord> {
+        self.damages.slots.lock().records.values().cloned().collect()
+    }
+
+    /// How many objects are known to be damaged.
+    pub fn damaged_objects(&self) -> usize {
+        self.damages.slots.lock().records.len()
     }
 
     /// Notes changes that were lost. `inode_lost`: the object's place in the table is damaged, not
@@ -61,18 +192,69 @@ impl Datasets {
             lost_pages = ?pages, lost_names = ?shown, lost_truncation = cut, inode_lost,
             "damaged: changes were lost, and nothing more is written to it"
         );
-        let mut list = self.damages.list.lock();
-        if list.len() < DAMAGES_MAX {
-            list.push(DamagedObject {
-                dataset: dataset.id,
-                object,
-                txg,
-                error: error.to_string(),
-                lost_pages: pages,
-                lost_names: names,
-                inode_lost,
-            });
+        self.damages.note(DamageRecord {
+            kind: DamageKind::Lost,
+            inode_lost,
+            more: false,
+            dataset: dataset.id,
+            object,
+            txg,
+            since: self.now(),
+            error: error.to_string(),
+            ranges: pages,
+            names,
+        });
+    }
+
+    /// Whether it is known that this cannot be read.
+    pub fn knows_unreadable(
+        &self,
+        dataset: &Dataset,
+        object: ObjectId,
+        ranges: &[(u64, u64)],
+    ) -> bool {
+        self.damages.knows(dataset.id, object, ranges)
+    }
+
+    /// Notes what a read did not get: ranges of pages of a file; none of anything else. It is in
+    /// the pool soon. `false` if no more is remembered.
+    pub fn note_unreadable(
+        &self,
+        dataset: &Dataset,
+        object: ObjectId,
+        ranges: Vec<(u64, u64)>,
+        error: &PoolError,
+    ) -> bool {
+        let noted = self.damages.note(DamageRecord {
+            kind: DamageKind::Unreadable,
+            inode_lost: false,
+            more: false,
+            dataset: dataset.id,
+            object,
+            txg: Txg(0),
+            since: self.now(),
+            error: error.to_string(),
+            ranges,
+            names: Vec::new(),
+        });
+        if noted {
+            self.pool.request_txg();
         }
+        noted
+    }
+
+    /// An object's version of `txg` is on its way to disk, whole.
+    pub(crate) fn note_written(&self, dataset: &Dataset, object: &Object, txg: Txg) {
+        if self.damages.is_empty() {
+            return;
+        }
+        if let Some(version) = object.state.lock().overlay.get(txg) {
+            self.damages.overwritten(dataset.id, object.id, version);
+        }
+    }
+
+    fn now(&self) -> Time {
+        Time::from_ns(self.pool.world().wall_ns())
     }
 
     /// Notes that a dataset's object table cannot take changes of `object`: from now on nothing is
@@ -107,7 +289,7 @@ impl Datasets {
             let inode = state.inode.clone();
             state.overlay.version(hold.txg(), &inode);
         }
-        self.damages.list.lock().retain(|d| (d.dataset, d.object) != (dataset.id, object));
+        self.damages.forget(dataset.id, object);
         self.pool.sync().await?;
         let damaged = found.check();
         Ok(damaged?)

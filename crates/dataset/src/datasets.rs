@@ -17,7 +17,7 @@ use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Reader, Txg, Write
 use aquifer_pool::{BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use parking_lot::Mutex;
 
-use crate::damage::DamageList;
+use crate::damage::{DamageList, DamageRecord};
 use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::error::DatasetError;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
@@ -89,6 +89,7 @@ impl Datasets {
                 gone: BTreeMap::new(),
             };
             let (mut records, mut destroyed) = (Vec::new(), BTreeSet::new());
+            let damages = DamageList::default();
             let mut values: BTreeMap<DatasetId, LocalValues> = BTreeMap::new();
             let mut scan = btree::Scan::<Namespace, Pool>::new(
                 &pool,
@@ -100,6 +101,11 @@ impl Datasets {
                 let (dataset, class) = (item.key.dataset, item.key.item >> 56);
                 let number = item.key.item & ((1 << 56) - 1);
                 match (dataset, class) {
+                    // One that makes no sense must not keep the pool away.
+                    (DatasetId(0), 5) => {
+                        let record = DamageRecord::decode(&item.value).ok();
+                        record.into_iter().for_each(|record| damages.load(number, record));
+                    }
                     (DatasetId(0), 0) => {
                         state.next_dataset =
                             Reader::new(&item.value, "dataset counters").sequence()?;
@@ -137,7 +143,7 @@ impl Datasets {
                 limited: AtomicBool::new(false),
                 promises: Mutex::new(()),
                 acts: Default::default(),
-                damages: DamageList::default(),
+                damages,
                 replies,
             };
             datasets.refresh_properties();

@@ -90,6 +90,9 @@ impl Datasets {
 
     /// Whether there is something to be freed in the background.
     pub fn has_background_work(&self) -> bool {
+        if self.damages.waits() {
+            return true;
+        }
         let state = self.state.lock();
         state.datasets.values().any(|dataset| match dataset.is_destroyed() {
             true => dataset.emptied_to.load(Ordering::Relaxed) != STUCK,

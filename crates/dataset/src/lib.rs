@@ -25,7 +25,7 @@ pub mod sync;
 mod unlogged;
 mod values;
 
-pub use damage::DamagedObject;
+pub use damage::{DamageKind, DamageRecord};
 pub use dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 pub use datasets::{DatasetInfo, Datasets};
 pub use error::DatasetError;

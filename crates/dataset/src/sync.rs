@@ -39,6 +39,7 @@ impl Trees for Datasets {
             state.items.remove(&txg);
             let gone = std::mem::take(&mut state.gone);
             for id in std::mem::take(&mut state.emptied) {
+                self.damages.forget_dataset(id);
                 state.datasets.remove(&id);
                 state.hidden.remove(&id);
             }
@@ -74,6 +75,7 @@ impl Datasets {
                 items.insert(item.key, Some(item));
             }
         }
+        items.extend(self.damages.take_items());
         let mut roots = self.pool.roots();
         let replies = self.replies.sync(sync).await?;
         if let Some(slot) = roots.get_mut(TreeSlot::Replies as usize) {
@@ -124,8 +126,9 @@ impl Datasets {
             if let Some(tail) = synced.tail {
                 self.keep_tail(dataset, &synced.inode, tail, &mut gathered)?;
             }
-            if let Some(damage) = synced.damage {
-                self.note_damage(dataset, object.id, sync.txg(), damage, false);
+            match synced.damage {
+                Some(damage) => self.note_damage(dataset, object.id, sync.txg(), damage, false),
+                None => self.note_written(dataset, &object, sync.txg()),
             }
             gathered.inodes.insert(object.id.0, Some(synced.inode));
             sync.pace().await;
@@ -144,6 +147,7 @@ impl Datasets {
         let refer = dataset.refer_bytes.load(Ordering::Relaxed);
         let refer = refer.saturating_add_signed(gathered.refer_change);
         dataset.refer_bytes.store(refer, Ordering::Relaxed);
+        gathered.gone.iter().for_each(|id| self.damages.forget(dataset.id, *id));
         self.state.lock().gone.insert(dataset.id, gathered.gone);
         Ok(true)
     }

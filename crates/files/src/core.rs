@@ -162,7 +162,13 @@ impl Files {
         if id == aquifer_dataset::ORPHANS {
             return Err(FsError::Stale);
         }
-        let object = dataset.object(&self.pool, id).await?.ok_or(FsError::Stale)?;
+        let object = match dataset.object(&self.pool, id).await {
+            Err(error) if error.cannot_be_read() => {
+                Box::pin(self.note_object(dataset, id, &error)).await;
+                return Err(error.into());
+            }
+            object => object?.ok_or(FsError::Stale)?,
+        };
         Ok(Target { dataset: dataset.clone(), object })
     }
 

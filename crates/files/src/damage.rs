@@ -2,15 +2,19 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use aquifer_dataset::{DamagedObject, DatasetError, ROOT_DIRECTORY};
+use aquifer_blockio::Page;
+use aquifer_dataset::{DamageRecord, Dataset, DatasetError, ROOT_DIRECTORY};
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::inode::FileKind;
-use aquifer_pool::BoxFuture;
+use aquifer_pool::{BoxFuture, PoolError};
+use futures_util::future::join_all;
 
-use crate::core::Files;
+use crate::core::{Files, Target};
 
 /// Directory entries that a search for a path looks at, unless somebody wants it sooner.
 pub const SEARCH_ENTRIES_MAX: usize = 1_000_000;
+/// The same for the path that an event tells.
+const EVENT_ENTRIES_MAX: usize = 10_000;
 /// Entries read at a time.
 const SEARCH_ENTRIES: usize = 1_000;
 
@@ -21,12 +25,12 @@ pub struct Damaged {
     pub dataset: String,
     /// Where it stands in the dataset, if it could be found: `/a/b`.
     pub path: Option<String>,
-    /// What was lost.
-    pub damage: DamagedObject,
+    /// What was lost, or cannot be read.
+    pub damage: DamageRecord,
 }
 
 impl Files {
-    /// What was found damaged since the import. Searches directories for the paths: not for every
+    /// What is damaged. Searches directories for the paths: not for every
     /// scrape of a metric.
     pub async fn damages(&self) -> Vec<Damaged> {
         let mut named = Vec::new();
@@ -42,6 +46,65 @@ impl Files {
             named.push(Damaged { dataset: name, path, damage });
         }
         named
+    }
+
+    /// Reads pages of a file. What cannot be read is noted.
+    pub(crate) async fn read_pages(
+        &self,
+        target: &Target,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Option<Page>>, PoolError> {
+        let read = target.object.read_pages(&self.pool, from, to).await;
+        if let Err(error) = &read
+            && error.cannot_be_read()
+        {
+            // Rare, and large: not a part of every read's future.
+            Box::pin(self.note_pages(target, from, to, error)).await;
+        }
+        read
+    }
+
+    /// Finds which of these pages cannot be read.
+    async fn note_pages(&self, target: &Target, from: u64, to: u64, error: &PoolError) {
+        let Target { dataset, object } = target;
+        if self.datasets.knows_unreadable(dataset, object.id, &[(from, to)]) {
+            return;
+        }
+        let tries = (from..to).map(|page| async move {
+            let read = object.read_pages(&self.pool, page, page + 1).await;
+            read.is_err_and(|error| error.cannot_be_read()).then_some((page, page + 1))
+        });
+        let ranges: Vec<_> = join_all(tries).await.into_iter().flatten().collect();
+        if !ranges.is_empty() && !self.datasets.knows_unreadable(dataset, object.id, &ranges) {
+            self.note_unreadable((dataset, object.id), ranges, error).await;
+        }
+    }
+
+    /// Notes that an object's attributes, or a directory's entries, cannot be read.
+    pub(crate) async fn note_object(&self, dataset: &Dataset, id: ObjectId, error: &PoolError) {
+        if error.cannot_be_read() && !self.datasets.knows_unreadable(dataset, id, &[]) {
+            self.note_unreadable((dataset, id), Vec::new(), error).await;
+        }
+    }
+
+    async fn note_unreadable(
+        &self,
+        (dataset, id): (&Dataset, ObjectId),
+        pages: Vec<(u64, u64)>,
+        error: &PoolError,
+    ) {
+        if !self.datasets.note_unreadable(dataset, id, pages.clone(), error) {
+            return;
+        }
+        let name = self.datasets.full_name(dataset);
+        let mut paths = self.paths_of(&name, HashSet::from([id]), EVENT_ENTRIES_MAX).await;
+        let path = paths.remove(&id).unwrap_or_else(|| format!("#{id}"));
+        let bytes: Vec<_> = pages.iter().map(|(from, to)| (from * 4096, to * 4096)).collect();
+        tracing::error!(
+            class = "file.unreadable", dataset = %name, file = %path, ?bytes, %error,
+            "content cannot be read: clients get I/O errors there"
+        );
     }
 
     /// Takes a damaged object as it is on disk now: see
@@ -78,14 +141,16 @@ impl Files {
             let mut waiting = VecDeque::from([(ROOT_DIRECTORY, String::new())]);
             let mut seen = 0;
             while let Some((directory, path)) = waiting.pop_front() {
-                let Ok(target) = self.object(&dataset, directory).await else { continue };
+                // Nothing that is met here is noted: the search may be for what is noted.
+                let Ok(Some(object)) = dataset.object(&self.pool, directory).await else {
+                    continue;
+                };
                 let mut from = 0;
                 loop {
                     if objects.is_empty() || seen >= entries_max {
                         return found;
                     }
-                    let read =
-                        target.object.read_entries(&self.pool, from, u64::MAX, SEARCH_ENTRIES);
+                    let read = object.read_entries(&self.pool, from, u64::MAX, SEARCH_ENTRIES);
                     let Ok(entries) = read.await else { break };
                     let whole = entries.len() < SEARCH_ENTRIES;
                     seen += entries.len();

@@ -170,6 +170,8 @@ kinds! {
     ObjectInvalid Error,
     /// An object that the engine has marked damaged: it met a node that cannot be read.
     ObjectDamaged Warning,
+    /// The pool remembers that an object could not be read, or lost changes.
+    DamageRemembered Info,
     /// Extents that overlap, or reach beyond their leaf.
     ExtentOverlap Error,
     /// An extent that contradicts itself.

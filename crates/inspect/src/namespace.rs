@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::codec::Reader;
+use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord};
 use aquifer_ondisk::dead::DeadKind;
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
@@ -68,6 +69,22 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
     summaries
 }
 
+/// What the pool says of itself.
+fn remember(scan: &mut Scan<'_>, record: &DamageRecord) {
+    let DamageRecord { dataset, object, ranges, error, .. } = record;
+    let what = match record.kind {
+        DamageKind::Unreadable => "could not be read",
+        DamageKind::Lost => "lost changes",
+    };
+    let bytes: Vec<String> = ranges
+        .iter()
+        .map(|(from, to)| format!("{}-{}", from * 4096, to.saturating_mul(4096).saturating_sub(1)))
+        .collect();
+    scan.findings.add(Kind::DamageRemembered, At::object(*dataset, *object), || {
+        format!("object {dataset}:{object} {what}: bytes {} ({error})", bytes.join(", "))
+    });
+}
+
 impl Items {
     fn take(&mut self, scan: &mut Scan<'_>, item: &Item, birth: Txg) {
         let (dataset, number) = (item.key.dataset, item.key.item & ((1 << 56) - 1));
@@ -84,6 +101,13 @@ impl Items {
                 next.map(|next| self.next = Some(next))
             }
             (0, CLASS_PROPERTY) => return,
+            (0, CLASS_DAMAGE) => {
+                match DamageRecord::decode(&item.value) {
+                    Ok(record) => remember(scan, &record),
+                    Err(error) => invalid(error.to_string()),
+                }
+                return;
+            }
             (0, _) => return invalid("dataset 0 is the pool itself".into()),
             (_, CLASS_RECORD | CLASS_DESTROYED) if number != 0 => {
                 return invalid("a dataset has one record".into());
@@ -275,4 +299,5 @@ const CLASS_RECORD: u64 = aquifer_ondisk::dataset::ItemClass::Record as u64;
 const CLASS_PROPERTY: u64 = aquifer_ondisk::dataset::ItemClass::Property as u64;
 const CLASS_SNAPSHOT: u64 = aquifer_ondisk::dataset::ItemClass::Snapshot as u64;
 const CLASS_LINE: u64 = aquifer_ondisk::dataset::ItemClass::Line as u64;
+const CLASS_DAMAGE: u64 = aquifer_ondisk::dataset::ItemClass::Damage as u64;
 const CLASS_DESTROYED: u64 = aquifer_ondisk::dataset::ItemClass::Destroyed as u64;

@@ -7,6 +7,7 @@
 //!   class 1   a property; number = property, value = text
 //!   class 2   a snapshot; number = snapshot id            (reserved)
 //!   class 3   a line of history; number = line id
+//!   dataset 0, class 5   what is damaged (see [`crate::damage`]); number = slot
 //!   class 4   the record of a destroyed dataset that is being emptied, in the place of class 0
 //! entry: key 16 bytes, value string (u16 length)
 //!
@@ -47,6 +48,8 @@ pub enum ItemClass {
     Line = 3,
     /// A destroyed dataset that is being emptied: its record.
     Destroyed = 4,
+    /// Of dataset 0: something that is damaged.
+    Damage = 5,
 }
 
 /// Orders the items of the namespace.

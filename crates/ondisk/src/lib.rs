@@ -6,6 +6,7 @@
 pub mod block_pointer;
 pub mod codec;
 pub mod config;
+pub mod damage;
 pub mod dataset;
 pub mod dead;
 pub mod dirent;

@@ -25,14 +25,27 @@ pub struct SetProperties {
     pub properties: BTreeMap<String, Option<String>>,
 }
 
-/// A file that is damaged. It gives I/O errors until it is cleared or removed.
+/// A file that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DamagedFile {
     /// Full name of its dataset.
     pub dataset: String,
     /// Its path in the dataset, or `#` and its number if it has none that could be found.
     pub file: String,
-    /// The txg in which it was met.
+    /// Some of it cannot be read: only that gives I/O errors. Else changes of it were lost, and all
+    /// of it gives them until it is cleared or removed.
+    #[serde(default)]
+    pub unreadable: bool,
+    /// Ranges of bytes that are concerned: the first, and the one after the last.
+    #[serde(default)]
+    pub ranges: Vec<(u64, u64)>,
+    /// More are concerned than are listed.
+    #[serde(default)]
+    pub more: bool,
+    /// When it was met first, in nanoseconds since 1970.
+    #[serde(default)]
+    pub since_ns: u64,
+    /// The txg in which it was met; 0: by a read or a replay.
     pub txg: u64,
     /// Bytes whose newest content is lost.
     pub lost_bytes: u64,

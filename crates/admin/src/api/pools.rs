@@ -24,6 +24,9 @@ pub struct PoolSummary {
     pub allocated_bytes: u64,
     /// Of that, to be had.
     pub free_bytes: u64,
+    /// Files that cannot be read in part, or lost changes.
+    #[serde(default)]
+    pub damaged_files: u64,
     /// Why it is not in service, if it is not.
     pub reason: Option<String>,
 }

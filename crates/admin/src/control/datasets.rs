@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use aquifer_dataset::{DatasetError, DatasetInfo as Info, Property};
-use aquifer_files::Damaged;
+use aquifer_dataset::{DamageKind, DamageRecord, DatasetError, DatasetInfo as Info, Property};
+use aquifer_files::{Damaged, Time};
 
 use super::serving::Serving;
 use super::{Control, properties};
@@ -155,11 +155,27 @@ pub(super) async fn damaged(serving: &Serving) -> Vec<DamagedFile> {
     let each = damages.into_iter().map(|damaged| DamagedFile {
         file: label(&damaged),
         dataset: damaged.dataset,
+        unreadable: damaged.damage.kind == DamageKind::Unreadable,
+        more: damaged.damage.more,
+        since_ns: nanoseconds(damaged.damage.since),
         txg: damaged.damage.txg.0,
-        lost_bytes: damaged.damage.lost_pages.iter().map(|(from, to)| (to - from) * 4096).sum(),
+        lost_bytes: match damaged.damage.kind {
+            DamageKind::Unreadable => 0,
+            DamageKind::Lost => pages(&damaged.damage) * 4096,
+        },
+        ranges: damaged.damage.ranges.iter().map(|(from, to)| (from * 4096, to * 4096)).collect(),
         error: damaged.damage.error,
     });
     each.collect()
+}
+
+fn nanoseconds(time: Time) -> u64 {
+    let seconds = u64::try_from(time.seconds).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
+}
+
+fn pages(damage: &DamageRecord) -> u64 {
+    damage.ranges.iter().map(|(from, to)| to - from).sum()
 }
 
 /// Datasets of a pool that promise nothing, and why.

@@ -4,6 +4,7 @@ use aquifer_admin::api::{
     DamagedFile, Health, LeafStatus, PoolStatus, SyncDisabled, VdevKind, VdevStatus,
 };
 use aquifer_admin::client::Client;
+use aquifer_admin::time;
 
 use super::Output;
 use super::pool::{data_first, word};
@@ -184,13 +185,35 @@ fn sync_disabled(datasets: &[SyncDisabled]) -> String {
 fn damaged(files: &[DamagedFile]) -> String {
     let shown = files.iter().take(FILES_MAX).map(|damaged| {
         let DamagedFile { dataset, file, lost_bytes, error, .. } = damaged;
-        format!("{dataset} {file}: {lost_bytes} bytes of changes lost ({error})")
+        let since = time::text(damaged.since_ns);
+        let ranges = ranges(damaged);
+        match damaged.unreadable {
+            true => format!("{dataset} {file}: {ranges} cannot be read, since {since} ({error})"),
+            false => format!(
+                "{dataset} {file}: {lost_bytes} bytes of changes lost, {ranges}, since {since} \
+                 ({error})"
+            ),
+        }
     });
     let more = files.len().saturating_sub(FILES_MAX);
     let more = (more > 0).then(|| format!("and {more} more"));
-    let head = "files are damaged and give I/O errors; remove them, or take one as it is on disk \
-                with `aquifer clear DATASET FILE`:";
+    let head = "files are damaged and give I/O errors; restore or remove them, or take one as it \
+                is on disk with `aquifer clear DATASET FILE`:";
     std::iter::once(head.to_string()).chain(shown).chain(more).collect::<Vec<_>>().join("\n")
+}
+
+/// Bytes of a file, as `FROM-TO` with the last one.
+fn ranges(damaged: &DamagedFile) -> String {
+    let shown = damaged.ranges.iter().take(RANGES_MAX);
+    let mut text: Vec<String> =
+        shown.map(|(from, to)| format!("{from}-{}", to.saturating_sub(1))).collect();
+    if damaged.more || damaged.ranges.len() > RANGES_MAX {
+        text.push("and more".into());
+    }
+    match text.is_empty() {
+        true => "its entries or attributes".into(),
+        false => format!("bytes {}", text.join(", ")),
+    }
 }
 
 /// Long lines are cut between words, and indented as `zpool` does it.
@@ -214,6 +237,8 @@ fn folded(text: &str) -> String {
 
 /// Damaged files that are shown.
 const FILES_MAX: usize = 20;
+/// And ranges of each.
+const RANGES_MAX: usize = 4;
 
 /// Columns of text behind a label.
 const TEXT_WIDTH: usize = 72;

@@ -39,8 +39,7 @@ impl Files {
         let room = limit - list.len();
         let from = cookie.max(DOT_DOT).saturating_add(1);
         // One more than asked for tells whether the end is reached.
-        let entries =
-            directory.object.read_entries(&self.pool, from, u64::MAX - 1, room + 1).await?;
+        let entries = self.entries(&directory, (from, u64::MAX - 1), room + 1).await?;
         let eof = entries.len() <= room;
         let directory = &directory;
         let shown = entries.into_iter().take(room).map(|entry| async move {

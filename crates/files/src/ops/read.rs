@@ -107,7 +107,7 @@ impl Files {
             let why = format!("symlink {}: a target of {} bytes", inode.object, inode.size);
             return Err(PoolError::Corrupt(why).into());
         }
-        let pages = target.object.read_pages(&self.pool, 0, inode.size.div_ceil(4096)).await?;
+        let pages = self.read_pages(&target, 0, inode.size.div_ceil(4096)).await?;
         let mut text = Vec::new();
         for page in pages {
             text.extend_from_slice(page.unwrap_or_else(zero_page).as_slice());
@@ -144,7 +144,7 @@ impl Files {
             return Ok(ReadData { pages: Vec::new(), skip: 0, count: 0, eof, attributes });
         }
         let (first, last) = (offset / 4096, end.div_ceil(4096));
-        let pages = target.object.read_pages(&self.pool, first, last).await?;
+        let pages = self.read_pages(&target, first, last).await?;
         let skip = usize::try_from(offset % 4096).unwrap_or(0);
         let count = usize::try_from(end - offset).unwrap_or(0);
         Ok(ReadData { pages, skip, count, eof, attributes })

@@ -317,7 +317,7 @@ impl Files {
             rest = later;
             let kept = start > 0 || page * 4096 + (now.len() as u64) < size;
             let old = if now.len() < 4096 && page * 4096 < size && kept {
-                let read = target.object.read_pages(&self.pool, page, page + 1);
+                let read = self.read_pages(target, page, page + 1);
                 // Rare, and large: not a part of every write's future.
                 Box::pin(read).await?.pop().flatten()
             } else {

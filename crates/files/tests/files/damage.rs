@@ -1,8 +1,10 @@
 //! Nodes that no copy gives, met by reads, by a sync, by a replay, by the freeing of a file: the
 //! pool goes on, and so do all other files.
 
-use aquifer_files::{FileHandle, FsError, Service, Stability};
+use aquifer_dataset::DamageKind;
+use aquifer_files::{Damaged, FileHandle, FsError, Service, SetAttributes, Stability};
 use aquifer_inspect::Kind;
+use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::types::ROOT_DIRECTORY;
 use aquifer_pool::PoolError;
 use aquifer_sim::{Fault, FaultRule, When};
@@ -23,6 +25,19 @@ const DAMAGE: [Kind; 6] = [
 
 fn is_io(error: &FsError) -> bool {
     matches!(error, FsError::Pool(PoolError::Read(_) | PoolError::Corrupt(_)))
+}
+
+/// What lost changes.
+async fn lost_changes(service: &Service) -> Vec<Damaged> {
+    let damages = service.files.damages().await.into_iter();
+    damages.filter(|damaged| damaged.damage.kind == DamageKind::Lost).collect()
+}
+
+/// What is known to be unreadable.
+fn unreadable(service: &Service) -> Vec<(ObjectId, Vec<(u64, u64)>)> {
+    let damages = service.datasets.damages().into_iter();
+    let unreadable = damages.filter(|damage| damage.kind == DamageKind::Unreadable);
+    unreadable.map(|damage| (damage.object, damage.ranges)).collect()
 }
 
 async fn fill(service: &Service, name: &str) -> FileHandle {
@@ -58,18 +73,18 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
             assert!(is_io(&read(&service, a, 0).await.unwrap_err()));
             let last = (PAGES - 1) * STEP;
             assert_eq!(read(&service, a, last).await.unwrap(), noise(PAGES - 1, 1));
-            assert!(service.datasets.damages().is_empty());
+            assert_eq!(unreadable(&service), [(a.object, vec![(0, 1)])]);
             // Writes into the damage and elsewhere, of both files, all of them acknowledged.
             for (file, page) in [(a, 0), (a, 1), (a, last), (b, 0), (b, last)] {
                 let stability = Stability::FileSync;
                 write(&service, file, page, &noise(7 + page, 1), stability).await.unwrap();
             }
             service.pool.sync().await.unwrap();
-            let damages = service.files.damages().await;
+            let damages = lost_changes(&service).await;
             assert_eq!(damages.len(), 1);
             let found = &damages[0];
             assert_eq!((found.dataset.as_str(), found.path.as_deref()), ("tank", Some("/a")));
-            assert_eq!(found.damage.lost_pages, [(0, 2)]);
+            assert_eq!(found.damage.ranges, [(0, 2)]);
             assert_eq!(found.damage.object, a.object);
             // From now on the file says so, and nothing stale is shown.
             for page in [0, 1, last] {
@@ -96,7 +111,7 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
             service.pool.sync().await.unwrap();
             assert_eq!(read(&service, a, last).await.unwrap(), noise(1, 1));
             // Truncation to nothing needs no node: the file is whole again.
-            let set = aquifer_files::SetAttributes { size: Some(0), ..Default::default() };
+            let set = SetAttributes { size: Some(0), ..Default::default() };
             service.files.setattr(&root(), a, &set, None).await.0.unwrap();
             write(&service, a, 0, &noise(2, 1), Stability::FileSync).await.unwrap();
             service.pool.sync().await.unwrap();
@@ -181,8 +196,8 @@ pub fn a_read_error_that_stays_keeps_what_was_acknowledged() {
     bed.options.discard_unreadable = true;
     bed.life(async |service| {
         service.pool.sync().await.unwrap();
-        let found = service.files.damages().await;
-        assert_eq!(found[0].damage.lost_pages, [(0, 1)]);
+        let found = lost_changes(&service).await;
+        assert_eq!(found[0].damage.ranges, [(0, 1)]);
         // By order only for what the log brought.
         let b = make(&service, service.files.root("tank").unwrap(), "b").await;
         write(&service, b, 0, &noise(9, 1), Stability::FileSync).await.unwrap();
@@ -202,8 +217,8 @@ fn a_damaged_root_node_costs_the_file_and_nothing_else() {
                 }
             }
             service.pool.sync().await.unwrap();
-            let found = service.files.damages().await;
-            assert_eq!(found[0].damage.lost_pages, [(0, 4), (500, 504), (5000, 5004)]);
+            let found = lost_changes(&service).await;
+            assert_eq!(found[0].damage.ranges, [(0, 4), (500, 504), (5000, 5004)]);
             assert!(is_io(&read(&service, a, 5000).await.unwrap_err()));
             assert_eq!(read(&service, b, 5000).await.unwrap(), noise(5003, 4)[..4096]);
             // Removal works; what cannot be read stays taken, and keeps no txg busy.
@@ -240,7 +255,7 @@ fn a_damaged_directory_loses_names_and_says_which() {
     bed.life(async |service| {
         let top = service.files.root("tank").unwrap();
         assert!(is_io(&service.files.readdir(&root(), top, 0, 10, false).await.unwrap_err()));
-        let mut lost = 0;
+        let mut refused = 0;
         let mut removed = 0;
         for at in 0..500 {
             let name = format!("f{at}");
@@ -248,12 +263,13 @@ fn a_damaged_directory_loses_names_and_says_which() {
                 Ok(()) => removed += 1,
                 Err(error) => {
                     assert!(is_io(&error), "{error}");
-                    lost += 1;
+                    refused += 1;
                 }
             }
         }
-        assert!(lost > 10 && removed > 300, "{lost} names in the leaf, {removed} elsewhere");
-        assert!(service.datasets.damages().is_empty());
+        assert!(refused > 10 && removed > 300, "{refused} names in the leaf, {removed} elsewhere");
+        assert!(lost_changes(&service).await.is_empty());
+        assert_eq!(unreadable(&service), [(ROOT_DIRECTORY, Vec::new())]);
         service.pool.sync().await.unwrap();
         assert!(service.pool.suspended().is_none());
     });
@@ -289,7 +305,7 @@ fn a_damaged_object_table_stops_its_dataset_only() {
     });
     bed.short_life(async |service| {
         // The replay left one record out.
-        let damages = service.files.damages().await;
+        let damages = lost_changes(&service).await;
         assert_eq!(damages.len(), 1);
         assert!(damages[0].damage.inode_lost);
         assert_eq!(damages[0].damage.object, lost.object);
@@ -315,4 +331,94 @@ fn a_damaged_object_table_stops_its_dataset_only() {
         assert!(!service.datasets.has_background_work());
     });
     bed.assert_only(&[Kind::NodeUnreadable, Kind::LeakUnknown, Kind::ReferBytes]);
+}
+
+/// What only reads met is remembered too, by name and range, until it is written over.
+#[test]
+fn what_reads_do_not_get_is_remembered_until_it_is_written_over() {
+    for sides in [1, 2] {
+        let mut bed = Bed::new(sides, 65536);
+        let (a, places) = bed.life(async |service| {
+            let a = fill(&service, "a").await;
+            let dataset = service.datasets.by_name("tank").unwrap();
+            service.pool.sync().await.unwrap();
+            let root = dataset.cached(a.object).unwrap().state.lock().root_to_read().unwrap();
+            let extents =
+                aquifer_object::extent_tree::lookup_range(service.pool.as_ref(), root, 0, 20);
+            let extents = extents.await.unwrap();
+            (a, extents.iter().map(|extent| extent.place.sector()).collect::<Vec<_>>())
+        });
+        // Pages 0, 2 and 8: the first two with a hole between them.
+        for at in [0, 1, 4] {
+            bed.rot(places[at]);
+        }
+        let remembered = unreadable;
+        let all = vec![(a.object, vec![(0, 1), (2, 3), (8, 9)])];
+        bed.life(async |service| {
+            assert!(remembered(&service).is_empty());
+            let cred = root();
+            let read = service.files.read(&cred, a, 0, 20 * 4096).await;
+            assert!(is_io(&read.unwrap_err()));
+            assert_eq!(remembered(&service), all);
+            let found = service.files.damages().await;
+            assert_eq!(found[0].path.as_deref(), Some("/a"));
+            // The file is not marked: all else of it can be read and written.
+            assert_eq!(read_page(&service, a, 4).await, noise(2, 1));
+            service.pool.sync().await.unwrap();
+        });
+        let report = bed.inspect();
+        let kinds: Vec<Kind> = report.findings.iter().map(|finding| finding.kind).collect();
+        assert!(kinds.contains(&Kind::DamageRemembered), "{report}");
+        // Over a restart and a kill; a write over one of them, and a cut below another.
+        bed.short_life(async |service| {
+            assert_eq!(remembered(&service), all);
+            write(&service, a, 0, &noise(7, 1), Stability::FileSync).await.unwrap();
+            service.pool.sync().await.unwrap();
+            assert_eq!(remembered(&service), [(a.object, vec![(2, 3), (8, 9)])]);
+        });
+        bed.life(async |service| {
+            assert_eq!(remembered(&service), [(a.object, vec![(2, 3), (8, 9)])]);
+            let set = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
+            service.files.setattr(&root(), a, &set(4 * 4096), None).await.0.unwrap();
+            service.pool.sync().await.unwrap();
+            assert_eq!(remembered(&service), [(a.object, vec![(2, 3)])]);
+            let top = service.files.root("tank").unwrap();
+            service.files.remove(&root(), top, b"a").await.0.unwrap();
+            for _ in 0..4 {
+                service.pool.sync().await.unwrap();
+            }
+            assert!(remembered(&service).is_empty());
+        });
+        bed.life(async |service| assert!(remembered(&service).is_empty()));
+        bed.assert_clean();
+    }
+}
+
+async fn read_page(service: &Service, file: FileHandle, page: u64) -> Vec<u8> {
+    read(service, file, page).await.unwrap()
+}
+
+/// However much is lost, what is remembered of it is bounded.
+#[test]
+fn what_is_remembered_is_bounded() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let dataset = service.datasets.by_name("tank").unwrap();
+        let error = PoolError::Corrupt("x".repeat(5000));
+        for object in 1000..3000 {
+            let ranges = (0..object % 100).map(|at| (3 * at, 3 * at + 1)).collect();
+            service.datasets.note_unreadable(&dataset, ObjectId(object), ranges, &error);
+        }
+        assert_eq!(service.datasets.damaged_objects(), 1000);
+        while service.datasets.has_background_work() {
+            service.pool.sync().await.unwrap();
+        }
+    });
+    bed.life(async |service| {
+        assert_eq!(service.datasets.damaged_objects(), 1000);
+        let of = |object| service.datasets.damages().into_iter().find(|d| d.object.0 == object);
+        assert_eq!(of(1005).unwrap().ranges.len(), 5);
+        assert!(of(1099).unwrap().more);
+    });
+    bed.assert_clean();
 }

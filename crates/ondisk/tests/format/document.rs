@@ -139,7 +139,7 @@ fn the_magics_and_versions_are_those_on_disk() {
         }
     }
     let of_magic = magics.iter().filter(|(field, _)| field == "magic").count();
-    assert_eq!((of_magic, magics.len()), (5, 5 + 9), "{magics:?}");
+    assert_eq!((of_magic, magics.len()), (5, 5 + 10), "{magics:?}");
 }
 
 #[test]
@@ -160,6 +160,7 @@ fn every_example_and_module_is_named() {
         "inode",
         "dirent",
         "dataset",
+        "damage",
         "log_batch",
         "log_change",
         "dead",

@@ -5,6 +5,8 @@
 //! version of its structure, and the old file stays beside it.
 
 #[cfg(test)]
+mod damages;
+#[cfg(test)]
 mod document;
 #[cfg(test)]
 mod golden;

@@ -6,8 +6,8 @@ use aquifer_ondisk::codec::{SECTOR_BYTES, checksum64, checksum128};
 use aquifer_ondisk::layout::{self, Geometry};
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{
-    Place, Txg, block_pointer, config, dataset, dead, dirent, extent, inode, log_batch, pool_root,
-    reply, tree_node, txg_record, uberblock,
+    Place, Txg, block_pointer, config, damage, dataset, dead, dirent, extent, inode, log_batch,
+    pool_root, reply, tree_node, txg_record, uberblock,
 };
 use proptest::prelude::*;
 
@@ -41,7 +41,9 @@ fn constants() -> String {
         extent::EXTENT_BYTES_MAX, extent::PAGE_LIMIT, inode::INODE_BYTES, inode::FILE_BYTES_MAX,
         dirent::NAME_BYTES_MAX, dirent::DIRENT_BYTES_MAX, dirent::COLLISIONS_MAX,
         dataset::ITEM_VALUE_BYTES_MAX, dataset::DATASET_NAME_BYTES_MAX, dead::DeadEntry::BYTES,
-        reply::ReplyEntry::BYTES, reply::REPLIES_MAX,
+        reply::ReplyEntry::BYTES, reply::REPLIES_MAX, damage::DAMAGES_MAX,
+        damage::DAMAGE_ERROR_BYTES_MAX, damage::DAMAGE_RANGES_MAX, damage::DAMAGE_NAMES_MAX,
+        damage::DAMAGE_NAMES_BYTES_MAX,
     );
     out
 }

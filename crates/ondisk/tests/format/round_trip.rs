@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use crate::strategy;
 use crate::structures::Structure;
+use crate::{damages, strategy};
 
 fn round_trips<S: Structure>(values: impl Strategy<Value = S>) {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
@@ -63,6 +63,7 @@ fn entries() {
 fn values_and_pointers() {
     round_trips(strategy::dataset());
     round_trips(strategy::line());
+    round_trips(damages::damage());
     round_trips(option::of(strategy::pointer()));
 }
 

@@ -10,7 +10,7 @@ use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects, Re
 use crate::memory::peak_of;
 use crate::structures::Structure;
 use crate::values::{
-    batch, changes, dataset, dead, dirent, earlier_part, empty_directory, extents, file,
+    batch, changes, damage, dataset, dead, dirent, earlier_part, empty_directory, extents, file,
     first_uberblock, inner, label, leaf, line, pointer, property, record, record_at, reply, root,
     uberblock, used_uberblock,
 };
@@ -104,6 +104,7 @@ fn small() -> Vec<Sample> {
         sample("block_pointer_null_v1", "no block pointer", None::<BlockPointer>),
         sample("dataset_record_v1", "value of a namespace item of class 0", dataset()),
         sample("line_record_v1", "value of a namespace item of class 3", line()),
+        sample("damage_record_v1", "value of a namespace item of class 5", damage()),
     ]
 }
 

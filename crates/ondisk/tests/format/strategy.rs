@@ -77,7 +77,7 @@ fn text(bytes_max: usize) -> impl Strategy<Value = String> {
     vec(any::<char>(), 0..=bytes_max / 4).prop_map(|chars| chars.into_iter().collect())
 }
 
-fn time() -> impl Strategy<Value = Time> {
+pub fn time() -> impl Strategy<Value = Time> {
     (any::<i64>(), 0u32..1_000_000_000)
         .prop_map(|(seconds, nanoseconds)| Time { seconds, nanoseconds })
 }

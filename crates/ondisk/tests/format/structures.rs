@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use aquifer_ondisk::block_pointer::BlockPointer;
 use aquifer_ondisk::codec::{FormatError, Reader, Writer, checksum128};
 use aquifer_ondisk::config::Label;
+use aquifer_ondisk::damage::DamageRecord;
 use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord};
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
@@ -178,6 +179,17 @@ impl Structure for DatasetRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         DatasetRecord::decode(bytes)
+    }
+}
+
+impl Structure for DamageRecord {
+    const NAME: &'static str = "damage record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        DamageRecord::decode(bytes)
     }
 }
 

@@ -4,6 +4,7 @@
 use aquifer_ondisk::block_pointer::{BlockKind, BlockPointer};
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::config::{Label, LeafConfig, PoolConfig, Redundancy, VdevClass, VdevConfig};
+use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, LineRecord};
 use aquifer_ondisk::dead::{DeadEntry, DeadKind};
 use aquifer_ondisk::dirent::{Dirent, hash_key};
@@ -329,6 +330,21 @@ pub fn dataset() -> DatasetRecord {
         objects: Some(pointer(BlockKind::Objects)),
         dead: None,
         name: "vms".into(),
+    }
+}
+
+pub fn damage() -> DamageRecord {
+    DamageRecord {
+        kind: DamageKind::Lost,
+        inode_lost: true,
+        more: false,
+        dataset: DatasetId(4),
+        object: ObjectId(77),
+        txg: Txg(51),
+        since: Time { seconds: 1_700_000_000, nanoseconds: 5 },
+        error: "no copy has the right checksum".into(),
+        ranges: vec![(3, 5), (1 << 40, (1 << 40) + 1)],
+        names: vec![b"disk.vhd".to_vec()],
     }
 }
 

@@ -40,6 +40,7 @@ fn pool() -> PoolStatus {
             size_bytes: 15 << 30,
             allocated_bytes: 3 << 30,
             free_bytes: 12 << 30,
+            damaged_files: 0,
             reason: None,
         },
         txg: 7,
@@ -188,13 +189,20 @@ fn damaged_files_are_named_with_what_to_do() {
     let damaged = |number| DamagedFile {
         dataset: "tank/vms".into(),
         file: format!("/disk{number}"),
+        unreadable: number == 1,
+        ranges: vec![(4096, 12_288)],
+        more: false,
+        since_ns: 1_700_000_000_000_000_000,
         txg: 5,
         lost_bytes: 8192,
         error: "checksum".into(),
     };
     pool.damaged = (0..25).map(damaged).collect();
     let text = text(&pool, false, OUTPUT);
-    for part in ["aquifer clear DATASET", "tank/vms /disk0: 8192 bytes", "/disk19:", "and 5 more"] {
+    let unreadable = "/disk1: bytes 4096-12287 cannot be read, since 2023-11-14T22:13:20";
+    let parts = ["aquifer clear DATASET", "tank/vms /disk0: 8192 bytes", "/disk19:", "and 5 more"];
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in parts.into_iter().chain([unreadable]) {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("/disk20"), "{text}");
