@@ -88,6 +88,8 @@ pub enum Rule {
     CutsFitTheRecord,
     /// What cannot be read at the moment is not taken for damaged.
     UnreadableIsNoDamage,
+    /// On a full pool, what needs no more room than there was gets it in turn.
+    ReserveInTurn,
 }
 
 /// Rules that there may be.

@@ -118,6 +118,8 @@ pub(crate) struct Txgs {
     /// Wakes all who watch that, in the order in which they came. (A `watch` channel wakes them in
     /// a random one, and no seed of the simulator would tell its story twice.)
     progressed: Notify,
+    /// See [`admission`], "A full pool".
+    row: tokio::sync::Mutex<()>,
 }
 
 impl Txgs {
@@ -139,6 +141,7 @@ impl Txgs {
             quiesced: Notify::new(),
             progress: Mutex::new(Progress { committed, failure: None }),
             progressed: Notify::new(),
+            row: tokio::sync::Mutex::default(),
         }
     }
 

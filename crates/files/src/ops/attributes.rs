@@ -44,10 +44,10 @@ impl Files {
         if !set.is_valid() {
             return Err(FsError::Invalid);
         }
-        let shrinks = set.size.is_some_and(|size| size <= target.inode().size);
-        // Making room must work on a full pool.
-        let class = if shrinks { SpaceClass::Remove } else { SpaceClass::Write };
-        let admission = self.admit_names(&target.dataset, (class, self.lane(target))).await?;
+        // Takes the place of what was, or makes room: works on a full pool. What a file gains at
+        // its end is a hole.
+        let class = (SpaceClass::Remove, self.lane(target));
+        let admission = self.admit_names(&target.dataset, class).await?;
         let writer = target.object.writer.lock().await;
         let old = target.inode();
         if old.nlink == 0 {

@@ -239,13 +239,30 @@ impl Files {
                 Err(refused) => return Err(refused.into()),
             },
         };
-        match self.pool.admit(demand).await {
-            Err(PoolError::NoSpace) if Box::pin(self.is_mapped(target, pieces)).await? => {
-                let class = SpaceClass::Remove;
-                Ok((promise, self.pool.admit(Demand { class, ..demand }).await?))
+        match self.pool.admit_if_room(demand).await {
+            // Rare, and large: not a part of every write's future.
+            Err(PoolError::NoSpace) => {
+                Ok((promise, Box::pin(self.admit_on_full(target, pieces, demand)).await?))
             }
             result => Ok((promise, result?)),
         }
+    }
+
+    async fn admit_on_full(
+        &self,
+        target: &Target,
+        pieces: &[Piece<'_>],
+        demand: Demand,
+    ) -> Result<Admission, FsError> {
+        if !self.is_mapped(target, pieces).await? {
+            match self.pool.admit(demand).await {
+                // What was written a moment ago lies on disk only now.
+                Err(PoolError::NoSpace) if self.is_mapped(target, pieces).await? => {}
+                result => return Ok(result?),
+            }
+        }
+        let overwrite = Demand { class: SpaceClass::Remove, ..demand };
+        Ok(self.pool.admit(overwrite).await?)
     }
 
     /// Whether all pages that are written hold uncompressed data on disk.

@@ -10,6 +10,7 @@
 mod bed;
 mod damage;
 mod destroy;
+mod full;
 mod handles;
 mod idle;
 mod large;

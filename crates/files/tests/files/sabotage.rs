@@ -4,11 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
-use crate::{damage, destroy, handles, large, replay};
+use crate::{damage, destroy, full, handles, large, replay};
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 9] = [
+const FOUND_BY: [(Rule, Scenario); 10] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -28,6 +28,7 @@ const FOUND_BY: [(Rule, Scenario); 9] = [
         destroy::what_waits_while_its_dataset_goes_reads_nothing_of_what_comes_after,
     ),
     (Rule::CutsFitTheRecord, large::truncations_of_many_files_fit_the_records),
+    (Rule::ReserveInTurn, full::attributes_are_set),
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_passes_costs_nothing),
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_stays_keeps_what_was_acknowledged),
 ];

@@ -3,13 +3,21 @@
 //! What a change may take at worst (memory until its txg is on disk, room in the log and on the
 //! disks) is set aside before it enters. When more comes in than the disks take, changes are slowed
 //! evenly ([`crate::throttle`]), but for the few small ones of what is at rest ([`Lane::Sparse`]).
+//!
+//! # A full pool
+//! What takes no more room than there was ([`SpaceClass::Remove`]) always works, in any number: it
+//! takes from a reserve, and gives back what it took when its frees are not held back any more,
+//! some commits later. When the reserve is used up such changes stand in a row, in the order in
+//! which they came. Nobody takes anything before the first in the row. So within so many commits
+//! all that is held back is there for it, and it is refused only if that is too little.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::layout::REWIND_TXGS;
 
-use super::TxHold;
+use super::{State, TxHold};
 use crate::error::PoolError;
 use crate::pool::Pool;
 
@@ -18,7 +26,7 @@ use crate::pool::Pool;
 pub enum SpaceClass {
     /// Writes and creates stop at slop.
     Write,
-    /// Removals, and overwrites of what no snapshot covers, at half of it.
+    /// Removals, attributes, and overwrites of what no snapshot covers, at half of it.
     Remove,
     /// Replay and background destruction, at a quarter.
     Replay,
@@ -61,11 +69,31 @@ impl Pool {
     /// Waits until `demand` can be met, and reserves it. Fails if the pool is full for its class,
     /// suspended or exported.
     pub async fn admit(&self, demand: Demand) -> Result<Admission, PoolError> {
+        self.admit_with(demand, true).await
+    }
+
+    /// As [`Pool::admit`], but says that the pool is full without any commit that might make room.
+    pub async fn admit_if_room(&self, demand: Demand) -> Result<Admission, PoolError> {
+        self.admit_with(demand, false).await
+    }
+
+    async fn admit_with(&self, demand: Demand, makes_room: bool) -> Result<Admission, PoolError> {
         let mut space_commits = 0;
+        let mut first_in_row = None;
         let slowed = loop {
             let progressed = self.txgs.progressed.notified();
-            match self.try_admit(demand)? {
+            let lines_up = demand.class == SpaceClass::Remove
+                && first_in_row.is_none()
+                && !left_out(Rule::ReserveInTurn);
+            let waits_behind = lines_up && demand.sectors > 0 && self.txgs.row.try_lock().is_err();
+            let verdict = if waits_behind { Verdict::NoSpace } else { self.try_admit(demand)? };
+            match verdict {
                 Verdict::Granted(slowed) => break slowed,
+                Verdict::NoSpace if !makes_room => return Err(PoolError::NoSpace),
+                Verdict::NoSpace if lines_up => {
+                    first_in_row = Some(self.txgs.row.lock().await);
+                    continue;
+                }
                 Verdict::NoSpace if space_commits >= self.space_commits_max() => {
                     return Err(PoolError::NoSpace);
                 }
@@ -77,11 +105,26 @@ impl Pool {
             self.txgs.request_close();
             progressed.await;
         };
+        drop(first_in_row);
         let admission = Admission { pool: self.arc()?, demand, used: false };
         if let Some(slowed) = slowed {
             self.take_turn(slowed).await?;
         }
         Ok(admission)
+    }
+
+    fn fits(&self, state: &State, demand: &Demand, free: u64) -> bool {
+        let needed = state.reserved_sectors() + demand.sectors + self.reserve(demand.class);
+        demand.sectors == 0 || free >= needed
+    }
+
+    /// Sectors that are kept free of changes of this class.
+    fn reserve(&self, class: SpaceClass) -> u64 {
+        match class {
+            SpaceClass::Write => self.limits.slop_sectors,
+            SpaceClass::Remove => self.limits.slop_sectors / 2,
+            SpaceClass::Replay => self.limits.slop_sectors / 4,
+        }
     }
 
     /// Waits among all changes until the disks can be expected to take this one.
@@ -123,18 +166,14 @@ impl Pool {
         if !memory || !log {
             return Ok(Verdict::Wait);
         }
-        let reserve = match demand.class {
-            SpaceClass::Write => limits.slop_sectors,
-            SpaceClass::Remove => limits.slop_sectors / 2,
-            SpaceClass::Replay => limits.slop_sectors / 4,
-        };
-        if free < state.reserved_sectors() + demand.sectors + reserve {
+        if !self.fits(&state, &demand, free) {
             return Ok(Verdict::NoSpace);
         }
         state.admitted.dirty_bytes += demand.dirty_bytes;
         state.admitted.sectors += demand.sectors;
         state.admitted.log_bytes += demand.log_bytes;
-        state.full_sectors = (free.saturating_sub(reserve) / 2).max(FULL_SECTORS_MIN);
+        let room = free.saturating_sub(self.reserve(demand.class));
+        state.full_sectors = (room / 2).max(FULL_SECTORS_MIN);
         if pass {
             let txg = state.open;
             state.loads.entry(txg).or_default().sparse_bytes += demand.dirty_bytes;
