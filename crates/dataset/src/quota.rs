@@ -104,7 +104,8 @@ impl Datasets {
             if !helps {
                 break;
             }
-            self.pool.sync().await.map_err(Refused::Pool)?;
+            // Rare, and large: not a part of every future that asks.
+            Box::pin(self.pool.sync()).await.map_err(Refused::Pool)?;
         }
         question()
     }

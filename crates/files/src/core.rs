@@ -162,14 +162,11 @@ impl Files {
         if id == aquifer_dataset::ORPHANS {
             return Err(FsError::Stale);
         }
-        let object = match dataset.object(&self.pool, id).await {
-            Err(error) if error.cannot_be_read() => {
-                Box::pin(self.note_object(dataset, id, &error)).await;
-                return Err(error.into());
-            }
-            object => object?.ok_or(FsError::Stale)?,
-        };
-        Ok(Target { dataset: dataset.clone(), object })
+        match dataset.object(&self.pool, id).await {
+            Err(error) => Err(self.unreadable_object(dataset, id, error).await),
+            Ok(None) => Err(FsError::Stale),
+            Ok(Some(object)) => Ok(Target { dataset: dataset.clone(), object }),
+        }
     }
 
     /// The list of objects without a name, which a removal adds to.

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use aquifer_blockio::Page;
 use aquifer_dataset::{DamageRecord, Dataset, DatasetError, ROOT_DIRECTORY};
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::inode::FileKind;
@@ -10,6 +9,7 @@ use aquifer_pool::{BoxFuture, PoolError};
 use futures_util::future::join_all;
 
 use crate::core::{Files, Target};
+use crate::error::FsError;
 
 /// Directory entries that a search for a path looks at, unless somebody wants it sooner.
 pub const SEARCH_ENTRIES_MAX: usize = 1_000_000;
@@ -48,21 +48,35 @@ impl Files {
         named
     }
 
-    /// Reads pages of a file. What cannot be read is noted.
-    pub(crate) async fn read_pages(
-        &self,
-        target: &Target,
-        from: u64,
-        to: u64,
-    ) -> Result<Vec<Option<Page>>, PoolError> {
-        let read = target.object.read_pages(&self.pool, from, to).await;
-        if let Err(error) = &read
-            && error.cannot_be_read()
-        {
-            // Rare, and large: not a part of every read's future.
-            Box::pin(self.note_pages(target, from, to, error)).await;
-        }
-        read
+    /// Notes what a read of these pages did not get. Rare, and large: boxed, so that it is no part
+    /// of every read's future.
+    pub(crate) fn unreadable_pages<'a>(
+        &'a self,
+        target: &'a Target,
+        (from, to): (u64, u64),
+        error: PoolError,
+    ) -> BoxFuture<'a, FsError> {
+        Box::pin(async move {
+            if error.cannot_be_read() {
+                self.note_pages(target, from, to, &error).await;
+            }
+            error.into()
+        })
+    }
+
+    /// Notes that an object's attributes, or a directory's entries, could not be read.
+    pub(crate) fn unreadable_object<'a>(
+        &'a self,
+        dataset: &'a Dataset,
+        id: ObjectId,
+        error: PoolError,
+    ) -> BoxFuture<'a, FsError> {
+        Box::pin(async move {
+            if error.cannot_be_read() && !self.datasets.knows_unreadable(dataset, id, &[]) {
+                self.note_unreadable((dataset, id), Vec::new(), &error).await;
+            }
+            error.into()
+        })
     }
 
     /// Finds which of these pages cannot be read.
@@ -78,13 +92,6 @@ impl Files {
         let ranges: Vec<_> = join_all(tries).await.into_iter().flatten().collect();
         if !ranges.is_empty() && !self.datasets.knows_unreadable(dataset, object.id, &ranges) {
             self.note_unreadable((dataset, object.id), ranges, error).await;
-        }
-    }
-
-    /// Notes that an object's attributes, or a directory's entries, cannot be read.
-    pub(crate) async fn note_object(&self, dataset: &Dataset, id: ObjectId, error: &PoolError) {
-        if error.cannot_be_read() && !self.datasets.knows_unreadable(dataset, id, &[]) {
-            self.note_unreadable((dataset, id), Vec::new(), error).await;
         }
     }
 

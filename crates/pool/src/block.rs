@@ -55,7 +55,8 @@ impl Pool {
         let verify = |pages: &[Page]| {
             pages.first().is_some_and(|page| checksum128(page.as_slice()) == pointer.checksum)
         };
-        let page = self.read_copies(pointer.places, &verify, patience).await?;
+        // Large, and little beside a disk: not a part of every future that may come to it.
+        let page = Box::pin(self.read_copies(pointer.places, &verify, patience)).await?;
         self.cache.insert(key, Cached::Page(page.clone()), PAGE_CHARGE_BYTES, Class::Node);
         Ok(page)
     }
@@ -71,10 +72,21 @@ impl Pool {
             return one(self.read_verified(first, 1, verify, patience).await?);
         }
         // What one place does not give at the moment the other may.
-        let error = match self.read_verified(first, 1, verify, Patience::Short).await {
-            Ok(pages) => return one(pages),
-            Err(error) => error,
-        };
+        match self.read_verified(first, 1, verify, Patience::Short).await {
+            Ok(pages) => one(pages),
+            // Rare, and large: not a part of every read's future.
+            Err(error) => Box::pin(self.read_second(places, verify, patience, error)).await,
+        }
+    }
+
+    /// Reads what the first place did not give.
+    async fn read_second(
+        &self,
+        [first, second]: [Place; 2],
+        verify: &(dyn Fn(&[Page]) -> bool + Sync),
+        patience: Patience,
+        error: PoolError,
+    ) -> Result<Page, PoolError> {
         let page = match self.read_verified(second, 1, verify, patience).await {
             Ok(pages) => one(pages)?,
             // Damaged there; here it may be right.

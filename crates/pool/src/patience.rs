@@ -15,7 +15,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_vdev::ReadError;
 
 use crate::error::PoolError;
-use crate::pool::Pool;
+use crate::pool::{BoxFuture, Pool};
 
 /// How long somebody may wait for a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,17 @@ const LONG_PAUSES: u32 = 10;
 impl Pool {
     /// After `failures` reads that failed with `error`: waits before the next, or says that there
     /// is none.
-    pub(crate) async fn wait_to_read_again(
+    pub(crate) fn wait_to_read_again(
+        &self,
+        error: ReadError,
+        failures: u32,
+        patience: Patience,
+    ) -> BoxFuture<'_, Result<(), PoolError>> {
+        // Rare, and large: not a part of every read's future.
+        Box::pin(self.wait_or_fail(error, failures, patience))
+    }
+
+    async fn wait_or_fail(
         &self,
         error: ReadError,
         failures: u32,

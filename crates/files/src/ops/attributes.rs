@@ -102,7 +102,13 @@ impl Files {
             let tail = usize::try_from(size % 4096).unwrap_or(0);
             if tail != 0 {
                 let page = size / 4096;
-                let read = self.read_pages(target, page, page + 1).await?;
+                let read = match target.object.read_pages(&self.pool, page, page + 1).await {
+                    Err(error) => {
+                        let pages = (page, page + 1);
+                        return Err(self.unreadable_pages(target, pages, error).await);
+                    }
+                    Ok(read) => read,
+                };
                 let content = match read.into_iter().next().flatten() {
                     Some(old) => {
                         let keep = old.as_slice().get(..tail).unwrap_or_default();

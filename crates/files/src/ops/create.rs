@@ -55,7 +55,8 @@ impl Files {
                 New { verifier, ..New::of(FileKind::Regular, SetAttributes::default()) }
             }
         };
-        let made = match self.make(cred, &directory, name, &new).await {
+        let made = self.make(cred, &directory, name, &new).await;
+        let made = match made {
             Err(FsError::Exists) if !is_dot(name) => {
                 self.create_over(cred, &directory, name, how).await
             }

@@ -39,7 +39,14 @@ impl Files {
         let room = limit - list.len();
         let from = cookie.max(DOT_DOT).saturating_add(1);
         // One more than asked for tells whether the end is reached.
-        let entries = self.entries(&directory, (from, u64::MAX - 1), room + 1).await?;
+        let entries = directory.object.read_entries(&self.pool, from, u64::MAX - 1, room + 1).await;
+        let entries = match entries {
+            Err(error) => {
+                let Target { dataset, object } = &directory;
+                return Err(self.unreadable_object(dataset, object.id, error).await);
+            }
+            Ok(entries) => entries,
+        };
         let eof = entries.len() <= room;
         let directory = &directory;
         let shown = entries.into_iter().take(room).map(|entry| async move {

@@ -2,8 +2,6 @@
 
 use aquifer_ondisk::dirent::{COLLISIONS_MAX, Dirent, NAME_BYTES_MAX, hash_key};
 
-use aquifer_pool::PoolError;
-
 use crate::core::{Files, Target};
 use crate::error::FsError;
 
@@ -31,27 +29,20 @@ pub(crate) fn is_dot(name: &[u8]) -> bool {
 }
 
 impl Files {
-    /// Entries with keys from the first to the last of these. What cannot be read is noted.
-    pub(crate) async fn entries(
-        &self,
-        directory: &Target,
-        (from, to): (u64, u64),
-        limit: usize,
-    ) -> Result<Vec<Dirent>, PoolError> {
-        let read = directory.object.read_entries(&self.pool, from, to, limit).await;
-        if let Err(error) = &read {
-            Box::pin(self.note_object(&directory.dataset, directory.object.id, error)).await;
-        }
-        read
-    }
-
     /// Looks a name up in a directory, and for a key that it could have.
     pub(crate) async fn find(&self, directory: &Target, name: &[u8]) -> Result<Found, FsError> {
         let seed = directory.object.state.lock().inode.hash_seed;
         let base = hash_key(seed, name);
         let last = base + (COLLISIONS_MAX - 1);
         let limit = usize::try_from(COLLISIONS_MAX).unwrap_or(usize::MAX);
-        let entries = self.entries(directory, (base, last), limit).await?;
+        let entries = directory.object.read_entries(&self.pool, base, last, limit).await;
+        let entries = match entries {
+            Err(error) => {
+                let Target { dataset, object } = directory;
+                return Err(self.unreadable_object(dataset, object.id, error).await);
+            }
+            Ok(entries) => entries,
+        };
         let taken = |key: u64| entries.iter().any(|entry| entry.key == key);
         let free_key = (base..=last).find(|key| !taken(*key));
         Ok(Found { entry: entries.into_iter().find(|entry| entry.name == name), free_key })

@@ -53,7 +53,9 @@ impl Files {
                 Err(FsError::Stale) => {}
                 target => return Ok(target?.attributes()),
             }
-            let now = self.find(directory, name).await?.entry.ok_or(FsError::NotFound)?;
+            // Rare, and large: not a part of every LOOKUP's future.
+            let now = Box::pin(self.find(directory, name)).await?;
+            let now = now.entry.ok_or(FsError::NotFound)?;
             if now == entry {
                 return Err(FsError::NotFound);
             }
@@ -107,7 +109,11 @@ impl Files {
             let why = format!("symlink {}: a target of {} bytes", inode.object, inode.size);
             return Err(PoolError::Corrupt(why).into());
         }
-        let pages = self.read_pages(&target, 0, inode.size.div_ceil(4096)).await?;
+        let pages = inode.size.div_ceil(4096);
+        let pages = match target.object.read_pages(&self.pool, 0, pages).await {
+            Err(error) => return Err(self.unreadable_pages(&target, (0, pages), error).await),
+            Ok(pages) => pages,
+        };
         let mut text = Vec::new();
         for page in pages {
             text.extend_from_slice(page.unwrap_or_else(zero_page).as_slice());
@@ -144,7 +150,10 @@ impl Files {
             return Ok(ReadData { pages: Vec::new(), skip: 0, count: 0, eof, attributes });
         }
         let (first, last) = (offset / 4096, end.div_ceil(4096));
-        let pages = self.read_pages(&target, first, last).await?;
+        let pages = match target.object.read_pages(&self.pool, first, last).await {
+            Err(error) => return Err(self.unreadable_pages(&target, (first, last), error).await),
+            Ok(pages) => pages,
+        };
         let skip = usize::try_from(offset % 4096).unwrap_or(0);
         let count = usize::try_from(end - offset).unwrap_or(0);
         Ok(ReadData { pages, skip, count, eof, attributes })

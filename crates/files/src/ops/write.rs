@@ -334,9 +334,15 @@ impl Files {
             rest = later;
             let kept = start > 0 || page * 4096 + (now.len() as u64) < size;
             let old = if now.len() < 4096 && page * 4096 < size && kept {
-                let read = self.read_pages(target, page, page + 1);
+                let read = target.object.read_pages(&self.pool, page, page + 1);
                 // Rare, and large: not a part of every write's future.
-                Box::pin(read).await?.pop().flatten()
+                match Box::pin(read).await {
+                    Err(error) => {
+                        let pages = (page, page + 1);
+                        return Err(self.unreadable_pages(target, pages, error).await);
+                    }
+                    Ok(mut read) => read.pop().flatten(),
+                }
             } else {
                 None
             };

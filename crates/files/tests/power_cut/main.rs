@@ -127,7 +127,7 @@ async fn open(
 
 /// A pool with a dataset and a directory for each client; a full one has little room left.
 fn base(shape: Shape) -> Vec<Image> {
-    let mut sim = Sim::new(7);
+    let mut sim = Sim::new(u64::MAX - 7);
     let disks: Vec<SimDisk> = (0..shape.disks())
         .map(|at| sim.add_disk(&format!("d{at}"), Image::new(SECTORS), DiskConfig::default()))
         .collect();
@@ -157,7 +157,7 @@ fn base(shape: Shape) -> Vec<Image> {
 
 /// The disks of a pool with more datasets.
 fn with_datasets(images: &[Image], names: &[&str]) -> Vec<Image> {
-    let mut sim = Sim::new(9);
+    let mut sim = Sim::new(u64::MAX - 9);
     let disks = disks_of(&mut sim, images);
     let world: Arc<dyn World> = Arc::new(sim.world());
     sim.run_until(async {

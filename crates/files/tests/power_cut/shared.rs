@@ -15,12 +15,16 @@ use aquifer_checker::content::{CELL_BYTES, bytes_of};
 use aquifer_checker::op::Place;
 use aquifer_checker::tree::MODE;
 use aquifer_checker::{Client, Door, End, Op, Reply, Shared, Witness, restart};
+use aquifer_dataset::DatasetError;
 use aquifer_files::{
     Around, Attributes, CreateHow, Credentials, FsError, Service, SetAttributes, Stability, Time,
 };
 use aquifer_pool::Scale;
 use aquifer_pool::import::ImportOptions;
-use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
+use aquifer_sim::{
+    Corruption, CutPlan, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, When,
+};
+use futures_util::future::{join, join_all};
 
 use crate::{Shape, disks_of, inspected, is_loss_at_import, open, story, upset, with_datasets};
 
@@ -229,9 +233,61 @@ impl Door for FilesDoor {
     }
 }
 
+/// An administrator: datasets come and go beside the one that is shared, and that is `sync=always`
+/// now and then.
+async fn administer(service: Service, mut rng: Rng, acts: u64) -> Result<(), String> {
+    for _ in 0..acts {
+        let name = format!("tank/other{}", rng.below(3));
+        let done = match rng.below(4) {
+            0 => {
+                let sync = if rng.coin() { "always" } else { "standard" };
+                service.datasets.set(DATASET, "sync", Some(sync)).await
+            }
+            1 => match service.datasets.destroy(&name, true).await {
+                Err(DatasetError::NotFound(_)) => Ok(()),
+                done => done,
+            },
+            _ => match service.datasets.create(&name, &[]).await {
+                Err(DatasetError::Exists(_)) => Ok(()),
+                done => done,
+            },
+        };
+        done.map_err(|error| format!("administrator: {error}"))?;
+        if let Some(top) = service.files.root(&name) {
+            populate(&service, top, &mut rng).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Some files, so that there is something to be freed.
+async fn populate(
+    service: &Service,
+    top: aquifer_files::FileHandle,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let cred = Credentials::root();
+    for _ in 0..rng.below(6) {
+        let name = format!("f{}", rng.below(1000));
+        let how = CreateHow::Unchecked(SetAttributes::default());
+        let made = service.files.create(&cred, top, name.as_bytes(), how).await.0;
+        let made = made.map_err(|error| format!("administrator: {name}: {error}"))?;
+        let mut data = vec![0; 4096 * (1 + rng.index(12))];
+        rng.fill(&mut data);
+        let stability = if rng.coin() { Stability::FileSync } else { Stability::Unstable };
+        let written = service.files.write(&cred, made.handle, 0, &data, stability).await.0;
+        written.map_err(|error| format!("administrator: {name}: {error}"))?;
+    }
+    Ok(())
+}
+
 /// What one life is to be like.
 struct Life {
     options: ImportOptions,
+    /// What an administrator does meanwhile.
+    acts: u64,
+    /// Of a million reads so many fail, and succeed when they are tried again.
+    read_errors_ppm: u32,
     clients: u64,
     calls: u64,
     habits: Habits,
@@ -264,6 +320,12 @@ async fn live(
     };
     restart::check(&door(), &shared, end).await?;
     state.lock().unwrap().end = End::Crash;
+    if life.read_errors_ppm > 0 {
+        let rule = FaultRule::new(Fault::ReadError, When::Ppm(life.read_errors_ppm));
+        disks.iter().for_each(|disk| disk.inject(rule.clone()));
+    }
+    let administrator =
+        administer(service.clone(), Rng::stream(life.seed, "administrator"), life.acts);
     let clients = (0..life.clients).map(|at| {
         let client = Client {
             door: door(),
@@ -274,13 +336,27 @@ async fn live(
         };
         client.run(life.calls)
     });
-    let done = futures_util::future::join_all(clients).await;
-    done.into_iter().collect::<Result<Vec<()>, String>>()?;
+    let (done, administered) = join(join_all(clients), administrator).await;
+    done.into_iter().chain([administered]).collect::<Result<Vec<()>, String>>()?;
+    disks.iter().for_each(SimDisk::clear_faults);
     if life.exports {
         service.pool.export().await.map_err(|error| error.to_string())?;
         state.lock().unwrap().end = End::Export;
     }
     Ok(())
+}
+
+/// Some sectors of the first side of each mirror become garbage.
+fn rot(disks: &[SimDisk], rng: &mut Rng) {
+    for disk in disks.iter().step_by(2) {
+        let mut used = Vec::new();
+        disk.durable_image().for_each(|sector, _| used.push(sector));
+        for _ in 0..rng.below(6) {
+            if let Some(sector) = rng.pick(&used) {
+                disk.corrupt(*sector, Corruption::Garbage);
+            }
+        }
+    }
 }
 
 /// What a seed has shown.
@@ -308,6 +384,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
     let last_ns = Arc::new(AtomicU64::new(0));
     let world: Arc<dyn World> = Arc::new(Ticking { world: Arc::new(sim.world()), last_ns });
     let fickle = shape.fickle(&mut rng).filter(|_| rng.coin()).map(|at| disks[at].clone());
+    let rots = shape.is_mirror() && fickle.is_none() && rng.coin();
     let state = std::sync::Mutex::new(State { end: End::Export, shared: None });
     let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
     let habits = Habits {
@@ -332,6 +409,8 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
         }
         let life = Life {
             options,
+            acts: if is_last || rng.below(3) > 0 { 0 } else { 1 + rng.below(8) },
+            read_errors_ppm: if is_last || rng.below(4) > 0 { 0 } else { 3000 },
             clients: if is_last { 0 } else { 1 + rng.below(6) },
             calls: 5 + rng.below(80),
             habits,
@@ -366,11 +445,16 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
         } else {
             sim.power_cut_any();
         }
+        disks.iter().for_each(SimDisk::clear_faults);
         if let Some(disk) = &fickle {
-            disk.clear_faults();
             if *shape == Shape::SingleLog {
                 disk.come_back();
             }
+        }
+        if rots {
+            // What lies on one side goes bad; the other has it.
+            rot(&disks, &mut rng);
+            continue;
         }
         match sim.run_until(inspected(&disks, rng.below(8) == 0, rng.below(3) as u8)) {
             Ok(Ok(())) => {}

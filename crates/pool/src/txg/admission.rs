@@ -91,7 +91,8 @@ impl Pool {
                 Verdict::Granted(slowed) => break slowed,
                 Verdict::NoSpace if !makes_room => return Err(PoolError::NoSpace),
                 Verdict::NoSpace if lines_up => {
-                    first_in_row = Some(self.txgs.row.lock().await);
+                    // Rare, and large: not a part of every future that asks.
+                    first_in_row = Some(Box::pin(self.txgs.row.lock()).await);
                     continue;
                 }
                 Verdict::NoSpace if space_commits >= self.space_commits_max() => {
