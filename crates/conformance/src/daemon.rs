@@ -25,6 +25,8 @@ pub struct Daemon {
     netns: NetNs,
     ports: &'static [u16],
     log: PathBuf,
+    /// What it had logged before its last start, in bytes.
+    logged: usize,
     /// Goes before the namespace.
     process: Option<Process>,
 }
@@ -53,8 +55,14 @@ impl Daemon {
             netns: netns.clone(),
             ports,
             log: scratch.join("aquifer.log"),
+            logged: 0,
             process: None,
         }
+    }
+
+    /// Sets a variable of its environment, from its next start on.
+    pub fn set_env(&mut self, name: &str, value: &str) {
+        self.serve = self.serve.clone().env(name, value);
     }
 
     /// Starts it and waits until it takes commands: without a pool it serves nothing.
@@ -103,15 +111,31 @@ impl Daemon {
         }
     }
 
-    /// Waits until it listens on its ports.
+    /// Waits until it listens on its ports, or has given up a pool that it had.
     ///
     /// # Errors
-    /// [`Error::Failed`] if it ends; [`Error::Timeout`].
+    /// [`Error::Failed`] if it ends, or does not get a pool; [`Error::Timeout`].
     pub fn wait_serving(&self) -> Result<()> {
-        let mut ports = self.ports.iter();
-        ports.try_for_each(|port| {
-            wait_for_listener(Some(&self.netns), *port, self.process()?, PATIENCE)
-        })
+        let start = Instant::now();
+        for port in self.ports {
+            let wait = || wait_for_listener(Some(&self.netns), *port, self.process()?, LOOK);
+            let mut waited = wait();
+            while matches!(waited, Err(Error::Timeout { .. })) && start.elapsed() < PATIENCE {
+                if let Some(why) = self.given_up() {
+                    return Err(Error::Failed { what: "the import of a pool".into(), said: why });
+                }
+                waited = wait();
+            }
+            waited?;
+        }
+        Ok(())
+    }
+
+    /// What it has said of a pool that it could not import since its last start.
+    fn given_up(&self) -> Option<String> {
+        let log = self.log();
+        let mut lines = log.get(self.logged..)?.lines();
+        lines.find(|line| line.contains("class=\"pool.unavailable\"")).map(str::to_owned)
     }
 
     /// SIGKILL; gone when this returns.
@@ -169,6 +193,7 @@ impl Daemon {
     }
 
     fn spawn(&mut self) -> Result<()> {
+        self.logged = self.log().len();
         self.process = Some(self.serve.spawn(&self.log)?);
         Ok(())
     }
@@ -182,5 +207,7 @@ impl Drop for Daemon {
     }
 }
 
+/// After so long without a listener its log is looked at.
+const LOOK: Duration = Duration::from_millis(500);
 /// For a start on a busy machine, with a log to replay.
 const PATIENCE: Duration = Duration::from_secs(120);

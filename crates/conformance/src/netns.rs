@@ -107,6 +107,21 @@ impl NetNs {
         words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     }
 
+    /// Moves the calling thread into the namespace's mounts: what it mounts from then on is seen
+    /// there only, and goes with the namespace. The thread stays there to its end.
+    ///
+    /// # Errors
+    /// [`Error::Io`], always without root.
+    pub fn enter_mounts(&self) -> Result<()> {
+        let path = PathBuf::from(format!("/proc/{}/ns/mnt", self.holder.0.pid()));
+        let mounts = File::open(&path).map_err(Error::at("open", &path))?;
+        #[expect(deprecated, reason = "unsafe is its successor, for the sake of other flags")]
+        let alone = rustix::thread::unshare(rustix::thread::UnshareFlags::FS);
+        let kind = Some(LinkNameSpaceType::Mount);
+        let moved = alone.and_then(|()| move_into_link_name_space(mounts.as_fd(), kind));
+        moved.map_err(|errno| Error::at("enter", &path)(errno.into()))
+    }
+
     fn tcp_tables(&self) -> [PathBuf; 2] {
         let pid = self.holder.0.pid();
         ["tcp", "tcp6"].map(|table| PathBuf::from(format!("/proc/{pid}/net/{table}")))
