@@ -10,7 +10,7 @@ FUZZ_TARGETS ?= $(notdir $(wildcard crates/fuzz/corpus/*))
 FUZZER := nice target/debug/aquifer-fuzz -rss_limit_mb=1024 -timeout=30 -verbosity=0 -print_final_stats=1
 SABOTAGE := RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-sabotage.sh
 
-.PHONY: all build test lint unit sim sabotage fuzz fuzz-short fuzz-build fuzz-merge conformance \
+.PHONY: all build test lint unit sim powercut sabotage fuzz fuzz-short fuzz-build fuzz-merge conformance \
 	bench bench-sync demo pgo install clean
 
 all: build
@@ -37,6 +37,15 @@ unit:
 sim:
 	AQUIFER_SEEDS=$(SEEDS) $(if $(FROM),AQUIFER_FIRST_SEED=$(FROM)) $(if $(SEED),AQUIFER_SEED=$(SEED)) \
 		cargo test --profile sim -p aquifer-pool -p aquifer-files --test power_cut -- --nocapture
+
+# Power cuts of the release build on disks that record what it writes: make powercut N=1000; make
+# powercut SEED=4711 makes one cut, tells its story and leaves its images. Needs /dev/fuse.
+N ?= 200
+powercut:
+	scripts/setup-deps.sh build clients guest
+	cargo build --release -p aquifer-cli
+	AQUIFER_BIN=$(CURDIR)/target/release/aquifer AQUIFER_CUTS=$(N) $(if $(SEED),AQUIFER_SEED=$(SEED)) \
+		cargo test -p aquifer-conformance --test aquifer -- --nocapture power_cut::program
 
 # Rules of the design left out, one by one: the simulator must find each.
 sabotage:

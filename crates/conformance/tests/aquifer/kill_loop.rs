@@ -19,6 +19,7 @@ use aquifer_conformance::pattern::Random;
 use aquifer_conformance::{Error, Result};
 
 use crate::administrator::Administrator;
+use crate::diary::Clock;
 use crate::namer::{self, Namer};
 use crate::place::{Aquifer, Setup, is_long, text};
 use crate::writer::{Plan, Tally, Writer};
@@ -92,15 +93,15 @@ fn client_finds_that_a_dataset_without_sync_loses_what_it_has_acknowledged() -> 
 }
 
 /// A daemon, its clients, and what has happened to them.
-struct KillLoop {
-    aquifer: Aquifer,
-    writers: Vec<Writer>,
-    namer: Namer,
+pub struct KillLoop {
+    pub aquifer: Aquifer,
+    pub writers: Vec<Writer>,
+    pub namer: Namer,
     /// If there is a spare disk.
     administrator: Option<Administrator>,
     random: Random,
     kills: u32,
-    story: String,
+    pub story: String,
 }
 
 impl KillLoop {
@@ -117,6 +118,16 @@ impl KillLoop {
         });
         let story = String::new();
         Ok(Self { aquifer, writers, namer, administrator, random, kills: 0, story })
+    }
+
+    /// On a pool whose disks keep the time by `clock`, as the clients do then.
+    pub fn recorded(aquifer: Aquifer, seed: u64, clock: &Clock) -> Self {
+        let mut random = Random::new(seed);
+        let writers = (1..=CLIENTS).map(|number| Writer::new(number, random.next_u64()));
+        let writers = writers.map(|writer| writer.with_diary(clock)).collect();
+        let namer = Namer::new(random.next_u64()).with_diary(clock);
+        let (administrator, story) = (None, String::new());
+        Self { aquifer, writers, namer, administrator, random, kills: 0, story }
     }
 
     /// A life of the daemon from when it serves to its end, and the next start, which may take
@@ -156,7 +167,7 @@ impl KillLoop {
 
     /// Kills the daemon after `span`, which begins when the clients do, or when they have verified
     /// their files.
-    fn write_until_killed(&mut self, verified: bool, span: Duration) -> Result<()> {
+    pub fn write_until_killed(&mut self, verified: bool, span: Duration) -> Result<()> {
         let (killed, ready) = (AtomicBool::new(false), AtomicU32::new(0));
         let pid = self.aquifer.daemon()?.pid();
         let Self { aquifer, writers, namer, administrator, random, .. } = self;
@@ -217,7 +228,7 @@ impl KillLoop {
         Ok((self.kills, tally, named))
     }
 
-    fn tally(&self) -> Tally {
+    pub fn tally(&self) -> Tally {
         let mut all = Tally::default();
         self.writers.iter().for_each(|writer| all.add(writer.tally));
         all
@@ -228,7 +239,8 @@ impl KillLoop {
     }
 }
 
-fn connect(pid: u32) -> Result<Connection> {
+/// To the server that is process `pid`.
+pub fn connect(pid: u32) -> Result<Connection> {
     Connection::new(netns::connect(Some(pid), SocketAddr::from(([127, 0, 0, 1], 2049)))?)
 }
 

@@ -7,6 +7,8 @@
 
 use aquifer_conformance::pattern;
 
+use crate::diary::{Clock, Diary};
+
 /// Bytes of a unit: the smallest that a disk of a guest writes.
 pub const UNIT_BYTES: usize = 512;
 
@@ -15,6 +17,16 @@ pub const UNIT_BYTES: usize = 512;
 pub struct Ledger {
     file: u32,
     units: Vec<Unit>,
+    diary: Diary<Entry>,
+}
+
+/// What a diary says of a file.
+#[derive(Clone, Debug)]
+enum Entry {
+    Sent(Run),
+    Durable(Run),
+    /// These generations, after a restart.
+    Found(Run),
 }
 
 /// Generation 0 was never written.
@@ -57,7 +69,30 @@ pub struct Found {
 impl Ledger {
     /// File number `file`, which holds nothing yet.
     pub fn new(file: u32, units: usize) -> Self {
-        Self { file, units: vec![Unit::default(); units] }
+        Self { file, units: vec![Unit::default(); units], diary: Diary::default() }
+    }
+
+    /// From now on it is noted what happens when.
+    pub fn keep_diary(&mut self, clock: &Clock) {
+        self.diary = Diary::new(clock);
+    }
+
+    /// As it stood at `moment`, with no call under way.
+    pub fn as_of(&self, moment: u64) -> Self {
+        let mut then = Self::new(self.file, self.units.len());
+        for entry in self.diary.until(moment) {
+            match entry {
+                Entry::Sent(run) => then.sent(run),
+                Entry::Durable(run) => then.durable(run),
+                Entry::Found(run) => then.settled(run),
+            }
+        }
+        then
+    }
+
+    /// When something was said to be durable.
+    pub fn promises(&self) -> Vec<u64> {
+        self.diary.moments(|entry| matches!(entry, Entry::Durable(_)))
     }
 
     /// Length of the file in units.
@@ -81,13 +116,20 @@ impl Ledger {
         if units.iter().any(|unit| unit.busy) {
             return None;
         }
-        for unit in units.iter_mut() {
-            unit.busy = true;
-            if !unit.since.contains(&unit.newest) {
-                unit.since.push(unit.newest);
+        units.iter_mut().for_each(|unit| unit.busy = true);
+        let run = Run { first, generations: units.iter().map(|unit| unit.newest).collect() };
+        self.sent(&run);
+        self.diary.note(|| Entry::Sent(run.clone()));
+        Some(run)
+    }
+
+    fn sent(&mut self, run: &Run) {
+        for (unit, generation) in self.units[run.units()].iter_mut().zip(&run.generations) {
+            unit.newest = *generation;
+            if !unit.since.contains(generation) {
+                unit.since.push(*generation);
             }
         }
-        Some(Run { first, generations: units.iter().map(|unit| unit.newest).collect() })
     }
 
     /// The call that carried `run` was answered, or its server is gone.
@@ -97,6 +139,7 @@ impl Ledger {
 
     /// The server has said that `run` is durable.
     pub fn durable(&mut self, run: &Run) {
+        self.diary.note(|| Entry::Durable(run.clone()));
         for (unit, generation) in self.units[run.units()].iter_mut().zip(&run.generations) {
             // Something newer may be already.
             if *generation > unit.durable {
@@ -121,20 +164,29 @@ impl Ledger {
     pub fn found(&mut self, first: usize, count: usize, bytes: &[u8]) -> Result<Found, String> {
         let mut found = Found::default();
         let mut pieces = bytes.chunks(UNIT_BYTES);
+        let mut run = Run { first, generations: Vec::with_capacity(count) };
         for number in first..first + count {
             let piece = pieces.next().unwrap_or_default();
             let holds = generation(self.file, number, piece);
-            let known = &mut self.units[number];
+            let known = &self.units[number];
             match holds {
                 Some(holds) if holds == known.durable => found.durable += 1,
                 Some(holds) if known.since.contains(&holds) => found.newer += 1,
                 _ => return Err(self.describe(number, holds, piece)),
             }
-            // It is on disk now, and what was sent beside it is gone.
-            known.durable = holds.unwrap_or_default();
-            known.since.clear();
+            run.generations.push(holds.unwrap_or_default());
         }
+        self.settled(&run);
+        self.diary.note(|| Entry::Found(run));
         Ok(found)
+    }
+
+    /// These are on disk now, and what was sent beside them is gone.
+    fn settled(&mut self, run: &Run) {
+        for (unit, generation) in self.units[run.units()].iter_mut().zip(&run.generations) {
+            unit.durable = *generation;
+            unit.since.clear();
+        }
     }
 
     fn describe(&self, number: usize, holds: Option<u32>, piece: &[u8]) -> String {
@@ -234,4 +286,32 @@ fn ledger_keeps_a_unit_in_one_call_and_knows_compressible_generations() {
         assert_eq!(ledger.found(3, 1, &bytes).unwrap().durable, 1);
     }
     assert!(ledger.found(4, 1, &bytes).is_err());
+}
+
+#[test]
+fn ledger_knows_how_it_stood_at_each_moment() {
+    let (clock, mut ledger) = (Clock::default(), Ledger::new(3, 8));
+    ledger.keep_diary(&clock);
+    let (one, first) = written(&mut ledger, 0, 1);
+    let sent = clock.now();
+    ledger.durable(&one);
+    let promised = clock.now();
+    let (_, second) = written(&mut ledger, 0, 1);
+    let finds = |moment, bytes: &[u8]| ledger.as_of(moment).found(0, 1, bytes).is_ok();
+    assert_eq!(ledger.promises(), [promised]);
+    let nothing = [0; UNIT_BYTES];
+    for (moment, can) in [
+        (0, [true, false, false]),
+        (sent, [true, true, false]),
+        (promised, [false, true, false]),
+        (clock.now(), [false, true, true]),
+    ] {
+        let [none, one, two] = can;
+        assert_eq!(finds(moment, &nothing), none, "{moment}");
+        assert_eq!(finds(moment, &first), one, "{moment}");
+        assert_eq!(finds(moment, &second), two, "{moment}");
+    }
+    // After a restart, what was found.
+    assert!(ledger.found(0, 1, &second).is_ok());
+    assert!(ledger.as_of(clock.now()).found(0, 1, &first).is_err());
 }

@@ -17,6 +17,7 @@
 mod administrator;
 mod corruption;
 mod database;
+mod diary;
 mod full;
 mod hosts;
 mod images;
@@ -28,6 +29,8 @@ mod locks;
 mod memory;
 mod namer;
 mod place;
+mod power_cut;
+mod recorder;
 mod replay;
 mod shared;
 mod tools;

@@ -16,6 +16,7 @@ use aquifer_nfs::proto::v3::{
 };
 use aquifer_rpc::xdr::Decoder;
 
+use crate::diary::{Clock, Diary};
 use crate::place::EXPORT;
 
 /// What came of all lives so far.
@@ -50,7 +51,18 @@ pub struct Namer {
     known: Known,
     calls: HashMap<u32, Act>,
     xid: u32,
+    diary: Diary<Entry>,
     pub tally: Tally,
+}
+
+/// What a diary says of the names.
+#[derive(Clone, Debug)]
+enum Entry {
+    Sent(Act),
+    /// With the file that it made.
+    Answered(Act, File),
+    /// After a restart.
+    Found(Vec<File>),
 }
 
 /// A change of names, which are numbered.
@@ -81,8 +93,40 @@ impl Namer {
             // Not those of the other clients of this host: a server knows again what it is sent
             // twice.
             xid: 1 << 30,
+            diary: Diary::default(),
             tally: Tally::default(),
         }
+    }
+
+    /// A client that can tell how things stood at a moment of `clock`.
+    pub fn with_diary(mut self, clock: &Clock) -> Self {
+        self.diary = Diary::new(clock);
+        self
+    }
+
+    /// The client as it stood at `moment`, its server gone.
+    pub fn as_of(&self, moment: u64) -> Self {
+        let mut then = Self::new(0);
+        let Known { files, unanswered } = &mut then.known;
+        for entry in self.diary.until(moment) {
+            match entry {
+                Entry::Sent(act) => unanswered.push(*act),
+                Entry::Answered(act, made) => {
+                    unanswered.retain(|other| other != act);
+                    apply(files, *act, *made);
+                }
+                Entry::Found(found) => {
+                    files.clone_from(found);
+                    unanswered.clear();
+                }
+            }
+        }
+        then
+    }
+
+    /// When a call was answered.
+    pub fn promises(&self) -> Vec<u64> {
+        self.diary.moments(|entry| matches!(entry, Entry::Answered(..)))
     }
 
     /// Looks at all names, adds one to `verified`, and changes them until the connection breaks.
@@ -102,6 +146,7 @@ impl Namer {
         let found = found.collect::<Result<Vec<_>>>()?;
         self.tally.verified += found.len() as u64;
         let (done, undone) = self.known.found(found).map_err(Error::Mismatch)?;
+        self.diary.note(|| Entry::Found(self.known.files.clone()));
         self.tally.done += done;
         self.tally.undone += undone;
         verified.fetch_add(1, Ordering::SeqCst);
@@ -145,6 +190,7 @@ impl Namer {
             Act::Move(..) => Args3::Rename(Rename3Args { from: place, to }),
             Act::Remove(_) => Args3::Remove(place),
         };
+        self.diary.note(|| Entry::Sent(act));
         connection.put_nfs(self.xid, &args);
         self.calls.insert(self.xid, act);
     }
@@ -170,6 +216,7 @@ impl Namer {
                 self.tally.removed += 1;
             }
         }
+        self.diary.note(|| Entry::Answered(act, made));
         apply(&mut self.known.files, act, made);
         Ok(())
     }

@@ -47,6 +47,8 @@ pub struct Setup {
     pub sync: &'static str,
     /// `nfs.lock_grace_s` of the configuration.
     pub lock_grace_s: u32,
+    /// How the daemon reaches its disks; empty: as it likes.
+    pub engine: &'static str,
 }
 
 impl Setup {
@@ -59,6 +61,7 @@ impl Setup {
         memory: "256M",
         sync: "standard",
         lock_grace_s: 45,
+        engine: "",
     };
 }
 
@@ -80,21 +83,37 @@ pub struct Aquifer {
 impl Aquifer {
     /// Makes the pool and serves it. `name` is for whoever looks into a kept directory.
     pub fn start(name: &str, setup: Setup) -> Result<Self> {
+        Self::start_on(name, setup, |_, disks| {
+            disks.iter().try_for_each(|disk| {
+                let sized = File::create(disk).and_then(|file| file.set_len(setup.disk_bytes));
+                sized.map_err(Error::at("create", disk))
+            })
+        })
+    }
+
+    /// The same on disks that `lay` puts where they are to lie, all in one directory, as the
+    /// namespace shows it.
+    pub fn start_on(
+        name: &str,
+        setup: Setup,
+        lay: impl FnOnce(&NetNs, &[PathBuf]) -> Result<()>,
+    ) -> Result<Self> {
         let scratch = WorkDir::open()?.scratch(&format!("aquifer-{name}"))?;
         let netns = NetNs::new(&scratch)?;
         let names = (0..setup.sides).map(|side| format!("disk{side}"));
         let names = names.chain((0..setup.log_sides).map(|side| format!("log{side}")));
         let names = names.chain((0..setup.spares).map(|spare| format!("spare{spare}")));
-        let disks: Vec<PathBuf> = names.map(|name| scratch.join(&name)).collect();
-        for disk in &disks {
-            let sized = File::create(disk).and_then(|file| file.set_len(setup.disk_bytes));
-            sized.map_err(Error::at("create", disk))?;
-        }
+        let dir = scratch.dir("disks")?;
+        let disks: Vec<PathBuf> = names.map(|name| dir.join(name)).collect();
+        lay(&netns, &disks)?;
         let config = scratch.join("aquifer.toml");
         let written = fs::write(&config, format!("[nfs]\nlock_grace_s = {}\n", setup.lock_grace_s));
         written.map_err(Error::at("write", &config))?;
         let args = ["--memory", setup.memory, "--config", &text(&config)];
-        let daemon = Daemon::new(&aquifer_program()?, &netns, &scratch, args, &[111, 2049]);
+        let mut daemon = Daemon::new(&aquifer_program()?, &netns, &scratch, args, &[111, 2049]);
+        if !setup.engine.is_empty() {
+            daemon.set_env("AQUIFER_DISK_ENGINE", setup.engine);
+        }
         let mut aquifer = Self { daemon, disks, finished: false, scratch };
         aquifer.daemon.start()?;
         let paths: Vec<String> = aquifer.disks.iter().map(|disk| text(disk)).collect();
@@ -137,6 +156,11 @@ impl Aquifer {
         format!("nfs://127.0.0.1{EXPORT}/{path}")
     }
 
+    /// Where the daemon keeps what is not in its pools.
+    pub fn state_dir(&self) -> PathBuf {
+        self.scratch.join("state")
+    }
+
     /// The running daemon.
     pub fn daemon(&self) -> Result<&Process> {
         self.daemon.process()
@@ -171,6 +195,16 @@ impl Aquifer {
         }
         self.finished = true;
         Ok(())
+    }
+
+    /// Leaves its directory in place.
+    pub fn keep(&mut self) {
+        self.scratch.keep();
+    }
+
+    /// What its log says is of no interest any more.
+    pub fn judged(&mut self) {
+        self.finished = true;
     }
 
     /// For a test whose disks are not to be judged.

@@ -17,6 +17,7 @@ use aquifer_nfs::proto::v3::{
 };
 use aquifer_rpc::xdr::{Decoder, Span};
 
+use crate::diary::{Clock, Diary};
 use crate::ledger::{Ledger, Run, UNIT_BYTES};
 use crate::place::EXPORT;
 
@@ -95,6 +96,8 @@ pub struct Writer {
     ledger: Ledger,
     random: Random,
     handle: Option<NfsFh3>,
+    /// When that was learnt.
+    learnt: Diary<NfsFh3>,
     /// Units that are to be sent again, and how many from there on.
     again: Vec<(usize, usize)>,
     /// Answered as UNSTABLE.
@@ -117,6 +120,7 @@ impl Writer {
             ledger: Ledger::new(number, FILE_UNITS),
             random: Random::new(seed),
             handle: None,
+            learnt: Diary::default(),
             again: Vec::new(),
             uncommitted: Vec::new(),
             calls: HashMap::new(),
@@ -124,6 +128,25 @@ impl Writer {
             payload: Vec::new(),
             tally: Tally::default(),
         }
+    }
+
+    /// A client that can tell how things stood at a moment of `clock`.
+    pub fn with_diary(mut self, clock: &Clock) -> Self {
+        self.ledger.keep_diary(clock);
+        self.learnt = Diary::new(clock);
+        self
+    }
+
+    /// The client as it stood at `moment`, its server gone.
+    pub fn as_of(&self, moment: u64) -> Self {
+        let ledger = self.ledger.as_of(moment);
+        let handle = self.learnt.until(moment).last().copied();
+        Self { name: self.name.clone(), ledger, handle, ..Self::new(0, 0) }
+    }
+
+    /// When something was said to be durable.
+    pub fn promises(&self) -> Vec<u64> {
+        self.ledger.promises()
     }
 
     /// Verifies the whole file, adds one to `verified`, and writes until the connection breaks.
@@ -144,6 +167,7 @@ impl Writer {
             let what = format!("LOST: {} was made, and has another handle now", self.name);
             return Err(Error::Mismatch(what));
         }
+        self.learnt.note(|| file);
         self.verify(connection, file)?;
         verified.fetch_add(1, Ordering::SeqCst);
         let Some(plan) = plan else { return Ok(()) };
