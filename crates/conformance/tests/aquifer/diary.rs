@@ -55,6 +55,11 @@ impl<T> Diary<T> {
         happened.map(|(_, entry)| entry)
     }
 
+    /// Forgets what came after `moment`.
+    pub fn rewind(&mut self, moment: u64) {
+        self.entries.retain(|(at, _)| *at <= moment);
+    }
+
     /// When entries of a kind happened.
     pub fn moments(&self, is_wanted: impl Fn(&T) -> bool) -> Vec<u64> {
         let wanted = self.entries.iter().filter(|(_, entry)| is_wanted(entry));

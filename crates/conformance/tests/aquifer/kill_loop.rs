@@ -130,6 +130,12 @@ impl KillLoop {
         Self { aquifer, writers, namer, administrator, random, kills: 0, story }
     }
 
+    /// The clients go on from how they stood at `moment`.
+    pub fn rewind(&mut self, moment: u64) {
+        self.writers.iter_mut().for_each(|writer| writer.rewind(moment));
+        self.namer.rewind(moment);
+    }
+
     /// A life of the daemon from when it serves to its end, and the next start, which may take
     /// several.
     fn life(&mut self) -> Result<()> {

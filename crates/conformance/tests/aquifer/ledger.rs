@@ -90,6 +90,12 @@ impl Ledger {
         then
     }
 
+    /// Knows nothing of what came after `moment`, as the server.
+    pub fn rewind(&mut self, moment: u64) {
+        self.units = self.as_of(moment).units;
+        self.diary.rewind(moment);
+    }
+
     /// When something was said to be durable.
     pub fn promises(&self) -> Vec<u64> {
         self.diary.moments(|entry| matches!(entry, Entry::Durable(_)))
@@ -314,4 +320,10 @@ fn ledger_knows_how_it_stood_at_each_moment() {
     // After a restart, what was found.
     assert!(ledger.found(0, 1, &second).is_ok());
     assert!(ledger.as_of(clock.now()).found(0, 1, &first).is_err());
+    // It goes on from an earlier one: what came after it was never sent.
+    ledger.rewind(promised);
+    assert!(ledger.as_of(clock.now()).found(0, 1, &second).is_err());
+    assert!(ledger.found(0, 1, &first).is_ok());
+    assert_eq!(written(&mut ledger, 0, 1).0.generations, [2]);
+    assert!(ledger.as_of(clock.now()).found(0, 1, &second).is_ok());
 }

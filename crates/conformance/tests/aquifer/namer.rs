@@ -124,6 +124,13 @@ impl Namer {
         then
     }
 
+    /// Goes on from how it stood at `moment`. Its calls have new numbers nevertheless.
+    pub fn rewind(&mut self, moment: u64) {
+        self.known = self.as_of(moment).known;
+        self.diary.rewind(moment);
+        self.calls.clear();
+    }
+
     /// When a call was answered.
     pub fn promises(&self) -> Vec<u64> {
         self.diary.moments(|entry| matches!(entry, Entry::Answered(..)))

@@ -4,14 +4,16 @@
 //! hold what its clients had been told.
 //!
 //! What holds: clients and disks go by one clock, so that for each moment it is known what had been
-//! promised before it. Parts of the loads end with SIGKILL and a start on the same disks: then cuts
-//! fall in the import and replay too. After each cut `inspect --deep --data` finds no error.
+//! promised before it. Loads go on after a SIGKILL, and after a power cut on disks that record the
+//! import and replay as well: then cuts fall there too. After each cut `inspect --deep --data`
+//! finds no error.
 //!
 //! A seed names one cut of one load: it draws what the clients do, the moment, and what becomes of
 //! each write. What the program's threads do meanwhile is not repeated: a failure, and a seed that
 //! is asked for, leave the images as they were cut.
 
 mod image;
+mod record;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -27,7 +29,8 @@ use crate::kill_loop::{KillLoop, connect, seed};
 use crate::place::{Aquifer, Setup, is_long};
 use crate::recorder::{self, Recorder, Tape};
 use crate::{namer, writer};
-use image::{Cut, Fates, Image, Mode};
+use image::{Cut, Fates, Image};
+use record::Record;
 
 /// Pools whose power is cut.
 const POOLS: [(&str, Setup); 4] = [
@@ -54,7 +57,7 @@ fn program_holds_what_it_has_acknowledged_after_each_power_cut() -> Result<()> {
     let mut all = Sum::default();
     let mut load_seed = first / CUTS_OF_A_LOAD;
     while all.cuts < cuts {
-        let mut load = Load::record(load_seed, "standard")?;
+        let mut load = Load::record(load_seed, "standard", MEANWHILE)?;
         let begin = if asked { first % CUTS_OF_A_LOAD } else { 0 };
         for number in begin..begin + each.min(cuts - all.cuts) {
             load.cut_and_check(number, u64::MAX, asked)?;
@@ -77,7 +80,7 @@ fn power_cut_finds_that_a_dataset_without_sync_loses_what_it_has_acknowledged() 
 /// And so does a disk that says "flushed" and does nothing.
 #[test]
 fn power_cut_finds_that_a_disk_which_does_not_flush_loses_what_was_acknowledged() -> Result<()> {
-    must_lose("standard", |load| load.ready)
+    must_lose("standard", |load| load.record.ready)
 }
 
 fn must_lose(sync: &'static str, trusted: impl Fn(&Load) -> u64) -> Result<()> {
@@ -85,7 +88,7 @@ fn must_lose(sync: &'static str, trusted: impl Fn(&Load) -> u64) -> Result<()> {
         return Ok(());
     }
     // The first pool: with another side nothing need be lost.
-    let mut load = Load::record(seed() % (1 << 40) * POOLS.len() as u64, sync)?;
+    let mut load = Load::record(seed() % (1 << 40) * POOLS.len() as u64, sync, 0)?;
     for number in 0..CUTS_OF_A_LOAD {
         match load.cut(number, trusted(&load)).and_then(|cut| load.check(&cut)) {
             Ok(()) => {}
@@ -105,13 +108,12 @@ struct Load {
     pool: &'static str,
     seed: u64,
     disk_bytes: u64,
+    clock: Clock,
     run: KillLoop,
-    tapes: Vec<Tape>,
-    /// The dataset was there.
-    ready: u64,
-    end: u64,
-    /// When something was promised, in order.
-    promises: Vec<u64>,
+    /// While the load goes on.
+    recorder: Option<Recorder>,
+    /// Of its end: from when its daemon was ready, or its disks had lost their power.
+    record: Record,
     /// What the daemon keeps elsewhere, as it was then.
     state: PathBuf,
     sum: Sum,
@@ -121,6 +123,8 @@ struct Load {
 #[derive(Default)]
 struct Sum {
     cuts: u64,
+    /// Cuts on which a load went on.
+    meanwhile: u64,
     /// Answers that promised something, of all loads.
     promises: u64,
     /// Of the disks, of all loads.
@@ -132,36 +136,74 @@ struct Sum {
 }
 
 impl Load {
-    /// Has clients work on a pool, and the daemon killed, once or twice.
-    fn record(seed: u64, sync: &'static str) -> Result<Self> {
+    /// Has clients work on a pool until the daemon is killed. Before that it is killed up to
+    /// `meanwhile` times, or its disks lose their power, and it starts again.
+    fn record(seed: u64, sync: &'static str, meanwhile: u64) -> Result<Self> {
         let (pool, setup) = POOLS[(seed % POOLS.len() as u64) as usize];
         let (setup, mut random) = (Setup { sync, ..setup }, Random::new(seed));
-        let (clock, mut recorder) = (Clock::default(), None);
+        let (clock, disk_bytes) = (Clock::default(), setup.disk_bytes);
+        let mut recorder = None;
         let aquifer = Aquifer::start_on("power", setup, |netns, disks| {
-            recorder = Some(Recorder::mount(netns, disks, setup.disk_bytes, &clock)?);
+            let blank = disks.iter().map(|_| Tape::default()).collect();
+            recorder = Some(Recorder::mount(netns, disks, (disk_bytes, blank), &clock)?);
             Ok(())
         })?;
         let state = aquifer.scratch().join("state-before");
         copy_dir(&aquifer.state_dir(), &state)?;
-        let ready = clock.now();
-        let mut run = KillLoop::recorded(aquifer, random.next_u64(), &clock);
-        // A dataset that loses what it has acknowledged shall do so when the power goes.
-        let lives = if sync == "standard" { 1 + random.below(2) } else { 1 };
-        for life in 0..lives {
-            let span = Duration::from_millis(200 + random.below(SPAN_MS / lives));
-            run.write_until_killed(true, span)?;
-            if life + 1 < lives {
-                run.aquifer.serve()?;
+        let record = Record::since(clock.now());
+        let run = KillLoop::recorded(aquifer, random.next_u64(), &clock);
+        let sum = Sum::default();
+        let mut load = Self { pool, seed, disk_bytes, clock, run, recorder, record, state, sum };
+        if let Err(error) = load.live(&mut random, meanwhile) {
+            panic!("{error}\nin the load of SEED={}:\n{}", load.seed_of(0), load.run.story);
+        }
+        Ok(load)
+    }
+
+    fn live(&mut self, random: &mut Random, meanwhile: u64) -> Result<()> {
+        let lives = 1 + random.below(meanwhile + 1);
+        for life in 1..=lives {
+            let span = Duration::from_millis(SPAN_MS / lives + random.below(SPAN_MS / lives));
+            let verified = life == lives || random.below(2) == 0;
+            self.run.write_until_killed(verified, span)?;
+            if life < lives && random.below(2) == 0 {
+                self.lose_power(life, random)?;
+            }
+            if life < lives {
+                self.run.aquifer.serve()?;
             }
         }
-        // Before the daemon: that is gone.
-        let tapes = recorder.map(Recorder::finish).unwrap_or_default();
-        let mut promises = run.namer.promises();
-        run.writers.iter().for_each(|writer| promises.extend(writer.promises()));
-        promises.sort_unstable();
-        let sum = Sum { promises: promises.len() as u64, ..Sum::default() };
-        let (disk_bytes, end) = (setup.disk_bytes, clock.now());
-        Ok(Self { pool, seed, disk_bytes, run, tapes, ready, end, promises, state, sum })
+        self.rest();
+        Ok(())
+    }
+
+    /// What was recorded up to now.
+    fn rest(&mut self) {
+        let tapes = self.recorder.take().map(Recorder::finish).unwrap_or_default();
+        self.record = Record::new(tapes, &self.run, self.record.ready, self.clock.now());
+        self.sum.add(Sum::of(&self.record));
+    }
+
+    /// The load goes on from a cut: with disks as that leaves them, and clients as they were then.
+    fn lose_power(&mut self, life: u64, random: &mut Random) -> Result<()> {
+        self.rest();
+        let cut = self.record.draw(random, u64::MAX);
+        let images = self.record.images(&cut, random);
+        let (aquifer, record) = (&self.run.aquifer, &self.record);
+        // For whoever looks into a failure.
+        let kept = aquifer.scratch().dir(&format!("cut-after-life{life}"))?;
+        write(&images, &kept, aquifer.disks(), self.disk_bytes)?;
+        restore(&self.state, &aquifer.state_dir())?;
+        let told = format!("after life {life} {cut:?} of {}..{}", record.ready, record.end);
+        let tapes = images.iter().map(Image::tape).collect();
+        let disks = (self.disk_bytes, tapes);
+        let recorder = Recorder::mount(aquifer.netns(), aquifer.disks(), disks, &self.clock)?;
+        self.recorder = Some(recorder);
+        self.run.rewind(cut.moment);
+        self.record = Record::since(self.clock.now());
+        self.sum.meanwhile += 1;
+        self.tell(&told);
+        Ok(())
     }
 
     /// Cuts the power, and panics with the story if the program does not hold what it must.
@@ -172,7 +214,7 @@ impl Load {
             // As they were cut: the daemon has changed them.
             let kept = self.run.aquifer.scratch().join("cut");
             fs::create_dir_all(&kept).map_err(Error::at("create", &kept))?;
-            self.draw(number, trusted, &kept)?;
+            self.lay(number, trusted, &kept)?;
             self.run.aquifer.keep();
             self.tell(&format!("images and state as they were cut: {}", kept.display()));
         }
@@ -188,50 +230,24 @@ impl Load {
     fn cut(&mut self, number: u64, trusted: u64) -> Result<Cut> {
         self.run.aquifer.kill9();
         let dir = self.run.aquifer.disks()[0].parent().map(Path::to_path_buf).unwrap_or_default();
-        let (cut, fates) = self.draw(number, trusted, &dir)?;
+        let (cut, fates) = self.lay(number, trusted, &dir)?;
         self.sum.fates.add(fates);
-        let state_dir = self.run.aquifer.state_dir();
-        fs::remove_dir_all(&state_dir).map_err(Error::at("remove", &state_dir))?;
-        copy_dir(&self.state, &state_dir)?;
-        let promised = self.promises.partition_point(|at| *at <= cut.moment);
+        restore(&self.state, &self.run.aquifer.state_dir())?;
+        let Record { ready, end, .. } = self.record;
+        let promised = self.record.promised(cut.moment);
         self.tell(&format!(
-            "cut {number}: at {} of {}..{}, {:?} (disk {}): {fates:?}, {promised} promises before",
-            cut.moment, self.ready, self.end, cut.mode, cut.loser,
+            "cut {number}: {cut:?} of {ready}..{end}: {fates:?}, {promised} promises before"
         ));
         Ok(cut)
     }
 
     /// Images in `dir`, of what the seed draws.
-    fn draw(&self, number: u64, trusted: u64, dir: &Path) -> Result<(Cut, Fates)> {
+    fn lay(&self, number: u64, trusted: u64, dir: &Path) -> Result<(Cut, Fates)> {
         let mut random = Random::new(self.seed_of(number));
-        let moment = self.moment(&mut random);
-        let mode = Mode::ALL[random.index(Mode::ALL.len())];
-        let cut = Cut { moment, mode, loser: random.index(self.tapes.len()), trusted };
-        let mut fates = Fates::default();
-        for (disk, (path, tape)) in self.run.aquifer.disks().iter().zip(&self.tapes).enumerate() {
-            let image = Image::after(&cut, tape, disk, &mut random);
-            image.write(&dir.join(path.file_name().unwrap_or_default()), self.disk_bytes)?;
-            fates.add(image.fates);
-        }
+        let cut = self.record.draw(&mut random, trusted);
+        let images = self.record.images(&cut, &mut random);
+        let fates = write(&images, dir, self.run.aquifer.disks(), self.disk_bytes)?;
         Ok((cut, fates))
-    }
-
-    /// A quarter of all just after something was promised, half between a write and the end of the
-    /// flush after it, the others anywhere.
-    fn moment(&self, random: &mut Random) -> u64 {
-        let anywhere = self.ready + random.below(self.end - self.ready + 1);
-        match random.below(4) {
-            0 => self.promises.get(random.index(self.promises.len())).copied().unwrap_or(anywhere),
-            1 | 2 => {
-                let tape = &self.tapes[random.index(self.tapes.len())];
-                let from = tape.changes().iter().find(|change| change.began >= anywhere);
-                let from = from.map_or(anywhere, |change| change.began);
-                let flush = tape.flushes().iter().find(|flush| flush.ended > from);
-                let until = flush.map_or(self.end, |flush| flush.ended);
-                from + random.below(until - from + 1)
-            }
-            _ => anywhere,
-        }
     }
 
     /// Wakes the daemon on what was cut: it must hold what it must, and be without an error.
@@ -266,8 +282,6 @@ impl Load {
         (sum.clients.stable, sum.clients.committed) = (tally.stable, tally.committed);
         (sum.names.made, sum.names.moved) = (names.made, names.moved);
         sum.names.removed = names.removed;
-        sum.changes = self.tapes.iter().map(|tape| tape.changes().len() as u64).sum();
-        sum.flushes = self.tapes.iter().map(|tape| tape.flushes().len() as u64).sum();
         let seed = self.seed_of(0);
         eprintln!(
             "{} (seeds from {seed}): {} power cuts\n  {}",
@@ -286,8 +300,18 @@ impl Load {
 }
 
 impl Sum {
+    /// What was recorded, with no cut of it yet.
+    fn of(record: &Record) -> Self {
+        let changes = record.tapes.iter().flat_map(|tape| tape.changes());
+        let changes = changes.filter(|change| change.began > 0).count() as u64;
+        let flushes = record.tapes.iter().map(|tape| tape.flushes().len() as u64).sum();
+        let promises = (record.promised(record.end) - record.promised(record.ready)) as u64;
+        Self { promises, changes, flushes, ..Self::default() }
+    }
+
     fn add(&mut self, other: Self) {
         self.cuts += other.cuts;
+        self.meanwhile += other.meanwhile;
         self.promises += other.promises;
         self.changes += other.changes;
         self.flushes += other.flushes;
@@ -297,10 +321,11 @@ impl Sum {
     }
 
     fn told(&self) -> String {
-        let Self { promises, changes, flushes, clients, names, fates, .. } = self;
+        let Self { meanwhile, promises, changes, flushes, clients, names, fates, .. } = self;
         format!(
-            "{promises} answers that promise: {} WRITEs stable, {} by COMMITs; names: {} made, {} \
-             moved, {} removed; disks: {changes} writes and discards, {flushes} flushes\n  \
+            "in the loads: {meanwhile} cuts; {promises} answers that promise: {} WRITEs stable, \
+             {} by COMMITs; names: {} made, {} moved, {} removed; disks: {changes} writes and \
+             discards, {flushes} flushes\n  \
              after cuts: {} units verified, {} newer than promised; {} names; calls without an \
              answer: {} carried out, {} not; sectors not durable: {fates:?}",
             clients.stable,
@@ -315,6 +340,22 @@ impl Sum {
             names.undone,
         )
     }
+}
+
+/// Image files in `dir`, by the names of `disks`.
+fn write(images: &[Image<'_>], dir: &Path, disks: &[PathBuf], bytes: u64) -> Result<Fates> {
+    let mut fates = Fates::default();
+    for (image, path) in images.iter().zip(disks) {
+        image.write(&dir.join(path.file_name().unwrap_or_default()), bytes)?;
+        fates.add(image.fates);
+    }
+    Ok(fates)
+}
+
+/// The state directory as it was.
+fn restore(state: &Path, dir: &Path) -> Result<()> {
+    fs::remove_dir_all(dir).map_err(Error::at("remove", dir))?;
+    copy_dir(state, dir)
 }
 
 fn copy_dir(from: &Path, to: &Path) -> Result<()> {
@@ -333,5 +374,7 @@ fn copy_dir(from: &Path, to: &Path) -> Result<()> {
 
 /// Cuts that share a load, at most.
 const CUTS_OF_A_LOAD: u64 = 25;
-/// The longest of a load, beside the start.
-const SPAN_MS: u64 = 1000;
+/// A load takes this to twice this, beside its starts.
+const SPAN_MS: u64 = 500;
+/// Kills and cuts within a load, at most.
+const MEANWHILE: u64 = 2;

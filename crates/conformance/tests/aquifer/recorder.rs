@@ -48,16 +48,22 @@ struct Disks {
 }
 
 impl Recorder {
-    /// Mounts empty disks of `bytes` at these paths, all in one directory, in `netns`.
+    /// Mounts disks of `bytes` at these paths, all in one directory, in `netns`, each with what its
+    /// tape holds.
     ///
     /// # Errors
     /// [`Error::Io`] where there is no FUSE.
-    pub fn mount(netns: &NetNs, paths: &[PathBuf], bytes: u64, clock: &Clock) -> Result<Self> {
+    pub fn mount(
+        netns: &NetNs,
+        paths: &[PathBuf],
+        (bytes, tapes): (u64, Vec<Tape>),
+        clock: &Clock,
+    ) -> Result<Self> {
         let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
         let disks = Arc::new(Disks {
             names: paths.iter().map(name).collect(),
             bytes,
-            tapes: paths.iter().map(|_| Mutex::default()).collect(),
+            tapes: tapes.into_iter().map(Mutex::new).collect(),
             clock: clock.clone(),
             random: Mutex::new(Random::new(0)),
         });

@@ -144,6 +144,15 @@ impl Writer {
         Self { name: self.name.clone(), ledger, handle, ..Self::new(0, 0) }
     }
 
+    /// Goes on from how it stood at `moment`. Its calls have new numbers nevertheless.
+    pub fn rewind(&mut self, moment: u64) {
+        self.ledger.rewind(moment);
+        self.learnt.rewind(moment);
+        self.handle = self.learnt.until(moment).last().copied();
+        (self.again, self.uncommitted) = (Vec::new(), Vec::new());
+        self.calls.clear();
+    }
+
     /// When something was said to be durable.
     pub fn promises(&self) -> Vec<u64> {
         self.ledger.promises()

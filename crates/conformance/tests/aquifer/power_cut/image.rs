@@ -137,6 +137,11 @@ impl<'a> Image<'a> {
         image
     }
 
+    /// A disk that goes on from it.
+    pub fn tape(&self) -> Tape {
+        Tape::holding(self.sectors.iter().map(|(sector, content)| (*sector, &**content)))
+    }
+
     /// Makes it an image file of `bytes`.
     ///
     /// # Errors

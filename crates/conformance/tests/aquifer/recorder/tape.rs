@@ -49,6 +49,16 @@ impl Change {
 }
 
 impl Tape {
+    /// A disk that holds this from the beginning, for good.
+    pub fn holding<'a>(sectors: impl Iterator<Item = (u64, &'a [u8])>) -> Self {
+        let mut tape = Self::default();
+        for (sector, content) in sectors {
+            let number = tape.begin(0, (sector, 1), Some(content));
+            tape.end(number, 0, true);
+        }
+        tape
+    }
+
     /// A change of whole sectors begins; returns its number.
     pub fn begin(&mut self, began: u64, range: (u64, u64), bytes: Option<&[u8]>) -> usize {
         let (first, sectors) = range;

@@ -26,7 +26,8 @@ fn recorder_keeps_writes_flushes_and_discards_with_their_order() -> Result<()> {
     let netns = NetNs::new(&scratch)?;
     let path = scratch.dir("disks")?.join("disk0");
     let clock = Clock::default();
-    let recorder = Recorder::mount(&netns, std::slice::from_ref(&path), 1 << 20, &clock)?;
+    let blank = (1 << 20, vec![Tape::default()]);
+    let recorder = Recorder::mount(&netns, std::slice::from_ref(&path), blank, &clock)?;
     assert!(!path.exists(), "only the namespace sees it");
     let user = thread::spawn({
         let path = path.clone();

@@ -1,0 +1,70 @@
+//! What disks and clients remember of a time, and the cuts that are drawn from it.
+
+use aquifer_conformance::pattern::Random;
+
+use super::image::{Cut, Image, Mode};
+use crate::kill_loop::KillLoop;
+use crate::recorder::Tape;
+
+/// The time in which the power may go.
+pub struct Record {
+    pub tapes: Vec<Tape>,
+    /// Since then; what was there before is durable.
+    pub ready: u64,
+    pub end: u64,
+    /// When something was promised, in order.
+    promises: Vec<u64>,
+}
+
+impl Record {
+    /// What begins now.
+    pub fn since(ready: u64) -> Self {
+        Self { tapes: Vec::new(), ready, end: ready, promises: Vec::new() }
+    }
+
+    pub fn new(tapes: Vec<Tape>, run: &KillLoop, ready: u64, end: u64) -> Self {
+        let mut promises = run.namer.promises();
+        run.writers.iter().for_each(|writer| promises.extend(writer.promises()));
+        promises.sort_unstable();
+        Self { tapes, ready, end, promises }
+    }
+
+    /// A moment, and what becomes of what was not flushed. No flush after `trusted` is believed.
+    pub fn draw(&self, random: &mut Random, trusted: u64) -> Cut {
+        let moment = self.moment(random);
+        let mode = Mode::ALL[random.index(Mode::ALL.len())];
+        Cut { moment, mode, loser: random.index(self.tapes.len()), trusted }
+    }
+
+    /// A quarter of all just after something was promised, half between a write and the end of the
+    /// flush after it, the others anywhere.
+    fn moment(&self, random: &mut Random) -> u64 {
+        let anywhere = self.ready + random.below(self.end - self.ready + 1);
+        match random.below(4) {
+            0 => {
+                let recent = &self.promises[self.promised(self.ready)..];
+                recent.get(random.index(recent.len())).copied().unwrap_or(anywhere)
+            }
+            1 | 2 => {
+                let tape = &self.tapes[random.index(self.tapes.len())];
+                let from = tape.changes().iter().find(|change| change.began >= anywhere);
+                let from = from.map_or(anywhere, |change| change.began);
+                let flush = tape.flushes().iter().find(|flush| flush.ended > from);
+                let until = flush.map_or(self.end, |flush| flush.ended);
+                from + random.below(until - from + 1)
+            }
+            _ => anywhere,
+        }
+    }
+
+    /// How much was promised by `moment`.
+    pub fn promised(&self, moment: u64) -> usize {
+        self.promises.partition_point(|at| *at <= moment)
+    }
+
+    /// What the cut leaves of each disk.
+    pub fn images(&self, cut: &Cut, random: &mut Random) -> Vec<Image<'_>> {
+        let tapes = self.tapes.iter().enumerate();
+        tapes.map(|(disk, tape)| Image::after(cut, tape, disk, random)).collect()
+    }
+}
