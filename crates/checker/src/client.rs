@@ -1,7 +1,9 @@
-//! A client: one call after the other, whatever comes to its mind, on what all share.
+//! A client: calls, in turns of one or several at once, whatever comes to its mind, on what all
+//! share.
 
 use aquifer_files::{FileKind, FsError, Stability};
 use aquifer_sim::Rng;
+use futures_util::future::join_all;
 
 use crate::content::CELL_BYTES;
 use crate::op::{Cells, Door, Node, Op, Place};
@@ -18,6 +20,9 @@ pub struct Habits {
     pub files: usize,
     /// Cells of a file, about.
     pub cells: u64,
+    /// Calls of a turn, at most. If it is more than one, the pieces of a write are calls of their
+    /// own.
+    pub turn: usize,
 }
 
 /// The first cells of a file are written as often as all others.
@@ -43,9 +48,12 @@ impl<D: Door> Client<D> {
     /// # Errors
     /// An answer that nothing allows.
     pub async fn run(mut self, calls: u64) -> Result<(), String> {
-        for _ in 0..calls {
-            let Some(op) = self.think() else { continue };
-            self.call(op).await?;
+        let mut made = 0;
+        while made < calls {
+            let turn = self.turn();
+            made += 1.max(turn.len() as u64);
+            let ended = join_all(turn.into_iter().map(|op| self.call(op))).await;
+            ended.into_iter().collect::<Result<Vec<()>, String>>()?;
             match self.rng.below(40) {
                 0..=4 => self.door.nudge(),
                 5 => self.door.pause(self.rng.below(20_000)).await,
@@ -56,12 +64,29 @@ impl<D: Door> Client<D> {
         Ok(())
     }
 
-    async fn call(&mut self, op: Op) -> Result<(), String> {
+    /// What is to be called at once.
+    fn turn(&mut self) -> Vec<Op> {
+        let most = self.habits.turn;
+        let more = if most > 1 && self.rng.coin() { self.rng.index(most) } else { 0 };
+        let mut turn = Vec::new();
+        for _ in 0..=more {
+            match self.think() {
+                Some(Op::Write { file, cells, stability }) if most > 1 => {
+                    let one = |cells| Op::Write { file, cells: vec![cells], stability };
+                    turn.extend(cells.into_iter().map(one));
+                }
+                other => turn.extend(other),
+            }
+        }
+        turn
+    }
+
+    async fn call(&self, op: Op) -> Result<(), String> {
         let number = self.shared.lock().unwrap().begin(op.clone());
         if self.tells {
             println!("{number:>5} {op:?}");
         }
-        let outcome = self.door.call(&op).await;
+        let outcome = self.door.call(&op, Some(number)).await;
         if self.tells {
             println!("{number:>5}   {outcome:?}");
         }
@@ -146,7 +171,12 @@ impl<D: Door> Client<D> {
             2 => Stability::DataSync,
             _ => Stability::FileSync,
         };
-        let pieces = if self.rng.below(6) == 0 { 2 + self.rng.below(5) } else { 1 };
+        let pieces = match self.rng.below(6) {
+            // Many are halved.
+            0 if self.habits.turn > 1 && self.rng.below(6) == 0 => 20 + self.rng.below(30),
+            0 => 2 + self.rng.below(5),
+            _ => 1,
+        };
         let cells = (0..pieces).map(|_| self.cells(pieces > 1)).collect();
         Some(Op::Write { file, cells, stability })
     }

@@ -7,7 +7,49 @@ use aquifer_files::FsError;
 use crate::content::{CELL_BYTES, Content, cell_of};
 use crate::op::{Cells, Op, Place, Reply, Tag};
 use crate::tree::{Object, Tree};
-use crate::witness::{Call, Witness};
+use crate::witness::{Call, Stamp, Witness};
+
+/// Moments of changes of which nobody knows when they were made; the first of a change counts.
+pub type Order<'a> = Vec<(&'a Call, Stamp)>;
+
+/// What is wrong, and how far a life made sense before: in changes, then answers, then what was
+/// found.
+#[derive(Debug)]
+pub struct Wrong {
+    /// How far.
+    pub reached: usize,
+    /// What.
+    pub why: String,
+}
+
+/// The latest moment of each change of which nobody knows when it was made, and other moments: it
+/// may have come before any change of its names or its file that was under way with it.
+pub fn orders(witness: &Witness) -> (Order<'_>, Order<'_>) {
+    let (mut latest, mut others) = (Order::new(), Order::new());
+    for call in witness.known_calls().filter(|call| call.is_done()) {
+        let stamps = |of: &dyn Fn(&Call) -> bool| -> Vec<Stamp> {
+            let others = witness.known_calls().filter(|other| !std::ptr::eq(call, *other));
+            others.filter(|other| of(other)).filter_map(Call::stamp).collect()
+        };
+        // Of an object that is gone nothing told how late.
+        let is_gone = call.stamp().is_some_and(|(ns, ..)| ns == u64::MAX);
+        let later = stamps(&|other| !other.is_done() && other.begun > call.ended);
+        let later = later.into_iter().map(|(ns, ..)| (ns, 0, 0));
+        let Some(last) = later.chain(call.stamp()).min() else { continue };
+        latest.push((call, last));
+        let beside =
+            stamps(&|other| other.overlaps(call) && (is_gone || are_of_one(&call.op, &other.op)));
+        let before = beside.into_iter().filter(|stamp| *stamp < last);
+        others.extend(before.map(|(ns, _, begun)| (call, (ns, 0, begun))));
+    }
+    (latest, others)
+}
+
+/// Whether two changes are about one name or one file.
+fn are_of_one(one: &Op, other: &Op) -> bool {
+    let file = file_of(one);
+    file.is_some() && file == file_of(other) || places(one).any(|place| touches(other, place))
+}
 
 /// An object after a change of it.
 #[derive(Debug)]
@@ -26,6 +68,10 @@ pub struct History<'a> {
     pub changes: Vec<&'a Call>,
     /// Changes that nobody knows of whether they were made.
     pub ghosts: Vec<&'a Call>,
+    /// Changes that others may have seen before they were lost.
+    seen: Vec<&'a Call>,
+    /// Ghosts that must have been carried out for what was not durable: both may be lost.
+    guessed: Vec<&'a Call>,
     /// COMMITs that succeeded.
     pub commits: Vec<&'a Call>,
     versions: BTreeMap<Tag, Vec<Version<'a>>>,
@@ -38,54 +84,68 @@ impl<'a> History<'a> {
     ///
     /// # Errors
     /// An answer that cannot be.
-    pub fn new(witness: &'a Witness) -> Result<History<'a>, String> {
+    pub fn new(witness: &'a Witness, order: &Order<'a>) -> Result<History<'a>, Wrong> {
         let first = |object: &Object| vec![Version { by: None, object: object.clone() }];
         let settled = &witness.settled.objects;
-        let mut changes: Vec<&Call> =
-            witness.calls.iter().filter(|call| call.stamp().is_some()).collect();
-        changes.sort_by_key(|call| call.stamp());
+        let calls = || witness.known_calls();
+        let mut changes: Vec<(Stamp, &Call)> =
+            calls().filter_map(|call| Some((call.stamp()?, call))).collect();
+        for (stamp, call) in &mut changes {
+            let own = order.iter().find(|(of, _)| std::ptr::eq(*of, *call));
+            *stamp = own.map_or(*stamp, |(_, stamp)| *stamp);
+        }
+        changes.sort_by_key(|(stamp, _)| *stamp);
         let mut history = History {
             tree: witness.settled.clone(),
-            changes: Vec::new(),
-            ghosts: witness.calls.iter().filter(|call| call.is_ghost()).collect(),
-            commits: witness.calls.iter().filter(|call| call.is_commit()).collect(),
+            changes: changes.into_iter().map(|(_, call)| call).collect(),
+            ghosts: calls().filter(|call| call.is_ghost()).collect(),
+            seen: witness.seen.iter().collect(),
+            guessed: Vec::new(),
+            commits: calls().filter(|call| call.is_commit()).collect(),
             versions: settled.iter().map(|(tag, object)| (*tag, first(object))).collect(),
             called: BTreeMap::new(),
         };
         let mut used = Vec::new();
-        for change in &changes {
-            history.carry_out(change, &mut used)?;
+        let mut reached = 0;
+        for change in history.changes.clone() {
+            history.carry_out(change, &mut used).map_err(|why| Wrong { reached, why })?;
+            reached += 1;
         }
-        history.changes = changes;
-        for call in &witness.calls {
+        for call in calls() {
             if let Some(outcome) = &call.outcome {
                 let seen = history.answer_can_be(call, outcome);
-                seen.map_err(|why| format!("{:?} -> {outcome:?}: {why}", call.op))?;
+                let what = |why| format!("{:?} -> {outcome:?}: {why}", call.op);
+                seen.map_err(|why| Wrong { reached, why: what(why) })?;
             }
+            reached += 1;
         }
         Ok(history)
     }
 
-    fn carry_out(&mut self, change: &'a Call, used: &mut Vec<u64>) -> Result<(), String> {
+    fn carry_out(&mut self, change: &'a Call, used: &mut Vec<&'a Call>) -> Result<(), String> {
+        if is_used(used, change) {
+            return Ok(());
+        }
         let touched = match self.tree.apply(&change.op) {
             Ok(touched) => touched,
             Err(why) => {
-                // A call that was never answered may have made way for it.
-                let ghost = self.ghosts.iter().copied().find(|ghost| {
-                    let mut tree = self.tree.clone();
-                    !used.contains(&ghost.begun)
-                        && ghost.begun < change.ended
-                        && tree.apply(&ghost.op).is_ok()
-                        && tree.apply(&change.op).is_ok()
-                });
-                let ghost = ghost.ok_or_else(|| format!("{:?} succeeded: {why}", change.op))?;
-                used.push(ghost.begun);
-                let touched = self.tree.apply(&ghost.op)?;
-                self.note(ghost, &touched);
+                // Calls that were never answered may have made way for it, or such of which nobody
+                // knows when they were made.
+                let way = (1..=MADE_WAY_MAX)
+                    .find_map(|ghosts| self.way_for(&self.tree, change, used, ghosts));
+                let way = way.ok_or_else(|| format!("{:?} succeeded: {why}", change.op))?;
+                for ghost in way {
+                    used.push(ghost);
+                    if ghost.is_ghost() && !change.is_durable() {
+                        self.guessed.push(ghost);
+                    }
+                    let touched = self.tree.apply(&ghost.op)?;
+                    self.note(ghost, &touched);
+                }
                 self.tree.apply(&change.op)?
             }
         };
-        for tag in &touched {
+        for tag in touched.iter().filter(|_| !change.is_done()) {
             let called = self.called.entry(*tag).or_insert(0);
             if change.ended < *called {
                 return Err(format!(
@@ -99,6 +159,29 @@ impl<'a> History<'a> {
         Ok(())
     }
 
+    /// So many ghosts that make way for a change, in their order.
+    fn way_for(
+        &self,
+        tree: &Tree,
+        change: &Call,
+        used: &[&'a Call],
+        ghosts: usize,
+    ) -> Option<Vec<&'a Call>> {
+        let may = |ghost: &&&'a Call| !is_used(used, ghost) && ghost.begun < change.ended;
+        let done = self.changes.iter().filter(|done| done.is_done());
+        self.ghosts.iter().chain(done).filter(may).find_map(|ghost| {
+            let mut tree = tree.clone();
+            tree.apply(&ghost.op).ok()?;
+            if ghosts == 1 {
+                return tree.apply(&change.op).is_ok().then(|| vec![*ghost]);
+            }
+            let used: Vec<&Call> = used.iter().copied().chain([*ghost]).collect();
+            let mut way = self.way_for(&tree, change, &used, ghosts - 1)?;
+            way.insert(0, ghost);
+            Some(way)
+        })
+    }
+
     fn note(&mut self, by: &'a Call, touched: &[Tag]) {
         for tag in touched {
             if let Some(object) = self.tree.objects.get(tag) {
@@ -106,6 +189,12 @@ impl<'a> History<'a> {
                 self.versions.entry(*tag).or_default().push(version);
             }
         }
+    }
+
+    /// Whether a change of this name was needed, and may be lost all the same.
+    pub fn may_be_lost(&self, directory: Tag, name: &str) -> bool {
+        let at = |place: &Place| place.directory.tag == directory && place.name == name;
+        self.guessed.iter().any(|ghost| places(&ghost.op).any(at))
     }
 
     /// States of an object that a call may have met.
@@ -120,7 +209,7 @@ impl<'a> History<'a> {
 
     fn ghosts_before(&self, call: &Call) -> impl Iterator<Item = &&'a Call> {
         let ended = call.ended;
-        self.ghosts.iter().filter(move |ghost| ghost.begun < ended)
+        self.ghosts.iter().chain(&self.seen).filter(move |ghost| ghost.begun < ended)
     }
 
     fn ghost_touches(&self, place: &Place, call: &Call) -> bool {
@@ -133,7 +222,11 @@ impl<'a> History<'a> {
             Object::Directory { names, .. } => is(names.get(&place.name).copied()),
             _ => false,
         };
-        self.met(place.directory.tag, call).iter().any(found) || self.ghost_touches(place, call)
+        // What a call without an answer made is empty at first.
+        let is_ghost_made = !self.versions.contains_key(&place.directory.tag);
+        self.met(place.directory.tag, call).iter().any(found)
+            || is_ghost_made && is(None)
+            || self.ghost_touches(place, call)
     }
 
     fn can_be_dead(&self, tag: Tag, call: &Call) -> bool {
@@ -279,6 +372,13 @@ impl<'a> History<'a> {
     }
 }
 
+/// Ghosts that one change may need.
+const MADE_WAY_MAX: usize = 3;
+
+fn is_used(used: &[&Call], call: &Call) -> bool {
+    used.iter().any(|one| std::ptr::eq(*one, call))
+}
+
 fn content_of(object: &Object) -> Option<&Content> {
     match object {
         Object::File { content, .. } => Some(content),
@@ -306,14 +406,20 @@ pub fn leaves(op: &Op, index: u64) -> Option<u32> {
 
 /// Whether a change is about this name.
 pub fn touches(op: &Op, place: &Place) -> bool {
-    match op {
+    places(op).any(|at| at == place)
+}
+
+/// The names that a change is about.
+fn places(op: &Op) -> impl Iterator<Item = &Place> {
+    let (one, other) = match op {
         Op::Create(at, _)
         | Op::Mkdir(at, _)
         | Op::Symlink(at, _)
         | Op::Remove(at)
         | Op::Rmdir(at)
-        | Op::Link(_, at) => at == place,
-        Op::Rename(from, to) => from == place || to == place,
-        _ => false,
-    }
+        | Op::Link(_, at) => (Some(at), None),
+        Op::Rename(from, to) => (Some(from), Some(to)),
+        _ => (None, None),
+    };
+    one.into_iter().chain(other)
 }

@@ -14,6 +14,12 @@
 //! of a file (256 bytes) must hold what the newest durable write left, or a later one. Calls
 //! without an answer (*ghosts*) may have been carried out or not, but not in part.
 //!
+//! A change that is answered again after its first answer was lost was made, and nobody knows when:
+//! the answer tells a moment before which. The checker tries where it fits among the changes beside
+//! it.
+//!
+//! [`bed`] has the machines, and [`lives`] what a seed makes of them.
+//!
 //! An object's owner is a number that was never used before, its *tag*: a handle that is ever shown
 //! with two owners names two files.
 #![expect(
@@ -23,11 +29,15 @@
     reason = "the checker ends the test that it belongs to"
 )]
 
+pub mod bed;
 pub mod client;
 pub mod content;
 pub mod history;
+pub mod lives;
 pub mod op;
 pub mod restart;
+#[cfg(sabotage)]
+pub mod sabotage;
 pub mod tree;
 pub mod witness;
 

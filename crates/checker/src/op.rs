@@ -104,6 +104,26 @@ pub enum Op {
 }
 
 impl Op {
+    /// The objects that it names by their handles.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        let (one, other) = match self {
+            Op::Create(at, _)
+            | Op::Mkdir(at, _)
+            | Op::Symlink(at, _)
+            | Op::Remove(at)
+            | Op::Rmdir(at)
+            | Op::Lookup(at) => (&at.directory, None),
+            Op::Rename(from, to) => (&from.directory, Some(&to.directory)),
+            Op::Link(node, at) => (node, Some(&at.directory)),
+            Op::Set { file, .. }
+            | Op::Write { file, .. }
+            | Op::Commit { file, .. }
+            | Op::Read { file, .. } => (file, None),
+            Op::Getattr(node) | Op::Readlink(node) | Op::List(node, _) => (node, None),
+        };
+        [one].into_iter().chain(other)
+    }
+
     /// Whether it changes something when it succeeds.
     pub fn changes(&self) -> bool {
         !matches!(
@@ -129,9 +149,19 @@ pub enum Reply {
         attributes: Option<Attributes>,
         /// How stable a write is.
         stability: Stability,
+        /// A write's verifier.
+        verifier: u64,
     },
-    /// COMMIT.
-    Committed,
+    /// A change that was made, by an answer that was given again after the first was lost: when it
+    /// was made is not known.
+    Done {
+        /// Not later than this, in nanoseconds.
+        until_ns: u64,
+        /// Of what was made, as it is now.
+        attributes: Option<Attributes>,
+    },
+    /// COMMIT, with its verifier: it covers the writes that have the same.
+    Committed(u64),
     /// A change that had nothing to do: RENAME of one name of a file over another.
     Nothing,
     /// READ: bytes, and whether they reach the end.
@@ -146,8 +176,9 @@ pub enum Reply {
 
 /// The way to the server.
 pub trait Door {
-    /// Carries out a call.
-    fn call(&self, op: &Op) -> impl Future<Output = Result<Reply, FsError>>;
+    /// Carries out a call, whose number the witness gave if it was noted there. It is sent before
+    /// this waits for anything.
+    fn call(&self, op: &Op, number: Option<usize>) -> impl Future<Output = Result<Reply, FsError>>;
 
     /// Asks for a txg to close soon, or for whatever else should happen now and then.
     fn nudge(&self);

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use aquifer_files::{Attributes, FileKind, FsError, Stability};
+use aquifer_files::{Attributes, FileKind, FsError};
 
 use crate::content::{CELL_BYTES, Content, cell_of};
-use crate::history::{History, file_of, leaves, touches};
+use crate::history::{History, Order, Wrong, file_of, leaves, orders, touches};
 use crate::op::{Door, Node, Op, Place, ROOT, Reply, Tag};
 use crate::tree::{Object, Tree};
-use crate::witness::{Call, End, Shared};
+use crate::witness::{Call, End, Shared, Stamp, Witness};
 
 /// What was found of an object.
 struct Found {
@@ -18,6 +18,10 @@ struct Found {
 
 /// Removed objects that are asked for after a restart.
 const STALE_ASKED_MAX: usize = 4;
+/// Of a look at a file: more than it has cells.
+const FILE_STEPS: usize = 1 << 16;
+/// Other moments of changes that are tried.
+const MOVES_MAX: usize = 2000;
 /// Cells read at a time.
 const READ_CELLS: u64 = 64;
 
@@ -31,15 +35,7 @@ pub async fn check(door: &impl Door, shared: &Shared, end: End) -> Result<(), St
         let mut witness = shared.lock().unwrap();
         found.values().for_each(|found| witness.see(&found.seen));
         witness.verdict()?;
-        let history = History::new(&witness)?;
-        if end != End::Rewind {
-            names_can_be(&history, &found)?;
-            for (tag, found) in &found {
-                let base = witness.settled.objects.get(tag);
-                file_can_be(&history, (*tag, base), &found.object, end)
-                    .map_err(|why| format!("file {tag}: {why}"))?;
-            }
-        }
+        makes_sense(&witness, &found, end)?;
         links_are_right(&found)?;
         let gone = |tag: &Tag| !found.contains_key(tag);
         let dead = witness.nodes.iter().rev().filter(|(tag, _)| gone(tag));
@@ -47,21 +43,77 @@ pub async fn check(door: &impl Door, shared: &Shared, end: End) -> Result<(), St
         dead
     };
     for node in dead {
-        let asked = door.call(&Op::Getattr(node)).await;
+        let asked = door.call(&Op::Getattr(node), None).await;
         if asked != Err(FsError::Stale) {
             return Err(format!("{} has no name, and answers {asked:?}", node.tag));
         }
     }
     let mut witness = shared.lock().unwrap();
     let objects = found.into_iter().map(|(tag, found)| (tag, found.object));
-    witness.settled = Tree { objects: objects.collect() };
-    witness.calls.clear();
+    witness.settle(Tree { objects: objects.collect() });
+    Ok(())
+}
+
+/// Looks for an order of what was done that explains everything. Where nobody knows when a change
+/// was made, it takes the moments that get furthest.
+fn makes_sense(witness: &Witness, found: &BTreeMap<Tag, Found>, end: End) -> Result<(), String> {
+    let (mut order, others) = orders(witness);
+    let Err(likeliest) = judge(witness, &order, found, end) else { return Ok(()) };
+    let mut reached = likeliest.reached;
+    loop {
+        let mut further = None;
+        for moved in one_or_two(&others) {
+            let tried: Order<'_> = moved.into_iter().chain(order.iter().copied()).collect();
+            match judge(witness, &tried, found, end) {
+                Ok(()) => return Ok(()),
+                Err(wrong) if wrong.reached > reached => {
+                    reached = wrong.reached;
+                    further = Some(tried);
+                    break;
+                }
+                Err(_) => {}
+            }
+        }
+        order = further.ok_or_else(|| likeliest.why.clone())?;
+    }
+}
+
+/// Each by itself, then each two of different changes, up to [`MOVES_MAX`].
+fn one_or_two<'a>(others: &Order<'a>) -> Vec<Order<'a>> {
+    let alone = others.iter().map(|one| vec![*one]);
+    let pairs = others.iter().enumerate().flat_map(|(at, first)| {
+        let other = |second: &&(&Call, Stamp)| !std::ptr::eq(first.0, second.0);
+        others[at + 1..].iter().filter(other).map(move |second| vec![*first, *second])
+    });
+    alone.chain(pairs).take(MOVES_MAX).collect()
+}
+
+fn judge(
+    witness: &Witness,
+    order: &Order<'_>,
+    found: &BTreeMap<Tag, Found>,
+    end: End,
+) -> Result<(), Wrong> {
+    let history = History::new(witness, order)?;
+    if end == End::Rewind {
+        return Ok(());
+    }
+    let reached = 2 * witness.calls.len();
+    names_can_be(&history, found).map_err(|why| Wrong { reached, why })?;
+    for (at, (tag, found)) in found.iter().enumerate() {
+        let base = witness.settled.objects.get(tag);
+        let is = file_can_be(&history, (*tag, base), &found.object, end);
+        is.map_err(|wrong| Wrong {
+            reached: reached + at * FILE_STEPS + wrong.reached,
+            why: format!("file {tag}: {}", wrong.why),
+        })?;
+    }
     Ok(())
 }
 
 async fn read_all(door: &impl Door, shared: &Shared) -> Result<BTreeMap<Tag, Found>, String> {
     let (root, _) = shared.lock().unwrap().nodes[&ROOT];
-    let seen = match door.call(&Op::Getattr(root)).await {
+    let seen = match door.call(&Op::Getattr(root), None).await {
         Ok(Reply::Attributes(seen)) => seen,
         other => return Err(format!("the root: {other:?}")),
     };
@@ -77,7 +129,7 @@ async fn read_all(door: &impl Door, shared: &Shared) -> Result<BTreeMap<Tag, Fou
         }
         let object = match seen.kind {
             FileKind::Directory => {
-                let entries = match door.call(&Op::List(node, 7)).await {
+                let entries = match door.call(&Op::List(node, 7), None).await {
                     Ok(Reply::Listed(entries)) => entries,
                     other => return Err(format!("list of {}: {other:?}", node.tag)),
                 };
@@ -92,7 +144,7 @@ async fn read_all(door: &impl Door, shared: &Shared) -> Result<BTreeMap<Tag, Fou
                 Object::Directory { names, links: 1 }
             }
             FileKind::Symlink => {
-                match door.call(&Op::Readlink(node)).await {
+                match door.call(&Op::Readlink(node), None).await {
                     Ok(Reply::Text(text)) if text == node.tag.to_string().as_bytes() => {}
                     other => return Err(format!("readlink of {}: {other:?}", node.tag)),
                 }
@@ -117,7 +169,7 @@ async fn read_content(door: &impl Door, file: Node, size: u64) -> Result<Content
         return Err(format!("size {size} was never set"));
     }
     for first in (0..size / CELL_BYTES).step_by(READ_CELLS as usize) {
-        let read = door.call(&Op::Read { file, first, count: READ_CELLS }).await;
+        let read = door.call(&Op::Read { file, first, count: READ_CELLS }, None).await;
         let Ok(Reply::Read(bytes, _)) = read else {
             return Err(format!("cell {first} and on: {read:?}"));
         };
@@ -172,7 +224,10 @@ fn names_can_be(history: &History<'_>, found: &BTreeMap<Tag, Found>) -> Result<(
         for name in names {
             let is = there(&directory, &name);
             let was = acknowledged.and_then(|names| names.get(&name).copied());
-            if is != was && !ghosts_make(history, directory, &name, is) {
+            let may_be = || {
+                ghosts_make(history, directory, &name, is) || history.may_be_lost(directory, &name)
+            };
+            if is != was && !may_be() {
                 return Err(format!("{name} in {directory} is {is:?}, and was {was:?}"));
             }
         }
@@ -214,7 +269,7 @@ fn file_can_be(
     (tag, base): (Tag, Option<&Object>),
     found: &Object,
     end: End,
-) -> Result<(), String> {
+) -> Result<(), Wrong> {
     let Object::File { content, mode, .. } = found else { return Ok(()) };
     let (base, base_mode) = match base {
         Some(Object::File { content, mode, .. }) => (content.clone(), *mode),
@@ -249,10 +304,12 @@ fn file_can_be(
         let is = content.cell(index);
         // Beyond the end nothing is.
         if index * CELL_BYTES < content.size && !can_be.contains(&is) {
-            return Err(format!("cell {index} is {is}, and can be {can_be:?}"));
+            let why = format!("cell {index} is {is}, and can be {can_be:?}");
+            return Err(Wrong { reached: (index as usize).min(FILE_STEPS - 3), why });
         }
     }
-    size_can_be(&base, &changes, &ghosts, content.size)?;
+    let size = size_can_be(&base, &changes, &ghosts, content.size);
+    size.map_err(|why| Wrong { reached: FILE_STEPS - 2, why })?;
     let modes = |call: &Call| match &call.op {
         Op::Set { mode, .. } => *mode,
         _ => None,
@@ -261,7 +318,10 @@ fn file_can_be(
     let ghost_set = ghosts.iter().any(|ghost| modes(ghost) == Some(*mode));
     match *mode == set || ghost_set {
         true => Ok(()),
-        false => Err(format!("mode {mode:o}, and was set to {set:o}")),
+        false => {
+            let why = format!("mode {mode:o}, and was set to {set:o}");
+            Err(Wrong { reached: FILE_STEPS - 1, why })
+        }
     }
 }
 
@@ -310,18 +370,18 @@ fn size_can_be(
 /// Whether what a change left must be there after a cut.
 fn is_durable(history: &History<'_>, call: &Call) -> bool {
     let Op::Write { file, cells, .. } = &call.op else { return true };
-    if let Some(Ok(Reply::Changed { stability, .. })) = &call.outcome
-        && *stability != Stability::Unstable
-    {
+    if call.is_durable() {
         return true;
     }
-    // A COMMIT that began after its end covers it.
+    let Some(Ok(Reply::Changed { verifier, .. })) = &call.outcome else { return true };
+    // A COMMIT that began after its end covers it, if no other server answered.
     let bytes = cells.iter().map(|c| (c.first * CELL_BYTES, (c.first + c.count) * CELL_BYTES));
     history.commits.iter().any(|commit| match &commit.op {
         Op::Commit { file: of, offset, count } => {
             let end = if *count == 0 { u64::MAX } else { offset + u64::from(*count) };
             of.tag == file.tag
                 && commit.begun > call.ended
+                && commit.outcome == Some(Ok(Reply::Committed(*verifier)))
                 && bytes.clone().all(|(from, to)| *offset <= from && to <= end)
         }
         _ => false,

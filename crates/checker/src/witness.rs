@@ -1,9 +1,9 @@
 //! What clients have seen: every call, every handle.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use aquifer_files::{Attributes, FileHandle, FileKind, FsError};
+use aquifer_files::{Attributes, FileHandle, FileKind, FsError, Stability};
 
 use crate::content::Cell;
 use crate::op::{Node, Op, ROOT, Reply, Tag};
@@ -19,6 +19,10 @@ pub enum End {
     /// The next life began with an older state: anything that ever was may be there.
     Rewind,
 }
+
+/// A moment of the server: nanoseconds; before (0), with (1) or after (2) the change that was made
+/// then; and of several the order in which they were sent.
+pub type Stamp = (u64, u8, u64);
 
 /// A call, and what came back.
 #[derive(Debug, Clone)]
@@ -46,16 +50,34 @@ impl Call {
 
     /// It made something durable.
     pub fn is_commit(&self) -> bool {
-        self.outcome == Some(Ok(Reply::Committed))
+        matches!(self.outcome, Some(Ok(Reply::Committed(_))))
+    }
+
+    /// By itself: it is no UNSTABLE write.
+    pub fn is_durable(&self) -> bool {
+        let unstable =
+            |reply: &Reply| matches!(reply, Reply::Changed { stability: Stability::Unstable, .. });
+        !matches!(&self.outcome, Some(Ok(reply)) if unstable(reply))
+    }
+
+    /// It was made, and nobody knows when.
+    pub fn is_done(&self) -> bool {
+        matches!(self.outcome, Some(Ok(Reply::Done { .. })))
     }
 
     /// When the server made its change, if it did: the ctime, and of those with one ctime the
     /// order in which they were sent.
-    pub fn stamp(&self) -> Option<(u64, u64)> {
+    pub fn stamp(&self) -> Option<Stamp> {
         match &self.outcome {
-            Some(Ok(Reply::Changed { ctime_ns, .. })) => Some((*ctime_ns, self.begun)),
+            Some(Ok(Reply::Changed { ctime_ns, .. })) => Some((*ctime_ns, 1, self.begun)),
+            Some(Ok(Reply::Done { until_ns, .. })) => Some((*until_ns, 2, self.begun)),
             _ => None,
         }
+    }
+
+    /// Whether neither ended before the other began.
+    pub fn overlaps(&self, other: &Call) -> bool {
+        self.begun < other.ended && other.begun < self.ended
     }
 }
 
@@ -69,6 +91,10 @@ pub struct Witness {
     /// Objects that clients may use, dead ones too.
     pub nodes: BTreeMap<Tag, (Node, FileKind)>,
     handles: HashMap<FileHandle, Tag>,
+    /// Handles of what was shown before its making was durable, and was lost.
+    unborn: HashSet<FileHandle>,
+    /// Changes that were lost by a restart after others may have seen them.
+    pub seen: Vec<Call>,
     events: u64,
     last_tag: Tag,
     last_cell: Cell,
@@ -108,12 +134,21 @@ impl Witness {
         self.calls.len() - 1
     }
 
+    /// A call is sent again that may be carried out twice: what was sent first gets no answer.
+    pub fn lose(&mut self, call: usize) {
+        if let Some(lost) = self.calls.get(call).cloned() {
+            self.calls.push(Call { ended: u64::MAX, outcome: None, ..lost });
+        }
+    }
+
     /// Its answer came.
     pub fn end(&mut self, call: usize, outcome: Result<Reply, FsError>) {
         self.events += 1;
         match &outcome {
             Ok(
-                Reply::Changed { attributes: Some(attributes), .. } | Reply::Attributes(attributes),
+                Reply::Changed { attributes: Some(attributes), .. }
+                | Reply::Done { attributes: Some(attributes), .. }
+                | Reply::Attributes(attributes),
             ) => {
                 self.see(attributes);
             }
@@ -127,6 +162,38 @@ impl Witness {
             call.ended = self.events;
             call.outcome = Some(outcome);
         }
+    }
+
+    /// A call was carried out after a restart that had been sent before, and this is its answer. If
+    /// it had been carried out before, that is lost: others may have seen it, no more.
+    pub fn ran_again(&mut self, call: usize, outcome: &Result<Reply, FsError>) {
+        let Some(call) = self.calls.get(call) else { return };
+        let made = match outcome {
+            Ok(Reply::Changed { attributes: Some(made), .. }) => Some(made.handle),
+            _ => None,
+        };
+        if let Op::Create(_, tag) | Op::Mkdir(_, tag) | Op::Symlink(_, tag) = &call.op
+            && let Some((node, _)) = self.nodes.get(tag)
+            && made != Some(node.handle)
+        {
+            self.unborn.insert(node.handle);
+            self.nodes.remove(tag);
+        }
+        self.seen.push(Call { ended: u64::MAX, outcome: None, ..call.clone() });
+    }
+
+    /// The calls of this life, but for those about objects that never were.
+    pub fn known_calls(&self) -> impl Iterator<Item = &Call> {
+        let is_unborn = |node: &Node| self.unborn.contains(&node.handle);
+        self.calls.iter().filter(move |call| !call.op.nodes().any(is_unborn))
+    }
+
+    /// This is what there is now; what clients saw and did before does not matter any more.
+    pub fn settle(&mut self, tree: Tree) {
+        self.settled = tree;
+        self.calls.clear();
+        self.unborn.clear();
+        self.seen.clear();
     }
 
     /// An object was shown: its handle names no other.

@@ -16,35 +16,21 @@ mod workload;
 
 use std::sync::Arc;
 
-use aquifer_blockio::{Disk, World};
+use aquifer_blockio::World;
+use aquifer_checker::bed::{
+    Shape, created, disks_of, inspected, is_loss_at_import, named, open, upset, with_datasets,
+};
+#[cfg(sabotage)]
+use aquifer_checker::sabotage::{alone, must_be_found};
 use aquifer_files::{Credentials, Service, SetAttributes, Stability};
-use aquifer_inspect::{Options, inspect};
-use aquifer_ondisk::config::Redundancy;
-use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
-use aquifer_pool::import::{ImportOptions, scan};
+use aquifer_pool::import::ImportOptions;
 #[cfg(not(sabotage))]
 use aquifer_sim::seeds::seeds;
 use aquifer_sim::seeds::story;
-use aquifer_sim::{
-    CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
-};
+use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
 use workload::{Client, Shared, check};
 
-const SECTORS: u64 = 65536;
 const CLIENTS: usize = 3;
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Shape {
-    Single,
-    Mirror,
-    TwoSingles,
-    FullSingle,
-    FullMirror,
-    /// A disk, and another for the log.
-    SingleLog,
-    /// A mirror, and another for the log.
-    MirrorLogMirror,
-}
 
 const SHAPES: [Shape; 7] = [
     Shape::Single,
@@ -56,86 +42,9 @@ const SHAPES: [Shape; 7] = [
     Shape::MirrorLogMirror,
 ];
 
-impl Shape {
-    fn disks(self) -> usize {
-        match self {
-            Shape::Single | Shape::FullSingle => 1,
-            Shape::Mirror | Shape::TwoSingles | Shape::FullMirror | Shape::SingleLog => 2,
-            Shape::MirrorLogMirror => 4,
-        }
-    }
-
-    /// Disks that hold blocks; those of the log follow.
-    fn data_disks(self) -> usize {
-        match self {
-            Shape::SingleLog => 1,
-            Shape::MirrorLogMirror => 2,
-            other => other.disks(),
-        }
-    }
-
-    fn is_mirror(self) -> bool {
-        matches!(self, Shape::Mirror | Shape::FullMirror | Shape::MirrorLogMirror)
-    }
-
-    /// Which disk may fail: a side of a mirror, or the log's.
-    fn fickle(self, rng: &mut Rng) -> Option<usize> {
-        match self {
-            Shape::SingleLog => Some(1),
-            _ => Some(rng.index(self.disks())).filter(|_| self.is_mirror()),
-        }
-    }
-
-    fn is_full(self) -> bool {
-        matches!(self, Shape::FullSingle | Shape::FullMirror)
-    }
-
-    fn spec(self, disks: Vec<NamedDisk>) -> PoolSpec {
-        let (redundancy, each) =
-            if self.is_mirror() { (Redundancy::Mirror, 2) } else { (Redundancy::Single, 1) };
-        let vdevs = |disks: &[NamedDisk]| -> Vec<VdevSpec> {
-            let vdev = |disks: &[NamedDisk]| VdevSpec { redundancy, disks: disks.to_vec() };
-            disks.chunks(each).map(vdev).collect()
-        };
-        let (data, logs) = disks.split_at(self.data_disks());
-        PoolSpec { name: "tank".into(), vdevs: vdevs(data), logs: vdevs(logs), force: false }
-    }
-}
-
-fn named(disks: &[SimDisk]) -> Vec<NamedDisk> {
-    let name = |disk: &SimDisk| NamedDisk {
-        path: disk.name().to_string(),
-        disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
-    };
-    disks.iter().map(name).collect()
-}
-
-async fn open(
-    world: Arc<dyn World>,
-    disks: &[SimDisk],
-    options: &ImportOptions,
-) -> Result<Service, String> {
-    let (mut pools, _) = scan(named(disks)).await;
-    let (_, found) = pools.pop_first().ok_or("no pool found")?;
-    let service = Service::open(world, found, options).await.map_err(|e| format!("import: {e}"))?;
-    if story() > 0 {
-        let (txg, notes) = (service.pool.committed_txg(), &service.report.notes);
-        println!("imported at txg {txg}: {notes:?}");
-    }
-    Ok(service)
-}
-
 /// A pool with a dataset and a directory for each client; a full one has little room left.
 fn base(shape: Shape) -> Vec<Image> {
-    let mut sim = Sim::new(u64::MAX - 7);
-    let disks: Vec<SimDisk> = (0..shape.disks())
-        .map(|at| sim.add_disk(&format!("d{at}"), Image::new(SECTORS), DiskConfig::default()))
-        .collect();
-    let world: Arc<dyn World> = Arc::new(sim.world());
-    let spec = shape.spec(named(&disks));
-    sim.run_until(async {
-        create(world.clone(), spec).await.unwrap();
-        let service = open(world, &disks, &ImportOptions::default()).await.unwrap();
+    created(shape, async |service| {
         service.datasets.create("tank/vms", &[]).await.unwrap();
         let off = [("compression".to_string(), "off".to_string())];
         service.datasets.create("tank/raw", &off).await.unwrap();
@@ -147,39 +56,9 @@ fn base(shape: Shape) -> Vec<Image> {
             service.files.mkdir(&cred, root, name.as_bytes(), &set).await.0.unwrap();
         }
         if shape.is_full() {
-            fill(&service).await;
+            fill(service).await;
         }
-        service.pool.export().await.unwrap();
     })
-    .unwrap();
-    disks.iter().map(SimDisk::durable_image).collect()
-}
-
-/// The disks of a pool with more datasets.
-fn with_datasets(images: &[Image], names: &[&str]) -> Vec<Image> {
-    let mut sim = Sim::new(u64::MAX - 9);
-    let disks = disks_of(&mut sim, images);
-    let world: Arc<dyn World> = Arc::new(sim.world());
-    sim.run_until(async {
-        let service = open(world, &disks, &ImportOptions::default()).await.unwrap();
-        for name in names {
-            service.datasets.create(name, &[]).await.unwrap();
-        }
-        // So that a rewind finds them.
-        for _ in 0..3 {
-            service.pool.sync().await.unwrap();
-        }
-        service.pool.export().await.unwrap();
-    })
-    .unwrap();
-    disks.iter().map(SimDisk::durable_image).collect()
-}
-
-fn disks_of(sim: &mut Sim, images: &[Image]) -> Vec<SimDisk> {
-    let images = images.iter().enumerate();
-    images
-        .map(|(at, image)| sim.add_disk(&format!("d{at}"), image.clone(), DiskConfig::default()))
-        .collect()
 }
 
 /// Leaves about 1.5 MiB to write.
@@ -266,26 +145,6 @@ async fn incarnation(
     done.into_iter().collect::<Result<Vec<()>, String>>().map(drop)
 }
 
-/// Lets a disk vanish at some time, or return, or fail a single operation.
-fn upset(disk: &SimDisk, rng: &mut Rng) {
-    disk.clear_faults();
-    let rule = match rng.below(8) {
-        0 => FaultRule::new(Fault::Vanish(Vanish::PowerLost), When::OnceAfter(20 + rng.below(300))),
-        1 => FaultRule::new(Fault::WriteError, When::OnceAfter(rng.below(100))),
-        2 => FaultRule::new(Fault::FlushError, When::OnceAfter(rng.below(30))),
-        _ => return disk.come_back(),
-    };
-    disk.inject(rule);
-}
-
-/// A disk went away while an import read it.
-fn is_loss_at_import(what: &str) -> bool {
-    let import = what.starts_with("import: ");
-    what.contains("the device is gone")
-        || import && what.contains("the log device is missing")
-        || import && what.contains("no disk left")
-}
-
 /// What a seed has shown.
 #[cfg_attr(sabotage, expect(dead_code, reason = "a sabotage is found or not"))]
 struct Run {
@@ -359,14 +218,6 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
     }
 }
 
-/// The second opinion on what lies on the disks now.
-async fn inspected(disks: &[SimDisk], data: bool, rewind: u8) -> Result<(), String> {
-    let disks = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
-    let options = Options { data, rewind, ..Options::default() };
-    let report = inspect(disks, &options).await;
-    if report.is_clean() { Ok(()) } else { Err(format!("inspect: {report}")) }
-}
-
 #[cfg(not(sabotage))]
 #[test]
 fn nothing_acknowledged_is_lost() {
@@ -414,36 +265,4 @@ fn a_rule_left_out_is_found() {
     ] {
         must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }
-}
-
-/// Rules are left out in the whole process: who does that, and who must not be met by it, waits.
-#[cfg(sabotage)]
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-#[cfg(sabotage)]
-fn must_be_found(
-    rule: aquifer_blockio::sabotage::Rule,
-    seeds: u64,
-    run: impl Fn(u64) -> Result<(), String>,
-) {
-    use aquifer_blockio::sabotage::leave_out;
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    leave_out(&[rule]);
-    let mut why = String::new();
-    let found = (0..seeds).find(|seed| {
-        why = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(*seed))) {
-            Ok(Ok(())) => return false,
-            Ok(Err(what)) => what,
-            Err(_) => "an assertion of the engine".into(),
-        };
-        true
-    });
-    leave_out(&[]);
-    std::panic::set_hook(hook);
-    let seed = found.unwrap_or_else(|| panic!("{rule:?} left out is found"));
-    println!("{rule:?} left out: found after {} seeds: {why}", seed + 1);
 }

@@ -86,8 +86,9 @@ const ROOMS: [Room; 23] = [
     },
     Room {
         name: "checker",
-        uses: &["files", "sim"],
-        why: "outside: says whether what clients saw can be; of files it has only the words",
+        uses: &["files", "pool", "blockio", "ondisk", "sim", "inspect"],
+        why: "outside: says whether what clients saw can be, with the machines on which they see \
+              it; of files it has the words",
     },
     Room {
         name: "inspect",

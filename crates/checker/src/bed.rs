@@ -1,0 +1,236 @@
+//! Pools on simulated machines: of which shape they are, what becomes of their disks, and the
+//! second opinion on what lies there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use aquifer_blockio::world::Task;
+use aquifer_blockio::{Disk, World};
+use aquifer_files::Service;
+use aquifer_inspect::{Options, inspect};
+use aquifer_ondisk::config::Redundancy;
+use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
+use aquifer_pool::import::{ImportOptions, scan};
+use aquifer_sim::seeds::story;
+use aquifer_sim::{DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimDisk, Vanish, When};
+
+/// Sectors of each disk.
+pub const SECTORS: u64 = 65536;
+
+/// Which disks a pool has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shape {
+    /// One disk.
+    Single,
+    /// Two sides.
+    Mirror,
+    /// Two disks, none a copy.
+    TwoSingles,
+    /// A disk that is nearly full.
+    FullSingle,
+    /// A mirror that is nearly full.
+    FullMirror,
+    /// A disk, and another for the log.
+    SingleLog,
+    /// A mirror, and another for the log.
+    MirrorLogMirror,
+}
+
+impl Shape {
+    /// All its disks.
+    pub fn disks(self) -> usize {
+        match self {
+            Shape::Single | Shape::FullSingle => 1,
+            Shape::Mirror | Shape::TwoSingles | Shape::FullMirror | Shape::SingleLog => 2,
+            Shape::MirrorLogMirror => 4,
+        }
+    }
+
+    /// Disks that hold blocks; those of the log follow.
+    pub fn data_disks(self) -> usize {
+        match self {
+            Shape::SingleLog => 1,
+            Shape::MirrorLogMirror => 2,
+            other => other.disks(),
+        }
+    }
+
+    /// Whether its data lies on two sides.
+    pub fn is_mirror(self) -> bool {
+        matches!(self, Shape::Mirror | Shape::FullMirror | Shape::MirrorLogMirror)
+    }
+
+    /// Which disk may fail: a side of a mirror, or the log's.
+    pub fn fickle(self, rng: &mut Rng) -> Option<usize> {
+        match self {
+            Shape::SingleLog => Some(1),
+            _ => Some(rng.index(self.disks())).filter(|_| self.is_mirror()),
+        }
+    }
+
+    /// Whether it is nearly full.
+    pub fn is_full(self) -> bool {
+        matches!(self, Shape::FullSingle | Shape::FullMirror)
+    }
+
+    /// How it is made of these disks.
+    pub fn spec(self, disks: Vec<NamedDisk>) -> PoolSpec {
+        let (redundancy, each) =
+            if self.is_mirror() { (Redundancy::Mirror, 2) } else { (Redundancy::Single, 1) };
+        let vdevs = |disks: &[NamedDisk]| -> Vec<VdevSpec> {
+            let vdev = |disks: &[NamedDisk]| VdevSpec { redundancy, disks: disks.to_vec() };
+            disks.chunks(each).map(vdev).collect()
+        };
+        let (data, logs) = disks.split_at(self.data_disks());
+        PoolSpec { name: "tank".into(), vdevs: vdevs(data), logs: vdevs(logs), force: false }
+    }
+}
+
+/// Tells every moment apart: no time of its wall clock comes twice.
+pub struct Ticking {
+    world: Arc<dyn World>,
+    last_ns: AtomicU64,
+}
+
+impl Ticking {
+    /// A world with another wall clock.
+    pub fn new(world: Arc<dyn World>) -> Ticking {
+        Ticking { world, last_ns: AtomicU64::new(0) }
+    }
+}
+
+impl World for Ticking {
+    fn now(&self) -> Duration {
+        self.world.now()
+    }
+
+    fn wall_ns(&self) -> u64 {
+        let now = self.world.wall_ns();
+        let last = self.last_ns.load(Ordering::Relaxed);
+        let next = now.max(last + 1);
+        self.last_ns.store(next, Ordering::Relaxed);
+        next
+    }
+
+    fn sleep(&self, delay: Duration) -> Task {
+        self.world.sleep(delay)
+    }
+
+    fn yield_now(&self) -> Task {
+        self.world.yield_now()
+    }
+
+    fn random(&self) -> u64 {
+        self.world.random()
+    }
+
+    fn spawn(&self, name: &'static str, task: Task) {
+        self.world.spawn(name, task);
+    }
+}
+
+/// Disks by their names.
+pub fn named(disks: &[SimDisk]) -> Vec<NamedDisk> {
+    let name = |disk: &SimDisk| NamedDisk {
+        path: disk.name().to_string(),
+        disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
+    };
+    disks.iter().map(name).collect()
+}
+
+/// Imports the pool on these disks.
+///
+/// # Errors
+/// It cannot be imported.
+pub async fn open(
+    world: Arc<dyn World>,
+    disks: &[SimDisk],
+    options: &ImportOptions,
+) -> Result<Service, String> {
+    let (mut pools, _) = scan(named(disks)).await;
+    let (_, found) = pools.pop_first().ok_or("no pool found")?;
+    let service = Service::open(world, found, options).await.map_err(|e| format!("import: {e}"))?;
+    if story() > 0 {
+        let (txg, notes) = (service.pool.committed_txg(), &service.report.notes);
+        println!("imported at txg {txg}: {notes:?}");
+    }
+    Ok(service)
+}
+
+/// The disks of a new pool, after `make` has made something in it.
+pub fn created(shape: Shape, make: impl AsyncFnOnce(&Service)) -> Vec<Image> {
+    let mut sim = Sim::new(7);
+    let disks: Vec<SimDisk> = (0..shape.disks())
+        .map(|at| sim.add_disk(&format!("d{at}"), Image::new(SECTORS), DiskConfig::default()))
+        .collect();
+    let world: Arc<dyn World> = Arc::new(sim.world());
+    let spec = shape.spec(named(&disks));
+    sim.run_until(async {
+        create(world.clone(), spec).await.unwrap();
+        let service = open(world, &disks, &ImportOptions::default()).await.unwrap();
+        make(&service).await;
+        service.pool.export().await.unwrap();
+    })
+    .unwrap();
+    disks.iter().map(SimDisk::durable_image).collect()
+}
+
+/// The disks of a pool with more datasets.
+pub fn with_datasets(images: &[Image], names: &[&str]) -> Vec<Image> {
+    let mut sim = Sim::new(9);
+    let disks = disks_of(&mut sim, images);
+    let world: Arc<dyn World> = Arc::new(sim.world());
+    sim.run_until(async {
+        let service = open(world, &disks, &ImportOptions::default()).await.unwrap();
+        for name in names {
+            service.datasets.create(name, &[]).await.unwrap();
+        }
+        // So that a rewind finds them.
+        for _ in 0..3 {
+            service.pool.sync().await.unwrap();
+        }
+        service.pool.export().await.unwrap();
+    })
+    .unwrap();
+    disks.iter().map(SimDisk::durable_image).collect()
+}
+
+/// Disks that hold these images.
+pub fn disks_of(sim: &mut Sim, images: &[Image]) -> Vec<SimDisk> {
+    let images = images.iter().enumerate();
+    images
+        .map(|(at, image)| sim.add_disk(&format!("d{at}"), image.clone(), DiskConfig::default()))
+        .collect()
+}
+
+/// Lets a disk vanish at some time, or return, or fail a single operation.
+pub fn upset(disk: &SimDisk, rng: &mut Rng) {
+    disk.clear_faults();
+    let rule = match rng.below(8) {
+        0 => FaultRule::new(Fault::Vanish(Vanish::PowerLost), When::OnceAfter(20 + rng.below(300))),
+        1 => FaultRule::new(Fault::WriteError, When::OnceAfter(rng.below(100))),
+        2 => FaultRule::new(Fault::FlushError, When::OnceAfter(rng.below(30))),
+        _ => return disk.come_back(),
+    };
+    disk.inject(rule);
+}
+
+/// Whether a disk went away while an import read it.
+pub fn is_loss_at_import(what: &str) -> bool {
+    let import = what.starts_with("import: ");
+    what.contains("the device is gone")
+        || import && what.contains("the log device is missing")
+        || import && what.contains("no disk left")
+}
+
+/// The second opinion on what lies on the disks now.
+///
+/// # Errors
+/// It found something wrong.
+pub async fn inspected(disks: &[SimDisk], data: bool, rewind: u8) -> Result<(), String> {
+    let disks = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
+    let options = Options { data, rewind, ..Options::default() };
+    let report = inspect(disks, &options).await;
+    if report.is_clean() { Ok(()) } else { Err(format!("inspect: {report}")) }
+}

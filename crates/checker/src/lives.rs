@@ -1,0 +1,250 @@
+//! The lives of a machine: what each seed makes of them.
+//!
+//! Pools are of different shapes; the engine's sizes are small, so that much happens soon: txgs of
+//! 64 KiB, nodes of a few entries, tails from four extents on, a ring of records that goes round.
+//! Each life is cut off at some I/O event; what it saw is held against what the next one finds.
+
+use std::sync::{Arc, Mutex};
+
+use aquifer_blockio::World;
+use aquifer_files::Service;
+use aquifer_pool::Scale;
+use aquifer_pool::import::ImportOptions;
+use aquifer_sim::seeds::story;
+use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
+use futures_util::future::join_all;
+
+use crate::bed::{Shape, Ticking, created, disks_of, inspected, is_loss_at_import, open, upset};
+use crate::client::{Client, Habits};
+use crate::op::Door;
+use crate::witness::{End, Shared, Witness};
+
+/// Where clients work.
+pub const DATASET: &str = "tank/shared";
+
+const SCALE: Scale = Scale {
+    txg_dirty_bytes_max: 64 << 10,
+    cut_extents_max: 4,
+    reap_entries_max: 12,
+    node_bytes: 400,
+    record_segment_sectors: 32,
+};
+
+/// How the life before ended, as far as nobody has looked since; and who has seen what.
+struct State {
+    end: End,
+    shared: Option<Shared>,
+}
+
+/// One life, and what it is to be like.
+pub struct Life<'a> {
+    /// Clock, randomness, tasks.
+    pub world: Arc<dyn World>,
+    /// How the pool is imported.
+    pub options: ImportOptions,
+    /// Clients; none if all that is left to do is to look.
+    pub clients: u64,
+    /// Chance of this life.
+    pub seed: u64,
+    calls: u64,
+    habits: Habits,
+    exports: bool,
+    disks: &'a [SimDisk],
+    state: &'a Mutex<State>,
+}
+
+impl Life<'_> {
+    /// Imports the pool.
+    ///
+    /// # Errors
+    /// It cannot be imported.
+    pub async fn open(&self) -> Result<Service, String> {
+        if self.options.rewind > 0 {
+            // Also if the import is cut off: it may have gone back by then.
+            self.state.lock().unwrap().end = End::Rewind;
+        }
+        open(self.world.clone(), self.disks, &self.options).await
+    }
+
+    /// What clients have seen.
+    ///
+    /// # Errors
+    /// Their dataset is gone.
+    pub fn shared(&self, service: &Service) -> Result<Shared, String> {
+        let root = service.files.root(DATASET).ok_or("no dataset")?;
+        let mut state = self.state.lock().unwrap();
+        Ok(state.shared.get_or_insert_with(|| Witness::new(root)).clone())
+    }
+
+    /// How the life before ended.
+    pub fn end(&self) -> End {
+        self.state.lock().unwrap().end
+    }
+
+    /// Somebody has looked at what was left.
+    pub fn is_checked(&self) {
+        self.state.lock().unwrap().end = End::Crash;
+    }
+
+    /// Lets clients work, through a door for each.
+    ///
+    /// # Errors
+    /// An answer that cannot be.
+    pub async fn work<D: Door>(
+        &self,
+        shared: &Shared,
+        door: impl Fn(u64) -> D,
+    ) -> Result<(), String> {
+        let clients = (0..self.clients).map(|at| {
+            let client = Client {
+                door: door(at),
+                shared: shared.clone(),
+                habits: self.habits,
+                rng: Rng::stream(self.seed, &format!("shared {at}")),
+                tells: story() > 0,
+            };
+            client.run(self.calls)
+        });
+        let done = join_all(clients).await;
+        done.into_iter().collect::<Result<Vec<()>, String>>().map(drop)
+    }
+
+    /// Ends, if it was not cut off: exports the pool, or leaves it as it is.
+    ///
+    /// # Errors
+    /// It cannot be exported.
+    pub async fn finish(&self, service: &Service) -> Result<(), String> {
+        if self.exports {
+            service.pool.export().await.map_err(|error| error.to_string())?;
+            self.state.lock().unwrap().end = End::Export;
+        }
+        Ok(())
+    }
+}
+
+/// What a seed has shown.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// How often the power went, or the process.
+    pub cuts: u64,
+    /// Calls of clients.
+    pub calls: u64,
+    /// Of all that happened on the disks.
+    pub trace: u64,
+}
+
+const SHAPES: [Shape; 5] =
+    [Shape::Single, Shape::Mirror, Shape::TwoSingles, Shape::SingleLog, Shape::MirrorLogMirror];
+
+/// Pools of different shapes.
+pub fn bases() -> Vec<(Shape, Vec<Image>)> {
+    let base = |shape| {
+        let images = created(shape, async |service| {
+            service.datasets.create(DATASET, &[]).await.unwrap();
+            // So that a rewind finds it.
+            for _ in 0..3 {
+                service.pool.sync().await.unwrap();
+            }
+        });
+        (shape, images)
+    };
+    SHAPES.map(base).into()
+}
+
+/// Lives as the seed has it, each of them `live`d, with up to so many calls in a turn.
+///
+/// # Errors
+/// Something was lost, or cannot be; with the story of the seed.
+pub fn run_seed(
+    seed: u64,
+    bases: &[(Shape, Vec<Image>)],
+    turn: usize,
+    live: impl AsyncFn(&Life<'_>) -> Result<(), String>,
+) -> Result<Run, String> {
+    let mut rng = Rng::stream(seed, "shared");
+    let (shape, images) = &bases[rng.index(bases.len())];
+    let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
+    let mut sim = Sim::with_config(seed, config);
+    let disks = disks_of(&mut sim, images);
+    let world: Arc<dyn World> = Arc::new(Ticking::new(Arc::new(sim.world())));
+    let fickle = shape.fickle(&mut rng).filter(|_| rng.coin()).map(|at| disks[at].clone());
+    let state = Mutex::new(State { end: End::Export, shared: None });
+    let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
+    let habits = Habits {
+        names: 3 + rng.below(30),
+        directories: 1 + rng.index(4),
+        files: 1 + rng.index(6),
+        cells: 16 * (2 + rng.below(30)),
+        turn,
+    };
+    let mut run = Run::default();
+    let lives = 2 + rng.below(5);
+    for at in 0..=lives {
+        let is_last = at == lives;
+        let life = Life {
+            world: world.clone(),
+            options: options(&mut rng, is_last),
+            clients: if is_last { 0 } else { 1 + rng.below(6) },
+            calls: 5 + rng.below(80),
+            habits,
+            seed: rng.next_u64(),
+            exports: is_last || rng.below(6) == 0,
+            disks: &disks,
+            state: &state,
+        };
+        let event = if rng.below(4) == 0 { rng.below(150) } else { rng.below(6000) };
+        match is_last {
+            true => fickle.iter().for_each(SimDisk::clear_faults),
+            false => {
+                sim.plan_cut(CutPlan::AtEvent(event + 1));
+                fickle.iter().for_each(|disk| upset(disk, &mut rng));
+            }
+        }
+        match sim.run_until(live(&life)) {
+            Ok(Ok(())) | Err(Stop::Halted) => {}
+            Ok(Err(what)) if fickle.is_some() && is_loss_at_import(&what) && !is_last => {}
+            Ok(Err(what)) if life.options.rewind > 0 && what.contains("cannot go back") => {}
+            Ok(Err(what)) => return Err(tell(&sim, what)),
+            Err(stop) => return Err(tell(&sim, stop.to_string())),
+        }
+        if let Some(shared) = &state.lock().unwrap().shared {
+            run.calls += shared.lock().unwrap().calls.len() as u64;
+        }
+        if is_last {
+            break;
+        }
+        run.cuts += 1;
+        if rng.below(4) == 0 {
+            sim.kill();
+        } else {
+            sim.power_cut_any();
+        }
+        if let Some(disk) = &fickle {
+            disk.clear_faults();
+            if *shape == Shape::SingleLog {
+                disk.come_back();
+            }
+        }
+        match sim.run_until(inspected(&disks, rng.below(8) == 0, rng.below(3) as u8)) {
+            Ok(Ok(())) => {}
+            Ok(Err(what)) => return Err(tell(&sim, what)),
+            Err(stop) => return Err(tell(&sim, stop.to_string())),
+        }
+    }
+    run.trace = sim.trace_hash();
+    Ok(run)
+}
+
+fn options(rng: &mut Rng, is_last: bool) -> ImportOptions {
+    let mut options = ImportOptions { scale: SCALE, ..ImportOptions::default() };
+    if rng.below(8) == 0 {
+        options.scale = Scale::REAL;
+    }
+    if rng.below(4) == 0 {
+        options.memory_cap_bytes = 64 << 20;
+    }
+    if !is_last && rng.below(12) == 0 {
+        options.rewind = 1 + rng.below(2);
+    }
+    options
+}

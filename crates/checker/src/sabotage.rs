@@ -1,0 +1,32 @@
+//! Rules of the design left out, and the simulator that must find that.
+
+use aquifer_blockio::sabotage::{Rule, leave_out};
+
+/// Rules are left out in the whole process: who does that, and who must not be met by it, waits.
+pub fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Runs seeds without a rule, until one finds that it is missing.
+///
+/// # Panics
+/// None of so many does.
+pub fn must_be_found(rule: Rule, seeds: u64, run: impl Fn(u64) -> Result<(), String>) {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    leave_out(&[rule]);
+    let mut why = String::new();
+    let found = (0..seeds).find(|seed| {
+        why = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(*seed))) {
+            Ok(Ok(())) => return false,
+            Ok(Err(what)) => what,
+            Err(_) => "an assertion of the engine".into(),
+        };
+        true
+    });
+    leave_out(&[]);
+    std::panic::set_hook(hook);
+    let seed = found.unwrap_or_else(|| panic!("{rule:?} left out is found"));
+    println!("{rule:?} left out: found after {} seeds: {why}", seed + 1);
+}
