@@ -36,7 +36,8 @@ unit:
 # and tells its story.
 sim:
 	AQUIFER_SEEDS=$(SEEDS) $(if $(FROM),AQUIFER_FIRST_SEED=$(FROM)) $(if $(SEED),AQUIFER_SEED=$(SEED)) \
-		cargo test --profile sim -p aquifer-pool -p aquifer-files --test power_cut -- --nocapture
+		cargo test --profile sim -p aquifer-pool -p aquifer-files -p aquifer-nfs --test power_cut -- \
+		--nocapture
 
 # Power cuts of the release build on disks that record what it writes: make powercut N=1000; make
 # powercut SEED=4711 makes one cut, tells its story and leaves its images. Needs /dev/fuse.
@@ -49,7 +50,7 @@ powercut:
 
 # Rules of the design left out, one by one: the simulator must find each.
 sabotage:
-	$(SABOTAGE) cargo test -p aquifer-pool -p aquifer-files --test power_cut --test files -- \
+	$(SABOTAGE) cargo test -p aquifer-pool -p aquifer-files -p aquifer-nfs --test power_cut --test files -- \
 		--nocapture a_rule_left_out_is_found
 
 # Hostile input, guided by coverage: make fuzz FUZZ_SECONDS=3600 FUZZ_TARGETS=calls. What is new

@@ -167,7 +167,10 @@ impl<'a> History<'a> {
         used: &[&'a Call],
         ghosts: usize,
     ) -> Option<Vec<&'a Call>> {
-        let may = |ghost: &&&'a Call| !is_used(used, ghost) && ghost.begun < change.ended;
+        let may = |ghost: &&&'a Call| {
+            let names = places(&ghost.op).next().is_some();
+            names && !is_used(used, ghost) && ghost.begun < change.ended
+        };
         let done = self.changes.iter().filter(|done| done.is_done());
         self.ghosts.iter().chain(done).filter(may).find_map(|ghost| {
             let mut tree = tree.clone();

@@ -1,0 +1,190 @@
+//! The server's side of a connection: records received in turns, begun in order, those together
+//! that may go together, as the daemon does it (`daemon::connection::requests`).
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use aquifer_blockio::buf::pages_of;
+use aquifer_blockio::{Page, World};
+use aquifer_nfs::limits::TOGETHER_MAX;
+use aquifer_nfs::{Nfs, PagedWrite, write_data};
+use aquifer_rpc::xdr::EncodeBuf;
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, Stream};
+use tokio::sync::{mpsc, oneshot};
+
+/// From this many on, writes that go together go in two halves.
+const HALVED_MIN: usize = 24;
+
+/// A connection, as its client sees it.
+pub struct Connection(mpsc::UnboundedSender<Sent>);
+
+enum Sent {
+    Record(Received),
+    /// The connection is lost, with all that is carried out for it.
+    Lost,
+}
+
+struct Received {
+    bytes: Vec<u8>,
+    pages: Option<Vec<Page>>,
+    reply: oneshot::Sender<Vec<u8>>,
+}
+
+impl Received {
+    fn paged(&self) -> Option<PagedWrite<'_>> {
+        self.pages.as_deref().map(|pages| PagedWrite { head: &self.bytes, pages })
+    }
+
+    fn answer(self, reply: &EncodeBuf) {
+        let reply = reply.to_vec();
+        let (mark, body) = reply.split_first_chunk().unwrap();
+        assert_eq!(u32::from_be_bytes(*mark), body.len() as u32 | 1 << 31, "one record");
+        assert_eq!(body[..4], self.bytes[..4], "the call's xid");
+        // Maybe nobody waits for it any more.
+        let _ = self.reply.send(body.to_vec());
+    }
+}
+
+impl Connection {
+    /// Connects.
+    pub fn open(
+        world: &Arc<dyn World>,
+        nfs: &Arc<Nfs>,
+        groups: &Arc<AtomicUsize>,
+        peer: SocketAddr,
+    ) -> Connection {
+        let (to, from) = mpsc::unbounded_channel();
+        let (nfs, groups) = (nfs.clone(), groups.clone());
+        world.spawn("connection", Box::pin(serve(nfs, groups, peer, from)));
+        Connection(to)
+    }
+
+    /// Sends a record; the data of a WRITE is received into pages, if it can be and is to be.
+    pub fn send(&self, record: &[u8], to_pages: bool) -> oneshot::Receiver<Vec<u8>> {
+        let (reply, replied) = oneshot::channel();
+        let data = write_data(record, record.len()).filter(|_| to_pages);
+        let received = match data {
+            Some(data) => {
+                let pages = Some(pages_of(&record[data.clone()]));
+                Received { bytes: record[..data.start].to_vec(), pages, reply }
+            }
+            None => Received { bytes: record.to_vec(), pages: None, reply },
+        };
+        // A connection that is lost drops what it is sent.
+        let _ = self.0.send(Sent::Record(received));
+        replied
+    }
+
+    /// The connection is lost.
+    pub fn lose(&self) {
+        let _ = self.0.send(Sent::Lost);
+    }
+}
+
+async fn serve(
+    nfs: Arc<Nfs>,
+    groups: Arc<AtomicUsize>,
+    peer: SocketAddr,
+    mut from: mpsc::UnboundedReceiver<Sent>,
+) {
+    let mut received = VecDeque::new();
+    let mut under_way = FuturesUnordered::new();
+    poll_fn(|cx| {
+        while let Poll::Ready(sent) = from.poll_recv(cx) {
+            match sent {
+                Some(Sent::Record(record)) => received.push_back(record),
+                Some(Sent::Lost) | None => return Poll::Ready(()),
+            }
+        }
+        while !received.is_empty() {
+            let turn = together(&received, &groups);
+            let serving: Serving = match turn.len() {
+                0 | 1 => Box::pin(answer(nfs.clone(), peer, received.pop_front().unwrap())),
+                _ => {
+                    let mut records: Vec<Received> =
+                        turn.iter().rev().map(|at| received.remove(*at).unwrap()).collect();
+                    records.reverse();
+                    Box::pin(answer_together(nfs.clone(), peer, records, groups.clone()))
+                }
+            };
+            // Each is begun before the next.
+            under_way.push(serving);
+            poll_all(&mut under_way, cx);
+        }
+        poll_all(&mut under_way, cx);
+        Poll::Pending
+    })
+    .await;
+}
+
+type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+fn poll_all(under_way: &mut FuturesUnordered<Serving>, cx: &mut Context<'_>) {
+    while let Poll::Ready(Some(())) = Pin::new(&mut *under_way).poll_next(cx) {}
+}
+
+/// Where those are that may be carried out together with the first.
+fn together(received: &VecDeque<Received>, groups: &AtomicUsize) -> Vec<usize> {
+    let Some(first) = received.front().and_then(Received::paged) else { return Vec::new() };
+    let goes = |record: &Received| record.paged().is_some_and(|next| first.may_take(&next));
+    let next = received.iter().take(TOGETHER_MAX).enumerate();
+    let mut together: Vec<usize> =
+        next.filter(|(_, record)| goes(record)).map(|(at, _)| at).collect();
+    let all = together.len() == received.len() && together.len() >= HALVED_MIN;
+    if all && first.is_stable() && groups.load(Ordering::Relaxed) == 0 {
+        together.truncate(together.len().div_ceil(2));
+    }
+    together
+}
+
+async fn answer(nfs: Arc<Nfs>, peer: SocketAddr, record: Received) {
+    let mut reply = EncodeBuf::new();
+    let answered = nfs.answer_with(peer.into(), &record.bytes, record.pages.as_deref(), &mut reply);
+    answered.await.expect("a call");
+    assert!(reply.len() <= nfs.reply_bytes_max(&record.bytes), "no longer than was announced");
+    record.answer(&reply);
+}
+
+async fn answer_together(
+    nfs: Arc<Nfs>,
+    peer: SocketAddr,
+    records: Vec<Received>,
+    groups: Arc<AtomicUsize>,
+) {
+    let _group = Group::begin(groups);
+    let calls: Vec<PagedWrite<'_>> = records.iter().filter_map(Received::paged).collect();
+    match nfs.answer_together(peer.into(), &calls).await {
+        Some(replies) => {
+            assert_eq!(replies.len(), records.len(), "a reply to each");
+            for (record, (reply, _)) in records.into_iter().zip(replies) {
+                record.answer(&reply);
+            }
+        }
+        None => {
+            let one = |record| answer(nfs.clone(), peer, record);
+            join_all(records.into_iter().map(one)).await;
+        }
+    }
+}
+
+/// Counts while it lives.
+struct Group(Arc<AtomicUsize>);
+
+impl Group {
+    fn begin(groups: Arc<AtomicUsize>) -> Group {
+        groups.fetch_add(1, Ordering::Relaxed);
+        Group(groups)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

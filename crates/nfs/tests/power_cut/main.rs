@@ -1,0 +1,122 @@
+//! The power-cut simulator at the wire: calls of NFSv3, encoded, on several connections of several
+//! clients, in turns, together, sent again, on a simulated machine whose power goes at any moment.
+//! What clients saw is held against each other and against what is there after each cut: see
+//! `aquifer_checker`. `AQUIFER_SEEDS` says how many seeds, from `AQUIFER_FIRST_SEED` on;
+//! `AQUIFER_SEED` names one and tells its story.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a test says what went wrong by ending"
+)]
+
+mod again;
+mod connection;
+mod door;
+mod wire;
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+
+use aquifer_checker::bed::Shape;
+use aquifer_checker::lives::{self, DATASET, Life, Run};
+use aquifer_checker::restart;
+use aquifer_files::Service;
+use aquifer_nfs::{Export, Exports, Nfs, Volume};
+use aquifer_sim::{Image, Rng};
+use door::{Known, NfsDoor, Server};
+
+/// Clients, at most.
+const CLIENTS_MAX: u64 = 6;
+/// Calls that a client has under way, at most, beside those that are pieces of one write.
+const TURN: usize = 6;
+
+fn exports(service: &Service) -> Exports {
+    let files = Arc::clone(&service.files);
+    let volume = Volume::new(Arc::clone(&files));
+    let root_of = move |dataset: &str| Some(volume.root(files.root(dataset)?));
+    Exports::new(vec![Export::new("/shared", DATASET)], root_of).unwrap()
+}
+
+async fn live(life: &Life<'_>, clients: &[Arc<Mutex<Known>>]) -> Result<(), String> {
+    let service = life.open().await?;
+    let shared = life.shared(&service)?;
+    let server = Arc::new(Server {
+        world: life.world.clone(),
+        nfs: Arc::new(Nfs::new(exports(&service))),
+        service,
+        shared: shared.clone(),
+        groups: Arc::default(),
+        late: AtomicUsize::new(0),
+    });
+    let doors: Vec<NfsDoor> = (0..)
+        .zip(clients)
+        .map(|(at, known)| {
+            let rng = Rng::stream(life.seed, &format!("door {at}"));
+            NfsDoor::new(&server, at, known, rng)
+        })
+        .collect();
+    again::send_all(&doors, life.end()).await?;
+    server.is_quiet().await;
+    // What is found next is taken for what there is: it must not hang on WRITEs that were sent
+    // again and are UNSTABLE.
+    server.service.pool.sync().await.map_err(|error| error.to_string())?;
+    restart::check(&doors[0], &shared, life.end()).await?;
+    life.is_checked();
+    life.work(&shared, |at| doors[at as usize].clone()).await?;
+    server.is_quiet().await;
+    shared.lock().unwrap().verdict()?;
+    life.finish(&server.service).await
+}
+
+fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
+    let clients: Vec<_> = (0..CLIENTS_MAX).map(|_| Arc::<Mutex<Known>>::default()).collect();
+    lives::run_seed(seed, bases, TURN, async |life| live(life, &clients).await)
+}
+
+#[cfg(not(sabotage))]
+#[test]
+fn nothing_is_lost_over_nfs() {
+    let bases = lives::bases();
+    let (mut cuts, mut calls) = (0, 0);
+    for seed in aquifer_sim::seeds::seeds(60) {
+        match run_seed(seed, &bases) {
+            Ok(run) => (cuts, calls) = (cuts + run.cuts, calls + run.calls),
+            Err(what) => panic!("{what}"),
+        }
+    }
+    println!("{cuts} cuts, {calls} calls");
+}
+
+/// A seed that was found in one process tells the same in another, on another day.
+#[cfg(not(sabotage))]
+#[test]
+fn a_seed_runs_the_same_again() {
+    let traces = || {
+        let bases = lives::bases();
+        let traces = (0..12).map(|seed| run_seed(seed, &bases).map(|run| run.trace));
+        traces.collect::<Result<Vec<u64>, _>>().unwrap()
+    };
+    assert_eq!(traces(), traces());
+}
+
+/// Each with the seeds within which it must show: some ten times what it took when this was
+/// written.
+#[cfg(sabotage)]
+#[test]
+fn a_rule_left_out_is_found() {
+    use aquifer_blockio::sabotage::Rule;
+    use aquifer_checker::sabotage::{alone, must_be_found};
+    let _alone = alone();
+    let bases = lives::bases();
+    for (rule, seeds) in [
+        (Rule::ReplyInRecord, 40),
+        (Rule::ReplyInTable, 20),
+        (Rule::FlushBeforeAck, 100),
+        (Rule::FreshGenerations, 300),
+        (Rule::ReplyAfterDurable, 300),
+        (Rule::CommitPresentContent, 1000),
+    ] {
+        must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
+    }
+}
