@@ -243,8 +243,7 @@ impl Inner {
                         self.send_again(op, record, &first);
                         is_again = true;
                     }
-                    20..=23 => self.lose_later(),
-                    24..=39 if wire::is_once(op) => self.lose_later(),
+                    20..=21 => self.lose_later(),
                     _ => {}
                 }
             }

@@ -112,10 +112,8 @@ fn a_rule_left_out_is_found() {
     for (rule, seeds) in [
         (Rule::ReplyInRecord, 40),
         (Rule::ReplyInTable, 20),
-        (Rule::FlushBeforeAck, 100),
-        (Rule::FreshGenerations, 300),
-        (Rule::ReplyAfterDurable, 300),
-        (Rule::CommitPresentContent, 1000),
+        (Rule::FlushBeforeAck, 40),
+        (Rule::FreshGenerations, 20),
     ] {
         must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }
