@@ -160,7 +160,7 @@ pub async fn open(
 
 /// The disks of a new pool, after `make` has made something in it.
 pub fn created(shape: Shape, make: impl AsyncFnOnce(&Service)) -> Vec<Image> {
-    let mut sim = Sim::new(7);
+    let mut sim = Sim::new(u64::MAX - 7);
     let disks: Vec<SimDisk> = (0..shape.disks())
         .map(|at| sim.add_disk(&format!("d{at}"), Image::new(SECTORS), DiskConfig::default()))
         .collect();
@@ -178,7 +178,7 @@ pub fn created(shape: Shape, make: impl AsyncFnOnce(&Service)) -> Vec<Image> {
 
 /// The disks of a pool with more datasets.
 pub fn with_datasets(images: &[Image], names: &[&str]) -> Vec<Image> {
-    let mut sim = Sim::new(9);
+    let mut sim = Sim::new(u64::MAX - 9);
     let disks = disks_of(&mut sim, images);
     let world: Arc<dyn World> = Arc::new(sim.world());
     sim.run_until(async {

@@ -29,6 +29,7 @@
     reason = "the checker ends the test that it belongs to"
 )]
 
+mod administrator;
 pub mod bed;
 pub mod client;
 pub mod content;

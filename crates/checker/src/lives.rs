@@ -11,9 +11,12 @@ use aquifer_files::Service;
 use aquifer_pool::Scale;
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::seeds::story;
-use aquifer_sim::{CutPlan, Image, Rng, Sim, SimConfig, SimDisk, Stop};
-use futures_util::future::join_all;
+use aquifer_sim::{
+    Corruption, CutPlan, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, When,
+};
+use futures_util::future::{join, join_all};
 
+use crate::administrator::administer;
 use crate::bed::{Shape, Ticking, created, disks_of, inspected, is_loss_at_import, open, upset};
 use crate::client::{Client, Habits};
 use crate::op::Door;
@@ -24,6 +27,7 @@ pub const DATASET: &str = "tank/shared";
 
 const SCALE: Scale = Scale {
     txg_dirty_bytes_max: 64 << 10,
+    arc_bytes_max: 256 << 10,
     cut_extents_max: 4,
     reap_entries_max: 12,
     node_bytes: 400,
@@ -47,6 +51,10 @@ pub struct Life<'a> {
     /// Chance of this life.
     pub seed: u64,
     calls: u64,
+    /// What an administrator does meanwhile.
+    acts: u64,
+    /// Of a million reads so many fail, and succeed when they are tried again.
+    read_errors_ppm: u32,
     habits: Habits,
     exports: bool,
     disks: &'a [SimDisk],
@@ -92,9 +100,16 @@ impl Life<'_> {
     /// An answer that cannot be.
     pub async fn work<D: Door>(
         &self,
+        service: &Service,
         shared: &Shared,
         door: impl Fn(u64) -> D,
     ) -> Result<(), String> {
+        if self.read_errors_ppm > 0 {
+            let rule = FaultRule::new(Fault::ReadError, When::Ppm(self.read_errors_ppm));
+            self.disks.iter().for_each(|disk| disk.inject(rule.clone()));
+        }
+        let rng = Rng::stream(self.seed, "administrator");
+        let administrator = administer(service, rng, self.acts);
         let clients = (0..self.clients).map(|at| {
             let client = Client {
                 door: door(at),
@@ -105,8 +120,9 @@ impl Life<'_> {
             };
             client.run(self.calls)
         });
-        let done = join_all(clients).await;
-        done.into_iter().collect::<Result<Vec<()>, String>>().map(drop)
+        let (done, administered) = join(join_all(clients), administrator).await;
+        self.disks.iter().for_each(SimDisk::clear_faults);
+        done.into_iter().chain([administered]).collect::<Result<Vec<()>, String>>().map(drop)
     }
 
     /// Ends, if it was not cut off: exports the pool, or leaves it as it is.
@@ -168,6 +184,7 @@ pub fn run_seed(
     let disks = disks_of(&mut sim, images);
     let world: Arc<dyn World> = Arc::new(Ticking::new(Arc::new(sim.world())));
     let fickle = shape.fickle(&mut rng).filter(|_| rng.coin()).map(|at| disks[at].clone());
+    let rots = shape.is_mirror() && fickle.is_none() && rng.coin();
     let state = Mutex::new(State { end: End::Export, shared: None });
     let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
     let habits = Habits {
@@ -186,13 +203,15 @@ pub fn run_seed(
             options: options(&mut rng, is_last),
             clients: if is_last { 0 } else { 1 + rng.below(6) },
             calls: 5 + rng.below(80),
+            acts: if is_last || rng.below(3) > 0 { 0 } else { 1 + rng.below(8) },
+            read_errors_ppm: if is_last || rng.below(4) > 0 { 0 } else { 3000 },
             habits,
             seed: rng.next_u64(),
             exports: is_last || rng.below(6) == 0,
             disks: &disks,
             state: &state,
         };
-        let event = if rng.below(4) == 0 { rng.below(150) } else { rng.below(6000) };
+        let event = if rng.below(4) == 0 { rng.below(150) } else { rng.below(12_000) };
         match is_last {
             true => fickle.iter().for_each(SimDisk::clear_faults),
             false => {
@@ -219,11 +238,13 @@ pub fn run_seed(
         } else {
             sim.power_cut_any();
         }
-        if let Some(disk) = &fickle {
-            disk.clear_faults();
-            if *shape == Shape::SingleLog {
-                disk.come_back();
-            }
+        disks.iter().for_each(SimDisk::clear_faults);
+        if let Some(disk) = fickle.as_ref().filter(|_| *shape == Shape::SingleLog) {
+            disk.come_back();
+        }
+        if rots {
+            rot(&disks, &mut rng);
+            continue;
         }
         match sim.run_until(inspected(&disks, rng.below(8) == 0, rng.below(3) as u8)) {
             Ok(Ok(())) => {}
@@ -233,6 +254,19 @@ pub fn run_seed(
     }
     run.trace = sim.trace_hash();
     Ok(run)
+}
+
+/// Some sectors of the first side of each mirror become garbage; the other side has what was there.
+fn rot(disks: &[SimDisk], rng: &mut Rng) {
+    for disk in disks.iter().step_by(2) {
+        let mut used = Vec::new();
+        disk.durable_image().for_each(|sector, _| used.push(sector));
+        for _ in 0..rng.below(6) {
+            if let Some(sector) = rng.pick(&used) {
+                disk.corrupt(*sector, Corruption::Garbage);
+            }
+        }
+    }
 }
 
 fn options(rng: &mut Rng, is_last: bool) -> ImportOptions {

@@ -187,7 +187,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
         let shared = life.shared(&service)?;
         restart::check(&door(), &shared, life.end()).await?;
         life.is_checked();
-        life.work(&shared, |_| door()).await?;
+        life.work(&service, &shared, |_| door()).await?;
         life.finish(&service).await
     })
 }
@@ -206,28 +206,17 @@ fn clients_of_one_tree_see_one_history() {
     println!("{cuts} cuts, {calls} calls");
 }
 
-/// Each with the seeds within which it must show.
+/// Each with the seeds within which it must show: some ten times what it took.
 #[cfg(sabotage)]
 #[test]
 fn a_rule_left_out_is_found() {
     use aquifer_blockio::sabotage::Rule;
-    let _alone = aquifer_checker::sabotage::alone();
+    use aquifer_checker::sabotage::{alone, must_be_found};
+    let _alone = alone();
     let bases = lives::bases();
-    for (rule, seeds) in [
-        (Rule::FreshGenerations, 300),
-        (Rule::ReplayRaisesIds, 300),
-        (Rule::ReplayReapsNothing, 1000),
-        (Rule::CutsFitTheRecord, 300),
-        (Rule::CommitPresentContent, 300),
-        (Rule::ReplayFloor, 1000),
-        (Rule::HoldBackFrees, 1000),
-        (Rule::ReadersHoldReuse, 1000),
-    ] {
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            aquifer_checker::sabotage::must_be_found(rule, seeds, |seed| {
-                run_seed(seed, &bases).map(drop)
-            });
-        }));
-        println!("{rule:?}: {}", found.is_ok());
+    for (rule, seeds) in
+        [(Rule::FreshGenerations, 60), (Rule::ReplayRaisesIds, 60), (Rule::HoldBackFrees, 40)]
+    {
+        must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }
 }

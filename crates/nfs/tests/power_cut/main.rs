@@ -63,7 +63,7 @@ async fn live(life: &Life<'_>, clients: &[Arc<Mutex<Known>>]) -> Result<(), Stri
     server.service.pool.sync().await.map_err(|error| error.to_string())?;
     restart::check(&doors[0], &shared, life.end()).await?;
     life.is_checked();
-    life.work(&shared, |at| doors[at as usize].clone()).await?;
+    life.work(&server.service, &shared, |at| doors[at as usize].clone()).await?;
     server.is_quiet().await;
     shared.lock().unwrap().verdict()?;
     life.finish(&server.service).await
