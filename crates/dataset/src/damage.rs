@@ -39,7 +39,8 @@ pub(crate) struct DamageList {
 
 impl DamageList {
     /// Import: what was remembered.
-    pub fn load(&self, slot: u64, record: DamageRecord) {
+    pub fn load(&self, slot: u64, mut record: DamageRecord) {
+        record.shorten();
         self.slots.lock().records.insert(slot, record);
     }
 
@@ -90,6 +91,8 @@ impl DamageList {
         records.retain(|slot, record| {
             let before = record.ranges.clone();
             let stays = change(record);
+            // What is left of a range may be many.
+            record.shorten();
             if !stays || record.ranges != before {
                 changed.insert(*slot);
             }
@@ -117,11 +120,17 @@ impl DamageList {
                 return true;
             }
             let cut = version.cut.unwrap_or(u64::MAX);
-            let gone = |page: u64| page >= cut || version.pages.get(page).is_some();
-            let ranges = std::mem::take(&mut record.ranges);
-            for page in ranges.into_iter().flat_map(|(from, to)| from..to) {
-                if !gone(page) {
-                    record.ranges.push((page, page + 1));
+            record.ranges.retain_mut(|(from, to)| {
+                *to = (*to).min(cut);
+                from < to
+            });
+            for (page, _) in version.pages.iter() {
+                let ranges = &mut record.ranges;
+                if let Some(at) = ranges.iter().position(|(from, to)| (*from..*to).contains(&page))
+                {
+                    let (from, to) = ranges.swap_remove(at);
+                    let halves = [(from, page), (page + 1, to)];
+                    ranges.extend(halves.into_iter().filter(|(from, to)| from < to));
                 }
             }
             join(&mut record.ranges);

@@ -12,6 +12,7 @@
 
 use crate::codec::{FormatError, Reader, Writer};
 use crate::dataset::ITEM_VALUE_BYTES_MAX;
+use crate::extent::PAGE_LIMIT;
 use crate::inode::Time;
 use crate::types::{DatasetId, ObjectId, Txg};
 
@@ -140,7 +141,7 @@ impl DamageRecord {
         let mut ranges = Vec::new();
         for _ in 0..counted(&mut r, DAMAGE_RANGES_MAX)? {
             let (from, to) = (r.u64()?, r.u64()?);
-            if from >= to {
+            if from >= to || to > PAGE_LIMIT {
                 return Err(FormatError::invalid("damage record: range", from));
             }
             ranges.push((from, to));

@@ -161,7 +161,7 @@ pub(super) async fn damaged(serving: &Serving) -> Vec<DamagedFile> {
         txg: damaged.damage.txg.0,
         lost_bytes: match damaged.damage.kind {
             DamageKind::Unreadable => 0,
-            DamageKind::Lost => pages(&damaged.damage) * 4096,
+            DamageKind::Lost => pages(&damaged.damage).saturating_mul(4096),
         },
         ranges: damaged.damage.ranges.iter().map(|(from, to)| (from * 4096, to * 4096)).collect(),
         error: damaged.damage.error,

@@ -398,6 +398,25 @@ async fn read_page(service: &Service, file: FileHandle, page: u64) -> Vec<u8> {
     read(service, file, page).await.unwrap()
 }
 
+/// What is left of a range that is written over here and there fits its record, however long it is.
+#[test]
+fn a_range_written_over_here_and_there_fits_its_record() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let a = make(&service, service.files.root("tank").unwrap(), "a").await;
+        let dataset = service.datasets.by_name("tank").unwrap();
+        let error = PoolError::Corrupt("rot".into());
+        service.datasets.note_unreadable(&dataset, a.object, vec![(0, 1 << 48)], &error);
+        for page in 0..100 {
+            write(&service, a, 2 * page, &noise(page, 1), Stability::Unstable).await.unwrap();
+        }
+        service.pool.sync().await.unwrap();
+        let found = unreadable(&service);
+        assert_eq!((found[0].1.len(), found[0].1[0]), (40, (1, 2)));
+    });
+    bed.assert_clean();
+}
+
 /// However much is lost, what is remembered of it is bounded.
 #[test]
 fn what_is_remembered_is_bounded() {
