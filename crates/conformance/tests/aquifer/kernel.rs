@@ -129,7 +129,7 @@ fn handles_outlive_the_daemon(guest: Guest, mut aquifer: Aquifer) -> Result<()> 
     eprintln!("serving again after {took:?}");
     // And so is the pool alone.
     aquifer.must(&["pool", "export", "tank"])?;
-    let place = text(aquifer.scratch().path());
+    let place = text(&aquifer.disks_dir());
     aquifer.must(&["pool", "import", "-d", &place, "tank"])?;
     guest.check("touch /tmp/go", SOON)?;
     let output = job.wait(LONG)?.success()?.output;

@@ -21,6 +21,8 @@ use serde_json::Value;
 pub const DATASET: &str = "tank/vms";
 /// What clients mount.
 pub const EXPORT: &str = "/tank/vms";
+/// The directory of the disks, in that of the test.
+const DISKS: &str = "disks";
 /// How the kernel's client mounts; a restart shall not cost it a minute.
 pub const V3: &str = "vers=3,proto=tcp,mountproto=tcp,nolock,hard,timeo=20,rsize=1048576,\
     wsize=1048576";
@@ -103,7 +105,7 @@ impl Aquifer {
         let names = (0..setup.sides).map(|side| format!("disk{side}"));
         let names = names.chain((0..setup.log_sides).map(|side| format!("log{side}")));
         let names = names.chain((0..setup.spares).map(|spare| format!("spare{spare}")));
-        let dir = scratch.dir("disks")?;
+        let dir = scratch.dir(DISKS)?;
         let disks: Vec<PathBuf> = names.map(|name| dir.join(name)).collect();
         lay(&netns, &disks)?;
         let config = scratch.join("aquifer.toml");
@@ -144,6 +146,11 @@ impl Aquifer {
     /// The disks' image files, first those for data, then those of the log.
     pub fn disks(&self) -> &[PathBuf] {
         &self.disks
+    }
+
+    /// Where they all lie.
+    pub fn disks_dir(&self) -> PathBuf {
+        self.scratch.join(DISKS)
     }
 
     /// libnfs, QEMU and the like, each call with a limit of [`LONG`].
