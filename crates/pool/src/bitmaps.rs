@@ -15,9 +15,12 @@ use aquifer_ondisk::Txg;
 use aquifer_ondisk::codec::checksum128;
 use aquifer_ondisk::layout::REWIND_TXGS;
 use aquifer_ondisk::txg_record::SlotEntry;
+use aquifer_ondisk::types::Place;
 use aquifer_space::{MetaslabId, SlotWrite};
+use aquifer_vdev::ReadError;
 
 use crate::error::PoolError;
+use crate::patience::Patience;
 use crate::pool::Pool;
 
 impl Pool {
@@ -85,30 +88,53 @@ impl Pool {
         }
     }
 
-    /// Reads a metaslab's bitmap. One that verifies nowhere is closed to allocation.
+    /// Reads a metaslab's bitmap. One that verifies nowhere is closed to allocation; so is one that
+    /// cannot be read, also after a long while.
     pub(crate) async fn load_metaslab(&self, id: MetaslabId) -> Result<(), PoolError> {
         let Some((entry, places)) = self.space.lock().begin_load(id) else {
             return Ok(());
         };
-        let mut found = None;
-        for place in places {
-            let vdev = self.vdev(place)?;
-            let count = usize::try_from(vdev.geometry.slot_sectors()).unwrap_or(0);
-            let verify = |pages: &[Page]| checksum128(&bytes_of(pages)) == entry.checksum;
-            if let Ok(pages) = vdev.read(place.sector(), count, &verify).await {
-                found = Some(bytes_of(&pages));
-                break;
+        let mut failures = 0;
+        let found = loop {
+            let error = match self.read_slot(&entry, &places).await? {
+                Ok(bytes) => break Some(bytes),
+                Err(error) => error,
+            };
+            failures += 1;
+            let reason = error.to_string();
+            if self.wait_to_read_again(error, failures, Patience::Long).await.is_err() {
+                tracing::error!(
+                    class = "pool.metaslab_closed",
+                    ?id,
+                    reason,
+                    "no copy of its bitmap can be used: metaslab closed to allocation"
+                );
+                break None;
             }
-        }
-        if found.is_none() {
-            tracing::error!(
-                class = "pool.metaslab_closed",
-                ?id,
-                "bitmap verifies nowhere: metaslab closed to allocation"
-            );
-        }
+        };
         self.space.lock().finish_load(id, &entry, found.as_deref());
         Ok(())
+    }
+
+    /// Reads the first copy of a slot that verifies. If there is none: what can be tried again, if
+    /// anything.
+    async fn read_slot(
+        &self,
+        entry: &SlotEntry,
+        places: &[Place],
+    ) -> Result<Result<Vec<u8>, ReadError>, PoolError> {
+        let mut worst = None;
+        for place in places {
+            let vdev = self.vdev(*place)?;
+            let count = usize::try_from(vdev.geometry.slot_sectors()).unwrap_or(0);
+            let verify = |pages: &[Page]| checksum128(&bytes_of(pages)) == entry.checksum;
+            match vdev.read(place.sector(), count, &verify).await {
+                Ok(pages) => return Ok(Ok(bytes_of(&pages))),
+                Err(error @ ReadError::Unreadable { .. }) => worst = Some(error),
+                Err(error) => worst = worst.or(Some(error)),
+            }
+        }
+        worst.map(Err).ok_or_else(|| PoolError::Corrupt("a bitmap slot without a place".into()))
     }
 
     pub(crate) async fn write_slot(&self, write: SlotWrite) -> Result<(), PoolError> {

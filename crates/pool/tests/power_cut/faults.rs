@@ -198,6 +198,33 @@ fn what_cannot_be_made_leaves_the_disks_alone() {
     assert_eq!(pools.len(), 1, "the pool that was there is there still");
 }
 
+/// A disk that does not give a bitmap at once is asked again: nothing is closed for it.
+#[test]
+fn a_bitmap_that_cannot_be_read_at_once_closes_nothing() {
+    let mut fixture = Fixture::new(Shape::Mirror);
+    let place = fixture.with_pool(async |open| {
+        for slot in 0..SLOTS {
+            write(open, slot, 1).await.unwrap();
+        }
+        for _ in 0..8 {
+            open.pool.sync().await.unwrap();
+        }
+        open.slots.committed(0).unwrap().place
+    });
+    let geometry = Geometry::new(0, 63, true);
+    let index = place.sector() / geometry.metaslab_sectors();
+    for slot in 0..4 {
+        let first = geometry.slot_place(index, slot, 0).sector();
+        let rule = FaultRule::once(Fault::ReadError).within(first..first + 1);
+        fixture.disks.iter().for_each(|disk| disk.inject(rule.clone()));
+    }
+    fixture.with_pool(async |open| {
+        write(open, 0, 2).await.unwrap();
+        open.pool.sync().await.unwrap();
+        assert_eq!(open.pool.status().closed_metaslabs, 0);
+    });
+}
+
 /// A metaslab whose bitmap is lost is closed: nothing is taken there, its records do not fill the
 /// ring, early data there is no obstacle, and nobody is promised its space.
 #[test]
