@@ -106,7 +106,7 @@ pub struct Attributes {
     pub ctime: Time,
     /// Birth.
     pub crtime: Time,
-    /// Rises with every change.
+    /// Rises with every change; no other content ever has the same, not even after a crash.
     pub change: u64,
 }
 

@@ -82,6 +82,12 @@ impl Time {
         Time { seconds, nanoseconds }
     }
 
+    /// Nanoseconds since 1970; 0 before.
+    fn since_1970_ns(self) -> u64 {
+        let seconds = u64::try_from(self.seconds).unwrap_or(0);
+        seconds.saturating_mul(1_000_000_000).saturating_add(u64::from(self.nanoseconds))
+    }
+
     pub(crate) fn encode(self, w: &mut Writer) {
         assert!(self.nanoseconds < NANOSECONDS, "a time that could not be read back: {self:?}");
         w.i64(self.seconds);
@@ -133,7 +139,7 @@ pub struct Inode {
     pub ctime: Time,
     /// Birth.
     pub crtime: Time,
-    /// Rises with every change.
+    /// Rises with every change, and is never that of another content: see [`Inode::touch`].
     pub change: u64,
     /// The directory that holds a directory.
     pub parent: ObjectId,
@@ -155,9 +161,11 @@ impl Inode {
         INODE_BYTES
     }
 
-    /// Notes a change: the change attribute rises, as far as its field goes.
-    pub fn touch(&mut self) {
-        self.change = next(self.change);
+    /// Notes a change: the change attribute rises, as far as its field goes. What a crash loses may
+    /// have been seen: so that no number comes again for another content, it follows the clock.
+    pub fn touch(&mut self, now: Time) {
+        self.ctime = now;
+        self.change = next(self.change).max(now.since_1970_ns().min(SEQUENCE_LIMIT - 1));
     }
 
     /// Notes an entry more in a directory.

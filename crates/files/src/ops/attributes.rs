@@ -64,8 +64,7 @@ impl Files {
             changes = self.resize(cred, target, &mut inode, size, now).await?;
         }
         apply_set(cred, &mut inode, set, now)?;
-        inode.ctime = now;
-        inode.touch();
+        inode.touch(now);
         changes.insert(0, Change::Inode(inode.clone()));
         let promised = self.change(cred, (&target.dataset, Some(&inode)), admission, &changes)?;
         let after = attributes(&target.dataset, &target.inode());

@@ -311,8 +311,8 @@ impl Files {
 /// A directory whose content changes now.
 pub(crate) fn touched(directory: &Inode, now: Time) -> Inode {
     let mut inode = directory.clone();
-    (inode.mtime, inode.ctime) = (now, now);
-    inode.touch();
+    inode.mtime = now;
+    inode.touch(now);
     inode
 }
 

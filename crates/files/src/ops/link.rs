@@ -72,8 +72,7 @@ impl Files {
         }
         let now = self.now();
         inode.nlink += 1;
-        inode.ctime = now;
-        inode.touch();
+        inode.touch(now);
         let mut parent = touched(&old, now);
         parent.entry_added();
         let entry = Dirent {

@@ -122,8 +122,7 @@ pub(crate) fn check_sticky(
 /// the background frees.
 pub(crate) fn unlink(inode: &Inode, now: Time) -> Vec<Change> {
     let mut left = inode.clone();
-    left.ctime = now;
-    left.touch();
+    left.touch(now);
     let last = inode.kind == FileKind::Directory || inode.nlink <= 1;
     left.nlink = if last { 0 } else { inode.nlink - 1 };
     let mut changes = Vec::new();

@@ -190,8 +190,7 @@ impl Files {
             unlinked = unlink(over, now);
         }
         let mut moved = plan.moved;
-        moved.ctime = now;
-        moved.touch();
+        moved.touch(now);
         if directory {
             moved.parent = to_dir.object.id;
         }

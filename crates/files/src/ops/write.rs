@@ -170,8 +170,8 @@ impl Files {
         for (piece, around) in pieces.iter().zip(&mut *arounds) {
             let before = Some(before(&inode));
             inode.size = inode.size.max(piece.end());
-            (inode.mtime, inode.ctime) = (now, now);
-            inode.touch();
+            inode.mtime = now;
+            inode.touch(now);
             *around = Around { before, after: Some(attributes(&target.dataset, &inode)) };
         }
         let hold = self.hold(&target.dataset, admission)?;
