@@ -163,13 +163,25 @@ pub enum ImportError {
     NoSuchRewind(u64),
     /// A hole in the intent log that a later batch proves to have been durable.
     #[error(
-        "the intent log is damaged: batch {sequence} was durable and cannot be read ({reason}); \
+        "the intent log is damaged: batch {sequence} was durable and is not there ({reason}); \
              `import --discard-log` drops it and all after it"
     )]
     LogDamaged {
         /// The batch.
         sequence: u64,
         /// What was found.
+        reason: String,
+    },
+    /// A disk does not give a part of the intent log.
+    #[error(
+        "batch {sequence} of the intent log cannot be read ({reason}). Nothing is lost: once the \
+             disk gives it again, import the pool again. `import --discard-log` drops it and all \
+             after it"
+    )]
+    LogUnreadable {
+        /// The batch.
+        sequence: u64,
+        /// What the disk said.
         reason: String,
     },
     /// Replay met something that cannot be.

@@ -45,7 +45,7 @@ pub struct ImportOptions {
     pub memory_cap_bytes: u64,
     /// Go back this many txgs; drops them and the log.
     pub rewind: u64,
-    /// End the log where it is damaged, and drop the rest.
+    /// End the log where it is damaged or cannot be read, and drop the rest.
     pub discard_log: bool,
     /// Do without a log device that is not there, and without what only it holds.
     pub missing_log: bool,
@@ -146,7 +146,7 @@ pub fn import(
         if back > 0 {
             rewind(&mut uberblock, back, world.random().max(1), &mut report)?;
         }
-        let roots = root::read_roots(&vdevs, &uberblock, options.scale).await?;
+        let roots = root::read_roots(&*world, &vdevs, &uberblock, options.scale).await?;
         let newest = &roots.newest;
         let lost = lost_log_devices(&newest.root.log, &vdevs);
         if uberblock.restart_chain == 0 && !lost.is_empty() {
@@ -160,6 +160,7 @@ pub fn import(
         };
         let ring = Ring::new(&log_root.segments);
         let reader = Reader {
+            world: &*world,
             vdevs: &vdevs,
             ring: &ring,
             rules: ChainRules {
@@ -175,7 +176,7 @@ pub fn import(
         let chain = loop {
             let online = online_leaves(&vdevs);
             let chain = reader.read(&log_root).await?;
-            level::level(&vdevs, &ring, &chain, uberblock.floor).await?;
+            level::level(&*world, &vdevs, &ring, &chain, uberblock.floor).await?;
             // A leaf that failed on the way may have been the only one to hold the end of the
             // chain: what was acknowledged is on the others too, so they are asked again.
             if online_leaves(&vdevs) == online {

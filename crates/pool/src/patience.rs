@@ -2,8 +2,8 @@
 //!
 //! A disk that gives an error (a cable, a controller that starts over, a device that is busy) may
 //! hold what it does not give. Only content that is wrong on every copy is damage. So a read is
-//! tried again after a while: for a client as long as it may well wait, for a sync or a replay,
-//! which would give up acknowledged changes, much longer. What a sync still cannot read then
+//! tried again after a while: for a client as long as it may well wait, for a sync, an import or a
+//! replay, which would give up acknowledged changes, much longer. What a sync still cannot read then
 //! suspends the pool, and nothing is lost: the log holds the changes, and the next import tries
 //! again. If the disk never gives it back, an administrator may order (`discard_unreadable` of
 //! [`ImportOptions`](crate::import::ImportOptions)) that it counts as damaged from then on until
@@ -11,6 +11,7 @@
 
 use std::time::Duration;
 
+use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_vdev::ReadError;
 
@@ -22,7 +23,7 @@ use crate::pool::{BoxFuture, Pool};
 pub enum Patience {
     /// A client.
     Short,
-    /// A sync or a replay.
+    /// A sync, an import or a replay.
     Long,
 }
 
@@ -32,6 +33,19 @@ const PAUSE_MS: u64 = 10;
 const SHORT_PAUSES: u32 = 2;
 /// Pauses of [`Patience::Long`]: 10 s in all. Less than a hypervisor waits.
 const LONG_PAUSES: u32 = 10;
+
+/// After so many failures: waits before the next try, unless there were enough.
+pub(crate) async fn pause(world: &dyn World, failures: u32, patience: Patience) -> bool {
+    let pauses = match patience {
+        Patience::Short => SHORT_PAUSES,
+        Patience::Long => LONG_PAUSES,
+    };
+    let goes_on = failures <= pauses && !left_out(Rule::UnreadableIsNoDamage);
+    if goes_on {
+        world.sleep(Duration::from_millis(PAUSE_MS << (failures - 1))).await;
+    }
+    goes_on
+}
 
 impl Pool {
     /// After `failures` reads that failed with `error`: waits before the next, or says that there
@@ -53,16 +67,11 @@ impl Pool {
         patience: Patience,
     ) -> Result<(), PoolError> {
         let passes = matches!(error, ReadError::Unreadable { .. });
-        if !passes || left_out(Rule::UnreadableIsNoDamage) {
+        if !passes {
             return Err(error.into());
         }
         let patience = if self.log.is_replaying() { Patience::Long } else { patience };
-        let pauses = match patience {
-            Patience::Short => SHORT_PAUSES,
-            Patience::Long => LONG_PAUSES,
-        };
-        if failures <= pauses {
-            self.world.sleep(Duration::from_millis(PAUSE_MS << (failures - 1))).await;
+        if pause(&*self.world, failures, patience).await {
             return Ok(());
         }
         if patience == Patience::Long && self.discards_unreadable() {

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_blockio::{Page, World};
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::log_batch::BatchHeader;
@@ -18,8 +18,10 @@ use futures_util::future::join_all;
 use crate::error::ImportError;
 use crate::intent_log::Ring;
 use crate::intent_log::read::{Chain, FoundBatch, extent_matches};
+use crate::patience::{self, Patience};
 
 pub(crate) async fn level(
+    world: &dyn World,
     vdevs: &[Arc<Vdev>],
     ring: &Ring,
     chain: &Chain,
@@ -31,7 +33,7 @@ pub(crate) async fn level(
     flush(vdevs).await?;
     let tail = unproven(ring, chain, floor);
     for run in &tail {
-        run.to_differing_sides(vdevs).await?;
+        run.to_differing_sides(world, vdevs).await?;
     }
     flush(vdevs).await?;
     if tail.is_empty() || left_out(Rule::RewriteTail) {
@@ -43,7 +45,7 @@ pub(crate) async fn level(
     let sides = vdevs.iter().map(|vdev| vdev.leaves.len()).max().unwrap_or(0);
     for side in 0..sides {
         for run in &tail {
-            run.again_to_side(vdevs, side).await?;
+            run.again_to_side(world, vdevs, side).await?;
         }
         flush(vdevs).await?;
     }
@@ -89,21 +91,34 @@ impl TailRun<'_> {
         }
     }
 
-    async fn read(&self, leaf: &Leaf) -> Option<Vec<Page>> {
-        let pages = leaf.read(self.place.sector(), self.sectors).await.ok()?;
-        self.verifies(&pages).then_some(pages)
+    /// What a side holds, if it is good.
+    async fn read(&self, world: &dyn World, leaf: &Leaf) -> Option<Vec<Page>> {
+        let mut failures = 0;
+        loop {
+            if let Ok(pages) = leaf.read(self.place.sector(), self.sectors).await {
+                return self.verifies(&pages).then_some(pages);
+            }
+            failures += 1;
+            if !patience::pause(world, failures, Patience::Short).await {
+                return None;
+            }
+        }
     }
 
     /// Writes the run to the sides on which it differs, from one on which it verifies; never over a
     /// good copy.
-    async fn to_differing_sides(&self, vdevs: &[Arc<Vdev>]) -> Result<(), ImportError> {
+    async fn to_differing_sides(
+        &self,
+        world: &dyn World,
+        vdevs: &[Arc<Vdev>],
+    ) -> Result<(), ImportError> {
         let Some(vdev) = vdevs.get(usize::from(self.place.vdev())) else {
             return Ok(());
         };
         let mut good = None;
         let mut bad = Vec::new();
         for leaf in vdev.online() {
-            match self.read(leaf).await {
+            match self.read(world, leaf).await {
                 Some(pages) => good = Some(pages),
                 None => bad.push(leaf),
             }
@@ -119,13 +134,18 @@ impl TailRun<'_> {
     }
 
     /// Writes what one side holds, the same bytes, to that side again.
-    async fn again_to_side(&self, vdevs: &[Arc<Vdev>], side: usize) -> Result<(), ImportError> {
+    async fn again_to_side(
+        &self,
+        world: &dyn World,
+        vdevs: &[Arc<Vdev>],
+        side: usize,
+    ) -> Result<(), ImportError> {
         let Some(vdev) = vdevs.get(usize::from(self.place.vdev())) else {
             return Ok(());
         };
         let leaf = vdev.leaves.get(side).filter(|leaf| leaf.is_online());
         if let Some(leaf) = leaf
-            && let Some(pages) = self.read(leaf).await
+            && let Some(pages) = self.read(world, leaf).await
         {
             let _ = leaf.write(self.place.sector(), pages).await;
             vdev.check()?;

@@ -21,6 +21,7 @@ use aquifer_vdev::ReadError;
 use crate::error::{ImportError, PoolError};
 use crate::intent_log::LiveBatch;
 use crate::intent_log::read::FoundBatch;
+use crate::patience::Patience;
 use crate::pool::{Pool, Replay};
 use crate::txg::{Demand, TxHold};
 
@@ -75,8 +76,17 @@ impl Pool {
         };
         let mut payload = Vec::new();
         if !sums.is_empty() {
-            let read = self.vdev(place)?.read(place.sector(), sums.len(), &verify).await;
-            payload = read.map_err(PoolError::from)?;
+            // What is repaired is repaired at once: later the log may have come round.
+            let (vdev, mut failures) = (self.vdev(place)?, 0);
+            payload = loop {
+                match vdev.read(place.sector(), sums.len(), &verify).await {
+                    Ok(pages) => break pages,
+                    Err(error) => {
+                        failures += 1;
+                        self.wait_to_read_again(error, failures, Patience::Long).await?;
+                    }
+                }
+            };
         }
         let mut rest = payload.as_slice();
         for record in &batch.header.records {

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_blockio::{Page, World};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::codec::checksum128;
 use aquifer_ondisk::layout::REWIND_TXGS;
@@ -13,12 +13,13 @@ use aquifer_ondisk::pool_root::{LogRoot, PoolRoot};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
 use aquifer_ondisk::uberblock::Uberblock;
 use aquifer_space::Allocator;
-use aquifer_vdev::Vdev;
+use aquifer_vdev::{ReadError, Vdev};
 
 use crate::error::{ImportError, PoolError};
 use crate::import::LOG_START;
 use crate::intent_log::Ring;
 use crate::limits::Scale;
+use crate::patience::{self, Patience};
 use crate::record::RecordRing;
 use crate::tree::{allocator, record_copies};
 
@@ -46,15 +47,17 @@ pub(crate) fn restarted(root: &PoolRoot, chain: u64) -> LogRoot {
 
 /// Reads the live records and rebuilds free space as of the newest root.
 pub(crate) async fn read_roots(
+    world: &dyn World,
     vdevs: &[Arc<Vdev>],
     uberblock: &Uberblock,
     scale: Scale,
 ) -> Result<FoundRoots, ImportError> {
+    let read_part = |pointer: RecordPointer| read_part(world, vdevs, pointer);
     let [Some(pointer), older @ ..] = uberblock.roots else {
         return Err(ImportError::NoUberblock);
     };
     let unreadable = |txg: Txg, reason: String| ImportError::RootUnreadable { txg, reason };
-    let last = read_part(vdevs, &pointer).await.map_err(|why| unreadable(pointer.txg, why))?;
+    let last = read_part(pointer).await.map_err(|why| unreadable(pointer.txg, why))?;
     let Some(root) = last.root.clone() else {
         return Err(unreadable(pointer.txg, "its record has no root".into()));
     };
@@ -62,7 +65,7 @@ pub(crate) async fn read_roots(
     let mut windows = vec![last.window_start];
     let mut back_to = last.window_start;
     for old in older.iter().flatten() {
-        match read_part(vdevs, old).await {
+        match read_part(*old).await {
             Ok(record) => {
                 windows.push(record.window_start);
                 back_to = back_to.min(record.window_start).min(old.txg);
@@ -76,7 +79,7 @@ pub(crate) async fn read_roots(
         if previous.txg < back_to {
             break;
         }
-        match read_part(vdevs, &previous).await {
+        match read_part(previous).await {
             Ok(record) => parts.push((previous, record)),
             Err(error) if previous.txg >= needed_from => {
                 return Err(unreadable(pointer.txg, error));
@@ -130,8 +133,31 @@ fn rebuild_space(
     Ok(space)
 }
 
-async fn read_part(vdevs: &[Arc<Vdev>], pointer: &RecordPointer) -> Result<TxgRecord, String> {
-    let mut error = String::new();
+/// Reads a part of a record, patiently.
+async fn read_part(
+    world: &dyn World,
+    vdevs: &[Arc<Vdev>],
+    pointer: RecordPointer,
+) -> Result<TxgRecord, String> {
+    let mut failures = 0;
+    loop {
+        let (error, may_pass) = match read_copies(vdevs, &pointer).await {
+            Ok(record) => return Ok(record),
+            Err(why) => why,
+        };
+        failures += 1;
+        if !may_pass || !patience::pause(world, failures, Patience::Long).await {
+            return Err(error);
+        }
+    }
+}
+
+/// The first copy that is good; else why there is none, and whether that may pass.
+async fn read_copies(
+    vdevs: &[Arc<Vdev>],
+    pointer: &RecordPointer,
+) -> Result<TxgRecord, (String, bool)> {
+    let (mut error, mut may_pass) = (String::new(), false);
     let verify = |pages: &[Page]| checksum128(&bytes_of(pages)) == pointer.checksum;
     for place in pointer.copies() {
         let Some(vdev) = vdevs.get(usize::from(place.vdev())) else {
@@ -144,8 +170,11 @@ async fn read_part(vdevs: &[Arc<Vdev>], pointer: &RecordPointer) -> Result<TxgRe
                 Ok(record) => error = format!("a record of txg {}", record.txg),
                 Err(problem) => error = problem.to_string(),
             },
-            Err(problem) => error = problem.to_string(),
+            Err(problem) => {
+                may_pass |= matches!(problem, ReadError::Unreadable { .. });
+                error = problem.to_string();
+            }
         }
     }
-    Err(error)
+    Err((error, may_pass))
 }

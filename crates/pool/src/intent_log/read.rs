@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_blockio::{Page, World};
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::extent::{Extent, Stored};
@@ -12,12 +12,13 @@ use aquifer_ondisk::log_batch::{BATCH_SECTORS_MAX, BatchHeader};
 use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::types::{SEGMENT_SECTORS, Txg};
 use aquifer_ondisk::uberblock::LogEnd;
-use aquifer_vdev::{ReadError, Vdev};
+use aquifer_vdev::{Leaf, ReadError, Vdev};
 use futures_util::future::join_all;
 
 use crate::error::ImportError;
 use crate::intent_log::{Position, Ring};
 use crate::limits::LOG_BATCHES_IN_FLIGHT_MAX;
+use crate::patience::{self, Patience};
 
 /// A batch as found.
 #[derive(Debug)]
@@ -76,6 +77,7 @@ pub(crate) struct ChainRules {
 }
 
 pub(crate) struct Reader<'a> {
+    pub world: &'a dyn World,
     pub vdevs: &'a [Arc<Vdev>],
     pub ring: &'a Ring,
     pub rules: ChainRules,
@@ -109,7 +111,7 @@ impl Reader<'_> {
             } else {
                 self.ring.place_for_next(chain.next)
             };
-            let read = self.read_batch(position, chain.next_sequence, chain.previous).await;
+            let read = self.read_patiently(position, chain.next_sequence, chain.previous).await;
             let miss = match read {
                 Ok((batch, sum)) => {
                     chain.mark = chain.mark.max(batch.header.mark);
@@ -129,7 +131,7 @@ impl Reader<'_> {
             let proven = proof || sequence <= self.fixed_end();
             match miss {
                 Miss::Unreadable(reason) if !self.rules.discard => {
-                    return Err(ImportError::LogDamaged { sequence, reason });
+                    return Err(ImportError::LogUnreadable { sequence, reason });
                 }
                 Miss::Ends(reason) if proven && !self.rules.discard => {
                     return Err(ImportError::LogDamaged { sequence, reason });
@@ -145,6 +147,24 @@ impl Reader<'_> {
 
     fn fixed_end(&self) -> u64 {
         if self.rules.fixed.chain == self.rules.chain { self.rules.fixed.sequence } else { 0 }
+    }
+
+    async fn read_patiently(
+        &self,
+        position: Position,
+        sequence: u64,
+        previous: u128,
+    ) -> Result<(FoundBatch, u128), Miss> {
+        let mut failures = 0;
+        loop {
+            let read = self.read_batch(position, sequence, previous).await;
+            failures += 1;
+            if !matches!(read, Err(Miss::Unreadable(_)))
+                || !patience::pause(self.world, failures, Patience::Long).await
+            {
+                return read;
+            }
+        }
     }
 
     async fn read_batch(
@@ -249,9 +269,7 @@ impl Reader<'_> {
             };
             for leaf in vdev.online() {
                 let want = usize::try_from(count).unwrap_or(0);
-                let Ok(pages) = leaf.read(place.sector(), want).await else {
-                    continue;
-                };
+                let pages = self.read_ahead(leaf, place.sector(), want).await;
                 for page in &pages {
                     if let Some(header) = self.later_header(page, &pages)
                         && header.sequence > sequence
@@ -270,6 +288,21 @@ impl Reader<'_> {
             }
         }
         false
+    }
+
+    /// Sectors where later batches may be; none if they cannot be read: beyond the end of the chain
+    /// a disk may have what it never gives.
+    async fn read_ahead(&self, leaf: &Leaf, sector: u64, count: usize) -> Vec<Page> {
+        let mut failures = 0;
+        loop {
+            if let Ok(pages) = leaf.read(sector, count).await {
+                return pages;
+            }
+            failures += 1;
+            if !patience::pause(self.world, failures, Patience::Short).await {
+                return Vec::new();
+            }
+        }
     }
 
     fn later_header(&self, first: &Page, pages: &[Page]) -> Option<BatchHeader> {
@@ -303,8 +336,8 @@ impl Reader<'_> {
                 match result {
                     Ok(()) => {}
                     Err(ReadError::Unreadable { error, .. }) if !self.rules.discard => {
-                        let reason = format!("its data cannot be read: {error}");
-                        return Err(ImportError::LogDamaged { sequence, reason });
+                        let reason = format!("its data: {error}");
+                        return Err(ImportError::LogUnreadable { sequence, reason });
                     }
                     Err(error) => {
                         self.cut(chain, at, error.to_string());
@@ -328,6 +361,19 @@ impl Reader<'_> {
     }
 
     async fn is_whole(&self, extent: &Extent) -> Result<(), ReadError> {
+        let mut failures = 0;
+        loop {
+            let judged = self.judge_extent(extent).await;
+            failures += 1;
+            if !matches!(judged, Err(ReadError::Unreadable { .. }))
+                || !patience::pause(self.world, failures, Patience::Long).await
+            {
+                return judged;
+            }
+        }
+    }
+
+    async fn judge_extent(&self, extent: &Extent) -> Result<(), ReadError> {
         let count = usize::try_from(extent.stored_sectors()).unwrap_or(0);
         let (vdev, sector) = (extent.place.vdev(), extent.place.sector());
         let corrupt = ReadError::Corrupt { vdev, sector, count };

@@ -225,6 +225,37 @@ fn a_bitmap_that_cannot_be_read_at_once_closes_nothing() {
     });
 }
 
+/// One read of an import fails, whichever it is: nothing is given up for it, not even where the
+/// administrator has ordered that what is damaged be dropped.
+#[test]
+fn a_read_that_fails_once_at_import_loses_nothing() {
+    let mut fixture = Fixture::new(Shape::Single);
+    fixture.with_pool(async |open| {
+        for slot in 0..8 {
+            write(open, slot, 1).await.unwrap();
+        }
+    });
+    for at in 0..60 {
+        let version_now = 1 + at;
+        let rule = FaultRule::new(Fault::ReadError, When::OnceAfter(at));
+        fixture.disks[0].inject(rule);
+        let (world, disks) = (fixture.world.clone(), named(&fixture.disks));
+        let options = ImportOptions { discard_log: true, ..ImportOptions::default() };
+        let life = fixture.sim.run_until(async {
+            let open = open(world.clone(), disks, &options).await?;
+            world.spawn("txg", open.pool.clone().run());
+            for slot in 0..8 {
+                assert_eq!(version(&open, slot).await, version_now, "read {at}, slot {slot}");
+                write(&open, slot, version_now + 1).await.unwrap();
+            }
+            Ok::<(), String>(())
+        });
+        life.unwrap().unwrap();
+        fixture.disks[0].clear_faults();
+        fixture.sim.kill();
+    }
+}
+
 /// A metaslab whose bitmap is lost is closed: nothing is taken there, its records do not fill the
 /// ring, early data there is no obstacle, and nobody is promised its space.
 #[test]
