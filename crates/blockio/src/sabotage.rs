@@ -88,6 +88,8 @@ pub enum Rule {
     CutsFitTheRecord,
     /// What cannot be read at the moment is not taken for damaged.
     UnreadableIsNoDamage,
+    /// An administrative act is answered when it is on disk: it is not in the log.
+    ActsOnDiskFirst,
     /// On a full pool, what needs no more room than there was gets it in turn.
     ReserveInTurn,
 }

@@ -299,7 +299,7 @@ impl Datasets {
             state.overlay.version(hold.txg(), &inode);
         }
         self.damages.forget(dataset.id, object);
-        self.pool.sync().await?;
+        self.act_on_disk().await?;
         let damaged = found.check();
         Ok(damaged?)
     }

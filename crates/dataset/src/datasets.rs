@@ -340,9 +340,17 @@ impl Datasets {
         {
             made.unlogged.is_from_the_start();
         }
-        self.pool.sync().await?;
+        self.act_on_disk().await?;
         self.state.lock().hidden.remove(&id);
         Ok(())
+    }
+
+    /// Waits until an act is on disk. It is not in the log: nothing else keeps it.
+    pub(crate) async fn act_on_disk(&self) -> Result<(), PoolError> {
+        if left_out(Rule::ActsOnDiskFirst) {
+            return Ok(());
+        }
+        self.pool.sync().await.map(drop)
     }
 
     pub(crate) async fn hold_act(&self) -> Result<TxHold, PoolError> {

@@ -84,7 +84,7 @@ impl Datasets {
         }
         drop(hold);
         self.refresh_properties();
-        self.pool.sync().await?;
+        self.act_on_disk().await?;
         Ok(())
     }
 

@@ -62,7 +62,7 @@ impl Datasets {
         }
         drop(hold);
         self.refresh_properties();
-        self.pool.sync().await?;
+        self.act_on_disk().await?;
         if begun > 0 {
             // The txg after this one is the first without records.
             self.pool.sync().await?;
