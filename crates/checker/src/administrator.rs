@@ -1,49 +1,217 @@
-//! An administrator: datasets come and go beside the one that clients share, and that one is
-//! `sync=always` now and then.
+//! An administrator: datasets come and go beside the one that clients share, with files and a quota,
+//! and the shared one is `sync=always` now and then. What was done is there after a cut; what was
+//! under way is done or not.
 
-use aquifer_files::{CreateHow, Credentials, FileHandle, Service, SetAttributes, Stability};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use aquifer_dataset::Property;
+use aquifer_files::{
+    CreateHow, Credentials, FileHandle, FsError, Service, SetAttributes, Stability,
+};
 use aquifer_sim::Rng;
 
 use crate::lives::DATASET;
 
-/// Acts so often.
-///
-/// # Errors
-/// An act that should have succeeded.
-pub(crate) async fn administer(service: &Service, mut rng: Rng, acts: u64) -> Result<(), String> {
-    for _ in 0..acts {
-        let name = format!("tank/other{}", rng.below(3));
-        let datasets = &service.datasets;
-        let done = match (rng.below(4), datasets.by_name(&name).is_some()) {
-            (0, _) => {
-                let sync = if rng.coin() { "always" } else { "standard" };
-                datasets.set(DATASET, "sync", Some(sync)).await
-            }
-            (1, true) => datasets.destroy(&name, true).await,
-            (_, true) => Ok(()),
-            (_, false) => datasets.create(&name, &[]).await,
-        };
-        done.map_err(|error| format!("administrator: {name}: {error}"))?;
-        if let Some(top) = service.files.root(&name) {
-            populate(service, top, &mut rng).await?;
-        }
-    }
-    Ok(())
+/// What the administrator knows of what there is.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Estate(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Datasets beside the shared one.
+    others: BTreeMap<u64, Holding>,
+    /// The shared one's `sync`.
+    sync: Option<String>,
 }
 
-/// Some files, so that there is something to be freed.
-async fn populate(service: &Service, top: FileHandle, rng: &mut Rng) -> Result<(), String> {
-    let cred = Credentials::root();
-    for _ in 0..rng.below(6) {
-        let name = format!("f{}", rng.below(1000));
-        let how = CreateHow::Unchecked(SetAttributes::default());
-        let made = service.files.create(&cred, top, name.as_bytes(), how).await.0;
-        let made = made.map_err(|error| format!("administrator: {name}: {error}"))?;
-        let mut data = vec![0; 4096 * (1 + rng.index(12))];
-        rng.fill(&mut data);
-        let stability = if rng.coin() { Stability::FileSync } else { Stability::Unstable };
-        let written = service.files.write(&cred, made.handle, 0, &data, stability).await.0;
-        written.map_err(|error| format!("administrator: {name}: {error}"))?;
+/// What is known of a dataset. None was ever made if nothing is known.
+#[derive(Debug)]
+enum Holding {
+    /// It was destroyed.
+    Gone,
+    /// It was made.
+    There(Dataset),
+    /// Something was under way.
+    Unknown,
+}
+
+#[derive(Debug, Default)]
+struct Dataset {
+    /// As it was set; nothing is known if it was not.
+    quota: Option<String>,
+    /// Content that is durable, by name.
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+/// Datasets beside the shared one.
+const OTHERS: u64 = 3;
+
+fn name_of(at: u64) -> String {
+    format!("tank/other{at}")
+}
+
+impl Estate {
+    /// What there is was made of something older: nothing is known.
+    pub(crate) fn forget(&self) {
+        let known = &mut *self.0.lock().unwrap();
+        known.sync = None;
+        known.others = (0..OTHERS).map(|at| (at, Holding::Unknown)).collect();
     }
-    Ok(())
+
+    /// Looks at what there is after a restart.
+    ///
+    /// # Errors
+    /// Something else than what is known.
+    pub(crate) async fn check(&self, service: &Service) -> Result<(), String> {
+        let sync = value(service, DATASET, Property::Sync).ok_or("no dataset")?;
+        if let Some(set) = self.0.lock().unwrap().sync.as_ref().filter(|set| **set != sync) {
+            return Err(format!("sync was set to {set}, and is {sync}"));
+        }
+        for at in 0..OTHERS {
+            let name = name_of(at);
+            let there = service.datasets.by_name(&name).is_some();
+            let (is, quota, files) = match self.0.lock().unwrap().others.get(&at) {
+                None | Some(Holding::Gone) => (Some(false), None, BTreeMap::new()),
+                Some(Holding::Unknown) => (None, None, BTreeMap::new()),
+                Some(Holding::There(of)) => (Some(true), of.quota.clone(), of.files.clone()),
+            };
+            if is.is_some_and(|is| is != there) {
+                return Err(format!("{name}: there is {there}, and was {is:?}"));
+            }
+            if !there {
+                self.note(at, Holding::Gone);
+                continue;
+            }
+            let has = value(service, &name, Property::Quota);
+            if quota.is_some() && quota != has {
+                return Err(format!("{name}: quota is {has:?}, and was set to {quota:?}"));
+            }
+            for (file, content) in &files {
+                holds(service, &name, file, content).await?;
+            }
+            self.note(at, Holding::There(Dataset { quota: has, files }));
+        }
+        Ok(())
+    }
+
+    fn note(&self, at: u64, what: Holding) {
+        self.0.lock().unwrap().others.insert(at, what);
+    }
+
+    fn with(&self, at: u64, change: impl FnOnce(&mut Dataset)) {
+        if let Some(Holding::There(dataset)) = self.0.lock().unwrap().others.get_mut(&at) {
+            change(dataset);
+        }
+    }
+
+    fn take(&self, at: u64) -> Holding {
+        let taken = self.0.lock().unwrap().others.insert(at, Holding::Unknown);
+        taken.unwrap_or(Holding::Gone)
+    }
+
+    /// Acts so often.
+    ///
+    /// # Errors
+    /// An act that should have succeeded.
+    pub(crate) async fn administer(
+        &self,
+        service: &Service,
+        mut rng: Rng,
+        acts: u64,
+    ) -> Result<(), String> {
+        for _ in 0..acts {
+            let at = rng.below(OTHERS);
+            let name = name_of(at);
+            let failed = |error| format!("administrator: {name}: {error}");
+            let datasets = &service.datasets;
+            match (rng.below(6), datasets.by_name(&name).is_some()) {
+                (0, _) => {
+                    let sync = if rng.coin() { "always" } else { "standard" };
+                    self.0.lock().unwrap().sync = None;
+                    datasets.set(DATASET, "sync", Some(sync)).await.map_err(failed)?;
+                    self.0.lock().unwrap().sync = Some(sync.into());
+                }
+                (1, true) => {
+                    self.take(at);
+                    datasets.destroy(&name, true).await.map_err(failed)?;
+                    self.note(at, Holding::Gone);
+                }
+                (2, true) => {
+                    self.with(at, |dataset| dataset.quota = None);
+                    let quota = rng.pick(&["64K", "1M", "none"]).copied();
+                    datasets.set(&name, "quota", quota).await.map_err(failed)?;
+                    let quota = value(service, &name, Property::Quota);
+                    self.with(at, |dataset| dataset.quota = quota);
+                }
+                (_, true) => {}
+                (_, false) => {
+                    self.take(at);
+                    datasets.create(&name, &[]).await.map_err(failed)?;
+                    self.note(at, Holding::There(Dataset::default()));
+                }
+            }
+            if let Some(top) = service.files.root(&name) {
+                self.populate(service, (at, top), &mut rng).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Some files, so that there is something to be freed.
+    async fn populate(
+        &self,
+        service: &Service,
+        (at, top): (u64, FileHandle),
+        rng: &mut Rng,
+    ) -> Result<(), String> {
+        let cred = Credentials::root();
+        let full = |error: &FsError| matches!(error, FsError::Quota);
+        for _ in 0..rng.below(6) {
+            let name = format!("f{}", rng.below(20));
+            let mut old = None;
+            self.with(at, |dataset| old = dataset.files.remove(&name));
+            let how = CreateHow::Unchecked(SetAttributes::default());
+            let made = service.files.create(&cred, top, name.as_bytes(), how).await.0;
+            let made = match made {
+                Err(error) if full(&error) => continue,
+                made => made.map_err(|error| format!("administrator: {name}: {error}"))?,
+            };
+            let mut data = vec![0; 4096 * (1 + rng.index(12))];
+            rng.fill(&mut data);
+            let stability = if rng.coin() { Stability::FileSync } else { Stability::Unstable };
+            match service.files.write(&cred, made.handle, 0, &data, stability).await.0 {
+                Err(error) if full(&error) => continue,
+                Err(error) => return Err(format!("administrator: {name}: {error}")),
+                Ok(Stability::Unstable) => continue,
+                Ok(_) => {}
+            }
+            let more = old.unwrap_or_default();
+            data.extend(more.get(data.len()..).unwrap_or_default());
+            self.with(at, |dataset| _ = dataset.files.insert(name, data));
+        }
+        Ok(())
+    }
+}
+
+fn value(service: &Service, name: &str, property: Property) -> Option<String> {
+    let dataset = service.datasets.by_name(name)?;
+    Some(service.datasets.value(&dataset, property).0)
+}
+
+/// Whether a file begins with this.
+async fn holds(service: &Service, name: &str, file: &str, content: &[u8]) -> Result<(), String> {
+    let (files, cred) = (&service.files, Credentials::root());
+    let failed = |error: FsError| format!("{name}/{file}: {error}");
+    let top = files.root(name).ok_or_else(|| format!("{name} has no root"))?;
+    let seen = files.lookup(&cred, top, file.as_bytes()).await.0.map_err(failed)?;
+    let read = files.read(&cred, seen.handle, 0, content.len() as u32).await.map_err(failed)?;
+    let mut bytes = Vec::new();
+    for (page, range) in read.into_pieces() {
+        bytes.extend_from_slice(&page[range]);
+    }
+    match bytes == content {
+        true => Ok(()),
+        false => Err(format!("{name}/{file} does not hold what was written")),
+    }
 }

@@ -1,8 +1,10 @@
 //! Pools on simulated machines: of which shape they are, what becomes of their disks, and the
 //! second opinion on what lies there.
 
-use std::sync::Arc;
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::world::Task;
@@ -13,7 +15,7 @@ use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
 use aquifer_sim::seeds::story;
-use aquifer_sim::{DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimDisk, Vanish, When};
+use aquifer_sim::{DiskConfig, Image, Rng, Sim, SimDisk};
 
 /// Sectors of each disk.
 pub const SECTORS: u64 = 65536;
@@ -25,6 +27,8 @@ pub enum Shape {
     Single,
     /// Two sides.
     Mirror,
+    /// Three sides.
+    ThreeWay,
     /// Two disks, none a copy.
     TwoSingles,
     /// A disk that is nearly full.
@@ -43,7 +47,17 @@ impl Shape {
         match self {
             Shape::Single | Shape::FullSingle => 1,
             Shape::Mirror | Shape::TwoSingles | Shape::FullMirror | Shape::SingleLog => 2,
+            Shape::ThreeWay => 3,
             Shape::MirrorLogMirror => 4,
+        }
+    }
+
+    /// Sides of each vdev.
+    pub fn sides(self) -> usize {
+        match self {
+            Shape::ThreeWay => 3,
+            Shape::Mirror | Shape::FullMirror | Shape::MirrorLogMirror => 2,
+            _ => 1,
         }
     }
 
@@ -58,7 +72,7 @@ impl Shape {
 
     /// Whether its data lies on two sides.
     pub fn is_mirror(self) -> bool {
-        matches!(self, Shape::Mirror | Shape::FullMirror | Shape::MirrorLogMirror)
+        self.sides() > 1
     }
 
     /// Which disk may fail: a side of a mirror, or the log's.
@@ -76,27 +90,47 @@ impl Shape {
 
     /// How it is made of these disks.
     pub fn spec(self, disks: Vec<NamedDisk>) -> PoolSpec {
-        let (redundancy, each) =
-            if self.is_mirror() { (Redundancy::Mirror, 2) } else { (Redundancy::Single, 1) };
+        let redundancy = if self.is_mirror() { Redundancy::Mirror } else { Redundancy::Single };
         let vdevs = |disks: &[NamedDisk]| -> Vec<VdevSpec> {
             let vdev = |disks: &[NamedDisk]| VdevSpec { redundancy, disks: disks.to_vec() };
-            disks.chunks(each).map(vdev).collect()
+            disks.chunks(self.sides()).map(vdev).collect()
         };
         let (data, logs) = disks.split_at(self.data_disks());
         PoolSpec { name: "tank".into(), vdevs: vdevs(data), logs: vdevs(logs), force: false }
     }
 }
 
-/// Tells every moment apart: no time of its wall clock comes twice.
+/// Tells every moment apart: no time of its wall clock comes twice. It knows who asked.
 pub struct Ticking {
     world: Arc<dyn World>,
     last_ns: AtomicU64,
+    asked: Mutex<HashMap<Asker, Vec<u64>>>,
+}
+
+/// Who asks for the time: a client, and its call's transaction id.
+pub type Asker = (u64, u32);
+
+thread_local! {
+    static ASKER: Cell<Option<Asker>> = const { Cell::new(None) };
+}
+
+/// Does work for a call: when it asks for the time, that is kept.
+pub fn for_asker<T>(asker: Asker, work: impl FnOnce() -> T) -> T {
+    ASKER.set(Some(asker));
+    let done = work();
+    ASKER.set(None);
+    done
 }
 
 impl Ticking {
     /// A world with another wall clock.
     pub fn new(world: Arc<dyn World>) -> Ticking {
-        Ticking { world, last_ns: AtomicU64::new(0) }
+        Ticking { world, last_ns: AtomicU64::new(0), asked: Mutex::default() }
+    }
+
+    /// The times that a call was told so far.
+    pub fn told(&self, asker: Asker) -> Vec<u64> {
+        self.asked.lock().unwrap().get(&asker).cloned().unwrap_or_default()
     }
 }
 
@@ -110,6 +144,9 @@ impl World for Ticking {
         let last = self.last_ns.load(Ordering::Relaxed);
         let next = now.max(last + 1);
         self.last_ns.store(next, Ordering::Relaxed);
+        if let Some(asker) = ASKER.get() {
+            self.asked.lock().unwrap().entry(asker).or_default().push(next);
+        }
         next
     }
 
@@ -148,7 +185,19 @@ pub async fn open(
     disks: &[SimDisk],
     options: &ImportOptions,
 ) -> Result<Service, String> {
-    let (mut pools, _) = scan(named(disks)).await;
+    open_found(world, named(disks), options).await
+}
+
+/// The same, on disks as they are found.
+///
+/// # Errors
+/// It cannot be imported.
+pub async fn open_found(
+    world: Arc<dyn World>,
+    disks: Vec<NamedDisk>,
+    options: &ImportOptions,
+) -> Result<Service, String> {
+    let (mut pools, _) = scan(disks).await;
     let (_, found) = pools.pop_first().ok_or("no pool found")?;
     let service = Service::open(world, found, options).await.map_err(|e| format!("import: {e}"))?;
     if story() > 0 {
@@ -202,18 +251,6 @@ pub fn disks_of(sim: &mut Sim, images: &[Image]) -> Vec<SimDisk> {
     images
         .map(|(at, image)| sim.add_disk(&format!("d{at}"), image.clone(), DiskConfig::default()))
         .collect()
-}
-
-/// Lets a disk vanish at some time, or return, or fail a single operation.
-pub fn upset(disk: &SimDisk, rng: &mut Rng) {
-    disk.clear_faults();
-    let rule = match rng.below(8) {
-        0 => FaultRule::new(Fault::Vanish(Vanish::PowerLost), When::OnceAfter(20 + rng.below(300))),
-        1 => FaultRule::new(Fault::WriteError, When::OnceAfter(rng.below(100))),
-        2 => FaultRule::new(Fault::FlushError, When::OnceAfter(rng.below(30))),
-        _ => return disk.come_back(),
-    };
-    disk.inject(rule);
 }
 
 /// Whether a disk went away while an import read it.

@@ -6,7 +6,7 @@ use aquifer_sim::Rng;
 use futures_util::future::join_all;
 
 use crate::content::CELL_BYTES;
-use crate::op::{Cells, Door, Node, Op, Place};
+use crate::op::{Cells, Door, Node, Op, Place, Position};
 use crate::witness::Shared;
 
 /// What clients of a world do, and how large it is.
@@ -57,6 +57,7 @@ impl<D: Door> Client<D> {
             match self.rng.below(40) {
                 0..=4 => self.door.nudge(),
                 5 => self.door.pause(self.rng.below(20_000)).await,
+                6 => self.begin_listing().await,
                 _ => {}
             }
             self.shared.lock().unwrap().verdict()?;
@@ -97,6 +98,19 @@ impl<D: Door> Client<D> {
         let what = format!("{op:?}: {outcome:?}");
         self.shared.lock().unwrap().end(number, outcome);
         if allowed { Ok(()) } else { Err(what) }
+    }
+
+    /// Reads some entries of a directory, and the others after the next restart.
+    async fn begin_listing(&mut self) {
+        let Some(directory) = self.directory() else { return };
+        let begun = self.shared.lock().unwrap().now();
+        let limit = 1 + self.rng.index(6);
+        let listed = self.door.list_from(&directory, Position::default(), limit).await;
+        if let Ok(listed) = listed
+            && !listed.eof
+        {
+            self.shared.lock().unwrap().leave_half(begun, directory, listed);
+        }
     }
 
     fn node(&mut self, kind: FileKind, newest: usize) -> Option<Node> {
@@ -215,7 +229,7 @@ impl<D: Door> Client<D> {
 /// What a call may be refused for.
 fn is_allowed(op: &Op, error: &FsError) -> bool {
     match error {
-        FsError::Stale | FsError::NoSpace | FsError::Quota => true,
+        FsError::Stale => true,
         FsError::NotFound => {
             matches!(op, Op::Lookup(_) | Op::Remove(_) | Op::Rmdir(_) | Op::Rename(..))
         }

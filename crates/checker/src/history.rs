@@ -22,33 +22,21 @@ pub struct Wrong {
     pub why: String,
 }
 
-/// The latest moment of each change of which nobody knows when it was made, and other moments: it
-/// may have come before any change of its names or its file that was under way with it.
+/// The latest moment of each change of which its client does not know when it was made, and the
+/// other moments when that may have been.
 pub fn orders(witness: &Witness) -> (Order<'_>, Order<'_>) {
     let (mut latest, mut others) = (Order::new(), Order::new());
-    for call in witness.known_calls().filter(|call| call.is_done()) {
-        let stamps = |of: &dyn Fn(&Call) -> bool| -> Vec<Stamp> {
-            let others = witness.known_calls().filter(|other| !std::ptr::eq(call, *other));
-            others.filter(|other| of(other)).filter_map(Call::stamp).collect()
-        };
-        // Of an object that is gone nothing told how late.
-        let is_gone = call.stamp().is_some_and(|(ns, ..)| ns == u64::MAX);
-        let later = stamps(&|other| !other.is_done() && other.begun > call.ended);
-        let later = later.into_iter().map(|(ns, ..)| (ns, 0, 0));
-        let Some(last) = later.chain(call.stamp()).min() else { continue };
-        latest.push((call, last));
-        let beside =
-            stamps(&|other| other.overlaps(call) && (is_gone || are_of_one(&call.op, &other.op)));
-        let before = beside.into_iter().filter(|stamp| *stamp < last);
-        others.extend(before.map(|(ns, _, begun)| (call, (ns, 0, begun))));
+    for call in witness.known_calls() {
+        let Some(Ok(Reply::Done { until_ns, moments_ns, .. })) = &call.outcome else { continue };
+        // A RENAME that had nothing to do leaves no trace: what is told is older.
+        let (before, after): (Vec<u64>, Vec<u64>) =
+            moments_ns.iter().partition(|ns| *ns <= until_ns);
+        let mut moments = before.into_iter().rev().chain(after.into_iter().rev());
+        let stamp = |ns: u64| (call, (ns, 1, call.begun));
+        latest.extend(moments.next().map(stamp));
+        others.extend(moments.map(stamp));
     }
     (latest, others)
-}
-
-/// Whether two changes are about one name or one file.
-fn are_of_one(one: &Op, other: &Op) -> bool {
-    let file = file_of(one);
-    file.is_some() && file == file_of(other) || places(one).any(|place| touches(other, place))
 }
 
 /// An object after a change of it.

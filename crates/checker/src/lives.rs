@@ -6,20 +6,23 @@
 
 use std::sync::{Arc, Mutex};
 
-use aquifer_blockio::World;
 use aquifer_files::Service;
 use aquifer_pool::Scale;
+use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::seeds::story;
 use aquifer_sim::{
-    Corruption, CutPlan, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, When,
+    CutPlan, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
 };
 use futures_util::future::{join, join_all};
 
-use crate::administrator::administer;
-use crate::bed::{Shape, Ticking, created, disks_of, inspected, is_loss_at_import, open, upset};
+use crate::administrator::Estate;
+use crate::bed::{
+    Shape, Ticking, created, disks_of, inspected, is_loss_at_import, named, open_found,
+};
 use crate::client::{Client, Habits};
 use crate::op::Door;
+use crate::trouble::Troubles;
 use crate::witness::{End, Shared, Witness};
 
 /// Where clients work.
@@ -38,12 +41,13 @@ const SCALE: Scale = Scale {
 struct State {
     end: End,
     shared: Option<Shared>,
+    estate: Estate,
 }
 
 /// One life, and what it is to be like.
 pub struct Life<'a> {
     /// Clock, randomness, tasks.
-    pub world: Arc<dyn World>,
+    pub world: Arc<Ticking>,
     /// How the pool is imported.
     pub options: ImportOptions,
     /// Clients; none if all that is left to do is to look.
@@ -55,9 +59,13 @@ pub struct Life<'a> {
     acts: u64,
     /// Of a million reads so many fail, and succeed when they are tried again.
     read_errors_ppm: u32,
+    /// Also of those of the import, which may fail then.
+    errs_at_import: bool,
     habits: Habits,
     exports: bool,
     disks: &'a [SimDisk],
+    /// As this life finds them.
+    found: Vec<NamedDisk>,
     state: &'a Mutex<State>,
 }
 
@@ -67,11 +75,18 @@ impl Life<'_> {
     /// # Errors
     /// It cannot be imported.
     pub async fn open(&self) -> Result<Service, String> {
-        if self.options.rewind > 0 {
+        let estate = self.state.lock().unwrap().estate.clone();
+        if self.options.rewind > 0 || self.options.missing_log {
             // Also if the import is cut off: it may have gone back by then.
             self.state.lock().unwrap().end = End::Rewind;
+            estate.forget();
         }
-        open(self.world.clone(), self.disks, &self.options).await
+        if self.errs_at_import {
+            self.inject_read_errors();
+        }
+        let service = open_found(self.world.clone(), self.found.clone(), &self.options).await?;
+        estate.check(&service).await?;
+        Ok(service)
     }
 
     /// What clients have seen.
@@ -81,7 +96,9 @@ impl Life<'_> {
     pub fn shared(&self, service: &Service) -> Result<Shared, String> {
         let root = service.files.root(DATASET).ok_or("no dataset")?;
         let mut state = self.state.lock().unwrap();
-        Ok(state.shared.get_or_insert_with(|| Witness::new(root)).clone())
+        let shared = state.shared.get_or_insert_with(|| Witness::new(root)).clone();
+        shared.lock().unwrap().begin_life();
+        Ok(shared)
     }
 
     /// How the life before ended.
@@ -104,12 +121,10 @@ impl Life<'_> {
         shared: &Shared,
         door: impl Fn(u64) -> D,
     ) -> Result<(), String> {
-        if self.read_errors_ppm > 0 {
-            let rule = FaultRule::new(Fault::ReadError, When::Ppm(self.read_errors_ppm));
-            self.disks.iter().for_each(|disk| disk.inject(rule.clone()));
-        }
+        self.inject_read_errors();
         let rng = Rng::stream(self.seed, "administrator");
-        let administrator = administer(service, rng, self.acts);
+        let estate = self.state.lock().unwrap().estate.clone();
+        let administrator = estate.administer(service, rng, self.acts);
         let clients = (0..self.clients).map(|at| {
             let client = Client {
                 door: door(at),
@@ -123,6 +138,13 @@ impl Life<'_> {
         let (done, administered) = join(join_all(clients), administrator).await;
         self.disks.iter().for_each(SimDisk::clear_faults);
         done.into_iter().chain([administered]).collect::<Result<Vec<()>, String>>().map(drop)
+    }
+
+    fn inject_read_errors(&self) {
+        if self.read_errors_ppm > 0 {
+            let rule = FaultRule::new(Fault::ReadError, When::Ppm(self.read_errors_ppm));
+            self.disks.iter().for_each(|disk| disk.inject(rule.clone()));
+        }
     }
 
     /// Ends, if it was not cut off: exports the pool, or leaves it as it is.
@@ -149,8 +171,14 @@ pub struct Run {
     pub trace: u64,
 }
 
-const SHAPES: [Shape; 5] =
-    [Shape::Single, Shape::Mirror, Shape::TwoSingles, Shape::SingleLog, Shape::MirrorLogMirror];
+const SHAPES: [Shape; 6] = [
+    Shape::Single,
+    Shape::Mirror,
+    Shape::ThreeWay,
+    Shape::TwoSingles,
+    Shape::SingleLog,
+    Shape::MirrorLogMirror,
+];
 
 /// Pools of different shapes.
 pub fn bases() -> Vec<(Shape, Vec<Image>)> {
@@ -182,11 +210,14 @@ pub fn run_seed(
     let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
     let mut sim = Sim::with_config(seed, config);
     let disks = disks_of(&mut sim, images);
-    let world: Arc<dyn World> = Arc::new(Ticking::new(Arc::new(sim.world())));
-    let fickle = shape.fickle(&mut rng).filter(|_| rng.coin()).map(|at| disks[at].clone());
-    let rots = shape.is_mirror() && fickle.is_none() && rng.coin();
-    let state = Mutex::new(State { end: End::Export, shared: None });
-    let tell = |sim: &Sim, what: String| format!("seed {seed} {shape:?}: {what}\n{}", sim.story());
+    let world = Arc::new(Ticking::new(Arc::new(sim.world())));
+    let troubles = Troubles::of(*shape, &mut rng);
+    let state = Mutex::new(State { end: End::Export, shared: None, estate: Estate::default() });
+    let tell = |sim: &Sim, what: String| {
+        format!("seed {seed} {shape:?} {troubles:?}: {what}\n{}", sim.story())
+    };
+    // The log's only disk is away, and whoever imports is told to do without.
+    let mut does_without = false;
     let habits = Habits {
         names: 3 + rng.below(30),
         directories: 1 + rng.index(4),
@@ -198,30 +229,41 @@ pub fn run_seed(
     let lives = 2 + rng.below(5);
     for at in 0..=lives {
         let is_last = at == lives;
+        if !is_last {
+            troubles.begin(&disks, &mut rng);
+        }
+        let mut options = options(&mut rng, is_last);
+        if std::mem::take(&mut does_without) {
+            disks[shape.data_disks()].vanish(Vanish::PowerLost);
+            options.missing_log = true;
+        }
         let life = Life {
             world: world.clone(),
-            options: options(&mut rng, is_last),
+            options,
             clients: if is_last { 0 } else { 1 + rng.below(6) },
             calls: 5 + rng.below(80),
             acts: if is_last || rng.below(3) > 0 { 0 } else { 1 + rng.below(8) },
             read_errors_ppm: if is_last || rng.below(4) > 0 { 0 } else { 3000 },
+            errs_at_import: rng.coin(),
             habits,
             seed: rng.next_u64(),
             exports: is_last || rng.below(6) == 0,
             disks: &disks,
+            found: found(&troubles, &disks, is_last, &mut rng),
             state: &state,
         };
         let event = if rng.below(4) == 0 { rng.below(150) } else { rng.below(12_000) };
-        match is_last {
-            true => fickle.iter().for_each(SimDisk::clear_faults),
-            false => {
-                sim.plan_cut(CutPlan::AtEvent(event + 1));
-                fickle.iter().for_each(|disk| upset(disk, &mut rng));
-            }
+        if !is_last {
+            sim.plan_cut(CutPlan::AtEvent(event + 1));
         }
         match sim.run_until(live(&life)) {
             Ok(Ok(())) | Err(Stop::Halted) => {}
-            Ok(Err(what)) if fickle.is_some() && is_loss_at_import(&what) && !is_last => {}
+            Ok(Err(what)) if troubles.takes_disks() && is_loss_at_import(&what) && !is_last => {
+                let lacks_log = *shape == Shape::SingleLog && what.contains("missing");
+                does_without = lacks_log && at + 1 < lives && rng.coin();
+            }
+            Ok(Err(what))
+                if life.read_errors_ppm > 0 && life.errs_at_import && is_read_error(&what) => {}
             Ok(Err(what)) if life.options.rewind > 0 && what.contains("cannot go back") => {}
             Ok(Err(what)) => return Err(tell(&sim, what)),
             Err(stop) => return Err(tell(&sim, stop.to_string())),
@@ -239,11 +281,11 @@ pub fn run_seed(
             sim.power_cut_any();
         }
         disks.iter().for_each(SimDisk::clear_faults);
-        if let Some(disk) = fickle.as_ref().filter(|_| *shape == Shape::SingleLog) {
-            disk.come_back();
+        if *shape == Shape::SingleLog && !does_without {
+            disks[1].come_back();
         }
-        if rots {
-            rot(&disks, &mut rng);
+        troubles.rest(&disks, &mut rng);
+        if troubles.damages() {
             continue;
         }
         match sim.run_until(inspected(&disks, rng.below(8) == 0, rng.below(3) as u8)) {
@@ -256,17 +298,23 @@ pub fn run_seed(
     Ok(run)
 }
 
-/// Some sectors of the first side of each mirror become garbage; the other side has what was there.
-fn rot(disks: &[SimDisk], rng: &mut Rng) {
-    for disk in disks.iter().step_by(2) {
-        let mut used = Vec::new();
-        disk.durable_image().for_each(|sector, _| used.push(sector));
-        for _ in 0..rng.below(6) {
-            if let Some(sector) = rng.pick(&used) {
-                disk.corrupt(*sector, Corruption::Garbage);
-            }
-        }
+/// The disks as a life finds them: now and then under each other's names.
+fn found(troubles: &Troubles, disks: &[SimDisk], is_last: bool, rng: &mut Rng) -> Vec<NamedDisk> {
+    let mut found = match is_last {
+        true => named(disks),
+        false => troubles.found(disks, rng),
+    };
+    if rng.below(4) == 0 {
+        let mut paths: Vec<String> = found.iter().map(|of| of.path.clone()).collect();
+        paths.rotate_left(rng.index(disks.len()));
+        found.iter_mut().zip(paths).for_each(|(of, path)| of.path = path);
     }
+    found
+}
+
+/// Whether an import said that it could not read.
+fn is_read_error(what: &str) -> bool {
+    what == "no pool found" || what.starts_with("import: ")
 }
 
 fn options(rng: &mut Rng, is_last: bool) -> ImportOptions {
@@ -280,5 +328,7 @@ fn options(rng: &mut Rng, is_last: bool) -> ImportOptions {
     if !is_last && rng.below(12) == 0 {
         options.rewind = 1 + rng.below(2);
     }
+    // Nothing is lost by it as long as the log is whole.
+    options.discard_log = rng.below(12) == 0;
     options
 }

@@ -157,6 +157,8 @@ pub enum Reply {
     Done {
         /// Not later than this, in nanoseconds.
         until_ns: u64,
+        /// It was made at one of these, if they are known.
+        moments_ns: Vec<u64>,
         /// Of what was made, as it is now.
         attributes: Option<Attributes>,
     },
@@ -174,11 +176,39 @@ pub enum Reply {
     Listed(Vec<(String, Option<Attributes>)>),
 }
 
+/// Where a listing goes on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Position {
+    /// Of the last entry; 0 at the beginning.
+    pub cookie: u64,
+    /// The directory's, as it was told.
+    pub verifier: [u8; 8],
+}
+
+/// A part of a listing.
+#[derive(Debug)]
+pub struct Listed {
+    /// Names with attributes; `.` and `..` left out.
+    pub entries: Vec<(String, Option<Attributes>)>,
+    /// Where it goes on.
+    pub next: Position,
+    /// Whether that is the end.
+    pub eof: bool,
+}
+
 /// The way to the server.
 pub trait Door {
     /// Carries out a call, whose number the witness gave if it was noted there. It is sent before
     /// this waits for anything.
     fn call(&self, op: &Op, number: Option<usize>) -> impl Future<Output = Result<Reply, FsError>>;
+
+    /// About so many entries of a directory.
+    fn list_from(
+        &self,
+        directory: &Node,
+        from: Position,
+        limit: usize,
+    ) -> impl Future<Output = Result<Listed, FsError>>;
 
     /// Asks for a txg to close soon, or for whatever else should happen now and then.
     fn nudge(&self);

@@ -48,6 +48,9 @@ pub async fn check(door: &impl Door, shared: &Shared, end: End) -> Result<(), St
             return Err(format!("{} has no name, and answers {asked:?}", node.tag));
         }
     }
+    if end != End::Rewind {
+        listing_goes_on(door, shared, &found).await?;
+    }
     let mut witness = shared.lock().unwrap();
     let objects = found.into_iter().map(|(tag, found)| (tag, found.object));
     witness.settle(Tree { objects: objects.collect() });
@@ -178,6 +181,39 @@ async fn read_content(door: &impl Door, file: Node, size: u64) -> Result<Content
         }
     }
     Ok(content)
+}
+
+/// A listing that was begun before the restart ends after it: what was there all the time comes
+/// once.
+async fn listing_goes_on(
+    door: &impl Door,
+    shared: &Shared,
+    found: &BTreeMap<Tag, Found>,
+) -> Result<(), String> {
+    let Some(half) = shared.lock().unwrap().half.take() else { return Ok(()) };
+    let Some(Found { object: Object::Directory { names, .. }, .. }) =
+        found.get(&half.directory.tag)
+    else {
+        return Ok(());
+    };
+    let (mut listed, mut from) = (half.names.clone(), half.next);
+    loop {
+        let more = door.list_from(&half.directory, from, READ_CELLS as usize).await;
+        let more = more.map_err(|error| format!("a listing does not go on: {error}"))?;
+        listed.extend(more.entries.into_iter().map(|(name, _)| name));
+        from = more.next;
+        if more.eof {
+            break;
+        }
+    }
+    let witness = shared.lock().unwrap();
+    for name in names.keys().filter(|name| witness.is_untouched(&half, name)) {
+        let times = listed.iter().filter(|one| *one == name).count();
+        if times != 1 {
+            return Err(format!("{name} came {times} times in a listing over a restart"));
+        }
+    }
+    Ok(())
 }
 
 fn links_are_right(found: &BTreeMap<Tag, Found>) -> Result<(), String> {

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use aquifer_files::{Attributes, FileHandle, FileKind, FsError, Stability};
+use aquifer_files::{Attributes, FileHandle, FileKind, FsError, Stability, Time};
 
 use crate::content::Cell;
-use crate::op::{Node, Op, ROOT, Reply, Tag};
+use crate::history::touches;
+use crate::op::{Listed, Node, Op, Place, Position, ROOT, Reply, Tag};
 use crate::tree::Tree;
 
 /// How a life of the server ended.
@@ -81,6 +82,28 @@ impl Call {
     }
 }
 
+/// What stays as long as an object's ctime stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Look {
+    size: u64,
+    mode: u32,
+    nlink: u32,
+    mtime: Time,
+}
+
+/// A listing that goes on after a restart.
+#[derive(Debug, Clone)]
+pub struct Half {
+    /// The directory.
+    pub directory: Node,
+    /// Names so far.
+    pub names: Vec<String>,
+    /// Where it goes on.
+    pub next: Position,
+    /// When it began, in events.
+    begun: u64,
+}
+
 /// Everything.
 #[derive(Debug, Default)]
 pub struct Witness {
@@ -95,6 +118,16 @@ pub struct Witness {
     unborn: HashSet<FileHandle>,
     /// Changes that were lost by a restart after others may have seen them.
     pub seen: Vec<Call>,
+    /// What an object looked like at each ctime that was ever shown: clients keep what they have
+    /// read as long as that stays.
+    looks: HashMap<(FileHandle, Time), Look>,
+    /// The same for each change number.
+    changes: HashMap<(FileHandle, u64), Time>,
+    /// Write verifiers, and in which life they were first told.
+    verifiers: HashMap<u64, u64>,
+    lives: u64,
+    /// A listing that somebody has begun.
+    pub half: Option<Half>,
     events: u64,
     last_tag: Tag,
     last_cell: Cell,
@@ -113,6 +146,11 @@ impl Witness {
         witness.nodes.insert(ROOT, (node, FileKind::Directory));
         witness.handles.insert(root, ROOT);
         Arc::new(Mutex::new(witness))
+    }
+
+    /// A server begins, or begins again.
+    pub fn begin_life(&mut self) {
+        self.lives += 1;
     }
 
     /// A tag that nothing had.
@@ -144,6 +182,16 @@ impl Witness {
     /// Its answer came.
     pub fn end(&mut self, call: usize, outcome: Result<Reply, FsError>) {
         self.events += 1;
+        match &outcome {
+            Ok(Reply::Attributes(seen)) => self.look_at(seen),
+            Ok(Reply::Listed(entries)) => {
+                entries.iter().filter_map(|(_, seen)| seen.as_ref()).for_each(|a| self.look_at(a));
+            }
+            Ok(
+                Reply::Changed { verifier: verifier @ 1.., .. } | Reply::Committed(verifier @ 1..),
+            ) => self.note_verifier(*verifier),
+            _ => {}
+        }
         match &outcome {
             Ok(
                 Reply::Changed { attributes: Some(attributes), .. }
@@ -182,6 +230,24 @@ impl Witness {
         self.seen.push(Call { ended: u64::MAX, outcome: None, ..call.clone() });
     }
 
+    /// A listing begins; what [`Witness::leave_half`] takes.
+    pub fn now(&self) -> u64 {
+        self.events
+    }
+
+    /// A listing that began then has come so far.
+    pub fn leave_half(&mut self, begun: u64, directory: Node, listed: Listed) {
+        let names = listed.entries.into_iter().map(|(name, _)| name).collect();
+        self.half = Some(Half { directory, names, next: listed.next, begun });
+    }
+
+    /// Whether no call may have changed what a name stands for since a listing began.
+    pub fn is_untouched(&self, half: &Half, name: &str) -> bool {
+        let place = Place { directory: half.directory, name: name.into() };
+        let since = self.calls.iter().chain(&self.seen).filter(|call| call.ended > half.begun);
+        !since.into_iter().any(|call| touches(&call.op, &place))
+    }
+
     /// The calls of this life, but for those about objects that never were.
     pub fn known_calls(&self) -> impl Iterator<Item = &Call> {
         let is_unborn = |node: &Node| self.unborn.contains(&node.handle);
@@ -191,6 +257,7 @@ impl Witness {
     /// This is what there is now; what clients saw and did before does not matter any more.
     pub fn settle(&mut self, tree: Tree) {
         self.settled = tree;
+        self.half = None;
         self.calls.clear();
         self.unborn.clear();
         self.seen.clear();
@@ -213,6 +280,30 @@ impl Witness {
             None => {
                 self.nodes.insert(tag, (node, attributes.kind));
             }
+        }
+    }
+
+    /// The attributes of an object at a moment when no change of it was under way.
+    fn look_at(&mut self, seen: &Attributes) {
+        let look = Look { size: seen.size, mode: seen.mode, nlink: seen.nlink, mtime: seen.mtime };
+        let known = *self.looks.entry((seen.handle, seen.ctime)).or_insert(look);
+        if known != look {
+            self.blame(format!("{}: {look:?}, and was {known:?} at one ctime", seen.uid));
+        }
+        // NFSv3 has none.
+        if seen.change > 0 {
+            let ctime = *self.changes.entry((seen.handle, seen.change)).or_insert(seen.ctime);
+            if ctime != seen.ctime {
+                self.blame(format!("{}: change {} comes twice", seen.uid, seen.change));
+            }
+        }
+    }
+
+    /// A write verifier was told: another server never tells it, since what was not durable is lost.
+    fn note_verifier(&mut self, verifier: u64) {
+        let life = *self.verifiers.entry(verifier).or_insert(self.lives);
+        if life != self.lives {
+            self.blame(format!("verifier {verifier:x} comes again"));
         }
     }
 

@@ -18,10 +18,11 @@ use std::sync::Arc;
 
 use aquifer_blockio::World;
 use aquifer_checker::bed::{
-    Shape, created, disks_of, inspected, is_loss_at_import, named, open, upset, with_datasets,
+    Shape, created, disks_of, inspected, is_loss_at_import, named, open, with_datasets,
 };
 #[cfg(sabotage)]
 use aquifer_checker::sabotage::{alone, must_be_found};
+use aquifer_checker::trouble::upset;
 use aquifer_files::{Credentials, Service, SetAttributes, Stability};
 use aquifer_pool::import::ImportOptions;
 #[cfg(not(sabotage))]

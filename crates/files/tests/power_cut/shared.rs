@@ -9,7 +9,7 @@ use aquifer_blockio::buf::pages_of;
 use aquifer_checker::bed::Shape;
 use aquifer_checker::content::{CELL_BYTES, bytes_of};
 use aquifer_checker::lives::{self, Run};
-use aquifer_checker::op::Place;
+use aquifer_checker::op::{Listed, Node, Place, Position};
 use aquifer_checker::tree::MODE;
 use aquifer_checker::{Door, Op, Reply, restart};
 use aquifer_files::{
@@ -77,24 +77,14 @@ impl FilesDoor {
         }
     }
 
-    async fn list(
-        &self,
-        directory: aquifer_files::FileHandle,
-        limit: usize,
-    ) -> Result<Reply, FsError> {
-        let (mut listed, mut cookie) = (Vec::new(), 0);
+    async fn list(&self, directory: &Node, limit: usize) -> Result<Reply, FsError> {
+        let (mut entries, mut from) = (Vec::new(), Position::default());
         loop {
-            let files = &self.service.files;
-            let (entries, eof, _) =
-                files.readdir(&self.cred, directory, cookie, limit, true).await?;
-            for entry in entries {
-                cookie = entry.cookie;
-                if cookie > 2 {
-                    listed.push((String::from_utf8(entry.name).unwrap(), entry.attributes));
-                }
-            }
-            if eof {
-                return Ok(Reply::Listed(listed));
+            let listed = self.list_from(directory, from, limit).await?;
+            entries.extend(listed.entries);
+            from = listed.next;
+            if listed.eof {
+                return Ok(Reply::Listed(entries));
             }
         }
     }
@@ -167,8 +157,27 @@ impl Door for FilesDoor {
                 let (dir, name) = at(place);
                 Ok(Reply::Attributes(files.lookup(cred, dir, name).await.0?))
             }
-            Op::List(directory, limit) => self.list(directory.handle, *limit).await,
+            Op::List(directory, limit) => self.list(directory, *limit).await,
         }
+    }
+
+    async fn list_from(
+        &self,
+        directory: &Node,
+        mut from: Position,
+        limit: usize,
+    ) -> Result<Listed, FsError> {
+        let (files, cookie) = (&self.service.files, from.cookie);
+        let (found, eof, _) =
+            files.readdir(&self.cred, directory.handle, cookie, limit, true).await?;
+        let mut entries = Vec::new();
+        for entry in found {
+            from.cookie = entry.cookie;
+            if entry.cookie > 2 {
+                entries.push((String::from_utf8(entry.name).unwrap(), entry.attributes));
+            }
+        }
+        Ok(Listed { entries, next: from, eof })
     }
 
     fn nudge(&self) {
@@ -214,9 +223,12 @@ fn a_rule_left_out_is_found() {
     use aquifer_checker::sabotage::{alone, must_be_found};
     let _alone = alone();
     let bases = lives::bases();
-    for (rule, seeds) in
-        [(Rule::FreshGenerations, 60), (Rule::ReplayRaisesIds, 60), (Rule::HoldBackFrees, 40)]
-    {
+    for (rule, seeds) in [
+        (Rule::FreshGenerations, 60),
+        (Rule::ReplayRaisesIds, 60),
+        (Rule::HoldBackFrees, 40),
+        (Rule::ActsOnDiskFirst, 100),
+    ] {
         must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }
 }

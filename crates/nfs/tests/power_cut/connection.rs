@@ -4,13 +4,14 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use aquifer_blockio::buf::pages_of;
 use aquifer_blockio::{Page, World};
+use aquifer_checker::bed::{Asker, for_asker};
 use aquifer_nfs::limits::TOGETHER_MAX;
 use aquifer_nfs::{Nfs, PagedWrite, write_data};
 use aquifer_rpc::xdr::EncodeBuf;
@@ -18,11 +19,16 @@ use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, Stream};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::wire;
+
 /// From this many on, writes that go together go in two halves.
 const HALVED_MIN: usize = 24;
 
 /// A connection, as its client sees it.
-pub struct Connection(mpsc::UnboundedSender<Sent>);
+pub struct Connection {
+    client: u64,
+    to: mpsc::UnboundedSender<Sent>,
+}
 
 enum Sent {
     Record(Received),
@@ -31,6 +37,7 @@ enum Sent {
 }
 
 struct Received {
+    asker: Asker,
     bytes: Vec<u8>,
     pages: Option<Vec<Page>>,
     reply: oneshot::Sender<Vec<u8>>,
@@ -52,38 +59,39 @@ impl Received {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects a client.
     pub fn open(
-        world: &Arc<dyn World>,
+        world: &dyn World,
         nfs: &Arc<Nfs>,
         groups: &Arc<AtomicUsize>,
-        peer: SocketAddr,
+        (client, peer): (u64, SocketAddr),
     ) -> Connection {
         let (to, from) = mpsc::unbounded_channel();
         let (nfs, groups) = (nfs.clone(), groups.clone());
         world.spawn("connection", Box::pin(serve(nfs, groups, peer, from)));
-        Connection(to)
+        Connection { client, to }
     }
 
     /// Sends a record; the data of a WRITE is received into pages, if it can be and is to be.
     pub fn send(&self, record: &[u8], to_pages: bool) -> oneshot::Receiver<Vec<u8>> {
         let (reply, replied) = oneshot::channel();
+        let asker = (self.client, wire::xid(record));
         let data = write_data(record, record.len()).filter(|_| to_pages);
         let received = match data {
             Some(data) => {
                 let pages = Some(pages_of(&record[data.clone()]));
-                Received { bytes: record[..data.start].to_vec(), pages, reply }
+                Received { asker, bytes: record[..data.start].to_vec(), pages, reply }
             }
-            None => Received { bytes: record.to_vec(), pages: None, reply },
+            None => Received { asker, bytes: record.to_vec(), pages: None, reply },
         };
         // A connection that is lost drops what it is sent.
-        let _ = self.0.send(Sent::Record(received));
+        let _ = self.to.send(Sent::Record(received));
         replied
     }
 
     /// The connection is lost.
     pub fn lose(&self) {
-        let _ = self.0.send(Sent::Lost);
+        let _ = self.to.send(Sent::Lost);
     }
 }
 
@@ -146,9 +154,15 @@ fn together(received: &VecDeque<Received>, groups: &AtomicUsize) -> Vec<usize> {
 async fn answer(nfs: Arc<Nfs>, peer: SocketAddr, record: Received) {
     let mut reply = EncodeBuf::new();
     let answered = nfs.answer_with(peer.into(), &record.bytes, record.pages.as_deref(), &mut reply);
-    answered.await.expect("a call");
+    served_for(record.asker, answered).await.expect("a call");
     assert!(reply.len() <= nfs.reply_bytes_max(&record.bytes), "no longer than was announced");
     record.answer(&reply);
+}
+
+/// Does work for a call: see [`for_asker`].
+async fn served_for<T>(asker: Asker, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    poll_fn(|cx| for_asker(asker, || work.as_mut().poll(cx))).await
 }
 
 async fn answer_together(

@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::World;
-use aquifer_checker::op::{Node, Op, Reply};
+use aquifer_checker::bed::Ticking;
+use aquifer_checker::op::{Listed, Node, Op, Position, Reply};
 use aquifer_checker::{Door, Shared};
 use aquifer_files::{FileHandle, FsError, Service};
 use aquifer_nfs::Nfs;
@@ -18,11 +19,11 @@ use aquifer_sim::Rng;
 use tokio::sync::oneshot;
 
 use crate::connection::Connection;
-use crate::wire::{self, Position};
+use crate::wire;
 
 /// A server, and what it has in common with those who watch it.
 pub struct Server {
-    pub world: Arc<dyn World>,
+    pub world: Arc<Ticking>,
     pub service: Service,
     pub nfs: Arc<Nfs>,
     pub shared: Shared,
@@ -141,7 +142,7 @@ impl Wires {
     fn connect(&mut self, server: &Server, at: u64) -> Connection {
         self.next_port += 1;
         let peer = SocketAddr::from(([10, 0, 0, at as u8 + 1], self.next_port));
-        Connection::open(&server.world, &server.nfs, &server.groups, peer)
+        Connection::open(&*server.world, &server.nfs, &server.groups, (at, peer))
     }
 }
 
@@ -196,7 +197,10 @@ impl Inner {
             }
             let (reply, was_again) = self.exchange(op, &record, number).await;
             self.known.lock().unwrap().under_way.remove(&xid);
-            let answer = wire::answer(op, &reply);
+            let mut answer = wire::answer(op, &reply);
+            if let Ok(Reply::Done { moments_ns, .. }) = &mut answer {
+                *moments_ns = self.server.world.told((self.at, xid));
+            }
             if !wire::is_later(&answer) {
                 if matches!(answer, Ok(Reply::Done { .. })) && !is_again && !was_again {
                     shared.lock().unwrap().blame(format!("{op:?}: answered as if sent again"));
@@ -243,7 +247,8 @@ impl Inner {
                         self.send_again(op, record, &first);
                         is_again = true;
                     }
-                    20..=21 => self.lose_later(),
+                    20..=23 => self.lose_later(),
+                    24..=39 if wire::is_once(op) => self.lose_later(),
                     _ => {}
                 }
             }
@@ -326,19 +331,32 @@ impl Inner {
 
     /// All entries of a directory, in calls of so many; if `plus`, with their attributes.
     async fn list(&self, node: &Node, limit: usize, plus: bool) -> Result<Reply, FsError> {
-        let (mut entries, mut position, mut room) = (Vec::new(), Position::default(), limit);
+        let (mut entries, mut from) = (Vec::new(), Position::default());
+        loop {
+            let listed = self.list_from(node, from, limit, plus).await?;
+            entries.extend(listed.entries);
+            from = listed.next;
+            if listed.eof {
+                return Ok(Reply::Listed(entries));
+            }
+        }
+    }
+
+    /// About so many of them.
+    async fn list_from(
+        &self,
+        node: &Node,
+        from: Position,
+        limit: usize,
+        plus: bool,
+    ) -> Result<Listed, FsError> {
+        let mut room = limit;
         for _ in 0..ATTEMPTS_MAX {
-            let record = wire::list(self.next_xid(), node, position, room, plus);
+            let record = wire::list(self.next_xid(), node, from, room, plus);
             let Ok(reply) = self.send(&record).await else { continue };
             match wire::listed(&reply, plus) {
                 Ok(None) => room += 1,
-                Ok(Some(listed)) => {
-                    entries.extend(listed.entries);
-                    position = listed.next;
-                    if listed.eof {
-                        return Ok(Reply::Listed(entries));
-                    }
-                }
+                Ok(Some(listed)) => return Ok(listed),
                 Err(error) if wire::is_later(&Err(error.clone())) => {
                     self.server.world.sleep(Duration::from_millis(1)).await;
                 }
@@ -357,6 +375,15 @@ impl Door for NfsDoor {
             return self.0.list(node, *limit, plus).await;
         }
         self.0.ask(op, number, None).await
+    }
+
+    async fn list_from(
+        &self,
+        directory: &Node,
+        from: Position,
+        limit: usize,
+    ) -> Result<Listed, FsError> {
+        self.0.list_from(directory, from, limit, from.cookie.is_multiple_of(2)).await
     }
 
     fn nudge(&self) {

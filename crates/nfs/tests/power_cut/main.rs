@@ -114,6 +114,7 @@ fn a_rule_left_out_is_found() {
         (Rule::ReplyInTable, 20),
         (Rule::FlushBeforeAck, 40),
         (Rule::FreshGenerations, 20),
+        (Rule::ReplyAfterDurable, 1500),
     ] {
         must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));
     }

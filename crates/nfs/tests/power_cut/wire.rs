@@ -1,7 +1,7 @@
 //! Calls as records, and replies as answers.
 
 use aquifer_checker::content::{CELL_BYTES, bytes_of};
-use aquifer_checker::op::{Node, Op, Place, Reply};
+use aquifer_checker::op::{Listed, Node, Op, Place, Position, Reply};
 use aquifer_checker::tree::MODE;
 use aquifer_files::{Attributes, FileHandle, FileKind, FsError, Stability, Time};
 use aquifer_nfs::proto::v3::{
@@ -20,6 +20,11 @@ use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf, Span};
 /// Whether a call must not run twice (RFC 1813 section 4.5).
 pub fn is_once(op: &Op) -> bool {
     op.changes() && !matches!(op, Op::Write { .. })
+}
+
+/// A record's transaction id.
+pub fn xid(record: &[u8]) -> u32 {
+    u32::from_be_bytes(*record.first_chunk().unwrap())
 }
 
 /// The record of a call, without its mark.
@@ -68,13 +73,6 @@ pub fn call(xid: u32, op: &Op) -> Vec<u8> {
         Op::List(..) => panic!("a listing is several calls"),
     };
     record(xid, &args)
-}
-
-/// Where a listing goes on.
-#[derive(Clone, Copy, Default)]
-pub struct Position {
-    pub cookie: u64,
-    pub verifier: [u8; 8],
 }
 
 /// The record of a call for about so many entries; with their attributes, or their names alone.
@@ -148,7 +146,7 @@ pub fn answer(op: &Op, reply: &[u8]) -> Result<Reply, FsError> {
                 (Some(before), Some(after)) if before.ctime == after.ctime => Reply::Nothing,
                 (None, _) => {
                     let until_ns = until_ns(&from).min(until_ns(&to));
-                    Reply::Done { until_ns, attributes: None }
+                    Reply::Done { until_ns, moments_ns: Vec::new(), attributes: None }
                 }
                 _ => changed(&from, None),
             }
@@ -191,13 +189,6 @@ pub fn answer(op: &Op, reply: &[u8]) -> Result<Reply, FsError> {
     };
     assert!(from.remaining().is_empty(), "{op:?}: a reply of its size");
     answer
-}
-
-/// A part of a listing.
-pub struct Listed {
-    pub entries: Vec<(String, Option<Attributes>)>,
-    pub next: Position,
-    pub eof: bool,
 }
 
 /// What a reply says to a call for entries; nothing if not even one has room.
@@ -298,7 +289,7 @@ fn changed(wcc: &WccData, attributes: Option<Attributes>) -> Reply {
                 u64::try_from(made.ctime.seconds).unwrap() * 1_000_000_000
                     + u64::from(made.ctime.nanoseconds)
             });
-            Reply::Done { until_ns: until_ns.min(made_ns), attributes }
+            Reply::Done { until_ns: until_ns.min(made_ns), moments_ns: Vec::new(), attributes }
         }
     }
 }

@@ -1,0 +1,157 @@
+//! What goes wrong with the disks of a machine, as long as a seed lasts. Every mirror keeps one side
+//! that nothing happens to: what was acknowledged is there.
+
+use std::sync::Arc;
+
+use aquifer_blockio::{Disk, IoFuture, Page};
+use aquifer_pool::create::NamedDisk;
+use aquifer_sim::{Corruption, Fault, FaultRule, Rng, SimDisk, Vanish, When};
+
+use crate::bed::{Shape, named};
+
+/// What is wrong with a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// Nothing.
+    Nothing,
+    /// It goes away, comes back, fails single writes and flushes.
+    Fickle,
+    /// Sectors become garbage.
+    Rots,
+    /// Writes are lost or land elsewhere, reads come from elsewhere.
+    Misleads,
+    /// In some lives it is smaller than its label says.
+    Shrinks,
+}
+
+/// What is wrong with each disk.
+#[derive(Debug)]
+pub struct Troubles(Vec<Trouble>);
+
+/// In a million operations of a disk that misleads.
+const MISLED_PPM: u32 = 2000;
+/// Sectors that a disk lacks that shrinks.
+const LACKING_SECTORS: u64 = 4096;
+
+impl Troubles {
+    /// Of a pool of this shape.
+    pub fn of(shape: Shape, rng: &mut Rng) -> Troubles {
+        let mut troubles = vec![Trouble::Nothing; shape.disks()];
+        if rng.below(3) == 0 {
+            return Troubles(troubles);
+        }
+        for group in troubles.chunks_mut(shape.sides()) {
+            let good = rng.index(group.len());
+            for (at, side) in group.iter_mut().enumerate() {
+                let kinds = [Trouble::Fickle, Trouble::Rots, Trouble::Misleads, Trouble::Shrinks];
+                if at != good && rng.below(3) > 0 {
+                    *side = kinds[rng.index(kinds.len())];
+                }
+            }
+        }
+        if shape == Shape::SingleLog && rng.coin() {
+            troubles[shape.data_disks()] = Trouble::Fickle;
+        }
+        Troubles(troubles)
+    }
+
+    /// Whether a disk may go away.
+    pub fn takes_disks(&self) -> bool {
+        self.0.contains(&Trouble::Fickle)
+    }
+
+    /// Whether a look at a single copy may find something wrong.
+    pub fn damages(&self) -> bool {
+        self.0.iter().any(|one| matches!(one, Trouble::Rots | Trouble::Misleads))
+    }
+
+    fn each<'a>(&self, of: Trouble, disks: &'a [SimDisk]) -> impl Iterator<Item = &'a SimDisk> {
+        let those = self.0.iter().map(move |trouble| *trouble == of).collect::<Vec<_>>();
+        disks.iter().zip(those).filter_map(|(disk, is)| is.then_some(disk))
+    }
+
+    /// What happens in a life that begins.
+    pub fn begin(&self, disks: &[SimDisk], rng: &mut Rng) {
+        self.each(Trouble::Fickle, disks).for_each(|disk| upset(disk, rng));
+        for disk in self.each(Trouble::Misleads, disks) {
+            let faults = [
+                Fault::LostWrite,
+                Fault::MisdirectedWrite { to: None },
+                Fault::MisdirectedRead { from: None },
+            ];
+            if let Some(fault) = rng.pick(&faults) {
+                disk.inject(FaultRule::new(*fault, When::Ppm(MISLED_PPM)));
+            }
+        }
+    }
+
+    /// What becomes of the disks while nobody uses them.
+    pub fn rest(&self, disks: &[SimDisk], rng: &mut Rng) {
+        for disk in self.each(Trouble::Rots, disks) {
+            let mut used = Vec::new();
+            disk.durable_image().for_each(|sector, _| used.push(sector));
+            for _ in 0..rng.below(6) {
+                if let Some(sector) = rng.pick(&used) {
+                    disk.corrupt(*sector, Corruption::Garbage);
+                }
+            }
+        }
+    }
+
+    /// The disks as the machine finds them.
+    pub fn found(&self, disks: &[SimDisk], rng: &mut Rng) -> Vec<NamedDisk> {
+        let mut found = named(disks);
+        for ((found, disk), trouble) in found.iter_mut().zip(disks).zip(&self.0) {
+            if *trouble == Trouble::Shrinks && rng.below(4) == 0 {
+                found.disk = Arc::new(Smaller(disk.clone()));
+            }
+        }
+        found
+    }
+}
+
+/// Lets a disk vanish at some time, or return, or fail a single operation.
+pub fn upset(disk: &SimDisk, rng: &mut Rng) {
+    disk.clear_faults();
+    let rule = match rng.below(8) {
+        0 => FaultRule::new(Fault::Vanish(Vanish::PowerLost), When::OnceAfter(20 + rng.below(300))),
+        1 => FaultRule::new(Fault::WriteError, When::OnceAfter(rng.below(100))),
+        2 => FaultRule::new(Fault::FlushError, When::OnceAfter(rng.below(30))),
+        _ => return disk.come_back(),
+    };
+    disk.inject(rule);
+}
+
+/// A disk that says that it ends sooner.
+#[derive(Debug)]
+struct Smaller(SimDisk);
+
+impl Disk for Smaller {
+    fn sectors(&self) -> u64 {
+        self.0.sectors() - LACKING_SECTORS
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn read(&self, sector: u64, count: usize) -> IoFuture<'_, Vec<Page>> {
+        self.0.read(sector, count)
+    }
+
+    fn write(&self, sector: u64, pages: Vec<Page>) -> IoFuture<'_, ()> {
+        self.0.write(sector, pages)
+    }
+
+    fn write_durable(&self, sector: u64, pages: Vec<Page>) -> IoFuture<'_, ()> {
+        self.0.write_durable(sector, pages)
+    }
+
+    fn flush(&self) -> IoFuture<'_, ()> {
+        self.0.flush()
+    }
+
+    fn discard(&self, sector: u64, count: u64) -> IoFuture<'_, ()> {
+        self.0.discard(sector, count)
+    }
+}
