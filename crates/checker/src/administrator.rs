@@ -1,6 +1,6 @@
-//! An administrator: datasets come and go beside the one that clients share, with files and a quota,
-//! and the shared one is `sync=always` now and then. What was done is there after a cut; what was
-//! under way is done or not.
+//! An administrator: datasets come and go beside the one that clients share, with files and a
+//! quota, and the shared one is `sync=always` now and then. What was done is there after a cut;
+//! what was under way is done or not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -14,11 +14,11 @@
 //! of a file (256 bytes) must hold what the newest durable write left, or a later one. Calls
 //! without an answer (*ghosts*) may have been carried out or not, but not in part.
 //!
-//! A change that is answered again after its first answer was lost was made, and its client does not
-//! know when: the checker tries the moments at which the server's clock was read for it.
+//! A change that is answered again after its first answer was lost was made, and its client does
+//! not know when: the checker tries the moments at which the server's clock was read for it.
 //!
-//! [`bed`] has the machines, [`trouble`] what goes wrong with their disks, and [`lives`] what a seed
-//! makes of them.
+//! [`bed`] has the machines, [`trouble`] what goes wrong with their disks, and [`lives`] what a
+//! seed makes of them.
 //!
 //! An object's owner is a number that was never used before, its *tag*: a handle that is ever shown
 //! with two owners names two files.

@@ -1,5 +1,5 @@
-//! What goes wrong with the disks of a machine, as long as a seed lasts. Every mirror keeps one side
-//! that nothing happens to: what was acknowledged is there.
+//! What goes wrong with the disks of a machine, as long as a seed lasts. Every mirror keeps one
+//! side that nothing happens to: what was acknowledged is there.
 
 use std::sync::Arc;
 

@@ -299,7 +299,7 @@ impl Witness {
         }
     }
 
-    /// A write verifier was told: another server never tells it, since what was not durable is lost.
+    /// A write verifier was told: no other server tells it, since what was not durable is lost.
     fn note_verifier(&mut self, verifier: u64) {
         let life = *self.verifiers.entry(verifier).or_insert(self.lives);
         if life != self.lives {

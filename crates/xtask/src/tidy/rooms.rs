@@ -86,7 +86,7 @@ const ROOMS: [Room; 23] = [
     },
     Room {
         name: "checker",
-        uses: &["files", "pool", "blockio", "ondisk", "sim", "inspect"],
+        uses: &["files", "dataset", "pool", "blockio", "ondisk", "sim", "inspect"],
         why: "outside: says whether what clients saw can be, with the machines on which they see \
               it; of files it has the words",
     },
