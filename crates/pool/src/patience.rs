@@ -4,10 +4,10 @@
 //! hold what it does not give. Only content that is wrong on every copy is damage. So a read is
 //! tried again after a while: for a client as long as it may well wait, for a sync, an import or a
 //! replay, which would give up acknowledged changes, much longer. What a sync still cannot read
-//! then suspends the pool, and nothing is lost: the log holds the changes, and the next import tries
-//! again. If the disk never gives it back, an administrator may order (`discard_unreadable` of
-//! [`ImportOptions`](crate::import::ImportOptions)) that it counts as damaged from then on until
-//! the log is replayed and on disk.
+//! then suspends the pool, and nothing is lost: the log holds the changes, and the next import
+//! tries again. If the disk never gives it back, an administrator may order (`discard_unreadable`
+//! of [`ImportOptions`](crate::import::ImportOptions)) that it counts as damaged from then on
+//! until the log is replayed and on disk.
 
 use std::time::Duration;
 
