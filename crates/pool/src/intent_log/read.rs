@@ -86,8 +86,18 @@ pub(crate) struct Reader<'a> {
 enum Miss {
     /// No batch of this chain verifies here.
     Ends(String),
-    /// The place cannot be read.
-    Unreadable(String),
+    /// The place cannot be read on one side or more.
+    Unreadable(Unread),
+}
+
+/// What could not be read.
+struct Unread {
+    /// What the disk said last.
+    reason: String,
+    /// The sides, with how many sectors each did not give.
+    sides: Vec<(Arc<Leaf>, usize)>,
+    /// A side that could be read, and holds no batch of this chain there.
+    other: Option<Arc<Leaf>>,
 }
 
 impl Reader<'_> {
@@ -105,6 +115,7 @@ impl Reader<'_> {
             end: String::new(),
             max_txg: Txg(0),
         };
+        let mut filled = None;
         loop {
             let position = if chain.batches.is_empty() {
                 chain.next
@@ -130,13 +141,23 @@ impl Reader<'_> {
             let proof = self.proof_of(position, sequence, &mut chain).await;
             let proven = proof || sequence <= self.fixed_end();
             match miss {
-                Miss::Unreadable(reason) if !self.rules.discard => {
-                    return Err(ImportError::LogUnreadable { sequence, reason });
+                Miss::Unreadable(unread)
+                    if !proven
+                        && filled != Some(sequence)
+                        && self.fill(position, &unread).await =>
+                {
+                    filled = Some(sequence);
+                    continue;
+                }
+                Miss::Unreadable(unread) if !self.rules.discard => {
+                    return Err(ImportError::LogUnreadable { sequence, reason: unread.reason });
                 }
                 Miss::Ends(reason) if proven && !self.rules.discard => {
                     return Err(ImportError::LogDamaged { sequence, reason });
                 }
-                Miss::Ends(reason) | Miss::Unreadable(reason) => chain.end = reason,
+                Miss::Ends(reason) | Miss::Unreadable(Unread { reason, .. }) => {
+                    chain.end = reason;
+                }
             }
             break;
         }
@@ -167,6 +188,26 @@ impl Reader<'_> {
         }
     }
 
+    /// Writes what another side holds where sides cannot be read, so that a single bad sector keeps
+    /// nobody from the pool. What was acknowledged is on every side in use: where the other one
+    /// holds no batch and nothing proves that there was one, these hold none that matters.
+    async fn fill(&self, position: Position, unread: &Unread) -> bool {
+        let Some(other) = &unread.other else { return false };
+        let sector = self.ring.place(position).sector();
+        for (leaf, count) in &unread.sides {
+            let Ok(pages) = other.read(sector, *count).await else { return false };
+            tracing::warn!(
+                leaf = %leaf.path, sector, count, from = %other.path,
+                "cannot be read at the end of the intent log: filled from the other side"
+            );
+            // A side that cannot be written fails, and is not asked again.
+            if leaf.write(sector, pages).await.is_ok() {
+                let _ = leaf.flush().await;
+            }
+        }
+        true
+    }
+
     async fn read_batch(
         &self,
         position: Position,
@@ -178,28 +219,31 @@ impl Reader<'_> {
         let vdev = self.vdevs.get(usize::from(place.vdev()));
         let vdev = vdev.ok_or_else(|| ends("its vdev does not exist".into()))?;
         // The size is not known before the header is read: each side's header is tried.
-        let mut unreadable = None;
+        let mut unread = Unread { reason: String::new(), sides: Vec::new(), other: None };
         let mut reason = "no batch there".to_string();
         for leaf in vdev.online() {
             let first = match leaf.read(place.sector(), 1).await {
                 Ok(pages) => pages,
                 Err(error) => {
-                    unreadable = Some(error.to_string());
+                    unread.reason = error.to_string();
+                    unread.sides.push((leaf.clone(), 1));
                     continue;
                 }
             };
             let first = first.first().map_or(&[][..], |page| page.as_slice());
-            let Ok((header_sectors, payload)) = BatchHeader::peek_sectors(first) else {
-                continue;
+            let fits = |count: usize| position.offset + count as u64 <= SEGMENT_SECTORS;
+            let (header_sectors, count) = match BatchHeader::peek_sectors(first) {
+                Ok((header, payload)) if fits(header + payload) => (header, header + payload),
+                _ => {
+                    unread.other = Some(leaf.clone());
+                    continue;
+                }
             };
-            let count = header_sectors + payload;
-            if position.offset + count as u64 > SEGMENT_SECTORS {
-                continue;
-            }
             let sectors = match leaf.read(place.sector(), count).await {
                 Ok(sectors) => sectors,
                 Err(error) => {
-                    unreadable = Some(error.to_string());
+                    unread.reason = error.to_string();
+                    unread.sides.push((leaf.clone(), count));
                     continue;
                 }
             };
@@ -208,12 +252,15 @@ impl Reader<'_> {
                     let batch = FoundBatch { position, header, header_sectors, previous };
                     return Ok((batch, sum));
                 }
-                Err(why) => reason = why,
+                Err(why) => {
+                    unread.other = Some(leaf.clone());
+                    reason = why;
+                }
             }
         }
-        Err(match unreadable {
-            Some(error) => Miss::Unreadable(error),
-            None => Miss::Ends(reason),
+        Err(match unread.sides.is_empty() {
+            true => Miss::Ends(reason),
+            false => Miss::Unreadable(unread),
         })
     }
 
@@ -379,18 +426,19 @@ impl Reader<'_> {
         let corrupt = ReadError::Corrupt { vdev, sector, count };
         let vdev = self.vdevs.get(usize::from(vdev)).ok_or(corrupt)?;
         // Read without repair: levelling comes later and for all copies.
-        let mut unreadable = None;
+        let (mut unreadable, mut other) = (None, false);
         for leaf in vdev.online() {
             match leaf.read(sector, count).await {
                 Ok(pages) if extent_matches(extent, &pages) => return Ok(()),
-                Ok(_) => {}
+                Ok(_) => other = true,
                 Err(error) => unreadable = Some(error),
             }
         }
         let vdev = vdev.index;
         Err(match unreadable {
-            Some(error) => ReadError::Unreadable { vdev, sector, count, error },
-            None => ReadError::Corrupt { vdev, sector, count },
+            // What was acknowledged is on every side in use.
+            Some(error) if !other => ReadError::Unreadable { vdev, sector, count, error },
+            _ => ReadError::Corrupt { vdev, sector, count },
         })
     }
 }

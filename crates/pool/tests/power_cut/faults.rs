@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use aquifer_blockio::World;
+use aquifer_blockio::{Disk, World};
 use aquifer_ondisk::config::Redundancy;
-use aquifer_ondisk::layout::Geometry;
+use aquifer_ondisk::layout::{Geometry, LABEL_SECTORS};
 use aquifer_pool::PoolError;
 use aquifer_pool::create::create;
 use aquifer_pool::import::{ImportOptions, import, scan};
@@ -253,6 +253,27 @@ fn a_read_that_fails_once_at_import_loses_nothing() {
         life.unwrap().unwrap();
         fixture.disks[0].clear_faults();
         fixture.sim.kill();
+    }
+}
+
+/// A side of a mirror that gives nothing but its labels does not keep the pool from being imported.
+#[test]
+fn a_side_that_cannot_be_read_is_done_without() {
+    let mut fixture = Fixture::new(Shape::Mirror);
+    fixture.with_pool(async |open| {
+        for slot in 0..8 {
+            write(open, slot, 1).await.unwrap();
+        }
+    });
+    let disk = &fixture.disks[0];
+    disk.mark_unreadable(2 * LABEL_SECTORS..disk.sectors() - 2 * LABEL_SECTORS);
+    for life in 1..4 {
+        fixture.with_pool(async |open| {
+            for slot in 0..8 {
+                assert_eq!(version(open, slot).await, life, "slot {slot}");
+                write(open, slot, life + 1).await.unwrap();
+            }
+        });
     }
 }
 
