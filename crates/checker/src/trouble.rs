@@ -18,6 +18,8 @@ enum Trouble {
     Fickle,
     /// Sectors become garbage.
     Rots,
+    /// Sectors cannot be read until they are written.
+    Unreadable,
     /// Writes are lost or land elsewhere, reads come from elsewhere.
     Misleads,
     /// In some lives it is smaller than its label says.
@@ -43,7 +45,13 @@ impl Troubles {
         for group in troubles.chunks_mut(shape.sides()) {
             let good = rng.index(group.len());
             for (at, side) in group.iter_mut().enumerate() {
-                let kinds = [Trouble::Fickle, Trouble::Rots, Trouble::Misleads, Trouble::Shrinks];
+                let kinds = [
+                    Trouble::Fickle,
+                    Trouble::Rots,
+                    Trouble::Unreadable,
+                    Trouble::Misleads,
+                    Trouble::Shrinks,
+                ];
                 if at != good && rng.below(3) > 0 {
                     *side = kinds[rng.index(kinds.len())];
                 }
@@ -62,7 +70,9 @@ impl Troubles {
 
     /// Whether a look at a single copy may find something wrong.
     pub fn damages(&self) -> bool {
-        self.0.iter().any(|one| matches!(one, Trouble::Rots | Trouble::Misleads))
+        let damages =
+            |one: &Trouble| matches!(one, Trouble::Rots | Trouble::Unreadable | Trouble::Misleads);
+        self.0.iter().any(damages)
     }
 
     fn each<'a>(&self, of: Trouble, disks: &'a [SimDisk]) -> impl Iterator<Item = &'a SimDisk> {
@@ -87,13 +97,21 @@ impl Troubles {
 
     /// What becomes of the disks while nobody uses them.
     pub fn rest(&self, disks: &[SimDisk], rng: &mut Rng) {
-        for disk in self.each(Trouble::Rots, disks) {
+        let used = |disk: &SimDisk| {
             let mut used = Vec::new();
             disk.durable_image().for_each(|sector, _| used.push(sector));
-            for _ in 0..rng.below(6) {
-                if let Some(sector) = rng.pick(&used) {
-                    disk.corrupt(*sector, Corruption::Garbage);
-                }
+            used
+        };
+        for disk in self.each(Trouble::Rots, disks) {
+            let used = used(disk);
+            for sector in (0..rng.below(6)).filter_map(|_| rng.pick(&used)) {
+                disk.corrupt(*sector, Corruption::Garbage);
+            }
+        }
+        for disk in self.each(Trouble::Unreadable, disks) {
+            let used = used(disk);
+            for sector in (0..rng.below(200)).filter_map(|_| rng.pick(&used)) {
+                disk.mark_unreadable(*sector..sector + 2);
             }
         }
     }
