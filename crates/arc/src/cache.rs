@@ -4,7 +4,7 @@
 //! - A key belongs to one shard for the cache's life; no operation holds two shards' locks.
 //! - The shards' capacities sum to at most the cache's, so no byte is counted across shards.
 
-use parking_lot::Mutex;
+use aquifer_sync::Mutex;
 
 use crate::shard::{Arrival, Shard};
 use crate::stats::Stats;

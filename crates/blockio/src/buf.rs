@@ -11,10 +11,12 @@ use std::io::IoSliceMut;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use aquifer_sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::SECTOR_BYTES;
 use crate::page_pool::{self, Frame};
+use crate::sabotage::{Rule, left_out};
 
 /// One page with a single owner: may be written.
 pub struct PageMut {
@@ -177,7 +179,10 @@ impl Page {
     fn into_mut(self) -> Option<PageMut> {
         // As `Arc::try_unwrap`: who finds itself to be the last owner stays the only one, and what
         // others read before they left happens before what is written from now on.
-        self.owners().compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        let taken = self.owners().compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if taken.is_err() && !left_out(Rule::SharedPageStays) {
+            return None;
+        }
         fence(Ordering::Acquire);
         Some(PageMut { bytes: ManuallyDrop::new(self).bytes })
     }
@@ -202,7 +207,14 @@ impl Clone for Page {
 impl Drop for Page {
     fn drop(&mut self) {
         // As in `Arc`: what other owners read happens before the frame is used anew.
-        if self.owners().fetch_sub(1, Ordering::Release) == 1 {
+        let owners = if left_out(Rule::OwnersCountedAtOnce) {
+            let owners = self.owners().load(Ordering::Relaxed);
+            self.owners().store(owners.wrapping_sub(1), Ordering::Relaxed);
+            owners
+        } else {
+            self.owners().fetch_sub(1, Ordering::Release)
+        };
+        if owners == 1 {
             fence(Ordering::Acquire);
             page_pool::give(self.bytes);
         }

@@ -26,6 +26,8 @@ pub use disk::{Disk, DiskError, IoFuture};
 pub use file::{Engine, FileDisk};
 pub use open::{Access, ENGINE_VARIABLE, OpenError, OpenOptions, create_image};
 pub use page_pool::pool_bytes;
+#[cfg(feature = "permute")]
+pub use page_pool::settle;
 pub use tokio_world::TokioWorld;
 pub use world::World;
 

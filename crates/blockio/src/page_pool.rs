@@ -31,9 +31,10 @@
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use aquifer_sync::atomic::AtomicU32;
+use aquifer_sync::{Mutex, PERMUTED};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::SECTOR_BYTES;
@@ -275,6 +276,26 @@ impl Stock {
     }
 }
 
+/// Puts the stock in an order that does not depend on what was taken and given before; there is
+/// enough of it that it lasts. Nobody may be running.
+#[cfg(feature = "permute")]
+pub fn settle() {
+    let mut stock = STOCK.lock();
+    let mut free: Vec<Free> = Vec::new();
+    loop {
+        free.extend(std::iter::from_fn(|| stock.take_free()));
+        if free.len() >= SETTLED_PAGES {
+            break;
+        }
+        stock.add_chunk();
+    }
+    free.sort_unstable_by_key(|Free(frame)| std::cmp::Reverse(frame.addr()));
+    stock.give(free);
+}
+
+#[cfg(feature = "permute")]
+const SETTLED_PAGES: usize = 16 * CHUNK_PAGES;
+
 /// New memory for a chunk, aligned, from the system itself: memory that an allocator had used in
 /// part before would not become a huge page.
 fn map_chunk() -> Option<NonNull<u8>> {
@@ -310,7 +331,7 @@ impl Drop for Cache {
     }
 }
 
-thread_local! {
+aquifer_sync::thread_local! {
     static CACHE: RefCell<Cache> = const { RefCell::new(Cache(Vec::new())) };
 }
 
@@ -335,10 +356,10 @@ const ALL_FREE: u16 = u16::MAX;
 const _: () = assert!(BLOCK_PAGES == 16, "a block's free frames are 16 bits");
 
 /// What a thread keeps at most: 2 MiB.
-const CACHE_PAGES: usize = 512;
+const CACHE_PAGES: usize = if PERMUTED { 4 } else { 512 };
 
 /// What moves between a thread's cache and the stock at a time.
-const BATCH_PAGES: usize = 256;
+const BATCH_PAGES: usize = if PERMUTED { 2 } else { 256 };
 
 #[cfg(test)]
 mod tests {

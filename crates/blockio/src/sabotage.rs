@@ -92,6 +92,24 @@ pub enum Rule {
     ActsOnDiskFirst,
     /// On a full pool, what needs no more room than there was gets it in turn.
     ReserveInTurn,
+    /// The owners of a page are counted in one step: one of them is the last.
+    OwnersCountedAtOnce,
+    /// The memory of a page becomes another page's only when nobody else has it.
+    SharedPageStays,
+    /// A reader looks at overlay and root in one look.
+    RootWithOverlay,
+    /// A txg that closes waits for those who hold it.
+    CloseWaitsForHolders,
+    /// What an admission asks for and what it takes are one look.
+    AdmitInOneLook,
+    /// Whoever waits for a notice is known before it looks whether it must wait.
+    WaitersComeFirst,
+    /// A sender of the log that finds nothing to send is gone when the next record comes.
+    SenderEndsAtOnce,
+    /// Quotas promise their bytes one write at a time.
+    PromisesInTurn,
+    /// Of a call that comes twice at once, one is carried out.
+    CallRunsOnce,
 }
 
 /// Rules that there may be.

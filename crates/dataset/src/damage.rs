@@ -13,7 +13,7 @@ use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use aquifer_pool::PoolError;
-use parking_lot::Mutex;
+use aquifer_sync::Mutex;
 
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;

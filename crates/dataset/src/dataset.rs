@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aquifer_object::{Object, TreeRoot, btree};
 use aquifer_ondisk::dataset::DatasetRecord;
@@ -12,7 +11,8 @@ use aquifer_ondisk::tree_node::{NodeOwner, Objects};
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
 use aquifer_pool::{Pool, PoolError, TxHold};
-use parking_lot::{Mutex, RwLock};
+use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use aquifer_sync::{Mutex, RwLock};
 
 use crate::property::{LocalValues, Properties};
 use crate::unlogged::Unlogged;

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::btree;
@@ -15,7 +14,8 @@ use aquifer_ondisk::tree_node::Namespace;
 use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
 use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Reader, Txg, Writer};
 use aquifer_pool::{BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
-use parking_lot::Mutex;
+use aquifer_sync::atomic::AtomicBool;
+use aquifer_sync::{AsyncMutex, Mutex};
 
 use crate::damage::{DamageList, DamageRecord};
 use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
@@ -63,7 +63,7 @@ pub struct Datasets {
     /// One look at quotas and reservations, and what it promises, at a time.
     pub(crate) promises: Mutex<()>,
     /// One act of an administrator at a time.
-    pub(crate) acts: tokio::sync::Mutex<()>,
+    pub(crate) acts: AsyncMutex<()>,
     pub(crate) damages: DamageList,
     pub(crate) replies: Arc<Replies>,
 }

@@ -15,7 +15,6 @@
 //! - The sync of D and later ones write nothing of the dataset but what the emptying changes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use aquifer_object::sync::free_extents;
 use aquifer_object::{Damage, btree, extent_tree};
@@ -24,6 +23,7 @@ use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner, Objects};
 use aquifer_ondisk::{DatasetId, ObjectId};
 use aquifer_pool::{PoolError, SyncContext};
+use aquifer_sync::atomic::Ordering;
 
 use crate::damage::only;
 use crate::dataset::Dataset;

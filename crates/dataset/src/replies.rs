@@ -29,7 +29,6 @@ mod kept;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -41,9 +40,8 @@ use aquifer_ondisk::types::SEQUENCE_LIMIT;
 use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Txg};
 use aquifer_pool::intent_log::Ticket;
 use aquifer_pool::{Pool, PoolError, SyncContext};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::sync::futures::OwnedNotified;
+use aquifer_sync::atomic::{AtomicU64, Ordering};
+use aquifer_sync::{Mutex, Notify, OwnedNotified};
 
 use kept::{Kept, Known};
 
@@ -172,6 +170,10 @@ impl Replies {
         if let Some(known) = state.find(&call, oldest) {
             let answer = Answer { entry: known.entry, body: known.body.clone() };
             return Seen::Known(answer, known.ticket.clone());
+        }
+        if left_out(Rule::CallRunsOnce) {
+            drop(state);
+            state = self.state.lock();
         }
         state.running.insert(call, Arc::default());
         let first_order = self.next_order.load(Ordering::Relaxed);

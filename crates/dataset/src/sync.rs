@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use aquifer_object::sync::sync_object;
 use aquifer_object::{Damage, Object, btree, free_early};
@@ -13,6 +12,7 @@ use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::tree_node::{Directory, Namespace, NodeOwner, Objects};
 use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
 use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees};
+use aquifer_sync::atomic::Ordering;
 
 use crate::damage::only;
 use crate::dataset::{Dataset, ORPHANS};

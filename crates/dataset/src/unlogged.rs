@@ -31,13 +31,11 @@
 //!
 //! Which of both a change is, it asks under its hold ([`Unlogged::logs`]).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
 use aquifer_pool::{Pool, TxHold};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use aquifer_sync::{Mutex, Notify};
 
 /// Whether and since when a dataset's changes are not logged.
 #[derive(Debug)]
@@ -105,6 +103,9 @@ impl Unlogged {
     /// Waits while changes are not to begin.
     pub async fn open(&self) {
         while self.shut.load(Ordering::Acquire) {
+            if left_out(Rule::WaitersComeFirst) {
+                self.opened.notified().await;
+            }
             let opened = self.opened.notified();
             if self.shut.load(Ordering::Acquire) {
                 opened.await;

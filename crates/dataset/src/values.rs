@@ -1,12 +1,12 @@
 //! Setting properties, and which values are in force.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::DatasetId;
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_pool::PoolError;
+use aquifer_sync::atomic::Ordering;
 
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;

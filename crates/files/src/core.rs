@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use aquifer_dataset::{Dataset, Datasets, SyncMode};
 use aquifer_object::Object;
@@ -12,7 +11,8 @@ use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::types::Run;
 use aquifer_pool::intent_log::{EarlyWrite, Ticket};
 use aquifer_pool::{Admission, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
-use tokio::sync::MutexGuard;
+use aquifer_sync::atomic::{AtomicU64, Ordering};
+use aquifer_sync::{AsyncMutex, AsyncMutexGuard};
 
 use crate::change::{self, Change};
 use crate::error::FsError;
@@ -36,7 +36,7 @@ pub struct Files {
     pub(crate) pool: Arc<Pool>,
     verifier: AtomicU64,
     /// One move of a directory at a time: the check for cycles looks at several.
-    pub(crate) directory_moves: tokio::sync::Mutex<()>,
+    pub(crate) directory_moves: AsyncMutex<()>,
 }
 
 /// A file that a handle names, with its dataset.
@@ -105,7 +105,7 @@ impl Files {
     /// Files over the datasets of a pool.
     pub fn new(datasets: Arc<Datasets>) -> Arc<Files> {
         let pool = datasets.pool().clone();
-        let verifier = pool.world().random().into();
+        let verifier = AtomicU64::new(pool.world().random());
         Arc::new(Files { datasets, pool, verifier, directory_moves: Default::default() })
     }
 
@@ -315,7 +315,7 @@ impl Promised {
 
 /// Writer locks of several objects, taken in the order of their ids.
 pub(crate) struct Locks<'a> {
-    _guards: Vec<MutexGuard<'a, ()>>,
+    _guards: Vec<AsyncMutexGuard<'a, ()>>,
 }
 
 pub(crate) async fn lock_all<'a>(objects: &[&'a Arc<Object>]) -> Locks<'a> {

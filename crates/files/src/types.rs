@@ -1,10 +1,10 @@
 //! The words of this layer: handles, attributes, credentials, and what a change returns.
 
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use aquifer_blockio::{Page, SECTOR_BYTES};
 use aquifer_ondisk::{Guid, ObjectId};
+use aquifer_sync::OnceLock;
 
 pub use aquifer_dataset::replies::{Answer, Begun, REPLY_AGE_MAX, Replies, Running};
 pub use aquifer_ondisk::inode::{FileKind, Time};

@@ -11,8 +11,8 @@ use aquifer_ondisk::tree_node::{Directory, NodeOwner};
 use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Txg};
 use aquifer_pool::intent_log::Ticket;
 use aquifer_pool::{Pool, PoolError};
+use aquifer_sync::{AsyncMutex, Mutex};
 use futures_util::future::try_join_all;
-use parking_lot::Mutex;
 
 use crate::btree;
 use crate::extent_tree;
@@ -71,7 +71,7 @@ pub struct Object {
     pub id: ObjectId,
     /// Serialises changes; held over the reads that a change needs, never over the wait for
     /// durability.
-    pub writer: tokio::sync::Mutex<()>,
+    pub writer: AsyncMutex<()>,
     /// Short, never held over an await.
     pub state: Mutex<ObjectState>,
 }
@@ -89,7 +89,7 @@ impl Object {
         Object {
             dataset,
             id: inode.object,
-            writer: tokio::sync::Mutex::new(()),
+            writer: AsyncMutex::new(()),
             state: Mutex::new(ObjectState {
                 destroyed: false,
                 damaged: inode.damaged,
@@ -153,8 +153,9 @@ impl Object {
         let mut below: Vec<(u64, u64)> = Vec::new();
         let count = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
         let mut pages = Vec::with_capacity(count);
+        let before = left_out(Rule::RootWithOverlay).then(|| self.state.lock().root_to_read());
         let state = self.state.lock();
-        let root = state.root_to_read()?;
+        let root = before.unwrap_or_else(|| state.root_to_read())?;
         if state.overlay.is_empty() {
             pages.resize(count, None);
             below.push((from, to));

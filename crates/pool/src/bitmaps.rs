@@ -6,8 +6,6 @@
 //! - A slot is written only behind the current one, and bitmaps leave memory only when their slot
 //!   is on disk.
 
-use std::sync::atomic::Ordering;
-
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::{bytes_of, pages_of};
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -17,6 +15,7 @@ use aquifer_ondisk::layout::REWIND_TXGS;
 use aquifer_ondisk::txg_record::SlotEntry;
 use aquifer_ondisk::types::Place;
 use aquifer_space::{MetaslabId, SlotWrite};
+use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::ReadError;
 
 use crate::error::PoolError;

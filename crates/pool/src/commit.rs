@@ -5,7 +5,6 @@
 //! nothing is acknowledged on the strength of a side that could later come up alone as whole.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -13,9 +12,10 @@ use aquifer_ondisk::Txg;
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::txg_record::RecordPointer;
 use aquifer_ondisk::uberblock::{Host, Outdated, Uberblock};
+use aquifer_sync::AsyncMutex;
+use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::{Leaf, LeafState, Vdev, label_io};
 use futures_util::future::join_all;
-use tokio::sync::Mutex;
 
 use crate::error::PoolError;
 use crate::pool::Pool;
@@ -26,7 +26,7 @@ pub type UberblockState = Uberblock;
 /// Writes uberblocks, one at a time.
 #[derive(Debug)]
 pub(crate) struct Committer {
-    current: Mutex<Current>,
+    current: AsyncMutex<Current>,
     /// The machine that writes them.
     pub host: Option<Host>,
 }
@@ -46,7 +46,7 @@ pub(crate) struct Current {
 impl Committer {
     pub fn new(uberblock: Uberblock, host: Option<Host>) -> Self {
         let current = Current { uberblock, written: None, looked: None, taken_over: None };
-        Committer { current: Mutex::new(current), host }
+        Committer { current: AsyncMutex::new(current), host }
     }
 }
 

@@ -5,10 +5,10 @@
 //! while its writes come back soon and shrinks while they take long. A slow disk is kept busy by a
 //! few writes, a fast one takes many before any of them waits.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use aquifer_sync::atomic::{AtomicUsize, Ordering};
+use aquifer_sync::{Semaphore, SemaphorePermit};
 
 use crate::limits::{
     SYNC_WINDOW_SECTORS_MAX, SYNC_WINDOW_SECTORS_MIN, SYNC_WRITE_ALONE_MS, SYNC_WRITE_BESIDE_LOG_MS,

@@ -1,8 +1,7 @@
 //! The pool: what all its modules share, and what it asks of the layers above.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use aquifer_arc::Cache;
@@ -15,9 +14,10 @@ use aquifer_ondisk::types::Run;
 use aquifer_ondisk::uberblock::{Host, Uberblock};
 use aquifer_ondisk::{BlockPointer, Guid, Place, Txg};
 use aquifer_space::Allocator;
+use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use aquifer_sync::{AsyncMutex, Mutex, OnceLock, RwLock};
 use aquifer_vdev::Vdev;
 use futures_util::future::join_all;
-use parking_lot::{Mutex, RwLock};
 
 use crate::block::Cached;
 use crate::commit::Committer;
@@ -75,7 +75,7 @@ pub struct Pool {
     guid: Guid,
     pub(crate) tree: RwLock<Arc<VdevTree>>,
     /// Held by acts of the administrator on vdevs, one at a time.
-    pub(crate) acts: tokio::sync::Mutex<()>,
+    pub(crate) acts: AsyncMutex<()>,
     /// A log vdev that is being removed or mended: the log does not go there.
     pub(crate) shunned_log: Mutex<Option<u16>>,
     pub(crate) limits: Limits,
@@ -143,7 +143,7 @@ impl Pool {
             name: tree.config.name.clone(),
             guid: tree.config.pool_guid,
             tree: RwLock::new(Arc::new(tree)),
-            acts: tokio::sync::Mutex::new(()),
+            acts: AsyncMutex::new(()),
             shunned_log: Mutex::new(None),
             cache: Cache::new(parts.limits.arc_bytes, CACHE_SHARDS),
             pending: Mutex::new(HashMap::new()),

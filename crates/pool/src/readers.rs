@@ -23,13 +23,12 @@
 //! The cost: a reader that hangs keeps what is freed meanwhile from being reused, up to the point
 //! of a full pool. So nobody may wait for admission while reading.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use aquifer_ondisk::Txg;
-use parking_lot::Mutex;
+use aquifer_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use aquifer_sync::{Mutex, PERMUTED};
 
 use crate::pool::Pool;
 
@@ -41,7 +40,7 @@ mod tests;
 const SEATS: usize = 8;
 const EPOCHS: u64 = SEATS as u64;
 /// Shards, so that cores do not share a cache line.
-const SHARDS: usize = 16;
+const SHARDS: usize = if PERMUTED { 2 } else { 16 };
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -169,11 +168,7 @@ impl Readers {
 }
 
 fn own_shard() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static OWN: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
-    }
-    OWN.with(Cell::get)
+    aquifer_sync::thread_number() % SHARDS
 }
 
 impl Drop for Reading<'_> {

@@ -11,10 +11,10 @@
 //!   for.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use aquifer_space::{Allocator, SpaceUse};
-use parking_lot::{Mutex, MutexGuard};
+use aquifer_sync::atomic::{AtomicU64, Ordering};
+use aquifer_sync::{Mutex, MutexGuard};
 
 /// The space of a pool.
 #[derive(Debug)]

@@ -8,9 +8,10 @@
 //! txg nothing is spread, and slow disks are behind that plan anyway.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
+
+use aquifer_sync::atomic::{AtomicU64, Ordering};
 
 use crate::limits::SYNC_SPREAD_MS;
 use crate::pool::Pool;

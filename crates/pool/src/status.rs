@@ -1,12 +1,12 @@
 //! What a pool says of itself, for `pool status` and metrics.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aquifer_meter::Histogram;
 use aquifer_ondisk::config::{Redundancy, VdevClass};
 use aquifer_ondisk::{Guid, Txg};
 use aquifer_space::SpaceUse;
+use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_vdev::{IoCounts, LeafState};
 
 use crate::Pool;
@@ -137,7 +137,7 @@ impl Pool {
 }
 
 fn leaf_status(leaf: &aquifer_vdev::Leaf) -> LeafStatus {
-    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     LeafStatus {
         guid: leaf.guid,
         path: leaf.path.clone(),

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::pages_of;
@@ -19,8 +18,8 @@ use aquifer_ondisk::txg_record::{
 };
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{BlockPointer, Place, Txg};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use aquifer_sync::atomic::Ordering;
+use aquifer_sync::{Mutex, Notify};
 
 use crate::error::PoolError;
 use crate::limits::{SYNC_WINDOW_SECTORS_MAX, SYNC_WRITE_SECTORS_MAX};

@@ -11,10 +11,10 @@
 //!
 //! All is counted in shares of a full txg, be it full of dirty memory or of records in the log.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use aquifer_sync::Mutex;
+use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::limits::{THROTTLE_CREDIT_MS, THROTTLE_LOOK_MS};
 

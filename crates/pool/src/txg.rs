@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::layout::REWIND_TXGS;
+use aquifer_sync::{AsyncMutex, Mutex, Notify};
 use futures_util::future::{Either, select};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::error::PoolError;
 use crate::limits::{TXG_BACKGROUND_MS, TXG_INTERVAL_MS};
@@ -119,7 +119,7 @@ pub(crate) struct Txgs {
     /// a random one, and no seed of the simulator would tell its story twice.)
     progressed: Notify,
     /// See [`admission`], "A full pool".
-    row: tokio::sync::Mutex<()>,
+    row: AsyncMutex<()>,
 }
 
 impl Txgs {
@@ -141,7 +141,7 @@ impl Txgs {
             quiesced: Notify::new(),
             progress: Mutex::new(Progress { committed, failure: None }),
             progressed: Notify::new(),
-            row: tokio::sync::Mutex::default(),
+            row: AsyncMutex::default(),
         }
     }
 
@@ -192,7 +192,7 @@ impl Txgs {
         loop {
             let quiesced = self.quiesced.notified();
             let holders = self.state.lock().loads.get(&closing).map_or(0, |load| load.holders);
-            if holders == 0 {
+            if holders == 0 || left_out(Rule::CloseWaitsForHolders) {
                 return;
             }
             quiesced.await;

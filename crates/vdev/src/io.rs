@@ -5,11 +5,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aquifer_blockio::World;
 use aquifer_meter::{Histogram, SharedHistogram};
+use aquifer_sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of one disk or vdev.
 pub struct IoCounters {

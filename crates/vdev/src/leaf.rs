@@ -1,11 +1,11 @@
 //! A leaf: one disk, what state it is in, and what it has done.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use aquifer_blockio::{Disk, DiskError, Page, SECTOR_BYTES, World};
 use aquifer_ondisk::Guid;
-use parking_lot::Mutex;
+use aquifer_sync::Mutex;
+use aquifer_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::io::{IoCounters, IoKind};
 

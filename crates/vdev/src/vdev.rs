@@ -1,11 +1,11 @@
 //! A top-level vdev: a single leaf, or a mirror whose every leaf holds everything.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use aquifer_blockio::{DiskError, Page, World};
 use aquifer_ondisk::config::{Redundancy, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::Geometry;
+use aquifer_sync::atomic::Ordering;
 use futures_util::future::join_all;
 
 use crate::io::{IoCounters, IoKind};

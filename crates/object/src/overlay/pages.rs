@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use aquifer_blockio::Page;
 use aquifer_ondisk::Place;
-use parking_lot::Mutex;
+use aquifer_sync::Mutex;
 
 use super::DirtyPage;
 

@@ -6,11 +6,11 @@
 //! there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use aquifer_ondisk::config::VdevClass;
+use aquifer_sync::Mutex;
+use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_vdev::{IoCount, IoCounts, Vdev};
-use parking_lot::Mutex;
 
 use crate::pool::Pool;
 

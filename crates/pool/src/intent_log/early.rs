@@ -8,8 +8,7 @@ use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::types::Run;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use aquifer_sync::{Mutex, Notify};
 
 use crate::error::PoolError;
 use crate::intent_log::{IntentLog, Outcome, Ticket};

@@ -21,8 +21,7 @@ pub(crate) mod read;
 mod submit;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -31,8 +30,8 @@ use aquifer_ondisk::log_batch::{
 };
 use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::{Place, Txg};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use aquifer_sync::{Mutex, Notify, OnceLock};
 
 pub use early::EarlyWrite;
 pub(crate) use position::{Position, Ring};
@@ -69,6 +68,9 @@ impl Outcome {
 impl Ticket {
     /// Waits until the record is on stable storage.
     pub async fn durable(&self) -> Result<(), PoolError> {
+        if left_out(Rule::WaitersComeFirst) && self.0.result.get().is_none() {
+            self.0.done.notified().await;
+        }
         let mut done = std::pin::pin!(self.0.done.notified());
         loop {
             done.as_mut().enable();

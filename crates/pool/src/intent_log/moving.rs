@@ -13,11 +13,11 @@
 //! them alone is acknowledged before step 2.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::pool_root::LogRoot;
+use aquifer_sync::atomic::Ordering;
 
 use crate::error::PoolError;
 use crate::intent_log::{IntentLog, Outcome, Position, Ring, State, submit};

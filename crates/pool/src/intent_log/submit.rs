@@ -1,7 +1,6 @@
 //! Sealing a batch, sending it, and acknowledging what is durable.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aquifer_blockio::buf::pages_of;
@@ -9,6 +8,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Place;
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::log_batch::BatchHeader;
+use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::VdevLost;
 use futures_util::future::{join, join_all};
 
@@ -179,6 +179,10 @@ impl IntentLog {
             Some(ready) => ready,
             None if !state.gathering.records.is_empty() => std::mem::take(&mut state.gathering),
             None => {
+                if left_out(Rule::SenderEndsAtOnce) {
+                    drop(state);
+                    state = self.state.lock();
+                }
                 state.in_flight -= 1;
                 return Ok(None);
             }

@@ -170,7 +170,13 @@ impl Pool {
         if !self.fits(&state, &demand, free) {
             return Ok(Verdict::NoSpace);
         }
+        if left_out(Rule::AdmitInOneLook) {
+            drop(state);
+            state = self.txgs.state.lock();
+        }
         state.admitted.dirty_bytes += demand.dirty_bytes;
+        let dirty = state.dirty_bytes();
+        debug_assert!(dirty <= limits.dirty_cap_bytes.max(demand.dirty_bytes), "within the cap");
         state.admitted.sectors += demand.sectors;
         state.admitted.log_bytes += demand.log_bytes;
         let room = free.saturating_sub(self.reserve(demand.class));

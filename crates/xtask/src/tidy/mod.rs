@@ -8,6 +8,7 @@ mod lexer;
 mod pages;
 mod report;
 mod rooms;
+mod shared;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub fn check(root: &Path) -> Result<Report, String> {
     rooms::check(&packages, &mut report);
     crates::check(&packages, &tree, &mut report);
     source::check(&tree, &mut report);
+    shared::check(&tree, &mut report);
     decisions::check(&tree, &mut report);
     pages::check(&packages, &tree, &mut report);
     Ok(report)

@@ -15,7 +15,7 @@ struct Room {
 }
 
 /// In the order of the line; what stands outside comes last.
-const ROOMS: [Room; 23] = [
+const ROOMS: [Room; 25] = [
     Room {
         name: "cli",
         uses: &[
@@ -47,33 +47,38 @@ const ROOMS: [Room; 23] = [
     },
     Room {
         name: "files",
-        uses: &["dataset", "object", "pool", "vdev", "blockio", "ondisk"],
+        uses: &["dataset", "object", "pool", "vdev", "blockio", "ondisk", "sync"],
         why: "POSIX terms; the highest room that knows types of the disk",
     },
     Room {
         name: "dataset",
-        uses: &["object", "pool", "vdev", "blockio", "ondisk"],
+        uses: &["object", "pool", "vdev", "blockio", "ondisk", "sync"],
         why: "history and names of datasets",
     },
     Room {
         name: "object",
-        uses: &["pool", "vdev", "blockio", "ondisk"],
+        uses: &["pool", "vdev", "blockio", "ondisk", "sync"],
         why: "copy-on-write trees; the pool asks it for roots through a trait",
     },
     Room {
         name: "pool",
-        uses: &["vdev", "blockio", "meter", "ondisk", "space", "arc"],
+        uses: &["vdev", "blockio", "meter", "ondisk", "space", "arc", "sync"],
         why: "one consistent state per txg; knows trees only as opaque roots",
     },
-    Room { name: "vdev", uses: &["blockio", "meter", "ondisk"], why: "where copies live" },
+    Room { name: "vdev", uses: &["blockio", "meter", "ondisk", "sync"], why: "where copies live" },
     Room {
         name: "blockio",
-        uses: &[],
+        uses: &["sync"],
         why: "the world: disks, clock, randomness; knows nothing of pools",
     },
     Room { name: "space", uses: &["ondisk"], why: "free space, pure: no I/O, no tasks" },
-    Room { name: "arc", uses: &[], why: "a cache policy, pure: whatever it caches" },
+    Room { name: "arc", uses: &["sync"], why: "a cache policy, pure: whatever it caches" },
     Room { name: "meter", uses: &[], why: "counting, pure: whatever it counts" },
+    Room {
+        name: "sync",
+        uses: &[],
+        why: "what threads share: locks, atomics, notices; in service those of others, as they are",
+    },
     Room {
         name: "ondisk",
         uses: &[],
@@ -89,6 +94,11 @@ const ROOMS: [Room; 23] = [
         uses: &["files", "dataset", "pool", "blockio", "ondisk", "sim", "inspect"],
         why: "outside: says whether what clients saw can be, with the machines on which they see \
               it; of files it has the words",
+    },
+    Room {
+        name: "threads",
+        uses: &["files", "pool", "blockio", "sync", "sim", "checker", "inspect"],
+        why: "outside: another world, in which threads are switched as a seed has it",
     },
     Room {
         name: "inspect",
@@ -120,8 +130,8 @@ const ROOMS: [Room; 23] = [
 
 /// Nobody on the line may need these but for tests. (The binary is the end of the line: it may ask
 /// the inspector.)
-const OUTSIDE: [&str; 8] =
-    ["sim", "checker", "inspect", "conformance", "demo", "bench", "fuzz", "xtask"];
+const OUTSIDE: [&str; 9] =
+    ["sim", "checker", "threads", "inspect", "conformance", "demo", "bench", "fuzz", "xtask"];
 
 fn room(name: &str) -> Option<&'static Room> {
     ROOMS.iter().find(|room| room.name == name)

@@ -95,7 +95,7 @@ fn check_shape(file: &File, report: &mut Report) {
 }
 
 /// Whether a whole file is of tests: `tests.rs`, or anything in a directory `tests`.
-fn is_test(path: &str) -> bool {
+pub fn is_test(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
@@ -124,7 +124,7 @@ fn find_spaced(code: &str, words: &str) -> Vec<usize> {
 }
 
 /// The bodies of `#[cfg(test)] mod name { .. }`.
-fn test_modules(code: &str) -> Vec<Range<usize>> {
+pub fn test_modules(code: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for (start, attribute) in code.match_indices("#[cfg(test)]") {
         let after = start + attribute.len();
@@ -156,6 +156,6 @@ fn block_length(body: &str) -> usize {
     body.len()
 }
 
-fn line_of(code: &str, at: usize) -> usize {
+pub fn line_of(code: &str, at: usize) -> usize {
     code.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }

@@ -3,7 +3,7 @@
 use super::crates::Package;
 use super::report::Report;
 use super::tree::{File, Tree};
-use super::{crates, decisions, pages, source};
+use super::{crates, decisions, pages, shared, source};
 
 #[test]
 fn the_workspace_is_tidy() {
@@ -189,4 +189,19 @@ fn pages_that_leave_a_crate_out() {
     let mut report = Report::default();
     pages::check(&packages, &Tree::default(), &mut report);
     assert_eq!(report.errors(), 0, "pages that do not exist yet");
+}
+
+#[test]
+fn what_goes_around_the_seam_is_refused() {
+    let text = "use std::sync::{Arc, Mutex};\nuse parking_lot::RwLock;\nuse std::sync::Weak;\n\
+        // parking_lot\nlet lock = tokio::sync::Notify::new();\n\
+        #[cfg(test)]\nmod tests { use std::sync::atomic::AtomicU64; }\n";
+    let mut report = Report::default();
+    shared::check_file(&file("crates/pool/src/some.rs", text), &mut report);
+    let lines = report.lines();
+    let refused = ["2: parking_lot", "5: tokio::sync", "1: std::sync::Mutex"];
+    assert_eq!(lines.len(), refused.len(), "{lines:#?}");
+    for refused in refused {
+        assert!(lines.iter().any(|line| line.contains(refused)), "{refused}: {lines:#?}");
+    }
 }

@@ -1,0 +1,45 @@
+//! A value that is set once.
+
+use super::point;
+
+/// `std::sync::OnceLock`, permuted.
+#[derive(Debug)]
+pub struct OnceLock<T>(std::sync::OnceLock<T>);
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> Self {
+        OnceLock::new()
+    }
+}
+
+impl<T> OnceLock<T> {
+    /// As `std` has it.
+    pub const fn new() -> Self {
+        OnceLock(std::sync::OnceLock::new())
+    }
+
+    /// As `std` has it.
+    pub fn get(&self) -> Option<&T> {
+        point();
+        self.0.get()
+    }
+
+    /// As `std` has it.
+    ///
+    /// # Errors
+    /// It is set.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        point();
+        self.0.set(value)
+    }
+
+    /// As `std` has it, but that several may make a value, of which one is kept: nobody waits in
+    /// `std` for a thread that is not running.
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        if let Some(value) = self.get() {
+            return value;
+        }
+        let made = make();
+        self.0.get_or_init(|| made)
+    }
+}
