@@ -33,6 +33,7 @@ mod administrator;
 pub mod bed;
 pub mod client;
 pub mod content;
+pub mod files_door;
 pub mod history;
 pub mod lives;
 pub mod op;

@@ -28,7 +28,8 @@ use crate::witness::{End, Shared, Witness};
 /// Where clients work.
 pub const DATASET: &str = "tank/shared";
 
-const SCALE: Scale = Scale {
+/// Sizes at which much happens soon.
+pub const SCALE: Scale = Scale {
     txg_dirty_bytes_max: 64 << 10,
     arc_bytes_max: 256 << 10,
     cut_extents_max: 4,

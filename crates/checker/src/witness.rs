@@ -105,7 +105,7 @@ pub struct Half {
 }
 
 /// Everything.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Witness {
     /// What there was when this life began.
     pub settled: Tree,
