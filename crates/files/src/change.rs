@@ -16,6 +16,7 @@ use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::log_change::{self, LogChange, PageSource};
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::{FormatError, ObjectId, Place, Txg};
+use aquifer_pool::intent_log::Ticket;
 
 pub use aquifer_ondisk::log_change::RECORD_KIND;
 
@@ -167,9 +168,15 @@ pub fn decode(
 
 /// Applies changes to the overlays of objects that are in memory: to each all of its own at once,
 /// in the order of the first. So a reader never finds a directory without a name that is only
-/// replaced. Under the hold of `txg` and the writer locks of all objects changed. Returns the
-/// places of early data that nothing needs any more.
-pub fn apply(dataset: &Dataset, txg: Txg, changes: &[Change]) -> Vec<Place> {
+/// replaced. Under the hold of `txg` and the writer locks of all objects changed. `ticket` is that
+/// of the record that holds them, which is in the log already. Returns the places of early data
+/// that nothing needs any more.
+pub fn apply(
+    dataset: &Dataset,
+    txg: Txg,
+    changes: &[Change],
+    ticket: Option<&Ticket>,
+) -> Vec<Place> {
     let mut dropped = Vec::new();
     for (at, first) in changes.iter().enumerate() {
         let id = first.object();
@@ -184,7 +191,11 @@ pub fn apply(dataset: &Dataset, txg: Txg, changes: &[Change]) -> Vec<Place> {
         };
         dataset.mark_dirty(txg, object.id);
         let mut state = object.state.lock();
-        let ObjectState { inode: newest, overlay, .. } = &mut *state;
+        let ObjectState { inode: newest, overlay, last_ticket, .. } = &mut *state;
+        // With the change itself: whoever sees the one waits for the other.
+        if ticket.is_some() {
+            *last_ticket = ticket.cloned();
+        }
         let version = overlay.version(txg, newest);
         for change in of_one() {
             if let Change::Inode(inode) = change {

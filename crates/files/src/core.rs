@@ -225,9 +225,9 @@ impl Files {
         Ok(self.pool.admit(demand).await?)
     }
 
-    /// Enters the open txg, applies `changes`, and logs them in one record with the call that they
-    /// are made for, unless the dataset is not logged; `given` is the object whose handle that is
-    /// answered with. Under the writer locks of all objects changed.
+    /// Enters the open txg, logs `changes` in one record with the call that they are made for,
+    /// unless the dataset is not logged, and applies them; `given` is the object whose handle that
+    /// is answered with. Under the writer locks of all objects changed.
     pub(crate) fn change(
         &self,
         cred: &Credentials,
@@ -238,10 +238,11 @@ impl Files {
         let replies = self.datasets.replies();
         let given = given.map_or((ObjectId(0), 0), |inode| (inode.object, inode.generation));
         let hold = self.hold(dataset, admission)?;
-        self.apply(dataset, &hold, changes);
         let reply = cred.call.and_then(|call| replies.entry(call, dataset.id, given));
         let log = || self.log(dataset, &hold, changes, Vec::new(), reply.as_ref());
+        // Once a new object is seen others may change it: their records come after this one.
         let ticket = dataset.logs(&hold).then(log);
+        self.apply(dataset, &hold, changes, ticket.as_ref());
         if let Some(entry) = reply {
             // The table gets it with the changes, logged or not: they are never seen apart.
             replies.record(hold.txg(), entry, ticket.clone());
@@ -264,13 +265,20 @@ impl Files {
         Ok(promised.kept().await?)
     }
 
-    pub(crate) fn apply(&self, dataset: &Dataset, hold: &TxHold, changes: &[Change]) {
-        for place in change::apply(dataset, hold.txg(), changes) {
+    /// Applies changes under this hold. `ticket` is that of their record, if they have one.
+    pub(crate) fn apply(
+        &self,
+        dataset: &Dataset,
+        hold: &TxHold,
+        changes: &[Change],
+        ticket: Option<&Ticket>,
+    ) {
+        for place in change::apply(dataset, hold.txg(), changes, ticket) {
             self.pool.free_unsynced(hold.txg(), Run::new(place, 1));
         }
     }
 
-    /// Logs changes that are applied under this hold, and the call that they were made for.
+    /// Logs changes that are then applied under this hold, and the call that they are made for.
     pub(crate) fn log(
         &self,
         dataset: &Dataset,
@@ -280,9 +288,7 @@ impl Files {
         reply: Option<&ReplyEntry>,
     ) -> Ticket {
         let (record, payload) = change::record(dataset, hold.txg(), hold.txg(), changes, reply);
-        let ticket = self.pool.log().append(hold, record, payload, early);
-        self.remember(dataset, changes, &ticket);
-        ticket
+        self.pool.log().append(hold, record, payload, early)
     }
 
     /// A later COMMIT waits for what is on its way.

@@ -3,9 +3,10 @@
 //! # How an operation goes
 //! It looks and checks; is admitted (memory, space, log: may wait); takes the writer locks of all
 //! objects that it changes, in the order of their ids; looks again; turns into a list of
-//! [`change::Change`]s; and under one hold of the open txg applies them to the overlays and appends
-//! them to the intent log as one record (a write, the other way round). Then the locks go, and the
-//! answer waits for the record to be durable. Replay applies the same list.
+//! [`change::Change`]s; and under one hold of the open txg appends them to the intent log as one
+//! record and applies them to the overlays: in this order, for a new object can be changed by
+//! others as soon as it is seen. Then the locks go, and the answer waits for the record to be
+//! durable. Replay applies the same list.
 //!
 //! # Invariants
 //! - The order of an object's records in the log is the order of its changes.

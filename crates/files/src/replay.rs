@@ -86,7 +86,7 @@ impl Files {
         for extent in &record.extents {
             self.pool.adopt(&hold, Run::new(extent.place, extent.stored_sectors()));
         }
-        self.apply(&dataset, &hold, &changes);
+        self.apply(&dataset, &hold, &changes, None);
         if let Some(entry) = reply {
             self.datasets.replies().record(hold.txg(), entry, None);
         }

@@ -364,7 +364,7 @@ impl Files {
         pages: Vec<(u64, DirtyPage)>,
     ) {
         let changes = [inode, Change::Pages(target.object.id, pages)];
-        self.apply(&target.dataset, hold, &changes);
+        self.apply(&target.dataset, hold, &changes, None);
         let mut state = target.object.state.lock();
         let ObjectState { inode, overlay, .. } = &mut *state;
         overlay.version(hold.txg(), inode).unlogged = true;
@@ -389,12 +389,13 @@ impl Files {
             let later = pages.split_off(pages.len().min(RECORD_PAGES_MAX));
             changes.push(Change::Pages(id, std::mem::replace(&mut pages, later)));
             let goes_first = !is_alone && self.pool.log().waits_for_records();
-            last = Some(self.log(&target.dataset, hold, &changes, early.clone(), None));
+            let ticket = self.log(&target.dataset, hold, &changes, early.clone(), None);
             if goes_first {
                 // The record goes out, and the disks work meanwhile.
                 self.pool.world().yield_now().await;
             }
-            self.apply(&target.dataset, hold, &changes);
+            self.apply(&target.dataset, hold, &changes, Some(&ticket));
+            last = Some(ticket);
             changes.truncate(1);
         }
         last.ok_or(FsError::Invalid)
