@@ -12,7 +12,7 @@ THREADS = $(SABOTAGE) cargo test -p aquifer-threads --features permute --test th
 THREADS_CRATES := sync blockio arc meter ondisk space vdev object pool dataset files sim inspect checker threads
 SABOTAGE := RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-sabotage.sh
 
-.PHONY: all build test lint unit sim powercut sabotage threads threads-short fuzz fuzz-short fuzz-build fuzz-merge conformance \
+.PHONY: all build test lint unit sim powercut sabotage threads threads-short mutants fuzz fuzz-short fuzz-build fuzz-merge conformance \
 	bench bench-sync demo pgo install clean
 
 all: build
@@ -67,6 +67,13 @@ threads:
 threads-short:
 	$(THREADS) $(foreach crate,$(THREADS_CRATES),--config profile.dev.package.aquifer-$(crate).opt-level=0) \
 		-- --nocapture
+
+# Mutants of the engine that cargo-mutants lists, drawn by a seed, and which test finds each:
+# make mutants N=50 SEED=1; make mutants PLANTED=1 tries mistakes that people planted. docs/mutants.md.
+mutants:
+	scripts/setup-deps.sh build
+	scripts/setup-deps.sh mutants
+	cargo run -q -p xtask -- mutants $(if $(PLANTED),planted,$(N) $(or $(SEED),1))
 
 # Hostile input, guided by coverage: make fuzz FUZZ_SECONDS=3600 FUZZ_TARGETS=calls. What is new
 # goes to target/fuzz; an input that breaks something is named and kept beside it.

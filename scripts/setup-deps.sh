@@ -3,6 +3,7 @@
 #
 #   scripts/setup-deps.sh [build] [clients] [guest] [capture] [peer] [bench] [fuzz]
 #                                                                             (no argument: all groups)
+#   scripts/setup-deps.sh mutants     installs cargo-mutants, from the registry of crates, with cargo
 #
 # What holds: packages are installed by name and only if missing, so a second run changes nothing
 # and asks the network for nothing; no question is ever asked; no service is started by an
@@ -70,11 +71,18 @@ quietly() {
     return 1
 }
 
+CARGO_MUTANTS=27.1.0
+
 [ $# -gt 0 ] || set -- build clients guest capture peer bench fuzz
+if [ "$*" = mutants ]; then
+    cargo mutants --version >/dev/null 2>&1 || \
+        quietly cargo install --locked --version "$CARGO_MUTANTS" cargo-mutants
+    exit 0
+fi
 missing=
 for group; do
     if ! packages=$(packages_of "$group"); then
-        echo "setup-deps: no group '$group'; groups: build clients guest capture peer bench fuzz" >&2
+        echo "setup-deps: no group '$group'; groups: build clients guest capture peer bench fuzz, or mutants alone" >&2
         exit 2
     fi
     for package in $packages; do

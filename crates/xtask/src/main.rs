@@ -1,21 +1,33 @@
 //! Tasks of the workspace that are no part of Aquifer: `cargo run -p xtask -- tidy`.
 
+mod mutants;
 mod tidy;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy";
+use mutants::Wanted;
+
+const USAGE: &str = "usage: cargo run -p xtask -- tidy
+       cargo run -p xtask -- mutants <count> <seed>
+       cargo run -p xtask -- mutants planted";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),
-        _ => {
-            eprintln!("{USAGE}");
-            ExitCode::from(2)
-        }
+        ["mutants", "planted"] => run_mutants(Wanted { count: 0, seed: 0, planted: true }),
+        ["mutants", count, seed] => match (count.parse(), seed.parse()) {
+            (Ok(count), Ok(seed)) => run_mutants(Wanted { count, seed, planted: false }),
+            _ => usage(),
+        },
+        _ => usage(),
     }
+}
+
+fn usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
 }
 
 fn run_tidy() -> ExitCode {
@@ -28,6 +40,18 @@ fn run_tidy() -> ExitCode {
     };
     println!("{report}");
     if report.errors() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_mutants(wanted: Wanted) -> ExitCode {
+    let report = match mutants::try_mutants(root(), wanted) {
+        Ok(report) => report,
+        Err(problem) => {
+            eprintln!("mutants: {problem}");
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("{report}");
+    if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The workspace.

@@ -4,7 +4,7 @@
 
 mod crates;
 mod decisions;
-mod lexer;
+pub(crate) mod lexer;
 mod pages;
 mod report;
 mod rooms;

@@ -1,0 +1,61 @@
+//! Mistakes that somebody planted by hand, of the kinds that programmers make.
+//!
+//! `crates/xtask/planted.json` is a list of `{mistake, file, old, new}`: `old` stands in the file
+//! exactly once.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::mutant::Mutant;
+
+const LIST: &str = "crates/xtask/planted.json";
+
+/// All of them, in their order.
+///
+/// # Errors
+/// A list of another shape, or a place that is not there any more.
+pub fn read(root: &Path) -> Result<Vec<Mutant>, String> {
+    let read = |path: &str| {
+        fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"))
+    };
+    let list: Value =
+        serde_json::from_str(&read(LIST)?).map_err(|error| format!("{LIST}: {error}"))?;
+    let list = list.as_array().ok_or_else(|| format!("{LIST}: no list"))?;
+    list.iter()
+        .map(|entry| {
+            let text = |name: &str| {
+                let value = entry[name].as_str().map(str::to_string);
+                value.ok_or_else(|| format!("{LIST}: no {name} in {entry}"))
+            };
+            planted(
+                &read(&text("file")?)?,
+                text("file")?,
+                &text("mistake")?,
+                [&text("old")?, &text("new")?],
+            )
+        })
+        .collect()
+}
+
+/// One of them, in its source.
+pub fn planted(
+    source: &str,
+    file: String,
+    mistake: &str,
+    [old, new]: [&str; 2],
+) -> Result<Mutant, String> {
+    let places: Vec<usize> = source.match_indices(old).map(|(at, _)| at).collect();
+    let [start] = places.as_slice() else {
+        return Err(format!("{file}: {} times, not once: {old}", places.len()));
+    };
+    let line = 1 + source.get(..*start).unwrap_or_default().matches('\n').count();
+    Ok(Mutant {
+        name: format!("{file}:{line}: {mistake}"),
+        replaced: *start..start + old.len(),
+        replacement: new.to_string(),
+        diff: format!("- {}\n+ {}", old.replace('\n', "\n- "), new.replace('\n', "\n+ ")),
+        file,
+    })
+}

@@ -1,0 +1,197 @@
+//! Runs tests of a mutant, one after the other, until one fails or does not come to its end.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::build::{Programs, Workspace};
+use super::mutant::Mutant;
+use super::report::Report;
+use super::steps::{SKIPPED, Step, steps};
+
+/// What the tests say of a mutant.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// A test failed.
+    Caught {
+        /// Which tests.
+        by: String,
+        /// What it said first.
+        why: String,
+    },
+    /// These did not come to their end.
+    Hung {
+        /// Which tests.
+        by: String,
+    },
+    /// All passed.
+    Missed,
+}
+
+/// How long each step may take.
+pub type Limits = BTreeMap<Step, Duration>;
+
+/// Mutants that are tried at once.
+const WORKERS: usize = 2;
+/// Memory of a test, so that one that takes ever more harms nobody else.
+const MEMORY_KIB_MAX: u64 = 12 << 20;
+/// What a step may take beyond several times what it took without any mutant.
+const GRACE: Duration = Duration::from_secs(15);
+const TIMES_MAX: u32 = 5;
+const POLL: Duration = Duration::from_millis(20);
+
+/// Runs every step without a mutant: how long each may take.
+///
+/// # Errors
+/// A step that fails.
+pub fn baseline(
+    workspace: &Workspace,
+    programs: &Programs,
+    rooms: &[&str],
+) -> Result<Limits, String> {
+    let mut limits = Limits::new();
+    let began = Instant::now();
+    for room in rooms {
+        for step in steps(room, programs) {
+            if limits.contains_key(&step) {
+                continue;
+            }
+            let began = Instant::now();
+            let log = workspace.directory.join("log/0");
+            match run(workspace, programs, &step, 0, Duration::from_secs(600), &log)? {
+                Outcome::Missed => {}
+                other => return Err(format!("without any mutant: {}: {other:?}", step.name())),
+            }
+            let took = began.elapsed();
+            println!("  {:>6.1} s  {}", took.as_secs_f64(), step.name());
+            limits.insert(step, took * TIMES_MAX + GRACE);
+        }
+    }
+    println!("all tests pass without a mutant, in {:.0} s", began.elapsed().as_secs_f64());
+    Ok(limits)
+}
+
+/// Tries all, two at once, and notes what became of each.
+///
+/// # Errors
+/// Tests that cannot be run.
+pub fn try_all(
+    workspace: &Workspace,
+    programs: &Programs,
+    limits: &Limits,
+    mutants: &[(usize, Mutant)],
+    report: &mut Report,
+) -> Result<(), String> {
+    let queue = Mutex::new(mutants.iter());
+    let report = Mutex::new(report);
+    let work = || {
+        loop {
+            let next = queue.lock().map_err(|_| "a worker ended")?.next();
+            let Some((number, mutant)) = next else { return Ok::<(), String>(()) };
+            let outcome = try_one(workspace, programs, limits, mutant, *number)?;
+            report.lock().map_err(|_| "a worker ended")?.add(mutant, outcome);
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker ended")?)
+    })
+}
+
+/// Tries one that `number` chooses.
+///
+/// # Errors
+/// Tests that cannot be run.
+pub fn try_one(
+    workspace: &Workspace,
+    programs: &Programs,
+    limits: &Limits,
+    mutant: &Mutant,
+    number: usize,
+) -> Result<Outcome, String> {
+    for step in steps(mutant.room(), programs) {
+        let limit = limits.get(&step).copied().unwrap_or(GRACE);
+        let log = workspace.directory.join(format!("log/{number}"));
+        match run(workspace, programs, &step, number, limit, &log)? {
+            Outcome::Missed => {}
+            found => return Ok(found),
+        }
+    }
+    Ok(Outcome::Missed)
+}
+
+fn run(
+    workspace: &Workspace,
+    programs: &Programs,
+    step: &Step,
+    number: usize,
+    limit: Duration,
+    log: &Path,
+) -> Result<Outcome, String> {
+    let program = programs.get(&step.program).ok_or_else(|| format!("no {}", step.name()))?;
+    let mut child = start(workspace, program, step, number, log)?;
+    let began = Instant::now();
+    loop {
+        let ended = child.try_wait().map_err(|error| error.to_string())?;
+        let said = fs::read_to_string(log).unwrap_or_default();
+        let is_caught = match ended {
+            Some(status) => !status.success(),
+            // The other tests of the program need not come to their end.
+            None => said.contains(" ... FAILED"),
+        };
+        if is_caught {
+            end(&mut child);
+            return Ok(Outcome::Caught { by: step.name(), why: reason(&said) });
+        } else if ended.is_some() {
+            return Ok(Outcome::Missed);
+        } else if began.elapsed() > limit {
+            end(&mut child);
+            return Ok(Outcome::Hung { by: step.name() });
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+fn start(
+    workspace: &Workspace,
+    program: &PathBuf,
+    step: &Step,
+    number: usize,
+    log: &Path,
+) -> Result<Child, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", log.display());
+    fs::create_dir_all(log.parent().unwrap_or(log)).map_err(failed)?;
+    let said = File::create(log).map_err(failed)?;
+    let mut command = Command::new("sh");
+    let limited = format!("ulimit -v {MEMORY_KIB_MAX}; exec \"$0\" \"$@\"");
+    command.args(["-c", &limited]).arg(program);
+    command.args(SKIPPED.iter().flat_map(|test| ["--skip", test]));
+    if let Some(seeds) = step.seeds {
+        command.env("AQUIFER_SEEDS", seeds.to_string());
+    }
+    let directory = workspace.directory_of(&step.program.0);
+    command.env("AQUIFER_MUTANT", number.to_string());
+    command.env("CARGO_MANIFEST_DIR", &directory).current_dir(&directory).stdin(Stdio::null());
+    let other = said.try_clone().map_err(failed)?;
+    command.stdout(said).stderr(other).spawn().map_err(failed)
+}
+
+fn end(child: &mut Child) {
+    // It may have ended meanwhile.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The first thing that a test said when it failed.
+fn reason(said: &str) -> String {
+    let mut lines = said.lines().skip_while(|line| !line.contains("panicked at"));
+    let place = lines.next().unwrap_or_default();
+    let what = lines.next().unwrap_or_default();
+    let tests = said.lines().find(|line| line.ends_with("... FAILED")).unwrap_or_default();
+    let tests = tests.trim_start_matches("test ").trim_end_matches(" ... FAILED");
+    let at = place.split("panicked at ").nth(1).unwrap_or_default();
+    format!("{tests} {at} {}", what.chars().take(160).collect::<String>()).trim().to_string()
+}

@@ -1,0 +1,66 @@
+//! Which tests are asked, and in what order: those first that find most in the least time.
+
+use super::build::Programs;
+
+/// A test program, with so many seeds.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Step {
+    /// Its crate and name.
+    pub program: (String, String),
+    /// Of a simulator.
+    pub seeds: Option<u32>,
+}
+
+/// Crates from the lowest to the highest: what is wrong in one shows in those above it, too.
+const LINE: [&str; 8] = ["vdev", "space", "pool", "object", "dataset", "files", "nfs", "daemon"];
+
+/// Crates whose tests are asked of mutants below them, too.
+pub const ROOMS: [&str; 6] = ["space", "pool", "object", "dataset", "files", "nfs"];
+
+/// The simulators, and the seeds of the first round and of the last.
+const WORLDS: [(&str, u32, u32); 3] = [("files", 12, 300), ("nfs", 10, 200), ("pool", 20, 500)];
+
+/// What is not run: these would say something of the weaving, or the same as the worlds again.
+pub const SKIPPED: [&str; 3] = [
+    // Woven functions are larger.
+    "boxed_futures_are_no_larger_than_is_said",
+    "the_future_of_a_request_is_no_larger_than_what_is_charged",
+    // That a seed runs the same again is shown elsewhere, and takes long.
+    "a_seed_runs_the_same_again",
+];
+
+impl Step {
+    fn new(room: &str, name: &str, seeds: Option<u32>) -> Step {
+        Step { program: (room.to_string(), name.to_string()), seeds }
+    }
+
+    /// In words.
+    pub fn name(&self) -> String {
+        let (room, name) = &self.program;
+        let seeds = self.seeds.map(|seeds| format!(", {seeds} seeds")).unwrap_or_default();
+        format!("{room} {name}{seeds}")
+    }
+}
+
+/// All that is asked of a mutant in a crate: its own unit tests, the simulators above it for a
+/// moment, its other tests, those of the crates above it, and the simulators for longer.
+pub fn steps(room: &str, programs: &Programs) -> Vec<Step> {
+    let height = |room: &str| LINE.iter().position(|of| *of == room);
+    let is_above = |of: &str| ROOMS.contains(&of) && height(of) > height(room);
+    let is_world = |name: &str| name == "power_cut";
+    let (own, others): (Vec<_>, Vec<_>) = programs
+        .keys()
+        .filter(|(of, name)| !is_world(name) && (of == room || is_above(of)))
+        // Real clients, in front of a program that only cargo builds beside them.
+        .filter(|(_, name)| name != "clients")
+        .partition(|(of, _)| of == room);
+    let (units, more): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, name)| name == "lib");
+    let plain = |(of, name): &(String, String)| Step::new(of, name, None);
+    let worlds = WORLDS.iter().filter(|(of, ..)| *of == room || is_above(of));
+    let mut steps: Vec<Step> = units.into_iter().map(plain).collect();
+    steps.extend(worlds.clone().map(|(of, few, _)| Step::new(of, "power_cut", Some(*few))));
+    steps.extend(more.into_iter().map(plain));
+    steps.extend(others.into_iter().map(plain));
+    steps.extend(worlds.map(|(of, _, many)| Step::new(of, "power_cut", Some(*many))));
+    steps
+}
