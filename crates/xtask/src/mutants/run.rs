@@ -168,7 +168,8 @@ fn start(
     let mut command = Command::new("sh");
     let limited = format!("ulimit -v {MEMORY_KIB_MAX}; exec \"$0\" \"$@\"");
     command.args(["-c", &limited]).arg(program);
-    command.args(SKIPPED.iter().flat_map(|test| ["--skip", test]));
+    // What a test says is there as soon as it fails.
+    command.arg("--nocapture").args(SKIPPED.iter().flat_map(|test| ["--skip", test]));
     if let Some(seeds) = step.seeds {
         command.env("AQUIFER_SEEDS", seeds.to_string());
     }
