@@ -131,6 +131,9 @@ fn slots_and_deltas_rebuild_the_same_view() {
             imported.replay_run(Txg(*txg), *run, false).unwrap();
         }
     }
+    // Nothing is in memory yet, and what is taken is known: each change counted once.
+    let lived = allocator.space_use();
+    assert_eq!(imported.space_use().taken, lived.taken - lived.held);
     for id in imported.wanted_loads(u64::MAX) {
         if let Some((entry, places)) = imported.begin_load(id) {
             let (_, write) = entries.iter().find(|(of, _)| *of == entry).unwrap();
