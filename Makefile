@@ -69,11 +69,11 @@ threads-short:
 		-- --nocapture
 
 # Mutants of the engine that cargo-mutants lists, drawn by a seed, and which test finds each:
-# make mutants N=50 SEED=1; make mutants PLANTED=1 tries mistakes that people planted. docs/mutants.md.
+# make mutants N=50 SEED=1; make mutants PLANTED=all tries those that people planted. docs/mutants.md.
 mutants:
 	scripts/setup-deps.sh build
 	scripts/setup-deps.sh mutants
-	cargo run -q -p xtask -- mutants $(if $(PLANTED),planted,$(N) $(or $(SEED),1))
+	cargo run -q -p xtask -- mutants $(if $(PLANTED),planted "$(PLANTED)",$(N) $(or $(SEED),1))
 
 # Hostile input, guided by coverage: make fuzz FUZZ_SECONDS=3600 FUZZ_TARGETS=calls. What is new
 # goes to target/fuzz; an input that breaks something is named and kept beside it.

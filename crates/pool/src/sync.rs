@@ -441,3 +441,6 @@ fn split_parts(allocated: Vec<Run>, freed: Vec<Run>, slots: Vec<SlotEntry>) -> V
     }
     parts
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,15 +10,16 @@ use mutants::Wanted;
 
 const USAGE: &str = "usage: cargo run -p xtask -- tidy
        cargo run -p xtask -- mutants <count> <seed>
-       cargo run -p xtask -- mutants planted";
+       cargo run -p xtask -- mutants planted <all | words of a file or mistake>";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),
-        ["mutants", "planted"] => run_mutants(Wanted { count: 0, seed: 0, planted: true }),
+        ["mutants", "planted", "all"] => run_mutants(Wanted::Planted("")),
+        ["mutants", "planted", only] => run_mutants(Wanted::Planted(only)),
         ["mutants", count, seed] => match (count.parse(), seed.parse()) {
-            (Ok(count), Ok(seed)) => run_mutants(Wanted { count, seed, planted: false }),
+            (Ok(count), Ok(seed)) => run_mutants(Wanted::Drawn { count, seed }),
             _ => usage(),
         },
         _ => usage(),
@@ -42,7 +43,7 @@ fn run_tidy() -> ExitCode {
     if report.errors() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run_mutants(wanted: Wanted) -> ExitCode {
+fn run_mutants(wanted: Wanted<'_>) -> ExitCode {
     let report = match mutants::try_mutants(root(), wanted) {
         Ok(report) => report,
         Err(problem) => {

@@ -1,8 +1,10 @@
 //! Handles: none ever names two files, whatever life of the pool they were shown in.
 
-use aquifer_files::{FsError, Stability};
+use aquifer_files::{CreateHow, FsError, SetAttributes, Stability};
+use aquifer_ondisk::ObjectId;
+use aquifer_ondisk::types::SEQUENCE_LIMIT;
 
-use crate::bed::{Bed, find, make, noise, read, write};
+use crate::bed::{Bed, find, make, noise, read, root, write};
 
 /// What a rewind drops was shown to clients. Their handles must not name what is made after it.
 #[test]
@@ -66,6 +68,30 @@ pub fn a_file_seen_before_it_was_durable_leaves_no_handle_behind() {
         let third = make(&service, top, "third").await;
         assert_ne!(third, shown);
         assert_eq!(read(&service, shown, 0).await, Err(FsError::Stale));
+    });
+    bed.assert_clean();
+}
+
+/// A hostile disk may say that nearly all ids were given out. The last one is, and no other; and
+/// what is written then can be read.
+#[test]
+fn ids_end_before_what_the_format_can_hold() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        let dataset = service.datasets.by_name("tank").unwrap();
+        dataset.keep_id(ObjectId(SEQUENCE_LIMIT - 3));
+        make(&service, top, "last").await;
+        for _ in 0..2 {
+            let how = CreateHow::Guarded(SetAttributes::default());
+            let made = service.files.create(&root(), top, b"more", how).await.0;
+            assert_eq!(made.map(|made| made.handle), Err(FsError::NoSpace));
+        }
+        service.pool.sync().await.unwrap();
+    });
+    bed.life(async |service| {
+        find(&service, "tank", "last").await.unwrap();
+        assert_eq!(find(&service, "tank", "more").await, Err(FsError::NotFound));
     });
     bed.assert_clean();
 }

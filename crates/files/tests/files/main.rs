@@ -10,6 +10,7 @@
 mod bed;
 mod damage;
 mod destroy;
+mod early;
 mod full;
 mod handles;
 mod idle;

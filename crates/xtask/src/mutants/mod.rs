@@ -1,5 +1,5 @@
 //! Mutants: what `cargo-mutants` would change in the engine, drawn by a seed, and which test finds
-//! each. `make mutants N=50 SEED=1`; with `PLANTED=1` the mistakes of `crates/xtask/planted.json`.
+//! each. `make mutants N=50 SEED=1`; with `PLANTED=all` the mistakes of `crates/xtask/planted.json`.
 //!
 //! `cargo-mutants` lists the mutants; building each alone would take minutes, for the engine is one
 //! line of crates and the quick simulator is at its end. So all that are drawn are woven into one
@@ -36,13 +36,16 @@ use weave::{Fate, Woven};
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
-    /// Mutants to try.
-    pub count: usize,
-    /// Of the draw.
-    pub seed: u64,
-    /// The mistakes of `planted.json` in place of a draw.
-    pub planted: bool,
+pub enum Wanted<'a> {
+    /// The first ones of a draw.
+    Drawn {
+        /// How many.
+        count: usize,
+        /// Of the draw.
+        seed: u64,
+    },
+    /// The mistakes of `planted.json` whose file or words hold this.
+    Planted(&'a str),
 }
 
 /// Draws, builds and tries mutants of the workspace at `root`, and tells what became of each.
@@ -50,13 +53,20 @@ pub struct Wanted {
 /// # Errors
 /// What keeps them from being tried at all: no `cargo-mutants`, a build or a test that fails
 /// without any mutant.
-pub fn try_mutants(root: &Path, wanted: Wanted) -> Result<Report, String> {
-    let order = match wanted.planted {
-        true => planted::read(root)?,
-        false => draw::drawn(root, wanted.seed)?,
+pub fn try_mutants(root: &Path, wanted: Wanted<'_>) -> Result<Report, String> {
+    let (order, count) = match wanted {
+        Wanted::Planted(only) => {
+            let order = planted::read(root, only)?;
+            println!("{} planted mistakes", order.len());
+            let count = order.len();
+            (order, count)
+        }
+        Wanted::Drawn { count, seed } => {
+            let order = draw::drawn(root, seed)?;
+            println!("{count} of {} mutants, seed {seed}", order.len());
+            (order, count)
+        }
     };
-    let count = if wanted.planted { order.len() } else { wanted.count.min(order.len()) };
-    println!("{count} of {} mutants, seed {}", order.len(), wanted.seed);
     let mut rooms = steps::ROOMS.to_vec();
     let others: BTreeSet<String> = order.iter().map(|mutant| mutant.room().to_string()).collect();
     rooms.extend(others.iter().map(String::as_str).filter(|room| !steps::ROOMS.contains(room)));

@@ -12,31 +12,27 @@ use super::mutant::Mutant;
 
 const LIST: &str = "crates/xtask/planted.json";
 
-/// All of them, in their order.
+/// Those whose file or words hold `only`, in their order.
 ///
 /// # Errors
 /// A list of another shape, or a place that is not there any more.
-pub fn read(root: &Path) -> Result<Vec<Mutant>, String> {
+pub fn read(root: &Path, only: &str) -> Result<Vec<Mutant>, String> {
     let read = |path: &str| {
         fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"))
     };
     let list: Value =
         serde_json::from_str(&read(LIST)?).map_err(|error| format!("{LIST}: {error}"))?;
     let list = list.as_array().ok_or_else(|| format!("{LIST}: no list"))?;
-    list.iter()
-        .map(|entry| {
-            let text = |name: &str| {
-                let value = entry[name].as_str().map(str::to_string);
-                value.ok_or_else(|| format!("{LIST}: no {name} in {entry}"))
-            };
-            planted(
-                &read(&text("file")?)?,
-                text("file")?,
-                &text("mistake")?,
-                [&text("old")?, &text("new")?],
-            )
-        })
-        .collect()
+    let of_entry = |entry: &Value| {
+        let text = |name: &str| {
+            let value = entry.get(name).and_then(Value::as_str);
+            value.ok_or_else(|| format!("{LIST}: no {name} in {entry}"))
+        };
+        let (file, change) = (text("file")?, [text("old")?, text("new")?]);
+        planted(&read(file)?, file.to_string(), text("mistake")?, change)
+    };
+    let all = list.iter().map(of_entry).collect::<Result<Vec<_>, String>>()?;
+    Ok(all.into_iter().filter(|mutant| mutant.name.contains(only)).collect())
 }
 
 /// One of them, in its source.
