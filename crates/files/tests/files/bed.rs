@@ -43,6 +43,19 @@ impl Bed {
         Bed::made(sim, disks, vdevs, Vec::new())
     }
 
+    /// A new pool `tank` of so many vdevs of one disk each.
+    pub fn apart(vdevs: usize, sectors: u64) -> Bed {
+        let mut sim = Sim::new(11);
+        let disk = |at| sim.add_disk(&format!("d{at}"), Image::new(sectors), DiskConfig::default());
+        let disks: Vec<SimDisk> = (0..vdevs).map(disk).collect();
+        let vdev = |disk| VdevSpec {
+            redundancy: Redundancy::Single,
+            disks: named(std::slice::from_ref(disk)),
+        };
+        let vdevs = disks.iter().map(vdev).collect();
+        Bed::made(sim, disks, vdevs, Vec::new())
+    }
+
     /// A new pool `tank` of one disk for data and one for the log, of so many sectors each.
     pub fn with_log(sectors: u64, data: DiskConfig, log: DiskConfig) -> Bed {
         let mut sim = Sim::new(11);

@@ -3,7 +3,7 @@
 use aquifer_files::{Service, Stability};
 use aquifer_sim::DiskConfig;
 
-use crate::bed::{Bed, make, noise, write};
+use crate::bed::{Bed, find, make, noise, read, write};
 
 /// Sectors that stable writes of so many pages take before any txg is written out.
 async fn taken_at_once<const N: usize>(service: Service, pages: [usize; N]) -> [u64; N] {
@@ -35,4 +35,33 @@ fn with_a_log_vdev_nothing_goes_early() {
     let taken = bed.life(async |service| taken_at_once(service, [1, 15, 16, 64]).await);
     assert_eq!(taken, [0; 4]);
     bed.assert_clean();
+}
+
+/// Writes that lie on several vdevs share a batch: before any answer all of these are flushed.
+#[test]
+fn what_went_early_is_durable_on_every_vdev() {
+    const WRITES: u64 = 32;
+    let data = |at: u64| noise(at, 64);
+    for vdevs in 2..4 {
+        let mut bed = Bed::apart(vdevs, 65536);
+        bed.cut_life(async |service| {
+            let top = service.files.root("tank").unwrap();
+            let file = make(&service, top, "file").await;
+            let written = (0..WRITES).map(|at| {
+                let (service, data) = (service.clone(), data(at));
+                async move { write(&service, file, at * 64, &data, Stability::FileSync).await }
+            });
+            let written = futures_util::future::join_all(written).await;
+            written.into_iter().for_each(|written| written.unwrap());
+        });
+        bed.life(async |service| {
+            let file = find(&service, "tank", "file").await.unwrap();
+            for (at, page) in (0..WRITES).flat_map(|at| [(at, 0), (at, 63)]) {
+                let content = read(&service, file, at * 64 + page).await.unwrap();
+                let page = page as usize * 4096;
+                assert!(content == data(at)[page..page + 4096], "write {at}, {vdevs} vdevs");
+            }
+        });
+        bed.assert_clean();
+    }
 }

@@ -14,6 +14,7 @@ mod early;
 mod full;
 mod handles;
 mod idle;
+mod labels;
 mod large;
 mod memory;
 mod quota;

@@ -468,8 +468,8 @@ fn what_is_not_logged_is_whole_up_to_a_txg_and_costs_others_nothing() {
         all.lost += run.lost;
     }
     println!("{all:?}");
-    if std::env::var("AQUIFER_SEED").is_err() {
-        // Else nothing was tried.
+    if all.cuts >= 500 {
+        // Else nothing was tried. Of few cuts chance makes what it wants.
         assert!(all.switches > all.cuts && all.lost > all.cuts / 4, "{all:?}");
     }
 }
