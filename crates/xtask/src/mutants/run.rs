@@ -31,7 +31,7 @@ pub enum Outcome {
     Missed,
 }
 
-/// How long each step may take.
+/// The processor time that each step may take: the machine may be busy with other things.
 pub type Limits = BTreeMap<Step, Duration>;
 
 /// Mutants that are tried at once.
@@ -41,9 +41,11 @@ const MEMORY_KIB_MAX: u64 = 12 << 20;
 /// What a step may take beyond several times what it took without any mutant.
 const GRACE: Duration = Duration::from_secs(20);
 const TIMES_MAX: u32 = 3;
+/// A test that waits for ever takes no processor time.
+const WALL_MAX: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Runs the steps without a mutant: how long each may take. Of the worlds only the first round, for
+/// Runs the steps without a mutant: what each may take. Of the worlds only the first round, for
 /// the last one is as much longer as it has more seeds.
 ///
 /// # Errors
@@ -67,13 +69,13 @@ pub fn baseline(
                 limits.insert(step, limit);
                 continue;
             }
-            let began = Instant::now();
             let log = workspace.directory.join("log/0");
-            match run(workspace, programs, &step, 0, Duration::from_secs(600), &log)? {
-                Outcome::Missed => {}
-                other => return Err(format!("without any mutant: {}: {other:?}", step.name())),
-            }
-            let took = began.elapsed();
+            let took = match run(workspace, programs, &step, 0, WALL_MAX, &log)? {
+                (Outcome::Missed, took) => took,
+                (other, _) => {
+                    return Err(format!("without any mutant: {}: {other:?}", step.name()));
+                }
+            };
             println!("  {:>6.1} s  {}", took.as_secs_f64(), step.name());
             limits.insert(step, took * TIMES_MAX + GRACE);
         }
@@ -124,13 +126,14 @@ pub fn try_one(
         let limit = limits.get(&step).copied().unwrap_or(GRACE);
         let log = workspace.directory.join(format!("log/{number}"));
         match run(workspace, programs, &step, number, limit, &log)? {
-            Outcome::Missed => {}
-            found => return Ok(found),
+            (Outcome::Missed, _) => {}
+            (found, _) => return Ok(found),
         }
     }
     Ok(Outcome::Missed)
 }
 
+/// What a step says, and the processor time that it took.
 fn run(
     workspace: &Workspace,
     programs: &Programs,
@@ -138,11 +141,13 @@ fn run(
     number: usize,
     limit: Duration,
     log: &Path,
-) -> Result<Outcome, String> {
+) -> Result<(Outcome, Duration), String> {
     let program = programs.get(&step.program).ok_or_else(|| format!("no {}", step.name()))?;
     let mut child = start(workspace, program, step, number, log)?;
     let began = Instant::now();
+    let mut took = Duration::ZERO;
     loop {
+        took = took.max(processor_time(child.id()));
         let ended = child.try_wait().map_err(|error| error.to_string())?;
         let said = fs::read_to_string(log).unwrap_or_default();
         let is_caught = match ended {
@@ -152,12 +157,12 @@ fn run(
         };
         if is_caught {
             end(&mut child);
-            return Ok(Outcome::Caught { by: step.name(), why: reason(&said) });
+            return Ok((Outcome::Caught { by: step.name(), why: reason(&said) }, took));
         } else if ended.is_some() {
-            return Ok(Outcome::Missed);
-        } else if began.elapsed() > limit {
+            return Ok((Outcome::Missed, took));
+        } else if took > limit || began.elapsed() > WALL_MAX {
             end(&mut child);
-            return Ok(Outcome::Hung { by: step.name() });
+            return Ok((Outcome::Hung { by: step.name() }, took));
         }
         std::thread::sleep(POLL);
     }
@@ -187,6 +192,18 @@ fn start(
     let other = said.try_clone().map_err(failed)?;
     command.stdout(said).stderr(other).spawn().map_err(failed)
 }
+
+/// What a process took so far, by `/proc`; nothing of one that has ended.
+fn processor_time(process: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything: the 14th and 15th field of all.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
+    Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
+}
+
+/// Of `/proc`, on every Linux there is.
+const TICKS_PER_SECOND: u64 = 100;
 
 fn end(child: &mut Child) {
     // It may have ended meanwhile.

@@ -18,7 +18,7 @@ const LINE: [&str; 8] = ["vdev", "space", "pool", "object", "dataset", "files", 
 pub const ROOMS: [&str; 6] = ["space", "pool", "object", "dataset", "files", "nfs"];
 
 /// The simulators, and the seeds of the first round and of the last.
-const WORLDS: [(&str, u32, u32); 3] = [("files", 12, 100), ("nfs", 10, 80), ("pool", 20, 200)];
+const WORLDS: [(&str, u32, u32); 3] = [("files", 12, 60), ("nfs", 10, 40), ("pool", 20, 100)];
 
 /// What is not run: these would say something of the weaving, or the same as the worlds again.
 pub const SKIPPED: [&str; 3] = [
