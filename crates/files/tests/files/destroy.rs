@@ -213,3 +213,22 @@ fn destroy_works_on_a_full_pool() {
     });
     bed.assert_clean();
 }
+
+#[test]
+fn whatever_lies_below_goes_too_however_deep() {
+    let mut bed = Bed::new(1, 65536);
+    let below = ["tank/a", "tank/a/b", "tank/a/b/c", "tank/a/b/c/d"];
+    bed.life(async |service| {
+        for name in below.iter().chain(&["tank/ab"]) {
+            service.datasets.create(name, &[]).await.unwrap();
+        }
+        assert!(service.datasets.destroy("tank/a", false).await.is_err());
+        service.datasets.destroy("tank/a", true).await.unwrap();
+        assert!(below.iter().all(|name| service.datasets.by_name(name).is_none()));
+    });
+    bed.life(async |service| {
+        assert!(below.iter().all(|name| service.datasets.by_name(name).is_none()));
+        assert!(service.datasets.by_name("tank/ab").is_some());
+    });
+    bed.assert_clean();
+}

@@ -8,6 +8,7 @@
 )]
 
 mod bed;
+mod commit;
 mod damage;
 mod destroy;
 mod early;
