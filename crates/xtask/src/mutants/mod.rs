@@ -1,5 +1,6 @@
 //! Mutants: what `cargo-mutants` would change in the engine, drawn by a seed, and which test finds
-//! each. `make mutants N=50 SEED=1`; with `PLANTED=all` the mistakes of `crates/xtask/planted.json`.
+//! each. `make mutants N=50 SEED=1`; with `PLANTED=all` the mistakes of
+//! `crates/xtask/planted.json`.
 //!
 //! `cargo-mutants` lists the mutants; building each alone would take minutes, for the engine is one
 //! line of crates and the quick simulator is at its end. So all that are drawn are woven into one
