@@ -156,10 +156,11 @@ struct Run {
 
 fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
     let mut rng = Rng::stream(seed, "test");
-    let shape = SHAPES[rng.index(SHAPES.len())];
+    let at = rng.index(SHAPES.len());
+    let shape = SHAPES[at];
     let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
     let mut sim = Sim::with_config(seed, config);
-    let disks = disks_of(&mut sim, &bases[shape as usize]);
+    let disks = disks_of(&mut sim, &bases[at]);
     let knowledge: Vec<Shared> = (0..CLIENTS).map(|_| Shared::default()).collect();
     let world: Arc<dyn World> = Arc::new(sim.world());
     let fickle = shape.fickle(&mut rng).map(|at| disks[at].clone());
