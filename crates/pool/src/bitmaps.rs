@@ -95,9 +95,10 @@ impl Pool {
         };
         let mut failures = 0;
         let found = loop {
-            let error = match self.read_slot(&entry, &places).await? {
+            let error = match self.read_slot(&entry, &places).await {
                 Ok(bytes) => break Some(bytes),
-                Err(error) => error,
+                Err(PoolError::Read(error)) => error,
+                Err(error) => return Err(error),
             };
             failures += 1;
             let reason = error.to_string();
@@ -115,25 +116,21 @@ impl Pool {
         Ok(())
     }
 
-    /// Reads the first copy of a slot that verifies. If there is none: what can be tried again, if
-    /// anything.
-    async fn read_slot(
-        &self,
-        entry: &SlotEntry,
-        places: &[Place],
-    ) -> Result<Result<Vec<u8>, ReadError>, PoolError> {
+    /// Reads the first copy of a slot that verifies. The error is one that may pass, if any is.
+    async fn read_slot(&self, entry: &SlotEntry, places: &[Place]) -> Result<Vec<u8>, PoolError> {
         let mut worst = None;
         for place in places {
             let vdev = self.vdev(*place)?;
             let count = usize::try_from(vdev.geometry.slot_sectors()).unwrap_or(0);
             let verify = |pages: &[Page]| checksum128(&bytes_of(pages)) == entry.checksum;
             match vdev.read(place.sector(), count, &verify).await {
-                Ok(pages) => return Ok(Ok(bytes_of(&pages))),
+                Ok(pages) => return Ok(bytes_of(&pages)),
                 Err(error @ ReadError::Unreadable { .. }) => worst = Some(error),
                 Err(error) => worst = worst.or(Some(error)),
             }
         }
-        worst.map(Err).ok_or_else(|| PoolError::Corrupt("a bitmap slot without a place".into()))
+        let none = || PoolError::Corrupt("a bitmap slot without a place".into());
+        Err(worst.map_or_else(none, PoolError::from))
     }
 
     pub(crate) async fn write_slot(&self, write: SlotWrite) -> Result<(), PoolError> {

@@ -35,7 +35,7 @@ const SHORT_PAUSES: u32 = 2;
 const LONG_PAUSES: u32 = 10;
 
 /// After so many failures: waits before the next try, unless there were enough.
-pub(crate) async fn pause(world: &dyn World, failures: u32, patience: Patience) -> bool {
+async fn pause(world: &dyn World, failures: u32, patience: Patience) -> bool {
     let pauses = match patience {
         Patience::Short => SHORT_PAUSES,
         Patience::Long => LONG_PAUSES,
@@ -45,6 +45,26 @@ pub(crate) async fn pause(world: &dyn World, failures: u32, patience: Patience) 
         world.sleep(Duration::from_millis(PAUSE_MS << (failures - 1))).await;
     }
     goes_on
+}
+
+/// Reads, and reads again after a pause while an error may pass, until there were enough.
+pub(crate) async fn patiently<T, E, R: Future<Output = Result<T, E>>>(
+    world: &dyn World,
+    patience: Patience,
+    may_pass: impl Fn(&E) -> bool,
+    mut read: impl FnMut() -> R,
+) -> Result<T, E> {
+    let mut failures = 0;
+    loop {
+        let error = match read().await {
+            Ok(read) => return Ok(read),
+            Err(error) => error,
+        };
+        failures += 1;
+        if !may_pass(&error) || !pause(world, failures, patience).await {
+            return Err(error);
+        }
+    }
 }
 
 impl Pool {

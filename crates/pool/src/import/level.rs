@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use crate::error::ImportError;
 use crate::intent_log::Ring;
 use crate::intent_log::read::{Chain, FoundBatch, extent_matches};
-use crate::patience::{self, Patience};
+use crate::patience::{Patience, patiently};
 
 pub(crate) async fn level(
     world: &dyn World,
@@ -93,16 +93,9 @@ impl TailRun<'_> {
 
     /// What a side holds, if it is good.
     async fn read(&self, world: &dyn World, leaf: &Leaf) -> Option<Vec<Page>> {
-        let mut failures = 0;
-        loop {
-            if let Ok(pages) = leaf.read(self.place.sector(), self.sectors).await {
-                return self.verifies(&pages).then_some(pages);
-            }
-            failures += 1;
-            if !patience::pause(world, failures, Patience::Short).await {
-                return None;
-            }
-        }
+        let read = || leaf.read(self.place.sector(), self.sectors);
+        let pages = patiently(world, Patience::Short, |_| true, read).await.ok()?;
+        self.verifies(&pages).then_some(pages)
     }
 
     /// Writes the run to the sides on which it differs, from one on which it verifies; never over a

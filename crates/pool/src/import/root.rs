@@ -19,7 +19,7 @@ use crate::error::{ImportError, PoolError};
 use crate::import::LOG_START;
 use crate::intent_log::Ring;
 use crate::limits::Scale;
-use crate::patience::{self, Patience};
+use crate::patience::{Patience, patiently};
 use crate::record::RecordRing;
 use crate::tree::{allocator, record_copies};
 
@@ -139,17 +139,9 @@ async fn read_part(
     vdevs: &[Arc<Vdev>],
     pointer: RecordPointer,
 ) -> Result<TxgRecord, String> {
-    let mut failures = 0;
-    loop {
-        let (error, may_pass) = match read_copies(vdevs, &pointer).await {
-            Ok(record) => return Ok(record),
-            Err(why) => why,
-        };
-        failures += 1;
-        if !may_pass || !patience::pause(world, failures, Patience::Long).await {
-            return Err(error);
-        }
-    }
+    let read = || read_copies(vdevs, &pointer);
+    let read = patiently(world, Patience::Long, |(_, may_pass)| *may_pass, read).await;
+    read.map_err(|(error, _)| error)
 }
 
 /// The first copy that is good; else why there is none, and whether that may pass.

@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use crate::error::ImportError;
 use crate::intent_log::{Position, Ring};
 use crate::limits::LOG_BATCHES_IN_FLIGHT_MAX;
-use crate::patience::{self, Patience};
+use crate::patience::{Patience, patiently};
 
 /// A batch as found.
 #[derive(Debug)]
@@ -176,16 +176,9 @@ impl Reader<'_> {
         sequence: u64,
         previous: u128,
     ) -> Result<(FoundBatch, u128), Miss> {
-        let mut failures = 0;
-        loop {
-            let read = self.read_batch(position, sequence, previous).await;
-            failures += 1;
-            if !matches!(read, Err(Miss::Unreadable(_)))
-                || !patience::pause(self.world, failures, Patience::Long).await
-            {
-                return read;
-            }
-        }
+        let may_pass = |miss: &Miss| matches!(miss, Miss::Unreadable(_));
+        let read = || self.read_batch(position, sequence, previous);
+        patiently(self.world, Patience::Long, may_pass, read).await
     }
 
     /// Writes what another side holds where sides cannot be read, so that a single bad sector keeps
@@ -340,16 +333,8 @@ impl Reader<'_> {
     /// Sectors where later batches may be; none if they cannot be read: beyond the end of the chain
     /// a disk may have what it never gives.
     async fn read_ahead(&self, leaf: &Leaf, sector: u64, count: usize) -> Vec<Page> {
-        let mut failures = 0;
-        loop {
-            if let Ok(pages) = leaf.read(sector, count).await {
-                return pages;
-            }
-            failures += 1;
-            if !patience::pause(self.world, failures, Patience::Short).await {
-                return Vec::new();
-            }
-        }
+        let read = || leaf.read(sector, count);
+        patiently(self.world, Patience::Short, |_| true, read).await.unwrap_or_default()
     }
 
     fn later_header(&self, first: &Page, pages: &[Page]) -> Option<BatchHeader> {
@@ -408,16 +393,8 @@ impl Reader<'_> {
     }
 
     async fn is_whole(&self, extent: &Extent) -> Result<(), ReadError> {
-        let mut failures = 0;
-        loop {
-            let judged = self.judge_extent(extent).await;
-            failures += 1;
-            if !matches!(judged, Err(ReadError::Unreadable { .. }))
-                || !patience::pause(self.world, failures, Patience::Long).await
-            {
-                return judged;
-            }
-        }
+        let may_pass = |error: &ReadError| matches!(error, ReadError::Unreadable { .. });
+        patiently(self.world, Patience::Long, may_pass, || self.judge_extent(extent)).await
     }
 
     async fn judge_extent(&self, extent: &Extent) -> Result<(), ReadError> {
