@@ -28,7 +28,7 @@ pub fn orders(witness: &Witness) -> (Order<'_>, Order<'_>) {
     let (mut latest, mut others) = (Order::new(), Order::new());
     for call in witness.known_calls() {
         let Some(Ok(Reply::Done { until_ns, moments_ns, .. })) = &call.outcome else { continue };
-        // A RENAME that had nothing to do leaves no trace: what is told is older.
+        // A RENAME that had nothing to do leaves no trace: the times in its answer are older.
         let (before, after): (Vec<u64>, Vec<u64>) =
             moments_ns.iter().partition(|ns| *ns <= until_ns);
         let mut moments = before.into_iter().rev().chain(after.into_iter().rev());

@@ -10,7 +10,7 @@ use aquifer_files::Service;
 use aquifer_pool::Scale;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::ImportOptions;
-use aquifer_sim::seeds::story;
+use aquifer_sim::seeds::{seeds, story};
 use aquifer_sim::{
     CutPlan, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
 };
@@ -196,6 +196,21 @@ pub fn bases() -> Vec<(Shape, Vec<Image>)> {
     SHAPES.map(base).into()
 }
 
+/// Runs so many seeds, or those that the environment names, and tells how much that was.
+///
+/// # Panics
+/// One of them shows something wrong.
+pub fn run_seeds(count: u64, run_seed: impl Fn(u64) -> Result<Run, String>) {
+    let (mut cuts, mut calls) = (0, 0);
+    for seed in seeds(count) {
+        match run_seed(seed) {
+            Ok(run) => (cuts, calls) = (cuts + run.cuts, calls + run.calls),
+            Err(what) => panic!("{what}"),
+        }
+    }
+    println!("{cuts} cuts, {calls} calls");
+}
+
 /// Lives as the seed has it, each of them `live`d, with up to so many calls in a turn.
 ///
 /// # Errors
@@ -217,7 +232,7 @@ pub fn run_seed(
     let tell = |sim: &Sim, what: String| {
         format!("seed {seed} {shape:?} {troubles:?}: {what}\n{}", sim.story())
     };
-    // The log's only disk is away, and whoever imports is told to do without.
+    // The log's only disk is away, and the next import is to do without.
     let mut does_without = false;
     let habits = Habits {
         names: 3 + rng.below(30),

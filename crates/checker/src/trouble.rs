@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use aquifer_blockio::{Disk, IoFuture, Page};
 use aquifer_pool::create::NamedDisk;
-use aquifer_sim::{Corruption, Fault, FaultRule, Rng, SimDisk, Vanish, When};
+use aquifer_sim::{Corruption, Fault, FaultRule, Rng, SimDisk, SmallerDisk, Vanish, When};
 
 use crate::bed::{Shape, named};
 
@@ -121,7 +120,10 @@ impl Troubles {
         let mut found = named(disks);
         for ((found, disk), trouble) in found.iter_mut().zip(disks).zip(&self.0) {
             if *trouble == Trouble::Shrinks && rng.below(4) == 0 {
-                found.disk = Arc::new(Smaller(disk.clone()));
+                found.disk = Arc::new(SmallerDisk::new(
+                    disk.clone(),
+                    found.disk.sectors() - LACKING_SECTORS,
+                ));
             }
         }
         found
@@ -138,38 +140,4 @@ pub fn upset(disk: &SimDisk, rng: &mut Rng) {
         _ => return disk.come_back(),
     };
     disk.inject(rule);
-}
-
-/// A disk that says that it ends sooner.
-#[derive(Debug)]
-struct Smaller(SimDisk);
-
-impl Disk for Smaller {
-    fn sectors(&self) -> u64 {
-        self.0.sectors() - LACKING_SECTORS
-    }
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn read(&self, sector: u64, count: usize) -> IoFuture<'_, Vec<Page>> {
-        self.0.read(sector, count)
-    }
-
-    fn write(&self, sector: u64, pages: Vec<Page>) -> IoFuture<'_, ()> {
-        self.0.write(sector, pages)
-    }
-
-    fn write_durable(&self, sector: u64, pages: Vec<Page>) -> IoFuture<'_, ()> {
-        self.0.write_durable(sector, pages)
-    }
-
-    fn flush(&self) -> IoFuture<'_, ()> {
-        self.0.flush()
-    }
-
-    fn discard(&self, sector: u64, count: u64) -> IoFuture<'_, ()> {
-        self.0.discard(sector, count)
-    }
 }

@@ -13,6 +13,7 @@ pub(crate) mod fault;
 pub(crate) mod image;
 pub(crate) mod op;
 pub(crate) mod platter;
+pub(crate) mod smaller;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -33,6 +34,7 @@ pub use crate::disk::fate::CutMode;
 pub use crate::disk::fault::{Fault, FaultRule, Vanish, When};
 pub use crate::disk::image::Image;
 pub use crate::disk::platter::Corruption;
+pub use crate::disk::smaller::SmallerDisk;
 
 use crate::disk::device::{Device, nanoseconds};
 use crate::disk::op::{IoResult, Request, Ticket};

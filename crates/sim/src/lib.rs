@@ -19,8 +19,8 @@ mod machine;
 mod trace;
 
 pub use disk::{
-    Corruption, Counters, CutMode, DiskConfig, Fault, FaultRule, Image, Latency, SimDisk, Vanish,
-    When,
+    Corruption, Counters, CutMode, DiskConfig, Fault, FaultRule, Image, Latency, SimDisk,
+    SmallerDisk, Vanish, When,
 };
 pub use rng::Rng;
 pub use sim::{CutPlan, Sim, SimConfig, Stop};

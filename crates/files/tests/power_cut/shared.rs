@@ -25,14 +25,7 @@ pub fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String>
 #[test]
 fn clients_of_one_tree_see_one_history() {
     let bases = lives::bases();
-    let (mut cuts, mut calls) = (0, 0);
-    for seed in aquifer_sim::seeds::seeds(200) {
-        match run_seed(seed, &bases) {
-            Ok(run) => (cuts, calls) = (cuts + run.cuts, calls + run.calls),
-            Err(what) => panic!("{what}"),
-        }
-    }
-    println!("{cuts} cuts, {calls} calls");
+    lives::run_seeds(200, |seed| run_seed(seed, &bases));
 }
 
 /// Each with the seeds within which it must show: some ten times what it took.

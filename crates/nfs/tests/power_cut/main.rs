@@ -78,14 +78,7 @@ fn run_seed(seed: u64, bases: &[(Shape, Vec<Image>)]) -> Result<Run, String> {
 #[test]
 fn nothing_is_lost_over_nfs() {
     let bases = lives::bases();
-    let (mut cuts, mut calls) = (0, 0);
-    for seed in aquifer_sim::seeds::seeds(60) {
-        match run_seed(seed, &bases) {
-            Ok(run) => (cuts, calls) = (cuts + run.cuts, calls + run.calls),
-            Err(what) => panic!("{what}"),
-        }
-    }
-    println!("{cuts} cuts, {calls} calls");
+    lives::run_seeds(60, |seed| run_seed(seed, &bases));
 }
 
 /// A seed that was found in one process tells the same in another, on another day.

@@ -2,50 +2,16 @@
 
 use std::sync::Arc;
 
-use aquifer_blockio::{Disk, IoFuture, Page, World};
+use aquifer_blockio::World;
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::ImportOptions;
-use aquifer_sim::{DiskConfig, Sim, SimDisk, Vanish};
+use aquifer_sim::{DiskConfig, Sim, SimDisk, SmallerDisk, Vanish};
 use aquifer_vdev::LeafState;
 
 use crate::clients::{Open, open};
 use crate::shapes::{Shape, base, named};
 use crate::slots::{How, content, version_of};
-
-/// A disk that came up smaller than it was: an image that was cut off, a wrong jumper.
-#[derive(Debug)]
-struct Smaller(SimDisk, u64);
-
-impl Disk for Smaller {
-    fn sectors(&self) -> u64 {
-        self.1
-    }
-
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn read(&self, sector: u64, count: usize) -> IoFuture<'_, Vec<Page>> {
-        self.0.read(sector, count)
-    }
-
-    fn write(&self, sector: u64, pages: Vec<Page>) -> IoFuture<'_, ()> {
-        self.0.write(sector, pages)
-    }
-
-    fn write_durable(&self, sector: u64, pages: Vec<Page>) -> IoFuture<'_, ()> {
-        self.0.write_durable(sector, pages)
-    }
-
-    fn flush(&self) -> IoFuture<'_, ()> {
-        self.0.flush()
-    }
-
-    fn discard(&self, sector: u64, count: u64) -> IoFuture<'_, ()> {
-        self.0.discard(sector, count)
-    }
-}
 
 fn states(open: &Open) -> Vec<LeafState> {
     let vdevs = open.pool.status().vdevs;
@@ -77,7 +43,7 @@ pub fn a_side_comes_up_smaller(seed: u64) -> Result<(), String> {
         .map(|(at, image)| sim.add_disk(&format!("d{at}"), image, DiskConfig::default()))
         .collect();
     let mut cut = named(&disks);
-    cut[1].disk = Arc::new(Smaller(disks[1].clone(), 60 * SEGMENT_SECTORS));
+    cut[1].disk = Arc::new(SmallerDisk::new(disks[1].clone(), 60 * SEGMENT_SECTORS));
     let write = async |open: &Open| {
         let ticket = open.slots.write(1, content(1, 1), How::Stable, 1).await.unwrap();
         ticket.unwrap().durable().await.unwrap();

@@ -1,0 +1,49 @@
+//! A disk that says that it ends sooner: an image that was cut off, a wrong jumper.
+
+use aquifer_blockio::{Disk, IoFuture, Page};
+
+use crate::disk::SimDisk;
+
+/// The first sectors of a disk.
+#[derive(Debug)]
+pub struct SmallerDisk {
+    disk: SimDisk,
+    sectors: u64,
+}
+
+impl SmallerDisk {
+    /// The first `sectors` of `disk`.
+    pub fn new(disk: SimDisk, sectors: u64) -> Self {
+        SmallerDisk { disk, sectors }
+    }
+}
+
+impl Disk for SmallerDisk {
+    fn sectors(&self) -> u64 {
+        self.sectors
+    }
+
+    fn name(&self) -> &str {
+        self.disk.name()
+    }
+
+    fn read(&self, sector: u64, count: usize) -> IoFuture<'_, Vec<Page>> {
+        self.disk.read(sector, count)
+    }
+
+    fn write(&self, sector: u64, pages: Vec<Page>) -> IoFuture<'_, ()> {
+        self.disk.write(sector, pages)
+    }
+
+    fn write_durable(&self, sector: u64, pages: Vec<Page>) -> IoFuture<'_, ()> {
+        self.disk.write_durable(sector, pages)
+    }
+
+    fn flush(&self) -> IoFuture<'_, ()> {
+        self.disk.flush()
+    }
+
+    fn discard(&self, sector: u64, count: u64) -> IoFuture<'_, ()> {
+        self.disk.discard(sector, count)
+    }
+}
