@@ -102,7 +102,7 @@ pub enum Rule {
     CloseWaitsForHolders,
     /// What an admission asks for and what it takes are one look.
     AdmitInOneLook,
-    /// Whoever waits for a notice is known before it looks whether it must wait.
+    /// A thread that waits for a notice is known before it looks whether it must wait.
     WaitersComeFirst,
     /// A sender of the log that finds nothing to send is gone when the next record comes.
     SenderEndsAtOnce,

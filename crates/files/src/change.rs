@@ -192,7 +192,7 @@ pub fn apply(
         dataset.mark_dirty(txg, object.id);
         let mut state = object.state.lock();
         let ObjectState { inode: newest, overlay, last_ticket, .. } = &mut *state;
-        // With the change itself: whoever sees the one waits for the other.
+        // With the change itself: a reader that sees the one waits for the other.
         if ticket.is_some() {
             *last_ticket = ticket.cloned();
         }

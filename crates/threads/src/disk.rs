@@ -57,7 +57,7 @@ impl MemoryDisk {
         })
     }
 
-    /// Half of the time it is as quick as whoever else goes on.
+    /// Half of the time it is as quick as any other thread.
     async fn take_time(&self) {
         match self.world.below(4) {
             0 => self.world.sleep(Duration::from_micros(self.world.below(LONGEST_US))).await,

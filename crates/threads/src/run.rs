@@ -13,7 +13,7 @@ use crate::schedule::{Chance, seed, trace};
 
 /// Of each thread: futures of the engine are large, and not optimised here.
 const STACK_BYTES: usize = 1 << 20;
-/// Who is not done by then turns in a circle.
+/// A run that is not done by then turns in a circle.
 const STEPS_MAX: usize = 3_000_000;
 
 /// A seed that failed.

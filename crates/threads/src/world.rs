@@ -18,7 +18,7 @@ use aquifer_sim::Rng;
 
 use crate::schedule::{is_alone, is_clock};
 
-/// Who is not done after so long waits for something that nobody does.
+/// A thread that is not done after so long waits for something that nobody does.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Nanoseconds: the 13th of September 2020.
 const WALL_BEGAN_NS: u64 = 1_600_000_000_000_000_000;

@@ -190,7 +190,7 @@ impl Load {
         let cut = self.record.draw(random, u64::MAX);
         let images = self.record.images(&cut, random);
         let (aquifer, record) = (&self.run.aquifer, &self.record);
-        // For whoever looks into a failure.
+        // For people who look into a failure.
         let kept = aquifer.scratch().dir(&format!("cut-after-life{life}"))?;
         write(&images, &kept, aquifer.disks(), self.disk_bytes)?;
         restore(&self.state, &aquifer.state_dir())?;

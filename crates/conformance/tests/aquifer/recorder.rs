@@ -77,7 +77,7 @@ impl Recorder {
             let Ok(session) = session else { return };
             let _ = mounted.send(Ok(()));
             let _: std::result::Result<(), mpsc::RecvError> = ended.recv();
-            // Whoever has a disk open keeps it, and nobody is waited for.
+            // A program that has a disk open keeps it, and nobody is waited for.
             if rustix::mount::unmount(&dir, UnmountFlags::DETACH).is_ok() {
                 let _ = session.umount_and_join();
             }

@@ -232,7 +232,7 @@ pub fn agree(op: &Op, one: &[u8], other: &[u8]) -> bool {
     if one[4..] == other[4..] {
         return true;
     }
-    // What was made, if it was made and that is told: and whether from what is kept.
+    // What was made, if the reply says so; and whether it comes from what is kept.
     let made = |reply: &Result<Reply, FsError>| match reply {
         Ok(Reply::Changed { attributes, .. }) => Some((*attributes, false)),
         Ok(Reply::Done { attributes, .. }) => Some((*attributes, true)),
@@ -274,7 +274,7 @@ fn granted<'a, R: Decode<'a> + Granted<T, F>, T, F>(from: &mut Decoder<'a>) -> R
     R::decode(from).unwrap().granted().map_err(error)
 }
 
-/// What came of a change, by what is told of the object around it.
+/// What came of a change, by the attributes of the object around it.
 fn changed(wcc: &WccData, attributes: Option<Attributes>) -> Reply {
     let until_ns = until_ns(wcc);
     match wcc.before {

@@ -78,7 +78,7 @@ impl Waiters {
         }
     }
 
-    /// The lock was let go: whoever comes first has it.
+    /// The lock was let go: the first that comes has it.
     fn wake(&self) {
         let waiters = std::mem::take(&mut *self.0.lock());
         waiters.iter().for_each(Waker::wake_by_ref);

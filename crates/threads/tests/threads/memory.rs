@@ -1,4 +1,4 @@
-//! Pages and the read cache: whoever holds a page sees its content, whatever others do.
+//! Pages and the read cache: a thread that holds a page sees its content, whatever others do.
 
 use std::sync::Arc;
 
