@@ -89,22 +89,27 @@ impl Tree {
         self.names(place.directory.tag)?.get(&place.name).copied()
     }
 
+    fn names_mut(&mut self, directory: Tag) -> Result<&mut BTreeMap<String, Tag>, String> {
+        match self.objects.get_mut(&directory) {
+            Some(Object::Directory { names, links: 1.. }) => Ok(names),
+            _ => Err(format!("{directory} is no directory")),
+        }
+    }
+
     fn put(&mut self, place: &Place, tag: Tag) -> Result<(), String> {
-        let directory = self.objects.get_mut(&place.directory.tag);
-        let Some(Object::Directory { names, links: 1.. }) = directory else {
-            return Err(format!("{} is no directory", place.directory.tag));
-        };
-        names.insert(place.name.clone(), tag);
+        self.names_mut(place.directory.tag)?.insert(place.name.clone(), tag);
         Ok(())
     }
 
     fn take(&mut self, place: &Place) -> Result<Tag, String> {
-        let found = self.find(place);
-        let tag = found.ok_or_else(|| format!("there is no {}", place.name))?;
-        if let Some(Object::Directory { names, .. }) = self.objects.get_mut(&place.directory.tag) {
-            names.remove(&place.name);
+        let taken = self.names_mut(place.directory.tag)?.remove(&place.name);
+        taken.ok_or_else(|| format!("there is no {}", place.name))
+    }
+
+    fn link(&mut self, tag: Tag) {
+        if let Some(object) = self.objects.get_mut(&tag) {
+            *object.links_mut() += 1;
         }
-        Ok(tag)
     }
 
     fn unlink(&mut self, tag: Tag) {
@@ -124,7 +129,7 @@ impl Tree {
     /// Carries out a change that succeeded. Returns the objects that it touched.
     ///
     /// # Errors
-    /// It cannot have succeeded.
+    /// It cannot have succeeded; the tree is as it was.
     pub fn apply(&mut self, op: &Op) -> Result<Vec<Tag>, String> {
         match op {
             Op::Create(place, tag) => self.make(
@@ -135,18 +140,18 @@ impl Tree {
             Op::Mkdir(place, tag) => self.make(place, *tag, Object::directory()),
             Op::Symlink(place, tag) => self.make(place, *tag, Object::Symlink { links: 1 }),
             Op::Remove(place) => {
-                let tag = self.take(place)?;
-                if self.is_directory(tag) {
+                if self.find(place).is_some_and(|tag| self.is_directory(tag)) {
                     return Err("a directory was removed".into());
                 }
+                let tag = self.take(place)?;
                 self.unlink(tag);
                 Ok(vec![place.directory.tag, tag])
             }
             Op::Rmdir(place) => {
-                let tag = self.take(place)?;
-                if !self.is_empty(tag) {
+                if let Some(tag) = self.find(place).filter(|tag| !self.is_empty(*tag)) {
                     return Err(format!("{tag} is no empty directory"));
                 }
+                let tag = self.take(place)?;
                 self.unlink(tag);
                 Ok(vec![place.directory.tag, tag])
             }
@@ -155,11 +160,11 @@ impl Tree {
                 if self.find(place).is_some() {
                     return Err(format!("{} was there", place.name));
                 }
-                match self.objects.get_mut(&file.tag) {
-                    Some(object) if object.links() > 0 => *object.links_mut() += 1,
-                    _ => return Err(format!("{} is gone", file.tag)),
+                if self.objects.get(&file.tag).is_none_or(|object| object.links() == 0) {
+                    return Err(format!("{} is gone", file.tag));
                 }
                 self.put(place, file.tag)?;
+                self.link(file.tag);
                 Ok(vec![place.directory.tag, file.tag])
             }
             Op::Set { file, size, mode: new } => {
@@ -197,6 +202,7 @@ impl Tree {
     fn rename(&mut self, from: &Place, to: &Place) -> Result<Vec<Tag>, String> {
         let moved = self.find(from).ok_or_else(|| format!("there is no {}", from.name))?;
         let mut touched = vec![from.directory.tag, to.directory.tag, moved];
+        self.names_mut(to.directory.tag)?;
         match self.find(to) {
             Some(over) if over == moved => return Ok(touched),
             Some(over) => {
@@ -213,5 +219,49 @@ impl Tree {
         self.take(from)?;
         self.put(to, moved)?;
         Ok(touched)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Node;
+
+    /// Each change is tried on a tree where it cannot be: of two steps neither is made.
+    #[test]
+    fn a_change_that_cannot_be_leaves_the_tree_as_it_is() {
+        let node = |tag| Node {
+            tag,
+            handle: aquifer_files::FileHandle {
+                fs_guid: aquifer_ondisk::Guid(1),
+                object: aquifer_ondisk::ObjectId(u64::from(tag) + 1),
+                generation: 0,
+            },
+        };
+        let at = |tag, name: &str| Place { directory: node(tag), name: name.into() };
+        let mut tree = Tree::default();
+        for op in [
+            Op::Create(at(ROOT, "file"), 1),
+            Op::Mkdir(at(ROOT, "full"), 2),
+            Op::Create(at(2, "inside"), 3),
+            Op::Mkdir(at(ROOT, "gone"), 4),
+            Op::Rmdir(at(ROOT, "gone")),
+        ] {
+            tree.apply(&op).unwrap();
+        }
+        for op in [
+            Op::Rename(at(ROOT, "file"), at(4, "there")),
+            Op::Rename(at(ROOT, "file"), at(9, "there")),
+            Op::Rename(at(ROOT, "file"), at(ROOT, "full")),
+            Op::Link(node(1), at(4, "there")),
+            Op::Create(at(4, "there"), 5),
+            Op::Remove(at(ROOT, "full")),
+            Op::Rmdir(at(ROOT, "full")),
+            Op::Rmdir(at(ROOT, "file")),
+        ] {
+            let before = tree.clone();
+            tree.apply(&op).unwrap_err();
+            assert_eq!(tree, before, "{op:?}");
+        }
     }
 }
