@@ -87,7 +87,7 @@ impl<'a> History<'a> {
             tree: witness.settled.clone(),
             changes: changes.into_iter().map(|(_, call)| call).collect(),
             ghosts: calls().filter(|call| call.is_ghost()).collect(),
-            seen: witness.seen.iter().collect(),
+            seen: witness.lost_changes().collect(),
             guessed: Vec::new(),
             commits: calls().filter(|call| call.is_commit()).collect(),
             versions: settled.iter().map(|(tag, object)| (*tag, first(object))).collect(),

@@ -116,8 +116,8 @@ pub struct Witness {
     handles: HashMap<FileHandle, Tag>,
     /// Handles of what was shown before its making was durable, and was lost.
     unborn: HashSet<FileHandle>,
-    /// Changes that were lost by a restart after others may have seen them.
-    pub seen: Vec<Call>,
+    /// Changes that were carried out again after a restart.
+    seen: Vec<Call>,
     /// What an object looked like at each ctime that was ever shown: clients keep what they have
     /// read as long as that stays.
     looks: HashMap<(FileHandle, Time), Look>,
@@ -248,10 +248,20 @@ impl Witness {
         !since.into_iter().any(|call| touches(&call.op, &place))
     }
 
-    /// The calls of this life, but for those about objects that never were.
+    /// The calls of this life, but for those about objects that were lost.
     pub fn known_calls(&self) -> impl Iterator<Item = &Call> {
-        let is_unborn = |node: &Node| self.unborn.contains(&node.handle);
-        self.calls.iter().filter(move |call| !call.op.nodes().any(is_unborn))
+        self.calls.iter().filter(|call| !self.is_about_unborn(call))
+    }
+
+    /// Changes that are lost, after others may have seen them: what was carried out again, and what
+    /// was done with objects whose making was lost.
+    pub fn lost_changes(&self) -> impl Iterator<Item = &Call> {
+        let lost = |call: &&Call| call.op.changes() && self.is_about_unborn(call);
+        self.seen.iter().chain(self.calls.iter().filter(lost))
+    }
+
+    fn is_about_unborn(&self, call: &Call) -> bool {
+        call.op.nodes().any(|node| self.unborn.contains(&node.handle))
     }
 
     /// This is what there is now; what clients saw and did before does not matter any more.
