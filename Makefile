@@ -28,6 +28,7 @@ lint:
 	scripts/setup-deps.sh build
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy -p aquifer-threads --features permute --all-targets -- -D warnings
 
 # Unit, property, golden, power-cut and client tests.
 unit:

@@ -4,7 +4,7 @@
 //! clock's task is the last that may go on, so that time does not pass while somebody works; now
 //! and then it is let in earlier, as on a machine where everybody is late.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -12,21 +12,31 @@ use aquifer_sim::Rng;
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 
 thread_local! {
-    static CLOCK: Cell<Option<usize>> = const { Cell::new(None) };
+    static CLOCKS: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     static ALONE: Cell<bool> = const { Cell::new(false) };
+    static IS_LATE: Cell<bool> = const { Cell::new(false) };
     static SEED: Cell<u64> = const { Cell::new(0) };
     static TRACE: Cell<u64> = const { Cell::new(0) };
     static STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The calling task is the clock's.
+/// The calling task is a clock's. A machine that is started again has another, and the first goes on
+/// for what is left of the life before.
 pub(crate) fn is_clock() {
-    CLOCK.set(shuttle::current::get_current_task().map(usize::from));
+    CLOCKS.with_borrow_mut(|clocks| {
+        clocks.extend(shuttle::current::get_current_task().map(usize::from));
+    });
 }
 
-/// Whether nobody else could go on when the calling task was chosen.
+/// Whether only clocks could go on when the calling task was chosen.
 pub(crate) fn is_alone() -> bool {
     ALONE.get()
+}
+
+/// So much time has passed while others could go on that no more may: from now on clocks wait for
+/// them.
+pub(crate) fn is_late() {
+    IS_LATE.set(true);
 }
 
 /// The seed that runs, or ran last, on this thread of the system.
@@ -62,6 +72,7 @@ pub(crate) struct Chance {
     priorities: HashMap<usize, u64>,
     /// Until which step somebody sleeps.
     naps: HashMap<usize, u64>,
+    napped: u64,
     lowest: u64,
 }
 
@@ -69,6 +80,8 @@ pub(crate) struct Chance {
 const CHANGES_WITHIN_LOG2: u64 = 14;
 /// Steps of a nap, at most.
 const NAP_LOG2_MAX: u64 = 15;
+/// Steps of all naps of a run, about: after that everybody works, and the run comes to its end.
+const NAPS_STEPS_MAX: u64 = 1 << 19;
 /// The clock is let in early once in so many steps.
 const EARLY_ONE_IN: u64 = 300;
 
@@ -81,6 +94,7 @@ impl Chance {
             manner: Manner::Any,
             priorities: HashMap::new(),
             naps: HashMap::new(),
+            napped: 0,
             lowest: 0,
         }
     }
@@ -98,9 +112,11 @@ impl Chance {
             Manner::Naps { of, salt, one_in } => {
                 let tires = |task: &usize| (*task as u64).wrapping_mul(*salt) >> 32 & (of - 1) == 0;
                 if let Some(current) = current.filter(tires)
+                    && self.napped < NAPS_STEPS_MAX
                     && self.rng.below(*one_in) == 0
                 {
                     let long = 1 << self.rng.below(NAP_LOG2_MAX);
+                    self.napped += long;
                     self.naps.insert(current, STEPS.get() + long);
                 }
                 match current.filter(|current| ready.contains(current)) {
@@ -138,11 +154,13 @@ impl Scheduler for Chance {
         SEED.set(seed);
         // What ran before leaves nothing behind that this one could meet.
         aquifer_blockio::settle();
-        CLOCK.set(None);
+        CLOCKS.take();
+        IS_LATE.set(false);
         TRACE.set(0);
         STEPS.set(0);
         self.priorities.clear();
         self.naps.clear();
+        self.napped = 0;
         let mut rng = Rng::stream(seed, "threads");
         self.manner = match rng.below(8) {
             0 => Manner::Any,
@@ -167,25 +185,25 @@ impl Scheduler for Chance {
         current: Option<TaskId>,
         is_yielding: bool,
     ) -> Option<TaskId> {
-        let (clock, current) = (CLOCK.get(), current.map(usize::from));
-        let mut ready: Vec<usize> = runnable.iter().map(|task| usize::from(task.id())).collect();
-        ALONE.set(ready.len() == 1);
-        let early = clock.filter(|clock| ready.contains(clock) && ready.len() > 1);
-        let others_sleep = ready.iter().all(|task| Some(*task) == clock || self.sleeps(*task));
+        let current = current.map(usize::from);
+        let is_clock = |task: &usize| CLOCKS.with_borrow(|clocks| clocks.contains(task));
+        let (clocks, mut ready): (Vec<usize>, Vec<usize>) =
+            runnable.iter().map(|task| usize::from(task.id())).partition(is_clock);
+        ALONE.set(ready.is_empty());
+        let others_sleep = ready.iter().all(|task| self.sleeps(*task));
         let is_early = self.rng.below(EARLY_ONE_IN) == 0 || others_sleep;
-        let chosen = match early.filter(|_| is_early) {
-            Some(clock) => clock,
-            None => {
-                ready.retain(|task| Some(*task) != early);
-                if ready.iter().any(|task| !self.sleeps(*task)) {
-                    ready.retain(|task| !self.sleeps(*task));
-                }
-                if is_yielding && ready.len() > 1 {
-                    ready.retain(|task| Some(*task) != current);
-                    current.into_iter().for_each(|current| self.is_last(current));
-                }
-                self.choose(&ready, current)
+        let is_early = ready.is_empty() || is_early && !IS_LATE.get();
+        let chosen = if is_early && !clocks.is_empty() {
+            clocks[self.rng.index(clocks.len())]
+        } else {
+            if ready.iter().any(|task| !self.sleeps(*task)) {
+                ready.retain(|task| !self.sleeps(*task));
             }
+            if is_yielding && ready.len() > 1 {
+                ready.retain(|task| Some(*task) != current);
+                current.into_iter().for_each(|current| self.is_last(current));
+            }
+            self.choose(&ready, current)
         };
         STEPS.set(STEPS.get() + 1);
         TRACE.set((TRACE.get() ^ chosen as u64).wrapping_mul(0x0000_0100_0000_01b3));

@@ -16,10 +16,12 @@ use aquifer_blockio::World;
 use aquifer_blockio::world::Task;
 use aquifer_sim::Rng;
 
-use crate::schedule::{is_alone, is_clock};
+use crate::schedule::{is_alone, is_clock, is_late};
 
 /// A thread that is not done after so long waits for something that nobody does.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// What passes while others could go on, at most: less than anything is forgotten after.
+const LATEST: Duration = Duration::from_secs(300);
 /// Nanoseconds: the 13th of September 2020.
 const WALL_BEGAN_NS: u64 = 1_600_000_000_000_000_000;
 
@@ -120,6 +122,8 @@ impl Threads {
                     if is_alone() {
                         state.idle += passes;
                         assert!(state.idle < LONGEST, "a wait that nobody ends");
+                    } else if state.now - state.idle > LATEST {
+                        is_late();
                     }
                     waker.wake();
                     false

@@ -157,7 +157,7 @@ fn a_quota_is_shared() {
 
 #[test]
 fn a_dataset_leaves_the_log_and_comes_back() {
-    permute(&[&BASE], change_the_mind, 4);
+    permute(&[&BASE], change_the_mind, 20);
 }
 
 /// Each within some ten times the schedules that it took.
