@@ -20,8 +20,8 @@ thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The calling task is a clock's. A machine that is started again has another, and the first goes on
-/// for what is left of the life before.
+/// The calling task is a clock's. A machine that is started again has another, and the first goes
+/// on for what is left of the life before.
 pub(crate) fn is_clock() {
     CLOCKS.with_borrow_mut(|clocks| {
         clocks.extend(shuttle::current::get_current_task().map(usize::from));
