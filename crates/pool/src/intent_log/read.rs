@@ -94,10 +94,17 @@ enum Miss {
 struct Unread {
     /// What the disk said last.
     reason: String,
-    /// The sides, with how many sectors each did not give.
+    /// The sides, and how many sectors each did not give.
     sides: Vec<(Arc<Leaf>, usize)>,
     /// A side that could be read, and holds no batch of this chain there.
     other: Option<Arc<Leaf>>,
+}
+
+impl Unread {
+    /// The most that a side did not give.
+    fn sectors(&self) -> usize {
+        self.sides.iter().map(|(_, count)| *count).max().unwrap_or(0)
+    }
 }
 
 impl Reader<'_> {
@@ -115,7 +122,9 @@ impl Reader<'_> {
             end: String::new(),
             max_txg: Txg(0),
         };
-        let mut filled = None;
+        // Of the batch that is looked for: sectors that were filled. A header that is filled may be
+        // an old one that says that more lies there.
+        let mut filled = (0, 0);
         loop {
             let position = if chain.batches.is_empty() {
                 chain.next
@@ -143,10 +152,10 @@ impl Reader<'_> {
             match miss {
                 Miss::Unreadable(unread)
                     if !proven
-                        && filled != Some(sequence)
+                        && filled < (sequence, unread.sectors())
                         && self.fill(position, &unread).await =>
                 {
-                    filled = Some(sequence);
+                    filled = (sequence, unread.sectors());
                     continue;
                 }
                 Miss::Unreadable(unread) if !self.rules.discard => {
@@ -186,15 +195,15 @@ impl Reader<'_> {
     /// holds no batch and nothing proves that there was one, these hold none that matters.
     async fn fill(&self, position: Position, unread: &Unread) -> bool {
         let Some(other) = &unread.other else { return false };
-        let sector = self.ring.place(position).sector();
-        for (leaf, count) in &unread.sides {
-            let Ok(pages) = other.read(sector, *count).await else { return false };
+        let (sector, count) = (self.ring.place(position).sector(), unread.sectors());
+        let Ok(pages) = other.read(sector, count).await else { return false };
+        for (leaf, _) in &unread.sides {
             tracing::warn!(
                 leaf = %leaf.path, sector, count, from = %other.path,
                 "cannot be read at the end of the intent log: filled from the other side"
             );
             // A side that cannot be written fails, and is not asked again.
-            if leaf.write(sector, pages).await.is_ok() {
+            if leaf.write(sector, pages.clone()).await.is_ok() {
                 let _ = leaf.flush().await;
             }
         }
