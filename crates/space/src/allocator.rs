@@ -177,7 +177,8 @@ impl Allocator {
     }
 
     /// Metaslabs to be loaded so that `sectors` can be handed out from the emptiest there are: what
-    /// is loaded may have as many free ones, in holes, and then large writes would end.
+    /// is loaded may have as many free ones, in holes, and then large writes would end. Each vdev
+    /// has its share of them: else one would be written while the others idle.
     pub fn wanted_loads(&self, sectors: u64) -> Vec<MetaslabId> {
         let mut candidates = Vec::new();
         for (vdev, space) in self.vdevs.iter().enumerate() {
@@ -190,21 +191,25 @@ impl Allocator {
                     Some(views) => {
                         let free = (views.taken.len() - views.taken.count()) as u64;
                         // Not for a little more.
-                        (free + metaslab.sectors as u64 / LOAD_GAIN_SHARE, free, None)
+                        (free + metaslab.sectors as u64 / LOAD_GAIN_SHARE, free, id, true)
                     }
-                    None => (metaslab.free, metaslab.free, Some(id)),
+                    None => (metaslab.free, metaslab.free, id, false),
                 });
             }
         }
         candidates.sort_by_key(|(rank, ..)| std::cmp::Reverse(*rank));
+        let usable = self.vdevs.iter().filter(|vdev| vdev.usable).count() as u64;
+        let share = sectors.div_ceil(usable.max(1));
         let mut wanted = Vec::new();
-        let mut found: u64 = 0;
-        for (_, free, to_load) in candidates {
-            if found >= sectors {
-                break;
+        let (mut found, mut found_on) = (0, vec![0; self.vdevs.len()]);
+        for (_, free, id, is_loaded) in candidates {
+            let Some(on_vdev) = found_on.get_mut(usize::from(id.vdev)) else { continue };
+            if free == 0 || found >= sectors && *on_vdev >= share {
+                continue;
             }
             found += free;
-            wanted.extend(to_load.filter(|_| free > 0));
+            *on_vdev += free;
+            wanted.extend((!is_loaded).then_some(id));
         }
         wanted
     }

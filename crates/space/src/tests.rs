@@ -151,6 +151,23 @@ fn slots_and_deltas_rebuild_the_same_view() {
     assert!(imported.reserve(free).is_err());
 }
 
+/// A little is wanted, which the first vdev has by itself: what is written goes to all in turn.
+#[test]
+fn every_vdev_has_its_share() {
+    let geometries: Vec<_> =
+        (0..3).map(|vdev| Some(Geometry::new(vdev, 64, false))).chain([None]).collect();
+    let mut allocator = Allocator::new(&geometries);
+    let wanted = allocator.wanted_loads(100);
+    assert_eq!(wanted.iter().map(|id| id.vdev).collect::<Vec<_>>(), [0, 1, 2]);
+    for id in wanted {
+        assert!(allocator.begin_load(id).is_none());
+    }
+    assert!(allocator.wanted_loads(100).is_empty());
+    let taken: BTreeSet<u16> =
+        (0..12).map(|_| allocator.allocate(Txg(1), 1, 64).unwrap().place.vdev()).collect();
+    assert_eq!(taken, BTreeSet::from([0, 1, 2]));
+}
+
 #[test]
 fn closed_metaslabs_hand_out_nothing() {
     let mut allocator = fresh(1, 64);

@@ -2,6 +2,7 @@
 
 use aquifer_files::{Service, Stability};
 use aquifer_sim::DiskConfig;
+use futures_util::future::join_all;
 
 use crate::bed::{Bed, find, make, noise, read, write};
 
@@ -37,29 +38,32 @@ fn with_a_log_vdev_nothing_goes_early() {
     bed.assert_clean();
 }
 
-/// Writes that lie on several vdevs share a batch: before any answer all of these are flushed.
+/// Large writes that come while the log is busy with small ones share a batch, and lie on several
+/// vdevs: before any answer all of these are flushed.
 #[test]
 fn what_went_early_is_durable_on_every_vdev() {
-    const WRITES: u64 = 32;
+    const LARGE: u64 = 12;
     let data = |at: u64| noise(at, 64);
-    for vdevs in 2..4 {
+    for (vdevs, small) in (2..4).flat_map(|vdevs| (0..12).map(move |small| (vdevs, small))) {
         let mut bed = Bed::apart(vdevs, 65536);
         bed.cut_life(async |service| {
             let top = service.files.root("tank").unwrap();
+            let beside = make(&service, top, "beside").await;
             let file = make(&service, top, "file").await;
-            let written = (0..WRITES).map(|at| {
-                let (service, data) = (service.clone(), data(at));
-                async move { write(&service, file, at * 64, &data, Stability::FileSync).await }
-            });
-            let written = futures_util::future::join_all(written).await;
-            written.into_iter().for_each(|written| written.unwrap());
+            let one = |file, at: u64, data: Vec<u8>| {
+                let service = service.clone();
+                async move { write(&service, file, at, &data, Stability::FileSync).await.unwrap() }
+            };
+            let small = (0..small).map(|at| one(beside, at, noise(at, 1)));
+            let large = (0..LARGE).map(|at| one(file, at * 64, data(at)));
+            join_all(small.chain(large)).await;
         });
         bed.life(async |service| {
             let file = find(&service, "tank", "file").await.unwrap();
-            for (at, page) in (0..WRITES).flat_map(|at| [(at, 0), (at, 63)]) {
+            for (at, page) in (0..LARGE).flat_map(|at| [(at, 0), (at, 63)]) {
                 let content = read(&service, file, at * 64 + page).await.unwrap();
                 let page = page as usize * 4096;
-                assert!(content == data(at)[page..page + 4096], "write {at}, {vdevs} vdevs");
+                assert!(content == data(at)[page..page + 4096], "{at}, {small} before it");
             }
         });
         bed.assert_clean();
