@@ -204,6 +204,48 @@ fn what_is_read_is_not_released() {
     assert_eq!(allocator.release(Txg(8), 2, |_| true), vec![run]);
 }
 
+/// While others have room, second copies lie neither in the metaslab of the first copy nor in the
+/// one that data are just written to, which would be cut into holes by them.
+#[test]
+fn second_copies_lie_in_metaslabs_of_their_own() {
+    let geometry = Geometry::new(0, 128, false);
+    let metaslab = |run: Run| run.place.sector() / geometry.metaslab_sectors();
+    let mut allocator = fresh(1, 128);
+    assert!(geometry.metaslab_sectors() * 4 <= geometry.sectors());
+    for _ in 0..geometry.metaslab_sectors() {
+        let first = allocator.allocate(Txg(1), 1, 1).unwrap();
+        // Of something that was written a while ago, elsewhere.
+        let old = Place::new(0, (first.place.sector() + geometry.metaslab_sectors()) % (96 * 1024));
+        for of in [first.place, old] {
+            let second = allocator.allocate_second(Txg(1), of).unwrap();
+            assert_ne!(metaslab(second), metaslab(first), "data are written there");
+            assert_ne!(metaslab(second), metaslab(Run::new(of, 1)), "the first copy is there");
+        }
+    }
+}
+
+/// In a metaslab that is all there is, a second copy lies half of it away.
+#[test]
+fn alone_a_second_copy_lies_half_a_metaslab_away() {
+    let geometry = Geometry::new(0, 16, false);
+    let mut allocator = fresh(1, 16);
+    let first = allocator.allocate(Txg(1), 1, 1).unwrap().place.sector();
+    let second = allocator.allocate_second(Txg(1), Place::new(0, first)).unwrap().place.sector();
+    let (start, sectors) = geometry.metaslab_range(0);
+    let half = (first - start + sectors / 2) % sectors;
+    assert_eq!(second - start, half);
+}
+
+#[test]
+fn what_a_txg_takes_and_gives_back_is_counted_for_its_record() {
+    let mut allocator = fresh(1, 64);
+    let runs: Vec<Run> = (0..5).map(|_| allocator.allocate(Txg(1), 1, 8).unwrap()).collect();
+    assert_eq!(allocator.open_runs(Txg(1)), 5);
+    runs.iter().take(2).for_each(|run| allocator.free(Txg(1), *run));
+    assert_eq!(allocator.open_runs(Txg(1)), 7);
+    assert_eq!(allocator.open_runs(Txg(2)), 0);
+}
+
 #[test]
 fn second_copies_lie_in_other_segments() {
     let segment = |place: Place| (place.vdev(), place.sector() / 1024);

@@ -1,7 +1,7 @@
 //! Which data goes to its place early: what does takes its room at once.
 
 use aquifer_files::{Service, Stability};
-use aquifer_sim::DiskConfig;
+use aquifer_sim::{DiskConfig, Latency};
 use futures_util::future::join_all;
 
 use crate::bed::{Bed, find, make, noise, read, write};
@@ -9,7 +9,10 @@ use crate::bed::{Bed, find, make, noise, read, write};
 /// Sectors that stable writes of so many pages take before any txg is written out.
 async fn taken_at_once<const N: usize>(service: Service, pages: [usize; N]) -> [u64; N] {
     let top = service.files.root("tank").unwrap();
-    let file = make(&service, top, "file").await;
+    let file = match find(&service, "tank", "file").await {
+        Ok(file) => file,
+        Err(_) => make(&service, top, "file").await,
+    };
     let free = || service.pool.status().space.free();
     let mut taken = [0; N];
     for (taken, pages) in taken.iter_mut().zip(pages) {
@@ -35,6 +38,24 @@ fn with_a_log_vdev_nothing_goes_early() {
     let mut bed = Bed::with_log(65536, DiskConfig::default(), DiskConfig::default());
     let taken = bed.life(async |service| taken_at_once(service, [1, 15, 16, 64]).await);
     assert_eq!(taken, [0; 4]);
+    bed.assert_clean();
+}
+
+/// A log vdev that takes longer than a write and a flush of the data's disks.
+#[test]
+fn beside_a_slow_log_vdev_large_writes_go_early() {
+    let log = DiskConfig { latency: Latency::fixed(20_000_000, 20_000_000), ..Default::default() };
+    let mut bed = Bed::with_log(65536, DiskConfig::default(), log);
+    let taken = bed.life(async |service| {
+        let before = taken_at_once(service.clone(), [16]).await;
+        let file = find(&service, "tank", "file").await.unwrap();
+        for at in 0..20 {
+            write(&service, file, at * 16, &noise(at, 16), Stability::FileSync).await.unwrap();
+            service.pool.sync().await.unwrap();
+        }
+        (before, taken_at_once(service, [16]).await)
+    });
+    assert_eq!(taken, ([0], [16]));
     bed.assert_clean();
 }
 

@@ -18,6 +18,7 @@ mod idle;
 mod labels;
 mod large;
 mod memory;
+mod permissions;
 mod quota;
 mod rename;
 mod replay;

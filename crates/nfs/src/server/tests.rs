@@ -1,6 +1,7 @@
 //! What RPC and the export table refuse, before any file is asked for; MOUNT's lists; and that no
-//! bytes make a panic. Procedures over real files are tested with the daemon.
+//! bytes make a panic. Most procedures over real files are tested with the daemon.
 
+mod files;
 mod fuzz;
 mod mount;
 mod refusals;

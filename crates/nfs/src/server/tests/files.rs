@@ -1,0 +1,98 @@
+//! Procedures over a real file, where what is said must be what was done.
+
+use aquifer_files::{CreateHow, Credentials, SetAttributes};
+use aquifer_rpc::xdr::PagePiece;
+
+use super::*;
+use crate::PagedWrite;
+use crate::limits::TRANSFER_BYTES_MAX;
+
+/// `/tank` for everybody, with an empty file.
+async fn with_file() -> (Served, NfsFh3) {
+    let image = tempfile::tempdir().unwrap();
+    let pool = pool(&image.path().join("disk")).await;
+    pool.pool.world().spawn("txg", pool.pool.clone().run());
+    let root = pool.files.root("tank").unwrap();
+    let how = CreateHow::Guarded(SetAttributes::default());
+    let made = pool.files.create(&Credentials::root(), root, b"file", how).await.0.unwrap();
+    let volume = Volume::new(pool.files.clone());
+    let root_of = move |_: &str| Some(volume.root(root));
+    let nfs = Nfs::new(Exports::new(vec![Export::new("/tank", "tank")], root_of).unwrap());
+    let file = NfsFh3::new(&made.handle.encode()).unwrap();
+    (Served { nfs, _pool: pool, _image: image }, file)
+}
+
+async fn asked<T>(nfs: &Nfs, args: &Args3<'_>, read: impl FnOnce(&mut Decoder<'_>) -> T) -> T {
+    let body = answer(nfs, client(1), &nfs3(args)).await;
+    read(&mut reply_of(&body).1)
+}
+
+async fn attributes(nfs: &Nfs, object: NfsFh3) -> Fattr3 {
+    let args = Args3::Getattr(Getattr3Args { object });
+    match asked(nfs, &args, |from| Getattr3Res::decode(from).unwrap()).await {
+        Res3::Ok(attributes) => attributes,
+        Res3::Fail { status, .. } => panic!("{status:?}"),
+    }
+}
+
+/// RFC 1813 section 3.3.2: `NFS3ERR_NOT_SYNC` if the ctime is another.
+#[tokio::test]
+async fn setattr_with_another_ctime_changes_nothing() {
+    let (nfs, object) = with_file().await;
+    let before = attributes(&nfs, object).await;
+    let set = |mode, guard| {
+        let new_attributes = Sattr3 { mode: Some(mode), ..Sattr3::NONE };
+        Args3::Setattr(Setattr3Args { object, new_attributes, guard: Some(guard) })
+    };
+    let other = Nfstime3 { nseconds: before.ctime.nseconds ^ 1, ..before.ctime };
+    assert_eq!(status(&nfs, client(1), &set(0o111, other)).await, Nfsstat3::NotSync);
+    assert_eq!(attributes(&nfs, object).await, before);
+    assert_eq!(status(&nfs, client(1), &set(0o111, before.ctime)).await, Nfsstat3::Ok);
+    let after = attributes(&nfs, object).await;
+    assert_eq!(after.mode, 0o111);
+    assert_eq!(status(&nfs, client(1), &set(0o222, before.ctime)).await, Nfsstat3::NotSync);
+}
+
+/// More than FSINFO offers: so much is written as is said, and the client sends the rest.
+#[tokio::test]
+async fn of_a_write_that_is_too_long_what_is_counted_is_written() {
+    let (nfs, file) = with_file().await;
+    let bytes: Vec<u8> = (0..TRANSFER_BYTES_MAX + 8192).map(|at| (at / 4096) as u8 | 1).collect();
+    let count = u32::try_from(bytes.len()).unwrap();
+    let head = Write3Head { file, offset: 4096, count, stable: StableHow::FileSync };
+    let args = Args3::Write(Write3Args { head, data: Span { offset: 0, bytes: &bytes } });
+    let written = asked(&nfs, &args, |from| match Write3Res::decode(from).unwrap() {
+        Res3::Ok(written) => written.count,
+        Res3::Fail { status, .. } => panic!("{status:?}"),
+    });
+    assert_eq!(written.await, TRANSFER_BYTES_MAX);
+    assert_eq!(attributes(&nfs, file).await.size, 4096 + u64::from(TRANSFER_BYTES_MAX));
+}
+
+/// Small WRITEs to one file that came together are one change, each with an answer of its own.
+#[tokio::test]
+async fn small_writes_go_together() {
+    let (nfs, file) = with_file().await;
+    let write = |xid, offset| {
+        let mut to = EncodeBuf::new();
+        let (credential, verifier) = (credential(), OpaqueAuth::NONE);
+        let procedure = Procedure3::Write.wire();
+        to.put(&Call { xid, program: PROGRAM, version: VERSION, procedure, credential, verifier });
+        let head = Write3Head { file, offset, count: 4096, stable: StableHow::FileSync };
+        head.encode_with(&mut to, [PagePiece::whole(Page::zeroed())].into_iter());
+        let mut bytes = to.to_vec();
+        bytes.truncate(bytes.len() - 4096);
+        bytes
+    };
+    let heads = [write(1, 0), write(2, 4096), write(3, 16_384)];
+    let pages = [Page::zeroed()];
+    let calls = heads.each_ref().map(|head| PagedWrite { head, pages: &pages });
+    let answered = nfs.answer_together(client(1).into(), &calls).await.expect("they go together");
+    for ((reply, done), xid) in answered.iter().zip(1..) {
+        assert_eq!((done.status, done.bytes), (Nfsstat3::Ok, 4096));
+        let reply = reply.to_vec();
+        assert_eq!(Reply::decode(&mut Decoder::new(&reply[4..])).unwrap().xid, xid);
+    }
+    assert_eq!(answered.len(), 3);
+    assert_eq!(attributes(&nfs, file).await.size, 20_480);
+}
