@@ -18,14 +18,14 @@ use crate::clients::{Open, open};
 use crate::shapes::{Shape, base, named};
 use crate::slots::{How, SLOTS, content, version_of};
 
-struct Fixture {
-    sim: Sim,
-    world: Arc<dyn World>,
-    disks: Vec<SimDisk>,
+pub struct Fixture {
+    pub sim: Sim,
+    pub world: Arc<dyn World>,
+    pub disks: Vec<SimDisk>,
 }
 
 impl Fixture {
-    fn new(shape: Shape) -> Fixture {
+    pub fn new(shape: Shape) -> Fixture {
         Fixture::with_seed(shape, 11)
     }
 
@@ -39,7 +39,7 @@ impl Fixture {
     }
 
     /// Runs `work` on the imported pool, then ends the process without an export.
-    fn with_pool<T>(&mut self, work: impl AsyncFnOnce(&Open) -> T) -> T {
+    pub fn with_pool<T>(&mut self, work: impl AsyncFnOnce(&Open) -> T) -> T {
         let done = self.live(work);
         self.sim.kill();
         done.unwrap()
@@ -56,12 +56,12 @@ impl Fixture {
     }
 }
 
-async fn write(open: &Open, slot: u64, version: u64) -> Result<(), PoolError> {
+pub async fn write(open: &Open, slot: u64, version: u64) -> Result<(), PoolError> {
     let ticket = open.slots.write(slot, content(slot, version), How::Stable, 1).await?;
     ticket.unwrap().durable().await
 }
 
-async fn version(open: &Open, slot: u64) -> u64 {
+pub async fn version(open: &Open, slot: u64) -> u64 {
     version_of(slot, &open.slots.read(slot).await.unwrap().unwrap())
 }
 

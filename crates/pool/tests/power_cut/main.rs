@@ -17,6 +17,8 @@ mod idle;
 #[cfg(not(sabotage))]
 mod lies;
 mod lives;
+#[cfg(not(sabotage))]
+mod log_tail;
 mod logs;
 mod shapes;
 mod slots;

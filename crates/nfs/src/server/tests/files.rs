@@ -11,7 +11,6 @@ use crate::limits::TRANSFER_BYTES_MAX;
 async fn with_file() -> (Served, NfsFh3) {
     let image = tempfile::tempdir().unwrap();
     let pool = pool(&image.path().join("disk")).await;
-    pool.pool.world().spawn("txg", pool.pool.clone().run());
     let root = pool.files.root("tank").unwrap();
     let how = CreateHow::Guarded(SetAttributes::default());
     let made = pool.files.create(&Credentials::root(), root, b"file", how).await.0.unwrap();
