@@ -285,14 +285,10 @@ impl Drop for Running {
 }
 
 impl State {
-    /// The newer of the answers that are known.
+    /// The answer, if it is known. There is one: the call is not carried out again before it is
+    /// forgotten.
     fn find(&mut self, call: &CallId, oldest: Duration) -> Option<&mut Known> {
-        let logged = self.logged.find(call, oldest);
-        let unlogged = self.unlogged.find(call, oldest);
-        match (logged, unlogged) {
-            (Some(logged), Some(unlogged)) if unlogged.since > logged.since => Some(unlogged),
-            (logged, unlogged) => logged.or(unlogged),
-        }
+        self.logged.find(call, oldest).or_else(|| self.unlogged.find(call, oldest))
     }
 
     /// Takes an entry out of the table, by way of `txg`, which is held.

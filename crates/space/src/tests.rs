@@ -236,6 +236,23 @@ fn alone_a_second_copy_lies_half_a_metaslab_away() {
     assert_eq!(second - start, half);
 }
 
+/// Nothing is free half a metaslab away: a second copy goes to any other segment before its own.
+#[test]
+fn alone_a_second_copy_lies_in_another_segment() {
+    let mut allocator = fresh(1, 16);
+    let (start, _) = Geometry::new(0, 16, false).metaslab_range(0);
+    let segment = |at: u64| Place::new(0, start.next_multiple_of(1024) + at * 1024);
+    let (first, own, other) = (segment(3), segment(3).plus(7), segment(1).plus(2));
+    for sector in start..16 * 1024 {
+        let place = Place::new(0, sector);
+        if place != own && place != other {
+            let _ = allocator.reserve(Run::new(place, 1));
+        }
+    }
+    assert_eq!(allocator.allocate_second(Txg(1), first).unwrap().place, other);
+    assert_eq!(allocator.allocate_second(Txg(1), first).unwrap().place, own);
+}
+
 #[test]
 fn what_a_txg_takes_and_gives_back_is_counted_for_its_record() {
     let mut allocator = fresh(1, 64);

@@ -237,6 +237,28 @@ fn a_damaged_root_node_costs_the_file_and_nothing_else() {
     }
 }
 
+/// What was written for a leaf that cannot be changed is given back.
+#[test]
+fn what_finds_no_place_takes_no_room() {
+    const LOST_PAGES: usize = 200;
+    let (mut bed, a) = damaged(1, 0);
+    bed.life(async |service| {
+        let settled_free = async || {
+            for _ in 0..8 {
+                service.pool.sync().await.unwrap();
+            }
+            service.pool.status().space.free()
+        };
+        let before = settled_free().await;
+        let data = noise(7, LOST_PAGES);
+        write(&service, a, 0, &data, Stability::Unstable).await.unwrap();
+        let after = settled_free().await;
+        assert_eq!(lost_changes(&service).await[0].damage.ranges, [(0, LOST_PAGES as u64)]);
+        assert!(before - after < LOST_PAGES as u64 / 2, "{before} sectors free, then {after}");
+    });
+    bed.assert_only(&DAMAGE);
+}
+
 /// Some directory entries of a large directory cannot be changed.
 #[test]
 fn a_damaged_directory_loses_names_and_says_which() {

@@ -1,6 +1,7 @@
 //! `sync=disabled`: nothing of such a dataset is logged, and it can be logged again at any moment.
 //! What power cuts make of it, the power-cut simulator tries at random.
 
+use std::cell::Cell;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -103,6 +104,44 @@ fn a_late_change_is_on_disk_before_anything_is_logged() {
     bed.life(async |service| {
         find(&service, "tank/scratch", "late").await.unwrap();
         find(&service, "tank/scratch", "moved").await.unwrap();
+    });
+    bed.assert_clean();
+}
+
+/// Writers that never pause do not keep a dataset from being logged again.
+#[test]
+fn a_busy_dataset_is_logged_again_soon() {
+    const WRITES_MAX: u64 = 20_000;
+    const TXGS_MAX: u64 = 8;
+    let mut bed = Bed::new(1, 65536);
+    let world = bed.world();
+    bed.life(async |service| {
+        service.datasets.create("tank/scratch", &[]).await.unwrap();
+        service.datasets.set("tank/scratch", "sync", DISABLED).await.unwrap();
+        for _ in 0..3 {
+            service.pool.sync().await.unwrap();
+        }
+        let top = service.files.root("tank/scratch").unwrap();
+        let file = make(&service, top, "file").await;
+        let is_set = Cell::new(false);
+        let writes = async {
+            for at in 0..WRITES_MAX {
+                if is_set.get() {
+                    break;
+                }
+                write(&service, file, at % 64, &noise(at, 1), Stability::FileSync).await.unwrap();
+                world.sleep(Duration::from_micros(50)).await;
+            }
+        };
+        let set = async {
+            let before = service.pool.open_txg().0;
+            service.datasets.set("tank/scratch", "sync", Some("standard")).await.unwrap();
+            is_set.set(true);
+            service.pool.open_txg().0 - before
+        };
+        let ((), txgs) = join(writes, set).await;
+        println!("DBG {txgs} {:?}", world.now());
+        assert!(txgs <= TXGS_MAX, "after {txgs} txgs");
     });
     bed.assert_clean();
 }
