@@ -350,6 +350,13 @@ pub(crate) fn permits(cred: &Credentials, inode: &Inode, wanted: u32) -> bool {
     bits & wanted == wanted
 }
 
+/// Content that anybody but root changes runs with nobody's rights but the caller's.
+pub(crate) fn drop_set_id(cred: &Credentials, inode: &mut Inode) {
+    if cred.uid != 0 {
+        inode.mode &= !0o6000;
+    }
+}
+
 pub(crate) fn require(cred: &Credentials, inode: &Inode, wanted: u32) -> Result<(), FsError> {
     if permits(cred, inode, wanted) { Ok(()) } else { Err(FsError::AccessDenied) }
 }

@@ -6,7 +6,7 @@ use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_pool::SpaceClass;
 
 use crate::change::Change;
-use crate::core::{Files, Target, attributes, before, permits, unchanged};
+use crate::core::{Files, Target, attributes, before, drop_set_id, permits, unchanged};
 use crate::error::FsError;
 use crate::ops::write::dirty_page;
 use crate::types::{Around, Credentials, FileHandle, SetAttributes, SetTime};
@@ -122,6 +122,7 @@ impl Files {
         }
         if size != inode.size {
             inode.mtime = now;
+            drop_set_id(cred, inode);
         }
         inode.size = size;
         Ok(changes)

@@ -73,7 +73,7 @@ impl Files {
         name: &[u8],
         how: CreateHow,
     ) -> Made {
-        let entry = self.find(directory, name).await?.entry.ok_or(FsError::Exists)?;
+        let entry = self.find(cred, directory, name).await?.entry.ok_or(FsError::Exists)?;
         let target = self.object(&directory.dataset, entry.object).await?;
         let inode = target.inode();
         match how {
@@ -197,7 +197,7 @@ impl Files {
             return Err(FsError::NotPermitted);
         }
         // What exists is told before a full pool is.
-        if self.find(directory, name).await?.entry.is_some() {
+        if self.find(cred, directory, name).await?.entry.is_some() {
             return Err(FsError::Exists);
         }
         self.datasets.check_quota(&directory.dataset).await?;
@@ -209,7 +209,7 @@ impl Files {
             return Err(FsError::Stale);
         }
         require(cred, &old, 3)?;
-        let found = self.find(directory, name).await?;
+        let found = self.find(cred, directory, name).await?;
         if found.entry.is_some() {
             return Err(FsError::Exists);
         }
@@ -269,6 +269,10 @@ impl Files {
             mode |= 0o2000;
         }
         let gid = new.set.gid.filter(|gid| cred.uid == 0 || cred.in_group(*gid));
+        let gid = gid.unwrap_or(own_gid);
+        if !is_directory && cred.uid != 0 && !cred.in_group(gid) {
+            mode &= !0o2000;
+        }
         let time = |set: SetTime| match set {
             SetTime::To(time) => time,
             SetTime::Keep | SetTime::Now => now,
@@ -288,7 +292,7 @@ impl Files {
             mode: if new.kind == FileKind::Symlink { 0o777 } else { mode },
             nlink: if is_directory { 2 } else { 1 },
             uid: new.set.uid.filter(|_| cred.uid == 0).unwrap_or(cred.uid),
-            gid: gid.unwrap_or(own_gid),
+            gid,
             rdev: new.rdev,
             size,
             refer_bytes: 0,

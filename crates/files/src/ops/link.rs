@@ -62,7 +62,7 @@ impl Files {
             return Err(FsError::Stale);
         }
         require(cred, &old, 3)?;
-        let found = self.find(directory, name).await?;
+        let found = self.find(cred, directory, name).await?;
         if found.entry.is_some() {
             return Err(FsError::Exists);
         }

@@ -2,8 +2,9 @@
 
 use aquifer_ondisk::dirent::{COLLISIONS_MAX, Dirent, NAME_BYTES_MAX, hash_key};
 
-use crate::core::{Files, Target};
+use crate::core::{Files, Target, require};
 use crate::error::FsError;
+use crate::types::Credentials;
 
 /// A name, and where it is or would be stored.
 pub(crate) struct Found {
@@ -29,9 +30,19 @@ pub(crate) fn is_dot(name: &[u8]) -> bool {
 }
 
 impl Files {
-    /// Looks a name up in a directory, and for a key that it could have.
-    pub(crate) async fn find(&self, directory: &Target, name: &[u8]) -> Result<Found, FsError> {
-        let seed = directory.object.state.lock().inode.hash_seed;
+    /// Looks a name up in a directory, and for a key that it could have. Nobody learns of a name
+    /// in a directory that he may not search.
+    pub(crate) async fn find(
+        &self,
+        cred: &Credentials,
+        directory: &Target,
+        name: &[u8],
+    ) -> Result<Found, FsError> {
+        let seed = {
+            let state = directory.object.state.lock();
+            require(cred, &state.inode, 1)?;
+            state.inode.hash_seed
+        };
         let base = hash_key(seed, name);
         let last = base + (COLLISIONS_MAX - 1);
         let limit = usize::try_from(COLLISIONS_MAX).unwrap_or(usize::MAX);

@@ -45,7 +45,7 @@ impl Files {
         if name == b".." {
             return Ok(self.object(&directory.dataset, inode.parent).await?.attributes());
         }
-        let mut entry = self.find(directory, name).await?.entry.ok_or(FsError::NotFound)?;
+        let mut entry = self.find(cred, directory, name).await?.entry.ok_or(FsError::NotFound)?;
         loop {
             match self.object(&directory.dataset, entry.object).await {
                 // The entry was there. If its object is gone by now, so is the name, or it names
@@ -54,7 +54,7 @@ impl Files {
                 target => return Ok(target?.attributes()),
             }
             // Rare, and large: not a part of every LOOKUP's future.
-            let now = Box::pin(self.find(directory, name)).await?;
+            let now = Box::pin(self.find(cred, directory, name)).await?;
             let now = now.entry.ok_or(FsError::NotFound)?;
             if now == entry {
                 return Err(FsError::NotFound);

@@ -68,14 +68,14 @@ impl Files {
         let admission =
             self.admit_names(&from_dir.dataset, (SpaceClass::Remove, self.lane(from_dir))).await?;
         // Moves of directories one at a time: two at once could make a cycle together.
-        let source = self.find(from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
+        let source = self.find(cred, from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
         let move_lock = match source.kind {
             FileKind::Directory => Some(self.directory_moves.lock().await),
             _ => None,
         };
         loop {
-            let source = self.find(from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
-            let replaced = self.find(to_dir, to.1).await?.entry;
+            let source = self.find(cred, from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
+            let replaced = self.find(cred, to_dir, to.1).await?.entry;
             if source.kind == FileKind::Directory && move_lock.is_none() {
                 // The name became a directory's meanwhile: the client may try again.
                 return Err(FsError::TryLater);
@@ -89,8 +89,8 @@ impl Files {
                 vec![&from_dir.object, &to_dir.object, &moved.object, &orphans];
             objects.extend(over.iter().map(|over| &over.object));
             let locks = lock_all(&objects).await;
-            let again = self.find(from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
-            let target = self.find(to_dir, to.1).await?;
+            let again = self.find(cred, from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
+            let target = self.find(cred, to_dir, to.1).await?;
             if again != source || target.entry != replaced {
                 continue;
             }

@@ -18,7 +18,8 @@ use aquifer_pool::{Admission, Demand, PoolError, SpaceClass, TxHold};
 
 use crate::change::Change;
 use crate::core::{
-    CHANGE_BYTES, Files, RECORD_BYTES, TREE_SECTORS, Target, attributes, before, permits, unchanged,
+    CHANGE_BYTES, Files, RECORD_BYTES, TREE_SECTORS, Target, attributes, before, drop_set_id,
+    permits, unchanged,
 };
 use crate::error::FsError;
 use crate::ops::attributes::FILE_BYTES_MAX;
@@ -164,9 +165,7 @@ impl Files {
         let built = self.build(target, pieces, old.size).await?;
         let now = self.now();
         let mut inode = old.clone();
-        if cred.uid != 0 {
-            inode.mode &= !0o6000;
-        }
+        drop_set_id(cred, &mut inode);
         for (piece, around) in pieces.iter().zip(&mut *arounds) {
             let before = Some(before(&inode));
             inode.size = inode.size.max(piece.end());
