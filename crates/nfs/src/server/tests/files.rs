@@ -56,8 +56,8 @@ async fn setattr_with_another_ctime_changes_nothing() {
 #[tokio::test]
 async fn of_a_write_that_is_too_long_what_is_counted_is_written() {
     let (nfs, file) = with_file().await;
-    let bytes: Vec<u8> = (0..TRANSFER_BYTES_MAX + 8192).map(|at| (at / 4096) as u8 | 1).collect();
-    let count = u32::try_from(bytes.len()).unwrap();
+    let count = TRANSFER_BYTES_MAX + 8192;
+    let bytes = vec![7; count as usize];
     let head = Write3Head { file, offset: 4096, count, stable: StableHow::FileSync };
     let args = Args3::Write(Write3Args { head, data: Span { offset: 0, bytes: &bytes } });
     let written = asked(&nfs, &args, |from| match Write3Res::decode(from).unwrap() {
