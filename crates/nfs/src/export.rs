@@ -234,7 +234,15 @@ impl Exports {
 
     /// The exports, in the order in which they were given.
     pub fn list(&self) -> Vec<Export> {
-        self.table.read().exports.clone()
+        self.list_for(None)
+    }
+
+    /// Those of them that admit a client of this address; all, if none is given.
+    pub(crate) fn list_for(&self, client: Option<IpAddr>) -> Vec<Export> {
+        let table = self.table.read();
+        let admits = |rules: &Rules| client.is_none_or(|at| rules.judge(at).verdict.admits());
+        let told = table.exports.iter().zip(&table.rules).filter(|(_, rules)| admits(rules));
+        told.map(|(export, _)| export.clone()).collect()
     }
 
     /// At least what the list of exports takes in EXPORT's reply, in bytes.

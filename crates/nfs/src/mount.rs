@@ -5,12 +5,13 @@
 //! - A handle is given only to a client that the export admits, and mounting gives no right: every
 //!   NFS call is admitted anew.
 //! - DUMP and EXPORT tell the truth: what was mounted since the start and not unmounted, as far as
-//!   the list reaches; what can be mounted and by whom.
+//!   the list reaches; what can be mounted and by whom. A client is told what admits it and what it
+//!   has mounted itself, and a stranger nothing; this machine is told everything.
 
 mod mnt;
 mod mounts;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
@@ -52,10 +53,10 @@ pub(crate) async fn carry_out(
         Some(Procedure::Mnt) if version == VERSION => {
             to.put(&mnt::mnt(request, &path(from)?).await);
         }
-        Some(Procedure::Dump) => request.mounts.encode(to),
+        Some(Procedure::Dump) => request.mounts.encode(Some(host).filter(is_other), to),
         Some(Procedure::Umnt) => request.mounts.remove(host, &path(from)?),
         Some(Procedure::Umntall) => request.mounts.remove_all(host),
-        Some(Procedure::Export) => export(request.exports, to),
+        Some(Procedure::Export) => export(request.exports, Some(host).filter(is_other), to),
         Some(Procedure::Mnt) | None => return Err(Accepted::ProcUnavail),
     }
     Ok(())
@@ -70,9 +71,14 @@ pub(crate) fn reply_bytes_max(exports: &Exports, mounts: &Mounts, procedure: u32
     }
 }
 
-/// EXPORT: what can be mounted, and by whom; no groups are everybody.
-fn export(exports: &Exports, to: &mut EncodeBuf) {
-    for export in exports.list() {
+/// Whether it is another machine than this one.
+fn is_other(host: &IpAddr) -> bool {
+    !host.is_loopback()
+}
+
+/// EXPORT: what can be mounted, if given by this client, and by whom; no groups are everybody.
+fn export(exports: &Exports, client: Option<IpAddr>, to: &mut EncodeBuf) {
+    for export in exports.list_for(client) {
         let clients = export.access.groups();
         let groups = clients.iter().map(|client| Name(client.as_bytes())).collect();
         to.bool(true);

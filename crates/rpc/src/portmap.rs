@@ -169,8 +169,10 @@ fn results(
             to.bool(false);
         }
         Some(Procedure::Getport) => to.u32(port_of(table, mapping()?)),
-        Some(Procedure::Dump) => to.list(table.iter().filter_map(Service::mapping)),
-        Some(Procedure::Callit) | None => return Err(Accepted::ProcUnavail),
+        Some(Procedure::Dump) if framing == Framing::Record => {
+            to.list(table.iter().filter_map(Service::mapping));
+        }
+        Some(Procedure::Dump | Procedure::Callit) | None => return Err(Accepted::ProcUnavail),
     }
     Ok(())
 }

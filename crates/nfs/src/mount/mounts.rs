@@ -50,9 +50,11 @@ impl Mounts {
         self.list.lock().retain(|by, _| by != host);
     }
 
-    /// Appends a `mountlist`.
-    pub(super) fn encode(&self, to: &mut EncodeBuf) {
-        for (host, directory) in &self.list.lock().mounts {
+    /// Appends a `mountlist`, of one host if it is given.
+    pub(super) fn encode(&self, only: Option<IpAddr>, to: &mut EncodeBuf) {
+        let list = self.list.lock();
+        let told = list.mounts.iter().filter(|(host, _)| only.is_none_or(|only| only == *host));
+        for (host, directory) in told {
             let hostname = host.to_string();
             to.bool(true);
             to.put(&MountBody { hostname: Name(hostname.as_bytes()), directory: Path(directory) });
@@ -119,7 +121,7 @@ mod tests {
         let last = listed(&mounts).pop().unwrap();
         assert!(last.1.starts_with("/4999"));
         let mut to = EncodeBuf::new();
-        mounts.encode(&mut to);
+        mounts.encode(None, &mut to);
         assert!(to.len() <= mounts.encoded_bytes_max());
         mounts.remove_all(last.0);
         assert_eq!(mounts.list.lock().path_bytes, 0);

@@ -136,6 +136,9 @@ pub(super) fn results(
     let procedure = Procedure::from_wire(call.procedure).ok_or(Accepted::ProcUnavail)?;
     let mut asked = || Rpcb::decode(from).map_err(|_| Accepted::GarbageArgs);
     match procedure {
+        Procedure::Dump | Procedure::Getaddrlist if framing == Framing::Datagram => {
+            return Err(Accepted::ProcUnavail);
+        }
         Procedure::Null => {}
         Procedure::Set | Procedure::Unset => {
             asked()?;

@@ -47,6 +47,13 @@ fn answer_to(message: &[u8]) -> Vec<u8> {
     to.to_vec()
 }
 
+/// What comes over TCP, behind its mark.
+fn answer_over_tcp(message: &[u8]) -> Vec<u8> {
+    let mut to = EncodeBuf::new();
+    answer(&table(), PEER, message, Framing::Record, &mut to).unwrap();
+    to.to_vec().split_off(4)
+}
+
 /// The call of a portmapper procedure by AUTH_NONE, then `args`.
 fn call(version: u32, procedure: u32, args: &[u32]) -> Vec<u8> {
     words(&[&[9, 0, 2, PROGRAM, version, procedure, 0, 0, 0, 0], args].concat())
@@ -70,12 +77,17 @@ fn golden_procedures() {
         1, PROGRAM, 2, 6, 111, 1, PROGRAM, 2, 17, 111, 1, NFS, 3, 6, 2049, 1, MOUNT, 3, 6, 20_048,
         0,
     ];
-    assert_eq!(answer_to(&call(2, 4, &[])), success(&dump));
+    assert_eq!(answer_over_tcp(&call(2, 4, &[])), success(&dump));
 }
 
 #[test]
 fn refusals() {
     let unavailable = words(&[9, 1, 0, 0, 0, 3]);
+    assert_eq!(answer_to(&call(2, 4, &[])), unavailable, "DUMP over UDP");
+    assert_eq!(answer_to(&call(3, 4, &[])), unavailable, "DUMP over UDP");
+    assert_eq!(answer_to(&call(4, 4, &[])), unavailable, "DUMP over UDP");
+    let addresses = rpcb_call(4, 11, (NFS, 3), "", "10.0.0.5.0.111");
+    assert_eq!(answer_to(&addresses), unavailable, "GETADDRLIST over UDP");
     assert_eq!(answer_to(&call(2, 5, &[NFS, 3, 0, 0])), unavailable, "CALLIT");
     assert_eq!(answer_to(&call(2, 6, &[])), unavailable);
     for version in [1, 5] {
@@ -125,7 +137,7 @@ fn requests_and_answers() {
     for (request, want) in cases {
         let mut to = EncodeBuf::new();
         request.encode(77, Credential::None, &mut to);
-        let reply = answer_to(&to.to_vec());
+        let reply = answer_over_tcp(&to.to_vec());
         assert_eq!(request.decode_answer(77, &reply), Ok(want));
         let other = Err(AnswerError::OtherXid { asked: 78, got: 77 });
         assert_eq!(request.decode_answer(78, &reply), other);
@@ -194,7 +206,7 @@ fn rpcbind_tells_addresses_as_who_asks_can_reach_them() {
 #[test]
 fn rpcbind_lists_what_there_is_and_changes_nothing() {
     for version in [3, 4] {
-        let reply = answer_to(&call(version, 4, &[]));
+        let reply = answer_over_tcp(&call(version, 4, &[]));
         let mut from = Decoder::new(&reply[24..]);
         let listed: Vec<rpcb::Rpcb> = from.list().unwrap();
         let line = |it: &rpcb::Rpcb| format!("{} {} {} {}", it.prog, it.vers, it.netid, it.addr);
@@ -222,7 +234,7 @@ fn rpcbind_lists_what_there_is_and_changes_nothing() {
 /// `rpcb_entry_list`: RFC 1833 section 2.1, word by word.
 #[test]
 fn golden_getaddrlist() {
-    let said = answer_to(&rpcb_call(4, 11, (NFS, 3), "", "10.0.0.5.0.111"));
+    let said = answer_over_tcp(&rpcb_call(4, 11, (NFS, 3), "", "10.0.0.5.0.111"));
     let mut expected = EncodeBuf::new();
     for (address, netid, family) in [("10.0.0.5.8.1", "tcp", "inet"), ("::.8.1", "tcp6", "inet6")] {
         expected.bool(true);

@@ -5,8 +5,18 @@ use crate::proto::mount::{DirPath, ExportNode, Exports as ExportList, MountBody,
 use crate::proto::mount::{MountRes3, MountStat3, Name, PROGRAM, Path, Procedure, VERSION};
 
 async fn results(nfs: &Nfs, from: u8, version: u32, what: Procedure, path: &[u8]) -> Vec<u8> {
+    results_at(nfs, client(from), version, what, path).await
+}
+
+async fn results_at(
+    nfs: &Nfs,
+    peer: SocketAddr,
+    version: u32,
+    what: Procedure,
+    path: &[u8],
+) -> Vec<u8> {
     let record = call(PROGRAM, version, what.wire(), &DirPath { path: Path(path) });
-    let body = answer(nfs, client(from), &record).await;
+    let body = answer(nfs, peer, &record).await;
     let (reply, results) = reply_of(&body);
     assert!(matches!(reply, ReplyBody::Accepted { status: Accepted::Success, .. }));
     results.remaining().to_vec()
@@ -36,15 +46,20 @@ async fn what_is_not_exported_is_not_mounted() {
 #[tokio::test]
 async fn export_says_what_and_by_whom() {
     let nfs = nfs().await;
-    for version in 1..=3 {
-        let list = results(&nfs, 9, version, Procedure::Export, b"").await;
+    let here = SocketAddr::from(([127, 0, 0, 1], 700));
+    for (version, (peer, count)) in (1..=3)
+        .flat_map(|version| [(here, 3), (client(1), 3), (client(9), 2)].map(|at| (version, at)))
+    {
+        let list = results_at(&nfs, peer, version, Procedure::Export, b"").await;
         let export = |dir, groups| ExportNode { dir: Path(dir), groups };
-        let expected = ExportList(vec![
+        let mut expected = vec![
             export(b"/rw", vec![]),
             export(b"/ro", vec![]),
             export(b"/one", vec![Name(b"10.0.0.1")]),
-        ]);
-        assert_eq!(ExportList::decode(&mut Decoder::new(&list)), Ok(expected));
+        ];
+        // What does not admit somebody is not told to him.
+        expected.truncate(count);
+        assert_eq!(ExportList::decode(&mut Decoder::new(&list)), Ok(ExportList(expected)));
     }
 }
 
@@ -55,15 +70,19 @@ async fn dump_says_who_mounted_what_and_umnt_of_any_version_ends_it() {
     for (last, path) in [(1, "/rw"), (1, "/one"), (2, "/rw"), (2, "/rw/a")] {
         nfs.mounts.add(host(last), path.into());
     }
-    let dump = async || {
-        let bytes = results(&nfs, 1, VERSION, Procedure::Dump, b"").await;
+    let here = SocketAddr::from(([127, 0, 0, 1], 700));
+    let dump_at = async |peer| {
+        let bytes = results_at(&nfs, peer, VERSION, Procedure::Dump, b"").await;
         let list = MountList::decode(&mut Decoder::new(&bytes)).unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let line = |body: &MountBody<'_>| text(body.hostname.0) + ":" + &text(body.directory.0);
         list.0.iter().map(line).collect::<Vec<_>>()
     };
+    let dump = || dump_at(here);
     let all = ["10.0.0.1:/rw", "10.0.0.1:/one", "10.0.0.2:/rw", "10.0.0.2:/rw/a"];
     assert_eq!(dump().await, all);
+    assert_eq!(dump_at(client(2)).await, all[2..], "its own");
+    assert!(dump_at(client(9)).await.is_empty());
     assert!(results(&nfs, 1, 1, Procedure::Umnt, b"//rw/").await.is_empty());
     assert_eq!(dump().await, all[1..]);
     results(&nfs, 2, 3, Procedure::Umntall, b"").await;
@@ -81,7 +100,8 @@ async fn the_longest_lists_are_announced() {
         Export { access, ..Export::new(format!("/{number}"), "rw") }
     };
     nfs.exports().replace((0..35).map(export).collect()).unwrap();
-    let list = results(&nfs, 1, VERSION, Procedure::Export, b"").await;
+    let here = SocketAddr::from(([127, 0, 0, 1], 700));
+    let list = results_at(&nfs, here, VERSION, Procedure::Export, b"").await;
     let list = ExportList::decode(&mut Decoder::new(&list)).unwrap();
     assert_eq!((list.0.len(), list.0[34].groups.len()), (35, 256));
     let more = nfs.exports().replace((0..50).map(export).collect());
