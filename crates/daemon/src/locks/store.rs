@@ -154,3 +154,29 @@ fn write(path: &Path, state: i32, clients: &[Monitored]) -> io::Result<()> {
 }
 
 const FILE_NAME: &str = "lock-clients.json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who had locks before a restart stays on the list until told of it, over further restarts,
+    /// whatever others do meanwhile.
+    #[tokio::test]
+    async fn who_was_not_told_stays_on_the_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = |last: u8| {
+            let address = IpAddr::from([10, 0, 0, last]);
+            let name = format!("host{last}").into_bytes().into();
+            Monitored { client: Client { address, name }, via: None }
+        };
+        let known = || Store::open(dir.path()).unwrap().1.clients;
+        let (store, _) = Store::open(dir.path()).unwrap();
+        store.keep(&|| vec![host(1), host(2)]).await.unwrap();
+        assert_eq!(known(), [host(1), host(2)]);
+        // Nobody has a lock any more but a third one; the first is told.
+        let (store, _) = Store::open(dir.path()).unwrap();
+        store.told(&host(1)).await;
+        store.keep(&|| vec![host(3)]).await.unwrap();
+        assert_eq!(known(), [host(2), host(3)]);
+    }
+}

@@ -139,6 +139,20 @@ fn what_is_allocated_is_overwritten() {
     });
 }
 
+/// A write that begins in what is allocated and ends beyond it needs room.
+#[test]
+fn what_goes_beyond_is_refused() {
+    on_full_pools(async |service, _, small| {
+        let beyond = small.iter().map(|file| async move {
+            let (offset, data) = (4 * 4096 - 2048, noise(7, 1));
+            let how = Stability::Unstable;
+            service.files.write(&root(), *file, offset, &data, how).await.0.map(drop)
+        });
+        let tally = at_once(beyond).await;
+        assert_eq!(tally.refused, tally.of);
+    });
+}
+
 #[test]
 pub fn attributes_are_set() {
     on_full_pools(async |service, large, small| {

@@ -17,6 +17,7 @@ mod handles;
 mod idle;
 mod labels;
 mod large;
+mod links;
 mod memory;
 mod permissions;
 mod quota;

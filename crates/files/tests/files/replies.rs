@@ -9,6 +9,7 @@ use aquifer_files::{
 };
 use aquifer_inspect::Kind;
 use aquifer_sim::Corruption;
+use futures_util::future::{Either, select};
 
 use crate::bed::{Bed, find, make, root, write};
 
@@ -216,5 +217,27 @@ fn a_damaged_table_is_done_without() {
             assert!(gave(known(&service, call(1, life)).await, file));
         });
         bed.assert_only(&[Kind::NodeUnreadable, Kind::Leaked]);
+    }
+}
+
+/// Two clients, or one by two calls, make one file: the second answer promises what the first does,
+/// and waits for it as long.
+#[test]
+fn who_finds_the_file_made_waits_until_it_stays() {
+    const EXCLUSIVE: CreateHow = CreateHow::Exclusive(7);
+    for how in [EXCLUSIVE, UNCHECKED] {
+        let mut bed = Bed::new(1, 65536);
+        bed.cut_life(async |service| {
+            let root = root();
+            let make = |how| service.files.create(&root, top(&service), b"file", how);
+            // The first is made, and its record is on its way, when the second one comes.
+            let (first, second) = (Box::pin(make(how)), Box::pin(make(how)));
+            let answered = select(first, second).await;
+            match answered {
+                Either::Left((made, _)) | Either::Right((made, _)) => made.0.unwrap(),
+            };
+        });
+        bed.life(async |service| find(&service, "tank", "file").await.map(drop)).unwrap();
+        bed.assert_clean();
     }
 }
