@@ -77,6 +77,25 @@ fn writes_sent_together_are_answered_as_if_made_one_after_the_other() {
     }
 }
 
+/// Of WRITEs to one place, among those to another file, the last one holds.
+#[test]
+fn writes_between_others_keep_their_order() {
+    let fixture = Fixture::new();
+    let (mut client, root) = fixture.mounted();
+    let files = ["one", "other"].map(|name| fresh(&mut client, root, name));
+    for round in 0..20 {
+        let one =
+            |at: u64| Write { data: bytes(round * 8 + at, 4096), ..Write::new(files[0], 0, PAGE) };
+        let writes: Vec<Write> =
+            (0..8).flat_map(|at| [one(at), Write::new(files[1], at * PAGE, PAGE)]).collect();
+        for answer in send(&mut client, &writes) {
+            written(answer);
+        }
+        let (found, _) = client.read(files[0], 0, 4096).unwrap();
+        assert!(found == one(7).data, "round {round}");
+    }
+}
+
 fn go_together(fixture: &Fixture, name: &str, stable: StableHow) {
     let (mut client, root) = fixture.mounted();
     let file = fresh(&mut client, root, name);
