@@ -113,10 +113,11 @@ impl Table {
 
     /// Takes a range away from its owner. `false` if that would make too many locks of one.
     pub fn unlock(&mut self, file: FileHandle, owner: &Arc<Owner>, range: Range) -> bool {
-        let Some(locks) = self.files.get(&file) else { return true };
-        if locks.would_split(owner, &range) && !self.fits(&owner.client, 1) {
+        let splits = self.files.get(&file).is_some_and(|locks| locks.would_split(owner, &range));
+        if splits && !self.fits(&owner.client, 1) {
             return false;
         }
+        // Also where nothing is held: a grant may be on its way.
         self.settle(file, owner, &range);
         self.set(file, owner, range, None);
         self.tidy(file);

@@ -152,6 +152,24 @@ fn told(table: &mut Table) -> Vec<(u64, Wish)> {
     each.collect()
 }
 
+/// Of two grants to one owner he refused the wider one, and then nothing was held. Nobody tells him
+/// of the other one after he has unlocked.
+#[test]
+fn a_grant_ends_with_unlock_although_nothing_is_held() {
+    let (mut table, one, four) = (Table::default(), owner(1, 1), owner(4, 1));
+    let granted = |locked: &Locked| matches!(locked, Locked::Granted);
+    assert!(granted(&table.lock(file(1), &ask(&one, 8, 1, true), false)));
+    assert!(!granted(&table.lock(file(1), &ask(&four, 4, 6, true), true)));
+    assert!(!granted(&table.lock(file(1), &ask(&four, 3, 9, false), true)));
+    assert!(table.unlock(file(1), &one, Range::new(8, 1).unwrap()));
+    let grants: Vec<u64> = told(&mut table).into_iter().map(|(grant, _)| grant).collect();
+    assert_eq!(grants.len(), 2);
+    table.answered(grants[1], false);
+    assert!(table.is_on_its_way(grants[0]));
+    assert!(table.unlock(file(1), &four, Range::new(9, 1).unwrap()));
+    assert!(!table.is_on_its_way(grants[0]));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
     #[test]
