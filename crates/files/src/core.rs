@@ -350,11 +350,16 @@ pub(crate) fn permits(cred: &Credentials, inode: &Inode, wanted: u32) -> bool {
     bits & wanted == wanted
 }
 
-/// Content that anybody but root changes runs with nobody's rights but the caller's.
+/// Content or owner that anybody but root changes: it runs with the caller's rights from then on.
 pub(crate) fn drop_set_id(cred: &Credentials, inode: &mut Inode) {
     if cred.uid != 0 {
         inode.mode &= !0o6000;
     }
+}
+
+/// A mode without setgid, if the caller may not give the rights of this group.
+pub(crate) fn without_foreign_set_gid(cred: &Credentials, gid: u32, mode: u32) -> u32 {
+    if cred.uid == 0 || cred.in_group(gid) { mode } else { mode & !0o2000 }
 }
 
 pub(crate) fn require(cred: &Credentials, inode: &Inode, wanted: u32) -> Result<(), FsError> {

@@ -5,8 +5,8 @@
 //! - A handle is given only to a client that the export admits, and mounting gives no right: every
 //!   NFS call is admitted anew.
 //! - DUMP and EXPORT tell the truth: what was mounted since the start and not unmounted, as far as
-//!   the list reaches; what can be mounted and by whom. A client is told what admits it and what it
-//!   has mounted itself, and a stranger nothing; this machine is told everything.
+//!   the list reaches; what can be mounted and by whom. A client learns what admits it and what it
+//!   has mounted itself, a stranger nothing, this machine everything.
 
 mod mnt;
 mod mounts;
@@ -48,15 +48,16 @@ pub(crate) async fn carry_out(
         Err(_) => Err(Accepted::GarbageArgs),
     };
     let host = request.peer.ip().to_canonical();
+    let only = (!host.is_loopback()).then_some(host);
     match Procedure::from_wire(procedure) {
         Some(Procedure::Null) => {}
         Some(Procedure::Mnt) if version == VERSION => {
             to.put(&mnt::mnt(request, &path(from)?).await);
         }
-        Some(Procedure::Dump) => request.mounts.encode(Some(host).filter(is_other), to),
+        Some(Procedure::Dump) => request.mounts.encode(only, to),
         Some(Procedure::Umnt) => request.mounts.remove(host, &path(from)?),
         Some(Procedure::Umntall) => request.mounts.remove_all(host),
-        Some(Procedure::Export) => export(request.exports, Some(host).filter(is_other), to),
+        Some(Procedure::Export) => export(request.exports, only, to),
         Some(Procedure::Mnt) | None => return Err(Accepted::ProcUnavail),
     }
     Ok(())
@@ -69,11 +70,6 @@ pub(crate) fn reply_bytes_max(exports: &Exports, mounts: &Mounts, procedure: u32
         Some(Procedure::Export) => exports.list_bytes_max(),
         _ => 0,
     }
-}
-
-/// Whether it is another machine than this one.
-fn is_other(host: &IpAddr) -> bool {
-    !host.is_loopback()
 }
 
 /// EXPORT: what can be mounted, if given by this client, and by whom; no groups are everybody.

@@ -6,7 +6,9 @@ use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_pool::SpaceClass;
 
 use crate::change::Change;
-use crate::core::{Files, Target, attributes, before, drop_set_id, permits, unchanged};
+use crate::core::{
+    Files, Target, attributes, before, drop_set_id, permits, unchanged, without_foreign_set_gid,
+};
 use crate::error::FsError;
 use crate::ops::write::dirty_page;
 use crate::types::{Around, Credentials, FileHandle, SetAttributes, SetTime};
@@ -156,17 +158,14 @@ fn apply_set(
         return Err(FsError::AccessDenied);
     }
     if let Some(mode) = set.mode {
-        inode.mode = mode & 0o7777;
-        if cred.uid != 0 && !cred.in_group(inode.gid) {
-            inode.mode &= !0o2000;
-        }
+        inode.mode = without_foreign_set_gid(cred, inode.gid, mode & 0o7777);
     }
     let moved =
         set.uid.is_some_and(|uid| uid != inode.uid) || set.gid.is_some_and(|gid| gid != inode.gid);
     inode.uid = set.uid.unwrap_or(inode.uid);
     inode.gid = set.gid.unwrap_or(inode.gid);
-    if moved && cred.uid != 0 {
-        inode.mode &= !0o6000;
+    if moved {
+        drop_set_id(cred, inode);
     }
     let time = |set: SetTime, old: Time| match set {
         SetTime::Keep => old,

@@ -7,7 +7,7 @@ use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_pool::SpaceClass;
 
 use crate::change::Change;
-use crate::core::{Files, Target, attributes, before, require, unchanged};
+use crate::core::{Files, Target, attributes, before, require, unchanged, without_foreign_set_gid};
 use crate::error::FsError;
 use crate::ops::link::LINKS_MAX;
 use crate::ops::names::{check_name, is_dot};
@@ -270,8 +270,8 @@ impl Files {
         }
         let gid = new.set.gid.filter(|gid| cred.uid == 0 || cred.in_group(*gid));
         let gid = gid.unwrap_or(own_gid);
-        if !is_directory && cred.uid != 0 && !cred.in_group(gid) {
-            mode &= !0o2000;
+        if !is_directory {
+            mode = without_foreign_set_gid(cred, gid, mode);
         }
         let time = |set: SetTime| match set {
             SetTime::To(time) => time,

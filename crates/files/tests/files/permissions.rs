@@ -19,7 +19,7 @@ async fn mkdir(service: &Service, name: &str, set: &SetAttributes) -> FileHandle
     service.files.mkdir(&root(), top, name.as_bytes(), set).await.0.unwrap().handle
 }
 
-/// Whoever may not search a directory learns of no name in it, by whatever call he asks.
+/// A user who may not search a directory learns of no name in it, by any call.
 #[test]
 fn a_directory_that_may_not_be_searched_tells_no_name() {
     let mut bed = Bed::new(1, 65536);

@@ -91,19 +91,23 @@ enum Miss {
 }
 
 /// What could not be read.
+#[derive(Default)]
 struct Unread {
     /// What the disk said last.
     reason: String,
-    /// The sides, and how many sectors each did not give.
-    sides: Vec<(Arc<Leaf>, usize)>,
+    /// The sides.
+    sides: Vec<Arc<Leaf>>,
+    /// The most sectors that one of them did not give.
+    sectors: usize,
     /// A side that could be read, and holds no batch of this chain there.
     other: Option<Arc<Leaf>>,
 }
 
 impl Unread {
-    /// The most that a side did not give.
-    fn sectors(&self) -> usize {
-        self.sides.iter().map(|(_, count)| *count).max().unwrap_or(0)
+    fn note(&mut self, leaf: &Arc<Leaf>, count: usize, error: &impl ToString) {
+        self.reason = error.to_string();
+        self.sides.push(leaf.clone());
+        self.sectors = self.sectors.max(count);
     }
 }
 
@@ -152,10 +156,10 @@ impl Reader<'_> {
             match miss {
                 Miss::Unreadable(unread)
                     if !proven
-                        && filled < (sequence, unread.sectors())
+                        && filled < (sequence, unread.sectors)
                         && self.fill(position, &unread).await =>
                 {
-                    filled = (sequence, unread.sectors());
+                    filled = (sequence, unread.sectors);
                     continue;
                 }
                 Miss::Unreadable(unread) if !self.rules.discard => {
@@ -195,9 +199,9 @@ impl Reader<'_> {
     /// holds no batch and nothing proves that there was one, these hold none that matters.
     async fn fill(&self, position: Position, unread: &Unread) -> bool {
         let Some(other) = &unread.other else { return false };
-        let (sector, count) = (self.ring.place(position).sector(), unread.sectors());
+        let (sector, count) = (self.ring.place(position).sector(), unread.sectors);
         let Ok(pages) = other.read(sector, count).await else { return false };
-        for (leaf, _) in &unread.sides {
+        for leaf in &unread.sides {
             tracing::warn!(
                 leaf = %leaf.path, sector, count, from = %other.path,
                 "cannot be read at the end of the intent log: filled from the other side"
@@ -221,14 +225,13 @@ impl Reader<'_> {
         let vdev = self.vdevs.get(usize::from(place.vdev()));
         let vdev = vdev.ok_or_else(|| ends("its vdev does not exist".into()))?;
         // The size is not known before the header is read: each side's header is tried.
-        let mut unread = Unread { reason: String::new(), sides: Vec::new(), other: None };
+        let mut unread = Unread::default();
         let mut reason = "no batch there".to_string();
         for leaf in vdev.online() {
             let first = match leaf.read(place.sector(), 1).await {
                 Ok(pages) => pages,
                 Err(error) => {
-                    unread.reason = error.to_string();
-                    unread.sides.push((leaf.clone(), 1));
+                    unread.note(leaf, 1, &error);
                     continue;
                 }
             };
@@ -244,8 +247,7 @@ impl Reader<'_> {
             let sectors = match leaf.read(place.sector(), count).await {
                 Ok(sectors) => sectors,
                 Err(error) => {
-                    unread.reason = error.to_string();
-                    unread.sides.push((leaf.clone(), count));
+                    unread.note(leaf, count, &error);
                     continue;
                 }
             };
