@@ -43,9 +43,10 @@ fn ask(message: &[u8]) {
         assert_eq!(reply[..4], message[..4], "the call's xid");
         Reply::decode(&mut Decoder::new(reply)).unwrap();
     }
-    if asks_for_a_list(message) {
+    let call = Call::decode(&mut Decoder::new(message)).ok();
+    if call.as_ref().is_some_and(asks_for_a_list) {
         assert!(reply.len() <= message.len(), "{} bytes: an amplifier", reply.len());
-    } else if asks_for_the_address_here(message) {
+    } else if call.as_ref().is_some_and(asks_for_the_address_here) {
         assert_eq!(reply[..HEADER_BYTES], recorded[..HEADER_BYTES], "but for the address");
     } else {
         assert_eq!(reply, recorded, "the transport does not matter for what is said");
@@ -53,21 +54,21 @@ fn ask(message: &[u8]) {
 }
 
 /// GETADDR and GETVERSADDR tell the address for the transport of the call, if none is named.
-fn asks_for_the_address_here(message: &[u8]) -> bool {
-    let Ok(call) = Call::decode(&mut Decoder::new(message)) else { return false };
-    let asks = [rpcb::Procedure::Getaddr, rpcb::Procedure::Getversaddr].map(|it| it.wire());
-    matches!(call.version, rpcb::VERSION_3 | rpcb::VERSION_4) && asks.contains(&call.procedure)
+fn asks_for_the_address_here(call: &Call<'_>) -> bool {
+    asks_rpcbind(call, [rpcb::Procedure::Getaddr, rpcb::Procedure::Getversaddr])
 }
 
 /// DUMP and GETADDRLIST are answered over TCP only.
-fn asks_for_a_list(message: &[u8]) -> bool {
-    let Ok(call) = Call::decode(&mut Decoder::new(message)) else { return false };
-    let lists = [rpcb::Procedure::Dump, rpcb::Procedure::Getaddrlist].map(|it| it.wire());
-    let of_rpcbind = matches!(call.version, rpcb::VERSION_3 | rpcb::VERSION_4);
+fn asks_for_a_list(call: &Call<'_>) -> bool {
+    let dump = (portmap::VERSION, portmap::Procedure::Dump.wire());
     call.program == portmap::PROGRAM
-        && (of_rpcbind && lists.contains(&call.procedure)
-            || call.version == portmap::VERSION
-                && call.procedure == portmap::Procedure::Dump.wire())
+        && ((call.version, call.procedure) == dump
+            || asks_rpcbind(call, [rpcb::Procedure::Dump, rpcb::Procedure::Getaddrlist]))
+}
+
+fn asks_rpcbind(call: &Call<'_>, procedures: [rpcb::Procedure; 2]) -> bool {
+    matches!(call.version, rpcb::VERSION_3 | rpcb::VERSION_4)
+        && procedures.map(|it| it.wire()).contains(&call.procedure)
 }
 
 fn answer_of_another(reply: &[u8]) {

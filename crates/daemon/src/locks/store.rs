@@ -173,7 +173,7 @@ mod tests {
         let (store, _) = Store::open(dir.path()).unwrap();
         store.keep(&|| vec![host(1), host(2)]).await.unwrap();
         assert_eq!(known(), [host(1), host(2)]);
-        // Nobody has a lock any more but a third one; the first is told.
+        // Nobody has a lock any more but a third one; the first has heard of it.
         let (store, _) = Store::open(dir.path()).unwrap();
         store.told(&host(1)).await;
         store.keep(&|| vec![host(3)]).await.unwrap();
