@@ -38,3 +38,30 @@ fn what_is_removed_is_free_soon_and_then_the_pool_rests() {
     });
     bed.assert_clean();
 }
+
+/// What takes several txgs to be freed has them soon after each other, although nobody asks for
+/// one.
+#[test]
+fn an_idle_pool_frees_without_long_pauses() {
+    let mut bed = Bed::new(1, 65536);
+    bed.options.scale.reap_entries_max = 100;
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        let file = make(&service, top, "file").await;
+        // An extent for each page.
+        for at in 0..1000 {
+            write(&service, file, at * 2, &noise(at, 1), Stability::Unstable).await.unwrap();
+        }
+        service.pool.sync().await.unwrap();
+        service.files.remove(&root(), top, b"file").await.0.unwrap();
+        let begun = service.pool.world().now();
+        let (first, mut txgs) = (service.pool.committed_txg(), 0);
+        while service.datasets.has_background_work() || txgs == 0 {
+            pass(&service, 1).await;
+            txgs = service.pool.committed_txg().0 - first.0;
+        }
+        let took = service.pool.world().now() - begun;
+        assert!(txgs >= 3, "{txgs} txgs: freed at once, which shows nothing");
+        assert!(took < Duration::from_secs(15 * (txgs - 1)), "{txgs} txgs in {took:?}");
+    });
+}

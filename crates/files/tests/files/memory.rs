@@ -3,7 +3,7 @@
 use aquifer_blockio::buf::Filling;
 use aquifer_files::{FileHandle, Service, Stability};
 
-use crate::bed::{Bed, make, noise, root};
+use crate::bed::{Bed, find, make, noise, read, root};
 
 /// As a server takes them from its socket: neighbours in memory.
 async fn write_block(service: &Service, file: FileHandle, data: &[u8]) {
@@ -31,5 +31,31 @@ fn what_is_freed_leaves_the_cache() {
             service.pool.sync().await.unwrap();
         }
         assert_eq!(entries(), 0);
+    });
+}
+
+/// What lies on disk compressed is in memory as it was, and counts as that.
+#[test]
+fn compressed_blocks_count_for_what_they_take_in_memory() {
+    const PAGES: usize = 256;
+    let mut bed = Bed::new(1, 65_536);
+    bed.life(async |service| {
+        let top = service.files.root("tank").unwrap();
+        let file = make(&service, top, "file").await;
+        let mut data = noise(1, PAGES);
+        data.chunks_mut(4096).for_each(|page| page[1000..].fill(7));
+        write_block(&service, file, &data).await;
+        service.pool.sync().await.unwrap();
+        let used = service.files.getattr(file).await.unwrap().used;
+        assert!(used < PAGES as u64 * 4096 * 2 / 3, "{used} bytes: it is not compressed");
+    });
+    bed.life(async |service| {
+        let file = find(&service, "tank", "file").await.unwrap();
+        let before = service.pool.cache_stats().class.data.bytes;
+        for page in 0..PAGES as u64 {
+            read(&service, file, page).await.unwrap();
+        }
+        let took = service.pool.cache_stats().class.data.bytes - before;
+        assert!(took >= PAGES as u64 * 4096, "{took} bytes");
     });
 }

@@ -4,8 +4,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use aquifer_dataset::ROOT_DIRECTORY;
+use aquifer_files::{FileHandle, FsError, SetAttributes};
 
 use crate::bed::{Bed, make, root};
+
+/// A directory goes anywhere but below itself.
+#[test]
+fn a_directory_is_moved_with_all_below_it() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let files = &service.files;
+        let top = files.root("tank").unwrap();
+        let set = SetAttributes::default();
+        let mut path = vec![top];
+        for name in ["a", "b", "c"] {
+            let made = files.mkdir(&root(), path[path.len() - 1], name.as_bytes(), &set).await.0;
+            path.push(made.unwrap().handle);
+        }
+        let file = make(&service, path[3], "file").await;
+        let rename = async |from: (FileHandle, &str), to: (FileHandle, &str)| {
+            let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
+            files.rename(&root(), from, to).await.0
+        };
+        for below in &path[1..] {
+            assert_eq!(rename((top, "a"), (*below, "x")).await, Err(FsError::Invalid));
+        }
+        // Two levels up, and down again under another one.
+        rename((path[2], "c"), (top, "c")).await.unwrap();
+        rename((top, "a"), (path[3], "a")).await.unwrap();
+        let mut at = top;
+        for name in ["c", "a", "b"] {
+            at = files.lookup(&root(), at, name.as_bytes()).await.0.unwrap().handle;
+        }
+        assert_eq!(at, path[2]);
+        assert_eq!(files.lookup(&root(), path[1], b"..").await.0.unwrap().handle, path[3]);
+        assert_eq!(files.lookup(&root(), path[3], b"file").await.0.unwrap().handle, file);
+        assert_eq!(rename((top, "c"), (at, "x")).await, Err(FsError::Invalid), "below itself now");
+    });
+    bed.assert_clean();
+}
 
 /// On another thread, as the daemon has one for each core.
 #[test]

@@ -59,5 +59,11 @@ proptest! {
         prop_assert!(taken == allocated && given == freed);
         let named: Vec<_> = parts.iter().flat_map(|part| &part.slots).copied().collect();
         prop_assert!(named == slots);
+        // And no more of them than that takes: each but the last is half full, by its runs or by
+        // its slots.
+        let runs = all(|p| &p.allocated).len() + all(|p| &p.freed).len();
+        let bytes = runs * RUN_BYTES + 3 * named.len() * 44;
+        let most = 2 + 4 * bytes / (RECORD_SECTORS_MAX * 4096);
+        prop_assert!(parts.len() <= most, "{} parts, {} would do", parts.len(), most);
     }
 }

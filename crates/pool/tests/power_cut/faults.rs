@@ -70,6 +70,29 @@ fn states(open: &Open) -> Vec<LeafState> {
     vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.state).collect()
 }
 
+/// A disk of the log is named by its path or by its guid, and by nothing else.
+#[test]
+fn a_disk_of_the_log_has_two_names() {
+    let mut fixture = Fixture::new(Shape::MirrorLogMirror);
+    let disks = named(&fixture.disks);
+    let (data, log) = (disks[0].path.clone(), disks[2].path.clone());
+    fixture.with_pool(async |open| {
+        let pool = &open.pool;
+        let guid = pool.status().vdevs[1].leaves[0].guid.to_string();
+        assert_eq!(pool.status().vdevs[1].leaves[0].path, log);
+        for name in [&log, &guid] {
+            pool.offline_log_disk(name).await.unwrap();
+            assert_ne!(states(open)[2], LeafState::Online, "{name}");
+            pool.online_log_disk(name, disks[2].clone()).await.unwrap();
+            assert_eq!(states(open)[2], LeafState::Online, "{name}");
+        }
+        for name in [&data, "nothing", ""] {
+            let refused = pool.offline_log_disk(name).await.unwrap_err().to_string();
+            assert!(refused.contains("no"), "{refused}");
+        }
+    });
+}
+
 #[test]
 fn the_only_disk_fails_a_flush_and_serves_again_after_an_import() {
     let mut fixture = Fixture::new(Shape::Single);

@@ -3,7 +3,7 @@
 use aquifer_blockio::buf::bytes_of;
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_pool::import::{ImportOptions, import, scan};
-use aquifer_sim::{Corruption, SimDisk};
+use aquifer_sim::{Corruption, Fault, FaultRule, SimDisk, When};
 
 use crate::clients::open;
 use crate::faults::{Fixture, version, write};
@@ -63,6 +63,36 @@ fn a_batch_that_was_durable_is_missed() {
                 there
             });
             assert_eq!(there.unwrap(), at as u64, "what came before it is there");
+        }
+    }
+}
+
+/// A batch that cannot be read is not the end of the log either: the import is refused until it can
+/// be, and nothing is lost by that.
+#[test]
+fn a_batch_that_cannot_be_read_is_missed() {
+    for at in 0..WRITES as usize - 1 {
+        for is_payload in [false, true] {
+            let mut fixture = with_batches(Shape::Single);
+            let (head, payload) = batches(&fixture.disks[0])[at];
+            let sector = if is_payload { payload } else { head };
+            fixture.disks[0]
+                .inject(FaultRule::new(Fault::ReadError, When::Always).within(sector..sector + 1));
+            let (world, disks) = (fixture.world.clone(), named(&fixture.disks));
+            let options = ImportOptions::default();
+            let opened = open(world, disks, &options);
+            let why = fixture.sim.run_until(opened).unwrap().err().expect("the import is refused");
+            assert!(
+                why.contains("cannot be read") && why.contains("Nothing is lost"),
+                "{at}: {why}"
+            );
+            fixture.disks[0].clear_faults();
+            fixture.sim.kill();
+            fixture.with_pool(async |open| {
+                for slot in 0..WRITES {
+                    assert_eq!(version(open, slot).await, 1, "batch {at}, slot {slot}");
+                }
+            });
         }
     }
 }
