@@ -68,12 +68,17 @@ mod tests {
 
     async fn shrink_and_grow() {
         let pace = Pace::new();
-        let slow = Duration::from_millis(SYNC_WRITE_BESIDE_LOG_MS + 1);
+        let longest = Duration::from_millis(SYNC_WRITE_BESIDE_LOG_MS);
+        let slow = longest + Duration::from_millis(1);
         for _ in 0..200 {
             let permit = pace.enter(256).await;
             pace.leave(permit, slow, true);
         }
         assert_eq!(pace.room.available_permits(), SYNC_WINDOW_SECTORS_MIN);
+        // As long as a write may take is not too long.
+        let permit = pace.enter(4).await;
+        pace.leave(permit, longest, true);
+        assert_eq!(pace.room.available_permits(), SYNC_WINDOW_SECTORS_MIN + 1);
         // Never less than a write of any size needs.
         let permit = pace.enter(SYNC_WINDOW_SECTORS_MAX).await;
         pace.leave(permit, slow, true);

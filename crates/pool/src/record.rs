@@ -168,3 +168,23 @@ impl RecordRing {
         start.plus(self.offset.min(SEGMENT_SECTORS - 1))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The next segment is taken after so many sectors: worlds of the simulator go round the ring
+    /// soon.
+    #[test]
+    fn a_segment_is_left_after_so_many_sectors() {
+        let run = Run::new(Place::new(0, 4 * SEGMENT_SECTORS), 3 * SEGMENT_SECTORS);
+        let mut ring = RecordRing::new(&[run], 1, run.place).unwrap();
+        ring.take_sectors_of_each(10);
+        let mut taken = |txg, sectors| ring.take(Txg(txg), sectors).unwrap()[0].sector();
+        let first = run.place.sector();
+        assert_eq!([taken(1, 4), taken(2, 6)], [first, first + 4]);
+        assert_eq!(taken(3, 1), first + SEGMENT_SECTORS);
+        // One that alone is larger has a segment of its own.
+        assert_eq!(taken(4, 20), first + 2 * SEGMENT_SECTORS);
+    }
+}

@@ -8,6 +8,8 @@
     reason = "a test says what went wrong by ending"
 )]
 
+#[cfg(not(sabotage))]
+mod admission;
 mod clients;
 #[cfg(not(sabotage))]
 mod faults;
