@@ -5,7 +5,7 @@
 //!
 //! Order: the static file of hosts goes before DNS. An answer is kept for as long as it says, but
 //! not shorter than a floor and not longer than a ceiling, and then asked for again. The last good
-//! answer holds as long as nobody answers; that there is no such name is an answer, too.
+//! answer holds while nobody answers, for some days; that there is no such name is an answer, too.
 //!
 //! Invariants:
 //! - No request ever waits for a name: the export table holds addresses, and gets new ones when
@@ -23,14 +23,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_nfs::Addresses;
+use aquifer_nfs::{Addresses, HostAddresses};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::limits::{LOOKUP_RETRY, LOOKUPS_MAX, NAME_TTL_MAX, NAME_TTL_MIN};
+use crate::limits::{LOOKUP_RETRY, LOOKUPS_MAX, NAME_AGE_MAX, NAME_TTL_MAX, NAME_TTL_MIN};
 use dns::Answer;
 use servers::Servers;
 
@@ -52,6 +52,8 @@ pub struct NamesConfig {
     pub ttl_max: Duration,
     /// When to try again if nobody answered.
     pub retry: Duration,
+    /// While nobody answers, the last answer holds no longer than this.
+    pub age_max: Duration,
 }
 
 impl Default for NamesConfig {
@@ -63,6 +65,7 @@ impl Default for NamesConfig {
             ttl_min: NAME_TTL_MIN,
             ttl_max: NAME_TTL_MAX,
             retry: LOOKUP_RETRY,
+            age_max: NAME_AGE_MAX,
         }
     }
 }
@@ -94,8 +97,9 @@ struct Shared {
 
 #[derive(Clone, Debug)]
 struct Host {
-    v4: Option<Vec<IpAddr>>,
-    v6: Option<Vec<IpAddr>>,
+    addresses: HostAddresses,
+    /// When each family was answered for last.
+    answered: [Instant; 2],
     problem: Option<String>,
     due: Instant,
     /// Else it is forgotten when it is due.
@@ -154,7 +158,7 @@ impl Names {
         let hosts = self.shared.hosts.lock();
         let known = hosts.iter().map(|(name, host)| KnownHost {
             name: name.clone(),
-            addresses: host.addresses().unwrap_or_default(),
+            addresses: host.addresses.all().collect(),
             problem: host.problem(),
         });
         known.collect()
@@ -234,51 +238,56 @@ impl Shared {
         let Some(host) = hosts.get_mut(name) else { return };
         let before = host.clone();
         host.learn(lookup, &self.config);
-        let (addresses, problem) = (host.addresses(), host.problem());
+        let (known, problem) = (host.addresses.clone(), host.problem());
+        let addresses: Vec<IpAddr> = known.all().collect();
         if problem != before.problem() {
             match &problem {
                 Some(problem) => tracing::warn!(name, ?addresses, problem, "host in sharenfs"),
                 None => tracing::info!(name, ?addresses, "host in sharenfs: found"),
             }
         }
-        if addresses != before.addresses() {
+        if known != before.addresses {
             tracing::info!(name, ?addresses, "host in sharenfs: its addresses from now on");
             self.publish(&hosts);
         }
     }
 
     fn publish(&self, hosts: &BTreeMap<String, Host>) {
-        let known = hosts.iter().filter_map(|(name, host)| Some((name.clone(), host.addresses()?)));
+        let known = hosts.iter().map(|(name, host)| (name.clone(), host.addresses.clone()));
         (self.tell)(known.collect());
     }
 }
 
 impl Host {
     fn due_at(due: Instant) -> Self {
-        Host { v4: None, v6: None, problem: None, due, followed: false }
+        let (addresses, problem) = Default::default();
+        Host { addresses, answered: [Instant::now(); 2], problem, due, followed: false }
     }
 
-    /// Its addresses, if they were ever told.
-    fn addresses(&self) -> Option<Vec<IpAddr>> {
-        match (&self.v4, &self.v6) {
-            (None, None) => None,
-            (v4, v6) => Some(v4.iter().chain(v6).flatten().copied().collect()),
-        }
+    /// Whether anything was ever told.
+    fn is_known(&self) -> bool {
+        self.addresses != HostAddresses::default()
+    }
+
+    fn has_address(&self) -> bool {
+        self.addresses.all().next().is_some()
     }
 
     fn problem(&self) -> Option<String> {
-        match (&self.problem, self.addresses()) {
-            (Some(problem), None) => Some(problem.clone()),
-            (Some(problem), Some(_)) => Some(format!("{problem}; the last answer holds")),
-            (None, None) => Some("it is being looked up".into()),
-            (None, Some(addresses)) => addresses.is_empty().then(|| "it has no address".into()),
+        match &self.problem {
+            Some(problem) if self.is_known() => Some(format!("{problem}; the last answer holds")),
+            Some(problem) => Some(problem.clone()),
+            None if !self.is_known() => Some("it is being looked up".into()),
+            None => (!self.has_address()).then(|| "it has no address".into()),
         }
     }
 
     fn learn(&mut self, lookup: Lookup, config: &NamesConfig) {
         let (mut found, mut none) = (config.ttl_max, config.ttl_max);
         self.problem = None;
-        for (family, answer) in [(&mut self.v4, lookup.v4), (&mut self.v6, lookup.v6)] {
+        let HostAddresses { v4, v6 } = &mut self.addresses;
+        let families = [(v4, lookup.v4), (v6, lookup.v6)].into_iter().zip(&mut self.answered);
+        for ((family, answer), answered) in families {
             match answer {
                 Ok(mut answer) => {
                     answer.addresses.sort_unstable();
@@ -286,16 +295,20 @@ impl Host {
                     let ttl = if answer.addresses.is_empty() { &mut none } else { &mut found };
                     *ttl = (*ttl).min(answer.ttl.max(config.ttl_min));
                     *family = Some(answer.addresses);
+                    *answered = Instant::now();
                 }
                 Err(problem) => {
                     found = found.min(config.retry);
                     self.problem = Some(problem);
+                    // Somebody else may have the address by now.
+                    if answered.elapsed() > config.age_max {
+                        *family = None;
+                    }
                 }
             }
         }
         // That a host has no address of the other family is not asked for all the time.
-        let has_address = self.addresses().is_some_and(|addresses| !addresses.is_empty());
-        let ttl = if has_address { found } else { found.min(none) };
+        let ttl = if self.has_address() { found } else { found.min(none) };
         self.due = Instant::now() + ttl;
     }
 }

@@ -25,9 +25,46 @@ use crate::network::{Bits, Network, NetworkBits};
 #[cfg(test)]
 mod tests;
 
-/// The addresses of hosts, by name. A name that is missing was never looked up; one without
-/// addresses has none.
-pub type Addresses = HashMap<String, Vec<IpAddr>>;
+/// What is known of hosts, by name.
+pub type Addresses = HashMap<String, HostAddresses>;
+
+/// The addresses of a host, of each family by itself: DNS is asked for each, and may answer for one
+/// long before the other. What was never looked up is unknown, which is not the same as none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostAddresses {
+    /// Of IPv4.
+    pub v4: Option<Vec<IpAddr>>,
+    /// Of IPv6.
+    pub v6: Option<Vec<IpAddr>>,
+}
+
+impl HostAddresses {
+    /// All that are known.
+    pub fn all(&self) -> impl Iterator<Item = IpAddr> {
+        self.v4.iter().chain(&self.v6).flatten().copied()
+    }
+
+    fn is_known(&self, family: Family) -> bool {
+        match family {
+            Family::V4 => self.v4.is_some(),
+            Family::V6 => self.v6.is_some(),
+        }
+    }
+}
+
+/// A host that has these addresses and no others.
+impl From<Vec<IpAddr>> for HostAddresses {
+    fn from(addresses: Vec<IpAddr>) -> Self {
+        let (v4, v6) = addresses.into_iter().partition(|address| address.to_canonical().is_ipv4());
+        HostAddresses { v4: Some(v4), v6: Some(v6) }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Family {
+    V4,
+    V6,
+}
 
 /// One or more clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,12 +253,21 @@ pub(crate) struct Rules {
     read_only: List,
     none: List,
     root: List,
-    /// A name was never looked up.
-    incomplete: bool,
+    /// For clients of IPv4, and for those of IPv6.
+    unknown: [Unknown; 2],
+}
+
+/// What names that were never looked up could change for clients of a family.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unknown {
+    /// There is one.
+    any: bool,
     /// And it is one that shuts out.
     shuts_out: bool,
     /// Or one that makes read-only.
     makes_read_only: bool,
+    /// Or one that is excepted from `root`.
+    not_root: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -248,26 +294,35 @@ impl Rules {
             lines: entries.iter().enumerate().flat_map(|entry| lines(entry, addresses)).collect(),
         };
         let whom = |whom: &Whom| list(*whom == Whom::Everybody, whom.entries());
-        let unknown = |entries: &[Entry], except| {
-            entries.iter().any(|entry| entry.except == except && entry.is_unknown(addresses))
-        };
         let (rw, ro) = (access.read_write.entries(), access.read_only.entries());
-        let root = if unknown(&access.root, true) { &[] } else { access.root.as_slice() };
+        let unknown = |family| {
+            let any = |entries: &[Entry], except| {
+                let is_it =
+                    |entry: &Entry| entry.except == except && entry.is_unknown(addresses, family);
+                entries.iter().any(is_it)
+            };
+            Unknown {
+                any: access.entries().any(|entry| entry.is_unknown(addresses, family)),
+                shuts_out: any(&access.none, false) || any(rw, true) || any(ro, true),
+                makes_read_only: any(ro, false),
+                not_root: any(&access.root, true),
+            }
+        };
         Rules {
             read_write: whom(&access.read_write),
             read_only: whom(&access.read_only),
             none: list(false, &access.none),
-            root: list(false, root),
-            incomplete: access.entries().any(|entry| entry.is_unknown(addresses)),
-            shuts_out: unknown(&access.none, false) || unknown(rw, true) || unknown(ro, true),
-            makes_read_only: unknown(ro, false),
+            root: list(false, &access.root),
+            unknown: [unknown(Family::V4), unknown(Family::V6)],
         }
     }
 
     /// What a client of this address may do.
     pub fn judge(&self, client: IpAddr) -> Judgement {
         let client = Bits::of(client);
-        let root = self.root.find(client).map(|line| line.entry);
+        let [v4, v6] = self.unknown;
+        let unknown = if client.is_v4() { v4 } else { v6 };
+        let root = self.root.find(client).filter(|_| !unknown.not_root).map(|line| line.entry);
         let judged = |verdict, by| Judgement { verdict, by, root };
         if let Some(line) = self.none.find(client) {
             return judged(Verdict::Refused, By::None(line.entry));
@@ -282,11 +337,11 @@ impl Rules {
             }
             (Some((_, entry)), _) => (By::ReadWrite(entry), Verdict::ReadWrite),
             (None, Some((_, entry))) => (By::ReadOnly(entry), Verdict::ReadOnly),
-            (None, None) if self.incomplete => (By::Nothing, Verdict::Waiting),
+            (None, None) if unknown.any => (By::Nothing, Verdict::Waiting),
             (None, None) => (By::Nothing, Verdict::Refused),
         };
-        let waits = self.shuts_out && verdict.admits()
-            || self.makes_read_only && verdict == Verdict::ReadWrite;
+        let waits = unknown.shuts_out && verdict.admits()
+            || unknown.makes_read_only && verdict == Verdict::ReadWrite;
         if waits { judged(Verdict::Waiting, By::Nothing) } else { judged(verdict, by) }
     }
 }
@@ -309,16 +364,17 @@ fn lines((entry, of): (usize, &Entry), addresses: &Addresses) -> Vec<Line> {
     match &of.client {
         Client::Network(network) => vec![line(*network)],
         Client::Host(name) => {
-            let known = addresses.get(name).into_iter().flatten();
-            known.map(|address| line(Network::from(*address))).collect()
+            let known = addresses.get(name).into_iter().flat_map(HostAddresses::all);
+            known.map(|address| line(Network::from(address))).collect()
         }
     }
 }
 
 impl Entry {
-    /// Whether it is a host that was never looked up.
-    fn is_unknown(&self, addresses: &Addresses) -> bool {
-        matches!(&self.client, Client::Host(name) if !addresses.contains_key(name))
+    /// Whether it is a host whose addresses of this family were never looked up.
+    fn is_unknown(&self, addresses: &Addresses, family: Family) -> bool {
+        let Client::Host(name) = &self.client else { return false };
+        !addresses.get(name).is_some_and(|host| host.is_known(family))
     }
 }
 

@@ -91,6 +91,10 @@ impl Bits {
             IpAddr::V6(v6) => Bits { v4: false, bits: v6.to_bits() },
         }
     }
+
+    pub fn is_v4(self) -> bool {
+        self.v4
+    }
 }
 
 /// A network as numbers.

@@ -29,11 +29,14 @@ fn access(rw: &str, ro: &str, none: &str) -> Access {
 }
 
 fn known() -> Addresses {
-    let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+    let addresses = |texts: &[&str]| {
+        let addresses = texts.iter().map(|text| text.parse().unwrap());
+        HostAddresses::from(addresses.collect::<Vec<IpAddr>>())
+    };
     [
         ("hv1".to_owned(), addresses(&["10.1.0.1", "fd00::1"])),
         ("hv2".to_owned(), addresses(&["10.1.0.2"])),
-        ("gone".to_owned(), Vec::new()),
+        ("gone".to_owned(), addresses(&[])),
     ]
     .into()
 }
@@ -158,4 +161,38 @@ fn export_lists_who_is_let_in_and_nobody_for_everybody() {
         let bytes: usize = groups.iter().map(|group| 8 + group.len().next_multiple_of(4)).sum();
         assert!(bytes <= rules.groups_bytes_max());
     }
+}
+
+/// DNS has answered for IPv4 and not yet for IPv6: a host that is shut out does not come in by its
+/// other address, and one that is let in is not told that it is refused.
+#[test]
+fn each_family_is_known_by_itself() {
+    let half = |v4: &[&str], v6: Option<&[&str]>| {
+        let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        HostAddresses { v4: Some(parse(v4)), v6: v6.map(parse) }
+    };
+    let entry = |except| Entry { client: Client::Host("hv1".into()), except };
+    let shut_out = Access { none: vec![entry(false)], ..Access::read_write() };
+    let let_in = Access { read_write: Whom::Listed(vec![entry(false)]), ..Access::default() };
+    let no_root = Access {
+        root: vec![
+            entry(true),
+            Entry { client: Client::Network("::/0".parse().unwrap()), except: false },
+        ],
+        ..Access::read_write()
+    };
+    let judge = |access: &Access, v6, client: &str| {
+        let known = [("hv1".to_owned(), half(&["10.1.0.1"], v6))].into();
+        Rules::new(access, &known).judge(client.parse().unwrap())
+    };
+    let verdict = |access, v6, client| judge(access, v6, client).verdict;
+    assert_eq!(verdict(&shut_out, None, "fd00::1"), Verdict::Waiting);
+    assert_eq!(verdict(&shut_out, Some(&["fd00::1"]), "fd00::1"), Verdict::Refused);
+    assert_eq!(verdict(&shut_out, Some(&[]), "fd00::1"), Verdict::ReadWrite);
+    assert_eq!(verdict(&shut_out, None, "10.1.0.1"), Verdict::Refused);
+    assert_eq!(verdict(&shut_out, None, "10.1.0.2"), Verdict::ReadWrite, "IPv4 is known");
+    assert_eq!(verdict(&let_in, None, "fd00::1"), Verdict::Waiting);
+    assert_eq!(verdict(&let_in, None, "10.1.0.2"), Verdict::Refused);
+    assert!(!judge(&no_root, None, "fd00::1").keeps_root());
+    assert!(judge(&no_root, Some(&[]), "fd00::1").keeps_root());
 }
