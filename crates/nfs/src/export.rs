@@ -3,11 +3,14 @@
 //! Invariants:
 //! - Every call's handle passes [`Exports::admit`]: a handle that a client kept, guessed or heard
 //!   of opens nothing that it could not mount.
-//! - A handle names its dataset by file system guid, so the table asks at each use whose root has
-//!   that guid now: a dataset that was destroyed or has exchanged names is not served by memory.
+//! - A handle names its dataset by file system guid. Which datasets have which guid is looked up
+//!   when the table is replaced; at each use it is asked whether that still holds: a dataset that
+//!   was destroyed or has exchanged names is not served by memory. So whoever changes datasets that
+//!   are exported replaces the table, with the same exports if need be.
 //! - Path and options of an export were checked when it entered the table; MOUNT can say them all.
 
-use std::collections::HashMap;
+mod table;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,11 +21,13 @@ use aquifer_rpc::auth::{AuthSys, Credential};
 use parking_lot::RwLock;
 
 use crate::access::{Access, Addresses, Judgement, Rules, Verdict};
-use crate::limits::{CLIENTS_MAX, EXPORT_LIST_BYTES_MAX, EXPORTS_MAX};
+use crate::limits::{CLIENTS_MAX, EXPORTS_MAX};
 use crate::proto::mount::PATH_BYTES_MAX;
 use crate::proto::v3::Nfsstat3;
 use crate::refusals::{Refusals, Why};
 use crate::volume::{Root, Volume};
+pub(crate) use table::listed_bytes_max;
+use table::{Found, Table};
 
 #[cfg(test)]
 mod tests;
@@ -173,17 +178,6 @@ pub struct Exports {
     refusals: Refusals,
 }
 
-#[derive(Default)]
-struct Table {
-    exports: Vec<Export>,
-    /// Those of the export at the same place.
-    rules: Vec<Rules>,
-    /// Of the hosts that the exports name.
-    addresses: Addresses,
-    /// Which exports had this guid when it was last looked for. A hint: it is verified at use.
-    by_guid: HashMap<u64, Vec<usize>>,
-}
-
 impl Exports {
     /// A table of `exports`, whose datasets' root directories `root_of` finds.
     ///
@@ -212,18 +206,28 @@ impl Exports {
         if let Some(path) = repeated(&exports) {
             return Err(ExportError::Twice(path));
         }
+        // Looked up before the table is locked: calls go on meanwhile.
+        let guids = table::guids(&exports, &self.root_of);
         let mut table = self.table.write();
-        let addresses = std::mem::take(&mut table.addresses);
-        let rules = rules(&exports, &addresses);
-        *table = Table { exports, rules, addresses, by_guid: HashMap::new() };
+        *table = Table::new(exports, guids, std::mem::take(&mut table.addresses));
         Ok(())
+    }
+
+    /// Withdraws every export of which `stays` does not say that it is as it was: for a change that
+    /// cannot be served. How many are left.
+    pub fn withdraw(&self, stays: impl Fn(&Export) -> bool) -> usize {
+        let mut exports = self.list();
+        exports.retain(stays);
+        let guids = table::guids(&exports, &self.root_of);
+        let mut table = self.table.write();
+        let left = exports.len();
+        *table = Table::new(exports, guids, std::mem::take(&mut table.addresses));
+        left
     }
 
     /// Tells the addresses of hosts that exports name, for all calls from now on.
     pub fn set_addresses(&self, addresses: Addresses) {
-        let mut table = self.table.write();
-        table.rules = rules(&table.exports, &addresses);
-        table.addresses = addresses;
+        self.table.write().set_addresses(addresses);
     }
 
     /// Says whether pools that belong here are not served yet: clients of theirs are then told to
@@ -239,21 +243,33 @@ impl Exports {
 
     /// Those of them that admit a client of this address; all, if none is given.
     pub(crate) fn list_for(&self, client: Option<IpAddr>) -> Vec<Export> {
-        let table = self.table.read();
-        let admits = |rules: &Rules| client.is_none_or(|at| rules.judge(at).verdict.admits());
-        let told = table.exports.iter().zip(&table.rules).filter(|(_, rules)| admits(rules));
-        told.map(|(export, _)| export.clone()).collect()
+        self.table.read().list_for(client)
     }
 
     /// At least what the list of exports takes in EXPORT's reply, in bytes.
     pub(crate) fn list_bytes_max(&self) -> usize {
-        self.table.read().exports.iter().map(listed_bytes_max).sum()
+        self.table.read().list_bytes_max
     }
 
     /// Whether any export admits a client of this address.
     pub fn knows(&self, client: IpAddr) -> bool {
-        let table = self.table.read();
-        table.rules.iter().any(|rules| rules.judge(client).verdict.admits())
+        self.table.read().standing(client).is_admitted
+    }
+
+    /// Whether any export admits a client of this address and port, or may yet, once names are
+    /// looked up or more pools are there.
+    pub(crate) fn may_admit(&self, client: SocketAddr) -> bool {
+        self.more_to_come.load(Ordering::Relaxed) || {
+            let standing = self.table.read().standing(client.ip());
+            if client.port() < RESERVED_PORTS { standing.may_come } else { standing.from_any_port }
+        }
+    }
+
+    /// A call that belongs to no file is refused to a client whom no export admits.
+    pub(crate) fn refuse_locks(&self, peer: SocketAddr) {
+        let standing = self.table.read().standing(peer.ip());
+        let why = if standing.may_come { Why::Port } else { Why::NotNamed };
+        self.refusals.note(peer.ip(), "any, locks", why);
     }
 
     /// Logs how often clients were refused since the last report, beside the first time, which was
@@ -289,19 +305,12 @@ impl Exports {
         guid: u64,
         peer: SocketAddr,
     ) -> Result<(Arc<Volume>, Rights), Nfsstat3> {
-        let remembered = self.table.read().admit(&self.root_of, guid, peer);
-        if let Some(found) = remembered {
-            return found.map_err(|refused| self.refuse(refused, peer));
-        }
-        let mut table = self.table.write();
-        table.look_for(&self.root_of, guid);
-        let found = table.admit(&self.root_of, guid, peer);
-        drop(table);
-        let more_to_come = || self.more_to_come.load(Ordering::Relaxed);
+        let found = self.table.read().admit(&self.root_of, guid, peer);
         match found {
-            Some(found) => found.map_err(|refused| self.refuse(refused, peer)),
-            None if more_to_come() => Err(Nfsstat3::Jukebox),
-            None => Err(Nfsstat3::Stale),
+            Found::Admitted(volume, rights) => Ok((volume, rights)),
+            Found::Refused(refused) => Err(self.refuse(refused, peer)),
+            Found::Nothing if self.more_to_come.load(Ordering::Relaxed) => Err(Nfsstat3::Jukebox),
+            Found::Nothing => Err(Nfsstat3::Stale),
         }
     }
 
@@ -331,16 +340,8 @@ impl Exports {
     /// beyond it.
     pub(crate) fn covering<'p>(&self, path: &[&'p [u8]]) -> Option<(Export, Rules, Vec<&'p [u8]>)> {
         let table = self.table.read();
-        let covers = |export: &&Export| {
-            let own = components(export.path.as_bytes());
-            own.clone().count() <= path.len() && own.zip(path).all(|(own, asked)| own == *asked)
-        };
-        let depth = |export: &&Export| components(export.path.as_bytes()).count();
-        let all = table.exports.iter().zip(&table.rules);
-        let covering = all.filter(|(export, _)| covers(export));
-        let (export, rules) = covering.max_by_key(|(export, _)| depth(export))?;
-        let beyond = path.iter().skip(depth(&export)).copied().collect();
-        Some((export.clone(), rules.clone(), beyond))
+        let (export, rules, beyond) = table.covering(path)?;
+        Some((export.clone(), rules.clone(), beyond.to_vec()))
     }
 
     /// The root directory of an export's dataset, if there is such a dataset.
@@ -351,54 +352,7 @@ impl Exports {
 
 impl fmt::Debug for Exports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Exports").field(&self.table.read().exports).finish()
-    }
-}
-
-impl Table {
-    /// `None` if what is remembered of `guid` does not hold (any more).
-    fn admit(
-        &self,
-        root_of: &RootOf,
-        guid: u64,
-        peer: SocketAddr,
-    ) -> Option<Result<(Arc<Volume>, Rights), Refused>> {
-        let candidates = self.by_guid.get(&guid).into_iter().flatten();
-        let mut exports = candidates
-            .filter_map(|index| self.exports.get(*index).zip(self.rules.get(*index)))
-            .peekable();
-        let (first, _) = exports.peek()?;
-        let root = root_of(&first.dataset)?;
-        if root.handle.fs_guid.0 != guid {
-            return None;
-        }
-        let mut refused = Refused { path: String::new(), waiting: false, port: true };
-        for (export, rules) in exports {
-            let judgement = rules.judge(peer.ip());
-            let (named, port) = (judgement.verdict.admits(), export.admits_port(peer.port()));
-            if named && port {
-                return Some(Ok((root.volume, Rights::new(export, &judgement))));
-            }
-            refused.path.clone_from(&export.path);
-            refused.waiting |= judgement.verdict == Verdict::Waiting;
-            refused.port &= port || !named;
-        }
-        Some(Err(refused))
-    }
-
-    fn look_for(&mut self, root_of: &RootOf, guid: u64) {
-        let has_it = |export: &Export| {
-            root_of(&export.dataset).is_some_and(|root| root.handle.fs_guid.0 == guid)
-        };
-        let indices = self.exports.iter().enumerate();
-        let found: Vec<_> =
-            indices.filter(|(_, export)| has_it(export)).map(|(index, _)| index).collect();
-        // Guids that are nobody's are not remembered: clients could make up any number of them.
-        if found.is_empty() {
-            self.by_guid.remove(&guid);
-        } else {
-            self.by_guid.insert(guid, found);
-        }
+        f.debug_tuple("Exports").field(&self.list()).finish()
     }
 }
 
@@ -432,10 +386,6 @@ pub struct Explained {
     pub rule: Option<String>,
     /// The rule by which the client's superuser is one here in spite of squashing.
     pub root_rule: Option<String>,
-}
-
-fn rules(exports: &[Export], addresses: &Addresses) -> Vec<Rules> {
-    exports.iter().map(|export| Rules::new(&export.access, addresses)).collect()
 }
 
 /// The components of a path, without empty ones and `.`.
@@ -476,13 +426,7 @@ fn check(exports: &[Export]) -> Result<(), ExportError> {
         }
         too_many("clients of an export", export.access.entries().count(), CLIENTS_MAX)?;
     }
-    let listed = exports.iter().map(listed_bytes_max).sum();
-    too_many("bytes in the list of exports", listed, EXPORT_LIST_BYTES_MAX)
-}
-
-/// At least what an export takes in EXPORT's reply, in bytes.
-fn listed_bytes_max(export: &Export) -> usize {
-    16 + export.path.len() + export.access.groups_bytes_max()
+    Ok(())
 }
 
 fn repeated(exports: &[Export]) -> Option<String> {
@@ -496,4 +440,5 @@ fn as_said(sys: &AuthSys<'_>) -> Credentials {
     Credentials { uid: sys.uid, gid: sys.gid, groups: sys.gids.iter().collect(), call: None }
 }
 
-const RESERVED_PORTS: u16 = 1024;
+/// Ports below this are the superuser's.
+pub(crate) const RESERVED_PORTS: u16 = 1024;

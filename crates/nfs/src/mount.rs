@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 
-use crate::export::Exports;
+use crate::export::{Exports, listed_bytes_max};
 use crate::proto::mount::{DirPath, ExportNode, Name, Path, Procedure, VERSION};
 
 pub(crate) use mounts::Mounts;
@@ -74,7 +74,10 @@ pub(crate) fn reply_bytes_max(exports: &Exports, mounts: &Mounts, procedure: u32
 
 /// EXPORT: what can be mounted, if given by this client, and by whom; no groups are everybody.
 fn export(exports: &Exports, client: Option<IpAddr>, to: &mut EncodeBuf) {
+    let mut room_bytes = exports.list_bytes_max();
     for export in exports.list_for(client) {
+        let Some(left) = room_bytes.checked_sub(listed_bytes_max(&export)) else { break };
+        room_bytes = left;
         let clients = export.access.groups();
         let groups = clients.iter().map(|client| Name(client.as_bytes())).collect();
         to.bool(true);

@@ -8,6 +8,7 @@ use aquifer_rpc::auth::{Gids, OpaqueAuth};
 
 use super::*;
 use crate::access::{Client, Entry, Whom};
+use crate::limits::{EXPORT_LIST_BYTES_MAX, STANDINGS_MAX};
 
 /// The root of a dataset whose guid is the sum of its name's bytes.
 fn root_of(dataset: &str) -> Option<Root> {
@@ -113,7 +114,8 @@ fn a_dataset_exported_twice_has_the_rights_of_the_first_export_that_admits() {
 }
 
 /// A dataset that is destroyed, or exchanges names with another (promote), changes its guid under
-/// the export: what was admitted before must not be remembered.
+/// the export: what was admitted before must not be remembered. The new one is admitted as soon as
+/// the table is told.
 #[test]
 fn a_dataset_that_changes_is_looked_up_anew() {
     let now = Arc::new(AtomicU64::new(7));
@@ -124,17 +126,73 @@ fn a_dataset_that_changes_is_looked_up_anew() {
     };
     let exports = Exports::new(vec![Export::new("/vms", "vms")], current).unwrap();
     let admitted = |guid| exports.admit(guid, peer("10.0.0.1:5")).map(|_| ());
-    assert_eq!((admitted(7), admitted(8)), (Ok(()), Err(Nfsstat3::Stale)));
+    let (admits, stale) = (Ok(()), Err(Nfsstat3::Stale));
+    let tell = || exports.replace(exports.list()).unwrap();
+    assert_eq!((admitted(7), admitted(8)), (admits, stale));
     now.store(8, Ordering::Relaxed);
-    assert_eq!((admitted(7), admitted(8)), (Err(Nfsstat3::Stale), Ok(())));
+    assert_eq!((admitted(7), admitted(8)), (stale, stale));
+    tell();
+    assert_eq!((admitted(7), admitted(8)), (stale, admits));
     now.store(0, Ordering::Relaxed);
-    assert_eq!((admitted(7), admitted(8)), (Err(Nfsstat3::Stale), Err(Nfsstat3::Stale)));
+    assert_eq!((admitted(7), admitted(8)), (stale, stale));
+    tell();
     now.store(7, Ordering::Relaxed);
-    assert_eq!(admitted(7), Ok(()));
-    for made_up in 1000..2000 {
-        assert_eq!(admitted(made_up), Err(Nfsstat3::Stale));
+    assert_eq!(admitted(7), stale);
+    tell();
+    assert_eq!(admitted(7), admits);
+}
+
+/// What a caller can make up costs no search: not over the exports, and not under a lock that keeps
+/// others out. With a search, each of these took milliseconds.
+#[test]
+fn what_is_made_up_is_found_to_be_nothing_at_once() {
+    let one = |number| Export {
+        access: only(&["10.1.0.0/16"]),
+        ..Export::new(format!("/vm{number}"), "a")
+    };
+    let exports = Exports::new((0..EXPORTS_MAX).map(one).collect(), root_of).unwrap();
+    // A reader that stays: a writer would wait for it.
+    let reader = exports.table.read();
+    for number in 0..20_000 {
+        assert_eq!(
+            exports.admit(number, peer("10.1.0.1:5")).map(|_| ()),
+            match number {
+                97 => Ok(()),
+                _ => Err(Nfsstat3::Stale),
+            }
+        );
+        let path = format!("no{number}");
+        assert!(exports.covering(&[path.as_bytes()]).is_none());
+        assert!(!exports.knows(peer("10.9.0.1:5").ip()) && exports.knows(peer("10.1.0.1:5").ip()));
     }
-    assert_eq!(exports.table.read().by_guid.len(), 1, "guesses are not remembered");
+    drop(reader);
+    // Any number of strangers: what is remembered of them is bounded.
+    for number in 0..2 * u32::try_from(STANDINGS_MAX).unwrap() {
+        assert!(!exports.table.read().standing(IpAddr::from(number.to_be_bytes())).is_admitted);
+        if number == 100 {
+            break;
+        }
+    }
+}
+
+/// The first of so many are listed; all can be mounted.
+#[test]
+fn a_list_of_exports_ends_where_its_room_does() {
+    let one = |number: usize| Export::new(format!("/{number}/{}", "x".repeat(100)), "a");
+    let exports = Exports::new((0..8000).map(one).collect(), root_of).unwrap();
+    assert_eq!(exports.list_bytes_max(), EXPORT_LIST_BYTES_MAX);
+    let last = format!("/7999/{}", "x".repeat(100));
+    let path: Vec<_> = components(last.as_bytes()).collect();
+    assert_eq!(exports.covering(&path).unwrap().0.path, last);
+}
+
+#[test]
+fn an_export_is_withdrawn_at_once() {
+    let exports = Exports::new(vec![Export::new("/a", "a"), Export::new("/b", "b")], root_of);
+    let exports = exports.unwrap();
+    assert_eq!(exports.withdraw(|export| export.path == "/b"), 1);
+    assert_eq!(exports.admit(guid("a"), peer("10.0.0.1:5")).map(|_| ()), Err(Nfsstat3::Stale));
+    assert_eq!(exports.admit(guid("b"), peer("10.0.0.1:5")).map(|_| ()), Ok(()));
 }
 
 #[test]
@@ -226,7 +284,7 @@ fn the_superuser_of_a_host_in_root_stays_one() {
     let access = Access { root: vec![root], ..Access::read_write() };
     let export = Export { access, squash: Squash::Root, ..Export::new("/e", "e") };
     let exports = Exports::new(vec![export], root_of).unwrap();
-    exports.set_addresses([("admin".into(), vec![peer("10.0.0.1:5").ip()])].into());
+    exports.set_addresses([("admin".into(), vec![peer("10.0.0.1:5").ip()].into())].into());
     let uid = |client| {
         let (_, rights) = exports.admit(guid("e"), peer(client)).unwrap();
         rights.credentials(&sys(0, 0, &[])).unwrap().uid
@@ -247,8 +305,8 @@ fn a_host_is_its_addresses_from_the_moment_they_are_told() {
     let admitted = |client| exports.admit(guid("vms"), peer(client)).map(|_| ());
     assert_eq!(admitted("10.0.0.1:5"), Err(Nfsstat3::Jukebox));
     let tell = |addresses: &[&str]| {
-        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        exports.set_addresses([("hv1".into(), addresses)].into());
+        let addresses: Vec<_> = addresses.iter().map(|at| at.parse().unwrap()).collect();
+        exports.set_addresses([("hv1".into(), addresses.into())].into());
     };
     tell(&["10.0.0.1", "fd00::1"]);
     assert_eq!((admitted("10.0.0.1:5"), admitted("[fd00::1]:5")), (Ok(()), Ok(())));
