@@ -26,7 +26,7 @@ pub use datasets::{
     ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
     DestroyDataset, PropertyValue, SetProperties,
 };
-pub use locks::{LockExtent, LockInfo, LocksInfo};
+pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{
     AddVdevs, CreatePool, DestroyPool, DiskRequest, DroppedLog, FoundPool, FoundVdev, Health,
     ImportRequest, LeafState, LeafStatus, PoolCreated, PoolDone, PoolStatus, PoolSummary,

@@ -21,10 +21,11 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use crate::api::{
-    AddVdevs, ApiError, ClearDamage, CreateDataset, CreatePool, DaemonInfo, DatasetDone,
-    DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool, DiskRequest, Event, EventQuery,
-    ImportRequest, LocksInfo, NfsStat, PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary,
-    ReplaceDisk, ScanRequest, ScanResult, SetProperties, ShareInfo, ShareQuery, ShareWhy,
+    AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
+    DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool, DiskRequest,
+    Event, EventQuery, ImportRequest, LocksInfo, NfsStat, PoolCreated, PoolDone, PoolIo,
+    PoolStatus, PoolSummary, ReplaceDisk, ScanRequest, ScanResult, SetProperties, ShareInfo,
+    ShareQuery, ShareWhy,
 };
 
 /// A daemon that can be asked.
@@ -218,6 +219,11 @@ impl Client {
     /// Locks of files.
     pub async fn locks(&self) -> Answer<LocksInfo> {
         self.get("/locks").await
+    }
+
+    /// Ends all locks of a client.
+    pub async fn clear_locks(&self, request: &ClearLocks) -> Answer<ClearedLocks> {
+        self.post("/locks/clear", request).await
     }
 
     /// What disks did.

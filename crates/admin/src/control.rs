@@ -65,6 +65,9 @@ pub trait Frontend: Send + Sync + fmt::Debug {
     /// Locks of files, and whether only earlier ones may be claimed at the moment.
     fn locks(&self) -> (Vec<LockView>, bool);
 
+    /// Ends all locks of an address, or of one of the names there. How many that were.
+    fn clear_locks(&self, address: IpAddr, client: Option<&str>) -> usize;
+
     /// What was asked of it, if it serves.
     fn counts(&self) -> Option<NfsCounts>;
 

@@ -16,6 +16,7 @@
 //! POST /scan                    ScanRequest    -> ScanResult
 //! POST /import                  ImportRequest  -> PoolDone
 //! GET  /locks                   LocksInfo
+//! POST /locks/clear             ClearLocks -> ClearedLocks
 //! GET  /datasets?name&recursive                -> [DatasetInfo]
 //! POST /datasets                CreateDataset  -> DatasetDone
 //! POST /datasets/set            SetProperties  -> DatasetDone
@@ -73,6 +74,7 @@ pub fn router(control: Arc<Control>) -> Router {
         .route("/pools/{name}/offline", post(offline_disk))
         .route("/pools/{name}/online", post(online_disk))
         .route("/locks", get(async |State(c): Control_| answer(Ok(c.locks().await))))
+        .route("/locks/clear", post(clear_locks))
         .route("/scan", post(scan))
         .route("/import", post(import_pool))
         .route("/datasets", get(datasets).post(create_dataset))
@@ -275,6 +277,10 @@ async fn destroy_dataset(
 
 async fn clear_damage(State(control): Control_, Body(request): Body<api::ClearDamage>) -> Response {
     act(async move { control.clear_damage(request).await }).await
+}
+
+async fn clear_locks(State(control): Control_, Body(request): Body<api::ClearLocks>) -> Response {
+    act(async move { control.clear_locks(&request) }).await
 }
 
 /// Carries out an act in a task of its own: whoever hangs up leaves nothing half done.

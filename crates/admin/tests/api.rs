@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_admin::api::{
-    CreateDataset, CreatePool, DatasetQuery, ErrorKind, HostInfo, SetProperties, ShareAccess,
-    ShareInfo, ShareQuery, VdevKind, VdevRequest,
+    ClearLocks, CreateDataset, CreatePool, DatasetQuery, ErrorKind, HostInfo, SetProperties,
+    ShareAccess, ShareInfo, ShareQuery, VdevKind, VdevRequest,
 };
 use aquifer_admin::client::{Client, ClientError};
 use aquifer_admin::{Control, ControlConfig, Frontend, NfsCounts, Offer, ServedPool, http};
@@ -64,6 +64,17 @@ impl Frontend for Recorder {
 
     fn locks(&self) -> (Vec<LockView>, bool) {
         (self.locks.lock().clone(), true)
+    }
+
+    fn clear_locks(&self, address: IpAddr, client: Option<&str>) -> usize {
+        let mut locks = self.locks.lock();
+        let before = locks.len();
+        let is_it = |name: &[u8]| client.is_none_or(|client| client.as_bytes() == name);
+        locks.retain(|lock| {
+            let of = &lock.owner.client;
+            of.address != address || !is_it(&of.name)
+        });
+        before - locks.len()
     }
 
     fn counts(&self) -> Option<NfsCounts> {
@@ -219,6 +230,16 @@ async fn locks_are_told_with_the_files_that_they_are_of() {
     assert_eq!((of(0).svid, of(0).owner.as_str(), of(0).client.as_str()), (7, "7@pve1", "pve1"));
     assert_eq!((of(1).file.as_deref(), of(1).object), (None, gone.object.0));
     assert_eq!(of(1).state, "waiting");
+    // A dead client's are ended by the administrator; who has none, or is mistyped, is an error.
+    let clear = async |client: Option<&str>| {
+        let client = client.map(str::to_owned);
+        let request = ClearLocks { address: [10, 0, 0, 1].into(), client };
+        daemon.client.clear_locks(&request).await
+    };
+    let refused = clear(Some("pve2")).await.unwrap_err().to_string();
+    assert!(refused.contains("10.0.0.1 has no locks of \"pve2\""), "{refused}");
+    assert_eq!(clear(Some("pve1")).await.unwrap().ended, 2);
+    assert!(clear(None).await.is_err());
 }
 
 /// Dropped half-way, a dataset would be on disk and clients would not see it.

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use aquifer_admin::api::{VdevKind, VdevRequest};
@@ -111,7 +111,12 @@ pub(crate) enum Command {
         dataset: Option<String>,
     },
     /// Show which files are locked, by whom, and who waits.
-    Locks,
+    #[command(args_conflicts_with_subcommands = true)]
+    Locks {
+        /// What to do instead.
+        #[command(subcommand)]
+        command: Option<LocksCommand>,
+    },
     /// Show what disks do: operations, bytes, times.
     Iostat {
         /// Also vdevs and disks.
@@ -177,6 +182,21 @@ pub(crate) enum Command {
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LocksCommand {
+    /// End all locks of a client that is dead and does not come back. If it lives, it goes on to
+    /// believe that it has them.
+    Clear {
+        /// Do not ask.
+        #[arg(short = 'f')]
+        force: bool,
+        /// The client's address.
+        address: IpAddr,
+        /// The name that it gives itself; without one, all names there.
+        name: Option<String>,
     },
 }
 

@@ -23,7 +23,7 @@ use aquifer_admin::size;
 use clap::CommandFactory;
 use serde::Serialize;
 
-use crate::args::{ApiArgs, Args, Command, PoolCommand, ShareCommand};
+use crate::args::{ApiArgs, Args, Command, LocksCommand, PoolCommand, ShareCommand};
 use crate::failure::Failure;
 use crate::table::Table;
 
@@ -63,7 +63,10 @@ pub(crate) async fn run(command: Command, api: &ApiArgs, output: Output) -> Resu
         Command::List { recursive, dataset } => {
             dataset::list(&client, output, recursive, dataset).await
         }
-        Command::Locks => locks::locks(&client, output).await,
+        Command::Locks { command: None } => locks::locks(&client, output).await,
+        Command::Locks { command: Some(LocksCommand::Clear { force, address, name }) } => {
+            locks::clear(&client, output, force, address, name).await
+        }
         Command::Share { command: None } => share::list(&client, output).await,
         Command::Share { command: Some(ShareCommand::Why { host, path }) } => {
             share::why(&client, output, host, path).await

@@ -107,7 +107,7 @@ impl Connection {
         readers: &Arc<Readers>,
     ) -> Self {
         let local = stream.local_addr().ok().map(|local| local.ip().to_canonical());
-        let origin = Origin { peer, local };
+        let origin = Origin { peer, local, is_datagram: false };
         Connection {
             stream: Some(stream),
             peer,

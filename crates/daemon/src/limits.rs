@@ -177,8 +177,25 @@ pub const CALL_DATAGRAM_BYTES_MAX: usize = 8 * 1024;
 /// Calls over UDP that are worked on at a time.
 pub const DATAGRAMS_MAX: usize = 64;
 
-/// Calls to clients (of locks) at a time.
+/// Calls that tell clients of locks, at a time.
 pub const CALLOUTS_MAX: usize = 64;
+
+/// Calls about restarts, ours and theirs, at a time: they have more time, and are in nobody's way.
+pub const NOTICES_MAX: usize = 64;
+
+/// How long a host's status monitor is asked whether it has restarted, before the word of it is
+/// forgotten: early in a start of the host its monitor may not be there yet.
+pub const CONFIRM_PATIENCE: Duration = Duration::from_secs(15 * 60);
+
+/// The first pause between two such questions, and the least between two about one host.
+pub const CONFIRM_PAUSE: Duration = Duration::from_secs(2);
+
+/// Addresses of clients of locks about which something is remembered.
+pub const LOCK_ADDRESSES_MAX: usize = 4096;
+
+/// With so many names an address joins the list of clients of locks at once; then with one a
+/// second. Each costs a file that is written and flushed.
+pub const LOCK_NAMES_AT_ONCE: u32 = 16;
 
 /// How long a client has to answer a call of ours.
 pub const CALL_PATIENCE: Duration = Duration::from_secs(3);
@@ -220,6 +237,10 @@ pub const NAME_TTL_MIN: Duration = Duration::from_secs(30);
 
 /// And no longer: a host that moves is known at its new place within this time.
 pub const NAME_TTL_MAX: Duration = Duration::from_secs(3600);
+
+/// While no server of DNS answers, the last answer holds so long: over a weekend. Then the host is
+/// unknown again, for somebody else may have its address by then.
+pub const NAME_AGE_MAX: Duration = Duration::from_secs(72 * 3600);
 
 /// When a name is looked up again that nobody could tell.
 pub const LOOKUP_RETRY: Duration = Duration::from_secs(10);

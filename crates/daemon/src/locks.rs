@@ -5,17 +5,22 @@
 //!         tell each of them (SM_NOTIFY) that we have restarted; they claim their locks
 //!         grace ends: everybody may lock
 //!  then:  tell those who waited (GRANTED) when it is their turn
+//!         look into it when a host says that it has restarted, before its locks end
 //! ```
 //!
 //! Invariants:
-//! - Clients are called from the address that they know us by, with time limits, and at most
-//!   [`CALLOUTS_MAX`] at a time. A client that does not answer loses its turn, so that the others
-//!   in the queue get theirs; clients ask again by themselves.
-//! - Whoever was on the list when we started stays on it until it was told, or for
-//!   [`NOTIFY_PATIENCE`].
+//! - Clients are called from the address that they know us by, with time limits, and a bounded
+//!   number at a time; who waits for the next try is in nobody's way.
+//! - A host is called by one task at a time. If it does not answer it loses its turn, so that the
+//!   others in the queue get theirs; clients ask again by themselves.
+//! - Who was on the list when we started stays on it until it was told, or for
+//!   [`NOTIFY_PATIENCE`], and may claim its locks until then and for the time of grace after.
 
 mod call;
+mod confirm;
+mod notify;
 mod store;
+mod tell;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -23,16 +28,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_nfs::lock::{Callout, GrantAnswer, Locks, Monitored};
+use aquifer_nfs::lock::{Claimants, Locks, Monitored};
 use aquifer_nfs::proto::{nlm, nsm};
 use aquifer_rpc::portmap;
-use aquifer_rpc::xdr::EncodeBuf;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-use crate::limits::{CALLOUTS_MAX, GRANT_PAUSES, NOTIFY_PATIENCE, NOTIFY_PAUSE_MAX};
-use call::{Caller, Program, Transport};
+use crate::limits::{CALLOUTS_MAX, NOTICES_MAX};
+use call::{Caller, Program};
 use store::Store;
 
 /// The locks of a server, and what goes on around them. It outlives servers: pools may all leave
@@ -47,6 +52,10 @@ pub struct LockKeeper {
     grace: Duration,
     /// Where clients' portmappers are.
     portmap_port: u16,
+    /// For grants and results.
+    callouts: Semaphore,
+    /// For what has more time: telling of our restart, asking about theirs.
+    notices: Semaphore,
 }
 
 impl LockKeeper {
@@ -65,15 +74,29 @@ impl LockKeeper {
     /// As [`LockKeeper::open`].
     pub fn open_with(dir: &Path, grace: Duration, portmap_port: u16) -> io::Result<Arc<Self>> {
         let (store, known) = Store::open(dir)?;
-        let in_grace = !known.clients.is_empty() || known.is_damaged;
-        if in_grace {
+        let claimants = match known.is_damaged {
+            true => Some(Claimants::Everybody),
+            false if known.clients.is_empty() => None,
+            false => {
+                let listed = known.clients.iter().map(|monitored| monitored.client.clone());
+                Some(Claimants::Listed(listed.collect()))
+            }
+        };
+        if claimants.is_some() {
             let clients = known.clients.len();
             tracing::info!(clients, ?grace, "clients had locks: they may claim them again");
         }
         let store = Arc::new(store);
-        let locks = Arc::new(Locks::new(store.clone(), known.state, in_grace));
-        let (opened, untold) = (Instant::now(), Mutex::new(known.clients));
-        Ok(Arc::new(LockKeeper { locks, store, untold, opened, grace, portmap_port }))
+        Ok(Arc::new(LockKeeper {
+            locks: Arc::new(Locks::new(store.clone(), known.state, claimants)),
+            store,
+            untold: Mutex::new(known.clients),
+            opened: Instant::now(),
+            grace,
+            portmap_port,
+            callouts: Semaphore::new(CALLOUTS_MAX),
+            notices: Semaphore::new(NOTICES_MAX),
+        }))
     }
 
     /// The locks.
@@ -90,121 +113,32 @@ impl LockKeeper {
             }
             self.locks.end_grace();
         };
-        tokio::join!(ends_grace, self.notify_all(), self.call_out());
+        // What an earlier server was about to say is to be said again.
+        self.locks.begin_anew();
+        tokio::join!(ends_grace, self.notify_all(), self.attend_all());
     }
 
-    /// Tells those who had locks that we have restarted.
-    async fn notify_all(self: &Arc<Self>) {
-        let mut telling = JoinSet::new();
-        let untold = self.untold.lock().clone();
-        for client in untold {
-            while telling.len() >= CALLOUTS_MAX {
-                telling.join_next().await;
-            }
-            let this = Arc::clone(self);
-            telling.spawn(async move { this.notify(client).await });
-        }
-        while telling.join_next().await.is_some() {}
-    }
-
-    async fn notify(&self, monitored: Monitored) {
-        let Monitored { client, via } = &monitored;
-        let caller = self.caller(client.address, *via);
-        let mut pause = Duration::from_secs(1);
-        let end = self.opened + NOTIFY_PATIENCE;
+    /// Attends to hosts, each in a task of its own, as long as it is polled.
+    async fn attend_all(self: &Arc<Self>) {
+        let mut attending = JoinSet::new();
         loop {
-            match self.notify_once(&caller, *via).await {
-                Ok(()) => {
-                    tracing::info!(client = %client.address, "told of our restart");
-                    break;
-                }
-                Err(error) if Instant::now() + pause >= end => {
-                    tracing::warn!(client = %client.address, error, "not told of our restart");
-                    break;
-                }
-                Err(error) => {
-                    tracing::debug!(client = %client.address, error, "not told yet");
-                }
-            }
-            sleep(pause).await;
-            pause = NOTIFY_PAUSE_MAX.min(pause * 2);
-        }
-        self.untold.lock().retain(|other| *other != monitored);
-        self.store.told(&monitored).await;
-    }
-
-    /// By both names that the client may know us by: the address and the name of this machine.
-    /// Linux's monitors compare addresses behind names, others compare texts.
-    async fn notify_once(&self, caller: &Caller, via: Option<IpAddr>) -> Result<(), String> {
-        let host = rustix::system::uname().nodename().to_bytes().to_vec();
-        let names = via.map(|address| address.to_string().into_bytes()).into_iter().chain([host]);
-        for name in names {
-            let mut args = EncodeBuf::new();
-            let mon_name = nlm::Limited(name.as_slice());
-            args.put(&nsm::StatChge { mon_name, state: self.locks.state() });
-            let procedure = nsm::Procedure::Notify.wire();
-            // UDP first: it is what monitors use among each other.
-            let order = [Transport::Udp, Transport::Tcp];
-            caller.call(NSM, order, procedure, &args.to_vec()).await?;
-        }
-        Ok(())
-    }
-
-    /// Says to clients what is to be said.
-    async fn call_out(self: &Arc<Self>) {
-        let mut calling = JoinSet::new();
-        loop {
-            while let Some(callout) = self.locks.next_callout() {
-                while calling.len() >= CALLOUTS_MAX {
-                    calling.join_next().await;
-                }
+            while let Some(host) = self.locks.next_host() {
                 let this = Arc::clone(self);
-                calling.spawn(async move {
-                    match callout.grant {
-                        Some(grant) => this.grant(grant, &callout).await,
-                        None => this.send(&callout).await,
-                    }
-                });
+                attending.spawn(async move { this.tell(host).await });
+            }
+            while let Some(restart) = self.locks.next_restart() {
+                let this = Arc::clone(self);
+                attending.spawn(async move { this.confirm(restart).await });
             }
             tokio::select! {
                 () = self.store.woken() => {}
-                Some(_) = calling.join_next() => {}
+                Some(_) = attending.join_next() => {}
             }
         }
     }
 
-    async fn send(&self, callout: &Callout) {
-        let Callout { to, via, procedure, args, .. } = callout;
-        let order = [Transport::Tcp, Transport::Udp];
-        if let Err(error) = self.caller(*to, *via).call(NLM, order, *procedure, args).await {
-            tracing::debug!(client = %to, error, "a result was not delivered");
-        }
-    }
-
-    /// Tells a client of its lock, several times if need be.
-    async fn grant(&self, grant: u64, callout: &Callout) {
-        let Callout { to, via, procedure, args, .. } = callout;
-        let caller = self.caller(*to, *via);
-        for pause in GRANT_PAUSES {
-            sleep(pause).await;
-            if !self.locks.is_on_its_way(grant) {
-                return;
-            }
-            let order = [Transport::Tcp, Transport::Udp];
-            match caller.call(NLM, order, *procedure, args).await {
-                Ok(results) => match GrantAnswer::of(&results) {
-                    GrantAnswer::Later => {}
-                    answer => return self.locks.granted(grant, answer),
-                },
-                Err(error) => tracing::debug!(client = %to, error, "not told of its lock"),
-            }
-        }
-        tracing::warn!(client = %to, "not told that it has its lock: the next gets it");
-        self.locks.granted(grant, GrantAnswer::Given);
-    }
-
-    fn caller(&self, to: IpAddr, via: Option<IpAddr>) -> Caller {
-        Caller { portmap: SocketAddr::new(to, self.portmap_port), via }
+    fn caller<'a>(&self, to: IpAddr, via: Option<IpAddr>, slots: &'a Semaphore) -> Caller<'a> {
+        Caller { portmap: SocketAddr::new(to, self.portmap_port), via, slots }
     }
 }
 

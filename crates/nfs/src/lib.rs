@@ -29,7 +29,7 @@ pub mod traffic;
 mod v3;
 mod volume;
 
-pub use access::{Access, Addresses, Client, Entry, Verdict, Whom};
+pub use access::{Access, Addresses, Client, Entry, HostAddresses, Verdict, Whom};
 pub use counters::Counters;
 pub use export::{ANONYMOUS, Explained, Explanation, Export, ExportError, Exports, Squash};
 pub use network::{Network, NetworkError};

@@ -33,10 +33,14 @@ pub const LISTING_BATCH_MAX: usize = 1024;
 /// that gives little room costs no call of `files` per entry.
 pub const LISTING_BATCH_MIN: usize = 8;
 
-/// Most exports in a table.
-pub const EXPORTS_MAX: usize = 1024;
+/// Most exports in a table: a dataset for each virtual machine of some racks.
+pub const EXPORTS_MAX: usize = 64 * 1024;
 
-/// Most bytes of the list of exports and their clients in EXPORT's reply.
+/// Most clients of whom it is remembered what exports they may use.
+pub const STANDINGS_MAX: usize = 4096;
+
+/// Most bytes of the list of exports and their clients in EXPORT's reply: what does not fit is left
+/// out, and can be mounted all the same.
 pub const EXPORT_LIST_BYTES_MAX: usize = 512 * 1024;
 
 /// Most clients listed for one export.
@@ -56,8 +60,24 @@ pub const MOUNT_PATH_BYTES_MAX: usize = 64 * 1024;
 /// of a virtual machine has some ten.
 pub const LOCKS_MAX: usize = 16 * 1024;
 
-/// Most of them of one client, so that others have some, too.
-pub const CLIENT_LOCKS_MAX: usize = 4096;
+/// Most of them of one address (of IPv6, of a network of 64 bits), so that others have some, too.
+pub const SITE_LOCKS_MAX: usize = 4096;
+
+/// The last of all are for addresses that have no more than [`SITE_LOCKS_SMALL`].
+pub const LOCKS_RESERVED: usize = LOCKS_MAX / 4;
+
+/// What an address gets in any case: a host with six images in use.
+pub const SITE_LOCKS_SMALL: usize = 64;
+
+/// Most names of clients with locks at one address: the hosts behind a NAT.
+pub const SITE_NAMES_MAX: usize = 64;
+
+/// Most locks and reservations of one file. All are looked at by each call: they are what a call
+/// costs at most.
+pub const FILE_LOCKS_MAX: usize = 1024;
+
+/// Most who wait for locks of one file.
+pub const FILE_WAITERS_MAX: usize = 256;
 
 /// Longest name of a client or owner of a lock, in bytes: Linux's are below 80.
 pub const LOCK_NAME_BYTES_MAX: usize = 256;
@@ -65,6 +85,18 @@ pub const LOCK_NAME_BYTES_MAX: usize = 256;
 /// Most messages that wait to be sent to lock managers: results of asynchronous procedures, which
 /// are asked for again if lost.
 pub const MESSAGES_MAX: usize = 256;
+
+/// Most of them for one host: its calls outpace its answers only if it does not answer.
+pub const HOST_MESSAGES_MAX: usize = 16;
+
+/// Grants that a host is to be told of, after which those that are settled are looked for.
+pub const HOST_GRANTS_LOOK: usize = 1024;
+
+/// Clients about whom something is noted, after which those without locks are looked for.
+pub const HOSTS_LOOK: usize = LOCKS_MAX + 1024;
+
+/// Hosts whose word that they have restarted waits or is being looked into.
+pub const RESTARTS_MAX: usize = 256;
 
 /// Hosts whose last restart is remembered, so that the same word of it does nothing twice.
 pub const REBOOTS_MAX: usize = 1024;

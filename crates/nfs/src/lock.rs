@@ -20,19 +20,25 @@
 //! - Deadlocks are not looked for: clients wait with time limits of their own (NLM's DEADLCK is a
 //!   "may").
 
+mod callouts;
 mod file;
+mod grants;
+mod restarts;
 mod service;
 mod table;
 
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use aquifer_files::FileHandle;
 
-pub use service::{Callout, GrantAnswer, Locks, Monitored, Outside};
+pub use callouts::Callout;
+pub use restarts::{Belief, Restart};
+pub(crate) use service::Manner;
+pub use service::{Claimants, DurableList, GrantAnswer, Locks, Monitored, Outside};
 pub(crate) use table::{Ask, Locked, Shared};
 
 /// A machine that locks files, as it shows itself.
@@ -42,6 +48,22 @@ pub struct Client {
     pub address: IpAddr,
     /// The name that it gives itself (`caller_name`); behind one address there may be several.
     pub name: Box<[u8]>,
+}
+
+impl Client {
+    /// The client as a text file keeps it.
+    pub fn as_text(&self) -> Client {
+        let name = String::from_utf8_lossy(&self.name).into_owned();
+        Client { address: self.address, name: name.into_bytes().into() }
+    }
+}
+
+/// What limits by address go by: IPv6 gives one machine a network of 64 bits.
+fn site(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
 }
 
 /// Who holds a lock: a process of a client.
@@ -65,6 +87,8 @@ pub struct Range {
 }
 
 impl Range {
+    const WHOLE: Range = Range { first: 0, last: u64::MAX };
+
     /// `length` bytes from `offset`; length 0 reaches to the end. `None` beyond 64 bits.
     pub fn new(offset: u64, length: u64) -> Option<Range> {
         let last = match length.checked_sub(1) {

@@ -1,9 +1,10 @@
 //! The procedures of NLM version 4.
 //!
 //! Invariants:
-//! - A lock needs what NFS calls need: a handle of ours, in an export that admits the caller; for
-//!   an exclusive one, one that can be written to. To give something back needs nothing: the
-//!   owner's address is in the lock, and an export may have been withdrawn meanwhile.
+//! - Every call needs what NFS calls need: a handle of ours, in an export that admits the caller's
+//!   address and port; an exclusive lock, one that can be written to. Only what is not exported
+//!   any more is given back without: from a port that the superuser has.
+//! - What a client locks over connections, no datagram gives back.
 //! - Users are not looked at: clients lock as whoever they like (Linux as root), after they have
 //!   opened the file as the right one.
 //! - An asynchronous procedure does what the other does, and sends the results in a call of its
@@ -18,7 +19,7 @@ use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 use crate::export::Exports;
 use crate::limits::LOCK_NAME_BYTES_MAX;
 use crate::lock::Shared;
-use crate::lock::{Ask, Callout, Client, Locked, Locks, Owner, Range};
+use crate::lock::{Ask, Callout, Client, Locked, Locks, Manner, Owner, Range};
 use crate::proto::nlm::{
     CancArgs4, Holder4, Limited, Lock4, LockArgs4, Netobj, Nlm4Res, Nlm4Stats, Notify4, Procedure,
     ShareArgs4, ShareRes4, TestArgs4, TestRes4, UnlockArgs4,
@@ -60,14 +61,9 @@ pub(crate) async fn carry_out(
     if let Some((same, results)) = results_in {
         let mut body = EncodeBuf::new();
         request.results(same, from, &mut body).await?;
-        let Origin { peer, local } = request.origin;
-        request.locks.send(Callout {
-            to: peer.ip().to_canonical(),
-            via: local,
-            procedure: results.wire(),
-            args: body.to_vec(),
-            grant: None,
-        });
+        let (via, procedure, args) = (request.origin.local, results.wire(), body.to_vec());
+        let to = request.origin.peer.ip().to_canonical();
+        request.locks.send(to, Callout { via, procedure, args, grant: None });
         return Ok(());
     }
     match procedure {
@@ -75,9 +71,15 @@ pub(crate) async fn carry_out(
         Null | TestRes | LockRes | CancelRes | UnlockRes | GrantedRes => Ok(()),
         Procedure::FreeAll => {
             let Notify4 { name } = decode(from)?;
-            if let Some(client) = request.client(name.0) {
-                let freed = request.locks.free(&client);
-                tracing::info!(client = %client.address, freed, "a client gives up all its locks");
+            // By a datagram, nothing is given up.
+            let client = request.client(name.0).filter(|_| request.origin.is_from_root());
+            if let Some(client) = client
+                && let freed @ 1.. = request.locks.free_all(&client)
+            {
+                tracing::info!(
+                    class = "locks.ended", client = %client.address, freed,
+                    "a client gives up all its locks"
+                );
             }
             Ok(())
         }
@@ -109,11 +111,11 @@ impl LockRequest<'_> {
             }
             Procedure::Cancel => {
                 let args: CancArgs4<'_> = decode(from)?;
-                (args.cookie, self.cancel(&args))
+                (args.cookie, self.cancel(&args).unwrap_or_else(|stat| stat))
             }
             Procedure::Unlock => {
                 let args: UnlockArgs4<'_> = decode(from)?;
-                (args.cookie, self.unlock(&args))
+                (args.cookie, self.unlock(&args).unwrap_or_else(|stat| stat))
             }
             Procedure::Granted => {
                 // Nobody here waits for a lock of another server.
@@ -148,21 +150,26 @@ impl LockRequest<'_> {
         to.put(&TestRes4 { cookie, stat, holder });
     }
 
-    async fn lock(&self, args: &LockArgs4<'_>, monitored: bool) -> Nlm4Stats {
-        if args.reclaim != self.locks.in_grace() {
-            return Nlm4Stats::DeniedGracePeriod;
-        }
-        let found = match self.asked(&args.alock, args.exclusive) {
+    async fn lock(&self, args: &LockArgs4<'_>, is_monitored: bool) -> Nlm4Stats {
+        let asked = match self.asked(&args.alock, args.exclusive) {
+            Ok(ask) if !self.is_its_time(&ask.owner.client, args.reclaim) => {
+                Err(Nlm4Stats::DeniedGracePeriod)
+            }
             Ok(ask) => self.file(&args.alock.fh, args.exclusive).await.map(|file| (file, ask)),
             Err(stat) => Err(stat),
         };
-        let (file, ask) = match found {
+        let (file, ask) = match asked {
             Ok(found) => found,
             Err(stat) => return stat,
         };
-        // What was held before cannot have to wait.
-        let may_wait = args.block && !args.reclaim;
-        match self.locks.lock(file, &ask, may_wait, monitored).await {
+        let manner = Manner {
+            // What was held before cannot have to wait.
+            may_wait: args.block && !args.reclaim,
+            is_monitored,
+            by_stream: !self.origin.is_datagram,
+            state: args.state,
+        };
+        match self.locks.lock(file, &ask, manner).await {
             Locked::Granted => Nlm4Stats::Granted,
             Locked::Denied(_) => Nlm4Stats::Denied,
             Locked::Blocked => Nlm4Stats::Blocked,
@@ -170,24 +177,27 @@ impl LockRequest<'_> {
         }
     }
 
-    fn cancel(&self, args: &CancArgs4<'_>) -> Nlm4Stats {
-        let asked = self.asked(&args.alock, args.exclusive);
-        match (asked, handle(&args.alock.fh)) {
-            (Ok(ask), Some(file)) if self.locks.cancel(file, &ask) => Nlm4Stats::Granted,
-            (Ok(_), _) => Nlm4Stats::Denied,
-            (Err(stat), _) => stat,
-        }
+    /// Whether now is the time for claims of earlier locks, or for others.
+    fn is_its_time(&self, client: &Client, reclaims: bool) -> bool {
+        if reclaims { self.locks.may_claim(client) } else { !self.locks.in_grace() }
     }
 
-    fn unlock(&self, args: &UnlockArgs4<'_>) -> Nlm4Stats {
-        match (self.asked(&args.alock, false), handle(&args.alock.fh)) {
-            (Ok(ask), Some(file)) => match self.locks.unlock(file, &ask.owner, ask.range) {
-                true => Nlm4Stats::Granted,
-                false => Nlm4Stats::DeniedNolocks,
-            },
-            (Ok(_), None) => Nlm4Stats::StaleFh,
-            (Err(stat), _) => stat,
-        }
+    fn cancel(&self, args: &CancArgs4<'_>) -> Result<Nlm4Stats, Nlm4Stats> {
+        let ask = self.asked(&args.alock, args.exclusive)?;
+        let file = self.given_back(&args.alock.fh, &ask.owner.client)?;
+        Ok(match self.locks.cancel(file, &ask) {
+            true => Nlm4Stats::Granted,
+            false => Nlm4Stats::Denied,
+        })
+    }
+
+    fn unlock(&self, args: &UnlockArgs4<'_>) -> Result<Nlm4Stats, Nlm4Stats> {
+        let ask = self.asked(&args.alock, false)?;
+        let file = self.given_back(&args.alock.fh, &ask.owner.client)?;
+        Ok(match self.locks.unlock(file, &ask.owner, ask.range) {
+            true => Nlm4Stats::Granted,
+            false => Nlm4Stats::DeniedNolocks,
+        })
     }
 
     async fn share(
@@ -201,16 +211,19 @@ impl LockRequest<'_> {
         if share.mode > 3 || share.access > 3 {
             return Err(Accepted::GarbageArgs);
         }
-        let owner = self.owner(share.caller_name.0, share.oh.0, 0);
-        let stat = match (owner, handle(&share.fh)) {
-            (None, _) => Nlm4Stats::DeniedNolocks,
-            (Some(_), None) => Nlm4Stats::StaleFh,
-            (Some(owner), Some(file)) if !reserves => {
-                self.locks.unshare(file, &owner);
-                Nlm4Stats::Granted
+        let stat = match self.owner(share.caller_name.0, share.oh.0, 0) {
+            None => Nlm4Stats::DeniedNolocks,
+            Some(owner) if !reserves => match self.given_back(&share.fh, &owner.client) {
+                Err(stat) => stat,
+                Ok(file) => {
+                    self.locks.unshare(file, &owner);
+                    Nlm4Stats::Granted
+                }
+            },
+            Some(owner) if !self.is_its_time(&owner.client, reclaim) => {
+                Nlm4Stats::DeniedGracePeriod
             }
-            (Some(_), Some(_)) if reclaim != self.locks.in_grace() => Nlm4Stats::DeniedGracePeriod,
-            (Some(owner), Some(_)) => match self.file(&share.fh, false).await {
+            Some(owner) => match self.file(&share.fh, false).await {
                 Err(stat) => stat,
                 Ok(file) => match self.locks.share(file, &owner, share.access, share.mode) {
                     Shared::Granted => Nlm4Stats::Granted,
@@ -241,6 +254,20 @@ impl LockRequest<'_> {
     fn client(&self, name: &[u8]) -> Option<Client> {
         let address = self.origin.peer.ip().to_canonical();
         (name.len() <= LOCK_NAME_BYTES_MAX).then(|| Client { address, name: name.into() })
+    }
+
+    /// The file in which `client` gives something back.
+    fn given_back(&self, fh: &Netobj<'_>, client: &Client) -> Result<FileHandle, Nlm4Stats> {
+        let file = handle(fh).ok_or(Nlm4Stats::StaleFh)?;
+        if self.origin.is_datagram && self.locks.locks_by_stream(client) {
+            return Err(Nlm4Stats::Failed);
+        }
+        match self.exports.admit(file.fs_guid.0, self.origin.peer) {
+            Ok(_) => Ok(file),
+            // Not exported any more: what the host has there it may still give back.
+            Err(Nfsstat3::Stale) if self.origin.is_from_low_port() => Ok(file),
+            Err(status) => Err(stats(status)),
+        }
     }
 
     /// The file, if there is such a one and the caller may lock it.

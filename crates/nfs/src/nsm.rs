@@ -1,7 +1,8 @@
 //! The procedures of NSM: what hosts tell each other of restarts.
 //!
 //! Invariants:
-//! - A host can end the locks of its own address only, and each restart ends them once.
+//! - That a host has restarted is looked into before its locks end ([`Restart`]): everybody behind
+//!   its address can say so, and the sender of a datagram can be forged.
 //! - Nobody else is monitored by us: that is for lock managers of this machine, and ours needs no
 //!   service to do it.
 
@@ -9,7 +10,7 @@ use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 
 use crate::limits::LOCK_NAME_BYTES_MAX;
-use crate::lock::Client;
+use crate::lock::{Client, Restart};
 use crate::nlm::LockRequest;
 use crate::proto::nsm::{Procedure, Res, StatChge, StatRes};
 
@@ -34,10 +35,12 @@ pub(crate) fn carry_out(
             let address = request.origin.peer.ip().to_canonical();
             let name = args.mon_name.0;
             if name.len() <= LOCK_NAME_BYTES_MAX {
-                let host = Client { address, name: name.into() };
-                let freed = request.locks.rebooted(host, args.state);
-                let name = String::from_utf8_lossy(name);
-                tracing::info!(client = %address, %name, freed, "a client has restarted");
+                request.locks.says_restarted(Restart {
+                    host: Client { address, name: name.into() },
+                    state: args.state,
+                    via: request.origin.local,
+                    is_from_root: request.origin.is_from_root(),
+                });
             }
         }
     }

@@ -19,7 +19,7 @@ use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf, Span};
 use parking_lot::RwLock;
 
 use crate::counters::Counters;
-use crate::export::Exports;
+use crate::export::{Exports, RESERVED_PORTS};
 use crate::limits::{
     LISTING_BYTES_MAX, LOCK_REPLY_BYTES_MAX, SMALL_REPLY_BYTES_MAX, TARGET_BYTES_MAX,
     TRANSFER_BYTES_MAX,
@@ -61,11 +61,26 @@ pub struct Origin {
     /// The address of ours that it called, if that is known: clients of locks believe only calls
     /// from there.
     pub local: Option<IpAddr>,
+    /// It came as a datagram: who sent it can be forged.
+    pub is_datagram: bool,
+}
+
+impl Origin {
+    /// Whether the caller has a port that the superuser gets: nothing, if a network behind the
+    /// address chooses its own.
+    pub(crate) fn is_from_low_port(&self) -> bool {
+        self.peer.port() < RESERVED_PORTS
+    }
+
+    /// Whether a superuser of the caller's machine speaks, as far as its address tells.
+    pub(crate) fn is_from_root(&self) -> bool {
+        self.is_from_low_port() && !self.is_datagram
+    }
 }
 
 impl From<SocketAddr> for Origin {
     fn from(peer: SocketAddr) -> Self {
-        Origin { peer, local: None }
+        Origin { peer, local: None, is_datagram: false }
     }
 }
 
@@ -175,6 +190,12 @@ impl Nfs {
             self.refuse(&Reply::denied(call.xid, why), out);
             return Ok(None);
         }
+        if !self.may_call(origin, &call) {
+            self.exports.refuse_locks(origin.peer);
+            let why = Rejection::AuthError(AuthStat::TooWeak);
+            self.refuse(&Reply::denied(call.xid, why), out);
+            return Ok(None);
+        }
         let open = begin_record(out);
         out.put(&Reply::accepted(call.xid, Accepted::Success));
         let done = self.carry_out(origin, &call, (&mut from, pages), out).await;
@@ -239,6 +260,24 @@ impl Nfs {
                 Ok(None)
             }
             _ => Err(Accepted::ProgUnavail),
+        }
+    }
+
+    /// Whether the caller may call this procedure at all. What belongs to a file asks its export;
+    /// of locks not everything does, and strangers are to cost nothing.
+    fn may_call(&self, origin: Origin, call: &Call<'_>) -> bool {
+        let address = || origin.peer.ip().to_canonical();
+        match call.program {
+            _ if call.procedure == NULL => true,
+            nlm_proto::PROGRAM => {
+                self.exports.may_admit(origin.peer)
+                    || origin.is_from_low_port() && self.locks.knows(address())
+            }
+            // Status monitors call from ports of any kind.
+            nsm_proto::PROGRAM => {
+                self.exports.may_admit((origin.peer.ip(), 0).into()) || self.locks.knows(address())
+            }
+            _ => true,
         }
     }
 
@@ -309,6 +348,9 @@ pub(crate) fn decode_write(from: &mut Decoder<'_>, pages: &[Page]) -> Option<Wri
 }
 
 const PAGE: u64 = SECTOR_BYTES as u64;
+
+/// Procedure 0 of every program does nothing.
+const NULL: u32 = 0;
 
 /// Whether a version is served; if not, which ones are.
 fn served(version: u32, low: u32, high: u32) -> Result<(), Accepted> {

@@ -13,6 +13,24 @@ pub struct LocksInfo {
     pub locks: Vec<LockInfo>,
 }
 
+/// `POST /locks/clear`: ends all locks of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClearLocks {
+    /// Where the client is.
+    pub address: IpAddr,
+    /// The name that it gives itself; without one, all names there.
+    #[serde(default)]
+    pub client: Option<String>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClearedLocks {
+    /// How many locks and wishes ended.
+    pub ended: usize,
+}
+
 /// A lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockInfo {

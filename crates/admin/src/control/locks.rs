@@ -6,7 +6,7 @@ use aquifer_files::{FileHandle, SEARCH_ENTRIES_MAX};
 use aquifer_nfs::lock::{LockKind, LockState, LockView};
 
 use super::Control;
-use crate::api::{LockExtent, LockInfo, LocksInfo};
+use crate::api::{ApiError, ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 
 /// A dataset's name, and a path in it.
 type Place = (String, Option<String>);
@@ -28,6 +28,26 @@ impl Control {
             key(a).cmp(&key(b))
         });
         LocksInfo { grace, locks }
+    }
+
+    /// Ends all locks of a client: it is dead, and others wait.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn clear_locks(&self, request: &ClearLocks) -> Result<ClearedLocks, ApiError> {
+        let ClearLocks { address, client } = request;
+        let address = address.to_canonical();
+        let ended = self.frontend.clear_locks(address, client.as_deref());
+        if ended == 0 {
+            let of = client.as_ref().map_or(String::new(), |client| format!(" of {client:?}"));
+            return Err(ApiError::not_found(format!(
+                "{address} has no locks{of}; `aquifer locks` shows who has some"
+            )));
+        }
+        tracing::warn!(
+            class = "locks.cleared", client = %address, ended, "locks ended by the administrator"
+        );
+        Ok(ClearedLocks { ended })
     }
 
     async fn places(&self, files: HashSet<FileHandle>) -> HashMap<FileHandle, Place> {

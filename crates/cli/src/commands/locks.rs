@@ -1,8 +1,11 @@
 //! `aquifer locks`: which files are locked, by whom.
 
-use aquifer_admin::api::{LockExtent, LockInfo};
+use std::net::IpAddr;
+
+use aquifer_admin::api::{ClearLocks, LockExtent, LockInfo};
 use aquifer_admin::client::Client;
 
+use super::pool::confirm;
 use super::{Output, tell};
 use crate::failure::Failure;
 use crate::table::Table;
@@ -22,6 +25,21 @@ pub(super) async fn locks(client: &Client, output: Output) -> Result<(), Failure
         }
         output.table(&table)
     })
+}
+
+pub(super) async fn clear(
+    client: &Client,
+    output: Output,
+    force: bool,
+    address: IpAddr,
+    name: Option<String>,
+) -> Result<(), Failure> {
+    if !force {
+        eprintln!("If the client lives, it goes on to believe that it has them.");
+        confirm("the locks of client", &address.to_string())?;
+    }
+    let done = client.clear_locks(&ClearLocks { address, client: name }).await?;
+    output.answer(&done, |done| format!("{} ended\n", done.ended))
 }
 
 fn row(lock: &LockInfo) -> Vec<String> {

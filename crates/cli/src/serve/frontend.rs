@@ -213,6 +213,11 @@ impl Frontend for NfsFrontend {
         locks.map(|locks| (locks.list(), locks.in_grace())).unwrap_or_default()
     }
 
+    fn clear_locks(&self, address: IpAddr, client: Option<&str>) -> usize {
+        let name = client.map(str::as_bytes);
+        self.keeper.get().map_or(0, |keeper| keeper.locks().clear(address, name))
+    }
+
     fn counts(&self) -> Option<NfsCounts> {
         let (observer, since) = self.observed.lock().clone()?;
         let load = load(&observer);

@@ -32,6 +32,19 @@ pub struct Monitor {
     pub of: String,
     /// The file's content.
     pub entry: String,
+    /// How often the host has started, as its monitor counts.
+    pub state: Vec<u8>,
+}
+
+impl Monitor {
+    /// What a host's monitor has now.
+    pub fn of(guest: &Guest) -> Result<Monitor> {
+        let of = guest.check("ls /var/lib/nfs/sm", SOON)?.output.trim().to_owned();
+        let entry = guest.check(&format!("cat /var/lib/nfs/sm/{of}"), SOON)?.output;
+        let bytes = guest.check("od -An -v -t u1 /var/lib/nfs/state", SOON)?.output;
+        let state = bytes.split_whitespace().filter_map(|byte| byte.parse().ok()).collect();
+        Ok(Monitor { of, entry, state })
+    }
 }
 
 /// Puts the server on the hosts' network, and captures what goes over it.
@@ -65,11 +78,11 @@ pub fn boot(aquifer: &Aquifer, host: &Host<'_>) -> Result<Guest> {
     for program in ["rpcbind", "rpc.statd", "sm-notify"].iter().chain(host.programs) {
         files.extend(program_files(program, "clients")?);
     }
-    files.extend(
-        host.monitored
-            .iter()
-            .map(|monitor| text_file(&format!("/var/lib/nfs/sm/{}", monitor.of), &monitor.entry)),
-    );
+    if let Some(Monitor { of, entry, state }) = &host.monitored {
+        files.push(text_file(&format!("/var/lib/nfs/sm/{of}"), entry));
+        let (path, content) = ("/var/lib/nfs/state".into(), state.as_slice().into());
+        files.push(GuestFile { path, mode: 0o644, content });
+    }
     // Programs share libraries.
     files.sort_by(|a, b| a.path.cmp(&b.path));
     files.dedup_by(|a, b| a.path == b.path);
@@ -89,7 +102,7 @@ pub fn boot(aquifer: &Aquifer, host: &Host<'_>) -> Result<Guest> {
         "hostname {name} && ip addr flush dev eth0 && ip addr add 10.9.0.{last}/24 dev eth0 && \
          mkdir -p /run /var/lib/nfs/sm /var/lib/nfs/sm.bak && rmdir /var/run && \
          ln -s /run /var/run && echo '_rpc:x:101:101::/:/bin/false' >>/etc/passwd && \
-         export PATH=$PATH:/usr/sbin:/sbin && rpcbind && rpc.statd --no-notify && sm-notify"
+         export PATH=$PATH:/usr/sbin:/sbin && rpcbind && sm-notify && rpc.statd --no-notify"
     );
     guest.check(&setup, SOON)?;
     Ok(guest)

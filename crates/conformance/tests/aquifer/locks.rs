@@ -111,12 +111,11 @@ fn a_killed_server_gives_locks_back(one: &Guest, two: &Guest, aquifer: &mut Aqui
 fn a_killed_host_frees_its_locks(one: &Guest, two: Guest, aquifer: &Aquifer) -> Result<()> {
     let holds = two.start("nfstest lock /mnt/file /tmp/go")?;
     holds.wait_output(|output| output.contains("locked"), SOON)?;
-    let of = two.check("ls /var/lib/nfs/sm", SOON)?.output.trim().to_owned();
-    let entry = two.check(&format!("cat /var/lib/nfs/sm/{of}"), SOON)?.output;
+    let monitor = Monitor::of(&two)?;
     two.power_cut();
     let waits = one.start("nfstest lock /mnt/file /tmp/go")?;
     wait_for_lock(aquifer, "/file", "waiting")?;
-    let _back = host(aquifer, 3, "two", Some(Monitor { of, entry }))?;
+    let _back = host(aquifer, 3, "two", Some(monitor))?;
     let started = Instant::now();
     waits.wait_output(|output| output.contains("locked"), CALLED_BACK)?;
     eprintln!("{:6} ms  from the host's return to its lock's end", started.elapsed().as_millis());

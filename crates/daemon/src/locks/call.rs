@@ -10,6 +10,7 @@ use aquifer_rpc::record::{RecordReader, begin_record, end_record};
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::limits::{CALL_ATTEMPTS, CALL_PATIENCE, CALL_REPLY_BYTES_MAX};
@@ -28,45 +29,65 @@ pub(super) struct Program {
     pub version: u32,
 }
 
+/// Why a call brought nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CallError {
+    /// Nobody answers at that address.
+    #[error("{0}")]
+    Silent(String),
+    /// Somebody does, but not this call.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// Calls programs of one machine.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub(super) struct Caller<'a> {
     /// The machine, and where its portmapper is.
     pub portmap: SocketAddr,
     /// The address of ours to call from.
     pub via: Option<IpAddr>,
+    /// How many calls there may be at a time. Who waits for the next try holds none.
+    pub slots: &'a Semaphore,
 }
 
-impl Caller {
+impl Caller<'_> {
     /// Calls a procedure, by the first of `transports` that leads there. Returns its results.
     ///
     /// # Errors
-    /// What went wrong, for the log.
+    /// [`CallError`].
     pub async fn call(
         &self,
         program: Program,
         transports: [Transport; 2],
         procedure: u32,
         args: &[u8],
-    ) -> Result<Vec<u8>, String> {
+    ) -> Result<Vec<u8>, CallError> {
+        // Never closed.
+        let _slot = self.slots.acquire().await;
         let mut failed = String::new();
         for transport in transports {
-            let called = match self.port_of(program, transport).await {
-                Ok(port) => {
+            let called = match self.port_of(program, transport).await? {
+                Some(port) => {
                     let to = SocketAddr::new(self.portmap.ip(), port);
                     self.exchange(to, transport, program, procedure, args).await
                 }
-                Err(error) => Err(error),
+                None => Err(format!("its portmapper knows no {program:?}")),
             };
             match called {
                 Ok(results) => return Ok(results),
                 Err(error) => failed = format!("{transport:?}: {error}; {failed}"),
             }
         }
-        Err(failed)
+        Err(CallError::Refused(failed))
     }
 
-    async fn port_of(&self, program: Program, transport: Transport) -> Result<u16, String> {
+    /// Where a program is, by its machine's portmapper; `None` if that does not know it.
+    async fn port_of(
+        &self,
+        program: Program,
+        transport: Transport,
+    ) -> Result<Option<u16>, CallError> {
         let prot = match transport {
             Transport::Udp => IPPROTO_UDP,
             Transport::Tcp => IPPROTO_TCP,
@@ -84,12 +105,10 @@ impl Caller {
                 break;
             }
         }
-        let results = asked.map_err(|error| format!("its portmapper: {error}"))?;
-        let port = Decoder::new(&results).u32().map_err(|error| error.to_string())?;
-        match u16::try_from(port) {
-            Ok(port) if port > 0 => Ok(port),
-            _ => Err(format!("its portmapper knows no program {prog} version {vers}")),
-        }
+        let results =
+            asked.map_err(|error| CallError::Silent(format!("its portmapper: {error}")))?;
+        let port = Decoder::new(&results).u32().ok().and_then(|port| u16::try_from(port).ok());
+        Ok(port.filter(|port| *port > 0))
     }
 
     async fn exchange(

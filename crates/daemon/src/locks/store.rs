@@ -2,9 +2,12 @@
 //!
 //! Invariants:
 //! - The file is replaced whole: written beside, flushed, renamed, the directory flushed. It is
-//!   written at each start, for the state number, and when a client joins the list.
+//!   written at each start, for the state number, and when a client joins the list. Clients that
+//!   join while it is written share the next writing.
 //! - Who was on the list at the start stays on it until it was told.
+//! - Who makes up names waits: an address joins with some names at once, then with one a second.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -12,11 +15,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use aquifer_nfs::lock::{Client, Monitored, Outside};
+use aquifer_nfs::lock::{Client, DurableList, Monitored, Outside};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Notify};
+use tokio::time::Instant;
+
+use crate::limits::{LOCK_ADDRESSES_MAX, LOCK_NAMES_AT_ONCE};
 
 /// The file's content.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -32,6 +38,9 @@ struct Kept {
     name: String,
     /// Our address as it knows it.
     via: Option<IpAddr>,
+    /// A call of ours has reached it.
+    #[serde(default)]
+    reached: bool,
 }
 
 /// What is known at the start.
@@ -51,6 +60,10 @@ pub(super) struct Store {
     state: i32,
     /// Those on the list who were not told of the restart yet.
     before: Mutex<Vec<Monitored>>,
+    /// Addresses that a call of ours has reached, of those on the list.
+    reached: parking_lot::Mutex<HashSet<IpAddr>>,
+    /// How many names addresses have joined with of late, and when that was.
+    joined: parking_lot::Mutex<HashMap<IpAddr, (u32, Instant)>>,
     wake: Notify,
 }
 
@@ -79,10 +92,13 @@ impl Store {
             ),
             false => after(content.state),
         };
+        let reached = content.clients.iter().filter(|kept| kept.reached);
+        let reached: HashSet<IpAddr> = reached.map(|kept| kept.address).collect();
         let clients: Vec<Monitored> = content.clients.into_iter().map(monitored).collect();
-        let before = Mutex::new(clients.clone());
-        let store = Store { path, state, before, wake: Notify::new() };
-        write(&store.path, state, &clients)?;
+        write(&path, state, &clients, &reached)?;
+        let (before, reached) = (Mutex::new(clients.clone()), parking_lot::Mutex::new(reached));
+        let (joined, wake) = Default::default();
+        let store = Store { path, state, before, reached, joined, wake };
         Ok((store, Known { state, clients, is_damaged }))
     }
 
@@ -91,9 +107,47 @@ impl Store {
         self.wake.notified().await;
     }
 
-    /// A client of before needs not be on the list any more: it goes when that is written next.
-    pub async fn told(&self, monitored: &Monitored) {
-        self.before.lock().await.retain(|other| other != monitored);
+    /// Clients of before need not be on the list any more: they go when that is written next.
+    pub async fn told(&self, clients: &[Monitored]) {
+        self.before.lock().await.retain(|other| !clients.contains(other));
+    }
+
+    /// A call of ours has reached this address.
+    pub fn reached(&self, address: IpAddr) {
+        let mut reached = self.reached.lock();
+        if reached.len() < LOCK_ADDRESSES_MAX {
+            reached.insert(address);
+        }
+    }
+
+    /// Whether a call of ours has ever reached this address.
+    pub fn was_reached(&self, address: IpAddr) -> bool {
+        self.reached.lock().contains(&address)
+    }
+
+    /// Forgets all addresses that are not on the list, and returns the others.
+    fn on_list(&self, clients: &[Monitored]) -> HashSet<IpAddr> {
+        let listed: HashSet<IpAddr> = clients.iter().map(|one| one.client.address).collect();
+        let mut reached = self.reached.lock();
+        reached.retain(|address| listed.contains(address));
+        reached.clone()
+    }
+
+    /// Whether an address may join with another name now.
+    fn may_join(&self, address: IpAddr) -> bool {
+        let mut joined = self.joined.lock();
+        let left = |(count, since): &(u32, Instant)| {
+            let seconds = u32::try_from(since.elapsed().as_secs()).unwrap_or(u32::MAX);
+            count.saturating_sub(seconds)
+        };
+        if joined.len() >= LOCK_ADDRESSES_MAX {
+            joined.retain(|_, of| left(of) > 0);
+        }
+        let count = joined.get(&address).map_or(0, left);
+        if count < LOCK_NAMES_AT_ONCE {
+            joined.insert(address, (count + 1, Instant::now()));
+        }
+        count < LOCK_NAMES_AT_ONCE
     }
 }
 
@@ -104,26 +158,33 @@ impl Outside for Store {
 
     fn keep<'a>(
         &'a self,
-        list: &'a (dyn Fn() -> Vec<Monitored> + Send + Sync),
+        newcomer: &'a Client,
+        list: &'a (dyn DurableList + 'a),
     ) -> BoxFuture<'a, io::Result<()>> {
         async move {
+            if !self.may_join(newcomer.address) {
+                return Err(io::Error::other("its address has joined with many names of late"));
+            }
             let before = self.before.lock().await;
-            let mut clients = list();
+            let Some(mut clients) = list.list() else { return Ok(()) };
             clients.extend(before.iter().cloned());
             clients.sort_unstable();
             clients.dedup();
-            let (path, state) = (self.path.clone(), self.state);
+            let (path, state, reached) = (self.path.clone(), self.state, self.on_list(&clients));
             // The lock is held over this: lists are written in the order in which they were made.
-            let written = tokio::task::spawn_blocking(move || write(&path, state, &clients)).await;
+            let written =
+                tokio::task::spawn_blocking(move || write(&path, state, &clients, &reached)).await;
+            written.map_err(io::Error::other)??;
+            list.written();
             drop(before);
-            written.map_err(io::Error::other)?
+            Ok(())
         }
         .boxed()
     }
 }
 
 fn monitored(kept: Kept) -> Monitored {
-    let Kept { address, name, via } = kept;
+    let Kept { address, name, via, .. } = kept;
     Monitored { client: Client { address, name: name.into_bytes().into() }, via }
 }
 
@@ -132,11 +193,17 @@ fn after(state: i32) -> i32 {
     if (0..i32::MAX - 2).contains(&state) { (state + 1) | 1 } else { 1 }
 }
 
-fn write(path: &Path, state: i32, clients: &[Monitored]) -> io::Result<()> {
+fn write(
+    path: &Path,
+    state: i32,
+    clients: &[Monitored],
+    reached: &HashSet<IpAddr>,
+) -> io::Result<()> {
     let kept = |monitored: &Monitored| Kept {
         address: monitored.client.address,
         name: String::from_utf8_lossy(&monitored.client.name).into_owned(),
         via: monitored.via,
+        reached: reached.contains(&monitored.client.address),
     };
     let content = Content { state, clients: clients.iter().map(kept).collect() };
     let mut bytes = serde_json::to_vec_pretty(&content)?;
@@ -156,27 +223,4 @@ fn write(path: &Path, state: i32, clients: &[Monitored]) -> io::Result<()> {
 const FILE_NAME: &str = "lock-clients.json";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Who had locks before a restart stays on the list until told of it, over further restarts,
-    /// whatever others do meanwhile.
-    #[tokio::test]
-    async fn who_was_not_told_stays_on_the_list() {
-        let dir = tempfile::tempdir().unwrap();
-        let host = |last: u8| {
-            let address = IpAddr::from([10, 0, 0, last]);
-            let name = format!("host{last}").into_bytes().into();
-            Monitored { client: Client { address, name }, via: None }
-        };
-        let known = || Store::open(dir.path()).unwrap().1.clients;
-        let (store, _) = Store::open(dir.path()).unwrap();
-        store.keep(&|| vec![host(1), host(2)]).await.unwrap();
-        assert_eq!(known(), [host(1), host(2)]);
-        // Nobody has a lock any more but a third one; the first has heard of it.
-        let (store, _) = Store::open(dir.path()).unwrap();
-        store.told(&host(1)).await;
-        store.keep(&|| vec![host(3)]).await.unwrap();
-        assert_eq!(known(), [host(2), host(3)]);
-    }
-}
+mod tests;

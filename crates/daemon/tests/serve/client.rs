@@ -1,7 +1,8 @@
 //! A small NFS client made from `proto`: calls, or bytes of any kind, over one connection.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use aquifer_nfs::proto::v3::{self, *};
 use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
 use aquifer_rpc::message::{Accepted, Call, Rejection, Reply, ReplyBody};
 use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf};
+use tokio::net::TcpSocket;
 
 /// Longer than anything may take, but for a stalled machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -42,7 +44,28 @@ impl Results {
 
 impl Client {
     pub fn connect(server: SocketAddr) -> Self {
-        let stream = TcpStream::connect(server).unwrap();
+        Client::over(TcpStream::connect(server).unwrap())
+    }
+
+    /// From an address, and a port of a range that is free.
+    pub fn connect_from(address: &str, ports: Range<u16>, server: SocketAddr) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let stream = runtime.block_on(async {
+            for port in ports.rev().filter(|port| *port > 0) {
+                let socket = TcpSocket::new_v4().unwrap();
+                if socket.bind((address.parse::<IpAddr>().unwrap(), port).into()).is_ok()
+                    && let Ok(stream) = socket.connect(server).await
+                {
+                    return stream.into_std().unwrap();
+                }
+            }
+            panic!("no port is free");
+        });
+        stream.set_nonblocking(false).unwrap();
+        Client::over(stream)
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();

@@ -47,12 +47,13 @@ pub fn config() -> Config {
 }
 
 /// The name of the dataset that makes a request panic: a bug of ours, by agreement.
-pub const PANICS: &str = "panics";
+pub const PANICS: &str = "tank/panics";
 
 impl Fixture {
     /// `/vms` is `tank/vms`; `/panics` is a dataset that makes every request for it panic.
     pub fn new() -> Self {
-        Self::with(config(), vec![Export::new("/vms", "tank/vms")])
+        let exports = vec![Export::new("/vms", "tank/vms"), Export::new("/panics", PANICS)];
+        Self::with(config(), exports)
     }
 
     pub fn with(config: Config, exports: Vec<Export>) -> Self {
@@ -95,7 +96,7 @@ impl Fixture {
             let (_, found) = pools.pop_first().unwrap();
             let pool = Service::open(self.world(), found, &ImportOptions::default()).await;
             let pool = pool.unwrap();
-            for dataset in ["tank/vms", "tank/iso"] {
+            for dataset in ["tank/vms", "tank/iso", PANICS] {
                 if pool.files.root(dataset).is_none() {
                     pool.datasets.create(dataset, &[]).await.unwrap();
                 }
@@ -106,10 +107,9 @@ impl Fixture {
     }
 
     /// Starts the server.
-    pub fn serve(&mut self, config: Config, mut exports: Vec<Export>) {
+    pub fn serve(&mut self, config: Config, exports: Vec<Export>) {
         let files = Arc::clone(&self.pool().files);
         let volume = Volume::new(Arc::clone(&files));
-        exports.push(Export::new("/panics", PANICS));
         let panics = Arc::clone(&self.panics);
         let root_of = move |dataset: &str| {
             let bug = dataset == PANICS && panics.load(Ordering::Relaxed);

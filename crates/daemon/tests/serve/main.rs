@@ -18,6 +18,7 @@ mod locks;
 mod memory;
 mod mounts;
 mod names;
+mod neighbours;
 mod once;
 mod stop;
 mod together;

@@ -230,11 +230,10 @@ fn of_several_writes_those_are_made_that_a_quota_has_room_for() {
 fn a_panic_ends_the_connection_of_several_writes_and_nothing_else() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mounted();
-    // Of a file system that is not known: all exports are asked, and one of them panics.
-    let nowhere = NfsFh3::new(&[7; 24]).unwrap();
-    fixture.panics.store(true, Ordering::Relaxed);
     let mut hit = fixture.client();
-    let writes: Vec<Write> = (0..8).map(|page| Write::new(nowhere, page * PAGE, PAGE)).collect();
+    let panics = hit.mount("/panics").unwrap();
+    fixture.panics.store(true, Ordering::Relaxed);
+    let writes: Vec<Write> = (0..8).map(|page| Write::new(panics, page * PAGE, PAGE)).collect();
     let stream: Vec<u8> = writes.iter().flat_map(|write| write.record(&mut hit)).collect();
     hit.send(&stream);
     hit.closed();

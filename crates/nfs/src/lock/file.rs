@@ -3,12 +3,17 @@
 //! Invariants:
 //! - Locks of one owner are disjoint, and those of one kind do not touch: they are one.
 //! - Locks of different owners that overlap are both shared.
+//! - Who waits is in conflict with somebody who holds, or queues behind somebody who waits. So a
+//!   change can only serve those who wait for a part of the range that changed, or whose owner's
+//!   locks changed: nobody else is looked at. That, and the limits, keep a call's time short
+//!   whatever clients have set up.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Owner, Range};
+use crate::limits::{FILE_LOCKS_MAX, FILE_WAITERS_MAX};
 
 /// A lock that is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +41,28 @@ pub(super) struct Share {
     pub deny: u32,
 }
 
+/// What has changed: the locks of an owner, in a range.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub range: Range,
+    pub owner: Arc<Owner>,
+}
+
+impl Change {
+    fn concerns(&self, waiter: &Waiter) -> bool {
+        self.range.overlaps(&waiter.range) || *self.owner == *waiter.owner
+    }
+}
+
+/// Somebody who had to wait, and has its lock now.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub waiter: Waiter,
+    /// Locks and waiters of the file before and after.
+    pub before: usize,
+    pub after: usize,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct FileLocks {
     pub held: Vec<Held>,
@@ -46,6 +73,16 @@ pub(super) struct FileLocks {
 impl FileLocks {
     pub fn is_empty(&self) -> bool {
         self.held.is_empty() && self.waiting.is_empty() && self.shares.is_empty()
+    }
+
+    /// Whether there is room for `more` locks or reservations.
+    pub fn fits(&self, more: usize) -> bool {
+        self.held.len() + self.shares.len() + more <= FILE_LOCKS_MAX
+    }
+
+    /// Whether one more may wait.
+    pub fn fits_waiter(&self) -> bool {
+        self.waiting.len() < FILE_WAITERS_MAX
     }
 
     /// A lock of somebody else that is in the way.
@@ -102,16 +139,35 @@ impl FileLocks {
         ahead && !self.held.iter().any(|held| *held.owner == *owner)
     }
 
-    /// Takes the first who need not wait any longer out of the queue, and gives it its lock.
-    pub fn next_served(&mut self) -> Option<Waiter> {
-        let place = self.waiting.iter().enumerate().position(|(place, waiter)| {
+    /// Gives their locks to all who need not wait any longer after `change`, in their order.
+    pub fn serve(&mut self, change: Change) -> Vec<Served> {
+        let (mut changes, mut served, mut place) = (vec![change], Vec::new(), 0);
+        while let Some(waiter) = self.waiting.get(place) {
             let Waiter { range, exclusive, owner, .. } = waiter;
-            self.conflict(owner, range, *exclusive).is_none()
-                && !self.must_queue(owner, range, *exclusive, place)
-        })?;
-        let waiter = self.waiting.remove(place)?;
-        self.set(&waiter.owner, waiter.range, Some(waiter.exclusive));
-        Some(waiter)
+            let is_served = changes.iter().any(|change| change.concerns(waiter))
+                && self.conflict(owner, range, *exclusive).is_none()
+                && !self.must_queue(owner, range, *exclusive, place);
+            if !is_served {
+                place += 1;
+                continue;
+            }
+            let before = self.held.len() + self.waiting.len();
+            let Some(waiter) = self.waiting.remove(place) else { break };
+            let Waiter { range, exclusive, owner, .. } = &waiter;
+            // Others before it may have their turn now: further wishes of an owner that holds
+            // something do not queue, and an exclusive lock may have become a shared one.
+            let own = |held: &&Held| *held.owner == **owner;
+            let is_first = !self.held.iter().any(|held| own(&held));
+            let is_less = !exclusive && self.held.iter().any(|held| held.exclusive && own(&held));
+            if is_first || is_less {
+                place = 0;
+            }
+            self.set(owner, *range, Some(*exclusive));
+            changes.push(Change { range: *range, owner: owner.clone() });
+            let after = self.held.len() + self.waiting.len();
+            served.push(Served { waiter, before, after });
+        }
+        served
     }
 
     /// The place of this very wish in the queue.

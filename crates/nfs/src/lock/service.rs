@@ -1,39 +1,53 @@
 //! The locks of a server, between the protocols and the daemon.
 //!
 //! Invariants:
-//! - What is to be said to clients waits in bounded queues until the daemon takes it; a message too
-//!   many is dropped, which to a client is a lost datagram.
 //! - A client is on the durable list before its first lock is answered. Who has no lock any more
 //!   leaves the list when somebody joins it: only then is it written.
+//! - After a restart, only clients that were on the list claim locks of before: until the grace has
+//!   ended, and until they were told of the restart and had their time.
+//! - What was locked over a connection is given back over one: the sender of a datagram can be
+//!   forged.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aquifer_files::FileHandle;
 use aquifer_pool::BoxFuture;
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 use parking_lot::Mutex;
 
-use super::table::{Ask, Blocker, Grant, Locked, Shared, Table};
+use super::callouts::{Callout, Callouts, Next};
+use super::grants::Grant;
+use super::restarts::{Belief, Restart, Restarts};
+use super::table::{Ask, Blocker, Locked, Shared, Table};
 use super::{Client, LockView, Owner, Range};
-use crate::limits::{MESSAGES_MAX, REBOOTS_MAX};
+use crate::limits::HOSTS_LOOK;
 use crate::proto::nlm::{Limited, Lock4, Nlm4Res, Nlm4Stats, Procedure, TestArgs4};
 
 /// What the locks need of the world outside: the daemon, or a test.
 pub trait Outside: Send + Sync + fmt::Debug {
-    /// [`Locks::next_callout`] has something.
+    /// [`Locks::next_host`] or [`Locks::next_restart`] has something.
     fn wake(&self);
 
     /// Puts a new list of clients that are to be told of a restart on disk, in place of the old
-    /// one. `list` makes it, when it is this call's turn.
+    /// one, because `newcomer` is to be on it. Lists are asked for and written one at a time.
     fn keep<'a>(
         &'a self,
-        list: &'a (dyn Fn() -> Vec<Monitored> + Send + Sync),
+        newcomer: &'a Client,
+        list: &'a (dyn DurableList + 'a),
     ) -> BoxFuture<'a, io::Result<()>>;
+}
+
+/// The list of clients that are to be told of a restart.
+pub trait DurableList: Send + Sync {
+    /// What is to be written. `None` if the newcomer is on the list that was written last.
+    fn list(&self) -> Option<Vec<Monitored>>;
+
+    /// What [`DurableList::list`] gave is on disk.
+    fn written(&self);
 }
 
 /// A client that is to be told of a restart.
@@ -45,20 +59,23 @@ pub struct Monitored {
     pub via: Option<IpAddr>,
 }
 
-/// Something to be said to a client's lock manager.
+/// Who may claim locks of before a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Callout {
-    /// Where it is.
-    pub to: IpAddr,
-    /// The address to call from: clients believe no other.
-    pub via: Option<IpAddr>,
-    /// The procedure of NLM version 4.
-    pub procedure: u32,
-    /// Its arguments.
-    pub args: Vec<u8>,
-    /// The grant that it tells of, whose answer is to be given to [`Locks::granted`]. Without one,
-    /// the message is sent once and no answer is waited for.
-    pub grant: Option<u64>,
+pub enum Claimants {
+    /// Everybody: who had locks is not known.
+    Everybody,
+    /// These.
+    Listed(HashSet<Client>),
+}
+
+impl Claimants {
+    fn contain(&self, client: &Client) -> bool {
+        match self {
+            Claimants::Everybody => true,
+            // The list is kept as text.
+            Claimants::Listed(listed) => listed.contains(&client.as_text()),
+        }
+    }
 }
 
 /// What came of telling a grant.
@@ -89,46 +106,86 @@ pub struct Locks {
     outside: Option<Arc<dyn Outside>>,
     /// The state number of the status monitor: odd while a host is up, another after each start.
     state: i32,
-    grace: AtomicBool,
     inner: Mutex<Inner>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     table: Table,
-    messages: VecDeque<Callout>,
-    /// Clients with monitored locks, and our address as they know it.
-    monitored: HashMap<Arc<Client>, Option<IpAddr>>,
+    /// Only claims are granted.
+    grace: bool,
+    claimants: Claimants,
+    callouts: Callouts,
+    restarts: Restarts,
+    /// What is known of clients that have locks, and of some that had.
+    hosts: HashMap<Arc<Client>, Host>,
     /// Those of them that are on the durable list.
     durable: HashSet<Arc<Client>>,
-    /// How many lists were made: of two that overtake each other, only the last one counts.
-    lists: u64,
-    /// The last state that each host told in SM_NOTIFY, oldest first.
-    reboots: VecDeque<(Client, i32)>,
+}
+
+/// A client that has locks.
+#[derive(Debug)]
+struct Host {
+    /// Our address as it knows it.
+    via: Option<IpAddr>,
+    /// It counts on being told of a restart.
+    is_monitored: bool,
+    /// It locks over connections.
+    by_stream: bool,
+    /// The state of its status monitor, as it said with its last LOCK; 0 says nothing.
+    state: i32,
+}
+
+/// How a lock is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// Whether to wait.
+    pub may_wait: bool,
+    /// Whether the client counts on being told of a restart.
+    pub is_monitored: bool,
+    /// Whether it came over a connection.
+    pub by_stream: bool,
+    /// The state of the client's status monitor.
+    pub state: i32,
 }
 
 impl Locks {
-    /// Locks of a server whose status monitor has this `state`. If `grace`, only claims of earlier
-    /// locks are granted until [`Locks::end_grace`].
-    pub fn new(outside: Arc<dyn Outside>, state: i32, grace: bool) -> Self {
-        let (grace, inner) = (AtomicBool::new(grace), Mutex::default());
-        Locks { outside: Some(outside), state, grace, inner }
+    /// Locks of a server whose status monitor has this `state`. With `claimants`, only their claims
+    /// of earlier locks are granted until [`Locks::end_grace`].
+    pub fn new(outside: Arc<dyn Outside>, state: i32, claimants: Option<Claimants>) -> Self {
+        Locks { outside: Some(outside), state, inner: Mutex::new(Inner::new(claimants)) }
     }
 
     /// Locks of a server that calls nobody and remembers nobody: clients that wait must ask again.
     pub fn alone() -> Self {
-        let (grace, inner) = (AtomicBool::new(false), Mutex::default());
-        Locks { outside: None, state: 1, grace, inner }
+        Locks { outside: None, state: 1, inner: Mutex::new(Inner::new(None)) }
     }
 
-    /// From now on everybody gets locks, and nobody claims earlier ones.
+    /// From now on everybody gets locks. Clients on the list still claim theirs, if nobody else has
+    /// them by then: until [`Locks::end_claims`].
     pub fn end_grace(&self) {
-        self.grace.store(false, Ordering::Relaxed);
+        let mut inner = self.inner.lock();
+        inner.grace = false;
+        if inner.claimants == Claimants::Everybody {
+            inner.claimants = Claimants::Listed(HashSet::new());
+        }
+    }
+
+    /// A client has had its time to claim its locks.
+    pub fn end_claims(&self, client: &Client) {
+        if let Claimants::Listed(listed) = &mut self.inner.lock().claimants {
+            listed.remove(client);
+        }
     }
 
     /// Whether only claims of earlier locks are granted.
     pub fn in_grace(&self) -> bool {
-        self.grace.load(Ordering::Relaxed)
+        self.inner.lock().grace
+    }
+
+    /// Whether a client may claim locks of before the restart.
+    pub(crate) fn may_claim(&self, client: &Client) -> bool {
+        self.inner.lock().claimants.contain(client)
     }
 
     /// The state number of the status monitor.
@@ -141,51 +198,155 @@ impl Locks {
         self.inner.lock().table.list()
     }
 
-    /// What is to be said next.
-    pub fn next_callout(&self) -> Option<Callout> {
+    /// A host to which something is to be said, and to which nobody says anything yet. The caller
+    /// attends to it until [`Locks::next_callout`] has nothing more.
+    pub fn next_host(&self) -> Option<IpAddr> {
+        self.inner.lock().callouts.next_host()
+    }
+
+    /// What is to be said next to a host that is attended to. `None` ends that.
+    pub fn next_callout(&self, host: IpAddr) -> Option<Callout> {
         let mut inner = self.inner.lock();
-        if let Some(message) = inner.messages.pop_front() {
-            return Some(message);
+        loop {
+            match inner.callouts.next_for(host)? {
+                Next::Result(result) => return Some(result),
+                Next::Grant(grant) => {
+                    if let Some(found) = inner.table.grants.get(grant) {
+                        return Some(granted_call(grant, found));
+                    }
+                }
+            }
         }
-        let (id, grant) = inner.table.next_untold()?;
-        Some(granted_call(id, &grant))
     }
 
     /// Whether a grant is still to be told: the client may have spoken of it meanwhile.
     pub fn is_on_its_way(&self, grant: u64) -> bool {
-        self.inner.lock().table.is_on_its_way(grant)
+        self.inner.lock().table.grants.get(grant).is_some()
     }
 
-    /// What came of telling a grant. [`GrantAnswer::Later`] leaves it as it is.
+    /// What came of telling a grant to a host that is attended to. After [`GrantAnswer::Later`] it
+    /// is what is said next to that host.
     pub fn granted(&self, grant: u64, answer: GrantAnswer) {
-        match answer {
-            GrantAnswer::Later => {}
-            GrantAnswer::Accepted => self.inner.lock().table.answered(grant, true),
-            GrantAnswer::Given => self.changing(|inner| inner.table.answered(grant, false)),
-        }
+        self.changing(|inner| match answer {
+            GrantAnswer::Accepted => inner.table.answered(grant, true),
+            GrantAnswer::Given => inner.table.answered(grant, false),
+            GrantAnswer::Later => {
+                if let Some(found) = inner.table.grants.get(grant) {
+                    inner.callouts.add_again(found.waiter.owner.client.address, grant);
+                }
+            }
+        });
+    }
+
+    /// A host that is attended to cannot be reached: others get what was granted to it. How many
+    /// grants that were.
+    pub fn unreachable(&self, host: IpAddr) -> usize {
+        self.changing(|inner| {
+            let grants = inner.callouts.give_up(host);
+            for grant in &grants {
+                inner.table.answered(*grant, false);
+            }
+            grants.len()
+        })
+    }
+
+    /// A host that says that it has restarted. It is to be looked into, [`Locks::restart_judged`]
+    /// to be called, and [`Locks::restart_closed`].
+    pub fn next_restart(&self) -> Option<Restart> {
+        self.inner.lock().restarts.next()
+    }
+
+    /// A host's word that it has restarted was looked into. If it is believed, its locks of before
+    /// end: how many that were.
+    pub fn restart_judged(&self, restart: &Restart, belief: Belief) -> Option<usize> {
+        self.changing(|inner| {
+            let Inner { table, hosts, restarts, .. } = inner;
+            let state = match belief {
+                Belief::Confirmed(state) => state,
+                Belief::OnItsWord => restart.state,
+                Belief::None => return None,
+            };
+            let now = Restart { state, ..restart.clone() };
+            let freed = table.free(|client| {
+                let before = state_of(hosts, client);
+                // Of who never said its state only the host's own word tells something new.
+                (before.is_some() || state == restart.state) && now.concerns(client, before)
+            });
+            let is_believed = freed > 0 || state == restart.state;
+            is_believed.then(|| {
+                restarts.believe(&restart.host, state);
+                freed
+            })
+        })
+    }
+
+    /// From now on, what this host says of a restart is looked into again.
+    pub fn restart_closed(&self, restart: &Restart) {
+        self.changing(|inner| inner.restarts.closed(&restart.host));
+    }
+
+    /// Nobody attends to hosts any more: what was to be said is to be said again.
+    pub fn begin_anew(&self) {
+        self.changing(|inner| {
+            inner.callouts = Callouts::default();
+            inner.restarts.begin_anew();
+            inner.table.grants.renew();
+        });
+    }
+
+    /// Ends all locks of an address, or of one of the names there: the administrator says that they
+    /// are nobody's any more. How many that were.
+    pub fn clear(&self, address: IpAddr, name: Option<&[u8]>) -> usize {
+        let is_meant = |client: &Client| {
+            client.address == address && name.is_none_or(|name| *client.name == *name)
+        };
+        self.changing(|inner| inner.table.free(is_meant))
+    }
+
+    /// Whether anything is held or waited for by this address.
+    pub(crate) fn knows(&self, address: IpAddr) -> bool {
+        self.inner.lock().table.knows(address)
+    }
+
+    /// A host says that it has restarted: it is looked into, if it has locks.
+    pub(crate) fn says_restarted(&self, restart: Restart) {
+        self.changing(|inner| {
+            let Inner { table, hosts, restarts, .. } = inner;
+            let is_meant = |client: &Arc<Client>| restart.concerns(client, state_of(hosts, client));
+            if table.knows(restart.host.address) && table.clients().any(is_meant) {
+                restarts.add(restart);
+            }
+        });
+    }
+
+    /// A client gives up all its locks. Those of a client that is monitored end otherwise (X/Open
+    /// C702, NLM_FREE_ALL): how many ended.
+    pub(crate) fn free_all(&self, client: &Client) -> usize {
+        self.changing(|inner| {
+            let is_monitored = inner.hosts.get(client).is_some_and(|host| host.is_monitored);
+            if is_monitored { 0 } else { inner.table.free(|known| known == client) }
+        })
+    }
+
+    /// Whether this client's locks are not to be touched by datagrams.
+    pub(crate) fn locks_by_stream(&self, client: &Client) -> bool {
+        self.inner.lock().hosts.get(client).is_some_and(|host| host.by_stream)
     }
 
     pub(crate) fn test(&self, file: FileHandle, ask: &Ask) -> Option<Blocker> {
         self.inner.lock().table.test(file, ask)
     }
 
-    /// Locks. The client of a `monitored` lock is on the durable list when this returns.
-    pub(crate) async fn lock(
-        &self,
-        file: FileHandle,
-        ask: &Ask,
-        may_wait: bool,
-        monitored: bool,
-    ) -> Locked {
+    /// Locks. The client of a monitored lock is on the durable list when this returns.
+    pub(crate) async fn lock(&self, file: FileHandle, ask: &Ask, manner: Manner) -> Locked {
         let client = &ask.owner.client;
         let (outcome, is_new) = self.changing(|inner| {
-            let outcome = inner.table.lock(file, ask, may_wait);
+            let outcome = inner.table.lock(file, ask, manner.may_wait);
             let locked = matches!(outcome, Locked::Granted | Locked::Blocked);
-            let is_new = locked && monitored && !inner.durable.contains(client);
-            if is_new {
-                inner.monitored.insert(client.clone(), ask.via);
+            if locked {
+                inner.note_host(ask, manner);
             }
-            (outcome, is_new)
+            (outcome, locked && manner.is_monitored && !inner.durable.contains(client))
         });
         if is_new && let Err(error) = self.keep(client).await {
             tracing::error!(%error, "a lock is refused: its client cannot be written down");
@@ -224,67 +385,15 @@ impl Locks {
         self.inner.lock().table.forget(file);
     }
 
-    /// Ends all locks of a client.
-    pub(crate) fn free(&self, client: &Client) -> usize {
-        self.changing(|inner| inner.table.free(|known| known == client))
-    }
-
-    /// `host` says that it was restarted, and has `state` now: its locks end. Said again, as
-    /// datagrams are, it does nothing.
-    pub(crate) fn rebooted(&self, host: Client, state: i32) -> usize {
-        self.changing(|inner| {
-            if let Some(known) = inner.reboots.iter_mut().find(|(known, _)| *known == host) {
-                if known.1 == state {
-                    return 0;
-                }
-                known.1 = state;
-            } else {
-                inner.reboots.push_back((host.clone(), state));
-            }
-            if inner.reboots.len() > REBOOTS_MAX {
-                inner.reboots.pop_front();
-            }
-            let at_address = |client: &&Arc<Client>| client.address == host.address;
-            // Named otherwise by its status monitor than by its lock manager: still itself, if it
-            // is alone behind its address.
-            let only = inner.table.clients().filter(at_address).count() == 1;
-            let is_it = |client: &Client| {
-                client.address == host.address && (only || same_host(&client.name, &host.name))
-            };
-            inner.table.free(is_it)
-        })
-    }
-
-    /// Sends a message, or drops it if too many wait.
-    pub(crate) fn send(&self, message: Callout) {
-        self.changing(|inner| {
-            if inner.messages.len() < MESSAGES_MAX {
-                inner.messages.push_back(message);
-            }
-        });
+    /// Has results sent to a client, or drops them if too many wait.
+    pub(crate) fn send(&self, to: IpAddr, results: Callout) {
+        self.changing(|inner| inner.callouts.add_result(to, results));
     }
 
     async fn keep(&self, client: &Arc<Client>) -> io::Result<()> {
         let Some(outside) = &self.outside else { return Ok(()) };
-        let own = AtomicU64::new(0);
-        let list = || {
-            let mut inner = self.inner.lock();
-            let Inner { table, monitored, durable, lists, .. } = &mut *inner;
-            *lists += 1;
-            monitored.retain(|client, _| table.has_client(client));
-            durable.retain(|client| monitored.contains_key(client));
-            if monitored.contains_key(client) {
-                own.store(*lists, Ordering::Relaxed);
-            }
-            let each = monitored.iter();
-            each.map(|(client, via)| Monitored { client: (**client).clone(), via: *via }).collect()
-        };
-        outside.keep(&list).await?;
-        let mut inner = self.inner.lock();
-        if inner.lists == own.load(Ordering::Relaxed) {
-            inner.durable.insert(client.clone());
-        }
-        Ok(())
+        let list = ListFor { locks: self, client, listed: Mutex::default() };
+        outside.keep(client, &list).await
     }
 
     /// Does something after which there may be something to be said.
@@ -292,13 +401,77 @@ impl Locks {
         let (done, wakes) = {
             let mut inner = self.inner.lock();
             let done = change(&mut inner);
-            (done, inner.table.has_untold() || !inner.messages.is_empty())
+            let Inner { table, callouts, restarts, .. } = &mut *inner;
+            for (host, grant) in table.grants.take_new() {
+                callouts.add_grant(host, grant, |grant| table.grants.get(grant).is_some());
+            }
+            (done, callouts.is_waited_for() || restarts.is_waited_for())
         };
         if wakes && let Some(outside) = &self.outside {
             outside.wake();
         }
         done
     }
+}
+
+impl Inner {
+    fn new(claimants: Option<Claimants>) -> Self {
+        let grace = claimants.is_some();
+        let claimants = claimants.unwrap_or(Claimants::Listed(HashSet::new()));
+        let (table, callouts, restarts, hosts, durable) = Default::default();
+        Inner { table, grace, claimants, callouts, restarts, hosts, durable }
+    }
+
+    fn note_host(&mut self, ask: &Ask, manner: Manner) {
+        let Manner { is_monitored, by_stream, state, .. } = manner;
+        let client = &ask.owner.client;
+        let known = self.hosts.get(client);
+        let host = Host {
+            via: ask.via,
+            is_monitored: is_monitored || known.is_some_and(|known| known.is_monitored),
+            by_stream: by_stream || known.is_some_and(|known| known.by_stream),
+            state,
+        };
+        self.hosts.insert(client.clone(), host);
+        if self.hosts.len() > HOSTS_LOOK {
+            self.hosts.retain(|client, _| self.table.has_client(client));
+        }
+    }
+}
+
+/// The durable list, with a client that is to be on it.
+struct ListFor<'a> {
+    locks: &'a Locks,
+    client: &'a Arc<Client>,
+    listed: Mutex<HashSet<Arc<Client>>>,
+}
+
+impl DurableList for ListFor<'_> {
+    fn list(&self) -> Option<Vec<Monitored>> {
+        let mut inner = self.locks.inner.lock();
+        if inner.durable.contains(self.client) {
+            return None;
+        }
+        let Inner { table, hosts, durable, .. } = &mut *inner;
+        hosts.retain(|client, _| table.has_client(client));
+        let monitored = hosts.iter().filter(|(_, host)| host.is_monitored);
+        let mut listed = self.listed.lock();
+        *listed = monitored.clone().map(|(client, _)| client.clone()).collect();
+        // Who is not on this list is not on disk any more, however the writing ends.
+        durable.retain(|client| listed.contains(client));
+        let each =
+            monitored.map(|(client, host)| Monitored { client: client.as_text(), via: host.via });
+        Some(each.collect())
+    }
+
+    fn written(&self) {
+        self.locks.inner.lock().durable.extend(self.listed.lock().drain());
+    }
+}
+
+/// What a client last said of its state.
+fn state_of(hosts: &HashMap<Arc<Client>, Host>, client: &Client) -> Option<i32> {
+    hosts.get(client).map(|host| host.state).filter(|state| *state != 0)
 }
 
 /// The call that tells a grant.
@@ -318,21 +491,9 @@ fn granted_call(id: u64, grant: &Grant) -> Callout {
     let mut args = EncodeBuf::new();
     args.put(&TestArgs4 { cookie: Limited(&cookie), exclusive: waiter.exclusive, alock });
     Callout {
-        to: owner.client.address,
         via: waiter.via,
         procedure: Procedure::Granted.wire(),
         args: args.to_vec(),
         grant: Some(id),
-    }
-}
-
-/// Whether two names are of one host: one of them may have its domain, and case does not matter.
-fn same_host(a: &[u8], b: &[u8]) -> bool {
-    let label = |name: &[u8]| name.split(|byte| *byte == b'.').next().map(<[u8]>::to_vec);
-    let qualified = |name: &[u8]| name.contains(&b'.');
-    match (label(a), label(b)) {
-        _ if a.eq_ignore_ascii_case(b) => true,
-        (Some(x), Some(y)) => (!qualified(a) || !qualified(b)) && x.eq_ignore_ascii_case(&y),
-        _ => false,
     }
 }

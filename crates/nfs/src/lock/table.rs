@@ -1,20 +1,22 @@
-//! The locks of all files, counted, and the grants that are on their way to those who waited.
+//! The locks of all files, counted.
 //!
 //! Invariants:
-//! - `clients` and `total` count what is in `files`; both stay within the limits, also when an
-//!   UNLOCK would split a lock.
-//! - A grant that is on its way is a lock that is held. It is settled by the first of: the client's
-//!   answer, the client's own word (LOCK, UNLOCK, CANCEL of it), the client's end.
+//! - `clients`, `sites` and `total` count what is in `files`; all stay within the limits, also when
+//!   an UNLOCK would split a lock.
+//! - Names cost nothing to make up, addresses do: what one address may have is limited whatever
+//!   names it gives, and the last quarter of the table is for addresses that have little.
+//! - A grant that is on its way is a lock that is held.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use aquifer_files::FileHandle;
 
-use super::file::{FileLocks, Held, Share, Waiter};
-use super::{Client, LockKind, LockState, LockView, Owner, Range};
-use crate::limits::{CLIENT_LOCKS_MAX, LOCKS_MAX};
+use super::file::{Change, FileLocks, Held, Served, Share, Waiter};
+use super::grants::{Grant, Grants};
+use super::{Client, LockKind, LockState, LockView, Owner, Range, site};
+use crate::limits::{LOCKS_MAX, LOCKS_RESERVED, SITE_LOCKS_MAX, SITE_LOCKS_SMALL, SITE_NAMES_MAX};
 
 /// A lock that is asked for.
 #[derive(Clone, Debug)]
@@ -46,22 +48,21 @@ pub(crate) struct Blocker {
     pub exclusive: bool,
 }
 
-/// A lock that is held for somebody who is to be told.
-#[derive(Clone, Debug)]
-pub(super) struct Grant {
-    pub file: FileHandle,
-    pub waiter: Waiter,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Table {
     files: HashMap<FileHandle, FileLocks>,
     clients: HashMap<Arc<Client>, usize>,
+    /// By address, or by what one machine may have of addresses.
+    sites: HashMap<IpAddr, Site>,
     total: usize,
-    grants: BTreeMap<u64, Grant>,
-    last_grant: u64,
-    /// Grants that nobody carries yet.
-    untold: VecDeque<u64>,
+    pub grants: Grants,
+}
+
+/// What is held and waited for by one address.
+#[derive(Debug, Default)]
+struct Site {
+    locks: usize,
+    names: usize,
 }
 
 impl Table {
@@ -88,7 +89,7 @@ impl Table {
             match place {
                 // Asked again: clients do, in case that the grant was lost.
                 Some(_) => Locked::Blocked,
-                None if fits_one => {
+                None if fits_one && locks.fits_waiter() => {
                     let (owner, range, exclusive) = (owner.clone(), *range, *exclusive);
                     locks.waiting.push_back(Waiter { range, exclusive, owner, via: *via });
                     self.count(&ask.owner.client, 1, 0);
@@ -96,31 +97,34 @@ impl Table {
                 }
                 None => Locked::NoLocks,
             }
-        } else if fits_two {
+        } else if fits_two && locks.fits(2) {
             if let Some(place) = place {
                 locks.waiting.remove(place);
                 self.count(&owner.client, 0, 1);
             }
-            self.settle(file, owner, range);
+            self.grants.settle(file, owner, range);
             self.set(file, owner, *range, Some(*exclusive));
             Locked::Granted
         } else {
             Locked::NoLocks
         };
-        self.tidy(file);
+        match outcome {
+            Locked::Granted => self.changed(file, owner, *range),
+            _ => self.drop_empty(file),
+        }
         outcome
     }
 
     /// Takes a range away from its owner. `false` if that would make too many locks of one.
     pub fn unlock(&mut self, file: FileHandle, owner: &Arc<Owner>, range: Range) -> bool {
-        let splits = self.files.get(&file).is_some_and(|locks| locks.would_split(owner, &range));
-        if splits && !self.fits(&owner.client, 1) {
+        let splits = self.files.get(&file).filter(|locks| locks.would_split(owner, &range));
+        if splits.is_some_and(|locks| !locks.fits(1) || !self.fits(&owner.client, 1)) {
             return false;
         }
         // Also where nothing is held: a grant may be on its way.
-        self.settle(file, owner, &range);
+        self.grants.settle(file, owner, &range);
         self.set(file, owner, range, None);
-        self.tidy(file);
+        self.changed(file, owner, range);
         true
     }
 
@@ -132,22 +136,18 @@ impl Table {
         if let Some(place) = locks.place_of(owner, range, *exclusive) {
             locks.waiting.remove(place);
             self.count(&owner.client, 0, 1);
-            self.tidy(file);
+            self.changed(file, owner, *range);
             return true;
         }
-        let is_it = |grant: &&u64| {
-            self.grants.get(grant).is_some_and(|Grant { file: of, waiter }| {
-                *of == file && waiter.owner == *owner && waiter.range == *range
-            })
-        };
-        let granted = self.grants.keys().find(is_it).copied();
+        let is_it = |of: &Waiter| of.owner == *owner && of.range == *range;
+        let granted = self.grants.of_file(file).find(|(_, of)| is_it(of)).map(|(grant, _)| grant);
         granted.is_some_and(|grant| self.give_back(grant))
     }
 
     /// The client knows of its grant, or does not want it.
     pub fn answered(&mut self, grant: u64, accepted: bool) {
         match accepted {
-            true => drop(self.grants.remove(&grant)),
+            true => drop(self.grants.remove(grant)),
             false => drop(self.give_back(grant)),
         }
     }
@@ -168,14 +168,14 @@ impl Table {
         } else if let Some(share) = own.and_then(|own| locks.shares.get_mut(own)) {
             (share.access, share.deny) = (access, deny);
             Shared::Granted
-        } else if fits {
+        } else if fits && locks.fits(1) {
             locks.shares.push(Share { owner: owner.clone(), access, deny });
             self.count(&owner.client, 1, 0);
             Shared::Granted
         } else {
             Shared::NoLocks
         };
-        self.tidy(file);
+        self.drop_empty(file);
         outcome
     }
 
@@ -185,42 +185,47 @@ impl Table {
         let before = locks.shares.len();
         locks.shares.retain(|share| *share.owner != *owner);
         let gone = before - locks.shares.len();
-        self.count(&owner.client, 0, gone);
-        self.tidy(file);
+        self.drop_empty(file);
+        if gone > 0 {
+            self.count(&owner.client, 0, gone);
+        }
     }
 
     /// Ends everything of the clients that `gone` names. How many locks that were.
     pub fn free(&mut self, gone: impl Fn(&Client) -> bool) -> usize {
         // By name, not by what is counted: a grant may be on its way of which nothing is left.
-        let is_gone = |owner: &Owner| gone(&owner.client);
-        self.grants.retain(|_, grant| !is_gone(&grant.waiter.owner));
+        self.grants.end_of_owners(|owner| gone(&owner.client));
+        let counted = self.clients.iter().filter(|(client, _)| gone(client));
+        let counted: Vec<_> = counted.map(|(client, count)| (client.clone(), *count)).collect();
+        if counted.is_empty() {
+            return 0;
+        }
         let mut touched = Vec::new();
         for (file, locks) in &mut self.files {
-            let before = locks.held.len() + locks.waiting.len() + locks.shares.len();
-            locks.held.retain(|held| !is_gone(&held.owner));
-            locks.waiting.retain(|waiter| !is_gone(&waiter.owner));
-            locks.shares.retain(|share| !is_gone(&share.owner));
-            if before > locks.held.len() + locks.waiting.len() + locks.shares.len() {
-                touched.push(*file);
-            }
+            let held = locks.held.iter().map(|held| &held.owner);
+            let waiting = locks.waiting.iter().map(|waiter| &waiter.owner);
+            let owners = held.chain(waiting).chain(locks.shares.iter().map(|share| &share.owner));
+            let Some(owner) = owners.into_iter().find(|owner| gone(&owner.client)).cloned() else {
+                continue;
+            };
+            locks.held.retain(|held| !gone(&held.owner.client));
+            locks.waiting.retain(|waiter| !gone(&waiter.owner.client));
+            locks.shares.retain(|share| !gone(&share.owner.client));
+            touched.push((*file, owner));
         }
-        let mut freed = 0;
-        self.clients.retain(|client, count| {
-            let is_gone = gone(client);
-            freed += if is_gone { *count } else { 0 };
-            !is_gone
-        });
-        self.total = self.total.saturating_sub(freed);
-        for file in touched {
-            self.tidy(file);
+        for (client, count) in &counted {
+            self.count(client, 0, *count);
         }
-        freed
+        for (file, owner) in touched {
+            self.changed(file, &owner, Range::WHOLE);
+        }
+        counted.iter().map(|(_, count)| count).sum()
     }
 
     /// The file is no more, and its locks with it.
     pub fn forget(&mut self, file: FileHandle) {
         let Some(locks) = self.files.remove(&file) else { return };
-        self.grants.retain(|_, grant| grant.file != file);
+        self.grants.end_of_file(file);
         let owners = locks.held.iter().map(|held| &held.owner);
         let owners = owners.chain(locks.waiting.iter().map(|waiter| &waiter.owner));
         for owner in owners.chain(locks.shares.iter().map(|share| &share.owner)) {
@@ -233,34 +238,18 @@ impl Table {
         self.clients.keys()
     }
 
+    /// Whether this address has anything here.
+    pub fn knows(&self, address: IpAddr) -> bool {
+        self.sites.contains_key(&site(address))
+    }
+
     pub fn has_client(&self, client: &Client) -> bool {
         self.clients.contains_key(client)
     }
 
-    /// A grant that is to be told, once.
-    pub fn next_untold(&mut self) -> Option<(u64, Grant)> {
-        while let Some(grant) = self.untold.pop_front() {
-            if let Some(found) = self.grants.get(&grant) {
-                return Some((grant, found.clone()));
-            }
-        }
-        None
-    }
-
-    /// Whether there are grants that nobody carries yet.
-    pub fn has_untold(&self) -> bool {
-        !self.untold.is_empty()
-    }
-
-    /// Whether a grant is still to be told.
-    pub fn is_on_its_way(&self, grant: u64) -> bool {
-        self.grants.contains_key(&grant)
-    }
-
     /// Everything, for people.
     pub fn list(&self) -> Vec<LockView> {
-        let granting: HashSet<(FileHandle, &Owner)> =
-            self.grants.values().map(|grant| (grant.file, &*grant.waiter.owner)).collect();
+        let granting = self.grants.owners();
         let mut list = Vec::new();
         let kind = |range, exclusive| match exclusive {
             true => LockKind::Exclusive(range),
@@ -295,18 +284,10 @@ impl Table {
 
     /// Gives back what a grant gave. Whether there is such a grant.
     fn give_back(&mut self, grant: u64) -> bool {
-        let Some(Grant { file, waiter }) = self.grants.remove(&grant) else { return false };
+        let Some(Grant { file, waiter }) = self.grants.remove(grant) else { return false };
         self.set(file, &waiter.owner, waiter.range, None);
-        self.tidy(file);
+        self.changed(file, &waiter.owner, waiter.range);
         true
-    }
-
-    /// The owner has spoken of this range, so it needs not be told of grants in it.
-    fn settle(&mut self, file: FileHandle, owner: &Owner, range: &Range) {
-        self.grants.retain(|_, grant| {
-            let waiter = &grant.waiter;
-            grant.file != file || *waiter.owner != *owner || !waiter.range.overlaps(range)
-        });
     }
 
     fn set(&mut self, file: FileHandle, owner: &Arc<Owner>, range: Range, kind: Option<bool>) {
@@ -317,40 +298,48 @@ impl Table {
         self.count(&owner.client, after, before);
     }
 
-    /// Serves those whose turn it is, and forgets a file without locks.
-    fn tidy(&mut self, file: FileHandle) {
+    /// Serves those whose turn it is now that an owner's locks in a range are others, and forgets a
+    /// file without locks.
+    fn changed(&mut self, file: FileHandle, owner: &Arc<Owner>, range: Range) {
         let Some(locks) = self.files.get_mut(&file) else { return };
-        let mut served = Vec::new();
-        loop {
-            let before = locks.held.len() + locks.waiting.len();
-            let Some(waiter) = locks.next_served() else { break };
-            served.push((before, locks.held.len() + locks.waiting.len(), waiter));
-        }
-        if locks.is_empty() {
-            self.files.remove(&file);
-        }
-        for (before, after, waiter) in served {
+        let served = locks.serve(Change { range, owner: owner.clone() });
+        for Served { waiter, before, after } in served {
             self.count(&waiter.owner.client, after, before);
-            self.last_grant += 1;
-            self.grants.insert(self.last_grant, Grant { file, waiter });
-            self.untold.push_back(self.last_grant);
+            self.grants.add(Grant { file, waiter });
         }
-        if self.untold.len() > UNTOLD_MAX {
-            self.untold.retain(|grant| self.grants.contains_key(grant));
+        self.drop_empty(file);
+    }
+
+    fn drop_empty(&mut self, file: FileHandle) {
+        if self.files.get(&file).is_some_and(FileLocks::is_empty) {
+            self.files.remove(&file);
         }
     }
 
     fn fits(&self, client: &Client, more: usize) -> bool {
-        let own = self.clients.get(client).copied().unwrap_or(0);
-        self.total + more <= LOCKS_MAX && own + more <= CLIENT_LOCKS_MAX
+        let site = self.sites.get(&site(client.address));
+        let (own, names) = site.map_or((0, 0), |site| (site.locks, site.names));
+        let reserved = if own + more <= SITE_LOCKS_SMALL { 0 } else { LOCKS_RESERVED };
+        self.total + more <= LOCKS_MAX - reserved
+            && own + more <= SITE_LOCKS_MAX
+            && (names < SITE_NAMES_MAX || self.clients.contains_key(client))
     }
 
     fn count(&mut self, client: &Arc<Client>, more: usize, less: usize) {
-        self.total = (self.total + more).saturating_sub(less);
         let own = self.clients.entry(client.clone()).or_default();
+        let was_none = *own == 0;
         *own = (*own + more).saturating_sub(less);
-        if *own == 0 {
+        let is_none = *own == 0;
+        if is_none {
             self.clients.remove(client);
+        }
+        self.total = (self.total + more).saturating_sub(less);
+        let address = site(client.address);
+        let site = self.sites.entry(address).or_default();
+        site.locks = (site.locks + more).saturating_sub(less);
+        site.names = (site.names + usize::from(was_none)).saturating_sub(usize::from(is_none));
+        if site.locks == 0 {
+            self.sites.remove(&address);
         }
     }
 }
@@ -362,6 +351,3 @@ pub(crate) enum Shared {
     Denied,
     NoLocks,
 }
-
-/// Grants, some of them settled, after which the settled ones are looked for.
-const UNTOLD_MAX: usize = 1024;

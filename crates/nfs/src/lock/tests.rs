@@ -1,7 +1,9 @@
 //! The table against a model that keeps every byte; and what is told to whom.
 
 mod calls;
+mod limits;
 mod model;
+mod restarts;
 
 use super::table::{Shared, Table};
 use super::*;
@@ -24,6 +26,13 @@ fn owner(number: u8, svid: i32) -> Arc<Owner> {
 fn ask(owner: &Arc<Owner>, offset: u64, length: u64, exclusive: bool) -> Ask {
     let range = Range::new(offset, length).unwrap();
     Ask { owner: owner.clone(), range, exclusive, via: None }
+}
+
+/// Grants since this was asked last, and who is to be told.
+fn new_grants(table: &mut Table) -> Vec<(u64, Arc<Owner>)> {
+    let new = table.grants.take_new().into_iter();
+    new.filter_map(|(_, grant)| Some((grant, table.grants.get(grant)?.waiter.owner.clone())))
+        .collect()
 }
 
 fn held_by(table: &Table, number: u8) -> Vec<(u64, u64, bool)> {
@@ -82,28 +91,27 @@ fn who_waits_is_served_in_order_and_told_once() {
         // Asked again, it is in the queue once.
         assert_eq!(table.lock(file(1), &whole(number, exclusive), true), Locked::Blocked);
     }
-    assert!(table.next_untold().is_none());
+    assert!(new_grants(&mut table).is_empty());
     table.unlock(file(1), &of(1), Range::new(0, 0).unwrap());
     // The reader behind the writer waits for it.
-    let (first, grant) = table.next_untold().unwrap();
-    assert_eq!(grant.waiter.owner, of(2));
-    assert!(table.next_untold().is_none() && table.is_on_its_way(first));
+    let granted = new_grants(&mut table);
+    let [(first, ref told)] = granted[..] else { panic!("{granted:?}") };
+    assert_eq!(*told, of(2));
+    assert!(table.grants.get(first).is_some());
     // Not even a new reader goes before the writer; one that asks without waiting may.
     assert_eq!(table.lock(file(1), &whole(5, false), true), Locked::Blocked);
     assert_eq!(table.lock(file(1), &whole(6, false), false), Locked::Granted);
     table.answered(first, true);
-    assert!(!table.is_on_its_way(first));
+    assert!(table.grants.get(first).is_none());
     table.unlock(file(1), &of(6), Range::new(0, 0).unwrap());
     table.unlock(file(1), &of(2), Range::new(0, 0).unwrap());
-    let (second, grant) = table.next_untold().unwrap();
-    assert_eq!(grant.waiter.owner, of(3));
+    let granted = new_grants(&mut table);
+    let [(second, ref told)] = granted[..] else { panic!("{granted:?}") };
+    assert_eq!(*told, of(3));
     // It does not want it any more: both readers have their turn.
     table.answered(second, false);
-    let told: Vec<_> = std::iter::from_fn(|| table.next_untold()).collect();
-    assert_eq!(
-        told.iter().map(|(_, grant)| grant.waiter.owner.clone()).collect::<Vec<_>>(),
-        [of(4), of(5)]
-    );
+    let told: Vec<_> = new_grants(&mut table).into_iter().map(|(_, owner)| owner).collect();
+    assert_eq!(told, [of(4), of(5)]);
 }
 
 #[test]
@@ -114,7 +122,7 @@ fn a_grant_on_its_way_is_settled_by_what_the_client_says() {
         assert_eq!(table.lock(file(1), &ask(&other, 0, 0, true), false), Locked::Granted);
         assert_eq!(table.lock(file(1), &wish, true), Locked::Blocked);
         table.unlock(file(1), &other, Range::new(0, 0).unwrap());
-        table.next_untold().unwrap().0
+        new_grants(table)[0].0
     };
     // The client asks again and has its lock: a late "no" to the grant takes nothing away.
     let grant = blocked(&mut table);
@@ -124,7 +132,7 @@ fn a_grant_on_its_way_is_settled_by_what_the_client_says() {
     assert!(table.unlock(file(1), &me, wish.range));
     // It cancels, and the lock goes back.
     let grant = blocked(&mut table);
-    assert!(table.cancel(file(1), &wish) && !table.is_on_its_way(grant));
+    assert!(table.cancel(file(1), &wish) && table.grants.get(grant).is_none());
     assert!(held_by(&table, 1).is_empty() && !table.cancel(file(1), &wish));
     // It was told and unlocks before its answer is seen.
     let grant = blocked(&mut table);
@@ -156,7 +164,7 @@ fn the_end_of_a_client_or_a_file_ends_its_locks() {
     assert!(!table.has_client(&gone.client));
     table.forget(file(1));
     assert_eq!(held_by(&table, 2), [(0, 9, true)]);
-    assert_eq!(std::iter::from_fn(|| table.next_untold()).count(), 1, "of the file that is left");
+    assert_eq!(new_grants(&mut table).len(), 1, "of the file that is left");
     table.forget(file(2));
     assert_eq!(table.clients().count(), 0);
 }
@@ -178,11 +186,11 @@ fn reservations_exclude_as_dos_has_it() {
     assert_eq!(table.clients().count(), 0);
 }
 
-/// One client fills its part; the others have theirs. Splitting counts.
+/// One client fills a file; others have theirs. Splitting counts.
 #[test]
-fn locks_are_bounded() {
+fn locks_of_a_file_are_bounded() {
     let (mut table, greedy, other) = (Table::default(), owner(1, 1), owner(2, 1));
-    let limit = crate::limits::CLIENT_LOCKS_MAX;
+    let limit = crate::limits::FILE_LOCKS_MAX;
     let granted = (0..2 * limit as u64)
         .take_while(|at| {
             let wish = ask(&greedy, at * 10, 5, true);
@@ -191,7 +199,7 @@ fn locks_are_bounded() {
         .count();
     assert!((limit - 2..=limit).contains(&granted), "{granted}");
     assert_eq!(table.lock(file(2), &ask(&other, 0, 1, true), false), Locked::Granted);
-    assert_eq!(table.lock(file(3), &ask(&greedy, 0, 1, true), true), Locked::NoLocks);
+    assert_eq!(table.lock(file(1), &ask(&other, 9, 1, true), true), Locked::NoLocks);
     let mut holes = 0;
     while table.unlock(file(1), &greedy, Range::new(holes * 10 + 2, 1).unwrap()) {
         holes += 1;

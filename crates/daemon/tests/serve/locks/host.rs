@@ -20,6 +20,8 @@ struct State {
     heard: Vec<Heard>,
     /// What GRANTED is answered, next first; without any, NLM4_GRANTED. `None` fails the call.
     answers: Vec<Option<Nlm4Stats>>,
+    /// What its status monitor says of itself; without, it fails the call.
+    monitor: Option<i32>,
 }
 
 pub struct Host {
@@ -61,6 +63,11 @@ impl Host {
     /// What GRANTED is to be answered next.
     pub fn answer_next(&self, answers: &[Option<Nlm4Stats>]) {
         self.state.0.lock().unwrap().answers.extend(answers);
+    }
+
+    /// What its status monitor is to say when it is asked for its state.
+    pub fn has_state(&self, state: Option<i32>) {
+        self.state.0.lock().unwrap().monitor = state;
     }
 
     /// Waits for a call of this program and procedure, and takes it and all before it.
@@ -106,6 +113,13 @@ fn answer(call: &[u8], port: u16, state: &(Mutex<State>, Condvar)) -> Vec<u8> {
             let next = if answers.is_empty() { None } else { Some(answers.remove(0)) };
             match next.unwrap_or(Some(Nlm4Stats::Granted)) {
                 Some(stat) => results.put(&Nlm4Res { cookie: Limited(b"x"), stat }),
+                None => status = Accepted::SystemErr,
+            }
+        }
+        if (call.program, call.procedure) == (nsm::PROGRAM, nsm::Procedure::Stat.wire()) {
+            match state.monitor {
+                // Of whom it is asked it knows nothing, as most of them say.
+                Some(state) => results.put(&nsm::StatRes { res_stat: nsm::Res::Fail, state }),
                 None => status = Accepted::SystemErr,
             }
         }

@@ -15,10 +15,16 @@ use crate::proto::nlm::{Limited, Procedure, TestArgs4};
 
 /// A disk for the list that may fail.
 #[derive(Debug, Default)]
-struct Disk {
+pub(super) struct Disk {
     lists: Mutex<Vec<Vec<Monitored>>>,
     fails: AtomicBool,
     woken: AtomicUsize,
+}
+
+impl Disk {
+    pub(super) fn woken(&self) -> usize {
+        self.woken.load(Ordering::Relaxed)
+    }
 }
 
 impl Outside for Disk {
@@ -28,26 +34,34 @@ impl Outside for Disk {
 
     fn keep<'a>(
         &'a self,
-        list: &'a (dyn Fn() -> Vec<Monitored> + Send + Sync),
+        _newcomer: &'a Client,
+        list: &'a (dyn DurableList + 'a),
     ) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
             if self.fails.load(Ordering::Relaxed) {
                 return Err(io::Error::other("full"));
             }
-            self.lists.lock().push(list());
+            if let Some(clients) = list.list() {
+                self.lists.lock().push(clients);
+                list.written();
+            }
             Ok(())
         })
     }
 }
 
-fn locks() -> (Arc<Disk>, Locks) {
+pub(super) fn locks() -> (Arc<Disk>, Locks) {
     let disk = Arc::new(Disk::default());
-    (disk.clone(), Locks::new(disk, 3, false))
+    (disk.clone(), Locks::new(disk, 3, None))
 }
 
 /// Locks without waiting for anything but the disk, which is at once.
-fn lock(locks: &Locks, ask: &Ask, monitored: bool) -> Locked {
-    let locking = pin!(locks.lock(file(1), ask, true, monitored));
+fn lock(locks: &Locks, ask: &Ask, is_monitored: bool) -> Locked {
+    lock_as(locks, ask, Manner { may_wait: true, is_monitored, by_stream: true, state: 1 })
+}
+
+pub(super) fn lock_as(locks: &Locks, ask: &Ask, manner: Manner) -> Locked {
+    let locking = pin!(locks.lock(file(1), ask, manner));
     match locking.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(locked) => locked,
         Poll::Pending => panic!("the disk answers at once"),
@@ -73,7 +87,7 @@ fn a_client_is_written_down_before_its_first_lock_and_only_then() {
     let address = |number| IpAddr::from([10, 0, 0, number]);
     assert_eq!(names(&disk), [vec![address(1)]], "once, and not who is not monitored");
     // Who has none any more leaves when somebody joins; back again, it is written anew.
-    locks.free(&a.client);
+    assert_eq!(locks.clear(a.client.address, None), 2);
     assert_eq!(lock(&locks, &ask(&b, 0, 1, true), true), Locked::Granted);
     assert_eq!(lock(&locks, &ask(&a, 5, 1, true), true), Locked::Granted);
     let expected = [vec![address(1)], vec![address(2)], vec![address(1), address(2)]];
@@ -97,11 +111,12 @@ fn a_grant_tells_what_was_asked_for() {
     lock(&locks, &ask(&a, 0, 0, true), true);
     let wish = Ask { via: Some([10, 0, 0, 9].into()), ..ask(&b, 100, 104, true) };
     assert_eq!(lock(&locks, &wish, true), Locked::Blocked);
-    assert_eq!((disk.woken.load(Ordering::Relaxed), locks.next_callout()), (0, None));
+    assert_eq!((disk.woken(), locks.next_host()), (0, None));
     locks.unlock(file(1), &a, Range::new(0, 0).unwrap());
-    assert_eq!(disk.woken.load(Ordering::Relaxed), 1);
-    let callout = locks.next_callout().unwrap();
-    assert_eq!((callout.to, callout.via), (b.client.address, wish.via));
+    assert_eq!(disk.woken(), 1);
+    assert_eq!(locks.next_host(), Some(b.client.address));
+    let callout = locks.next_callout(b.client.address).unwrap();
+    assert_eq!(callout.via, wish.via);
     assert_eq!(callout.procedure, Procedure::Granted.wire());
     let args = TestArgs4::decode(&mut Decoder::new(&callout.args)).unwrap();
     assert_eq!((args.exclusive, args.alock.svid), (true, 9));
@@ -110,8 +125,11 @@ fn a_grant_tells_what_was_asked_for() {
     let grant = callout.grant.unwrap();
     locks.granted(grant, GrantAnswer::Later);
     assert!(locks.is_on_its_way(grant));
+    assert_eq!(locks.next_host(), None, "one attends to it");
+    assert_eq!(locks.next_callout(b.client.address), Some(callout), "again");
     locks.granted(grant, GrantAnswer::Accepted);
     assert!(!locks.is_on_its_way(grant) && locks.list().len() == 1);
+    assert_eq!(locks.next_callout(b.client.address), None);
 }
 
 #[test]
@@ -122,43 +140,4 @@ fn what_the_client_answers_is_read_with_care() {
     for results in [answer(1), answer(99), GrantAnswer::of(b""), GrantAnswer::of(&[255; 9])] {
         assert_eq!(results, GrantAnswer::Given);
     }
-}
-
-#[test]
-fn a_host_that_was_restarted_ends_its_own_locks_once() {
-    let (_disk, locks) = locks();
-    let of = |number: u8, name: &[u8]| {
-        let client = Client { address: [10, 0, 0, number].into(), name: name.into() };
-        Arc::new(Owner { client: Arc::new(client), svid: 1, oh: Box::default() })
-    };
-    let says = |number: u8, name: &[u8], state| {
-        let address = [10, 0, 0, number].into();
-        locks.rebooted(Client { address, name: name.into() }, state)
-    };
-    // Two hosts behind one address, and one with the same name elsewhere.
-    for (at, owner) in [of(1, b"a"), of(1, b"b"), of(2, b"a")].iter().enumerate() {
-        lock(&locks, &ask(owner, at as u64 * 10, 1, true), true);
-    }
-    assert_eq!(says(3, b"a", 5), 0, "from nowhere");
-    assert_eq!(says(1, b"c", 5), 0, "neither of the two");
-    assert_eq!(says(1, b"A.example.org", 5), 1);
-    assert_eq!(locks.list().len(), 2);
-    // Back, it locks again; the same word, late, ends nothing.
-    lock(&locks, &ask(&of(1, b"a"), 0, 1, true), true);
-    assert_eq!(says(1, b"A.example.org", 5), 0);
-    assert_eq!(says(1, b"A.example.org", 7), 1);
-    // Alone behind its address, it may be named as its monitor likes.
-    assert_eq!(says(2, b"10.0.0.2", 1), 1);
-    assert_eq!(locks.list().len(), 1);
-}
-
-#[test]
-fn messages_are_bounded() {
-    let (_disk, locks) = locks();
-    let to = [10, 0, 0, 1].into();
-    for _ in 0..10_000 {
-        locks.send(Callout { to, via: None, procedure: 11, args: Vec::new(), grant: None });
-    }
-    let sent = std::iter::from_fn(|| locks.next_callout()).count();
-    assert_eq!(sent, crate::limits::MESSAGES_MAX);
 }

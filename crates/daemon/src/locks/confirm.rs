@@ -1,0 +1,73 @@
+//! Looking into it when a host is said to have restarted.
+//!
+//! Linux's sm-notify says it over UDP, whose sender everybody on the network can forge, and a guest
+//! behind a hypervisor's NAT shares the hypervisor's address. So the host's own status monitor is
+//! asked for its state (SM_STAT, which the monitors of Linux and FreeBSD answer with their own):
+//! it counts up with each start of the host.
+
+use aquifer_nfs::lock::{Belief, Restart};
+use aquifer_nfs::proto::{nlm, nsm};
+use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
+use tokio::time::{Instant, sleep};
+
+use super::call::{CallError, Transport};
+use super::{LockKeeper, NSM};
+use crate::limits::{CONFIRM_PATIENCE, CONFIRM_PAUSE, NOTIFY_PAUSE_MAX};
+
+impl LockKeeper {
+    /// Finds out whether a host has restarted; if so, its locks of before end.
+    pub(super) async fn confirm(&self, restart: Restart) {
+        let belief = self.belief(&restart).await;
+        let address = restart.host.address;
+        if let Some(freed) = self.locks.restart_judged(&restart, belief) {
+            tracing::info!(
+                class = "locks.ended", client = %address, freed,
+                "has restarted: its locks of before end"
+            );
+        } else {
+            tracing::warn!(
+                class = "locks.kept", client = %address,
+                "said to have restarted, which its status monitor does not confirm: its locks \
+                 stay. If it is true, `aquifer locks clear {address}` ends them"
+            );
+            // To ask costs the host something, and to say costs nothing.
+            sleep(CONFIRM_PAUSE).await;
+        }
+        self.locks.restart_closed(&restart);
+    }
+
+    async fn belief(&self, restart: &Restart) -> Belief {
+        let end = Instant::now() + CONFIRM_PATIENCE;
+        let mut pause = CONFIRM_PAUSE;
+        loop {
+            let error = match self.state_of(restart).await {
+                Ok(state) => return Belief::Confirmed(state),
+                Err(error) => error,
+            };
+            tracing::debug!(client = %restart.host.address, %error, "its status monitor");
+            if restart.is_from_root {
+                return Belief::OnItsWord;
+            }
+            // Early in a start of the host its monitor may not be there yet.
+            if Instant::now() + pause >= end {
+                return Belief::None;
+            }
+            sleep(pause).await;
+            pause = NOTIFY_PAUSE_MAX.min(pause * 2);
+        }
+    }
+
+    /// The state that the host's status monitor has.
+    async fn state_of(&self, restart: &Restart) -> Result<i32, CallError> {
+        let mut args = EncodeBuf::new();
+        // Whom it could monitor is not what we want to know: a name that it finds without DNS.
+        args.put(&nlm::Limited::<{ nlm::NAME_BYTES_MAX }>(b"localhost"));
+        let caller = self.caller(restart.host.address, restart.via, &self.notices);
+        let procedure = nsm::Procedure::Stat.wire();
+        let order = [Transport::Udp, Transport::Tcp];
+        let results = caller.call(NSM, order, procedure, &args.to_vec()).await?;
+        let told = nsm::StatRes::decode(&mut Decoder::new(&results));
+        let state = told.ok().map(|told| told.state).filter(|state| *state > 0);
+        state.ok_or_else(|| CallError::Refused("it does not tell its state".into()))
+    }
+}

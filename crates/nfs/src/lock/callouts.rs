@@ -1,0 +1,129 @@
+//! What is to be said to hosts, and whose turn it is.
+//!
+//! Invariants:
+//! - One caller attends to a host at a time: a host that does not answer keeps nobody else waiting
+//!   but itself.
+//! - Grants go first, those of other hosts too: results are asked for again if they are lost, while
+//!   a grant is a lock that everybody waits for.
+//! - Results are bounded, for a host and for all. One too many is dropped, which to a client is a
+//!   lost datagram.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use crate::limits::{HOST_GRANTS_LOOK, HOST_MESSAGES_MAX, MESSAGES_MAX};
+
+/// Something to be said to a client's lock manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callout {
+    /// The address to call from: clients believe no other.
+    pub via: Option<IpAddr>,
+    /// The procedure of NLM version 4.
+    pub procedure: u32,
+    /// Its arguments.
+    pub args: Vec<u8>,
+    /// The grant that it tells of, whose answer is to be given to
+    /// [`Locks::granted`](super::Locks::granted). Without one, the message is sent once and no
+    /// answer is waited for.
+    pub grant: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Callouts {
+    hosts: HashMap<IpAddr, Host>,
+    /// Hosts whose turn it may be, those with grants before those with results.
+    with_grants: VecDeque<IpAddr>,
+    with_results: VecDeque<IpAddr>,
+    /// Of all hosts.
+    results: usize,
+}
+
+#[derive(Debug, Default)]
+struct Host {
+    grants: VecDeque<u64>,
+    results: VecDeque<Callout>,
+    is_attended: bool,
+}
+
+/// What is to be said next.
+#[derive(Debug)]
+pub(super) enum Next {
+    Grant(u64),
+    Result(Callout),
+}
+
+impl Callouts {
+    /// `host` is to be told of a grant. `holds` says which grants are still on their way.
+    pub fn add_grant(&mut self, host: IpAddr, grant: u64, holds: impl Fn(u64) -> bool) {
+        let entry = self.hosts.entry(host).or_default();
+        entry.grants.push_back(grant);
+        if entry.grants.len() > HOST_GRANTS_LOOK {
+            entry.grants.retain(|grant| holds(*grant));
+        }
+        if !entry.is_attended {
+            self.with_grants.push_back(host);
+        }
+    }
+
+    /// A grant is to be told again, before others.
+    pub fn add_again(&mut self, host: IpAddr, grant: u64) {
+        self.hosts.entry(host).or_default().grants.push_front(grant);
+    }
+
+    pub fn add_result(&mut self, host: IpAddr, result: Callout) {
+        if self.results >= MESSAGES_MAX {
+            return;
+        }
+        let entry = self.hosts.entry(host).or_default();
+        if entry.results.len() >= HOST_MESSAGES_MAX {
+            return;
+        }
+        entry.results.push_back(result);
+        self.results += 1;
+        if !entry.is_attended {
+            self.with_results.push_back(host);
+        }
+    }
+
+    /// Whether a host waits that nobody attends to.
+    pub fn is_waited_for(&self) -> bool {
+        !self.with_grants.is_empty() || !self.with_results.is_empty()
+    }
+
+    /// The host whose turn it is. The caller attends to it until [`Callouts::next_for`] has nothing
+    /// more.
+    pub fn next_host(&mut self) -> Option<IpAddr> {
+        while let Some(address) =
+            self.with_grants.pop_front().or_else(|| self.with_results.pop_front())
+        {
+            if let Some(host) = self.hosts.get_mut(&address).filter(|host| !host.is_attended) {
+                host.is_attended = true;
+                return Some(address);
+            }
+        }
+        None
+    }
+
+    /// What is to be said next to a host that is attended to. If there is nothing, it is not
+    /// attended to any more.
+    pub fn next_for(&mut self, address: IpAddr) -> Option<Next> {
+        let host = self.hosts.get_mut(&address)?;
+        if let Some(grant) = host.grants.pop_front() {
+            return Some(Next::Grant(grant));
+        }
+        if let Some(result) = host.results.pop_front() {
+            self.results -= 1;
+            return Some(Next::Result(result));
+        }
+        self.hosts.remove(&address);
+        None
+    }
+
+    /// A host cannot be reached: what was to be said to it is dropped. Its grants are returned.
+    pub fn give_up(&mut self, address: IpAddr) -> Vec<u64> {
+        let Some(host) = self.hosts.get_mut(&address) else { return Vec::new() };
+        self.results -= host.results.len();
+        host.results.clear();
+        host.grants.drain(..).collect()
+    }
+}
