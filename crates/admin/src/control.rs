@@ -21,7 +21,7 @@ mod shares;
 mod startup;
 mod vdevs;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -219,6 +219,7 @@ impl Control {
         let damaged = datasets::damaged(serving).await;
         let mut notes = serving.export_problems();
         notes.extend(shares::unknown_hosts(&serving.exports(), &self.frontend.hosts()));
+        notes.extend(shares::told(serving.exports().iter()));
         let own = format!("pool {name:?}");
         let of_frontend = self.export_notes.lock();
         notes.extend(of_frontend.iter().filter(|note| note.contains(&own)).cloned());
@@ -304,11 +305,13 @@ impl Control {
             exports: serving.exports(),
         });
         let pools: Vec<ServedPool> = served.collect();
-        self.tell_changes(pools.iter().flat_map(|pool| pool.exports.clone()).collect());
+        let exports = pools.iter().flat_map(|pool| pool.exports.clone()).collect();
         let notes = self.frontend.serve(Offer { pools, more_to_come }).await;
         for note in &notes {
             tracing::warn!("{note}");
         }
+        // After they are served so: who reads it goes by it.
+        self.tell_changes(exports);
         self.export_notes.lock().clone_from(&notes);
         notes
     }
@@ -318,16 +321,16 @@ impl Control {
     /// Notes what is exported from now on, if it is not what was.
     fn tell_changes(&self, now: Vec<Export>) {
         let before = std::mem::replace(&mut *self.exported.lock(), now.clone());
-        let paths = |some: &[Export], others: &[Export], is_there: fn(&Export, &Export) -> bool| {
-            let gone_or_new = |one: &&Export| !others.iter().any(|other| is_there(one, other));
-            some.iter()
-                .filter(gone_or_new)
-                .map(|one| one.path.clone())
-                .collect::<Vec<_>>()
-                .join(" ")
+        let by_path = |exports: &[Export]| -> HashMap<String, Export> {
+            exports.iter().map(|export| (export.path.clone(), export.clone())).collect()
         };
-        let set = paths(&now, &before, |one, other| one == other);
-        let removed = paths(&before, &now, |one, other| one.path == other.path);
+        let (old, new) = (by_path(&before), by_path(&now));
+        let paths = |some: &[Export], is_told: &dyn Fn(&Export) -> bool| {
+            let told = some.iter().filter(|export| is_told(export));
+            told.map(|export| export.path.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        let set = paths(&now, &|export| old.get(&export.path) != Some(export));
+        let removed = paths(&before, &|export| !new.contains_key(&export.path));
         if !(set.is_empty() && removed.is_empty()) {
             tracing::info!(class = "exports.changed", set, removed, "exports changed");
         }

@@ -12,7 +12,7 @@
 mod clients;
 mod options;
 
-use aquifer_nfs::{Entry, Export, Squash, Whom};
+use aquifer_nfs::{Client, Entry, Export, Squash, Whom};
 
 pub(crate) use clients::host;
 use options::Options;
@@ -27,9 +27,37 @@ mod tests;
 pub fn parse(dataset: &str, value: &str) -> Result<Option<Export>, String> {
     match value.trim() {
         "off" => Ok(None),
-        "on" => Ok(Some(Export::new(path_of(dataset), dataset))),
+        "on" => Options::default().export(dataset).map(Some),
         options => Options::read(options)?.export(dataset).map(Some),
     }
+}
+
+/// What an export lets happen that its owner may not think of. A datastore's network is shared: by
+/// guests behind a hypervisor's NAT, and by users without privileges on it.
+pub fn risks(export: &Export) -> Vec<&'static str> {
+    let is_wide = |entry: &Entry| match &entry.client {
+        Client::Network(network) => !entry.except && network.prefix() == 0,
+        Client::Host(_) => false,
+    };
+    let whom = &export.access.read_write;
+    let is_open = *whom == Whom::Everybody || whom.entries().iter().any(is_wide);
+    let writes_as_root = *whom != Whom::Nobody && export.squash == Squash::None;
+    let open = is_open && writes_as_root;
+    let insecure = writes_as_root && !export.secure_ports;
+    let each = [
+        (
+            open,
+            "everybody who reaches this server reads and writes all files as root: name the \
+                hosts (rw=HOST:@NETWORK)",
+        ),
+        (
+            insecure,
+            "insecure: any user and any guest of a machine that is let in reads and writes \
+                    all files as root (leave it out, but for QEMU's own driver without \
+                    privileges)",
+        ),
+    ];
+    each.into_iter().filter(|(is_so, _)| *is_so).map(|(_, risk)| risk).collect()
 }
 
 /// The path under which clients mount a dataset.

@@ -332,7 +332,7 @@ async fn shares_are_listed_and_explained() {
     assert_eq!(
         shares[1].options,
         "rw=10.1.0.7,ro=10.1.0.0/16,none=10.1.9.9,root=10.1.0.7,root_squash,anonuid=65534,\
-         anongid=65534,nosuid,insecure"
+         anongid=65534,nosuid,secure"
     );
     for (host, path, access, reason) in [
         ("10.1.0.7", "/tank/vms/sr", ShareAccess::ReadWrite, "rw=10.1.0.7 lets it in"),

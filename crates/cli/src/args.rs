@@ -162,6 +162,10 @@ pub(crate) enum Command {
     /// List exports with all their options, or ask why somebody is let in or refused.
     #[command(args_conflicts_with_subcommands = true)]
     Share {
+        /// Only those that let in more than named hosts, and why that is a risk. Fails if there
+        /// are any.
+        #[arg(long)]
+        audit: bool,
         #[command(subcommand)]
         command: Option<ShareCommand>,
     },

@@ -67,8 +67,9 @@ pub(crate) async fn run(command: Command, api: &ApiArgs, output: Output) -> Resu
         Command::Locks { command: Some(LocksCommand::Clear { force, address, name }) } => {
             locks::clear(&client, output, force, address, name).await
         }
-        Command::Share { command: None } => share::list(&client, output).await,
-        Command::Share { command: Some(ShareCommand::Why { host, path }) } => {
+        Command::Share { audit: true, .. } => share::audit(&client, output).await,
+        Command::Share { command: None, .. } => share::list(&client, output).await,
+        Command::Share { command: Some(ShareCommand::Why { host, path }), .. } => {
             share::why(&client, output, host, path).await
         }
         Command::Connect { hypervisor, host, dataset } => {

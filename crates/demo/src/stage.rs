@@ -67,7 +67,7 @@ impl Stage {
         let size = ["pool", "create", "--create-size=4G", "tank", "mirror"];
         self.aquifer(&size, &[a, b])?;
         self.aquifer(&["create", "-o", "sync=always", "-o", "compression=lz4", DATASET], &[])?;
-        self.aquifer(&["set", "sharenfs=on", DATASET], &[])?;
+        self.aquifer(&["set", "sharenfs=rw=127.0.0.1,insecure", DATASET], &[])?;
         self.aquifer(&["pool", "status"], &[])
     }
 

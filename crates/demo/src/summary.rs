@@ -96,7 +96,7 @@ What to type next, on a machine whose disks you can spare (ports 111 and 2049 fr
   aquifer serve &
   aquifer pool create tank mirror /dev/sdb /dev/sdc
   aquifer create tank/vms
-  aquifer set sharenfs=on tank/vms
+  aquifer set sharenfs=rw=@192.168.1.0/24 tank/vms
 and on the hypervisors, with this machine's address for HOST
   XCP-ng    xe sr-create name-label=aquifer type=nfs shared=true content-type=user \\
               device-config:server=HOST device-config:serverpath=/tank/vms \\

@@ -11,6 +11,7 @@
 
 mod table;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -213,16 +214,22 @@ impl Exports {
         Ok(())
     }
 
-    /// Withdraws every export of which `stays` does not say that it is as it was: for a change that
-    /// cannot be served. How many are left.
-    pub fn withdraw(&self, stays: impl Fn(&Export) -> bool) -> usize {
-        let mut exports = self.list();
-        exports.retain(stays);
-        let guids = table::guids(&exports, &self.root_of);
-        let mut table = self.table.write();
-        let left = exports.len();
-        *table = Table::new(exports, guids, std::mem::take(&mut table.addresses));
-        left
+    /// As [`Exports::replace`]; if the new table cannot be, whatever would have changed with it is
+    /// withdrawn: who is shut out by it must not be let in because of something else in it.
+    ///
+    /// # Errors
+    /// [`ExportError`]; what is exported then is what was and would have stayed as it is.
+    pub fn replace_or_withdraw(&self, exports: Vec<Export>) -> Result<(), ExportError> {
+        let by_path: HashMap<&str, &Export> =
+            exports.iter().map(|export| (export.path.as_str(), export)).collect();
+        let mut stays = self.list();
+        stays.retain(|export| by_path.get(export.path.as_str()) == Some(&export));
+        drop(by_path);
+        self.replace(exports).inspect_err(|_| {
+            let guids = table::guids(&stays, &self.root_of);
+            let mut table = self.table.write();
+            *table = Table::new(stays, guids, std::mem::take(&mut table.addresses));
+        })
     }
 
     /// Tells the addresses of hosts that exports name, for all calls from now on.

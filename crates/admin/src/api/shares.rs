@@ -19,6 +19,9 @@ pub struct ShareInfo {
     pub hosts: Vec<HostInfo>,
     /// Why it is not exported.
     pub problem: Option<String>,
+    /// Whom it lets in that its owner may not think of.
+    #[serde(default)]
+    pub risks: Vec<String>,
 }
 
 /// What is known of a host that an export names.

@@ -6,7 +6,7 @@ use aquifer_dataset::{DamageKind, DamageRecord, DatasetError, DatasetInfo as Inf
 use aquifer_files::{Damaged, Time};
 
 use super::serving::Serving;
-use super::{Control, properties};
+use super::{Control, properties, shares};
 use crate::api::{
     ApiError, ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
     DestroyDataset, PropertyValue, SetProperties, SyncDisabled,
@@ -24,6 +24,8 @@ impl Control {
         for (property, value) in &request.properties {
             properties::check(&request.name, property, value)?;
         }
+        let sharenfs = request.properties.get(Property::Sharenfs.name());
+        self.check_room(shares::made_exported(&serving, &request.name, sharenfs))?;
         let values: Vec<(String, String)> = request.properties.into_iter().collect();
         let shares = values.iter().map(|(property, value)| (property, value));
         let mut notes = self.look_up_hosts(&request.name, shares).await;
@@ -31,6 +33,7 @@ impl Control {
         act_on(&serving, async move { datasets.create(&name, &values).await }).await?;
         tracing::info!(class = "dataset.created", dataset = %request.name, "dataset created");
         notes.extend(self.refresh_exports().await);
+        notes.extend(self.risks_of(&request.name));
         Ok(DatasetDone { name: request.name, notes })
     }
 
@@ -48,6 +51,11 @@ impl Control {
                 None => drop(properties::known(property)?),
             }
         }
+        let sharenfs = request.properties.get(Property::Sharenfs.name());
+        if let Some(value) = sharenfs {
+            self.check_room(shares::set_exported(&serving, &request.name, value.as_ref()))?;
+        }
+        let is_shared = sharenfs.is_some();
         let set = request.properties.iter();
         let set = set.filter_map(|(property, value)| Some((property, value.as_ref()?)));
         let mut notes = self.look_up_hosts(&request.name, set).await;
@@ -61,6 +69,9 @@ impl Control {
             );
         }
         notes.extend(self.refresh_exports().await);
+        if is_shared {
+            notes.extend(self.risks_of(&request.name));
+        }
         Ok(DatasetDone { name: request.name, notes })
     }
 

@@ -3,10 +3,11 @@
 //! Invariant: why is asked of the export table that requests are judged by, not of the properties
 //! that it was made from.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use aquifer_dataset::Property;
+use aquifer_nfs::limits::EXPORTS_MAX;
 use aquifer_nfs::{Access, Explained, Explanation, Export, Squash, Verdict};
 
 use super::Control;
@@ -22,17 +23,19 @@ impl Control {
         for serving in self.all_serving() {
             for share in serving.shares() {
                 let Share { dataset, source, export, .. } = share;
-                let (path, options, problem, hosts) = match export {
+                let path = sharenfs::path_of(&dataset);
+                let (options, hosts, problem, risks) = Default::default();
+                let none = ShareInfo { path, dataset, options, source, hosts, problem, risks };
+                shares.push(match export {
                     Ok(None) => continue,
-                    Ok(Some(export)) => {
-                        let hosts = named(&export.access, &known);
-                        (export.path.clone(), sharenfs::words(&export), None, hosts)
-                    }
-                    Err(problem) => {
-                        (sharenfs::path_of(&dataset), String::new(), Some(problem), Vec::new())
-                    }
-                };
-                shares.push(ShareInfo { path, dataset, options, source, hosts, problem });
+                    Ok(Some(export)) => ShareInfo {
+                        options: sharenfs::words(&export),
+                        hosts: named(&export.access, &known),
+                        risks: sharenfs::risks(&export).into_iter().map(str::to_owned).collect(),
+                        ..none
+                    },
+                    Err(problem) => ShareInfo { problem: Some(problem), ..none },
+                });
             }
         }
         shares.sort_by(|a, b| a.path.cmp(&b.path));
@@ -101,6 +104,23 @@ impl Control {
         }
     }
 
+    /// Whether so many more datasets can be exported.
+    ///
+    /// # Errors
+    /// If not: nothing is to be done then.
+    pub(super) fn check_room(&self, more: usize) -> Result<(), ApiError> {
+        room(self.exported.lock().len(), more)
+    }
+
+    /// What is to be known of the exports of a dataset and of those below it.
+    pub(super) fn risks_of(&self, dataset: &str) -> Vec<String> {
+        let exported = self.exported.lock();
+        let below = format!("{dataset}/");
+        let own =
+            |export: &&Export| export.dataset == dataset || export.dataset.starts_with(&below);
+        told(exported.iter().filter(own))
+    }
+
     /// Looks up the hosts that values of `sharenfs` among these name, before they hold. Says which
     /// have no address.
     pub(super) async fn look_up_hosts<'v>(
@@ -119,6 +139,58 @@ impl Control {
         let known = self.frontend.look_up(hosts).await;
         unknown_hosts(&exports, &known)
     }
+}
+
+/// How many more datasets are exported once this one is made with a value of its own, or without.
+pub(super) fn made_exported(serving: &Serving, dataset: &str, value: Option<&String>) -> usize {
+    let parent = dataset.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let is_exported = match value {
+        Some(value) => value != OFF,
+        None => serving.exports().iter().any(|export| export.dataset == parent),
+    };
+    usize::from(is_exported)
+}
+
+/// How many more datasets are exported, at most, once one has this value, or what is inherited.
+pub(super) fn set_exported(serving: &Serving, dataset: &str, value: Option<&String>) -> usize {
+    if value.is_some_and(|value| value == OFF) {
+        return 0;
+    }
+    let below = format!("{dataset}/");
+    let shares = serving.shares().into_iter();
+    let new = shares.filter(|share| share.dataset == dataset || share.dataset.starts_with(&below));
+    new.filter(|share| matches!(share.export, Ok(None))).count()
+}
+
+const OFF: &str = "off";
+
+fn room(exported: usize, more: usize) -> Result<(), ApiError> {
+    if more == 0 || exported + more <= EXPORTS_MAX {
+        return Ok(());
+    }
+    Err(ApiError::refused(format!(
+        "{exported} datasets are exported, and no more than {EXPORTS_MAX} can be: export fewer, with \
+         a directory for each virtual machine in one"
+    )))
+}
+
+/// Exports that let in more than their owner may believe: each risk once, with some of the datasets.
+pub(super) fn told<'e>(exports: impl Iterator<Item = &'e Export>) -> Vec<String> {
+    let mut by_risk: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for export in exports {
+        for risk in sharenfs::risks(export) {
+            by_risk.entry(risk).or_default().push(&export.dataset);
+        }
+    }
+    let each = by_risk.into_iter().map(|(risk, datasets)| {
+        let names = datasets.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+        let more = match datasets.len() {
+            0..=3 => String::new(),
+            all => format!(" and {} more", all - 3),
+        };
+        format!("{names}{more}: {risk}")
+    });
+    each.collect()
 }
 
 /// A dataset's property and what it makes of it.
@@ -242,4 +314,17 @@ fn reasons(explained: &Explained, share: Option<&Share>) -> Vec<String> {
     let readonly = share.is_some_and(|share| share.readonly) && *verdict == Verdict::ReadWrite;
     why.extend(readonly.then(|| "changes are refused all the same: readonly=on".into()));
     why
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_act_that_would_export_too_many_is_refused() {
+        assert!(room(EXPORTS_MAX - 1, 1).is_ok() && room(EXPORTS_MAX, 0).is_ok());
+        let refused = room(EXPORTS_MAX, 1).unwrap_err().to_string();
+        assert!(refused.contains("65536 datasets are exported"), "{refused}");
+        assert!(room(1, EXPORTS_MAX).is_err());
+    }
 }

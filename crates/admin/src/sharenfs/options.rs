@@ -218,7 +218,8 @@ impl Options {
             anon_gid: self.gid.unwrap_or(ANONYMOUS),
             refuse_anonymous: self.refuse_anonymous,
             nosuid: self.nosuid,
-            secure_ports: self.secure.unwrap_or(false),
+            // As knfsd has it.
+            secure_ports: self.secure.unwrap_or(true),
             ..Export::new(path_of(dataset), dataset)
         })
     }

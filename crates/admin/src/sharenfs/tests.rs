@@ -24,8 +24,10 @@ fn access(value: &str, expected: &str) {
 fn off_is_no_export_and_on_is_one_for_everybody() {
     assert_eq!(parse("tank/vms", "off"), Ok(None));
     for value in ["on", " on ", "rw", "sync,rw,sec=sys,no_subtree_check", "rw, sync"] {
-        assert_eq!(export(value), Export::new("/tank/vms", "tank/vms"), "{value}");
+        let all = Export { secure_ports: true, ..Export::new("/tank/vms", "tank/vms") };
+        assert_eq!(export(value), all, "{value}");
     }
+    assert!(!export("insecure").secure_ports && !export("rw,noresvport").secure_ports);
 }
 
 #[test]
@@ -186,4 +188,27 @@ fn the_export_table_takes_what_is_accepted() {
     }
     let Whom::Listed(entries) = export("rw=HV1").access.read_write else { panic!("a list") };
     assert_eq!(entries[0].client, Client::Host("hv1".into()));
+}
+
+/// Whoever lets everybody in as root is told so.
+#[test]
+fn what_lets_in_more_than_hosts_is_a_risk() {
+    let count = |value: &str| risks(&export(value)).len();
+    for (value, expected) in [
+        ("on", 1),
+        ("rw", 1),
+        ("rw=@0.0.0.0/0", 1),
+        ("rw=[::]/0:hv1", 1),
+        ("insecure", 2),
+        ("rw=hv1,insecure", 1),
+        ("rw=@10.1", 0),
+        ("rw=hv1", 0),
+        ("ro", 0),
+        ("rw,root_squash", 0),
+        ("rw,root=hv1", 0),
+        ("rw,all_squash,insecure", 0),
+        ("ro,insecure", 0),
+    ] {
+        assert_eq!(count(value), expected, "{value}");
+    }
 }

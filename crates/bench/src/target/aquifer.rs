@@ -79,7 +79,7 @@ fn start(
             return Err(Error::Failed { what: NOT_OFFERED.into(), said: set.said() });
         }
     }
-    ask(&["set", "sharenfs=on", DATASET])?;
+    ask(&["set", "sharenfs=insecure", DATASET])?;
     daemon.wait_serving()?;
     let (server, ports) = (Server::Aquifer(Box::new(daemon)), (NFS_PORT, NFS_PORT));
     Ok(Started { server, ports, export: format!("/{DATASET}") })

@@ -47,7 +47,9 @@ fn host_name() -> Result<String, Failure> {
 fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advice, Failure> {
     let name = &info.name;
     let path = info.nfs_path.as_deref().ok_or_else(|| {
-        Failure::failed(format!("{name} is not exported: aquifer set sharenfs=on {name}"))
+        Failure::failed(format!(
+            "{name} is not exported: aquifer set sharenfs=rw=HOST:@NETWORK {name}"
+        ))
     })?;
     let sync = info.properties.iter().find(|property| property.name == "sync");
     let sync = sync.map(|sync| sync.value.as_str()).unwrap_or_default();
@@ -91,7 +93,10 @@ fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advi
             }
             (
                 format!("-drive file=nfs://{host}{path}/DISK,format=qcow2,if=virtio"),
-                vec!["the driver asks the portmapper, so port 111 must be reachable as 2049 is"],
+                vec![
+                    "the driver asks the portmapper, so port 111 must be reachable as 2049 is",
+                    "without privileges it calls from ports above 1023: sharenfs needs insecure",
+                ],
             )
         }
     };

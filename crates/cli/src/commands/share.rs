@@ -22,9 +22,28 @@ pub(super) async fn why(
     output.answer(&answer, why_text)
 }
 
+/// Which exports let in more than their owner may believe. Fails if there are any, for scripts.
+pub(super) async fn audit(client: &Client, output: Output) -> Result<(), Failure> {
+    let mut shares = client.shares().await?;
+    shares.retain(|share| !share.risks.is_empty());
+    output.answer(&shares, |shares| {
+        let mut table = Table::new(&["PATH", "RISK"]);
+        for share in shares {
+            for risk in &share.risks {
+                table.row(vec![share.path.clone(), risk.clone()]);
+            }
+        }
+        if shares.is_empty() { String::new() } else { output.table(&table) }
+    })?;
+    match shares.len() {
+        0 => Ok(()),
+        open => Err(Failure::failed(format!("exports that let in more than named hosts: {open}"))),
+    }
+}
+
 fn list_text(shares: &[ShareInfo], output: Output) -> String {
     if shares.is_empty() && !output.script {
-        return "nothing is exported: aquifer set sharenfs=on DATASET\n".into();
+        return "nothing is exported: aquifer set sharenfs=rw=HOST:@NETWORK DATASET\n".into();
     }
     let mut table = Table::new(&["PATH", "OPTIONS", "SOURCE"]);
     for share in shares {

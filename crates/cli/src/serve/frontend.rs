@@ -21,6 +21,7 @@ use aquifer_daemon::{
     Config, KnownHost, LockKeeper, Names, NamesConfig, Observer, PortmapState, Server,
 };
 use aquifer_files::{FileHandle, Files};
+use aquifer_nfs::limits::EXPORTS_MAX;
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Export, Exports, Nfs, Root, Volume};
 use aquifer_pool::BoxFuture;
@@ -279,7 +280,7 @@ impl Running {
         table.expect_more(offer.more_to_come);
         // Before the table: an export without a root would be refused for a moment.
         self.roots.write().extend(roots.clone());
-        let replaced = table.replace(exports(offer));
+        let replaced = table.replace_or_withdraw(exports(offer));
         *self.roots.write() = roots;
         let before = std::mem::replace(&mut self.volumes, volumes);
         let stays =
@@ -288,7 +289,7 @@ impl Running {
         if !left(&gone, Instant::now() + patience).await {
             tracing::error!("requests to a pool that goes out of service do not end");
         }
-        replaced.map_err(|error| format!("the exports stay as they were: {error}"))
+        replaced.map_err(|error| format!("exports that have changed are withdrawn: {error}"))
     }
 
     fn listening(&self) -> Vec<String> {
@@ -313,9 +314,20 @@ impl Running {
     }
 }
 
-/// All exports of all pools.
+/// The exports of all pools, as many as there may be: what is beyond is not served, and said.
 fn exports(offer: &Offer) -> Vec<Export> {
-    offer.pools.iter().flat_map(|pool| pool.exports.iter().cloned()).collect()
+    let mut exports: Vec<Export> =
+        offer.pools.iter().flat_map(|pool| pool.exports.iter().cloned()).collect();
+    if exports.len() > EXPORTS_MAX {
+        tracing::error!(
+            class = "exports.too_many",
+            exports = exports.len(),
+            most = EXPORTS_MAX,
+            "the last exports are not served"
+        );
+        exports.truncate(EXPORTS_MAX);
+    }
+    exports
 }
 
 /// The pools' volumes, those that are there already among `present`, and the root directories of

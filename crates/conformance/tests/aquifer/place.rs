@@ -128,7 +128,7 @@ impl Aquifer {
         create.extend(logs.iter().take(setup.log_sides as usize).map(String::as_str));
         aquifer.must(&create)?;
         let sync = format!("sync={}", setup.sync);
-        aquifer.must(&["create", "-o", &sync, "-o", "sharenfs=on", DATASET])?;
+        aquifer.must(&["create", "-o", &sync, "-o", "sharenfs=insecure", DATASET])?;
         aquifer.daemon.wait_serving()?;
         Ok(aquifer)
     }
@@ -257,7 +257,7 @@ impl Aquifer {
         self.daemon.command()
     }
 
-    fn ask(&self, words: &[&str], limit: Duration) -> Result<Outcome> {
+    pub fn ask(&self, words: &[&str], limit: Duration) -> Result<Outcome> {
         self.daemon.ask(words, limit)
     }
 }

@@ -46,7 +46,7 @@ fn client_probes_of_hypervisors_are_answered() -> Result<()> {
     aquifer.must(&["set", "sharenfs=off", DATASET])?;
     let refused = clients.nfs_ls(&aquifer.url(""))?;
     assert!(!refused.status.success(), "{refused:?}");
-    aquifer.must(&["set", "sharenfs=on", DATASET])?;
+    aquifer.must(&["set", "sharenfs=insecure", DATASET])?;
     clients.nfs_ls(&aquifer.url("")).done()?;
     let talk = capture.finish()?;
     eprintln!("{talk}");
@@ -102,6 +102,37 @@ fn client_discovery_tells_the_truth_over_ipv4_and_ipv6() -> Result<()> {
     }
     let why = aquifer.must(&["share", "why", "::1", "/tank/iso"])?;
     eprintln!("{why}");
+    aquifer.finish()
+}
+
+/// Who exports to everybody is told what that means; hosts that are named come in from ports of
+/// their superuser, and by default from no others.
+#[test]
+fn client_access_is_narrow_by_default_and_warned_of() -> Result<()> {
+    let aquifer = Aquifer::start("access", Setup::default())?;
+    let clients = aquifer.clients();
+    let set = |value: &str| aquifer.ask(&["set", &format!("sharenfs={value}"), DATASET], SOON);
+    for (value, risks) in [("on", 1), ("insecure", 2), ("rw=127.0.0.1", 0), ("rw=@127,ro", 0)] {
+        let said = set(value)?;
+        assert!(said.status.success(), "{value}: {said:?}");
+        let said = said.said();
+        let status = aquifer.must(&["pool", "status"])?;
+        for text in [said, status] {
+            assert_eq!(text.matches("as root").count(), risks, "{value}: {text}");
+        }
+        let audit = aquifer.ask(&["share", "--audit"], SOON)?;
+        assert_eq!(audit.status.success(), risks == 0, "{value}: {audit:?}");
+    }
+    set("rw=127.0.0.1")?;
+    clients.nfs_ls(&aquifer.url("")).done()?;
+    let as_nobody = |program: &str| {
+        let arguments = ["--reuid=65534", "--clear-groups", program];
+        Invocation::new("setpriv").args(arguments).arg(aquifer.url("")).inside(aquifer.netns())
+    };
+    let refused = as_nobody("nfs-ls").run(SOON)?;
+    assert!(!refused.status.success(), "{refused:?}");
+    set("rw=127.0.0.1,insecure")?;
+    as_nobody("nfs-ls").check(SOON)?;
     aquifer.finish()
 }
 

@@ -186,13 +186,20 @@ fn a_list_of_exports_ends_where_its_room_does() {
     assert_eq!(exports.covering(&path).unwrap().0.path, last);
 }
 
+/// A change that shuts somebody out holds, also if the table that it comes with cannot be.
 #[test]
-fn an_export_is_withdrawn_at_once() {
-    let exports = Exports::new(vec![Export::new("/a", "a"), Export::new("/b", "b")], root_of);
-    let exports = exports.unwrap();
-    assert_eq!(exports.withdraw(|export| export.path == "/b"), 1);
-    assert_eq!(exports.admit(guid("a"), peer("10.0.0.1:5")).map(|_| ()), Err(Nfsstat3::Stale));
-    assert_eq!(exports.admit(guid("b"), peer("10.0.0.1:5")).map(|_| ()), Ok(()));
+fn what_changes_in_a_table_that_cannot_be_is_withdrawn() {
+    let (a, b) = (Export::new("/a", "a"), Export::new("/b", "b"));
+    let exports = Exports::new(vec![a.clone(), b.clone()], root_of).unwrap();
+    let admitted = |dataset| exports.admit(guid(dataset), peer("10.0.0.1:5")).map(|_| ());
+    let tightened = Export { access: only(&["10.9.0.0/16"]), ..a.clone() };
+    let twice = [Export::new("/c", "c"), Export::new("/c", "d")];
+    let table = [vec![tightened, b.clone()], twice.to_vec()].concat();
+    assert!(exports.replace_or_withdraw(table).is_err());
+    assert_eq!((admitted("a"), admitted("b")), (Err(Nfsstat3::Stale), Ok(())));
+    assert_eq!(exports.list(), std::slice::from_ref(&b));
+    exports.replace_or_withdraw(vec![a, b]).unwrap();
+    assert_eq!((admitted("a"), admitted("b")), (Ok(()), Ok(())));
 }
 
 #[test]
