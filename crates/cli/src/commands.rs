@@ -25,6 +25,7 @@ use serde::Serialize;
 
 use crate::args::{ApiArgs, Args, Command, LocksCommand, PoolCommand, ShareCommand};
 use crate::failure::Failure;
+use crate::shown::{PLAIN, RED, lines_shown, shown};
 use crate::table::Table;
 
 /// How answers are printed.
@@ -170,7 +171,7 @@ impl Output {
         if !self.colour {
             return text.into();
         }
-        let red = |line: &str| format!("\x1b[31m{}\x1b[0m\n", line.trim_end_matches('\n'));
+        let red = |line: &str| format!("{RED}{}{PLAIN}\n", line.trim_end_matches('\n'));
         text.split_inclusive('\n').map(red).collect()
     }
 
@@ -208,14 +209,14 @@ impl Output {
 pub(crate) fn tell(output: Output, notes: &[String]) {
     if !output.json {
         for note in notes {
-            eprintln!("note: {note}");
+            eprintln!("note: {}", shown(note));
         }
     }
 }
 
 /// Writes to stdout. A reader that has enough (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    match std::io::stdout().lock().write_all(lines_shown(text).as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::failed(format!("cannot write the answer: {error}")))
         }

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use crate::shown::lines_shown;
 use aquifer_admin::api::{ApiError, ErrorKind};
 use aquifer_admin::client::ClientError;
 
@@ -38,7 +39,7 @@ impl Failure {
         if json {
             println!("{}", serde_json::json!({ "error": error }));
         } else {
-            eprintln!("aquifer: {error}");
+            eprintln!("aquifer: {}", lines_shown(&error.to_string()));
         }
         ExitCode::from(code)
     }

@@ -10,6 +10,7 @@ mod commands;
 mod failure;
 mod serve;
 mod settings;
+mod shown;
 mod table;
 
 use std::io::IsTerminal;

@@ -13,9 +13,9 @@
 
 mod events;
 mod frontend;
+mod log;
 mod manager;
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,10 +29,6 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::filter_fn;
-use tracing_subscriber::layer::{Layer, SubscriberExt};
-use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::ServeArgs;
 use crate::commands::print;
@@ -67,7 +63,7 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
         wait_for_disks: Duration::from_secs(settings.wait_for_disks_s.into()),
     };
     let events: Arc<EventRing> = Arc::default();
-    log_to_stderr(&settings.log, &events)?;
+    log::to_stderr(&settings.log, &events)?;
     let control = Control::open(config, Arc::new(frontend), events).map_err(Failure::failed)?;
     let listener = http::bind(&socket)
         .map_err(|error| Failure::failed(format!("{}: {error}", socket.display())))?;
@@ -165,15 +161,6 @@ impl Signals {
             _ = self.interrupt.recv() => "SIGINT",
         }
     }
-}
-
-fn log_to_stderr(filter: &str, events: &Arc<EventRing>) -> Result<(), Failure> {
-    let filter = EnvFilter::try_new(filter).map_err(Failure::usage)?;
-    let ansi = std::io::stderr().is_terminal();
-    let logger = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
-    let events = events::Events(Arc::clone(events)).with_filter(filter_fn(events::is_event));
-    tracing_subscriber::registry().with(logger.with_filter(filter)).with(events).init();
-    Ok(())
 }
 
 /// For answers of the API that are on their way when the daemon stops.

@@ -1,5 +1,7 @@
 //! Tables: for people with columns that line up, for scripts with tabs.
 
+use crate::shown::shown;
+
 /// Rows under a header.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -21,13 +23,18 @@ impl Table {
 
     /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        // Whatever is in them, a row is a line. A tab before it sets a row in.
+        let one = |cell: &String| match cell.strip_prefix('\t') {
+            Some(rest) => format!("\t{}", shown(rest)),
+            None => shown(cell),
+        };
+        self.rows.push(cells.iter().map(one).collect());
     }
 
     /// Adds a row that must not be overlooked.
     pub fn red_row(&mut self, cells: Vec<String>) {
         self.red.push(self.rows.len());
-        self.rows.push(cells);
+        self.row(cells);
     }
 
     /// The table as text, for people, with such rows as `red` shows them.
@@ -82,6 +89,15 @@ mod tests {
         table.row(vec!["tank/vms".into(), "0B".into()]);
         assert_eq!(table.text(false), "NAME       USED\ntank      1.50G\ntank/vms     0B\n");
         assert_eq!(table.text(true), "tank\t1.50G\ntank/vms\t0B\n");
+    }
+
+    /// Names of files and clients hold anything: a cell is a part of its line.
+    #[test]
+    fn a_cell_begins_no_line_and_moves_no_cursor() {
+        let mut table = Table::new(&["NAME", "OWNER"]);
+        table.row(vec!["a\nroot  0".into(), "b\x1b[2J\tc".into()]);
+        assert_eq!(table.text(true), "a?root  0\tb?[2J?c\n");
+        assert_eq!(table.text(false).lines().count(), 2);
     }
 
     #[test]

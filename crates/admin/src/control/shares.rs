@@ -169,12 +169,12 @@ fn room(exported: usize, more: usize) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::refused(format!(
-        "{exported} datasets are exported, and no more than {EXPORTS_MAX} can be: export fewer, with \
-         a directory for each virtual machine in one"
+        "{exported} datasets are exported, and no more than {EXPORTS_MAX} can be: export fewer, \
+         with a directory for each virtual machine in one"
     )))
 }
 
-/// Exports that let in more than their owner may believe: each risk once, with some of the datasets.
+/// Exports that let in more than their owner may believe: each risk once, with some datasets.
 pub(super) fn told<'e>(exports: impl Iterator<Item = &'e Export>) -> Vec<String> {
     let mut by_risk: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for export in exports {

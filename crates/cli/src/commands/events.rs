@@ -43,14 +43,13 @@ fn text(events: &[Event], output: Output, with_header: bool) -> String {
     for event in events {
         let fields = event.fields.iter().map(|(name, value)| format!("{name}={value}"));
         let what: Vec<String> = std::iter::once(event.message.clone()).chain(fields).collect();
-        // Names may hold anything; a line stays a line.
-        let what = what.join(if output.script { "\t" } else { " " }).replace('\n', "\\n");
         let class = match with_header {
             true => event.class.clone(),
             // They come one by one, and are to stand below each other.
             false => format!("{:<CLASS_WIDTH$}", event.class),
         };
-        table.row(vec![time::text(event.wall_ns), class, what]);
+        let what = if output.script { what } else { vec![what.join(" ")] };
+        table.row([vec![time::text(event.wall_ns), class], what].concat());
     }
     let text = output.table(&table);
     match with_header || output.script {

@@ -49,10 +49,10 @@ fn row(lock: &LockInfo) -> Vec<String> {
         range(lock),
         kind(lock.extent),
         state.clone(),
-        shown(client),
+        or_dash(client),
         address.to_string(),
         svid.to_string(),
-        shown(owner),
+        or_dash(owner),
     ]
 }
 
@@ -60,7 +60,7 @@ fn row(lock: &LockInfo) -> Vec<String> {
 fn place(lock: &LockInfo) -> String {
     let LockInfo { dataset, file, object, .. } = lock;
     match file {
-        Some(file) => shown(&format!("{dataset}{file}")),
+        Some(file) => format!("{dataset}{file}"),
         None => format!("{dataset}#{object}"),
     }
 }
@@ -91,10 +91,8 @@ fn kind(extent: LockExtent) -> String {
     }
 }
 
-/// Names come from clients: what would move a terminal's cursor is not printed.
-fn shown(name: &str) -> String {
-    let dull = |char: char| if char.is_control() { '?' } else { char };
-    if name.is_empty() { "-".into() } else { name.chars().map(dull).collect() }
+fn or_dash(name: &str) -> String {
+    if name.is_empty() { "-".into() } else { name.into() }
 }
 
 #[cfg(test)]
@@ -136,6 +134,6 @@ mod tests {
         assert_eq!(kind(reservation), "share(read/write, deny write)");
         let unknown = LockInfo { file: None, ..lock(0, 0, LockExtent::Exclusive) };
         assert_eq!(place(&unknown), "tank/vms#7");
-        assert_eq!((shown("a\x1b[2Jb"), shown("")), ("a?[2Jb".into(), "-".into()));
+        assert_eq!((or_dash("a"), or_dash("")), ("a".into(), "-".into()));
     }
 }

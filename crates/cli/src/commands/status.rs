@@ -9,6 +9,7 @@ use aquifer_admin::time;
 use super::Output;
 use super::pool::{data_first, word};
 use crate::failure::Failure;
+use crate::shown::shown;
 use crate::table::Table;
 
 #[cfg(test)]
@@ -185,6 +186,7 @@ fn sync_disabled(datasets: &[SyncDisabled]) -> String {
 fn damaged(files: &[DamagedFile]) -> String {
     let shown = files.iter().take(FILES_MAX).map(|damaged| {
         let DamagedFile { dataset, file, lost_bytes, error, .. } = damaged;
+        let file = shown(file);
         let since = time::text(damaged.since_ns);
         let ranges = ranges(damaged);
         match damaged.unreadable {

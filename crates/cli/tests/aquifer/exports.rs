@@ -99,7 +99,7 @@ fn exports_follow_the_property_at_once() {
     place.must(&["pool", "create", "tank", &a]);
     let nfs = address(&place);
     assert_eq!(exported(&nfs), [""; 0]);
-    place.must(&["create", "-o", "sharenfs=on", "tank/vms"]);
+    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
     assert_eq!(exported(&nfs), ["/tank/vms"]);
     place.must(&["create", "tank/vms/one"]);
     assert_eq!(exported(&nfs), ["/tank/vms", "/tank/vms/one"]);
@@ -144,7 +144,7 @@ fn hosts_are_looked_up_and_rules_are_told() {
     let refused_at_first = place.must(&["share", "why", "127.0.0.1", "/tank"]);
     assert!(refused_at_first.contains("sharenfs=off (default)"), "{refused_at_first}");
 
-    let said = place.ask(&["set", "sharenfs=rw=localhost,root=localhost", "tank"]);
+    let said = place.ask(&["set", "sharenfs=rw=localhost,root=localhost,insecure", "tank"]);
     assert_eq!((said.code, said.err.as_str()), (0, ""), "by /etc/hosts");
     assert_eq!(exported(&nfs), ["/tank localhost"]);
     let handle = mounted(&nfs, "/tank");
@@ -156,7 +156,7 @@ fn hosts_are_looked_up_and_rules_are_told() {
     assert!(listed.contains("  localhost: 127.0.0.1"), "{listed}");
 
     let start = std::time::Instant::now();
-    let said = place.ask(&["set", "sharenfs=rw=hv1.example", "tank"]);
+    let said = place.ask(&["set", "sharenfs=rw=hv1.example,insecure", "tank"]);
     let took = start.elapsed();
     assert!(took > Duration::from_secs(1) && took < Duration::from_secs(6), "{took:?}");
     // By then the server has not answered twice, or not yet once on a machine that is busy.
@@ -175,7 +175,7 @@ fn hosts_are_looked_up_and_rules_are_told() {
     });
     assert!(place.log().contains("names of hosts in sharenfs could not be looked up yet"));
 
-    place.must(&["set", "sharenfs=ro=@127,none=10.0.0.1", "tank"]);
+    place.must(&["set", "sharenfs=ro=@127,none=10.0.0.1,insecure", "tank"]);
     assert_eq!(getattr(&nfs, &handle), NFS3_OK);
     place.must(&["set", "sharenfs=rw=10.0.0.1", "tank"]);
     for _ in 0..50 {
@@ -208,8 +208,8 @@ fn two_pools_are_served_side_by_side_and_leave_one_by_one() {
     let place = Place::new();
     let daemon = place.serve();
     let (a, b) = (place.image("a"), place.image("b"));
-    place.must(&["pool", "create", "-o", "sharenfs=on", "tank", &a]);
-    let said = place.ask(&["pool", "create", "-o", "sharenfs=on", "dozer", &b]);
+    place.must(&["pool", "create", "-o", "sharenfs=insecure", "tank", &a]);
+    let said = place.ask(&["pool", "create", "-o", "sharenfs=insecure", "dozer", &b]);
     assert_eq!((said.code, said.err.as_str()), (0, ""));
     let nfs = address(&place);
     assert_eq!(exported(&nfs), ["/dozer", "/tank"]);
@@ -240,7 +240,7 @@ fn a_destroyed_dataset_is_gone_for_clients_at_once() {
     let place = Place::new();
     let daemon = place.serve();
     let a = place.image("a");
-    place.must(&["pool", "create", "-o", "sharenfs=on", "tank", &a]);
+    place.must(&["pool", "create", "-o", "sharenfs=insecure", "tank", &a]);
     place.must(&["create", "tank/vms"]);
     place.must(&["create", "tank/vms/old"]);
     let nfs = address(&place);
@@ -280,8 +280,8 @@ fn what_to_type_on_a_hypervisor() {
     };
     let said = connect("esxi");
     assert_eq!(said.code, 1);
-    assert!(said.err.contains("aquifer set sharenfs=on tank/vms"), "{said:?}");
-    place.must(&["set", "sharenfs=on", "tank/vms"]);
+    assert!(said.err.contains("aquifer set sharenfs=rw=HOST:@NETWORK tank/vms"), "{said:?}");
+    place.must(&["set", "sharenfs=insecure", "tank/vms"]);
     for (hypervisor, line) in [
         ("esxi", "esxcli storage nfs add -H storage1 -s /tank/vms -v vms"),
         ("xcp-ng", "device-config:serverpath=/tank/vms device-config:nfsversion=3"),
@@ -310,7 +310,7 @@ fn a_pool_that_is_not_served_is_exported_at_once() {
     let at = taken.local_addr().unwrap().to_string();
     let _daemon = place.spawn_serving(&["--nfs-addr", &at]);
     place.must(&["pool", "create", "tank", &a]);
-    place.must(&["create", "-o", "sharenfs=on", "tank/vms"]);
+    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
     let status = place.must(&["pool", "status", "tank"]);
     let words: Vec<&str> = status.split_whitespace().collect();
     let note = format!("not served over NFS: cannot listen on {at}");
@@ -337,7 +337,7 @@ fn what_a_client_wrote_survives_kill_9() {
     let (a, b) = (place.image("a"), place.image("b"));
     let daemon = place.serve();
     place.must(&["pool", "create", "tank", "mirror", &a, &b]);
-    place.must(&["create", "-o", "sharenfs=on", "tank/vms"]);
+    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
     let content: Vec<u8> =
         (0..3_000_000u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     std::fs::write(place.path("local"), &content).unwrap();

@@ -21,7 +21,7 @@ fn served(place: &Place, disks: &[&str]) -> Daemon {
     let daemon = place.serve();
     let create = ["pool", "create", "-o", "compression=off", "tank"];
     place.must(&[&create[..], disks].concat());
-    place.must(&["create", "-o", "sharenfs=on", "tank/vms"]);
+    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
     daemon
 }
 

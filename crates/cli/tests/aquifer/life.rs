@@ -28,7 +28,7 @@ fn a_pool_lives_from_create_to_destroy() {
         &b,
     ]);
     assert_eq!(fs::metadata(&b).unwrap().len(), 256 << 20);
-    place.must(&["create", "-o", "sharenfs=on", "tank/vms"]);
+    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
     place.must(&["create", "tank/vms/one"]);
     place.must(&["set", "quota=100M", "sync=always", "tank/vms"]);
 

@@ -36,7 +36,7 @@ fn with_log(place: &Place, words: &[&str]) -> Daemon {
     let daemon = place.serve();
     let create = ["pool", "create", "tank", &data];
     place.must(&create.iter().chain(words).copied().collect::<Vec<_>>());
-    place.must(&["create", "-o", "sharenfs=on", "tank/vms"]);
+    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
     daemon
 }
 

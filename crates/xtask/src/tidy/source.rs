@@ -33,6 +33,14 @@ const UNSAFE: [(&str, &str); 10] = [
     ("crates/ondisk/tests/format/memory.rs", "a global allocator that counts, for its tests"),
 ];
 
+/// Where the command line prints: what others said passes `shown` there.
+const PRINTS: [&str; 4] = [
+    "crates/cli/src/commands.rs",
+    "crates/cli/src/commands/locks.rs",
+    "crates/cli/src/commands/pool.rs",
+    "crates/cli/src/failure.rs",
+];
+
 /// Checks all sources.
 pub fn check(tree: &Tree, report: &mut Report) {
     for file in tree.files.iter().filter(|file| file.path.ends_with(".rs")) {
@@ -54,6 +62,14 @@ pub fn check_file(file: &File, report: &mut Report) {
     for (name, instead) in MACROS {
         for at in find(&code, name) {
             report.error(path, line_of(&code, at), format!("{name} is left out: {instead}"));
+        }
+    }
+    if path.starts_with("crates/cli/src/") && !PRINTS.contains(&path) {
+        for name in ["println!", "print!", "eprintln!", "eprint!"] {
+            for at in find(&code, name) {
+                let why = format!("{name}: use commands::print or tell, which print what stays");
+                report.error(path, line_of(&code, at), why);
+            }
         }
     }
     let tests = test_modules(&code);
