@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 
-use aquifer_nfs::{Nfs, Origin};
+use aquifer_nfs::{Nfs, Origin, Why};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -33,6 +33,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use crate::limits::{
     BEGUN_PER_TURN_MAX, LINGER, Limits, RECEIVED_PER_TURN_MAX, REPLIES_PER_WRITE_MAX, TICK,
 };
+use crate::peers::{Peers, Seat};
 use crate::stats::{Stats, add};
 
 pub(crate) use receive::Readers;
@@ -51,6 +52,7 @@ pub(crate) struct Common {
     /// Groups of WRITEs that are carried out together, and have not ended.
     pub together: Arc<AtomicUsize>,
     pub stats: Stats,
+    pub peers: Peers,
 }
 
 /// What connections are to do.
@@ -77,6 +79,7 @@ pub(crate) struct Connection {
     /// Why nothing more is received.
     end: Option<End>,
     tick: Option<Pin<Box<Sleep>>>,
+    seat: Arc<Seat>,
     begun: u64,
     waited: u64,
 }
@@ -97,6 +100,9 @@ pub(crate) enum End {
     Panicked,
     #[error("the server stops")]
     Stopped,
+    /// Too many are connected, and this one was idle.
+    #[error("idle, and others want to connect")]
+    Evicted,
 }
 
 impl Connection {
@@ -105,6 +111,7 @@ impl Connection {
         peer: SocketAddr,
         common: &Arc<Common>,
         readers: &Arc<Readers>,
+        seat: &Arc<Seat>,
     ) -> Self {
         let local = stream.local_addr().ok().map(|local| local.ip().to_canonical());
         let origin = Origin { peer, local, is_datagram: false };
@@ -118,6 +125,7 @@ impl Connection {
             sender: Sender::default(),
             end: None,
             tick: None,
+            seat: Arc::clone(seat),
             begun: 0,
             waited: 0,
         }
@@ -147,9 +155,7 @@ impl Connection {
         }
         match &self.end {
             Some(end @ (End::NotRpc(_) | End::Slow(_) | End::Panicked)) => {
-                tracing::info!(
-                    class = "client.disconnected", client = %self.peer, %end, "connection ended"
-                );
+                self.common.nfs.tell(self.peer.ip(), Why::Ended(end.to_string()));
             }
             Some(end) => tracing::debug!(
                 class = "client.disconnected", client = %self.peer, %end, "connection ended"
@@ -171,6 +177,10 @@ impl Connection {
 
     /// Does what can be done now, up to the end of a turn; ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.seat.is_evicted(cx) && self.end.is_none() {
+            self.end = Some(End::Evicted);
+            self.receiver.discard(&mut self.requests);
+        }
         let turn_begun = self.begun;
         let turn_received = self.receiver.received_bytes;
         loop {
@@ -191,8 +201,14 @@ impl Connection {
             }
         }
         self.poll_tick(cx);
+        let moved = self.begun > 0 || self.receiver.received_bytes > 0;
         self.tell_counters();
         let idle = self.requests.is_empty() && self.sender.is_empty();
+        match idle {
+            true if moved => self.seat.is_idle(),
+            true => {}
+            false => self.seat.is_busy(),
+        }
         if self.end.is_some() && idle { Poll::Ready(()) } else { Poll::Pending }
     }
 

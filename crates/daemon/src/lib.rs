@@ -22,6 +22,7 @@ pub mod limits;
 mod listen;
 mod locks;
 mod names;
+mod peers;
 mod portmap_service;
 mod server;
 mod stats;

@@ -152,11 +152,23 @@ pub const SLOW_TICK_BYTES: u64 = 64 * 1024;
 /// a second.
 pub const SLOW_TICKS_MAX: u32 = 2;
 
+/// Whom no export admits has one in so many of all connections.
+pub const STRANGERS_SHARE: usize = 16;
+
+/// And is closed when it has done nothing for so long.
+pub const STRANGER_IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// A client that was heard of within this time keeps its connection when all are taken.
+pub const IDLE_MIN: Duration = Duration::from_secs(10);
+
 /// After so many ticks (60 s) without a byte a connection is closed in any case.
 pub const STILL_TICKS_MAX: u32 = 240;
 
 /// An output buffer larger than this is let go when a connection has nothing more to send.
 pub const IDLE_BUFFER_BYTES_MAX: usize = 4096;
+
+/// Connections beyond the most that may be about to end: those that have to go for others.
+pub const ENDING_MAX: usize = 64;
 
 /// Connections that wait to be accepted.
 pub const LISTEN_BACKLOG: i32 = 1024;

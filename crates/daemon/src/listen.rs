@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use aquifer_nfs::Why;
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 
 use crate::connection::{Common, Phase};
-use crate::limits::{KEEPALIVE, LISTEN_BACKLOG};
+use crate::limits::{ENDING_MAX, KEEPALIVE, LISTEN_BACKLOG};
 use crate::stats::add;
 use crate::worker::Handover;
 
@@ -130,23 +131,29 @@ fn take(
     common: &Arc<Common>,
     ended: &Arc<Notify>,
 ) {
-    let stats = &common.stats;
-    if stats.connections.load(Ordering::Relaxed) >= common.limits.connections_max {
-        tracing::warn!(
-            class = "client.turned_away", client = %peer, "connection closed: too many"
-        );
+    let (stats, most) = (&common.stats, common.limits.connections_max);
+    let address = peer.ip().to_canonical();
+    let is_stranger = !address.is_loopback() && !common.nfs.exports().may_come(address);
+    // Those that have to go take a moment to end.
+    let has_room = stats.connections.load(Ordering::Relaxed) < most + ENDING_MAX;
+    let seat = if has_room { common.peers.take(address, is_stranger, most) } else { None };
+    let Some(seat) = seat else {
+        common.nfs.tell(address, Why::TooMany);
         add(&stats.turned_away, 1);
         return;
-    }
+    };
     add(&stats.accepted, 1);
     let prepared = prepare(&stream).and_then(|()| stream.into_std());
     let fewest = workers.iter().min_by_key(|worker| worker.connections());
     match (prepared, fewest) {
         (Ok(stream), Some(worker)) => {
             tracing::debug!(class = "client.connected", client = %peer, "connected");
-            worker.give(stream, peer, common, ended);
+            worker.give((stream, peer), seat, common, ended);
         }
-        (Err(error), _) => tracing::debug!(client = %peer, %error, "connection lost"),
+        (Err(error), _) => {
+            common.peers.leave(&seat);
+            tracing::debug!(client = %peer, %error, "connection lost");
+        }
         (Ok(_), None) => {}
     }
 }

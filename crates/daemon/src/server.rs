@@ -18,6 +18,7 @@ use crate::datagrams;
 use crate::limits::{LINGER, REFUSALS_REPORT};
 use crate::listen;
 use crate::locks::LockKeeper;
+use crate::peers::Peers;
 use crate::portmap_service::{PortmapService, PortmapState};
 use crate::stats::{Load, Stats};
 use crate::worker::Worker;
@@ -119,6 +120,7 @@ impl Server {
             budgets: Budgets::new(&config.limits),
             together: Arc::default(),
             stats: Stats::default(),
+            peers: Peers::new(),
         });
         let (phase, follows) = watch::channel(Phase::Serve);
         let fragmented = Arc::new(AtomicUsize::new(0));
@@ -148,8 +150,8 @@ impl Server {
             if let Some(keeper) = keeper {
                 home.serve(&follows, move || keeper.run()).await;
             }
-            let nfs = Arc::clone(&common.nfs);
-            home.serve(&follows, move || report_refusals(nfs)).await;
+            let common = Arc::clone(&common);
+            home.serve(&follows, move || look_after_peers(common)).await;
         }
         tracing::info!(?addresses, portmap = ?portmap.state(), "serving NFS");
         let workers = Mutex::new(workers);
@@ -237,11 +239,12 @@ fn udp_beside(addresses: &[SocketAddr]) -> Vec<UdpSocket> {
     addresses.iter().map(open).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
-/// Tells who was refused, once a while.
-async fn report_refusals(nfs: Arc<Nfs>) {
+/// Tells who was refused, and lets idle strangers go, once a while.
+async fn look_after_peers(common: Arc<Common>) {
     loop {
         sleep(REFUSALS_REPORT).await;
-        nfs.exports().report_refusals();
+        common.nfs.exports().report_refusals();
+        common.peers.sweep();
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use aquifer_nfs::Why;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::sync::{Notify, mpsc, watch};
@@ -21,6 +22,7 @@ use tokio::task::JoinSet;
 use crate::connection::{Common, Connection, Phase, Readers};
 use crate::crew::Crew;
 use crate::limits::HANDOVER_MAX;
+use crate::peers::Seat;
 
 /// Something to do on a worker's thread: makes a future there.
 pub(crate) type Service = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
@@ -51,20 +53,27 @@ struct Slot {
     common: Arc<Common>,
     worker: Arc<AtomicUsize>,
     ended: Arc<Notify>,
+    seat: Arc<Seat>,
 }
 
 impl Slot {
-    fn new(common: &Arc<Common>, worker: &Arc<AtomicUsize>, ended: &Arc<Notify>) -> Self {
+    fn new(
+        common: &Arc<Common>,
+        worker: &Arc<AtomicUsize>,
+        ended: &Arc<Notify>,
+        seat: Arc<Seat>,
+    ) -> Self {
         worker.fetch_add(1, Ordering::Relaxed);
         common.stats.connections.fetch_add(1, Ordering::Relaxed);
         let (common, worker, ended) = (Arc::clone(common), Arc::clone(worker), Arc::clone(ended));
-        Slot { common, worker, ended }
+        Slot { common, worker, ended, seat }
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         self.worker.fetch_sub(1, Ordering::Relaxed);
+        self.common.peers.leave(&self.seat);
         self.common.stats.connections.fetch_sub(1, Ordering::Relaxed);
         self.ended.notify_waiters();
     }
@@ -140,17 +149,14 @@ impl Handover {
     /// Hands a connection over. It is closed if the worker does not come to take it.
     pub(crate) fn give(
         &self,
-        stream: StdStream,
-        peer: SocketAddr,
+        (stream, peer): (StdStream, SocketAddr),
+        seat: Arc<Seat>,
         common: &Arc<Common>,
         ended: &Arc<Notify>,
     ) {
-        let slot = Slot::new(common, &self.connections, ended);
+        let slot = Slot::new(common, &self.connections, ended, seat);
         if self.jobs.try_send(Job::Connection(stream, peer, slot)).is_err() {
-            tracing::warn!(
-                class = "client.turned_away", client = %peer,
-                "connection closed: its runtime is overloaded"
-            );
+            common.nfs.tell(peer.ip(), Why::Overloaded);
         }
     }
 }
@@ -166,7 +172,7 @@ async fn work(
         match job {
             Job::Connection(stream, peer, slot) => match TcpStream::from_std(stream) {
                 Ok(stream) => {
-                    let connection = Connection::new(stream, peer, &common, &readers);
+                    let connection = Connection::new(stream, peer, &common, &readers, &slot.seat);
                     let phase = phase.clone();
                     connections.spawn(async move {
                         connection.run(phase).await;

@@ -263,6 +263,17 @@ impl Exports {
         self.table.read().standing(client).is_admitted
     }
 
+    /// Whether any export admits a client of this address, or may yet, once names are looked up or
+    /// more pools are there.
+    pub fn may_come(&self, client: IpAddr) -> bool {
+        self.may_admit((client, 0).into())
+    }
+
+    /// Says something of a client, once a while.
+    pub(crate) fn tell(&self, client: IpAddr, path: &str, why: Why) {
+        self.refusals.note(client, path, why);
+    }
+
     /// Whether any export admits a client of this address and port, or may yet, once names are
     /// looked up or more pools are there.
     pub(crate) fn may_admit(&self, client: SocketAddr) -> bool {

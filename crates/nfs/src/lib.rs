@@ -33,6 +33,7 @@ pub use access::{Access, Addresses, Client, Entry, HostAddresses, Verdict, Whom}
 pub use counters::Counters;
 pub use export::{ANONYMOUS, Explained, Explanation, Export, ExportError, Exports, Squash};
 pub use network::{Network, NetworkError};
+pub use refusals::Why;
 pub use server::{Nfs, NoCall, Origin, write_data};
 pub use together::PagedWrite;
 pub use volume::{Root, Volume};

@@ -1,7 +1,8 @@
-//! Who was refused, told once a while: a client that is shut out asks again and again.
+//! What clients cause to be logged, told once a while: a client that is shut out asks again and again,
+//! and a hostile one would fill the journal.
 //!
 //! Invariants:
-//! - The first refusal of a client at an export is logged at once, further ones as a number by
+//! - The first time of a client at an export is logged at once, further ones as a number by
 //!   [`Refusals::report`].
 //! - Memory is bounded: what does not fit is counted together. Who is let in pays nothing.
 
@@ -26,25 +27,67 @@ struct Seen {
     others: u64,
 }
 
-/// Why somebody was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Why {
+/// What is said of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
     /// No rule lets the client in.
     NotNamed,
     /// It comes from a port that everybody can use, and the export is `secure`.
     Port,
     /// Names of hosts were never looked up with success.
     NamesUnknown,
+    /// It has mounted an export.
+    Mounted,
+    /// Its connection was closed at once: there are too many.
+    TooMany,
+    /// Its connection was closed at once: its runtime is overloaded.
+    Overloaded,
+    /// Its connection ended, and not as it should.
+    Ended(String),
+}
+
+impl Why {
+    fn class(&self) -> &'static str {
+        match self {
+            Why::NotNamed | Why::Port | Why::NamesUnknown => "client.refused",
+            Why::Mounted => "client.mounted",
+            Why::TooMany | Why::Overloaded => "client.turned_away",
+            Why::Ended(_) => "client.disconnected",
+        }
+    }
+
+    /// Whether somebody may have to do something about it.
+    fn is_warning(&self) -> bool {
+        !matches!(self, Why::Mounted | Why::Ended(_))
+    }
+
+    fn text(&self) -> &'static str {
+        match self {
+            Why::NotNamed | Why::Port | Why::NamesUnknown => {
+                "refused; `aquifer share why CLIENT EXPORT` says more"
+            }
+            Why::Mounted => "mounted",
+            Why::TooMany | Why::Overloaded => "connection closed",
+            Why::Ended(_) => "connection ended",
+        }
+    }
+
+    fn log(&self, client: IpAddr, export: &str, times: u64) {
+        let (class, text) = (self.class(), self.text());
+        let export = (!export.is_empty()).then_some(export);
+        let (why, times) = (self.to_string(), (times > 1).then_some(times));
+        match self.is_warning() {
+            true => tracing::warn!(class, %client, export, why, times, "{text}"),
+            false => tracing::info!(class, %client, export, why, times, "{text}"),
+        }
+    }
 }
 
 impl Refusals {
     pub fn note(&self, client: IpAddr, path: &str, why: Why) {
         let client = client.to_canonical();
-        if self.is_first(client, path, why) {
-            tracing::warn!(
-                class = "client.refused", %client, export = path, why = %why,
-                "refused; `aquifer share why CLIENT EXPORT` says more"
-            );
+        if self.is_first(client, path, why.clone()) {
+            why.log(client, path, 1);
         }
     }
 
@@ -54,10 +97,7 @@ impl Refusals {
         seen.again.retain(|(client, path, why), times| {
             let times = std::mem::take(times);
             if times > 0 {
-                tracing::warn!(
-                    class = "client.refused", %client, export = path, why = %why, times,
-                    "refused again"
-                );
+                why.log(*client, path, times);
             }
             times > 0
         });
@@ -66,7 +106,7 @@ impl Refusals {
             tracing::warn!(
                 class = "client.refused",
                 times = others,
-                "many other clients were refused"
+                "many other clients were refused, or closed their connections"
             );
         }
     }
@@ -93,6 +133,10 @@ impl fmt::Display for Why {
             Why::NotNamed => "no rule of sharenfs lets it in",
             Why::Port => "it calls from a port above 1023, and sharenfs says secure",
             Why::NamesUnknown => "names of hosts in sharenfs could not be looked up yet",
+            Why::Mounted => "a rule of sharenfs lets it in",
+            Why::TooMany => "too many connections",
+            Why::Overloaded => "its runtime is overloaded",
+            Why::Ended(end) => end,
         })
     }
 }

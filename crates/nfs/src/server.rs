@@ -31,6 +31,7 @@ use crate::proto::v3::{
     Args3, Procedure3, Read3Args, Readdir3Args, Readdirplus3Args, Write3Args, Write3Head,
 };
 use crate::proto::{mount as mount_proto, nlm as nlm_proto, nsm as nsm_proto, v3 as nfs_proto};
+use crate::refusals::Why;
 use crate::traffic::{self, Done, Traffic};
 use crate::{nsm, v3};
 
@@ -110,6 +111,11 @@ impl Nfs {
     /// The locks of files.
     pub fn locks(&self) -> &Arc<Locks> {
         &self.locks
+    }
+
+    /// Says something of a client in the log: at once the first time, then once a while.
+    pub fn tell(&self, client: IpAddr, why: Why) {
+        self.exports.tell(client, "", why);
     }
 
     /// How often what was called beside NFSv3.

@@ -163,7 +163,8 @@ impl Outside for Store {
     ) -> BoxFuture<'a, io::Result<()>> {
         async move {
             if !self.may_join(newcomer.address) {
-                return Err(io::Error::other("its address has joined with many names of late"));
+                let why = "its address has joined with many names of late";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
             }
             let before = self.before.lock().await;
             let Some(mut clients) = list.list() else { return Ok(()) };

@@ -34,6 +34,7 @@ pub trait Outside: Send + Sync + fmt::Debug {
 
     /// Puts a new list of clients that are to be told of a restart on disk, in place of the old
     /// one, because `newcomer` is to be on it. Lists are asked for and written one at a time.
+    /// [`io::ErrorKind::WouldBlock`]: not now, its address joins too often.
     fn keep<'a>(
         &'a self,
         newcomer: &'a Client,
@@ -349,7 +350,13 @@ impl Locks {
             (outcome, locked && manner.is_monitored && !inner.durable.contains(client))
         });
         if is_new && let Err(error) = self.keep(client).await {
-            tracing::error!(%error, "a lock is refused: its client cannot be written down");
+            // Who joins too often may ask as often as it likes: that is no news.
+            match error.kind() {
+                io::ErrorKind::WouldBlock => tracing::debug!(%error, "a lock is refused"),
+                _ => tracing::error!(
+                    %error, "a lock is refused: its client cannot be written down"
+                ),
+            }
             self.changing(|inner| match outcome {
                 Locked::Blocked => drop(inner.table.cancel(file, ask)),
                 _ => drop(inner.table.unlock(file, &ask.owner, ask.range)),

@@ -8,6 +8,7 @@ use aquifer_rpc::auth::{AUTH_NONE, AUTH_SYS};
 use crate::attributes::nfs_fh3;
 use crate::export::{components, path_of};
 use crate::proto::mount::{MountRes3, MountStat3};
+use crate::refusals::Why;
 use crate::status::{mountstat3, nfsstat3};
 use crate::v3::to_look_up;
 use crate::volume::Root;
@@ -19,10 +20,7 @@ pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
         Ok(directory) => {
             let host = request.peer.ip().to_canonical();
             let path = path_of(components(path));
-            let shown = String::from_utf8_lossy(&path);
-            tracing::info!(
-                class = "client.mounted", client = %request.peer, path = ?shown, "mounted"
-            );
+            request.exports.tell(host, &String::from_utf8_lossy(&path), Why::Mounted);
             request.mounts.add(host, path);
             MountRes3::Ok {
                 fhandle: nfs_fh3(directory.handle),

@@ -1,0 +1,102 @@
+//! Who goes for whom.
+
+use std::task::Waker;
+
+use super::*;
+
+const MOST: usize = 64;
+
+fn address(number: u8) -> IpAddr {
+    [10, 0, 0, number].into()
+}
+
+fn is_gone(seat: &Seat) -> bool {
+    seat.is_evicted(&Context::from_waker(Waker::noop()))
+}
+
+/// Some time after the server began.
+fn after_a_while() -> Peers {
+    let began = Instant::now().checked_sub(2 * STRANGER_IDLE_MAX).unwrap();
+    Peers { began, ..Peers::new() }
+}
+
+/// So that later seats are heard of later.
+fn wait() {
+    std::thread::sleep(Duration::from_millis(3));
+}
+
+#[test]
+fn strangers_have_a_small_part_and_push_out_each_other() {
+    let peers = Peers::new();
+    let host = peers.take(address(1), false, MOST).unwrap();
+    let strangers: Vec<_> = (0..4)
+        .map(|number| {
+            wait();
+            peers.take(address(100 + number), true, MOST).unwrap()
+        })
+        .collect();
+    strangers[0].is_busy();
+    let more: Vec<_> = (0..2).map(|_| peers.take(address(200), true, MOST).unwrap()).collect();
+    assert!(!is_gone(&host) && !is_gone(&strangers[0]), "a request under way is not cut off");
+    assert_eq!([1, 2, 3].map(|at| is_gone(&strangers[at])), [true, true, false]);
+    more.iter().chain(&strangers[3..]).for_each(|seat| seat.is_busy());
+    assert!(peers.take(address(201), true, MOST).is_none(), "all of them are busy");
+    peers.leave(&more[0]);
+    assert!(peers.take(address(201), true, MOST).is_some());
+}
+
+#[test]
+fn when_all_are_taken_strangers_go_first_and_then_the_idle_of_the_greediest() {
+    let peers = after_a_while();
+    let stranger = peers.take(address(100), true, MOST).unwrap();
+    let greedy: Vec<_> =
+        (0..MOST / 2).map(|_| peers.take(address(1), false, MOST).unwrap()).collect();
+    assert!(peers.take(address(1), false, MOST).is_none(), "one address has no more than half");
+    let others: Vec<_> = (2..4)
+        .cycle()
+        .take(MOST / 2 - 1)
+        .map(|number| peers.take(address(number), false, MOST).unwrap())
+        .collect();
+    assert!(!is_gone(&stranger));
+    let newcomer = peers.take(address(9), false, MOST).unwrap();
+    assert!(is_gone(&stranger));
+    // All are taken by clients that were just heard of: the next one is turned away.
+    assert!(peers.take(address(9), false, MOST).is_none());
+    for (since, seat) in (0..).zip(greedy.iter().chain(&others)) {
+        seat.heard_ms.store(since, Ordering::Relaxed);
+    }
+    greedy[0].is_idle();
+    greedy[1].is_busy();
+    let second = peers.take(address(9), false, MOST).unwrap();
+    let gone: Vec<_> = (0..greedy.len()).filter(|at| is_gone(&greedy[*at])).collect();
+    assert_eq!(gone, [2], "the longest idle of those that can go");
+    // Of one address that has its part, its own go.
+    assert!(!others.iter().chain([&newcomer, &second]).any(|seat| is_gone(seat)));
+    let again = peers.take(address(1), false, MOST).unwrap();
+    assert!(is_gone(&greedy[3]) && !is_gone(&again));
+}
+
+#[test]
+fn strangers_that_do_nothing_are_swept_out() {
+    let peers = after_a_while();
+    let seats = [true, false].map(|stranger| peers.take(address(1), stranger, MOST).unwrap());
+    peers.sweep();
+    assert!(!is_gone(&seats[0]));
+    seats.iter().for_each(|seat| seat.heard_ms.store(0, Ordering::Relaxed));
+    peers.sweep();
+    assert_eq!(seats.each_ref().map(|seat| is_gone(seat)), [true, false]);
+    // What is gone has left; leaving again changes nothing.
+    peers.leave(&seats[0]);
+    let left = peers.seats.lock();
+    assert_eq!((left.all.len(), left.strangers, left.of(address(1))), (1, 0, 1));
+}
+
+/// This machine's own connections are not counted by address.
+#[test]
+fn this_machine_may_have_all() {
+    let peers = after_a_while();
+    let here: Vec<_> =
+        (0..MOST).filter_map(|_| peers.take([127, 0, 0, 1].into(), false, MOST)).collect();
+    assert_eq!(here.len(), MOST);
+    assert!(peers.take([127, 0, 0, 1].into(), false, MOST).is_none());
+}
