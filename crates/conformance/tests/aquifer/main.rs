@@ -28,6 +28,7 @@ mod ledger;
 mod locks;
 mod memory;
 mod namer;
+mod neighbours;
 mod place;
 mod power_cut;
 mod recorder;
