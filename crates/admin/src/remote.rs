@@ -2,42 +2,60 @@
 //!
 //! Invariants:
 //! - Nothing of the API is reached without the token, and no token travels but inside TLS 1.3.
-//! - A client that does not come to the end of its handshake holds nobody else up, and there are
-//!   at most [`CONNECTIONS_MAX`] connections.
+//! - Who shows no token holds nobody else up: see [`guests`]. A connection on which nothing moves is
+//!   closed.
 
+mod guests;
 pub mod keys;
 
-use std::future::Future;
+#[cfg(test)]
+mod tests;
+
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::serve::Listener;
+use axum::serve::{IncomingStream, Listener};
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::api::ApiError;
 use crate::control::Control;
 use crate::http::router;
+use guests::{Guest, Guests, Place};
 use keys::Keys;
 
-/// Connections at a time, handshakes included.
-pub const CONNECTIONS_MAX: usize = 128;
+/// How long connections may take.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// From the beginning of the handshake until a request has shown the token.
+    token: Duration,
+    /// Without a byte in either direction: longer than the API lets who waits for events wait.
+    idle: Duration,
+    /// Before a wrong token is answered.
+    wrong: Duration,
+}
 
-/// For a TLS handshake.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Patience = Patience {
+    token: Duration::from_secs(10),
+    idle: Duration::from_secs(75),
+    wrong: Duration::from_secs(1),
+};
 
 /// After an accept that failed: of descriptors there will be some again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -67,23 +85,62 @@ pub async fn serve(
     control: Arc<Control>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let router = guarded(router(control), keys.token);
-    let listener = TlsListener::start(listeners, TlsAcceptor::from(keys.tls))?;
-    axum::serve(listener, router).with_graceful_shutdown(stop).await
+    serve_with(listeners, keys, router(control), PATIENCE, stop).await
 }
 
-/// The routes, for requests that carry the token.
-fn guarded(router: Router, token: String) -> Router {
-    router.layer(from_fn_with_state(Arc::<str>::from(token), require_token))
+async fn serve_with(
+    listeners: Vec<StdListener>,
+    keys: Keys,
+    router: Router,
+    patience: Patience,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let door = Door { token: keys.token.into(), guests: Arc::default(), patience };
+    let router = router.layer(from_fn_with_state(door.clone(), require_token));
+    let listener = TlsListener::start(listeners, TlsAcceptor::from(keys.tls), door)?;
+    let service = router.into_make_service_with_connect_info::<Visitor>();
+    axum::serve(listener, service).with_graceful_shutdown(stop).await
 }
 
-async fn require_token(State(token): State<Arc<str>>, request: Request, next: Next) -> Response {
+/// What stands between the network and the API.
+#[derive(Clone, Debug)]
+struct Door {
+    token: Arc<str>,
+    guests: Arc<Guests>,
+    patience: Patience,
+}
+
+/// By which connection a request came.
+#[derive(Clone, Debug)]
+struct Visitor(Arc<Guest>);
+
+impl Connected<IncomingStream<'_, TlsListener>> for Visitor {
+    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Self {
+        Visitor(Arc::clone(&stream.io().place.guest))
+    }
+}
+
+async fn require_token(
+    State(door): State<Door>,
+    ConnectInfo(Visitor(guest)): ConnectInfo<Visitor>,
+    request: Request,
+    next: Next,
+) -> Response {
     let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let given = given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-    if bool::from(given.as_bytes().ct_eq(token.as_bytes())) {
+    if bool::from(given.as_bytes().ct_eq(door.token.as_bytes())) {
+        guest.know();
         return next.run(request).await;
     }
-    tracing::warn!(path = request.uri().path(), "the API was asked without its token");
+    let peer = guest.address;
+    if door.guests.is_told(peer) {
+        tracing::warn!(
+            class = "api.refused", %peer, path = request.uri().path(),
+            "the API was asked without its token"
+        );
+    }
+    // Who guesses has few guesses.
+    sleep(door.patience.wrong).await;
     ApiError::unauthorized("this is not the token of this daemon").into_response()
 }
 
@@ -94,14 +151,17 @@ struct TlsListener {
 }
 
 impl TlsListener {
-    fn start(listeners: Vec<StdListener>, acceptor: TlsAcceptor) -> io::Result<TlsListener> {
+    fn start(
+        listeners: Vec<StdListener>,
+        acceptor: TlsAcceptor,
+        door: Door,
+    ) -> io::Result<TlsListener> {
         let (send, ready) = mpsc::channel(1);
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut first = None;
         for listener in listeners {
             first = first.or(listener.local_addr().ok());
             let listener = TcpListener::from_std(listener)?;
-            tokio::spawn(accept(listener, acceptor.clone(), Arc::clone(&room), send.clone()));
+            tokio::spawn(accept(listener, acceptor.clone(), door.clone(), send.clone()));
         }
         let first = first.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
         Ok(TlsListener { ready, first })
@@ -112,7 +172,7 @@ impl TlsListener {
 async fn accept(
     listener: TcpListener,
     acceptor: TlsAcceptor,
-    room: Arc<Semaphore>,
+    door: Door,
     ready: mpsc::Sender<(Connection, SocketAddr)>,
 ) {
     loop {
@@ -121,19 +181,30 @@ async fn accept(
             () = ready.closed() => return,
         };
         let Ok((stream, peer)) = accepted else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
+            sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            tracing::warn!(%peer, "too many connections to the API");
+        let Some(place) = door.guests.enter(peer.ip()) else {
+            if door.guests.is_told(peer.ip()) {
+                tracing::warn!(class = "api.refused", %peer, "too many connections to the API");
+            }
             continue;
         };
-        let (acceptor, ready) = (acceptor.clone(), ready.clone());
+        let (acceptor, ready, patience) = (acceptor.clone(), ready.clone(), door.patience);
         tokio::spawn(async move {
-            match tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream)).await {
+            let end = Instant::now() + patience.token;
+            let gone = poll_fn(|cx| place.guest.poll_gone(cx));
+            let shaken = tokio::select! {
+                shaken = timeout_at(end, acceptor.accept(stream)) => shaken,
+                () = gone => return,
+            };
+            match shaken {
                 Ok(Ok(stream)) => {
+                    let (timer, idle) = (Box::pin(sleep_until(end)), patience.idle);
+                    let moved = Instant::now();
+                    let connection = Connection { stream, place, timer, idle, moved };
                     // Nobody takes it: the daemon stops.
-                    let _ = ready.send((Connection { stream, _permit: permit }, peer)).await;
+                    let _ = ready.send((connection, peer)).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS with the API's client"),
                 Err(_) => tracing::debug!(%peer, "the API's client was too slow for TLS"),
@@ -159,10 +230,31 @@ impl Listener for TlsListener {
     }
 }
 
-/// A connection, which counts as one until it is dropped.
+/// A connection, which has its place until it is dropped.
 struct Connection {
     stream: TlsStream<TcpStream>,
-    _permit: OwnedSemaphorePermit,
+    place: Place,
+    timer: Pin<Box<Sleep>>,
+    idle: Duration,
+    /// When a byte moved last.
+    moved: Instant,
+}
+
+impl Connection {
+    /// Ready when its time is over, or others need its place.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.place.guest.poll_gone(cx).is_ready() {
+            return Poll::Ready(io::Error::from(io::ErrorKind::ConnectionAborted));
+        }
+        while self.timer.as_mut().poll(cx).is_ready() {
+            let until = self.moved + self.idle;
+            if !self.place.guest.is_known() || until <= Instant::now() {
+                return Poll::Ready(io::Error::from(io::ErrorKind::TimedOut));
+            }
+            self.timer.as_mut().reset(until);
+        }
+        Poll::Pending
+    }
 }
 
 impl AsyncRead for Connection {
@@ -171,7 +263,12 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        if let Poll::Ready(over) = self.poll_over(cx) {
+            return Poll::Ready(Err(over));
+        }
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        self.moved = Instant::now();
+        Poll::Ready(read)
     }
 }
 
@@ -181,7 +278,12 @@ impl AsyncWrite for Connection {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        if let Poll::Ready(over) = self.poll_over(cx) {
+            return Poll::Ready(Err(over));
+        }
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf));
+        self.moved = Instant::now();
+        Poll::Ready(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,0 +1,137 @@
+//! Who is connected to the API, and how long who shows no token stays.
+//!
+//! Everybody on the network can connect. An administrator comes in all the same.
+//!
+//! Invariants:
+//! - Until a connection has shown the token, it has so much time and no more: for its handshake, for
+//!   its request, whatever it sends meanwhile.
+//! - One address has a part of all connections. When all are taken, the one goes that has been here
+//!   longest without a token.
+//! - What wrong tokens cause to be logged is told once a minute for an address.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Connections at a time, handshakes included.
+pub const CONNECTIONS_MAX: usize = 128;
+
+/// Of one address: an administrator, scripts and a collector of metrics have a few.
+pub const ADDRESS_CONNECTIONS_MAX: usize = 16;
+
+/// Between two lines of the log about one address.
+const TOLD_PAUSE: Duration = Duration::from_secs(60);
+
+/// Addresses of which it is remembered that the log has told of them.
+const TOLD_MAX: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(super) struct Guests {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    of_each: HashMap<IpAddr, usize>,
+    /// In the order in which they came.
+    all: BTreeMap<u64, Arc<Guest>>,
+    last: u64,
+    told: HashMap<IpAddr, Instant>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Guest {
+    number: u64,
+    pub address: IpAddr,
+    is_known: AtomicBool,
+    has_to_go: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Guest {
+    /// It has shown the token.
+    pub fn know(&self) {
+        self.is_known.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// Ready when it has to make room for somebody else.
+    pub fn poll_gone(&self, cx: &Context<'_>) -> Poll<()> {
+        self.waker.register(cx.waker());
+        if self.has_to_go.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Guests {
+    /// A place for a connection, if there is one.
+    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let address = address.to_canonical();
+        let mut inner = self.inner.lock();
+        if inner.of_each.get(&address).is_some_and(|count| *count >= ADDRESS_CONNECTIONS_MAX) {
+            return None;
+        }
+        if inner.all.len() >= CONNECTIONS_MAX {
+            let oldest = inner.all.values().find(|guest| !guest.is_known())?.number;
+            let gone = inner.remove(oldest)?;
+            gone.has_to_go.store(true, Ordering::Release);
+            gone.waker.wake();
+        }
+        inner.last += 1;
+        let (is_known, has_to_go, waker) = Default::default();
+        let number = inner.last;
+        let guest = Arc::new(Guest { number, address, is_known, has_to_go, waker });
+        inner.all.insert(number, guest.clone());
+        *inner.of_each.entry(address).or_default() += 1;
+        Some(Place { guests: Arc::clone(self), guest })
+    }
+
+    /// Whether the log is to tell of this address now.
+    pub fn is_told(&self, address: IpAddr) -> bool {
+        let told = &mut self.inner.lock().told;
+        if told.len() >= TOLD_MAX {
+            told.retain(|_, at| at.elapsed() < TOLD_PAUSE);
+        }
+        let is_due = told.get(&address).is_none_or(|at| at.elapsed() >= TOLD_PAUSE);
+        if is_due && told.len() < TOLD_MAX {
+            told.insert(address, Instant::now());
+        }
+        is_due
+    }
+}
+
+impl Inner {
+    fn remove(&mut self, number: u64) -> Option<Arc<Guest>> {
+        let guest = self.all.remove(&number)?;
+        if let Some(count) = self.of_each.get_mut(&guest.address) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_each.remove(&guest.address);
+            }
+        }
+        Some(guest)
+    }
+}
+
+/// A connection's place, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    guests: Arc<Guests>,
+    pub guest: Arc<Guest>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.guests.inner.lock().remove(self.guest.number);
+    }
+}
