@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - Nothing of the API is reached without the token, and no token travels but inside TLS 1.3.
-//! - Who shows no token holds nobody else up: see [`guests`]. A connection on which nothing moves is
-//!   closed.
+//! - Who shows no token holds nobody else up: see [`guests`]. A connection on which nothing moves
+//!   is closed.
 
 mod guests;
 pub mod keys;

@@ -1,4 +1,4 @@
-//! Who is connected, and who goes when there are too many.
+//! Connections of clients, and which one goes when there are too many.
 //!
 //! A datastore's network has others on it: machines that no export names, users without privileges
 //! on hosts that are named. They open connections too, and hold them.
@@ -142,7 +142,7 @@ impl Seats {
         self.of_each.get(&address).copied().unwrap_or(0)
     }
 
-    /// Of those that `may` go and were heard of last at `until_ms` or before, the longest idle goes.
+    /// Of those that `may` go and were heard of last by `until_ms`, the longest idle one goes.
     fn evict(&mut self, may: impl Fn(&Seat) -> bool, until_ms: u64) -> Option<()> {
         let idle = self.all.values().filter(|seat| may(seat));
         let idle = idle.filter_map(|seat| Some((seat.idle_since_ms()?, seat.number)));

@@ -35,10 +35,10 @@ use std::sync::Arc;
 
 use aquifer_files::FileHandle;
 
-pub use callouts::Callout;
+pub use callouts::{Callout, GrantAnswer};
 pub use restarts::{Belief, Restart};
 pub(crate) use service::Manner;
-pub use service::{Claimants, DurableList, GrantAnswer, Locks, Monitored, Outside};
+pub use service::{Claimants, DurableList, Locks, Monitored, Outside};
 pub(crate) use table::{Ask, Locked, Shared};
 
 /// A machine that locks files, as it shows itself.

@@ -1,5 +1,5 @@
-//! What clients cause to be logged, told once a while: a client that is shut out asks again and again,
-//! and a hostile one would fill the journal.
+//! What clients cause to be logged, told once a while: a client that is shut out asks again and
+//! again, and a hostile one would fill the journal.
 //!
 //! Invariants:
 //! - The first time of a client at an export is logged at once, further ones as a number by

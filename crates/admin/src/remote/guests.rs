@@ -1,13 +1,13 @@
-//! Who is connected to the API, and how long who shows no token stays.
+//! Connections to the API, and how long one stays that shows no token.
 //!
 //! Everybody on the network can connect. An administrator comes in all the same.
 //!
 //! Invariants:
-//! - Until a connection has shown the token, it has so much time and no more: for its handshake, for
-//!   its request, whatever it sends meanwhile.
+//! - Until a connection has shown the token, it has so much time and no more: for its handshake,
+//!   for its request, whatever it sends meanwhile.
 //! - One address has a part of all connections. When all are taken, the one goes that has been here
 //!   longest without a token.
-//! - What wrong tokens cause to be logged is told once a minute for an address.
+//! - Wrong tokens of an address are logged once a minute.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

@@ -190,7 +190,7 @@ fn the_export_table_takes_what_is_accepted() {
     assert_eq!(entries[0].client, Client::Host("hv1".into()));
 }
 
-/// Whoever lets everybody in as root is told so.
+/// Exports that let everybody in as root.
 #[test]
 fn what_lets_in_more_than_hosts_is_a_risk() {
     let count = |value: &str| risks(&export(value)).len();

@@ -1,4 +1,4 @@
-//! Who is on the network and named by no export: it takes nothing from those who are.
+//! Machines that no export names: they take nothing from those that are named.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use aquifer_conformance::process::Invocation;
 
 use crate::place::{Aquifer, DATASET, SOON, Setup};
 
-/// The machine's address on a network, and so that of whoever calls it from there.
+/// The machine's address on a network, and so that of a machine that calls it from there.
 const NETWORK: &str = "10.9.0.1";
 
 /// Connections that do nothing: as many as a stranger likes to open.

@@ -105,7 +105,7 @@ fn client_discovery_tells_the_truth_over_ipv4_and_ipv6() -> Result<()> {
     aquifer.finish()
 }
 
-/// Who exports to everybody is told what that means; hosts that are named come in from ports of
+/// An export to everybody comes with a warning; hosts that are named come in from ports of
 /// their superuser, and by default from no others.
 #[test]
 fn client_access_is_narrow_by_default_and_warned_of() -> Result<()> {

@@ -262,7 +262,7 @@ pub fn free_all(client: &mut Client, name: &[u8]) {
     assert!(client.call(what, &NameAndState(Limited(name), 3)).is_ok());
 }
 
-/// Who is not monitored gives up its locks by itself, from a port that only its superuser has.
+/// A client that nobody monitors gives up its locks by itself, from a port of its superuser.
 #[test]
 fn a_client_that_nobody_monitors_gives_up_all() {
     let Place { mut client, file, fixture, state: _state, .. } = Place::new();

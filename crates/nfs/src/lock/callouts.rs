@@ -11,7 +11,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
+use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
+
+use super::grants::Grant;
 use crate::limits::{HOST_GRANTS_LOOK, HOST_MESSAGES_MAX, MESSAGES_MAX};
+use crate::proto::nlm::{Limited, Lock4, Nlm4Res, Nlm4Stats, Procedure, TestArgs4};
 
 /// Something to be said to a client's lock manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +30,28 @@ pub struct Callout {
     /// [`Locks::granted`](super::Locks::granted). Without one, the message is sent once and no
     /// answer is waited for.
     pub grant: Option<u64>,
+}
+
+/// What came of telling a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantAnswer {
+    /// The client has its lock.
+    Accepted,
+    /// The client does not want it, or cannot be reached: the next in the queue gets it.
+    Given,
+    /// The client asks to be told later.
+    Later,
+}
+
+impl GrantAnswer {
+    /// Reads the results of GRANTED. What makes no sense is no acceptance.
+    pub fn of(results: &[u8]) -> GrantAnswer {
+        match Nlm4Res::decode(&mut Decoder::new(results)) {
+            Ok(Nlm4Res { stat: Nlm4Stats::Granted, .. }) => GrantAnswer::Accepted,
+            Ok(Nlm4Res { stat: Nlm4Stats::DeniedGracePeriod, .. }) => GrantAnswer::Later,
+            _ => GrantAnswer::Given,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -125,5 +151,29 @@ impl Callouts {
         self.results -= host.results.len();
         host.results.clear();
         host.grants.drain(..).collect()
+    }
+}
+
+/// The call that tells a grant.
+pub(super) fn granted_call(id: u64, grant: &Grant) -> Callout {
+    let Grant { file, waiter } = grant;
+    let owner = &waiter.owner;
+    let handle = file.encode();
+    let alock = Lock4 {
+        caller_name: Limited(&owner.client.name),
+        fh: Limited(&handle),
+        oh: Limited(&owner.oh),
+        svid: owner.svid,
+        l_offset: waiter.range.first,
+        l_len: waiter.range.length(),
+    };
+    let cookie = id.to_be_bytes();
+    let mut args = EncodeBuf::new();
+    args.put(&TestArgs4 { cookie: Limited(&cookie), exclusive: waiter.exclusive, alock });
+    Callout {
+        via: waiter.via,
+        procedure: Procedure::Granted.wire(),
+        args: args.to_vec(),
+        grant: Some(id),
     }
 }

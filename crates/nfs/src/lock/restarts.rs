@@ -61,8 +61,8 @@ pub enum Belief {
 pub(super) struct Restarts {
     /// To be looked into.
     waiting: VecDeque<Restart>,
-    /// Hosts that wait or are being looked into, and what was said of them since.
-    open: HashMap<Client, Option<Restart>>,
+    /// What waits or is being looked into, by host, and what was said of the host since.
+    open: HashMap<Client, (Restart, Option<Restart>)>,
     /// The last state of each host that was believed, oldest first.
     believed: VecDeque<(Client, i32)>,
 }
@@ -74,10 +74,10 @@ impl Restarts {
         if self.believed.iter().any(|known| (&known.0, known.1) == (host, *state)) {
             return;
         }
-        if let Some(since) = self.open.get_mut(host) {
+        if let Some((_, since)) = self.open.get_mut(host) {
             *since = Some(restart);
         } else if self.open.len() < RESTARTS_MAX {
-            self.open.insert(host.clone(), None);
+            self.open.insert(host.clone(), (restart.clone(), None));
             self.waiting.push_back(restart);
         }
     }
@@ -101,15 +101,14 @@ impl Restarts {
 
     /// A host is not looked into any more: now it is the turn of what was said of it since.
     pub fn closed(&mut self, host: &Client) {
-        if let Some(since) = self.open.remove(host).flatten() {
+        if let Some((_, Some(since))) = self.open.remove(host) {
             self.add(since);
         }
     }
 
-    /// Nobody looks into anything any more.
+    /// Nobody looks into anything any more: all of it waits again.
     pub fn begin_anew(&mut self) {
-        self.open.clear();
-        self.waiting.clear();
+        self.waiting = self.open.values().map(|(restart, _)| restart.clone()).collect();
     }
 }
 

@@ -16,16 +16,13 @@ use std::sync::Arc;
 
 use aquifer_files::FileHandle;
 use aquifer_pool::BoxFuture;
-use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 use parking_lot::Mutex;
 
-use super::callouts::{Callout, Callouts, Next};
-use super::grants::Grant;
+use super::callouts::{Callout, Callouts, GrantAnswer, Next, granted_call};
 use super::restarts::{Belief, Restart, Restarts};
 use super::table::{Ask, Blocker, Locked, Shared, Table};
 use super::{Client, LockView, Owner, Range};
 use crate::limits::HOSTS_LOOK;
-use crate::proto::nlm::{Limited, Lock4, Nlm4Res, Nlm4Stats, Procedure, TestArgs4};
 
 /// What the locks need of the world outside: the daemon, or a test.
 pub trait Outside: Send + Sync + fmt::Debug {
@@ -75,28 +72,6 @@ impl Claimants {
             Claimants::Everybody => true,
             // The list is kept as text.
             Claimants::Listed(listed) => listed.contains(&client.as_text()),
-        }
-    }
-}
-
-/// What came of telling a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrantAnswer {
-    /// The client has its lock.
-    Accepted,
-    /// The client does not want it, or cannot be reached: the next in the queue gets it.
-    Given,
-    /// The client asks to be told later.
-    Later,
-}
-
-impl GrantAnswer {
-    /// Reads the results of GRANTED. What makes no sense is no acceptance.
-    pub fn of(results: &[u8]) -> GrantAnswer {
-        match Nlm4Res::decode(&mut Decoder::new(results)) {
-            Ok(Nlm4Res { stat: Nlm4Stats::Granted, .. }) => GrantAnswer::Accepted,
-            Ok(Nlm4Res { stat: Nlm4Stats::DeniedGracePeriod, .. }) => GrantAnswer::Later,
-            _ => GrantAnswer::Given,
         }
     }
 }
@@ -479,28 +454,4 @@ impl DurableList for ListFor<'_> {
 /// What a client last said of its state.
 fn state_of(hosts: &HashMap<Arc<Client>, Host>, client: &Client) -> Option<i32> {
     hosts.get(client).map(|host| host.state).filter(|state| *state != 0)
-}
-
-/// The call that tells a grant.
-fn granted_call(id: u64, grant: &Grant) -> Callout {
-    let Grant { file, waiter } = grant;
-    let owner = &waiter.owner;
-    let handle = file.encode();
-    let alock = Lock4 {
-        caller_name: Limited(&owner.client.name),
-        fh: Limited(&handle),
-        oh: Limited(&owner.oh),
-        svid: owner.svid,
-        l_offset: waiter.range.first,
-        l_len: waiter.range.length(),
-    };
-    let cookie = id.to_be_bytes();
-    let mut args = EncodeBuf::new();
-    args.put(&TestArgs4 { cookie: Limited(&cookie), exclusive: waiter.exclusive, alock });
-    Callout {
-        via: waiter.via,
-        procedure: Procedure::Granted.wire(),
-        args: args.to_vec(),
-        grant: Some(id),
-    }
 }

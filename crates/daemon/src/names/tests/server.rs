@@ -1,4 +1,4 @@
-//! A server of DNS on a loopback port of its own, which behaves as it is told to.
+//! A server of DNS on a loopback port of its own, which behaves as a test wants.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -73,6 +73,12 @@ fn nothing_ends_by_a_word_alone() {
     assert_eq!(locks.restart_judged(&again, Belief::Confirmed(3)), None);
     locks.restart_closed(&again);
     assert_eq!(locks.list().len(), 1);
+    // A server that stopped meanwhile looks into it when it is back.
+    locks.says_restarted(restart(1, b"a", 9));
+    let said = locks.next_restart().unwrap();
+    locks.begin_anew();
+    assert_eq!(locks.next_restart(), Some(said.clone()));
+    locks.restart_closed(&said);
     // It has restarted, although the word was of another state.
     locks.says_restarted(restart(1, b"a", 11));
     let said = locks.next_restart().unwrap();
