@@ -31,6 +31,7 @@ fn locks_hold_between_hosts_and_outlive_the_server() -> Result<()> {
     who_waits_is_called(&one, &two, &aquifer)?;
     a_killed_server_gives_locks_back(&one, &two, &mut aquifer)?;
     a_killed_host_frees_its_locks(&one, two, &aquifer)?;
+    an_administrator_ends_locks(&one, &aquifer)?;
     let talk = capture.finish()?;
     eprintln!("{talk}");
     // RFC 1813 appendix II, NLM4_LOCK, UNLOCK, GRANTED; SM_NOTIFY goes both ways.
@@ -121,6 +122,19 @@ fn a_killed_host_frees_its_locks(one: &Guest, two: Guest, aquifer: &Aquifer) -> 
     eprintln!("{:6} ms  from the host's return to its lock's end", started.elapsed().as_millis());
     one.check("touch /tmp/go", SOON)?;
     waits.wait(SOON)?.success().map(|_| ())
+}
+
+/// As of a host that is dead and does not come back.
+fn an_administrator_ends_locks(one: &Guest, aquifer: &Aquifer) -> Result<()> {
+    let holds = one.start("nfstest lock /mnt/file /tmp/go")?;
+    holds.wait_output(|output| output.contains("locked"), SOON)?;
+    wait_for_lock(aquifer, "/file", "held")?;
+    let said = aquifer.must(&["locks", "clear", "-f", "10.9.0.11"])?;
+    assert_eq!(said, "1 ended\n");
+    let left = aquifer.must(&["locks"])?;
+    assert!(!left.contains("/file"), "{left}");
+    one.check("touch /tmp/go", SOON)?;
+    holds.wait(SOON)?.success().map(|_| ())
 }
 
 /// The locks of a file, once one of them is in `state`.
