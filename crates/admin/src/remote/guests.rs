@@ -5,8 +5,8 @@
 //! Invariants:
 //! - Until a connection has shown the token, it has so much time and no more: for its handshake,
 //!   for its request, whatever it sends meanwhile.
-//! - One address has a part of all connections. When all are taken, the one goes that has been here
-//!   longest without a token.
+//! - One address has a part of all connections. When that is taken, or all are, the one goes that
+//!   has been here longest without a token, of that address or of all.
 //! - Wrong tokens of an address are logged once a minute.
 
 use std::collections::{BTreeMap, HashMap};
@@ -78,11 +78,16 @@ impl Guests {
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let address = address.to_canonical();
         let mut inner = self.inner.lock();
-        if inner.of_each.get(&address).is_some_and(|count| *count >= ADDRESS_CONNECTIONS_MAX) {
-            return None;
-        }
-        if inner.all.len() >= CONNECTIONS_MAX {
-            let oldest = inner.all.values().find(|guest| !guest.is_known())?.number;
+        let of_address = inner.of_each.get(&address).copied().unwrap_or(0);
+        let makes_room = match of_address >= ADDRESS_CONNECTIONS_MAX {
+            true => Some(Some(address)),
+            false => (inner.all.len() >= CONNECTIONS_MAX).then_some(None),
+        };
+        if let Some(of) = makes_room {
+            let may_go = |guest: &&Arc<Guest>| {
+                !guest.is_known() && of.is_none_or(|address| guest.address == address)
+            };
+            let oldest = inner.all.values().find(may_go)?.number;
             let gone = inner.remove(oldest)?;
             gone.has_to_go.store(true, Ordering::Release);
             gone.waker.wake();

@@ -120,10 +120,25 @@ async fn one_address_has_a_part_of_all() {
         }
         held
     };
-    // Accepted, and closed.
-    assert!(closed(served.connect(at(1)).await).await < SHORT.token);
-    assert!(served.ask(at(2), &served.token).await.unwrap().contains("here"));
-    drop(held);
+    // The administrator is at that very address: the oldest there goes.
+    assert!(served.ask(at(1), &served.token).await.unwrap().contains("here"));
+    let mut held = held.into_iter();
+    let oldest = TcpStream::from_std(held.next().unwrap()).unwrap();
+    assert!(closed(oldest).await < SHORT.token / 2);
+    // Where all have shown the token, the next one is closed.
+    let mut known = Vec::new();
+    for _ in 0..ADDRESS_CONNECTIONS_MAX {
+        let mut stream = served.tls(at(3)).await.unwrap();
+        let request = format!(
+            "GET /daemon HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\r\n",
+            served.token
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+        known.push(stream);
+    }
+    assert!(closed(served.connect(at(3)).await).await < SHORT.token / 2);
+    drop(known);
 }
 
 /// Header lines in drops are no token, and a wrong one is answered late.

@@ -126,14 +126,14 @@ fn a_killed_host_frees_its_locks(one: &Guest, two: Guest, aquifer: &Aquifer) -> 
 
 /// As of a host that is dead and does not come back.
 fn an_administrator_ends_locks(one: &Guest, aquifer: &Aquifer) -> Result<()> {
-    let holds = one.start("nfstest lock /mnt/file /tmp/go")?;
+    let holds = one.start("nfstest lock /mnt/file /tmp/stay")?;
     holds.wait_output(|output| output.contains("locked"), SOON)?;
     wait_for_lock(aquifer, "/file", "held")?;
     let said = aquifer.must(&["locks", "clear", "-f", "10.9.0.11"])?;
     assert_eq!(said, "1 ended\n");
     let left = aquifer.must(&["locks"])?;
     assert!(!left.contains("/file"), "{left}");
-    one.check("touch /tmp/go", SOON)?;
+    one.check("touch /tmp/stay", SOON)?;
     holds.wait(SOON)?.success().map(|_| ())
 }
 
