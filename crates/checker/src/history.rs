@@ -60,6 +60,8 @@ pub struct History<'a> {
     seen: Vec<&'a Call>,
     /// Ghosts that must have been carried out for what was not durable: both may be lost.
     guessed: Vec<&'a Call>,
+    /// When the server began last.
+    began: u64,
     /// COMMITs that succeeded.
     pub commits: Vec<&'a Call>,
     versions: BTreeMap<Tag, Vec<Version<'a>>>,
@@ -89,6 +91,7 @@ impl<'a> History<'a> {
             ghosts: calls().filter(|call| call.is_ghost()).collect(),
             seen: witness.lost_changes().collect(),
             guessed: Vec::new(),
+            began: witness.began(),
             commits: calls().filter(|call| call.is_commit()).collect(),
             versions: settled.iter().map(|(tag, object)| (*tag, first(object))).collect(),
             called: BTreeMap::new(),
@@ -224,7 +227,16 @@ impl<'a> History<'a> {
         let kills =
             |ghost: &&Call| matches!(&ghost.op, Op::Remove(_) | Op::Rmdir(_) | Op::Rename(..));
         let is_ghost_made = !self.versions.contains_key(&tag);
+        // Clients saw it before its making was durable; the cut took that, and what they had not
+        // heard of is sent again.
+        let makes = |op: &Op| match op {
+            Op::Create(_, made) | Op::Mkdir(_, made) | Op::Symlink(_, made) => *made == tag,
+            _ => false,
+        };
+        let was_lost = call.begun > self.began
+            && self.guessed.iter().any(|ghost| ghost.begun <= self.began && makes(&ghost.op));
         is_ghost_made
+            || was_lost
             || self.met(tag, call).iter().any(|version| version.object.links() == 0)
             || self.ghosts_before(call).any(kills)
     }

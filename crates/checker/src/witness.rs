@@ -126,6 +126,8 @@ pub struct Witness {
     /// Write verifiers, and in which life they were first told.
     verifiers: HashMap<u64, u64>,
     lives: u64,
+    /// How many events there were when the server began last.
+    began: u64,
     /// A listing that somebody has begun.
     pub half: Option<Half>,
     events: u64,
@@ -151,6 +153,12 @@ impl Witness {
     /// A server begins, or begins again.
     pub fn begin_life(&mut self) {
         self.lives += 1;
+        self.began = self.events;
+    }
+
+    /// When the server began last: what was called before was called in an earlier life.
+    pub fn began(&self) -> u64 {
+        self.began
     }
 
     /// A tag that nothing had.
