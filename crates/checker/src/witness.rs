@@ -128,6 +128,8 @@ pub struct Witness {
     lives: u64,
     /// How many events there were when the server began last.
     began: u64,
+    /// The highest generation of a handle that was ever shown, and that of earlier lives.
+    generations: (u64, u64),
     /// A listing that somebody has begun.
     pub half: Option<Half>,
     events: u64,
@@ -154,6 +156,12 @@ impl Witness {
     pub fn begin_life(&mut self) {
         self.lives += 1;
         self.began = self.events;
+        self.generations.1 = self.generations.0;
+    }
+
+    /// Whether an object was made in this life, by its handle.
+    pub fn is_of_this_life(&self, handle: FileHandle) -> bool {
+        handle.generation > self.generations.1
     }
 
     /// When the server began last: what was called before was called in an earlier life.
@@ -225,7 +233,10 @@ impl Witness {
     pub fn ran_again(&mut self, call: usize, outcome: &Result<Reply, FsError>) {
         let Some(call) = self.calls.get(call) else { return };
         let made = match outcome {
-            Ok(Reply::Changed { attributes: Some(made), .. }) => Some(made.handle),
+            Ok(
+                Reply::Changed { attributes: Some(made), .. }
+                | Reply::Done { attributes: Some(made), .. },
+            ) => Some(made.handle),
             _ => None,
         };
         if let Op::Create(_, tag) | Op::Mkdir(_, tag) | Op::Symlink(_, tag) = &call.op
@@ -284,6 +295,7 @@ impl Witness {
     /// An object was shown: its handle names no other.
     pub fn see(&mut self, attributes: &Attributes) {
         let (handle, tag) = (attributes.handle, attributes.uid);
+        self.generations.0 = self.generations.0.max(handle.generation);
         let known = *self.handles.entry(handle).or_insert(tag);
         if known != tag {
             self.blame(format!("{handle:?} names {tag}, and named {known}"));

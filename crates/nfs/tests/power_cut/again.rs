@@ -67,7 +67,14 @@ async fn resume(door: &NfsDoor, xid: u32, sent: &UnderWay) -> Result<(), String>
     };
     {
         let mut witness = shared.lock().unwrap();
-        if wire::is_once(&sent.op) && !matches!(outcome, Ok(Reply::Done { .. })) {
+        // Answered as done, it may have been done in this life: sent twice, the first answer lost.
+        let was_done = match &outcome {
+            Ok(Reply::Done { attributes, .. }) => {
+                !attributes.as_ref().is_some_and(|made| witness.is_of_this_life(made.handle))
+            }
+            _ => false,
+        };
+        if wire::is_once(&sent.op) && !was_done {
             witness.ran_again(number, &outcome);
         }
         witness.end(number, outcome);
