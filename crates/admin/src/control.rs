@@ -218,8 +218,9 @@ impl Control {
         };
         let damaged = datasets::damaged(serving).await;
         let mut notes = serving.export_problems();
-        notes.extend(shares::unknown_hosts(&serving.exports(), &self.frontend.hosts()));
-        notes.extend(shares::told(serving.exports().iter()));
+        let exports = serving.exports();
+        notes.extend(shares::unknown_hosts(&exports, &self.frontend.hosts()));
+        notes.extend(shares::told(exports.iter()));
         let own = format!("pool {name:?}");
         let of_frontend = self.export_notes.lock();
         notes.extend(of_frontend.iter().filter(|note| note.contains(&own)).cloned());
@@ -321,20 +322,21 @@ impl Control {
     /// Notes what is exported from now on, if it is not what was.
     fn tell_changes(&self, now: Vec<Export>) {
         let before = std::mem::replace(&mut *self.exported.lock(), now.clone());
-        let by_path = |exports: &[Export]| -> HashMap<String, Export> {
-            exports.iter().map(|export| (export.path.clone(), export.clone())).collect()
-        };
         let (old, new) = (by_path(&before), by_path(&now));
         let paths = |some: &[Export], is_told: &dyn Fn(&Export) -> bool| {
             let told = some.iter().filter(|export| is_told(export));
             told.map(|export| export.path.as_str()).collect::<Vec<_>>().join(" ")
         };
-        let set = paths(&now, &|export| old.get(&export.path) != Some(export));
-        let removed = paths(&before, &|export| !new.contains_key(&export.path));
+        let set = paths(&now, &|export| old.get(export.path.as_str()) != Some(&export));
+        let removed = paths(&before, &|export| !new.contains_key(export.path.as_str()));
         if !(set.is_empty() && removed.is_empty()) {
             tracing::info!(class = "exports.changed", set, removed, "exports changed");
         }
     }
+}
+
+fn by_path(exports: &[Export]) -> HashMap<&str, &Export> {
+    exports.iter().map(|export| (export.path.as_str(), export)).collect()
 }
 
 impl Listed {

@@ -5,8 +5,8 @@
 //!   of opens nothing that it could not mount.
 //! - A handle names its dataset by file system guid. Which datasets have which guid is looked up
 //!   when the table is replaced; at each use it is asked whether that still holds: a dataset that
-//!   was destroyed or has exchanged names is not served by memory. So whoever changes datasets that
-//!   are exported replaces the table, with the same exports if need be.
+//!   was destroyed or has exchanged names is not served by memory. So a change of datasets that
+//!   are exported must be followed by another table, with the same exports if need be.
 //! - Path and options of an export were checked when it entered the table; MOUNT can say them all.
 
 mod table;
@@ -215,7 +215,7 @@ impl Exports {
     }
 
     /// As [`Exports::replace`]; if the new table cannot be, whatever would have changed with it is
-    /// withdrawn: who is shut out by it must not be let in because of something else in it.
+    /// withdrawn: a client that it shuts out must not be let in because of something else in it.
     ///
     /// # Errors
     /// [`ExportError`]; what is exported then is what was and would have stayed as it is.

@@ -62,8 +62,8 @@ pub(crate) async fn carry_out(
         let mut body = EncodeBuf::new();
         request.results(same, from, &mut body).await?;
         let (via, procedure, args) = (request.origin.local, results.wire(), body.to_vec());
-        let to = request.origin.peer.ip().to_canonical();
-        request.locks.send(to, Callout { via, procedure, args, grant: None });
+        let results = Callout { via, procedure, args, grant: None };
+        request.locks.send(request.origin.address(), results);
         return Ok(());
     }
     match procedure {
@@ -252,7 +252,7 @@ impl LockRequest<'_> {
     }
 
     fn client(&self, name: &[u8]) -> Option<Client> {
-        let address = self.origin.peer.ip().to_canonical();
+        let address = self.origin.address();
         (name.len() <= LOCK_NAME_BYTES_MAX).then(|| Client { address, name: name.into() })
     }
 

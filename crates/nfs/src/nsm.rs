@@ -32,7 +32,7 @@ pub(crate) fn carry_out(
         Procedure::Unmon | Procedure::UnmonAll => to.i32(state),
         Procedure::Notify => {
             let args = StatChge::decode(from).map_err(|_| Accepted::GarbageArgs)?;
-            let address = request.origin.peer.ip().to_canonical();
+            let address = request.origin.address();
             let name = args.mon_name.0;
             if name.len() <= LOCK_NAME_BYTES_MAX {
                 request.locks.says_restarted(Restart {

@@ -72,10 +72,11 @@ impl Why {
         }
     }
 
-    fn log(&self, client: IpAddr, export: &str, times: u64) {
+    /// The first time, or how often it came again.
+    fn log(&self, client: IpAddr, export: &str, times: Option<u64>) {
         let (class, text) = (self.class(), self.text());
         let export = (!export.is_empty()).then_some(export);
-        let (why, times) = (self.to_string(), (times > 1).then_some(times));
+        let why = self.to_string();
         match self.is_warning() {
             true => tracing::warn!(class, %client, export, why, times, "{text}"),
             false => tracing::info!(class, %client, export, why, times, "{text}"),
@@ -87,7 +88,7 @@ impl Refusals {
     pub fn note(&self, client: IpAddr, path: &str, why: Why) {
         let client = client.to_canonical();
         if self.is_first(client, path, why.clone()) {
-            why.log(client, path, 1);
+            why.log(client, path, None);
         }
     }
 
@@ -97,7 +98,7 @@ impl Refusals {
         seen.again.retain(|(client, path, why), times| {
             let times = std::mem::take(times);
             if times > 0 {
-                why.log(*client, path, times);
+                why.log(*client, path, Some(times));
             }
             times > 0
         });

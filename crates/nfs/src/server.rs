@@ -67,6 +67,11 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// The caller's address: that of IPv4, if it is one in IPv6's clothes.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
+    }
+
     /// Whether the caller has a port that the superuser gets: nothing, if a network behind the
     /// address chooses its own.
     pub(crate) fn is_from_low_port(&self) -> bool {
@@ -272,16 +277,15 @@ impl Nfs {
     /// Whether the caller may call this procedure at all. What belongs to a file asks its export;
     /// of locks not everything does, and strangers are to cost nothing.
     fn may_call(&self, origin: Origin, call: &Call<'_>) -> bool {
-        let address = || origin.peer.ip().to_canonical();
         match call.program {
             _ if call.procedure == NULL => true,
             nlm_proto::PROGRAM => {
                 self.exports.may_admit(origin.peer)
-                    || origin.is_from_low_port() && self.locks.knows(address())
+                    || origin.is_from_low_port() && self.locks.knows(origin.address())
             }
             // Status monitors call from ports of any kind.
             nsm_proto::PROGRAM => {
-                self.exports.may_admit((origin.peer.ip(), 0).into()) || self.locks.knows(address())
+                self.exports.may_come(origin.address()) || self.locks.knows(origin.address())
             }
             _ => true,
         }

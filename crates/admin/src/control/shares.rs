@@ -115,10 +115,7 @@ impl Control {
     /// What is to be known of the exports of a dataset and of those below it.
     pub(super) fn risks_of(&self, dataset: &str) -> Vec<String> {
         let exported = self.exported.lock();
-        let below = format!("{dataset}/");
-        let own =
-            |export: &&Export| export.dataset == dataset || export.dataset.starts_with(&below);
-        told(exported.iter().filter(own))
+        told(exported.iter().filter(|export| is_in(&export.dataset, dataset)))
     }
 
     /// Looks up the hosts that values of `sharenfs` among these name, before they hold. Says which
@@ -156,10 +153,14 @@ pub(super) fn set_exported(serving: &Serving, dataset: &str, value: Option<&Stri
     if value.is_some_and(|value| value == OFF) {
         return 0;
     }
-    let below = format!("{dataset}/");
-    let shares = serving.shares().into_iter();
-    let new = shares.filter(|share| share.dataset == dataset || share.dataset.starts_with(&below));
+    let new = serving.shares().into_iter().filter(|share| is_in(&share.dataset, dataset));
     new.filter(|share| matches!(share.export, Ok(None))).count()
+}
+
+/// Whether a dataset is this one, or one below it.
+fn is_in(dataset: &str, top: &str) -> bool {
+    let below = dataset.strip_prefix(top);
+    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
 const OFF: &str = "off";

@@ -136,7 +136,11 @@ impl FileLocks {
                 && (waiter.exclusive || exclusive)
                 && *waiter.owner != *owner
         });
-        ahead && !self.held.iter().any(|held| *held.owner == *owner)
+        ahead && !self.holds(owner)
+    }
+
+    fn holds(&self, owner: &Owner) -> bool {
+        self.held.iter().any(|held| *held.owner == *owner)
     }
 
     /// Gives their locks to all who need not wait any longer after `change`, in their order.
@@ -156,10 +160,8 @@ impl FileLocks {
             let Waiter { range, exclusive, owner, .. } = &waiter;
             // Others before it may have their turn now: further wishes of an owner that holds
             // something do not queue, and an exclusive lock may have become a shared one.
-            let own = |held: &&Held| *held.owner == **owner;
-            let is_first = !self.held.iter().any(|held| own(&held));
-            let is_less = !exclusive && self.held.iter().any(|held| held.exclusive && own(&held));
-            if is_first || is_less {
+            let was_more = |held: &Held| held.exclusive && *held.owner == **owner;
+            if !self.holds(owner) || !exclusive && self.held.iter().any(was_more) {
                 place = 0;
             }
             self.set(owner, *range, Some(*exclusive));

@@ -13,7 +13,7 @@ use aquifer_files::FileHandle;
 use super::file::Waiter;
 use super::{Owner, Range};
 
-/// A lock that is held for somebody who is to be told.
+/// A lock that is held for somebody who does not know yet.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub file: FileHandle,
@@ -85,7 +85,7 @@ impl Grants {
         of_file.filter_map(|grant| Some((*grant, &self.all.get(grant)?.waiter)))
     }
 
-    /// Who is to be told, of which file.
+    /// Those who do not know yet, and the file.
     pub fn owners(&self) -> HashSet<(FileHandle, &Owner)> {
         self.all.values().map(|grant| (grant.file, &*grant.waiter.owner)).collect()
     }

@@ -36,6 +36,14 @@ fn with_batches(shape: Shape) -> Fixture {
     fixture
 }
 
+/// Why the pool is not imported.
+fn refusal(fixture: &mut Fixture) -> String {
+    let (world, disks) = (fixture.world.clone(), named(&fixture.disks));
+    let options = ImportOptions::default();
+    let opened = open(world, disks, &options);
+    fixture.sim.run_until(opened).unwrap().err().expect("the import is refused")
+}
+
 /// A batch was durable, as a later one says, and is not there: that is no end of the log.
 #[test]
 fn a_batch_that_was_durable_is_missed() {
@@ -45,10 +53,7 @@ fn a_batch_that_was_durable_is_missed() {
             let (head, payload) = batches(&fixture.disks[0])[at];
             let sector = if is_payload { payload } else { head };
             fixture.disks[0].corrupt(sector, Corruption::Garbage);
-            let (world, disks) = (fixture.world.clone(), named(&fixture.disks));
-            let options = ImportOptions::default();
-            let opened = open(world, disks, &options);
-            let why = fixture.sim.run_until(opened).unwrap().err().expect("the import is refused");
+            let why = refusal(&mut fixture);
             assert!(why.contains("the intent log is damaged"), "batch {at}: {why}");
             fixture.sim.kill();
             let (world, disks) = (fixture.world.clone(), named(&fixture.disks));
@@ -78,10 +83,7 @@ fn a_batch_that_cannot_be_read_is_missed() {
             let sector = if is_payload { payload } else { head };
             fixture.disks[0]
                 .inject(FaultRule::new(Fault::ReadError, When::Always).within(sector..sector + 1));
-            let (world, disks) = (fixture.world.clone(), named(&fixture.disks));
-            let options = ImportOptions::default();
-            let opened = open(world, disks, &options);
-            let why = fixture.sim.run_until(opened).unwrap().err().expect("the import is refused");
+            let why = refusal(&mut fixture);
             assert!(
                 why.contains("cannot be read") && why.contains("Nothing is lost"),
                 "{at}: {why}"
