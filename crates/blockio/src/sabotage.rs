@@ -75,7 +75,7 @@ pub enum Rule {
     LastLogSideKeepsItsVote,
     /// Before a dataset is logged again, all that was not logged is on disk.
     UnloggedOnDiskFirst,
-    /// After an import generations begin above all that were given out before.
+    /// A generation is never given out again, though a cut or a rewind takes the file that had it.
     FreshGenerations,
     /// Before a replay ids are raised above all that the log names.
     ReplayRaisesIds,

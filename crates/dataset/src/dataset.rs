@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
+use aquifer_blockio::World;
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Object, TreeRoot, btree};
 use aquifer_ondisk::dataset::DatasetRecord;
 use aquifer_ondisk::inode::Inode;
@@ -23,11 +25,6 @@ pub use aquifer_ondisk::types::{ORPHANS, ROOT_DIRECTORY};
 const CLEAN_OBJECTS_MAX: usize = 20_000;
 /// New objects above that, between two looks for clean ones.
 const CLEAN_LOOK_EVERY: usize = 1024;
-
-/// After an import generations begin at the number of the first txg of the session times this. That
-/// txg is at least as far above the last one of the session before as that one had txgs; so it
-/// suffices that none has more new files than this. The dirty cap allows 262,144.
-const GENERATIONS_PER_TXG: u64 = 1 << 24;
 
 #[derive(Debug, Default)]
 struct Table {
@@ -101,7 +98,6 @@ pub struct Dataset {
     /// Bytes that its objects refer to, as of the last sync.
     pub(crate) refer_bytes: AtomicU64,
     next_object: AtomicU64,
-    next_generation: AtomicU64,
     table: Mutex<Table>,
 }
 
@@ -117,7 +113,6 @@ impl Dataset {
             id,
             fs_guid: record.fs_guid,
             next_object: AtomicU64::new(record.next_object),
-            next_generation: AtomicU64::new(record.next_generation),
             refer_bytes: AtomicU64::new(record.refer_bytes),
             record: Mutex::new(record),
             local: Mutex::new(local),
@@ -148,31 +143,27 @@ impl Dataset {
         self.refer_bytes.load(Ordering::Relaxed)
     }
 
-    /// A fresh id and generation. No two files ever have both the same, in whatever life of the
-    /// pool they were made: an id is not given out again once a root or the log names it, and each
-    /// import gives out generations above all that were given out before.
+    /// A fresh id, and a generation that nobody can guess. No two files ever have both the same,
+    /// in whatever life of the pool they were made: an id is not given out again once a root or
+    /// the log names it, and if a cut or a rewind took both, its next generation is another one of
+    /// 2^63.
     ///
     /// # Errors
-    /// No space if they are used up, which only a hostile disk can bring about.
-    pub fn new_object_id(&self) -> Result<(ObjectId, u64), PoolError> {
-        let next = |counter: &AtomicU64| {
-            let below = |value: u64| (value < SEQUENCE_LIMIT - 1).then(|| value + 1);
-            let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below);
-            taken.map_err(|_| PoolError::NoSpace)
-        };
-        Ok((ObjectId(next(&self.next_object)?), next(&self.next_generation)?))
+    /// No space if ids are used up, which only a hostile disk can bring about.
+    pub fn new_object_id(&self, world: &dyn World) -> Result<(ObjectId, u64), PoolError> {
+        let below = |value: u64| (value < SEQUENCE_LIMIT - 1).then(|| value + 1);
+        let taken = self.next_object.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below);
+        let id = ObjectId(taken.map_err(|_| PoolError::NoSpace)?);
+        if left_out(Rule::FreshGenerations) {
+            return Ok((id, 1));
+        }
+        Ok((id, (world.random() % SEQUENCE_LIMIT).max(1)))
     }
 
     /// Before a replay: an id that the log names is not given out.
     pub fn keep_id(&self, named: ObjectId) {
         // Decoded ids are below 2^63.
         self.next_object.fetch_max(named.0.saturating_add(1), Ordering::Relaxed);
-    }
-
-    /// After an import: gives out no generation that may have been given out before.
-    pub(crate) fn skip_generations(&self, first_txg: Txg) {
-        let first = first_txg.0.saturating_mul(GENERATIONS_PER_TXG);
-        self.next_generation.fetch_max(first.min(SEQUENCE_LIMIT - 1), Ordering::Relaxed);
     }
 
     /// Whether changes go to the intent log at the moment: `false` with `sync=disabled`, where they
@@ -251,9 +242,8 @@ impl Dataset {
         !self.orphans.lock().is_empty()
     }
 
-    pub(crate) fn counters(&self) -> (u64, u64) {
-        let next = self.next_object.load(Ordering::Relaxed);
-        (next, self.next_generation.load(Ordering::Relaxed))
+    pub(crate) fn next_object(&self) -> u64 {
+        self.next_object.load(Ordering::Relaxed)
     }
 
     pub(crate) fn owner(&self) -> NodeOwner {

@@ -151,11 +151,6 @@ impl Datasets {
                 if dataset.properties().sync == SyncMode::Disabled {
                     dataset.unlogged.is_from_the_start();
                 }
-                // Clients may have been shown files that neither root nor log know any more: a
-                // rewind or a lost log took them, they were not logged, or a cut came first.
-                if !left_out(Rule::FreshGenerations) {
-                    dataset.skip_generations(datasets.pool.open_txg());
-                }
                 datasets.find_orphans(&dataset).await?;
             }
             Ok(Arc::new(datasets))

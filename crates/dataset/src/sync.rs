@@ -98,7 +98,7 @@ impl Datasets {
 
     pub(crate) fn record_item(&self, dataset: &Dataset) -> Item {
         let mut record = dataset.record.lock();
-        (record.next_object, record.next_generation) = dataset.counters();
+        record.next_object = dataset.next_object();
         record.objects = dataset.synced_root();
         record.refer_bytes = dataset.refer_bytes.load(Ordering::Relaxed);
         let key = ItemKey::new(dataset.id, ItemClass::Record, 0);
@@ -160,7 +160,7 @@ impl Datasets {
         tail: BlockPointer,
         gathered: &mut Gathered,
     ) -> Result<(), PoolError> {
-        let (id, generation) = dataset.new_object_id()?;
+        let (id, generation) = dataset.new_object_id(self.pool.world().as_ref())?;
         let inode = Inode {
             object: id,
             generation,

@@ -218,7 +218,7 @@ pub struct DirectoryEntry {
     pub handle: FileHandle,
     /// Its kind.
     pub kind: FileKind,
-    /// Its attributes, if they were asked for.
+    /// Its attributes, if they were asked for, may be had and can be read.
     pub attributes: Option<Attributes>,
 }
 

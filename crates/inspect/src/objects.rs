@@ -181,10 +181,6 @@ fn check_inode(scan: &mut Scan<'_>, record: &DatasetRecord, inode: &Inode, at: &
     if id == ObjectId(0) || id.0 >= record.next_object {
         invalid(format!("the next new object is {}", record.next_object));
     }
-    if inode.generation >= record.next_generation {
-        let (is, next) = (inode.generation, record.next_generation);
-        invalid(format!("is of generation {is}, the next new one is {next}"));
-    }
     if inode.mode & !0o7777 != 0 {
         invalid(format!("has mode {:o}", inode.mode));
     }

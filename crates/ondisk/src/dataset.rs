@@ -116,7 +116,7 @@ pub struct DatasetRecord {
     pub created: Time,
     /// Next object id.
     pub next_object: u64,
-    /// Next generation.
+    /// Of earlier releases, which counted generations; kept for them, and has no meaning.
     pub next_generation: u64,
     /// Next snapshot id.
     pub next_snapshot: u64,

@@ -258,7 +258,8 @@ impl Files {
         new: &New<'_>,
         now: Time,
     ) -> Result<Inode, FsError> {
-        let (object, generation) = directory.dataset.new_object_id()?;
+        let world = self.pool.world();
+        let (object, generation) = directory.dataset.new_object_id(world.as_ref())?;
         let is_directory = new.kind == FileKind::Directory;
         // A set-group-id directory hands its group on.
         let inherits = parent.mode & 0o2000 != 0;

@@ -8,13 +8,17 @@ use crate::core::{Files, Target, require};
 use crate::error::FsError;
 use crate::types::{Attributes, Credentials, DirectoryEntry, FileHandle};
 
+/// Permission bits of a directory.
+const READ: u32 = 4;
+const SEARCH: u32 = 1;
+
 /// Cookies of `.` and `..`; those of entries are larger.
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
 impl Files {
     /// Lists entries after `cookie` (0: from the start, `.` and `..` first), at most `limit`;
-    /// whether the list reaches the end; the directory.
+    /// whether the list reaches the end; the directory. Attributes are for callers who may search it.
     pub async fn readdir(
         &self,
         cred: &Credentials,
@@ -25,7 +29,9 @@ impl Files {
     ) -> Result<(Vec<DirectoryEntry>, bool, Attributes), FsError> {
         let directory = self.directory(dir).await?;
         let inode = directory.inode();
-        require(cred, &inode, 4)?;
+        require(cred, &inode, READ)?;
+        // A name alone opens nothing; what it stands for is for those who may look it up.
+        let with_attributes = with_attributes && require(cred, &inode, SEARCH).is_ok();
         let mut list = Vec::new();
         if cookie < DOT {
             list.push(self.dot(&directory, b".", DOT, with_attributes));

@@ -1,6 +1,6 @@
 //! Handles: none ever names two files, whatever life of the pool they were shown in.
 
-use aquifer_files::{CreateHow, FsError, SetAttributes, Stability};
+use aquifer_files::{CreateHow, FsError, Service, SetAttributes, Stability};
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
 
@@ -70,6 +70,30 @@ pub fn a_file_seen_before_it_was_durable_leaves_no_handle_behind() {
         assert_eq!(read(&service, shown, 0).await, Err(FsError::Stale));
     });
     bed.assert_clean();
+}
+
+/// A handle opens its file without a LOOKUP of the directories above: it is a secret. Who has many
+/// learns nothing of others.
+#[test]
+pub fn a_handle_cannot_be_guessed_from_others() {
+    const FILES: usize = 200;
+    let mut bed = Bed::new(1, 65536);
+    let mut all = bed.life(async |service| several(&service, 0..FILES / 2).await);
+    all.extend(bed.life(async |service| several(&service, FILES / 2..FILES).await));
+    all.sort_unstable();
+    let nearest = all.windows(2).map(|pair| pair[1] - pair[0]).min();
+    // Of 200 random numbers below 2^63 two are nearer than this once in 200,000 runs.
+    assert!(nearest > Some(1 << 30), "two generations are {nearest:?} apart");
+    assert!(all[FILES / 2] > 1 << 55, "half of them are below {}", all[FILES / 2]);
+}
+
+async fn several(service: &Service, range: std::ops::Range<usize>) -> Vec<u64> {
+    let top = service.files.root("tank").unwrap();
+    let mut generations = Vec::new();
+    for at in range {
+        generations.push(make(service, top, &format!("file{at}")).await.generation);
+    }
+    generations
 }
 
 /// A hostile disk may say that nearly all ids were given out. The last one is, and no other; and

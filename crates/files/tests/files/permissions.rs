@@ -50,6 +50,21 @@ fn a_directory_that_may_not_be_searched_tells_no_name() {
     });
 }
 
+/// Who may list a directory and not search it sees names, and no way to what they stand for.
+#[test]
+fn a_listing_gives_no_handles_where_lookup_is_refused() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let shut = mkdir(&service, "shut", &with_mode(0o774)).await;
+        make(&service, shut, "there").await;
+        let list = async |cred| service.files.readdir(&cred, shut, 0, 10, true).await.unwrap().0;
+        let shown = list(user(7, 7)).await;
+        assert_eq!(shown.len(), 3);
+        assert!(shown.iter().all(|entry| entry.attributes.is_none()), "{shown:?}");
+        assert!(list(root()).await.iter().all(|entry| entry.attributes.is_some()));
+    });
+}
+
 /// What runs with the rights of a group is made by its members, and changed by nobody else.
 #[test]
 fn set_id_bits_do_not_outlive_strangers() {

@@ -8,7 +8,7 @@ use crate::{damage, destroy, full, handles, large, replay};
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 10] = [
+const FOUND_BY: [(Rule, Scenario); 11] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -23,6 +23,7 @@ const FOUND_BY: [(Rule, Scenario); 10] = [
     ),
     (Rule::FreshGenerations, handles::a_rewind_gives_no_handle_out_again),
     (Rule::FreshGenerations, handles::a_file_seen_before_it_was_durable_leaves_no_handle_behind),
+    (Rule::FreshGenerations, handles::a_handle_cannot_be_guessed_from_others),
     (
         Rule::DestroyedIsNotRead,
         destroy::what_waits_while_its_dataset_goes_reads_nothing_of_what_comes_after,

@@ -46,7 +46,8 @@ async fn list(
             name: &entry.name,
             cookie: entry.cookie,
             name_attributes: entry.attributes.as_ref().and_then(post_op_attr),
-            name_handle: Some(nfs_fh3(entry.handle)),
+            // Where the caller may not look names up, a listing gives no way to the files.
+            name_handle: entry.attributes.as_ref().map(|_| nfs_fh3(entry.handle)),
         });
         if fit == Fit::Full {
             break false;

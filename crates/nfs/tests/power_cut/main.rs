@@ -106,7 +106,7 @@ fn a_rule_left_out_is_found() {
         (Rule::ReplyInRecord, 40),
         (Rule::ReplyInTable, 20),
         (Rule::FlushBeforeAck, 40),
-        (Rule::FreshGenerations, 20),
+        (Rule::FreshGenerations, 400),
         (Rule::ReplyAfterDurable, 1500),
     ] {
         must_be_found(rule, seeds, |seed| run_seed(seed, &bases).map(drop));

@@ -95,3 +95,35 @@ async fn small_writes_go_together() {
     assert_eq!(answered.len(), 3);
     assert_eq!(attributes(&nfs, file).await.size, 20_480);
 }
+
+/// A listing is no way around LOOKUP: who may read a directory and not search it gets names.
+#[tokio::test]
+async fn a_listing_gives_handles_to_those_who_may_search() {
+    let (nfs, _) = with_file().await;
+    let root = nfs.exports().covering(&[b"tank"]).unwrap().0;
+    let root = nfs.exports().root_of(&root).unwrap().handle;
+    let dir = NfsFh3::new(&root.encode()).unwrap();
+    let new_attributes = Sattr3 { mode: Some(0o744), ..Sattr3::NONE };
+    let args = Args3::Setattr(Setattr3Args { object: dir, new_attributes, guard: None });
+    assert_eq!(status(&nfs, client(1), &args).await, Nfsstat3::Ok);
+    for (uid, are_given) in [(0, true), (7, false)] {
+        let credential = match credential() {
+            Credential::Sys(sys) => Credential::Sys(AuthSys { uid, ..sys }),
+            other => other,
+        };
+        let (cookie, cookieverf, dircount, maxcount) = (0, [0; 8], 4096, 4096);
+        let args = Readdirplus3Args { dir, cookie, cookieverf, dircount, maxcount };
+        let procedure = Procedure3::Readdirplus.wire();
+        let call = call_as(credential, PROGRAM, VERSION, procedure, &args);
+        let body = answer(&nfs, client(1), &call).await;
+        match Readdirplus3Res::decode(&mut reply_of(&body).1).unwrap() {
+            Res3::Ok(list) => {
+                assert_eq!(list.entries.len(), 3);
+                let each = list.entries.iter();
+                assert!(each.clone().all(|entry| entry.name_handle.is_some() == are_given));
+                assert!(each.clone().all(|entry| entry.name_attributes.is_some() == are_given));
+            }
+            Res3::Fail { status, .. } => panic!("{status:?}"),
+        }
+    }
+}
