@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aquifer_blockio::FileDisk;
+use aquifer_blockio::{DiskNumbers, FileDisk};
 use aquifer_ondisk::layout::{LEAF_SEGMENTS_MIN, leaf_segments};
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 use aquifer_pool::create::NamedDisk;
@@ -58,15 +58,27 @@ impl Identity {
     /// Of what is at `path`, symbolic links followed.
     pub fn of(path: &Path) -> io::Result<Identity> {
         let meta = fs::metadata(path)?;
-        if !meta.file_type().is_block_device() {
-            return Ok(Identity::File(meta.dev(), meta.ino()));
-        }
-        // A loop device is the file behind it, if that can still be named.
-        let behind = loop_file(meta.rdev()).and_then(|file| fs::metadata(file).ok());
-        Ok(match behind {
-            Some(file) => Identity::File(file.dev(), file.ino()),
-            None => Identity::Device(meta.rdev()),
+        Ok(match meta.file_type().is_block_device() {
+            false => Identity::File(meta.dev(), meta.ino()),
+            true => Identity::of_device(meta.rdev()),
         })
+    }
+
+    /// Of what was opened.
+    pub fn of_opened(disk: &FileDisk) -> io::Result<Identity> {
+        Ok(match disk.numbers()? {
+            DiskNumbers::Image { device, inode } => Identity::File(device, inode),
+            DiskNumbers::Block(number) => Identity::of_device(number),
+        })
+    }
+
+    fn of_device(number: u64) -> Identity {
+        // A loop device is the file behind it, if that can still be named.
+        let behind = loop_file(number).and_then(|file| fs::metadata(file).ok());
+        match behind {
+            Some(file) => Identity::File(file.dev(), file.ino()),
+            None => Identity::Device(number),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::backing::{Backing, BackingKind, byte_of};
 use crate::discard::Discards;
 use crate::disk::{Disk, DiskError, IoFuture};
 use crate::foreign::{self, Ends, Foreign};
-use crate::open::{self, OpenError, OpenOptions};
+use crate::open::{self, DiskNumbers, OpenError, OpenOptions};
 use crate::pread::{self, PreadOperation};
 use crate::request::{Kind, Request};
 use crate::uring::{self, UringOperation};
@@ -72,6 +72,14 @@ impl FileDisk {
     /// Whether it is a file or a device.
     pub fn kind(&self) -> BackingKind {
         self.backing.kind
+    }
+
+    /// What tells it from others.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn numbers(&self) -> io::Result<DiskNumbers> {
+        Ok(DiskNumbers::of_opened(&self.backing)?)
     }
 
     /// Whether transfers bypass the kernel's page cache. `false` where the file system cannot.

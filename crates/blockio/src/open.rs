@@ -5,8 +5,11 @@
 //!   then refuses it if it is mounted, a swap, part of a RAID or opened so by another daemon), an
 //!   image file carries an exclusive `flock` until it is closed. A disk that is opened again goes
 //!   by the claim of the handle that it is opened by, and keeps that.
+//! - What is opened for writing lies where nobody else can exchange it, and is what was looked at.
 //! - Nothing is written or resized by opening.
 //! - Opening for inspection takes no lock and cannot write: it works beside a running daemon.
+
+mod others;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
 use crate::backing::{Backing, BackingKind, whole_sectors};
@@ -102,6 +105,25 @@ pub enum OpenError {
         /// What it is.
         what: &'static str,
     },
+    /// Somebody else decides what is found there.
+    #[error(
+        "{path}: {at} {why}, who could put another file in its place: keep disks where only root \
+         and this user write, images for instance in /var/lib/aquifer/images"
+    )]
+    Exchangeable {
+        /// As given.
+        path: PathBuf,
+        /// The step of the way to it, or it itself.
+        at: PathBuf,
+        /// What is wrong with that.
+        why: &'static str,
+    },
+    /// While it was looked at, something else came in its place.
+    #[error("{path}: was exchanged while it was opened; try again")]
+    Exchanged {
+        /// As given.
+        path: PathBuf,
+    },
     /// Its smallest write is larger than ours.
     #[error(
         "{path}: has logical sectors of {bytes} bytes, more than {SECTOR_BYTES}; reformat it to \
@@ -143,6 +165,33 @@ pub enum OpenError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+/// What tells an opened disk from others, whatever they are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskNumbers {
+    /// Of an image file: its file system's number and the inode's.
+    Image {
+        /// The file system.
+        device: u64,
+        /// The inode.
+        inode: u64,
+    },
+    /// Of a block device: the device's own number.
+    Block(u64),
+}
+
+impl DiskNumbers {
+    fn of(stat: &Stat) -> Self {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => DiskNumbers::Block(stat.st_rdev),
+            _ => DiskNumbers::Image { device: stat.st_dev, inode: stat.st_ino },
+        }
+    }
+
+    pub(crate) fn of_opened(disk: &Backing) -> Result<Self, Errno> {
+        Ok(DiskNumbers::of(&rustix::fs::fstat(disk.as_fd())?))
+    }
 }
 
 /// The environment variable that forces an engine: `uring` or `pread`.
@@ -205,20 +254,23 @@ pub(crate) fn open_again(path: &Path, held: &Arc<Backing>) -> Result<Backing, Op
     };
     let opened = open_once(path, Access::Exclusive, false)?;
     let failed = |error: Errno| open_error(path, error);
-    let [new, old] = [&opened, held.as_ref()].map(|one| rustix::fs::fstat(one.as_fd()));
-    let (new, old) = (new.map_err(failed)?, old.map_err(failed)?);
-    let same = match opened.kind {
-        BackingKind::Image => (new.st_dev, new.st_ino) == (old.st_dev, old.st_ino),
-        BackingKind::Block => held.kind == BackingKind::Block && new.st_rdev == old.st_rdev,
-    };
-    if same { Ok(opened.claimed_by(held)) } else { Err(in_use) }
+    let [new, old] = [&opened, held.as_ref()].map(DiskNumbers::of_opened);
+    if new.map_err(failed)? == old.map_err(failed)? {
+        Ok(opened.claimed_by(held))
+    } else {
+        Err(in_use)
+    }
 }
 
 fn open_once(path: &Path, access: Access, claim: bool) -> Result<Backing, OpenError> {
     let failed = |error: Errno| open_error(path, error);
     // Looked at before it is opened: opening a pipe would wait for its other end, opening a tape
     // would rewind it.
-    let kind = kind_of(path, rustix::fs::stat(path).map_err(failed)?.st_mode)?;
+    let seen = rustix::fs::stat(path).map_err(failed)?;
+    let kind = kind_of(path, seen.st_mode)?;
+    if access == Access::Exclusive {
+        others::check(path)?;
+    }
     let mut flags = match access {
         Access::Exclusive => OFlags::RDWR,
         Access::Inspect => OFlags::RDONLY,
@@ -227,8 +279,8 @@ fn open_once(path: &Path, access: Access, claim: bool) -> Result<Backing, OpenEr
         flags |= OFlags::EXCL;
     }
     let (fd, direct) = open_direct(path, flags)?;
-    if kind_of(path, rustix::fs::fstat(&fd).map_err(failed)?.st_mode)? != kind {
-        return Err(open_error(path, Errno::AGAIN));
+    if DiskNumbers::of(&rustix::fs::fstat(&fd).map_err(failed)?) != DiskNumbers::of(&seen) {
+        return Err(OpenError::Exchanged { path: path.into() });
     }
     let bytes = match kind {
         BackingKind::Image => {

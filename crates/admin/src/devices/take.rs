@@ -158,6 +158,10 @@ fn open_one(request: &TakeRequest, path: PathBuf, identity: Identity) -> Result<
         )));
     }
     let disk = FileDisk::open(&path, OpenOptions::exclusive()).map_err(open_error)?;
+    // What was compared with the disks in use is what was opened.
+    if Identity::of_opened(&disk).ok() != Some(identity) {
+        return Err(open_error(OpenError::Exchanged { path }));
+    }
     if let Some(device) = attached(&disk, identity) {
         return Err(ApiError::conflict(format!(
             "{shown}: is attached to {device}; use that device, or detach it with `losetup -d \
@@ -255,7 +259,9 @@ pub(super) fn open_error(error: OpenError) -> ApiError {
     let message = error.to_string();
     match error {
         OpenError::NotFound { .. } => ApiError::not_found(message),
-        OpenError::InUse { .. } | OpenError::Exists { .. } => ApiError::conflict(message),
+        OpenError::InUse { .. } | OpenError::Exists { .. } | OpenError::Exchanged { .. } => {
+            ApiError::conflict(message)
+        }
         OpenError::NotPermitted { .. } | OpenError::Gone { .. } | OpenError::Io { .. } => {
             ApiError::failed(message)
         }

@@ -39,3 +39,16 @@ fn system_errors_become_what_the_user_can_act_on() {
     assert!(text(Errno::NOMEDIUM).contains("attached"));
     assert!(text(Errno::LOOP).starts_with("/dev/some: cannot be opened"));
 }
+
+#[test]
+fn what_others_can_exchange_is_looked_at_and_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = tempfile::tempdir().unwrap();
+    let image = home.path().join("image");
+    create_image(&image, 256).unwrap();
+    open(&image, Access::Exclusive).unwrap();
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = open(&image, Access::Exclusive).unwrap_err();
+    assert!(matches!(refused, OpenError::Exchangeable { .. }), "{refused}");
+    open(&image, Access::Inspect).unwrap();
+}

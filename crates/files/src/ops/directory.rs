@@ -18,7 +18,8 @@ const DOT_DOT: u64 = 2;
 
 impl Files {
     /// Lists entries after `cookie` (0: from the start, `.` and `..` first), at most `limit`;
-    /// whether the list reaches the end; the directory. Attributes are for callers who may search it.
+    /// whether the list reaches the end; the directory. Attributes are for those who may search
+    /// it.
     pub async fn readdir(
         &self,
         cred: &Credentials,
