@@ -12,7 +12,7 @@
 mod clients;
 mod options;
 
-use aquifer_nfs::{Client, Entry, Export, Squash, Whom};
+use aquifer_nfs::{Client, Entry, Export, Squash, Whom, Xprtsec};
 
 pub(crate) use clients::host;
 use options::Options;
@@ -37,11 +37,13 @@ pub fn parse(dataset: &str, value: &str) -> Result<Option<Export>, String> {
 pub fn risks(export: &Export) -> Vec<&'static str> {
     let is_wide = |entry: &Entry| match &entry.client {
         Client::Network(network) => !entry.except && network.prefix() == 0,
-        Client::Host(_) => false,
+        Client::Host(_) | Client::Certificate(_) => false,
     };
     let whom = &export.access.read_write;
     let is_open = *whom == Whom::Everybody || whom.entries().iter().any(is_wide);
-    let writes_as_root = *whom != Whom::Nobody && export.squash == Squash::None;
+    // Who has shown a certificate is known by more than where he calls from.
+    let is_proven = export.xprtsec == Xprtsec::Mtls;
+    let writes_as_root = *whom != Whom::Nobody && export.squash == Squash::None && !is_proven;
     let open = is_open && writes_as_root;
     let insecure = writes_as_root && !export.secure_ports;
     let each = [
@@ -94,6 +96,11 @@ pub fn words(export: &Export) -> String {
     }
     words.extend(export.nosuid.then(|| "nosuid".into()));
     words.push(if export.secure_ports { "secure" } else { "insecure" }.into());
+    words.extend(match export.xprtsec {
+        Xprtsec::None => None,
+        Xprtsec::Tls => Some("xprtsec=tls:mtls".into()),
+        Xprtsec::Mtls => Some("xprtsec=mtls".into()),
+    });
     words.join(",")
 }
 
@@ -101,6 +108,9 @@ pub fn words(export: &Export) -> String {
 fn list(entries: &[Entry]) -> String {
     let each = entries.iter().map(|entry| {
         let text = entry.client.to_string();
+        if let Client::Certificate(_) = entry.client {
+            return text;
+        }
         let minus = if entry.except { "-" } else { "" };
         match text.split_once('/') {
             Some((address, bits)) if address.contains(':') => format!("{minus}[{address}]/{bits}"),

@@ -24,7 +24,7 @@ use aquifer_admin::events::EventRing;
 use aquifer_admin::remote::keys::Keys;
 use aquifer_admin::{Control, ControlConfig, http, remote};
 use aquifer_daemon::limits::{Limits, allow_files};
-use aquifer_daemon::{Config, NamesConfig, Portmap};
+use aquifer_daemon::{Config, KeyFiles, NamesConfig, Portmap};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -53,7 +53,11 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
         dir: settings.state_dir.clone(),
         grace: Duration::from_secs(settings.nfs.lock_grace_s.into()),
     };
-    let config = Config { listen, portmap, threads, limits, ..Config::default() };
+    let tls = settings.nfs.tls.files();
+    tls.as_ref()
+        .map_or(Ok(()), KeyFiles::check)
+        .map_err(|error| Failure::failed(format!("nfs.tls: {error}")))?;
+    let config = Config { listen, portmap, threads, limits, tls, ..Config::default() };
     let tcp = bind_tcp(&settings.api, &settings.state_dir)?;
     let names = NamesConfig { servers: settings.names.servers, ..NamesConfig::default() };
     let frontend = NfsFrontend::new(config, locks, names);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use aquifer_admin::size;
+use aquifer_daemon::KeyFiles;
 
 use crate::args::{ServeArgs, memory};
 use crate::failure::Failure;
@@ -47,6 +48,31 @@ pub(crate) struct Nfs {
     pub connections: usize,
     /// Seconds in which clients claim their locks after a restart.
     pub lock_grace_s: u32,
+    pub tls: Tls,
+}
+
+/// Calls over TLS, beside those in the clear. Paths that are empty are not set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Tls {
+    /// The server's certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The authorities of clients.
+    pub clients: PathBuf,
+}
+
+impl Tls {
+    /// The files, if TLS is wanted.
+    pub fn files(&self) -> Option<KeyFiles> {
+        let is_set = |path: &PathBuf| !path.as_os_str().is_empty();
+        is_set(&self.certificate).then(|| KeyFiles {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            clients: Some(self.clients.clone()).filter(is_set),
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +117,7 @@ impl Default for Settings {
 impl Default for Nfs {
     fn default() -> Self {
         let listen = vec![(Ipv6Addr::UNSPECIFIED, 2049).into()];
-        Nfs { listen, threads: 0, connections: 4096, lock_grace_s: 45 }
+        Nfs { listen, threads: 0, connections: 4096, lock_grace_s: 45, tls: Tls::default() }
     }
 }
 
@@ -158,6 +184,12 @@ impl Settings {
         }
         if !(1..=CONNECTIONS_MAX).contains(&self.nfs.connections) {
             let why = format!("nfs.connections: from 1 to {CONNECTIONS_MAX}");
+            return Err(Failure::usage(why));
+        }
+        let Tls { certificate, key, clients } = &self.nfs.tls;
+        let given = [certificate, key, clients].map(|path| !path.as_os_str().is_empty());
+        if given[0] != given[1] || given[2] && !given[0] {
+            let why = "nfs.tls: certificate and key belong together, and clients to both";
             return Err(Failure::usage(why));
         }
         if self.wait_for_disks_s > WAIT_FOR_DISKS_S_MAX {

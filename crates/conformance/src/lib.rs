@@ -15,7 +15,7 @@
 //! wraps libnfs's tools and `qemu-img`; [`daemon`], [`server`] and [`peer`] run what
 //! is tested; [`workload`]
 //! is what the guest executes (program `nfstest`), [`database`] another, and [`image`] a bootable
-//! Linux disk;
+//! Linux disk; [`tls`] carries clients over TLS that know nothing of it;
 //! [`capture`] judges what goes over the wire meanwhile.
 
 pub mod capture;
@@ -33,6 +33,7 @@ pub mod peer;
 pub mod process;
 pub mod qemu;
 pub mod server;
+pub mod tls;
 pub mod work;
 pub mod workload;
 

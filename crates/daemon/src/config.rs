@@ -7,12 +7,15 @@ use aquifer_nfs::proto::v3;
 use aquifer_rpc::portmap;
 
 use crate::limits::{BUDGET_BYTES_MIN, Limits};
+use crate::tls::KeyFiles;
 
 /// How to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where NFS and MOUNT listen, on TCP, both on each of these. Port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
+    /// With what calls are taken over TLS, beside those in the clear; not at all without.
+    pub tls: Option<KeyFiles>,
     /// How clients that ask a portmapper find them.
     pub portmap: Portmap,
     /// Runtimes, each a thread; 0 for one per core.
@@ -38,6 +41,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             listen: vec![(Ipv6Addr::UNSPECIFIED, v3::PORT).into()],
+            tls: None,
             portmap: Portmap::At(vec![(Ipv6Addr::UNSPECIFIED, portmap::PORT).into()]),
             threads: 0,
             drain: Duration::from_secs(3),

@@ -7,6 +7,8 @@
 //! Invariants:
 //! - Nothing is received while received requests wait to be begun: a client that sends faster than
 //!   it is served, or does not read its replies, is left to TCP.
+//! - A connection goes over to TLS between two calls: nothing that came in the clear is taken for
+//!   something that came over TLS.
 //! - The end of a connection, whatever its reason, waits for the requests that are under way. Their
 //!   replies are sent if the connection still can.
 
@@ -14,6 +16,8 @@ mod receive;
 mod requests;
 mod send;
 mod slow;
+mod stream;
+mod tls;
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -24,8 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 
-use aquifer_nfs::{Nfs, Origin, Why};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use aquifer_nfs::{Nfs, Origin, Security, Why};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
@@ -35,6 +38,7 @@ use crate::limits::{
 };
 use crate::peers::{Peers, Seat};
 use crate::stats::{Stats, add};
+use crate::tls::Keys;
 
 pub(crate) use receive::Readers;
 use receive::{ReceiveError, Receiver};
@@ -42,6 +46,8 @@ pub(crate) use requests::Budgets;
 use requests::{Begun, Done, Outcome, Requests};
 use send::Sender;
 use slow::TooSlow;
+use stream::Stream;
+use tls::TlsStream;
 
 /// What all connections have in common.
 #[derive(Debug)]
@@ -53,6 +59,8 @@ pub(crate) struct Common {
     pub together: Arc<AtomicUsize>,
     pub stats: Stats,
     pub peers: Peers,
+    /// With what calls are taken over TLS, if they are.
+    pub tls: Option<Arc<Keys>>,
 }
 
 /// What connections are to do.
@@ -69,7 +77,7 @@ pub(crate) enum Phase {
 /// One client's connection.
 pub(crate) struct Connection {
     /// `None` when it is lost.
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     peer: SocketAddr,
     common: Arc<Common>,
     readers: Arc<Readers>,
@@ -78,10 +86,24 @@ pub(crate) struct Connection {
     sender: Sender,
     /// Why nothing more is received.
     end: Option<End>,
+    tls: Upgrade,
     tick: Option<Pin<Box<Sleep>>>,
     seat: Arc<Seat>,
     begun: u64,
     waited: u64,
+}
+
+/// How far a connection is on its way to TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Upgrade {
+    /// In the clear.
+    No,
+    /// The client has asked; its answer is on the way.
+    Asked,
+    /// The handshake has begun.
+    Shakes,
+    /// Over TLS.
+    Done,
 }
 
 /// Why a connection ended.
@@ -94,6 +116,9 @@ pub(crate) enum End {
     /// What came is no RPC, or breaks a limit.
     #[error("not RPC: {0}")]
     NotRpc(String),
+    /// The handshake failed, or what came after it.
+    #[error("{0}")]
+    NoTls(io::Error),
     #[error("too slow: {0:?}")]
     Slow(TooSlow),
     #[error("a request panicked")]
@@ -114,9 +139,9 @@ impl Connection {
         seat: &Arc<Seat>,
     ) -> Self {
         let local = stream.local_addr().ok().map(|local| local.ip().to_canonical());
-        let origin = Origin { peer, local, is_datagram: false };
+        let origin = Origin { peer, local, is_datagram: false, security: Security::Clear };
         Connection {
-            stream: Some(stream),
+            stream: Some(Stream::Clear(stream)),
             peer,
             common: Arc::clone(common),
             readers: Arc::clone(readers),
@@ -124,6 +149,7 @@ impl Connection {
             requests: Requests::new(common, &readers.meter, origin),
             sender: Sender::default(),
             end: None,
+            tls: Upgrade::No,
             tick: None,
             seat: Arc::clone(seat),
             begun: 0,
@@ -154,7 +180,7 @@ impl Connection {
             let _ = timeout(LINGER, linger(stream)).await;
         }
         match &self.end {
-            Some(end @ (End::NotRpc(_) | End::Slow(_) | End::Panicked)) => {
+            Some(end @ (End::NotRpc(_) | End::NoTls(_) | End::Slow(_) | End::Panicked)) => {
                 self.common.nfs.tell(self.peer.ip(), Why::Ended(end.to_string()));
             }
             Some(end) => tracing::debug!(
@@ -188,6 +214,7 @@ impl Connection {
             // After the beginning: what began and waits must be polled to be woken.
             let finished = self.finish_all(cx);
             let flushed = self.flush(cx);
+            self.go_over();
             let received = self.receiver.received_bytes - turn_received;
             if self.begun - turn_begun >= BEGUN_PER_TURN_MAX || received >= RECEIVED_PER_TURN_MAX {
                 // The other connections' turn.
@@ -215,6 +242,9 @@ impl Connection {
     /// Begins received requests, until so many have been begun.
     fn begin(&mut self, cx: &mut Context<'_>, until: u64) {
         while self.begun < until {
+            if self.asks_for_tls() {
+                return;
+            }
             let is_full = self.sender.next_bytes() >= REPLIES_PER_WRITE_MAX;
             let most = usize::try_from(until - self.begun).unwrap_or(usize::MAX);
             let begun = match self.requests.begin_next(cx, &self.readers.crew, (is_full, most)) {
@@ -231,6 +261,52 @@ impl Connection {
             };
             self.begun += begun as u64;
         }
+    }
+
+    /// Whether the client wants to go on with TLS, which the next request may say: nothing is begun
+    /// then until it does.
+    fn asks_for_tls(&mut self) -> bool {
+        if self.tls == Upgrade::No
+            && self.common.tls.is_some()
+            && let Some(reply) = self.requests.take_probe()
+        {
+            self.sender.push(reply);
+            self.begun += 1;
+            self.tls = Upgrade::Asked;
+        }
+        self.tls == Upgrade::Asked
+    }
+
+    /// Goes over to TLS, once the client can know of it.
+    fn go_over(&mut self) {
+        if self.tls != Upgrade::Asked || !self.sender.is_empty() {
+            return;
+        }
+        if !self.requests.is_empty() || !self.receiver.is_between_records() {
+            self.requests.drop_received();
+            return self.break_off("calls beside the one that asks for TLS".into());
+        }
+        let (Some(Stream::Clear(tcp)), Some(keys)) = (self.stream.take(), &self.common.tls) else {
+            return;
+        };
+        match TlsStream::new(tcp, keys.config()) {
+            Ok(tls) => {
+                self.stream = Some(Stream::Tls(Box::new(tls)));
+                self.tls = Upgrade::Shakes;
+            }
+            Err(error) => self.lose(End::NoTls(error)),
+        }
+    }
+
+    /// What the client has proven holds for what it calls from now on.
+    fn learn(&mut self) {
+        let Some(security) = self.stream.as_ref().and_then(Stream::security) else { return };
+        tracing::debug!(class = "client.tls", client = %self.peer, ?security, "over TLS");
+        if self.common.nfs.exports().may_come_as(self.peer.ip(), &security) {
+            self.common.peers.know(&self.seat);
+        }
+        self.requests.set_security(security);
+        self.tls = Upgrade::Done;
     }
 
     /// Takes the replies of all requests that are done. Whether there were any.
@@ -276,12 +352,16 @@ impl Connection {
     /// Receives once, if it may. Whether anything has come.
     fn receive(&mut self, cx: &mut Context<'_>) -> bool {
         self.receiver.waits_for_client = false;
-        if self.end.is_some() || self.requests.has_received() {
+        if self.end.is_some() || self.requests.has_received() || self.tls == Upgrade::Asked {
             return false;
         }
         let Some(stream) = &mut self.stream else { return false };
         let (readers, requests) = (&self.readers, &mut self.requests);
-        match self.receiver.poll_receive(cx, stream, readers, requests) {
+        let received = self.receiver.poll_receive(cx, stream, readers, requests);
+        if self.tls == Upgrade::Shakes {
+            self.learn();
+        }
+        match received {
             Poll::Pending => false,
             Poll::Ready(Ok(0)) => {
                 // XCP-ng's probe ends here, after one byte of a mark: no reason for a word.
@@ -291,7 +371,8 @@ impl Connection {
             }
             Poll::Ready(Ok(_)) => true,
             Poll::Ready(Err(ReceiveError::Socket(error))) => {
-                self.lose(End::Lost(error));
+                let is_tls = error.kind() == io::ErrorKind::InvalidData;
+                self.lose(if is_tls { End::NoTls(error) } else { End::Lost(error) });
                 true
             }
             Poll::Ready(Err(error)) => {
@@ -303,7 +384,7 @@ impl Connection {
 
     /// Looks at the progress of what is unfinished, every [`TICK`].
     fn poll_tick(&mut self, cx: &mut Context<'_>) {
-        let receives = !self.receiver.is_between_records();
+        let receives = !self.receiver.is_between_records() || self.tls == Upgrade::Shakes;
         let sends = !self.sender.is_empty();
         if self.tick.is_none() && (receives || sends) && self.stream.is_some() {
             self.tick = Some(Box::pin(sleep(TICK)));
@@ -365,13 +446,11 @@ impl Connection {
 
 /// Ends our side, and waits for the client to end his: closed with bytes unread, TCP would destroy
 /// what is on its way to him.
-async fn linger(stream: &mut TcpStream) -> io::Result<()> {
-    poll_fn(|cx| Pin::new(&mut *stream).poll_shutdown(cx)).await?;
+async fn linger(stream: &mut Stream) -> io::Result<()> {
+    poll_fn(|cx| stream.poll_shutdown(cx)).await?;
     let mut scrap = [0; 4096];
     loop {
-        let mut buffer = ReadBuf::new(&mut scrap);
-        poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, &mut buffer)).await?;
-        if buffer.filled().is_empty() {
+        if poll_fn(|cx| stream.poll_read(cx, &mut scrap)).await? == 0 {
             return Ok(());
         }
     }

@@ -61,7 +61,8 @@ async fn answer_one(
     call: &[u8],
 ) {
     let mut reply = EncodeBuf::new();
-    let answered = nfs.answer(Origin { peer, local, is_datagram: true }, call, &mut reply).await;
+    let answered =
+        nfs.answer(Origin { local, is_datagram: true, ..peer.into() }, call, &mut reply).await;
     // Without the mark of a record in front.
     if answered.is_ok()
         && let Some(bytes) = reply.contiguous().and_then(|bytes| bytes.get(MARK_BYTES..))

@@ -26,6 +26,7 @@ mod peers;
 mod portmap_service;
 mod server;
 mod stats;
+mod tls;
 mod worker;
 
 pub use config::{Config, Portmap};
@@ -34,3 +35,4 @@ pub use names::{KnownHost, Names, NamesConfig};
 pub use portmap_service::PortmapState;
 pub use server::{Observer, Server, StartError, Stopped};
 pub use stats::Load;
+pub use tls::{KeyFiles, TlsError};

@@ -7,7 +7,8 @@
 //!         + fragmented records (64) * 1.2 MiB                       what no client is known to
 //! send
 //! ```
-//! and for each connection what its task and its socket take (measured: below 8 KiB).
+//! and for each connection what its task and its socket take (measured: below 8 KiB), and over TLS
+//! what its session holds: some 10 KiB, and while records come 64 KiB more.
 
 use std::time::Duration;
 
@@ -134,6 +135,19 @@ pub const HANDED_OVER_BYTES_MIN: usize = 256 * 1024;
 /// Most bytes of one vectored write: some half of what the CPU's second cache holds, since they are
 /// read once before the kernel copies them. A READ of 1 MiB with its header takes two.
 pub const WRITE_BYTES_MAX: usize = 576 * 1024;
+
+/// Between two looks whether the files with keys have changed.
+pub const KEYS_LOOK: Duration = Duration::from_secs(5);
+
+/// Bytes of TLS records of one connection on their way to the socket: two READs of 64 KiB. They are
+/// leased as what they were made of.
+pub const SEND_BYTES_MAX: usize = 136 * 1024;
+
+/// Bytes of TLS records of one connection that came and were not read yet.
+pub const AHEAD_BYTES_MAX: usize = 32 * 1024;
+
+/// With so much plaintext no more records are opened.
+pub const PLAINTEXT_BYTES_MAX: usize = 16 * 1024;
 
 /// Slices of one vectored write: the pages of a 1 MiB READ and small replies around it. Linux takes
 /// at most 1024.

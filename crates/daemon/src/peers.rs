@@ -45,7 +45,7 @@ struct Seats {
 pub(crate) struct Seat {
     number: u64,
     address: IpAddr,
-    is_stranger: bool,
+    is_stranger: AtomicBool,
     began: Instant,
     /// When it was heard of last, in milliseconds since the server began; [`BUSY`] with a request
     /// under way.
@@ -73,6 +73,11 @@ impl Seat {
         self.heard_ms.store(milliseconds(self.began.elapsed()), Ordering::Relaxed);
     }
 
+    /// Changed under the lock of all seats only.
+    fn is_stranger(&self) -> bool {
+        self.is_stranger.load(Ordering::Relaxed)
+    }
+
     fn idle_since_ms(&self) -> Option<u64> {
         let heard = self.heard_ms.load(Ordering::Relaxed);
         (heard != BUSY).then_some(heard)
@@ -98,12 +103,11 @@ impl Peers {
         let now_ms = milliseconds(self.began.elapsed());
         let mut seats = self.seats.lock();
         if is_stranger && seats.strangers >= strangers_max {
-            seats.evict(|seat| seat.is_stranger, now_ms)?;
+            seats.evict(Seat::is_stranger, now_ms)?;
         } else if !address.is_loopback() && seats.of(address) >= of_one_max {
             let early = now_ms.checked_sub(milliseconds(IDLE_MIN))?;
             seats.evict(|seat| seat.address == address, early)?;
-        } else if seats.all.len() >= most && seats.evict(|seat| seat.is_stranger, now_ms).is_none()
-        {
+        } else if seats.all.len() >= most && seats.evict(Seat::is_stranger, now_ms).is_none() {
             let early = now_ms.checked_sub(milliseconds(IDLE_MIN))?;
             let fullest = seats.of_each.iter().max_by_key(|(_, count)| **count);
             let fullest = fullest.map(|(address, _)| *address)?;
@@ -113,7 +117,7 @@ impl Peers {
         let seat = Arc::new(Seat {
             number: seats.last,
             address,
-            is_stranger,
+            is_stranger: AtomicBool::new(is_stranger),
             began: self.began,
             heard_ms: AtomicU64::new(now_ms),
             is_evicted: AtomicBool::new(false),
@@ -121,6 +125,14 @@ impl Peers {
         });
         seats.add(seat.clone());
         Some(seat)
+    }
+
+    /// A stranger has proven to be none.
+    pub fn know(&self, seat: &Seat) {
+        let mut seats = self.seats.lock();
+        if seats.all.contains_key(&seat.number) && seat.is_stranger.swap(false, Ordering::Relaxed) {
+            seats.strangers -= 1;
+        }
     }
 
     /// A connection has ended.
@@ -133,7 +145,7 @@ impl Peers {
         let now_ms = milliseconds(self.began.elapsed());
         let Some(early) = now_ms.checked_sub(milliseconds(STRANGER_IDLE_MAX)) else { return };
         let mut seats = self.seats.lock();
-        while seats.evict(|seat| seat.is_stranger, early).is_some() {}
+        while seats.evict(Seat::is_stranger, early).is_some() {}
     }
 }
 
@@ -153,13 +165,13 @@ impl Seats {
 
     fn add(&mut self, seat: Arc<Seat>) {
         *self.of_each.entry(seat.address).or_default() += 1;
-        self.strangers += usize::from(seat.is_stranger);
+        self.strangers += usize::from(seat.is_stranger());
         self.all.insert(seat.number, seat);
     }
 
     fn remove(&mut self, number: u64) -> Option<Arc<Seat>> {
         let seat = self.all.remove(&number)?;
-        self.strangers -= usize::from(seat.is_stranger);
+        self.strangers -= usize::from(seat.is_stranger());
         if let Some(count) = self.of_each.get_mut(&seat.address) {
             *count -= 1;
             if *count == 0 {

@@ -15,12 +15,13 @@ use crate::config::Config;
 use crate::connection::{Budgets, Common, Phase};
 use crate::crew::Crew;
 use crate::datagrams;
-use crate::limits::{LINGER, REFUSALS_REPORT};
+use crate::limits::{KEYS_LOOK, LINGER, REFUSALS_REPORT};
 use crate::listen;
 use crate::locks::LockKeeper;
 use crate::peers::Peers;
 use crate::portmap_service::{PortmapService, PortmapState};
 use crate::stats::{Load, Stats};
+use crate::tls::{Keys, TlsError};
 use crate::worker::Worker;
 
 /// A running server.
@@ -72,6 +73,9 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+    /// The keys for TLS cannot be used.
+    #[error("TLS for NFS: {0}")]
+    Tls(#[from] TlsError),
     /// There can be no thread or runtime.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
@@ -107,6 +111,7 @@ impl Server {
         keeper: Option<Arc<LockKeeper>>,
     ) -> Result<Server, StartError> {
         config.check().map_err(StartError::Config)?;
+        let tls = config.tls.clone().map(Keys::open).transpose()?.map(Arc::new);
         let listen_at = |address: &SocketAddr| {
             let listener = listen::tcp(*address);
             let opened = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
@@ -121,6 +126,7 @@ impl Server {
             together: Arc::default(),
             stats: Stats::default(),
             peers: Peers::new(),
+            tls,
         });
         let (phase, follows) = watch::channel(Phase::Serve);
         let fragmented = Arc::new(AtomicUsize::new(0));
@@ -149,6 +155,9 @@ impl Server {
             }
             if let Some(keeper) = keeper {
                 home.serve(&follows, move || keeper.run()).await;
+            }
+            if let Some(keys) = common.tls.clone() {
+                home.serve(&follows, move || look_after_keys(keys)).await;
             }
             let common = Arc::clone(&common);
             home.serve(&follows, move || look_after_peers(common)).await;
@@ -245,6 +254,14 @@ async fn look_after_peers(common: Arc<Common>) {
         sleep(REFUSALS_REPORT).await;
         common.nfs.exports().report_refusals();
         common.peers.sweep();
+    }
+}
+
+/// Takes certificates that were renewed.
+async fn look_after_keys(keys: Arc<Keys>) {
+    loop {
+        sleep(KEYS_LOOK).await;
+        keys.look_again();
     }
 }
 

@@ -73,6 +73,9 @@ pub enum Client {
     Network(Network),
     /// By name, in lower case and without a dot at the end.
     Host(String),
+    /// By a name that its certificate is valid for, in lower case. A client that shows none is not
+    /// named by it: no rule may shut out so.
+    Certificate(String),
 }
 
 /// An entry of a list.
@@ -131,7 +134,7 @@ impl Access {
     pub fn hosts(&self) -> impl Iterator<Item = &str> {
         self.entries().filter_map(|entry| match &entry.client {
             Client::Host(name) => Some(name.as_str()),
-            Client::Network(_) => None,
+            Client::Network(_) | Client::Certificate(_) => None,
         })
     }
 
@@ -166,6 +169,7 @@ impl Access {
         let bytes = |entry: &Entry| match &entry.client {
             Client::Network(_) => GROUP_BYTES_MAX,
             Client::Host(name) => GROUP_HEAD_BYTES + name.len(),
+            Client::Certificate(name) => GROUP_HEAD_BYTES + CERTIFICATE.len() + name.len(),
         };
         GROUP_BYTES_MAX + self.entries().map(bytes).sum::<usize>()
     }
@@ -276,15 +280,21 @@ struct List {
     lines: Vec<Line>,
 }
 
-/// A network of a list.
-#[derive(Clone, Copy, Debug)]
+/// A network or a certificate of a list.
+#[derive(Clone, Debug)]
 struct Line {
-    network: NetworkBits,
+    whom: Named,
     /// How narrow it is. Compared for one client, so for one family.
     narrowness: u16,
     except: bool,
     /// The entry that it comes from.
     entry: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Named {
+    Network(NetworkBits),
+    Certificate(String),
 }
 
 impl Rules {
@@ -317,11 +327,17 @@ impl Rules {
         }
     }
 
-    /// What a client of this address may do.
-    pub fn judge(&self, client: IpAddr) -> Judgement {
-        let client = Bits::of(client);
+    /// Whether a certificate may let somebody in.
+    pub fn takes_certificates(&self) -> bool {
+        let lines = self.read_write.lines.iter().chain(&self.read_only.lines);
+        lines.into_iter().any(|line| matches!(line.whom, Named::Certificate(_)))
+    }
+
+    /// What a client of this address may do that has proven to have these names.
+    pub fn judge(&self, client: IpAddr, names: &[String]) -> Judgement {
+        let client = Asking { address: Bits::of(client), names };
         let [v4, v6] = self.unknown;
-        let unknown = if client.is_v4() { v4 } else { v6 };
+        let unknown = if client.address.is_v4() { v4 } else { v6 };
         let root = self.root.find(client).filter(|_| !unknown.not_root).map(|line| line.entry);
         let judged = |verdict, by| Judgement { verdict, by, root };
         if let Some(line) = self.none.find(client) {
@@ -346,16 +362,32 @@ impl Rules {
     }
 }
 
+/// Who is judged.
+#[derive(Clone, Copy)]
+struct Asking<'a> {
+    address: Bits,
+    names: &'a [String],
+}
+
+impl Named {
+    fn is(&self, client: Asking<'_>) -> bool {
+        match self {
+            Named::Network(network) => network.contain(client.address),
+            Named::Certificate(name) => client.names.contains(name),
+        }
+    }
+}
+
 impl List {
-    fn find(&self, client: Bits) -> Option<&Line> {
-        let found = self.lines.iter().find(|line| line.network.contain(client))?;
+    fn find(&self, client: Asking<'_>) -> Option<&Line> {
+        let found = self.lines.iter().find(|line| line.whom.is(client))?;
         (!found.except).then_some(found)
     }
 }
 
 fn lines((entry, of): (usize, &Entry), addresses: &Addresses) -> Vec<Line> {
     let line = |network: Network| Line {
-        network: network.bits(),
+        whom: Named::Network(network.bits()),
         // 0 is everybody.
         narrowness: u16::from(network.prefix()) + 1,
         except: of.except,
@@ -366,6 +398,11 @@ fn lines((entry, of): (usize, &Entry), addresses: &Addresses) -> Vec<Line> {
         Client::Host(name) => {
             let known = addresses.get(name).into_iter().flat_map(HostAddresses::all);
             known.map(|address| line(Network::from(address))).collect()
+        }
+        Client::Certificate(name) => {
+            // As narrow as a host.
+            let whom = Named::Certificate(name.clone());
+            vec![Line { whom, narrowness: u16::MAX, except: of.except, entry }]
         }
     }
 }
@@ -383,6 +420,7 @@ impl fmt::Display for Client {
         match self {
             Client::Network(network) => network.fmt(f),
             Client::Host(name) => f.write_str(name),
+            Client::Certificate(name) => write!(f, "{CERTIFICATE}{name}"),
         }
     }
 }
@@ -393,6 +431,9 @@ impl fmt::Display for Entry {
         self.client.fmt(f)
     }
 }
+
+/// What stands before a certificate's name.
+const CERTIFICATE: &str = "cert:";
 
 /// A group on the wire without its text: link, length, minus sign, padding.
 const GROUP_HEAD_BYTES: usize = 4 + 4 + 1 + 3;

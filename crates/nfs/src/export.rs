@@ -26,6 +26,8 @@ use crate::limits::{CLIENTS_MAX, EXPORTS_MAX};
 use crate::proto::mount::PATH_BYTES_MAX;
 use crate::proto::v3::Nfsstat3;
 use crate::refusals::{Refusals, Why};
+use crate::security::{Security, Xprtsec};
+use crate::server::Origin;
 use crate::volume::{Root, Volume};
 pub(crate) use table::listed_bytes_max;
 use table::{Found, Table};
@@ -59,6 +61,9 @@ pub struct Export {
     /// Only calls from ports below 1024 are answered. QEMU's own driver and libnfs without
     /// privileges call from others.
     pub secure_ports: bool,
+    /// How calls must travel. MOUNT is answered in the clear all the same: Linux' client asks so,
+    /// and a handle opens nothing by itself.
+    pub xprtsec: Xprtsec,
 }
 
 impl Export {
@@ -74,7 +79,12 @@ impl Export {
             refuse_anonymous: false,
             nosuid: false,
             secure_ports: false,
+            xprtsec: Xprtsec::None,
         }
+    }
+
+    fn takes(&self, security: &Security) -> bool {
+        security.level() >= self.xprtsec
     }
 
     fn admits_port(&self, port: u16) -> bool {
@@ -260,13 +270,19 @@ impl Exports {
 
     /// Whether any export admits a client of this address.
     pub fn knows(&self, client: IpAddr) -> bool {
-        self.table.read().standing(client).is_admitted
+        self.table.read().standing(client, &Security::Clear).is_admitted
     }
 
     /// Whether any export admits a client of this address, or may yet, once names are looked up or
     /// more pools are there.
     pub fn may_come(&self, client: IpAddr) -> bool {
-        self.may_admit((client, 0).into())
+        self.may_come_as(client, &Security::Clear)
+    }
+
+    /// As [`Exports::may_come`], of a client that has proven something.
+    pub fn may_come_as(&self, client: IpAddr, security: &Security) -> bool {
+        self.more_to_come.load(Ordering::Relaxed)
+            || self.table.read().standing(client, security).may_come
     }
 
     /// Says something of a client, once a while.
@@ -274,20 +290,28 @@ impl Exports {
         self.refusals.note(client, path, why);
     }
 
-    /// Whether any export admits a client of this address and port, or may yet, once names are
-    /// looked up or more pools are there.
-    pub(crate) fn may_admit(&self, client: SocketAddr) -> bool {
+    /// Whether any export takes calls of this origin, or may yet, once names are looked up or more
+    /// pools are there.
+    pub(crate) fn may_admit(&self, origin: &Origin, needs_port: bool) -> bool {
         self.more_to_come.load(Ordering::Relaxed) || {
-            let standing = self.table.read().standing(client.ip());
-            if client.port() < RESERVED_PORTS { standing.may_come } else { standing.from_any_port }
+            let standing = self.table.read().standing(origin.peer.ip(), &origin.security);
+            match needs_port && !origin.is_from_low_port() {
+                true => standing.calls_from_any_port,
+                false => standing.calls,
+            }
         }
     }
 
     /// A call that belongs to no file is refused to a client whom no export admits.
-    pub(crate) fn refuse_locks(&self, peer: SocketAddr) {
-        let standing = self.table.read().standing(peer.ip());
-        let why = if standing.may_come { Why::Port } else { Why::NotNamed };
-        self.refusals.note(peer.ip(), "any, locks", why);
+    pub(crate) fn refuse_locks(&self, origin: &Origin) {
+        let client = origin.peer.ip();
+        let standing = self.table.read().standing(client, &origin.security);
+        let why = match standing.may_come {
+            true if standing.calls => Why::Port,
+            true => Why::Unprotected,
+            false => Why::NotNamed,
+        };
+        self.refusals.note(client, "any, locks", why);
     }
 
     /// Logs how often clients were refused since the last report, beside the first time, which was
@@ -302,7 +326,7 @@ impl Exports {
         let Some((export, rules, _)) = self.covering(&path) else {
             return Explanation::NotExported;
         };
-        let judgement = rules.judge(address);
+        let judgement = rules.judge(address, &[]);
         Explanation::Exported(Box::new(Explained {
             rule: judgement.rule(&export.access),
             root_rule: judgement.root_rule(&export.access),
@@ -311,7 +335,7 @@ impl Exports {
         }))
     }
 
-    /// What `peer` may do with the file system `guid`. If that is exported more than once, the
+    /// What a caller may do with the file system `guid`. If that is exported more than once, the
     /// first export that admits the client holds: a handle does not tell how it was come by.
     ///
     /// # Errors
@@ -321,26 +345,28 @@ impl Exports {
     pub(crate) fn admit(
         &self,
         guid: u64,
-        peer: SocketAddr,
+        origin: &Origin,
     ) -> Result<(Arc<Volume>, Rights), Nfsstat3> {
-        let found = self.table.read().admit(&self.root_of, guid, peer);
+        let found = self.table.read().admit(&self.root_of, guid, origin);
         match found {
             Found::Admitted(volume, rights) => Ok((volume, rights)),
-            Found::Refused(refused) => Err(self.refuse(refused, peer)),
+            Found::Refused(refused) => Err(self.refuse(refused, origin.peer)),
             Found::Nothing if self.more_to_come.load(Ordering::Relaxed) => Err(Nfsstat3::Jukebox),
             Found::Nothing => Err(Nfsstat3::Stale),
         }
     }
 
     /// Whether `peer` may mount what `export` is. A refusal is logged.
-    pub(crate) fn may_mount(&self, export: &Export, rules: &Rules, peer: SocketAddr) -> bool {
-        let verdict = rules.judge(peer.ip()).verdict;
+    pub(crate) fn may_mount(&self, export: &Export, rules: &Rules, origin: &Origin) -> bool {
+        let peer = origin.peer;
+        let verdict = rules.judge(peer.ip(), origin.security.names()).verdict;
         let port = export.admits_port(peer.port());
-        if verdict.admits() && port {
+        let may_prove = verdict == Verdict::Refused && rules.takes_certificates();
+        if (verdict.admits() || may_prove) && port {
             return true;
         }
-        let path = export.path.clone();
-        self.refuse(Refused { path, waiting: verdict == Verdict::Waiting, port }, peer);
+        let (path, waiting) = (export.path.clone(), verdict == Verdict::Waiting);
+        self.refuse(Refused { path, waiting, port, is_protected: true }, peer);
         false
     }
 
@@ -348,6 +374,7 @@ impl Exports {
         let why = match &refused {
             Refused { waiting: true, .. } => Why::NamesUnknown,
             Refused { port: false, .. } => Why::Port,
+            Refused { is_protected: false, .. } => Why::Unprotected,
             _ => Why::NotNamed,
         };
         self.refusals.note(peer.ip(), &refused.path, why);
@@ -382,6 +409,8 @@ struct Refused {
     waiting: bool,
     /// It came from a port that it might come from.
     port: bool,
+    /// Its calls travel as they must.
+    is_protected: bool,
 }
 
 /// Why a client is let in or refused.

@@ -11,13 +11,14 @@
 mod mnt;
 mod mounts;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 
 use crate::export::{Exports, listed_bytes_max};
 use crate::proto::mount::{DirPath, ExportNode, Name, Path, Procedure, VERSION};
+use crate::server::Origin;
 
 pub(crate) use mounts::Mounts;
 
@@ -29,7 +30,7 @@ pub(crate) const VERSION_LOW: u32 = 1;
 pub(crate) struct MountRequest<'a> {
     pub exports: &'a Exports,
     pub mounts: &'a Mounts,
-    pub peer: SocketAddr,
+    pub origin: &'a Origin,
 }
 
 /// Carries out one call and appends its results.
@@ -47,7 +48,7 @@ pub(crate) async fn carry_out(
         Ok(DirPath { path: Path(path) }) => Ok(path.to_vec()),
         Err(_) => Err(Accepted::GarbageArgs),
     };
-    let host = request.peer.ip().to_canonical();
+    let host = request.origin.address();
     let only = (!host.is_loopback()).then_some(host);
     match Procedure::from_wire(procedure) {
         Some(Procedure::Null) => {}

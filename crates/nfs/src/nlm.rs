@@ -32,7 +32,7 @@ use crate::status::nfsstat3;
 pub(crate) struct LockRequest<'a> {
     pub exports: &'a Exports,
     pub locks: &'a Locks,
-    pub origin: Origin,
+    pub origin: &'a Origin,
 }
 
 /// Carries out one call and appends its results.
@@ -262,7 +262,7 @@ impl LockRequest<'_> {
         if self.origin.is_datagram && self.locks.locks_by_stream(client) {
             return Err(Nlm4Stats::Failed);
         }
-        match self.exports.admit(file.fs_guid.0, self.origin.peer) {
+        match self.exports.admit(file.fs_guid.0, self.origin) {
             Ok(_) => Ok(file),
             // Not exported any more: what the host has there it may still give back.
             Err(Nfsstat3::Stale) if self.origin.is_from_low_port() => Ok(file),
@@ -273,8 +273,7 @@ impl LockRequest<'_> {
     /// The file, if there is such a one and the caller may lock it.
     async fn file(&self, fh: &Netobj<'_>, to_write: bool) -> Result<FileHandle, Nlm4Stats> {
         let file = handle(fh).ok_or(Nlm4Stats::StaleFh)?;
-        let (volume, rights) =
-            self.exports.admit(file.fs_guid.0, self.origin.peer).map_err(stats)?;
+        let (volume, rights) = self.exports.admit(file.fs_guid.0, self.origin).map_err(stats)?;
         if to_write && rights.read_only {
             return Err(Nlm4Stats::Rofs);
         }

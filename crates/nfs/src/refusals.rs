@@ -34,6 +34,8 @@ pub enum Why {
     NotNamed,
     /// It comes from a port that everybody can use, and the export is `secure`.
     Port,
+    /// It comes in the clear, or without a certificate, and the export asks for more (`xprtsec`).
+    Unprotected,
     /// Names of hosts were never looked up with success.
     NamesUnknown,
     /// It has mounted an export.
@@ -49,7 +51,7 @@ pub enum Why {
 impl Why {
     fn class(&self) -> &'static str {
         match self {
-            Why::NotNamed | Why::Port | Why::NamesUnknown => "client.refused",
+            Why::NotNamed | Why::Port | Why::Unprotected | Why::NamesUnknown => "client.refused",
             Why::Mounted => "client.mounted",
             Why::TooMany | Why::Overloaded => "client.turned_away",
             Why::Ended(_) => "client.disconnected",
@@ -63,7 +65,7 @@ impl Why {
 
     fn text(&self) -> &'static str {
         match self {
-            Why::NotNamed | Why::Port | Why::NamesUnknown => {
+            Why::NotNamed | Why::Port | Why::Unprotected | Why::NamesUnknown => {
                 "refused; `aquifer share why CLIENT EXPORT` says more"
             }
             Why::Mounted => "mounted",
@@ -133,6 +135,7 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Why::NotNamed => "no rule of sharenfs lets it in",
             Why::Port => "it calls from a port above 1023, and sharenfs says secure",
+            Why::Unprotected => "it comes without the TLS that the export asks for (xprtsec)",
             Why::NamesUnknown => "names of hosts in sharenfs could not be looked up yet",
             Why::Mounted => "a rule of sharenfs lets it in",
             Why::TooMany => "too many connections",

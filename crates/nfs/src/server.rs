@@ -32,6 +32,7 @@ use crate::proto::v3::{
 };
 use crate::proto::{mount as mount_proto, nlm as nlm_proto, nsm as nsm_proto, v3 as nfs_proto};
 use crate::refusals::Why;
+use crate::security::Security;
 use crate::traffic::{self, Done, Traffic};
 use crate::{nsm, v3};
 
@@ -55,7 +56,7 @@ pub struct Nfs {
 pub struct NoCall(#[from] pub CallError);
 
 /// Where a call came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The client.
     pub peer: SocketAddr,
@@ -64,11 +65,13 @@ pub struct Origin {
     pub local: Option<IpAddr>,
     /// It came as a datagram: who sent it can be forged.
     pub is_datagram: bool,
+    /// How it travelled.
+    pub security: Security,
 }
 
 impl Origin {
     /// The caller's address: that of IPv4, if it is one in IPv6's clothes.
-    pub(crate) fn address(&self) -> IpAddr {
+    pub fn address(&self) -> IpAddr {
         self.peer.ip().to_canonical()
     }
 
@@ -86,7 +89,7 @@ impl Origin {
 
 impl From<SocketAddr> for Origin {
     fn from(peer: SocketAddr) -> Self {
-        Origin { peer, local: None, is_datagram: false }
+        Origin { peer, local: None, is_datagram: false, security: Security::Clear }
     }
 }
 
@@ -201,15 +204,15 @@ impl Nfs {
             self.refuse(&Reply::denied(call.xid, why), out);
             return Ok(None);
         }
-        if !self.may_call(origin, &call) {
-            self.exports.refuse_locks(origin.peer);
+        if !self.may_call(&origin, &call) {
+            self.exports.refuse_locks(&origin);
             let why = Rejection::AuthError(AuthStat::TooWeak);
             self.refuse(&Reply::denied(call.xid, why), out);
             return Ok(None);
         }
         let open = begin_record(out);
         out.put(&Reply::accepted(call.xid, Accepted::Success));
-        let done = self.carry_out(origin, &call, (&mut from, pages), out).await;
+        let done = self.carry_out(&origin, &call, (&mut from, pages), out).await;
         if let Err(status) = done {
             self.counters.count_refused();
             out.truncate(open.body());
@@ -238,21 +241,20 @@ impl Nfs {
 
     async fn carry_out(
         &self,
-        origin: Origin,
+        origin: &Origin,
         call: &Call<'_>,
         (from, pages): (&mut Decoder<'_>, Option<&[Page]>),
         out: &mut EncodeBuf,
     ) -> Result<Option<Done>, Accepted> {
-        let peer = origin.peer;
         match call.program {
             nfs_proto::PROGRAM => {
                 served(call.version, nfs_proto::VERSION, nfs_proto::VERSION)?;
-                self.nfs3(peer, call, (from, pages), out).await.map(Some)
+                self.nfs3(origin, call, (from, pages), out).await.map(Some)
             }
             mount_proto::PROGRAM => {
                 served(call.version, mount::VERSION_LOW, mount_proto::VERSION)?;
                 self.counters.count_mount();
-                let request = MountRequest { exports: &self.exports, mounts: &self.mounts, peer };
+                let request = MountRequest { exports: &self.exports, mounts: &self.mounts, origin };
                 let (version, procedure) = (call.version, call.procedure);
                 Box::pin(mount::carry_out(&request, version, procedure, from, out)).await?;
                 Ok(None)
@@ -276,28 +278,28 @@ impl Nfs {
 
     /// Whether the caller may call this procedure at all. What belongs to a file asks its export;
     /// of locks not everything does, and strangers are to cost nothing.
-    fn may_call(&self, origin: Origin, call: &Call<'_>) -> bool {
+    fn may_call(&self, origin: &Origin, call: &Call<'_>) -> bool {
         match call.program {
             _ if call.procedure == NULL => true,
             nlm_proto::PROGRAM => {
-                self.exports.may_admit(origin.peer)
+                self.exports.may_admit(origin, true)
                     || origin.is_from_low_port() && self.locks.knows(origin.address())
             }
             // Status monitors call from ports of any kind.
             nsm_proto::PROGRAM => {
-                self.exports.may_come(origin.address()) || self.locks.knows(origin.address())
+                self.exports.may_admit(origin, false) || self.locks.knows(origin.address())
             }
             _ => true,
         }
     }
 
-    fn lock_request(&self, origin: Origin) -> LockRequest<'_> {
+    fn lock_request<'a>(&'a self, origin: &'a Origin) -> LockRequest<'a> {
         LockRequest { exports: &self.exports, locks: &self.locks, origin }
     }
 
     async fn nfs3(
         &self,
-        peer: SocketAddr,
+        origin: &Origin,
         call: &Call<'_>,
         (from, pages): (&mut Decoder<'_>, Option<&[Page]>),
         out: &mut EncodeBuf,
@@ -312,9 +314,9 @@ impl Nfs {
         let args = args.ok_or(Accepted::GarbageArgs)?;
         let arguments = rest.len() - from.remaining().len();
         let id = v3::is_once(procedure)
-            .then(|| v3::call_id(peer, call, rest.get(..arguments).unwrap_or_default()));
+            .then(|| v3::call_id(origin.peer, call, rest.get(..arguments).unwrap_or_default()));
         let credential = call.credential;
-        let request = v3::Request { exports: &self.exports, peer, credential, call: id, pages };
+        let request = v3::Request { exports: &self.exports, origin, credential, call: id, pages };
         let (status, bytes) = match id {
             Some(id) => (v3::carry_out_once(&request, id, &args, out).await, 0),
             None => v3::carry_out(&request, &args, out).await,

@@ -60,7 +60,7 @@ impl Nfs {
     /// out one by one ([`Nfs::answer_with`]); nothing was done then.
     pub async fn answer_together(
         &self,
-        origin: Origin,
+        origin: &Origin,
         calls: &[PagedWrite<'_>],
     ) -> Option<Vec<(EncodeBuf, Done)>> {
         let first = calls.first()?;
@@ -69,8 +69,8 @@ impl Nfs {
         if let Credential::Other(_) = call.credential {
             return None;
         }
-        let (exports, peer, credential) = (self.exports(), origin.peer, call.credential);
-        let request = v3::Request { exports, peer, credential, call: None, pages: None };
+        let (exports, credential) = (self.exports(), call.credential);
+        let request = v3::Request { exports, origin, credential, call: None, pages: None };
         let arguments = from.position();
         let mut writes = Vec::with_capacity(calls.len());
         for call in calls {

@@ -16,4 +16,5 @@ pub mod limits;
 pub mod message;
 pub mod portmap;
 pub mod record;
+pub mod tls;
 pub mod xdr;

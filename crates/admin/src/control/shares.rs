@@ -8,7 +8,9 @@ use std::net::IpAddr;
 
 use aquifer_dataset::Property;
 use aquifer_nfs::limits::EXPORTS_MAX;
-use aquifer_nfs::{Access, Explained, Explanation, Export, Squash, Verdict};
+use aquifer_nfs::{
+    Access, Client, Entry, Explained, Explanation, Export, Squash, Verdict, Xprtsec,
+};
 
 use super::Control;
 use super::serving::Serving;
@@ -298,8 +300,20 @@ fn reasons(explained: &Explained, share: Option<&Share>) -> Vec<String> {
         (_, None) => "a rule lets it in".into(),
     }];
     if !verdict.admits() {
+        let proof = |entry: &&Entry| matches!(entry.client, Client::Certificate(_));
+        let proven = export.access.entries().filter(proof).map(ToString::to_string);
+        let proven: Vec<_> = proven.collect();
+        why.extend(
+            (!proven.is_empty())
+                .then(|| format!("its certificate may let it in, over TLS: {}", proven.join(", "))),
+        );
         return why;
     }
+    why.extend(match export.xprtsec {
+        Xprtsec::None => None,
+        Xprtsec::Tls => Some("over TLS only: xprtsec=tls".into()),
+        Xprtsec::Mtls => Some("over TLS and with a certificate only: xprtsec=mtls".into()),
+    });
     why.extend(export.secure_ports.then(|| "from ports below 1024 only: secure".into()));
     let anonymous = match export.refuse_anonymous {
         true => "is refused (anon=-1)".into(),

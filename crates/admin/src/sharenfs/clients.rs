@@ -18,7 +18,19 @@ pub(super) fn list(text: &str) -> Result<Vec<Entry>, String> {
             Some(one) => (true, one),
             None => (false, one),
         };
-        entries.push(Entry { client: client(one)?, except });
+        let (client, after) = match after {
+            // A certificate's name stands behind a colon of its own.
+            Some(behind) if one == CERTIFICATE => {
+                let (name, after) = first_of(behind)?;
+                let client = Client::Certificate(host(name)?);
+                if except {
+                    return Err(shuts_nobody_out(&client));
+                }
+                (client, after)
+            }
+            _ => (client(one)?, after),
+        };
+        entries.push(Entry { client, except });
         match after {
             Some(after) => rest = after,
             None => break,
@@ -33,6 +45,13 @@ pub(super) fn list(text: &str) -> Result<Vec<Entry>, String> {
     }
     Ok(entries)
 }
+
+/// Why a certificate stands only where it lets somebody in.
+pub(super) fn shuts_nobody_out(client: &Client) -> String {
+    format!("{client} shuts nobody out: a client that shows no certificate is not named by it")
+}
+
+const CERTIFICATE: &str = "cert";
 
 /// One client of a list.
 ///

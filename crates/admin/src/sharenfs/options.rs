@@ -4,7 +4,7 @@
 //! one of the two would not hold.
 
 use aquifer_nfs::limits::CLIENTS_MAX;
-use aquifer_nfs::{ANONYMOUS, Access, Client, Entry, Export, Squash, Whom};
+use aquifer_nfs::{ANONYMOUS, Access, Client, Entry, Export, Squash, Whom, Xprtsec};
 
 use super::{clients, path_of};
 
@@ -22,6 +22,7 @@ pub(super) struct Options {
     gid: Option<u32>,
     refuse_anonymous: bool,
     secure: Option<bool>,
+    xprtsec: Option<Xprtsec>,
     nosuid: bool,
     freebsd: FreeBsd,
 }
@@ -67,7 +68,14 @@ impl Options {
             ("ro", None) => self.take_all("ro")?,
             ("rw", Some(text)) => once(name, &mut self.rw, clients::list(text)?)?,
             ("ro", Some(text)) => once(name, &mut self.ro, clients::list(text)?)?,
-            ("none", Some(text)) => once(name, &mut self.none, clients::list(text)?)?,
+            ("none", Some(text)) => {
+                let entries = clients::list(text)?;
+                let certificate = |entry: &Entry| matches!(entry.client, Client::Certificate(_));
+                if let Some(entry) = entries.iter().find(|entry| certificate(entry)) {
+                    return Err(clients::shuts_nobody_out(&entry.client));
+                }
+                once(name, &mut self.none, entries)?;
+            }
             ("root", Some(text)) => once(name, &mut self.root, clients::list(text)?)?,
             ("root_squash", None) => self.squash(Squash::Root, word)?,
             ("no_root_squash", None) => self.squash(Squash::None, word)?,
@@ -78,6 +86,7 @@ impl Options {
             ("anon", Some(id)) => self.anon(word, id)?,
             ("secure" | "resvport", None) => self.ports(true)?,
             ("insecure" | "noresvport", None) => self.ports(false)?,
+            ("xprtsec", Some(text)) => once(name, &mut self.xprtsec, xprtsec(text)?)?,
             ("nosuid", None) => self.nosuid = true,
             // What is so in any case may be said.
             ("sync" | "no_subtree_check" | "no_wdelay", None) | ("sec", Some("sys")) => {}
@@ -220,6 +229,7 @@ impl Options {
             nosuid: self.nosuid,
             // As knfsd has it.
             secure_ports: self.secure.unwrap_or(true),
+            xprtsec: self.xprtsec.unwrap_or_default(),
             ..Export::new(path_of(dataset), dataset)
         })
     }
@@ -294,6 +304,18 @@ fn once<T>(name: &str, place: &mut Option<T>, value: T) -> Result<(), String> {
     }
 }
 
+/// The least of what is named: who comes with more is let in, too.
+fn xprtsec(text: &str) -> Result<Xprtsec, String> {
+    let each = text.split(':').map(|word| match word {
+        "none" => Ok(Xprtsec::None),
+        "tls" => Ok(Xprtsec::Tls),
+        "mtls" => Ok(Xprtsec::Mtls),
+        _ => Err(format!("xprtsec={text}: {word:?} is none of none, tls and mtls")),
+    });
+    let each: Result<Vec<_>, _> = each.collect();
+    Ok(each?.into_iter().min().unwrap_or_default())
+}
+
 fn number(name: &str, text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| format!("{name}={text}: is no number from 0 to 4294967295"))
 }
@@ -314,7 +336,8 @@ fn unknown(word: &str) -> String {
         _ => {
             "is not known; there are on, off, rw, ro, rw=CLIENTS, ro=CLIENTS, none=CLIENTS, \
              root=CLIENTS, root_squash, no_root_squash, all_squash, anonuid=N, anongid=N, anon=N, \
-             nosuid, secure, insecure, -maproot=USER, -mapall=USER, -network=NETWORK, -mask=MASK"
+             nosuid, secure, insecure, xprtsec=none|tls|mtls, -maproot=USER, -mapall=USER, \
+             -network=NETWORK, -mask=MASK"
         }
     };
     format!("option {word:?} {why}")

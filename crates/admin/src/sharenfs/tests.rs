@@ -43,6 +43,35 @@ fn options_reach_the_export() {
 }
 
 #[test]
+fn tls_and_certificates_are_asked_for() {
+    for (value, least) in [
+        ("rw", Xprtsec::None),
+        ("xprtsec=none:tls:mtls", Xprtsec::None),
+        ("xprtsec=tls", Xprtsec::Tls),
+        ("xprtsec=mtls:tls", Xprtsec::Tls),
+        ("rw,xprtsec=mtls", Xprtsec::Mtls),
+    ] {
+        assert_eq!(export(value).xprtsec, least, "{value}");
+        assert_eq!(export(&all(value)), export(value), "{value}");
+    }
+    let certificate = |name: &str| Client::Certificate(name.into());
+    let named = export("rw=cert:HV1.example.:@10.1:cert:hv2,root=cert:hv1.example");
+    let clients: Vec<_> = named.access.entries().map(|entry| entry.client.clone()).collect();
+    assert_eq!(clients[0], certificate("hv1.example"));
+    assert_eq!(clients[2..], [certificate("hv2"), certificate("hv1.example")]);
+    assert_eq!(export(&words(&named)), named);
+    for wrong in ["xprtsec=", "xprtsec=ssl", "xprtsec=tls,xprtsec=tls", "rw=cert:", "rw=cert:@10"] {
+        parse("tank/vms", wrong).unwrap_err();
+    }
+    // They could leave the certificate out.
+    for open in ["rw,none=cert:hv1", "rw=-cert:hv1:@10.1", "none=10.0.0.1:cert:hv1,rw"] {
+        assert!(parse("tank/vms", open).unwrap_err().contains("shuts nobody out"), "{open}");
+    }
+    assert_eq!(risks(&export("rw")).len(), 1);
+    assert!(risks(&export("rw,insecure,xprtsec=mtls")).is_empty());
+}
+
+#[test]
 fn clients_are_addresses_networks_and_hosts_between_colons() {
     access("rw=10.1.2.3", "rw=10.1.2.3");
     access("ro=@10.1.0.0/16:10.2.0.1,insecure", "ro=10.1.0.0/16:10.2.0.1");

@@ -5,6 +5,8 @@
 
 use aquifer_admin::api::{DatasetInfo, DatasetQuery};
 use aquifer_admin::client::Client;
+use aquifer_admin::sharenfs;
+use aquifer_nfs::Xprtsec;
 use serde::Serialize;
 
 use super::Output;
@@ -44,6 +46,25 @@ fn host_name() -> Result<String, Failure> {
     Ok(name.trim().to_string())
 }
 
+/// Options of a mount that is to have the TLS that the export asks for.
+fn protection(info: &DatasetInfo, hypervisor: Hypervisor) -> Result<Option<&'static str>, Failure> {
+    let sharenfs = info.properties.iter().find(|property| property.name == "sharenfs");
+    let export = sharenfs.and_then(|of| sharenfs::parse(&info.name, &of.value).ok().flatten());
+    let asked = match export.map(|export| export.xprtsec).unwrap_or_default() {
+        Xprtsec::None => return Ok(None),
+        Xprtsec::Tls => "xprtsec=tls,nolock",
+        Xprtsec::Mtls => "xprtsec=mtls,nolock",
+    };
+    match hypervisor {
+        Hypervisor::Proxmox | Hypervisor::Libvirt | Hypervisor::Linux => Ok(Some(asked)),
+        Hypervisor::XcpNg | Hypervisor::Esxi | Hypervisor::Qemu => Err(Failure::failed(format!(
+            "{} asks for TLS (xprtsec in sharenfs), which this hypervisor's NFS client does not \
+             know",
+            info.name
+        ))),
+    }
+}
+
 fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advice, Failure> {
     let name = &info.name;
     let path = info.nfs_path.as_deref().ok_or_else(|| {
@@ -54,7 +75,9 @@ fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advi
     let sync = info.properties.iter().find(|property| property.name == "sync");
     let sync = sync.map(|sync| sync.value.as_str()).unwrap_or_default();
     let short = name.rsplit('/').next().unwrap_or(name);
-    let mount = |at: &str| format!("mount -t nfs -o vers=3,hard {host}:{path} {at}");
+    let tls = protection(info, hypervisor)?;
+    let options = format!("vers=3,hard{}", tls.map(|tls| format!(",{tls}")).unwrap_or_default());
+    let mount = |at: &str| format!("mount -t nfs -o {options} {host}:{path} {at}");
     let hard = "hard: a client that gives up while the server is away gives its guests I/O errors";
     let locks = "QEMU locks its images on the server: this host needs rpcbind and rpc.statd for it";
     let (line, why) = match hypervisor {
@@ -75,7 +98,7 @@ fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advi
         Hypervisor::Proxmox => (
             format!(
                 "pvesm add nfs {short} --server {host} --export {path} \
-                 --content images,rootdir,iso --options vers=3,hard"
+                 --content images,rootdir,iso --options {options}"
             ),
             vec![hard, locks],
         ),
@@ -100,7 +123,11 @@ fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advi
             )
         }
     };
-    let mut why: Vec<String> = why.into_iter().map(str::to_string).collect();
+    let why = why.into_iter().filter(|why| tls.is_none() || *why != locks);
+    let tls_needs = "TLS: this host needs tlshd (ktls-utils) with the certificates, and Linux \
+                     6.5 or later; locks have no TLS, so they are this host's own (nolock)";
+    let why = why.chain(tls.map(|_| tls_needs));
+    let mut why: Vec<String> = why.map(str::to_string).collect();
     if let Some(reason) = sync.strip_prefix("disabled:") {
         why.push(format!(
             "sync=disabled ({reason}): a power cut or crash of the server takes back what guests \

@@ -54,6 +54,17 @@ fn a_part_is_enough_and_the_command_line_goes_before() {
 }
 
 #[test]
+fn tls_needs_a_certificate_and_its_key() {
+    let settings = read("[nfs.tls]\ncertificate = \"/c\"\nkey = \"/k\"\n").unwrap();
+    let files = settings.nfs.tls.files().unwrap();
+    assert_eq!((files.certificate, files.key, files.clients), ("/c".into(), "/k".into(), None));
+    assert_eq!(Settings::default().nfs.tls.files(), None);
+    for part in ["certificate = \"/c\"", "key = \"/k\"", "clients = \"/a\""] {
+        assert!(read(&format!("[nfs.tls]\n{part}\n")).unwrap_err().contains("nfs.tls"), "{part}");
+    }
+}
+
+#[test]
 fn what_is_not_understood_is_refused_with_its_place() {
     for (text, part) in [
         ("recordsize = 4096", "recordsize"),

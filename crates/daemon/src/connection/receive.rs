@@ -22,7 +22,6 @@
 //!   large. Nobody waits for the memory of a small one.
 
 use std::io::{self, IoSliceMut};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
@@ -33,16 +32,14 @@ use aquifer_blockio::{Filling, Page, SECTOR_BYTES};
 use aquifer_nfs::traffic::Meter;
 use aquifer_rpc::limits::{RECEIVE_BUFFER_BYTES, RECORD_BYTES_MAX};
 use aquifer_rpc::record::{RecordError, RecordReader, StreamEnd};
-use bytes::BufMut;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
 
 use crate::crew::Crew;
 use crate::limits::{FRAGMENTED_RECORDS_MAX, READ_BYTES_MIN, RECORD_OVERHEAD_BYTES};
 
 use super::requests::Requests;
 use super::slow::Progress;
+use super::stream::Stream;
 
 /// What the connections of a runtime share: its receive buffer, its meter, and who helps it.
 #[derive(Debug)]
@@ -151,7 +148,7 @@ impl Receiver {
     pub(super) fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         readers: &Readers,
         requests: &mut Requests,
     ) -> Poll<Result<usize, ReceiveError>> {
@@ -321,48 +318,27 @@ impl Reading {
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         room: usize,
     ) -> Poll<io::Result<usize>> {
         let space = self.reader.space();
         let room = room.min(space.len());
         let space = space.get_mut(..room).unwrap_or_default();
         let Some(partial) = &mut self.partial else {
-            let mut buffer = ReadBuf::new(space);
-            ready!(Pin::new(stream).poll_read(cx, &mut buffer))?;
-            return Poll::Ready(Ok(buffer.filled().len()));
+            return stream.poll_read(cx, space);
         };
         if let Some(data) = &mut partial.data {
             let mut spaces = Vec::with_capacity(SPACES);
             data.spaces(&mut spaces);
-            return loop {
-                ready!(stream.poll_read_ready(cx))?;
-                match stream.try_read_vectored(&mut spaces) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    read => break Poll::Ready(read),
-                }
-            };
+            return stream.poll_read_vectored(cx, &mut spaces);
         }
         if partial.is_large {
             // Into memory that nobody has filled: zeroing it first costs as much as a copy.
             let missing = partial.len - partial.filled;
-            return loop {
-                ready!(stream.poll_read_ready(cx))?;
-                match stream.try_read_buf(&mut (&mut partial.bytes).limit(missing)) {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    read => break Poll::Ready(read),
-                }
-            };
+            return stream.poll_read_buf(cx, &mut partial.bytes, missing);
         }
         let rest = partial.bytes.get_mut(partial.filled..).unwrap_or_default();
-        loop {
-            ready!(stream.poll_read_ready(cx))?;
-            let mut slices = [IoSliceMut::new(rest), IoSliceMut::new(space)];
-            match stream.try_read_vectored(&mut slices) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                read => return Poll::Ready(read),
-            }
-        }
+        stream.poll_read_vectored(cx, &mut [IoSliceMut::new(rest), IoSliceMut::new(space)])
     }
 
     /// Hands over the records that `bytes` more have made whole.

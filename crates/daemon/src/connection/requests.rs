@@ -24,7 +24,9 @@ use std::time::Instant;
 
 use aquifer_blockio::Page;
 use aquifer_nfs::traffic::{self, Meter};
-use aquifer_nfs::{Nfs, NoCall, Origin, PagedWrite};
+use aquifer_nfs::{Nfs, NoCall, Origin, PagedWrite, Security};
+use aquifer_rpc::record::{begin_record, end_record};
+use aquifer_rpc::tls::{Probe, starttls};
 use aquifer_rpc::xdr::EncodeBuf;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -193,6 +195,24 @@ impl Requests {
         self.received.is_empty() && self.under_way == 0 && self.ended.is_empty()
     }
 
+    /// Takes the next request, if it asks to go on with TLS, and answers it: the reply is leased.
+    pub(super) fn take_probe(&mut self) -> Option<EncodeBuf> {
+        let probe = Probe::decode(&self.received.front()?.bytes)?;
+        let record = self.received.pop_front()?;
+        self.give_back(&record);
+        let mut reply = EncodeBuf::new();
+        let open = begin_record(&mut reply);
+        reply.put(&starttls(probe.xid));
+        end_record(&mut reply, open);
+        self.reply_lease.force(reply.len());
+        Some(reply)
+    }
+
+    /// What the client has proven, for all requests that are begun from now on.
+    pub(super) fn set_security(&mut self, security: Security) {
+        self.origin.security = security;
+    }
+
     /// Begins the next request, if there is one and it may, or up to `most` of the next ones
     /// together. With much unsent (`is_full`) only one that somebody else can carry out.
     pub(super) fn begin_next(
@@ -233,7 +253,7 @@ impl Requests {
     /// Polls a new request once where it stands: most are done then, and cost no task. A large READ
     /// behind others goes to another thread, if one is idle.
     fn begin(&mut self, record: Received, reserved: usize, crew: &Crew, is_full: bool) -> Begun {
-        let serving = serve(Arc::clone(&self.nfs), self.origin, record, reserved);
+        let serving = serve(Arc::clone(&self.nfs), self.origin.clone(), record, reserved);
         let mut serving: Serving = Box::pin(serving);
         if reserved >= HANDED_OVER_BYTES_MIN && (is_full || self.under_way > 0) {
             match crew.hand_over(serving) {
@@ -287,7 +307,8 @@ impl Requests {
             Some(last) if *last >= requests => self.take_apart(together),
             _ => self.received.drain(..requests).collect(),
         };
-        let serving = serve_together(Arc::clone(&self.nfs), self.origin, records, reserved);
+        let origin = self.origin.clone();
+        let serving = serve_together(Arc::clone(&self.nfs), origin, records, reserved);
         let group = Group::begin(&self.groups);
         let serving = async move {
             let _group = group;
@@ -348,7 +369,7 @@ impl Requests {
         if let Outcome::Answered(Some(call)) = &done.outcome {
             let took = done.ended.saturating_duration_since(done.record.at);
             let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            self.meter.record(self.origin.peer.ip().to_canonical(), call, ns);
+            self.meter.record(self.origin.address(), call, ns);
         }
         self.give_back(&done.record);
         self.reply_lease.force(done.reply.len());
@@ -410,7 +431,7 @@ async fn serve_together(
     let each = reserved / records.len();
     let answering = async {
         let calls: Option<Vec<_>> = records.iter().map(Received::paged).collect();
-        nfs.answer_together(origin, &calls?).await
+        nfs.answer_together(&origin, &calls?).await
     };
     let answered = AssertUnwindSafe(answering).catch_unwind().await;
     let ended = Instant::now();
@@ -423,7 +444,7 @@ async fn serve_together(
             answered.into_iter().zip(records).map(done).collect()
         }
         Ok(None) => {
-            let one = |record| serve(Arc::clone(&nfs), origin, record, each);
+            let one = |record| serve(Arc::clone(&nfs), origin.clone(), record, each);
             join_all(records.into_iter().map(one)).await
         }
         Err(panic) => {

@@ -11,18 +11,16 @@
 
 use std::io;
 use std::io::IoSlice;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use aquifer_blockio::SECTOR_BYTES;
 use aquifer_rpc::xdr::EncodeBuf;
-use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
 
 use crate::budget::Lease;
 use crate::limits::{IDLE_BUFFER_BYTES_MAX, WRITE_BYTES_MAX, WRITE_SLICES_MAX};
 
 use super::slow::Progress;
+use super::stream::Stream;
 
 /// Replies on their way out.
 #[derive(Debug, Default)]
@@ -32,6 +30,8 @@ pub(super) struct Sender {
     sent: usize,
     /// Bytes of `sending` that were read ahead of the kernel.
     warmed: usize,
+    /// Leased bytes of buffers that are records now, some of which wait for the socket.
+    unsent: usize,
     /// What the kernel has taken since the counters were told.
     pub sent_bytes: u64,
     pub progress: Progress,
@@ -45,7 +45,7 @@ impl Sender {
 
     /// Whether there is nothing to send.
     pub(super) fn is_empty(&self) -> bool {
-        self.next.is_empty() && self.sending.is_empty()
+        self.next.is_empty() && self.sending.is_empty() && self.unsent == 0
     }
 
     /// Bytes of replies that have not been given to the kernel to begin with.
@@ -57,12 +57,14 @@ impl Sender {
     pub(super) fn poll_flush(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         lease: &mut Lease,
     ) -> Poll<io::Result<()>> {
         loop {
             if self.sending.is_empty() {
                 if self.next.is_empty() {
+                    ready!(stream.poll_flush(cx))?;
+                    lease.give(std::mem::take(&mut self.unsent));
                     self.finished();
                     return Poll::Ready(Ok(()));
                 }
@@ -76,7 +78,10 @@ impl Sender {
             self.sent_bytes += u64::try_from(taken).unwrap_or(u64::MAX);
             self.progress.moved(taken);
             if self.sent == self.sending.len() {
-                lease.give(self.sent);
+                match stream.has_unsent() {
+                    true => self.unsent += self.sent,
+                    false => lease.give(std::mem::take(&mut self.unsent) + self.sent),
+                }
                 self.sending.clear();
                 (self.sent, self.warmed) = (0, 0);
             }
@@ -85,19 +90,15 @@ impl Sender {
 
     /// Drops everything that is not sent.
     pub(super) fn discard(&mut self, lease: &mut Lease) {
-        lease.give(self.next.len() + self.sending.len());
+        lease.give(self.next.len() + self.sending.len() + std::mem::take(&mut self.unsent));
         (self.next, self.sending) = (EncodeBuf::new(), EncodeBuf::new());
         (self.sent, self.warmed) = (0, 0);
     }
 
-    fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        stream: &mut TcpStream,
-    ) -> Poll<io::Result<usize>> {
-        let stream = Pin::new(stream);
+    fn poll_write(&mut self, cx: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<usize>> {
         if let Some(bytes) = self.sending.contiguous() {
-            return stream.poll_write(cx, bytes.get(self.sent..).unwrap_or_default());
+            let rest = IoSlice::new(bytes.get(self.sent..).unwrap_or_default());
+            return stream.poll_write_vectored(cx, &[rest]);
         }
         let mut slices = [IoSlice::new(&[]); WRITE_SLICES_MAX];
         let filled = self.sending.io_slices(self.sent, WRITE_BYTES_MAX, &mut slices);

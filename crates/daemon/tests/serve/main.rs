@@ -21,4 +21,5 @@ mod names;
 mod neighbours;
 mod once;
 mod stop;
+mod tls;
 mod together;

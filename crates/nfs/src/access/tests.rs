@@ -44,7 +44,7 @@ fn known() -> Addresses {
 /// What comes of a client, and by which rule.
 #[track_caller]
 fn judged(access: &Access, client: &str, verdict: Verdict, rule: Option<&str>) {
-    let judgement = Rules::new(access, &known()).judge(client.parse().unwrap());
+    let judgement = Rules::new(access, &known()).judge(client.parse().unwrap(), &[]);
     let said = judgement.rule(access);
     assert_eq!((judgement.verdict, said.as_deref()), (verdict, rule), "{client} by {access:?}");
 }
@@ -131,7 +131,7 @@ fn a_name_that_shuts_out_lets_nobody_in_before_it_is_known() {
     judged(&access("nobody", "new 10.1.0.0/16", ""), "10.1.0.1", ReadOnly, Some("ro=10.1.0.0/16"));
     judged(&access("everybody", "nobody", "-new 10.1.0.0/16"), "10.2.0.1", ReadWrite, Some("rw"));
     let root = Access { root: entries("-new 10.1.0.0/16"), ..Access::read_write() };
-    assert!(!Rules::new(&root, &known()).judge("10.1.0.1".parse().unwrap()).keeps_root());
+    assert!(!Rules::new(&root, &known()).judge("10.1.0.1".parse().unwrap(), &[]).keeps_root());
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn root_is_kept_for_those_that_are_named() {
     let access = Access { root: entries("hv1 -10.1.0.2 10.1.0.0/24"), ..Access::read_write() };
     let rules = Rules::new(&access, &known());
     let rule = |client: &str| {
-        let judgement = rules.judge(client.parse().unwrap());
+        let judgement = rules.judge(client.parse().unwrap(), &[]);
         assert_eq!(judgement.keeps_root(), judgement.root_rule(&access).is_some());
         judgement.root_rule(&access)
     };
@@ -183,7 +183,7 @@ fn each_family_is_known_by_itself() {
     };
     let judge = |access: &Access, v6, client: &str| {
         let known = [("hv1".to_owned(), half(&["10.1.0.1"], v6))].into();
-        Rules::new(access, &known).judge(client.parse().unwrap())
+        Rules::new(access, &known).judge(client.parse().unwrap(), &[])
     };
     let verdict = |access, v6, client| judge(access, v6, client).verdict;
     assert_eq!(verdict(&shut_out, None, "fd00::1"), Verdict::Waiting);
@@ -195,4 +195,31 @@ fn each_family_is_known_by_itself() {
     assert_eq!(verdict(&let_in, None, "10.1.0.2"), Verdict::Refused);
     assert!(!judge(&no_root, None, "fd00::1").keeps_root());
     assert!(judge(&no_root, Some(&[]), "fd00::1").keeps_root());
+}
+
+/// A certificate names its client wherever it calls from, and is as narrow as a host.
+#[test]
+fn a_certificate_is_one_host() {
+    let certificate =
+        |name: &str| Entry { client: Client::Certificate(name.into()), except: false };
+    let rules = Access {
+        read_write: Whom::Listed(vec![certificate("hv1")]),
+        read_only: whom("10.0.0.0/8"),
+        none: entries("10.9.0.0/16"),
+        root: vec![certificate("hv2")],
+    };
+    let judge = |names: &[&str], client: &str| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        Rules::new(&rules, &known()).judge(client.parse().unwrap(), &names)
+    };
+    assert_eq!(judge(&["hv1"], "192.168.0.1").verdict, ReadWrite);
+    assert_eq!(judge(&["x", "hv1"], "10.1.0.1").rule(&rules).as_deref(), Some("rw=cert:hv1"));
+    assert_eq!(judge(&["hv1"], "10.9.0.1").verdict, Refused, "none goes before");
+    assert_eq!(judge(&["hv2"], "10.1.0.1").verdict, ReadOnly);
+    assert_eq!(judge(&["hv2"], "10.1.0.1").root_rule(&rules).as_deref(), Some("root=cert:hv2"));
+    assert_eq!(judge(&[], "192.168.0.1").verdict, Refused);
+    assert!(!judge(&["hv1"], "192.168.0.1").keeps_root());
+    assert!(Rules::new(&rules, &known()).takes_certificates());
+    let bytes: usize = rules.groups().iter().map(|group| 8 + group.len().next_multiple_of(4)).sum();
+    assert!(bytes <= rules.groups_bytes_max());
 }

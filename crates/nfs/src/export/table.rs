@@ -6,7 +6,7 @@
 //! - What is remembered of clients is bounded, and forgotten with each change of the rules.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,6 +14,8 @@ use parking_lot::Mutex;
 use super::{Export, Refused, Rights, RootOf, components, path_of};
 use crate::access::{Addresses, Rules, Verdict};
 use crate::limits::{EXPORT_LIST_BYTES_MAX, STANDINGS_MAX};
+use crate::security::Security;
+use crate::server::Origin;
 use crate::volume::Volume;
 
 /// The exports of the datasets with each guid, in their order.
@@ -32,18 +34,20 @@ pub(super) struct Table {
     depth: usize,
     /// At least what EXPORT's reply takes.
     pub list_bytes_max: usize,
-    standings: Mutex<HashMap<IpAddr, Standing>>,
+    standings: Mutex<HashMap<(IpAddr, Security), Standing>>,
 }
 
-/// What a client's address is worth, over all exports.
+/// What a client's address is worth, and what it has proven, over all exports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standing {
-    /// An export admits it, if it comes from a port that it may come from.
+    /// An export admits it, if it comes as it must: from such a port, over TLS.
     pub is_admitted: bool,
     /// An export admits it, or may yet.
     pub may_come: bool,
+    /// And its calls travel as they must.
+    pub calls: bool,
     /// And from any port.
-    pub from_any_port: bool,
+    pub calls_from_any_port: bool,
 }
 
 /// What came of a handle.
@@ -82,26 +86,29 @@ impl Table {
 
     /// The exports that admit a client of this address; all, if none is given.
     pub fn list_for(&self, client: Option<IpAddr>) -> Vec<Export> {
-        if client.is_some_and(|client| !self.standing(client).is_admitted) {
+        let is_known = |client| self.standing(client, &Security::Clear).is_admitted;
+        if client.is_some_and(|client| !is_known(client)) {
             return Vec::new();
         }
-        let admits = |rules: &Rules| client.is_none_or(|at| rules.judge(at).verdict.admits());
+        let admits = |rules: &Rules| client.is_none_or(|at| rules.judge(at, &[]).verdict.admits());
         let told = self.exports.iter().zip(&self.rules).filter(|(_, rules)| admits(rules));
         told.map(|(export, _)| export.clone()).collect()
     }
 
-    pub fn standing(&self, client: IpAddr) -> Standing {
-        let client = client.to_canonical();
+    pub fn standing(&self, client: IpAddr, security: &Security) -> Standing {
+        let client = (client.to_canonical(), security.clone());
         let mut standings = self.standings.lock();
         if let Some(known) = standings.get(&client) {
             return *known;
         }
         let mut standing = Standing::default();
         for (export, rules) in self.exports.iter().zip(&self.rules) {
-            let verdict = rules.judge(client).verdict;
+            let verdict = rules.judge(client.0, security.names()).verdict;
+            let (may_come, travels) = (verdict != Verdict::Refused, export.takes(security));
             standing.is_admitted |= verdict.admits();
-            standing.may_come |= verdict != Verdict::Refused;
-            standing.from_any_port |= verdict != Verdict::Refused && !export.secure_ports;
+            standing.may_come |= may_come;
+            standing.calls |= may_come && travels;
+            standing.calls_from_any_port |= may_come && travels && !export.secure_ports;
         }
         if standings.len() >= STANDINGS_MAX {
             standings.clear();
@@ -110,7 +117,7 @@ impl Table {
         standing
     }
 
-    pub fn admit(&self, root_of: &RootOf, guid: u64, peer: SocketAddr) -> Found {
+    pub fn admit(&self, root_of: &RootOf, guid: u64, origin: &Origin) -> Found {
         let candidates = self.by_guid.get(&guid).into_iter().flatten();
         let exports =
             candidates.filter_map(|index| self.exports.get(*index).zip(self.rules.get(*index)));
@@ -124,16 +131,20 @@ impl Table {
         if exports.peek().is_none() {
             return Found::Nothing;
         }
-        let mut refused = Refused { path: String::new(), waiting: false, port: true };
+        let mut refused =
+            Refused { path: String::new(), waiting: false, port: true, is_protected: true };
         for (export, rules, root) in exports {
-            let judgement = rules.judge(peer.ip());
+            let Origin { peer, security, .. } = origin;
+            let judgement = rules.judge(peer.ip(), security.names());
             let (named, port) = (judgement.verdict.admits(), export.admits_port(peer.port()));
-            if named && port {
+            let is_protected = export.takes(security);
+            if named && port && is_protected {
                 return Found::Admitted(root.volume, Rights::new(export, &judgement));
             }
             refused.path.clone_from(&export.path);
             refused.waiting |= judgement.verdict == Verdict::Waiting;
             refused.port &= port || !named;
+            refused.is_protected &= is_protected || !named;
         }
         Found::Refused(refused)
     }

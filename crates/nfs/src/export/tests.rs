@@ -69,7 +69,8 @@ fn a_handle_is_admitted_by_dataset_and_client() {
     let vms = Export { access: only(&["10.1.0.0/16", "fd00::/8"]), ..Export::new("/vms", "a/vms") };
     let iso = Export { access: Access::read_only(), ..Export::new("/iso", "a/iso") };
     let exports = Exports::new(vec![vms, iso], root_of).unwrap();
-    let admit = |dataset, client| exports.admit(guid(dataset), peer(client)).map(|found| found.1);
+    let admit =
+        |dataset, client| exports.admit(guid(dataset), &peer(client).into()).map(|found| found.1);
     for _ in 0..2 {
         assert!(!admit("a/vms", "10.1.2.3:700").unwrap().read_only);
         assert!(!admit("a/vms", "[::ffff:10.1.2.3]:700").unwrap().read_only);
@@ -96,7 +97,7 @@ fn reserved_ports_are_asked_for_by_secure_ports_only() {
     {
         let client = SocketAddr::from(([10, 0, 0, 1], port));
         let exports = Exports::new(vec![export(secure_ports)], root_of).unwrap();
-        let found = exports.admit(guid("vms"), client).map(|_| ());
+        let found = exports.admit(guid("vms"), &client.into()).map(|_| ());
         let wanted = admitted.then_some(()).ok_or(Nfsstat3::Acces);
         assert_eq!(found, wanted, "{secure_ports} {port}");
     }
@@ -108,7 +109,7 @@ fn a_dataset_exported_twice_has_the_rights_of_the_first_export_that_admits() {
     let writers = Export { access: only(&["10.0.0.1"]), ..Export::new("/vms", "vms") };
     let readers = Export { access: Access::read_only(), ..Export::new("/vms-ro", "vms") };
     let exports = Exports::new(vec![writers, readers], root_of).unwrap();
-    let read_only = |client| exports.admit(guid("vms"), peer(client)).unwrap().1.read_only;
+    let read_only = |client| exports.admit(guid("vms"), &peer(client).into()).unwrap().1.read_only;
     assert!(!read_only("10.0.0.1:5"));
     assert!(read_only("10.0.0.2:5"));
 }
@@ -125,7 +126,7 @@ fn a_dataset_that_changes_is_looked_up_anew() {
         guid => Some(root(guid)),
     };
     let exports = Exports::new(vec![Export::new("/vms", "vms")], current).unwrap();
-    let admitted = |guid| exports.admit(guid, peer("10.0.0.1:5")).map(|_| ());
+    let admitted = |guid| exports.admit(guid, &peer("10.0.0.1:5").into()).map(|_| ());
     let (admits, stale) = (Ok(()), Err(Nfsstat3::Stale));
     let tell = || exports.replace(exports.list()).unwrap();
     assert_eq!((admitted(7), admitted(8)), (admits, stale));
@@ -155,7 +156,7 @@ fn what_is_made_up_is_found_to_be_nothing_at_once() {
     let reader = exports.table.read();
     for number in 0..20_000 {
         assert_eq!(
-            exports.admit(number, peer("10.1.0.1:5")).map(|_| ()),
+            exports.admit(number, &peer("10.1.0.1:5").into()).map(|_| ()),
             match number {
                 97 => Ok(()),
                 _ => Err(Nfsstat3::Stale),
@@ -168,7 +169,13 @@ fn what_is_made_up_is_found_to_be_nothing_at_once() {
     drop(reader);
     // Any number of strangers: what is remembered of them is bounded.
     for number in 0..2 * u32::try_from(STANDINGS_MAX).unwrap() {
-        assert!(!exports.table.read().standing(IpAddr::from(number.to_be_bytes())).is_admitted);
+        assert!(
+            !exports
+                .table
+                .read()
+                .standing(IpAddr::from(number.to_be_bytes()), &Security::Clear)
+                .is_admitted
+        );
         if number == 100 {
             break;
         }
@@ -191,7 +198,7 @@ fn a_list_of_exports_ends_where_its_room_does() {
 fn what_changes_in_a_table_that_cannot_be_is_withdrawn() {
     let (a, b) = (Export::new("/a", "a"), Export::new("/b", "b"));
     let exports = Exports::new(vec![a.clone(), b.clone()], root_of).unwrap();
-    let admitted = |dataset| exports.admit(guid(dataset), peer("10.0.0.1:5")).map(|_| ());
+    let admitted = |dataset| exports.admit(guid(dataset), &peer("10.0.0.1:5").into()).map(|_| ());
     let tightened = Export { access: only(&["10.9.0.0/16"]), ..a.clone() };
     let twice = [Export::new("/c", "c"), Export::new("/c", "d")];
     let table = [vec![tightened, b.clone()], twice.to_vec()].concat();
@@ -207,7 +214,7 @@ fn credentials_are_squashed_as_the_export_says() {
     let said = |squash, credential: &Credential<'_>| {
         let export = Export { squash, anon_uid: 77, anon_gid: 78, ..Export::new("/e", "e") };
         let exports = Exports::new(vec![export], root_of).unwrap();
-        let (_, rights) = exports.admit(guid("e"), peer("10.0.0.1:5")).unwrap();
+        let (_, rights) = exports.admit(guid("e"), &peer("10.0.0.1:5").into()).unwrap();
         rights.credentials(credential).unwrap()
     };
     let is =
@@ -225,7 +232,7 @@ fn credentials_are_squashed_as_the_export_says() {
         assert_eq!(said(squash, &other), is(77, 78, &[]));
     }
     let plain = Exports::new(vec![Export::new("/e", "e")], root_of).unwrap();
-    let (_, rights) = plain.admit(guid("e"), peer("10.0.0.1:5")).unwrap();
+    let (_, rights) = plain.admit(guid("e"), &peer("10.0.0.1:5").into()).unwrap();
     assert_eq!(rights.credentials(&Credential::None), Ok(is(65_534, 65_534, &[])));
 }
 
@@ -277,7 +284,7 @@ fn what_mount_cannot_say_is_no_export() {
 fn nobody_is_anonymous_where_that_is_refused() {
     let export = Export { squash: Squash::Root, refuse_anonymous: true, ..Export::new("/e", "e") };
     let exports = Exports::new(vec![export], root_of).unwrap();
-    let (_, rights) = exports.admit(guid("e"), peer("10.0.0.1:5")).unwrap();
+    let (_, rights) = exports.admit(guid("e"), &peer("10.0.0.1:5").into()).unwrap();
     for credential in [sys(0, 0, &[]), Credential::None] {
         assert_eq!(rights.credentials(&credential), Err(Nfsstat3::Acces), "{credential:?}");
     }
@@ -293,7 +300,7 @@ fn the_superuser_of_a_host_in_root_stays_one() {
     let exports = Exports::new(vec![export], root_of).unwrap();
     exports.set_addresses([("admin".into(), vec![peer("10.0.0.1:5").ip()].into())].into());
     let uid = |client| {
-        let (_, rights) = exports.admit(guid("e"), peer(client)).unwrap();
+        let (_, rights) = exports.admit(guid("e"), &peer(client).into()).unwrap();
         rights.credentials(&sys(0, 0, &[])).unwrap().uid
     };
     assert_eq!((uid("10.0.0.1:5"), uid("10.0.0.2:5")), (0, ANONYMOUS));
@@ -309,7 +316,7 @@ fn the_superuser_of_a_host_in_root_stays_one() {
 fn a_host_is_its_addresses_from_the_moment_they_are_told() {
     let export = Export { access: host("hv1"), ..Export::new("/vms", "vms") };
     let exports = Exports::new(vec![export], root_of).unwrap();
-    let admitted = |client| exports.admit(guid("vms"), peer(client)).map(|_| ());
+    let admitted = |client| exports.admit(guid("vms"), &peer(client).into()).map(|_| ());
     assert_eq!(admitted("10.0.0.1:5"), Err(Nfsstat3::Jukebox));
     let tell = |addresses: &[&str]| {
         let addresses: Vec<_> = addresses.iter().map(|at| at.parse().unwrap()).collect();

@@ -18,7 +18,7 @@ use super::MountRequest;
 pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
     match directory(request, path).await {
         Ok(directory) => {
-            let host = request.peer.ip().to_canonical();
+            let host = request.origin.address();
             let path = path_of(components(path));
             request.exports.tell(host, &String::from_utf8_lossy(&path), Why::Mounted);
             request.mounts.add(host, path);
@@ -31,7 +31,7 @@ pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
             let path = String::from_utf8_lossy(path);
             // Who may not is logged by the export table, once a while.
             if status != MountStat3::Acces {
-                tracing::debug!(client = %request.peer, ?path, ?status, "mount refused");
+                tracing::debug!(client = %request.origin.peer, ?path, ?status, "mount refused");
             }
             MountRes3::Fail(status)
         }
@@ -71,7 +71,7 @@ fn enter<'p>(
     }
     let found = request.exports.covering(&path);
     let (export, rules, beyond) = found.ok_or(MountStat3::NoEnt)?;
-    if !request.exports.may_mount(&export, &rules, request.peer) {
+    if !request.exports.may_mount(&export, &rules, request.origin) {
         return Err(MountStat3::Acces);
     }
     let root = request.exports.root_of(&export).ok_or(MountStat3::NoEnt)?;

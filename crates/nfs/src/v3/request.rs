@@ -1,6 +1,5 @@
 //! A call on its way: who asks, and how a handle becomes a file.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use aquifer_blockio::Page;
@@ -12,13 +11,14 @@ use crate::export::{Exports, Rights};
 use crate::proto::v3::{
     DirOpArgs3, LinkWcc, NfsFh3, Nfsstat3, PostOpAttr, RenameWcc, Sattr3, WccData,
 };
+use crate::server::Origin;
 use crate::status::nfsstat3;
 use crate::volume::Volume;
 
 /// Who asks, and what of.
 pub(crate) struct Request<'a> {
     pub exports: &'a Exports,
-    pub peer: SocketAddr,
+    pub origin: &'a Origin,
     pub credential: Credential<'a>,
     /// The call, if it must not run twice.
     pub call: Option<CallId>,
@@ -156,7 +156,7 @@ impl Request<'_> {
     /// As [`Request::look`].
     pub(super) fn admit(&self, handle: &NfsFh3) -> Result<(Target, Rights), Nfsstat3> {
         let file = FileHandle::decode(handle.bytes()).ok_or(Nfsstat3::BadHandle)?;
-        let (files, rights) = self.exports.admit(file.fs_guid.0, self.peer)?;
+        let (files, rights) = self.exports.admit(file.fs_guid.0, self.origin)?;
         let cred = Credentials { call: self.call, ..rights.credentials(&self.credential)? };
         Ok((Target { files, file, cred, nosuid: rights.nosuid }, rights))
     }

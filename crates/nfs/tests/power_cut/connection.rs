@@ -173,7 +173,7 @@ async fn answer_together(
 ) {
     let _group = Group::begin(groups);
     let calls: Vec<PagedWrite<'_>> = records.iter().filter_map(Received::paged).collect();
-    match nfs.answer_together(peer.into(), &calls).await {
+    match nfs.answer_together(&peer.into(), &calls).await {
         Some(replies) => {
             assert_eq!(replies.len(), records.len(), "a reply to each");
             for (record, (reply, _)) in records.into_iter().zip(replies) {

@@ -86,7 +86,7 @@ async fn small_writes_go_together() {
     let heads = [write(1, 0), write(2, 4096), write(3, 16_384)];
     let pages = [Page::zeroed()];
     let calls = heads.each_ref().map(|head| PagedWrite { head, pages: &pages });
-    let answered = nfs.answer_together(client(1).into(), &calls).await.expect("they go together");
+    let answered = nfs.answer_together(&client(1).into(), &calls).await.expect("they go together");
     for ((reply, done), xid) in answered.iter().zip(1..) {
         assert_eq!((done.status, done.bytes), (Nfsstat3::Ok, 4096));
         let reply = reply.to_vec();

@@ -1,0 +1,238 @@
+//! RPC-with-TLS for clients that have none (RFC 9289): a relay that takes connections in the clear
+//! and carries them over TLS, and an authority that makes certificates for both sides.
+//!
+//! The probe is written here byte by byte, apart from what the server under test makes of it.
+
+use std::fs;
+use std::io::{self, Result};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// An authority whose certificates lie in a directory.
+#[derive(Debug)]
+pub struct Authority {
+    home: PathBuf,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Debug, Clone)]
+pub struct Certified {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its key, mode 0600.
+    pub key: PathBuf,
+}
+
+impl Authority {
+    /// A new one, whose own certificate is `NAME.pem` in `home`.
+    ///
+    /// # Errors
+    /// What cannot be made or written.
+    pub fn new(home: &Path, name: &str) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = KeyPair::generate().map_err(wrong)?;
+        let issuer = CertifiedIssuer::self_signed(params, key).map_err(wrong)?;
+        fs::write(home.join(format!("{name}.pem")), issuer.pem())?;
+        Ok(Authority { home: home.into(), issuer })
+    }
+
+    /// A certificate for these names of a host, server or client, as `FILE.pem` and `FILE.key`.
+    ///
+    /// # Errors
+    /// What cannot be made or written.
+    pub fn certify(&self, file: &str, names: &[&str]) -> Result<Certified> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).map_err(wrong)?;
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().map_err(wrong)?;
+        let made = params.signed_by(&key, &self.issuer).map_err(wrong)?;
+        let [certificate, secret] =
+            ["pem", "key"].map(|end| self.home.join(format!("{file}.{end}")));
+        fs::write(&certificate, made.pem())?;
+        fs::write(&secret, key.serialize_pem())?;
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
+        Ok(Certified { certificate, key: secret })
+    }
+}
+
+/// How a client comes.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// The authorities that it believes, in PEM.
+    pub authority: PathBuf,
+    /// The server's name, which its certificate must be valid for.
+    pub server: String,
+    /// The certificate that it shows, if it shows any.
+    pub own: Option<Certified>,
+}
+
+impl Shown {
+    fn connector(&self) -> Result<TlsConnector> {
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_file_iter(&self.authority).map_err(wrong)? {
+            roots.add(authority.map_err(wrong)?).map_err(wrong)?;
+        }
+        let builder = ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
+        let builder = builder.with_root_certificates(roots);
+        let mut config = match &self.own {
+            None => builder.with_no_client_auth(),
+            Some(own) => {
+                let chain: std::result::Result<Vec<_>, _> =
+                    CertificateDer::pem_file_iter(&own.certificate).map_err(wrong)?.collect();
+                let key = PrivateKeyDer::from_pem_file(&own.key).map_err(wrong)?;
+                builder.with_client_auth_cert(chain.map_err(wrong)?, key).map_err(wrong)?
+            }
+        };
+        config.alpn_protocols = vec![b"sunrpc".to_vec()];
+        Ok(TlsConnector::from(Arc::new(config)))
+    }
+}
+
+/// Takes connections in the clear and carries each over TLS.
+#[derive(Debug)]
+pub struct Relay {
+    /// Where it listens.
+    pub address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Relay {
+    /// A relay to `server`, in this thread's network namespace, which calls from ports below 1024
+    /// if it may.
+    ///
+    /// # Errors
+    /// What cannot be read or listened on.
+    pub fn start(server: SocketAddr, shown: &Shown) -> Result<Self> {
+        let connector = shown.connector()?;
+        let name = ServerName::try_from(shown.server.clone()).map_err(wrong)?;
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                let Ok(listener) = TcpListener::from_std(listener) else { return };
+                let accept = async {
+                    while let Ok((near, _)) = listener.accept().await {
+                        let (connector, name) = (connector.clone(), name.clone());
+                        tokio::spawn(async move {
+                            // What fails is seen by the client: its connection ends.
+                            if let Ok(far) = connect(server, &connector, name).await {
+                                carry(near, far).await;
+                            }
+                        });
+                    }
+                };
+                tokio::select! {
+                    () = accept => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Ok(Relay { address, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn carry(mut near: TcpStream, mut far: TlsStream<TcpStream>) {
+    // Its end is the client's.
+    let _ = copy_bidirectional(&mut near, &mut far).await;
+}
+
+/// A connection to `server` over TLS.
+///
+/// # Errors
+/// If it is refused, in either step.
+pub async fn connect(
+    server: SocketAddr,
+    connector: &TlsConnector,
+    name: ServerName<'static>,
+) -> Result<TlsStream<TcpStream>> {
+    let asked = async {
+        let mut stream = dial(server).await?;
+        stream.set_nodelay(true)?;
+        stream.write_all(&PROBE).await?;
+        let mut answer = [0; ANSWER.len()];
+        stream.read_exact(&mut answer).await?;
+        if answer != ANSWER {
+            return Err(wrong("the server does not say STARTTLS"));
+        }
+        connector.connect(name, stream).await
+    };
+    timeout(PATIENCE, asked).await.map_err(|_| wrong("no TLS within 20 s"))?
+}
+
+/// From a port that the superuser has, if one is to be had.
+async fn dial(server: SocketAddr) -> Result<TcpStream> {
+    for port in (600..1024).rev() {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        if socket.bind((Ipv4Addr::UNSPECIFIED, port).into()).is_ok()
+            && let Ok(stream) = socket.connect(server).await
+        {
+            return Ok(stream);
+        }
+    }
+    TcpStream::connect(server).await
+}
+
+fn wrong(error: impl ToString) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A NULL call of NFSv3 with an empty credential of flavor 7 (AUTH_TLS), marked as a record.
+const PROBE: [u8; 44] = [
+    0x80, 0, 0, 40, // the mark: the last fragment, 40 bytes
+    0x70, 0x72, 0x62, 0x65, // xid
+    0, 0, 0, 0, // a call
+    0, 0, 0, 2, // of RPC version 2
+    0, 1, 0x86, 0xa3, // to program 100003
+    0, 0, 0, 3, // version 3
+    0, 0, 0, 0, // procedure NULL
+    0, 0, 0, 7, 0, 0, 0, 0, // AUTH_TLS, empty
+    0, 0, 0, 0, 0, 0, 0, 0, // AUTH_NONE, empty
+];
+
+/// Accepted, with a verifier that says STARTTLS.
+const ANSWER: [u8; 36] = [
+    0x80, 0, 0, 32, // the mark
+    0x70, 0x72, 0x62, 0x65, // xid
+    0, 0, 0, 1, // a reply
+    0, 0, 0, 0, // accepted
+    0, 0, 0, 0, 0, 0, 0, 8, b'S', b'T', b'A', b'R', b'T', b'T', b'L', b'S', // AUTH_NONE
+    0, 0, 0, 0, // success
+];

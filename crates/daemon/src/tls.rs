@@ -1,0 +1,221 @@
+//! With what calls are taken over TLS (RPC-with-TLS, RFC 9289): our certificate, its key, and the
+//! authority of our clients.
+//!
+//! Invariants:
+//! - A key that others can read is refused, not used.
+//! - Files may change at any time: what is whole is taken for connections from then on, and what is
+//!   not leaves things as they are, and is logged.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aquifer_rpc::tls::ALPN;
+use parking_lot::{Mutex, RwLock};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+
+/// Where the keys are, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyFiles {
+    /// The server's certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The authorities whose certificates clients may show. Without any no client is asked for one.
+    pub clients: Option<PathBuf>,
+}
+
+/// Keys that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// It does not hold what it should.
+    #[error("{path}: {why}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// The keys in use.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    files: KeyFiles,
+    config: RwLock<Arc<ServerConfig>>,
+    /// What the files were when they were read last.
+    seen: Mutex<Vec<Seen>>,
+}
+
+/// Inode, size and time of a file: another one, if it was replaced or written.
+type Seen = Option<(u64, u64, i64, i64)>;
+
+impl Keys {
+    /// # Errors
+    /// [`TlsError`].
+    pub fn open(files: KeyFiles) -> Result<Keys, TlsError> {
+        // Before they are read: what is changed meanwhile is read again.
+        let seen = files.seen();
+        let config = files.read()?;
+        Ok(Keys { files, config: RwLock::new(Arc::new(config)), seen: Mutex::new(seen) })
+    }
+
+    /// For a connection that begins.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config.read())
+    }
+
+    /// Takes the files as they are now, if they have changed.
+    pub fn look_again(&self) {
+        let now = self.files.seen();
+        if std::mem::replace(&mut *self.seen.lock(), now.clone()) == now {
+            return;
+        }
+        match self.files.read() {
+            Ok(config) => {
+                *self.config.write() = Arc::new(config);
+                tracing::info!(class = "tls.keys", "certificates for NFS were read again");
+            }
+            Err(error) => tracing::warn!(
+                class = "tls.keys", %error,
+                "the new certificates for NFS cannot be used; the old ones stay"
+            ),
+        }
+    }
+}
+
+impl KeyFiles {
+    /// Whether they can be used now.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn check(&self) -> Result<(), TlsError> {
+        self.read().map(drop)
+    }
+
+    fn seen(&self) -> Vec<Seen> {
+        let all = [Some(&self.certificate), Some(&self.key), self.clients.as_ref()];
+        let seen = |path: &PathBuf| {
+            let meta = fs::metadata(path).ok()?;
+            Some((meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+        };
+        all.into_iter().flatten().map(seen).collect()
+    }
+
+    fn read(&self) -> Result<ServerConfig, TlsError> {
+        let content = |path: &Path, error: &dyn std::fmt::Display| TlsError::Content {
+            path: path.into(),
+            why: error.to_string(),
+        };
+        let chain = certificates(&self.certificate)?;
+        let key = read_secret(&self.key)?;
+        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|e| content(&self.key, &e))?;
+        let builder = ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
+        let builder = match &self.clients {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for authority in certificates(path)? {
+                    roots.add(authority).map_err(|error| content(path, &error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder(Arc::new(roots));
+                // What a client without a certificate may do, each export says.
+                let verifier = verifier.allow_unauthenticated().build();
+                builder.with_client_cert_verifier(verifier.map_err(|e| content(path, &e))?)
+            }
+        };
+        let config = builder.with_single_cert(chain, key);
+        let mut config = config.map_err(|error| content(&self.key, &error))?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        // Nothing is resumed: a certificate is shown on each connection. And what comes first on
+        // one must not be a ticket: kernels do not expect any.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(config)
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |why: String| TlsError::Content { path: path.into(), why };
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+    let found = found.map_err(|error| wrong(error.to_string()))?;
+    if found.is_empty() { Err(wrong("holds no certificate in PEM".into())) } else { Ok(found) }
+}
+
+fn read_secret(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let meta = fs::metadata(path);
+    let meta = meta.map_err(|source| TlsError::File { path: path.into(), source })?;
+    if meta.mode() & OTHERS != 0 {
+        let mode = meta.mode() & 0o777;
+        let why = format!("is secret, and others may use it (mode {mode:o}): chmod o-rwx");
+        return Err(TlsError::Content { path: path.into(), why });
+    }
+    read(path)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|source| TlsError::File { path: path.into(), source })
+}
+
+/// A group may read a key: Debian has one for that, ssl-cert.
+const OTHERS: u32 = 0o027;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn files(home: &Path) -> KeyFiles {
+        let made = rcgen::generate_simple_self_signed(["pool.example".to_owned()]).unwrap();
+        let [certificate, key] = ["certificate.pem", "key.pem"].map(|name| home.join(name));
+        fs::write(&certificate, made.cert.pem()).unwrap();
+        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
+        KeyFiles { clients: Some(certificate.clone()), certificate, key }
+    }
+
+    #[test]
+    fn files_that_change_are_read_again() {
+        let home = tempfile::tempdir().unwrap();
+        let files = files(home.path());
+        let keys = Keys::open(files.clone()).unwrap();
+        let first = keys.config();
+        keys.look_again();
+        assert!(Arc::ptr_eq(&first, &keys.config()), "nothing has changed");
+        fs::write(&files.certificate, "half of a certif").unwrap();
+        keys.look_again();
+        assert!(Arc::ptr_eq(&first, &keys.config()), "what cannot be used changes nothing");
+        self::files(home.path());
+        keys.look_again();
+        assert!(!Arc::ptr_eq(&first, &keys.config()));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_with_its_name() {
+        let home = tempfile::tempdir().unwrap();
+        let good = files(home.path());
+        let why = |files: KeyFiles| Keys::open(files).unwrap_err().to_string();
+        let missing = home.path().join("missing");
+        assert!(why(KeyFiles { key: missing.clone(), ..good.clone() }).contains("missing"));
+        assert!(why(KeyFiles { clients: Some(missing), ..good.clone() }).contains("missing"));
+        let key = good.key.clone();
+        let swapped = KeyFiles { certificate: key.clone(), ..good.clone() };
+        assert!(why(swapped).contains("no certificate"));
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(why(good).contains("chmod"));
+    }
+}

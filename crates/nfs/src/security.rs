@@ -1,0 +1,49 @@
+//! How a client's calls travel, and who it has proven to be (RPC-with-TLS, RFC 9289).
+//!
+//! Each stands above those before it: where calls in the clear are taken, those over TLS are too.
+//! exports(5) of Linux has the same words, each for itself.
+
+use std::sync::Arc;
+
+/// The protection that an export asks for: `xprtsec`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Xprtsec {
+    /// None: in the clear.
+    #[default]
+    None,
+    /// TLS.
+    Tls,
+    /// TLS, and the client has shown a certificate of an authority that we know.
+    Mtls,
+}
+
+/// The protection that a connection has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Security {
+    /// In the clear.
+    #[default]
+    Clear,
+    /// TLS, and the client has shown no certificate.
+    Tls,
+    /// TLS, and a certificate that is valid for these names of hosts, in lower case.
+    Mtls(Arc<[String]>),
+}
+
+impl Security {
+    /// The most that an export may ask for.
+    pub(crate) fn level(&self) -> Xprtsec {
+        match self {
+            Security::Clear => Xprtsec::None,
+            Security::Tls => Xprtsec::Tls,
+            Security::Mtls(_) => Xprtsec::Mtls,
+        }
+    }
+
+    /// The names that are proven.
+    pub(crate) fn names(&self) -> &[String] {
+        match self {
+            Security::Mtls(names) => names,
+            Security::Clear | Security::Tls => &[],
+        }
+    }
+}
