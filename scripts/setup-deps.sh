@@ -22,7 +22,7 @@ packages_of() {
         # A virtual machine: QEMU, a static userland, depmod for the unpacked kernel's modules,
         # debootstrap for a disk image with Debian on it, a database to run in a guest.
         guest)   echo "qemu-system-x86 qemu-utils qemu-block-extra busybox-static kmod" \
-                      "e2fsprogs util-linux iproute2 debootstrap sqlite3" ;;
+                      "e2fsprogs util-linux iproute2 debootstrap sqlite3 xz-utils" ;;
         # A second opinion on every message on the wire.
         capture) echo "tshark" ;;
         # Another NFS server, to prove the harness against and to compare with.

@@ -36,6 +36,8 @@ pub use job::{Job, Step};
 /// What a guest consists of.
 #[derive(Clone, Debug)]
 pub struct GuestConfig {
+    /// Its kernel; none: that of this machine's Debian.
+    pub kernel: Option<Kernel>,
     /// Namespace of the server; none: the machine's own network.
     pub netns: Option<NetNs>,
     /// Network; an address in it other than that of [`Network::User`] is for the caller to set.
@@ -58,6 +60,7 @@ impl Default for GuestConfig {
     /// An NFSv3 client with 512 MiB that lives five minutes.
     fn default() -> Self {
         Self {
+            kernel: None,
             netns: None,
             network: Network::User,
             modules: vec!["virtio_pci", "virtio_console", "virtio_net", "nfsv3"],
@@ -86,7 +89,7 @@ impl Guest {
     /// # Errors
     /// [`Error::Failed`] or [`Error::Timeout`] with the console's end if it does not come up.
     pub fn boot(work: &WorkDir, scratch: &Scratch, config: &GuestConfig) -> Result<Self> {
-        let kernel = Kernel::fetch(work)?;
+        let kernel = config.kernel.clone().map_or_else(|| Kernel::fetch(work), Ok)?;
         let mut files = config.files.clone();
         files.push(initramfs::test_program(work)?);
         let logs = unused_directory(scratch)?;

@@ -31,8 +31,12 @@ impl Kernel {
         Self::open(&work.cached("kernel", download)?)
     }
 
-    fn open(unpacked: &Path) -> Result<Self> {
-        let parent = unpacked.join("lib/modules");
+    /// A kernel that was unpacked there.
+    pub(crate) fn open(unpacked: &Path) -> Result<Self> {
+        // Newer packages have everything below /usr.
+        let parents = ["usr/lib/modules", "lib/modules"].map(|parent| unpacked.join(parent));
+        let [newer, older] = parents;
+        let parent = if newer.is_dir() { newer } else { older };
         let mut entries = fs::read_dir(&parent).map_err(Error::at("list", &parent))?.flatten();
         let modules = entries.next().map(|entry| entry.path());
         let modules = modules.ok_or_else(|| Error::Malformed("a kernel without modules".into()))?;

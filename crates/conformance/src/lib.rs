@@ -15,7 +15,8 @@
 //! wraps libnfs's tools and `qemu-img`; [`daemon`], [`server`] and [`peer`] run what
 //! is tested; [`workload`]
 //! is what the guest executes (program `nfstest`), [`database`] another, and [`image`] a bootable
-//! Linux disk; [`tls`] carries clients over TLS that know nothing of it;
+//! Linux disk; [`tls`] carries clients over TLS that know nothing of it, and
+//! [`trixie`] is a guest whose kernel does;
 //! [`capture`] judges what goes over the wire meanwhile.
 
 pub mod capture;
@@ -34,6 +35,7 @@ pub mod process;
 pub mod qemu;
 pub mod server;
 pub mod tls;
+pub mod trixie;
 pub mod work;
 pub mod workload;
 

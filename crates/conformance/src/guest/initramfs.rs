@@ -53,7 +53,12 @@ pub fn build(
     let mut order = String::new();
     for module in kernel.modules(modules)? {
         let name = module.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        archive.file(&format!("modules/{name}"), 0o644, &read(&module)?)?;
+        // Debian's newer kernels have them compressed, which no insmod of ours understands.
+        let (name, content) = match name.strip_suffix(".xz") {
+            Some(name) => (name.to_owned(), unpacked(&module)?),
+            None => (name, read(&module)?),
+        };
+        archive.file(&format!("modules/{name}"), 0o644, &content)?;
         order.push_str(&name);
         order.push('\n');
     }
@@ -62,6 +67,11 @@ pub fn build(
         archive.file(file.path.trim_start_matches('/'), file.mode, &file.content)?;
     }
     fs::write(into, archive.finish()?).map_err(Error::at("write", into))
+}
+
+fn unpacked(module: &Path) -> Result<Vec<u8>> {
+    let xz = Invocation::tool("xz", "guest")?.arg("-dc").arg(module);
+    Ok(xz.check(Duration::from_secs(60))?.stdout)
 }
 
 /// A program of this machine with the libraries that it is linked to, for a guest.

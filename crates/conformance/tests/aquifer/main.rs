@@ -34,6 +34,7 @@ mod power_cut;
 mod recorder;
 mod replay;
 mod shared;
+mod tls;
 mod tools;
 mod writer;
 mod xcp_ng;

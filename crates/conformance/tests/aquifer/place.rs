@@ -85,12 +85,12 @@ pub struct Aquifer {
 impl Aquifer {
     /// Makes the pool and serves it. `name` is for whoever looks into a kept directory.
     pub fn start(name: &str, setup: Setup) -> Result<Self> {
-        Self::start_on(name, setup, |_, disks| {
-            disks.iter().try_for_each(|disk| {
-                let sized = File::create(disk).and_then(|file| file.set_len(setup.disk_bytes));
-                sized.map_err(Error::at("create", disk))
-            })
-        })
+        Self::start_on(name, setup, |_, disks| sparse(setup, disks))
+    }
+
+    /// The same with more lines in the configuration.
+    pub fn start_configured(name: &str, setup: Setup, config: &str) -> Result<Self> {
+        Self::start_with(name, setup, config, |_, disks| sparse(setup, disks))
     }
 
     /// The same on disks that `lay` puts where they are to lie, all in one directory, as the
@@ -98,6 +98,15 @@ impl Aquifer {
     pub fn start_on(
         name: &str,
         setup: Setup,
+        lay: impl FnOnce(&NetNs, &[PathBuf]) -> Result<()>,
+    ) -> Result<Self> {
+        Self::start_with(name, setup, "", lay)
+    }
+
+    fn start_with(
+        name: &str,
+        setup: Setup,
+        more: &str,
         lay: impl FnOnce(&NetNs, &[PathBuf]) -> Result<()>,
     ) -> Result<Self> {
         let scratch = WorkDir::open()?.scratch(&format!("aquifer-{name}"))?;
@@ -109,7 +118,8 @@ impl Aquifer {
         let disks: Vec<PathBuf> = names.map(|name| dir.join(name)).collect();
         lay(&netns, &disks)?;
         let config = scratch.join("aquifer.toml");
-        let written = fs::write(&config, format!("[nfs]\nlock_grace_s = {}\n", setup.lock_grace_s));
+        let written =
+            fs::write(&config, format!("[nfs]\nlock_grace_s = {}\n{more}", setup.lock_grace_s));
         written.map_err(Error::at("write", &config))?;
         let args = ["--memory", setup.memory, "--config", &text(&config)];
         let mut daemon = Daemon::new(&aquifer_program()?, &netns, &scratch, args, &[111, 2049]);
@@ -260,6 +270,13 @@ impl Aquifer {
     pub fn ask(&self, words: &[&str], limit: Duration) -> Result<Outcome> {
         self.daemon.ask(words, limit)
     }
+}
+
+fn sparse(setup: Setup, disks: &[PathBuf]) -> Result<()> {
+    disks.iter().try_for_each(|disk| {
+        let sized = File::create(disk).and_then(|file| file.set_len(setup.disk_bytes));
+        sized.map_err(Error::at("create", disk))
+    })
 }
 
 impl Drop for Aquifer {
