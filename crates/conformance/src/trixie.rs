@@ -1,5 +1,5 @@
-//! A guest of the next Debian: a kernel whose NFS client knows TLS (6.5 and later), and `tlshd`, which
-//! shakes hands for it. Downloaded and unpacked, never installed.
+//! A guest of the next Debian: a kernel whose NFS client knows TLS (6.5 and later), and `tlshd`,
+//! which shakes hands for it. Downloaded and unpacked, never installed.
 //!
 //! What holds: packages come from the mirror that this machine's own come from, and are verified as
 //! apt verifies them; the machine's own package lists stay as they are.
@@ -31,7 +31,8 @@ pub const MODULES: [&str; 3] = ["tls", "gcm", "ghash-generic"];
 pub const START: &str = "/usr/sbin/tlshd -s >/tmp/tlshd.log 2>&1 &";
 
 impl TlsGuest {
-    /// The kernel, and `tlshd` with what it needs, which believes `authority` (PEM) and shows `own`.
+    /// The kernel, and `tlshd` with what it needs, which believes `authority` (PEM) and shows
+    /// `own`.
     ///
     /// # Errors
     /// [`Error::Failed`] if packages cannot be downloaded.
