@@ -29,6 +29,7 @@ pub mod slow;
 pub mod sync;
 pub mod system;
 pub mod target;
+mod tls;
 pub mod wire;
 pub mod workload;
 

@@ -8,6 +8,7 @@ mod ganesha;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_conformance::daemon::Daemon;
@@ -16,6 +17,7 @@ use aquifer_conformance::peer::ganesha::Ganesha;
 use aquifer_conformance::process::{Invocation, Process};
 use aquifer_conformance::work::Scratch;
 use aquifer_nfs::proto::v3::NfsFh3;
+use rustls::ClientConfig;
 
 use crate::load::{self, Life, Plan, Tally};
 use crate::pages::Pages;
@@ -25,8 +27,9 @@ use crate::wire::Connection;
 use crate::workload;
 use crate::{Error, Result};
 
-/// The names of targets; `aquifer` and `aquifer-single` may be followed by `@PROGRAM`.
-pub const NAMES: [&str; 5] = ["aquifer", "aquifer-single", "null", "ganesha-ext4", "ganesha-btrfs"];
+/// The names of targets; the first three may be followed by `@PROGRAM`.
+pub const NAMES: [&str; 6] =
+    ["aquifer", "aquifer-tls", "aquifer-single", "null", "ganesha-ext4", "ganesha-btrfs"];
 
 /// The names of targets on slow disks, of which the first three may be followed by `@PROGRAM`.
 pub const SLOW_NAMES: [&str; 4] =
@@ -70,6 +73,8 @@ pub struct Target {
     /// Where its NFS and its MOUNT listen.
     ports: (u16, u16),
     export: String,
+    /// With what its NFS is called over TLS.
+    tls: Option<Arc<ClientConfig>>,
     /// Whether it is in a namespace of its own, to be entered by its process.
     pid: Option<u32>,
     file: NfsFh3,
@@ -129,6 +134,7 @@ impl Target {
         let devices: Vec<&Path> = disks.iter().map(SlowDisk::device).collect();
         let started = match kind {
             "aquifer" => aquifer::on_images(program, &["a.img", "b.img"], setup, &scratch),
+            "aquifer-tls" => aquifer::over_tls(program, &["a.img", "b.img"], setup, &scratch),
             "aquifer-single" => aquifer::on_images(program, &["a.img"], setup, &scratch),
             "aquifer-slow" => aquifer::on_devices(program, &devices, None, setup, &scratch),
             "aquifer-slow-log" => {
@@ -149,7 +155,7 @@ impl Target {
         if started.is_err() && std::env::var_os("AQUIFER_KEEP").is_some() {
             scratch.keep();
         }
-        let Started { server, ports, export } = started?;
+        let Started { server, ports, export, tls } = started?;
         let server: Box<dyn Running> = match server {
             Server::Alone(process) => Box::new(Alone { process, _scratch: scratch }),
             Server::Aquifer(daemon) => Box::new((*daemon, scratch)),
@@ -158,7 +164,7 @@ impl Target {
         let pid = server.process()?.map(Process::pid);
         let pages = Pages::new(setup.file_bytes, kind != "null");
         let mut target = Self::unopened(name, server, (ports, export), pid, pages)?;
-        (target.disks, target.probes) = (disks, probes);
+        (target.disks, target.probes, target.tls) = (disks, probes, tls);
         target.open(setup.aged)?;
         Ok(target)
     }
@@ -185,7 +191,7 @@ impl Target {
     ) -> Result<Self> {
         let file = NfsFh3::new(&[]).ok_or_else(|| Error::Malformed("no handle".into()))?;
         let (name, disks, probes) = (name.to_owned(), Vec::new(), Vec::new());
-        Ok(Self { name, server, ports, export, pid, file, pages, disks, probes })
+        Ok(Self { name, server, ports, export, tls: None, pid, file, pages, disks, probes })
     }
 
     /// Makes the file and fills it; for an aged pool, until it is full enough, and then writes over
@@ -273,11 +279,19 @@ impl Target {
     /// # Errors
     /// [`Error::Io`].
     pub fn connect(&self) -> Result<Connection> {
-        self.connect_to(self.ports.0)
+        let address = self.address(self.ports.0);
+        match self.tls.clone() {
+            Some(config) => Connection::over_tls(netns::connect(self.pid, address)?, config),
+            None => self.connect_to(self.ports.0),
+        }
+    }
+
+    fn address(&self, port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
     }
 
     fn connect_to(&self, port: u16) -> Result<Connection> {
-        Connection::new(netns::connect(self.pid, SocketAddr::from(([127, 0, 0, 1], port)))?)
+        Connection::new(netns::connect(self.pid, self.address(port))?)
     }
 
     /// Runs a plan on `connections`, each with its part of the file, while `meanwhile` watches.
@@ -354,6 +368,7 @@ struct Started {
     server: Server,
     ports: (u16, u16),
     export: String,
+    tls: Option<Arc<ClientConfig>>,
 }
 
 enum Server {
@@ -372,7 +387,7 @@ fn null(setup: &Setup, scratch: &Scratch) -> Result<Started> {
     let process = serve.spawn(&scratch.join("null.log"))?;
     wait_for_listener(Some(&netns), NFS_PORT, &process, PATIENCE)?;
     let ports = (NFS_PORT, NFS_PORT);
-    Ok(Started { server: Server::Alone(process), ports, export: "/null".into() })
+    Ok(Started { server: Server::Alone(process), ports, export: "/null".into(), tls: None })
 }
 
 /// Two disks that can be slow, but are not yet, and what they did when they were.

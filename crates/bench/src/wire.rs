@@ -5,8 +5,10 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
+use aquifer_conformance::tls::ask;
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path};
 use aquifer_nfs::proto::v3::{
     Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Fsstat3Res, Getattr3Args, NfsFh3,
@@ -19,13 +21,16 @@ use aquifer_rpc::record::{RecordReader, begin_record, end_record};
 use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustls::ClientConfig;
 
+use crate::tls::Session;
 use crate::{Error, Result};
 
 /// A connection. Its buffers are reused.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
+    tls: Option<Box<Session>>,
     received: RecordReader,
     out: EncodeBuf,
     sent: usize,
@@ -40,7 +45,17 @@ impl Connection {
         stream.set_nodelay(true).map_err(Error::io("set TCP_NODELAY"))?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(Error::io("set a timeout"))?;
         let received = RecordReader::new(RECORD_BYTES_MAX, RECEIVE_BUFFER_BYTES);
-        Ok(Connection { stream, received, out: EncodeBuf::new(), sent: 0 })
+        Ok(Connection { stream, tls: None, received, out: EncodeBuf::new(), sent: 0 })
+    }
+
+    /// The same over TLS.
+    ///
+    /// # Errors
+    /// [`Error::Io`], also if the server has none.
+    pub fn over_tls(mut stream: TcpStream, config: Arc<ClientConfig>) -> Result<Self> {
+        ask(&mut stream).map_err(Error::io("ask for TLS"))?;
+        let session = Session::begin(&mut stream, config).map_err(Error::io("shake hands"))?;
+        Ok(Connection { tls: Some(Box::new(session)), ..Connection::new(stream)? })
     }
 
     /// Bytes of calls that wait to be sent.
@@ -73,6 +88,13 @@ impl Connection {
         while self.unsent() > 0 {
             // Payloads are copied into the buffer, so there is one segment.
             let rest = self.out.segments(self.sent).next().unwrap_or_default();
+            if let Some(tls) = &mut self.tls {
+                match tls.send(&self.stream, rest).map_err(Error::io("send"))? {
+                    0 => return Ok(()),
+                    bytes => self.sent += bytes,
+                }
+                continue;
+            }
             match send(&self.stream, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(bytes) => self.sent += bytes,
                 Err(rustix::io::Errno::AGAIN) => return Ok(()),
@@ -81,7 +103,10 @@ impl Connection {
         }
         self.out.clear();
         self.sent = 0;
-        Ok(())
+        match &mut self.tls {
+            Some(tls) => tls.flush(&self.stream).map(drop).map_err(Error::io("send")),
+            None => Ok(()),
+        }
     }
 
     /// Moves on: sends what the socket takes, and receives something unless it only sent. To be
@@ -91,8 +116,12 @@ impl Connection {
     /// [`Error::Io`], also if the server closes or is silent for half a minute.
     pub fn exchange(&mut self) -> Result<()> {
         self.send_some()?;
-        if self.unsent() == 0 {
+        let in_session = self.tls.as_ref().is_some_and(|tls| tls.has_unsent());
+        if self.unsent() == 0 && !in_session {
             return self.receive(RecvFlags::empty());
+        }
+        if self.tls.as_ref().is_some_and(|tls| tls.has_ahead()) {
+            return self.receive(RecvFlags::DONTWAIT);
         }
         let wanted = PollFlags::IN | PollFlags::OUT;
         let mut fds = [PollFd::new(&self.stream, wanted)];
@@ -109,8 +138,16 @@ impl Connection {
     }
 
     fn receive(&mut self, flags: RecvFlags) -> Result<()> {
-        let received = recv(&self.stream, self.received.space(), flags);
-        let (_, bytes) = received.map_err(|errno| Error::io("receive")(errno.into()))?;
+        let space = self.received.space();
+        let received = match &mut self.tls {
+            Some(tls) => tls.receive(&self.stream, space, flags),
+            None => recv(&self.stream, space, flags).map(|(_, bytes)| bytes).map_err(Into::into),
+        };
+        let bytes = match received {
+            // Part of a record came.
+            Err(error) if flags == RecvFlags::DONTWAIT && is_early(&error) => return Ok(()),
+            received => received.map_err(Error::io("receive"))?,
+        };
         if bytes == 0 {
             let closed = io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed");
             return Err(Error::io("receive")(closed));
@@ -195,6 +232,10 @@ impl Connection {
             Ok(Space { total_bytes: found.tbytes, free_bytes: found.fbytes })
         })
     }
+}
+
+fn is_early(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
 }
 
 /// Of a file system, in bytes.

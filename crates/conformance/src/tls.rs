@@ -4,7 +4,7 @@
 //! The probe is written here byte by byte, apart from what the server under test makes of it.
 
 use std::fs;
-use std::io::{self, Result};
+use std::io::{self, Read, Result, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,11 @@ pub struct Shown {
 }
 
 impl Shown {
-    fn connector(&self) -> Result<TlsConnector> {
+    /// This as a client of rustls has it.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    pub fn config(&self) -> Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_file_iter(&self.authority).map_err(wrong)? {
             roots.add(authority.map_err(wrong)?).map_err(wrong)?;
@@ -106,7 +110,7 @@ impl Shown {
             }
         };
         config.alpn_protocols = vec![b"sunrpc".to_vec()];
-        Ok(TlsConnector::from(Arc::new(config)))
+        Ok(Arc::new(config))
     }
 }
 
@@ -126,7 +130,7 @@ impl Relay {
     /// # Errors
     /// What cannot be read or listened on.
     pub fn start(server: SocketAddr, shown: &Shown) -> Result<Self> {
-        let connector = shown.connector()?;
+        let connector = TlsConnector::from(shown.config()?);
         let name = ServerName::try_from(shown.server.clone()).map_err(wrong)?;
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         listener.set_nonblocking(true)?;
@@ -210,6 +214,17 @@ async fn dial(server: SocketAddr) -> Result<TcpStream> {
 
 fn wrong(error: impl ToString) -> io::Error {
     io::Error::other(error.to_string())
+}
+
+/// Asks over a blocking stream to go on with TLS.
+///
+/// # Errors
+/// If the server does not.
+pub fn ask(stream: &mut std::net::TcpStream) -> Result<()> {
+    stream.write_all(&PROBE)?;
+    let mut answer = [0; ANSWER.len()];
+    stream.read_exact(&mut answer)?;
+    if answer == ANSWER { Ok(()) } else { Err(wrong("the server does not say STARTTLS")) }
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);

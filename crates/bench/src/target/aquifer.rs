@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use aquifer_conformance::daemon::Daemon;
 use aquifer_conformance::netns::NetNs;
+use aquifer_conformance::tls::{Authority, Shown};
 use aquifer_conformance::work::Scratch;
 
 use super::{NFS_PORT, NOT_OFFERED, PATIENCE, Server, Setup, Started, image};
+use crate::tls::SERVER;
 use crate::{Error, Result};
 
 /// A daemon with a pool: one image file, or several in a mirror.
@@ -17,12 +19,40 @@ pub(super) fn on_images(
     setup: &Setup,
     scratch: &Scratch,
 ) -> Result<Started> {
+    on_images_with(program, images, "", setup, scratch)
+}
+
+fn on_images_with(
+    program: &Path,
+    images: &[&str],
+    config: &str,
+    setup: &Setup,
+    scratch: &Scratch,
+) -> Result<Started> {
     let disks: Vec<PathBuf> = images.iter().map(|name| scratch.join(name)).collect();
     for disk in &disks {
         image(disk, setup.image_bytes, setup.written_images)?;
     }
     let disks: Vec<&Path> = disks.iter().map(PathBuf::as_path).collect();
-    start(program, &disks, None, setup, scratch)
+    start(program, &disks, None, config, (setup, scratch))
+}
+
+/// The same, called over TLS.
+pub(super) fn over_tls(
+    program: &Path,
+    images: &[&str],
+    setup: &Setup,
+    scratch: &Scratch,
+) -> Result<Started> {
+    let home = scratch.dir("tls")?;
+    let made = Authority::new(&home, "authority").and_then(|of| of.certify("server", &[SERVER]));
+    let own = made.map_err(Error::io("make a certificate"))?;
+    let shown = Shown { authority: home.join("authority.pem"), server: SERVER.into(), own: None };
+    let config = shown.config().map_err(Error::io("read a certificate"))?;
+    let (certificate, key) = (own.certificate.display(), own.key.display());
+    let keys = format!("[nfs.tls]\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n");
+    let started = on_images_with(program, images, &keys, setup, scratch)?;
+    Ok(Started { tls: Some(config), ..started })
 }
 
 /// A daemon with a mirror of slow disks; with a value of the property `sync`, also with a log on an
@@ -39,15 +69,15 @@ pub(super) fn on_devices(
         // More than the pool has in flight with that memory: it is not the log that bounds a burst.
         image(&log, setup.memory_bytes.unwrap_or_default().max(LOG_BYTES_MIN), true)?;
     }
-    start(program, devices, sync.map(|sync| (log.as_path(), sync)), setup, scratch)
+    start(program, devices, sync.map(|sync| (log.as_path(), sync)), "", (setup, scratch))
 }
 
 fn start(
     program: &Path,
     disks: &[&Path],
     log_and_sync: Option<(&Path, &str)>,
-    setup: &Setup,
-    scratch: &Scratch,
+    more: &str,
+    (setup, scratch): (&Setup, &Scratch),
 ) -> Result<Started> {
     if !program.is_file() {
         return Err(Error::MissingTool { tool: program.display().to_string(), group: "build" });
@@ -55,10 +85,11 @@ fn start(
     let netns = NetNs::new(scratch)?;
     let mut args = vec!["--nfs-addr=127.0.0.1:2049".to_owned(), "--no-portmap".to_owned()];
     args.extend(setup.memory_bytes.map(|bytes| format!("--memory={}M", bytes >> 20)));
-    if let Some(connections) = setup.connections {
+    let connections = setup.connections.map(|most| format!("connections = {most}\n"));
+    if connections.is_some() || !more.is_empty() {
         let config = scratch.join("aquifer.toml");
-        std::fs::write(&config, format!("[nfs]\nconnections = {connections}\n"))
-            .map_err(Error::at("write", &config))?;
+        let text = format!("[nfs]\n{}{more}", connections.unwrap_or_default());
+        std::fs::write(&config, text).map_err(Error::at("write", &config))?;
         args.push(format!("--config={}", config.display()));
     }
     let mut daemon = Daemon::new(program, &netns, scratch, args, &[NFS_PORT]);
@@ -82,7 +113,7 @@ fn start(
     ask(&["set", "sharenfs=insecure", DATASET])?;
     daemon.wait_serving()?;
     let (server, ports) = (Server::Aquifer(Box::new(daemon)), (NFS_PORT, NFS_PORT));
-    Ok(Started { server, ports, export: format!("/{DATASET}") })
+    Ok(Started { server, ports, export: format!("/{DATASET}"), tls: None })
 }
 
 const DATASET: &str = "tank/bench";

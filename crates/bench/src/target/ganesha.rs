@@ -48,7 +48,7 @@ pub(super) fn on_devices(devices: &[&Path], scratch: &Scratch) -> Result<Started
 
 fn started(ganesha: Ganesha) -> Result<Started> {
     let (server, ports) = (Server::Ganesha(Box::new(ganesha)), (NFS_PORT, MOUNT_PORT));
-    Ok(Started { server, ports, export: EXPORT.into() })
+    Ok(Started { server, ports, export: EXPORT.into(), tls: None })
 }
 
 /// A loop device; when dropped, it goes as soon as nobody uses it.
