@@ -29,8 +29,8 @@ mod stats;
 mod worker;
 
 pub use config::{Config, Portmap};
-pub use locks::LockKeeper;
-pub use names::{KnownHost, Names, NamesConfig};
+pub use locks::{LockKeeper, answers};
+pub use names::{KnownHost, Names, NamesConfig, dns};
 pub use portmap_service::PortmapState;
 pub use server::{Observer, Server, StartError, Stopped};
 pub use stats::Load;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     /// IPv4.
     A,
     /// IPv6.
@@ -21,15 +21,17 @@ pub(super) enum Kind {
 
 /// Addresses, and how long they hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub struct Answer {
     /// None, if there is no such name or it has no address of this kind.
     pub addresses: Vec<IpAddr>,
+    /// Not longer than any record on the way to them.
     pub ttl: Duration,
 }
 
 /// What a server says to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub enum Reply {
+    /// What it knows.
     Answer(Answer),
     /// It did not fit into a datagram.
     Truncated,
@@ -39,7 +41,7 @@ pub(super) enum Reply {
 
 /// One question, on the wire.
 #[derive(Clone, Debug)]
-pub(super) struct Question {
+pub struct Question {
     kind: Kind,
     /// In lower case, with a dot behind each label.
     name: String,
