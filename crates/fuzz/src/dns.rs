@@ -127,4 +127,4 @@ fn name(from: &mut Unstructured<'_>, to: &mut Vec<u8>) -> Result<()> {
 
 const NAMES: [&str; 4] = ["hv1.example", "a", "A.Very.Long.Name.Of.A.Host.Example.", ""];
 const MESSAGE_BYTES_MAX: usize = 4000;
-const LIMIT: Limit = Limit { peak: 16_384, peak_per_byte: 128, steps: 5000, steps_per_byte: 60 };
+const LIMIT: Limit = Limit { peak: 16_384, peak_per_byte: 128, steps: 5000, steps_per_byte: 150 };

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - Decoding is total and bounded: any bytes give an answer or none, and a name's pointers lead
-//!   backwards only, so that they come to an end.
+//!   backwards only and are few, so that they come to an end soon.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -199,7 +199,7 @@ impl<'m> Reader<'m> {
     /// A name in lower case, with a dot behind each label (RFC 1035 section 4.1.4).
     fn name(&mut self) -> Option<String> {
         let mut name = String::new();
-        let (mut reader, mut jumped) = (Reader { message: self.message, at: self.at }, false);
+        let (mut reader, mut pointers) = (Reader { message: self.message, at: self.at }, 0);
         let mut start = self.at;
         loop {
             let length = reader.u8()?;
@@ -212,11 +212,11 @@ impl<'m> Reader<'m> {
                 }
                 192.. => {
                     let to = usize::from(u16::from_be_bytes([length & 63, reader.u8()?]));
-                    if !jumped {
+                    if pointers == 0 {
                         self.at = reader.at;
-                        jumped = true;
                     }
-                    if to >= start {
+                    pointers += 1;
+                    if to >= start || pointers > POINTERS_MAX {
                         return None;
                     }
                     (start, reader.at) = (to, to);
@@ -227,7 +227,7 @@ impl<'m> Reader<'m> {
                 return None;
             }
         }
-        if !jumped {
+        if pointers == 0 {
             self.at = reader.at;
         }
         Some(name)
@@ -283,5 +283,8 @@ const NO_SUCH_NAME: u16 = 3;
 
 /// Most aliases on the way to an address: as BIND has it.
 const ALIASES_MAX: usize = 16;
+/// Most pointers on the way to the end of a name: one for each label that fits. Without it, each
+/// record of a message could have its name at the end of thousands.
+const POINTERS_MAX: usize = NAME_BYTES_MAX / 2;
 /// RFC 1035 section 2.3.4.
 const NAME_BYTES_MAX: usize = 255;
