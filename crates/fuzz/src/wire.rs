@@ -165,4 +165,4 @@ fn fair<T>(bytes: &[u8], read: impl FnMut() -> T) -> T {
 const FIRST_PROCEDURE: usize = 128;
 /// The densest list is that of READDIRPLUS: 32 bytes become an entry of 300, in a list that
 /// doubles as it grows. A list's first few places are taken at once.
-const LIMIT: Limit = Limit { peak: 2048, peak_per_byte: 48, steps: 500, steps_per_byte: 10 };
+const LIMIT: Limit = Limit { peak: 2048, peak_per_byte: 48, steps: 500, steps_per_byte: 8 };
