@@ -12,8 +12,8 @@
 //!   change passes and a factor that grows with the input does not.
 //! - Only the product is measured, not the target's own checks: [`fair`] and [`Metered`] go around
 //!   the calls of the product alone.
-//! - What costs no steps (a `memmove`, a search in `std`) is seen by the thread's clock, with a wide
-//!   margin, where the work can be done again: the least of some tries counts.
+//! - What costs no steps (a `memmove`, a search in `std`) is seen by the thread's clock, with a
+//!   wide margin, where the work can be done again: the least of some tries counts.
 #![expect(unsafe_code, reason = "a global allocator that counts, and a hook of the compiler's")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

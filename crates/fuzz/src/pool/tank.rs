@@ -240,8 +240,8 @@ async fn fill(files: &Files, root: FileHandle, is_last: bool) {
 fn version(name: &str, page: u64, is_last: bool) -> u8 {
     match (name, is_last) {
         _ if name.starts_with("many") => 0,
-        ("sparse", _) if page % 3 != 0 => 0,
-        (_, true) if page % 4 == 0 => 2,
+        ("sparse", _) if !page.is_multiple_of(3) => 0,
+        (_, true) if page.is_multiple_of(4) => 2,
         _ => 1,
     }
 }

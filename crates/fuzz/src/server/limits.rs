@@ -16,7 +16,7 @@ use aquifer_nfs::proto::{mount, nlm, nsm};
 use aquifer_rpc::message::Call;
 use aquifer_rpc::xdr::Decoder;
 
-/// Breaks if a call took more steps than it may. `bytes` are its own, and those of the input so far.
+/// Breaks if a call took more steps than it may. `bytes`: its own, and the input's so far.
 pub fn check(record: &[u8], steps: u64, bytes: [usize; 2], nfs: &Nfs) {
     let call = Call::decode(&mut Decoder::new(record)).ok();
     let what = call.map(|call| (call.program, call.procedure)).unwrap_or_default();
