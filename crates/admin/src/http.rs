@@ -44,9 +44,10 @@ use std::sync::Arc;
 
 use aquifer_pool::BoxFuture;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequest, Path, Query, Request, State};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -139,21 +140,21 @@ async fn create_pool(State(control): Control_, Body(request): Body<api::CreatePo
     act(async move { control.create_pool(request).await }).await
 }
 
-async fn pool_status(State(control): Control_, Path(name): Path<String>) -> Response {
+async fn pool_status(State(control): Control_, Name(name): Name) -> Response {
     answer(control.pool_status(&name).await)
 }
 
-async fn export_pool(State(control): Control_, Path(name): Path<String>) -> Response {
+async fn export_pool(State(control): Control_, Name(name): Name) -> Response {
     act(async move { control.export_pool(&name).await }).await
 }
 
-async fn clear_pool(State(control): Control_, Path(name): Path<String>) -> Response {
+async fn clear_pool(State(control): Control_, Name(name): Name) -> Response {
     act(async move { control.clear_pool(&name).await }).await
 }
 
 async fn destroy_pool(
     State(control): Control_,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(request): Body<api::DestroyPool>,
 ) -> Response {
     act(async move { control.destroy_pool(&name, request).await }).await
@@ -161,7 +162,7 @@ async fn destroy_pool(
 
 async fn add_vdevs(
     State(control): Control_,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(request): Body<api::AddVdevs>,
 ) -> Response {
     act(async move { control.add_vdevs(&name, request).await }).await
@@ -169,7 +170,7 @@ async fn add_vdevs(
 
 async fn remove_disk(
     State(control): Control_,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(request): Body<api::DiskRequest>,
 ) -> Response {
     act(async move { control.remove_disk(&name, request).await }).await
@@ -177,7 +178,7 @@ async fn remove_disk(
 
 async fn replace_disk(
     State(control): Control_,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(request): Body<api::ReplaceDisk>,
 ) -> Response {
     act(async move { control.replace_disk(&name, request).await }).await
@@ -185,7 +186,7 @@ async fn replace_disk(
 
 async fn offline_disk(
     State(control): Control_,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(request): Body<api::DiskRequest>,
 ) -> Response {
     act(async move { control.offline_disk(&name, request).await }).await
@@ -193,7 +194,7 @@ async fn offline_disk(
 
 async fn online_disk(
     State(control): Control_,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(request): Body<api::DiskRequest>,
 ) -> Response {
     act(async move { control.online_disk(&name, request).await }).await
@@ -316,6 +317,20 @@ impl IntoResponse for ApiError {
             ErrorKind::Unauthorized => StatusCode::UNAUTHORIZED,
         };
         (status, Json(self)).into_response()
+    }
+}
+
+/// The name in a path, whose errors are those of the API.
+struct Name(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(name)) => Ok(Name(name)),
+            Err(rejection) => Err(ApiError::invalid(rejection.body_text())),
+        }
     }
 }
 

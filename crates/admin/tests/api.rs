@@ -291,6 +291,7 @@ async fn what_is_not_understood_is_not_ignored() {
             400,
             "unknown field",
         ),
+        ("GET /pools/%FF HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".into(), 400, "UTF-8"),
     ] {
         let answer = raw(&daemon.socket(), &request);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {answer}");

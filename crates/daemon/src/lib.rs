@@ -30,8 +30,8 @@ mod tls;
 mod worker;
 
 pub use config::{Config, Portmap};
-pub use locks::LockKeeper;
-pub use names::{KnownHost, Names, NamesConfig};
+pub use locks::{LockKeeper, answers};
+pub use names::{KnownHost, Names, NamesConfig, dns};
 pub use portmap_service::PortmapState;
 pub use server::{Observer, Server, StartError, Stopped};
 pub use stats::Load;

@@ -16,6 +16,7 @@
 //! - Who was on the list when we started stays on it until it was told, or for
 //!   [`NOTIFY_PATIENCE`], and may claim its locks until then and for the time of grace after.
 
+pub mod answers;
 mod call;
 mod confirm;
 mod notify;

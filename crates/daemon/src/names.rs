@@ -12,7 +12,7 @@
 //!   they are there.
 //! - What the export table is told are all names that are followed, in the order of the changes.
 
-mod dns;
+pub mod dns;
 mod files;
 mod servers;
 

@@ -17,7 +17,7 @@ use aquifer_ondisk::tree_node::{Directory, Extents, Namespace, Node, Objects, Re
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
 use aquifer_ondisk::uberblock::Uberblock;
 
-use crate::memory::peak_of;
+use crate::cost::{Limit, fair};
 use crate::structures::{Structure, reseal};
 
 /// Tries one input: its first byte says as what the others are read, its second in how many sectors
@@ -62,16 +62,16 @@ fn read_as<S: Structure>(bytes: &mut [u8]) {
     if S::SEALED {
         reseal(bytes);
     }
-    let (value, peak) = peak_of(|| S::from_bytes(bytes));
-    let limit = MEMORY_PER_BYTE * bytes.len() + MEMORY_FIXED;
-    assert!(peak <= limit, "{}: {peak} bytes of memory for {}", S::NAME, bytes.len());
-    let Ok(value) = value else { return };
-    let written = value.to_bytes().unwrap_or_else(|e| panic!("{}: {e}: {value:?}", S::NAME));
+    let Ok(value) = fair(S::NAME, bytes.len(), &LIMIT, || S::from_bytes(bytes)) else { return };
+    let written = fair(S::NAME, bytes.len(), &WRITTEN, || value.to_bytes());
+    let written = written.unwrap_or_else(|e| panic!("{}: {e}: {value:?}", S::NAME));
     assert_eq!(S::from_bytes(&written).as_ref(), Ok(&value), "{}", S::NAME);
 }
 
 const SECTORS_MAX: usize = 12;
 const SECTOR_BYTES: usize = 4096;
-/// See the format's own tests of hostile bytes.
-const MEMORY_PER_BYTE: usize = 48;
-const MEMORY_FIXED: usize = 2048;
+/// Of memory, see the format's own tests of hostile bytes.
+const LIMIT: Limit = Limit { peak: 2048, peak_per_byte: 48, steps: 500, steps_per_byte: 40 };
+/// A label is written with room for more.
+const WRITTEN: Limit =
+    Limit { peak: 1 << 20, peak_per_byte: 48, steps: 50_000, steps_per_byte: 10 };

@@ -13,14 +13,18 @@
     reason = "a panic is how a target says what is wrong"
 )]
 
+pub mod callouts;
+pub mod cost;
 pub mod disk;
+pub mod dns;
+pub mod http;
+pub mod pool;
 pub mod portmapper;
 pub mod record;
 pub mod server;
+pub mod sharenfs;
 pub mod wire;
 
-#[path = "../../ondisk/tests/format/memory.rs"]
-mod memory;
 #[path = "../../ondisk/tests/format/structures.rs"]
 mod structures;
 
@@ -36,7 +40,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 12] = [
     Target {
         name: "record",
         about: "record marking: any stream, cut anywhere, with and without detaching",
@@ -57,12 +61,26 @@ pub const TARGETS: [Target; 6] = [
         about: "calls of all programs to a server over a pool, made to be nearly right",
         run: server::calls,
     },
+    Target { name: "crowd", about: "the same, to a server that thousands use", run: server::crowd },
     Target { name: "bytes", about: "any record to the same server", run: server::bytes },
     Target {
         name: "disk",
         about: "every structure of the format, with right checksums",
         run: disk::run,
     },
+    Target { name: "dns", about: "answers to questions for addresses", run: dns::run },
+    Target {
+        name: "callouts",
+        about: "answers of portmappers, status monitors and lock managers that are called",
+        run: callouts::run,
+    },
+    Target {
+        name: "pool",
+        about: "a small pool, changed here and there, imported, read and inspected",
+        run: pool::run,
+    },
+    Target { name: "http", about: "bytes on a connection to the API", run: http::run },
+    Target { name: "sharenfs", about: "text of the property", run: sharenfs::run },
 ];
 
 /// The target of this name.

@@ -8,6 +8,8 @@ use aquifer_rpc::portmap::{self, Framing, Mapping, Request, Service, rpcb};
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 use arbitrary::{Result, Unstructured};
 
+use crate::cost::{Limit, fair};
+
 /// Tries one input.
 pub fn run(input: &[u8]) {
     answer_of_another(input);
@@ -26,9 +28,11 @@ fn ask(message: &[u8]) {
     });
     let peer = IpAddr::from([127, 0, 0, 1]);
     let said = [Framing::Datagram, Framing::Record].map(|framing| {
-        let mut to = EncodeBuf::new();
-        let answered = portmap::answer(&table, peer, message, framing, &mut to);
-        (answered, to.to_vec())
+        fair("a message", message.len(), &LIMIT, || {
+            let mut to = EncodeBuf::new();
+            let answered = portmap::answer(&table, peer, message, framing, &mut to);
+            (answered, to.to_vec())
+        })
     });
     let [(datagram, reply), (record, marked)] = said;
     assert_eq!(datagram, record, "the transport does not matter for what is a call");
@@ -82,7 +86,8 @@ fn answer_of_another(reply: &[u8]) {
         Request::Dump,
     ] {
         // Any outcome is right but a panic: the compiler must not know that nobody looks.
-        std::hint::black_box(asked.decode_answer(xid, reply)).ok();
+        let decode = || asked.decode_answer(xid, reply);
+        std::hint::black_box(fair("an answer", reply.len(), &LIMIT, decode)).ok();
     }
 }
 
@@ -109,3 +114,4 @@ const HEADER_BYTES: usize = 24;
 /// A header and what DUMP of versions 3 and 4 says of four services: of each its address in words,
 /// its transport and who registered it.
 const REPLY_BYTES_MAX: usize = HEADER_BYTES + 4 * 100 + 4;
+const LIMIT: Limit = Limit { peak: 8192, peak_per_byte: 48, steps: 2000, steps_per_byte: 10 };

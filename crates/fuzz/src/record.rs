@@ -4,6 +4,8 @@ use aquifer_rpc::limits::EMPTY_FRAGMENTS_MAX;
 use aquifer_rpc::record::{RecordError, RecordReader};
 use arbitrary::{Result, Unstructured};
 
+use crate::cost::{Limit, fair};
+
 /// A stream, how it arrives, and what is accepted.
 struct Case {
     stream: Vec<u8>,
@@ -19,8 +21,10 @@ pub fn run(input: &[u8]) {
     if let Ok(case) = Case::read(&mut Unstructured::new(input)) {
         let expected = model(&case.stream, case.record_bytes_max);
         let whole = [case.stream.len().max(1)];
-        assert_eq!(receive(&case, &whole), expected, "in one piece");
-        assert_eq!(receive(&case, &case.reads), expected, "in reads of {:?}", case.reads);
+        for reads in [&whole[..], &case.reads] {
+            let received = fair("reads", case.stream.len(), &LIMIT, || receive(&case, reads));
+            assert_eq!(received, expected, "in reads of {reads:?}");
+        }
     }
 }
 
@@ -137,3 +141,5 @@ const PAYLOAD_BYTES_MAX: usize = 66_000;
 /// What the reader takes at least for its buffer, and beyond what is missing: see its constants.
 const BUFFER_BYTES: usize = 128 * 1024;
 const READ_AHEAD_BYTES: usize = 64 * 1024;
+/// For the buffer, and what was received: reads may be of one byte each.
+const LIMIT: Limit = Limit { peak: 400_000, peak_per_byte: 48, steps: 20_000, steps_per_byte: 100 };

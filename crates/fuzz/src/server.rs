@@ -10,9 +10,12 @@
 //! - the reply is what its procedure's reply is, to the last byte, and keeps to the call's counts;
 //! - what changed names or attributes, sent again, gets its first answer word by word;
 //! - no two owners hold locks that conflict;
+//! - a call takes steps in proportion to what it says, hears, and has to look at ([`limits`]);
 //! - no input takes more than [`MEMORY_MAX`]; the pool stays in service and is consistent after.
 
 mod call;
+mod crowd;
+mod limits;
 mod reply;
 
 use std::cell::RefCell;
@@ -37,17 +40,23 @@ use aquifer_sim::{DiskConfig, Image, Sim, SimDisk};
 use arbitrary::Unstructured;
 use futures_util::future::join_all;
 
-use crate::memory::peak_of;
+use crate::cost::{Metered, cost_of};
 use call::{Known, Sent};
+use crowd::Crowd;
 
 /// Tries calls that are made from the input.
 pub fn calls(input: &[u8]) {
-    with_bed(|bed| bed.calls(&mut Unstructured::new(input)));
+    with_bed(false, |bed| bed.calls(&mut Unstructured::new(input)));
+}
+
+/// Tries calls that are made from the input, on a server that thousands use.
+pub fn crowd(input: &[u8]) {
+    with_bed(true, |bed| bed.calls(&mut Unstructured::new(input)));
 }
 
 /// Tries the input as a record.
 pub fn bytes(input: &[u8]) {
-    with_bed(|bed| {
+    with_bed(false, |bed| {
         let peer = SocketAddr::from(([10, 0, 0, 1], 700));
         bed.exchange(vec![Sent { peer, record: input.to_vec() }]);
     });
@@ -57,12 +66,19 @@ thread_local! {
     static BED: RefCell<Option<Bed>> = const { RefCell::new(None) };
 }
 
-fn with_bed(work: impl FnOnce(&mut Bed)) {
+fn with_bed(is_crowded: bool, work: impl FnOnce(&mut Bed)) {
     BED.with_borrow_mut(|slot| {
-        let bed = slot.get_or_insert_with(Bed::new);
+        // Tests give inputs to one target after the other.
+        if slot.as_ref().is_some_and(|bed| bed.crowd.is_some() != is_crowded)
+            && let Some(bed) = slot.take()
+        {
+            bed.finish();
+        }
+        let bed = slot.get_or_insert_with(|| Bed::new(is_crowded));
         bed.inputs += 1;
-        let ((), peak) = peak_of(|| work(bed));
-        assert!(peak <= MEMORY_MAX, "{peak} bytes of memory for one input");
+        bed.bytes = 0;
+        let ((), cost) = cost_of(|| work(bed));
+        assert!(cost.peak <= MEMORY_MAX, "{} bytes of memory for one input", cost.peak);
         assert_eq!(bed.service.pool.suspended(), None);
         if bed.inputs >= INPUTS_MAX
             && let Some(bed) = slot.take()
@@ -81,19 +97,31 @@ struct Bed {
     /// The roots of the exports; the first may be changed by everybody.
     roots: Vec<NfsFh3>,
     inputs: u32,
+    /// What this input said and heard so far.
+    bytes: usize,
+    crowd: Option<Crowd>,
 }
 
 impl Bed {
-    fn new() -> Bed {
+    fn new(is_crowded: bool) -> Bed {
         let mut sim = Sim::new(1);
         let disk = sim.add_disk("disk", Image::new(DISK_SECTORS), DiskConfig::default());
         let world: Arc<dyn World> = Arc::new(sim.world());
         let service = sim.run_until(service(world, disk.clone())).unwrap();
-        let nfs = Arc::new(Nfs::new(exports(&service)));
-        let mut bed = Bed { sim, disk, service, nfs, roots: Vec::new(), inputs: 0 };
+        let more = if is_crowded { crowd::exports() } else { Vec::new() };
+        let exports = exports(&service, more);
+        let nfs = match is_crowded {
+            true => Nfs::with_locks(exports, crowd::locks()),
+            false => Nfs::new(exports),
+        };
+        let (nfs, roots) = (Arc::new(nfs), Vec::new());
+        let mut bed = Bed { sim, disk, service, nfs, roots, inputs: 0, bytes: 0, crowd: None };
         for path in ["/tank", "/tank/ro", "/tank/one"] {
             let root = bed.mount(path);
             bed.roots.push(root);
+        }
+        if is_crowded {
+            bed.crowd = Some(Crowd::gather(&mut bed));
         }
         bed
     }
@@ -116,6 +144,9 @@ impl Bed {
         let place = DirOpArgs3 { dir: self.roots[0], name: name.as_bytes() };
         let home = Args3::Mkdir(Mkdir3Args { place, attributes: Sattr3::NONE });
         self.learn(vec![call::nfs3(&home)], &mut known);
+        if let Some(crowd) = &self.crowd {
+            crowd.show(from, &mut known);
+        }
         for _ in 0..ROUNDS_MAX {
             if from.is_empty() {
                 break;
@@ -123,12 +154,18 @@ impl Bed {
             let at_once = from.int_in_range(1..=3).unwrap_or(1);
             let sent = (0..at_once).map_while(|_| call::arbitrary(from, &known).ok()).collect();
             self.learn(sent, &mut known);
-            self.check_locks();
+            if self.crowd.is_none() {
+                self.check_locks();
+            }
             if from.ratio(1, 16).unwrap_or(false) {
                 let pause = self.sim.world().sleep(PAUSE);
                 self.sim.run_until(pause).unwrap();
+                if self.crowd.is_some() {
+                    crowd::attend(self.nfs.locks(), from);
+                }
             }
         }
+        self.check_locks();
     }
 
     /// Exchanges, and remembers the handles in the replies. What changed something is sent again,
@@ -150,7 +187,9 @@ impl Bed {
 
     /// No two owners' locks conflict.
     fn check_locks(&self) {
-        let locks = self.nfs.locks().list();
+        let mut locks = self.nfs.locks().list();
+        // The crowd's own are many, and the same each time.
+        locks.retain(|lock| !crowd::is_one_of(lock.owner.client.address));
         let held = |lock: &&LockView| lock.state != LockState::Waiting;
         for (at, lock) in locks.iter().enumerate().filter(|(_, lock)| held(lock)) {
             for other in locks[..at].iter().filter(held) {
@@ -174,15 +213,25 @@ impl Bed {
             twice_together(nfs, *peer, record).await;
             let announced = nfs.reply_bytes_max(record);
             let mut out = EncodeBuf::new();
-            let answered = nfs.answer(*peer, record, &mut out).await;
+            let (answered, steps) = Metered::new(nfs.answer(*peer, record, &mut out)).await;
             assert!(out.len() <= announced, "{} bytes, announced {announced}", out.len());
             if answered.is_err() {
                 assert!(out.is_empty(), "what is no call gets no answer");
-                return None;
+                return (None, steps);
             }
-            Some(body(&out, record))
+            (Some(body(&out, record)), steps)
         });
-        self.sim.run_until(join_all(answers)).unwrap()
+        let answers = self.sim.run_until(join_all(answers)).unwrap();
+        let own = sent
+            .iter()
+            .zip(&answers)
+            .map(|(sent, (reply, _))| sent.record.len() + reply.as_ref().map_or(0, Vec::len));
+        let own: Vec<usize> = own.collect();
+        self.bytes += own.iter().sum::<usize>();
+        for ((Sent { record, .. }, (_, steps)), own) in sent.iter().zip(&answers).zip(own) {
+            limits::check(record, *steps, [own, self.bytes], &self.nfs);
+        }
+        answers.into_iter().map(|(reply, _)| reply).collect()
     }
 
     /// Exports the pool and looks at what is left of it.
@@ -249,14 +298,15 @@ async fn service(world: Arc<dyn World>, disk: SimDisk) -> Service {
 }
 
 /// One export for everybody, one to be read only, one for a host whose users are squashed.
-fn exports(service: &Service) -> Exports {
+fn exports(service: &Service, more: Vec<Export>) -> Exports {
     let read_only = Export { access: Access::read_only(), ..Export::new("/tank/ro", "tank/ro") };
     let access = Access::read_write_for(["10.0.0.1".parse().unwrap()]);
     let one = Export { access, squash: Squash::All, ..Export::new("/tank/one", "tank/one") };
     let files = Arc::clone(&service.files);
     let volume = Volume::new(Arc::clone(&files));
     let root_of = move |dataset: &str| Some(volume.root(files.root(dataset)?));
-    Exports::new(vec![Export::new("/tank", "tank"), read_only, one], root_of).unwrap()
+    let own = vec![Export::new("/tank", "tank"), read_only, one];
+    Exports::new([own, more].concat(), root_of).unwrap()
 }
 
 /// Inputs in the life of a pool.

@@ -18,7 +18,7 @@ use aquifer_rpc::message::{Accepted, Asked, Call, CallError, Rejection, Reply};
 use aquifer_rpc::portmap::Mapping;
 use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf, Span};
 
-use crate::memory::peak_of;
+use crate::cost::{self, Limit};
 
 /// Tries one input: its first byte says as what the others are read.
 pub fn run(input: &[u8]) {
@@ -37,9 +37,11 @@ pub fn run(input: &[u8]) {
 macro_rules! one_form {
     ($($type:ty,)*) => {
         [$(|bytes: &[u8]| {
-            let mut from = Decoder::new(bytes);
-            let value: Result<$type, _> = fair(bytes, || Decode::decode(&mut from));
-            let Ok(value) = value else { return };
+            let decode = || {
+                let mut from = Decoder::new(bytes);
+                <$type>::decode(&mut from).map(|value| (value, from))
+            };
+            let Ok((value, from)) = fair(bytes, decode) else { return };
             let written = encoded(&value);
             // Padding may be missing at the very end.
             let read = from.position();
@@ -107,8 +109,8 @@ const TYPES: &[fn(&[u8])] = &one_form![
 
 /// Arguments by procedure; and WRITE's from its first bytes alone.
 fn arguments(procedure: Procedure3, bytes: &[u8]) {
-    let mut from = Decoder::new(bytes);
-    let Ok(args) = fair(bytes, || Args3::decode(procedure, &mut from)) else { return };
+    let decode = || Args3::decode(procedure, &mut Decoder::new(bytes));
+    let Ok(args) = fair(bytes, decode) else { return };
     assert_eq!(args.procedure(), procedure);
     let written = encoded(&args);
     let mut from = Decoder::new(&written);
@@ -123,9 +125,12 @@ fn arguments(procedure: Procedure3, bytes: &[u8]) {
 
 /// A call's header: read, refused with its own xid, or nothing to answer to.
 fn header(bytes: &[u8]) {
-    let mut from = Decoder::new(bytes);
-    match fair(bytes, || Call::decode(&mut from)) {
-        Ok(call) => {
+    let decode = || {
+        let mut from = Decoder::new(bytes);
+        Call::decode(&mut from).map(|call| (call, from))
+    };
+    match fair(bytes, decode) {
+        Ok((call, from)) => {
             let written = encoded(&call);
             assert_eq!(Call::decode(&mut Decoder::new(&written)), Ok(call));
             let mut quickly = Decoder::new(bytes);
@@ -151,18 +156,13 @@ fn encoded(value: &(impl Encode + Debug)) -> Vec<u8> {
     to.to_vec()
 }
 
-/// What `read` makes of `bytes`, in memory that they stand for.
-fn fair<T>(bytes: &[u8], read: impl FnOnce() -> T) -> T {
-    let (value, peak) = peak_of(read);
-    let limit = MEMORY_PER_BYTE * bytes.len() + MEMORY_FIXED;
-    assert!(peak <= limit, "{peak} bytes of memory for {}", bytes.len());
-    value
+/// What `read` makes of `bytes`, at what they stand for.
+fn fair<T>(bytes: &[u8], read: impl FnMut() -> T) -> T {
+    cost::fair("decoding", bytes.len(), &LIMIT, read)
 }
 
 /// First bytes from here on are procedures of NFS, and after these a call's header.
 const FIRST_PROCEDURE: usize = 128;
 /// The densest list is that of READDIRPLUS: 32 bytes become an entry of 300, in a list that
-/// doubles as it grows.
-const MEMORY_PER_BYTE: usize = 48;
-/// A list's first few places.
-const MEMORY_FIXED: usize = 2048;
+/// doubles as it grows. A list's first few places are taken at once.
+const LIMIT: Limit = Limit { peak: 2048, peak_per_byte: 48, steps: 500, steps_per_byte: 8 };

@@ -94,9 +94,12 @@ impl Metaslab {
         self.dirty = true;
         let Some(views) = &mut self.views else {
             self.deltas.push(delta);
+            // What an import replays may contradict itself: loading it will tell what is free.
             let count = delta.count as u64;
-            self.free =
-                if delta.allocated { self.free.saturating_sub(count) } else { self.free + count };
+            self.free = match delta.allocated {
+                true => self.free.saturating_sub(count),
+                false => self.free.saturating_add(count).min(self.sectors as u64),
+            };
             return true;
         };
         let changed = if delta.allocated {

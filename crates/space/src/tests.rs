@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::layout::Geometry;
+use aquifer_ondisk::txg_record::SlotEntry;
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{Place, Txg};
 use proptest::prelude::*;
@@ -423,4 +424,24 @@ fn what_is_held_back_in_a_closed_metaslab_is_not_on_its_way() {
     assert_eq!(allocator.space_use(), closed);
     assert_eq!(allocator.release(Txg(3), 0, |_| true).len(), 2);
     assert_eq!(allocator.space_use(), closed);
+}
+
+/// A record whose checksum is right may lie all the same: it says that a metaslab is empty, and
+/// then that something there was freed.
+#[test]
+fn no_more_is_free_than_there_is_whatever_records_say() {
+    let mut imported = Allocator::new(&[Some(Geometry::new(0, 64, false))]);
+    let entry = SlotEntry {
+        vdev: 0,
+        metaslab: 0,
+        slot: 0,
+        as_of: Txg(1),
+        checksum: 0,
+        free_sectors: u64::MAX,
+        longest_run: 0,
+    };
+    imported.set_entry(entry).unwrap();
+    imported.replay_run(Txg(2), Run::new(Place::new(0, 12_000), 8), false).unwrap();
+    let used = imported.used_per_vdev();
+    assert!(used[0] <= imported.space_use().total, "{used:?}");
 }

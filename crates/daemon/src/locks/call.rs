@@ -4,15 +4,16 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
-use aquifer_rpc::message::{Accepted, Call, Reply, ReplyBody};
+use aquifer_rpc::message::Call;
 use aquifer_rpc::portmap::{self, IPPROTO_TCP, IPPROTO_UDP, Mapping};
 use aquifer_rpc::record::{RecordReader, begin_record, end_record};
-use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
+use aquifer_rpc::xdr::EncodeBuf;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::answers;
 use crate::limits::{CALL_ATTEMPTS, CALL_PATIENCE, CALL_REPLY_BYTES_MAX};
 
 /// How a call travels.
@@ -107,8 +108,7 @@ impl Caller<'_> {
         }
         let results =
             asked.map_err(|error| CallError::Silent(format!("its portmapper: {error}")))?;
-        let port = Decoder::new(&results).u32().ok().and_then(|port| u16::try_from(port).ok());
-        Ok(port.filter(|port| *port > 0))
+        Ok(answers::port(&results))
     }
 
     async fn exchange(
@@ -154,7 +154,9 @@ impl Caller<'_> {
             let answered = timeout(CALL_PATIENCE / CALL_ATTEMPTS, async {
                 loop {
                     let bytes = socket.recv(&mut reply).await.map_err(said)?;
-                    if let Some(results) = results(reply.get(..bytes).unwrap_or_default(), xid) {
+                    if let Some(results) =
+                        answers::results(reply.get(..bytes).unwrap_or_default(), xid)
+                    {
                         return results;
                     }
                 }
@@ -181,7 +183,7 @@ impl Caller<'_> {
             }
             reader.filled(bytes);
             while let Some(record) = reader.next_record().map_err(|error| error.to_string())? {
-                if let Some(results) = results(record, xid) {
+                if let Some(results) = answers::results(record, xid) {
                     return results;
                 }
             }
@@ -197,16 +199,6 @@ impl Caller<'_> {
         };
         self.via.filter(|via| via.is_ipv4() == to.is_ipv4()).unwrap_or(any)
     }
-}
-
-/// The results in a reply; `None` if it is none to this call.
-fn results(reply: &[u8], xid: u32) -> Option<Result<Vec<u8>, String>> {
-    let mut from = Decoder::new(reply);
-    let reply = Reply::decode(&mut from).ok().filter(|reply| reply.xid == xid)?;
-    Some(match reply.body {
-        ReplyBody::Accepted { status: Accepted::Success, .. } => Ok(from.remaining().to_vec()),
-        other => Err(format!("refused: {other:?}")),
-    })
 }
 
 /// As whom lock managers call each other.

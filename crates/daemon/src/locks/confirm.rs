@@ -7,11 +7,11 @@
 
 use aquifer_nfs::lock::{Belief, Restart};
 use aquifer_nfs::proto::{nlm, nsm};
-use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
+use aquifer_rpc::xdr::EncodeBuf;
 use tokio::time::{Instant, sleep};
 
 use super::call::{CallError, Transport};
-use super::{LockKeeper, NSM};
+use super::{LockKeeper, NSM, answers};
 use crate::limits::{CONFIRM_PATIENCE, CONFIRM_PAUSE, NOTIFY_PAUSE_MAX};
 
 impl LockKeeper {
@@ -66,8 +66,7 @@ impl LockKeeper {
         let procedure = nsm::Procedure::Stat.wire();
         let order = [Transport::Udp, Transport::Tcp];
         let results = caller.call(NSM, order, procedure, &args.to_vec()).await?;
-        let told = nsm::StatRes::decode(&mut Decoder::new(&results));
-        let state = told.ok().map(|told| told.state).filter(|state| *state > 0);
-        state.ok_or_else(|| CallError::Refused("it does not tell its state".into()))
+        answers::state(&results)
+            .ok_or_else(|| CallError::Refused("it does not tell its state".into()))
     }
 }

@@ -5,14 +5,14 @@
 //!
 //! Invariants:
 //! - Decoding is total and bounded: any bytes give an answer or none, and a name's pointers lead
-//!   backwards only, so that they come to an end.
+//!   backwards only and are few, so that they come to an end soon.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     /// IPv4.
     A,
     /// IPv6.
@@ -21,15 +21,17 @@ pub(super) enum Kind {
 
 /// Addresses, and how long they hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub struct Answer {
     /// None, if there is no such name or it has no address of this kind.
     pub addresses: Vec<IpAddr>,
+    /// Not longer than any record on the way to them.
     pub ttl: Duration,
 }
 
 /// What a server says to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub enum Reply {
+    /// What it knows.
     Answer(Answer),
     /// It did not fit into a datagram.
     Truncated,
@@ -39,7 +41,7 @@ pub(super) enum Reply {
 
 /// One question, on the wire.
 #[derive(Clone, Debug)]
-pub(super) struct Question {
+pub struct Question {
     kind: Kind,
     /// In lower case, with a dot behind each label.
     name: String,
@@ -197,7 +199,7 @@ impl<'m> Reader<'m> {
     /// A name in lower case, with a dot behind each label (RFC 1035 section 4.1.4).
     fn name(&mut self) -> Option<String> {
         let mut name = String::new();
-        let (mut reader, mut jumped) = (Reader { message: self.message, at: self.at }, false);
+        let (mut reader, mut pointers) = (Reader { message: self.message, at: self.at }, 0);
         let mut start = self.at;
         loop {
             let length = reader.u8()?;
@@ -210,11 +212,11 @@ impl<'m> Reader<'m> {
                 }
                 192.. => {
                     let to = usize::from(u16::from_be_bytes([length & 63, reader.u8()?]));
-                    if !jumped {
+                    if pointers == 0 {
                         self.at = reader.at;
-                        jumped = true;
                     }
-                    if to >= start {
+                    pointers += 1;
+                    if to >= start || pointers > POINTERS_MAX {
                         return None;
                     }
                     (start, reader.at) = (to, to);
@@ -225,7 +227,7 @@ impl<'m> Reader<'m> {
                 return None;
             }
         }
-        if !jumped {
+        if pointers == 0 {
             self.at = reader.at;
         }
         Some(name)
@@ -281,5 +283,8 @@ const NO_SUCH_NAME: u16 = 3;
 
 /// Most aliases on the way to an address: as BIND has it.
 const ALIASES_MAX: usize = 16;
+/// Most pointers on the way to the end of a name: one for each label that fits. Without it, each
+/// record of a message could have its name at the end of thousands.
+const POINTERS_MAX: usize = NAME_BYTES_MAX / 2;
 /// RFC 1035 section 2.3.4.
 const NAME_BYTES_MAX: usize = 255;

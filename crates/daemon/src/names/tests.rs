@@ -322,4 +322,20 @@ fn bytes_that_are_no_message_are_refused() {
         bytes[head..head + 2].copy_from_slice(&pointer.to_be_bytes());
         assert!(matches!(question.reply(&bytes), Some(dns::Reply::Failed(_))), "{to}");
     }
+    // Or at another pointer, and so on: as many as labels may be, and one more.
+    for (pointers, is_read) in [(127, true), (128, false)] {
+        let mut bytes = right.clone();
+        bytes[7] = 2;
+        bytes.extend([0xc0, 12, 0, 16, 0, 1, 0, 0, 0, 60, 0, 254]);
+        let first = bytes.len();
+        let chain = (0..127).map(|at| if at == 0 { 12 } else { first + 2 * (at - 1) });
+        chain.for_each(|to| bytes.extend((0xc000 | u16::try_from(to).unwrap()).to_be_bytes()));
+        // The name of a third record is one pointer more, or leads to the one before the last.
+        let last = first + 2 * (pointers - 2);
+        bytes[7] = 3;
+        bytes.extend((0xc000 | u16::try_from(last).unwrap()).to_be_bytes());
+        bytes.extend([0, 16, 0, 1, 0, 0, 0, 60, 0, 0]);
+        let answered = matches!(question.reply(&bytes), Some(dns::Reply::Answer(_)));
+        assert_eq!(answered, is_read, "{pointers}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Calls that are nearly right: what a stranger who has read the RFCs would send.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use aquifer_nfs::limits::{FILE_BYTES_MAX, NAME_BYTES_MAX, TRANSFER_BYTES_MAX};
 use aquifer_nfs::proto::mount::{self, DirPath, Path};
@@ -20,6 +20,8 @@ use aquifer_rpc::portmap;
 use aquifer_rpc::xdr::{Encode, EncodeBuf, Span};
 use arbitrary::{Result, Unstructured};
 
+use super::crowd;
+
 /// A record on its way, without its mark.
 #[derive(Clone)]
 pub struct Sent {
@@ -34,17 +36,33 @@ pub struct Known {
     roots: usize,
     /// Cookies that listings gave.
     cookies: Vec<u64>,
+    /// Some calls come from those who have locks already.
+    is_crowded: bool,
 }
 
 impl Known {
     pub fn new(roots: &[NfsFh3]) -> Self {
-        Known { handles: roots.to_vec(), roots: roots.len(), cookies: vec![0] }
+        Known { handles: roots.to_vec(), roots: roots.len(), cookies: vec![0], is_crowded: false }
+    }
+
+    /// Of a server that others use: these handles, too.
+    pub fn of_crowd(&mut self, handles: impl IntoIterator<Item = NfsFh3>) {
+        self.is_crowded = true;
+        for handle in handles {
+            self.handles.insert(self.roots, handle);
+            self.roots += 1;
+        }
     }
 
     pub fn handle(&mut self, handle: NfsFh3) {
         if self.handles.len() < KNOWN_MAX && !self.handles.contains(&handle) {
             self.handles.push(handle);
         }
+    }
+
+    /// The handle that was learned last.
+    pub fn newest(&self) -> Option<NfsFh3> {
+        self.handles.last().copied()
     }
 
     pub fn cookie(&mut self, cookie: u64) {
@@ -62,7 +80,7 @@ pub fn plain((program, version, procedure): (u32, u32, u32), args: &impl Encode)
     let mut to = EncodeBuf::new();
     to.put(&Call { xid: 1, program, version, procedure, credential, verifier: OpaqueAuth::NONE });
     to.put(args);
-    Sent { peer: SocketAddr::from(([10, 0, 0, 1], 700)), record: to.to_vec() }
+    Sent { peer: PEERS[3], record: to.to_vec() }
 }
 
 /// An NFSv3 call as [`plain`].
@@ -98,17 +116,23 @@ pub fn arbitrary(from: &mut Unstructured<'_>, known: &Known) -> Result<Sent> {
     }
     let mut record = to.to_vec();
     damage(from, &mut record)?;
-    Ok(Sent { peer: peer(from)?, record })
+    Ok(Sent { peer: peer(from, known)?, record })
 }
 
-fn peer(from: &mut Unstructured<'_>) -> Result<SocketAddr> {
+fn peer(from: &mut Unstructured<'_>, known: &Known) -> Result<SocketAddr> {
     Ok(match from.int_in_range(0..=7)? {
-        0 => SocketAddr::from(([10, 0, 0, 2], 700)),
-        1 => SocketAddr::from((Ipv6Addr::LOCALHOST, 40_000)),
-        2 => SocketAddr::from((std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped(), 40_000)),
-        _ => SocketAddr::from(([10, 0, 0, 1], 700)),
+        at @ 3..=5 if known.is_crowded => crowd::member(at - 3),
+        at => *PEERS.get(usize::from(at)).unwrap_or(&PEERS[3]),
     })
 }
+
+/// Callers of whom exports say different things; the last is most of them.
+pub const PEERS: [SocketAddr; 4] = [
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 700),
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 40_000),
+    SocketAddr::new(IpAddr::V6(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped()), 40_000),
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 700),
+];
 
 /// A call's header; once in a while with a credential that breaks its limits.
 fn header(from: &mut Unstructured<'_>, to: &mut EncodeBuf, words: [u32; 3]) -> Result<()> {

@@ -122,7 +122,9 @@ const ROOMS: [Room; 25] = [
     },
     Room {
         name: "fuzz",
-        uses: &["nfs", "rpc", "files", "pool", "blockio", "ondisk", "sim", "inspect"],
+        uses: &[
+            "daemon", "admin", "nfs", "rpc", "files", "pool", "blockio", "ondisk", "sim", "inspect",
+        ],
         why: "outside: gives hostile bytes to whatever takes bytes from strangers",
     },
     Room { name: "xtask", uses: &[], why: "outside: looks at the sources" },

@@ -1,0 +1,366 @@
+//! The API over HTTP: any bytes on a connection, and requests that are nearly right.
+//!
+//! Behind it is a daemon without NFS and with one pool, in an image file whose name is gone. No
+//! request comes to a route that opens disks: it is read as the route reads it, and refused
+//! ([`guard`]). What passes is listed there; whatever is not listed does not.
+//!
+//! Invariants that are tried:
+//! - no panic, not in an act either, which would be answered as a bug;
+//! - what comes back is HTTP, its JSON is JSON, and a refusal of the API is an [`ApiError`];
+//! - bounded memory.
+
+mod guard;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_admin::api::{ApiError, CreatePool, HostInfo, VdevKind, VdevRequest};
+use aquifer_admin::http::router;
+use aquifer_admin::{Control, ControlConfig, Frontend, NfsCounts, Offer};
+use aquifer_nfs::lock::LockView;
+use aquifer_nfs::{Explanation, Exports};
+use aquifer_pool::BoxFuture;
+use arbitrary::{Result, Unstructured};
+use axum::Router;
+use axum::middleware::from_fn;
+use axum::serve::Listener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+
+use crate::cost::cost_of;
+
+/// Tries one input: as it is, and as what a request is made of.
+pub fn run(input: &[u8]) {
+    DAEMON.with(|daemon| {
+        let (_, cost) = cost_of(|| {
+            daemon.exchange(input);
+            if let Ok(request) = nearly_right(&mut Unstructured::new(input)) {
+                daemon.exchange(&request);
+            }
+        });
+        assert!(cost.peak <= MEMORY_MAX, "{} bytes of memory", cost.peak);
+    });
+}
+
+thread_local! {
+    // Never dropped: a runtime must not end while its thread does.
+    static DAEMON: &'static Daemon = Box::leak(Box::new(Daemon::start()));
+}
+
+struct Daemon {
+    runtime: Runtime,
+    connect: mpsc::UnboundedSender<DuplexStream>,
+}
+
+impl Daemon {
+    fn start() -> Daemon {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let (connect, connections) = mpsc::unbounded_channel();
+        let dir = tempfile::tempdir().unwrap();
+        runtime.block_on(async {
+            let config = ControlConfig {
+                state_dir: dir.path().join("state"),
+                memory_bytes: 64 << 20,
+                wait_for_disks: Duration::ZERO,
+            };
+            let control = Control::open(config, Arc::new(Nowhere), Arc::default()).unwrap();
+            control.start().await;
+            let disk = dir.path().join("disk").to_str().unwrap().to_owned();
+            let request = CreatePool {
+                name: "tank".into(),
+                vdevs: vec![VdevRequest { kind: VdevKind::Single, disks: vec![disk] }],
+                logs: Vec::new(),
+                properties: Default::default(),
+                force: false,
+                dry_run: false,
+                create_bytes: Some(256 << 20),
+            };
+            control.create_pool(request).await.unwrap();
+            let guarded: Router = router(control).layer(from_fn(guard::guard));
+            tokio::spawn(async { axum::serve(Connections(connections), guarded).await });
+        });
+        // What is open stays; what an act of the pools' would write does not.
+        dir.close().unwrap();
+        Daemon { runtime, connect }
+    }
+
+    fn exchange(&self, request: &[u8]) {
+        let (mut ours, theirs) = duplex(PIPE_BYTES);
+        self.connect.send(theirs).unwrap();
+        let answer = self.runtime.block_on(async {
+            let (mut from, mut to) = tokio::io::split(&mut ours);
+            let mut answer = Vec::new();
+            let write = async {
+                // It may be closed before all was read.
+                let _ = to.write_all(request).await;
+                let _ = to.shutdown().await;
+            };
+            let (_, read) = tokio::join!(write, from.read_to_end(&mut answer));
+            read.unwrap();
+            answer
+        });
+        let is_head = request.starts_with(b"HEAD");
+        if !answer.is_empty() && !is_head {
+            check(&answer);
+        }
+    }
+}
+
+/// The first answer of a connection.
+fn check(answer: &[u8]) {
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
+    let head = std::str::from_utf8(&answer[..end]).unwrap();
+    let mut lines = head.split("\r\n");
+    let status: u16 = lines.next().unwrap()["HTTP/1.1 ".len()..][..3].parse().unwrap();
+    let headers: Vec<(String, &str)> = lines
+        .map(|line| line.split_once(": ").unwrap())
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+        .collect();
+    let header = |name: &str| headers.iter().find(|(of, _)| of == name).map(|(_, value)| *value);
+    let Some(length) = header("content-length") else {
+        assert!(header("transfer-encoding").is_some() || status < 200, "{head}");
+        return;
+    };
+    let length: usize = length.parse().unwrap();
+    let body = &answer[end + 4..][..length];
+    match header("content-type") {
+        Some("application/json") if status >= 400 => {
+            let error: ApiError = serde_json::from_slice(body).unwrap();
+            assert!(!error.message.is_empty());
+            assert!(!error.message.contains("has a bug"), "{error:?}");
+        }
+        Some("application/json") => {
+            drop(serde_json::from_slice::<serde_json::Value>(body).unwrap())
+        }
+        // What is no HTTP never came to a route.
+        None => assert!(status < 300 || body.is_empty(), "{head}"),
+        Some(other) => assert!(status < 400, "{other}: {head}"),
+    }
+}
+
+/// A request of a route that there is, about things that there may be.
+fn nearly_right(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
+    let route = *from.choose(&ROUTES)?;
+    let query = match route.contains('?') && from.ratio(7, 8)? {
+        true => text(from)?,
+        false => String::new(),
+    };
+    let mut body = String::new();
+    if route.starts_with("POST") {
+        value(from, &mut body, 0)?;
+    }
+    let json = if from.ratio(15, 16)? { "application/json" } else { "text/plain" };
+    let length = if from.ratio(31, 32)? { body.len() } else { from.int_in_range(0..=40)? };
+    let request = format!(
+        "{route}{query} HTTP/1.1\r\nhost: aquifer\r\ncontent-type: {json}\r\n\
+         content-length: {length}\r\nconnection: close\r\n\r\n{body}",
+    );
+    Ok(request.into_bytes())
+}
+
+/// A value of JSON, with the names that requests have.
+fn value(from: &mut Unstructured<'_>, to: &mut String, depth: u32) -> Result<()> {
+    match from.int_in_range(0..=11)? {
+        _ if depth == 0 && !from.ratio(1, 16)? => object(from, to, depth)?,
+        0 if depth < 200 => {
+            to.push('[');
+            value(from, to, depth + 1)?;
+            to.push(']');
+        }
+        1 | 2 if depth < 4 => object(from, to, depth)?,
+        3 => to.push_str("null"),
+        4 => to.push_str("true"),
+        5 => to.push_str("-1"),
+        6 => to.push_str("18446744073709551616"),
+        7 => to.push_str("1e999"),
+        _ => {
+            let text = text(from)?;
+            to.push_str(&serde_json::to_string(&text).unwrap());
+        }
+    }
+    Ok(())
+}
+
+fn object(from: &mut Unstructured<'_>, to: &mut String, depth: u32) -> Result<()> {
+    to.push('{');
+    for at in 0..from.int_in_range(0..=3)? {
+        let key = *from.choose(&KEYS)?;
+        to.push_str(&format!("{}\"{key}\":", if at == 0 { "" } else { "," }));
+        value(from, to, depth + 1)?;
+    }
+    to.push('}');
+    Ok(())
+}
+
+fn text(from: &mut Unstructured<'_>) -> Result<String> {
+    let mut text = String::new();
+    for _ in 0..from.int_in_range(1..=3)? {
+        text.push_str(from.choose(&TEXTS)?);
+    }
+    Ok(text)
+}
+
+/// Connections that are made in this process.
+struct Connections(mpsc::UnboundedReceiver<DuplexStream>);
+
+impl Listener for Connections {
+    type Io = DuplexStream;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (DuplexStream, ()) {
+        match self.0.recv().await {
+            Some(connection) => (connection, ()),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A frontend that serves nobody.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Frontend for Nowhere {
+    fn serve(&self, _: Offer) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn release(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn listening(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn locks(&self) -> (Vec<LockView>, bool) {
+        (Vec::new(), false)
+    }
+
+    fn clear_locks(&self, address: IpAddr, _: Option<&str>) -> usize {
+        usize::from(address.is_loopback())
+    }
+
+    fn counts(&self) -> Option<NfsCounts> {
+        None
+    }
+
+    fn look_up(&self, hosts: BTreeSet<String>) -> BoxFuture<'_, Vec<HostInfo>> {
+        let known = |name| HostInfo { name, addresses: Vec::new(), problem: Some("no".into()) };
+        Box::pin(async move { hosts.into_iter().map(known).collect() })
+    }
+
+    fn hosts(&self) -> Vec<HostInfo> {
+        Vec::new()
+    }
+
+    fn explain(&self, path: &str, client: IpAddr) -> Option<Explanation> {
+        Some(Exports::new(Vec::new(), |_| None).unwrap().explain(path, client))
+    }
+}
+
+const ROUTES: [&str; 30] = [
+    "GET /daemon",
+    "GET /pools",
+    "GET /pools/tank",
+    "GET /pools/%FF",
+    "GET /locks",
+    "GET /datasets?",
+    "GET /datasets?name=",
+    "GET /datasets?recursive=true&name=tank",
+    "GET /iostat?pool=",
+    "GET /nfs",
+    "GET /events?after=",
+    "GET /events?wait_ms=",
+    "GET /metrics",
+    "GET /shares",
+    "GET /shares/why?host=",
+    "GET /shares/why?path=/tank&host=",
+    "GET /nothing",
+    "DELETE /pools",
+    "HEAD /daemon",
+    "POST /pools/tank/clear",
+    "POST /datasets",
+    "POST /datasets/set",
+    "POST /datasets/destroy",
+    "POST /datasets/clear",
+    "POST /locks/clear",
+    "POST /pools",
+    "POST /pools/tank/add",
+    "POST /pools/tank/replace",
+    "POST /import",
+    "POST /scan",
+];
+const KEYS: [&str; 24] = [
+    "name",
+    "name",
+    "properties",
+    "properties",
+    "sharenfs",
+    "compression",
+    "sync",
+    "quota",
+    "reservation",
+    "readonly",
+    "confirm",
+    "recursive",
+    "file",
+    "address",
+    "client",
+    "vdevs",
+    "kind",
+    "disks",
+    "force",
+    "pool",
+    "guid",
+    "logs",
+    "disk",
+    "create_bytes",
+];
+const TEXTS: [&str; 36] = [
+    "tank",
+    "tank",
+    "tank",
+    "/",
+    "/a",
+    "/b",
+    "tank/a",
+    "#1",
+    "#99999999999999999999",
+    "..",
+    "@",
+    "",
+    "10.0.0.1",
+    "::1",
+    "127.0.0.1",
+    "[",
+    "hv1",
+    "on",
+    "off",
+    "lz4",
+    "zstd",
+    "disabled",
+    "standard",
+    "none",
+    "1G",
+    "16E",
+    "-1",
+    "0",
+    "%00",
+    "&recursive=true",
+    "&name=",
+    "\u{202e}",
+    "\0",
+    "rw=@10.1",
+    "root=hv1,rw",
+    "ffffffffffffffff",
+];
+const PIPE_BYTES: usize = 16 << 10;
+const MEMORY_MAX: usize = 64 << 20;
