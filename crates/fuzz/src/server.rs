@@ -254,7 +254,7 @@ async fn twice_together(nfs: &Nfs, peer: SocketAddr, record: &[u8]) {
     if !write.may_take(&write) {
         return;
     }
-    let Some(answers) = nfs.answer_together(peer.into(), &[write, write]).await else { return };
+    let Some(answers) = nfs.answer_together(&peer.into(), &[write, write]).await else { return };
     assert_eq!(answers.len(), 2, "one for each");
     for (reply, _) in answers {
         assert!(reply.len() <= nfs.reply_bytes_max(record));
