@@ -32,7 +32,7 @@ lint:
 
 # Unit, property, golden, power-cut and client tests.
 unit:
-	scripts/setup-deps.sh build clients guest capture peer
+	scripts/setup-deps.sh build clients guest capture peer service
 	cargo test --workspace --no-fail-fast
 
 # Power cuts: make sim SEEDS=100000 (FROM=100000 for the next ones); make sim SEED=17 replays one
@@ -109,7 +109,7 @@ fuzz-build:
 # Real clients, the long way: many kills, large logs, whole disks of rot; and the harness itself, in
 # front of nfs-ganesha.
 conformance:
-	scripts/setup-deps.sh build clients guest capture peer
+	scripts/setup-deps.sh build clients guest capture peer service
 	cargo build -p aquifer-cli -p aquifer-conformance
 	AQUIFER_LONG=1 cargo test -p aquifer-conformance --test aquifer -- --nocapture
 	cargo test -p aquifer-conformance --test guest --test image -- --nocapture --include-ignored
@@ -140,11 +140,14 @@ pgo:
 	scripts/setup-deps.sh build bench
 	scripts/pgo.sh
 
-# The binary, its unit for systemd, and the configuration if there is none: make install DESTDIR=...
+# The binary, its unit for systemd, the user that it runs as, and the configuration if there is none:
+# make install DESTDIR=... (then the package's installation makes the user).
 # make install PGO=1 takes the binary of `make pgo`.
 install: $(if $(PGO),pgo,build)
 	install -Dm755 target/$(if $(PGO),pgo,release)/aquifer $(DESTDIR)/usr/bin/aquifer
 	install -Dm644 dist/aquifer.service $(DESTDIR)/usr/lib/systemd/system/aquifer.service
+	install -Dm644 dist/aquifer.sysusers $(DESTDIR)/usr/lib/sysusers.d/aquifer.conf
+	$(if $(DESTDIR),,systemd-sysusers aquifer.conf)
 	test -e $(DESTDIR)/etc/aquifer/aquifer.toml || \
 		install -Dm644 dist/aquifer.toml $(DESTDIR)/etc/aquifer/aquifer.toml
 

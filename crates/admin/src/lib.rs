@@ -7,7 +7,7 @@
 //! Invariants:
 //! - Every act can be asked for by the API alone; no tool reaches around it into a pool in service.
 //! - Who can open the socket is the administrator: its mode is 0600. Over TCP and TLS ([`remote`]),
-//!   if that was asked for, a token names the caller ([`caller`]), and its role says what it may do.
+//!   if that was asked for, a token names the caller ([`caller`]), and its role what it may do.
 
 pub mod api;
 mod cache;

@@ -35,5 +35,6 @@ mod recorder;
 mod replay;
 mod shared;
 mod tools;
+mod unit;
 mod writer;
 mod xcp_ng;
