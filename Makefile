@@ -12,7 +12,7 @@ THREADS = $(SABOTAGE) cargo test -p aquifer-threads --features permute --test th
 THREADS_CRATES := sync blockio arc meter ondisk space vdev object pool dataset files sim inspect checker threads
 SABOTAGE := RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-sabotage.sh
 
-.PHONY: all build test lint unit sim powercut sabotage threads threads-short mutants fuzz fuzz-short fuzz-build fuzz-merge conformance \
+.PHONY: all build test lint unit sim powercut sabotage threads threads-short mutants deny fuzz fuzz-short fuzz-build fuzz-merge conformance \
 	bench bench-sync demo pgo install clean
 
 all: build
@@ -75,6 +75,15 @@ mutants:
 	scripts/setup-deps.sh build
 	scripts/setup-deps.sh mutants
 	cargo run -q -p xtask -- mutants $(if $(PLANTED),planted "$(PLANTED)",$(N) $(or $(SEED),1))
+
+# Licences, sources, crates in two versions, and advisories of what comes from outside (deny.toml).
+# Builds cargo-deny, which takes minutes; all but advisories is checked by every `make unit` as well.
+deny:
+	scripts/setup-deps.sh build
+	scripts/setup-deps.sh deny
+	cargo deny --locked check bans licenses sources
+	if cargo deny --locked fetch db; then cargo deny --locked check advisories; \
+		else echo "deny: NOT CHECKED: advisories; their database cannot be reached from here"; fi
 
 # Hostile input, guided by coverage: make fuzz FUZZ_SECONDS=3600 FUZZ_TARGETS=calls. What is new
 # goes to target/fuzz; an input that breaks something is named and kept beside it.

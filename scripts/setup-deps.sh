@@ -4,6 +4,7 @@
 #   scripts/setup-deps.sh [build] [clients] [guest] [capture] [peer] [service] [bench] [fuzz]
 #                                                                             (no argument: all groups)
 #   scripts/setup-deps.sh mutants     installs cargo-mutants, from the registry of crates, with cargo
+#   scripts/setup-deps.sh deny        installs cargo-deny in the same way
 #
 # What holds: packages are installed by name and only if missing, so a second run changes nothing
 # and asks the network for nothing; no question is ever asked; no service is started by an
@@ -74,6 +75,7 @@ quietly() {
 }
 
 CARGO_MUTANTS=27.1.0
+CARGO_DENY=0.20.2
 
 [ $# -gt 0 ] || set -- build clients guest capture peer service bench fuzz
 if [ "$*" = mutants ]; then
@@ -81,10 +83,15 @@ if [ "$*" = mutants ]; then
         quietly cargo install --locked --version "$CARGO_MUTANTS" cargo-mutants
     exit 0
 fi
+if [ "$*" = deny ]; then
+    cargo deny --version >/dev/null 2>&1 || \
+        quietly cargo install --locked --version "$CARGO_DENY" cargo-deny
+    exit 0
+fi
 missing=
 for group; do
     if ! packages=$(packages_of "$group"); then
-        echo "setup-deps: no group '$group'; groups: build clients guest capture peer service bench fuzz, or mutants alone" >&2
+        echo "setup-deps: no group '$group'; groups: build clients guest capture peer service bench fuzz, or mutants or deny alone" >&2
         exit 2
     fi
     for package in $packages; do
