@@ -1,10 +1,12 @@
 //! The unit for systemd: how much it takes away, and that the daemon lives with what is left.
 //!
-//! There is no systemd here that starts it. Its rights are given by hand (see [`service`]): user,
-//! groups, capabilities, limits, mounts. Its filters of system calls are compared with the calls
-//! that the daemon makes. Not seen: cgroups (which devices may be opened), and what other versions
-//! of the C library call.
+//! Twice: systemd itself starts the unit, in namespaces of its own, where control groups can be
+//! made ([`manager`]); and its rights are given by hand, anywhere ([`service`]): user, groups,
+//! capabilities, limits, mounts. There the filters of system calls are compared with the calls that
+//! the daemon makes. Not seen: what other versions of the C library call, and the unit's
+//! dependencies on other units, which are left out.
 
+mod manager;
 mod service;
 
 use std::fs::{self, File};
@@ -21,6 +23,7 @@ use aquifer_conformance::work::{Scratch, WorkDir};
 use aquifer_conformance::{Error, Result};
 
 use crate::place::{MIB, SOON, text};
+use manager::Manager;
 use service::{ID, Service};
 
 /// What `systemd-analyze security` may say at most, in tenths.
@@ -46,11 +49,7 @@ fn unit_exposure_is_small_and_every_setting_is_known() -> Result<()> {
 fn unit_rights_serve_a_block_device_beside_rpcbind() -> Result<()> {
     let unit = Unit::prepare("unit-device")?;
     Invocation::tool("rpcbind", "clients")?.arg("-w").inside(&unit.netns).check(SOON)?;
-    let Some(device) = Loop::attach(&unit.scratch.join("device"))? else { return Ok(()) };
-    // As udev makes them.
-    let numbers = device.numbers()?;
-    let node = format!("mknod -m 660 /run/disk b {numbers} && chgrp disk /run/disk");
-    Invocation::new("sh").args(["-c", &node]).inside(&unit.netns).check(SOON)?;
+    let Some(_device) = unit.device()? else { return Ok(()) };
     let daemon = unit.start("")?;
     unit.must(&["pool", "create", "tank", "/run/disk"])?;
     unit.write_and_read(&daemon, "a")?;
@@ -85,6 +84,53 @@ fn unit_rights_serve_an_image_and_calls_stay_in_the_filter() -> Result<()> {
     assert!(daemon.terminate(LATE)?.success(), "{}", unit.log());
     let calls = unit.calls()?;
     judge(&Service::shipped(), &calls)
+}
+
+/// systemd itself starts the unit, all filters, mounts and device rules in force.
+#[test]
+fn unit_serves_under_systemd_itself() -> Result<()> {
+    let unit = Unit::prepare("unit-systemd")?;
+    let (program, lib) = (&unit.program, unit.lib());
+    let Some(manager) = Manager::boot(&unit.netns, &unit.scratch, program, &lib)? else {
+        return Ok(());
+    };
+    let device = unit.device()?;
+    let pid = manager.ready()?;
+    let ask = |words: &[&str]| manager.inside("/run/program").args(words).check(SOON);
+    let image = "/var/lib/aquifer/images/a.img";
+    ask(&["pool", "create", "--create-size=512M", "tank", image])?;
+    if device.is_some() {
+        ask(&["pool", "create", "disks", "/run/disk"])?;
+    }
+    ask(&["create", "-o", "sharenfs=rw", "tank/vms"])?;
+    let content = vec![7; MIB as usize];
+    let file = unit.scratch.join("file");
+    fs::write(&file, &content).map_err(Error::at("write", &file))?;
+    let url = "nfs://127.0.0.1/tank/vms/file";
+    unit.clients().nfs_cp(&text(&file), url).and_then(done)?;
+    assert!(unit.clients().nfs_cat(url)?.stdout == content);
+    let log = manager.log()?;
+    assert!(log.contains("portmap=Own"), "{log}");
+    assert!(!log.contains("io_uring") && !log.contains("ermitted"), "{log}");
+    let status = manager.inside("cat").arg(format!("/proc/{pid}/status")).check(SOON)?.text();
+    for line in ["Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000400"] {
+        assert!(status.contains(line), "{status}");
+    }
+    // Of the devices: those of blocks, and no others.
+    let device = "dd if=/dev/kmsg of=/dev/null count=1 iflag=nonblock";
+    let outside = manager.inside("sh").args(["-c", device]).run(SOON)?;
+    let group = "/sys/fs/cgroup/system.slice/aquifer.service/cgroup.procs";
+    let within = manager.inside("sh").args(["-c", &format!("echo $$ >{group} && {device}")]);
+    let within = within.run(SOON)?;
+    match outside.status.success() {
+        true => assert!(within.stderr.contains("not permitted"), "{}", within.said()),
+        false => eprintln!("SKIPPED: nobody opens /dev/kmsg here"),
+    }
+    manager.systemctl(&["stop", "aquifer"])?;
+    let ended = manager.systemctl(&["show", "-p", "Result", "aquifer"])?;
+    assert_eq!(ended.trim(), "Result=success", "{}", manager.log()?);
+    assert!(manager.log()?.contains("pool exported"), "{}", manager.log()?);
+    Ok(())
 }
 
 /// Compares what was called with the unit's filters.
@@ -150,6 +196,15 @@ impl Unit {
             chown(&path, Some(ID), Some(ID)).map_err(Error::at("give away", &path))?;
         }
         Ok(unit)
+    }
+
+    /// A block device `/run/disk`, owned as udev does it.
+    fn device(&self) -> Result<Option<Loop>> {
+        let Some(device) = Loop::attach(&self.scratch.join("device"))? else { return Ok(None) };
+        let numbers = device.numbers()?;
+        let node = format!("mknod -m 660 /run/disk b {numbers} && chgrp disk /run/disk");
+        Invocation::new("sh").args(["-c", &node]).inside(&self.netns).check(SOON)?;
+        Ok(Some(device))
     }
 
     fn lib(&self) -> PathBuf {
