@@ -91,11 +91,20 @@ fn unit_rights_serve_an_image_and_calls_stay_in_the_filter() -> Result<()> {
 fn unit_serves_under_systemd_itself() -> Result<()> {
     let unit = Unit::prepare("unit-systemd")?;
     let (program, lib) = (&unit.program, unit.lib());
+    // What a daemon left that ran as root.
+    let state = lib.join("aquifer");
+    let left = state.join("host_id");
+    fs::write(&left, "00000000000000aa\n").map_err(Error::at("write", &left))?;
+    for path in [&left, &state] {
+        chown(path, Some(0), Some(0)).map_err(Error::at("give to root", path))?;
+    }
     let Some(manager) = Manager::boot(&unit.netns, &unit.scratch, program, &lib)? else {
         return Ok(());
     };
     let device = unit.device()?;
     let pid = manager.ready()?;
+    let owner = fs::metadata(&left).map_err(Error::at("look at", &left))?.uid();
+    assert_eq!(owner, ID, "systemd gives the state directory to the new user");
     let ask = |words: &[&str]| manager.inside("/run/program").args(words).check(SOON);
     let image = "/var/lib/aquifer/images/a.img";
     ask(&["pool", "create", "--create-size=512M", "tank", image])?;
