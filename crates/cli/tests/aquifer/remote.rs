@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::support::{Daemon, Place};
@@ -173,4 +174,27 @@ fn tokens_have_roles_and_change_without_a_restart() {
     place.wait_for(|| place.ask(&["pool", "list"]).code == 0);
     must(&last, &["pool", "list"]);
     refused(&reader, &["pool", "list"], none);
+}
+
+/// A caller that hangs up leaves no act unlogged.
+#[test]
+fn an_act_is_logged_also_if_nobody_hears_its_end() {
+    let place = Place::new();
+    let image = place.image("a.img");
+    let _daemon = place.serve();
+    place.must(&["pool", "create", "tank", &image]);
+    for number in 0..20 {
+        let body = format!("{{\"name\": \"tank/{number}\"}}");
+        let mut stream = UnixStream::connect(place.socket()).unwrap();
+        let head = "POST /datasets HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
+        let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(request.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(number % 5));
+    }
+    // Acts wait for their turn: behind this one, all that were begun are done.
+    place.must(&["create", "tank/last"]);
+    let made = place.json(&["list", "-r", "tank"]).as_array().unwrap().len() - 1;
+    assert!(made > 5, "nothing was read before the hang-up: this tests nothing");
+    let is_act = |line: &&str| line.contains("api.act") && line.contains(r#"path="/datasets""#);
+    place.wait_for(|| place.log().lines().filter(is_act).count() >= made);
 }
