@@ -12,7 +12,7 @@ THREADS = $(SABOTAGE) cargo test -p aquifer-threads --features permute --test th
 THREADS_CRATES := sync blockio arc meter ondisk space vdev object pool dataset files sim inspect checker threads
 SABOTAGE := RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/scripts/rustc-sabotage.sh
 
-.PHONY: all build test lint unit sim powercut sabotage threads threads-short mutants fuzz fuzz-short fuzz-build fuzz-merge conformance \
+.PHONY: all build test lint unit sim powercut sabotage threads threads-short mutants deny fuzz fuzz-short fuzz-build fuzz-merge conformance \
 	bench bench-sync demo pgo install clean
 
 all: build
@@ -32,7 +32,7 @@ lint:
 
 # Unit, property, golden, power-cut and client tests.
 unit:
-	scripts/setup-deps.sh build clients guest capture peer
+	scripts/setup-deps.sh build clients guest capture peer service
 	cargo test --workspace --no-fail-fast
 
 # Power cuts: make sim SEEDS=100000 (FROM=100000 for the next ones); make sim SEED=17 replays one
@@ -76,6 +76,15 @@ mutants:
 	scripts/setup-deps.sh mutants
 	cargo run -q -p xtask -- mutants $(if $(PLANTED),planted "$(PLANTED)",$(N) $(or $(SEED),1))
 
+# Licences, sources, crates in two versions, and advisories of what comes from outside (deny.toml).
+# Builds cargo-deny, which takes minutes; all but advisories is checked by every `make unit` as well.
+deny:
+	scripts/setup-deps.sh build
+	scripts/setup-deps.sh deny
+	cargo deny --locked check bans licenses sources
+	if cargo deny --locked fetch db; then cargo deny --locked check advisories; \
+		else echo "deny: NOT CHECKED: advisories; their database cannot be reached from here"; fi
+
 # Hostile input, guided by coverage: make fuzz FUZZ_SECONDS=3600 FUZZ_TARGETS=calls. What is new
 # goes to target/fuzz; an input that breaks something is named and kept beside it.
 fuzz: fuzz-build
@@ -109,7 +118,7 @@ fuzz-build:
 # Real clients, the long way: many kills, large logs, whole disks of rot; and the harness itself, in
 # front of nfs-ganesha.
 conformance:
-	scripts/setup-deps.sh build clients guest capture peer
+	scripts/setup-deps.sh build clients guest capture peer service
 	cargo build -p aquifer-cli -p aquifer-conformance
 	AQUIFER_LONG=1 cargo test -p aquifer-conformance --test aquifer -- --nocapture
 	cargo test -p aquifer-conformance --test guest --test image -- --nocapture --include-ignored
@@ -140,11 +149,14 @@ pgo:
 	scripts/setup-deps.sh build bench
 	scripts/pgo.sh
 
-# The binary, its unit for systemd, and the configuration if there is none: make install DESTDIR=...
+# The binary, its unit for systemd, the user that it runs as, and the configuration if there is none:
+# make install DESTDIR=... (then the package's installation makes the user).
 # make install PGO=1 takes the binary of `make pgo`.
 install: $(if $(PGO),pgo,build)
 	install -Dm755 target/$(if $(PGO),pgo,release)/aquifer $(DESTDIR)/usr/bin/aquifer
 	install -Dm644 dist/aquifer.service $(DESTDIR)/usr/lib/systemd/system/aquifer.service
+	install -Dm644 dist/aquifer.sysusers $(DESTDIR)/usr/lib/sysusers.d/aquifer.conf
+	$(if $(DESTDIR),,systemd-sysusers aquifer.conf)
 	test -e $(DESTDIR)/etc/aquifer/aquifer.toml || \
 		install -Dm644 dist/aquifer.toml $(DESTDIR)/etc/aquifer/aquifer.toml
 

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Installs the Debian packages that building, testing and demonstrating Aquifer need.
 #
-#   scripts/setup-deps.sh [build] [clients] [guest] [capture] [peer] [bench] [fuzz]
+#   scripts/setup-deps.sh [build] [clients] [guest] [capture] [peer] [service] [bench] [fuzz]
 #                                                                             (no argument: all groups)
 #   scripts/setup-deps.sh mutants     installs cargo-mutants, from the registry of crates, with cargo
+#   scripts/setup-deps.sh deny        installs cargo-deny in the same way
 #
 # What holds: packages are installed by name and only if missing, so a second run changes nothing
 # and asks the network for nothing; no question is ever asked; no service is started by an
@@ -27,6 +28,8 @@ packages_of() {
         capture) echo "tshark" ;;
         # Another NFS server, to prove the harness against and to compare with.
         peer)    echo "nfs-ganesha nfs-ganesha-vfs rpcbind util-linux iproute2" ;;
+        # What judges the unit for systemd (systemd-analyze), and the calls of a program.
+        service) echo "systemd strace util-linux" ;;
         # What is measured beside ours, also on a btrfs over loop devices.
         bench)   echo "nfs-ganesha nfs-ganesha-vfs rpcbind util-linux iproute2 mount coreutils" \
                       "btrfs-progs" ;;
@@ -72,17 +75,23 @@ quietly() {
 }
 
 CARGO_MUTANTS=27.1.0
+CARGO_DENY=0.20.2
 
-[ $# -gt 0 ] || set -- build clients guest capture peer bench fuzz
+[ $# -gt 0 ] || set -- build clients guest capture peer service bench fuzz
 if [ "$*" = mutants ]; then
     cargo mutants --version >/dev/null 2>&1 || \
         quietly cargo install --locked --version "$CARGO_MUTANTS" cargo-mutants
     exit 0
 fi
+if [ "$*" = deny ]; then
+    cargo deny --version >/dev/null 2>&1 || \
+        quietly cargo install --locked --version "$CARGO_DENY" cargo-deny
+    exit 0
+fi
 missing=
 for group; do
     if ! packages=$(packages_of "$group"); then
-        echo "setup-deps: no group '$group'; groups: build clients guest capture peer bench fuzz, or mutants alone" >&2
+        echo "setup-deps: no group '$group'; groups: build clients guest capture peer service bench fuzz, or mutants or deny alone" >&2
         exit 2
     fi
     for package in $packages; do

@@ -7,6 +7,7 @@
 //!   client does not know.
 //! - Sizes are bytes; a guid is 16 hexadecimal digits, since JSON's numbers do not hold 64 bits.
 
+mod access;
 mod counts;
 mod datasets;
 mod locks;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use aquifer_ondisk::Guid;
 use serde::{Deserialize, Serialize};
 
+pub use access::{CreateToken, Role, RotateToken, TokenInfo, TokenMade};
 pub use counts::{
     ClientStat, Count, DiskIo, DiskStat, Event, EventQuery, Flow, IoQuery, Latency, LeafIo,
     NfsLoad, NfsStat, PoolIo, ProcedureStat, VdevIo,
@@ -87,6 +89,8 @@ pub enum ErrorKind {
     Failed,
     /// Whoever asks did not show that they may.
     Unauthorized,
+    /// The caller is known, and may not do this.
+    Forbidden,
 }
 
 /// A guid as the API writes it.
@@ -134,5 +138,10 @@ impl ApiError {
     /// Whoever asks did not show that they may.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unauthorized, message)
+    }
+
+    /// The caller is known, and may not do this.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Forbidden, message)
     }
 }

@@ -22,10 +22,10 @@ use tokio_rustls::TlsConnector;
 
 use crate::api::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
-    DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool, DiskRequest,
-    Event, EventQuery, ImportRequest, LocksInfo, NfsStat, PoolCreated, PoolDone, PoolIo,
-    PoolStatus, PoolSummary, ReplaceDisk, ScanRequest, ScanResult, SetProperties, ShareInfo,
-    ShareQuery, ShareWhy,
+    CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
+    DiskRequest, Event, EventQuery, ImportRequest, LocksInfo, NfsStat, PoolCreated, PoolDone,
+    PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
+    SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
 };
 
 /// A daemon that can be asked.
@@ -252,6 +252,26 @@ impl Client {
     pub async fn share_why(&self, query: &ShareQuery) -> Answer<ShareWhy> {
         let (host, path) = (escaped(&query.host), escaped(&query.path));
         self.get(&format!("/shares/why?host={host}&path={path}")).await
+    }
+
+    /// Lists tokens.
+    pub async fn tokens(&self) -> Answer<Vec<TokenInfo>> {
+        self.get("/tokens").await
+    }
+
+    /// Makes a token.
+    pub async fn create_token(&self, request: &CreateToken) -> Answer<TokenMade> {
+        self.post("/tokens", request).await
+    }
+
+    /// Makes another token of the same name.
+    pub async fn rotate_token(&self, name: &str, request: &RotateToken) -> Answer<TokenMade> {
+        self.post(&format!("/tokens/{}/rotate", escaped(name)), request).await
+    }
+
+    /// Ends a token.
+    pub async fn revoke_token(&self, name: &str) -> Answer<TokenInfo> {
+        self.post(&format!("/tokens/{}/revoke", escaped(name)), &()).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {

@@ -1,38 +1,15 @@
-//! The API over HTTP: routes, and the Unix socket that they are reached by.
+//! The API over HTTP, and the Unix socket that it is reached by. The routes stand in [`routes`].
 //!
-//! ```text
-//! GET  /daemon                  DaemonInfo
-//! GET  /pools                   [PoolSummary]
-//! GET  /pools/{name}            PoolStatus
-//! POST /pools                   CreatePool     -> PoolCreated
-//! POST /pools/{name}/export                    -> PoolDone
-//! POST /pools/{name}/clear                     -> PoolDone
-//! POST /pools/{name}/destroy    DestroyPool    -> PoolDone
-//! POST /pools/{name}/add        AddVdevs       -> PoolCreated
-//! POST /pools/{name}/remove     DiskRequest    -> PoolDone
-//! POST /pools/{name}/replace    ReplaceDisk    -> PoolDone
-//! POST /pools/{name}/offline    DiskRequest    -> PoolDone
-//! POST /pools/{name}/online     DiskRequest    -> PoolDone
-//! POST /scan                    ScanRequest    -> ScanResult
-//! POST /import                  ImportRequest  -> PoolDone
-//! GET  /locks                   LocksInfo
-//! POST /locks/clear             ClearLocks -> ClearedLocks
-//! GET  /datasets?name&recursive                -> [DatasetInfo]
-//! POST /datasets                CreateDataset  -> DatasetDone
-//! POST /datasets/set            SetProperties  -> DatasetDone
-//! GET  /iostat?pool                            -> [PoolIo]
-//! GET  /nfs                                    -> NfsStat
-//! GET  /events?after&wait_ms                   -> [Event]
-//! GET  /metrics                                -> text for Prometheus
-//! GET  /shares                                 -> [ShareInfo]
-//! GET  /shares/why?host&path                   -> ShareWhy
-//! ```
-//! Failures are an [`ApiError`] with status 400 (makes no sense), 401 (over TCP, without the
-//! token), 404, 409 (conflict), 422 (refused without force), 500.
+//! Failures are an [`ApiError`] with status 400 (makes no sense), 401 (over TCP, without a token),
+//! 403 (the token's role is too small), 404, 409 (conflict), 422 (refused without force), 500.
 //!
 //! Invariants:
 //! - The socket is its owner's alone from the moment it exists.
-//! - An act that was begun is carried out, also if the client hangs up.
+//! - Each request has a [`Caller`], and no handler runs without one that may ask for it ([`gate`]).
+//! - An act that was begun is carried out, also if the client hangs up, and is logged ([`gate`]).
+
+mod gate;
+mod routes;
 
 use std::fs;
 use std::future::Future;
@@ -42,55 +19,41 @@ use std::os::unix::net::{UnixListener as StdListener, UnixStream};
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use aquifer_pool::BoxFuture;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request, State};
+use axum::Json;
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::extract::{FromRef, Request};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::http::request::Parts;
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::serve::IncomingStream;
 use rustix::fs::Mode;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
 
-use crate::api::{self, ApiError, DatasetQuery, ErrorKind, EventQuery, IoQuery, ShareQuery};
+use crate::api::{ApiError, ErrorKind};
+use crate::caller::Caller;
 use crate::control::Control;
-use crate::metrics;
+use crate::remote::tokens::Tokens;
+pub use routes::{Route, router, routes};
 
-/// All routes.
-pub fn router(control: Arc<Control>) -> Router {
-    Router::new()
-        .route("/daemon", get(async |State(c): Control_| answer(Ok(c.info()))))
-        .route("/pools", get(async |State(c): Control_| answer(Ok(c.pools()))).post(create_pool))
-        .route("/pools/{name}", get(pool_status))
-        .route("/pools/{name}/export", post(export_pool))
-        .route("/pools/{name}/clear", post(clear_pool))
-        .route("/pools/{name}/destroy", post(destroy_pool))
-        .route("/pools/{name}/add", post(add_vdevs))
-        .route("/pools/{name}/remove", post(remove_disk))
-        .route("/pools/{name}/replace", post(replace_disk))
-        .route("/pools/{name}/offline", post(offline_disk))
-        .route("/pools/{name}/online", post(online_disk))
-        .route("/locks", get(async |State(c): Control_| answer(Ok(c.locks().await))))
-        .route("/locks/clear", post(clear_locks))
-        .route("/scan", post(scan))
-        .route("/import", post(import_pool))
-        .route("/datasets", get(datasets).post(create_dataset))
-        .route("/datasets/set", post(set_properties))
-        .route("/datasets/destroy", post(destroy_dataset))
-        .route("/datasets/clear", post(clear_damage))
-        .route("/iostat", get(iostat))
-        .route("/nfs", get(async |State(c): Control_| answer(Ok(c.nfs_stat().await))))
-        .route("/events", get(events))
-        .route("/metrics", get(metrics))
-        .route("/shares", get(async |State(c): Control_| answer(Ok(c.shares()))))
-        .route("/shares/why", get(share_why))
-        .fallback(async || ApiError::not_found("the API has no such path"))
-        .method_not_allowed_fallback(async || ApiError::invalid("this path does not do that"))
-        .with_state(control)
+/// What stands behind the API.
+#[derive(Debug, Clone)]
+pub struct Api {
+    /// The daemon.
+    pub control: Arc<Control>,
+    /// Who may ask it over TCP.
+    pub tokens: Arc<Tokens>,
+}
+
+impl FromRef<Api> for Arc<Control> {
+    fn from_ref(api: &Api) -> Self {
+        Arc::clone(&api.control)
+    }
+}
+
+impl FromRef<Api> for Arc<Tokens> {
+    fn from_ref(api: &Api) -> Self {
+        Arc::clone(&api.tokens)
+    }
 }
 
 /// Answers requests until `stop` completes, and then those that have begun.
@@ -99,12 +62,14 @@ pub fn router(control: Arc<Control>) -> Router {
 /// What the socket gives.
 pub async fn serve(
     listener: StdListener,
-    control: Arc<Control>,
+    api: Api,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = UnixListener::from_std(listener)?;
-    axum::serve(listener, router(control)).with_graceful_shutdown(stop).await
+    let service = router(api).layer(from_fn(know_user));
+    let service = service.into_make_service_with_connect_info::<Peer>();
+    axum::serve(listener, service).with_graceful_shutdown(stop).await
 }
 
 /// Binds the API's socket, mode 0600, in a directory that is made if there is none. A socket that
@@ -134,176 +99,27 @@ pub fn bind(path: &FilePath) -> io::Result<StdListener> {
     bound
 }
 
-type Control_ = State<Arc<Control>>;
+/// The user at the other end of a connection (SO_PEERCRED).
+#[derive(Debug, Clone, Copy)]
+struct Peer(Option<u32>);
 
-async fn create_pool(State(control): Control_, Body(request): Body<api::CreatePool>) -> Response {
-    act(async move { control.create_pool(request).await }).await
-}
-
-async fn pool_status(State(control): Control_, Name(name): Name) -> Response {
-    answer(control.pool_status(&name).await)
-}
-
-async fn export_pool(State(control): Control_, Name(name): Name) -> Response {
-    act(async move { control.export_pool(&name).await }).await
-}
-
-async fn clear_pool(State(control): Control_, Name(name): Name) -> Response {
-    act(async move { control.clear_pool(&name).await }).await
-}
-
-async fn destroy_pool(
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DestroyPool>,
-) -> Response {
-    act(async move { control.destroy_pool(&name, request).await }).await
-}
-
-async fn add_vdevs(
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::AddVdevs>,
-) -> Response {
-    act(async move { control.add_vdevs(&name, request).await }).await
-}
-
-async fn remove_disk(
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    act(async move { control.remove_disk(&name, request).await }).await
-}
-
-async fn replace_disk(
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::ReplaceDisk>,
-) -> Response {
-    act(async move { control.replace_disk(&name, request).await }).await
-}
-
-async fn offline_disk(
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    act(async move { control.offline_disk(&name, request).await }).await
-}
-
-async fn online_disk(
-    State(control): Control_,
-    Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
-) -> Response {
-    act(async move { control.online_disk(&name, request).await }).await
-}
-
-async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {
-    act(async move { control.scan(request).await }).await
-}
-
-async fn import_pool(
-    State(control): Control_,
-    Body(request): Body<api::ImportRequest>,
-) -> Response {
-    act(async move { control.import_pool(request).await }).await
-}
-
-async fn datasets(
-    State(control): Control_,
-    query: Result<Query<DatasetQuery>, QueryRejection>,
-) -> Response {
-    match query {
-        Ok(Query(query)) => answer(control.datasets(&query)),
-        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+impl Connected<IncomingStream<'_, UnixListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
+        Peer(stream.io().peer_cred().ok().map(|user| user.uid()))
     }
 }
 
-async fn iostat(
-    State(control): Control_,
-    query: Result<Query<IoQuery>, QueryRejection>,
+async fn know_user(
+    ConnectInfo(Peer(uid)): ConnectInfo<Peer>,
+    mut request: Request,
+    next: Next,
 ) -> Response {
-    match query {
-        Ok(Query(query)) => answer(control.iostat(&query)),
-        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
-    }
-}
-
-async fn share_why(
-    State(control): Control_,
-    query: Result<Query<ShareQuery>, QueryRejection>,
-) -> Response {
-    match query {
-        Ok(Query(query)) => answer(control.share_why(query).await),
-        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
-    }
-}
-
-async fn events(
-    State(control): Control_,
-    query: Result<Query<EventQuery>, QueryRejection>,
-) -> Response {
-    match query {
-        Ok(Query(query)) => answer(Ok(control.events_after(&query).await)),
-        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
-    }
-}
-
-async fn metrics(State(control): Control_) -> Response {
-    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], control.metrics().await).into_response()
-}
-
-async fn create_dataset(
-    State(control): Control_,
-    Body(request): Body<api::CreateDataset>,
-) -> Response {
-    act(async move { control.create_dataset(request).await }).await
-}
-
-async fn set_properties(
-    State(control): Control_,
-    Body(request): Body<api::SetProperties>,
-) -> Response {
-    act(async move { control.set_properties(request).await }).await
-}
-
-async fn destroy_dataset(
-    State(control): Control_,
-    Body(request): Body<api::DestroyDataset>,
-) -> Response {
-    act(async move { control.destroy_dataset(request).await }).await
-}
-
-async fn clear_damage(State(control): Control_, Body(request): Body<api::ClearDamage>) -> Response {
-    act(async move { control.clear_damage(request).await }).await
-}
-
-async fn clear_locks(State(control): Control_, Body(request): Body<api::ClearLocks>) -> Response {
-    act(async move { control.clear_locks(&request) }).await
-}
-
-/// Carries out an act in a task of its own: whoever hangs up leaves nothing half done.
-async fn act<T: Serialize + Send + 'static>(
-    act: impl Future<Output = Result<T, ApiError>> + Send + 'static,
-) -> Response {
-    // One kind of task: the runtime is compiled anew for each.
-    let act: BoxFuture<'static, Response> = Box::pin(async move { answer(act.await) });
-    match tokio::spawn(act).await {
-        Ok(response) => response,
-        Err(error) => {
-            tracing::error!(%error, "an act of the administrator panicked");
-            ApiError::failed("the daemon has a bug; its log says more").into_response()
-        }
-    }
-}
-
-fn answer<T: Serialize>(result: Result<T, ApiError>) -> Response {
-    match result {
-        Ok(value) => Json(value).into_response(),
-        Err(error) => error.into_response(),
-    }
+    let Some(uid) = uid else {
+        return ApiError::unauthorized("the kernel does not say whose call this is")
+            .into_response();
+    };
+    request.extensions_mut().insert(Caller::of_socket(uid));
+    next.run(request).await
 }
 
 impl IntoResponse for ApiError {
@@ -315,35 +131,8 @@ impl IntoResponse for ApiError {
             ErrorKind::Refused => StatusCode::UNPROCESSABLE_ENTITY,
             ErrorKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
             ErrorKind::Unauthorized => StatusCode::UNAUTHORIZED,
+            ErrorKind::Forbidden => StatusCode::FORBIDDEN,
         };
         (status, Json(self)).into_response()
-    }
-}
-
-/// The name in a path, whose errors are those of the API.
-struct Name(String);
-
-impl<S: Send + Sync> FromRequestParts<S> for Name {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
-        match Path::from_request_parts(parts, state).await {
-            Ok(Path(name)) => Ok(Name(name)),
-            Err(rejection) => Err(ApiError::invalid(rejection.body_text())),
-        }
-    }
-}
-
-/// A JSON body, whose errors are those of the API.
-struct Body<T>(T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        match Json::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Body(body)),
-            Err(rejection) => Err(ApiError::invalid(rejection.body_text())),
-        }
     }
 }

@@ -6,11 +6,12 @@
 //!
 //! Invariants:
 //! - Every act can be asked for by the API alone; no tool reaches around it into a pool in service.
-//! - Whoever can open the socket is the administrator: its mode is 0600. So is who knows the token,
-//!   over TCP and TLS ([`remote`]), if that was asked for. That is all there is of authorisation.
+//! - Who can open the socket is the administrator: its mode is 0600. Over TCP and TLS ([`remote`]),
+//!   if that was asked for, a token names the caller ([`caller`]), and its role what it may do.
 
 pub mod api;
 mod cache;
+pub mod caller;
 pub mod client;
 mod control;
 mod devices;

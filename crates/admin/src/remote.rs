@@ -1,19 +1,24 @@
 //! The API over TCP, for who administers from another machine: TLS and a token, or nothing.
 //!
 //! Invariants:
-//! - Nothing of the API is reached without the token, and no token travels but inside TLS 1.3.
+//! - Nothing of the API is reached without a token, and no token travels but inside TLS 1.3.
 //! - Who shows no token holds nobody else up: see [`guests`]. A connection on which nothing moves
 //!   is closed.
+//! - Tokens and certificate are those of the moment: each request is judged by what holds when it
+//!   comes, each connection shown the certificate that is there then.
 
+mod certificate;
 mod guests;
 pub mod keys;
+mod secret;
+pub mod tokens;
 
 #[cfg(test)]
 mod tests;
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -22,11 +27,11 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::serve::{IncomingStream, Listener};
-use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -35,15 +40,18 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::api::ApiError;
-use crate::control::Control;
-use crate::http::router;
+use crate::caller::Caller;
+use crate::http::{Api, router};
+use crate::time::now_s;
+use certificate::Certificate;
 use guests::{Guest, Guests, Place};
 use keys::Keys;
+use tokens::{Shown, Tokens};
 
 /// How long connections may take.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
-    /// From the beginning of the handshake until a request has shown the token.
+    /// From the beginning of the handshake until a request has shown a token.
     token: Duration,
     /// Without a byte in either direction: longer than the API lets who waits for events wait.
     idle: Duration,
@@ -75,29 +83,29 @@ pub fn bind(addresses: &[SocketAddr]) -> io::Result<Vec<StdListener>> {
     bound.collect()
 }
 
-/// Answers who knows the token, until `stop` completes, and then those that have begun.
+/// Answers who knows a token, until `stop` completes, and then those that have begun.
 ///
 /// # Errors
 /// What the sockets give.
 pub async fn serve(
     listeners: Vec<StdListener>,
     keys: Keys,
-    control: Arc<Control>,
+    api: Api,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    serve_with(listeners, keys, router(control), PATIENCE, stop).await
+    let door = Door::new(Arc::clone(&api.tokens), PATIENCE);
+    serve_with(listeners, keys, router(api), door, stop).await
 }
 
 async fn serve_with(
     listeners: Vec<StdListener>,
     keys: Keys,
     router: Router,
-    patience: Patience,
+    door: Door,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let door = Door { token: keys.token.into(), guests: Arc::default(), patience };
     let router = router.layer(from_fn_with_state(door.clone(), require_token));
-    let listener = TlsListener::start(listeners, TlsAcceptor::from(keys.tls), door)?;
+    let listener = TlsListener::start(listeners, keys.certificate, door)?;
     let service = router.into_make_service_with_connect_info::<Visitor>();
     axum::serve(listener, service).with_graceful_shutdown(stop).await
 }
@@ -105,9 +113,22 @@ async fn serve_with(
 /// What stands between the network and the API.
 #[derive(Clone, Debug)]
 struct Door {
-    token: Arc<str>,
+    tokens: Arc<Tokens>,
     guests: Arc<Guests>,
     patience: Patience,
+}
+
+impl Door {
+    fn new(tokens: Arc<Tokens>, patience: Patience) -> Door {
+        Door { tokens, guests: Arc::default(), patience }
+    }
+
+    /// Logs that a request was refused, so often as is good for the log.
+    fn tell(&self, peer: IpAddr, token: &str, path: &str, why: &str) {
+        if self.guests.is_told(peer, token) {
+            tracing::warn!(class = "api.refused", %peer, token, path, "{why}");
+        }
+    }
 }
 
 /// By which connection a request came.
@@ -123,25 +144,35 @@ impl Connected<IncomingStream<'_, TlsListener>> for Visitor {
 async fn require_token(
     State(door): State<Door>,
     ConnectInfo(Visitor(guest)): ConnectInfo<Visitor>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let given = given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-    if bool::from(given.as_bytes().ct_eq(door.token.as_bytes())) {
-        guest.know();
-        return next.run(request).await;
-    }
     let peer = guest.address;
-    if door.guests.is_told(peer) {
-        tracing::warn!(
-            class = "api.refused", %peer, path = request.uri().path(),
-            "the API was asked without its token"
-        );
-    }
+    let path = request.uri().path().to_owned();
+    let why = match door.tokens.look(given, now_s()) {
+        Shown::Token { name, role } => {
+            guest.know();
+            request.extensions_mut().insert(Caller::of_token(Arc::clone(&name), role, peer));
+            let response = next.run(request).await;
+            if response.status() == StatusCode::FORBIDDEN {
+                door.tell(peer, &name, &path, "a token's role is too small for what was asked");
+            }
+            return response;
+        }
+        Shown::Expired { name } => {
+            door.tell(peer, &name, &path, "the API was asked with a token that has expired");
+            "this token has expired"
+        }
+        Shown::Nothing => {
+            door.tell(peer, "", &path, "the API was asked without a token of this daemon");
+            "this is not the token of this daemon"
+        }
+    };
     // Who guesses has few guesses.
     sleep(door.patience.wrong).await;
-    ApiError::unauthorized("this is not the token of this daemon").into_response()
+    ApiError::unauthorized(why).into_response()
 }
 
 /// Connections whose handshake is over.
@@ -153,15 +184,16 @@ struct TlsListener {
 impl TlsListener {
     fn start(
         listeners: Vec<StdListener>,
-        acceptor: TlsAcceptor,
+        certificate: Certificate,
         door: Door,
     ) -> io::Result<TlsListener> {
         let (send, ready) = mpsc::channel(1);
+        let certificate = Arc::new(certificate);
         let mut first = None;
         for listener in listeners {
             first = first.or(listener.local_addr().ok());
             let listener = TcpListener::from_std(listener)?;
-            tokio::spawn(accept(listener, acceptor.clone(), door.clone(), send.clone()));
+            tokio::spawn(accept(listener, certificate.clone(), door.clone(), send.clone()));
         }
         let first = first.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
         Ok(TlsListener { ready, first })
@@ -171,7 +203,7 @@ impl TlsListener {
 /// Accepts until nobody takes the connections any more.
 async fn accept(
     listener: TcpListener,
-    acceptor: TlsAcceptor,
+    certificate: Arc<Certificate>,
     door: Door,
     ready: mpsc::Sender<(Connection, SocketAddr)>,
 ) {
@@ -185,12 +217,13 @@ async fn accept(
             continue;
         };
         let Some(place) = door.guests.enter(peer.ip()) else {
-            if door.guests.is_told(peer.ip()) {
+            if door.guests.is_told(peer.ip(), "") {
                 tracing::warn!(class = "api.refused", %peer, "too many connections to the API");
             }
             continue;
         };
-        let (acceptor, ready, patience) = (acceptor.clone(), ready.clone(), door.patience);
+        let acceptor = TlsAcceptor::from(certificate.current());
+        let (ready, patience) = (ready.clone(), door.patience);
         tokio::spawn(async move {
             let end = Instant::now() + patience.token;
             let gone = poll_fn(|cx| place.guest.poll_gone(cx));

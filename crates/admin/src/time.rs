@@ -1,12 +1,51 @@
 //! Times as people read them.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 /// RFC 3339, UTC, with milliseconds.
 pub fn text(wall_ns: u64) -> String {
-    let (days, ns) = (wall_ns / DAY_NS, wall_ns % DAY_NS);
-    let (year, month, day) = date(days);
-    let (seconds, ms) = (ns / 1_000_000_000, ns / 1_000_000 % 1000);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+    let ms = wall_ns / 1_000_000 % 1000;
+    format!("{}.{ms:03}Z", to_second(wall_ns / 1_000_000_000))
+}
+
+/// RFC 3339, UTC, of seconds since 1970.
+pub fn text_s(seconds: u64) -> String {
+    format!("{}Z", to_second(seconds))
+}
+
+fn to_second(seconds: u64) -> String {
+    let (year, month, day) = date(seconds / DAY_S);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
+}
+
+/// Seconds since 1970.
+pub fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Seconds of a span as people write it: `90d`, `12h`, `30m`, `45s`, `2w`.
+pub fn parse_span(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => DAY_S,
+        "w" => 7 * DAY_S,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(seconds)
+}
+
+/// The first second of a day, `2027-01-31`, in UTC.
+pub fn parse_date(text: &str) -> Option<u64> {
+    let mut parts = text.splitn(3, '-').map(|part| part.parse::<u64>().ok());
+    let wanted = (parts.next()??, parts.next()??, parts.next()??);
+    // The day is found by asking for the date of each: there is one conversion, and it is tested.
+    let first = wanted.0.checked_sub(1970)?.checked_mul(365)?;
+    (wanted.0 < 10_000).then_some(())?;
+    (first..first + YEAR_DAYS_SLACK).find(|day| date(*day) == wanted).map(|day| day * DAY_S)
 }
 
 /// The civil date of a day since 1970-01-01: years counted from March, so that the leap day is the
@@ -23,7 +62,9 @@ fn date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-const DAY_NS: u64 = 86_400_000_000_000;
+const DAY_S: u64 = 86_400;
+/// Days of a year, and the leap days of 8,000.
+const YEAR_DAYS_SLACK: u64 = 366 + 8000 / 4;
 
 #[cfg(test)]
 mod tests {
@@ -40,6 +81,29 @@ mod tests {
             (1_795_246_380, "2026-11-21T07:33:00.007Z"),
         ] {
             assert_eq!(text(seconds * 1_000_000_000 + 7_000_000), expected);
+        }
+    }
+
+    #[test]
+    fn spans_and_dates_are_read_as_people_write_them() {
+        assert_eq!(parse_span("90d"), Some(7_776_000));
+        assert_eq!(
+            ["1h", "30m", "45s", "2w"].map(parse_span).map(Option::unwrap).to_vec(),
+            [3600, 1800, 45, 1_209_600]
+        );
+        for wrong in ["", "d", "90", "-1d", "1y", "99999999999999999999d", "9999999999999999w"] {
+            assert_eq!(parse_span(wrong), None, "{wrong}");
+        }
+        for (date, text) in [
+            ("1970-01-01", "1970-01-01T00:00:00Z"),
+            ("2027-01-31", "2027-01-31T00:00:00Z"),
+            ("2028-02-29", "2028-02-29T00:00:00Z"),
+            ("9999-12-31", "9999-12-31T00:00:00Z"),
+        ] {
+            assert_eq!(text_s(parse_date(date).unwrap()), text);
+        }
+        for wrong in ["2027-02-29", "2027-13-01", "1969-12-31", "2027-1", "soon", "10000-01-01"] {
+            assert_eq!(parse_date(wrong), None, "{wrong}");
         }
     }
 }

@@ -9,6 +9,9 @@ use clap::{Parser, Subcommand};
 
 #[cfg(test)]
 mod tests;
+mod token;
+
+pub(crate) use token::TokenCommand;
 
 /// Turns disks into a datastore for virtual machines, served over NFS.
 #[derive(Debug, Parser)]
@@ -169,6 +172,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Option<ShareCommand>,
     },
+    /// Tokens for the API over TCP: create, list, revoke, rotate.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Print what to type on a hypervisor to use a dataset.
     Connect {
         /// Which hypervisor.

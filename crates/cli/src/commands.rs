@@ -13,6 +13,7 @@ mod repeat;
 mod share;
 mod since;
 mod status;
+mod token;
 
 use std::io::Write;
 
@@ -73,6 +74,7 @@ pub(crate) async fn run(command: Command, api: &ApiArgs, output: Output) -> Resu
         Command::Share { command: Some(ShareCommand::Why { host, path }), .. } => {
             share::why(&client, output, host, path).await
         }
+        Command::Token(command) => token::run(command, &client, output).await,
         Command::Connect { hypervisor, host, dataset } => {
             connect::connect(&client, output, hypervisor, host, dataset).await
         }

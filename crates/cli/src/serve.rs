@@ -21,8 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_admin::events::EventRing;
+use aquifer_admin::http::{self, Api};
+use aquifer_admin::remote;
 use aquifer_admin::remote::keys::Keys;
-use aquifer_admin::{Control, ControlConfig, http, remote};
+use aquifer_admin::remote::tokens::Tokens;
+use aquifer_admin::{Control, ControlConfig};
 use aquifer_daemon::limits::{Limits, allow_files};
 use aquifer_daemon::{Config, KeyFiles, NamesConfig, Portmap};
 use tokio::runtime::Runtime;
@@ -59,6 +62,7 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
         .map_err(|error| Failure::failed(format!("nfs.tls: {error}")))?;
     let config = Config { listen, portmap, threads, limits, tls, ..Config::default() };
     let tcp = bind_tcp(&settings.api, &settings.state_dir)?;
+    let keys_dir = keys_dir(&settings.state_dir);
     let names = NamesConfig { servers: settings.names.servers, ..NamesConfig::default() };
     let frontend = NfsFrontend::new(config, locks, names);
     let config = ControlConfig {
@@ -69,9 +73,11 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
     let events: Arc<EventRing> = Arc::default();
     log::to_stderr(&settings.log, &events)?;
     let control = Control::open(config, Arc::new(frontend), events).map_err(Failure::failed)?;
+    let tokens = Tokens::open(&keys_dir).map_err(Failure::failed)?;
+    let api = Api { control, tokens: Arc::new(tokens) };
     let listener = http::bind(&socket)
         .map_err(|error| Failure::failed(format!("{}: {error}", socket.display())))?;
-    let served = runtime.block_on(run(control, listener, tcp, &socket));
+    let served = runtime.block_on(run(api, listener, tcp, &socket));
     // Whoever starts next shall not find a socket that nobody answers.
     if let Err(error) = std::fs::remove_file(&socket) {
         tracing::warn!(socket = %socket.display(), %error, "the socket stays behind");
@@ -80,7 +86,7 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
 }
 
 async fn run(
-    control: Arc<Control>,
+    api: Api,
     listener: std::os::unix::net::UnixListener,
     tcp: Option<Tcp>,
     socket: &Path,
@@ -91,18 +97,19 @@ async fn run(
     let stopped = |mut stopped: watch::Receiver<()>| async move {
         let _ = stopped.changed().await;
     };
-    let mut api = JoinSet::new();
-    api.spawn(http::serve(listener, Arc::clone(&control), stopped(api_stopped.clone())));
+    let mut answering = JoinSet::new();
+    answering.spawn(http::serve(listener, api.clone(), stopped(api_stopped.clone())));
     if let Some(Tcp { listeners, keys }) = tcp {
         for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
             tracing::info!(%address, "the API answers on TCP");
         }
-        api.spawn(remote::serve(listeners, keys, Arc::clone(&control), stopped(api_stopped)));
+        answering.spawn(remote::serve(listeners, keys, api.clone(), stopped(api_stopped)));
     }
     tracing::info!(
         class = "daemon.started", socket = %socket.display(), pid = std::process::id(),
         "the API answers"
     );
+    let Api { control, .. } = api;
     let starting = Arc::clone(&control);
     let start = tokio::spawn(async move {
         starting.start().await;
@@ -120,7 +127,7 @@ async fn run(
     start.abort();
     control.stop().await;
     drop(stop_api);
-    let all = async { while api.join_next().await.is_some() {} };
+    let all = async { while answering.join_next().await.is_some() {} };
     // What has not ended by then is cut off with the runtime.
     let _ = tokio::time::timeout(API_PATIENCE, all).await;
     tracing::info!("stopped");
@@ -139,10 +146,15 @@ fn bind_tcp(api: &settings::Api, state_dir: &Path) -> Result<Option<Tcp>, Failur
     }
     let failed = |why: &dyn std::fmt::Display| Failure::failed(format!("the API on TCP: {why}"));
     let addresses: Vec<_> = api.listen.iter().map(std::net::SocketAddr::ip).collect();
-    let keys = Keys::open(&state_dir.join("api"), &api.names, &addresses);
+    let keys = Keys::open(&keys_dir(state_dir), &api.names, &addresses);
     let keys = keys.map_err(|error| failed(&error))?;
     let listeners = remote::bind(&api.listen).map_err(|error| failed(&error))?;
     Ok(Some(Tcp { listeners, keys }))
+}
+
+/// Where certificate, key and tokens are.
+fn keys_dir(state_dir: &Path) -> PathBuf {
+    state_dir.join("api")
 }
 
 /// What ends the daemon.

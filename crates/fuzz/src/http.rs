@@ -18,15 +18,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_admin::api::{ApiError, CreatePool, HostInfo, VdevKind, VdevRequest};
-use aquifer_admin::http::router;
+use aquifer_admin::caller::Caller;
+use aquifer_admin::http::{Api, router};
+use aquifer_admin::remote::tokens::Tokens;
 use aquifer_admin::{Control, ControlConfig, Frontend, NfsCounts, Offer};
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Exports};
 use aquifer_pool::BoxFuture;
 use arbitrary::{Result, Unstructured};
-use axum::Router;
 use axum::middleware::from_fn;
 use axum::serve::Listener;
+use axum::{Extension, Router};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -80,7 +82,10 @@ impl Daemon {
                 create_bytes: Some(256 << 20),
             };
             control.create_pool(request).await.unwrap();
-            let guarded: Router = router(control).layer(from_fn(guard::guard));
+            let tokens = Arc::new(Tokens::open(&dir.path().join("state/api")).unwrap());
+            let caller = Extension(Caller::of_socket(0));
+            let routes = router(Api { control, tokens }).layer(caller);
+            let guarded: Router = routes.layer(from_fn(guard::guard));
             tokio::spawn(async { axum::serve(Connections(connections), guarded).await });
         });
         // What is open stays; what an act of the pools' would write does not.

@@ -7,7 +7,7 @@
 //!   for its request, whatever it sends meanwhile.
 //! - One address has a part of all connections. When that is taken, or all are, the one goes that
 //!   has been here longest without a token, of that address or of all.
-//! - Wrong tokens of an address are logged once a minute.
+//! - Refusals of an address are logged once a minute, those of each token by themselves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -26,10 +26,10 @@ pub const CONNECTIONS_MAX: usize = 128;
 /// Of one address: an administrator, scripts and a collector of metrics have a few.
 pub const ADDRESS_CONNECTIONS_MAX: usize = 16;
 
-/// Between two lines of the log about one address.
+/// Between two lines of the log about one address and token.
 const TOLD_PAUSE: Duration = Duration::from_secs(60);
 
-/// Addresses of which it is remembered that the log has told of them.
+/// Addresses and tokens of which it is remembered that the log has told of them.
 const TOLD_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -43,7 +43,8 @@ struct Inner {
     /// In the order in which they came.
     all: BTreeMap<u64, Arc<Guest>>,
     last: u64,
-    told: HashMap<IpAddr, Instant>,
+    /// When the log told last of an address, and of which token.
+    told: HashMap<(IpAddr, Box<str>), Instant>,
 }
 
 /// A connection.
@@ -101,15 +102,16 @@ impl Guests {
         Some(Place { guests: Arc::clone(self), guest })
     }
 
-    /// Whether the log is to tell of this address now.
-    pub fn is_told(&self, address: IpAddr) -> bool {
+    /// Whether the log is to tell of this address, and of a token (none: empty), now.
+    pub fn is_told(&self, address: IpAddr, token: &str) -> bool {
+        let who = (address, Box::from(token));
         let told = &mut self.inner.lock().told;
         if told.len() >= TOLD_MAX {
             told.retain(|_, at| at.elapsed() < TOLD_PAUSE);
         }
-        let is_due = told.get(&address).is_none_or(|at| at.elapsed() >= TOLD_PAUSE);
+        let is_due = told.get(&who).is_none_or(|at| at.elapsed() >= TOLD_PAUSE);
         if is_due && told.len() < TOLD_MAX {
-            told.insert(address, Instant::now());
+            told.insert(who, Instant::now());
         }
         is_due
     }

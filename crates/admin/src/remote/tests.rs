@@ -1,7 +1,9 @@
 //! Who shows no token is in nobody's way.
 
 use std::net::{IpAddr, TcpStream as StdStream};
+use std::path::Path;
 
+use axum::extract::Extension;
 use axum::routing::get;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
@@ -11,6 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use super::guests::{ADDRESS_CONNECTIONS_MAX, CONNECTIONS_MAX};
 use super::*;
+use crate::api::{CreateToken, Role, RotateToken};
 
 const SHORT: Patience = Patience {
     token: Duration::from_millis(1500),
@@ -21,25 +24,37 @@ const SHORT: Patience = Patience {
 struct Served {
     address: SocketAddr,
     token: String,
+    tokens: Arc<Tokens>,
     connector: TlsConnector,
-    _keys: tempfile::TempDir,
+    keys: tempfile::TempDir,
 }
 
 fn serve_here() -> Served {
     let keys = tempfile::tempdir().unwrap();
     let opened = Keys::open(keys.path(), &[], &[]).unwrap();
-    let token = opened.token.clone();
+    let token = keys::read_token(&keys.path().join("token")).unwrap();
+    let tokens = Arc::new(Tokens::open(keys.path()).unwrap());
+    let connector = connector(keys.path());
+    let listeners = bind(&["127.0.0.1:0".parse().unwrap()]).unwrap();
+    let address = listeners[0].local_addr().unwrap();
+    let who = async |Extension(caller): Extension<Caller>| match caller.needs(Role::Operator) {
+        Ok(()) => format!("{caller} is here").into_response(),
+        Err(refused) => refused.into_response(),
+    };
+    let router = Router::new().route("/daemon", get(who));
+    let door = Door::new(Arc::clone(&tokens), SHORT);
+    tokio::spawn(serve_with(listeners, opened, router, door, std::future::pending()));
+    Served { address, token, tokens, connector, keys }
+}
+
+/// A client that knows the certificate in a directory.
+fn connector(keys: &Path) -> TlsConnector {
     let mut roots = RootCertStore::empty();
-    for certificate in keys::read_certificates(&keys.path().join("certificate.pem")).unwrap() {
+    for certificate in keys::read_certificates(&keys.join("certificate.pem")).unwrap() {
         roots.add(certificate).unwrap();
     }
     let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let connector = TlsConnector::from(Arc::new(tls));
-    let listeners = bind(&["127.0.0.1:0".parse().unwrap()]).unwrap();
-    let address = listeners[0].local_addr().unwrap();
-    let router = Router::new().route("/daemon", get(async || "here"));
-    tokio::spawn(serve_with(listeners, opened, router, SHORT, std::future::pending()));
-    Served { address, token, connector, _keys: keys }
+    TlsConnector::from(Arc::new(tls))
 }
 
 type Tls = tokio_rustls::client::TlsStream<TcpStream>;
@@ -99,7 +114,7 @@ async fn idle_connections_without_a_token_shut_nobody_out() {
     }
     let begun = Instant::now();
     let answer = served.ask(at(200), &served.token).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("here"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("is here"), "{answer}");
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     // They are closed, all of them, however far they have come.
     for stream in idle {
@@ -181,4 +196,74 @@ async fn who_is_known_stays_until_nothing_moves() {
     }
     let took = closed(stream).await;
     assert!(took < 2 * SHORT.idle, "{took:?}");
+}
+
+/// Each request is judged by what holds when it comes, on a connection too that was let in before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_is_made_rotated_and_revoked_under_a_running_server() {
+    let served = serve_here();
+    let ask = async |token: &str| served.ask(at(1), token).await.unwrap();
+    let create = |name: &str, role| CreateToken { name: name.into(), role, expires_s: None };
+    let made = served.tokens.create(&create("ci", Role::Operator)).unwrap().token;
+    assert!(ask(&made).await.ends_with("token ci from 127.0.1.1 is here"));
+    assert!(ask(&served.token).await.ends_with("token token from 127.0.1.1 is here"));
+    let reader = served.tokens.create(&create("eye", Role::Read)).unwrap().token;
+    let refused = ask(&reader).await;
+    assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+    assert!(refused.contains("token eye has the role read; this needs operator"), "{refused}");
+
+    let mut stream = served.tls(at(2)).await.unwrap();
+    let request =
+        format!("GET /daemon HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {made}\r\n\r\n");
+    let mut statuses = Vec::new();
+    let mut answer = [0; 4096];
+    for _ in 0..2 {
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let length = stream.read(&mut answer).await.unwrap();
+        statuses.push(String::from_utf8_lossy(&answer[9..length.min(12)]).into_owned());
+        let keep = RotateToken { keep_s: 0, expires_s: None };
+        if statuses.len() == 1 {
+            let rotated = served.tokens.rotate("ci", &keep).unwrap().token;
+            assert!(ask(&rotated).await.starts_with("HTTP/1.1 200"));
+        }
+    }
+    assert_eq!(statuses, ["200", "401"]);
+
+    served.tokens.revoke("eye").unwrap();
+    assert!(ask(&reader).await.contains("not the token"));
+    // The file's token is another from the moment that the file is.
+    let other = "f".repeat(64);
+    std::fs::write(served.keys.path().join("token"), &other).unwrap();
+    assert!(ask(&other).await.starts_with("HTTP/1.1 200"));
+    assert!(ask(&served.token).await.starts_with("HTTP/1.1 401"));
+}
+
+/// That a token has expired is said to its bearer alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_token_is_answered_so_and_as_late_as_a_wrong_one() {
+    let served = serve_here();
+    let request =
+        CreateToken { name: "ci".into(), role: Role::Admin, expires_s: Some(now_s() + 1) };
+    let made = served.tokens.create(&request).unwrap().token;
+    sleep(Duration::from_millis(1100)).await;
+    let begun = Instant::now();
+    let answer = served.ask(at(1), &made).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("has expired"), "{answer}");
+    assert!(begun.elapsed() >= SHORT.wrong);
+    assert!(!served.ask(at(1), &"0".repeat(64)).await.unwrap().contains("expired"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_certificate_is_shown_to_the_next_connection() {
+    let served = serve_here();
+    let old = served.tls(at(1)).await.unwrap();
+    let other = tempfile::tempdir().unwrap();
+    Keys::open(other.path(), &[], &[]).unwrap();
+    for name in ["certificate.pem", "key.pem"] {
+        std::fs::copy(other.path().join(name), served.keys.path().join(name)).unwrap();
+    }
+    assert!(served.tls(at(1)).await.is_err(), "the old certificate is shown");
+    let renewed = Served { connector: connector(other.path()), ..served };
+    assert!(renewed.ask(at(1), &renewed.token).await.unwrap().contains("is here"));
+    drop(old);
 }

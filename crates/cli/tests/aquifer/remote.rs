@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::support::{Daemon, Place};
@@ -87,4 +89,112 @@ fn without_tls_nothing_is_said_and_who_says_nothing_holds_nobody_up() {
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.ended().success(), "{}", place.log());
     drop(silent);
+}
+
+/// Roles, rotation and revocation while the daemon runs, by the socket and from afar.
+#[test]
+fn tokens_have_roles_and_change_without_a_restart() {
+    let place = Place::new();
+    let (daemon, port) = serve(&place);
+    let image = place.image("a.img");
+    let url = format!("https://127.0.0.1:{port}");
+    let certificate = place.text("state/api/certificate.pem");
+    let first = place.text("state/api/token");
+    let keep = |name: &str, token: &str| {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(place.path(name));
+        file.as_mut().unwrap().write_all(token.as_bytes()).unwrap();
+        place.text(name)
+    };
+    let ask = |token: &str, words: &[&str]| {
+        let start = ["--api", &url, "--api-certificate", &certificate, "--api-token", token];
+        place.ask(&[&start, words].concat())
+    };
+    let must = |token: &str, words: &[&str]| {
+        let said = ask(token, words);
+        assert_eq!(said.code, 0, "{words:?}: {said:?}");
+        said.out
+    };
+    let refused = |token: &str, words: &[&str], why: &str| {
+        let said = ask(token, words);
+        assert_eq!((said.code, said.err), (1, format!("aquifer: {why}\n")), "{words:?}");
+    };
+    must(&first, &["pool", "create", "tank", &image]);
+    // Made by the socket, and from afar by an administrator.
+    let made = place.ask(&["token", "create", "ci", "--role", "operator", "--expires", "1d"]);
+    assert!(made.err.contains("ci has the role operator until"), "{made:?}");
+    let operator = keep("operator", &made.out);
+    let reader = keep("reader", &must(&first, &["token", "create", "eye", "--role", "read"]));
+
+    must(&reader, &["pool", "list"]);
+    must(&operator, &["create", "tank/vms"]);
+    let why = "token eye has the role read; this needs operator";
+    refused(&reader, &["create", "tank/more"], why);
+    let why = "token ci has the role operator; this needs admin";
+    refused(&operator, &["set", "sharenfs=on", "tank"], why);
+    refused(&operator, &["destroy", "-f", "tank/vms"], why);
+    refused(&operator, &["token", "create", "me", "--role", "admin"], why);
+    let log = place.log();
+    let told = |words: &[&str]| log.lines().any(|line| words.iter().all(|w| line.contains(w)));
+    assert!(
+        told(&["api.refused", r#"token="eye""#, "peer=127.0.0.1", r#"path="/datasets""#]),
+        "{log}"
+    );
+    assert!(told(&["api.act", "caller=token ci from 127.0.0.1", r#"path="/datasets" status=200"#]));
+    assert!(told(&["api.act", "caller=uid 0", r#"path="/tokens" status=200"#]), "{log}");
+
+    // Rotated: both hold for an hour. Once more: the one before ends at once.
+    let kept = keep("kept", &must(&first, &["token", "rotate", "ci", "--keep", "1h"]));
+    must(&operator, &["pool", "list"]);
+    must(&kept, &["pool", "list"]);
+    let last = keep("last", &must(&first, &["token", "rotate", "ci"]));
+    let none = "this is not the token of this daemon";
+    refused(&kept, &["pool", "list"], none);
+    must(&last, &["pool", "list"]);
+    must(&first, &["token", "revoke", "eye"]);
+    refused(&reader, &["pool", "list"], none);
+    let listed = place.must(&["-H", "token", "list"]);
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split('\t').next()).collect();
+    assert_eq!(names, ["ci", "token"]);
+
+    // The file is rotated as any other, and by hand.
+    let old = keep("old", &std::fs::read_to_string(&first).unwrap());
+    let new = must(&first, &["token", "rotate", "token"]);
+    assert_eq!(std::fs::read_to_string(&first).unwrap(), new.trim());
+    refused(&old, &["pool", "list"], none);
+    must(&first, &["pool", "list"]);
+    keep("state/api/token", &"9".repeat(64));
+    must(&first, &["pool", "list"]);
+
+    // A restart changes nothing.
+    daemon.kill9();
+    let config = place.text("config");
+    let _daemon = place.spawn_as("state", &[], &[], &["--config", &config]);
+    place.wait_for(|| place.ask(&["pool", "list"]).code == 0);
+    must(&last, &["pool", "list"]);
+    refused(&reader, &["pool", "list"], none);
+}
+
+/// A caller that hangs up leaves no act unlogged.
+#[test]
+fn an_act_is_logged_also_if_nobody_hears_its_end() {
+    let place = Place::new();
+    let image = place.image("a.img");
+    let _daemon = place.serve();
+    place.must(&["pool", "create", "tank", &image]);
+    for number in 0..20 {
+        let body = format!("{{\"name\": \"tank/{number}\"}}");
+        let mut stream = UnixStream::connect(place.socket()).unwrap();
+        let head = "POST /datasets HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
+        let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(request.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(number % 5));
+    }
+    // Acts wait for their turn: behind this one, all that were begun are done.
+    place.must(&["create", "tank/last"]);
+    let made = place.json(&["list", "-r", "tank"]).as_array().unwrap().len() - 1;
+    assert!(made > 5, "nothing was read before the hang-up: this tests nothing");
+    let is_act = |line: &&str| line.contains("api.act") && line.contains(r#"path="/datasets""#);
+    place.wait_for(|| place.log().lines().filter(is_act).count() >= made);
 }

@@ -36,5 +36,6 @@ mod replay;
 mod shared;
 mod tls;
 mod tools;
+mod unit;
 mod writer;
 mod xcp_ng;

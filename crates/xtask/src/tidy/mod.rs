@@ -5,6 +5,7 @@
 mod crates;
 mod decisions;
 pub(crate) mod lexer;
+mod outside;
 mod pages;
 mod report;
 mod rooms;
@@ -32,5 +33,8 @@ pub fn check(root: &Path) -> Result<Report, String> {
     shared::check(&tree, &mut report);
     decisions::check(&tree, &mut report);
     pages::check(&packages, &tree, &mut report);
+    let deny = std::fs::read_to_string(root.join("deny.toml"));
+    let deny = deny.map_err(|error| format!("deny.toml: {error}"))?;
+    outside::check(&outside::all(root)?, &outside::allowed(&deny)?, &mut report);
     Ok(report)
 }

@@ -1,171 +1,22 @@
 //! The API over its socket, with a frontend that writes down what it is told.
-#![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
+#![allow(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
 
-use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::IpAddr;
+mod daemon;
+mod roles;
+
+use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_admin::api::{
-    ClearLocks, CreateDataset, CreatePool, DatasetQuery, ErrorKind, HostInfo, SetProperties,
-    ShareAccess, ShareInfo, ShareQuery, VdevKind, VdevRequest,
+    ClearLocks, CreateDataset, DatasetQuery, ErrorKind, SetProperties, ShareAccess, ShareInfo,
+    ShareQuery,
 };
-use aquifer_admin::client::{Client, ClientError};
-use aquifer_admin::{Control, ControlConfig, Frontend, NfsCounts, Offer, ServedPool, http};
+use aquifer_admin::client::ClientError;
 use aquifer_nfs::lock::{Client as Host, LockKind, LockState, LockView, Owner, Range};
-use aquifer_nfs::{Explanation, Exports};
-use aquifer_pool::{BoxFuture, PoolError};
-use parking_lot::Mutex;
-use tempfile::TempDir;
 
-/// What was told, in order; `serve` names exports, `release` whether the pool was exported by then.
-#[derive(Debug, Default)]
-struct Recorder {
-    told: Mutex<Vec<String>>,
-    served: Mutex<Vec<ServedPool>>,
-    withdrawn: Mutex<Vec<ServedPool>>,
-    locks: Mutex<Vec<LockView>>,
-}
-
-impl Frontend for Recorder {
-    fn serve(&self, offer: Offer) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(async move {
-            let pools = offer.pools;
-            let paths: Vec<&str> =
-                pools.iter().flat_map(|pool| &pool.exports).map(|e| e.path.as_str()).collect();
-            self.told.lock().push(format!("serve {}: {}", pools.len(), paths.join(" ")));
-            let before = std::mem::replace(&mut *self.served.lock(), pools.clone());
-            let gone = |pool: &ServedPool| !pools.iter().any(|other| other.name == pool.name);
-            self.withdrawn.lock().extend(before.into_iter().filter(gone));
-            Vec::new()
-        })
-    }
-
-    fn release(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            let withdrawn = std::mem::take(&mut *self.withdrawn.lock());
-            for pool in withdrawn {
-                let refused = pool.files.datasets().create("tank/late", &[]).await;
-                let exported = matches!(
-                    refused,
-                    Err(aquifer_dataset::DatasetError::Pool(PoolError::Exported))
-                );
-                self.told.lock().push(format!("release {}: exported {exported}", pool.name));
-            }
-        })
-    }
-
-    fn listening(&self) -> Vec<String> {
-        vec!["nowhere".into()]
-    }
-
-    fn locks(&self) -> (Vec<LockView>, bool) {
-        (self.locks.lock().clone(), true)
-    }
-
-    fn clear_locks(&self, address: IpAddr, client: Option<&str>) -> usize {
-        let mut locks = self.locks.lock();
-        let before = locks.len();
-        let is_it = |name: &[u8]| client.is_none_or(|client| client.as_bytes() == name);
-        locks.retain(|lock| {
-            let of = &lock.owner.client;
-            of.address != address || !is_it(&of.name)
-        });
-        before - locks.len()
-    }
-
-    fn counts(&self) -> Option<NfsCounts> {
-        None
-    }
-
-    fn look_up(&self, hosts: BTreeSet<String>) -> BoxFuture<'_, Vec<HostInfo>> {
-        let known = |name: String| match name.as_str() {
-            "hv1" => HostInfo { name, addresses: vec!["10.0.0.1".parse().unwrap()], problem: None },
-            _ => HostInfo { name, addresses: Vec::new(), problem: Some("nobody knows it".into()) },
-        };
-        let names: Vec<&str> = hosts.iter().map(String::as_str).collect();
-        self.told.lock().push(format!("look up {}", names.join(" ")));
-        Box::pin(async move { hosts.into_iter().map(known).collect() })
-    }
-
-    fn hosts(&self) -> Vec<HostInfo> {
-        Vec::new()
-    }
-
-    fn explain(&self, path: &str, client: IpAddr) -> Option<Explanation> {
-        let served = self.served.lock();
-        let exports = served.iter().flat_map(|pool| pool.exports.clone()).collect();
-        Some(Exports::new(exports, |_| None).unwrap().explain(path, client))
-    }
-}
-
-struct Daemon {
-    dir: TempDir,
-    recorder: Arc<Recorder>,
-    control: Arc<Control>,
-    client: Client,
-}
-
-impl Daemon {
-    async fn start() -> Daemon {
-        let dir = tempfile::tempdir().unwrap();
-        let recorder = Arc::new(Recorder::default());
-        let config = ControlConfig {
-            state_dir: dir.path().join("state"),
-            memory_bytes: 64 << 20,
-            wait_for_disks: Duration::ZERO,
-        };
-        let control = Control::open(config, recorder.clone(), Arc::default()).unwrap();
-        let socket = dir.path().join("api");
-        let listener = http::bind(&socket).unwrap();
-        tokio::spawn(http::serve(listener, control.clone(), std::future::pending()));
-        control.start().await;
-        Daemon { client: Client::new(socket), dir, recorder, control }
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.dir.path().join("api")
-    }
-
-    async fn make_tank(&self) {
-        let disk = self.dir.path().join("disk").to_str().unwrap().to_string();
-        let request = CreatePool {
-            name: "tank".into(),
-            vdevs: vec![VdevRequest { kind: VdevKind::Single, disks: vec![disk] }],
-            logs: Vec::new(),
-            properties: Default::default(),
-            force: false,
-            dry_run: false,
-            create_bytes: Some(256 << 20),
-        };
-        self.client.create_pool(&request).await.unwrap();
-    }
-
-    fn told(&self) -> Vec<String> {
-        std::mem::take(&mut *self.recorder.told.lock())
-    }
-}
-
-/// One request as raw bytes; gives the whole answer.
-fn raw(socket: &Path, request: &str) -> String {
-    let mut stream = UnixStream::connect(socket).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
-fn post(path: &str, body: &str) -> String {
-    format!(
-        "POST {path} HTTP/1.1\r\nhost: aquifer\r\nconnection: close\r\ncontent-type: \
-         application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
-}
+use daemon::{Daemon, post, raw};
 
 #[tokio::test]
 async fn clients_see_what_an_act_made_and_leave_before_the_disks_do() {

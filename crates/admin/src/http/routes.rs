@@ -1,0 +1,415 @@
+//! Every route of the API: what it asks for, what it answers, and the role that it needs.
+//!
+//! ```text
+//! GET  /metrics                 metrics                   -> text for Prometheus
+//! GET  /daemon                  read                      -> DaemonInfo
+//! GET  /pools                   read                      -> [PoolSummary]
+//! GET  /pools/{name}            read                      -> PoolStatus
+//! GET  /locks                   read                      -> LocksInfo
+//! GET  /datasets                read      ?name&recursive -> [DatasetInfo]
+//! GET  /iostat                  read      ?pool           -> [PoolIo]
+//! GET  /nfs                     read                      -> NfsStat
+//! GET  /events                  read      ?after&wait_ms  -> [Event]
+//! GET  /shares                  read                      -> [ShareInfo]
+//! GET  /shares/why              read      ?host&path      -> ShareWhy
+//! GET  /tokens                  read                      -> [TokenInfo]
+//! POST /scan                    operator  ScanRequest     -> ScanResult
+//! POST /import                  operator  ImportRequest   -> PoolDone       (1)
+//! POST /pools/{name}/export     operator                  -> PoolDone
+//! POST /pools/{name}/clear      operator                  -> PoolDone
+//! POST /pools/{name}/offline    operator  DiskRequest     -> PoolDone
+//! POST /pools/{name}/online     operator  DiskRequest     -> PoolDone
+//! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
+//! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
+//! POST /pools                   admin     CreatePool      -> PoolCreated
+//! POST /pools/{name}/destroy    admin     DestroyPool     -> PoolDone
+//! POST /pools/{name}/add        admin     AddVdevs        -> PoolCreated
+//! POST /pools/{name}/remove     admin     DiskRequest     -> PoolDone
+//! POST /pools/{name}/replace    admin     ReplaceDisk     -> PoolDone
+//! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
+//! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
+//! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
+//! POST /tokens                  admin     CreateToken     -> TokenMade
+//! POST /tokens/{name}/rotate    admin     RotateToken     -> TokenMade
+//! POST /tokens/{name}/revoke    admin                     -> TokenInfo
+//! ```
+//! (1) `admin` if it drops something, or takes the pool from another host ([`import_needs`]).
+//! (2) `admin` for `sharenfs` and `sync=disabled` ([`properties_need`]).
+//!
+//! How the roles were given: `read` asks, and changes nothing. `operator` does what loses nothing
+//! and lets nobody in. An `admin` alone writes over disks, changes what a pool is made of, takes
+//! something for lost, ends what clients rely on, and gives rights.
+//!
+//! Invariant: a route is added with its role, or not at all ([`Table`]); tests hold this page
+//! against the table.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, FromRequest, FromRequestParts, Path, Query, Request, State};
+use axum::handler::Handler;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Json, Router};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Api;
+use super::gate::{Gate, pass};
+use crate::api::{self, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery};
+use crate::caller::Caller;
+use crate::control::Control;
+use crate::metrics;
+use crate::remote::tokens::Tokens;
+
+#[cfg(test)]
+mod tests;
+
+fn table() -> Table {
+    use Role::{Admin, Metrics, Operator, Read};
+    Table::default()
+        .question(Metrics, "/metrics", metrics)
+        .question(Read, "/daemon", async |State(c): Control_| answer(Ok(c.info())))
+        .question(Read, "/pools", async |State(c): Control_| answer(Ok(c.pools())))
+        .question(Read, "/pools/{name}", pool_status)
+        .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
+        .question(Read, "/datasets", datasets)
+        .question(Read, "/iostat", iostat)
+        .question(Read, "/nfs", async |State(c): Control_| answer(Ok(c.nfs_stat().await)))
+        .question(Read, "/events", events)
+        .question(Read, "/shares", async |State(c): Control_| answer(Ok(c.shares())))
+        .question(Read, "/shares/why", share_why)
+        .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
+        .search(Operator, "/scan", scan)
+        .act(Operator, "/import", import_pool)
+        .act(Operator, "/pools/{name}/export", export_pool)
+        .act(Operator, "/pools/{name}/clear", clear_pool)
+        .act(Operator, "/pools/{name}/offline", offline_disk)
+        .act(Operator, "/pools/{name}/online", online_disk)
+        .act(Operator, "/datasets", create_dataset)
+        .act(Operator, "/datasets/set", set_properties)
+        .act(Admin, "/pools", create_pool)
+        .act(Admin, "/pools/{name}/destroy", destroy_pool)
+        .act(Admin, "/pools/{name}/add", add_vdevs)
+        .act(Admin, "/pools/{name}/remove", remove_disk)
+        .act(Admin, "/pools/{name}/replace", replace_disk)
+        .act(Admin, "/datasets/destroy", destroy_dataset)
+        .act(Admin, "/datasets/clear", clear_damage)
+        .act(Admin, "/locks/clear", clear_locks)
+        .act(Admin, "/tokens", create_token)
+        .act(Admin, "/tokens/{name}/rotate", rotate_token)
+        .act(Admin, "/tokens/{name}/revoke", revoke_token)
+}
+
+/// What an import needs.
+fn import_needs(request: &api::ImportRequest) -> Role {
+    let loses = request.rewind > 0
+        || request.discard_log
+        || request.missing_log
+        || request.discard_unreadable
+        || request.force;
+    if loses { Role::Admin } else { Role::Operator }
+}
+
+/// What properties need that are to be set: `sharenfs` lets hosts in, which then write every disk;
+/// `sync=disabled` loses what was acknowledged.
+fn properties_need<'a>(set: impl Iterator<Item = (&'a String, Option<&'a String>)>) -> Role {
+    let is_admins = |(name, value): (&'a String, Option<&'a String>)| match name.as_str() {
+        "sharenfs" => true,
+        // Inherited, it may be disabled.
+        "sync" => value.is_none_or(|value| value.starts_with("disabled")),
+        _ => false,
+    };
+    let mut set = set;
+    if set.any(is_admins) { Role::Admin } else { Role::Operator }
+}
+
+/// All routes, each behind its role. A [`Caller`] must have been put among a request's extensions.
+pub fn router(api: Api) -> Router {
+    let router = table().router;
+    router
+        .fallback(async || ApiError::not_found("the API has no such path"))
+        .method_not_allowed_fallback(async || ApiError::invalid("this path does not do that"))
+        .with_state(api)
+}
+
+/// All routes, for tests of who may use them.
+pub fn routes() -> Vec<Route> {
+    table().routes
+}
+
+/// A route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The method of HTTP.
+    pub method: &'static str,
+    /// The path; `{name}` stands for any.
+    pub path: &'static str,
+    /// What a caller must at least be.
+    pub role: Role,
+}
+
+/// Routes, as they are added: there is no other way to add one.
+#[derive(Default)]
+struct Table {
+    router: Router<Api>,
+    routes: Vec<Route>,
+}
+
+impl Table {
+    /// Changes nothing.
+    fn question<H: Handler<T, Api>, T: 'static>(
+        self,
+        role: Role,
+        path: &'static str,
+        handler: H,
+    ) -> Table {
+        self.add(Route { method: "GET", path, role }, Gate { role, is_act: false }, get(handler))
+    }
+
+    /// Changes nothing either, and has a body.
+    fn search<H: Handler<T, Api>, T: 'static>(
+        self,
+        role: Role,
+        path: &'static str,
+        handler: H,
+    ) -> Table {
+        self.add(Route { method: "POST", path, role }, Gate { role, is_act: false }, post(handler))
+    }
+
+    /// Is carried out to its end, and logged.
+    fn act<H: Handler<T, Api>, T: 'static>(
+        self,
+        role: Role,
+        path: &'static str,
+        handler: H,
+    ) -> Table {
+        self.add(Route { method: "POST", path, role }, Gate { role, is_act: true }, post(handler))
+    }
+
+    fn add(mut self, route: Route, gate: Gate, handler: MethodRouter<Api>) -> Table {
+        let handler = handler.route_layer(from_fn_with_state(gate, pass));
+        self.router = self.router.route(route.path, handler);
+        self.routes.push(route);
+        self
+    }
+}
+
+type Tokens_ = State<Arc<Tokens>>;
+type Control_ = State<Arc<Control>>;
+
+async fn create_pool(State(control): Control_, Body(request): Body<api::CreatePool>) -> Response {
+    answer(control.create_pool(request).await)
+}
+
+async fn pool_status(State(control): Control_, Name(name): Name) -> Response {
+    answer(control.pool_status(&name).await)
+}
+
+async fn export_pool(State(control): Control_, Name(name): Name) -> Response {
+    answer(control.export_pool(&name).await)
+}
+
+async fn clear_pool(State(control): Control_, Name(name): Name) -> Response {
+    answer(control.clear_pool(&name).await)
+}
+
+async fn destroy_pool(
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::DestroyPool>,
+) -> Response {
+    answer(control.destroy_pool(&name, request).await)
+}
+
+async fn add_vdevs(
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::AddVdevs>,
+) -> Response {
+    answer(control.add_vdevs(&name, request).await)
+}
+
+async fn remove_disk(
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::DiskRequest>,
+) -> Response {
+    answer(control.remove_disk(&name, request).await)
+}
+
+async fn replace_disk(
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::ReplaceDisk>,
+) -> Response {
+    answer(control.replace_disk(&name, request).await)
+}
+
+async fn offline_disk(
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::DiskRequest>,
+) -> Response {
+    answer(control.offline_disk(&name, request).await)
+}
+
+async fn online_disk(
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::DiskRequest>,
+) -> Response {
+    answer(control.online_disk(&name, request).await)
+}
+
+async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {
+    answer(control.scan(request).await)
+}
+
+async fn import_pool(
+    State(control): Control_,
+    Extension(caller): Extension<Caller>,
+    Body(request): Body<api::ImportRequest>,
+) -> Response {
+    if let Err(refused) = caller.needs(import_needs(&request)) {
+        return refused.into_response();
+    }
+    answer(control.import_pool(request).await)
+}
+
+async fn datasets(
+    State(control): Control_,
+    query: Result<Query<DatasetQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(control.datasets(&query)),
+        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+    }
+}
+
+async fn iostat(
+    State(control): Control_,
+    query: Result<Query<IoQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(control.iostat(&query)),
+        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+    }
+}
+
+async fn share_why(
+    State(control): Control_,
+    query: Result<Query<ShareQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(control.share_why(query).await),
+        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+    }
+}
+
+async fn events(
+    State(control): Control_,
+    query: Result<Query<EventQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(Ok(control.events_after(&query).await)),
+        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+    }
+}
+
+async fn metrics(State(control): Control_) -> Response {
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], control.metrics().await).into_response()
+}
+
+async fn create_dataset(
+    State(control): Control_,
+    Extension(caller): Extension<Caller>,
+    Body(request): Body<api::CreateDataset>,
+) -> Response {
+    let set = request.properties.iter().map(|(name, value)| (name, Some(value)));
+    if let Err(refused) = caller.needs(properties_need(set)) {
+        return refused.into_response();
+    }
+    answer(control.create_dataset(request).await)
+}
+
+async fn set_properties(
+    State(control): Control_,
+    Extension(caller): Extension<Caller>,
+    Body(request): Body<api::SetProperties>,
+) -> Response {
+    let set = request.properties.iter().map(|(name, value)| (name, value.as_ref()));
+    if let Err(refused) = caller.needs(properties_need(set)) {
+        return refused.into_response();
+    }
+    answer(control.set_properties(request).await)
+}
+
+async fn destroy_dataset(
+    State(control): Control_,
+    Body(request): Body<api::DestroyDataset>,
+) -> Response {
+    answer(control.destroy_dataset(request).await)
+}
+
+async fn clear_damage(State(control): Control_, Body(request): Body<api::ClearDamage>) -> Response {
+    answer(control.clear_damage(request).await)
+}
+
+async fn clear_locks(State(control): Control_, Body(request): Body<api::ClearLocks>) -> Response {
+    answer(control.clear_locks(&request))
+}
+
+async fn create_token(State(tokens): Tokens_, Body(request): Body<api::CreateToken>) -> Response {
+    answer(tokens.create(&request))
+}
+
+async fn rotate_token(
+    State(tokens): Tokens_,
+    Name(name): Name,
+    Body(request): Body<api::RotateToken>,
+) -> Response {
+    answer(tokens.rotate(&name, &request))
+}
+
+async fn revoke_token(State(tokens): Tokens_, Name(name): Name) -> Response {
+    answer(tokens.revoke(&name))
+}
+
+fn answer<T: Serialize>(result: Result<T, ApiError>) -> Response {
+    match result {
+        Ok(value) => Json(value).into_response(),
+        Err(error) => error.into_response(),
+    }
+}
+
+/// The name in a path, whose errors are those of the API.
+struct Name(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(name)) => Ok(Name(name)),
+            Err(rejection) => Err(ApiError::invalid(rejection.body_text())),
+        }
+    }
+}
+
+/// A JSON body, whose errors are those of the API.
+struct Body<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        match Json::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Body(body)),
+            Err(rejection) => Err(ApiError::invalid(rejection.body_text())),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What holds a token, and for how long.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use super::*;
+
+fn create(name: &str, role: Role) -> CreateToken {
+    CreateToken { name: name.into(), role, expires_s: None }
+}
+
+fn token(name: &str, role: Role) -> Shown {
+    Shown::Token { name: name.into(), role }
+}
+
+fn expired(name: &str) -> Shown {
+    Shown::Expired { name: name.into() }
+}
+
+#[test]
+fn a_token_holds_over_restarts_until_it_is_revoked_and_is_nowhere_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("api");
+    let tokens = Tokens::open(&directory).unwrap();
+    assert!(!directory.exists(), "made before there is anything to keep");
+    let made = tokens.create(&create("ci", Role::Read)).unwrap();
+    assert_eq!(tokens.look(&made.token, 0), token("ci", Role::Read));
+    let path = directory.join("tokens.json");
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o777, 0o700);
+    assert!(!fs::read_to_string(&path).unwrap().contains(&made.token));
+    assert!(!format!("{made:?}").contains(&made.token));
+
+    let tokens = Tokens::open(&directory).unwrap();
+    assert_eq!(tokens.look(&made.token, 0), token("ci", Role::Read));
+    for other in ["", "x", &made.token[1..], &made.token.to_uppercase(), &Hash::of(b"").text()] {
+        assert_eq!(tokens.look(other, 0), Shown::Nothing, "{other:?}");
+    }
+    // What is kept of it is no token.
+    let hash = Hash::of(made.token.as_bytes()).text();
+    assert!(fs::read_to_string(&path).unwrap().contains(&hash));
+    assert_eq!(tokens.look(&hash, 0), Shown::Nothing);
+
+    assert_eq!(tokens.revoke("ci").unwrap().name, "ci");
+    assert_eq!(tokens.look(&made.token, 0), Shown::Nothing);
+    assert_eq!(Tokens::open(&directory).unwrap().look(&made.token, 0), Shown::Nothing);
+    assert!(tokens.revoke("ci").is_err() && tokens.list().is_empty());
+}
+
+#[test]
+fn a_token_ends_at_its_second() {
+    let home = tempfile::tempdir().unwrap();
+    let tokens = Tokens::open(home.path()).unwrap();
+    let end_s = now_s() + 1000;
+    let request = CreateToken { expires_s: Some(end_s), ..create("ci", Role::Admin) };
+    let made = tokens.create(&request).unwrap();
+    assert_eq!(tokens.look(&made.token, end_s - 1), token("ci", Role::Admin));
+    assert_eq!(tokens.look(&made.token, end_s), expired("ci"));
+    let past = CreateToken { expires_s: Some(now_s()), ..create("late", Role::Admin) };
+    assert!(tokens.create(&past).unwrap_err().message.contains("--expires"));
+}
+
+#[test]
+fn a_rotated_token_holds_as_long_as_is_said_and_never_longer_than_it_would_have() {
+    let home = tempfile::tempdir().unwrap();
+    let tokens = Tokens::open(home.path()).unwrap();
+    let end_s = now_s() + 1000;
+    let request = CreateToken { expires_s: Some(end_s), ..create("ci", Role::Operator) };
+    let first = tokens.create(&request).unwrap().token;
+    let known = token("ci", Role::Operator);
+
+    let keep = RotateToken { keep_s: 100, expires_s: Some(end_s + 5000) };
+    let second = tokens.rotate("ci", &keep).unwrap();
+    let until_s = second.info.earlier_until_s.unwrap();
+    let second = second.token;
+    assert_eq!(tokens.look(&first, until_s - 1), known);
+    assert_eq!(tokens.look(&first, until_s), expired("ci"));
+    assert_eq!(tokens.look(&second, end_s + 4999), known);
+    assert_eq!(tokens.look(&second, end_s + 5000), expired("ci"));
+    // Over a restart.
+    let tokens = Tokens::open(home.path()).unwrap();
+    assert_eq!(tokens.look(&first, until_s - 1), known);
+
+    // At once, and the end stays.
+    let third = tokens.rotate("ci", &RotateToken::default()).unwrap();
+    assert_eq!((third.info.expires_s, third.info.earlier_until_s), (Some(end_s + 5000), None));
+    for gone in [&first, &second] {
+        assert_eq!(tokens.look(gone, 0), Shown::Nothing);
+    }
+    // Kept for longer than it had: no.
+    let long = RotateToken { keep_s: 86_400, expires_s: None };
+    let fourth = tokens.rotate("ci", &long).unwrap();
+    assert_eq!(fourth.info.earlier_until_s, Some(end_s + 5000));
+    let forever = RotateToken { keep_s: KEEP_S_MAX + 1, expires_s: None };
+    assert!(tokens.rotate("ci", &forever).is_err());
+    assert!(tokens.rotate("other", &long).is_err());
+}
+
+#[test]
+fn the_file_token_goes_on_as_an_administrators_and_holds_as_it_is_now() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("token");
+    let put = |text: &str, mode: u32| {
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let tokens = Tokens::open(home.path()).unwrap();
+    let (one, two) = ("1".repeat(64), "2".repeat(40));
+    let known = token("token", Role::Admin);
+    assert_eq!(tokens.look(&one, 0), Shown::Nothing);
+    put(&format!("{one}\n"), 0o600);
+    assert_eq!(tokens.look(&one, 0), known);
+    assert_eq!(tokens.list().len(), 1);
+    put(&two, 0o600);
+    assert_eq!([tokens.look(&one, 0), tokens.look(&two, 0)], [Shown::Nothing, known.clone()]);
+    // What others can read is no secret; what is short is none either.
+    put(&two, 0o640);
+    assert_eq!(tokens.look(&two, 0), Shown::Nothing);
+    put("short", 0o600);
+    assert_eq!(tokens.look("short", 0), Shown::Nothing);
+    put("", 0o600);
+    assert_eq!(tokens.look("", 0), Shown::Nothing);
+
+    let made = tokens.rotate("token", &RotateToken::default()).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), made.token);
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(tokens.look(&made.token, 0), known);
+    let keep = RotateToken { keep_s: 1, expires_s: None };
+    assert!(tokens.rotate("token", &keep).is_err());
+    assert!(
+        tokens.revoke("token").is_err() && tokens.create(&create("token", Role::Read)).is_err()
+    );
+    fs::remove_file(&path).unwrap();
+    assert_eq!(tokens.look(&made.token, 0), Shown::Nothing);
+}
+
+#[test]
+fn names_are_plain_and_taken_once() {
+    let home = tempfile::tempdir().unwrap();
+    let tokens = Tokens::open(home.path()).unwrap();
+    for wrong in ["", "a b", "a/b", "\n", "\u{e9}", &"a".repeat(65)] {
+        assert!(tokens.create(&create(wrong, Role::Read)).is_err(), "{wrong:?}");
+    }
+    tokens.create(&create("a.b_c-9", Role::Read)).unwrap();
+    let taken = tokens.create(&create("a.b_c-9", Role::Admin)).unwrap_err();
+    assert!(taken.message.contains("rotate"), "{taken}");
+    for number in 1..TOKENS_MAX {
+        tokens.create(&create(&number.to_string(), Role::Read)).unwrap();
+    }
+    assert!(tokens.create(&create("more", Role::Read)).is_err());
+}
+
+#[test]
+fn a_list_that_others_can_read_or_nobody_understands_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("tokens.json");
+    Tokens::open(home.path()).unwrap().create(&create("ci", Role::Read)).unwrap();
+    let open = || Tokens::open(home.path()).map(|_| ()).map_err(|error| error.to_string());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(open().unwrap_err().contains("chmod 600"));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    open().unwrap();
+    for text in ["", "{}", "{\"tokens\": [{}]}", "{\"tokens\": [], \"more\": 1}"] {
+        fs::write(&path, text).unwrap();
+        assert!(open().unwrap_err().contains("no list of tokens"), "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_has_not_changed() {
+    let home = tempfile::tempdir().unwrap();
+    let tokens = Tokens::open(home.path()).unwrap();
+    let made = tokens.create(&create("ci", Role::Read)).unwrap();
+    // A directory stands where the new list is to be written.
+    fs::create_dir(home.path().join("tokens.new")).unwrap();
+    assert!(tokens.revoke("ci").unwrap_err().message.contains("nothing has changed"));
+    assert!(tokens.rotate("ci", &RotateToken::default()).is_err());
+    assert_eq!(tokens.look(&made.token, 0), token("ci", Role::Read));
+}

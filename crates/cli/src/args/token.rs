@@ -1,0 +1,72 @@
+//! `aquifer token`.
+
+use aquifer_admin::api::Role;
+use aquifer_admin::time::{now_s, parse_date, parse_span};
+use clap::Subcommand;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token and print it, this once.
+    Create {
+        /// What it may do: metrics, read, operator or admin; each may do what those before it may.
+        #[arg(long, value_parser = role)]
+        role: Role,
+        /// When it ends: in 90d, 12h, or at the beginning of 2027-01-31. [default: never]
+        #[arg(long, value_name = "SPAN|DATE", value_parser = end)]
+        expires: Option<u64>,
+        /// What it is called.
+        name: String,
+    },
+    /// List tokens.
+    List,
+    /// End a token, at once.
+    Revoke {
+        /// The token.
+        name: String,
+    },
+    /// Put another token in the place of one, and print it, this once.
+    Rotate {
+        /// How long the one before still holds, such as 1h. [default: not at all]
+        #[arg(long, value_name = "SPAN", value_parser = span)]
+        keep: Option<u64>,
+        /// When the new one ends. [default: when the one before would have]
+        #[arg(long, value_name = "SPAN|DATE", value_parser = end)]
+        expires: Option<u64>,
+        /// The token.
+        name: String,
+    },
+}
+
+fn role(text: &str) -> Result<Role, String> {
+    let found = Role::ALL.into_iter().find(|role| role.name() == text);
+    found.ok_or_else(|| format!("{text:?} is no role: metrics, read, operator, admin"))
+}
+
+fn span(text: &str) -> Result<u64, String> {
+    parse_span(text).ok_or_else(|| format!("{text:?} is no time: say 90d, 12h, 30m"))
+}
+
+/// A time in seconds since 1970.
+fn end(text: &str) -> Result<u64, String> {
+    let in_a_while = parse_span(text).and_then(|span_s| now_s().checked_add(span_s));
+    in_a_while
+        .or_else(|| parse_date(text))
+        .ok_or_else(|| format!("{text:?} is no time: say 90d, 12h, or 2027-01-31"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_a_span_from_now_or_a_day() {
+        let week = end("1w").unwrap();
+        assert!((week - now_s()).abs_diff(604_800) <= 1, "{week}");
+        assert_eq!(end("2027-01-31"), Ok(1_801_353_600));
+        for wrong in ["", "soon", "2027-02-30", "5", "18446744073709551615s"] {
+            assert!(end(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((role("read"), span("1h")), (Ok(Role::Read), Ok(3600)));
+        assert!(role("root").unwrap_err().contains("metrics, read, operator, admin"));
+    }
+}

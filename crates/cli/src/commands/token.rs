@@ -1,0 +1,93 @@
+//! `aquifer token`: who may ask the API over TCP.
+
+use aquifer_admin::api::{CreateToken, RotateToken, TokenInfo, TokenMade};
+use aquifer_admin::client::Client;
+use aquifer_admin::time::text_s;
+
+use super::{Output, tell};
+use crate::args::TokenCommand;
+use crate::failure::Failure;
+use crate::table::Table;
+
+pub(super) async fn run(
+    command: TokenCommand,
+    client: &Client,
+    output: Output,
+) -> Result<(), Failure> {
+    match command {
+        TokenCommand::Create { role, expires, name } => {
+            let request = CreateToken { name, role, expires_s: expires };
+            show(output, &client.create_token(&request).await?)
+        }
+        TokenCommand::List => list(client, output).await,
+        TokenCommand::Revoke { name } => {
+            let gone = client.revoke_token(&name).await?;
+            output.answer(&gone, |gone| format!("token {} holds no more\n", gone.name))
+        }
+        TokenCommand::Rotate { keep, expires, name } => {
+            let request = RotateToken { keep_s: keep.unwrap_or(0), expires_s: expires };
+            show(output, &client.rotate_token(&name, &request).await?)
+        }
+    }
+}
+
+/// The token alone on stdout, so that it can go to a file.
+fn show(output: Output, made: &TokenMade) -> Result<(), Failure> {
+    let TokenInfo { name, role, expires_s, earlier_until_s, .. } = &made.info;
+    let until = expires_s.map_or(String::new(), |end_s| format!(" until {}", text_s(end_s)));
+    let mut notes = vec![format!(
+        "token {name} has the role {role}{until}. It is not shown again: keep it in a file with \
+         mode 0600"
+    )];
+    let earlier = earlier_until_s.map(text_s);
+    notes.extend(earlier.map(|end| format!("the token before it holds until {end}")));
+    tell(output, &notes);
+    output.answer(made, |made| format!("{}\n", made.token))
+}
+
+async fn list(client: &Client, output: Output) -> Result<(), Failure> {
+    let tokens = client.tokens().await?;
+    output.answer(&tokens, |tokens| {
+        let mut table = Table::new(&["NAME", "ROLE", "MADE", "EXPIRES", "STATE"]);
+        for token in tokens {
+            table.row(row(token));
+        }
+        output.table(&table)
+    })
+}
+
+fn row(token: &TokenInfo) -> Vec<String> {
+    let TokenInfo { name, role, made_s, expires_s, expired, earlier_until_s } = token;
+    let state = match (expired, earlier_until_s) {
+        (true, _) => "expired".into(),
+        (false, Some(end_s)) => format!("rotated, the one before holds until {}", text_s(*end_s)),
+        (false, None) => "valid".into(),
+    };
+    let expires = expires_s.map_or("never".into(), text_s);
+    vec![name.clone(), role.to_string(), text_s(*made_s), expires, state]
+}
+
+#[cfg(test)]
+mod tests {
+    use aquifer_admin::api::Role;
+
+    use super::*;
+
+    #[test]
+    fn a_token_says_how_long_it_and_the_one_before_hold() {
+        let token = TokenInfo {
+            name: "ci".into(),
+            role: Role::Read,
+            made_s: 0,
+            expires_s: None,
+            expired: false,
+            earlier_until_s: None,
+        };
+        let of = |token: TokenInfo| row(&token).join(" ");
+        assert_eq!(of(token.clone()), "ci read 1970-01-01T00:00:00Z never valid");
+        let rotated = TokenInfo { earlier_until_s: Some(60), ..token.clone() };
+        assert!(of(rotated).ends_with("the one before holds until 1970-01-01T00:01:00Z"));
+        let expired = TokenInfo { expires_s: Some(1), expired: true, ..token };
+        assert!(of(expired).ends_with("1970-01-01T00:00:01Z expired"));
+    }
+}
