@@ -116,6 +116,11 @@ impl Client {
         Ok(Client { endpoint: Endpoint::Tcp(Remote { host, port, name, tls, token }) })
     }
 
+    /// Whether the daemon is on this machine, where a path is the same to both.
+    pub fn is_local(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Socket(_))
+    }
+
     /// Who answers.
     pub async fn daemon(&self) -> Answer<DaemonInfo> {
         self.get("/daemon").await

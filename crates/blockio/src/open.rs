@@ -78,7 +78,10 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The process may not.
-    #[error("{path}: not permitted; run as root or as a user who may read and write it")]
+    #[error(
+        "{path}: not permitted; the daemon's user must be able to read and write it: devices \
+         mostly belong to group disk, and an image should be that user's own"
+    )]
     NotPermitted {
         /// As given.
         path: PathBuf,

@@ -67,7 +67,7 @@ enum Family {
 }
 
 /// One or more clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Client {
     /// By address.
     Network(Network),
@@ -79,7 +79,7 @@ pub enum Client {
 }
 
 /// An entry of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// Whom it names.
     pub client: Client,
@@ -88,7 +88,7 @@ pub struct Entry {
 }
 
 /// Whom an option is about.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Whom {
     /// The option was not given.
     #[default]
@@ -100,7 +100,7 @@ pub enum Whom {
 }
 
 /// Whom an export lets in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access {
     /// Who may read and write.
     pub read_write: Whom,

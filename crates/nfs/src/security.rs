@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 /// The protection that an export asks for: `xprtsec`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Xprtsec {
     /// None: in the clear.
     #[default]

@@ -32,8 +32,8 @@ fn sectors_up_to_ours_are_taken() {
 fn system_errors_become_what_the_user_can_act_on() {
     let path = Path::new("/dev/some");
     let text = |error| open_error(path, error).to_string();
-    assert!(text(Errno::ACCESS).contains("run as root"));
-    assert!(text(Errno::PERM).contains("run as root"));
+    assert!(text(Errno::ACCESS).contains("group disk"));
+    assert!(text(Errno::PERM).contains("group disk"));
     assert!(text(Errno::BUSY).contains("mounted"));
     assert!(text(Errno::ROFS).contains("write-protected"));
     assert!(text(Errno::NOMEDIUM).contains("attached"));

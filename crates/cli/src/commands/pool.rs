@@ -85,7 +85,7 @@ pub(super) async fn scan(
     output: Output,
     places: Vec<PathBuf>,
 ) -> Result<(), Failure> {
-    let places = absolute(places)?;
+    let places = absolute(client, places)?;
     let again: String = places.iter().map(|place| format!(" -d {}", place.display())).collect();
     let found = client.scan(&ScanRequest { places }).await?;
     output.answer(&found, |found| scanned(found, &again))?;
@@ -143,7 +143,7 @@ pub(super) async fn import(
     output: Output,
     mut request: ImportRequest,
 ) -> Result<(), Failure> {
-    request.places = absolute(request.places)?;
+    request.places = absolute(client, request.places)?;
     let done = client.import_pool(&request).await?;
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
@@ -238,9 +238,14 @@ pub(super) fn confirm(what: &str, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// The daemon has another working directory.
-fn absolute(places: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+/// The daemon has another working directory, if not another machine.
+fn absolute(client: &Client, places: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     let each = |place: PathBuf| {
+        if !client.is_local() {
+            let why = "is not absolute; -d is a path of the server's";
+            let refused = || Failure::usage(format!("{}: {why}", place.display()));
+            return if place.is_absolute() { Ok(place) } else { Err(refused()) };
+        }
         let absolute = std::path::absolute(&place);
         let absolute = absolute.map_err(|error| unusable(&place, &error))?;
         match absolute.try_exists() {

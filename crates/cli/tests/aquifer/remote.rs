@@ -54,6 +54,12 @@ fn who_has_certificate_and_token_administers_from_afar_and_nobody_else() {
     assert_eq!(mistaken.code, 1);
     assert!(mistaken.err.contains("--api-certificate"), "{mistaken:?}");
 
+    // Places to look in are the server's: here they need not exist.
+    let looked = ask(&certificate, &token, &["pool", "import", "-d", "/nothing/here"]);
+    assert!(looked.err.contains("no pool was found"), "{looked:?}");
+    let looked = ask(&certificate, &token, &["pool", "import", "-d", "here"]);
+    assert!((looked.code, looked.err.contains("the server's")) == (2, true), "{looked:?}");
+
     // Half of what is needed.
     let half = place.ask(&["--api", &url, "pool", "list"]);
     assert_eq!(half.code, 2, "{half:?}");

@@ -2,10 +2,11 @@
 //!
 //! Invariants:
 //! - What any caller can make up (a guid, a path, an address) is looked up in a map: no search over
-//!   all exports, no lock that keeps others out.
+//!   all exports, no lock that keeps others out. An address that was not seen yet is judged once
+//!   by each kind of rules.
 //! - What is remembered of clients is bounded, and forgotten with each change of the rules.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub(super) struct Table {
     exports: Vec<Export>,
     /// Those of the export at the same place.
     rules: Vec<Rules>,
+    /// One export of each kind: of most, many have the same rules, which they inherit.
+    kinds: Vec<usize>,
     /// Of the hosts that the exports name.
     pub addresses: Addresses,
     by_guid: Guids,
@@ -61,6 +64,7 @@ pub(super) enum Found {
 impl Table {
     pub fn new(exports: Vec<Export>, by_guid: Guids, addresses: Addresses) -> Self {
         let rules = rules(&exports, &addresses);
+        let kinds = kinds(&exports);
         let depths = exports.iter().map(|export| components(export.path.as_bytes()).count());
         let depth = depths.max().unwrap_or(0);
         let paths = exports.iter().map(|export| export.path.clone().into_bytes());
@@ -75,7 +79,23 @@ impl Table {
             );
         }
         let standings = Mutex::default();
-        Table { exports, rules, addresses, by_guid, by_path, depth, list_bytes_max, standings }
+        Table {
+            exports,
+            rules,
+            kinds,
+            addresses,
+            by_guid,
+            by_path,
+            depth,
+            list_bytes_max,
+            standings,
+        }
+    }
+
+    /// How many kinds of rules there are.
+    #[cfg(test)]
+    pub fn kinds(&self) -> usize {
+        self.kinds.len()
     }
 
     pub fn set_addresses(&mut self, addresses: Addresses) {
@@ -97,12 +117,14 @@ impl Table {
 
     pub fn standing(&self, client: IpAddr, security: &Security) -> Standing {
         let client = (client.to_canonical(), security.clone());
-        let mut standings = self.standings.lock();
-        if let Some(known) = standings.get(&client) {
+        if let Some(known) = self.standings.lock().get(&client) {
             return *known;
         }
         let mut standing = Standing::default();
-        for (export, rules) in self.exports.iter().zip(&self.rules) {
+        let kinds = self.kinds.iter();
+        for (export, rules) in
+            kinds.filter_map(|index| self.exports.get(*index).zip(self.rules.get(*index)))
+        {
             let verdict = rules.judge(client.0, security.names()).verdict;
             let (may_come, travels) = (verdict != Verdict::Refused, export.takes(security));
             standing.is_admitted |= verdict.admits();
@@ -110,6 +132,7 @@ impl Table {
             standing.calls |= may_come && travels;
             standing.calls_from_any_port |= may_come && travels && !export.secure_ports;
         }
+        let mut standings = self.standings.lock();
         if standings.len() >= STANDINGS_MAX {
             standings.clear();
         }
@@ -171,6 +194,14 @@ pub(super) fn guids(exports: &[Export], root_of: &RootOf) -> Guids {
         }
     }
     guids
+}
+
+/// The first of all exports that let in the same clients in the same way.
+fn kinds(exports: &[Export]) -> Vec<usize> {
+    let mut seen = HashSet::new();
+    let kind = |export: &Export| (export.access.clone(), export.xprtsec, export.secure_ports);
+    let each = exports.iter().enumerate();
+    each.filter(|(_, export)| seen.insert(kind(export))).map(|(index, _)| index).collect()
 }
 
 fn rules(exports: &[Export], addresses: &Addresses) -> Vec<Rules> {

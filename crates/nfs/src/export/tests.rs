@@ -351,3 +351,23 @@ fn an_explanation_names_the_nearest_export_and_its_rule() {
     assert_eq!(said("/tank/other", "10.2.2.3"), is("tank", rw, Some("rw")));
     assert_eq!(said("/", "10.2.2.3"), None);
 }
+
+/// Datasets inherit their rules: an address that nobody has seen yet costs as much as there are
+/// rules, not as there are exports.
+#[test]
+fn a_new_address_is_judged_once_by_each_kind_of_rules() {
+    let export = |at: usize| {
+        let network = if at.is_multiple_of(2) { "10.1.0.0/16" } else { "10.2.0.0/16" };
+        let dataset = format!("a/{at}");
+        Export { access: only(&[network]), ..Export::new(format!("/{at}"), dataset) }
+    };
+    let mut all: Vec<Export> = (0..1000).map(export).collect();
+    all.push(Export { xprtsec: Xprtsec::Tls, ..export(2000) });
+    all.push(Export { secure_ports: true, ..export(2002) });
+    let exports = Exports::new(all, |_| None).unwrap();
+    assert_eq!(exports.table.read().kinds(), 4);
+    let standing = |address: &str| {
+        exports.table.read().standing(address.parse().unwrap(), &Security::Clear).is_admitted
+    };
+    assert!(standing("10.1.0.1") && standing("10.2.0.1") && !standing("10.3.0.1"));
+}
