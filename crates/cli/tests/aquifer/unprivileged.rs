@@ -38,7 +38,15 @@ fn on_image_files_and_high_ports_it_needs_no_root() {
     assert_eq!(mode("state") & 0o022, 0);
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.ended().success(), "{}", place.log());
-    // What an unprivileged daemon made, root's takes over.
+    // Root's does not serve what another user can exchange; it takes over what it is given.
+    let daemon = place.serve();
+    assert_eq!(place.health("tank"), "UNAVAIL");
+    let refused = place.ask(&["pool", "import", "-d", &image, "tank"]);
+    assert!(refused.err.contains("belongs to another user"), "{refused:?}");
+    drop(daemon);
+    for owned in [place.path(""), place.path("a.img")] {
+        chown(&owned, Some(0), Some(0)).unwrap();
+    }
     let daemon = place.serve();
     assert_eq!(place.health("tank"), "ONLINE");
     drop(daemon);

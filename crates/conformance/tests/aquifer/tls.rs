@@ -45,7 +45,10 @@ fn the_kernels_client_comes_over_tls() -> Result<()> {
     // In the clear it comes as far as MOUNT.
     let refused = guest.run(&mount("/clear", &format!("{V3},soft,retrans=1")), LONG)?;
     assert_ne!(refused.status, 0, "{}", refused.output);
-    let shaken = guest.run(&mount("/mnt", &format!("{V3},xprtsec=mtls")), LONG)?;
+    // tlshd takes a moment to be there; until then the kernel knows of nobody who shakes hands.
+    let over_tls = mount("/mnt", &format!("{V3},xprtsec=mtls"));
+    let patient = format!("for try in $(seq 20); do {over_tls} && exit 0; sleep 1; done; exit 1");
+    let shaken = guest.run(&patient, LONG)?;
     if shaken.status != 0 {
         let said = guest.run("cat /tmp/tlshd.log; dmesg | tail -n 20", SOON)?.output;
         let what = "a mount over TLS".into();
