@@ -136,6 +136,9 @@ pub const HANDED_OVER_BYTES_MIN: usize = 256 * 1024;
 /// read once before the kernel copies them. A READ of 1 MiB with its header takes two.
 pub const WRITE_BYTES_MAX: usize = 576 * 1024;
 
+/// Names of a client's certificate that are looked at: each call compares them with the rules.
+pub const CERTIFICATE_NAMES_MAX: usize = 32;
+
 /// Between two looks whether the files with keys have changed.
 pub const KEYS_LOOK: Duration = Duration::from_secs(5);
 

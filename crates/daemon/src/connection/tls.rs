@@ -21,7 +21,9 @@ use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use webpki::EndEntityCert;
 
-use crate::limits::{AHEAD_BYTES_MAX, PLAINTEXT_BYTES_MAX, SEND_BYTES_MAX};
+use crate::limits::{
+    AHEAD_BYTES_MAX, CERTIFICATE_NAMES_MAX, PLAINTEXT_BYTES_MAX, SEND_BYTES_MAX,
+};
 
 /// TLS over TCP, from the first byte of the handshake.
 #[derive(Debug)]
@@ -230,6 +232,7 @@ fn now(written: Poll<io::Result<usize>>) -> io::Result<usize> {
 fn names(certificate: &CertificateDer<'_>) -> Arc<[String]> {
     let parsed = EndEntityCert::try_from(certificate);
     let names = parsed.iter().flat_map(|certificate| certificate.valid_dns_names());
+    let names = names.take(CERTIFICATE_NAMES_MAX);
     names.map(|name| name.trim_end_matches('.').to_ascii_lowercase()).collect()
 }
 
