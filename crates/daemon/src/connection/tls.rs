@@ -21,9 +21,7 @@ use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use webpki::EndEntityCert;
 
-use crate::limits::{
-    AHEAD_BYTES_MAX, CERTIFICATE_NAMES_MAX, PLAINTEXT_BYTES_MAX, SEND_BYTES_MAX,
-};
+use crate::limits::{AHEAD_BYTES_MAX, CERTIFICATE_NAMES_MAX, PLAINTEXT_BYTES_MAX, SEND_BYTES_MAX};
 
 /// TLS over TCP, from the first byte of the handshake.
 #[derive(Debug)]

@@ -87,7 +87,7 @@ fn futures_move_between_threads() {
 fn findings_of_a_kind_are_kept_up_to_a_limit_and_counted() {
     let pool = crate::changed(Shape::Single, |_, sample, _| {
         for inode in sample.inodes.values_mut() {
-            inode.generation = 5000;
+            inode.mode = 0o100_644;
         }
     });
     let options = Options { findings_per_kind_max: 2, ..Options::default() };
