@@ -97,6 +97,12 @@ fn must_lose(sync: &'static str, trusted: impl Fn(&Load) -> u64) -> Result<()> {
                 load.finish();
                 return Ok(());
             }
+            // What can be read no more is lost as well, up to the export's own directory.
+            Err(Error::Failed { what, said }) if said == "Io" => {
+                eprintln!("found by cut {}: {what} gives an I/O error", number + 1);
+                load.finish();
+                return Ok(());
+            }
             Err(error) => return Err(error),
         }
     }
