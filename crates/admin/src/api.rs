@@ -10,6 +10,7 @@
 mod access;
 mod counts;
 mod datasets;
+mod history;
 mod locks;
 mod pools;
 mod shares;
@@ -28,6 +29,7 @@ pub use datasets::{
     ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
     DestroyDataset, PropertyValue, SetProperties,
 };
+pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{
     AddVdevs, CreatePool, DestroyPool, DiskRequest, DroppedLog, FoundPool, FoundVdev, Health,

@@ -9,10 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use aquifer_blockio::durable;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
@@ -129,7 +130,8 @@ impl Cache {
                     .map_err(|error| io::Error::other(error.to_string()))
                     .and_then(|random| {
                         let id = random.max(1);
-                        self.replace(&path, format!("{id:016x}\n").as_bytes()).map(|()| id)
+                        durable::replace(&path, format!("{id:016x}\n").as_bytes(), 0o600)
+                            .map(|()| id)
                     });
                 made.map_err(|source| CacheError::Io { path, source })
             }
@@ -161,19 +163,9 @@ impl Cache {
         let stored = serde_json::to_vec_pretty(kept).map_err(io::Error::from);
         let stored = stored.and_then(|mut bytes| {
             bytes.push(b'\n');
-            self.replace(&path, &bytes)
+            durable::replace(&path, &bytes, 0o600)
         });
         stored.map_err(|source| CacheError::Io { path, source })
-    }
-
-    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let beside = path.with_extension("new");
-        let mut options = File::options();
-        let mut file = options.create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)?;
-        File::open(&self.dir)?.sync_all()
     }
 }
 

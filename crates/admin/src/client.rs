@@ -23,8 +23,8 @@ use tokio_rustls::TlsConnector;
 use crate::api::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
     CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
-    DiskRequest, Event, EventQuery, ImportRequest, LocksInfo, NfsStat, PoolCreated, PoolDone,
-    PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
+    DiskRequest, Event, EventQuery, HistoryEntry, ImportRequest, LocksInfo, NfsStat, PoolCreated,
+    PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
     SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
 };
 
@@ -134,6 +134,11 @@ impl Client {
     /// One pool.
     pub async fn pool(&self, name: &str) -> Answer<PoolStatus> {
         self.get(&format!("/pools/{}", escaped(name))).await
+    }
+
+    /// What was done to a pool.
+    pub async fn history(&self, name: &str) -> Answer<Vec<HistoryEntry>> {
+        self.get(&format!("/pools/{}/history", escaped(name))).await
     }
 
     /// Makes a pool.

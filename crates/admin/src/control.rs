@@ -12,6 +12,7 @@
 
 mod counts;
 mod datasets;
+pub(crate) mod history;
 mod layout;
 mod locks;
 mod pools;
@@ -27,7 +28,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aquifer_files::Files;
 use aquifer_nfs::lock::LockView;
@@ -132,6 +133,10 @@ pub struct Control {
     export_notes: Mutex<Vec<String>>,
     /// What was exported by then.
     exported: Mutex<Vec<Export>>,
+    /// One act at a time between its two looks at how things are: see [`history`].
+    looks: tokio::sync::Mutex<()>,
+    /// When an act was last noted whose caller may not do it.
+    forbidden: Mutex<Option<Instant>>,
     events: Arc<EventRing>,
     names: tokio::sync::Mutex<counts::Names>,
 }
@@ -181,6 +186,8 @@ impl Control {
             starting: AtomicBool::new(true),
             export_notes: Mutex::default(),
             exported: Mutex::default(),
+            looks: Default::default(),
+            forbidden: Mutex::default(),
             events,
             names: Default::default(),
         }))

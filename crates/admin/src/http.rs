@@ -8,8 +8,10 @@
 //! - Each request has a [`Caller`], and no handler runs without one that may ask for it ([`gate`]).
 //! - An act that was begun is carried out, also if the client hangs up, and is logged ([`gate`]).
 
+mod acts;
 mod gate;
 mod routes;
+mod words;
 
 use std::fs;
 use std::future::Future;

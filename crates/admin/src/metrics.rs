@@ -171,6 +171,11 @@ fn of_nfs(page: &mut Page, nfs: &NfsStat) {
 fn of_load(page: &mut Page, load: &NfsLoad) {
     let gauges = [
         ("aquifer_nfs_connections", "Open connections.", load.connections),
+        (
+            "aquifer_nfs_lobby_connections",
+            "Open connections that no export takes calls of as they come.",
+            load.in_lobby,
+        ),
         ("aquifer_nfs_request_bytes", "Memory of requests.", load.request_bytes),
         ("aquifer_nfs_reply_bytes", "Memory of replies.", load.reply_bytes),
     ];

@@ -7,10 +7,12 @@ use aquifer_admin::api::{VdevKind, VdevRequest};
 use aquifer_admin::size;
 use clap::{Parser, Subcommand};
 
+mod pool;
 #[cfg(test)]
 mod tests;
 mod token;
 
+pub(crate) use pool::PoolCommand;
 pub(crate) use token::TokenCommand;
 
 /// Turns disks into a datastore for virtual machines, served over NFS.
@@ -53,7 +55,7 @@ pub(crate) struct ApiArgs {
 pub(crate) enum Command {
     /// Run the daemon in the foreground.
     Serve(ServeArgs),
-    /// Pools: create, import, export, list, status, destroy, and their disks.
+    /// Pools: create, import, export, list, status, history, destroy, and their disks.
     #[command(subcommand)]
     Pool(PoolCommand),
     /// Make a dataset.
@@ -269,141 +271,6 @@ pub(crate) struct ServeArgs {
     /// What is logged, as in RUST_LOG, which goes before the configuration. [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log: Option<String>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum PoolCommand {
-    /// Make a pool and import it.
-    Create {
-        /// Also take disks that hold something else. It is lost.
-        #[arg(short = 'f')]
-        force: bool,
-        /// Only say what would be done, or why not.
-        #[arg(short = 'n')]
-        dry_run: bool,
-        /// A property of the pool's own dataset, which others inherit; may be given several times.
-        #[arg(short = 'o', value_name = "PROPERTY=VALUE", value_parser = assignment)]
-        properties: Vec<(String, String)>,
-        /// Make image files that do not exist, of this size.
-        #[arg(long, value_name = "SIZE", value_parser = bytes)]
-        create_size: Option<u64>,
-        /// The pool's name.
-        name: String,
-        /// Disks: `A B` stripes, `mirror A B` mirrors, `mirror A B mirror C D` does both; behind
-        /// the word `log` likewise those of the intent log.
-        #[arg(required = true, value_name = "[log] [mirror] DISK")]
-        disks: Vec<String>,
-    },
-    /// Add log devices to a pool.
-    Add {
-        /// Also take disks that hold something else. It is lost.
-        #[arg(short = 'f')]
-        force: bool,
-        /// Only say what would be done, or why not.
-        #[arg(short = 'n')]
-        dry_run: bool,
-        /// Make image files that do not exist, of this size.
-        #[arg(long, value_name = "SIZE", value_parser = bytes)]
-        create_size: Option<u64>,
-        /// The pool.
-        name: String,
-        /// Disks: `log A`, `log A B` (two, used in turn), `log mirror A B`.
-        #[arg(required = true, value_name = "[log] [mirror] DISK")]
-        disks: Vec<String>,
-    },
-    /// Take a log device out of a pool.
-    Remove {
-        /// The pool.
-        name: String,
-        /// The disk; of a mirror its name, such as mirror-1.
-        disk: String,
-    },
-    /// Put another disk in the place of one of the log.
-    Replace {
-        /// Take the new disk also if it holds something else. It is lost.
-        #[arg(short = 'f')]
-        force: bool,
-        /// Make the new disk, if it is an image file that does not exist, of this size.
-        #[arg(long, value_name = "SIZE", value_parser = bytes)]
-        create_size: Option<u64>,
-        /// The pool.
-        name: String,
-        /// The disk that goes.
-        disk: String,
-        /// The disk that comes.
-        new: String,
-    },
-    /// Take a disk of the log out of use until it is taken into use again.
-    Offline {
-        /// The pool.
-        name: String,
-        /// The disk.
-        disk: String,
-    },
-    /// Take a disk of the log into use again.
-    Online {
-        /// The pool.
-        name: String,
-        /// The disk.
-        disk: String,
-    },
-    /// Bring a pool into service; without a name, list those that are found.
-    Import {
-        /// Take the pool although another host used it in the last minute, and did not export it.
-        /// That host must be down.
-        #[arg(short = 'f')]
-        force: bool,
-        /// Where to look instead of all block devices: directory, device, image file.
-        #[arg(short = 'd', value_name = "PLACE")]
-        places: Vec<PathBuf>,
-        /// Go back this many txgs. What came after is lost.
-        #[arg(long, value_name = "TXGS", default_value_t = 0,
-            value_parser = clap::value_parser!(u64).range(0..=2))]
-        rewind: u64,
-        /// End the intent log where it is damaged. What came after is lost.
-        #[arg(long)]
-        discard_log: bool,
-        /// Do without a log device that is not there. What only it holds is lost.
-        #[arg(short = 'm', long)]
-        missing_log: bool,
-        /// Take what a disk does not give while the log is replayed for damaged. What the log says
-        /// of it is lost.
-        #[arg(long)]
-        discard_unreadable: bool,
-        /// Name or guid.
-        pool: Option<String>,
-    },
-    /// Take a pool out of service.
-    Export {
-        /// The pool.
-        name: String,
-    },
-    /// Take a notice of loss off a pool's status.
-    Clear {
-        /// The pool.
-        name: String,
-    },
-    /// List pools.
-    List {
-        /// The pool; without one, all.
-        name: Option<String>,
-    },
-    /// Say how pools are.
-    Status {
-        /// More: identities, sizes.
-        #[arg(short = 'v')]
-        verbose: bool,
-        /// The pool; without one, all.
-        name: Option<String>,
-    },
-    /// Export a pool and erase its labels. Everything in it is lost.
-    Destroy {
-        /// Do not ask.
-        #[arg(short = 'f')]
-        force: bool,
-        /// The pool.
-        name: String,
-    },
 }
 
 #[derive(Debug, clap::Args)]

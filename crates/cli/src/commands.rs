@@ -4,6 +4,7 @@ mod connect;
 mod dataset;
 mod disks;
 mod events;
+mod history;
 mod inspect;
 mod iostat;
 mod locks;
@@ -162,6 +163,9 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         PoolCommand::List { name } => pool::list(client, output, name).await,
         PoolCommand::Status { verbose, name } => {
             status::status(client, output, verbose, name).await
+        }
+        PoolCommand::History { long, all, name } => {
+            history::history(client, output, history::Show { long, all }, name).await
         }
         PoolCommand::Destroy { force, name } => pool::destroy(client, output, force, &name).await,
     }

@@ -9,6 +9,7 @@
 //! - Of a dataset with `sync=disabled` no change is logged: see `unlogged`.
 //! - A call that must not run twice enters the reply table in the txg of its changes: see
 //!   [`replies`].
+//! - Who did what to the pool is kept beside it: see [`history`].
 //! - A damaged node stops what it holds, not the pool: see [`aquifer_object::sync`] and
 //!   [`Datasets::note_table_damage`]. Only the namespace, which is kept twice, is the pool's own.
 
@@ -17,6 +18,7 @@ pub mod dataset;
 mod datasets;
 mod destroy;
 mod error;
+pub mod history;
 pub mod property;
 mod quota;
 mod reap;

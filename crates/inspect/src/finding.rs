@@ -166,6 +166,8 @@ kinds! {
     DatasetInvalid Error,
     /// An entry of the reply table that says what it cannot, or too many of them.
     ReplyInvalid Error,
+    /// A record of the history that cannot be understood, or too many of them.
+    HistoryInvalid Error,
     /// An inode that contradicts itself or its dataset.
     ObjectInvalid Error,
     /// An object that the engine has marked damaged: it met a node that cannot be read.

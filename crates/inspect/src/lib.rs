@@ -20,6 +20,7 @@ mod directory;
 mod extents;
 mod finding;
 mod forms;
+mod history;
 mod labels;
 mod links;
 mod log;

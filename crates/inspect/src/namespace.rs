@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_ondisk::codec::Reader;
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
-use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord};
+use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, LineRecord};
 use aquifer_ondisk::dead::DeadKind;
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
 use aquifer_ondisk::reply::REPLIES_MAX;
@@ -65,6 +65,7 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
     // A dataset that is gone has left its replies behind.
     let next = items.next.filter(|_| tree.whole);
     walk_replies(scan, root, next).await;
+    crate::history::walk(scan, root).await;
     walk_others(scan, root);
     summaries
 }
@@ -87,8 +88,8 @@ fn remember(scan: &mut Scan<'_>, record: &DamageRecord) {
 
 impl Items {
     fn take(&mut self, scan: &mut Scan<'_>, item: &Item, birth: Txg) {
-        let (dataset, number) = (item.key.dataset, item.key.item & ((1 << 56) - 1));
-        let class = item.key.item >> 56;
+        let dataset = item.key.dataset;
+        let (class, number) = item.key.class_and_number();
         let mut invalid = |why: String| {
             scan.findings.add(Kind::ItemInvalid, At::object(dataset, ObjectId(0)), || {
                 format!("item {class}:{number} of dataset {dataset}: {why}")
@@ -275,10 +276,13 @@ async fn walk_replies(scan: &mut Scan<'_>, root: &PoolRoot, next: Option<u64>) {
     }
 }
 
+/// Slots of the trees that are walked.
+const KNOWN: [usize; 2] = [TreeSlot::Replies as usize, TreeSlot::History as usize];
+
 /// Trees that only newer software writes.
 fn walk_others(scan: &mut Scan<'_>, root: &PoolRoot) {
     for (slot, pointer) in root.trees.iter().enumerate().skip(TreeSlot::Namespace as usize + 1) {
-        let Some(pointer) = pointer.filter(|_| slot != TreeSlot::Replies as usize) else {
+        let Some(pointer) = pointer.filter(|_| !KNOWN.contains(&slot)) else {
             continue;
         };
         scan.whole = false;
@@ -294,10 +298,10 @@ fn walk_others(scan: &mut Scan<'_>, root: &PoolRoot) {
     }
 }
 
-// The classes of items; see `aquifer_ondisk::dataset::ItemClass`.
-const CLASS_RECORD: u64 = aquifer_ondisk::dataset::ItemClass::Record as u64;
-const CLASS_PROPERTY: u64 = aquifer_ondisk::dataset::ItemClass::Property as u64;
-const CLASS_SNAPSHOT: u64 = aquifer_ondisk::dataset::ItemClass::Snapshot as u64;
-const CLASS_LINE: u64 = aquifer_ondisk::dataset::ItemClass::Line as u64;
-const CLASS_DAMAGE: u64 = aquifer_ondisk::dataset::ItemClass::Damage as u64;
-const CLASS_DESTROYED: u64 = aquifer_ondisk::dataset::ItemClass::Destroyed as u64;
+// The classes of items.
+const CLASS_RECORD: u8 = ItemClass::Record as u8;
+const CLASS_PROPERTY: u8 = ItemClass::Property as u8;
+const CLASS_SNAPSHOT: u8 = ItemClass::Snapshot as u8;
+const CLASS_LINE: u8 = ItemClass::Line as u8;
+const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
+const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;

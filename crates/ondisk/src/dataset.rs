@@ -52,6 +52,21 @@ pub enum ItemClass {
     Damage = 5,
 }
 
+impl ItemClass {
+    /// The class of this number.
+    pub fn from_u8(class: u8) -> Option<ItemClass> {
+        Some(match class {
+            0 => ItemClass::Record,
+            1 => ItemClass::Property,
+            2 => ItemClass::Snapshot,
+            3 => ItemClass::Line,
+            4 => ItemClass::Destroyed,
+            5 => ItemClass::Damage,
+            _ => return None,
+        })
+    }
+}
+
 /// Orders the items of the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemKey {
@@ -66,6 +81,12 @@ impl ItemKey {
     pub fn new(dataset: DatasetId, class: ItemClass, number: u64) -> ItemKey {
         debug_assert!(number < 1 << 56);
         ItemKey { dataset, item: u64::from(class as u8) << 56 | number }
+    }
+
+    /// The class, as [`ItemClass`] or another tree of items numbers them; and the number.
+    pub fn class_and_number(self) -> (u8, u64) {
+        let [class, ..] = self.item.to_be_bytes();
+        (class, self.item & ((1 << 56) - 1))
     }
 
     pub(crate) fn encode(self, w: &mut Writer) {

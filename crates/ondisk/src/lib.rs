@@ -11,6 +11,7 @@ pub mod dataset;
 pub mod dead;
 pub mod dirent;
 pub mod extent;
+pub mod history;
 pub mod inode;
 pub mod layout;
 pub mod log_batch;

@@ -39,6 +39,8 @@ pub enum TreeSlot {
     Replies = 2,
     /// Segments that moved (empty until there is a cleaner).
     Segments = 3,
+    /// Who did what to the pool: see [`crate::history`]. Earlier releases keep it as it is.
+    History = 4,
 }
 
 /// Where the intent log stands.

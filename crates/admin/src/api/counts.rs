@@ -144,6 +144,9 @@ pub struct ProcedureStat {
 pub struct NfsLoad {
     /// Open now.
     pub connections: u64,
+    /// Of these, the ones that no export takes calls of as they come.
+    #[serde(default)]
+    pub in_lobby: u64,
     /// Accepted.
     pub accepted: u64,
     /// Closed at once because there were too many.

@@ -180,7 +180,7 @@ pub(super) async fn damaged(serving: &Serving) -> Vec<DamagedFile> {
     each.collect()
 }
 
-fn nanoseconds(time: Time) -> u64 {
+pub(super) fn nanoseconds(time: Time) -> u64 {
     let seconds = u64::try_from(time.seconds).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
 }

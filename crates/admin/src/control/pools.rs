@@ -13,6 +13,7 @@ use aquifer_vdev::label_io::erase_labels;
 use tokio::runtime::Handle;
 
 use super::datasets::act_on;
+use super::history::Leaving;
 use super::serving::{Serving, close};
 use super::{Control, Listed, State, layout, properties, still_importing};
 use crate::api::{
@@ -142,9 +143,9 @@ impl Control {
     ///
     /// # Errors
     /// If there is none of this name, or the list cannot be written.
-    pub async fn export_pool(&self, name: &str) -> Result<PoolDone, ApiError> {
+    pub async fn export_pool(&self, name: &str, leaving: &Leaving) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
-        let (disks, notes) = self.withdraw(name).await?;
+        let (disks, notes) = self.withdraw(name, leaving).await?;
         close(disks).await;
         self.store()?;
         Ok(PoolDone::new(name, notes))
@@ -176,6 +177,7 @@ impl Control {
         &self,
         name: &str,
         request: DestroyPool,
+        leaving: &Leaving,
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         if request.confirm != name {
@@ -185,7 +187,7 @@ impl Control {
         }
         self.serving(name)?;
         let guid = self.listed(name)?.cached.guid;
-        let (disks, notes) = self.withdraw(name).await?;
+        let (disks, notes) = self.withdraw(name, leaving).await?;
         self.dropped_logs.lock().remove(&guid);
         // Off the list first: a daemon that is killed now leaves a pool that can be imported, and
         // not a list with a pool that is half there.
@@ -208,7 +210,11 @@ impl Control {
     }
 
     /// Takes a pool out of service; gives back its disks, still open.
-    async fn withdraw(&self, name: &str) -> Result<(Vec<OpenDisk>, Vec<String>), ApiError> {
+    async fn withdraw(
+        &self,
+        name: &str,
+        leaving: &Leaving,
+    ) -> Result<(Vec<OpenDisk>, Vec<String>), ApiError> {
         let Listed { state, .. } = self.listed(name)?;
         if matches!(state, State::Importing) {
             return Err(still_importing(name));
@@ -219,6 +225,9 @@ impl Control {
             return Ok((Vec::new(), vec![note]));
         };
         let mut notes = self.refresh_exports().await;
+        if let Some(noting) = leaving.take() {
+            self.note_end(noting, Ok(()), Vec::new());
+        }
         let unclean = serving.export().await;
         self.frontend.release().await;
         tracing::info!(

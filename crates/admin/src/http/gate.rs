@@ -1,5 +1,7 @@
 //! What stands before each handler: the role that its route needs, and the log of what is done.
 
+use std::sync::Arc;
+
 use aquifer_pool::BoxFuture;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -7,6 +9,8 @@ use axum::response::{IntoResponse, Response};
 
 use crate::api::{ApiError, Role};
 use crate::caller::Caller;
+use crate::control::Control;
+use crate::control::history::Concerned;
 
 /// A route's.
 #[derive(Debug, Clone, Copy)]
@@ -24,11 +28,20 @@ pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next)
         return ApiError::failed("the daemon has a bug; its log says more").into_response();
     };
     if let Err(refused) = caller.needs(gate.role) {
+        forbidden(&caller, &request, gate);
         return refused.into_response();
     }
     match gate.is_act {
         true => carry_out(caller, request, next).await,
         false => next.run(request).await,
+    }
+}
+
+/// Notes an act that the caller may not do. What was in its body is not looked at.
+fn forbidden(caller: &Caller, request: &Request, gate: Gate) {
+    if let Some(control) = request.extensions().get::<Arc<Control>>().filter(|_| gate.is_act) {
+        let act = format!("{} {}", request.method(), request.uri().path());
+        control.note_forbidden(&Concerned::All, caller.to_string(), act);
     }
 }
 

@@ -5,6 +5,7 @@
 //! GET  /daemon                  read                      -> DaemonInfo
 //! GET  /pools                   read                      -> [PoolSummary]
 //! GET  /pools/{name}            read                      -> PoolStatus
+//! GET  /pools/{name}/history    read                      -> [HistoryEntry]
 //! GET  /locks                   read                      -> LocksInfo
 //! GET  /datasets                read      ?name&recursive -> [DatasetInfo]
 //! GET  /iostat                  read      ?pool           -> [PoolIo]
@@ -58,10 +59,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Api;
+use super::acts::Acting;
 use super::gate::{Gate, pass};
+use super::words;
 use crate::api::{self, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery};
-use crate::caller::Caller;
 use crate::control::Control;
+use crate::control::history::Leaving;
 use crate::metrics;
 use crate::remote::tokens::Tokens;
 
@@ -75,6 +78,7 @@ fn table() -> Table {
         .question(Read, "/daemon", async |State(c): Control_| answer(Ok(c.info())))
         .question(Read, "/pools", async |State(c): Control_| answer(Ok(c.pools())))
         .question(Read, "/pools/{name}", pool_status)
+        .question(Read, "/pools/{name}/history", history)
         .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
         .question(Read, "/datasets", datasets)
         .question(Read, "/iostat", iostat)
@@ -104,35 +108,13 @@ fn table() -> Table {
         .act(Admin, "/tokens/{name}/revoke", revoke_token)
 }
 
-/// What an import needs.
-fn import_needs(request: &api::ImportRequest) -> Role {
-    let loses = request.rewind > 0
-        || request.discard_log
-        || request.missing_log
-        || request.discard_unreadable
-        || request.force;
-    if loses { Role::Admin } else { Role::Operator }
-}
-
-/// What properties need that are to be set: `sharenfs` lets hosts in, which then write every disk;
-/// `sync=disabled` loses what was acknowledged.
-fn properties_need<'a>(set: impl Iterator<Item = (&'a String, Option<&'a String>)>) -> Role {
-    let is_admins = |(name, value): (&'a String, Option<&'a String>)| match name.as_str() {
-        "sharenfs" => true,
-        // Inherited, it may be disabled.
-        "sync" => value.is_none_or(|value| value.starts_with("disabled")),
-        _ => false,
-    };
-    let mut set = set;
-    if set.any(is_admins) { Role::Admin } else { Role::Operator }
-}
-
 /// All routes, each behind its role. A [`Caller`] must have been put among a request's extensions.
 pub fn router(api: Api) -> Router {
     let router = table().router;
     router
         .fallback(async || ApiError::not_found("the API has no such path"))
         .method_not_allowed_fallback(async || ApiError::invalid("this path does not do that"))
+        .layer(Extension(Arc::clone(&api.control)))
         .with_state(api)
 }
 
@@ -201,68 +183,91 @@ impl Table {
 type Tokens_ = State<Arc<Tokens>>;
 type Control_ = State<Arc<Control>>;
 
-async fn create_pool(State(control): Control_, Body(request): Body<api::CreatePool>) -> Response {
-    answer(control.create_pool(request).await)
+async fn create_pool(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::CreatePool>,
+) -> Response {
+    acting.carry_out(words::create_pool(&request), control.create_pool(request)).await
+}
+
+async fn history(State(control): Control_, Name(name): Name) -> Response {
+    answer(control.history(&name).await)
 }
 
 async fn pool_status(State(control): Control_, Name(name): Name) -> Response {
     answer(control.pool_status(&name).await)
 }
 
-async fn export_pool(State(control): Control_, Name(name): Name) -> Response {
-    answer(control.export_pool(&name).await)
+async fn export_pool(acting: Acting, State(control): Control_, Name(name): Name) -> Response {
+    let leaving = Leaving::default();
+    let told = words::leave("export", &name, &leaving);
+    acting.carry_out(told, control.export_pool(&name, &leaving)).await
 }
 
-async fn clear_pool(State(control): Control_, Name(name): Name) -> Response {
-    answer(control.clear_pool(&name).await)
+async fn clear_pool(acting: Acting, State(control): Control_, Name(name): Name) -> Response {
+    acting.carry_out(words::clear_pool(&name), control.clear_pool(&name)).await
 }
 
 async fn destroy_pool(
+    acting: Acting,
     State(control): Control_,
     Name(name): Name,
     Body(request): Body<api::DestroyPool>,
 ) -> Response {
-    answer(control.destroy_pool(&name, request).await)
+    let leaving = Leaving::default();
+    let told = words::leave("destroy", &name, &leaving);
+    acting.carry_out(told, control.destroy_pool(&name, request, &leaving)).await
 }
 
 async fn add_vdevs(
+    acting: Acting,
     State(control): Control_,
     Name(name): Name,
     Body(request): Body<api::AddVdevs>,
 ) -> Response {
-    answer(control.add_vdevs(&name, request).await)
+    let told = words::add_vdevs(&name, &request);
+    acting.carry_out(told, control.add_vdevs(&name, request)).await
 }
 
 async fn remove_disk(
+    acting: Acting,
     State(control): Control_,
     Name(name): Name,
     Body(request): Body<api::DiskRequest>,
 ) -> Response {
-    answer(control.remove_disk(&name, request).await)
+    let told = words::on_disk("remove", &name, &request);
+    acting.carry_out(told, control.remove_disk(&name, request)).await
 }
 
 async fn replace_disk(
+    acting: Acting,
     State(control): Control_,
     Name(name): Name,
     Body(request): Body<api::ReplaceDisk>,
 ) -> Response {
-    answer(control.replace_disk(&name, request).await)
+    let told = words::replace_disk(&name, &request);
+    acting.carry_out(told, control.replace_disk(&name, request)).await
 }
 
 async fn offline_disk(
+    acting: Acting,
     State(control): Control_,
     Name(name): Name,
     Body(request): Body<api::DiskRequest>,
 ) -> Response {
-    answer(control.offline_disk(&name, request).await)
+    let told = words::on_disk("offline", &name, &request);
+    acting.carry_out(told, control.offline_disk(&name, request)).await
 }
 
 async fn online_disk(
+    acting: Acting,
     State(control): Control_,
     Name(name): Name,
     Body(request): Body<api::DiskRequest>,
 ) -> Response {
-    answer(control.online_disk(&name, request).await)
+    let told = words::on_disk("online", &name, &request);
+    acting.carry_out(told, control.online_disk(&name, request)).await
 }
 
 async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {
@@ -270,14 +275,11 @@ async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -
 }
 
 async fn import_pool(
+    acting: Acting,
     State(control): Control_,
-    Extension(caller): Extension<Caller>,
     Body(request): Body<api::ImportRequest>,
 ) -> Response {
-    if let Err(refused) = caller.needs(import_needs(&request)) {
-        return refused.into_response();
-    }
-    answer(control.import_pool(request).await)
+    acting.carry_out(words::import_pool(&request), control.import_pool(request)).await
 }
 
 async fn datasets(
@@ -325,61 +327,69 @@ async fn metrics(State(control): Control_) -> Response {
 }
 
 async fn create_dataset(
+    acting: Acting,
     State(control): Control_,
-    Extension(caller): Extension<Caller>,
     Body(request): Body<api::CreateDataset>,
 ) -> Response {
-    let set = request.properties.iter().map(|(name, value)| (name, Some(value)));
-    if let Err(refused) = caller.needs(properties_need(set)) {
-        return refused.into_response();
-    }
-    answer(control.create_dataset(request).await)
+    acting.carry_out(words::create_dataset(&request), control.create_dataset(request)).await
 }
 
 async fn set_properties(
+    acting: Acting,
     State(control): Control_,
-    Extension(caller): Extension<Caller>,
     Body(request): Body<api::SetProperties>,
 ) -> Response {
-    let set = request.properties.iter().map(|(name, value)| (name, value.as_ref()));
-    if let Err(refused) = caller.needs(properties_need(set)) {
-        return refused.into_response();
-    }
-    answer(control.set_properties(request).await)
+    acting.carry_out(words::set_properties(&request), control.set_properties(request)).await
 }
 
 async fn destroy_dataset(
+    acting: Acting,
     State(control): Control_,
     Body(request): Body<api::DestroyDataset>,
 ) -> Response {
-    answer(control.destroy_dataset(request).await)
+    acting.carry_out(words::destroy_dataset(&request), control.destroy_dataset(request)).await
 }
 
-async fn clear_damage(State(control): Control_, Body(request): Body<api::ClearDamage>) -> Response {
-    answer(control.clear_damage(request).await)
+async fn clear_damage(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::ClearDamage>,
+) -> Response {
+    acting.carry_out(words::clear_damage(&request), control.clear_damage(request)).await
 }
 
-async fn clear_locks(State(control): Control_, Body(request): Body<api::ClearLocks>) -> Response {
-    answer(control.clear_locks(&request))
+async fn clear_locks(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::ClearLocks>,
+) -> Response {
+    let act = async { control.clear_locks(&request) };
+    acting.carry_out(words::clear_locks(&request), act).await
 }
 
-async fn create_token(State(tokens): Tokens_, Body(request): Body<api::CreateToken>) -> Response {
-    answer(tokens.create(&request))
+async fn create_token(
+    acting: Acting,
+    State(tokens): Tokens_,
+    Body(request): Body<api::CreateToken>,
+) -> Response {
+    acting.carry_out(words::create_token(&request), async { tokens.create(&request) }).await
 }
 
 async fn rotate_token(
+    acting: Acting,
     State(tokens): Tokens_,
     Name(name): Name,
     Body(request): Body<api::RotateToken>,
 ) -> Response {
-    answer(tokens.rotate(&name, &request))
+    let told = words::rotate_token(&name, &request);
+    acting.carry_out(told, async { tokens.rotate(&name, &request) }).await
 }
 
-async fn revoke_token(State(tokens): Tokens_, Name(name): Name) -> Response {
-    answer(tokens.revoke(&name))
+async fn revoke_token(acting: Acting, State(tokens): Tokens_, Name(name): Name) -> Response {
+    acting.carry_out(words::revoke_token(&name), async { tokens.revoke(&name) }).await
 }
 
-fn answer<T: Serialize>(result: Result<T, ApiError>) -> Response {
+pub(super) fn answer<T: Serialize>(result: Result<T, ApiError>) -> Response {
     match result {
         Ok(value) => Json(value).into_response(),
         Err(error) => error.into_response(),

@@ -7,7 +7,8 @@
 //!   for its request, whatever it sends meanwhile.
 //! - One address has a part of all connections. When that is taken, or all are, the one goes that
 //!   has been here longest without a token, of that address or of all.
-//! - Refusals of an address are logged once a minute, those of each token by themselves.
+//! - Refusals of an address are logged once a minute, those of each token by themselves; of all
+//!   addresses without a token, so many in a minute: a machine may have as many as it likes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -29,8 +30,11 @@ pub const ADDRESS_CONNECTIONS_MAX: usize = 16;
 /// Between two lines of the log about one address and token.
 const TOLD_PAUSE: Duration = Duration::from_secs(60);
 
-/// Addresses and tokens of which it is remembered that the log has told of them.
-const TOLD_MAX: usize = 1024;
+/// Tokens and their addresses of which the log tells within that time.
+const TOLD_MAX: usize = 64;
+
+/// Addresses without a token of which it does.
+const STRANGERS_TOLD_MAX: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Guests {
@@ -104,14 +108,21 @@ impl Guests {
 
     /// Whether the log is to tell of this address, and of a token (none: empty), now.
     pub fn is_told(&self, address: IpAddr, token: &str) -> bool {
+        self.is_told_at(Instant::now(), address, token)
+    }
+
+    fn is_told_at(&self, now: Instant, address: IpAddr, token: &str) -> bool {
         let who = (address, Box::from(token));
         let told = &mut self.inner.lock().told;
-        if told.len() >= TOLD_MAX {
-            told.retain(|_, at| at.elapsed() < TOLD_PAUSE);
-        }
-        let is_due = told.get(&who).is_none_or(|at| at.elapsed() >= TOLD_PAUSE);
-        if is_due && told.len() < TOLD_MAX {
-            told.insert(who, Instant::now());
+        told.retain(|_, at| now.duration_since(*at) < TOLD_PAUSE);
+        let of_strangers = told.keys().filter(|(_, token)| token.is_empty()).count();
+        let is_due = !told.contains_key(&who)
+            && match token.is_empty() {
+                true => of_strangers < STRANGERS_TOLD_MAX,
+                false => told.len() - of_strangers < TOLD_MAX,
+            };
+        if is_due {
+            told.insert(who, now);
         }
         is_due
     }
@@ -140,5 +151,26 @@ pub(super) struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.guests.inner.lock().remove(self.guest.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_are_made_up_fill_no_log() {
+        let (guests, begun) = (Guests::default(), Instant::now());
+        let told = |now, token| {
+            let addresses = (0..10_000_u32).map(|number| IpAddr::from(number.to_be_bytes()));
+            addresses.filter(|address| guests.is_told_at(now, *address, token)).count()
+        };
+        let is_told = |now| guests.is_told_at(now, [10, 0, 0, 1].into(), "backup");
+        assert_eq!((told(begun, ""), told(begun, "")), (STRANGERS_TOLD_MAX, 0));
+        assert!(is_told(begun), "hidden by strangers");
+        assert!(!is_told(begun));
+        let later = begun + TOLD_PAUSE;
+        assert!(is_told(later));
+        assert_eq!((told(later, ""), told(later, "x")), (STRANGERS_TOLD_MAX, TOLD_MAX - 1));
     }
 }

@@ -4,11 +4,12 @@
 //! - What is secret is never readable by others: such a file is refused, not used.
 //! - A file is replaced whole, and on disk when that is done.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use aquifer_blockio::durable;
 use ring::digest;
 use subtle::ConstantTimeEq;
 
@@ -116,19 +117,7 @@ pub(super) fn read_secret(path: &Path) -> Result<String, KeysError> {
 
 /// Makes or replaces a file.
 pub(super) fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), KeysError> {
-    let new = path.with_extension("new");
-    let write = || {
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
-        path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
-    };
-    write().map_err(KeysError::file(path))
+    durable::replace(path, bytes, mode).map_err(KeysError::file(path))
 }
 
 fn hex(bytes: &[u8]) -> String {

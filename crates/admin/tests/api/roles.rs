@@ -22,6 +22,7 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "GET /daemon",
             "GET /pools",
             "GET /pools/{name}",
+            "GET /pools/{name}/history",
             "GET /locks",
             "GET /datasets",
             "GET /iostat",

@@ -44,10 +44,12 @@ fn procedures(now: &NfsStat, then: Option<&NfsStat>, output: Output) -> String {
     }
     let load = &now.load;
     format!(
-        "{}connections: {} open, {} since NFS began to listen {} ago, {} turned away\nbeside NFS: \
-         {} calls of MOUNT, {} of the portmapper, {} of locks, {} refused by RPC\n\n",
+        "{}connections: {} open, {} of them in the lobby, {} since NFS began to listen {} ago, {} \
+         turned away\nbeside NFS: {} calls of MOUNT, {} of the portmapper, {} of locks, {} \
+         refused by RPC\n\n",
         output.table(&table),
         load.connections,
+        load.in_lobby,
         load.accepted,
         age(now.uptime_ns),
         load.turned_away,

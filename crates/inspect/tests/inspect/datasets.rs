@@ -2,8 +2,10 @@
 
 use aquifer_inspect::{Kind, Report};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
+use aquifer_ondisk::history::{HistoryClass, HistoryCounters, HistoryRecord, Outcome, history_key};
+use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::reply::{CallId, ReplyEntry};
-use aquifer_ondisk::tree_node::{NodeOwner, Replies};
+use aquifer_ondisk::tree_node::{Namespace, NodeOwner, Replies};
 use aquifer_ondisk::{DatasetId, Guid, ObjectId};
 
 use crate::pool::{HandPool, Shape};
@@ -181,4 +183,57 @@ fn replies_are_of_changes_in_datasets_that_are_or_were() {
     }
     let report = table((1..=8193).map(|order| reply(order, 1, 0)).collect());
     assert!(only(&report, Kind::ReplyInvalid).sentence.contains("8193 entries"), "{report}");
+}
+
+/// The history: of known classes, below its counters, and how many.
+#[test]
+fn history_is_below_its_counters_and_bounded() {
+    let (acts, attempts) = (HistoryClass::Act, HistoryClass::Attempt);
+    let record = |class, number, order| {
+        let record = HistoryRecord {
+            outcome: Outcome::Done,
+            cut: false,
+            more: false,
+            order,
+            began: Time { seconds: 1, nanoseconds: 2 },
+            who: "uid 0".into(),
+            host: "store".into(),
+            act: "set quota=1G tank".into(),
+            result: String::new(),
+            changes: Vec::new(),
+        };
+        Item { key: history_key(class, number), value: record.encode() }
+    };
+    let counters = HistoryCounters { order: 10_000, act: 6000, attempt: 10 };
+    let history = |entries: Vec<Item>| {
+        let counters = Item { key: HistoryCounters::KEY, value: counters.encode() };
+        let entries = std::iter::once(counters).chain(entries).collect();
+        content(|pool, _, _| {
+            pool.trees[4] = pool.tree::<Namespace>(NodeOwner::default(), entries, 3);
+        })
+    };
+    let many = |count: u64| (6000 - count..6000).map(|n| record(acts, n, n)).collect::<Vec<_>>();
+    let whole = many(4096).into_iter().chain([record(attempts, 9, 9000)]);
+    let whole = history(whole.collect());
+    assert!(whole.is_clean(), "{whole}");
+    let garbled = Item { value: vec![9; 40], ..record(acts, 5, 5) };
+    let strange = Item { key: ItemKey { item: 7 << 56, ..garbled.key }, ..garbled.clone() };
+    for (entry, says) in [
+        (record(acts, 6000, 5), "item 1:6000 of the history: the next is 6000"),
+        (record(attempts, 10, 5), "item 2:10 of the history: the next is 10"),
+        (record(acts, 5, 10_000), "order 10000, and the next is 10000"),
+        (garbled, "version"),
+        (strange, "of no known class"),
+    ] {
+        let report = history(vec![entry]);
+        let finding = only(&report, Kind::HistoryInvalid);
+        assert!(finding.sentence.contains(says), "{finding}");
+    }
+    let report = history(many(4097));
+    assert!(only(&report, Kind::HistoryInvalid).sentence.contains("4097 records"), "{report}");
+    let bare = content(|pool, _, _| {
+        let entries = vec![record(acts, 5, 5)];
+        pool.trees[4] = pool.tree::<Namespace>(NodeOwner::default(), entries, 3);
+    });
+    assert!(only(&bare, Kind::HistoryInvalid).sentence.contains("no counters"), "{bare}");
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use aquifer_ondisk::block_pointer::BLOCK_POINTER_BYTES;
 use aquifer_ondisk::codec::SECTOR_BYTES;
 use aquifer_ondisk::dead::DeadEntry;
+use aquifer_ondisk::history::HistoryCounters;
 use aquifer_ondisk::inode::INODE_BYTES;
 use aquifer_ondisk::layout::CONFIG_SECTORS;
 use aquifer_ondisk::log_batch::BATCH_HEADER_BYTES;
@@ -98,6 +99,7 @@ fn the_tables_of_fields_add_up() {
     let config = usize::try_from(CONFIG_SECTORS).unwrap() * SECTOR_BYTES;
     let compressed = 14;
     let line_record = 36;
+    let history_counters = HistoryCounters::default().encode().len();
     let logged_page = 7;
     let expected = [
         config,
@@ -109,6 +111,7 @@ fn the_tables_of_fields_add_up() {
         compressed,
         INODE_BYTES,
         line_record,
+        history_counters,
         logged_page,
         DeadEntry::BYTES,
         ReplyEntry::BYTES,
@@ -139,7 +142,7 @@ fn the_magics_and_versions_are_those_on_disk() {
         }
     }
     let of_magic = magics.iter().filter(|(field, _)| field == "magic").count();
-    assert_eq!((of_magic, magics.len()), (5, 5 + 10), "{magics:?}");
+    assert_eq!((of_magic, magics.len()), (5, 5 + 12), "{magics:?}");
 }
 
 #[test]
@@ -161,6 +164,7 @@ fn every_example_and_module_is_named() {
         "dirent",
         "dataset",
         "damage",
+        "history",
         "log_batch",
         "log_change",
         "dead",

@@ -13,6 +13,8 @@ mod golden;
 #[cfg(test)]
 mod hex;
 #[cfg(test)]
+mod histories;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod memory;

@@ -6,8 +6,8 @@ use aquifer_ondisk::codec::{SECTOR_BYTES, checksum64, checksum128};
 use aquifer_ondisk::layout::{self, Geometry};
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{
-    Place, Txg, block_pointer, config, damage, dataset, dead, dirent, extent, inode, log_batch,
-    pool_root, reply, tree_node, txg_record, uberblock,
+    Place, Txg, block_pointer, config, damage, dataset, dead, dirent, extent, history, inode,
+    log_batch, pool_root, reply, tree_node, txg_record, uberblock,
 };
 use proptest::prelude::*;
 
@@ -43,7 +43,11 @@ fn constants() -> String {
         dataset::ITEM_VALUE_BYTES_MAX, dataset::DATASET_NAME_BYTES_MAX, dead::DeadEntry::BYTES,
         reply::ReplyEntry::BYTES, reply::REPLIES_MAX, damage::DAMAGES_MAX,
         damage::DAMAGE_ERROR_BYTES_MAX, damage::DAMAGE_RANGES_MAX, damage::DAMAGE_NAMES_MAX,
-        damage::DAMAGE_NAMES_BYTES_MAX,
+        damage::DAMAGE_NAMES_BYTES_MAX, history::HISTORY_ACTS_MAX,
+        history::HISTORY_ATTEMPTS_MAX, history::HISTORY_BEGUN_MAX, history::HISTORY_WHO_BYTES_MAX,
+        history::HISTORY_HOST_BYTES_MAX, history::HISTORY_ACT_BYTES_MAX,
+        history::HISTORY_RESULT_BYTES_MAX, history::HISTORY_CHANGES_MAX,
+        history::HISTORY_CHANGES_BYTES_MAX, history::HistoryCounters::LIMIT,
     );
     out
 }

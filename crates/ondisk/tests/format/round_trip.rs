@@ -14,7 +14,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use crate::structures::Structure;
-use crate::{damages, strategy};
+use crate::{damages, histories, strategy};
 
 fn round_trips<S: Structure>(values: impl Strategy<Value = S>) {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
@@ -64,6 +64,8 @@ fn values_and_pointers() {
     round_trips(strategy::dataset());
     round_trips(strategy::line());
     round_trips(damages::damage());
+    round_trips(histories::history());
+    round_trips(histories::counters());
     round_trips(option::of(strategy::pointer()));
 }
 

@@ -10,9 +10,9 @@ use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects, Re
 use crate::memory::peak_of;
 use crate::structures::Structure;
 use crate::values::{
-    batch, changes, damage, dataset, dead, dirent, earlier_part, empty_directory, extents, file,
-    first_uberblock, inner, label, leaf, line, pointer, property, record, record_at, reply, root,
-    uberblock, used_uberblock,
+    act, batch, changes, counters, damage, dataset, dead, dirent, earlier_part, empty_directory,
+    extents, file, first_uberblock, inner, label, leaf, line, pointer, property, record, record_at,
+    reply, root, uberblock, used_uberblock,
 };
 
 /// Fails unless bytes are what they should be.
@@ -105,6 +105,8 @@ fn small() -> Vec<Sample> {
         sample("dataset_record_v1", "value of a namespace item of class 0", dataset()),
         sample("line_record_v1", "value of a namespace item of class 3", line()),
         sample("damage_record_v1", "value of a namespace item of class 5", damage()),
+        sample("history_record_v1", "value of an item of the history, class 1 or 2", act()),
+        sample("history_counters_v1", "value of the history's first item", counters()),
     ]
 }
 

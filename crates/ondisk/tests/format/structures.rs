@@ -10,6 +10,7 @@ use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord};
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::log_change::{self, LogChange};
@@ -190,6 +191,28 @@ impl Structure for DamageRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         DamageRecord::decode(bytes)
+    }
+}
+
+impl Structure for HistoryRecord {
+    const NAME: &'static str = "history record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        HistoryRecord::decode(bytes)
+    }
+}
+
+impl Structure for HistoryCounters {
+    const NAME: &'static str = "history counters";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        HistoryCounters::decode(bytes)
     }
 }
 

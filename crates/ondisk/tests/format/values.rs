@@ -9,6 +9,7 @@ use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, LineRecor
 use aquifer_ondisk::dead::{DeadEntry, DeadKind};
 use aquifer_ondisk::dirent::{Dirent, hash_key};
 use aquifer_ondisk::extent::{Compression, Extent, Stored};
+use aquifer_ondisk::history::{HistoryChange, HistoryCounters, HistoryRecord, Outcome};
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::log_batch::{BatchHeader, LogRecord};
 use aquifer_ondisk::log_change::{LogChange, PageSource};
@@ -346,6 +347,29 @@ pub fn damage() -> DamageRecord {
         ranges: vec![(3, 5), (1 << 40, (1 << 40) + 1)],
         names: vec![b"disk.vhd".to_vec()],
     }
+}
+
+pub fn act() -> HistoryRecord {
+    HistoryRecord {
+        outcome: Outcome::Done,
+        cut: false,
+        more: true,
+        order: 78,
+        began: Time { seconds: 1_790_000_000, nanoseconds: 5 },
+        who: "token backup from 10.0.0.7".into(),
+        host: "store".into(),
+        act: "set compression=zstd tank/vms".into(),
+        result: String::new(),
+        changes: vec![HistoryChange {
+            what: "compression".into(),
+            before: "lz4".into(),
+            after: "zstd".into(),
+        }],
+    }
+}
+
+pub fn counters() -> HistoryCounters {
+    HistoryCounters { order: 79, act: 61, attempt: 78 }
 }
 
 pub fn line() -> LineRecord {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::acts::{import_needs, properties_need};
 use super::*;
 use crate::api::ImportRequest;
 
@@ -18,6 +19,24 @@ fn the_page_names_every_route_with_its_role() {
     let routed: Vec<String> = routes().into_iter().map(line).collect();
     assert_eq!(told, routed.iter().cloned().collect());
     assert_eq!(told.len(), routed.len(), "a route is there twice");
+}
+
+/// No act goes by the history: the only way to carry one out is `Acting`.
+#[test]
+fn every_act_is_noted() {
+    let page = include_str!("../routes.rs");
+    let acts: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix(".act("))
+        .map(|line| line.trim_end_matches(')').rsplit(' ').next().unwrap())
+        .collect();
+    let posts = routes().into_iter().filter(|route| route.method == "POST").count();
+    assert_eq!(acts.len() + 1, posts, "all but /scan");
+    for act in acts {
+        let (_, from) = page.split_once(&format!("async fn {act}(")).unwrap();
+        let (body, _) = from.split_once("\n}\n").unwrap();
+        assert!(body.contains("acting.carry_out("), "{act}");
+    }
 }
 
 #[test]

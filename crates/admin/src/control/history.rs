@@ -1,0 +1,270 @@
+//! Who did what to a pool: noted in the pool itself before an act and after it.
+//!
+//! Invariants:
+//! - An act is in the history no later on disk than what it changes, and what came of it within
+//!   seconds, or with the next act or the export, whichever comes first.
+//! - What an act changed is what was seen before and after it, not what was asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aquifer_dataset::Property;
+use aquifer_dataset::history::{Act, Asked, HistoryChange, Noted, Outcome};
+use parking_lot::Mutex;
+use tokio::sync::MutexGuard;
+
+use super::Control;
+use super::datasets::nanoseconds;
+use super::serving::Serving;
+use crate::api::{self, ApiError, ErrorKind, HistoryEntry, HistoryOutcome};
+
+/// How things are, by name.
+pub(crate) type Facts = BTreeMap<String, String>;
+
+/// In which pools an act is noted.
+#[derive(Debug, Clone)]
+pub(crate) enum Concerned {
+    /// In this one, if it is in service.
+    Pool(String),
+    /// In all that are in service.
+    All,
+    /// In those that come into service by it.
+    New,
+}
+
+/// An act under way.
+#[derive(Debug)]
+pub(crate) struct Noting {
+    asked: Asked,
+    begun: Vec<(Arc<Serving>, Act)>,
+    /// For [`Concerned::New`]: what was in service before.
+    before: Option<BTreeSet<String>>,
+}
+
+/// The noting of an act that takes a pool out of service: the last moment to note what came of it
+/// is before.
+#[derive(Debug, Clone, Default)]
+pub struct Leaving(Arc<Mutex<Option<Noting>>>);
+
+impl Leaving {
+    pub(crate) fn put(&self, noting: Noting) {
+        *self.0.lock() = Some(noting);
+    }
+
+    pub(crate) fn take(&self) -> Option<Noting> {
+        self.0.lock().take()
+    }
+}
+
+impl Control {
+    /// What was done to a pool, in order.
+    ///
+    /// # Errors
+    /// If there is no such pool in service, or its history cannot be read.
+    pub async fn history(&self, name: &str) -> Result<Vec<HistoryEntry>, ApiError> {
+        let serving = self.serving(name)?;
+        let datasets = serving.service().datasets.clone();
+        let noted = serving.run(async move { datasets.history().list().await }).await;
+        let noted = noted.map_err(|error| ApiError::failed(error.to_string()))?;
+        let unread = |error| ApiError::failed(format!("the history of {name:?}: {error}"));
+        Ok(noted.map_err(unread)?.into_iter().map(entry).collect())
+    }
+
+    /// Waits until no other act is between its two looks at how things are.
+    pub(crate) async fn look_turn(&self) -> MutexGuard<'_, ()> {
+        self.looks.lock().await
+    }
+
+    /// Notes that an act begins.
+    pub(crate) fn note_begin(&self, concerned: &Concerned, who: String, act: String) -> Noting {
+        let asked = Asked { who, host: self.host.name.clone(), act };
+        let (serving, before) = match concerned {
+            Concerned::Pool(name) => (self.serving(name).into_iter().collect(), None),
+            Concerned::All => (self.all_serving(), None),
+            Concerned::New => (Vec::new(), Some(self.names_in_service())),
+        };
+        let begin = |serving: Arc<Serving>| {
+            let act = serving.service().datasets.history().begin(asked.clone());
+            (serving, act)
+        };
+        let begun = serving.into_iter().map(begin).collect();
+        Noting { asked, begun, before }
+    }
+
+    /// Notes what came of an act.
+    pub(crate) fn note_end(
+        &self,
+        noting: Noting,
+        result: Result<(), &ApiError>,
+        changes: Vec<HistoryChange>,
+    ) {
+        let (outcome, result) = match result {
+            Ok(()) => (Outcome::Done, String::new()),
+            Err(error) if error.kind == ErrorKind::Forbidden => {
+                (Outcome::Forbidden, error.message.clone())
+            }
+            Err(error) => (Outcome::Failed, error.message.clone()),
+        };
+        let Noting { asked, mut begun, before } = noting;
+        if let Some(before) = before {
+            let new = self.all_serving().into_iter();
+            let new = new.filter(|serving| !before.contains(serving.name()));
+            begun.extend(new.map(|serving| {
+                let act = serving.service().datasets.history().begin(asked.clone());
+                (serving, act)
+            }));
+        }
+        for (serving, act) in begun {
+            let service = serving.service();
+            service.datasets.history().finish(act, outcome, result.clone(), changes.clone());
+            // Soon, and not at once: each txg is one that nobody can go back behind.
+            service.pool.background_waits();
+        }
+    }
+
+    /// Notes that somebody asked for what he may not do: the first in a second. The log has the
+    /// same, and whoever asks for it again and again fills neither.
+    pub(crate) fn note_forbidden(&self, concerned: &Concerned, who: String, act: String) {
+        {
+            let mut last = self.forbidden.lock();
+            if last.is_some_and(|last: Instant| last.elapsed() < FORBIDDEN_GAP) {
+                return;
+            }
+            *last = Some(Instant::now());
+        }
+        tracing::warn!(class = "api.forbidden", who, act, "refused: the caller may not do this");
+        for (serving, begun) in self.note_begin(concerned, who, act).begun {
+            let datasets = &serving.service().datasets;
+            datasets.history().finish(begun, Outcome::Forbidden, String::new(), Vec::new());
+            serving.service().pool.background_waits();
+        }
+    }
+
+    fn names_in_service(&self) -> BTreeSet<String> {
+        self.all_serving().iter().map(|serving| serving.name().to_string()).collect()
+    }
+
+    /// How the disks of a pool are, and what is told of it until it is cleared.
+    pub(crate) fn facts_of_pool(&self, name: &str) -> Facts {
+        let Ok(serving) = self.serving(name) else { return Facts::new() };
+        let status = crate::status::status(&serving.service().pool.status(), Default::default());
+        let mut facts = Facts::new();
+        for vdev in &status.vdevs {
+            for leaf in &vdev.leaves {
+                let word = serde_json::to_value(leaf.state).unwrap_or_default();
+                let word = word.as_str().unwrap_or_default();
+                let of = match vdev.class {
+                    api::VdevClass::Data => "",
+                    api::VdevClass::Log => " (log)",
+                };
+                facts.insert(leaf.path.clone(), format!("{word}{of}"));
+            }
+        }
+        let guid = self.listed(name).map(|listed| listed.cached.guid);
+        let dropped = guid.ok().and_then(|guid| self.dropped_logs.lock().get(&guid).cloned());
+        facts.extend(dropped.map(|dropped| ("notice".to_string(), dropped.to_string())));
+        facts
+    }
+
+    /// These properties of a dataset, as they are in force; if there is none, `used` and how many
+    /// there are of it and below it.
+    pub(crate) fn facts_of_dataset(&self, name: &str, properties: &[String]) -> Facts {
+        let Ok(serving) = self.pool_of(name) else { return Facts::new() };
+        let datasets = &serving.service().datasets;
+        let Some(dataset) = datasets.by_name(name) else { return Facts::new() };
+        if properties.is_empty() {
+            let below = format!("{name}/");
+            let all = datasets.list();
+            let below = all.iter().filter(|info| info.name.starts_with(&below)).count();
+            let used = datasets.info(&dataset).used_bytes;
+            return Facts::from([
+                ("datasets".to_string(), (1 + below).to_string()),
+                ("used".to_string(), used.to_string()),
+            ]);
+        }
+        let known = properties.iter().filter_map(|name| Property::from_name(name).ok());
+        let value = |property| {
+            let (value, source) = datasets.value(&dataset, property);
+            let of = if source == "local" { String::new() } else { format!(" ({source})") };
+            (Property::name(property).to_string(), format!("{value}{of}"))
+        };
+        known.map(value).collect()
+    }
+
+    /// How many locks there are of an address.
+    pub(crate) fn facts_of_locks(&self, address: IpAddr) -> Facts {
+        let (locks, _) = self.frontend.locks();
+        let of = locks.iter().filter(|lock| lock.owner.client.address == address.to_canonical());
+        Facts::from([(format!("locks of {address}"), of.count().to_string())])
+    }
+}
+
+/// What is other than it was.
+pub(crate) fn changes(before: &Facts, after: &Facts) -> Vec<HistoryChange> {
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let of = |facts: &Facts, name: &String| facts.get(name).cloned().unwrap_or_default();
+    let change = |name: &String| HistoryChange {
+        what: name.clone(),
+        before: of(before, name),
+        after: of(after, name),
+    };
+    names.into_iter().map(change).filter(|change| change.before != change.after).collect()
+}
+
+fn entry(Noted { record, running }: Noted) -> HistoryEntry {
+    let some = |text: String| (!text.is_empty()).then_some(text);
+    let changes = record.changes.into_iter().map(|change| api::HistoryChange {
+        what: change.what,
+        before: some(change.before),
+        after: some(change.after),
+    });
+    HistoryEntry {
+        order: record.order,
+        began_ns: nanoseconds(record.began),
+        who: record.who,
+        host: record.host,
+        act: record.act,
+        outcome: match record.outcome {
+            Outcome::Done => HistoryOutcome::Done,
+            Outcome::Failed => HistoryOutcome::Failed,
+            Outcome::Forbidden => HistoryOutcome::Forbidden,
+            Outcome::Begun if running => HistoryOutcome::Running,
+            Outcome::Begun => HistoryOutcome::Unknown,
+        },
+        result: record.result,
+        changes: changes.collect(),
+        cut: record.cut || record.more,
+    }
+}
+
+/// Between two that are noted of those that may not do what they ask for.
+const FORBIDDEN_GAP: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_what_came_went_or_is_other() {
+        let facts = |some: &[(&str, &str)]| {
+            some.iter().map(|(name, is)| (name.to_string(), is.to_string())).collect::<Facts>()
+        };
+        let before = facts(&[("a", "ONLINE"), ("b", "ONLINE"), ("c", "ONLINE")]);
+        let after = facts(&[("a", "ONLINE"), ("b", "OUTDATED"), ("d", "ONLINE (log)")]);
+        let told: Vec<(String, String, String)> = changes(&before, &after)
+            .into_iter()
+            .map(|change| (change.what, change.before, change.after))
+            .collect();
+        let line = |what: &str, before: &str, after: &str| {
+            (what.to_string(), before.to_string(), after.to_string())
+        };
+        let expected = [
+            line("b", "ONLINE", "OUTDATED"),
+            line("c", "ONLINE", ""),
+            line("d", "", "ONLINE (log)"),
+        ];
+        assert_eq!(told, expected);
+    }
+}

@@ -1,0 +1,307 @@
+//! Who did what to a pool: kept in the pool itself, bounded, over restarts and on other machines.
+//!
+//! An act is noted when it begins ([`History::begin`]), and again with what came of it
+//! ([`History::finish`]). Both are written by the next sync, of whatever txg: so an act that the
+//! sync of its own txg makes durable is in the history no later than on disk, and costs no sync
+//! more. What began and was not noted to end is shown as that: the daemon ended first.
+//!
+//! Acts that were carried out, and those that were not, are kept apart: whoever tries what he may
+//! not pushes out nothing that was done.
+//!
+//! # Room
+//! Nobody is charged for the records: they are for every pool to afford, full or not. So a small
+//! pool keeps fewer of them than the format has room for ([`Kept`]).
+//!
+//! # Damage
+//! A tree that cannot be read or written is told of and left as it is; nothing more is noted. The
+//! pool serves on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aquifer_object::btree;
+use aquifer_ondisk::BlockPointer;
+use aquifer_ondisk::dataset::{Item, ItemKey};
+use aquifer_ondisk::history::{HistoryClass, HistoryCounters, history_key, history_place};
+use aquifer_ondisk::inode::Time;
+use aquifer_ondisk::pool_root::TreeSlot;
+use aquifer_ondisk::tree_node::{Namespace, NodeOwner};
+use aquifer_pool::{Pool, PoolError, SyncContext};
+use aquifer_sync::Mutex;
+
+pub use aquifer_ondisk::history::{HistoryChange, HistoryRecord, Outcome};
+
+/// Items that a sync writes at most: it reserves nothing for them.
+const WRITTEN_MAX: usize = 16;
+
+/// Records that a pool keeps of each class.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    acts: u64,
+    attempts: u64,
+}
+
+impl Kept {
+    /// With the longest records, of which a leaf has three, and two copies of each leaf, they take
+    /// a sixth of what is kept back, and as much again while they are written anew.
+    fn of(slop_sectors: u64) -> Kept {
+        let records = slop_sectors / 4;
+        Kept {
+            acts: (records * 3 / 4).min(HistoryClass::Act.kept()),
+            attempts: (records / 4).min(HistoryClass::Attempt.kept()),
+        }
+    }
+
+    fn class(self, class: HistoryClass) -> u64 {
+        match class {
+            HistoryClass::Act => self.acts,
+            HistoryClass::Attempt => self.attempts,
+            HistoryClass::Begun => class.kept(),
+        }
+    }
+}
+
+/// The history of a pool.
+#[derive(Debug)]
+pub struct History {
+    pool: Arc<Pool>,
+    /// Orders from here on are of this life.
+    first: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    kept: Kept,
+    /// Of the last sync.
+    root: Option<BlockPointer>,
+    /// Of the last txg on disk: what can be read.
+    committed: Option<BlockPointer>,
+    next: HistoryCounters,
+    /// What differs from `committed`.
+    pending: BTreeMap<ItemKey, Pending>,
+    /// What the last sync wrote of it: the change that it was at.
+    written: Vec<(ItemKey, u64)>,
+    /// Counts changes of `pending`.
+    changes: u64,
+    damaged: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Pending {
+    change: u64,
+    record: Option<HistoryRecord>,
+}
+
+/// Who asks for what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Who.
+    pub who: String,
+    /// The machine that is to carry it out.
+    pub host: String,
+    /// What, as the command line would have it.
+    pub act: String,
+}
+
+/// An act under way.
+#[derive(Debug)]
+#[must_use = "what came of it is to be noted"]
+pub struct Act {
+    record: HistoryRecord,
+}
+
+/// An act of the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Noted {
+    /// What is known.
+    pub record: HistoryRecord,
+    /// It is under way.
+    pub running: bool,
+}
+
+impl History {
+    /// Reads where the history of a pool ends.
+    ///
+    /// # Errors
+    /// What the pool gives, but for damage: then there is no history.
+    pub(crate) async fn open(pool: Arc<Pool>) -> Result<History, PoolError> {
+        let root = pool.roots().get(TreeSlot::History as usize).copied().flatten();
+        let mut state = State {
+            kept: Kept::of(pool.limits().slop_sectors),
+            root,
+            committed: root,
+            next: HistoryCounters::default(),
+            pending: BTreeMap::new(),
+            written: Vec::new(),
+            changes: 0,
+            damaged: false,
+        };
+        let found = btree::lookup::<Namespace, Pool>(&pool, root, HistoryCounters::KEY).await;
+        let found = found.and_then(|item| {
+            item.map(|item| HistoryCounters::decode(&item.value)).transpose().map_err(Into::into)
+        });
+        match found {
+            Ok(Some(next)) => state.next = next,
+            Ok(None) if root.is_none() => {}
+            Ok(None) => state.give_up(&PoolError::Corrupt("a history without counters".into())),
+            Err(error) if error.is_damage() => state.give_up(&error),
+            Err(error) => return Err(error),
+        }
+        Ok(History { pool, first: state.next.order, state: Mutex::new(state) })
+    }
+
+    /// Notes that an act begins. On disk with the next sync.
+    pub fn begin(&self, asked: Asked) -> Act {
+        let Asked { who, host, act } = asked;
+        let began = Time::from_ns(self.pool.world().wall_ns());
+        let mut state = self.state.lock();
+        let mut record = HistoryRecord {
+            outcome: Outcome::Begun,
+            cut: false,
+            more: false,
+            order: state.next.order,
+            began,
+            who,
+            host,
+            act,
+            result: String::new(),
+            changes: Vec::new(),
+        };
+        record.shorten();
+        state.next.order = next(state.next.order);
+        state.put(HistoryClass::Begun, record.order, record.clone());
+        Act { record }
+    }
+
+    /// Notes what came of an act: what it changed, or why it was not carried out. On disk with the
+    /// next sync.
+    pub fn finish(&self, act: Act, outcome: Outcome, result: String, changes: Vec<HistoryChange>) {
+        let mut record = HistoryRecord { outcome, result, changes, ..act.record };
+        record.shorten();
+        let mut state = self.state.lock();
+        state.change(history_key(HistoryClass::Begun, record.order), None);
+        let (class, counter) = match outcome {
+            Outcome::Done => (HistoryClass::Act, &mut state.next.act),
+            _ => (HistoryClass::Attempt, &mut state.next.attempt),
+        };
+        let number = *counter;
+        *counter = next(number);
+        state.put(class, number, record);
+    }
+
+    /// All that is known, in order.
+    ///
+    /// # Errors
+    /// What the pool gives. A record that makes no sense is passed over.
+    pub async fn list(&self) -> Result<Vec<Noted>, PoolError> {
+        // Before the root is taken.
+        let reading = self.pool.reading();
+        let (root, pending) = {
+            let state = self.state.lock();
+            (state.committed, state.pending.clone())
+        };
+        let mut records = BTreeMap::new();
+        let first = ItemKey { item: 1, ..HistoryCounters::KEY };
+        let mut scan = btree::Scan::<Namespace, Pool>::new(&self.pool, root, first, None)?;
+        while let Some(item) = scan.next().await? {
+            if history_place(item.key).is_some()
+                && !pending.contains_key(&item.key)
+                && let Ok(record) = HistoryRecord::decode(&item.value)
+            {
+                // What began comes last, and does not count beside its result.
+                records.entry(record.order).or_insert(record);
+            }
+        }
+        drop((scan, reading));
+        let newer = pending.into_values().filter_map(|pending| pending.record);
+        records.extend(newer.map(|record| (record.order, record)));
+        let noted = records.into_values().map(|record| Noted {
+            running: record.outcome == Outcome::Begun && record.order >= self.first,
+            record,
+        });
+        Ok(noted.collect())
+    }
+
+    /// Whether something is to be written yet.
+    pub(crate) fn waits(&self) -> bool {
+        let state = self.state.lock();
+        !(state.pending.is_empty() || state.damaged)
+    }
+
+    /// Writes what is new, and returns the tree's root.
+    pub(crate) async fn sync(&self, sync: &SyncContext) -> Result<Option<BlockPointer>, PoolError> {
+        let (root, ops, written) = {
+            let state = self.state.lock();
+            if state.pending.is_empty() || state.damaged {
+                return Ok(state.root);
+            }
+            let counters = (HistoryCounters::KEY, Some(state.next.encode()));
+            // What began comes last: an act is in one class too many rather than in none.
+            let now = state.pending.iter().take(WRITTEN_MAX);
+            let written: Vec<(ItemKey, u64)> =
+                now.clone().map(|(key, pending)| (*key, pending.change)).collect();
+            let records = now
+                .map(|(key, pending)| (*key, pending.record.as_ref().map(HistoryRecord::encode)));
+            let items = std::iter::once(counters).chain(records);
+            let ops: Vec<_> =
+                items.map(|(key, value)| (key, value.map(|value| Item { key, value }))).collect();
+            (state.root, ops, written)
+        };
+        let merged = btree::merge::<Namespace, SyncContext>(sync, root, NodeOwner::default(), ops);
+        let merged = match merged.await {
+            Err(error) if error.is_damage() => {
+                self.state.lock().give_up(&error);
+                return Ok(root);
+            }
+            merged => merged?,
+        };
+        let mut state = self.state.lock();
+        (state.root, state.written) = (merged, written);
+        Ok(merged)
+    }
+
+    /// What the last sync wrote is on disk.
+    pub(crate) fn committed(&self) {
+        let mut state = self.state.lock();
+        state.committed = state.root;
+        for (key, change) in std::mem::take(&mut state.written) {
+            if state.pending.get(&key).is_some_and(|pending| pending.change == change) {
+                state.pending.remove(&key);
+            }
+        }
+    }
+}
+
+impl State {
+    fn change(&mut self, key: ItemKey, record: Option<HistoryRecord>) {
+        if !self.damaged {
+            self.changes += 1;
+            self.pending.insert(key, Pending { change: self.changes, record });
+        }
+    }
+
+    /// Adds a record to its class, which lets the oldest go.
+    fn put(&mut self, class: HistoryClass, number: u64, record: HistoryRecord) {
+        self.change(history_key(class, number), Some(record));
+        if let Some(oldest) = number.checked_sub(self.kept.class(class)) {
+            self.change(history_key(class, oldest), None);
+        }
+    }
+
+    fn give_up(&mut self, error: &PoolError) {
+        self.damaged = true;
+        self.pending.clear();
+        tracing::error!(
+            class = "pool.history_damaged",
+            %error,
+            "the history of the pool is damaged: nothing more is noted in it"
+        );
+    }
+}
+
+/// The number after this one; the last there is comes again and again, which only a hostile disk
+/// can bring about.
+fn next(number: u64) -> u64 {
+    (number + 1).min(HistoryCounters::LIMIT - 1)
+}

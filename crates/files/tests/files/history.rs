@@ -1,0 +1,186 @@
+//! The history of a pool: over restarts and cuts, bounded, and when its tree is damaged.
+
+use aquifer_dataset::history::{Asked, HistoryChange, Noted, Outcome};
+use aquifer_files::{Service, Stability};
+use aquifer_inspect::Kind;
+use aquifer_ondisk::history::{HISTORY_ACTS_MAX, HISTORY_ATTEMPTS_MAX};
+use aquifer_pool::PoolError;
+
+use crate::bed::{Bed, make, noise, root, write};
+use crate::full::full;
+
+fn asked(act: &str) -> Asked {
+    Asked { who: "uid 0".into(), host: "store".into(), act: act.into() }
+}
+
+fn set(property: &str) -> Vec<HistoryChange> {
+    vec![HistoryChange { what: property.into(), before: "off".into(), after: "on".into() }]
+}
+
+fn act(service: &Service, words: &str, outcome: Outcome) {
+    let history = service.datasets.history();
+    let begun = history.begin(asked(words));
+    history.finish(begun, outcome, String::new(), set("readonly"));
+}
+
+async fn all(service: &Service) -> Vec<Noted> {
+    service.datasets.history().list().await.unwrap()
+}
+
+fn told(noted: &[Noted]) -> Vec<(u64, &str, Outcome, bool)> {
+    let each = noted.iter().map(|Noted { record, running }| {
+        (record.order, record.act.as_str(), record.outcome, *running)
+    });
+    each.collect()
+}
+
+#[test]
+fn history_is_kept_over_restarts_and_numbers_go_on() {
+    let mut bed = Bed::new(1, 65536);
+    let before = bed.life(async |service| {
+        act(&service, "create tank/a", Outcome::Done);
+        act(&service, "create tank/a", Outcome::Failed);
+        service.pool.sync().await.unwrap();
+        act(&service, "set readonly=on tank", Outcome::Done);
+        all(&service).await
+    });
+    bed.assert_clean();
+    let expected = [
+        (1, "create tank/a", Outcome::Done, false),
+        (2, "create tank/a", Outcome::Failed, false),
+        (3, "set readonly=on tank", Outcome::Done, false),
+    ];
+    assert_eq!(told(&before), expected);
+    assert_eq!(before[2].record.changes, set("readonly"));
+    let after = bed.life(async |service| {
+        assert_eq!(all(&service).await, before);
+        act(&service, "destroy tank/a", Outcome::Forbidden);
+        all(&service).await
+    });
+    assert_eq!(told(&after)[3], (4, "destroy tank/a", Outcome::Forbidden, false));
+    bed.assert_clean();
+}
+
+/// An act is no later on disk than what it changes; its end may be.
+#[test]
+fn history_has_what_was_cut_off_in_the_middle() {
+    let mut bed = Bed::new(2, 65536);
+    bed.cut_life(async |service| {
+        act(&service, "create tank/a", Outcome::Done);
+        let begun = service.datasets.history().begin(asked("create tank/b"));
+        let seen = all(&service).await;
+        assert_eq!(told(&seen)[1], (2, "create tank/b", Outcome::Begun, true));
+        service.datasets.create("tank/b", &[]).await.unwrap();
+        service.datasets.history().finish(begun, Outcome::Done, String::new(), Vec::new());
+        act(&service, "create tank/c", Outcome::Done);
+    });
+    bed.life(async |service| {
+        let seen = all(&service).await;
+        let expected = [
+            (1, "create tank/a", Outcome::Done, false),
+            (2, "create tank/b", Outcome::Begun, false),
+        ];
+        assert_eq!(told(&seen), expected);
+        assert!(service.datasets.by_name("tank/b").is_some());
+    });
+    bed.assert_clean();
+}
+
+#[test]
+fn history_is_bounded_and_what_failed_pushes_out_nothing_that_was_done() {
+    // A small pool keeps fewer.
+    let mut bed = Bed::new(1, 1 << 20);
+    let acts = HISTORY_ACTS_MAX + 100;
+    bed.life(async |service| {
+        for at in 0..acts {
+            act(&service, &format!("act {at}"), Outcome::Done);
+        }
+        // What waits is written bit by bit, without anybody asking.
+        for _ in 0..acts {
+            service.pool.sync().await.unwrap();
+            if !service.datasets.has_background_work() {
+                break;
+            }
+        }
+        for at in 0..10 * HISTORY_ATTEMPTS_MAX {
+            act(&service, &format!("attempt {at}"), Outcome::Failed);
+            if at % 100 == 0 {
+                service.pool.sync().await.unwrap();
+            }
+        }
+        while service.datasets.has_background_work() {
+            service.pool.sync().await.unwrap();
+        }
+    });
+    bed.assert_clean();
+    bed.life(async |service| {
+        let seen = all(&service).await;
+        let of = |outcome| seen.iter().filter(move |noted| noted.record.outcome == outcome);
+        assert_eq!(of(Outcome::Done).count() as u64, HISTORY_ACTS_MAX);
+        assert_eq!(of(Outcome::Done).next().unwrap().record.act, "act 100");
+        assert_eq!(of(Outcome::Failed).count() as u64, HISTORY_ATTEMPTS_MAX);
+        assert_eq!(seen.len() as u64, HISTORY_ACTS_MAX + HISTORY_ATTEMPTS_MAX);
+        assert!(seen.is_sorted_by_key(|noted| noted.record.order));
+    });
+}
+
+#[test]
+fn a_damaged_history_keeps_nobody_from_serving() {
+    let mut bed = Bed::new(2, 65536);
+    bed.life(async |service| {
+        for at in 0..100 {
+            act(&service, &format!("set quota={at}G tank"), Outcome::Done);
+        }
+        while service.datasets.has_background_work() {
+            service.pool.sync().await.unwrap();
+        }
+    });
+    let node = bed.find_history_leaf();
+    bed.rot(node);
+    bed.life(async |service| {
+        let history = service.datasets.history();
+        let failed = history.list().await.unwrap_err();
+        assert!(matches!(failed, PoolError::Read(_) | PoolError::Corrupt(_)), "{failed}");
+        act(&service, "set readonly=on tank", Outcome::Done);
+        service.datasets.set("tank", "readonly", Some("on")).await.unwrap();
+    });
+    bed.assert_only(&[Kind::NodeUnreadable, Kind::LeakUnknown, Kind::CopyBad]);
+    bed.life(async |service| {
+        assert_eq!(service.datasets.list()[0].properties[4].1, "on");
+    });
+}
+
+/// Nobody is charged for the history: it must fit into what a full pool keeps back.
+#[test]
+fn history_of_a_full_pool_goes_on_and_takes_no_more_than_is_kept_back() {
+    let long = "x".repeat(2000);
+    for sides in [1, 2] {
+        let mut bed = Bed::new(sides, 65536);
+        bed.life(async |service| {
+            let ((file, pages), _) = full(&service).await;
+            for at in 0..2000 {
+                let outcome = if at % 4 == 0 { Outcome::Failed } else { Outcome::Done };
+                let history = service.datasets.history();
+                let begun = history.begin(asked(&format!("{at} {long}")));
+                history.finish(begun, outcome, long.clone(), set(&long));
+                if at % 10 == 0 {
+                    service.pool.sync().await.unwrap();
+                }
+            }
+            while service.datasets.has_background_work() {
+                service.pool.sync().await.unwrap();
+            }
+            let records = service.pool.limits().slop_sectors as usize / 4;
+            assert_eq!(all(&service).await.len(), records * 3 / 4 + records / 4);
+
+            for page in 0..100 {
+                let data = noise(page, 1);
+                write(&service, file, page * 7 % pages, &data, Stability::FileSync).await.unwrap();
+            }
+            let top = service.files.root("tank").unwrap();
+            service.files.remove(&root(), top, b"large").await.0.unwrap();
+            make(&service, top, "new").await;
+        });
+        bed.assert_clean();
+    }
+}
