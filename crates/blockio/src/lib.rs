@@ -9,6 +9,7 @@ mod block;
 pub mod buf;
 mod discard;
 pub mod disk;
+pub mod durable;
 mod file;
 pub mod foreign;
 mod open;

@@ -108,6 +108,12 @@ pub enum Rule {
     SenderEndsAtOnce,
     /// Quotas promise their bytes one write at a time.
     PromisesInTurn,
+    /// What reservations still lack is not promised to others.
+    ReservationsAreKept,
+    /// What a replay writes counts against quotas and reservations.
+    ReplaysCount,
+    /// A reservation is given up when the disk says so.
+    ReleasedOnDiskFirst,
     /// Of a call that comes twice at once, one is carried out.
     CallRunsOnce,
 }

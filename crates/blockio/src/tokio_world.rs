@@ -45,6 +45,10 @@ impl World for TokioWorld {
         Box::pin(async move { tokio::time::sleep(delay).await })
     }
 
+    fn yield_thread(&self) {
+        std::thread::yield_now();
+    }
+
     fn yield_now(&self) -> Task {
         // Comes back after everything that was ready, a ring's driver among it.
         Box::pin(tokio::task::yield_now())

@@ -25,6 +25,10 @@ pub trait World: Send + Sync {
     /// Lets what is ready begin before the caller goes on: tasks, and the I/O that they start.
     fn yield_now(&self) -> Task;
 
+    /// Lets other threads of the machine run, the kernel's workers among them. A world that runs on
+    /// one thread has none.
+    fn yield_thread(&self) {}
+
     /// A random number: guids, seeds of hashes.
     fn random(&self) -> u64;
 

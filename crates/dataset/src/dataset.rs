@@ -91,7 +91,9 @@ pub struct Dataset {
     table_damaged: AtomicBool,
     /// Of a destroyed dataset: the first object that was not looked at yet.
     pub(crate) emptied_to: AtomicU64,
-    /// Bytes that the syncs of these txgs may add to what it refers to, if anything is limited.
+    /// A reservation that the disk may still know, while a smaller one is being set.
+    pub(crate) kept_bytes: AtomicU64,
+    /// Bytes that the syncs of these txgs may add to what it refers to.
     dirty: Mutex<BTreeMap<Txg, u64>>,
     /// Bytes promised to writes that have not entered a txg yet.
     pub(crate) pending: AtomicU64,
@@ -122,6 +124,7 @@ impl Dataset {
             destroyed: AtomicU64::new(0),
             table_damaged: AtomicBool::new(false),
             emptied_to: AtomicU64::new(0),
+            kept_bytes: AtomicU64::new(0),
             dirty: Mutex::new(BTreeMap::new()),
             pending: AtomicU64::new(0),
             table: Mutex::new(table),
@@ -136,6 +139,11 @@ impl Dataset {
     /// The values in force.
     pub fn properties(&self) -> Arc<Properties> {
         self.properties.read().clone()
+    }
+
+    /// Bytes that are kept free for it and its children.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.properties().reservation_bytes.max(self.kept_bytes.load(Ordering::SeqCst))
     }
 
     /// Bytes that its objects refer to on disk.
@@ -228,7 +236,7 @@ impl Dataset {
     pub(crate) fn promised_bytes(&self) -> u64 {
         let dirty = self.dirty.lock();
         let sum = dirty.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        sum.saturating_add(self.pending.load(Ordering::Relaxed))
+        sum.saturating_add(self.pending.load(Ordering::SeqCst))
     }
 
     /// Whether changes wait for a sync: it may find that less is taken than was promised, or free

@@ -20,8 +20,11 @@ use aquifer_sync::{AsyncMutex, Mutex};
 use crate::damage::{DamageList, DamageRecord};
 use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::error::DatasetError;
+use crate::history::History;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
+use crate::quota::Wanted;
 use crate::replies::Replies;
+use crate::values::bytes_of;
 
 /// What `aquifer list` shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +69,7 @@ pub struct Datasets {
     pub(crate) acts: AsyncMutex<()>,
     pub(crate) damages: DamageList,
     pub(crate) replies: Arc<Replies>,
+    pub(crate) history: History,
 }
 
 /// Sectors that an act may take: some tree paths.
@@ -88,43 +92,9 @@ impl Datasets {
                 emptied: Vec::new(),
                 gone: BTreeMap::new(),
             };
-            let (mut records, mut destroyed) = (Vec::new(), BTreeSet::new());
-            let damages = DamageList::default();
-            let mut values: BTreeMap<DatasetId, LocalValues> = BTreeMap::new();
-            let mut scan = btree::Scan::<Namespace, Pool>::new(
-                &pool,
-                root,
-                ItemKey { dataset: DatasetId(0), item: 0 },
-                None,
-            )?;
-            while let Some(item) = scan.next().await? {
-                let (dataset, class) = (item.key.dataset, item.key.item >> 56);
-                let number = item.key.item & ((1 << 56) - 1);
-                match (dataset, class) {
-                    // One that makes no sense must not keep the pool away.
-                    (DatasetId(0), 5) => {
-                        let record = DamageRecord::decode(&item.value).ok();
-                        record.into_iter().for_each(|record| damages.load(number, record));
-                    }
-                    (DatasetId(0), 0) => {
-                        state.next_dataset =
-                            Reader::new(&item.value, "dataset counters").sequence()?;
-                    }
-                    (_, 0) => records.push((dataset, DatasetRecord::decode(&item.value)?)),
-                    (_, 4) => {
-                        records.push((dataset, DatasetRecord::decode(&item.value)?));
-                        destroyed.insert(dataset);
-                    }
-                    (_, 1) => {
-                        let value = String::from_utf8_lossy(&item.value).into_owned();
-                        if let Some(property) = Property::from_number(number) {
-                            values.entry(dataset).or_default().insert(property, value);
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            drop(scan);
+            let Found { records, destroyed, damages, mut values, next_dataset } =
+                Found::read(&pool, root).await?;
+            state.next_dataset = next_dataset;
             for (id, record) in records {
                 let local = values.remove(&id).unwrap_or_default();
                 let properties =
@@ -137,6 +107,7 @@ impl Datasets {
                 state.datasets.insert(id, Arc::new(dataset));
             }
             let replies = Replies::open(pool.clone()).await?;
+            let history = History::open(pool.clone()).await?;
             let datasets = Datasets {
                 pool,
                 state: Mutex::new(state),
@@ -145,6 +116,7 @@ impl Datasets {
                 acts: Default::default(),
                 damages,
                 replies,
+                history,
             };
             datasets.refresh_properties();
             for dataset in datasets.all() {
@@ -165,6 +137,11 @@ impl Datasets {
     /// The calls that must not run twice.
     pub fn replies(&self) -> &Arc<Replies> {
         &self.replies
+    }
+
+    /// Who did what to the pool.
+    pub fn history(&self) -> &History {
+        &self.history
     }
 
     /// Every dataset.
@@ -255,7 +232,6 @@ impl Datasets {
             if self.by_name(name).is_some() {
                 return Err(DatasetError::Exists(name.into()));
             }
-            self.check_reservation(&parent, 0, local.get(&Property::Reservation))?;
             self.make(parent.id, last.to_string(), local).await
         })
     }
@@ -285,51 +261,21 @@ impl Datasets {
             name,
         };
         let hash_seed = world.random();
-        let hold = self.hold_act().await?;
-        let txg = hold.txg();
+        let reserves = local.get(&Property::Reservation);
+        let reserves = reserves.map(|value| Wanted::Below(parent, bytes_of(Some(value))));
+        if let Some(wanted) = reserves {
+            self.make_room(wanted).await?;
+        }
         let id = {
-            let mut state = self.state.lock();
-            let id = DatasetId(state.next_dataset);
-            if state.datasets.values().filter(|other| !other.is_destroyed()).any(|other| {
-                let other = other.record.lock();
-                other.parent == record.parent && other.name == record.name
-            }) {
-                return Err(DatasetError::Exists(record.name));
+            let hold = self.hold_act().await?;
+            let _one = self.promises.lock();
+            if let Some(wanted) = reserves {
+                self.check_reservation(wanted)?;
             }
-            let above = state.datasets.get(&parent);
-            if parent.0 != 0 && above.is_none_or(|above| above.is_destroyed()) {
-                return Err(DatasetError::NotFound("the dataset above".into()));
-            }
-            if id.0 >= SEQUENCE_LIMIT - 1 {
-                return Err(PoolError::NoSpace.into());
-            }
-            state.next_dataset += 1;
-            let line = LineRecord {
-                fork: txg,
-                origin_dataset: DatasetId(0),
-                origin_snapshot: 0,
-                floor: Txg(0),
-            };
-            let items = state.items.entry(txg).or_default();
-            put(items, ItemKey::new(id, ItemClass::Line, record.line), line.encode());
-            for (property, value) in &local {
-                let key = ItemKey::new(id, ItemClass::Property, *property as u64);
-                put(items, key, value.clone().into_bytes());
-            }
-            let defaults = Properties::from_values(|property| property.default_value().into());
-            let dataset = Arc::new(Dataset::new(id, record, local, defaults));
-            for object in [ROOT_DIRECTORY, ORPHANS] {
-                let inode = directory_inode(object, now, hash_seed);
-                let made = dataset.object_or_new(&inode);
-                made.state.lock().overlay.version(txg, &inode);
-                dataset.mark_dirty(txg, object);
-            }
-            state.datasets.insert(id, dataset);
-            state.hidden.insert(id);
+            let id = self.enter(hold.txg(), record, local, hash_seed)?;
+            self.refresh_properties();
             id
         };
-        drop(hold);
-        self.refresh_properties();
         if let Some(made) = self.by_id(id)
             && made.properties().sync == SyncMode::Disabled
         {
@@ -338,6 +284,56 @@ impl Datasets {
         self.act_on_disk().await?;
         self.state.lock().hidden.remove(&id);
         Ok(())
+    }
+
+    /// Enters a new dataset into `txg`, hidden.
+    fn enter(
+        &self,
+        txg: Txg,
+        record: DatasetRecord,
+        local: LocalValues,
+        hash_seed: u64,
+    ) -> Result<DatasetId, DatasetError> {
+        let mut state = self.state.lock();
+        let id = DatasetId(state.next_dataset);
+        if state.datasets.values().filter(|other| !other.is_destroyed()).any(|other| {
+            let other = other.record.lock();
+            other.parent == record.parent && other.name == record.name
+        }) {
+            return Err(DatasetError::Exists(record.name));
+        }
+        let above = state.datasets.get(&record.parent);
+        if record.parent.0 != 0 && above.is_none_or(|above| above.is_destroyed()) {
+            return Err(DatasetError::NotFound("the dataset above".into()));
+        }
+        if id.0 >= SEQUENCE_LIMIT - 1 {
+            return Err(PoolError::NoSpace.into());
+        }
+        state.next_dataset += 1;
+        let line = LineRecord {
+            fork: txg,
+            origin_dataset: DatasetId(0),
+            origin_snapshot: 0,
+            floor: Txg(0),
+        };
+        let items = state.items.entry(txg).or_default();
+        put(items, ItemKey::new(id, ItemClass::Line, record.line), line.encode());
+        for (property, value) in &local {
+            let key = ItemKey::new(id, ItemClass::Property, *property as u64);
+            put(items, key, value.clone().into_bytes());
+        }
+        let defaults = Properties::from_values(|property| property.default_value().into());
+        let created = record.created;
+        let dataset = Arc::new(Dataset::new(id, record, local, defaults));
+        for object in [ROOT_DIRECTORY, ORPHANS] {
+            let inode = directory_inode(object, created, hash_seed);
+            let made = dataset.object_or_new(&inode);
+            made.state.lock().overlay.version(txg, &inode);
+            dataset.mark_dirty(txg, object);
+        }
+        state.datasets.insert(id, dataset);
+        state.hidden.insert(id);
+        Ok(id)
     }
 
     /// Waits until an act is on disk. It is not in the log: nothing else keeps it.
@@ -403,6 +399,65 @@ impl Datasets {
         w.u64(self.state.lock().next_dataset);
         let key = ItemKey::new(DatasetId(0), ItemClass::Record, 0);
         Item { key, value: w.into_bytes() }
+    }
+}
+
+/// What the namespace holds.
+#[derive(Debug)]
+struct Found {
+    records: Vec<(DatasetId, DatasetRecord)>,
+    /// Of them, those that are being emptied.
+    destroyed: BTreeSet<DatasetId>,
+    damages: DamageList,
+    values: BTreeMap<DatasetId, LocalValues>,
+    next_dataset: u64,
+}
+
+impl Found {
+    async fn read(pool: &Pool, root: Option<BlockPointer>) -> Result<Found, PoolError> {
+        let mut found = Found {
+            records: Vec::new(),
+            destroyed: BTreeSet::new(),
+            damages: DamageList::default(),
+            values: BTreeMap::new(),
+            next_dataset: 1,
+        };
+        let first = ItemKey { dataset: DatasetId(0), item: 0 };
+        let mut scan = btree::Scan::<Namespace, Pool>::new(pool, root, first, None)?;
+        while let Some(item) = scan.next().await? {
+            found.take(&item)?;
+        }
+        Ok(found)
+    }
+
+    fn take(&mut self, Item { key, value }: &Item) -> Result<(), PoolError> {
+        let (class, number) = key.class_and_number();
+        let dataset = key.dataset;
+        match (ItemClass::from_u8(class), dataset.0) {
+            // One that makes no sense must not keep the pool away.
+            (Some(ItemClass::Damage), 0) => {
+                let record = DamageRecord::decode(value).ok();
+                record.into_iter().for_each(|record| self.damages.load(number, record));
+            }
+            (Some(ItemClass::Record), 0) => {
+                self.next_dataset = Reader::new(value, "dataset counters").sequence()?;
+            }
+            (Some(ItemClass::Record), _) => {
+                self.records.push((dataset, DatasetRecord::decode(value)?));
+            }
+            (Some(ItemClass::Destroyed), _) => {
+                self.records.push((dataset, DatasetRecord::decode(value)?));
+                self.destroyed.insert(dataset);
+            }
+            (Some(ItemClass::Property), _) => {
+                let value = String::from_utf8_lossy(value).into_owned();
+                if let Some(property) = Property::from_number(number) {
+                    self.values.entry(dataset).or_default().insert(property, value);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 

@@ -48,9 +48,9 @@ impl Datasets {
             let why = "is the pool's own dataset: destroy the pool instead".into();
             return Err(DatasetError::BadName { name: name.into(), why });
         }
-        let hold = self.hold_act().await?;
-        let txg = hold.txg();
         {
+            let hold = self.hold_act().await?;
+            let txg = hold.txg();
             let mut state = self.state.lock();
             let doomed: Vec<Arc<Dataset>> = {
                 let alive = state.datasets.values().filter(|other| !other.is_destroyed());
@@ -82,15 +82,16 @@ impl Datasets {
             }
             state.hidden.extend(doomed.iter().map(|dataset| dataset.id));
         }
-        drop(hold);
         self.refresh_properties();
         self.act_on_disk().await?;
+        // What was reserved is free now.
+        self.refresh_properties();
         Ok(())
     }
 
     /// Whether there is something to be freed in the background.
     pub fn has_background_work(&self) -> bool {
-        if self.damages.waits() {
+        if self.damages.waits() || self.history.waits() {
             return true;
         }
         let state = self.state.lock();

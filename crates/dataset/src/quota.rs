@@ -5,8 +5,15 @@
 //! the worst case, nothing compressed and nothing overwritten; and what was removed or cut off
 //! counts until a sync has freed it. So before anything is refused, what may make room is
 //! committed, in a few txgs at most, and the question is asked again. Trees and names do not count.
+//!
+//! Invariants, but for what trees and names take:
+//! - What is promised to writes, and what reservations still lack, fits into what is free. So a
+//!   reservation is in force only if that holds with it, and one look both finds and takes room.
+//! - Every write is counted from its promise to its sync, also while nothing is limited, and also
+//!   if a replay makes it: a limit that comes later finds it.
+//! - Others get what a reservation kept only when the disk says that it keeps no more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -35,9 +42,15 @@ pub enum Refused {
 pub struct Promise {
     dataset: Arc<Dataset>,
     bytes: u64,
+    reserved: bool,
 }
 
 impl Promise {
+    /// Whether a reservation covers all of it, and the room is there.
+    pub fn is_reserved(&self) -> bool {
+        self.reserved
+    }
+
     /// The write enters `txg`. Under a hold of it.
     pub fn spend(self, txg: Txg) {
         if self.bytes > 0 {
@@ -49,7 +62,7 @@ impl Promise {
 impl Drop for Promise {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.dataset.pending.fetch_sub(self.bytes, Ordering::Relaxed);
+            self.dataset.pending.fetch_sub(self.bytes, Ordering::SeqCst);
         }
     }
 }
@@ -68,10 +81,22 @@ impl Datasets {
     /// # Errors
     /// As [`Datasets::promise`].
     pub fn promise_now(&self, dataset: &Arc<Dataset>, bytes: u64) -> Result<Promise, Refused> {
-        if !self.limited.load(Ordering::Relaxed) {
-            return Ok(Promise { dataset: dataset.clone(), bytes: 0 });
+        let is_limited = || self.limited.load(Ordering::SeqCst);
+        if !is_limited() {
+            let promise = take(dataset, bytes, false);
+            // Whoever limits something says so first, then looks at what is promised.
+            if !is_limited() {
+                return Ok(promise);
+            }
         }
         self.try_promise(dataset, bytes)
+    }
+
+    /// A replay writes so many bytes in `txg`, which were promised before. Under a hold of it.
+    pub fn note_replayed(&self, dataset: &Dataset, txg: Txg, bytes: u64) {
+        if !left_out(Rule::ReplaysCount) {
+            dataset.note_dirty(txg, bytes);
+        }
     }
 
     /// Fails if a quota on the dataset or above it is used up: nothing new may be made. Commits
@@ -122,36 +147,80 @@ impl Datasets {
 
     fn try_promise(&self, dataset: &Arc<Dataset>, bytes: u64) -> Result<Promise, Refused> {
         let _one = (!left_out(Rule::PromisesInTurn)).then(|| self.promises.lock());
-        let all = self.living();
         let above = self.line_of(dataset);
-        let taken =
-            |of: &Dataset| self.used_bytes(of).saturating_add(sum_below(self, of, Kind::Promised));
-        for other in all.iter().filter(|other| above.contains(&other.id)) {
-            let quota = other.properties().quota_bytes.unwrap_or(u64::MAX);
-            if taken(other).saturating_add(bytes) > quota {
+        let room = self.room(&above, None);
+        let mut covered = false;
+        for other in self.living().iter().filter(|other| above.contains(&other.id)) {
+            let taken = room.taken.get(&other.id).copied().unwrap_or(0).saturating_add(bytes);
+            if taken > other.properties().quota_bytes.unwrap_or(u64::MAX) {
                 return Err(Refused::Quota);
             }
+            covered |= taken <= other.properties().reservation_bytes;
         }
-        let mut wanted = bytes;
-        let mut reserved = false;
-        for other in &all {
-            wanted = wanted.saturating_add(other.promised_bytes());
-            let reservation = other.properties().reservation_bytes;
-            if reservation > 0 && !above.contains(&other.id) {
-                reserved = true;
-                wanted = wanted.saturating_add(reservation.saturating_sub(taken(other)));
-            }
-        }
-        if reserved && wanted > self.pool.writable_bytes() {
+        let fits = room.spoken_for().saturating_add(bytes) <= self.pool.writable_bytes();
+        if room.kept > 0 && !fits {
             return Err(Refused::Reserved);
         }
-        dataset.pending.fetch_add(bytes, Ordering::Relaxed);
-        Ok(Promise { dataset: dataset.clone(), bytes })
+        Ok(take(dataset, bytes, covered && fits))
+    }
+
+    /// What datasets take and keep, but for what those in `line` keep; and as it would be if a
+    /// reservation were another.
+    fn room(&self, line: &BTreeSet<DatasetId>, wanted: Option<Wanted>) -> Room {
+        let mut room = Room::default();
+        // What lies below keeps room within what a dataset above keeps.
+        let mut below: BTreeMap<DatasetId, u64> = BTreeMap::new();
+        if let Some(Wanted::Below(parent, bytes)) = wanted {
+            below.insert(parent, bytes);
+        }
+        // Parents are older than their children.
+        for dataset in self.keeping().iter().rev() {
+            let promised = dataset.promised_bytes();
+            room.promised = room.promised.saturating_add(promised);
+            let taken = room.taken.entry(dataset.id).or_default();
+            *taken = taken.saturating_add(dataset.refer_bytes()).saturating_add(promised);
+            let taken = *taken;
+            let mut kept = below.remove(&dataset.id).unwrap_or(0);
+            if !line.contains(&dataset.id) {
+                let reserved = match wanted {
+                    Some(Wanted::Of(id, bytes)) if id == dataset.id => bytes,
+                    _ => dataset.reserved_bytes(),
+                };
+                kept = kept.max(reserved.saturating_sub(taken));
+            }
+            let parent = dataset.record.lock().parent;
+            // A hostile namespace may have a dataset below itself.
+            if parent >= dataset.id || parent.0 == 0 || dataset.is_destroyed() {
+                room.kept = room.kept.saturating_add(kept);
+                continue;
+            }
+            let above = room.taken.entry(parent).or_default();
+            *above = above.saturating_add(taken);
+            let above = below.entry(parent).or_default();
+            *above = above.saturating_add(kept);
+        }
+        let orphaned = below.into_values();
+        room.kept = orphaned.fold(room.kept, u64::saturating_add);
+        if left_out(Rule::ReservationsAreKept) {
+            room.kept = 0;
+        }
+        room
+    }
+
+    /// Datasets whose bytes and reservations count: also what is destroyed, until that is on disk.
+    pub(crate) fn keeping(&self) -> Vec<Arc<Dataset>> {
+        let committed = self.pool.committed_txg();
+        let keeps = |of: &&Arc<Dataset>| {
+            of.destroyed_in().is_none_or(|destroyed| {
+                destroyed > committed && !left_out(Rule::ReleasedOnDiskFirst)
+            })
+        };
+        self.state.lock().datasets.values().filter(keeps).cloned().collect()
     }
 
     /// Bytes that a dataset and its children refer to.
     pub fn used_bytes(&self, dataset: &Dataset) -> u64 {
-        sum_below(self, dataset, Kind::Refer)
+        sum_below(self, dataset)
     }
 
     /// Bytes that destroyed datasets still take: they become free in the background.
@@ -164,17 +233,10 @@ impl Datasets {
     /// Bytes that can be written to a dataset: the pool's free space less what others have
     /// reserved, within its own quota and those above it.
     pub fn available_bytes(&self, dataset: &Dataset) -> u64 {
-        let mut available = self.pool.writable_bytes();
-        let all = self.living();
         let above = self.line_of(dataset);
-        for other in &all {
-            let reserved = other.properties().reservation_bytes;
-            if reserved > 0 && !above.contains(&other.id) {
-                let missing = reserved.saturating_sub(self.used_bytes(other));
-                available = available.saturating_sub(missing);
-            }
-        }
-        for other in all.iter().filter(|other| above.contains(&other.id)) {
+        let kept = self.room(&above, None).kept;
+        let mut available = self.pool.writable_bytes().saturating_sub(kept);
+        for other in self.living().iter().filter(|other| above.contains(&other.id)) {
             if let Some(quota) = other.properties().quota_bytes {
                 available = available.min(quota.saturating_sub(self.used_bytes(other)));
             }
@@ -192,41 +254,114 @@ impl Datasets {
         })
     }
 
-    /// Fails if a reservation is more than can be kept free. `held` is kept free already.
-    pub(crate) fn check_reservation(
-        &self,
-        dataset: &Dataset,
-        held: u64,
-        value: Option<&String>,
-    ) -> Result<(), DatasetError> {
-        let wanted = value.and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
-        let free = self.available_bytes(dataset).max(held);
-        if wanted <= held || wanted - held <= free {
+    /// Commits what may make room for a reservation that there is none for yet.
+    ///
+    /// # Errors
+    /// What the pool gives.
+    pub(crate) async fn make_room(&self, wanted: Wanted) -> Result<(), PoolError> {
+        for _ in 0..COMMITS_MAX {
+            let waits = |of: &Arc<Dataset>| of.is_uncommitted() || of.is_being_freed();
+            if self.lacking_bytes(wanted) == 0 || !self.living().iter().any(waits) {
+                break;
+            }
+            self.pool.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// Fails if a reservation is more than can be kept free. If it is not, and comes into force
+    /// before the lock of promises is let go, it is kept.
+    pub(crate) fn check_reservation(&self, wanted: Wanted) -> Result<(), DatasetError> {
+        // From here on whoever is promised something has looked at what is reserved.
+        self.limited.store(true, Ordering::SeqCst);
+        let lacking = self.lacking_bytes(wanted);
+        if lacking == 0 {
             return Ok(());
         }
+        self.refresh_properties();
         Err(DatasetError::BadProperty {
             property: Property::Reservation.name().into(),
-            why: format!("{wanted} bytes are more than the {free} that are free"),
+            why: format!("{lacking} of {} bytes cannot be kept free", wanted.bytes()),
         })
     }
+
+    /// Bytes that there are not enough of for a reservation.
+    fn lacking_bytes(&self, wanted: Wanted) -> u64 {
+        let (id, held) = match wanted {
+            Wanted::Of(id, _) => (id, self.by_id(id).map_or(0, |of| of.reserved_bytes())),
+            Wanted::Below(id, _) => (id, 0),
+        };
+        // What takes nothing from anybody is always taken.
+        if wanted.bytes() <= held {
+            return 0;
+        }
+        let room = self.room(&BTreeSet::new(), Some(wanted));
+        let lacking = room.spoken_for().saturating_sub(self.pool.writable_bytes());
+        let within = self.by_id(id).map_or(u64::MAX, |of| self.within_quotas(&of, wanted));
+        lacking.max(wanted.bytes().saturating_sub(within))
+    }
+
+    /// What quotas let a dataset have at most.
+    fn within_quotas(&self, dataset: &Dataset, wanted: Wanted) -> u64 {
+        let above = self.line_of(dataset);
+        let own = match wanted {
+            Wanted::Of(..) => self.used_bytes(dataset),
+            Wanted::Below(..) => 0,
+        };
+        let left = self.living().into_iter().filter(|of| above.contains(&of.id)).map(|of| {
+            let quota = of.properties().quota_bytes?;
+            Some(quota.saturating_sub(self.used_bytes(&of).saturating_sub(own)))
+        });
+        left.flatten().min().unwrap_or(u64::MAX)
+    }
+}
+
+/// A reservation that is to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wanted {
+    /// Of a dataset, instead of the one that it has.
+    Of(DatasetId, u64),
+    /// Of a new one below this.
+    Below(DatasetId, u64),
+}
+
+impl Wanted {
+    fn bytes(self) -> u64 {
+        match self {
+            Wanted::Of(_, bytes) | Wanted::Below(_, bytes) => bytes,
+        }
+    }
+}
+
+/// See [`Datasets::room`].
+#[derive(Debug, Default)]
+struct Room {
+    /// By each dataset and all below it, with what is promised.
+    taken: BTreeMap<DatasetId, u64>,
+    /// Promised to writes that are not on disk.
+    promised: u64,
+    /// What reservations lack.
+    kept: u64,
+}
+
+impl Room {
+    /// Bytes of what is free that somebody has a right to.
+    fn spoken_for(&self) -> u64 {
+        self.promised.saturating_add(self.kept)
+    }
+}
+
+fn take(dataset: &Arc<Dataset>, bytes: u64, reserved: bool) -> Promise {
+    dataset.pending.fetch_add(bytes, Ordering::SeqCst);
+    Promise { dataset: dataset.clone(), bytes, reserved }
 }
 
 /// Commits before something is refused: a free takes effect in its own and is held back for two
 /// more, and a large file is freed piece by piece.
 const COMMITS_MAX: usize = 4;
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Refer,
-    Promised,
-}
-
-/// A sum over a dataset and all below it.
-fn sum_below(datasets: &Datasets, dataset: &Dataset, kind: Kind) -> u64 {
-    let own = match kind {
-        Kind::Refer => dataset.refer_bytes(),
-        Kind::Promised => dataset.promised_bytes(),
-    };
+/// What a dataset and all below it refer to.
+fn sum_below(datasets: &Datasets, dataset: &Dataset) -> u64 {
     let children: Vec<Arc<Dataset>> = {
         let state = datasets.state.lock();
         let alive = state.datasets.values().filter(|other| !other.is_destroyed());
@@ -236,6 +371,6 @@ fn sum_below(datasets: &Datasets, dataset: &Dataset, kind: Kind) -> u64 {
         };
         alive.filter(below).cloned().collect()
     };
-    let below = children.iter().map(|child| sum_below(datasets, child, kind));
-    below.fold(own, u64::saturating_add)
+    let below = children.iter().map(|child| sum_below(datasets, child));
+    below.fold(dataset.refer_bytes(), u64::saturating_add)
 }

@@ -34,6 +34,7 @@ impl Trees for Datasets {
 
     fn committed(&self, txg: Txg) {
         self.replies.committed(txg);
+        self.history.committed();
         let (datasets, mut gone): (Vec<Arc<Dataset>>, _) = {
             let mut state = self.state.lock();
             state.items.remove(&txg);
@@ -80,6 +81,10 @@ impl Datasets {
         let replies = self.replies.sync(sync).await?;
         if let Some(slot) = roots.get_mut(TreeSlot::Replies as usize) {
             *slot = replies;
+        }
+        let history = self.history.sync(sync).await?;
+        if let Some(slot) = roots.get_mut(TreeSlot::History as usize) {
+            *slot = history;
         }
         if items.is_empty() {
             return Ok(roots);

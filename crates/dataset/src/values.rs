@@ -5,13 +5,14 @@ use std::sync::Arc;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::DatasetId;
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
-use aquifer_pool::PoolError;
+use aquifer_pool::{PoolError, TxHold};
 use aquifer_sync::atomic::Ordering;
 
 use crate::dataset::Dataset;
 use crate::datasets::Datasets;
 use crate::error::DatasetError;
 use crate::property::{Properties, Property, SyncMode};
+use crate::quota::Wanted;
 use crate::unlogged::Shut;
 
 impl Datasets {
@@ -28,10 +29,8 @@ impl Datasets {
         let property = Property::from_name(property)?;
         let value = value.map(|value| property.parse(value)).transpose()?;
         let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
-        if property == Property::Reservation {
-            let held = dataset.properties().reservation_bytes;
-            self.check_reservation(&dataset, held, value.as_ref())?;
-        }
+        let reserves = (property == Property::Reservation)
+            .then(|| Wanted::Of(dataset.id, bytes_of(value.as_ref())));
         let _act = self.acts.lock().await;
         if dataset.is_destroyed() {
             return Err(DatasetError::NotFound(name.into()));
@@ -45,29 +44,54 @@ impl Datasets {
             _ => Default::default(),
         };
         let _shut = self.log_again(&logged).await?;
-        let hold = self.hold_act().await?;
-        let begin = |of: &&Arc<Dataset>| !of.unlogged.is_on();
-        let begun = unlogged.iter().filter(begin).map(|of| of.unlogged.begin(&hold)).count();
-        {
-            let mut state = self.state.lock();
-            let items = state.items.entry(hold.txg()).or_default();
-            let key = ItemKey::new(dataset.id, ItemClass::Property, property as u64);
-            let item = value.clone().map(|value| Item { key, value: value.into_bytes() });
-            items.insert(key, item);
-            let mut local = dataset.local.lock();
-            match value {
-                Some(value) => local.insert(property, value),
-                None => local.remove(&property),
-            };
+        if let Some(wanted) = reserves {
+            self.make_room(wanted).await?;
         }
-        drop(hold);
-        self.refresh_properties();
+        let begun = {
+            let hold = self.hold_act().await?;
+            let begin = |of: &&Arc<Dataset>| !of.unlogged.is_on();
+            let begun = unlogged.iter().filter(begin).map(|of| of.unlogged.begin(&hold)).count();
+            let _one = self.promises.lock();
+            if let Some(wanted) = reserves {
+                self.check_reservation(wanted)?;
+                if !left_out(Rule::ReleasedOnDiskFirst) {
+                    dataset.kept_bytes.store(dataset.reserved_bytes(), Ordering::SeqCst);
+                }
+            }
+            self.note_value(&dataset, &hold, property, value);
+            self.refresh_properties();
+            begun
+        };
         self.act_on_disk().await?;
+        if reserves.is_some() {
+            dataset.kept_bytes.store(0, Ordering::SeqCst);
+            self.refresh_properties();
+        }
         if begun > 0 {
             // The txg after this one is the first without records.
             self.pool.sync().await?;
         }
         Ok(())
+    }
+
+    /// A value is set in the txg that is held.
+    fn note_value(
+        &self,
+        dataset: &Dataset,
+        hold: &TxHold,
+        property: Property,
+        value: Option<String>,
+    ) {
+        let mut state = self.state.lock();
+        let items = state.items.entry(hold.txg()).or_default();
+        let key = ItemKey::new(dataset.id, ItemClass::Property, property as u64);
+        let item = value.clone().map(|value| Item { key, value: value.into_bytes() });
+        items.insert(key, item);
+        let mut local = dataset.local.lock();
+        match value {
+            Some(value) => local.insert(property, value),
+            None => local.remove(&property),
+        };
     }
 
     /// Has all changes of these datasets logged from now on. None begins until what is returned is
@@ -120,13 +144,17 @@ impl Datasets {
     }
 
     pub(crate) fn refresh_properties(&self) {
-        let all = self.living();
-        let mut limited = false;
-        for dataset in all {
+        for dataset in self.living() {
             let properties = Properties::from_values(|property| self.value(&dataset, property).0);
-            limited |= properties.quota_bytes.is_some() || properties.reservation_bytes > 0;
             *dataset.properties.write() = Arc::new(properties);
         }
-        self.limited.store(limited, Ordering::Relaxed);
+        let limits =
+            |of: &Arc<Dataset>| of.properties().quota_bytes.is_some() || of.reserved_bytes() > 0;
+        self.limited.store(self.keeping().iter().any(limits), Ordering::SeqCst);
     }
+}
+
+/// The bytes of a value that limits.
+pub(crate) fn bytes_of(value: Option<&String>) -> u64 {
+    value.and_then(|value| value.parse().ok()).unwrap_or(0)
 }

@@ -87,6 +87,7 @@ impl Files {
             self.pool.adopt(&hold, Run::new(extent.place, extent.stored_sectors()));
         }
         self.apply(&dataset, &hold, &changes, None);
+        self.datasets.note_replayed(&dataset, hold.txg(), pages_of(&changes) * 4096);
         if let Some(entry) = reply {
             self.datasets.replies().record(hold.txg(), entry, None);
         }
@@ -127,4 +128,13 @@ impl Files {
             self.pool.free_unsynced(hold.txg(), run);
         }
     }
+}
+
+/// Pages that changes write.
+fn pages_of(changes: &[Change]) -> u64 {
+    let pages = |change: &Change| match change {
+        Change::Pages(_, pages) => pages.len() as u64,
+        _ => 0,
+    };
+    changes.iter().map(pages).sum()
 }

@@ -6,6 +6,7 @@ use aquifer_blockio::{Page, SECTOR_BYTES};
 use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_sync::OnceLock;
 
+pub use aquifer_dataset::history;
 pub use aquifer_dataset::replies::{Answer, Begun, REPLY_AGE_MAX, Replies, Running};
 pub use aquifer_ondisk::inode::{FileKind, Time};
 pub use aquifer_ondisk::reply::{CallId, ReplyEntry};

@@ -55,7 +55,7 @@ impl Spread {
             return;
         }
         // The kernel's workers first, then what this sync has handed out.
-        std::thread::yield_now();
+        pool.world.yield_thread();
         turn_of_others().await;
         while self.is_ahead(pool) {
             pool.world.sleep(Duration::from_millis(1)).await;

@@ -14,7 +14,7 @@ use crate::ops::write::dirty_page;
 use crate::types::{Around, Credentials, FileHandle, SetAttributes, SetTime};
 
 /// Largest file: pages are numbered with 48 bits.
-pub use aquifer_ondisk::inode::FILE_BYTES_MAX;
+use crate::limits::FILE_BYTES_MAX;
 
 impl Files {
     /// Sets attributes; with `guard`, only if ctime is still that.

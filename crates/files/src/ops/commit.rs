@@ -54,18 +54,18 @@ impl Files {
                 lane: Lane::Bulk,
             };
             let admission = self.pool.admit(demand).await?;
-            let writer = target.object.writer.lock().await;
-            // It may have been waited for behind a removal: the log names nothing that is gone.
-            if target.inode().nlink == 0 && !left_out(Rule::ReplayReapsNothing) {
-                return Err(FsError::Stale);
-            }
-            let hold = self.hold(&target.dataset, admission)?;
-            if !target.dataset.logs(&hold) {
-                return Ok(());
-            }
-            let (more, ticket) = self.log_unlogged(target, &hold, (from, to), pages);
-            drop(hold);
-            drop(writer);
+            let (more, ticket) = {
+                let _writer = target.object.writer.lock().await;
+                // It may have been waited for behind a removal: the log names nothing that is gone.
+                if target.inode().nlink == 0 && !left_out(Rule::ReplayReapsNothing) {
+                    return Err(FsError::Stale);
+                }
+                let hold = self.hold(&target.dataset, admission)?;
+                if !target.dataset.logs(&hold) {
+                    return Ok(());
+                }
+                self.log_unlogged(target, &hold, (from, to), pages)
+            };
             if !more {
                 // What was logged before is durable no later than the object's last record.
                 if let Some(ticket) = ticket {

@@ -9,15 +9,12 @@ use aquifer_pool::SpaceClass;
 use crate::change::Change;
 use crate::core::{Files, Target, attributes, before, require, unchanged, without_foreign_set_gid};
 use crate::error::FsError;
-use crate::ops::link::LINKS_MAX;
+use crate::limits::{FILE_BYTES_MAX, LINKS_MAX, TARGET_BYTES_MAX};
 use crate::ops::names::{check_name, is_dot};
 use crate::ops::write::dirty_page;
 use crate::types::{
     Around, Attributes, CreateHow, Credentials, FileHandle, NodeKind, SetAttributes, SetTime,
 };
-
-/// Longest target of a symbolic link, bytes.
-pub(crate) const TARGET_BYTES_MAX: usize = 4096;
 
 /// What is to be made.
 struct New<'a> {
@@ -280,9 +277,7 @@ impl Files {
         };
         let size = match (new.kind, new.target) {
             (_, Some(target)) => target.len() as u64,
-            (FileKind::Regular, _) => {
-                new.set.size.unwrap_or(0).min(super::attributes::FILE_BYTES_MAX)
-            }
+            (FileKind::Regular, _) => new.set.size.unwrap_or(0).min(FILE_BYTES_MAX),
             _ => 0,
         };
         Ok(Inode {

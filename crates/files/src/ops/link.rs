@@ -7,13 +7,11 @@ use aquifer_pool::SpaceClass;
 use crate::change::Change;
 use crate::core::{Files, Target, attributes, before, lock_all, require, unchanged};
 use crate::error::FsError;
+use crate::limits::LINKS_MAX;
 use crate::ops::create::touched;
 use crate::ops::names::{check_name, is_dot};
 use crate::ops::remove::same_dataset;
 use crate::types::{Around, Attributes, Credentials, FileHandle};
-
-/// Names of one file at most.
-pub(crate) const LINKS_MAX: u32 = 65_000;
 
 impl Files {
     /// Makes a hard link. The file's attributes after, and the directory's surroundings.

@@ -5,7 +5,7 @@ use aquifer_pool::PoolError;
 
 use crate::core::{Files, Target, permits, require};
 use crate::error::FsError;
-use crate::ops::create::TARGET_BYTES_MAX;
+use crate::limits::TARGET_BYTES_MAX;
 use crate::ops::names::check_name;
 use crate::types::{Attributes, Credentials, FileHandle, FsSpace, ReadData, access, zero_page};
 

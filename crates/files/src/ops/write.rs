@@ -14,7 +14,7 @@ use aquifer_object::{DirtyPage, ObjectState};
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::FileKind;
 use aquifer_pool::intent_log::{RECORD_PAGES_MAX, Ticket};
-use aquifer_pool::{Admission, Demand, PoolError, SpaceClass, TxHold};
+use aquifer_pool::{Admission, Demand, PoolError, SpaceClass, TxHold, YieldingHold};
 
 use crate::change::Change;
 use crate::core::{
@@ -22,7 +22,7 @@ use crate::core::{
     permits, unchanged,
 };
 use crate::error::FsError;
-use crate::ops::attributes::FILE_BYTES_MAX;
+use crate::limits::FILE_BYTES_MAX;
 use crate::types::{Around, Credentials, FileHandle, Stability};
 
 /// A write.
@@ -173,7 +173,7 @@ impl Files {
             inode.touch(now);
             *around = Around { before, after: Some(attributes(&target.dataset, &inode)) };
         }
-        let hold = self.hold(&target.dataset, admission)?;
+        let hold = self.hold(&target.dataset, admission)?.yielding();
         if let Some(promise) = promise {
             promise.spend(hold.txg());
         }
@@ -241,27 +241,31 @@ impl Files {
         match self.pool.admit_if_room(demand).await {
             // Rare, and large: not a part of every write's future.
             Err(PoolError::NoSpace) => {
-                Ok((promise, Box::pin(self.admit_on_full(target, pieces, demand)).await?))
+                let covered = promise.as_ref().is_some_and(Promise::is_reserved);
+                let admitted = Box::pin(self.admit_on_full((target, covered), pieces, demand));
+                Ok((promise, admitted.await?))
             }
             result => Ok((promise, result?)),
         }
     }
 
+    /// Admits what takes no more room than there was, and what a reservation has kept room for:
+    /// what others set aside for a while does not count against it.
     async fn admit_on_full(
         &self,
-        target: &Target,
+        (target, covered): (&Target, bool),
         pieces: &[Piece<'_>],
         demand: Demand,
     ) -> Result<Admission, FsError> {
-        if !self.is_mapped(target, pieces).await? {
+        if !covered && !self.is_mapped(target, pieces).await? {
             match self.pool.admit(demand).await {
                 // What was written a moment ago lies on disk only now.
                 Err(PoolError::NoSpace) if self.is_mapped(target, pieces).await? => {}
                 result => return Ok(result?),
             }
         }
-        let overwrite = Demand { class: SpaceClass::Remove, ..demand };
-        Ok(self.pool.admit(overwrite).await?)
+        let in_turn = Demand { class: SpaceClass::Remove, ..demand };
+        Ok(self.pool.admit(in_turn).await?)
     }
 
     /// Whether all pages that are written hold uncompressed data on disk.
@@ -372,7 +376,7 @@ impl Files {
     async fn write_stable(
         &self,
         target: &Target,
-        hold: &TxHold,
+        hold: &YieldingHold,
         inode: Change,
         mut pages: Vec<(u64, DirtyPage)>,
         is_alone: bool,
@@ -391,7 +395,7 @@ impl Files {
             let ticket = self.log(&target.dataset, hold, &changes, early.clone(), None);
             if goes_first {
                 // The record goes out, and the disks work meanwhile.
-                self.pool.world().yield_now().await;
+                hold.yield_now().await;
             }
             self.apply(&target.dataset, hold, &changes, Some(&ticket));
             last = Some(ticket);

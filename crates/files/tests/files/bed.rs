@@ -166,6 +166,27 @@ impl Bed {
         found.map(|(_, sector)| sector)
     }
 
+    /// The newest first leaf of the history: the one that holds the counters.
+    pub fn find_history_leaf(&self) -> u64 {
+        let image = self.disks[0].durable_image();
+        let mut found: Option<(u64, u64)> = None;
+        image.for_each(|sector, page| {
+            let bytes = page.as_slice();
+            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            // A leaf of items; its second is of dataset 0 and class 1, which the namespace has not.
+            let is_leaf = &bytes[..4] == b"AQTN" && bytes[6..8] == [4, 0];
+            let second = 64 + 18 + 26;
+            if is_leaf
+                && (word(64), word(72), word(second)) == (0, 0, 0)
+                && word(second + 8) >> 56 == 1
+                && found.is_none_or(|(written, _)| written < word(32))
+            {
+                found = Some((word(32), sector));
+            }
+        });
+        found.expect("no history").1
+    }
+
     /// Damages what lies in a sector wherever there is a copy of it: on all sides, and elsewhere.
     pub fn rot(&mut self, sector: u64) {
         let image = self.disks[0].durable_image();

@@ -100,7 +100,7 @@ fn set_attributes<'a>(
 }
 
 /// A full pool, with a large file (its pages) and 200 small ones.
-async fn full(service: &Service) -> ((FileHandle, u64), Vec<FileHandle>) {
+pub async fn full(service: &Service) -> ((FileHandle, u64), Vec<FileHandle>) {
     let top = service.files.root("tank").unwrap();
     let large = make(service, top, "large").await;
     let mut small = Vec::new();

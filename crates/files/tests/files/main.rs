@@ -15,6 +15,7 @@ mod destroy;
 mod early;
 mod full;
 mod handles;
+mod history;
 mod idle;
 mod labels;
 mod large;

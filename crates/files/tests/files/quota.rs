@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use aquifer_files::{CreateHow, FileHandle, FsError, Service, SetAttributes, Stability};
 
-use crate::bed::{Bed, make, noise, root, write};
+use crate::bed::{Bed, find, make, noise, root, write};
+use crate::smooth::{fast, slow};
 
 async fn dataset(service: &Service, name: &str, properties: &[(&str, &str)]) -> FileHandle {
     let text = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
@@ -224,4 +225,137 @@ fn a_full_pool_takes_overwrites() {
         service.files.remove(&root(), top, b"file").await.0.unwrap();
     });
     bed.assert_clean();
+}
+
+async fn reserve(service: &Service, name: &str, bytes: u64) -> bool {
+    let value = bytes.to_string();
+    service.datasets.set(name, "reservation", Some(&value)).await.is_ok()
+}
+
+/// Bytes that can be reserved of an empty pool.
+fn free(service: &Service) -> u64 {
+    service.pool.writable_bytes() / 4096 * 4096
+}
+
+#[test]
+fn two_reservations_at_once_are_not_of_the_same_room() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        for name in ["tank/a", "tank/b"] {
+            dataset(&service, name, &[]).await;
+        }
+        let most = free(&service) / 4 * 3;
+        let both = (reserve(&service, "tank/a", most), reserve(&service, "tank/b", most));
+        let (a, b) = futures_util::future::join(both.0, both.1).await;
+        assert!(a != b, "{a} {b}");
+    });
+    bed.assert_clean();
+}
+
+/// What is reserved for the dataset itself is not free a second time.
+#[test]
+fn a_reservation_is_raised_as_far_as_there_is_room() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        dataset(&service, "tank/a", &[]).await;
+        let free = free(&service);
+        assert!(reserve(&service, "tank/a", free / 4 * 3).await);
+        assert!(!reserve(&service, "tank/a", free / 4 * 5).await);
+        assert!(reserve(&service, "tank/a", free / 8 * 7).await);
+        // Within it there is room for one of a child.
+        let within = [("reservation".to_string(), (free / 4).to_string())];
+        service.datasets.create("tank/a/b", &within).await.unwrap();
+        assert!(!reserve(&service, "tank/a/b", free / 4 * 5).await);
+        assert!(reserve(&service, "tank/a/b", free / 2).await);
+    });
+    bed.assert_clean();
+}
+
+/// Writes that came while nothing was limited take room that is not there to be reserved.
+#[test]
+fn what_is_not_on_disk_yet_is_not_reserved() {
+    let mut bed = Bed::new(1, 65536);
+    bed.life(async |service| {
+        let file = dataset(&service, "tank/a", &[("compression", "off")]).await;
+        dataset(&service, "tank/b", &[]).await;
+        let most = free(&service);
+        // More at once would wait for its txg.
+        for at in 0..32 {
+            let data = noise(at, 64);
+            write(&service, file, at * 64, &data, Stability::Unstable).await.unwrap();
+        }
+        assert!(service.datasets.by_name("tank/a").unwrap().refer_bytes() < 8 << 20);
+        assert!(!reserve(&service, "tank/b", most - (4 << 20)).await);
+        assert!(reserve(&service, "tank/b", most - (12 << 20)).await);
+    });
+    bed.assert_clean();
+}
+
+#[test]
+pub fn what_a_replay_writes_counts() {
+    let mut bed = Bed::new(1, 65536);
+    let limits = [("compression", "off"), ("quota", "4M")];
+    bed.short_life(async |service| {
+        dataset(&service, "tank/a", &limits).await;
+        service.pool.sync().await.unwrap();
+        let file = find(&service, "tank/a", "file").await.unwrap();
+        for page in 0..600 {
+            let data = noise(page, 1);
+            write(&service, file, page, &data, Stability::FileSync).await.unwrap();
+        }
+    });
+    bed.life(async |service| {
+        let file = find(&service, "tank/a", "file").await.unwrap();
+        let (pages, error) = fill(&service, file, 1, 1000).await;
+        assert!(pages <= 424 && error == FsError::Quota, "{pages} pages, {error}");
+        service.pool.sync().await.unwrap();
+        let used = service.datasets.by_name("tank/a").unwrap().refer_bytes();
+        assert!(used <= 4 << 20, "{used}");
+    });
+    bed.assert_clean();
+}
+
+/// Others write into what a dataset has reserved while that is being given up, and the power goes
+/// as soon as their writes are durable.
+#[test]
+pub fn others_wait_until_the_disk_knows_that_a_reservation_is_given_up() {
+    for is_destroyed in [false, true] {
+        // The act takes its time, and the log does not.
+        let mut bed = Bed::with_log(65536, slow(2 << 20), fast());
+        let reserved = bed.life(async |service| {
+            for name in ["tank/a", "tank/b"] {
+                dataset(&service, name, &[("compression", "off")]).await;
+            }
+            let reserved = free(&service) - (6 << 20);
+            assert!(reserve(&service, "tank/a", reserved).await);
+            reserved
+        });
+        bed.cut_life(async |service| {
+            let file = find(&service, "tank/b", "file").await.unwrap();
+            let give_up = async {
+                match is_destroyed {
+                    true => service.datasets.destroy("tank/a", false).await.unwrap(),
+                    false => assert!(reserve(&service, "tank/a", 0).await),
+                }
+                std::future::pending::<()>().await;
+            };
+            let others = async {
+                for at in 0..64 {
+                    let data = noise(at, 64);
+                    write(&service, file, at * 64, &data, Stability::FileSync).await.unwrap();
+                }
+            };
+            let (give_up, others) = (std::pin::pin!(give_up), std::pin::pin!(others));
+            futures_util::future::select(give_up, others).await;
+        });
+        bed.life(async |service| {
+            let Some(a) = service.datasets.by_name("tank/a") else { return };
+            if a.properties().reservation_bytes > 0 {
+                let file = find(&service, "tank/a", "file").await.unwrap();
+                let (kept, error) = fill(&service, file, 64, 0).await;
+                assert!(kept * 4096 >= reserved / 16 * 15, "{kept} of {reserved}: {error}");
+            }
+        });
+        bed.assert_clean();
+    }
 }

@@ -132,12 +132,13 @@ pub fn what_a_replay_still_names_of_a_destroyed_dataset_stays_until_it_is_done()
                 lane: Lane::Sparse,
             };
             let admission = service.pool.admit(demand).await.unwrap();
-            let hold = service.pool.hold(admission).unwrap();
-            let txg = hold.txg();
-            let (record, pages) =
-                change::record(&gone, txg, txg, std::slice::from_ref(&change), None);
-            let ticket = service.pool.log().append(&hold, record, pages, Vec::new());
-            drop(hold);
+            let (txg, ticket) = {
+                let hold = service.pool.hold(admission).unwrap();
+                let txg = hold.txg();
+                let (record, pages) =
+                    change::record(&gone, txg, txg, std::slice::from_ref(&change), None);
+                (txg, service.pool.log().append(&hold, record, pages, Vec::new()))
+            };
             ticket.durable().await.unwrap();
             txg
         };

@@ -4,11 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
-use crate::{damage, destroy, full, handles, large, replay};
+use crate::{damage, destroy, full, handles, large, quota, replay};
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 11] = [
+const FOUND_BY: [(Rule, Scenario); 13] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -30,6 +30,11 @@ const FOUND_BY: [(Rule, Scenario); 11] = [
     ),
     (Rule::CutsFitTheRecord, large::truncations_of_many_files_fit_the_records),
     (Rule::ReserveInTurn, full::attributes_are_set),
+    (Rule::ReplaysCount, quota::what_a_replay_writes_counts),
+    (
+        Rule::ReleasedOnDiskFirst,
+        quota::others_wait_until_the_disk_knows_that_a_reservation_is_given_up,
+    ),
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_passes_costs_nothing),
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_stays_keeps_what_was_acknowledged),
 ];

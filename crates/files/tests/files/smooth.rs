@@ -12,7 +12,7 @@ use crate::bed::{Bed, make, noise, write};
 const FILE_PAGES: u64 = 32 * 1024;
 
 /// A disk that turns: 180 operations a second, and so many bytes.
-fn slow(bytes_per_second: u64) -> DiskConfig {
+pub fn slow(bytes_per_second: u64) -> DiskConfig {
     let latency = Latency {
         service_ns: 5_500_000,
         sector_ns: 4096 * 1_000_000_000 / bytes_per_second,
@@ -26,7 +26,7 @@ fn slow(bytes_per_second: u64) -> DiskConfig {
     DiskConfig { latency, ..DiskConfig::default() }
 }
 
-fn fast() -> DiskConfig {
+pub fn fast() -> DiskConfig {
     let latency = Latency { flush_spread_ns: 50_000, outlier_ppm: 0, ..Latency::default() };
     DiskConfig { latency, ..DiskConfig::default() }
 }

@@ -10,7 +10,10 @@
 
 mod calls;
 mod model;
+mod reserved;
 mod shared;
+#[cfg(not(sabotage))]
+mod two_pools;
 mod unlogged;
 mod workload;
 
@@ -23,7 +26,8 @@ use aquifer_checker::bed::{
 #[cfg(sabotage)]
 use aquifer_checker::sabotage::{alone, must_be_found};
 use aquifer_checker::trouble::upset;
-use aquifer_files::{Credentials, Service, SetAttributes, Stability};
+use aquifer_dataset::DatasetError;
+use aquifer_files::{Credentials, FsError, Service, SetAttributes, Stability};
 use aquifer_pool::import::ImportOptions;
 #[cfg(not(sabotage))]
 use aquifer_sim::seeds::seeds;
@@ -46,24 +50,35 @@ const SHAPES: [Shape; 7] = [
 /// A pool with a dataset and a directory for each client; a full one has little room left.
 fn base(shape: Shape) -> Vec<Image> {
     created(shape, async |service| {
-        service.datasets.create("tank/vms", &[]).await.unwrap();
-        let off = [("compression".to_string(), "off".to_string())];
-        service.datasets.create("tank/raw", &off).await.unwrap();
-        let cred = Credentials::root();
-        for client in 0..CLIENTS {
-            let root = service.files.root(dataset(client)).unwrap();
-            let set = SetAttributes::default();
-            let name = format!("c{client}");
-            service.files.mkdir(&cred, root, name.as_bytes(), &set).await.0.unwrap();
-        }
+        furnish(service).await.unwrap();
         if shape.is_full() {
-            fill(service).await;
+            fill(service, 3 << 19).await;
         }
     })
 }
 
-/// Leaves about 1.5 MiB to write.
-async fn fill(service: &Service) {
+/// Makes the datasets and directories of the clients, as far as they are not there.
+async fn furnish(service: &Service) -> Result<(), String> {
+    let off = [("compression".to_string(), "off".to_string())];
+    for (name, properties) in [("tank/vms", &[][..]), ("tank/raw", &off)] {
+        match service.datasets.create(name, properties).await {
+            Ok(()) | Err(DatasetError::Exists(_)) => {}
+            Err(error) => return Err(format!("{name}: {error}")),
+        }
+    }
+    for client in 0..CLIENTS {
+        let root = service.files.root(dataset(client)).ok_or("dataset is gone")?;
+        let (set, name) = (SetAttributes::default(), format!("c{client}"));
+        match service.files.mkdir(&Credentials::root(), root, name.as_bytes(), &set).await.0 {
+            Ok(_) | Err(FsError::Exists) => {}
+            Err(error) => return Err(format!("{name}: {error}")),
+        }
+    }
+    Ok(())
+}
+
+/// Leaves about so much to write.
+async fn fill(service: &Service, leaves_bytes: u64) {
     let (files, cred) = (&service.files, Credentials::root());
     let root = service.files.root("tank/raw").unwrap();
     let how = aquifer_files::CreateHow::Guarded(SetAttributes::default());
@@ -73,7 +88,7 @@ async fn fill(service: &Service) {
     let mut offset = 0;
     loop {
         service.pool.sync().await.unwrap();
-        let room = service.pool.writable_bytes().saturating_sub(3 << 19);
+        let room = service.pool.writable_bytes().saturating_sub(leaves_bytes);
         if room < 4096 {
             return;
         }
@@ -244,7 +259,10 @@ fn a_seed_runs_the_same_again() {
         let traces: Vec<u64> = traces.collect::<Result<_, _>>().unwrap();
         let bases = unlogged::bases();
         let unlogged = (0..30).map(|seed| unlogged::run_seed(seed, &bases).map(|run| run.trace));
-        (traces, unlogged.collect::<Result<Vec<u64>, _>>().unwrap())
+        let unlogged = unlogged.collect::<Result<Vec<u64>, _>>().unwrap();
+        let bases = reserved::bases();
+        let reserved = (0..5).map(|seed| reserved::run_seed(seed, &bases).map(|run| run.trace));
+        (traces, unlogged, reserved.collect::<Result<Vec<u64>, _>>().unwrap())
     };
     assert_eq!(traces(), traces());
 }

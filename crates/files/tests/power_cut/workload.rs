@@ -91,7 +91,11 @@ impl Client {
         match result {
             Ok(_) => knowledge.is = after.unwrap(),
             Err(error) if allowed(&error) => {}
-            Err(error) => return Err(format!("unexpected: {error}")),
+            Err(error) => {
+                // It may have been carried out all the same.
+                knowledge.may_be = after;
+                return Err(format!("unexpected: {error}"));
+            }
         }
         Ok(())
     }

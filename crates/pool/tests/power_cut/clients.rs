@@ -145,6 +145,88 @@ pub async fn open(
     Ok(Open { pool, slots })
 }
 
+/// What the clients of a life have in common.
+#[derive(Clone, Copy)]
+struct Habits {
+    /// How many there are.
+    clients: u64,
+    /// Every write is a stable one, and nothing else happens.
+    tails: bool,
+    /// Pages of a stable write.
+    log_pages: usize,
+}
+
+struct Client<'a> {
+    world: &'a dyn World,
+    open: &'a Open,
+    model: &'a Mutex<Model>,
+    client: u64,
+    rng: Rng,
+    habits: Habits,
+}
+
+impl Client<'_> {
+    async fn run(mut self, ops: u64) -> Result<(), PoolError> {
+        for _ in 0..ops {
+            let slot = self.rng.below(SLOTS / self.habits.clients) * self.habits.clients;
+            let slot = slot + self.client;
+            let version = self.write(slot).await?;
+            match self.rng.below(40) {
+                _ if self.habits.tails => {}
+                0 => self.sync().await?,
+                1 => self.world.sleep(Duration::from_millis(self.rng.below(40))).await,
+                2 => self.open.pool.request_txg(),
+                _ => {}
+            }
+            let read = self.open.slots.read(slot).await?.unwrap();
+            assert_eq!(version_of(slot, &read), version, "slot {slot} read back");
+        }
+        Ok(())
+    }
+
+    /// Writes the next version of a slot.
+    async fn write(&mut self, slot: u64) -> Result<u64, PoolError> {
+        let (open, log_pages) = (self.open, self.habits.log_pages);
+        let how = match self.rng.below(10) {
+            _ if self.habits.tails => How::Stable,
+            0..=2 => How::Unstable,
+            3..=7 => How::Stable,
+            _ => How::Early,
+        };
+        let version = {
+            let mut model = self.model.lock().unwrap();
+            let issued = model.issued.entry(slot).or_default();
+            *issued += 1;
+            *issued
+        };
+        let written = open.slots.write(slot, content(slot, version), how, log_pages).await?;
+        self.model.lock().unwrap().current.insert(slot, version);
+        if let Some(ticket) = written {
+            ticket.durable().await?;
+            let mut model = self.model.lock().unwrap();
+            model.acknowledged.insert(slot, version);
+            model.watch_log(&open.pool, self.world.now());
+            model.logged_pages += 1 + if how == How::Stable { log_pages } else { 0 };
+        }
+        Ok(version)
+    }
+
+    /// Commits what this client has written.
+    async fn sync(&self) -> Result<(), PoolError> {
+        let before = {
+            let model = self.model.lock().unwrap();
+            let mine =
+                model.current.iter().filter(|(of, _)| *of % self.habits.clients == self.client);
+            mine.map(|(slot, version)| (*slot, *version)).collect::<Vec<_>>()
+        };
+        self.open.pool.sync().await?;
+        let mut model = self.model.lock().unwrap();
+        model.synced.extend(before.iter().copied());
+        model.acknowledged.extend(before);
+        Ok(())
+    }
+}
+
 /// Several clients at once, each writing slots of its own.
 pub async fn workload(
     world: Arc<dyn World>,
@@ -165,57 +247,11 @@ pub async fn workload(
         log_pages = record_pages;
         open.slots.slow_down(Duration::from_millis([0, 5, 60][rng.index(3)]));
     }
+    let habits = Habits { clients, tails, log_pages };
     let tasks = (0..clients).map(|client| {
-        let mut rng = Rng::stream(rng.next_u64(), "client");
-        let (world, model) = (world.clone(), model.clone());
-        async move {
-            for _ in 0..ops {
-                let slot = rng.below(SLOTS / clients) * clients + client;
-                let how = match rng.below(10) {
-                    _ if tails => How::Stable,
-                    0..=2 => How::Unstable,
-                    3..=7 => How::Stable,
-                    _ => How::Early,
-                };
-                let version = {
-                    let mut model = model.lock().unwrap();
-                    let issued = model.issued.entry(slot).or_default();
-                    *issued += 1;
-                    *issued
-                };
-                let written =
-                    open.slots.write(slot, content(slot, version), how, log_pages).await?;
-                model.lock().unwrap().current.insert(slot, version);
-                if let Some(ticket) = written {
-                    ticket.durable().await?;
-                    let mut model = model.lock().unwrap();
-                    model.acknowledged.insert(slot, version);
-                    model.watch_log(&open.pool, world.now());
-                    model.logged_pages += 1 + if how == How::Stable { log_pages } else { 0 };
-                }
-                match rng.below(40) {
-                    _ if tails => {}
-                    0 => {
-                        let before = {
-                            let model = model.lock().unwrap();
-                            let mine =
-                                model.current.iter().filter(|(of, _)| *of % clients == client);
-                            mine.map(|(slot, version)| (*slot, *version)).collect::<Vec<_>>()
-                        };
-                        open.pool.sync().await?;
-                        let mut model = model.lock().unwrap();
-                        model.synced.extend(before.iter().copied());
-                        model.acknowledged.extend(before);
-                    }
-                    1 => world.sleep(Duration::from_millis(rng.below(40))).await,
-                    2 => open.pool.request_txg(),
-                    _ => {}
-                }
-                let read = open.slots.read(slot).await?.unwrap();
-                assert_eq!(version_of(slot, &read), version, "slot {slot} read back");
-            }
-            Ok(())
-        }
+        let rng = Rng::stream(rng.next_u64(), "client");
+        let client = Client { world: &*world, open, model: &model, client, rng, habits };
+        client.run(ops)
     });
     let clients = futures_util::future::join_all(tasks);
     let Kind::SlowReaders { rot } = kind else {
