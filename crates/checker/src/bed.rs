@@ -209,7 +209,12 @@ pub async fn open_found(
 
 /// The disks of a new pool, after `make` has made something in it.
 pub fn created(shape: Shape, make: impl AsyncFnOnce(&Service)) -> Vec<Image> {
-    let mut sim = Sim::new(u64::MAX - 7);
+    created_by(u64::MAX - 7, shape, make)
+}
+
+/// The same by a machine of this seed: another one makes another pool.
+pub fn created_by(seed: u64, shape: Shape, make: impl AsyncFnOnce(&Service)) -> Vec<Image> {
+    let mut sim = Sim::new(seed);
     let disks: Vec<SimDisk> = (0..shape.disks())
         .map(|at| sim.add_disk(&format!("d{at}"), Image::new(SECTORS), DiskConfig::default()))
         .collect();

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_files::FsError;
+use aquifer_files::{Attributes, FsError};
 
 use crate::content::{CELL_BYTES, Content, cell_of};
-use crate::op::{Cells, Op, Place, Reply, Tag};
+use crate::op::{Cells, Named, Node, Op, Place, Reply, Tag};
 use crate::tree::{Object, Tree};
 use crate::witness::{Call, Stamp, Witness};
 
@@ -35,6 +35,10 @@ pub fn orders(witness: &Witness) -> (Order<'_>, Order<'_>) {
         let stamp = |ns: u64| (call, (ns, 1, call.begun));
         latest.extend(moments.next().map(stamp));
         others.extend(moments.map(stamp));
+        if matches!(call.op, Op::Rename(..)) {
+            // It may have found that it had nothing to do long after it read the clock.
+            others.push((call, (*until_ns, 2, call.begun)));
+        }
     }
     (latest, others)
 }
@@ -242,7 +246,6 @@ impl<'a> History<'a> {
     }
 
     fn answer_can_be(&self, call: &Call, outcome: &Result<Reply, FsError>) -> Result<(), String> {
-        let fine = |is: bool, why: &str| if is { Ok(()) } else { Err(why.to_string()) };
         match (&call.op, outcome) {
             (Op::Read { file, first, count }, Ok(Reply::Read(bytes, eof))) => {
                 self.read_can_be(call, file.tag, (*first, *count), bytes, *eof)
@@ -263,44 +266,10 @@ impl<'a> History<'a> {
                 Err(FsError::Exists),
             ) => fine(self.name_can_be(place, call, |tag| tag.is_some()), "the name was not there"),
             (Op::List(directory, _), Ok(Reply::Listed(entries))) => {
-                let mut listed: BTreeMap<&str, Option<Tag>> = BTreeMap::new();
-                for (name, seen) in entries {
-                    let seen = seen.as_ref().map(|seen| seen.uid);
-                    if listed.insert(name, seen).is_some() {
-                        return Err(format!("{name} is listed twice"));
-                    }
-                }
-                let place = |name: &str| Place { directory: *directory, name: name.into() };
-                for (name, seen) in &listed {
-                    // An object that went meanwhile has no attributes.
-                    let is = |tag: Option<Tag>| tag.is_some() && (seen.is_none() || tag == *seen);
-                    fine(self.name_can_be(&place(name), call, is), name)?;
-                }
-                let always = self.met(directory.tag, call).iter().filter_map(|version| {
-                    match &version.object {
-                        Object::Directory { names, .. } => Some(names),
-                        _ => None,
-                    }
-                });
-                for name in always.flat_map(|names| names.keys()) {
-                    let is = listed.contains_key(name.as_str())
-                        || self.name_can_be(&place(name), call, |tag| tag.is_none());
-                    fine(is, &format!("{name} was there all the time"))?;
-                }
-                Ok(())
+                self.list_can_be(call, *directory, entries)
             }
             (Op::Getattr(node), Ok(Reply::Attributes(seen))) => {
-                fine(seen.uid == node.tag, "another object")?;
-                let resized =
-                    self.ghosts_before(call).any(|ghost| file_of(&ghost.op) == Some(node.tag));
-                let fits = |version: &Version| match &version.object {
-                    Object::File { content, mode, .. } => {
-                        content.size == seen.size && *mode == seen.mode
-                    }
-                    _ => true,
-                };
-                let met = self.met(node.tag, call);
-                fine(resized || met.is_empty() || met.iter().any(fits), "never had these")
+                self.attributes_can_be(call, *node, seen)
             }
             (Op::Readlink(node), Ok(Reply::Text(text))) => {
                 fine(text == node.tag.to_string().as_bytes(), "another text")
@@ -325,6 +294,44 @@ impl<'a> History<'a> {
             (op, Err(FsError::Pool(error))) if !op.changes() => Err(error.to_string()),
             _ => Ok(()),
         }
+    }
+
+    fn list_can_be(&self, call: &Call, directory: Node, entries: &[Named]) -> Result<(), String> {
+        let mut listed: BTreeMap<&str, Option<Tag>> = BTreeMap::new();
+        for (name, seen) in entries {
+            let seen = seen.as_ref().map(|seen| seen.uid);
+            if listed.insert(name, seen).is_some() {
+                return Err(format!("{name} is listed twice"));
+            }
+        }
+        let place = |name: &str| Place { directory, name: name.into() };
+        for (name, seen) in &listed {
+            // An object that went meanwhile has no attributes.
+            let is = |tag: Option<Tag>| tag.is_some() && (seen.is_none() || tag == *seen);
+            fine(self.name_can_be(&place(name), call, is), name)?;
+        }
+        let always =
+            self.met(directory.tag, call).iter().filter_map(|version| match &version.object {
+                Object::Directory { names, .. } => Some(names),
+                _ => None,
+            });
+        for name in always.flat_map(|names| names.keys()) {
+            let is = listed.contains_key(name.as_str())
+                || self.name_can_be(&place(name), call, |tag| tag.is_none());
+            fine(is, &format!("{name} was there all the time"))?;
+        }
+        Ok(())
+    }
+
+    fn attributes_can_be(&self, call: &Call, node: Node, seen: &Attributes) -> Result<(), String> {
+        fine(seen.uid == node.tag, "another object")?;
+        let resized = self.ghosts_before(call).any(|ghost| file_of(&ghost.op) == Some(node.tag));
+        let fits = |version: &Version| match &version.object {
+            Object::File { content, mode, .. } => content.size == seen.size && *mode == seen.mode,
+            _ => true,
+        };
+        let met = self.met(node.tag, call);
+        fine(resized || met.is_empty() || met.iter().any(fits), "never had these")
     }
 
     fn read_can_be(
@@ -387,6 +394,10 @@ fn content_of(object: &Object) -> Option<&Content> {
         Object::File { content, .. } => Some(content),
         _ => None,
     }
+}
+
+fn fine(is: bool, why: &str) -> Result<(), String> {
+    if is { Ok(()) } else { Err(why.to_string()) }
 }
 
 /// The file whose content or attributes a change sets.

@@ -148,6 +148,12 @@ impl Life<'_> {
         }
     }
 
+    /// Whether it was made to end with this error.
+    fn may_end_with(&self, what: &str) -> bool {
+        self.read_errors_ppm > 0 && self.errs_at_import && is_read_error(what)
+            || self.options.rewind > 0 && what.contains("cannot go back")
+    }
+
     /// Ends, if it was not cut off: exports the pool, or leaves it as it is.
     ///
     /// # Errors
@@ -234,13 +240,8 @@ pub fn run_seed(
     };
     // The log's only disk is away, and the next import is to do without.
     let mut does_without = false;
-    let habits = Habits {
-        names: 3 + rng.below(30),
-        directories: 1 + rng.index(4),
-        files: 1 + rng.index(6),
-        cells: 16 * (2 + rng.below(30)),
-        turn,
-    };
+    let habits = habits(&mut rng, turn);
+    let machine = Machine { world, disks: &disks, troubles: &troubles, state: &state };
     let mut run = Run::default();
     let lives = 2 + rng.below(5);
     for at in 0..=lives {
@@ -253,21 +254,7 @@ pub fn run_seed(
             disks[shape.data_disks()].vanish(Vanish::PowerLost);
             options.missing_log = true;
         }
-        let life = Life {
-            world: world.clone(),
-            options,
-            clients: if is_last { 0 } else { 1 + rng.below(6) },
-            calls: 5 + rng.below(80),
-            acts: if is_last || rng.below(3) > 0 { 0 } else { 1 + rng.below(8) },
-            read_errors_ppm: if is_last || rng.below(4) > 0 { 0 } else { 3000 },
-            errs_at_import: rng.coin(),
-            habits,
-            seed: rng.next_u64(),
-            exports: is_last || rng.below(6) == 0,
-            disks: &disks,
-            found: found(&troubles, &disks, is_last, &mut rng),
-            state: &state,
-        };
+        let life = machine.life(options, habits, is_last, &mut rng);
         let event = if rng.below(4) == 0 { rng.below(150) } else { rng.below(12_000) };
         if !is_last {
             sim.plan_cut(CutPlan::AtEvent(event + 1));
@@ -278,9 +265,7 @@ pub fn run_seed(
                 let lacks_log = *shape == Shape::SingleLog && what.contains("missing");
                 does_without = lacks_log && at + 1 < lives && rng.coin();
             }
-            Ok(Err(what))
-                if life.read_errors_ppm > 0 && life.errs_at_import && is_read_error(&what) => {}
-            Ok(Err(what)) if life.options.rewind > 0 && what.contains("cannot go back") => {}
+            Ok(Err(what)) if life.may_end_with(&what) => {}
             Ok(Err(what)) => return Err(tell(&sim, what)),
             Err(stop) => return Err(tell(&sim, stop.to_string())),
         }
@@ -314,18 +299,63 @@ pub fn run_seed(
     Ok(run)
 }
 
-/// The disks as a life finds them: now and then under each other's names.
-fn found(troubles: &Troubles, disks: &[SimDisk], is_last: bool, rng: &mut Rng) -> Vec<NamedDisk> {
-    let mut found = match is_last {
-        true => named(disks),
-        false => troubles.found(disks, rng),
-    };
-    if rng.below(4) == 0 {
-        let mut paths: Vec<String> = found.iter().map(|of| of.path.clone()).collect();
-        paths.rotate_left(rng.index(disks.len()));
-        found.iter_mut().zip(paths).for_each(|(of, path)| of.path = path);
+/// What all lives of a seed have in common.
+struct Machine<'a> {
+    world: Arc<Ticking>,
+    disks: &'a [SimDisk],
+    troubles: &'a Troubles,
+    state: &'a Mutex<State>,
+}
+
+impl<'a> Machine<'a> {
+    /// A life as chance has it.
+    fn life(
+        &self,
+        options: ImportOptions,
+        habits: Habits,
+        is_last: bool,
+        rng: &mut Rng,
+    ) -> Life<'a> {
+        Life {
+            world: self.world.clone(),
+            options,
+            clients: if is_last { 0 } else { 1 + rng.below(6) },
+            calls: 5 + rng.below(80),
+            acts: if is_last || rng.below(3) > 0 { 0 } else { 1 + rng.below(8) },
+            read_errors_ppm: if is_last || rng.below(4) > 0 { 0 } else { 3000 },
+            errs_at_import: rng.coin(),
+            habits,
+            seed: rng.next_u64(),
+            exports: is_last || rng.below(6) == 0,
+            disks: self.disks,
+            found: self.found(is_last, rng),
+            state: self.state,
+        }
     }
-    found
+
+    /// The disks as a life finds them: now and then under each other's names.
+    fn found(&self, is_last: bool, rng: &mut Rng) -> Vec<NamedDisk> {
+        let mut found = match is_last {
+            true => named(self.disks),
+            false => self.troubles.found(self.disks, rng),
+        };
+        if rng.below(4) == 0 {
+            let mut paths: Vec<String> = found.iter().map(|of| of.path.clone()).collect();
+            paths.rotate_left(rng.index(self.disks.len()));
+            found.iter_mut().zip(paths).for_each(|(of, path)| of.path = path);
+        }
+        found
+    }
+}
+
+fn habits(rng: &mut Rng, turn: usize) -> Habits {
+    Habits {
+        names: 3 + rng.below(30),
+        directories: 1 + rng.index(4),
+        files: 1 + rng.index(6),
+        cells: 16 * (2 + rng.below(30)),
+        turn,
+    }
 }
 
 /// Whether an import said that it could not read.

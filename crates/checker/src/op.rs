@@ -173,8 +173,11 @@ pub enum Reply {
     /// READLINK.
     Text(Vec<u8>),
     /// Names with attributes; `.` and `..` left out.
-    Listed(Vec<(String, Option<Attributes>)>),
+    Listed(Vec<Named>),
 }
+
+/// A name in a listing, with attributes if they were told.
+pub type Named = (String, Option<Attributes>);
 
 /// Where a listing goes on.
 #[derive(Debug, Clone, Copy, Default)]
@@ -189,7 +192,7 @@ pub struct Position {
 #[derive(Debug)]
 pub struct Listed {
     /// Names with attributes; `.` and `..` left out.
-    pub entries: Vec<(String, Option<Attributes>)>,
+    pub entries: Vec<Named>,
     /// Where it goes on.
     pub next: Position,
     /// Whether that is the end.

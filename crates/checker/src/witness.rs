@@ -113,7 +113,8 @@ pub struct Witness {
     pub calls: Vec<Call>,
     /// Objects that clients may use, dead ones too.
     pub nodes: BTreeMap<Tag, (Node, FileKind)>,
-    handles: HashMap<FileHandle, Tag>,
+    /// Each with its life: in which it was shown first.
+    handles: HashMap<FileHandle, (Tag, u64)>,
     /// Handles of what was shown before its making was durable, and was lost.
     unborn: HashSet<FileHandle>,
     /// Changes that were carried out again after a restart.
@@ -128,8 +129,6 @@ pub struct Witness {
     lives: u64,
     /// How many events there were when the server began last.
     began: u64,
-    /// The highest generation of a handle that was ever shown, and that of earlier lives.
-    generations: (u64, u64),
     /// A listing that somebody has begun.
     pub half: Option<Half>,
     events: u64,
@@ -148,7 +147,7 @@ impl Witness {
         let mut witness = Witness::default();
         let node = Node { tag: ROOT, handle: root };
         witness.nodes.insert(ROOT, (node, FileKind::Directory));
-        witness.handles.insert(root, ROOT);
+        witness.handles.insert(root, (ROOT, 0));
         Arc::new(Mutex::new(witness))
     }
 
@@ -156,12 +155,12 @@ impl Witness {
     pub fn begin_life(&mut self) {
         self.lives += 1;
         self.began = self.events;
-        self.generations.1 = self.generations.0;
     }
 
-    /// Whether an object was made in this life, by its handle.
+    /// Whether no earlier life has shown an object: it was made in this one, as far as anybody
+    /// knows.
     pub fn is_of_this_life(&self, handle: FileHandle) -> bool {
-        handle.generation > self.generations.1
+        self.handles.get(&handle).is_none_or(|(_, life)| *life == self.lives)
     }
 
     /// When the server began last: what was called before was called in an earlier life.
@@ -295,8 +294,7 @@ impl Witness {
     /// An object was shown: its handle names no other.
     pub fn see(&mut self, attributes: &Attributes) {
         let (handle, tag) = (attributes.handle, attributes.uid);
-        self.generations.0 = self.generations.0.max(handle.generation);
-        let known = *self.handles.entry(handle).or_insert(tag);
+        let (known, _) = *self.handles.entry(handle).or_insert((tag, self.lives));
         if known != tag {
             self.blame(format!("{handle:?} names {tag}, and named {known}"));
         }

@@ -186,6 +186,18 @@ impl Daemon {
         &self.netns
     }
 
+    /// Its Unix socket, where the API is.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The file that it logs to.
+    #[must_use]
+    pub fn log_path(&self) -> &Path {
+        &self.log
+    }
+
     /// All that it has logged, from its first start on.
     #[must_use]
     pub fn log(&self) -> String {

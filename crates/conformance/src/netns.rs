@@ -135,17 +135,23 @@ impl NetNs {
 pub fn connect(pid: Option<u32>, address: SocketAddr) -> Result<TcpStream> {
     // A thread is in a namespace, a socket stays in the one it was made in.
     let connect = move || {
-        if let Some(pid) = pid {
-            let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
-            let netns = File::open(&path).map_err(Error::at("open", &path))?;
-            let network = Some(LinkNameSpaceType::Network);
-            let moved = move_into_link_name_space(netns.as_fd(), network);
-            moved.map_err(|errno| Error::at("enter", &path)(errno.into()))?;
-        }
+        pid.map_or(Ok(()), enter_network)?;
         TcpStream::connect(address).map_err(Error::io(format!("connect to {address}")))
     };
     let gone = |_| Error::Malformed("the thread that connects panicked".into());
     thread::spawn(connect).join().map_err(gone)?
+}
+
+/// Moves the calling thread into the network of process `pid`, for as long as the thread lives.
+///
+/// # Errors
+/// [`Error::Io`], always without root.
+pub fn enter_network(pid: u32) -> Result<()> {
+    let path = PathBuf::from(format!("/proc/{pid}/ns/net"));
+    let netns = File::open(&path).map_err(Error::at("open", &path))?;
+    let network = Some(LinkNameSpaceType::Network);
+    let moved = move_into_link_name_space(netns.as_fd(), network);
+    moved.map_err(|errno| Error::at("enter", &path)(errno.into()))
 }
 
 /// Waits until somebody listens on TCP `port` in `netns` (on this machine itself without one), or

@@ -7,6 +7,7 @@ use aquifer_ondisk::dataset::{DatasetRecord, Item, LineRecord};
 use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::history::{HistoryCounters, HistoryRecord};
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::layout::CONFIG_SECTORS;
 use aquifer_ondisk::log_batch::BatchHeader;
@@ -54,6 +55,8 @@ pub fn run(input: &[u8]) {
         18 => read_as::<DatasetRecord>(bytes),
         19 => read_as::<LineRecord>(bytes),
         20 => read_as::<Node<Replies>>(bytes),
+        21 => read_as::<HistoryRecord>(bytes),
+        22 => read_as::<HistoryCounters>(bytes),
         _ => {}
     }
 }

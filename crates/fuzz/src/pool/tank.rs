@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_blockio::{Disk, World};
+use aquifer_files::history::{Asked, Outcome};
 use aquifer_files::{
     CreateHow, Credentials, FileHandle, FileKind, Files, Service, SetAttributes, Stability,
 };
@@ -70,6 +71,9 @@ impl Machine {
             };
             let mut reader = Reader { is_honest, is_whole: true, entries: 0 };
             reader.datasets(&service).await;
+            reader.history(&service).await;
+            // It goes on, whatever there was.
+            act(&service);
             // The pool may have been suspended meanwhile: that is an answer, too.
             let exported = service.pool.export().await;
             match reader.is_whole && exported.is_ok() {
@@ -104,6 +108,17 @@ impl Reader {
             }
         }
         self.is_whole &= self.entries == DATASETS.len() * ENTRIES;
+    }
+
+    async fn history(&mut self, service: &Service) {
+        let Ok(noted) = service.datasets.history().list().await else {
+            self.is_whole = false;
+            return;
+        };
+        self.is_whole &= noted.len() >= ACTS;
+        for act in noted {
+            self.expect(act.record.act == ACT, || format!("an act {:?}", act.record.act));
+        }
     }
 
     async fn tree(&mut self, files: &Files, root: FileHandle) {
@@ -200,6 +215,7 @@ pub fn made() -> Image {
             for dataset in DATASETS {
                 fill(&service.files, service.files.root(dataset).unwrap(), is_last).await;
             }
+            (0..ACTS).for_each(|_| act(&service));
             if !is_last {
                 service.pool.export().await.unwrap();
             }
@@ -208,6 +224,13 @@ pub fn made() -> Image {
         machine.sim.kill();
     }
     machine.disk.durable_image()
+}
+
+fn act(service: &Service) {
+    let (who, host) = ("uid 0".into(), "store".into());
+    let history = service.datasets.history();
+    let begun = history.begin(Asked { who, host, act: ACT.into() });
+    history.finish(begun, Outcome::Done, String::new(), Vec::new());
 }
 
 async fn fill(files: &Files, root: FileHandle, is_last: bool) {
@@ -271,6 +294,8 @@ fn named(disk: &SimDisk) -> Vec<NamedDisk> {
 const DATASETS: [&str; 2] = ["tank", "tank/plain"];
 const FILES: [&str; 3] = ["full", "sparse", "other"];
 const TARGET: &[u8] = b"full";
+const ACT: &str = "set quota=1G tank/plain";
+const ACTS: usize = 8;
 const MANY: usize = 40;
 /// The files, their directory, the link, and those in the directory.
 const ENTRIES: usize = FILES.len() + 2 + MANY;
