@@ -14,7 +14,9 @@
 //! [`null`] is the server that stores nothing; [`slow`] are disks that the kernel slows down;
 //! [`target`] starts servers; [`measure`], [`idle`], [`raw`] and [`system`] take the figures;
 //! [`run`] takes turns, and so does [`sync`] on slow disks, with [`depth1`]; [`report`] tells.
+//! [`attacks`] stands by itself: what a host is served while others do their worst.
 
+pub mod attacks;
 pub mod depth1;
 pub mod idle;
 pub mod load;

@@ -11,7 +11,7 @@ use aquifer_bench::pattern::PAGE_BYTES;
 use aquifer_bench::run::{self, OfWorkload, Options, Results};
 use aquifer_bench::system::load_average;
 use aquifer_bench::target::{BASELINES, NAMES, SLOW_NAMES, Setup, Target};
-use aquifer_bench::{Error, Result, measure, null, report, sync};
+use aquifer_bench::{Error, Result, attacks, measure, null, report, sync};
 use aquifer_nfs::proto::v3::StableHow;
 use clap::{Parser, Subcommand};
 
@@ -51,6 +51,8 @@ struct Args {
 enum Command {
     /// Stable writes on slow disks, with and without a fast log; and one write outstanding.
     Sync(SyncArgs),
+    /// Attack Aquifer from all sides, and see what a client that is let in is served meanwhile.
+    Attacks(AttacksArgs),
     /// Load a server that runs on this machine. A file bench.img is made in its export.
     Load(LoadArgs),
     /// Be the server that stores nothing.
@@ -102,6 +104,19 @@ struct SyncArgs {
 }
 
 #[derive(Debug, clap::Args)]
+struct AttacksArgs {
+    /// How long each attack lasts. The calm before each lasts a fifth of it, at least 5 s.
+    #[arg(long, default_value_t = 30.0)]
+    seconds: f64,
+    /// Only these: elsewhere, idle, garbage, calls, guest, names, datagrams, api, tls, all.
+    #[arg(long, value_name = "ATTACK", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Print everything as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct LoadArgs {
     /// Port of NFS and MOUNT on 127.0.0.1.
     port: u16,
@@ -141,11 +156,15 @@ struct LoadArgs {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(Command::Attacks(ref attacks)) = args.command {
+        return self::attacks(attacks);
+    }
     let json = args.json || matches!(&args.command, Some(Command::Sync(sync)) if sync.json);
     let results = match args.command {
         Some(Command::Null { listen, file_bytes }) => serve_null(listen, file_bytes),
         Some(Command::Sync(ref sync)) => slow(sync).map(Some),
         Some(Command::Load(ref load)) => self::load(load).map(Some),
+        Some(Command::Attacks(_)) => Ok(None),
         None => compare(&args).map(Some),
     };
     match results {
@@ -156,6 +175,34 @@ fn main() -> ExitCode {
                 _ => print!("{}", report::text(&results)),
             }
             if results.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("aquifer-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Fails also if a limit is broken.
+fn attacks(args: &AttacksArgs) -> ExitCode {
+    let length = Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(30));
+    let ran = setup(0, ATTACKED_BYTES).and_then(|setup| {
+        attacks::run(&attacks::Options {
+            aquifer: setup.aquifer,
+            length,
+            calm: (length / 5).max(Duration::from_secs(5)),
+            only: args.only.clone(),
+            image_bytes: setup.image_bytes,
+            file_bytes: 64 << 20,
+        })
+    });
+    match ran {
+        Ok(results) => {
+            match serde_json::to_string_pretty(&results) {
+                Ok(text) if args.json => println!("{text}"),
+                _ => print!("{}", attacks::verdict::text(&results)),
+            }
+            if results.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
             eprintln!("aquifer-bench: {error}");
@@ -251,6 +298,9 @@ fn stable(text: &str) -> std::result::Result<StableHow, String> {
         other => Err(format!("{other:?} is none of unstable, data-sync, file-sync")),
     }
 }
+
+/// Of the image file that the attacks need.
+const ATTACKED_BYTES: u64 = 1 << 30;
 
 /// Of each image file: a working set many times over, since nothing is overwritten in place.
 const IMAGE_BYTES: u64 = 4 << 30;

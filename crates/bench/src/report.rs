@@ -86,50 +86,57 @@ fn of_workload(workload: &OfWorkload, baselines: &[String]) -> String {
     };
     let baselines: Vec<Option<f64>> = baselines.iter().map(of_baseline).collect();
     for (name, samples) in workload.targets.iter().filter(|(_, samples)| !samples.is_empty()) {
-        let of = |figure: fn(&Sample) -> f64| median(samples, figure);
-        let ops = of(|sample| sample.ops_per_s);
-        let (least, most) = spread(samples, |sample| sample.ops_per_s);
-        let cores = format!(
-            "{:.2} {:.2} {:.2}",
-            of(|sample| sample.server_cores.unwrap_or(0.0)),
-            of(|sample| sample.own_cores),
-            of(|sample| sample.other_cores)
-        );
-        let ratios = baselines.iter().map(|baseline| {
-            let ratio = baseline.map_or("-".into(), |baseline| format!("{:.2}", ops / baseline));
-            format!("{ratio:>6} ")
-        });
-        let ratios: String = ratios.collect();
+        out.push_str(&of_target(name, samples, &baselines));
+    }
+    out
+}
+
+/// A target under one workload; the ratio to each of the baselines, in operations a second.
+fn of_target(name: &str, samples: &[Sample], baselines: &[Option<f64>]) -> String {
+    let mut out = String::new();
+    let of = |figure: fn(&Sample) -> f64| median(samples, figure);
+    let ops = of(|sample| sample.ops_per_s);
+    let (least, most) = spread(samples, |sample| sample.ops_per_s);
+    let cores = format!(
+        "{:.2} {:.2} {:.2}",
+        of(|sample| sample.server_cores.unwrap_or(0.0)),
+        of(|sample| sample.own_cores),
+        of(|sample| sample.other_cores)
+    );
+    let ratios = baselines.iter().map(|baseline| {
+        let ratio = baseline.map_or("-".into(), |baseline| format!("{:.2}", ops / baseline));
+        format!("{ratio:>6} ")
+    });
+    let ratios: String = ratios.collect();
+    let _ = writeln!(
+        out,
+        "  {name:<23} {ops:>8.0} {:>17} {:>7.1} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>7.0} \
+         {:>7.1}  {cores:<14} {}",
+        format!("[{least:.0} {most:.0}]"),
+        of(|sample| sample.mb_per_s),
+        of(|sample| sample.latency.p50_us),
+        of(|sample| sample.latency.p99_us),
+        of(|sample| sample.latency.p999_us),
+        of(|sample| sample.latency.max_us),
+        of(|sample| sample.gap_ms as f64),
+        of(|sample| sample.server_us_per_op.unwrap_or(0.0)),
+        ratios.trim_end(),
+    );
+    for sample in samples.iter().filter(|sample| !sample.rates.is_empty()) {
+        out.push_str(&of_minutes(sample));
+    }
+    if samples.iter().any(|sample| sample.commit.is_some()) {
+        let commit = |figure: fn(&crate::measure::Latency) -> f64| {
+            let of = |sample: &Sample| sample.commit.as_ref().map_or(0.0, figure);
+            median(samples, of)
+        };
         let _ = writeln!(
             out,
-            "  {name:<23} {ops:>8.0} {:>17} {:>7.1} {:>8.0} {:>8.0} {:>8.0} {:>8.0} {:>7.0} \
-             {:>7.1}  {cores:<14} {}",
-            format!("[{least:.0} {most:.0}]"),
-            of(|sample| sample.mb_per_s),
-            of(|sample| sample.latency.p50_us),
-            of(|sample| sample.latency.p99_us),
-            of(|sample| sample.latency.p999_us),
-            of(|sample| sample.latency.max_us),
-            of(|sample| sample.gap_ms as f64),
-            of(|sample| sample.server_us_per_op.unwrap_or(0.0)),
-            ratios.trim_end(),
+            "  {:<23} p50 {:.0} us, max {:.0} us",
+            "    its COMMITs",
+            commit(|latency| latency.p50_us),
+            commit(|latency| latency.max_us)
         );
-        for sample in samples.iter().filter(|sample| !sample.rates.is_empty()) {
-            out.push_str(&of_minutes(sample));
-        }
-        if samples.iter().any(|sample| sample.commit.is_some()) {
-            let commit = |figure: fn(&crate::measure::Latency) -> f64| {
-                let of = |sample: &Sample| sample.commit.as_ref().map_or(0.0, figure);
-                median(samples, of)
-            };
-            let _ = writeln!(
-                out,
-                "  {:<23} p50 {:.0} us, max {:.0} us",
-                "    its COMMITs",
-                commit(|latency| latency.p50_us),
-                commit(|latency| latency.max_us)
-            );
-        }
     }
     out
 }

@@ -139,11 +139,19 @@ impl Drop for Pinned {
 /// # Errors
 /// [`Error::Io`], [`Error::Malformed`].
 pub fn memory_bytes(pid: u32) -> Result<u64> {
+    status_bytes(pid, "RssAnon")
+}
+
+/// A field of `/proc/PID/status` (proc(5)) that tells of memory, in bytes.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Malformed`].
+pub fn status_bytes(pid: u32, field: &str) -> Result<u64> {
     let path = PathBuf::from(format!("/proc/{pid}/status"));
     let text = fs::read_to_string(&path).map_err(Error::at("read", &path))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    let kib = kib.ok_or_else(|| Error::Malformed(format!("{}: no RssAnon", path.display())))?;
+    let kib = kib.ok_or_else(|| Error::Malformed(format!("{}: no {field}", path.display())))?;
     Ok(kib * 1024)
 }
 

@@ -1,9 +1,10 @@
 //! The benchmark works, and a server that gives back something else than was written is found.
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
 
+mod common;
+
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use aquifer_bench::load::Plan;
@@ -64,7 +65,7 @@ fn two_workloads_on_aquifer_and_null() {
     let bench = PathBuf::from(env!("CARGO_BIN_EXE_aquifer-bench"));
     let options = Options {
         setup: Setup {
-            aquifer: aquifer(&bench),
+            aquifer: common::aquifer(&bench),
             bench,
             file_bytes: FILE_BYTES,
             image_bytes: 512 << 20,
@@ -94,24 +95,4 @@ fn two_workloads_on_aquifer_and_null() {
     let text = report::text(&results);
     assert!(text.contains("write-4k-commit") && text.contains("COMMITs"), "{text}");
     assert!(serde_json::to_string(&results).unwrap().contains("\"p999_us\""));
-}
-
-/// `aquifer` of the same profile: as it lies there, or built. (Tests of the whole workspace build
-/// it before any runs.)
-fn aquifer(bench: &Path) -> PathBuf {
-    if let Some(named) = std::env::var_os("AQUIFER_BIN") {
-        return named.into();
-    }
-    let aquifer = bench.with_file_name("aquifer");
-    if !aquifer.is_file() {
-        let profile_dir = bench.parent().unwrap();
-        let release = profile_dir.ends_with("release").then_some("--release");
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "-p", "aquifer-cli", "--bins", "--target-dir"])
-            .arg(profile_dir.parent().unwrap())
-            .args(release)
-            .status();
-        assert!(built.unwrap().success());
-    }
-    aquifer
 }

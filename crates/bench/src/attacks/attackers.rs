@@ -1,0 +1,201 @@
+//! The attacks: who does what, and how fast.
+//!
+//! Each attacker is a thread of this program with the lowest priority (nice 19), at a pace of its
+//! own. So the host that is measured, and the daemon, get a processor when they want one, and what
+//! the host suffers is what the daemon lets it suffer. `elsewhere` is the counterproof: as much
+//! work of the attackers, and nothing of it for the daemon.
+
+mod doors;
+mod lockers;
+mod strangers;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::place::Place;
+
+/// One attacker, until the attack is over.
+type Attacker = fn(&Field<'_>);
+
+/// An attack.
+#[derive(Clone, Copy, Debug)]
+pub struct Attack {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// Who takes part.
+    crew: &'static [&'static [Attacker]],
+}
+
+impl Attack {
+    /// Whether it leaves the daemon alone.
+    #[must_use]
+    pub fn is_control(&self) -> bool {
+        self.name == ELSEWHERE
+    }
+
+    /// All who take part.
+    pub(super) fn crew(&self) -> impl Iterator<Item = Attacker> {
+        self.crew.iter().flat_map(|crew| crew.iter()).copied()
+    }
+}
+
+/// The counterproof.
+const ELSEWHERE: &str = "elsewhere";
+
+/// All attacks, in the order in which they come.
+pub const ATTACKS: [Attack; 10] = [
+    Attack {
+        name: ELSEWHERE,
+        what: "the counterproof: connections, datagrams and arithmetic that the daemon never sees",
+        crew: &[&doors::ELSEWHERE],
+    },
+    Attack {
+        name: "idle",
+        what: "strangers open connections and hold them",
+        crew: &[&strangers::IDLE],
+    },
+    Attack {
+        name: "garbage",
+        what: "strangers, and users on the host, send broken, half and huge records",
+        crew: &[&strangers::GARBAGE],
+    },
+    Attack {
+        name: "calls",
+        what: "strangers call NFS, MOUNT and the portmapper, with handles real and invented",
+        crew: &[&strangers::CALLS],
+    },
+    Attack {
+        name: "guest",
+        what: "a user without privileges at the host's address ends its locks, over TCP and UDP",
+        crew: &[&lockers::GUEST],
+    },
+    Attack {
+        name: "names",
+        what: "another host that is let in locks under ever new names, many locks of one file",
+        crew: &[&lockers::NAMES],
+    },
+    Attack {
+        name: "datagrams",
+        what: "forged datagrams of the host's superuser",
+        crew: &[&lockers::DATAGRAMS],
+    },
+    Attack {
+        name: "api",
+        what: "strangers hold the API's port: silent, half requests, wrong tokens",
+        crew: &[&doors::API],
+    },
+    Attack {
+        name: "tls",
+        what: "strangers begin TLS on the port of NFS, and leave or go on",
+        crew: &[&doors::TLS],
+    },
+    Attack {
+        name: "all",
+        what: "all attacks at once",
+        crew: &[
+            &strangers::IDLE,
+            &strangers::GARBAGE,
+            &strangers::CALLS,
+            &lockers::GUEST,
+            &lockers::NAMES,
+            &lockers::DATAGRAMS,
+            &doors::API,
+            &doors::TLS,
+        ],
+    },
+];
+
+/// What attackers share.
+pub(super) struct Field<'a> {
+    pub place: &'a Place,
+    pub over: &'a AtomicBool,
+    /// Connections, calls and datagrams that were sent.
+    asked: AtomicU64,
+    /// Those that were let in or answered, whatever the answer.
+    answered: AtomicU64,
+}
+
+impl<'a> Field<'a> {
+    pub fn new(place: &'a Place, over: &'a AtomicBool) -> Self {
+        Field { place, over, asked: AtomicU64::new(0), answered: AtomicU64::new(0) }
+    }
+
+    /// How many were sent, and how many of them let in or answered.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.asked.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed))
+    }
+
+    /// Does something at this pace until the attack is over. It says how many of what it sent were
+    /// let in or answered; what fails is part of the attack.
+    fn repeat(&self, pace: Pace, mut act: impl FnMut(u32) -> io::Result<u64>) {
+        let (mut begun, mut done) = (Instant::now(), 0);
+        let pause = Duration::from_secs(1) / pace.per_second;
+        for number in 0.. {
+            let due = begun + pause * done;
+            let now = Instant::now();
+            if now > due + BEHIND_MAX {
+                // What could not be done in time is not made up for.
+                (begun, done) = (now, 0);
+            } else if due > now + NAP {
+                std::thread::sleep(due - now);
+            }
+            if self.over.load(Ordering::Relaxed) {
+                return;
+            }
+            done += 1;
+            self.asked.fetch_add(pace.each, Ordering::Relaxed);
+            match act(number) {
+                Ok(answered) => drop(self.answered.fetch_add(answered, Ordering::Relaxed)),
+                // A door that is shut is not broken down in a loop.
+                Err(_) => std::thread::sleep(NAP),
+            }
+        }
+    }
+}
+
+/// How fast an attacker is.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    per_second: u32,
+    /// What is sent each time.
+    each: u64,
+}
+
+impl Pace {
+    const fn of(per_second: u32) -> Self {
+        Pace { per_second, each: 1 }
+    }
+
+    const fn with(self, each: u64) -> Self {
+        Pace { each, ..self }
+    }
+}
+
+/// Connections that are held, the oldest of which goes when there are too many.
+struct Held {
+    streams: VecDeque<TcpStream>,
+    most: usize,
+}
+
+impl Held {
+    fn new(most: usize) -> Self {
+        Held { streams: VecDeque::new(), most }
+    }
+
+    fn add(&mut self, stream: TcpStream) {
+        if self.streams.len() >= self.most {
+            self.streams.pop_front();
+        }
+        self.streams.push_back(stream);
+    }
+}
+
+/// Later than this, an attacker does not catch up.
+const BEHIND_MAX: Duration = Duration::from_millis(100);
+/// The shortest sleep.
+const NAP: Duration = Duration::from_micros(500);

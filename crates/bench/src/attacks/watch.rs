@@ -1,0 +1,245 @@
+//! What is seen of the daemon from outside: answers of its API, its memory, its log.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, Stream};
+
+use super::call::Source;
+use super::place::{ADMINISTRATOR, POOL, SERVER, api};
+use crate::system::status_bytes;
+use crate::{Error, Result};
+
+/// How the API answered.
+#[derive(Clone, Debug)]
+pub(super) struct Answers {
+    pub times: Histogram<u64>,
+    /// Requests without an answer, or with another than 200.
+    pub failed: u64,
+    /// Most connections to NFS that it told of.
+    pub connections_most: u64,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        let times = Histogram::new(3).expect("three digits are a resolution that there is");
+        Answers { times, failed: 0, connections_most: 0 }
+    }
+}
+
+impl Answers {
+    /// Adds what was seen in another while.
+    pub fn add(&mut self, other: &Answers) {
+        self.times += &other.times;
+        self.failed += other.failed;
+        self.connections_most = self.connections_most.max(other.connections_most);
+    }
+
+    /// Asks at a steady pace, each time on a connection of its own.
+    fn ask(pause: Duration, over: &AtomicBool, mut ask: impl FnMut(&mut Answers, usize)) -> Self {
+        let mut answers = Answers::default();
+        for number in 0.. {
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+            let begun = Instant::now();
+            ask(&mut answers, number);
+            std::thread::sleep(pause.saturating_sub(begun.elapsed()));
+        }
+        answers
+    }
+
+    fn note(&mut self, begun: Instant, answered: io::Result<String>) -> String {
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let recorded = self.times.record(took).is_ok();
+        self.failed += u64::from(answered.is_err() || !recorded);
+        answered.unwrap_or_default()
+    }
+}
+
+/// Asks over the Unix socket: who answers, a pool, the locks, the connections, by turns.
+pub(super) fn ask_locally(socket: &Path, over: &AtomicBool) -> Answers {
+    let pool = format!("/pools/{POOL}");
+    let paths = ["/daemon", pool.as_str(), "/locks", "/nfs"];
+    Answers::ask(LOCAL_PAUSE, over, |answers, number| {
+        let path = paths.get(number % paths.len()).copied().unwrap_or_default();
+        let begun = Instant::now();
+        let said = answers.note(begun, ask_once(socket, path));
+        if path == "/nfs" {
+            let open = connections(&said).unwrap_or(0);
+            answers.connections_most = answers.connections_most.max(open);
+        }
+    })
+}
+
+/// One answer of the API over the Unix socket.
+pub(super) fn ask_once(socket: &Path, path: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    get(&mut stream, path, "")
+}
+
+/// Asks over TCP, with the administrator's token.
+pub(super) fn ask_remotely(
+    (config, token): &(Arc<ClientConfig>, String),
+    over: &AtomicBool,
+) -> Answers {
+    let authorization = format!("Authorization: Bearer {token}\r\n");
+    Answers::ask(REMOTE_PAUSE, over, |answers, _| {
+        let begun = Instant::now();
+        let answered = Source::user(ADMINISTRATOR).connect(api()).and_then(|mut stream| {
+            let mut session = session(config)?;
+            get(&mut Stream::new(&mut session, &mut stream), "/daemon", &authorization)
+        });
+        answers.note(begun, answered);
+    })
+}
+
+/// A client's side of TLS with the API.
+pub(super) fn session(config: &Arc<ClientConfig>) -> io::Result<ClientConnection> {
+    let name = ServerName::from(std::net::IpAddr::from(SERVER));
+    ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)
+}
+
+/// A request and the body of its answer, which must be 200.
+fn get(stream: &mut (impl Read + Write), path: &str, more: &str) -> io::Result<String> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: pool\r\n{more}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        // Closed without a word of it; that all of it came is seen below.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+        read => drop(read?),
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    let length = head
+        .lines()
+        .find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
+    match head.starts_with("HTTP/1.1 200 ")
+        && length.is_none_or(|length: usize| length == body.len())
+    {
+        true => Ok(body.to_owned()),
+        false => Err(io::Error::other(head.lines().next().unwrap_or("no answer").to_owned())),
+    }
+}
+
+/// Connections to NFS, in the answer to `/nfs`.
+fn connections(said: &str) -> Option<u64> {
+    let said: serde_json::Value = serde_json::from_str(said).ok()?;
+    said.get("load")?.get("connections")?.as_u64()
+}
+
+/// Locks that a client at an address holds, in the answer to `/locks`.
+pub(super) fn locks_held(said: &str, address: &str, client: &str) -> usize {
+    let said: serde_json::Value = serde_json::from_str(said).unwrap_or_default();
+    let all = said.get("locks").and_then(|locks| locks.as_array());
+    let is = |lock: &serde_json::Value, field: &str, value: &str| {
+        lock.get(field).and_then(serde_json::Value::as_str) == Some(value)
+    };
+    let held = all.into_iter().flatten().filter(|lock| {
+        is(lock, "address", address) && is(lock, "client", client) && is(lock, "state", "held")
+    });
+    held.count()
+}
+
+/// Memory and log of the daemon, over a while.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// Most memory that was resident.
+    pub resident_most: u64,
+    /// Lines that were logged so far, at each look.
+    pub lines: Vec<(Duration, u64)>,
+}
+
+impl Seen {
+    /// Adds what was seen in a later while, as if it had followed at once.
+    pub fn add(&mut self, later: &Seen) {
+        self.resident_most = self.resident_most.max(later.resident_most);
+        let (at, lines) = self.lines.last().copied().unwrap_or_default();
+        self.lines.extend(later.lines.iter().map(|(since, more)| (at + *since, lines + more)));
+    }
+
+    /// Most lines within any minute.
+    pub fn lines_worst_minute(&self) -> u64 {
+        let within = |(first, (begun, before)): (usize, &(Duration, u64))| {
+            let later = self.lines.iter().skip(first);
+            let within = later.take_while(|(at, _)| *at <= *begun + MINUTE);
+            within.last().map_or(0, |(_, lines)| lines - before)
+        };
+        self.lines.iter().enumerate().map(within).max().unwrap_or(0)
+    }
+}
+
+/// Looks at the daemon.
+///
+/// # Errors
+/// If it has ended.
+pub(super) fn look(pid: u32, log: &Path, over: &AtomicBool) -> Result<Seen> {
+    // The most since now (proc(5)); where that is not to be had, what is seen counts.
+    let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
+    let mut file = File::open(log).map_err(Error::at("open", log))?;
+    file.seek(SeekFrom::End(0)).map_err(Error::at("read", log))?;
+    let (begun, mut lines, mut seen) = (Instant::now(), 0, Seen::default());
+    seen.lines.push((Duration::ZERO, 0));
+    loop {
+        let is_over = over.load(Ordering::Relaxed);
+        let mut more = Vec::new();
+        file.read_to_end(&mut more).map_err(Error::at("read", log))?;
+        lines += u64::try_from(more.iter().filter(|byte| **byte == b'\n').count()).unwrap_or(0);
+        seen.lines.push((begun.elapsed(), lines));
+        seen.resident_most = seen.resident_most.max(status_bytes(pid, "VmRSS")?);
+        if is_over {
+            seen.resident_most = seen.resident_most.max(status_bytes(pid, "VmHWM")?);
+            return Ok(seen);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A stream over TCP to the API, for those who are in no hurry to say who they are.
+pub(super) fn knock(from: Source) -> io::Result<TcpStream> {
+    from.connect_abrupt(api())
+}
+
+const LOCAL_PAUSE: Duration = Duration::from_millis(100);
+const REMOTE_PAUSE: Duration = Duration::from_millis(250);
+const LOOK: Duration = Duration::from_millis(200);
+const MINUTE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_minute_is_found() {
+        let at = |s, lines| (Duration::from_secs(s), lines);
+        let seen = |lines: &[_]| Seen { lines: lines.to_vec(), ..Seen::default() };
+        assert_eq!(seen(&[]).lines_worst_minute(), 0);
+        assert_eq!(seen(&[at(0, 0), at(20, 7)]).lines_worst_minute(), 7);
+        let long = seen(&[at(0, 0), at(30, 10), at(70, 100), at(89, 105), at(100, 110)]);
+        assert_eq!(long.lines_worst_minute(), 105 - 10);
+    }
+
+    #[test]
+    fn answers_are_read() {
+        assert_eq!(connections(r#"{"load":{"connections":7}}"#), Some(7));
+        assert_eq!(connections("{}"), None);
+        let lock = |client: &str, state: &str| {
+            format!(r#"{{"address":"10.0.0.1","client":"{client}","state":"{state}"}}"#)
+        };
+        let all = [lock("hv1", "held"), lock("hv1", "waiting"), lock("hv2", "held")].join(",");
+        let said = format!(r#"{{"grace":false,"locks":[{all}]}}"#);
+        assert_eq!(locks_held(&said, "10.0.0.1", "hv1"), 1);
+        assert_eq!(locks_held("", "10.0.0.1", "hv1"), 0);
+    }
+}
