@@ -1,9 +1,11 @@
 //! `aquifer serve`: the daemon in the foreground.
 //!
 //! # Threads
-//! - The main thread runs the API, signals and acts of the administrator.
+//! - The main thread runs the API of the socket, signals and acts of the administrator.
+//! - The API on TCP has a thread of its own, which yields to all others: strangers shake hands
+//!   there.
 //! - Each pool has a thread of its own for its txgs (see `engine` in aquifer-admin).
-//! - NFS has one thread per core (see aquifer-daemon).
+//! - NFS has one thread per core, and one for strangers (see aquifer-daemon).
 //!
 //! # Start and end
 //! The state directory is locked, the API's socket bound, the pools of the list imported; then NFS
@@ -16,6 +18,7 @@ mod frontend;
 mod log;
 mod manager;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +30,11 @@ use aquifer_admin::remote::keys::Keys;
 use aquifer_admin::remote::tokens::Tokens;
 use aquifer_admin::{Control, ControlConfig};
 use aquifer_daemon::limits::{Limits, allow_files};
+use aquifer_daemon::precedence::yield_to_clients;
 use aquifer_daemon::{Config, KeyFiles, NamesConfig, Portmap};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::args::ServeArgs;
@@ -103,7 +107,8 @@ async fn run(
         for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
             tracing::info!(%address, "the API answers on TCP");
         }
-        answering.spawn(remote::serve(listeners, keys, api.clone(), stopped(api_stopped)));
+        let answers = remote::serve(listeners, keys, api.clone(), stopped(api_stopped));
+        answering.spawn(apart(answers).map_err(Failure::failed)?);
     }
     tracing::info!(
         class = "daemon.started", socket = %socket.display(), pid = std::process::id(),
@@ -132,6 +137,20 @@ async fn run(
     let _ = tokio::time::timeout(API_PATIENCE, all).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Runs the API on TCP on a thread of its own. What is returned is ready when it has ended.
+fn apart(
+    answers: impl Future<Output = io::Result<()>> + Send + 'static,
+) -> io::Result<impl Future<Output = io::Result<()>> + Send + 'static> {
+    let (ended, end) = oneshot::channel();
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("api-tcp".into()).spawn(move || {
+        yield_to_clients();
+        // Nobody waits for it any more when the daemon ends first.
+        let _ = ended.send(runtime.block_on(answers));
+    })?;
+    Ok(async { end.await.unwrap_or_else(|_| Err(io::Error::other("a panic of the API on TCP"))) })
 }
 
 /// The API on TCP.
@@ -164,7 +183,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn new() -> std::io::Result<Signals> {
+    fn new() -> io::Result<Signals> {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,

@@ -106,6 +106,15 @@ enum Upgrade {
     Done,
 }
 
+/// Where a connection goes from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// It is over.
+    Over,
+    /// It is a client's: it leaves the lobby.
+    In,
+}
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum End {
@@ -157,8 +166,26 @@ impl Connection {
         }
     }
 
-    /// Serves until the connection is over.
-    pub(crate) async fn run(mut self, mut phase: watch::Receiver<Phase>) {
+    /// Who is at the other end.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// This on the runtime that runs now, after another one has given it back.
+    ///
+    /// # Errors
+    /// What the system says; the connection is lost then.
+    pub(crate) fn settle(mut self, readers: &Arc<Readers>) -> io::Result<Self> {
+        self.stream = self.stream.map(Stream::settle).transpose()?;
+        self.requests.set_meter(&readers.meter);
+        self.readers = Arc::clone(readers);
+        self.tick = None;
+        Ok(self)
+    }
+
+    /// Serves until the connection is over. In the lobby it is given back when it turns out to be
+    /// a client's, with nothing under way.
+    pub(crate) async fn run(mut self, mut phase: watch::Receiver<Phase>) -> Option<Self> {
         let readers = Arc::clone(&self.readers);
         let poll = |connection: &mut Self, cx: &mut Context<'_>| {
             let _at_work = readers.crew.at_work();
@@ -171,7 +198,10 @@ impl Connection {
                     Ok(()) => *phase.borrow_and_update(),
                     Err(_) => break,
                 },
-                () = poll_fn(|cx| poll(&mut self, cx)) => break,
+                way = poll_fn(|cx| poll(&mut self, cx)) => match way {
+                    Way::Over => break,
+                    Way::In => return Some(self),
+                },
             };
             self.enter(now);
         }
@@ -188,6 +218,7 @@ impl Connection {
             ),
             None => {}
         }
+        None
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -201,8 +232,9 @@ impl Connection {
         }
     }
 
-    /// Does what can be done now, up to the end of a turn; ready when the connection is over.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Does what can be done now, up to the end of a turn; ready when the connection is over, or
+    /// goes on elsewhere.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Way> {
         if self.seat.is_evicted(cx) && self.end.is_none() {
             self.end = Some(End::Evicted);
             self.receiver.discard(&mut self.requests);
@@ -236,7 +268,20 @@ impl Connection {
             true => {}
             false => self.seat.is_busy(),
         }
-        if self.end.is_some() && idle { Poll::Ready(()) } else { Poll::Pending }
+        match idle {
+            true if self.end.is_some() => Poll::Ready(Way::Over),
+            true if self.may_go_in() => Poll::Ready(Way::In),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Whether an idle connection is to leave the lobby: an export takes its calls, perhaps since
+    /// it has proven something, or since the exports have changed.
+    fn may_go_in(&self) -> bool {
+        self.readers.is_lobby
+            && matches!(self.tls, Upgrade::No | Upgrade::Done)
+            && self.receiver.is_between_records()
+            && self.common.nfs.exports().may_call(self.requests.origin())
     }
 
     /// Begins received requests, until so many have been begun.

@@ -42,6 +42,15 @@ impl Drop for AtWork<'_> {
 }
 
 impl Crew {
+    /// A runtime that has no others.
+    ///
+    /// # Errors
+    /// As [`Crew::of`].
+    pub(crate) fn alone() -> io::Result<(Runtime, Crew)> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok((runtime, Crew { load: Load::default(), others: Vec::new() }))
+    }
+
     /// So many runtimes, each for a thread of its own, and what each sees of the others.
     ///
     /// # Errors

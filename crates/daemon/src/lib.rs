@@ -1,8 +1,14 @@
 //! The daemon: sockets around [`aquifer_nfs`].
 //!
-//! One runtime per core. A connection is handed to the runtime with the fewest and stays there; a
-//! request that can be answered at once runs to completion on the thread that read it, others wait
-//! as futures inside their connection's task, and the replies of a batch leave in one write.
+//! One runtime per core. A client's connection is handed to the runtime with the fewest and stays
+//! there; a request that can be answered at once runs to completion on the thread that read it,
+//! others wait as futures inside their connection's task, and the replies of a batch leave in one
+//! write.
+//!
+//! One runtime more, the lobby, accepts all connections and serves those that no export takes calls
+//! of, and what needs no haste (datagrams, the portmapper, calls to status monitors). Its thread
+//! yields to all others ([`precedence`]). Once a connection is idle there and its calls may be
+//! taken, since it has proven something or exports have changed, it goes over to a client's place.
 //!
 //! Invariants:
 //! - Memory for requests and replies is taken from a budget before it is used, beside a small
@@ -24,6 +30,7 @@ mod locks;
 mod names;
 mod peers;
 mod portmap_service;
+pub mod precedence;
 mod server;
 mod stats;
 mod tls;

@@ -4,8 +4,7 @@
 //! memory <= requests 64 MiB + replies 56 MiB                       the two budgets
 //!         + connections (4096) * 16 KiB                             the allowances: 64 MiB
 //!         + runtimes * 0.5 MiB                                      one receive buffer each
-//!         + fragmented records (64) * 1.2 MiB                       what no client is known to
-//! send
+//!         + fragmented records (64) * 1.2 MiB                       no known client sends such
 //! ```
 //! and for each connection what its task and its socket take (measured: below 8 KiB), and over TLS
 //! what its session holds: some 10 KiB, and while records come 64 KiB more.
@@ -193,6 +192,10 @@ pub const LISTEN_BACKLOG: i32 = 1024;
 /// Accepted connections on their way to a runtime.
 pub const HANDOVER_MAX: usize = 256;
 
+/// So much nicer than the others are the threads that serve strangers: where all want a processor,
+/// such a one gets a tenth of what each of the others does.
+pub const YIELDING_NICE: i32 = 10;
+
 /// How long a stopping connection waits for the client to close, so that closing ours does not
 /// destroy the last replies on their way.
 pub const LINGER: Duration = Duration::from_millis(250);
@@ -218,6 +221,12 @@ pub const CONFIRM_PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// The first pause between two such questions, and the least between two about one host.
 pub const CONFIRM_PAUSE: Duration = Duration::from_secs(2);
+
+/// Between two lines of the log that a host's word of its restart may cause.
+pub const TOLD_PAUSE: Duration = Duration::from_secs(60);
+
+/// Of so many hosts in that time.
+pub const TOLD_HOSTS_MAX: usize = 8;
 
 /// Addresses of clients of locks about which something is remembered.
 pub const LOCK_ADDRESSES_MAX: usize = 4096;

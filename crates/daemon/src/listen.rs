@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use aquifer_nfs::Why;
+use aquifer_nfs::{Origin, Security, Why};
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use tokio::sync::{Notify, watch};
 use crate::connection::{Common, Phase};
 use crate::limits::{ENDING_MAX, KEEPALIVE, LISTEN_BACKLOG};
 use crate::stats::add;
-use crate::worker::Handover;
+use crate::worker::{Handover, fewest};
 
 /// A TCP socket that listens at `address`. The IPv6 "any" address serves IPv4 too, and is the IPv4
 /// one on a machine without IPv6.
@@ -75,10 +75,19 @@ fn family(address: SocketAddr) -> AddressFamily {
     }
 }
 
+/// Where connections go.
+#[derive(Clone, Debug)]
+pub(crate) struct Workers {
+    /// What serves clients.
+    pub clients: Vec<Handover>,
+    /// What serves those whose calls no export takes, as far as can be seen yet.
+    pub lobby: Handover,
+}
+
 /// Accepts connections and spreads them over the workers, until the server stops.
 pub(crate) async fn accept(
     listener: StdListener,
-    workers: Vec<Handover>,
+    workers: Workers,
     common: Arc<Common>,
     ended: Arc<Notify>,
     mut phase: watch::Receiver<Phase>,
@@ -127,7 +136,7 @@ pub(crate) async fn accept(
 fn take(
     stream: TcpStream,
     peer: SocketAddr,
-    workers: &[Handover],
+    workers: &Workers,
     common: &Arc<Common>,
     ended: &Arc<Notify>,
 ) {
@@ -144,8 +153,12 @@ fn take(
     };
     add(&stats.accepted, 1);
     let prepared = prepare(&stream).and_then(|()| stream.into_std());
-    let fewest = workers.iter().min_by_key(|worker| worker.connections());
-    match (prepared, fewest) {
+    let origin = Origin { peer, local: None, is_datagram: false, security: Security::Clear };
+    let worker = match common.nfs.exports().may_call(&origin) {
+        true => fewest(&workers.clients),
+        false => Some(&workers.lobby),
+    };
+    match (prepared, worker) {
         (Ok(stream), Some(worker)) => {
             tracing::debug!(class = "client.connected", client = %peer, "connected");
             worker.give((stream, peer), seat, common, ended);

@@ -22,6 +22,7 @@ mod confirm;
 mod notify;
 mod store;
 mod tell;
+mod told;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -40,6 +41,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::limits::{CALLOUTS_MAX, NOTICES_MAX};
 use call::{Caller, Program};
 use store::Store;
+use told::Told;
 
 /// The locks of a server, and what goes on around them. It outlives servers: pools may all leave
 /// and come back.
@@ -53,6 +55,8 @@ pub struct LockKeeper {
     grace: Duration,
     /// Where clients' portmappers are.
     portmap_port: u16,
+    /// What the log has said of hosts that are said to have restarted.
+    told: Told,
     /// For grants and results.
     callouts: Semaphore,
     /// For what has more time: telling of our restart, asking about theirs.
@@ -95,6 +99,7 @@ impl LockKeeper {
             opened: Instant::now(),
             grace,
             portmap_port,
+            told: Told::default(),
             callouts: Semaphore::new(CALLOUTS_MAX),
             notices: Semaphore::new(NOTICES_MAX),
         }))

@@ -16,13 +16,13 @@ use crate::connection::{Budgets, Common, Phase};
 use crate::crew::Crew;
 use crate::datagrams;
 use crate::limits::{KEYS_LOOK, LINGER, REFUSALS_REPORT};
-use crate::listen;
+use crate::listen::{self, Workers};
 use crate::locks::LockKeeper;
 use crate::peers::Peers;
 use crate::portmap_service::{PortmapService, PortmapState};
 use crate::stats::{Load, Stats};
 use crate::tls::{Keys, TlsError};
-use crate::worker::Worker;
+use crate::worker::{Duty, Worker};
 
 /// A running server.
 ///
@@ -37,7 +37,7 @@ pub struct Server {
     phase: watch::Sender<Phase>,
     ended: Arc<Notify>,
     config: Config,
-    /// The first runs the listeners too.
+    /// The last is the lobby.
     workers: Mutex<Vec<Worker>>,
 }
 
@@ -130,38 +130,39 @@ impl Server {
         });
         let (phase, follows) = watch::channel(Phase::Serve);
         let fragmented = Arc::new(AtomicUsize::new(0));
-        let start = |(number, own)| Worker::start(number, own, &common, &follows, &fragmented);
+        let start = |duty, own| Worker::start(duty, own, &common, &follows, &fragmented);
         let crew = Crew::of(config.threads())?.into_iter().enumerate();
-        let workers: Vec<_> = crew.map(start).collect::<Result<_, _>>()?;
+        let workers = crew.map(|(number, own)| start(Duty::Clients(number), own));
+        let mut workers: Vec<_> = workers.collect::<Result<_, _>>()?;
+        let clients: Vec<_> = workers.iter().map(Worker::handover).collect();
+        let lobby = start(Duty::Lobby(clients.clone()), Crew::alone()?)?;
         let datagrams = udp_beside(&addresses);
         let udp = !datagrams.is_empty();
         let (portmap, portmap_listeners) =
             PortmapService::open(&config.portmap, &addresses, udp, &common.nfs).await;
         let ended = Arc::new(Notify::new());
-        let handovers: Vec<_> = workers.iter().map(Worker::handover).collect();
-        if let Some(home) = workers.first() {
-            // The portmapper's TCP ports are served as any other: `nfs` answers that program too.
-            for listener in listeners.into_iter().chain(portmap_listeners) {
-                let (handovers, common) = (handovers.clone(), Arc::clone(&common));
-                let (ended, follows) = (Arc::clone(&ended), follows.clone());
-                let accept =
-                    || Box::pin(listen::accept(listener, handovers, common, ended, follows)) as _;
-                home.spawn(Box::new(accept)).await;
-            }
-            portmap.run(home, &common.nfs, &follows).await;
-            for socket in datagrams {
-                let nfs = Arc::clone(&common.nfs);
-                home.serve(&follows, move || datagrams::answer(socket, nfs)).await;
-            }
-            if let Some(keeper) = keeper {
-                home.serve(&follows, move || keeper.run()).await;
-            }
-            if let Some(keys) = common.tls.clone() {
-                home.serve(&follows, move || look_after_keys(keys)).await;
-            }
-            let common = Arc::clone(&common);
-            home.serve(&follows, move || look_after_peers(common)).await;
+        let places = Workers { clients, lobby: lobby.handover() };
+        // The portmapper's TCP ports are served as any other: `nfs` answers that program too.
+        for listener in listeners.into_iter().chain(portmap_listeners) {
+            let (places, common) = (places.clone(), Arc::clone(&common));
+            let (ended, follows) = (Arc::clone(&ended), follows.clone());
+            let accept = || Box::pin(listen::accept(listener, places, common, ended, follows)) as _;
+            lobby.spawn(Box::new(accept)).await;
         }
+        portmap.run(&lobby, &common.nfs, &follows).await;
+        for socket in datagrams {
+            let nfs = Arc::clone(&common.nfs);
+            lobby.serve(&follows, move || datagrams::answer(socket, nfs)).await;
+        }
+        if let Some(keeper) = keeper {
+            lobby.serve(&follows, move || keeper.run()).await;
+        }
+        if let Some(keys) = common.tls.clone() {
+            lobby.serve(&follows, move || look_after_keys(keys)).await;
+        }
+        let peers = Arc::clone(&common);
+        lobby.serve(&follows, move || look_after_peers(peers)).await;
+        workers.push(lobby);
         tracing::info!(?addresses, portmap = ?portmap.state(), "serving NFS");
         let workers = Mutex::new(workers);
         Ok(Server { addresses, portmap, common, phase, ended, config, workers })

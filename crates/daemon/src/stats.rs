@@ -1,11 +1,14 @@
 //! What the daemon counts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Counters of all runtimes. Connections add to them once a turn, not once a request.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     pub connections: AtomicUsize,
+    /// Of these, the ones in the lobby.
+    pub in_lobby: Arc<AtomicUsize>,
     pub accepted: AtomicU64,
     pub turned_away: AtomicU64,
     pub accept_failures: AtomicU64,
@@ -23,6 +26,8 @@ pub(crate) struct Stats {
 pub struct Load {
     /// Connections that are open.
     pub connections: usize,
+    /// Of these, the ones that no export takes calls of as they come.
+    pub in_lobby: usize,
     /// Connections since the start.
     pub accepted: u64,
     /// Connections closed at once because there were too many.
@@ -54,6 +59,7 @@ impl Stats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Load {
             connections: self.connections.load(Ordering::Relaxed),
+            in_lobby: self.in_lobby.load(Ordering::Relaxed),
             accepted: read(&self.accepted),
             turned_away: read(&self.turned_away),
             accept_failures: read(&self.accept_failures),

@@ -23,12 +23,15 @@ use crate::connection::{Common, Connection, Phase, Readers};
 use crate::crew::Crew;
 use crate::limits::HANDOVER_MAX;
 use crate::peers::Seat;
+use crate::precedence::yield_to_clients;
 
 /// Something to do on a worker's thread: makes a future there.
 pub(crate) type Service = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 enum Job {
     Connection(StdStream, SocketAddr, Slot),
+    /// A connection that another worker gave back.
+    Known(Box<Connection>, Slot),
     Service(Service),
     End,
 }
@@ -46,6 +49,25 @@ pub(crate) struct Worker {
 pub(crate) struct Handover {
     jobs: mpsc::Sender<Job>,
     connections: Arc<AtomicUsize>,
+}
+
+/// What a worker is for.
+#[derive(Clone, Debug)]
+pub(crate) enum Duty {
+    /// It serves clients.
+    Clients(usize),
+    /// The lobby, which yields to all others: it accepts connections and keeps those of strangers.
+    /// What turns out to be a client's goes to one of these.
+    Lobby(Vec<Handover>),
+}
+
+impl Duty {
+    fn thread_name(&self) -> String {
+        match self {
+            Duty::Clients(number) => format!("nfs-{number}"),
+            Duty::Lobby(_) => "nfs-lobby".into(),
+        }
+    }
 }
 
 /// A connection's place in the counts: of its worker, and of all.
@@ -68,6 +90,12 @@ impl Slot {
         let (common, worker, ended) = (Arc::clone(common), Arc::clone(worker), Arc::clone(ended));
         Slot { common, worker, ended, seat }
     }
+
+    /// Another worker's from now on.
+    fn hand_over(&mut self, worker: &Arc<AtomicUsize>) {
+        worker.fetch_add(1, Ordering::Relaxed);
+        std::mem::replace(&mut self.worker, Arc::clone(worker)).fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Drop for Slot {
@@ -85,20 +113,30 @@ impl Worker {
     /// # Errors
     /// What the system says if there can be no more threads.
     pub(crate) fn start(
-        number: usize,
+        duty: Duty,
         (runtime, crew): (Runtime, Crew),
         common: &Arc<Common>,
         phase: &watch::Receiver<Phase>,
         fragmented: &Arc<AtomicUsize>,
     ) -> io::Result<Self> {
         let (jobs, incoming) = mpsc::channel(HANDOVER_MAX);
+        let connections = match duty {
+            Duty::Clients(_) => Arc::default(),
+            Duty::Lobby(_) => Arc::clone(&common.stats.in_lobby),
+        };
         let (common, phase, fragmented) = (Arc::clone(common), phase.clone(), fragmented.clone());
-        let thread = std::thread::Builder::new().name(format!("nfs-{number}"));
+        let thread = std::thread::Builder::new().name(duty.thread_name());
         let thread = thread.spawn(move || {
-            let readers = Arc::new(Readers::new(fragmented, common.nfs.traffic().meter(), crew));
-            runtime.block_on(work(incoming, common, readers, phase));
+            let is_lobby = matches!(duty, Duty::Lobby(_));
+            if is_lobby {
+                yield_to_clients();
+            }
+            let meter = common.nfs.traffic().meter();
+            let readers = Arc::new(Readers::new(fragmented, meter, crew, is_lobby));
+            let place = Place { duty, common, readers, phase };
+            runtime.block_on(place.work(incoming));
         })?;
-        Ok(Worker { jobs, thread: Some(thread), connections: Arc::default() })
+        Ok(Worker { jobs, thread: Some(thread), connections })
     }
 
     pub(crate) fn handover(&self) -> Handover {
@@ -141,11 +179,6 @@ impl Drop for Worker {
 }
 
 impl Handover {
-    /// Connections that this worker has.
-    pub(crate) fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
-    }
-
     /// Hands a connection over. It is closed if the worker does not come to take it.
     pub(crate) fn give(
         &self,
@@ -159,33 +192,68 @@ impl Handover {
             common.nfs.tell(peer.ip(), Why::Overloaded);
         }
     }
+
+    /// Hands over a connection that the lobby has given back. It is closed as by [`Self::give`].
+    fn give_known(&self, connection: Connection, mut slot: Slot) {
+        slot.hand_over(&self.connections);
+        let (peer, common) = (connection.peer(), Arc::clone(&slot.common));
+        if self.jobs.try_send(Job::Known(Box::new(connection), slot)).is_err() {
+            common.nfs.tell(peer.ip(), Why::Overloaded);
+        }
+    }
 }
 
-async fn work(
-    mut jobs: mpsc::Receiver<Job>,
+/// Of several workers, the one that has the fewest connections.
+pub(crate) fn fewest(workers: &[Handover]) -> Option<&Handover> {
+    workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
+}
+
+/// What a worker's connections need.
+struct Place {
+    duty: Duty,
     common: Arc<Common>,
     readers: Arc<Readers>,
     phase: watch::Receiver<Phase>,
-) {
-    let mut connections = JoinSet::new();
-    while let Some(job) = next_job(&mut jobs, &mut connections).await {
-        match job {
-            Job::Connection(stream, peer, slot) => match TcpStream::from_std(stream) {
-                Ok(stream) => {
-                    let connection = Connection::new(stream, peer, &common, &readers, &slot.seat);
-                    let phase = phase.clone();
-                    connections.spawn(async move {
-                        connection.run(phase).await;
-                        drop(slot);
-                    });
+}
+
+impl Place {
+    async fn work(self, mut jobs: mpsc::Receiver<Job>) {
+        let mut connections = JoinSet::new();
+        while let Some(job) = next_job(&mut jobs, &mut connections).await {
+            let (connection, peer, slot) = match job {
+                Job::Connection(stream, peer, slot) => {
+                    let stream = TcpStream::from_std(stream);
+                    let (common, readers) = (&self.common, &self.readers);
+                    let new = |stream| Connection::new(stream, peer, common, readers, &slot.seat);
+                    (stream.map(new), peer, slot)
                 }
+                Job::Known(connection, slot) => {
+                    let peer = connection.peer();
+                    (connection.settle(&self.readers), peer, slot)
+                }
+                Job::Service(service) => {
+                    tokio::task::spawn(service());
+                    continue;
+                }
+                Job::End => return,
+            };
+            match connection {
+                Ok(connection) => self.serve(connection, slot, &mut connections),
                 Err(error) => tracing::warn!(client = %peer, %error, "connection lost"),
-            },
-            Job::Service(service) => {
-                tokio::task::spawn(service());
             }
-            Job::End => return,
         }
+    }
+
+    fn serve(&self, connection: Connection, slot: Slot, connections: &mut JoinSet<()>) {
+        let (phase, duty) = (self.phase.clone(), self.duty.clone());
+        connections.spawn(async move {
+            let known = connection.run(phase).await;
+            if let (Some(known), Duty::Lobby(workers)) = (known, &duty)
+                && let Some(worker) = fewest(workers)
+            {
+                worker.give_known(known, slot);
+            }
+        });
     }
 }
 

@@ -285,6 +285,12 @@ impl Exports {
             || self.table.read().standing(client, security).may_come
     }
 
+    /// Whether any export takes calls to files of this origin, or may yet, once names are looked up
+    /// or more pools are there.
+    pub fn may_call(&self, origin: &Origin) -> bool {
+        self.may_admit(origin, true)
+    }
+
     /// Says something of a client, once a while.
     pub(crate) fn tell(&self, client: IpAddr, path: &str, why: Why) {
         self.refusals.note(client, path, why);

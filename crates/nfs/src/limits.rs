@@ -13,17 +13,8 @@ pub const LISTING_BYTES_MAX: u32 = 64 * 1024;
 /// Most WRITEs that are carried out together.
 pub const TOGETHER_MAX: usize = aquifer_files::TOGETHER_MAX;
 
-/// Largest file, in bytes: below it no sum of an offset and a count overflows.
-pub const FILE_BYTES_MAX: u64 = 1 << 60;
-
-/// Longest name in a directory, in bytes (POSIX NAME_MAX).
-pub const NAME_BYTES_MAX: usize = 255;
-
-/// Longest target of a symbolic link, in bytes (POSIX PATH_MAX without its end mark).
-pub const TARGET_BYTES_MAX: usize = 4095;
-
-/// Most hard links to one file, as PATHCONF tells it.
-pub const LINKS_MAX: u32 = 65_000;
+// What files are, is for `files` to say: FSINFO and PATHCONF tell it.
+pub use aquifer_files::{FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX};
 
 /// Most entries that are asked of `files` at once for a listing: bounds what a tiny count of
 /// bytes per name would make of [`LISTING_BYTES_MAX`].
@@ -48,6 +39,14 @@ pub const CLIENTS_MAX: usize = 256;
 
 /// Most clients whose refusals are told apart between two reports.
 pub const REFUSALS_MAX: usize = 256;
+
+/// Most lines about clients that were refused, or have mounted, which are logged at once between
+/// two reports (a minute): of those that an export names, and as many of strangers. With reports,
+/// and what locks and the API log, it is less than 100 in any minute.
+pub const TOLD_AT_ONCE_MAX: usize = 14;
+
+/// Most such lines in one report.
+pub const REPORTED_MAX: usize = 5;
 
 /// Most mounts that are remembered for DUMP. The oldest is forgotten first: it is a courtesy list,
 /// nothing depends on it.

@@ -25,6 +25,7 @@ use crate::proto::nlm::{
     ShareArgs4, ShareRes4, TestArgs4, TestRes4, UnlockArgs4,
 };
 use crate::proto::v3::Nfsstat3;
+use crate::refusals::Why;
 use crate::server::Origin;
 use crate::status::nfsstat3;
 
@@ -74,12 +75,9 @@ pub(crate) async fn carry_out(
             // By a datagram, nothing is given up.
             let client = request.client(name.0).filter(|_| request.origin.is_from_root());
             if let Some(client) = client
-                && let freed @ 1.. = request.locks.free_all(&client)
+                && request.locks.free_all(&client) > 0
             {
-                tracing::info!(
-                    class = "locks.ended", client = %client.address, freed,
-                    "a client gives up all its locks"
-                );
+                request.exports.tell(client.address, "", Why::GaveUp);
             }
             Ok(())
         }

@@ -4,27 +4,47 @@
 //! Invariants:
 //! - The first time of a client at an export is logged at once, further ones as a number by
 //!   [`Refusals::report`].
-//! - Memory is bounded: what does not fit is counted together. Who is let in pays nothing.
+//! - Of all clients together, [`TOLD_AT_ONCE_MAX`] lines are logged at once between two reports and
+//!   [`REPORTED_MAX`] in one: a machine may have as many addresses as it likes. What only a client
+//!   that is named by an export can cause has as many of its own, so that strangers do not hide it.
+//! - What a client sends is no reason for another line: only the kind of its end counts.
+//! - Memory is bounded: what does not fit is counted together. Whoever is let in pays nothing.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
+use std::mem::{Discriminant, discriminant, take};
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
-use crate::limits::REFUSALS_MAX;
+use crate::limits::{REFUSALS_MAX, REPORTED_MAX, TOLD_AT_ONCE_MAX};
 
-/// The refusals since the last report.
+/// The refusals since the last report, of strangers and of clients that an export names.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    seen: Mutex<Seen>,
+    strangers: Mutex<Seen>,
+    named: Mutex<Seen>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// How often after the first time.
-    again: HashMap<(IpAddr, String, Why), u64>,
+    /// What was told of each, or is still to be told.
+    each: HashMap<Key, Again>,
+    /// Lines since the last report.
+    told: usize,
+    /// What did not fit.
     others: u64,
+}
+
+type Key = (IpAddr, String, Discriminant<Why>);
+
+/// How often something came that was not told.
+#[derive(Debug)]
+struct Again {
+    times: u64,
+    /// The last of them.
+    why: Why,
 }
 
 /// What is said of a client.
@@ -40,6 +60,8 @@ pub enum Why {
     NamesUnknown,
     /// It has mounted an export.
     Mounted,
+    /// It has given up all its locks.
+    GaveUp,
     /// Its connection was closed at once: there are too many.
     TooMany,
     /// Its connection was closed at once: its runtime is overloaded.
@@ -53,14 +75,20 @@ impl Why {
         match self {
             Why::NotNamed | Why::Port | Why::Unprotected | Why::NamesUnknown => "client.refused",
             Why::Mounted => "client.mounted",
+            Why::GaveUp => "locks.ended",
             Why::TooMany | Why::Overloaded => "client.turned_away",
             Why::Ended(_) => "client.disconnected",
         }
     }
 
+    /// Whether only a client can cause it that an export names.
+    fn is_of_named(&self) -> bool {
+        matches!(self, Why::Mounted | Why::GaveUp | Why::Port | Why::Unprotected)
+    }
+
     /// Whether somebody may have to do something about it.
     fn is_warning(&self) -> bool {
-        !matches!(self, Why::Mounted | Why::Ended(_))
+        !matches!(self, Why::Mounted | Why::GaveUp | Why::Ended(_))
     }
 
     fn text(&self) -> &'static str {
@@ -69,6 +97,7 @@ impl Why {
                 "refused; `aquifer share why CLIENT EXPORT` says more"
             }
             Why::Mounted => "mounted",
+            Why::GaveUp => "a client gives up all its locks",
             Why::TooMany | Why::Overloaded => "connection closed",
             Why::Ended(_) => "connection ended",
         }
@@ -89,44 +118,68 @@ impl Why {
 impl Refusals {
     pub fn note(&self, client: IpAddr, path: &str, why: Why) {
         let client = client.to_canonical();
-        if self.is_first(client, path, why.clone()) {
+        if self.is_told(client, path, &why) {
             why.log(client, path, None);
         }
     }
 
-    /// Logs what came after the first time, and begins anew for those who have stopped.
+    /// Logs what was not told at once, and begins anew for those who have stopped.
     pub fn report(&self) {
-        let seen = &mut *self.seen.lock();
-        seen.again.retain(|(client, path, why), times| {
-            let times = std::mem::take(times);
-            if times > 0 {
-                why.log(*client, path, Some(times));
+        for of in [&self.named, &self.strangers] {
+            let (reported, others) = of.lock().report();
+            for ((client, path, _), Again { times, why }) in reported {
+                why.log(client, &path, Some(times));
             }
-            times > 0
-        });
-        let others = std::mem::take(&mut seen.others);
-        if others > 0 {
-            tracing::warn!(
-                class = "client.refused",
-                times = others,
-                "many other clients were refused, or closed their connections"
-            );
+            if others > 0 {
+                tracing::warn!(
+                    class = "client.refused",
+                    times = others,
+                    "more clients were refused, or closed their connections"
+                );
+            }
         }
     }
 
-    fn is_first(&self, client: IpAddr, path: &str, why: Why) -> bool {
-        let mut seen = self.seen.lock();
-        let key = (client, path.to_owned(), why);
-        if let Some(times) = seen.again.get_mut(&key) {
-            *times += 1;
+    /// Whether it is to be logged at once. If not, it is counted.
+    fn is_told(&self, client: IpAddr, path: &str, why: &Why) -> bool {
+        let of = if why.is_of_named() { &self.named } else { &self.strangers };
+        of.lock().is_told((client, path.to_owned(), discriminant(why)), why)
+    }
+}
+
+impl Seen {
+    fn is_told(&mut self, key: Key, why: &Why) -> bool {
+        if let Some(again) = self.each.get_mut(&key) {
+            again.times += 1;
+            again.why.clone_from(why);
             return false;
         }
-        if seen.again.len() >= REFUSALS_MAX {
-            seen.others += 1;
+        if self.each.len() >= REFUSALS_MAX {
+            self.others += 1;
             return false;
         }
-        seen.again.insert(key, 0);
-        true
+        let is_told = self.told < TOLD_AT_ONCE_MAX;
+        self.told += usize::from(is_told);
+        self.each.insert(key, Again { times: u64::from(!is_told), why: why.clone() });
+        is_told
+    }
+
+    /// What is to be logged, most frequent first, and how often others came. Whoever came again is
+    /// still known afterwards.
+    fn report(&mut self) -> (Vec<(Key, Again)>, u64) {
+        self.told = 0;
+        let mut all = Vec::new();
+        self.each.retain(|key, again| {
+            let times = take(&mut again.times);
+            if times > 0 {
+                all.push((key.clone(), Again { times, why: again.why.clone() }));
+            }
+            times > 0
+        });
+        all.sort_by_key(|(_, again)| Reverse(again.times));
+        let rest = all.split_off(all.len().min(REPORTED_MAX));
+        let rest: u64 = rest.iter().map(|(_, again)| again.times).sum();
+        (all, rest + take(&mut self.others))
     }
 }
 
@@ -138,6 +191,7 @@ impl fmt::Display for Why {
             Why::Unprotected => "it comes without the TLS that the export asks for (xprtsec)",
             Why::NamesUnknown => "names of hosts in sharenfs could not be looked up yet",
             Why::Mounted => "a rule of sharenfs lets it in",
+            Why::GaveUp => "it says so (FREE_ALL)",
             Why::TooMany => "too many connections",
             Why::Overloaded => "its runtime is overloaded",
             Why::Ended(end) => end,
@@ -156,9 +210,9 @@ mod tests {
     #[test]
     fn a_client_is_told_at_once_and_then_once_a_report() {
         let refusals = Refusals::default();
-        let first = |path| refusals.is_first(client(1), path, Why::NotNamed);
+        let first = |path| refusals.is_told(client(1), path, &Why::NotNamed);
         assert!(first("/a") && first("/b") && !first("/a") && !first("/a"));
-        assert!(refusals.is_first(client(1), "/a", Why::Port));
+        assert!(refusals.is_told(client(1), "/a", &Why::Port));
         refusals.report();
         assert!(!first("/a"), "it goes on");
         assert!(first("/b"), "it had stopped");
@@ -170,10 +224,32 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let refusals = Refusals::default();
-        let told = (0..10_000).filter(|n| refusals.is_first(client(*n), "/a", Why::NotNamed));
-        assert_eq!(told.count(), REFUSALS_MAX);
-        let seen = refusals.seen.lock();
-        assert_eq!(seen.again.len(), REFUSALS_MAX);
+        for number in 0..10_000 {
+            refusals.is_told(client(number), "/a", &Why::NotNamed);
+        }
+        let seen = refusals.strangers.lock();
+        assert_eq!(seen.each.len(), REFUSALS_MAX);
         assert_eq!(seen.others, 10_000 - u64::try_from(REFUSALS_MAX).unwrap());
+    }
+
+    /// A machine with many addresses, and one that makes up mistakes.
+    #[test]
+    fn strangers_fill_no_log_and_hide_nobody() {
+        let refusals = Refusals::default();
+        let ended = |text: u32| Why::Ended(format!("record of at least {text} bytes"));
+        for _ in 0..3 {
+            let mistakes = (0..1000).filter(|n| refusals.is_told(client(7), "", &ended(*n)));
+            assert!(mistakes.count() <= 1, "each of its mistakes is told");
+            let machines = (0..1000).filter(|n| refusals.is_told(client(*n), "", &ended(0)));
+            assert!(machines.count() <= TOLD_AT_ONCE_MAX);
+            assert!(refusals.is_told(client(1), "/a", &Why::Port), "an export names it");
+            let (reported, others) = refusals.strangers.lock().report();
+            assert_eq!(reported.len(), REPORTED_MAX);
+            assert_eq!(reported[0].0.0, client(7), "most frequent first");
+            let told = reported.iter().map(|(_, again)| again.times).sum::<u64>() + others;
+            assert!(told > 1900, "all are counted: {told}");
+            refusals.report();
+            refusals.report();
+        }
     }
 }

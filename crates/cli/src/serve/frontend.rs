@@ -247,6 +247,7 @@ fn load(observer: &Observer) -> NfsLoad {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     NfsLoad {
         connections: number(load.connections),
+        in_lobby: number(load.in_lobby),
         accepted: load.accepted,
         turned_away: load.turned_away,
         accept_failures: load.accept_failures,

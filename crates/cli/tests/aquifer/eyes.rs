@@ -89,6 +89,14 @@ fn clients_disks_and_procedures_are_told_as_the_clients_saw_them() {
     let got = noisy.got_bytes + quiet.got_bytes;
     place.wait_for(|| number(&place.json(&["nfsstat"])["load"]["sent_bytes"]) >= got);
     let stat = place.json(&["nfsstat"]);
+    procedures_are_told(&stat, &noisy, &quiet);
+    clients_and_disks_are_told(&stat, &noisy, &quiet);
+    stable_writes_are_told(&place, noisy.spent("write"));
+    people_are_told_the_same(&place);
+    prometheus_says_the_same(&place, &noisy, &quiet);
+}
+
+fn procedures_are_told(stat: &Value, noisy: &Client, quiet: &Client) {
     for (name, spent) in [
         ("write", noisy.spent("write").and(quiet.spent("write"))),
         ("read", noisy.spent("read").and(quiet.spent("read"))),
@@ -107,9 +115,11 @@ fn clients_disks_and_procedures_are_told_as_the_clients_saw_them() {
     assert_eq!(number(&stat["load"]["mount_calls"]), 1);
     let sent = noisy.sent_bytes + quiet.sent_bytes;
     assert_eq!(number(&stat["load"]["received_bytes"]), sent);
-    assert_eq!(number(&stat["load"]["sent_bytes"]), got);
+    assert_eq!(number(&stat["load"]["sent_bytes"]), noisy.got_bytes + quiet.got_bytes);
+}
 
-    for (address, client) in [("127.0.0.1", &noisy), ("127.0.0.2", &quiet)] {
+fn clients_and_disks_are_told(stat: &Value, noisy: &Client, quiet: &Client) {
+    for (address, client) in [("127.0.0.1", noisy), ("127.0.0.2", quiet)] {
         let told = find(&stat["clients"], "client", address);
         agrees(&told["reads"], client.spent("read"));
         agrees(&told["writes"], client.spent("write"));
@@ -125,17 +135,21 @@ fn clients_disks_and_procedures_are_told_as_the_clients_saw_them() {
     agrees(&disk["writes"], quiet.spent("write"));
     assert_eq!((number(&disk["others"]), number(&disk["errors"])), (1, 0));
     assert_eq!(stat["disks"].as_array().unwrap().len(), 2, "{}", stat["disks"]);
+}
 
-    // Stable writes were counted once each, with or without a txg on its way.
+/// Stable writes are counted once each, with or without a txg on its way.
+fn stable_writes_are_told(place: &Place, spent: &Spent) {
     let io = place.json(&["iostat", "tank"]);
     let [apart, in_sync] = [&io[0]["stable_writes"], &io[0]["stable_writes_in_sync"]];
-    assert_eq!(number(&apart["count"]) + number(&in_sync["count"]), noisy.spent("write").calls());
+    assert_eq!(number(&apart["count"]) + number(&in_sync["count"]), spent.calls());
     let ns = number(&apart["total_ns"]) + number(&in_sync["total_ns"]);
-    assert!(ns > 0 && ns <= noisy.spent("write").total_ns());
+    assert!(ns > 0 && ns <= spent.total_ns());
     let shown = place.must(&["iostat", "-l", "tank"]);
     assert!(shown.contains("tank: stable writes") && shown.contains("p99.9"), "{shown}");
+}
 
-    // The same for people, the busiest first.
+/// The busiest first.
+fn people_are_told_the_same(place: &Place) {
     let table = place.must(&["nfsiostat"]);
     let at = |text: &str| table.find(text).unwrap_or_else(|| panic!("{text}: {table}"));
     assert!(at("127.0.0.1 ") < at("127.0.0.2 ") && at("noisy.raw") < at("quiet.raw"), "{table}");
@@ -148,9 +162,10 @@ fn clients_disks_and_procedures_are_told_as_the_clients_saw_them() {
     let line = place.must(&["nfsstat", "-Hp"]);
     let commit = line.lines().find(|line| line.starts_with("commit\t")).unwrap();
     assert_eq!(commit.split('\t').nth(1), Some("1"), "{line}");
-    assert!(place.must(&["nfsstat"]).contains("connections: 2 open, 2 since"), "{line}");
-
-    prometheus_says_the_same(&place, &noisy, &quiet);
+    assert!(
+        place.must(&["nfsstat"]).contains("connections: 2 open, 0 of them in the lobby, 2 since"),
+        "{line}"
+    );
 }
 
 fn prometheus_says_the_same(place: &Place, noisy: &Client, quiet: &Client) {
@@ -176,6 +191,13 @@ fn prometheus_says_the_same(place: &Place, noisy: &Client, quiet: &Client) {
     let of = "client=\"127.0.0.2\",op=\"write\"";
     assert_eq!(value(&format!("aquifer_nfs_client_operations_total{{{of}}}")), "20");
     assert_eq!(value("aquifer_pool_health{pool=\"tank\",state=\"online\"}"), "1");
+    // What the manual names is there; a name that ends in `_` is the beginning of several.
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    let words = manual.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let mut named = words.filter(|word| word.starts_with("aquifer_")).peekable();
+    assert!(named.peek().is_some());
+    named.for_each(|name| assert!(page.contains(name), "{name} is no metric: {page}"));
 }
 
 /// Two answers, and what a client sent meanwhile.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -260,21 +261,26 @@ fn what_cannot_be_done_with_log_devices_says_why() {
     place.must(&["pool", "create", "dozer", &a]);
 }
 
-/// The machine went down, and comes back without the disk that the log lies on.
-#[test]
-fn a_log_device_that_does_not_come_back_is_given_up_by_name_only() {
+/// A place whose pool has a log, and where that disk is put away.
+fn with_drawer() -> (Place, Daemon, String, PathBuf) {
     let place = Place::new();
     let (log, away) = (place.image("log-disk"), place.path("drawer/log-disk"));
     fs::create_dir(place.path("drawer")).unwrap();
     let daemon = with_log(&place, &["log", &log]);
-    place.must(&["create", "-o", "readonly=on", "tank/archive"]);
+    (place, daemon, log, away)
+}
+
+/// The machine went down, and comes back without the disk that the log lies on.
+#[test]
+fn a_log_device_that_comes_back_late_has_lost_nothing() {
+    let (place, daemon, log, away) = with_drawer();
     let mut client = Client::new(&place, "127.0.0.1");
     let root = client.mount("/tank/vms");
     let file = client.create(&root, "disk.raw");
     client.write(&file, 0, &[7; 4096], true);
     daemon.kill9();
     fs::rename(&log, &away).unwrap();
-    let daemon = place.serve();
+    let _daemon = place.serve();
     let status = place.json(&["pool", "status", "tank"]);
     assert_eq!(status["health"], "UNAVAIL");
     let reason = status["reason"].as_str().unwrap();
@@ -293,13 +299,25 @@ fn a_log_device_that_does_not_come_back_is_given_up_by_name_only() {
     assert!(said.code == 0 && said.err.contains("batches to replay"), "{said:?}");
     let mut client = Client::new(&place, "127.0.0.1");
     assert_eq!(client.read(&file, 0, 4096), Ok(4096));
-    // An act of the administrator commits what was replayed.
+}
+
+/// It does not come back.
+#[test]
+fn a_log_device_that_is_gone_is_given_up_by_name_only() {
+    let (place, daemon, log, away) = with_drawer();
+    place.must(&["create", "-o", "readonly=on", "tank/archive"]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    let root = client.mount("/tank/vms");
+    let file = client.create(&root, "disk.raw");
+    client.write(&file, 0, &[7; 4096], true);
+    // An act of the administrator commits what was written.
     place.must(&["set", "compression=off", "tank/vms"]);
     client.write(&file, 4096, &[8; 4096], true);
     daemon.kill9();
     fs::rename(&log, &away).unwrap();
     let daemon = place.serve();
     assert_eq!(place.health("tank"), "UNAVAIL");
+    let dir = place.text(".");
     let done = place.json(&["pool", "import", "-m", "-d", &dir, "tank"]);
     let from = done["dropped_log"]["from_txg"].as_u64().unwrap();
     assert_eq!(done["dropped_log"]["datasets"], json!(["tank", "tank/vms"]));
@@ -332,14 +350,19 @@ fn a_log_device_that_does_not_come_back_is_given_up_by_name_only() {
     assert_eq!(vdevs(&place, "log"), online(&[&log]));
     client.write(&file, 12288, &[9; 4096], true);
     assert!(logged_bytes(&place) > 0);
-    // It stays to be read until somebody has read it, whatever comes between.
+    the_loss_stays_to_be_read(&place, daemon, &done["dropped_log"]);
+}
+
+/// Until somebody has read it, whatever comes between.
+fn the_loss_stays_to_be_read(place: &Place, daemon: Daemon, dropped: &Value) {
+    let dir = place.text(".");
     let lost = || place.json(&["pool", "status", "tank"])["dropped_log"].clone();
     daemon.kill9();
     let daemon = place.serve();
-    assert_eq!(lost(), done["dropped_log"]);
+    assert_eq!(lost(), *dropped);
     place.must(&["pool", "export", "tank"]);
     place.must(&["pool", "import", "-d", &dir, "tank"]);
-    assert_eq!(lost(), done["dropped_log"]);
+    assert_eq!(lost(), *dropped);
     let text = place.must(&["pool", "status", "tank"]);
     assert!(text.contains("  lost: an import did without the log"), "{text}");
     place.must(&["pool", "clear", "tank"]);

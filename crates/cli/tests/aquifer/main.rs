@@ -9,6 +9,7 @@
 
 mod exports;
 mod eyes;
+mod history;
 mod hosts;
 mod life;
 mod logs;

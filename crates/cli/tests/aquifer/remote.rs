@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::support::{Daemon, Place};
+use crate::support::{Daemon, Place, Said};
 
 /// A daemon whose API listens on TCP as well, and its port.
 fn serve(place: &Place) -> (Daemon, u16) {
@@ -97,50 +97,99 @@ fn without_tls_nothing_is_said_and_who_says_nothing_holds_nobody_up() {
     drop(silent);
 }
 
-/// Roles, rotation and revocation while the daemon runs, by the socket and from afar.
+/// What strangers make the daemon do is done on threads that yield to those of clients.
+#[test]
+fn strangers_are_heard_on_threads_that_yield() {
+    let place = Place::new();
+    let (daemon, _) = serve(&place);
+    place.must(&["pool", "create", "tank", &place.image("a.img")]);
+    let nice = |thread: &str| {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
+        let stats = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")));
+        // "pid (name) state ppid ...": nice is the 19th field (proc_pid_stat(5)).
+        let stats: Vec<String> = stats.filter_map(Result::ok).collect();
+        let of_it = stats.iter().find_map(|stat| {
+            let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+            (name == thread).then(|| rest.split_whitespace().nth(16))?
+        });
+        of_it.unwrap_or_else(|| panic!("no {thread} in {stats:?}")).parse::<i32>().unwrap()
+    };
+    let own = nice("aquifer");
+    for thread in ["pool tank", "nfs-0"] {
+        assert_eq!(nice(thread), own, "{thread}");
+    }
+    for thread in ["nfs-lobby", "api-tcp"] {
+        place.wait_for(|| nice(thread) == (own + 10).min(19));
+    }
+}
+
+/// The API of a place as it is seen from afar.
+struct Far<'a> {
+    place: &'a Place,
+    url: String,
+    certificate: String,
+}
+
+impl Far<'_> {
+    fn new(place: &Place, port: u16) -> Far<'_> {
+        let url = format!("https://127.0.0.1:{port}");
+        Far { place, url, certificate: place.text("state/api/certificate.pem") }
+    }
+
+    fn ask(&self, token: &str, words: &[&str]) -> Said {
+        let (url, certificate) = (self.url.as_str(), self.certificate.as_str());
+        let start = ["--api", url, "--api-certificate", certificate, "--api-token", token];
+        self.place.ask(&[&start, words].concat())
+    }
+
+    #[track_caller]
+    fn must(&self, token: &str, words: &[&str]) -> String {
+        let said = self.ask(token, words);
+        assert_eq!(said.code, 0, "{words:?}: {said:?}");
+        said.out
+    }
+
+    #[track_caller]
+    fn refused(&self, token: &str, words: &[&str], why: &str) {
+        let said = self.ask(token, words);
+        assert_eq!((said.code, said.err), (1, format!("aquifer: {why}\n")), "{words:?}");
+    }
+
+    /// Keeps a token in a file.
+    fn keep(&self, name: &str, token: &str) -> String {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(self.place.path(name));
+        file.as_mut().unwrap().write_all(token.as_bytes()).unwrap();
+        self.place.text(name)
+    }
+}
+
+const NO_TOKEN: &str = "this is not the token of this daemon";
+
+/// Roles and revocation while the daemon runs, by the socket and from afar.
 #[test]
 fn tokens_have_roles_and_change_without_a_restart() {
     let place = Place::new();
-    let (daemon, port) = serve(&place);
-    let image = place.image("a.img");
-    let url = format!("https://127.0.0.1:{port}");
-    let certificate = place.text("state/api/certificate.pem");
+    let (_daemon, port) = serve(&place);
+    let (image, far) = (place.image("a.img"), Far::new(&place, port));
     let first = place.text("state/api/token");
-    let keep = |name: &str, token: &str| {
-        let mut options = std::fs::OpenOptions::new();
-        let mut file =
-            options.write(true).create(true).truncate(true).mode(0o600).open(place.path(name));
-        file.as_mut().unwrap().write_all(token.as_bytes()).unwrap();
-        place.text(name)
-    };
-    let ask = |token: &str, words: &[&str]| {
-        let start = ["--api", &url, "--api-certificate", &certificate, "--api-token", token];
-        place.ask(&[&start, words].concat())
-    };
-    let must = |token: &str, words: &[&str]| {
-        let said = ask(token, words);
-        assert_eq!(said.code, 0, "{words:?}: {said:?}");
-        said.out
-    };
-    let refused = |token: &str, words: &[&str], why: &str| {
-        let said = ask(token, words);
-        assert_eq!((said.code, said.err), (1, format!("aquifer: {why}\n")), "{words:?}");
-    };
-    must(&first, &["pool", "create", "tank", &image]);
+    far.must(&first, &["pool", "create", "tank", &image]);
     // Made by the socket, and from afar by an administrator.
     let made = place.ask(&["token", "create", "ci", "--role", "operator", "--expires", "1d"]);
     assert!(made.err.contains("ci has the role operator until"), "{made:?}");
-    let operator = keep("operator", &made.out);
-    let reader = keep("reader", &must(&first, &["token", "create", "eye", "--role", "read"]));
+    let operator = far.keep("operator", &made.out);
+    let made = far.must(&first, &["token", "create", "eye", "--role", "read"]);
+    let reader = far.keep("reader", &made);
 
-    must(&reader, &["pool", "list"]);
-    must(&operator, &["create", "tank/vms"]);
+    far.must(&reader, &["pool", "list"]);
+    far.must(&operator, &["create", "tank/vms"]);
     let why = "token eye has the role read; this needs operator";
-    refused(&reader, &["create", "tank/more"], why);
+    far.refused(&reader, &["create", "tank/more"], why);
     let why = "token ci has the role operator; this needs admin";
-    refused(&operator, &["set", "sharenfs=on", "tank"], why);
-    refused(&operator, &["destroy", "-f", "tank/vms"], why);
-    refused(&operator, &["token", "create", "me", "--role", "admin"], why);
+    far.refused(&operator, &["set", "sharenfs=on", "tank"], why);
+    far.refused(&operator, &["destroy", "-f", "tank/vms"], why);
+    far.refused(&operator, &["token", "create", "me", "--role", "admin"], why);
     let log = place.log();
     let told = |words: &[&str]| log.lines().any(|line| words.iter().all(|w| line.contains(w)));
     assert!(
@@ -150,36 +199,48 @@ fn tokens_have_roles_and_change_without_a_restart() {
     assert!(told(&["api.act", "caller=token ci from 127.0.0.1", r#"path="/datasets" status=200"#]));
     assert!(told(&["api.act", "caller=uid 0", r#"path="/tokens" status=200"#]), "{log}");
 
-    // Rotated: both hold for an hour. Once more: the one before ends at once.
-    let kept = keep("kept", &must(&first, &["token", "rotate", "ci", "--keep", "1h"]));
-    must(&operator, &["pool", "list"]);
-    must(&kept, &["pool", "list"]);
-    let last = keep("last", &must(&first, &["token", "rotate", "ci"]));
-    let none = "this is not the token of this daemon";
-    refused(&kept, &["pool", "list"], none);
-    must(&last, &["pool", "list"]);
-    must(&first, &["token", "revoke", "eye"]);
-    refused(&reader, &["pool", "list"], none);
+    far.must(&first, &["token", "revoke", "eye"]);
+    far.refused(&reader, &["pool", "list"], NO_TOKEN);
     let listed = place.must(&["-H", "token", "list"]);
     let names: Vec<&str> = listed.lines().filter_map(|line| line.split('\t').next()).collect();
     assert_eq!(names, ["ci", "token"]);
+}
+
+#[test]
+fn tokens_are_rotated_and_outlive_a_restart() {
+    let place = Place::new();
+    let (daemon, port) = serve(&place);
+    let far = Far::new(&place, port);
+    let list = &["pool", "list"][..];
+    let first = place.text("state/api/token");
+    let made = |name| far.must(&first, &["token", "create", name, "--role", "operator"]);
+    let (made, gone) = (far.keep("made", &made("ci")), far.keep("gone", &made("gone")));
+    // Both hold for an hour. Once more: the one before ends at once.
+    let kept = far.must(&first, &["token", "rotate", "ci", "--keep", "1h"]);
+    let kept = far.keep("kept", &kept);
+    far.must(&made, list);
+    far.must(&kept, list);
+    let last = far.keep("last", &far.must(&first, &["token", "rotate", "ci"]));
+    far.refused(&kept, list, NO_TOKEN);
+    far.must(&last, list);
+    far.must(&first, &["token", "revoke", "gone"]);
 
     // The file is rotated as any other, and by hand.
-    let old = keep("old", &std::fs::read_to_string(&first).unwrap());
-    let new = must(&first, &["token", "rotate", "token"]);
+    let old = far.keep("old", &std::fs::read_to_string(&first).unwrap());
+    let new = far.must(&first, &["token", "rotate", "token"]);
     assert_eq!(std::fs::read_to_string(&first).unwrap(), new.trim());
-    refused(&old, &["pool", "list"], none);
-    must(&first, &["pool", "list"]);
-    keep("state/api/token", &"9".repeat(64));
-    must(&first, &["pool", "list"]);
+    far.refused(&old, list, NO_TOKEN);
+    far.must(&first, list);
+    far.keep("state/api/token", &"9".repeat(64));
+    far.must(&first, list);
 
     // A restart changes nothing.
     daemon.kill9();
     let config = place.text("config");
     let _daemon = place.spawn_as("state", &[], &[], &["--config", &config]);
-    place.wait_for(|| place.ask(&["pool", "list"]).code == 0);
-    must(&last, &["pool", "list"]);
-    refused(&reader, &["pool", "list"], none);
+    place.wait_for(|| place.ask(list).code == 0);
+    far.must(&last, list);
+    far.refused(&gone, list, NO_TOKEN);
 }
 
 /// A caller that hangs up leaves no act unlogged.

@@ -41,7 +41,7 @@ use super::requests::Requests;
 use super::slow::Progress;
 use super::stream::Stream;
 
-/// What the connections of a runtime share: its receive buffer, its meter, and who helps it.
+/// What the connections of a runtime share: its receive buffer, its meter, and what helps it.
 #[derive(Debug)]
 pub(crate) struct Readers {
     shared: Mutex<Option<RecordReader>>,
@@ -50,13 +50,20 @@ pub(crate) struct Readers {
     pub meter: Arc<Meter>,
     /// The other runtimes.
     pub crew: Crew,
+    /// Connections stay here only until an export takes their calls.
+    pub is_lobby: bool,
 }
 
 impl Readers {
     /// A buffer for one runtime; `fragmented` counts, for all, the connections inside a record of
     /// several fragments.
-    pub(crate) fn new(fragmented: Arc<AtomicUsize>, meter: Arc<Meter>, crew: Crew) -> Self {
-        Readers { shared: Mutex::new(None), fragmented, meter, crew }
+    pub(crate) fn new(
+        fragmented: Arc<AtomicUsize>,
+        meter: Arc<Meter>,
+        crew: Crew,
+        is_lobby: bool,
+    ) -> Self {
+        Readers { shared: Mutex::new(None), fragmented, meter, crew, is_lobby }
     }
 
     fn take(&self) -> RecordReader {

@@ -170,6 +170,16 @@ impl Requests {
         }
     }
 
+    /// Where the calls come from.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// Calls are counted there from now on.
+    pub(super) fn set_meter(&mut self, meter: &Arc<Meter>) {
+        self.meter = Arc::clone(meter);
+    }
+
     /// Takes a record of `len` bytes; the data of a WRITE may be in pages behind `bytes`. The room
     /// that it was read into is given back by the caller afterwards.
     pub(super) fn receive(&mut self, bytes: Vec<u8>, pages: Option<Vec<Page>>, len: usize) {

@@ -26,6 +26,17 @@ impl Stream {
         }
     }
 
+    /// This on the runtime that runs now: another one than before has an eye on the socket.
+    ///
+    /// # Errors
+    /// What the system says; the connection is lost then.
+    pub fn settle(self) -> io::Result<Self> {
+        match self {
+            Stream::Clear(tcp) => settled(tcp).map(Stream::Clear),
+            Stream::Tls(tls) => tls.settle().map(|tls| Stream::Tls(Box::new(tls))),
+        }
+    }
+
     pub fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Clear(tcp) => tcp.poll_read_ready(cx),
@@ -117,6 +128,11 @@ impl Stream {
             Stream::Tls(tls) => tls.poll_shutdown(cx),
         }
     }
+}
+
+/// The socket on the runtime that runs now.
+pub(super) fn settled(tcp: TcpStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(tcp.into_std()?)
 }
 
 /// As much as a session has at a time, or a little more.

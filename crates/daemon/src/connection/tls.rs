@@ -21,6 +21,7 @@ use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use webpki::EndEntityCert;
 
+use super::stream::settled;
 use crate::limits::{AHEAD_BYTES_MAX, CERTIFICATE_NAMES_MAX, PLAINTEXT_BYTES_MAX, SEND_BYTES_MAX};
 
 /// TLS over TCP, from the first byte of the handshake.
@@ -56,6 +57,12 @@ impl TlsStream {
         }
         let certificate = self.session.peer_certificates().and_then(<[_]>::first);
         Some(certificate.map_or(Security::Tls, |own| Security::Mtls(names(own))))
+    }
+
+    /// See [`Stream::settle`](super::stream::Stream::settle).
+    pub fn settle(self) -> io::Result<Self> {
+        let tcp = settled(self.tcp)?;
+        Ok(TlsStream { tcp, ..self })
     }
 
     /// Whether records wait for the socket.

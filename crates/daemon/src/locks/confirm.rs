@@ -19,17 +19,24 @@ impl LockKeeper {
     pub(super) async fn confirm(&self, restart: Restart) {
         let belief = self.belief(&restart).await;
         let address = restart.host.address;
-        if let Some(freed) = self.locks.restart_judged(&restart, belief) {
-            tracing::info!(
-                class = "locks.ended", client = %address, freed,
-                "has restarted: its locks of before end"
-            );
+        let judged = self.locks.restart_judged(&restart, belief);
+        let due = self.told.is_due(address);
+        let again = due.filter(|again| *again > 0);
+        if let Some(freed) = judged {
+            if due.is_some() {
+                tracing::info!(
+                    class = "locks.ended", client = %address, freed, again,
+                    "has restarted: its locks of before end"
+                );
+            }
         } else {
-            tracing::warn!(
-                class = "locks.kept", client = %address,
-                "said to have restarted, which its status monitor does not confirm: its locks \
-                 stay. If it is true, `aquifer locks clear {address}` ends them"
-            );
+            if due.is_some() {
+                tracing::warn!(
+                    class = "locks.kept", client = %address, again,
+                    "said to have restarted, which its status monitor does not confirm: its locks \
+                     stay. If it is true, `aquifer locks clear {address}` ends them"
+                );
+            }
             // To ask costs the host something, and to say costs nothing.
             sleep(CONFIRM_PAUSE).await;
         }

@@ -8,13 +8,13 @@
 //! - Who makes up names waits: an address joins with some names at once, then with one a second.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use aquifer_blockio::durable;
 use aquifer_nfs::lock::{Client, DurableList, Monitored, Outside};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -209,16 +209,7 @@ fn write(
     let content = Content { state, clients: clients.iter().map(kept).collect() };
     let mut bytes = serde_json::to_vec_pretty(&content)?;
     bytes.push(b'\n');
-    let beside = path.with_extension("new");
-    let mut options = File::options();
-    let mut file = options.create(true).write(true).truncate(true).mode(0o600).open(&beside)?;
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    match path.parent() {
-        Some(dir) => File::open(dir)?.sync_all(),
-        None => Ok(()),
-    }
+    durable::replace(path, &bytes, 0o600)
 }
 
 const FILE_NAME: &str = "lock-clients.json";

@@ -165,16 +165,24 @@ impl Client {
     pub fn call(&mut self, what: (u32, u32, u32), args: &impl Encode) -> Result<Results, Refusal> {
         let record = self.record(what, args);
         self.send(&record);
+        let (xid, answer) = self.answer();
+        assert_eq!(xid, self.xid);
+        answer
+    }
+
+    /// The next reply: to what call it is, and how RPC took that.
+    #[track_caller]
+    pub fn answer(&mut self) -> (u32, Result<Results, Refusal>) {
         let record = self.receive();
         let mut from = Decoder::new(&record);
         let reply = Reply::decode(&mut from).unwrap();
-        assert_eq!(reply.xid, self.xid);
-        let at = from.position();
-        match reply.body {
+        let (xid, at) = (reply.xid, from.position());
+        let answer = match reply.body {
             ReplyBody::Accepted { status: Accepted::Success, .. } => Ok(Results { record, at }),
             ReplyBody::Accepted { status, .. } => Err(Refusal::Accepted(status)),
             ReplyBody::Denied(why) => Err(Refusal::Denied(why)),
-        }
+        };
+        (xid, answer)
     }
 
     #[track_caller]

@@ -14,6 +14,7 @@ mod fixture;
 mod framing;
 mod hostile;
 mod listing;
+mod lobby;
 mod locks;
 mod memory;
 mod mounts;

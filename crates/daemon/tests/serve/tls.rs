@@ -149,7 +149,15 @@ fn a_client_is_known_by_its_certificate() {
         (None, Nfsstat3::Acces),
     ] {
         let relay = place.relay(own);
-        assert_eq!(status(&mut Client::connect(relay.address), handle), expected);
+        let mut client = Client::connect(relay.address);
+        assert_eq!(status(&mut client, handle), expected);
+        // Who has proven to be a client is served as such.
+        let strangers = usize::from(expected != Nfsstat3::Ok);
+        place.fixture.until("it is where it belongs", |fixture| {
+            let load = fixture.server().load();
+            (load.connections, load.in_lobby) == (1, strangers)
+        });
+        assert_eq!(status(&mut client, handle), expected);
     }
     assert_eq!(status(&mut place.fixture.client(), handle), Nfsstat3::Acces);
     // Signed by nobody that the server knows: there is no connection.

@@ -7,6 +7,8 @@
 //! - What a host says ends locks only of clients of its address and name, and only those that it
 //!   took before: a client says its state with each LOCK.
 //! - Each restart ends locks once.
+//! - One host is looked into once at a time, whatever domain its name is given. Else whoever makes
+//!   up domains would have its status monitor asked by us all the time.
 //! - What is said of a host while it is looked into is looked into afterwards. It is the host's own
 //!   status monitor that decides, so of many words the last one will do.
 
@@ -40,9 +42,7 @@ impl Restart {
 
     /// Some monitors call themselves by their address.
     fn names_address(&self) -> bool {
-        let name = str::from_utf8(&self.host.name).ok();
-        let named = name.and_then(|name| name.parse::<IpAddr>().ok());
-        named.is_some_and(|named| named.to_canonical() == self.host.address)
+        names_address(&self.host)
     }
 }
 
@@ -61,7 +61,7 @@ pub enum Belief {
 pub(super) struct Restarts {
     /// To be looked into.
     waiting: VecDeque<Restart>,
-    /// What waits or is being looked into, by host, and what was said of the host since.
+    /// What waits or is being looked into, by host ([`plain`]), and what was said of it since.
     open: HashMap<Client, (Restart, Option<Restart>)>,
     /// The last state of each host that was believed, oldest first.
     believed: VecDeque<(Client, i32)>,
@@ -74,10 +74,11 @@ impl Restarts {
         if self.believed.iter().any(|known| (&known.0, known.1) == (host, *state)) {
             return;
         }
-        if let Some((_, since)) = self.open.get_mut(host) {
+        let plain = plain(host);
+        if let Some((_, since)) = self.open.get_mut(&plain) {
             *since = Some(restart);
         } else if self.open.len() < RESTARTS_MAX {
-            self.open.insert(host.clone(), (restart.clone(), None));
+            self.open.insert(plain, (restart.clone(), None));
             self.waiting.push_back(restart);
         }
     }
@@ -101,7 +102,7 @@ impl Restarts {
 
     /// A host is not looked into any more: now it is the turn of what was said of it since.
     pub fn closed(&mut self, host: &Client) {
-        if let Some((_, Some(since))) = self.open.remove(host) {
+        if let Some((_, Some(since))) = self.open.remove(&plain(host)) {
             self.add(since);
         }
     }
@@ -110,6 +111,20 @@ impl Restarts {
     pub fn begin_anew(&mut self) {
         self.waiting = self.open.values().map(|(restart, _)| restart.clone()).collect();
     }
+}
+
+fn names_address(host: &Client) -> bool {
+    let named = str::from_utf8(&host.name).ok().and_then(|name| name.parse::<IpAddr>().ok());
+    named.is_some_and(|named| named.to_canonical() == host.address)
+}
+
+/// A host under the one name that all of its names have in common.
+fn plain(host: &Client) -> Client {
+    let name = match names_address(host) {
+        true => host.address.to_string().into_bytes(),
+        false => host.name.split(|byte| *byte == b'.').next().unwrap_or_default().to_vec(),
+    };
+    Client { address: host.address, name: name.to_ascii_lowercase().into() }
 }
 
 /// Whether two names are of one host: one of them may have its domain, and case does not matter.

@@ -203,8 +203,9 @@ pub fn listed(reply: &[u8], plus: bool) -> Result<Option<Listed>, FsError> {
         true => {
             let listed = granted::<Readdirplus3Res<'_>, _, _>(&mut from)?;
             for entry in &listed.entries {
-                let handle = entry.name_handle.expect("a handle with each entry");
-                let seen = entry.name_attributes.map(|seen| attributes(&handle, &seen));
+                // What went meanwhile has a name alone.
+                let seen = entry.name_handle.zip(entry.name_attributes);
+                let seen = seen.map(|(handle, seen)| attributes(&handle, &seen));
                 entries.push((name(entry.name), seen));
             }
             (listed.entries.last().map(|last| last.cookie), listed.cookieverf, listed.eof)

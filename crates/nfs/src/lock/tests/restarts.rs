@@ -92,6 +92,28 @@ fn nothing_ends_by_a_word_alone() {
     assert_eq!(locks.restart_judged(&said, Belief::OnItsWord), Some(1));
 }
 
+/// Whoever makes up domains of a host has its monitor asked once at a time.
+#[test]
+fn names_that_are_made_up_are_one_host() {
+    let (_disk, locks) = locks();
+    lock(&locks, &of(1, b"a"), 0, 3);
+    for number in 0..100 {
+        let name = format!("A.domain{number}");
+        locks.says_restarted(restart(1, name.as_bytes(), 5));
+    }
+    let said = locks.next_restart().unwrap();
+    assert_eq!(locks.next_restart(), None);
+    locks.says_restarted(restart(1, b"a", 7));
+    assert_eq!(locks.restart_judged(&said, Belief::None), None);
+    locks.restart_closed(&said);
+    // The last word is that of the host.
+    let said = locks.next_restart().unwrap();
+    assert_eq!((&*said.host.name, said.state), (&b"a"[..], 7));
+    assert_eq!(locks.restart_judged(&said, Belief::Confirmed(7)), Some(1));
+    locks.restart_closed(&said);
+    assert_eq!(locks.next_restart(), None);
+}
+
 /// FREE_ALL is for clients that nobody monitors.
 #[test]
 fn a_monitored_client_does_not_give_up_all() {

@@ -1,0 +1,69 @@
+//! How often the log tells of hosts that say that they have restarted: who says it costs nothing.
+//!
+//! Invariant: of a host once a minute, and of so many hosts; what came in between is counted.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::limits::{TOLD_HOSTS_MAX, TOLD_PAUSE};
+
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// When something was told of a host, and how often not since.
+    hosts: Mutex<HashMap<IpAddr, (Instant, u64)>>,
+}
+
+impl Told {
+    /// Whether to tell of a host now, and then how often it was not told of before.
+    pub fn is_due(&self, host: IpAddr) -> Option<u64> {
+        self.is_due_at(Instant::now(), host)
+    }
+
+    fn is_due_at(&self, now: Instant, host: IpAddr) -> Option<u64> {
+        let mut hosts = self.hosts.lock();
+        let is_recent = |at: Instant| now.duration_since(at) < TOLD_PAUSE;
+        if let Some((at, times)) = hosts.get_mut(&host) {
+            if is_recent(*at) {
+                *times += 1;
+                return None;
+            }
+            *at = now;
+            return Some(std::mem::take(times));
+        }
+        hosts.retain(|_, (at, _)| is_recent(*at));
+        if hosts.len() >= TOLD_HOSTS_MAX {
+            return None;
+        }
+        hosts.insert(host, (now, 0));
+        Some(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(number: u8) -> IpAddr {
+        [10, 0, 0, number].into()
+    }
+
+    #[test]
+    fn a_host_is_told_of_once_a_minute() {
+        let (told, begun) = (Told::default(), Instant::now());
+        assert_eq!(told.is_due_at(begun, host(1)), Some(0));
+        for _ in 0..1000 {
+            assert_eq!(told.is_due_at(begun, host(1)), None);
+        }
+        assert_eq!(told.is_due_at(begun, host(2)), Some(0));
+        let first = |now, from| {
+            (from..250).filter(|number| told.is_due_at(now, host(*number)).is_some()).count()
+        };
+        assert_eq!(first(begun, 3), TOLD_HOSTS_MAX - 2);
+        let later = begun + TOLD_PAUSE;
+        assert_eq!(told.is_due_at(later, host(1)), Some(1000));
+        assert_eq!(first(later, 100), TOLD_HOSTS_MAX - 1);
+    }
+}
