@@ -14,6 +14,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod words;
 
 use std::path::Path;
 
@@ -33,6 +34,7 @@ pub fn check(root: &Path) -> Result<Report, String> {
     shared::check(&tree, &mut report);
     decisions::check(&tree, &mut report);
     pages::check(&packages, &tree, &mut report);
+    words::check(&tree, &mut report);
     let deny = std::fs::read_to_string(root.join("deny.toml"));
     let deny = deny.map_err(|error| format!("deny.toml: {error}"))?;
     outside::check(&outside::all(root)?, &outside::allowed(&deny)?, &mut report);

@@ -10,7 +10,7 @@ use super::tree::{File, Tree};
 const LINES_MAX: usize = 800;
 const LINES_WARN: usize = 500;
 /// Columns of a line at most.
-const COLUMNS_MAX: usize = 100;
+pub const COLUMNS_MAX: usize = 100;
 
 /// Macros that must not stay, and what stands in their place.
 const MACROS: [(&str, &str); 3] = [

@@ -3,7 +3,7 @@
 use super::crates::Package;
 use super::report::Report;
 use super::tree::{File, Tree};
-use super::{crates, decisions, pages, shared, source};
+use super::{crates, decisions, pages, shared, source, words};
 
 #[test]
 fn the_workspace_is_tidy() {
@@ -204,4 +204,39 @@ fn what_goes_around_the_seam_is_refused() {
     for refused in refused {
         assert!(lines.iter().any(|line| line.contains(refused)), "{refused}: {lines:#?}");
     }
+}
+
+#[test]
+fn pages_name_what_is_there() {
+    let source = "pub const TXG_MAX: u64 = 1; struct TxHold; mod sync {}";
+    let files = vec![
+        file("crates/pool/src/sync.rs", source),
+        file("docs/cli.md", "## aquifer pool create NAME\n## aquifer list [DATASET]\n"),
+    ];
+    let tree = Tree { files };
+    let known = words::Known::of(&tree);
+    let found = |text: &str| {
+        let mut report = Report::default();
+        words::check_page(&file("a.md", text), &known, &mut report);
+        report.lines()
+    };
+    for fine in [
+        "`TXG_MAX` and `TxHold`, `pool::sync::TxHold`, `ab`, `A_`, `ESXi`, `std::sync::Gone`",
+        "`aquifer pool create tank`, `aquifer list`, `aquifer pool`, `aquifer.toml`, `aquifer -h`",
+        "```\naquifer list -r\n`TXG_MIN` of somebody else\n```",
+    ] {
+        assert!(found(fine).is_empty(), "{:?}", found(fine));
+    }
+    assert_eq!(found("\n`TXG_MIN`"), ["a.md:2: `TXG_MIN` is not in any source"]);
+    assert_eq!(found("`TxGone`"), ["a.md:1: `TxGone` is not in any source"]);
+    assert_eq!(found("`pool::txg`"), ["a.md:1: `pool::txg`: there is no txg in pool"]);
+    let no_heading = |command: &str| format!("a.md:1: `{command}` has no heading in docs/cli.md");
+    assert_eq!(found("`aquifer ls`"), [no_heading("aquifer ls")]);
+    assert_eq!(found("`aquifer pool make tank`"), [no_heading("aquifer pool make")]);
+    assert_eq!(found("```\n# aquifer ls\n```").len(), 1);
+    let long = "word ".repeat(21);
+    assert_eq!(found(&long), ["a.md:1: 105 columns: at most 100"]);
+    assert!(found(&format!("| {long}\n# {long}\n```\n{long}\n```")).is_empty());
+    assert_eq!(found("`aquifer\nlist` `TXG_MIN`").len(), 1, "a span that goes on");
+    assert_eq!(found("a\n```\nb\n"), ["a.md:2: a block of code that does not end"]);
 }

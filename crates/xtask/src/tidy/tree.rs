@@ -57,7 +57,7 @@ impl Tree {
     }
 
     fn add(&mut self, path: &Path, name: &str) -> Result<(), String> {
-        let known = [".rs", ".md", "Cargo.toml"].iter().any(|end| name.ends_with(end));
+        let known = [".rs", ".md", "Cargo.toml", "Makefile"].iter().any(|end| name.ends_with(end));
         if known && path.is_file() {
             let text = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
             self.files.push(File { path: name.to_string(), text });
