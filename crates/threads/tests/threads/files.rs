@@ -167,6 +167,6 @@ fn waits_without_end_are_found() {
     use aquifer_blockio::sabotage::Rule;
     use aquifer_threads::run::must_be_found;
     must_be_found(&[&BASE], Rule::WaitersComeFirst, write_stable, 500);
-    must_be_found(&[&BASE], Rule::SenderEndsAtOnce, write_stable, 500);
+    must_be_found(&[&BASE], Rule::SenderEndsAtOnce, write_stable, 1_500);
     must_be_found(&[&BASE], Rule::PromisesInTurn, share_a_quota, 500);
 }
