@@ -37,6 +37,14 @@ pub fn all() -> Vec<Workload> {
                 random(0, 4, 8),
             )
         },
+        Workload {
+            connections: Some(32),
+            ..of(
+                "write-4k-stable-32x1",
+                "4 KiB random stable writes, 32 connections, 1 outstanding on each",
+                random(0, 4, 1),
+            )
+        },
         of("write-8k-stable-8", "8 KiB random stable writes, 8 outstanding", random(0, 8, 8)),
         of(
             "write-4k-commit",

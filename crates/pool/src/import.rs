@@ -90,18 +90,19 @@ pub struct ImportReport {
     pub notes: Vec<String>,
     /// Batches of the log to be replayed.
     pub log_batches: usize,
-    /// What an import without a log device may have lost.
+    /// What the import has dropped.
     pub dropped_log: Option<DroppedLog>,
 }
 
-/// The log was dropped for want of its device: what was acknowledged in `from` or a later txg may
-/// be missing.
+/// The log was dropped, or its end: what was acknowledged in `from` or a later txg may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedLog {
     /// The first txg that was not on disk.
     pub from: Txg,
     /// When the one before was written: Unix time in nanoseconds.
     pub since_ns: u64,
+    /// Txgs that were on disk were dropped too, by a rewind.
+    pub rewound: bool,
 }
 
 /// Reads the labels of disks and groups them by pool. Disks without labels are left out; others
@@ -148,9 +149,13 @@ pub fn import(
         }
         let roots = root::read_roots(&*world, &vdevs, &uberblock, options.scale).await?;
         let newest = &roots.newest;
+        let (from, since_ns) = (uberblock.txg.next(), newest.root.wall_ns);
+        if back > 0 {
+            report.dropped_log = Some(DroppedLog { from, since_ns, rewound: true });
+        }
         let lost = lost_log_devices(&newest.root.log, &vdevs);
         if uberblock.restart_chain == 0 && !lost.is_empty() {
-            let (chain, since_ns) = (world.random().max(1), newest.root.wall_ns);
+            let chain = world.random().max(1);
             do_without_log(&mut uberblock, &lost, options, (chain, since_ns), &mut report)?;
         }
         let log_root = if uberblock.restart_chain == 0 {
@@ -184,6 +189,10 @@ pub fn import(
             }
         };
         report.log_batches = chain.batches.len();
+        if chain.discarded {
+            let dropped = DroppedLog { from, since_ns, rewound: false };
+            report.dropped_log.get_or_insert(dropped);
+        }
         if !chain.batches.is_empty() {
             let (count, end) = (chain.batches.len(), &chain.end);
             report.notes.push(format!("intent log: {count} batches to replay; it ends at: {end}"));
@@ -254,7 +263,7 @@ fn do_without_log(
         ));
     } else if options.missing_log {
         report.notes.push(format!("log device missing: {devices}; the log begins on the others"));
-        report.dropped_log = Some(DroppedLog { from, since_ns });
+        report.dropped_log = Some(DroppedLog { from, since_ns, rewound: false });
     } else {
         return Err(ImportError::LogMissing { devices, from });
     }

@@ -344,7 +344,7 @@ pub struct ImportRequest {
     pub force: bool,
 }
 
-/// The log was dropped for want of its device: what may be missing.
+/// An import has dropped the log, or its end: what may be missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DroppedLog {
     /// What was acknowledged in this txg or a later one.
@@ -353,8 +353,11 @@ pub struct DroppedLog {
     /// acknowledged some seconds earlier.
     #[serde(default)]
     pub since_ns: u64,
+    /// Txgs that were on disk were dropped too, by a rewind.
+    #[serde(default)]
+    pub rewound: bool,
     /// In these datasets: all that could be written to, but for those that promised nothing
-    /// (`sync=disabled`).
+    /// (`sync=disabled`); after a rewind all.
     pub datasets: Vec<String>,
 }
 
@@ -364,6 +367,7 @@ impl DroppedLog {
         if before.from_txg < self.from_txg {
             (self.from_txg, self.since_ns) = (before.from_txg, before.since_ns);
         }
+        self.rewound |= before.rewound;
         self.datasets.extend(before.datasets);
         self.datasets.sort();
         self.datasets.dedup();
@@ -373,12 +377,16 @@ impl DroppedLog {
 
 impl fmt::Display for DroppedLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DroppedLog { from_txg, since_ns, datasets } = self;
+        let DroppedLog { from_txg, since_ns, rewound, datasets } = self;
         let (since, datasets) = (time::text(*since_ns), datasets.join(", "));
+        let (what, verb) = match rewound {
+            true => ("an import went back", "are"),
+            false => ("an import did without the log", "may be"),
+        };
         write!(
             f,
-            "an import did without the log: changes acknowledged since txg {from_txg}, written at \
-             about {since}, may be missing in {datasets}"
+            "{what}: changes acknowledged since txg {from_txg}, written at about {since}, {verb} \
+             missing in {datasets}"
         )
     }
 }
@@ -390,7 +398,7 @@ pub struct PoolDone {
     pub name: String,
     /// What should be known.
     pub notes: Vec<String>,
-    /// What an import without its log device may have lost.
+    /// What an import has dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped_log: Option<DroppedLog>,
 }

@@ -11,7 +11,8 @@ fn pool(name: &str) -> CachedPool {
 }
 
 fn kept(pools: &[&str]) -> Kept {
-    let dropped = DroppedLog { from_txg: 7, since_ns: 1, datasets: vec!["tank".into()] };
+    let dropped =
+        DroppedLog { from_txg: 7, since_ns: 1, rewound: false, datasets: vec!["tank".into()] };
     let dropped_logs = BTreeMap::from([("00c0ffee00c0ffee".to_string(), dropped)]);
     Kept { pools: pools.iter().map(|name| pool(name)).collect(), dropped_logs }
 }

@@ -64,14 +64,15 @@ impl Serving {
         disks.retain(own);
         let dropped_log = dropped_log(&service);
         let import_notes = service.report.notes.clone();
-        if let Some(DroppedLog { from_txg, since_ns, datasets }) = &dropped_log {
+        if let Some(DroppedLog { from_txg, since_ns, rewound, datasets }) = &dropped_log {
             tracing::error!(
                 class = "log.dropped",
                 pool = service.pool.name(),
                 from_txg,
                 since = time::text(*since_ns),
+                rewound,
                 datasets = datasets.join(", "),
-                "imported without its log device: acknowledged changes may be missing"
+                "imported without its log or the end of it: acknowledged changes may be missing"
             );
         }
         Serving { service, disks: Mutex::new(disks), dropped_log, import_notes, engine }
@@ -92,7 +93,7 @@ impl Serving {
         &self.import_notes
     }
 
-    /// What the import dropped, if it did without a log device.
+    /// What the import has dropped.
     pub fn dropped_log(&self) -> Option<&DroppedLog> {
         self.dropped_log.as_ref()
     }
@@ -174,13 +175,14 @@ async fn released(disks: &[OpenDisk]) {
     tracing::warn!("disks that were let go are still held after {RELEASE_POLLS_MAX} looks");
 }
 
-/// What is missing of a pool that was imported without its log device, and where.
+/// What is missing of a pool of which an import has dropped something, and where.
 fn dropped_log(service: &Service) -> Option<DroppedLog> {
     let dropped = service.report.dropped_log?;
     let datasets = service.datasets.list().into_iter();
-    let affected = datasets.filter(may_have_lost).map(|info| info.name);
+    let rewound = dropped.rewound;
+    let affected = datasets.filter(|info| rewound || may_have_lost(info)).map(|info| info.name);
     let (from_txg, since_ns) = (dropped.from.0, dropped.since_ns);
-    Some(DroppedLog { from_txg, since_ns, datasets: affected.collect() })
+    Some(DroppedLog { from_txg, since_ns, rewound, datasets: affected.collect() })
 }
 
 /// Whether changes of a dataset were acknowledged that only the log held. What is read-only has

@@ -109,7 +109,12 @@ fn a_log_device_that_is_lost_degrades_a_pool_and_nothing_more() {
     let mut two = with_log(Engine::Outdated);
     two.vdevs.extend(with_log(Engine::Online).vdevs.pop());
     let beside = || Beside {
-        dropped_log: Some(DroppedLog { from_txg: 7, since_ns: 0, datasets: Vec::new() }),
+        dropped_log: Some(DroppedLog {
+            from_txg: 7,
+            since_ns: 0,
+            rewound: false,
+            datasets: Vec::new(),
+        }),
         ..Beside::default()
     };
     let without = status(&with_log(Engine::Outdated), beside()).action.unwrap();

@@ -167,9 +167,18 @@ fn a_pool_can_go_back_and_says_what_that_costs() {
     assert_eq!(place.ask(&["list", "tank/after"]).code, 1);
     let status = place.must(&["pool", "status", "tank"]);
     assert!(status.contains("import: rewound from txg"), "{status}");
+    assert!(said.err.contains("are missing in tank, tank/before"), "{said:?}");
     place.must(&["pool", "export", "tank"]);
     place.must(&["pool", "import", "-d", &a, "--discard-log", "tank"]);
     place.must(&["list", "tank/before"]);
+    // What a rewind costs stays to be read; a whole log that may be discarded costs nothing more.
+    let lost = || place.json(&["pool", "status", "tank"])["dropped_log"].clone();
+    assert_eq!(lost()["rewound"], true, "{}", lost());
+    assert_eq!(lost()["datasets"], serde_json::json!(["tank", "tank/before"]));
+    place.must(&["pool", "clear", "tank"]);
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["pool", "import", "-d", &a, "--discard-log", "tank"]);
+    assert_eq!(lost(), serde_json::json!(null));
 }
 
 #[test]

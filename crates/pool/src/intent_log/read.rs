@@ -56,6 +56,8 @@ pub(crate) struct Chain {
     pub mark: u64,
     /// Why the chain ends where it does.
     pub end: String,
+    /// It may have gone on: the administrator has it end here.
+    pub discarded: bool,
     /// Txgs named in the log.
     pub max_txg: Txg,
 }
@@ -124,6 +126,7 @@ impl Reader<'_> {
             previous: root.previous_checksum,
             mark: self.rules.mark,
             end: String::new(),
+            discarded: false,
             max_txg: Txg(0),
         };
         // Of the batch that is looked for: sectors that were filled. A header that is filled may be
@@ -168,9 +171,8 @@ impl Reader<'_> {
                 Miss::Ends(reason) if proven && !self.rules.discard => {
                     return Err(ImportError::LogDamaged { sequence, reason });
                 }
-                Miss::Ends(reason) | Miss::Unreadable(Unread { reason, .. }) => {
-                    chain.end = reason;
-                }
+                Miss::Ends(reason) => (chain.end, chain.discarded) = (reason, proven),
+                Miss::Unreadable(unread) => (chain.end, chain.discarded) = (unread.reason, true),
             }
             break;
         }
@@ -383,6 +385,7 @@ impl Reader<'_> {
                         return Err(ImportError::LogUnreadable { sequence, reason });
                     }
                     Err(error) => {
+                        chain.discarded |= matches!(error, ReadError::Unreadable { .. });
                         self.cut(chain, at, error.to_string());
                         return Ok(());
                     }

@@ -8,7 +8,7 @@ use aquifer_blockio::World;
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::extent::Extent;
 use aquifer_pool::create::NamedDisk;
-use aquifer_pool::import::{ImportOptions, import, scan};
+use aquifer_pool::import::{DroppedLog, ImportOptions, import, scan};
 use aquifer_pool::{Pool, PoolError, Trees};
 use aquifer_sim::{Corruption, Rng, SimDisk};
 use aquifer_vdev::LeafState;
@@ -116,6 +116,8 @@ const LATE: Duration = Duration::from_millis(5);
 pub struct Open {
     pub pool: Arc<Pool>,
     pub slots: Arc<Slots>,
+    /// What the import has dropped.
+    pub dropped: Option<DroppedLog>,
 }
 
 pub async fn open(
@@ -142,7 +144,7 @@ pub async fn open(
     let trees: Arc<dyn Trees> = slots.clone();
     pool.attach(Arc::downgrade(&trees));
     pool.replay(slots.as_ref()).await.map_err(|e| e.to_string())?;
-    Ok(Open { pool, slots })
+    Ok(Open { pool, slots, dropped: report.dropped_log })
 }
 
 /// What the clients of a life have in common.

@@ -65,6 +65,7 @@ fn a_batch_that_was_durable_is_missed() {
                     assert_eq!(crate::slots::version_of(there, &read), 1);
                     there += 1;
                 }
+                assert!(open.dropped.is_some_and(|dropped| !dropped.rewound), "it is said");
                 there
             });
             assert_eq!(there.unwrap(), at as u64, "what came before it is there");
@@ -91,6 +92,7 @@ fn a_batch_that_cannot_be_read_is_missed() {
             fixture.disks[0].clear_faults();
             fixture.sim.kill();
             fixture.with_pool(async |open| {
+                assert_eq!(open.dropped, None);
                 for slot in 0..WRITES {
                     assert_eq!(version(open, slot).await, 1, "batch {at}, slot {slot}");
                 }
