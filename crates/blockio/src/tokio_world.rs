@@ -49,11 +49,6 @@ impl World for TokioWorld {
         std::thread::yield_now();
     }
 
-    fn yield_now(&self) -> Task {
-        // Comes back after everything that was ready, a ring's driver among it.
-        Box::pin(tokio::task::yield_now())
-    }
-
     fn random(&self) -> u64 {
         match getrandom::u64() {
             Ok(random) => random,

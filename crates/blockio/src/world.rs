@@ -22,9 +22,6 @@ pub trait World: Send + Sync {
     /// Completes once `delay` has passed.
     fn sleep(&self, delay: Duration) -> Task;
 
-    /// Lets what is ready begin before the caller goes on: tasks, and the I/O that they start.
-    fn yield_now(&self) -> Task;
-
     /// Lets other threads of the machine run, the kernel's workers among them. A world that runs on
     /// one thread has none.
     fn yield_thread(&self) {}

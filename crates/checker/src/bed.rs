@@ -154,10 +154,6 @@ impl World for Ticking {
         self.world.sleep(delay)
     }
 
-    fn yield_now(&self) -> Task {
-        self.world.yield_now()
-    }
-
     fn random(&self) -> u64 {
         self.world.random()
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aquifer_blockio::buf::pages_of;
 use aquifer_files::{
-    Around, Attributes, CreateHow, Credentials, FileHandle, FsError, Service, SetAttributes,
+    Around, Attributes, CreateHow, Credentials, FileHandle, FsError, Piece, Service, SetAttributes,
     Stability, Time,
 };
 
@@ -66,14 +66,15 @@ impl FilesDoor {
         }
         let pieces: Vec<_> =
             cells.iter().map(|c| (c.first * CELL_BYTES, pages_of(&data(c)))).collect();
-        let pieces: Vec<_> = pieces.iter().map(|(at, pages)| (*at, &pages[..])).collect();
-        match files.write_together(&self.cred, handle, &pieces, *stability).await {
-            Some(made) => {
-                files.keep_together(&made).await.map_err(|(error, _)| error)?;
-                changed(made.arounds.last().unwrap(), None, made.stability())
+        let pieces: Vec<Piece<'_>> =
+            pieces.iter().map(|(at, pages)| Piece::of_pages(*at, pages)).collect();
+        match files.write_batch(&self.cred, handle, &pieces, *stability).await {
+            Ok(made) => {
+                made.kept().await?;
+                changed(made.arounds.last().unwrap(), None, made.stability)
             }
             // Nothing was changed; one of them would have to be carried out by itself.
-            None => Err(FsError::NotSupported),
+            Err(_) => Err(FsError::NotSupported),
         }
     }
 

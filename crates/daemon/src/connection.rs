@@ -25,7 +25,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 
 use aquifer_nfs::{Nfs, Origin, Security, Why};
@@ -55,8 +54,6 @@ pub(crate) struct Common {
     pub nfs: Arc<Nfs>,
     pub limits: Limits,
     pub budgets: Budgets,
-    /// Groups of WRITEs that are carried out together, and have not ended.
-    pub together: Arc<AtomicUsize>,
     pub stats: Stats,
     pub peers: Peers,
     /// With what calls are taken over TLS, if they are.
@@ -294,11 +291,12 @@ impl Connection {
             let most = usize::try_from(until - self.begun).unwrap_or(usize::MAX);
             let begun = match self.requests.begin_next(cx, &self.readers.crew, (is_full, most)) {
                 Begun::Nothing | Begun::Limited => return,
-                Begun::Done(done) => {
-                    self.finish(done);
-                    1
+                Begun::Ended(requests) => {
+                    while let Some(done) = self.requests.pop_ended() {
+                        self.finish(done);
+                    }
+                    requests
                 }
-                Begun::Ended(requests) => requests,
                 Begun::Waits(requests) => {
                     self.waited += requests as u64;
                     requests

@@ -117,10 +117,6 @@ pub const READ_BYTES_MIN: usize = 1024;
 /// many GETATTRs a second, and 0.88 times as many READs of 4 KiB).
 pub const BEGUN_PER_TURN_MAX: u64 = 32;
 
-/// So many small WRITEs to one file that came at once are carried out in two halves. With fewer,
-/// what a batch of the log costs by itself weighs too much.
-pub const HALVED_MIN: usize = 24;
-
 /// How many bytes of a connection are received before other connections get their turn.
 pub const RECEIVED_PER_TURN_MAX: u64 = 1 << 20;
 

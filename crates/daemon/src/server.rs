@@ -123,7 +123,6 @@ impl Server {
             nfs,
             limits: config.limits.clone().within_files(getrlimit(Resource::Nofile).current),
             budgets: Budgets::new(&config.limits),
-            together: Arc::default(),
             stats: Stats::default(),
             peers: Peers::new(),
             tls,

@@ -30,6 +30,6 @@ pub use crate::core::Files;
 pub use crate::damage::{Damaged, SEARCH_ENTRIES_MAX};
 pub use error::FsError;
 pub use limits::{FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX};
-pub use ops::together::{TOGETHER_MAX, TOGETHER_PAGES_MAX, Together};
+pub use ops::write::{Data, Piece, TOGETHER_MAX, TOGETHER_PAGES_MAX, Written};
 pub use service::{Service, ServiceError};
 pub use types::*;

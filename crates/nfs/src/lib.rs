@@ -37,5 +37,5 @@ pub use network::{Network, NetworkError};
 pub use refusals::Why;
 pub use security::{Security, Xprtsec};
 pub use server::{Nfs, NoCall, Origin, write_data};
-pub use together::PagedWrite;
+pub use together::{Answered, PagedWrite};
 pub use volume::{Root, Volume};

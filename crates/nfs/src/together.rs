@@ -3,13 +3,11 @@
 //!
 //! A guest that keeps 32 writes outstanding sends the next 32 when it has its answers. Carried out
 //! one by one they find the same file 32 times, ask for room, enter a txg and, if they are stable,
-//! make a record of the log; together, once (`Files::write_together`). What a caller sees is what
+//! make a record of the log; together, once (`Files::write_batch`). What a caller sees is what
 //! it would see of 32 writes made one after the other in the same instant: each has its own answer.
 //!
 //! Invariant: whatever is out of the ordinary, from a credential that is refused to a pool that is
 //! full, is nothing for here: the calls are then carried out one by one, and each is told its own.
-
-use std::iter::repeat;
 
 use aquifer_blockio::Page;
 use aquifer_files::TOGETHER_PAGES_MAX;
@@ -17,9 +15,10 @@ use aquifer_rpc::auth::Credential;
 use aquifer_rpc::message::{Accepted, Call, Reply};
 use aquifer_rpc::record::{begin_record, end_record};
 use aquifer_rpc::xdr::{Decoder, EncodeBuf};
+use futures_util::future::join_all;
 
-use crate::proto::v3::{NfsFh3, Procedure3, StableHow, WccData, Write3ResOk};
-use crate::server::{Nfs, Origin, decode_write};
+use crate::proto::v3::{Nfsstat3, Procedure3};
+use crate::server::{Nfs, NoCall, Origin, decode_write};
 use crate::traffic::{self, Done};
 use crate::v3;
 
@@ -39,11 +38,6 @@ impl<'a> PagedWrite<'a> {
         matches!((self.common(), next.common()), (Some(one), Some(other)) if one == other)
     }
 
-    /// Whether its answer waits for the disks.
-    pub fn is_stable(&self) -> bool {
-        self.common().is_some_and(|(_, stable)| stable != StableHow::Unstable as u32)
-    }
-
     /// What is the same in writes that go together: their heads differ in the transaction id, the
     /// offset and the length, and in nothing else. `None` if this goes with no other.
     fn common(&self) -> Option<(&'a [u8], u32)> {
@@ -54,15 +48,35 @@ impl<'a> PagedWrite<'a> {
     }
 }
 
+/// A reply with its mark, and what was done if it was a call of NFSv3. Without a reply: why.
+pub type Answered = (EncodeBuf, Result<Option<Done>, NoCall>);
+
 impl Nfs {
     /// Carries out calls of which the first [may take](PagedWrite::may_take) each of the others,
-    /// which came from `origin`: their replies, and what was done. `None` if they must be carried
-    /// out one by one ([`Nfs::answer_with`]); nothing was done then.
+    /// which came from `origin`: together, or if that cannot be each by itself.
     pub async fn answer_together(
         &self,
         origin: &Origin,
         calls: &[PagedWrite<'_>],
-    ) -> Option<Vec<(EncodeBuf, Done)>> {
+    ) -> Vec<Answered> {
+        if let Some(answered) = self.answer_batch(origin, calls).await {
+            return answered;
+        }
+        let one = async |call: &PagedWrite<'_>| {
+            let mut reply = EncodeBuf::with_capacity(REPLY_BYTES);
+            let pages = Some(call.pages);
+            let done = self.answer_with(origin.clone(), call.head, pages, &mut reply).await;
+            (reply, done)
+        };
+        join_all(calls.iter().map(one)).await
+    }
+
+    /// `None` if they must be carried out one by one; nothing was done then.
+    async fn answer_batch(
+        &self,
+        origin: &Origin,
+        calls: &[PagedWrite<'_>],
+    ) -> Option<Vec<Answered>> {
         let first = calls.first()?;
         let mut from = Decoder::new(first.head);
         let call = Call::decode(&mut from).ok()?;
@@ -73,37 +87,27 @@ impl Nfs {
         let request = v3::Request { exports, origin, credential, call: None, pages: None };
         let arguments = from.position();
         let mut writes = Vec::with_capacity(calls.len());
+        let mut replies = Vec::with_capacity(calls.len());
         for call in calls {
             let mut from = Decoder::new(call.head.get(arguments..)?);
-            writes.push((decode_write(&mut from, call.pages)?.head, call.pages));
+            writes.push((decode_write(&mut from, call.pages)?, Some(call.pages)));
+            let mut reply = EncodeBuf::with_capacity(REPLY_BYTES);
+            let open = begin_record(&mut reply);
+            let xid = Decoder::new(call.head).u32().unwrap_or_default();
+            reply.put(&Reply::accepted(xid, Accepted::Success));
+            replies.push((reply, open));
         }
-        let made = v3::write_together(&request, &writes).await?;
-        let replies = |answers: &mut dyn Iterator<Item = Written>| {
-            let each = calls.iter().zip(&writes).zip(answers);
-            each.map(|((call, (head, _)), written)| reply(call, &head.file, written)).collect()
+        let mut to: Vec<&mut EncodeBuf> = replies.iter_mut().map(|(reply, _)| reply).collect();
+        let status = v3::carry_out_writes(&request, &writes, &mut to).await.ok()?;
+        let done = |((mut reply, open), (args, _)): ((EncodeBuf, _), &v3::Paged<'_>)| {
+            end_record(&mut reply, open);
+            let head = &args.head;
+            let bytes = if status == Nfsstat3::Ok { head.count } else { 0 };
+            let file = traffic::content_of(&head.file, status);
+            (reply, Ok(Some(Done { procedure: Procedure3::Write, status, file, bytes })))
         };
-        // What will be said is put together while the disks write.
-        let answered = replies(&mut made.answers(writes.iter().map(|(head, _)| head.count)));
-        match made.kept().await {
-            Ok(()) => Some(answered),
-            Err(refusal) => Some(replies(&mut repeat(Err(refusal)))),
-        }
+        Some(replies.into_iter().zip(&writes).map(done).collect())
     }
-}
-
-type Written = v3::Outcome<Write3ResOk, WccData>;
-
-/// The reply to a WRITE to `file`, and what was done.
-fn reply(call: &PagedWrite<'_>, file: &NfsFh3, written: Written) -> (EncodeBuf, Done) {
-    let mut reply = EncodeBuf::with_capacity(REPLY_BYTES);
-    let open = begin_record(&mut reply);
-    let xid = Decoder::new(call.head).u32().unwrap_or_default();
-    reply.put(&Reply::accepted(xid, Accepted::Success));
-    let bytes = written.as_ref().map_or(0, |ok| ok.count);
-    let status = v3::put(&mut reply, written);
-    end_record(&mut reply, open);
-    let file = traffic::content_of(file, status);
-    (reply, Done { procedure: Procedure3::Write, status, file, bytes })
 }
 
 /// What differs at the end of the head of a WRITE: offset, count, how stable, length of the data.
@@ -121,7 +125,7 @@ mod tests {
     use aquifer_rpc::xdr::PagePiece;
 
     use super::*;
-    use crate::proto::v3::{PROGRAM, VERSION, Write3Head};
+    use crate::proto::v3::{NfsFh3, PROGRAM, StableHow, VERSION, Write3Head};
 
     /// The head of a WRITE of `count` bytes, of a user, to a file.
     fn head(
@@ -166,7 +170,6 @@ mod tests {
         let unstable = head(7, 1, StableHow::Unstable, (2, 4096, 4096));
         let unstable = PagedWrite { head: &unstable, pages: &pages[..1] };
         assert!(unstable.may_take(&unstable) && !first.may_take(&unstable));
-        assert!(first.is_stable() && !unstable.is_stable());
         let nothing = PagedWrite { head: &[0; 19], pages: &pages[..1] };
         assert!(!nothing.may_take(&nothing));
     }

@@ -38,12 +38,12 @@ mod write;
 
 use aquifer_rpc::xdr::{Encode, EncodeBuf};
 
-use crate::proto::v3::{Args3, Nfsstat3, Res3};
+use crate::proto::v3::{Args3, Nfsstat3, Res3, Write3ResOk};
 
 pub(crate) use names::to_look_up;
 pub(crate) use once::{call_id, carry_out_once, is_once};
 pub(crate) use request::{Outcome, Request};
-pub(crate) use write::write_together;
+pub(crate) use write::{Paged, carry_out_writes};
 
 /// Carries out one call and appends its results. Returns the status, and how many bytes of content
 /// were moved, for the counters.
@@ -64,9 +64,13 @@ pub(crate) async fn carry_out(
         Args3::Readlink(args) => Box::pin(readlink::readlink(request, args, to)).await,
         Args3::Read(args) => return read::read(request, args, to).await,
         Args3::Write(args) => {
-            let written = write::write(request, args).await;
-            let bytes = written.as_ref().map_or(0, |ok| ok.count);
-            return (put(to, written), bytes);
+            let writes = [(*args, request.pages)];
+            let done = write::carry_out_writes(request, &writes, &mut [&mut *to]).await;
+            return match done {
+                Ok(Nfsstat3::Ok) => (Nfsstat3::Ok, write::count(&args.head)),
+                Ok(status) => (status, 0),
+                Err(fail) => (put::<Write3ResOk, _>(to, Err(fail)), 0),
+            };
         }
         Args3::Create(args) => put(to, Box::pin(create::create(request, args)).await),
         Args3::Mkdir(args) => put(to, Box::pin(mkdir::mkdir(request, args)).await),

@@ -178,25 +178,8 @@ pub fn import(
                 discard: options.discard_log,
             },
         };
-        let chain = loop {
-            let online = online_leaves(&vdevs);
-            let chain = reader.read(&log_root).await?;
-            level::level(&*world, &vdevs, &ring, &chain, uberblock.floor).await?;
-            // A leaf that failed on the way may have been the only one to hold the end of the
-            // chain: what was acknowledged is on the others too, so they are asked again.
-            if online_leaves(&vdevs) == online {
-                break chain;
-            }
-        };
-        report.log_batches = chain.batches.len();
-        if chain.discarded {
-            let dropped = DroppedLog { from, since_ns, rewound: false };
-            report.dropped_log.get_or_insert(dropped);
-        }
-        if !chain.batches.is_empty() {
-            let (count, end) = (chain.batches.len(), &chain.end);
-            report.notes.push(format!("intent log: {count} batches to replay; it ends at: {end}"));
-        }
+        let chain = read_log(&reader, &log_root).await?;
+        note_log(&chain, DroppedLog { from, since_ns, rewound: false }, &mut report);
         fix_end(&mut uberblock, &chain, log_root.chain);
         let parts = build(world, vote.config, vdevs, &uberblock, roots, &ring, &chain, options)?;
         let pool = Pool::assemble(parts);
@@ -210,6 +193,32 @@ pub fn import(
         *pool.found.lock() = chain.batches;
         Ok((pool, report))
     })
+}
+
+/// Reads the log, and makes it durable and the same on all sides.
+async fn read_log(reader: &Reader<'_>, root: &LogRoot) -> Result<Chain, ImportError> {
+    loop {
+        let online = online_leaves(reader.vdevs);
+        let chain = reader.read(root).await?;
+        level::level(reader.world, reader.vdevs, reader.ring, &chain, reader.rules.floor).await?;
+        // A leaf that failed on the way may have been the only one to hold the end of the chain:
+        // what was acknowledged is on the others too, so they are asked again.
+        if online_leaves(reader.vdevs) == online {
+            return Ok(chain);
+        }
+    }
+}
+
+/// What was found in the log; `dropped` is what may be missing if its end was discarded.
+fn note_log(chain: &Chain, dropped: DroppedLog, report: &mut ImportReport) {
+    report.log_batches = chain.batches.len();
+    if chain.discarded {
+        report.dropped_log.get_or_insert(dropped);
+    }
+    if !chain.batches.is_empty() {
+        let (count, end) = (chain.batches.len(), &chain.end);
+        report.notes.push(format!("intent log: {count} batches to replay; it ends at: {end}"));
+    }
 }
 
 impl Pool {

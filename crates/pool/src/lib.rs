@@ -10,10 +10,10 @@
 //!
 //! # A change's way
 //! [`Pool::admit`] reserves memory, space and log for the worst case, and waits its turn; then
-//! [`Pool::hold`] enters the open txg, without any await until it is dropped (but for one turn of
-//! others, see [`YieldingHold`]). Under the hold the layer above changes its overlays and appends a
-//! record ([`IntentLog::append`](intent_log::IntentLog::append)); the ticket it gets completes when
-//! the record is durable. Later the txg closes, the layer above writes its changes through a
+//! [`Pool::hold`] enters the open txg, without any await until it is dropped. Under the hold the
+//! layer above changes its overlays and appends a record
+//! ([`IntentLog::append`](intent_log::IntentLog::append)); the ticket it gets completes when the
+//! record is durable. Later the txg closes, the layer above writes its changes through a
 //! [`SyncContext`], and one uberblock makes it real.
 //!
 //! # Why a cut at any point is safe
@@ -53,4 +53,4 @@ pub use pool::{BoxFuture, Pool, Replay, Roots, Trees};
 pub use readers::Reading;
 pub use status::{LeafStatus, PoolStatus, VdevStatus};
 pub use sync::SyncContext;
-pub use txg::{Admission, Demand, Lane, SpaceClass, TxHold, YieldingHold};
+pub use txg::{Admission, Demand, Lane, SpaceClass, TxHold};

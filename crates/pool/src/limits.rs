@@ -24,10 +24,6 @@ pub const TXG_SLOW_MS: u64 = TXG_INTERVAL_MS;
 pub const LOG_SEGMENTS_MAX: u64 = 4 * 512 * MIB / SEGMENT_BYTES;
 /// Batches of the intent log on their way to the device at most.
 pub const LOG_BATCHES_IN_FLIGHT_MAX: usize = 3;
-/// A log is quick while its small batches are durable within this on average: two of them then
-/// answer more than one that holds what both do, since the flush of the one takes less time than
-/// what else there is to do for the other.
-pub const LOG_QUICK_US: u64 = 500;
 /// A log that is idle this long writes its mark.
 pub const LOG_IDLE_MS: u64 = 10;
 /// A sync that nobody waits for spreads its work over so long, or until the open txg is half full.

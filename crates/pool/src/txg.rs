@@ -3,12 +3,11 @@
 //! Two txgs are in memory at most: the open one, and the one that quiesces and then syncs. A change
 //! is *admitted* first ([`admission`]: it may wait there, for memory, log, space or the disks),
 //! then *holds* the open txg: no await until the hold is dropped, so a txg quiesces at once. Clippy
-//! sees to that (`await-holding-invalid-types`); the exception is [`YieldingHold`].
+//! sees to that (`await-holding-invalid-types`).
 
 mod admission;
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use crate::pool::{BoxFuture, Pool};
 
 pub use admission::{Admission, Demand, Lane, SpaceClass};
 
-/// The open txg, held. Never keep one over an await; see [`YieldingHold`].
+/// The open txg, held. Never keep one over an await.
 #[derive(Debug)]
 pub struct TxHold {
     pool: Arc<Pool>,
@@ -372,32 +371,6 @@ impl TxHold {
 
     pub(crate) fn pool(&self) -> &Arc<Pool> {
         &self.pool
-    }
-
-    /// This for a change that lets others run in the middle of it.
-    pub fn yielding(self) -> YieldingHold {
-        YieldingHold(self)
-    }
-}
-
-/// A hold over which others may run once, so that the disks get their work before the rest of a
-/// change is done. Its holder waits for nothing: neither for a disk nor for a lock. So the txg
-/// quiesces after a turn of the runtime.
-#[derive(Debug)]
-pub struct YieldingHold(TxHold);
-
-impl YieldingHold {
-    /// Lets others run.
-    pub async fn yield_now(&self) {
-        self.0.pool.world.yield_now().await;
-    }
-}
-
-impl Deref for YieldingHold {
-    type Target = TxHold;
-
-    fn deref(&self) -> &TxHold {
-        &self.0
     }
 }
 

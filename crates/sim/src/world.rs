@@ -32,6 +32,11 @@ impl SimWorld {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         SimWorld { shared }
     }
+
+    /// Others that are ready run before the caller goes on, perhaps.
+    pub fn yield_now(&self) -> impl Future<Output = ()> + Send + use<> {
+        YieldNow { yielded: false }
+    }
 }
 
 impl World for SimWorld {
@@ -48,11 +53,6 @@ impl World for SimWorld {
         let now_ns = self.shared.machine.lock().clock.now_ns();
         let deadline_ns = now_ns.saturating_add(nanoseconds(delay));
         Box::pin(Sleep { shared: Arc::clone(&self.shared), deadline_ns, timer: None })
-    }
-
-    /// Others that are ready run before the caller goes on, perhaps.
-    fn yield_now(&self) -> Task {
-        Box::pin(YieldNow { yielded: false })
     }
 
     fn random(&self) -> u64 {

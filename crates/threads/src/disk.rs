@@ -61,7 +61,7 @@ impl MemoryDisk {
     async fn take_time(&self) {
         match self.world.below(4) {
             0 => self.world.sleep(Duration::from_micros(self.world.below(LONGEST_US))).await,
-            1 => self.world.yield_now().await,
+            1 => shuttle::future::yield_now().await,
             _ => {}
         }
     }

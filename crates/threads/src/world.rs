@@ -182,10 +182,6 @@ impl World for Threads {
         Box::pin(Sleep { world: self.clone(), until, timer: None })
     }
 
-    fn yield_now(&self) -> Task {
-        Box::pin(shuttle::future::yield_now())
-    }
-
     fn random(&self) -> u64 {
         self.state().rng.next_u64()
     }

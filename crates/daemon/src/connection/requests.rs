@@ -18,26 +18,24 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use aquifer_blockio::Page;
 use aquifer_nfs::traffic::{self, Meter};
-use aquifer_nfs::{Nfs, NoCall, Origin, PagedWrite, Security};
+use aquifer_nfs::{Answered, Nfs, NoCall, Origin, PagedWrite, Security};
 use aquifer_rpc::record::{begin_record, end_record};
 use aquifer_rpc::tls::{Probe, starttls};
 use aquifer_rpc::xdr::EncodeBuf;
 use futures_util::FutureExt;
-use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, Stream};
 
 use super::Common;
 use crate::budget::{Budget, Lease};
 use crate::crew::Crew;
 use crate::limits::{
-    HALVED_MIN, HANDED_OVER_BYTES_MIN, IN_FLIGHT_BYTES, Limits, RECORD_OVERHEAD_BYTES,
-    REPLY_ALLOWANCE_BYTES, REQUEST_ALLOWANCE_BYTES, USUAL_REPLY_BYTES,
+    HANDED_OVER_BYTES_MIN, IN_FLIGHT_BYTES, Limits, RECORD_OVERHEAD_BYTES, REPLY_ALLOWANCE_BYTES,
+    REQUEST_ALLOWANCE_BYTES, USUAL_REPLY_BYTES,
 };
 
 /// The budgets of all connections.
@@ -107,26 +105,23 @@ pub(super) enum Outcome {
     Panicked(Box<dyn Any + Send>),
 }
 
-type Serving = Pin<Box<dyn Future<Output = Done> + Send>>;
-type ServingTogether = Pin<Box<dyn Future<Output = Vec<Done>> + Send>>;
+/// One request, or WRITEs that are carried out together.
+type Serving = Pin<Box<dyn Future<Output = Vec<Done>> + Send>>;
 
 /// The requests of one connection.
 pub(super) struct Requests {
     nfs: Arc<Nfs>,
     meter: Arc<Meter>,
     origin: Origin,
-    /// Groups under way, on all connections.
-    groups: Arc<AtomicUsize>,
     in_flight_max: usize,
     reply_bytes_max: usize,
     received: VecDeque<Received>,
     /// When what is being taken in was read: one look at the clock for all of a read.
     pub read_at: Instant,
     in_flight: FuturesUnordered<Serving>,
-    in_flight_together: FuturesUnordered<ServingTogether>,
-    /// Requests in both.
+    /// Requests in it.
     under_way: usize,
-    /// Requests that were carried out together, and are to be taken one by one.
+    /// Requests that are done, and are to be taken one by one.
     ended: VecDeque<Done>,
     pub read_lease: Lease,
     pub record_lease: Lease,
@@ -137,9 +132,7 @@ pub(super) struct Requests {
 pub(super) enum Begun {
     /// There is none.
     Nothing,
-    /// It is done already.
-    Done(Done),
-    /// So many are, and are to be taken by [`Requests::poll_done`].
+    /// So many are done already, and are to be taken by [`Requests::pop_ended`].
     Ended(usize),
     /// So many are under way.
     Waits(usize),
@@ -155,13 +148,11 @@ impl Requests {
             nfs: Arc::clone(&common.nfs),
             meter: Arc::clone(meter),
             origin,
-            groups: Arc::clone(&common.together),
             in_flight_max: limits.in_flight_max,
             reply_bytes_max: limits.connection_reply_bytes_max,
             received: VecDeque::new(),
             read_at: Instant::now(),
             in_flight: FuturesUnordered::new(),
-            in_flight_together: FuturesUnordered::new(),
             under_way: 0,
             ended: VecDeque::new(),
             read_lease: Lease::new(&budgets.reads, REQUEST_ALLOWANCE_BYTES),
@@ -249,118 +240,92 @@ impl Requests {
         // Where room is short it goes on one by one.
         let has_room = in_use + reserved <= self.reply_bytes_max && !self.reply_lease.waits();
         if together.len() > 1 && has_room && self.reply_lease.try_take(reserved) {
-            return self.begin_together(cx, &together, reserved);
+            let records = self.take(&together);
+            return self.begin(records, reserved, crew, is_full);
         }
         if self.reply_lease.poll_take(cx, reply_bytes).is_pending() {
             return Begun::Limited;
         }
-        match self.received.pop_front() {
-            Some(record) => self.begin(record, reply_bytes, crew, is_full),
-            None => Begun::Nothing,
-        }
+        let records = self.take(&[0]);
+        self.begin(records, reply_bytes, crew, is_full)
     }
 
-    /// Polls a new request once where it stands: most are done then, and cost no task. A large READ
+    /// Polls new requests once where they stand: most are done then, and cost no task. A large READ
     /// behind others goes to another thread, if one is idle.
-    fn begin(&mut self, record: Received, reserved: usize, crew: &Crew, is_full: bool) -> Begun {
-        let serving = serve(Arc::clone(&self.nfs), self.origin.clone(), record, reserved);
+    fn begin(
+        &mut self,
+        records: Vec<Received>,
+        reserved: usize,
+        crew: &Crew,
+        is_full: bool,
+    ) -> Begun {
+        let requests = records.len();
+        let is_large = requests == 1 && reserved >= HANDED_OVER_BYTES_MIN;
+        let serving = serve(Arc::clone(&self.nfs), self.origin.clone(), records, reserved);
         let mut serving: Serving = Box::pin(serving);
-        if reserved >= HANDED_OVER_BYTES_MIN && (is_full || self.under_way > 0) {
+        if is_large && (is_full || self.under_way > 0) {
             match crew.hand_over(serving) {
-                Ok(handed_over) => return self.wait_for(Box::pin(handed_over)),
+                Ok(handed_over) => return self.wait_for(Box::pin(handed_over), requests),
                 Err(own) => serving = own,
             }
         }
-        // Nobody is woken by this poll: a request that waits is polled again when it has joined
-        // the others.
+        // Nobody is woken by this poll: what waits is polled again when it has joined the others.
         match serving.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(done) => Begun::Done(self.settle(done)),
-            Poll::Pending => self.wait_for(serving),
+            Poll::Ready(done) => {
+                self.ended.extend(done);
+                Begun::Ended(requests)
+            }
+            Poll::Pending => self.wait_for(serving, requests),
         }
     }
 
-    fn wait_for(&mut self, serving: Serving) -> Begun {
+    fn wait_for(&mut self, serving: Serving, requests: usize) -> Begun {
         self.in_flight.push(serving);
-        self.under_way += 1;
-        Begun::Waits(1)
+        self.under_way += requests;
+        Begun::Waits(requests)
     }
 
     /// Where among the next requests, up to `most`, those are that may be carried out together with
-    /// the first, and the first; nothing if there are none. If all there are may be, they are many,
-    /// and the disks have nothing else to write, it is the first half of them: the disks write it
-    /// while the other is carried out.
+    /// the first, and the first; nothing if there are none.
     fn together(&self, most: usize) -> Vec<usize> {
         let is_alone = self.received.len() == 1;
         let first = self.received.front().filter(|_| !is_alone).and_then(Received::paged);
         let Some(first) = first else { return Vec::new() };
         let goes = |record: &Received| record.paged().is_some_and(|next| first.may_take(&next));
         let next = self.received.iter().take(most).enumerate();
-        let mut together: Vec<usize> =
-            next.filter(|(_, record)| goes(record)).map(|(at, _)| at).collect();
-        let all = together.len() == self.received.len() && together.len() >= HALVED_MIN;
-        if all && first.is_stable() && self.groups.load(Ordering::Relaxed) == 0 {
-            together.truncate(together.len().div_ceil(2));
+        next.filter(|(_, record)| goes(record)).map(|(at, _)| at).collect()
+    }
+
+    /// Takes out requests, between which there may be others.
+    fn take(&mut self, places: &[usize]) -> Vec<Received> {
+        if places.last().is_some_and(|last| *last < places.len()) {
+            return self.received.drain(..places.len()).collect();
         }
-        together
-    }
-
-    /// Polls a new group at once, as a request by itself is, but among the others: while the disks
-    /// write it has something to do, and must be woken for that.
-    fn begin_together(
-        &mut self,
-        cx: &mut Context<'_>,
-        together: &[usize],
-        reserved: usize,
-    ) -> Begun {
-        let requests = together.len();
-        let records = match together.last() {
-            Some(last) if *last >= requests => self.take_apart(together),
-            _ => self.received.drain(..requests).collect(),
-        };
-        let origin = self.origin.clone();
-        let serving = serve_together(Arc::clone(&self.nfs), origin, records, reserved);
-        let group = Group::begin(&self.groups);
-        let serving = async move {
-            let _group = group;
-            serving.await
-        };
-        let under_way = self.under_way;
-        self.in_flight_together.push(Box::pin(serving));
-        self.under_way += requests;
-        self.poll_together(cx);
-        if self.under_way > under_way { Begun::Waits(requests) } else { Begun::Ended(requests) }
-    }
-
-    /// Takes the groups that are done.
-    fn poll_together(&mut self, cx: &mut Context<'_>) {
-        while let Poll::Ready(Some(done)) = Pin::new(&mut self.in_flight_together).poll_next(cx) {
-            self.under_way -= done.len();
-            self.ended.extend(done);
-        }
-    }
-
-    /// Takes out requests between which there are others.
-    fn take_apart(&mut self, places: &[usize]) -> Vec<Received> {
         let mut taken: Vec<Received> =
             places.iter().rev().filter_map(|at| self.received.remove(*at)).collect();
         taken.reverse();
         taken
     }
 
+    /// The next of those that were done as soon as they began.
+    pub(super) fn pop_ended(&mut self) -> Option<Done> {
+        let done = self.ended.pop_front()?;
+        Some(self.settle(done))
+    }
+
     /// The next request that is done; pending too if none is under way.
     pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Done> {
-        if self.ended.is_empty() {
-            self.poll_together(cx);
-        }
-        if let Some(done) = self.ended.pop_front() {
-            return Poll::Ready(self.settle(done));
-        }
-        match Pin::new(&mut self.in_flight).poll_next(cx) {
-            Poll::Ready(Some(done)) => {
-                self.under_way -= 1;
-                Poll::Ready(self.settle(done))
+        loop {
+            if let Some(done) = self.pop_ended() {
+                return Poll::Ready(done);
             }
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+            match Pin::new(&mut self.in_flight).poll_next(cx) {
+                Poll::Ready(Some(done)) => {
+                    self.under_way -= done.len();
+                    self.ended.extend(done);
+                }
+                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+            }
         }
     }
 
@@ -396,79 +361,42 @@ impl Requests {
     }
 }
 
-/// A group of WRITEs that is carried out together, from its beginning to its end: counted.
-struct Group(Arc<AtomicUsize>);
-
-impl Group {
-    fn begin(groups: &Arc<AtomicUsize>) -> Self {
-        groups.fetch_add(1, Ordering::Relaxed);
-        Group(Arc::clone(groups))
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-async fn serve(nfs: Arc<Nfs>, origin: Origin, record: Received, reserved: usize) -> Done {
-    let mut reply = EncodeBuf::with_capacity(USUAL_REPLY_BYTES);
-    let answering = {
-        let pages = record.pages.as_deref();
-        AssertUnwindSafe(nfs.answer_with(origin, &record.bytes, pages, &mut reply))
-    };
-    let outcome = match answering.catch_unwind().await {
-        Ok(Ok(done)) => Outcome::Answered(done),
-        Ok(Err(error)) => Outcome::NoCall(error),
-        Err(panic) => {
-            // What is in it may be half a reply.
-            reply = EncodeBuf::new();
-            Outcome::Panicked(panic)
-        }
-    };
-    Done { reply, outcome, ended: Instant::now(), record, reserved }
-}
-
-/// Carries out requests together, for which `reserved` is leased in all; one by one, if that cannot
-/// be.
-async fn serve_together(
+/// Carries out a request, or WRITEs together, for which `reserved` is leased in all.
+async fn serve(
     nfs: Arc<Nfs>,
     origin: Origin,
     records: Vec<Received>,
     reserved: usize,
 ) -> Vec<Done> {
-    let each = reserved / records.len();
-    let answering = async {
-        let calls: Option<Vec<_>> = records.iter().map(Received::paged).collect();
-        nfs.answer_together(&origin, &calls?).await
+    let reserved = reserved / records.len();
+    let answering = AssertUnwindSafe(answer(&nfs, &origin, &records));
+    let (mut answered, mut panic) = match answering.catch_unwind().await {
+        Ok(answered) => (answered.into_iter(), None),
+        // What there is of replies may be half of one.
+        Err(panic) => (Vec::new().into_iter(), Some(panic)),
     };
-    let answered = AssertUnwindSafe(answering).catch_unwind().await;
     let ended = Instant::now();
-    match answered {
-        Ok(Some(answered)) => {
-            let done = |((reply, done), record)| {
-                let outcome = Outcome::Answered(Some(done));
-                Done { reply, outcome, ended, record, reserved: each }
-            };
-            answered.into_iter().zip(records).map(done).collect()
-        }
-        Ok(None) => {
-            let one = |record| serve(Arc::clone(&nfs), origin.clone(), record, each);
-            join_all(records.into_iter().map(one)).await
-        }
-        Err(panic) => {
-            let mut panic = Some(panic);
-            let done = |record| {
-                let outcome = match panic.take() {
-                    Some(panic) => Outcome::Panicked(panic),
-                    None => Outcome::Answered(None),
-                };
-                Done { reply: EncodeBuf::new(), outcome, ended, record, reserved: each }
-            };
-            records.into_iter().map(done).collect()
-        }
+    let done = |record| {
+        let (reply, outcome) = match (answered.next(), panic.take()) {
+            (Some((reply, Ok(done))), _) => (reply, Outcome::Answered(done)),
+            (Some((reply, Err(error))), _) => (reply, Outcome::NoCall(error)),
+            (None, Some(panic)) => (EncodeBuf::new(), Outcome::Panicked(panic)),
+            (None, None) => (EncodeBuf::new(), Outcome::Answered(None)),
+        };
+        Done { reply, outcome, ended, record, reserved }
+    };
+    records.into_iter().map(done).collect()
+}
+
+async fn answer(nfs: &Nfs, origin: &Origin, records: &[Received]) -> Vec<Answered> {
+    if let [record] = records {
+        let mut reply = EncodeBuf::with_capacity(USUAL_REPLY_BYTES);
+        let pages = record.pages.as_deref();
+        let done = nfs.answer_with(origin.clone(), &record.bytes, pages, &mut reply).await;
+        return vec![(reply, done)];
     }
+    let calls: Vec<_> = records.iter().filter_map(Received::paged).collect();
+    Box::pin(nfs.answer_together(origin, &calls)).await
 }
 
 #[cfg(test)]
@@ -484,8 +412,5 @@ mod tests {
         }
         let bytes = bytes_of(serve);
         assert!(bytes <= FUTURE_BYTES_MAX, "{bytes} bytes");
-        // At least two are charged for. Carried out one by one after all, each has its own.
-        let bytes = bytes_of(serve_together);
-        assert!(bytes <= 2 * FUTURE_BYTES_MAX, "{bytes} bytes");
     }
 }

@@ -10,5 +10,4 @@ mod names;
 mod read;
 mod remove;
 mod rename;
-pub(crate) mod together;
-mod write;
+pub(crate) mod write;

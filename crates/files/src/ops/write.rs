@@ -1,11 +1,13 @@
 //! WRITE.
 //!
 //! A write builds whole pages first (reading what it only partly covers, under the object's writer
-//! lock), and only then takes a txg. A stable one is logged under the same hold.
+//! lock), and only then takes a txg. A stable one is logged under the same hold. Small writes that a
+//! client has outstanding to one file are made as one change (decision 0019).
 //!
 //! In a dataset with `sync=disabled` nothing is logged: every write is made as an UNSTABLE one is.
 //! A client that asks for a stable write is told that it is one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_blockio::{Page, PageMut, SECTOR_BYTES};
@@ -14,7 +16,7 @@ use aquifer_object::{DirtyPage, ObjectState};
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::FileKind;
 use aquifer_pool::intent_log::{RECORD_PAGES_MAX, Ticket};
-use aquifer_pool::{Admission, Demand, PoolError, SpaceClass, TxHold, YieldingHold};
+use aquifer_pool::{Admission, Demand, Pool, PoolError, SpaceClass, TxHold};
 
 use crate::change::Change;
 use crate::core::{
@@ -23,16 +25,24 @@ use crate::core::{
 };
 use crate::error::FsError;
 use crate::limits::FILE_BYTES_MAX;
+use crate::ops::early::STABLE_PAGES_MIN;
 use crate::types::{Around, Credentials, FileHandle, Stability};
 
-/// A write.
+/// One of the writes of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece<'a> {
+pub struct Piece<'a> {
+    /// Where it begins, in bytes.
     pub offset: u64,
+    /// What is written there.
     pub data: Data<'a>,
 }
 
-impl Piece<'_> {
+impl<'a> Piece<'a> {
+    /// Whole pages, at a multiple of 4 KiB.
+    pub fn of_pages(offset: u64, pages: &'a [Page]) -> Self {
+        Piece { offset, data: Data::Pages(pages) }
+    }
+
     /// Where it ends.
     fn end(&self) -> u64 {
         self.offset.saturating_add(self.data.len() as u64)
@@ -43,13 +53,22 @@ impl Piece<'_> {
         let first = self.offset / 4096;
         (first, self.end().div_ceil(4096) - first)
     }
+
+    /// Whether it may be one of several.
+    fn is_small(&self) -> bool {
+        match self.data {
+            Data::Bytes(_) => false,
+            Data::Pages(pages) => (1..=TOGETHER_PAGES_MAX).contains(&pages.len()),
+        }
+    }
 }
 
 /// What is to be written.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Data<'a> {
+pub enum Data<'a> {
+    /// Any bytes, at any offset.
     Bytes(&'a [u8]),
-    /// Whole pages, which are taken as they are.
+    /// Whole pages at a multiple of 4 KiB. They are not copied: they become the file's.
     Pages(&'a [Page]),
 }
 
@@ -62,16 +81,46 @@ impl Data<'_> {
     }
 }
 
-/// Writes that were made.
-pub(super) struct Written {
-    /// How durable they are once the ticket says so.
+/// Most writes of a batch.
+pub const TOGETHER_MAX: usize = 32;
+
+/// Most pages of a write in a batch of several. Such small ones never go to their place early,
+/// however many they are.
+pub const TOGETHER_PAGES_MAX: usize = 4;
+
+const _: () = assert!(TOGETHER_PAGES_MAX < STABLE_PAGES_MIN, "no more than each by itself");
+const _: () = assert!(TOGETHER_MAX * TOGETHER_PAGES_MAX <= RECORD_PAGES_MAX, "one record");
+
+/// A batch of writes that was made, and is not to be answered yet.
+#[derive(Debug)]
+pub struct Written {
+    /// How durable the data is once the batch is [kept](Written::kept): at least what was asked
+    /// for.
     pub stability: Stability,
+    /// What is around each write.
+    pub arounds: Vec<Around>,
     ticket: Option<Ticket>,
     begun: Duration,
+    pool: Arc<Pool>,
+}
+
+impl Written {
+    /// Waits until the writes may be answered.
+    ///
+    /// # Errors
+    /// What they met on their way to the disks: none of them may be answered as made.
+    pub async fn kept(&self) -> Result<(), FsError> {
+        if let Some(ticket) = &self.ticket {
+            ticket.durable().await?;
+            self.pool.note_stable_writes(self.begun, self.arounds.len());
+        }
+        Ok(())
+    }
 }
 
 impl Files {
-    /// Writes. Returns how durable the data is: at least what was asked for.
+    /// Writes bytes, and waits until they may be answered. Returns how durable they are: at least
+    /// what was asked for.
     pub async fn write(
         &self,
         cred: &Credentials,
@@ -80,59 +129,55 @@ impl Files {
         data: &[u8],
         stability: Stability,
     ) -> (Result<Stability, FsError>, Around) {
-        self.write_data(cred, file, offset, Data::Bytes(data), stability).await
-    }
-
-    /// Writes whole pages at a multiple of 4 KiB. They are not copied: they become the file's.
-    pub async fn write_pages(
-        &self,
-        cred: &Credentials,
-        file: FileHandle,
-        offset: u64,
-        pages: &[Page],
-        stability: Stability,
-    ) -> (Result<Stability, FsError>, Around) {
-        if !offset.is_multiple_of(SECTOR_BYTES as u64) {
-            return (Err(FsError::Invalid), Around::default());
-        }
-        self.write_data(cred, file, offset, Data::Pages(pages), stability).await
-    }
-
-    async fn write_data(
-        &self,
-        cred: &Credentials,
-        file: FileHandle,
-        offset: u64,
-        data: Data<'_>,
-        stability: Stability,
-    ) -> (Result<Stability, FsError>, Around) {
-        let target = match self.target(file).await {
-            Ok(target) => target,
-            Err(error) => return (Err(error), Around::default()),
+        let piece = Piece { offset, data: Data::Bytes(data) };
+        let written = match self.write_batch(cred, file, &[piece], stability).await {
+            Ok(written) => written,
+            Err((error, around)) => return (Err(error), around),
         };
-        let (pieces, mut arounds) = ([Piece { offset, data }], [Around::default()]);
-        let written = match self.write_pieces(cred, &target, &pieces, stability, &mut arounds).await
-        {
-            Ok(written) => self.durable(&written, 1).await,
-            Err(error) => Err(error),
-        };
-        match (written, arounds) {
-            (Ok(stability), [around]) => (Ok(stability), around),
-            (Err(error), _) => (Err(error), unchanged(&target)),
-        }
+        let around = written.arounds.first().copied().unwrap_or_default();
+        (written.kept().await.map(|()| written.stability), around)
     }
 
-    /// Makes writes as one change, and says what is around each.
+    /// Makes a batch of writes to one file as one change, with one record: any single write, or up
+    /// to [`TOGETHER_MAX`], each of up to [`TOGETHER_PAGES_MAX`] whole pages. They may be answered
+    /// once they are [kept](Written::kept).
+    ///
+    /// To the client it is as if they had been made one after the other in the same instant. Each
+    /// has its own answer.
     ///
     /// # Errors
-    /// Nothing has changed then.
-    pub(super) async fn write_pieces(
+    /// Nothing has changed then. What keeps one of several from being made keeps all of them from
+    /// it: the caller makes each by itself, for its own answer. With the error comes what is around
+    /// the file.
+    pub async fn write_batch(
+        &self,
+        cred: &Credentials,
+        file: FileHandle,
+        pieces: &[Piece<'_>],
+        stability: Stability,
+    ) -> Result<Written, (FsError, Around)> {
+        let is_aligned = |piece: &Piece<'_>| match piece.data {
+            Data::Bytes(_) => true,
+            Data::Pages(_) => piece.offset.is_multiple_of(SECTOR_BYTES as u64),
+        };
+        let fits = match pieces {
+            [_] => true,
+            _ => (2..=TOGETHER_MAX).contains(&pieces.len()) && pieces.iter().all(Piece::is_small),
+        };
+        if !fits || !pieces.iter().all(is_aligned) {
+            return Err((FsError::Invalid, Around::default()));
+        }
+        let target = self.target(file).await.map_err(|error| (error, Around::default()))?;
+        let written = self.write_pieces(cred, &target, pieces, stability).await;
+        written.map_err(|error| (error, unchanged(&target)))
+    }
+
+    async fn write_pieces(
         &self,
         cred: &Credentials,
         target: &Target,
         pieces: &[Piece<'_>],
         stability: Stability,
-        arounds: &mut [Around],
     ) -> Result<Written, FsError> {
         let inode = target.inode();
         match inode.kind {
@@ -147,10 +192,10 @@ impl Files {
         if pieces.iter().any(|piece| piece.end() > FILE_BYTES_MAX) {
             return Err(FsError::TooLarge);
         }
-        let begun = self.pool.world().now();
+        let (begun, pool) = (self.pool.world().now(), self.pool.clone());
         if pieces.iter().all(|piece| piece.data.len() == 0) {
-            arounds.fill(unchanged(target));
-            return Ok(Written { stability, ticket: None, begun });
+            let arounds = vec![unchanged(target); pieces.len()];
+            return Ok(Written { stability, arounds, ticket: None, begun, pool });
         }
         let always = self.always_sync(&target.dataset);
         let stable = stability != Stability::Unstable || always;
@@ -166,20 +211,22 @@ impl Files {
         let now = self.now();
         let mut inode = old.clone();
         drop_set_id(cred, &mut inode);
-        for (piece, around) in pieces.iter().zip(&mut *arounds) {
+        let mut arounds = Vec::with_capacity(pieces.len());
+        for piece in pieces {
             let before = Some(before(&inode));
             inode.size = inode.size.max(piece.end());
             inode.mtime = now;
             inode.touch(now);
-            *around = Around { before, after: Some(attributes(&target.dataset, &inode)) };
+            let after = Some(attributes(&target.dataset, &inode));
+            arounds.push(Around { before, after });
         }
-        let hold = self.hold(&target.dataset, admission)?.yielding();
+        let hold = self.hold(&target.dataset, admission)?;
         if let Some(promise) = promise {
             promise.spend(hold.txg());
         }
         let ticket = if stable && target.dataset.logs(&hold) {
             let is_alone = pieces.len() == 1;
-            Some(self.write_stable(target, &hold, Change::Inode(inode), built, is_alone).await?)
+            self.write_stable(target, &hold, Change::Inode(inode), built, is_alone)
         } else {
             self.write_unstable(target, &hold, Change::Inode(inode), built);
             for (first, pages) in pieces.iter().map(Piece::pages) {
@@ -193,20 +240,7 @@ impl Files {
         drop(hold);
         drop(writer);
         let stability = if stable { Stability::FileSync } else { Stability::Unstable };
-        Ok(Written { stability, ticket, begun })
-    }
-
-    /// Waits until so many writes, which were made as one change, are as durable as is said.
-    pub(super) async fn durable(
-        &self,
-        written: &Written,
-        writes: usize,
-    ) -> Result<Stability, FsError> {
-        if let Some(ticket) = &written.ticket {
-            ticket.durable().await?;
-            self.pool.note_stable_writes(written.begun, writes);
-        }
-        Ok(written.stability)
+        Ok(Written { stability, arounds, ticket, begun, pool })
     }
 
     async fn admit_write(
@@ -373,14 +407,15 @@ impl Files {
         overlay.version(hold.txg(), inode).unlogged = true;
     }
 
-    async fn write_stable(
+    /// The last record's ticket: with it all are durable.
+    fn write_stable(
         &self,
         target: &Target,
-        hold: &YieldingHold,
+        hold: &TxHold,
         inode: Change,
         mut pages: Vec<(u64, DirtyPage)>,
         is_alone: bool,
-    ) -> Result<Ticket, FsError> {
+    ) -> Option<Ticket> {
         let id = target.object.id;
         pages.iter_mut().for_each(|(_, dirty)| dirty.logged = true);
         let early = if is_alone { self.place_early(target, hold, &mut pages) } else { Vec::new() };
@@ -391,17 +426,12 @@ impl Files {
         while !pages.is_empty() {
             let later = pages.split_off(pages.len().min(RECORD_PAGES_MAX));
             changes.push(Change::Pages(id, std::mem::replace(&mut pages, later)));
-            let goes_first = !is_alone && self.pool.log().waits_for_records();
             let ticket = self.log(&target.dataset, hold, &changes, early.clone(), None);
-            if goes_first {
-                // The record goes out, and the disks work meanwhile.
-                hold.yield_now().await;
-            }
             self.apply(&target.dataset, hold, &changes, Some(&ticket));
             last = Some(ticket);
             changes.truncate(1);
         }
-        last.ok_or(FsError::Invalid)
+        last
     }
 }
 

@@ -1,5 +1,7 @@
 //! Handles: none ever names two files, whatever life of the pool they were shown in.
 
+use std::time::Duration;
+
 use aquifer_files::{CreateHow, FsError, Service, SetAttributes, Stability};
 use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
@@ -53,7 +55,7 @@ pub fn a_file_seen_before_it_was_durable_leaves_no_handle_behind() {
                     return found;
                 }
                 futures_util::future::ready(()).await;
-                service.pool.world().yield_now().await;
+                service.pool.world().sleep(Duration::from_nanos(1)).await;
             }
         };
         let created = make(&service, top, "second");

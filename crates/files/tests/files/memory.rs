@@ -1,7 +1,7 @@
 //! What lies in memory.
 
 use aquifer_blockio::buf::Filling;
-use aquifer_files::{FileHandle, Service, Stability};
+use aquifer_files::{FileHandle, Piece, Service, Stability};
 
 use crate::bed::{Bed, find, make, noise, read, root};
 
@@ -10,7 +10,9 @@ async fn write_block(service: &Service, file: FileHandle, data: &[u8]) {
     let mut filling = Filling::new(data.len() / 4096);
     filling.put(data);
     let pages = filling.finish().unwrap();
-    service.files.write_pages(&root(), file, 0, &pages, Stability::FileSync).await.0.unwrap();
+    let piece = Piece::of_pages(0, &pages);
+    let made = service.files.write_batch(&root(), file, &[piece], Stability::FileSync).await;
+    made.unwrap().kept().await.unwrap();
 }
 
 #[test]

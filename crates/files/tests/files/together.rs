@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::pages_of;
-use aquifer_files::{Around, FileHandle, Service, Stability, TOGETHER_MAX, TOGETHER_PAGES_MAX};
-use aquifer_sim::{DiskConfig, Latency};
-use futures_util::future::join;
+use aquifer_files::{
+    Around, FileHandle, Piece, Service, Stability, TOGETHER_MAX, TOGETHER_PAGES_MAX,
+};
 
 use crate::bed::{Bed, find, make, noise, read, root, write};
 
@@ -15,11 +15,12 @@ async fn together(
     file: FileHandle,
     writes: &[(u64, Vec<Page>)],
 ) -> Option<Vec<Around>> {
-    let pieces: Vec<(u64, &[Page])> = writes.iter().map(|(at, data)| (*at, &data[..])).collect();
-    let made = service.files.write_together(&root(), file, &pieces, Stability::FileSync).await;
-    let made = made?;
-    service.files.keep_together(&made).await.unwrap();
-    assert_eq!(made.stability(), Stability::FileSync);
+    let pieces: Vec<Piece<'_>> =
+        writes.iter().map(|(at, pages)| Piece::of_pages(*at, pages)).collect();
+    let made = service.files.write_batch(&root(), file, &pieces, Stability::FileSync).await;
+    let made = made.ok()?;
+    made.kept().await.unwrap();
+    assert_eq!(made.stability, Stability::FileSync);
     assert_eq!(made.arounds.len(), writes.len());
     Some(made.arounds)
 }
@@ -52,9 +53,9 @@ fn writes_are_made_together_whole_or_not_at_all() {
         for (around, next) in arounds.iter().zip(&arounds[1..]) {
             assert_eq!(around.after.unwrap().size, next.before.unwrap().size);
         }
-        // What has rested is written to one by one: its first write waits for nobody.
+        assert!(together(&service, file, two).await.is_some());
+        // The first batch after a rest waits for nobody.
         world.sleep(Duration::from_secs(3)).await;
-        assert!(together(&service, file, two).await.is_none());
         write(&service, file, 0, &noise(77, 1), Stability::FileSync).await.unwrap();
         let latest = &[write_at(70, 4), write_at(71, 1)];
         assert!(together(&service, file, latest).await.is_some());
@@ -71,38 +72,4 @@ fn writes_are_made_together_whole_or_not_at_all() {
         assert!(read(&service, file, 72).await.unwrap() == noise(70, 4)[8192..12_288]);
         assert_eq!(read(&service, file, 74).await, Ok(Vec::new()));
     });
-}
-
-/// Where the log is quick, what came first goes out before more is added to it, more often than
-/// not; where it is slow, one batch holds all.
-#[test]
-fn a_quick_log_takes_one_half_after_the_other() {
-    const ROUNDS: u64 = 40;
-    let batches = |log_ns: u64| {
-        let log = DiskConfig { latency: Latency::fixed(log_ns, log_ns), ..DiskConfig::default() };
-        let mut bed = Bed::with_log(65_536, DiskConfig::default(), log);
-        bed.life(async |service| {
-            let top = service.files.root("tank").unwrap();
-            let file = make(&service, top, "file").await;
-            let half = |first: u64| -> Vec<(u64, Vec<Page>)> {
-                let write = |page| (page * 4096, pages_of(&noise(page, 1)));
-                (first..first + 16).map(write).collect()
-            };
-            let (one, other) = (half(0), half(16));
-            let mut before = 0;
-            for round in 0..2 * ROUNDS {
-                if round == ROUNDS {
-                    // It is known by now.
-                    before = service.pool.log().mark();
-                }
-                let made =
-                    join(together(&service, file, &one), together(&service, file, &other)).await;
-                assert!(matches!(made, (Some(_), Some(_))));
-            }
-            service.pool.log().mark() - before
-        })
-    };
-    let (quick, slow) = (batches(20_000), batches(1_000_000));
-    assert!((ROUNDS..=ROUNDS + 1).contains(&slow), "{slow} batches");
-    assert!(quick > ROUNDS * 5 / 4, "{quick} batches");
 }

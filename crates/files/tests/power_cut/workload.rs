@@ -7,7 +7,7 @@ use std::time::Duration;
 use aquifer_blockio::World;
 use aquifer_blockio::buf::pages_of;
 use aquifer_files::{
-    CallId, CreateHow, Credentials, FileHandle, Files, FsError, SetAttributes, Stability,
+    CallId, CreateHow, Credentials, FileHandle, Files, FsError, Piece, SetAttributes, Stability,
     TOGETHER_MAX, TOGETHER_PAGES_MAX,
 };
 use aquifer_sim::Rng;
@@ -220,13 +220,11 @@ impl Client {
         let stability = if stable { Stability::FileSync } else { Stability::Unstable };
         self.say(format_args!("{} writes to {name} together {stability:?}", writes.len()));
         let paged: Vec<_> = writes.iter().map(|(at, data)| (*at, pages_of(data))).collect();
-        let pieces: Vec<_> = paged.iter().map(|(at, pages)| (*at, &pages[..])).collect();
-        match self.files.write_together(&self.cred, handle, &pieces, stability).await {
-            Some(made) => {
-                let kept = self.files.keep_together(&made).await;
-                self.done(kept.map(|()| made.stability()).map_err(|(error, _)| error))
-            }
-            None => {
+        let pieces: Vec<Piece<'_>> =
+            paged.iter().map(|(at, pages)| Piece::of_pages(*at, pages)).collect();
+        match self.files.write_batch(&self.cred, handle, &pieces, stability).await {
+            Ok(made) => self.done(made.kept().await.map(|()| made.stability)),
+            Err(_) => {
                 // Nothing was changed: one by one they are what they always were.
                 self.knowledge.lock().unwrap().may_be = None;
                 self.say(format_args!("  one by one"));

@@ -4,93 +4,89 @@
 //! `files` has said that it is.
 
 use aquifer_blockio::Page;
-use aquifer_files::{Around, FsError, Stability};
+use aquifer_files::{Data, Piece, Stability, Written};
+use aquifer_rpc::xdr::{EncodeBuf, Mark};
 
 use crate::attributes::wcc_data;
 use crate::limits::{FILE_BYTES_MAX, TRANSFER_BYTES_MAX};
 use crate::proto::v3::{Nfsstat3, StableHow, WccData, Write3Args, Write3Head, Write3ResOk};
 
-use super::request::{Fail, Outcome, Request, Target, changed};
+use super::put;
+use super::request::{Fail, Request, Target};
 
-pub(super) async fn write(
+/// A WRITE; its data may have been received into pages of its own.
+pub(crate) type Paged<'a> = (Write3Args<'a>, Option<&'a [Page]>);
+
+/// Makes WRITEs to one file, equally stable, as one change, and waits until they may be answered: a
+/// single one, or a batch as `Files::write_batch` takes it. Appends the results of each to its
+/// buffer; what will be said is put together while the disks write. Returns the status of all.
+///
+/// # Errors
+/// The answer to a single one. Of several nothing was changed then: each is to be made by itself.
+pub(crate) async fn carry_out_writes(
     request: &Request<'_>,
-    args: &Write3Args<'_>,
-) -> Outcome<Write3ResOk, WccData> {
-    let head = &args.head;
-    // More than FSINFO offers is legal to send; what is written of it is legal to choose.
-    let count = head.count.min(TRANSFER_BYTES_MAX);
-    let target = match request.change(&head.file).and_then(|target| {
-        let fits =
-            head.offset.checked_add(u64::from(count)).is_some_and(|end| end <= FILE_BYTES_MAX);
-        if fits { Ok(target) } else { Err(Nfsstat3::Fbig) }
-    }) {
-        Ok(target) => target,
-        Err(status) => return Err(request.refuse(status, &head.file).await),
-    };
-    let bytes = usize::try_from(count).unwrap_or(usize::MAX);
-    let data = args.data.bytes.get(..bytes).unwrap_or(args.data.bytes);
-    let asked = stability(head.stable);
-    let (files, cred, offset) = (&target.files, &target.cred, head.offset);
-    let written = match request.pages {
-        Some(pages) => files.write_pages(cred, target.file, offset, pages, asked).await,
-        None => files.write(cred, target.file, offset, data, asked).await,
-    };
-    answer(&target, count, asked, written)
+    writes: &[Paged<'_>],
+    to: &mut [&mut EncodeBuf],
+) -> Result<Nfsstat3, Fail<WccData>> {
+    let (target, written) = write(request, writes).await?;
+    let committed = stable_how(written.stability);
+    let begun: Vec<Mark> = to.iter().map(|to| to.mark()).collect();
+    let verf = verifier(&target);
+    let each = to.iter_mut().zip(writes).zip(&written.arounds);
+    for ((to, (args, _)), around) in each {
+        let (file_wcc, count) = (wcc_data(around), count(&args.head));
+        put::<_, WccData>(to, Ok(Write3ResOk { file_wcc, count, committed, verf }));
+    }
+    let Err(error) = written.kept().await else { return Ok(Nfsstat3::Ok) };
+    let fail = Fail::new(&error, WccData::NONE);
+    for (to, begun) in to.iter_mut().zip(begun) {
+        to.truncate(begun);
+        put::<Write3ResOk, _>(to, Err(fail));
+    }
+    Ok(fail.status)
 }
 
-/// Several WRITEs that were made as one change.
-pub(crate) struct Together {
-    target: Target,
-    asked: Stability,
-    made: aquifer_files::Together,
-}
-
-/// Makes several WRITEs of whole pages to one file, equally stable, as one change. `None` if they
-/// must be made one by one: nothing was changed.
-pub(crate) async fn write_together(
+async fn write(
     request: &Request<'_>,
-    writes: &[(Write3Head, &[Page])],
-) -> Option<Together> {
-    let (first, _) = writes.first()?;
-    let target = request.change(&first.file).ok()?;
+    writes: &[Paged<'_>],
+) -> Result<(Target, Written), Fail<WccData>> {
+    let Some((Write3Args { head: first, .. }, _)) = writes.first() else {
+        return Err(Fail::from(Nfsstat3::Inval));
+    };
     let asked = stability(first.stable);
-    let pieces: Vec<(u64, &[Page])> =
-        writes.iter().map(|(head, pages)| (head.offset, *pages)).collect();
-    let (files, cred) = (&target.files, &target.cred);
-    let made = files.write_together(cred, target.file, &pieces, asked).await?;
-    Some(Together { target, asked, made })
-}
-
-impl Together {
-    /// What each, of so many bytes, is answered once all of them are [kept](Together::kept).
-    pub fn answers(
-        &self,
-        counts: impl IntoIterator<Item = u32>,
-    ) -> impl Iterator<Item = Outcome<Write3ResOk, WccData>> {
-        let reached = self.made.stability();
-        counts.into_iter().zip(&self.made.arounds).map(move |(count, around)| {
-            answer(&self.target, count, self.asked, (Ok(reached), *around))
-        })
-    }
-
-    /// Waits until they may be answered; if they never may, what is answered to each.
-    pub async fn kept(&self) -> Result<(), Fail<WccData>> {
-        let kept = self.target.files.keep_together(&self.made).await;
-        kept.map_err(|(error, around)| Fail::new(&error, wcc_data(&around)))
+    let pieces: Option<Vec<Piece<'_>>> = writes.iter().map(piece).collect();
+    let found = request.change(&first.file);
+    let found = found.and_then(|target| Ok((target, pieces.ok_or(Nfsstat3::Fbig)?)));
+    let (target, pieces) = match found {
+        Ok(found) => found,
+        Err(status) => return Err(request.refuse(status, &first.file).await),
+    };
+    match target.files.write_batch(&target.cred, target.file, &pieces, asked).await {
+        Ok(written) => {
+            assert!(written.stability >= asked, "at least as durable as was asked for");
+            Ok((target, written))
+        }
+        Err((error, around)) => Err(Fail::new(&error, wcc_data(&around))),
     }
 }
 
-/// What a WRITE of `count` bytes is answered.
-fn answer(
-    target: &Target,
-    count: u32,
-    asked: Stability,
-    written: (Result<Stability, FsError>, Around),
-) -> Outcome<Write3ResOk, WccData> {
-    changed(written, |reached, file_wcc| {
-        assert!(reached >= asked, "a write is at least as durable as was asked for");
-        Write3ResOk { file_wcc, count, committed: stable_how(reached), verf: verifier(target) }
-    })
+/// What of a WRITE is written. `None` beyond the end of the largest file.
+fn piece<'a>((args, pages): &Paged<'a>) -> Option<Piece<'a>> {
+    let offset = args.head.offset;
+    let count = count(&args.head);
+    offset.checked_add(u64::from(count)).filter(|end| *end <= FILE_BYTES_MAX)?;
+    let bytes = usize::try_from(count).unwrap_or(usize::MAX);
+    let data = match pages {
+        Some(pages) => Data::Pages(pages),
+        None => Data::Bytes(args.data.bytes.get(..bytes).unwrap_or(args.data.bytes)),
+    };
+    Some(Piece { offset, data })
+}
+
+/// How much of a WRITE is written: more than FSINFO offers is legal to send, and what is written of
+/// it is legal to choose.
+pub(super) fn count(head: &Write3Head) -> u32 {
+    head.count.min(TRANSFER_BYTES_MAX)
 }
 
 /// `writeverf3`: the same number as COMMIT's.

@@ -6,7 +6,6 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use aquifer_blockio::buf::pages_of;
@@ -15,14 +14,10 @@ use aquifer_checker::bed::{Asker, for_asker};
 use aquifer_nfs::limits::TOGETHER_MAX;
 use aquifer_nfs::{Nfs, PagedWrite, write_data};
 use aquifer_rpc::xdr::EncodeBuf;
-use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, Stream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::wire;
-
-/// From this many on, writes that go together go in two halves.
-const HALVED_MIN: usize = 24;
 
 /// A connection, as its client sees it.
 pub struct Connection {
@@ -63,12 +58,10 @@ impl Connection {
     pub fn open(
         world: &dyn World,
         nfs: &Arc<Nfs>,
-        groups: &Arc<AtomicUsize>,
         (client, peer): (u64, SocketAddr),
     ) -> Connection {
         let (to, from) = mpsc::unbounded_channel();
-        let (nfs, groups) = (nfs.clone(), groups.clone());
-        world.spawn("connection", Box::pin(serve(nfs, groups, peer, from)));
+        world.spawn("connection", Box::pin(serve(nfs.clone(), peer, from)));
         Connection { client, to }
     }
 
@@ -95,12 +88,7 @@ impl Connection {
     }
 }
 
-async fn serve(
-    nfs: Arc<Nfs>,
-    groups: Arc<AtomicUsize>,
-    peer: SocketAddr,
-    mut from: mpsc::UnboundedReceiver<Sent>,
-) {
+async fn serve(nfs: Arc<Nfs>, peer: SocketAddr, mut from: mpsc::UnboundedReceiver<Sent>) {
     let mut received = VecDeque::new();
     let mut under_way = FuturesUnordered::new();
     poll_fn(|cx| {
@@ -111,14 +99,14 @@ async fn serve(
             }
         }
         while !received.is_empty() {
-            let turn = together(&received, &groups);
+            let turn = together(&received);
             let serving: Serving = match turn.len() {
                 0 | 1 => Box::pin(answer(nfs.clone(), peer, received.pop_front().unwrap())),
                 _ => {
                     let mut records: Vec<Received> =
                         turn.iter().rev().map(|at| received.remove(*at).unwrap()).collect();
                     records.reverse();
-                    Box::pin(answer_together(nfs.clone(), peer, records, groups.clone()))
+                    Box::pin(answer_together(nfs.clone(), peer, records))
                 }
             };
             // Each is begun before the next.
@@ -138,17 +126,11 @@ fn poll_all(under_way: &mut FuturesUnordered<Serving>, cx: &mut Context<'_>) {
 }
 
 /// Where those are that may be carried out together with the first.
-fn together(received: &VecDeque<Received>, groups: &AtomicUsize) -> Vec<usize> {
+fn together(received: &VecDeque<Received>) -> Vec<usize> {
     let Some(first) = received.front().and_then(Received::paged) else { return Vec::new() };
     let goes = |record: &Received| record.paged().is_some_and(|next| first.may_take(&next));
     let next = received.iter().take(TOGETHER_MAX).enumerate();
-    let mut together: Vec<usize> =
-        next.filter(|(_, record)| goes(record)).map(|(at, _)| at).collect();
-    let all = together.len() == received.len() && together.len() >= HALVED_MIN;
-    if all && first.is_stable() && groups.load(Ordering::Relaxed) == 0 {
-        together.truncate(together.len().div_ceil(2));
-    }
-    together
+    next.filter(|(_, record)| goes(record)).map(|(at, _)| at).collect()
 }
 
 async fn answer(nfs: Arc<Nfs>, peer: SocketAddr, record: Received) {
@@ -165,40 +147,12 @@ async fn served_for<T>(asker: Asker, work: impl Future<Output = T>) -> T {
     poll_fn(|cx| for_asker(asker, || work.as_mut().poll(cx))).await
 }
 
-async fn answer_together(
-    nfs: Arc<Nfs>,
-    peer: SocketAddr,
-    records: Vec<Received>,
-    groups: Arc<AtomicUsize>,
-) {
-    let _group = Group::begin(groups);
+async fn answer_together(nfs: Arc<Nfs>, peer: SocketAddr, records: Vec<Received>) {
     let calls: Vec<PagedWrite<'_>> = records.iter().filter_map(Received::paged).collect();
-    match nfs.answer_together(&peer.into(), &calls).await {
-        Some(replies) => {
-            assert_eq!(replies.len(), records.len(), "a reply to each");
-            for (record, (reply, _)) in records.into_iter().zip(replies) {
-                record.answer(&reply);
-            }
-        }
-        None => {
-            let one = |record| answer(nfs.clone(), peer, record);
-            join_all(records.into_iter().map(one)).await;
-        }
-    }
-}
-
-/// Counts while it lives.
-struct Group(Arc<AtomicUsize>);
-
-impl Group {
-    fn begin(groups: Arc<AtomicUsize>) -> Group {
-        groups.fetch_add(1, Ordering::Relaxed);
-        Group(groups)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    let replies = nfs.answer_together(&peer.into(), &calls).await;
+    assert_eq!(replies.len(), records.len(), "a reply to each");
+    for (record, (reply, done)) in records.into_iter().zip(replies) {
+        done.expect("a call");
+        record.answer(&reply);
     }
 }

@@ -28,7 +28,6 @@ pub struct Server {
     pub nfs: Arc<Nfs>,
     pub shared: Shared,
     /// Groups of WRITEs under way.
-    pub groups: Arc<AtomicUsize>,
     /// Calls under way that nobody waits for.
     pub late: AtomicUsize,
 }
@@ -142,7 +141,7 @@ impl Wires {
     fn connect(&mut self, server: &Server, at: u64) -> Connection {
         self.next_port += 1;
         let peer = SocketAddr::from(([10, 0, 0, at as u8 + 1], self.next_port));
-        Connection::open(&*server.world, &server.nfs, &server.groups, (at, peer))
+        Connection::open(&*server.world, &server.nfs, (at, peer))
     }
 }
 

@@ -46,7 +46,6 @@ async fn live(life: &Life<'_>, clients: &[Arc<Mutex<Known>>]) -> Result<(), Stri
         nfs: Arc::new(Nfs::new(exports(&service))),
         service,
         shared: shared.clone(),
-        groups: Arc::default(),
         late: AtomicUsize::new(0),
     });
     let doors: Vec<NfsDoor> = (0..)

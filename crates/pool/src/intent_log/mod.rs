@@ -202,8 +202,6 @@ pub struct IntentLog {
     capacity_bytes: AtomicU64,
     /// Bytes of all batches since it came into service.
     sealed_bytes: AtomicU64,
-    /// How long a small batch takes, on average over the last few.
-    batch_ns: AtomicU64,
 }
 
 /// Where a log begins when it comes into service.
@@ -229,7 +227,6 @@ impl IntentLog {
             early: early::EarlyWrites::default(),
             capacity_bytes: AtomicU64::new(start.ring.bytes().min(start.home.bytes())),
             sealed_bytes: AtomicU64::new(0),
-            batch_ns: AtomicU64::new(0),
             at_home: AtomicBool::new(at_home),
             bias: bias::Bias::new(at_home),
             home: start.home,

@@ -14,11 +14,8 @@ use futures_util::future::{join, join_all};
 
 use crate::error::PoolError;
 use crate::intent_log::{EarlyWrite, Gathering, IntentLog, LiveBatch, Position, Waiting};
-use crate::limits::{LOG_BATCHES_IN_FLIGHT_MAX, LOG_IDLE_MS, LOG_QUICK_US};
+use crate::limits::{LOG_BATCHES_IN_FLIGHT_MAX, LOG_IDLE_MS};
 use crate::pool::Pool;
-
-/// A batch of more pages is not small: the device takes its time for the data.
-const SMALL_BATCH_PAGES_MAX: usize = 64;
 
 /// A batch with its place in the chain.
 struct Sealed {
@@ -60,12 +57,7 @@ impl Pool {
                 }
             };
             let sequence = sealed.sequence;
-            let small = sealed.early.is_empty() && sealed.pages.len() <= SMALL_BATCH_PAGES_MAX;
-            let begun = self.world().now();
             let sent = self.send(sealed).await;
-            if small {
-                self.log.note_batch(self.world().now().saturating_sub(begun));
-            }
             if let Err(Lost::Pool(error)) = sent {
                 self.suspend(error);
                 return;
@@ -241,22 +233,6 @@ impl IntentLog {
         drop(state);
         acknowledged.into_iter().for_each(|outcome| outcome.set(Ok(())));
         more
-    }
-
-    /// A small batch took so long.
-    fn note_batch(&self, took: Duration) {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).min(1 << 40);
-        // Several may come back at once; that one of them is forgotten does no harm.
-        let mean = self.batch_ns.load(Ordering::Relaxed);
-        self.batch_ns.store(mean - mean / 16 + took / 16, Ordering::Relaxed);
-    }
-
-    /// Whether a record that is appended now should go out as soon as it can: nothing else is on
-    /// its way, and small batches are durable soon. On a slow log it is better that a batch holds
-    /// as much as there is.
-    pub fn waits_for_records(&self) -> bool {
-        let quick = self.batch_ns.load(Ordering::Relaxed) <= LOG_QUICK_US * 1000;
-        quick && self.state.lock().in_flight == 0
     }
 
     fn arm_idle_timer(&self) -> bool {

@@ -23,9 +23,6 @@ impl World for Clock {
     fn sleep(&self, _: Duration) -> Task {
         Box::pin(async {})
     }
-    fn yield_now(&self) -> Task {
-        Box::pin(async {})
-    }
     fn random(&self) -> u64 {
         4
     }

@@ -208,7 +208,8 @@ fn what_goes_around_the_seam_is_refused() {
 
 #[test]
 fn pages_name_what_is_there() {
-    let source = "pub const TXG_MAX: u64 = 1; struct TxHold; mod sync {}";
+    let source = "pub const TXG_MAX: u64 = 1; struct TxHold; mod sync {} \
+                  \"aquifer_pool_txg\"";
     let files = vec![
         file("crates/pool/src/sync.rs", source),
         file("docs/cli.md", "## aquifer pool create NAME\n## aquifer list [DATASET]\n"),
@@ -222,12 +223,14 @@ fn pages_name_what_is_there() {
     };
     for fine in [
         "`TXG_MAX` and `TxHold`, `pool::sync::TxHold`, `ab`, `A_`, `ESXi`, `std::sync::Gone`",
+        "`aquifer_pool_txg`",
         "`aquifer pool create tank`, `aquifer list`, `aquifer pool`, `aquifer.toml`, `aquifer -h`",
         "```\naquifer list -r\n`TXG_MIN` of somebody else\n```",
     ] {
         assert!(found(fine).is_empty(), "{:?}", found(fine));
     }
     assert_eq!(found("\n`TXG_MIN`"), ["a.md:2: `TXG_MIN` is not in any source"]);
+    assert_eq!(found("`aquifer_txg`"), ["a.md:1: `aquifer_txg` is not in any source"]);
     assert_eq!(found("`TxGone`"), ["a.md:1: `TxGone` is not in any source"]);
     assert_eq!(found("`pool::txg`"), ["a.md:1: `pool::txg`: there is no txg in pool"]);
     let no_heading = |command: &str| format!("a.md:1: `{command}` has no heading in docs/cli.md");

@@ -1,4 +1,4 @@
-//! What pages name is there: constants, types, modules and commands that were renamed or removed
+//! What pages name is there: constants, types, metrics, modules and commands that were renamed or removed
 //! would go on standing in them. Every block of code ends, and text is wrapped.
 
 use std::collections::BTreeSet;
@@ -88,7 +88,7 @@ fn is_too_long(line: &str) -> bool {
     is_text && line.chars().count() > COLUMNS_MAX && text.split_whitespace().count() > 2
 }
 
-/// A constant, a type or a path of modules.
+/// A constant, a type, a metric or a path of modules.
 fn check_name(span: &str, known: &Known<'_>, refuse: &mut impl FnMut(String)) {
     if let Some((room, rest)) = span.split_once("::") {
         let is_room = known.of_rooms.range((room, "")..).next().is_some_and(|(of, _)| *of == room);
@@ -98,7 +98,8 @@ fn check_name(span: &str, known: &Known<'_>, refuse: &mut impl FnMut(String)) {
         if let Some(word) = unknown {
             refuse(format!("`{span}`: there is no {word} in {room}"));
         }
-    } else if (is_constant(span) || is_type(span)) && !known.words.contains(span) {
+    } else if (is_constant(span) || is_type(span) || is_metric(span)) && !known.words.contains(span)
+    {
         refuse(format!("`{span}` is not in any source"));
     }
 }
@@ -130,6 +131,12 @@ fn is_constant(span: &str) -> bool {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
     };
     span.contains('_') && span.split('_').all(is_part)
+}
+
+/// A metric, or a crate: `aquifer_two_words`.
+fn is_metric(span: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    span.starts_with("aquifer_") && span.chars().all(is_word)
 }
 
 /// `TwoWords` or more.

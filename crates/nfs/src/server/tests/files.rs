@@ -5,7 +5,7 @@ use aquifer_rpc::xdr::PagePiece;
 
 use super::*;
 use crate::PagedWrite;
-use crate::limits::TRANSFER_BYTES_MAX;
+use crate::limits::{FILE_BYTES_MAX, TRANSFER_BYTES_MAX};
 
 /// `/tank` for everybody, with an empty file.
 async fn with_file() -> (Served, NfsFh3) {
@@ -83,17 +83,25 @@ async fn small_writes_go_together() {
         bytes.truncate(bytes.len() - 4096);
         bytes
     };
-    let heads = [write(1, 0), write(2, 4096), write(3, 16_384)];
-    let pages = [Page::zeroed()];
-    let calls = heads.each_ref().map(|head| PagedWrite { head, pages: &pages });
-    let answered = nfs.answer_together(&client(1).into(), &calls).await.expect("they go together");
-    for ((reply, done), xid) in answered.iter().zip(1..) {
-        assert_eq!((done.status, done.bytes), (Nfsstat3::Ok, 4096));
-        let reply = reply.to_vec();
-        assert_eq!(Reply::decode(&mut Decoder::new(&reply[4..])).unwrap().xid, xid);
-    }
-    assert_eq!(answered.len(), 3);
+    let answers = async |offsets: [u64; 3], statuses: [Nfsstat3; 3]| {
+        let heads = [1, 2, 3].map(|xid| write(xid, offsets[xid as usize - 1]));
+        let pages = [Page::zeroed()];
+        let calls = heads.each_ref().map(|head| PagedWrite { head, pages: &pages });
+        let answered = nfs.answer_together(&client(1).into(), &calls).await;
+        assert_eq!(answered.len(), 3);
+        for (((reply, done), xid), status) in answered.iter().zip(1..).zip(statuses) {
+            let (done, reply) = (done.as_ref().unwrap().as_ref().unwrap(), reply.to_vec());
+            let bytes = if status == Nfsstat3::Ok { 4096 } else { 0 };
+            assert_eq!((done.status, done.bytes), (status, bytes));
+            assert_eq!(Reply::decode(&mut Decoder::new(&reply[4..])).unwrap().xid, xid);
+        }
+    };
+    answers([0, 4096, 16_384], [Nfsstat3::Ok; 3]).await;
     assert_eq!(attributes(&nfs, file).await.size, 20_480);
+    // What keeps one of them from being made is told to that one alone.
+    let beyond = [4096, FILE_BYTES_MAX, 40_960];
+    answers(beyond, [Nfsstat3::Ok, Nfsstat3::Fbig, Nfsstat3::Ok]).await;
+    assert_eq!(attributes(&nfs, file).await.size, 45_056);
 }
 
 /// A listing is no way around LOOKUP: who may read a directory and not search it gets names.
