@@ -89,14 +89,21 @@ async fn small_writes_go_together() {
         let calls = heads.each_ref().map(|head| PagedWrite { head, pages: &pages });
         let answered = nfs.answer_together(&client(1).into(), &calls).await;
         assert_eq!(answered.len(), 3);
+        let mut times = Vec::new();
         for (((reply, done), xid), status) in answered.iter().zip(1..).zip(statuses) {
             let (done, reply) = (done.as_ref().unwrap().as_ref().unwrap(), reply.to_vec());
             let bytes = if status == Nfsstat3::Ok { 4096 } else { 0 };
             assert_eq!((done.status, done.bytes), (status, bytes));
-            assert_eq!(Reply::decode(&mut Decoder::new(&reply[4..])).unwrap().xid, xid);
+            let mut from = Decoder::new(&reply[4..]);
+            assert_eq!(Reply::decode(&mut from).unwrap().xid, xid);
+            if let Res3::Ok(written) = Write3Res::decode(&mut from).unwrap() {
+                times.push(written.file_wcc.after.unwrap().ctime);
+            }
         }
+        times
     };
-    answers([0, 4096, 16_384], [Nfsstat3::Ok; 3]).await;
+    let times = answers([0, 4096, 16_384], [Nfsstat3::Ok; 3]).await;
+    assert!(times.iter().all(|time| *time == times[0]), "one change: {times:?}");
     assert_eq!(attributes(&nfs, file).await.size, 20_480);
     // What keeps one of them from being made is told to that one alone.
     let beyond = [4096, FILE_BYTES_MAX, 40_960];
