@@ -1,8 +1,8 @@
 //! WRITE.
 //!
 //! A write builds whole pages first (reading what it only partly covers, under the object's writer
-//! lock), and only then takes a txg. A stable one is logged under the same hold. Small writes that a
-//! client has outstanding to one file are made as one change (decision 0019).
+//! lock), and only then takes a txg. A stable one is logged under the same hold. Small writes that
+//! a client has outstanding to one file are made as one change (decision 0019).
 //!
 //! In a dataset with `sync=disabled` nothing is logged: every write is made as an UNSTABLE one is.
 //! A client that asks for a stable write is told that it is one.

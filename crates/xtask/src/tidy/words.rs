@@ -1,5 +1,5 @@
-//! What pages name is there: constants, types, metrics, modules and commands that were renamed or removed
-//! would go on standing in them. Every block of code ends, and text is wrapped.
+//! What pages name is there: constants, types, metrics, modules and commands that were renamed or
+//! removed would go on standing in them. Every block of code ends, and text is wrapped.
 
 use std::collections::BTreeSet;
 
