@@ -172,7 +172,7 @@ impl Estate {
             let mut old = None;
             self.with(at, |dataset| old = dataset.files.remove(&name));
             let how = CreateHow::Unchecked(SetAttributes::default());
-            let made = service.files.create(&cred, top, name.as_bytes(), how).await.0;
+            let made = service.files.create(&cred, top, name.as_bytes(), how).await.kept().await.0;
             let made = match made {
                 Err(error) if full(&error) => continue,
                 made => made.map_err(|error| format!("administrator: {name}: {error}"))?,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use aquifer_blockio::buf::pages_of;
 use aquifer_files::{
-    Around, Attributes, CreateHow, Credentials, FileHandle, FsError, Piece, Service, SetAttributes,
-    Stability, Time,
+    Around, Attributes, CreateHow, Credentials, FileHandle, FsError, Made, Piece, Service,
+    SetAttributes, Stability, Time,
 };
 
 use crate::content::{CELL_BYTES, bytes_of};
@@ -49,9 +49,14 @@ impl FilesDoor {
         FilesDoor { service: service.clone(), cred: Credentials::root() }
     }
 
-    async fn made(&self, made: (Result<Attributes, FsError>, Around)) -> Result<Reply, FsError> {
-        let (made, around) = made;
+    async fn made(&self, made: Made<Attributes>) -> Result<Reply, FsError> {
+        let (made, around) = made.kept().await;
         changed(&around, Some(made?), Stability::FileSync)
+    }
+
+    async fn plain(&self, made: Made<()>) -> Result<Reply, FsError> {
+        let (done, around) = made.kept().await;
+        done.and_then(|()| changed(&around, None, Stability::FileSync))
     }
 
     async fn write(&self, op: &Op) -> Result<Reply, FsError> {
@@ -70,7 +75,7 @@ impl FilesDoor {
             pieces.iter().map(|(at, pages)| Piece::of_pages(*at, pages)).collect();
         match files.write_batch(&self.cred, handle, &pieces, *stability).await {
             Ok(made) => {
-                made.kept().await?;
+                made.promised.kept().await?;
                 changed(made.arounds.last().unwrap(), None, made.stability)
             }
             // Nothing was changed; one of them would have to be carried out by itself.
@@ -94,9 +99,6 @@ impl FilesDoor {
 impl Door for FilesDoor {
     async fn call(&self, op: &Op, _: Option<usize>) -> Result<Reply, FsError> {
         let (files, cred) = (&self.service.files, &self.cred);
-        let plain = |(done, around): (Result<(), FsError>, Around)| {
-            done.and_then(|()| changed(&around, None, Stability::FileSync))
-        };
         match op {
             Op::Create(place, tag) => {
                 let ((dir, name), how) = (at(place), CreateHow::Guarded(tagged(*tag)));
@@ -107,20 +109,20 @@ impl Door for FilesDoor {
                 self.made(files.mkdir(cred, dir, name, &tagged(*tag)).await).await
             }
             Op::Symlink(place, tag) => {
-                let ((dir, name), text) = (at(place), tag.to_string());
-                let made = files.symlink(cred, dir, name, text.as_bytes(), &tagged(*tag)).await;
-                self.made(made).await
+                let ((dir, name), text, set) = (at(place), tag.to_string(), tagged(*tag));
+                self.made(files.symlink(cred, dir, name, text.as_bytes(), &set).await).await
             }
             Op::Remove(place) => {
                 let (dir, name) = at(place);
-                plain(files.remove(cred, dir, name).await)
+                self.plain(files.remove(cred, dir, name).await).await
             }
             Op::Rmdir(place) => {
                 let (dir, name) = at(place);
-                plain(files.rmdir(cred, dir, name).await)
+                self.plain(files.rmdir(cred, dir, name).await).await
             }
             Op::Rename(from, to) => {
-                let (renamed, around, _) = files.rename(cred, at(from), at(to)).await;
+                let (renamed, (around, _)) =
+                    files.rename(cred, at(from), at(to)).await.kept().await;
                 renamed?;
                 let before = around.before.unwrap().ctime;
                 match before == around.after.unwrap().ctime {
@@ -130,17 +132,18 @@ impl Door for FilesDoor {
             }
             Op::Link(node, place) => {
                 let (dir, name) = at(place);
-                let (linked, _, around) = files.link(cred, node.handle, dir, name).await;
+                let (linked, (_, around)) =
+                    files.link(cred, node.handle, dir, name).await.kept().await;
                 linked.and_then(|_| changed(&around, None, Stability::FileSync))
             }
             Op::Set { file, size, mode } => {
                 let set = SetAttributes { size: *size, mode: *mode, ..SetAttributes::default() };
-                let (set, around) = files.setattr(cred, file.handle, &set, None).await;
+                let (set, around) = files.setattr(cred, file.handle, &set, None).await.kept().await;
                 set.and_then(|()| changed(&around, around.after, Stability::FileSync))
             }
             Op::Write { .. } => self.write(op).await,
             Op::Commit { file, offset, count } => {
-                files.commit(cred, file.handle, *offset, *count).await.0?;
+                files.commit(cred, file.handle, *offset, *count).await.kept().await.0?;
                 Ok(Reply::Committed(VERIFIER))
             }
             Op::Read { file, first, count } => {

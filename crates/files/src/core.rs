@@ -16,6 +16,7 @@ use aquifer_sync::{AsyncMutex, AsyncMutexGuard};
 
 use crate::change::{self, Change};
 use crate::error::FsError;
+use crate::made::Promised;
 use crate::types::{Around, Attributes, Before, Credentials, FileHandle};
 
 /// Sectors that each of the trees above a change may take in its sync: a path of the object's tree,
@@ -247,22 +248,21 @@ impl Files {
             // The table gets it with the changes, logged or not: they are never seen apart.
             replies.record(hold.txg(), entry, ticket.clone());
         }
-        Ok(Promised(ticket))
+        Ok(Promised::new(ticket))
     }
 
     /// A call that succeeds without a change is recorded too, if it must not run twice: when it
-    /// comes again, things may have changed. Durable when this returns.
+    /// comes again, things may have changed.
     pub(crate) async fn nothing_changed(
         &self,
         cred: &Credentials,
         (dataset, given): (&Dataset, Option<&Inode>),
-    ) -> Result<(), FsError> {
+    ) -> Result<Promised, FsError> {
         if cred.call.is_none() {
-            return Ok(());
+            return Ok(Promised::default());
         }
         let admission = self.admit_names(dataset, (SpaceClass::Remove, Lane::Bulk)).await?;
-        let promised = self.change(cred, (dataset, given), admission, &[])?;
-        Ok(promised.kept().await?)
+        self.change(cred, (dataset, given), admission, &[])
     }
 
     /// Applies changes under this hold. `ticket` is that of their record, if they have one.
@@ -301,20 +301,6 @@ impl Files {
             {
                 object.state.lock().last_ticket = Some(ticket.clone());
             }
-        }
-    }
-}
-
-/// What a change's answer waits for: its record, or nothing where nothing is promised.
-#[derive(Debug)]
-pub(crate) struct Promised(Option<Ticket>);
-
-impl Promised {
-    /// Waits until the change may be answered.
-    pub async fn kept(&self) -> Result<(), PoolError> {
-        match &self.0 {
-            Some(ticket) => ticket.durable().await,
-            None => Ok(()),
         }
     }
 }

@@ -5,8 +5,8 @@
 //! objects that it changes, in the order of their ids; looks again; turns into a list of
 //! [`change::Change`]s; and under one hold of the open txg appends them to the intent log as one
 //! record and applies them to the overlays: in this order, for a new object can be changed by
-//! others as soon as it is seen. Then the locks go, and the answer waits for the record to be
-//! durable. Replay applies the same list.
+//! others as soon as it is seen. Then the locks go, and the caller gets [`Made`]: the answer, and
+//! what it waits for. Replay applies the same list.
 //!
 //! # Invariants
 //! - The order of an object's records in the log is the order of its changes.
@@ -21,6 +21,7 @@ mod core;
 mod damage;
 pub mod error;
 mod limits;
+mod made;
 mod ops;
 mod replay;
 pub mod service;
@@ -30,6 +31,7 @@ pub use crate::core::Files;
 pub use crate::damage::{Damaged, SEARCH_ENTRIES_MAX};
 pub use error::FsError;
 pub use limits::{FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX};
-pub use ops::write::{Data, Piece, TOGETHER_MAX, TOGETHER_PAGES_MAX, Written};
+pub use made::{Made, Promised, Written};
+pub use ops::write::{Data, Piece, TOGETHER_MAX, TOGETHER_PAGES_MAX};
 pub use service::{Service, ServiceError};
 pub use types::*;

@@ -36,12 +36,15 @@ mod setattr;
 mod symlink;
 mod write;
 
-use aquifer_rpc::xdr::{Encode, EncodeBuf};
+use aquifer_files::Promised;
+use aquifer_rpc::xdr::{Encode, EncodeBuf, Mark};
 
 use crate::proto::v3::{Args3, Nfsstat3, Res3, Write3ResOk};
+use crate::status::nfsstat3;
 
 pub(crate) use names::to_look_up;
 pub(crate) use once::{call_id, carry_out_once, is_once};
+use request::{Fail, Promise, Unknown};
 pub(crate) use request::{Outcome, Request};
 pub(crate) use write::{Paged, carry_out_writes};
 
@@ -58,7 +61,7 @@ pub(crate) async fn carry_out(
     let status = match args {
         Args3::Null => Nfsstat3::Ok,
         Args3::Getattr(args) => put(to, getattr::getattr(request, args).await),
-        Args3::Setattr(args) => put(to, Box::pin(setattr::setattr(request, args)).await),
+        Args3::Setattr(args) => put_kept(to, Box::pin(setattr::setattr(request, args)).await).await,
         Args3::Lookup(args) => put(to, lookup::lookup(request, args).await),
         Args3::Access(args) => put(to, access::access(request, args).await),
         Args3::Readlink(args) => Box::pin(readlink::readlink(request, args, to)).await,
@@ -72,20 +75,20 @@ pub(crate) async fn carry_out(
                 Err(fail) => (put::<Write3ResOk, _>(to, Err(fail)), 0),
             };
         }
-        Args3::Create(args) => put(to, Box::pin(create::create(request, args)).await),
-        Args3::Mkdir(args) => put(to, Box::pin(mkdir::mkdir(request, args)).await),
-        Args3::Symlink(args) => put(to, Box::pin(symlink::symlink(request, args)).await),
-        Args3::Mknod(args) => put(to, Box::pin(mknod::mknod(request, args)).await),
-        Args3::Remove(args) => put(to, Box::pin(remove::remove(request, args)).await),
-        Args3::Rmdir(args) => put(to, Box::pin(rmdir::rmdir(request, args)).await),
-        Args3::Rename(args) => put(to, Box::pin(rename::rename(request, args)).await),
-        Args3::Link(args) => put(to, Box::pin(link::link(request, args)).await),
+        Args3::Create(args) => put_kept(to, Box::pin(create::create(request, args)).await).await,
+        Args3::Mkdir(args) => put_kept(to, Box::pin(mkdir::mkdir(request, args)).await).await,
+        Args3::Symlink(args) => put_kept(to, Box::pin(symlink::symlink(request, args)).await).await,
+        Args3::Mknod(args) => put_kept(to, Box::pin(mknod::mknod(request, args)).await).await,
+        Args3::Remove(args) => put_kept(to, Box::pin(remove::remove(request, args)).await).await,
+        Args3::Rmdir(args) => put_kept(to, Box::pin(rmdir::rmdir(request, args)).await).await,
+        Args3::Rename(args) => put_kept(to, Box::pin(rename::rename(request, args)).await).await,
+        Args3::Link(args) => put_kept(to, Box::pin(link::link(request, args)).await).await,
         Args3::Readdir(args) => Box::pin(readdir::readdir(request, args, to)).await,
         Args3::Readdirplus(args) => Box::pin(readdirplus::readdirplus(request, args, to)).await,
         Args3::Fsstat(args) => put(to, fsstat::fsstat(request, args).await),
         Args3::Fsinfo(args) => put(to, fsinfo::fsinfo(request, args).await),
         Args3::Pathconf(args) => put(to, pathconf::pathconf(request, args).await),
-        Args3::Commit(args) => put(to, commit::commit(request, args).await),
+        Args3::Commit(args) => put_kept(to, commit::commit(request, args).await).await,
     };
     (status, 0)
 }
@@ -97,6 +100,38 @@ pub(crate) fn put<T: Encode, F: Encode>(to: &mut EncodeBuf, outcome: Outcome<T, 
     };
     to.put(&res);
     res.status()
+}
+
+/// Appends what a change is answered, and waits until it may be answered.
+async fn put_kept<T: Encode, F: Encode + Unknown>(
+    to: &mut EncodeBuf,
+    change: Promise<T, F>,
+) -> Nfsstat3 {
+    let begun = to.mark();
+    match change {
+        Ok((resok, promised)) => {
+            put::<T, F>(to, Ok(resok));
+            keep::<T, F>(promised, &mut [to], &[begun]).await
+        }
+        Err(fail) => put::<T, F>(to, Err(fail)),
+    }
+}
+
+/// The one place where answers wait for the intent log. Each stands in its buffer already, from
+/// `begun` on: it was encoded while the disks write. If they may not be given, an error takes the
+/// place of each. Returns the status of all.
+async fn keep<T: Encode, F: Encode + Unknown>(
+    promised: Promised,
+    to: &mut [&mut EncodeBuf],
+    begun: &[Mark],
+) -> Nfsstat3 {
+    let Err(error) = promised.kept().await else { return Nfsstat3::Ok };
+    let status = nfsstat3(&error);
+    for (to, begun) in to.iter_mut().zip(begun) {
+        to.truncate(*begun);
+        put::<T, F>(to, Err(Fail::from(status)));
+    }
+    status
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ async fn locks_are_told_with_the_files_that_they_are_of() {
     let files = daemon.recorder.served.lock().first().unwrap().files.clone();
     let root = files.root("tank").unwrap();
     let cred = aquifer_files::Credentials::root();
-    let (made, _) = files.mkdir(&cred, root, b"vm", &Default::default()).await;
+    let (made, _) = files.mkdir(&cred, root, b"vm", &Default::default()).await.kept().await;
     let known = made.unwrap().handle;
     let client = Arc::new(Host { address: [10, 0, 0, 1].into(), name: (*b"pve1").into() });
     let owner = Arc::new(Owner { client, svid: 7, oh: (*b"7@pve1").into() });

@@ -198,7 +198,11 @@ fn exports_are_separate_and_options_hold() {
     let cred = aquifer_files::Credentials::root();
     let open = aquifer_files::SetAttributes { mode: Some(0o777), ..Default::default() };
     let files = &fixture.pool().files;
-    fixture.block_on(files.setattr(&cred, fixture.root(), &open, None)).0.unwrap();
+    let root = fixture.root();
+    fixture
+        .block_on(async { files.setattr(&cred, root, &open, None).await.kept().await })
+        .0
+        .unwrap();
     let made = client.create(vms, "file", CreateHow3::Guarded(mode(0o644))).unwrap();
     assert_eq!((made.attributes.uid, made.attributes.gid), (77, 78));
     client.uid = 500;

@@ -10,11 +10,10 @@ use crate::core::{
     Files, Target, attributes, before, drop_set_id, permits, unchanged, without_foreign_set_gid,
 };
 use crate::error::FsError;
+use crate::limits::FILE_BYTES_MAX;
+use crate::made::{Made, Promised};
 use crate::ops::write::dirty_page;
 use crate::types::{Around, Credentials, FileHandle, SetAttributes, SetTime};
-
-/// Largest file: pages are numbered with 48 bits.
-use crate::limits::FILE_BYTES_MAX;
 
 impl Files {
     /// Sets attributes; with `guard`, only if ctime is still that.
@@ -24,15 +23,12 @@ impl Files {
         file: FileHandle,
         set: &SetAttributes,
         guard: Option<Time>,
-    ) -> (Result<(), FsError>, Around) {
+    ) -> Made<()> {
         let target = match self.target(file).await {
             Ok(target) => target,
-            Err(error) => return (Err(error), Around::default()),
+            Err(error) => return Made::failed(error, Around::default()),
         };
-        match self.setattr_on(cred, &target, set, guard).await {
-            Ok(around) => (Ok(()), around),
-            Err(error) => (Err(error), unchanged(&target)),
-        }
+        Made::new(self.setattr_on(cred, &target, set, guard).await, || unchanged(&target))
     }
 
     pub(crate) async fn setattr_on(
@@ -41,7 +37,7 @@ impl Files {
         target: &Target,
         set: &SetAttributes,
         guard: Option<Time>,
-    ) -> Result<Around, FsError> {
+    ) -> Result<((), Around, Promised), FsError> {
         self.check_writable(&target.dataset)?;
         if !set.is_valid() {
             return Err(FsError::Invalid);
@@ -71,8 +67,7 @@ impl Files {
         let promised = self.change(cred, (&target.dataset, Some(&inode)), admission, &changes)?;
         let after = attributes(&target.dataset, &target.inode());
         drop(writer);
-        promised.kept().await?;
-        Ok(Around { before: Some(before(&old)), after: Some(after) })
+        Ok(((), Around { before: Some(before(&old)), after: Some(after) }, promised))
     }
 
     /// Changes of content for a new size. Bytes beyond the end of a file are zeros in its last

@@ -10,6 +10,7 @@ use aquifer_pool::{Demand, Lane, SpaceClass, TxHold};
 use crate::change::{self, Change};
 use crate::core::{Files, RECORD_BYTES, Target, unchanged};
 use crate::error::FsError;
+use crate::made::{Made, Promised};
 use crate::types::{Around, Credentials, FileHandle};
 
 impl Files {
@@ -20,26 +21,27 @@ impl Files {
         file: FileHandle,
         offset: u64,
         count: u32,
-    ) -> (Result<(), FsError>, Around) {
+    ) -> Made<()> {
         let target = match self.target(file).await {
             Ok(target) => target,
-            Err(error) => return (Err(error), Around::default()),
+            Err(error) => return Made::failed(error, Around::default()),
         };
         let end = match count {
             0 => u64::MAX,
             count => offset.saturating_add(count.into()).div_ceil(4096),
         };
-        let result = self.commit_range(&target, offset / 4096, end).await;
-        (result, unchanged(&target))
+        let logged = self.commit_range(&target, offset / 4096, end).await;
+        let around = unchanged(&target);
+        Made::new(logged.map(|promised| ((), around, promised)), || around)
     }
 
-    async fn commit_range(&self, target: &Target, from: u64, to: u64) -> Result<(), FsError> {
+    async fn commit_range(&self, target: &Target, from: u64, to: u64) -> Result<Promised, FsError> {
         loop {
             // Of what was written UNSTABLE, a sync may have lost some.
             target.object.check()?;
             target.dataset.takes_changes().await;
             if !target.dataset.is_logged(&self.pool) {
-                return Ok(());
+                return Ok(Promised::default());
             }
             // As much as one admission covers at a time.
             let pages = {
@@ -62,16 +64,13 @@ impl Files {
                 }
                 let hold = self.hold(&target.dataset, admission)?;
                 if !target.dataset.logs(&hold) {
-                    return Ok(());
+                    return Ok(Promised::default());
                 }
                 self.log_unlogged(target, &hold, (from, to), pages)
             };
             if !more {
                 // What was logged before is durable no later than the object's last record.
-                if let Some(ticket) = ticket {
-                    ticket.durable().await?;
-                }
-                return Ok(());
+                return Ok(Promised::new(ticket));
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::change::Change;
 use crate::core::{Files, Target, attributes, before, require, unchanged, without_foreign_set_gid};
 use crate::error::FsError;
 use crate::limits::{FILE_BYTES_MAX, LINKS_MAX, TARGET_BYTES_MAX};
+use crate::made::{Made, Promised};
 use crate::ops::names::{check_name, is_dot};
 use crate::ops::write::dirty_page;
 use crate::types::{
@@ -31,7 +32,8 @@ impl New<'_> {
     }
 }
 
-type Made = Result<(Attributes, Around), FsError>;
+/// What was made, what is around its directory, and what the answer waits for.
+type MadeAnew = Result<(Attributes, Around, Promised), FsError>;
 
 impl Files {
     /// Makes a regular file. `Around` is the directory's.
@@ -41,10 +43,10 @@ impl Files {
         dir: FileHandle,
         name: &[u8],
         how: CreateHow,
-    ) -> (Result<Attributes, FsError>, Around) {
+    ) -> Made<Attributes> {
         let directory = match self.directory(dir).await {
             Ok(directory) => directory,
-            Err(error) => return (Err(error), Around::default()),
+            Err(error) => return Made::failed(error, Around::default()),
         };
         let new = match how {
             CreateHow::Unchecked(set) | CreateHow::Guarded(set) => New::of(FileKind::Regular, set),
@@ -59,7 +61,7 @@ impl Files {
             }
             other => other,
         };
-        split(made, &directory)
+        Made::new(made, || unchanged(&directory))
     }
 
     /// The name exists already.
@@ -69,7 +71,7 @@ impl Files {
         directory: &Target,
         name: &[u8],
         how: CreateHow,
-    ) -> Made {
+    ) -> MadeAnew {
         let entry = self.find(cred, directory, name).await?.entry.ok_or(FsError::Exists)?;
         let target = self.object(&directory.dataset, entry.object).await?;
         let inode = target.inode();
@@ -79,35 +81,32 @@ impl Files {
             CreateHow::Exclusive(verifier)
                 if inode.kind == FileKind::Regular && inode.verifier == verifier =>
             {
-                // It may have been made a moment ago: the answer promises that it stays.
-                self.settle(&target).await?;
-                self.nothing_changed(cred, (&target.dataset, Some(&inode))).await?;
-                Ok((target.attributes(), unchanged(directory)))
+                let promised = self.as_it_is(cred, &target).await?;
+                Ok((target.attributes(), unchanged(directory), promised))
             }
             CreateHow::Exclusive(_) => Err(FsError::Exists),
             CreateHow::Unchecked(set) => {
                 if inode.kind != FileKind::Regular {
                     return Err(FsError::Exists);
                 }
-                if set.size.is_some() {
+                let promised = if set.size.is_some() {
                     let only_size = SetAttributes { size: set.size, ..SetAttributes::default() };
-                    self.setattr_on(cred, &target, &only_size, None).await?;
+                    self.setattr_on(cred, &target, &only_size, None).await?.2
                 } else {
-                    self.settle(&target).await?;
-                    self.nothing_changed(cred, (&target.dataset, Some(&inode))).await?;
-                }
-                Ok((target.attributes(), unchanged(directory)))
+                    self.as_it_is(cred, &target).await?
+                };
+                Ok((target.attributes(), unchanged(directory), promised))
             }
         }
     }
 
-    /// Waits until the last change of an object is durable: what an answer shows must stay.
-    pub(crate) async fn settle(&self, target: &Target) -> Result<(), FsError> {
-        let ticket = target.object.state.lock().last_ticket.clone();
-        match ticket {
-            Some(ticket) => Ok(ticket.durable().await?),
-            None => Ok(()),
-        }
+    /// The answer to a CREATE that finds its file made. That may have been a moment ago: the answer
+    /// promises that it stays.
+    async fn as_it_is(&self, cred: &Credentials, target: &Target) -> Result<Promised, FsError> {
+        let last = target.object.state.lock().last_ticket.clone();
+        let inode = target.inode();
+        let recorded = self.nothing_changed(cred, (&target.dataset, Some(&inode))).await?;
+        Ok(recorded.or(last))
     }
 
     /// Makes a directory.
@@ -117,7 +116,7 @@ impl Files {
         dir: FileHandle,
         name: &[u8],
         set: &SetAttributes,
-    ) -> (Result<Attributes, FsError>, Around) {
+    ) -> Made<Attributes> {
         self.make_in(cred, dir, name, New::of(FileKind::Directory, *set)).await
     }
 
@@ -129,7 +128,7 @@ impl Files {
         name: &[u8],
         target: &[u8],
         set: &SetAttributes,
-    ) -> (Result<Attributes, FsError>, Around) {
+    ) -> Made<Attributes> {
         let new = New { target: Some(target), ..New::of(FileKind::Symlink, *set) };
         self.make_in(cred, dir, name, new).await
     }
@@ -142,7 +141,7 @@ impl Files {
         name: &[u8],
         kind: NodeKind,
         set: &SetAttributes,
-    ) -> (Result<Attributes, FsError>, Around) {
+    ) -> Made<Attributes> {
         let device = |major: u32, minor: u32| u64::from(major) << 32 | u64::from(minor);
         let (kind, rdev) = match kind {
             NodeKind::Block(major, minor) => (FileKind::Block, device(major, minor)),
@@ -159,13 +158,13 @@ impl Files {
         dir: FileHandle,
         name: &[u8],
         new: New<'_>,
-    ) -> (Result<Attributes, FsError>, Around) {
+    ) -> Made<Attributes> {
         let directory = match self.directory(dir).await {
             Ok(directory) => directory,
-            Err(error) => return (Err(error), Around::default()),
+            Err(error) => return Made::failed(error, Around::default()),
         };
         let made = self.make(cred, &directory, name, &new).await;
-        split(made, &directory)
+        Made::new(made, || unchanged(&directory))
     }
 
     async fn make(
@@ -174,7 +173,7 @@ impl Files {
         directory: &Target,
         name: &[u8],
         new: &New<'_>,
-    ) -> Made {
+    ) -> MadeAnew {
         check_name(name)?;
         if is_dot(name) {
             return Err(FsError::Exists);
@@ -243,8 +242,7 @@ impl Files {
         let made = directory.dataset.cached(inode.object).map(|object| object.inode());
         let made = attributes(&directory.dataset, made.as_ref().unwrap_or(&inode));
         drop(writer);
-        promised.kept().await?;
-        Ok((made, Around { before: Some(before(&old)), after: Some(after) }))
+        Ok((made, Around { before: Some(before(&old)), after: Some(after) }, promised))
     }
 
     fn new_inode(
@@ -314,11 +312,4 @@ pub(crate) fn touched(directory: &Inode, now: Time) -> Inode {
     inode.mtime = now;
     inode.touch(now);
     inode
-}
-
-fn split(made: Made, directory: &Target) -> (Result<Attributes, FsError>, Around) {
-    match made {
-        Ok((attributes, around)) => (Ok(attributes), around),
-        Err(error) => (Err(error), unchanged(directory)),
-    }
 }

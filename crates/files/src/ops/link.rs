@@ -8,6 +8,7 @@ use crate::change::Change;
 use crate::core::{Files, Target, attributes, before, lock_all, require, unchanged};
 use crate::error::FsError;
 use crate::limits::LINKS_MAX;
+use crate::made::{Made, Promised};
 use crate::ops::create::touched;
 use crate::ops::names::{check_name, is_dot};
 use crate::ops::remove::same_dataset;
@@ -21,19 +22,21 @@ impl Files {
         file: FileHandle,
         dir: FileHandle,
         name: &[u8],
-    ) -> (Result<(), FsError>, Option<Attributes>, Around) {
+    ) -> Made<(), (Option<Attributes>, Around)> {
         let target = match self.target(file).await {
             Ok(target) => target,
-            Err(error) => return (Err(error), None, Around::default()),
+            Err(error) => return Made::failed(error, (None, Around::default())),
         };
         let directory = match self.directory(dir).await {
             Ok(directory) => directory,
-            Err(error) => return (Err(error), Some(target.attributes()), Around::default()),
+            Err(error) => {
+                return Made::failed(error, (Some(target.attributes()), Around::default()));
+            }
         };
-        match self.link_in(cred, &target, &directory, name).await {
-            Ok(around) => (Ok(()), Some(target.attributes()), around),
-            Err(error) => (Err(error), Some(target.attributes()), unchanged(&directory)),
-        }
+        let linked = self.link_in(cred, &target, &directory, name).await;
+        let linked =
+            linked.map(|(around, promised)| ((), (Some(target.attributes()), around), promised));
+        Made::new(linked, || (Some(target.attributes()), unchanged(&directory)))
     }
 
     async fn link_in(
@@ -42,7 +45,7 @@ impl Files {
         target: &Target,
         directory: &Target,
         name: &[u8],
-    ) -> Result<Around, FsError> {
+    ) -> Result<(Around, Promised), FsError> {
         check_name(name)?;
         if is_dot(name) {
             return Err(FsError::Exists);
@@ -88,7 +91,6 @@ impl Files {
         let promised = self.change(cred, (&directory.dataset, None), admission, &changes)?;
         let after = attributes(&directory.dataset, &directory.inode());
         drop(locks);
-        promised.kept().await?;
-        Ok(Around { before: Some(before(&old)), after: Some(after) })
+        Ok((Around { before: Some(before(&old)), after: Some(after) }, promised))
     }
 }

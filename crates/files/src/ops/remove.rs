@@ -8,28 +8,19 @@ use aquifer_pool::SpaceClass;
 use crate::change::Change;
 use crate::core::{Files, Target, attributes, before, lock_all, require, unchanged};
 use crate::error::FsError;
+use crate::made::{Made, Promised};
 use crate::ops::create::touched;
 use crate::ops::names::{check_name, is_dot};
 use crate::types::{Around, Credentials, FileHandle};
 
 impl Files {
     /// Removes a name that is no directory.
-    pub async fn remove(
-        &self,
-        cred: &Credentials,
-        dir: FileHandle,
-        name: &[u8],
-    ) -> (Result<(), FsError>, Around) {
+    pub async fn remove(&self, cred: &Credentials, dir: FileHandle, name: &[u8]) -> Made<()> {
         self.remove_any(cred, dir, name, false).await
     }
 
     /// Removes an empty directory.
-    pub async fn rmdir(
-        &self,
-        cred: &Credentials,
-        dir: FileHandle,
-        name: &[u8],
-    ) -> (Result<(), FsError>, Around) {
+    pub async fn rmdir(&self, cred: &Credentials, dir: FileHandle, name: &[u8]) -> Made<()> {
         self.remove_any(cred, dir, name, true).await
     }
 
@@ -39,15 +30,13 @@ impl Files {
         dir: FileHandle,
         name: &[u8],
         directory_wanted: bool,
-    ) -> (Result<(), FsError>, Around) {
+    ) -> Made<()> {
         let directory = match self.directory(dir).await {
             Ok(directory) => directory,
-            Err(error) => return (Err(error), Around::default()),
+            Err(error) => return Made::failed(error, Around::default()),
         };
-        match self.remove_from(cred, &directory, name, directory_wanted).await {
-            Ok(around) => (Ok(()), around),
-            Err(error) => (Err(error), unchanged(&directory)),
-        }
+        let removed = self.remove_from(cred, &directory, name, directory_wanted).await;
+        Made::new(removed, || unchanged(&directory))
     }
 
     async fn remove_from(
@@ -56,7 +45,7 @@ impl Files {
         directory: &Target,
         name: &[u8],
         directory_wanted: bool,
-    ) -> Result<Around, FsError> {
+    ) -> Result<((), Around, Promised), FsError> {
         check_name(name)?;
         if is_dot(name) {
             let inside = name == b".." && directory_wanted;
@@ -101,8 +90,7 @@ impl Files {
             let promised = self.change(cred, (&directory.dataset, None), admission, &changes)?;
             let after = attributes(&directory.dataset, &directory.inode());
             drop(locks);
-            promised.kept().await?;
-            return Ok(Around { before: Some(before(&old)), after: Some(after) });
+            return Ok(((), Around { before: Some(before(&old)), after: Some(after) }, promised));
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::change::Change;
 use crate::core::{Files, Target, attributes, before, lock_all, require, unchanged};
 use crate::error::FsError;
 use crate::limits::LINKS_MAX;
+use crate::made::{Made, Promised};
 use crate::ops::create::touched;
 use crate::ops::names::{check_name, is_dot};
 use crate::ops::remove::{check_sticky, same_dataset, unlink};
@@ -34,19 +35,17 @@ impl Files {
         cred: &Credentials,
         from: (FileHandle, &[u8]),
         to: (FileHandle, &[u8]),
-    ) -> (Result<(), FsError>, Around, Around) {
+    ) -> Made<(), (Around, Around)> {
         let from_dir = match self.directory(from.0).await {
             Ok(directory) => directory,
-            Err(error) => return (Err(error), Around::default(), Around::default()),
+            Err(error) => return Made::failed(error, Default::default()),
         };
         let to_dir = match self.directory(to.0).await {
             Ok(directory) => directory,
-            Err(error) => return (Err(error), unchanged(&from_dir), Around::default()),
+            Err(error) => return Made::failed(error, (unchanged(&from_dir), Around::default())),
         };
-        match self.rename_in(cred, (&from_dir, from.1), (&to_dir, to.1)).await {
-            Ok((from, to)) => (Ok(()), from, to),
-            Err(error) => (Err(error), unchanged(&from_dir), unchanged(&to_dir)),
-        }
+        let renamed = self.rename_in(cred, (&from_dir, from.1), (&to_dir, to.1)).await;
+        Made::new(renamed, || (unchanged(&from_dir), unchanged(&to_dir)))
     }
 
     async fn rename_in(
@@ -54,7 +53,7 @@ impl Files {
         cred: &Credentials,
         from: (&Target, &[u8]),
         to: (&Target, &[u8]),
-    ) -> Result<(Around, Around), FsError> {
+    ) -> Result<((), (Around, Around), Promised), FsError> {
         check_name(from.1)?;
         check_name(to.1)?;
         if is_dot(from.1) || is_dot(to.1) {
@@ -101,8 +100,8 @@ impl Files {
             if replaced.as_ref().is_some_and(|entry| entry.object == source.object) {
                 // Two names of one file: POSIX says, do nothing.
                 drop((locks, admission));
-                self.nothing_changed(cred, (&from_dir.dataset, None)).await?;
-                return Ok((unchanged(from_dir), unchanged(to_dir)));
+                let promised = self.nothing_changed(cred, (&from_dir.dataset, None)).await?;
+                return Ok(((), (unchanged(from_dir), unchanged(to_dir)), promised));
             }
             let plan = Plan {
                 key: match &replaced {
@@ -120,10 +119,9 @@ impl Files {
                 before: Some(before(old)),
                 after: Some(attributes(&target.dataset, &target.inode())),
             };
-            let result = (around(&before_both.0, from_dir), around(&before_both.1, to_dir));
+            let arounds = (around(&before_both.0, from_dir), around(&before_both.1, to_dir));
             drop(locks);
-            promised.kept().await?;
-            return Ok(result);
+            return Ok(((), arounds, promised));
         }
     }
 

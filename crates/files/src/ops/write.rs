@@ -7,16 +7,13 @@
 //! In a dataset with `sync=disabled` nothing is logged: every write is made as an UNSTABLE one is.
 //! A client that asks for a stable write is told that it is one.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use aquifer_blockio::{Page, PageMut, SECTOR_BYTES};
 use aquifer_dataset::Promise;
 use aquifer_object::{DirtyPage, ObjectState};
 use aquifer_ondisk::codec::checksum64;
 use aquifer_ondisk::inode::FileKind;
 use aquifer_pool::intent_log::{RECORD_PAGES_MAX, Ticket};
-use aquifer_pool::{Admission, Demand, Pool, PoolError, SpaceClass, TxHold};
+use aquifer_pool::{Admission, Demand, PoolError, SpaceClass, TxHold};
 
 use crate::change::Change;
 use crate::core::{
@@ -25,6 +22,7 @@ use crate::core::{
 };
 use crate::error::FsError;
 use crate::limits::FILE_BYTES_MAX;
+use crate::made::{Promised, StableWrites, Written};
 use crate::ops::early::STABLE_PAGES_MIN;
 use crate::types::{Around, Credentials, FileHandle, Stability};
 
@@ -91,33 +89,6 @@ pub const TOGETHER_PAGES_MAX: usize = 4;
 const _: () = assert!(TOGETHER_PAGES_MAX < STABLE_PAGES_MIN, "no more than each by itself");
 const _: () = assert!(TOGETHER_MAX * TOGETHER_PAGES_MAX <= RECORD_PAGES_MAX, "one record");
 
-/// A batch of writes that was made, and is not to be answered yet.
-#[derive(Debug)]
-pub struct Written {
-    /// How durable the data is once the batch is [kept](Written::kept): at least what was asked
-    /// for.
-    pub stability: Stability,
-    /// What is around each write.
-    pub arounds: Vec<Around>,
-    ticket: Option<Ticket>,
-    begun: Duration,
-    pool: Arc<Pool>,
-}
-
-impl Written {
-    /// Waits until the writes may be answered.
-    ///
-    /// # Errors
-    /// What they met on their way to the disks: none of them may be answered as made.
-    pub async fn kept(&self) -> Result<(), FsError> {
-        if let Some(ticket) = &self.ticket {
-            ticket.durable().await?;
-            self.pool.note_stable_writes(self.begun, self.arounds.len());
-        }
-        Ok(())
-    }
-}
-
 impl Files {
     /// Writes bytes, and waits until they may be answered. Returns how durable they are: at least
     /// what was asked for.
@@ -135,12 +106,12 @@ impl Files {
             Err((error, around)) => return (Err(error), around),
         };
         let around = written.arounds.first().copied().unwrap_or_default();
-        (written.kept().await.map(|()| written.stability), around)
+        (written.promised.kept().await.map(|()| written.stability), around)
     }
 
     /// Makes a batch of writes to one file as one change, with one record: any single write, or up
     /// to [`TOGETHER_MAX`], each of up to [`TOGETHER_PAGES_MAX`] whole pages. They may be answered
-    /// once they are [kept](Written::kept).
+    /// once they are [kept](crate::Promised::kept).
     ///
     /// To the client it is as if they had been made one after the other in the same instant. Each
     /// has its own answer.
@@ -192,10 +163,10 @@ impl Files {
         if pieces.iter().any(|piece| piece.end() > FILE_BYTES_MAX) {
             return Err(FsError::TooLarge);
         }
-        let (begun, pool) = (self.pool.world().now(), self.pool.clone());
+        let begun = self.pool.world().now();
         if pieces.iter().all(|piece| piece.data.len() == 0) {
             let arounds = vec![unchanged(target); pieces.len()];
-            return Ok(Written { stability, arounds, ticket: None, begun, pool });
+            return Ok(Written { stability, arounds, promised: Promised::default() });
         }
         let always = self.always_sync(&target.dataset);
         let stable = stability != Stability::Unstable || always;
@@ -240,7 +211,8 @@ impl Files {
         drop(hold);
         drop(writer);
         let stability = if stable { Stability::FileSync } else { Stability::Unstable };
-        Ok(Written { stability, arounds, ticket, begun, pool })
+        let writes = StableWrites { pool: self.pool.clone(), begun, count: pieces.len() };
+        Ok(Written { stability, arounds, promised: Promised::of_writes(ticket, writes) })
     }
 
     async fn admit_write(

@@ -17,7 +17,7 @@ fn times_are_set_to_what_is_a_time() {
         let file = make(&service, top, "file").await;
         let set = async |atime, mtime| {
             let set = SetAttributes { atime, mtime, ..SetAttributes::default() };
-            service.files.setattr(&root(), file, &set, None).await.0.map(drop)
+            service.files.setattr(&root(), file, &set, None).await.kept().await.0.map(drop)
         };
         set(at(5, 0), at(-7, 999_999_999)).await.unwrap();
         let times = async || {
@@ -45,7 +45,7 @@ fn set_id_bits_go_with_an_owner_that_is_another_one() {
         let file = make(&service, top, "file").await;
         let owner = Credentials { uid: 7, gid: 8, groups: vec![9], call: None };
         let set = async |cred: &Credentials, set: SetAttributes| {
-            service.files.setattr(cred, file, &set, None).await.0?;
+            service.files.setattr(cred, file, &set, None).await.kept().await.0?;
             Ok(service.files.getattr(file).await.unwrap().mode)
         };
         let of = |uid, gid| SetAttributes { uid, gid, ..SetAttributes::default() };

@@ -220,7 +220,7 @@ pub fn root() -> Credentials {
 
 pub async fn make(service: &Service, directory: FileHandle, name: &str) -> FileHandle {
     let how = CreateHow::Guarded(SetAttributes::default());
-    let made = service.files.create(&root(), directory, name.as_bytes(), how).await;
+    let made = service.files.create(&root(), directory, name.as_bytes(), how).await.kept().await;
     made.0.unwrap().handle
 }
 

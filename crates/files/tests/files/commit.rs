@@ -26,7 +26,7 @@ fn every_page_that_a_commit_touches_is_durable() {
             write(&service, file, 0, &noise(1, 4), Stability::FileSync).await.unwrap();
             service.pool.sync().await.unwrap();
             write(&service, file, 0, &new, Stability::Unstable).await.unwrap();
-            service.files.commit(&root(), file, offset, count).await.0.unwrap();
+            service.files.commit(&root(), file, offset, count).await.kept().await.0.unwrap();
         });
         bed.life(async |service| {
             let file = find(&service, "tank", "file").await.unwrap();

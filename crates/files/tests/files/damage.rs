@@ -92,7 +92,9 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
             }
             let refused = write(&service, a, last, &noise(1, 1), Stability::Unstable).await;
             assert!(is_io(&refused.unwrap_err()));
-            assert!(is_io(&service.files.commit(&root(), a, 0, 0).await.0.unwrap_err()));
+            assert!(is_io(
+                &service.files.commit(&root(), a, 0, 0).await.kept().await.0.unwrap_err()
+            ));
             assert_eq!(read(&service, b, last).await.unwrap(), noise(7 + last, 1));
             assert!(service.pool.suspended().is_none());
         });
@@ -112,7 +114,7 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
             assert_eq!(read(&service, a, last).await.unwrap(), noise(1, 1));
             // Truncation to nothing needs no node: the file is whole again.
             let set = SetAttributes { size: Some(0), ..Default::default() };
-            service.files.setattr(&root(), a, &set, None).await.0.unwrap();
+            service.files.setattr(&root(), a, &set, None).await.kept().await.0.unwrap();
             write(&service, a, 0, &noise(2, 1), Stability::FileSync).await.unwrap();
             service.pool.sync().await.unwrap();
             assert_eq!(read(&service, a, 0).await.unwrap(), noise(2, 1));
@@ -120,6 +122,8 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
                 service
                     .files
                     .remove(&root(), service.files.root("tank").unwrap(), b"a")
+                    .await
+                    .kept()
                     .await
                     .0
                     .is_ok()
@@ -223,7 +227,7 @@ fn a_damaged_root_node_costs_the_file_and_nothing_else() {
             assert_eq!(read(&service, b, 5000).await.unwrap(), noise(5003, 4)[..4096]);
             // Removal works; what cannot be read stays taken, and keeps no txg busy.
             let top = service.files.root("tank").unwrap();
-            service.files.remove(&root(), top, b"a").await.0.unwrap();
+            service.files.remove(&root(), top, b"a").await.kept().await.0.unwrap();
             service.pool.sync().await.unwrap();
             service.pool.sync().await.unwrap();
             assert!(!service.datasets.has_background_work());
@@ -281,7 +285,7 @@ fn a_damaged_directory_loses_names_and_says_which() {
         let mut removed = 0;
         for at in 0..500 {
             let name = format!("f{at}");
-            match service.files.remove(&root(), top, name.as_bytes()).await.0 {
+            match service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0 {
                 Ok(()) => removed += 1,
                 Err(error) => {
                     assert!(is_io(&error), "{error}");
@@ -401,11 +405,11 @@ fn what_reads_do_not_get_is_remembered_until_it_is_written_over() {
         bed.life(async |service| {
             assert_eq!(remembered(&service), [(a.object, vec![(2, 3), (8, 9)])]);
             let set = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
-            service.files.setattr(&root(), a, &set(4 * 4096), None).await.0.unwrap();
+            service.files.setattr(&root(), a, &set(4 * 4096), None).await.kept().await.0.unwrap();
             service.pool.sync().await.unwrap();
             assert_eq!(remembered(&service), [(a.object, vec![(2, 3)])]);
             let top = service.files.root("tank").unwrap();
-            service.files.remove(&root(), top, b"a").await.0.unwrap();
+            service.files.remove(&root(), top, b"a").await.kept().await.0.unwrap();
             for _ in 0..4 {
                 service.pool.sync().await.unwrap();
             }

@@ -18,12 +18,13 @@ async fn settle(service: &Service) -> u64 {
 async fn populate(service: &Service, dataset: &str) {
     let top = service.files.root(dataset).unwrap();
     let set = SetAttributes::default();
-    let below = service.files.mkdir(&root(), top, b"below", &set).await.0.unwrap().handle;
+    let below =
+        service.files.mkdir(&root(), top, b"below", &set).await.kept().await.0.unwrap().handle;
     for at in 0..200 {
         let file = make(service, below, &format!("f{at}")).await;
         write(service, file, at % 7, &noise(at, 3), Stability::Unstable).await.unwrap();
     }
-    service.files.symlink(&root(), below, b"link", b"f1", &set).await.0.unwrap();
+    service.files.symlink(&root(), below, b"link", b"f1", &set).await.kept().await.0.unwrap();
 }
 
 #[test]

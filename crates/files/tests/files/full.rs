@@ -95,7 +95,7 @@ fn set_attributes<'a>(
             1 => SetAttributes { uid: Some(at), gid: Some(at), ..none },
             _ => SetAttributes { atime: SetTime::Now, mtime: SetTime::Now, ..none },
         };
-        async move { service.files.setattr(&root(), *file, &set, None).await.0 }
+        async move { service.files.setattr(&root(), *file, &set, None).await.kept().await.0 }
     })
 }
 
@@ -175,14 +175,20 @@ fn files_are_cut_and_removed() {
         let cut = |size: u64| {
             small.iter().map(move |file| async move {
                 let set = SetAttributes { size: Some(size), ..SetAttributes::default() };
-                service.files.setattr(&root(), *file, &set, None).await.0
+                service.files.setattr(&root(), *file, &set, None).await.kept().await.0
             })
         };
         at_once(cut(10_000)).await.assert_none("cut at once");
         each_in_turn(cut(5_000)).await.assert_none("cut in turn");
         let top = service.files.root("tank").unwrap();
         let remove = |at: usize| async move {
-            service.files.remove(&root(), top, format!("small-{at}").as_bytes()).await.0
+            service
+                .files
+                .remove(&root(), top, format!("small-{at}").as_bytes())
+                .await
+                .kept()
+                .await
+                .0
         };
         each_in_turn((0..100).map(remove)).await.assert_none("removed in turn");
         let overwritten = at_once(overwrites(service, large, (1, 1000)));
@@ -205,7 +211,8 @@ fn what_needs_no_room_goes_on_beside_what_does() {
                 let more = write(service, large.0, end + at * 16, &data, Stability::Unstable).await;
                 let how = CreateHow::Guarded(SetAttributes::default());
                 let name = format!("new-{end}-{at}");
-                let made = service.files.create(&root(), top, name.as_bytes(), how).await.0;
+                let made =
+                    service.files.create(&root(), top, name.as_bytes(), how).await.kept().await.0;
                 refused += usize::from(more == Err(FsError::NoSpace));
                 refused += usize::from(made == Err(FsError::NoSpace));
             }
@@ -232,7 +239,7 @@ fn what_was_just_written_is_overwritten() {
         let top = service.files.root("tank").unwrap();
         for round in 0..10u64 {
             let name = format!("small-{round}");
-            service.files.remove(&root(), top, name.as_bytes()).await.0.unwrap();
+            service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0.unwrap();
             // Into the room that it leaves, and beyond.
             let first = large.1 + round * 100;
             let calls = (0..40u64).map(|at| {
@@ -270,7 +277,7 @@ fn what_was_compressed_needs_room() {
         assert!(refused > 200, "{refused}");
         let files = [file];
         at_once(set_attributes(&service, &files)).await.assert_none("SETATTR");
-        service.files.remove(&root(), top, b"file").await.0.unwrap();
+        service.files.remove(&root(), top, b"file").await.kept().await.0.unwrap();
         let again = make(&service, top, "again").await;
         write(&service, again, 0, &noise(1, 1000), Stability::Unstable).await.unwrap();
     });
@@ -292,7 +299,7 @@ fn overwrites_without_end_leave_room_for_removals() {
         at_once(calls).await.assert_none("overwrites");
         at_once(set_attributes(&service, &small)).await.assert_none("SETATTR");
         let top = service.files.root("tank").unwrap();
-        service.files.remove(&root(), top, b"large").await.0.unwrap();
+        service.files.remove(&root(), top, b"large").await.kept().await.0.unwrap();
         make(&service, top, "new").await;
     });
     bed.assert_clean();

@@ -110,7 +110,7 @@ fn ids_end_before_what_the_format_can_hold() {
         make(&service, top, "last").await;
         for _ in 0..2 {
             let how = CreateHow::Guarded(SetAttributes::default());
-            let made = service.files.create(&root(), top, b"more", how).await.0;
+            let made = service.files.create(&root(), top, b"more", how).await.kept().await.0;
             assert_eq!(made.map(|made| made.handle), Err(FsError::NoSpace));
         }
         service.pool.sync().await.unwrap();

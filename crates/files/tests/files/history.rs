@@ -178,7 +178,7 @@ fn history_of_a_full_pool_goes_on_and_takes_no_more_than_is_kept_back() {
                 write(&service, file, page * 7 % pages, &data, Stability::FileSync).await.unwrap();
             }
             let top = service.files.root("tank").unwrap();
-            service.files.remove(&root(), top, b"large").await.0.unwrap();
+            service.files.remove(&root(), top, b"large").await.kept().await.0.unwrap();
             make(&service, top, "new").await;
         });
         bed.assert_clean();

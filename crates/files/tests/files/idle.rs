@@ -27,7 +27,7 @@ fn what_is_removed_is_free_soon_and_then_the_pool_rests() {
         service.pool.sync().await.unwrap();
         let full = service.pool.status().space.free();
         assert!(full + 20_000 < free, "{full} of {free}");
-        service.files.remove(&root(), top, b"file").await.0.unwrap();
+        service.files.remove(&root(), top, b"file").await.kept().await.0.unwrap();
         pass(&service, 120).await;
         let space = service.pool.status().space;
         // Trees may have grown by a node or two.
@@ -53,7 +53,7 @@ fn an_idle_pool_frees_without_long_pauses() {
             write(&service, file, at * 2, &noise(at, 1), Stability::Unstable).await.unwrap();
         }
         service.pool.sync().await.unwrap();
-        service.files.remove(&root(), top, b"file").await.0.unwrap();
+        service.files.remove(&root(), top, b"file").await.kept().await.0.unwrap();
         let begun = service.pool.world().now();
         let (first, mut txgs) = (service.pool.committed_txg(), 0);
         while service.datasets.has_background_work() || txgs == 0 {

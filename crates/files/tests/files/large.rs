@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use aquifer_files::{FileHandle, FsError, Service, SetAttributes, Stability};
+use futures_util::future::join_all;
 
 use crate::bed::{Bed, find, make, noise, read, root, write};
 
@@ -40,7 +41,7 @@ pub fn truncations_of_many_files_fit_the_records() {
         // What lies between stays: no two of the blocks that come free are neighbours.
         for at in files.map(|at| 2 * at) {
             let file = find(service, "tank", &format!("f{at}")).await.unwrap();
-            service.files.setattr(&root(), file, &size(0), None).await.0.unwrap();
+            service.files.setattr(&root(), file, &size(0), None).await.kept().await.0.unwrap();
         }
     };
     bed.life(async |service| {
@@ -86,21 +87,17 @@ fn a_directory_of_100_000_entries() {
     bed.life(async |service| {
         let top = service.files.root("tank").unwrap();
         let set = SetAttributes::default();
-        let dir = service.files.mkdir(&root(), top, b"dir", &set).await.0.unwrap().handle;
+        let dir =
+            service.files.mkdir(&root(), top, b"dir", &set).await.kept().await.0.unwrap().handle;
         let before = service.pool.committed_txg().0;
         // Many clients at once, so that the log works in batches.
         for chunk in 0..ENTRIES / 500 {
             let names = (0..500).map(|at| format!("entry number {}", chunk * 500 + at));
-            let made = names.map(|name| {
-                let (service, set) = (service.clone(), set);
-                async move {
-                    let kind = aquifer_files::NodeKind::Fifo;
-                    service.files.mknod(&root(), dir, name.as_bytes(), kind, &set).await.0
-                }
-            });
-            for made in futures_util::future::join_all(made).await {
-                made.unwrap();
-            }
+            let make = async |name: String| {
+                let (name, kind) = (name.as_bytes(), aquifer_files::NodeKind::Fifo);
+                service.files.mknod(&root(), dir, name, kind, &set).await.kept().await.0.unwrap();
+            };
+            join_all(names.map(make)).await;
         }
         service.pool.sync().await.unwrap();
         let txgs = service.pool.committed_txg().0 - before;
@@ -125,17 +122,14 @@ fn a_directory_of_100_000_entries() {
         let removed = service.pool.committed_txg().0;
         for chunk in 0..ENTRIES / 500 {
             let names = (0..500).map(|at| format!("entry number {}", chunk * 500 + at));
-            let gone = names.map(|name| {
-                let service = service.clone();
-                async move { service.files.remove(&root(), dir, name.as_bytes()).await.0 }
-            });
-            for gone in futures_util::future::join_all(gone).await {
-                gone.unwrap();
-            }
+            let remove = async |name: String| {
+                service.files.remove(&root(), dir, name.as_bytes()).await.kept().await.0.unwrap();
+            };
+            join_all(names.map(remove)).await;
         }
         assert_eq!(list(&service, dir, 1000).await.0.len(), 0);
         let top = service.files.root("tank").unwrap();
-        service.files.rmdir(&root(), top, b"dir").await.0.unwrap();
+        service.files.rmdir(&root(), top, b"dir").await.kept().await.0.unwrap();
         let mut more = 0;
         while service.datasets.has_background_work() {
             service.pool.sync().await.unwrap();
@@ -171,10 +165,11 @@ fn a_sparse_file_of_many_terabytes() {
             let beyond = service.files.write(&cred, file, offset, &data, Stability::Unstable).await;
             assert_eq!(beyond.0, Err(FsError::TooLarge));
         }
-        let set_beyond = service.files.setattr(&root(), file, &set(largest + 1), None).await;
+        let set_beyond =
+            service.files.setattr(&root(), file, &set(largest + 1), None).await.kept().await;
         assert_eq!(set_beyond.0, Err(FsError::TooLarge));
-        service.files.setattr(&root(), file, &set(largest), None).await.0.unwrap();
-        service.files.commit(&root(), file, u64::MAX, u32::MAX).await.0.unwrap();
+        service.files.setattr(&root(), file, &set(largest), None).await.kept().await.0.unwrap();
+        service.files.commit(&root(), file, u64::MAX, u32::MAX).await.kept().await.0.unwrap();
     });
     bed.life(async |service| {
         let file = find(&service, "tank", "sparse").await.unwrap();
@@ -184,7 +179,14 @@ fn a_sparse_file_of_many_terabytes() {
         }
         let used = service.files.getattr(file).await.unwrap().used;
         assert_eq!(used, 3 * 8 * 4096);
-        service.files.setattr(&root(), file, &size((1 << 40) * 4096), None).await.0.unwrap();
+        service
+            .files
+            .setattr(&root(), file, &size((1 << 40) * 4096), None)
+            .await
+            .kept()
+            .await
+            .0
+            .unwrap();
         service.pool.sync().await.unwrap();
         assert_eq!(service.files.getattr(file).await.unwrap().used, 8 * 4096);
     });
@@ -241,7 +243,14 @@ fn cut_and_removed(extents: u64) {
         let full = service.files.getattr(file).await.unwrap().used;
         assert!(full >= extents * 4096 * 9 / 10, "{full} bytes");
         // Truncated in the middle: the tail goes in the background, and counts until then.
-        service.files.setattr(&root(), file, &size(extents * 4096), None).await.0.unwrap();
+        service
+            .files
+            .setattr(&root(), file, &size(extents * 4096), None)
+            .await
+            .kept()
+            .await
+            .0
+            .unwrap();
         // The tail is cut off by this sync; the next ones free it.
         service.pool.sync().await.unwrap();
         assert!(service.datasets.has_background_work());
@@ -252,7 +261,7 @@ fn cut_and_removed(extents: u64) {
     bed.assert_clean();
     bed.life(async |service| {
         let top = service.files.root("tank/raw").unwrap();
-        service.files.remove(&root(), top, b"huge").await.0.unwrap();
+        service.files.remove(&root(), top, b"huge").await.kept().await.0.unwrap();
         freed_beside_a_client(&service, extents / 2).await;
     });
     bed.assert_clean();
@@ -284,7 +293,7 @@ fn a_tail_counts_until_it_is_freed() {
             let service = crate::bed::open(world, &disks).await;
             let file = find(&service, "tank/raw", "huge").await.unwrap();
             let bytes = (extents - cut * 4000) * 2 * 4096;
-            service.files.setattr(&root(), file, &size(bytes), None).await.0.unwrap();
+            service.files.setattr(&root(), file, &size(bytes), None).await.kept().await.0.unwrap();
             for _ in 0..20 {
                 service.pool.sync().await.unwrap();
             }

@@ -17,7 +17,8 @@ fn names_made_at_once_are_all_counted() {
         make(&service, top, "file").await;
         for at in 0..DIRECTORIES {
             let set = SetAttributes::default();
-            let made = service.files.mkdir(&root(), top, name(at).as_bytes(), &set).await.0;
+            let made =
+                service.files.mkdir(&root(), top, name(at).as_bytes(), &set).await.kept().await.0;
             make(&service, made.unwrap().handle, "beside").await;
         }
     });
@@ -28,12 +29,13 @@ fn names_made_at_once_are_all_counted() {
             directories.push(find(&service, "tank", &name(at)).await.unwrap());
         }
         let root = root();
-        let links = directories.iter().map(|at| service.files.link(&root, file, *at, b"name"));
+        let link = async |at| service.files.link(&root, file, at, b"name").await.kept().await;
+        let links = directories.iter().map(|at| link(*at));
         let changes = async {
             for page in 0..u64::from(DIRECTORIES) {
                 write(&service, file, page, &noise(page, 1), Stability::FileSync).await.unwrap();
                 let set = SetAttributes { mode: Some(page as u32), ..SetAttributes::default() };
-                service.files.setattr(&root, file, &set, None).await.0.unwrap();
+                service.files.setattr(&root, file, &set, None).await.kept().await.0.unwrap();
             }
         };
         let (linked, ()) = join(join_all(links), changes).await;

@@ -12,7 +12,7 @@ async fn write_block(service: &Service, file: FileHandle, data: &[u8]) {
     let pages = filling.finish().unwrap();
     let piece = Piece::of_pages(0, &pages);
     let made = service.files.write_batch(&root(), file, &[piece], Stability::FileSync).await;
-    made.unwrap().kept().await.unwrap();
+    made.unwrap().promised.kept().await.unwrap();
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn what_is_freed_leaves_the_cache() {
             service.pool.sync().await.unwrap();
             assert_eq!(entries(), 256, "nothing of what was there before");
         }
-        service.files.remove(&root(), top, b"file").await.0.unwrap();
+        service.files.remove(&root(), top, b"file").await.kept().await.0.unwrap();
         service.pool.sync().await.unwrap();
         while service.datasets.has_background_work() {
             service.pool.sync().await.unwrap();

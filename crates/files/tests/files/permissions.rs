@@ -16,7 +16,7 @@ fn with_mode(mode: u32) -> SetAttributes {
 
 async fn mkdir(service: &Service, name: &str, set: &SetAttributes) -> FileHandle {
     let top = service.files.root("tank").unwrap();
-    service.files.mkdir(&root(), top, name.as_bytes(), set).await.0.unwrap().handle
+    service.files.mkdir(&root(), top, name.as_bytes(), set).await.kept().await.0.unwrap().handle
 }
 
 /// A user who may not search a directory learns of no name in it, by any call.
@@ -32,18 +32,31 @@ fn a_directory_that_may_not_be_searched_tells_no_name() {
         for name in [&b"there"[..], b"missing"] {
             let set = SetAttributes::default();
             let refused = Err(FsError::AccessDenied);
-            let made = async |how| files.create(&other, shut, name, how).await.0.map(drop);
+            let made =
+                async |how| files.create(&other, shut, name, how).await.kept().await.0.map(drop);
             assert_eq!(files.lookup(&other, shut, name).await.0.map(drop), refused);
             assert_eq!(made(CreateHow::Unchecked(set)).await, refused);
             assert_eq!(made(CreateHow::Guarded(set)).await, refused);
             assert_eq!(made(CreateHow::Exclusive(1)).await, refused);
-            assert_eq!(files.mkdir(&other, shut, name, &set).await.0.map(drop), refused);
-            assert_eq!(files.symlink(&other, shut, name, b"x", &set).await.0.map(drop), refused);
-            assert_eq!(files.remove(&other, shut, name).await.0, refused);
-            assert_eq!(files.rmdir(&other, shut, name).await.0, refused);
-            assert_eq!(files.link(&other, own, shut, name).await.0, refused);
-            assert_eq!(files.rename(&other, (shut, name), (open, b"new")).await.0, refused);
-            assert_eq!(files.rename(&other, (open, b"own"), (shut, name)).await.0, refused);
+            assert_eq!(
+                files.mkdir(&other, shut, name, &set).await.kept().await.0.map(drop),
+                refused
+            );
+            assert_eq!(
+                files.symlink(&other, shut, name, b"x", &set).await.kept().await.0.map(drop),
+                refused
+            );
+            assert_eq!(files.remove(&other, shut, name).await.kept().await.0, refused);
+            assert_eq!(files.rmdir(&other, shut, name).await.kept().await.0, refused);
+            assert_eq!(files.link(&other, own, shut, name).await.kept().await.0, refused);
+            assert_eq!(
+                files.rename(&other, (shut, name), (open, b"new")).await.kept().await.0,
+                refused
+            );
+            assert_eq!(
+                files.rename(&other, (open, b"own"), (shut, name)).await.kept().await.0,
+                refused
+            );
         }
         let there = async |name: &[u8]| files.lookup(&root(), open, name).await.0.is_ok();
         assert!(there(b"own").await && !there(b"new").await);
@@ -76,13 +89,14 @@ fn set_id_bits_do_not_outlive_strangers() {
         let files = &service.files;
         let make_as = async |cred: &Credentials, name: &str, mode| {
             let how = CreateHow::Guarded(with_mode(mode));
-            files.create(cred, directory, name.as_bytes(), how).await.0.unwrap()
+            files.create(cred, directory, name.as_bytes(), how).await.kept().await.0.unwrap()
         };
         let made = make_as(&user(7, 7), "stranger", 0o2770).await;
         assert_eq!((made.gid, made.mode), (GROUP, 0o770));
         let made = make_as(&user(7, GROUP), "member", 0o2770).await;
         assert_eq!((made.gid, made.mode), (GROUP, 0o2770));
-        let below = files.mkdir(&user(7, 7), directory, b"below", &with_mode(0o755)).await.0;
+        let below =
+            files.mkdir(&user(7, 7), directory, b"below", &with_mode(0o755)).await.kept().await.0;
         assert_eq!(below.unwrap().mode, 0o2755, "a directory hands its group on");
         // Content that somebody else writes or cuts off.
         let by = [(&user(9, 9), 0o777), (&root(), 0o6777)];
@@ -91,7 +105,7 @@ fn set_id_bits_do_not_outlive_strangers() {
             let file = make_as(&user(7, GROUP), &name, 0o6777).await.handle;
             if is_cut {
                 let longer = SetAttributes { size: Some(1), ..SetAttributes::default() };
-                files.setattr(cred, file, &longer, None).await.0.unwrap();
+                files.setattr(cred, file, &longer, None).await.kept().await.0.unwrap();
             } else {
                 files.write(cred, file, 0, b"x", Stability::FileSync).await.0.unwrap();
             }
@@ -117,7 +131,7 @@ fn who_may_do_what() {
                 gid: Some(GROUP),
                 ..SetAttributes::default()
             };
-            service.files.setattr(&root(), file, &set, None).await.0.unwrap();
+            service.files.setattr(&root(), file, &set, None).await.kept().await.0.unwrap();
             let may = async |uid, gid, groups: &[u32]| {
                 let cred = Credentials { groups: groups.into(), ..user(uid, gid) };
                 let all = access::READ | access::MODIFY | access::EXECUTE;

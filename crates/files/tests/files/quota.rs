@@ -55,7 +55,7 @@ fn a_quota_is_not_overrun_by_what_is_not_on_disk_yet() {
         let (left, error) = fill(&service, a, 3, 1 << 30).await;
         assert!(left <= 20 && error == FsError::Quota);
         let top = service.files.root("tank/up/a").unwrap();
-        service.files.remove(&root(), top, b"file").await.0.unwrap();
+        service.files.remove(&root(), top, b"file").await.kept().await.0.unwrap();
         for _ in 0..3 {
             service.pool.sync().await.unwrap();
         }
@@ -84,19 +84,22 @@ fn what_is_removed_makes_room_at_once() {
         let begun = service.pool.world().now();
 
         let (_, top) = full(&service, "tank/create").await;
-        assert_eq!(files.create(&root, top, b"new", guarded()).await.0, Err(FsError::Quota));
-        files.remove(&root, top, b"file").await.0.unwrap();
-        files.create(&root, top, b"new", guarded()).await.0.unwrap();
+        assert_eq!(
+            files.create(&root, top, b"new", guarded()).await.kept().await.0,
+            Err(FsError::Quota)
+        );
+        files.remove(&root, top, b"file").await.kept().await.0.unwrap();
+        files.create(&root, top, b"new", guarded()).await.kept().await.0.unwrap();
 
         let (_, top) = full(&service, "tank/write").await;
-        files.remove(&root, top, b"file").await.0.unwrap();
+        files.remove(&root, top, b"file").await.kept().await.0.unwrap();
         let file = make(&service, top, "new").await;
         assert!(fill(&service, file, 1, 0).await.0 > 2000);
 
         let (file, top) = full(&service, "tank/cut").await;
         let empty = SetAttributes { size: Some(0), ..SetAttributes::default() };
-        files.setattr(&root, file, &empty, None).await.0.unwrap();
-        files.create(&root, top, b"new", guarded()).await.0.unwrap();
+        files.setattr(&root, file, &empty, None).await.kept().await.0.unwrap();
+        files.create(&root, top, b"new", guarded()).await.kept().await.0.unwrap();
         assert!(fill(&service, file, 1, 0).await.0 > 2000);
 
         let took = service.pool.world().now() - begun;
@@ -121,7 +124,7 @@ fn a_large_file_that_is_removed_makes_room_at_once() {
         }
         service.pool.sync().await.unwrap();
         let top = service.files.root("tank/large").unwrap();
-        service.files.remove(&root(), top, b"file").await.0.unwrap();
+        service.files.remove(&root(), top, b"file").await.kept().await.0.unwrap();
         let file = make(&service, top, "new").await;
         let (pages, _) = fill(&service, file, 16, 0).await;
         assert!(pages > PAGES - 100, "{pages}");
@@ -141,7 +144,7 @@ fn a_full_quota_is_told_without_commits() {
             let data = noise(at, 1);
             write(&service, other, at, &data, Stability::Unstable).await.unwrap();
             let how = CreateHow::Guarded(SetAttributes::default());
-            let made = service.files.create(&root(), top, b"new", how).await.0;
+            let made = service.files.create(&root(), top, b"new", how).await.kept().await.0;
             assert_eq!(made, Err(FsError::Quota));
             let more = write(&service, file, 10_000, &data, Stability::Unstable).await;
             assert_eq!(more, Err(FsError::Quota));
@@ -222,7 +225,7 @@ fn a_full_pool_takes_overwrites() {
             done.unwrap_or_else(|error| panic!("overwrite {round}: {error}"));
         }
         let top = service.files.root("tank/raw").unwrap();
-        service.files.remove(&root(), top, b"file").await.0.unwrap();
+        service.files.remove(&root(), top, b"file").await.kept().await.0.unwrap();
     });
     bed.assert_clean();
 }

@@ -18,13 +18,18 @@ fn a_directory_is_moved_with_all_below_it() {
         let set = SetAttributes::default();
         let mut path = vec![top];
         for name in ["a", "b", "c"] {
-            let made = files.mkdir(&root(), path[path.len() - 1], name.as_bytes(), &set).await.0;
+            let made = files
+                .mkdir(&root(), path[path.len() - 1], name.as_bytes(), &set)
+                .await
+                .kept()
+                .await
+                .0;
             path.push(made.unwrap().handle);
         }
         let file = make(&service, path[3], "file").await;
         let rename = async |from: (FileHandle, &str), to: (FileHandle, &str)| {
             let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
-            files.rename(&root(), from, to).await.0
+            files.rename(&root(), from, to).await.kept().await.0
         };
         for below in &path[1..] {
             assert_eq!(rename((top, "a"), (*below, "x")).await, Err(FsError::Invalid));
@@ -76,7 +81,7 @@ fn a_name_that_is_replaced_is_never_missing() {
         let looker = std::thread::spawn(look);
         for _ in 0..3000 {
             let (from, to) = ((top, &b"two"[..]), (top, &b"one"[..]));
-            service.files.rename(&root(), from, to).await.0.unwrap();
+            service.files.rename(&root(), from, to).await.kept().await.0.unwrap();
             make(&service, top, "two").await;
         }
         done.store(true, Ordering::Relaxed);

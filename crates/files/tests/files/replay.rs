@@ -53,7 +53,7 @@ pub fn a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names() {
     let late = bed.short_life(async |service| {
         let long = find(&service, "tank", "long").await.unwrap();
         let bulk = find(&service, "tank", "bulk").await.unwrap();
-        service.files.setattr(&root(), long, &sized(0), None).await.0.unwrap();
+        service.files.setattr(&root(), long, &sized(0), None).await.kept().await.0.unwrap();
         fill_log(&service, bulk, 400).await;
         let late = make(&service, service.files.root("tank").unwrap(), "late").await;
         write(&service, late, 0, &noise(3, 1), Stability::FileSync).await.unwrap();
@@ -90,8 +90,8 @@ pub fn a_commit_overtaken_by_a_removal_leaves_a_log_that_can_be_replayed() {
         // The first has the file for as long as it takes to read a page from disk.
         let (cred, offset) = (root(), COLD_PAGE * 4096 + 1);
         let write = service.files.write(&cred, doomed, offset, b"part", Stability::Unstable);
-        let remove = service.files.remove(&cred, top, b"doomed");
-        let commit = service.files.commit(&cred, doomed, 0, 0);
+        let remove = async { service.files.remove(&cred, top, b"doomed").await.kept().await };
+        let commit = async { service.files.commit(&cred, doomed, 0, 0).await.kept().await };
         let (written, removed, committed) = join3(write, remove, commit).await;
         assert_eq!((written.0.map(drop), removed.0), (Ok(()), Ok(())));
         assert!(matches!(committed.0, Ok(()) | Err(FsError::Stale)), "{:?}", committed.0);

@@ -40,7 +40,8 @@ async fn create(
     let Begun::New(running) = service.datasets.replies().begin(call).await.unwrap() else {
         panic!("{name} is known already")
     };
-    let made = service.files.create(&caller(call), directory, name.as_bytes(), how).await.0;
+    let made =
+        service.files.create(&caller(call), directory, name.as_bytes(), how).await.kept().await.0;
     running.answered(u32::from(made.is_err()), name.as_bytes());
     made.map(|attributes| attributes.handle)
 }
@@ -98,11 +99,11 @@ fn a_success_without_a_change_is_known_too() {
         let file = make(&service, top(&service), "a").await;
         let again = create(&service, call(1, 1), top(&service), "a", UNCHECKED).await.unwrap();
         assert_eq!(again, file);
-        let link = service.files.link(&root(), file, top(&service), b"b").await.0;
+        let link = service.files.link(&root(), file, top(&service), b"b").await.kept().await.0;
         link.unwrap();
         let cred = caller(call(1, 2));
         let (from, to) = ((top(&service), &b"a"[..]), (top(&service), &b"b"[..]));
-        service.files.rename(&cred, from, to).await.0.unwrap();
+        service.files.rename(&cred, from, to).await.kept().await.0.unwrap();
         file
     });
     bed.life(async |service: Service| {
@@ -145,7 +146,7 @@ fn a_call_is_known_for_its_time_and_runs_again_then() {
         world.sleep(REPLY_AGE_MAX - little).await;
         assert!(gave(known(&service, call(1, 1)).await, first), "from the restart on");
         world.sleep(2 * little).await;
-        service.files.remove(&root(), top(&service), b"a").await.0.unwrap();
+        service.files.remove(&root(), top(&service), b"a").await.kept().await.0.unwrap();
         let second = create(&service, call(1, 1), top(&service), "a", UNCHECKED).await.unwrap();
         assert_ne!(first, second);
         assert!(gave(known(&service, call(1, 1)).await, second));
@@ -168,7 +169,7 @@ fn the_table_holds_the_newest_and_those_of_quiet_clients() {
         for xid in 1..=CALLS {
             let cred = caller(call(2, xid));
             let set = SetAttributes { mode: Some(xid % 512), ..SetAttributes::default() };
-            service.files.setattr(&cred, file, &set, None).await.0.unwrap();
+            service.files.setattr(&cred, file, &set, None).await.kept().await.0.unwrap();
             if xid % 2500 == 0 {
                 service.pool.sync().await.unwrap();
             }
@@ -229,7 +230,9 @@ fn who_finds_the_file_made_waits_until_it_stays() {
         let mut bed = Bed::new(1, 65536);
         bed.cut_life(async |service| {
             let root = root();
-            let make = |how| service.files.create(&root, top(&service), b"file", how);
+            let make = async |how| {
+                service.files.create(&root, top(&service), b"file", how).await.kept().await
+            };
             // The first is made, and its record is on its way, when the second one comes.
             let (first, second) = (Box::pin(make(how)), Box::pin(make(how)));
             let answered = select(first, second).await;

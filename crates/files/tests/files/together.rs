@@ -19,7 +19,7 @@ async fn together(
         writes.iter().map(|(at, pages)| Piece::of_pages(*at, pages)).collect();
     let made = service.files.write_batch(&root(), file, &pieces, Stability::FileSync).await;
     let made = made.ok()?;
-    made.kept().await.unwrap();
+    made.promised.kept().await.unwrap();
     assert_eq!(made.stability, Stability::FileSync);
     assert_eq!(made.arounds.len(), writes.len());
     Some(made.arounds)

@@ -31,8 +31,8 @@ fn nothing_is_logged_and_every_answer_says_what_was_asked_for() {
             let said = service.files.write(&root(), file, offset, &data, asked).await.0.unwrap();
             assert!(said >= asked && (said == asked || asked == Stability::DataSync), "{said:?}");
         }
-        service.files.commit(&root(), file, 0, 0).await.0.unwrap();
-        service.files.remove(&root(), scratch, b"file").await.0.unwrap();
+        service.files.commit(&root(), file, 0, 0).await.kept().await.0.unwrap();
+        service.files.remove(&root(), scratch, b"file").await.kept().await.0.unwrap();
         let kept = make(&service, scratch, "kept").await;
         assert_eq!(service.pool.log().mark(), mark, "something was logged");
         let other = make(&service, vms, "file").await;
@@ -64,7 +64,8 @@ fn a_late_change_is_on_disk_before_anything_is_logged() {
         service.datasets.set("tank/scratch", "sync", DISABLED).await.unwrap();
         let top = service.files.root("tank/scratch").unwrap();
         let set = SetAttributes::default();
-        let below = service.files.mkdir(&root(), top, b"below", &set).await.0.unwrap().handle;
+        let below =
+            service.files.mkdir(&root(), top, b"below", &set).await.kept().await.0.unwrap().handle;
         make(&service, below, "file").await;
         service.pool.sync().await.unwrap();
         let dataset = service.datasets.by_name("tank/scratch").unwrap();
@@ -75,7 +76,7 @@ fn a_late_change_is_on_disk_before_anything_is_logged() {
         let changes = async {
             let moved = async {
                 let (from, to) = ((below, &b"file"[..]), (top, &b"moved"[..]));
-                service.files.rename(&root(), from, to).await.0.unwrap();
+                service.files.rename(&root(), from, to).await.kept().await.0.unwrap();
             };
             join(make(&service, top, "late"), moved).await;
         };

@@ -136,7 +136,8 @@ impl Client {
         let result = match &sent.op {
             Op::Create(name, how) => {
                 let exists = is_there(name);
-                let made = files.create(&cred, directory, name.as_bytes(), *how).await.0;
+                let made =
+                    files.create(&cred, directory, name.as_bytes(), *how).await.kept().await.0;
                 match (exists, made) {
                     (true, Err(FsError::Exists)) => return Ok(Outcome::Failed),
                     (true, Ok(_)) => return Err(format!("{name} made twice")),
@@ -145,15 +146,17 @@ impl Client {
             }
             Op::Truncate(_, handle, size) => {
                 let set = SetAttributes { size: Some(*size), ..SetAttributes::default() };
-                done(files.setattr(&cred, *handle, &set, None).await.0)
+                done(files.setattr(&cred, *handle, &set, None).await.kept().await.0)
             }
-            Op::Remove(name) => done(files.remove(&cred, directory, name.as_bytes()).await.0),
+            Op::Remove(name) => {
+                done(files.remove(&cred, directory, name.as_bytes()).await.kept().await.0)
+            }
             Op::Rename(from, to) => {
                 let (from, to) = ((directory, from.as_bytes()), (directory, to.as_bytes()));
-                done(files.rename(&cred, from, to).await.0)
+                done(files.rename(&cred, from, to).await.kept().await.0)
             }
             Op::Link(_, handle, to) => {
-                done(files.link(&cred, *handle, directory, to.as_bytes()).await.0)
+                done(files.link(&cred, *handle, directory, to.as_bytes()).await.kept().await.0)
             }
         };
         match result {

@@ -69,7 +69,14 @@ async fn furnish(service: &Service) -> Result<(), String> {
     for client in 0..CLIENTS {
         let root = service.files.root(dataset(client)).ok_or("dataset is gone")?;
         let (set, name) = (SetAttributes::default(), format!("c{client}"));
-        match service.files.mkdir(&Credentials::root(), root, name.as_bytes(), &set).await.0 {
+        match service
+            .files
+            .mkdir(&Credentials::root(), root, name.as_bytes(), &set)
+            .await
+            .kept()
+            .await
+            .0
+        {
             Ok(_) | Err(FsError::Exists) => {}
             Err(error) => return Err(format!("{name}: {error}")),
         }
@@ -82,7 +89,7 @@ async fn fill(service: &Service, leaves_bytes: u64) {
     let (files, cred) = (&service.files, Credentials::root());
     let root = service.files.root("tank/raw").unwrap();
     let how = aquifer_files::CreateHow::Guarded(SetAttributes::default());
-    let filler = files.create(&cred, root, b"filler", how).await.0.unwrap().handle;
+    let filler = files.create(&cred, root, b"filler", how).await.kept().await.0.unwrap().handle;
     let mut rng = Rng::stream(1, "filler");
     let mut data = vec![0; 128 * 4096];
     let mut offset = 0;

@@ -94,7 +94,7 @@ impl Writer {
             false => files.lookup(&cred, self.top, name.as_bytes()).await.0,
             true => {
                 let how = CreateHow::Guarded(SetAttributes::default());
-                files.create(&cred, self.top, name.as_bytes(), how).await.0
+                files.create(&cred, self.top, name.as_bytes(), how).await.kept().await.0
             }
         };
         match found {
@@ -151,7 +151,8 @@ impl Writer {
         self.ledger().remove(self.of, number);
         tell(&format!("{}: remove {number}", NAMES[self.of]));
         let (files, cred) = (self.service.files.clone(), Credentials::root());
-        let removed = files.remove(&cred, self.top, number.to_string().as_bytes()).await.0;
+        let removed =
+            files.remove(&cred, self.top, number.to_string().as_bytes()).await.kept().await.0;
         removed.map_err(|error| format!("remove {number}: {error}"))?;
         self.ledger().accounts[self.of].going = None;
         Ok(())

@@ -125,7 +125,7 @@ impl Scratch {
                 model.insert(name.clone(), Vec::new());
                 self.begin(format!("create {name}"), model, Some(call));
                 let how = CreateHow::Guarded(SetAttributes::default());
-                let made = files.create(&cred, top, name.as_bytes(), how).await.0;
+                let made = files.create(&cred, top, name.as_bytes(), how).await.kept().await.0;
                 if let Ok(made) = &made {
                     let handle = (made.handle.object, made.handle.generation);
                     if !self.history.lock().unwrap().handles.insert(handle) {
@@ -139,13 +139,13 @@ impl Scratch {
                 model.insert(name.clone(), content);
                 self.begin(format!("rename {old} {name}"), model, Some(call));
                 let (from, to) = ((top, old.as_bytes()), (top, name.as_bytes()));
-                let renamed = files.rename(&cred, from, to).await.0;
+                let renamed = files.rename(&cred, from, to).await.kept().await.0;
                 self.end(renamed.map(drop))
             }
             (5, Some(name)) => {
                 model.remove(&name);
                 self.begin(format!("remove {name}"), model, Some(call));
-                let removed = files.remove(&cred, top, name.as_bytes()).await.0;
+                let removed = files.remove(&cred, top, name.as_bytes()).await.kept().await.0;
                 self.end(removed.map(drop))
             }
             (6, Some(name)) => {
@@ -154,7 +154,7 @@ impl Scratch {
                 let handle = self.handle(&name).await?;
                 self.begin(format!("truncate {name} {size}"), model, Some(call));
                 let set = SetAttributes { size: Some(size as u64), ..SetAttributes::default() };
-                let cut = files.setattr(&cred, handle, &set, None).await.0;
+                let cut = files.setattr(&cred, handle, &set, None).await.kept().await.0;
                 self.end(cut.map(drop))
             }
             (_, Some(name)) => self.write(model, name).await,
@@ -176,7 +176,7 @@ impl Scratch {
         let mut done = files.write(&cred, handle, (page * PAGE) as u64, &data, asked).await.0;
         if done == Ok(Stability::Unstable) {
             assert!(!stable, "less than was asked for");
-            done = files.commit(&cred, handle, 0, 0).await.0.map(|()| asked);
+            done = files.commit(&cred, handle, 0, 0).await.kept().await.0.map(|()| asked);
         }
         self.end(done.map(drop))
     }
@@ -263,7 +263,7 @@ async fn busy(service: Service, mut rng: Rng, number: u64) -> Result<(), String>
     loop {
         let name = format!("{number} {}", rng.below(1000));
         let how = CreateHow::Unchecked(SetAttributes::default());
-        let made = files.create(&cred, top, name.as_bytes(), how).await.0;
+        let made = files.create(&cred, top, name.as_bytes(), how).await.kept().await.0;
         let Ok(file) = made.map(|made| made.handle) else { return Ok(()) };
         for _ in 0..rng.below(4) {
             let data = vec![7; 1 + rng.index(6000)];
@@ -273,9 +273,16 @@ async fn busy(service: Service, mut rng: Rng, number: u64) -> Result<(), String>
         }
         let other = format!("{number} {}", rng.below(1000));
         let (from, to) = ((top, name.as_bytes()), (top, other.as_bytes()));
-        files.rename(&cred, from, to).await.0.map(drop).or_else(failed)?;
+        files.rename(&cred, from, to).await.kept().await.0.map(drop).or_else(failed)?;
         if rng.coin() {
-            files.remove(&cred, top, other.as_bytes()).await.0.map(drop).or_else(failed)?;
+            files
+                .remove(&cred, top, other.as_bytes())
+                .await
+                .kept()
+                .await
+                .0
+                .map(drop)
+                .or_else(failed)?;
         }
     }
 }

@@ -223,7 +223,7 @@ impl Client {
         let pieces: Vec<Piece<'_>> =
             paged.iter().map(|(at, pages)| Piece::of_pages(*at, pages)).collect();
         match self.files.write_batch(&self.cred, handle, &pieces, stability).await {
-            Ok(made) => self.done(made.kept().await.map(|()| made.stability)),
+            Ok(made) => self.done(made.promised.kept().await.map(|()| made.stability)),
             Err(_) => {
                 // Nothing was changed: one by one they are what they always were.
                 self.knowledge.lock().unwrap().may_be = None;
@@ -289,7 +289,7 @@ impl Client {
             model.files.get_mut(&file).unwrap().commit_all();
         });
         self.say(format_args!("commit {name}"));
-        let (result, _) = self.files.commit(&self.cred, handle, 0, 0).await;
+        let (result, _) = self.files.commit(&self.cred, handle, 0, 0).await.kept().await;
         self.done(result)
     }
 

@@ -236,17 +236,24 @@ fn act(service: &Service) {
 async fn fill(files: &Files, root: FileHandle, is_last: bool) {
     let (cred, set) = (Credentials::root(), SetAttributes::default());
     if is_last {
-        files.symlink(&cred, root, b"link", TARGET, &set).await.0.unwrap();
+        files.symlink(&cred, root, b"link", TARGET, &set).await.kept().await.0.unwrap();
     } else {
-        let many = files.mkdir(&cred, root, b"many", &set).await.0.unwrap().handle;
+        let many = files.mkdir(&cred, root, b"many", &set).await.kept().await.0.unwrap().handle;
         for at in 0..MANY {
             let how = CreateHow::Guarded(set);
-            files.create(&cred, many, format!("many {at}").as_bytes(), how).await.0.unwrap();
+            files
+                .create(&cred, many, format!("many {at}").as_bytes(), how)
+                .await
+                .kept()
+                .await
+                .0
+                .unwrap();
         }
     }
     for name in FILES {
         let how = CreateHow::Unchecked(set);
-        let file = files.create(&cred, root, name.as_bytes(), how).await.0.unwrap().handle;
+        let file =
+            files.create(&cred, root, name.as_bytes(), how).await.kept().await.0.unwrap().handle;
         for page in 0..PAGES {
             let version = version(name, page, is_last);
             if version == 0 || version == 1 && is_last {

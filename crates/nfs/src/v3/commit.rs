@@ -1,16 +1,17 @@
 //! COMMIT (RFC 1813 section 3.3.21).
 
+use crate::attributes::wcc_data;
 use crate::proto::v3::{Commit3Args, Commit3ResOk, WccData};
 
-use super::request::{Outcome, Request, changed};
+use super::request::{Promise, Request, changed};
 use super::write::verifier;
 
 pub(super) async fn commit(
     request: &Request<'_>,
     args: &Commit3Args,
-) -> Outcome<Commit3ResOk, WccData> {
+) -> Promise<Commit3ResOk, WccData> {
     // No change: what may be committed was written when that was allowed.
     let target = request.look(&args.file)?;
     let committed = target.files.commit(&target.cred, target.file, args.offset, args.count).await;
-    changed(committed, |(), file_wcc| Commit3ResOk { file_wcc, verf: verifier(&target) })
+    changed(committed, wcc_data, |(), file_wcc| Commit3ResOk { file_wcc, verf: verifier(&target) })
 }

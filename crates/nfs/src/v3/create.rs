@@ -1,17 +1,17 @@
 //! CREATE (RFC 1813 section 3.3.8).
 
-use aquifer_files::{Around, Attributes, CreateHow, FsError};
+use aquifer_files::{Attributes, CreateHow, Made};
 
-use crate::attributes::nfs_fh3;
+use crate::attributes::{nfs_fh3, wcc_data};
 use crate::proto::v3::{Create3Args, Create3ResOk, CreateHow3, Nfsstat3, WccData};
 
 use super::names;
-use super::request::{Outcome, Request, Target, changed, post_op_attr};
+use super::request::{Promise, Request, Target, changed, post_op_attr};
 
 pub(super) async fn create(
     request: &Request<'_>,
     args: &Create3Args<'_>,
-) -> Outcome<Create3ResOk, WccData> {
+) -> Promise<Create3ResOk, WccData> {
     let (dir, name) = request.change_in(&args.place, names::to_make).await?;
     let how = match how(&dir, &args.how) {
         Ok(how) => how,
@@ -21,8 +21,8 @@ pub(super) async fn create(
 }
 
 /// The results of the four procedures that make something.
-pub(super) fn made(made: (Result<Attributes, FsError>, Around)) -> Outcome<Create3ResOk, WccData> {
-    changed(made, |attributes, dir_wcc| Create3ResOk {
+pub(super) fn made(made: Made<Attributes>) -> Promise<Create3ResOk, WccData> {
+    changed(made, wcc_data, |attributes, dir_wcc| Create3ResOk {
         obj: Some(nfs_fh3(attributes.handle)),
         obj_attributes: post_op_attr(&attributes),
         dir_wcc,

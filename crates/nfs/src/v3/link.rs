@@ -1,12 +1,14 @@
 //! LINK (RFC 1813 section 3.3.15).
 
+use aquifer_files::{Around, Attributes};
+
 use crate::attributes::wcc_data;
 use crate::proto::v3::{Link3Args, LinkWcc, Nfsstat3};
 
 use super::names;
-use super::request::{Fail, Outcome, Request, Target, post_op_attr};
+use super::request::{Fail, Promise, Request, Target, changed, post_op_attr};
 
-pub(super) async fn link(request: &Request<'_>, args: &Link3Args<'_>) -> Outcome<LinkWcc, LinkWcc> {
+pub(super) async fn link(request: &Request<'_>, args: &Link3Args<'_>) -> Promise<LinkWcc, LinkWcc> {
     let (file, dir, name) = match objects(request, args) {
         Ok(objects) => objects,
         Err(status) => {
@@ -15,10 +17,12 @@ pub(super) async fn link(request: &Request<'_>, args: &Link3Args<'_>) -> Outcome
             return Err(Fail { status, resfail: LinkWcc { file_attributes, linkdir_wcc } });
         }
     };
-    let (linked, file_after, around) = dir.files.link(&dir.cred, file.file, dir.file, name).await;
-    let file_attributes = file_after.as_ref().and_then(post_op_attr);
-    let wcc = LinkWcc { file_attributes, linkdir_wcc: wcc_data(&around) };
-    linked.map(|()| wcc).map_err(|error| Fail::new(&error, wcc))
+    let linked = dir.files.link(&dir.cred, file.file, dir.file, name).await;
+    let wcc = |(file, dir): &(Option<Attributes>, Around)| LinkWcc {
+        file_attributes: file.as_ref().and_then(post_op_attr),
+        linkdir_wcc: wcc_data(dir),
+    };
+    changed(linked, wcc, |(), wcc| wcc)
 }
 
 fn objects<'n>(

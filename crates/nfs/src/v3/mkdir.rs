@@ -4,12 +4,12 @@ use crate::proto::v3::{Create3ResOk, Mkdir3Args, WccData};
 
 use super::create::made;
 use super::names;
-use super::request::{Outcome, Request};
+use super::request::{Promise, Request};
 
 pub(super) async fn mkdir(
     request: &Request<'_>,
     args: &Mkdir3Args<'_>,
-) -> Outcome<Create3ResOk, WccData> {
+) -> Promise<Create3ResOk, WccData> {
     let (dir, name) = request.change_in(&args.place, names::to_make).await?;
     let set = match dir.to_set(&args.attributes) {
         Ok(set) => set,

@@ -6,12 +6,12 @@ use crate::proto::v3::{Create3ResOk, Mknod3Args, MknodData3, Nfsstat3, WccData};
 
 use super::create::made;
 use super::names;
-use super::request::{Outcome, Request, Target};
+use super::request::{Promise, Request, Target};
 
 pub(super) async fn mknod(
     request: &Request<'_>,
     args: &Mknod3Args<'_>,
-) -> Outcome<Create3ResOk, WccData> {
+) -> Promise<Create3ResOk, WccData> {
     let (dir, name) = request.change_in(&args.place, names::to_make).await?;
     let (kind, set) = match node(&dir, &args.what) {
         Ok(node) => node,

@@ -1,15 +1,17 @@
 //! RENAME (RFC 1813 section 3.3.14).
 
+use aquifer_files::Around;
+
 use crate::attributes::wcc_data;
 use crate::proto::v3::{Nfsstat3, Rename3Args, RenameWcc};
 
 use super::names;
-use super::request::{Fail, Outcome, Request, Target};
+use super::request::{Fail, Promise, Request, Target, changed};
 
 pub(super) async fn rename(
     request: &Request<'_>,
     args: &Rename3Args<'_>,
-) -> Outcome<RenameWcc, RenameWcc> {
+) -> Promise<RenameWcc, RenameWcc> {
     let places = match places(request, args) {
         Ok(places) => places,
         Err(status) => {
@@ -19,10 +21,12 @@ pub(super) async fn rename(
         }
     };
     let ((from, from_name), (to, to_name)) = places;
-    let (renamed, from_around, to_around) =
-        from.files.rename(&from.cred, (from.file, from_name), (to.file, to_name)).await;
-    let wcc = RenameWcc { fromdir_wcc: wcc_data(&from_around), todir_wcc: wcc_data(&to_around) };
-    renamed.map(|()| wcc).map_err(|error| Fail::new(&error, wcc))
+    let renamed = from.files.rename(&from.cred, (from.file, from_name), (to.file, to_name)).await;
+    let wcc = |(from, to): &(Around, Around)| RenameWcc {
+        fromdir_wcc: wcc_data(from),
+        todir_wcc: wcc_data(to),
+    };
+    changed(renamed, wcc, |(), wcc| wcc)
 }
 
 type Place<'n> = (Target, &'n [u8]);

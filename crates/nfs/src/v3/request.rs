@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use aquifer_blockio::Page;
-use aquifer_files::{Around, Attributes, CallId, Credentials, FileHandle, FsError, SetAttributes};
+use aquifer_files::{
+    Attributes, CallId, Credentials, FileHandle, FsError, Made, Promised, SetAttributes,
+};
 use aquifer_rpc::auth::Credential;
 
-use crate::attributes::{fattr3, set_attributes, wcc_data};
+use crate::attributes::{fattr3, set_attributes};
 use crate::export::{Exports, Rights};
 use crate::proto::v3::{
     DirOpArgs3, LinkWcc, NfsFh3, Nfsstat3, PostOpAttr, RenameWcc, Sattr3, WccData,
@@ -66,7 +68,7 @@ impl<F> Fail<F> {
 }
 
 /// The body of an error about whose objects nothing is known.
-pub(super) trait Unknown {
+pub(crate) trait Unknown {
     const UNKNOWN: Self;
 }
 
@@ -162,14 +164,18 @@ impl Request<'_> {
     }
 }
 
-/// The outcome of an operation that changed `around` in one piece: `with` makes the results.
-pub(super) fn changed<R, T>(
-    (result, around): (Result<R, FsError>, Around),
-    with: impl FnOnce(R, WccData) -> T,
-) -> Outcome<T, WccData> {
-    let wcc = wcc_data(&around);
-    match result {
-        Ok(value) => Ok(with(value, wcc)),
+/// What a changing procedure says, and what the answer waits for. A failure waits for nothing.
+pub(crate) type Promise<T, F> = Outcome<(T, Promised), F>;
+
+/// What a change is answered: `wcc` says what is around it, `with` makes the results.
+pub(super) fn changed<R, A, T, F>(
+    made: Made<R, A>,
+    wcc: impl FnOnce(&A) -> F,
+    with: impl FnOnce(R, F) -> T,
+) -> Promise<T, F> {
+    let wcc = wcc(&made.around);
+    match made.result {
+        Ok(value) => Ok((with(value, wcc), made.promised)),
         Err(error) => Err(Fail::new(&error, wcc)),
     }
 }

@@ -6,12 +6,12 @@ use crate::proto::v3::{Create3ResOk, Nfsstat3, Symlink3Args, WccData};
 
 use super::create::made;
 use super::names;
-use super::request::{Outcome, Request};
+use super::request::{Promise, Request};
 
 pub(super) async fn symlink(
     request: &Request<'_>,
     args: &Symlink3Args<'_>,
-) -> Outcome<Create3ResOk, WccData> {
+) -> Promise<Create3ResOk, WccData> {
     let (dir, name) = request.change_in(&args.place, names::to_make).await?;
     let set = set_attributes(&args.symlink.symlink_attributes);
     let checked = set.and_then(|set| Ok((set, target(args.symlink.symlink_data)?)));

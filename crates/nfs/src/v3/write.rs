@@ -11,15 +11,15 @@ use crate::attributes::wcc_data;
 use crate::limits::{FILE_BYTES_MAX, TRANSFER_BYTES_MAX};
 use crate::proto::v3::{Nfsstat3, StableHow, WccData, Write3Args, Write3Head, Write3ResOk};
 
-use super::put;
 use super::request::{Fail, Request, Target};
+use super::{keep, put};
 
 /// A WRITE; its data may have been received into pages of its own.
 pub(crate) type Paged<'a> = (Write3Args<'a>, Option<&'a [Page]>);
 
 /// Makes WRITEs to one file, equally stable, as one change, and waits until they may be answered: a
 /// single one, or a batch as `Files::write_batch` takes it. Appends the results of each to its
-/// buffer; what will be said is put together while the disks write. Returns the status of all.
+/// buffer. Returns the status of all.
 ///
 /// # Errors
 /// The answer to a single one. Of several nothing was changed then: each is to be made by itself.
@@ -37,13 +37,7 @@ pub(crate) async fn carry_out_writes(
         let (file_wcc, count) = (wcc_data(around), count(&args.head));
         put::<_, WccData>(to, Ok(Write3ResOk { file_wcc, count, committed, verf }));
     }
-    let Err(error) = written.kept().await else { return Ok(Nfsstat3::Ok) };
-    let fail = Fail::new(&error, WccData::NONE);
-    for (to, begun) in to.iter_mut().zip(begun) {
-        to.truncate(begun);
-        put::<Write3ResOk, _>(to, Err(fail));
-    }
-    Ok(fail.status)
+    Ok(keep::<Write3ResOk, WccData>(written.promised, to, &begun).await)
 }
 
 async fn write(

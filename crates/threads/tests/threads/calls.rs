@@ -30,8 +30,13 @@ pub fn send_twice() {
                             let cred = Credentials { call: Some(call), ..Credentials::root() };
                             let how = CreateHow::Guarded(SetAttributes::default());
                             let name = format!("f{xid}");
-                            let made =
-                                service.files.create(&cred, root, name.as_bytes(), how).await.0;
+                            let made = service
+                                .files
+                                .create(&cred, root, name.as_bytes(), how)
+                                .await
+                                .kept()
+                                .await
+                                .0;
                             let made = made.unwrap().handle;
                             running.answered(0, &made.object.0.to_le_bytes());
                             answers.push(made.object);

@@ -29,7 +29,8 @@ pub static BASE: Base = LazyLock::new(|| {
 async fn make(service: &Service, dataset: &str, name: &str) -> FileHandle {
     let root = service.files.root(dataset).unwrap();
     let how = CreateHow::Guarded(SetAttributes::default());
-    let made = service.files.create(&Credentials::root(), root, name.as_bytes(), how).await.0;
+    let made =
+        service.files.create(&Credentials::root(), root, name.as_bytes(), how).await.kept().await.0;
     made.unwrap().handle
 }
 

@@ -44,7 +44,8 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
 
 async fn make(service: &Service, root: FileHandle, name: &str) -> Result<FileHandle, FsError> {
     let how = CreateHow::Unchecked(SetAttributes::default());
-    let made = service.files.create(&Credentials::root(), root, name.as_bytes(), how).await.0;
+    let made =
+        service.files.create(&Credentials::root(), root, name.as_bytes(), how).await.kept().await.0;
     made.map(|made| made.handle)
 }
 
@@ -74,14 +75,14 @@ pub fn all_get_their_turn() {
                         0 => {
                             let mode = Some(0o400 | turn);
                             let set = SetAttributes { mode, ..SetAttributes::default() };
-                            files.setattr(&cred, file, &set, None).await.0.unwrap();
+                            files.setattr(&cred, file, &set, None).await.kept().await.0.unwrap();
                         }
                         1 => {
                             let other = format!("g{at}");
                             let there = (root, name.as_bytes());
                             let here = (root, other.as_bytes());
-                            files.rename(&cred, there, here).await.0.unwrap();
-                            files.rename(&cred, here, there).await.0.unwrap();
+                            files.rename(&cred, there, here).await.kept().await.0.unwrap();
+                            files.rename(&cred, here, there).await.kept().await.0.unwrap();
                         }
                         2 => {
                             // Overwrites need no more room, either.

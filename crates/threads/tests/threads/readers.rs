@@ -29,9 +29,11 @@ pub static BASE: Base = LazyLock::new(|| {
         let root = service.files.root(DATASET).unwrap();
         let how = CreateHow::Guarded(SetAttributes::default());
         let cred = Credentials::root();
-        let file = service.files.create(&cred, root, b"file", how).await.0.unwrap().handle;
+        let file =
+            service.files.create(&cred, root, b"file", how).await.kept().await.0.unwrap().handle;
         write(service, file, 0, PAGES, 0).await;
-        let filler = service.files.create(&cred, root, b"filler", how).await.0.unwrap().handle;
+        let filler =
+            service.files.create(&cred, root, b"filler", how).await.kept().await.0.unwrap().handle;
         let mut first = 0;
         while service.pool.writable_bytes() > ROOM {
             write(service, filler, first, 128, first).await;

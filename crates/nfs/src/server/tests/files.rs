@@ -13,7 +13,8 @@ async fn with_file() -> (Served, NfsFh3) {
     let pool = pool(&image.path().join("disk")).await;
     let root = pool.files.root("tank").unwrap();
     let how = CreateHow::Guarded(SetAttributes::default());
-    let made = pool.files.create(&Credentials::root(), root, b"file", how).await.0.unwrap();
+    let made =
+        pool.files.create(&Credentials::root(), root, b"file", how).await.kept().await.0.unwrap();
     let volume = Volume::new(pool.files.clone());
     let root_of = move |_: &str| Some(volume.root(root));
     let nfs = Nfs::new(Exports::new(vec![Export::new("/tank", "tank")], root_of).unwrap());
