@@ -24,7 +24,6 @@ use parking_lot::RwLock;
 use crate::access::{Access, Addresses, Judgement, Rules, Verdict};
 use crate::limits::{CLIENTS_MAX, EXPORTS_MAX};
 use crate::proto::mount::PATH_BYTES_MAX;
-use crate::proto::v3::Nfsstat3;
 use crate::refusals::{Refusals, Why};
 use crate::security::{Security, Xprtsec};
 use crate::server::Origin;
@@ -152,8 +151,8 @@ impl Rights {
     /// Whom a credential stands for under this export. A flavor that names nobody is anonymous.
     ///
     /// # Errors
-    /// [`Nfsstat3::Acces`] for who is anonymous where nobody may be.
-    pub fn credentials(&self, credential: &Credential<'_>) -> Result<Credentials, Nfsstat3> {
+    /// [`Refusal::NotAllowed`] to an anonymous caller where none may be.
+    pub fn credentials(&self, credential: &Credential<'_>) -> Result<Credentials, Refusal> {
         Ok(match (credential, self.squash) {
             (Credential::Sys(sys), Squash::None) => as_said(sys),
             (Credential::Sys(sys), Squash::Root) if !(self.refuse_anonymous && sys.uid == 0) => {
@@ -168,13 +167,24 @@ impl Rights {
                 }
                 said
             }
-            _ if self.refuse_anonymous => return Err(Nfsstat3::Acces),
+            _ if self.refuse_anonymous => return Err(Refusal::NotAllowed),
             _ => {
                 let (uid, gid) = (self.anon_uid, self.anon_gid);
                 Credentials { uid, gid, groups: Vec::new(), call: None }
             }
         })
     }
+}
+
+/// Why a call is not let to a file. No protocol's word: [`crate::status`] says it in each one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No export has the file system.
+    NotExported,
+    /// It cannot be told yet: pools are still imported, or names of clients looked up.
+    NotYet,
+    /// No export admits this client, or an anonymous caller.
+    NotAllowed,
 }
 
 /// Finds the root directory of a dataset by its full name, as long as there is such a dataset.
@@ -345,20 +355,19 @@ impl Exports {
     /// first export that admits the client holds: a handle does not tell how it was come by.
     ///
     /// # Errors
-    /// [`Nfsstat3::Stale`] if it is not exported ([`Nfsstat3::Jukebox`] if it may yet be),
-    /// [`Nfsstat3::Acces`] if not to this client ([`Nfsstat3::Jukebox`] if it may yet be, once a
-    /// name was looked up).
+    /// [`Refusal::NotExported`] if no export has it, [`Refusal::NotAllowed`] if none admits this
+    /// client, and [`Refusal::NotYet`] if that may change by itself.
     pub(crate) fn admit(
         &self,
         guid: u64,
         origin: &Origin,
-    ) -> Result<(Arc<Volume>, Rights), Nfsstat3> {
+    ) -> Result<(Arc<Volume>, Rights), Refusal> {
         let found = self.table.read().admit(&self.root_of, guid, origin);
         match found {
             Found::Admitted(volume, rights) => Ok((volume, rights)),
             Found::Refused(refused) => Err(self.refuse(refused, origin.peer)),
-            Found::Nothing if self.more_to_come.load(Ordering::Relaxed) => Err(Nfsstat3::Jukebox),
-            Found::Nothing => Err(Nfsstat3::Stale),
+            Found::Nothing if self.more_to_come.load(Ordering::Relaxed) => Err(Refusal::NotYet),
+            Found::Nothing => Err(Refusal::NotExported),
         }
     }
 
@@ -376,7 +385,7 @@ impl Exports {
         false
     }
 
-    fn refuse(&self, refused: Refused, peer: SocketAddr) -> Nfsstat3 {
+    fn refuse(&self, refused: Refused, peer: SocketAddr) -> Refusal {
         let why = match &refused {
             Refused { waiting: true, .. } => Why::NamesUnknown,
             Refused { port: false, .. } => Why::Port,
@@ -384,7 +393,7 @@ impl Exports {
             _ => Why::NotNamed,
         };
         self.refusals.note(peer.ip(), &refused.path, why);
-        if refused.waiting { Nfsstat3::Jukebox } else { Nfsstat3::Acces }
+        if refused.waiting { Refusal::NotYet } else { Refusal::NotAllowed }
     }
 
     /// The export under whose path a normalised path lies, with its rules, and the components

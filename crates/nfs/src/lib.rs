@@ -32,7 +32,9 @@ mod volume;
 
 pub use access::{Access, Addresses, Client, Entry, HostAddresses, Verdict, Whom};
 pub use counters::Counters;
-pub use export::{ANONYMOUS, Explained, Explanation, Export, ExportError, Exports, Squash};
+pub use export::{
+    ANONYMOUS, Explained, Explanation, Export, ExportError, Exports, Refusal, Squash,
+};
 pub use network::{Network, NetworkError};
 pub use refusals::Why;
 pub use security::{Security, Xprtsec};

@@ -16,7 +16,7 @@ use aquifer_files::FileHandle;
 use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
 
-use crate::export::Exports;
+use crate::export::{Exports, Refusal};
 use crate::limits::LOCK_NAME_BYTES_MAX;
 use crate::lock::Shared;
 use crate::lock::{Ask, Callout, Client, Locked, Locks, Manner, Owner, Range};
@@ -24,10 +24,9 @@ use crate::proto::nlm::{
     CancArgs4, Holder4, Limited, Lock4, LockArgs4, Netobj, Nlm4Res, Nlm4Stats, Notify4, Procedure,
     ShareArgs4, ShareRes4, TestArgs4, TestRes4, UnlockArgs4,
 };
-use crate::proto::v3::Nfsstat3;
 use crate::refusals::Why;
 use crate::server::Origin;
-use crate::status::nfsstat3;
+use crate::status::nlm4_stats;
 
 /// Who asks, and what of.
 pub(crate) struct LockRequest<'a> {
@@ -263,25 +262,25 @@ impl LockRequest<'_> {
         match self.exports.admit(file.fs_guid.0, self.origin) {
             Ok(_) => Ok(file),
             // Not exported any more: what the host has there it may still give back.
-            Err(Nfsstat3::Stale) if self.origin.is_from_low_port() => Ok(file),
-            Err(status) => Err(stats(status)),
+            Err(Refusal::NotExported) if self.origin.is_from_low_port() => Ok(file),
+            Err(refusal) => Err(refusal.into()),
         }
     }
 
     /// The file, if there is such a one and the caller may lock it.
     async fn file(&self, fh: &Netobj<'_>, to_write: bool) -> Result<FileHandle, Nlm4Stats> {
         let file = handle(fh).ok_or(Nlm4Stats::StaleFh)?;
-        let (volume, rights) = self.exports.admit(file.fs_guid.0, self.origin).map_err(stats)?;
+        let (volume, rights) = self.exports.admit(file.fs_guid.0, self.origin)?;
         if to_write && rights.read_only {
             return Err(Nlm4Stats::Rofs);
         }
-        match volume.getattr(file).await.map_err(|error| nfsstat3(&error)) {
+        match volume.getattr(file).await.map_err(|error| nlm4_stats(&error)) {
             Ok(_) => Ok(file),
-            Err(status) => {
-                if status == Nfsstat3::Stale {
+            Err(stat) => {
+                if stat == Nlm4Stats::StaleFh {
                     self.locks.forget(file);
                 }
-                Err(stats(status))
+                Err(stat)
             }
         }
     }
@@ -289,16 +288,6 @@ impl LockRequest<'_> {
 
 fn handle(fh: &Netobj<'_>) -> Option<FileHandle> {
     FileHandle::decode(fh.0)
-}
-
-/// NLM knows fewer words than NFS. What may come yet is asked for again after a "grace period".
-fn stats(status: Nfsstat3) -> Nlm4Stats {
-    match status {
-        Nfsstat3::Stale => Nlm4Stats::StaleFh,
-        Nfsstat3::Rofs => Nlm4Stats::Rofs,
-        Nfsstat3::Jukebox => Nlm4Stats::DeniedGracePeriod,
-        _ => Nlm4Stats::Failed,
-    }
 }
 
 fn decode<'a, T: Decode<'a>>(from: &mut Decoder<'a>) -> Result<T, Accepted> {

@@ -1,9 +1,12 @@
-//! The one table from what `files` says to what the protocol says (RFC 1813 section 2.6).
+//! The one place where errors of `files` and refusals of the exports become the words of each
+//! protocol (RFC 1813 section 2.6).
 
 use aquifer_files::FsError;
 use aquifer_pool::PoolError;
 
+use crate::export::Refusal;
 use crate::proto::mount::MountStat3;
+use crate::proto::nlm::Nlm4Stats;
 use crate::proto::v3::Nfsstat3;
 
 /// The status of a failed operation.
@@ -30,6 +33,37 @@ pub(crate) fn nfsstat3(error: &FsError) -> Nfsstat3 {
         FsError::NotSupported => Nfsstat3::NotSupp,
         FsError::TryLater => Nfsstat3::Jukebox,
         FsError::Pool(error) => pool(error),
+    }
+}
+
+impl From<Refusal> for Nfsstat3 {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotExported => Nfsstat3::Stale,
+            Refusal::NotYet => Nfsstat3::Jukebox,
+            Refusal::NotAllowed => Nfsstat3::Acces,
+        }
+    }
+}
+
+/// What NLM says of a failed operation: it knows fewer words than NFS.
+pub(crate) fn nlm4_stats(error: &FsError) -> Nlm4Stats {
+    match nfsstat3(error) {
+        Nfsstat3::Stale => Nlm4Stats::StaleFh,
+        Nfsstat3::Rofs => Nlm4Stats::Rofs,
+        // A client asks again after a "grace period".
+        Nfsstat3::Jukebox => Nlm4Stats::DeniedGracePeriod,
+        _ => Nlm4Stats::Failed,
+    }
+}
+
+impl From<Refusal> for Nlm4Stats {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotExported => Nlm4Stats::StaleFh,
+            Refusal::NotYet => Nlm4Stats::DeniedGracePeriod,
+            Refusal::NotAllowed => Nlm4Stats::Failed,
+        }
     }
 }
 

@@ -75,18 +75,18 @@ fn a_handle_is_admitted_by_dataset_and_client() {
         assert!(!admit("a/vms", "10.1.2.3:700").unwrap().read_only);
         assert!(!admit("a/vms", "[::ffff:10.1.2.3]:700").unwrap().read_only);
         assert!(!admit("a/vms", "[fd00::7]:40000").unwrap().read_only);
-        assert_eq!(admit("a/vms", "10.2.0.1:700"), Err(Nfsstat3::Acces));
+        assert_eq!(admit("a/vms", "10.2.0.1:700"), Err(Refusal::NotAllowed));
         assert!(admit("a/iso", "10.2.0.1:700").unwrap().read_only);
-        assert_eq!(admit("a/other", "10.1.2.3:700"), Err(Nfsstat3::Stale));
+        assert_eq!(admit("a/other", "10.1.2.3:700"), Err(Refusal::NotExported));
     }
     assert!(exports.knows(peer("10.2.0.1:1").ip()));
     exports.replace(vec![Export { access: only(&["10.0.0.1"]), ..Export::new("/", "p") }]).unwrap();
     assert!(!exports.knows(peer("10.2.0.1:1").ip()));
-    assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Nfsstat3::Stale), "withdrawn");
+    assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Refusal::NotExported), "withdrawn");
     exports.expect_more(true);
-    assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Nfsstat3::Jukebox), "its pool may yet come");
+    assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Refusal::NotYet), "its pool may yet come");
     exports.expect_more(false);
-    assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Nfsstat3::Stale), "it does not");
+    assert_eq!(admit("a/vms", "10.1.2.3:700"), Err(Refusal::NotExported), "it does not");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn reserved_ports_are_asked_for_by_secure_ports_only() {
         let client = SocketAddr::from(([10, 0, 0, 1], port));
         let exports = Exports::new(vec![export(secure_ports)], root_of).unwrap();
         let found = exports.admit(guid("vms"), &client.into()).map(|_| ());
-        let wanted = admitted.then_some(()).ok_or(Nfsstat3::Acces);
+        let wanted = admitted.then_some(()).ok_or(Refusal::NotAllowed);
         assert_eq!(found, wanted, "{secure_ports} {port}");
     }
 }
@@ -127,7 +127,7 @@ fn a_dataset_that_changes_is_looked_up_anew() {
     };
     let exports = Exports::new(vec![Export::new("/vms", "vms")], current).unwrap();
     let admitted = |guid| exports.admit(guid, &peer("10.0.0.1:5").into()).map(|_| ());
-    let (admits, stale) = (Ok(()), Err(Nfsstat3::Stale));
+    let (admits, stale) = (Ok(()), Err(Refusal::NotExported));
     let tell = || exports.replace(exports.list()).unwrap();
     assert_eq!((admitted(7), admitted(8)), (admits, stale));
     now.store(8, Ordering::Relaxed);
@@ -159,7 +159,7 @@ fn what_is_made_up_is_found_to_be_nothing_at_once() {
             exports.admit(number, &peer("10.1.0.1:5").into()).map(|_| ()),
             match number {
                 97 => Ok(()),
-                _ => Err(Nfsstat3::Stale),
+                _ => Err(Refusal::NotExported),
             }
         );
         let path = format!("no{number}");
@@ -203,7 +203,7 @@ fn what_changes_in_a_table_that_cannot_be_is_withdrawn() {
     let twice = [Export::new("/c", "c"), Export::new("/c", "d")];
     let table = [vec![tightened, b.clone()], twice.to_vec()].concat();
     assert!(exports.replace_or_withdraw(table).is_err());
-    assert_eq!((admitted("a"), admitted("b")), (Err(Nfsstat3::Stale), Ok(())));
+    assert_eq!((admitted("a"), admitted("b")), (Err(Refusal::NotExported), Ok(())));
     assert_eq!(exports.list(), std::slice::from_ref(&b));
     exports.replace_or_withdraw(vec![a, b]).unwrap();
     assert_eq!((admitted("a"), admitted("b")), (Ok(()), Ok(())));
@@ -286,7 +286,7 @@ fn nobody_is_anonymous_where_that_is_refused() {
     let exports = Exports::new(vec![export], root_of).unwrap();
     let (_, rights) = exports.admit(guid("e"), &peer("10.0.0.1:5").into()).unwrap();
     for credential in [sys(0, 0, &[]), Credential::None] {
-        assert_eq!(rights.credentials(&credential), Err(Nfsstat3::Acces), "{credential:?}");
+        assert_eq!(rights.credentials(&credential), Err(Refusal::NotAllowed), "{credential:?}");
     }
     let user = rights.credentials(&sys(1000, 100, &[])).unwrap();
     assert_eq!((user.uid, user.gid), (1000, 100));
@@ -317,21 +317,24 @@ fn a_host_is_its_addresses_from_the_moment_they_are_told() {
     let export = Export { access: host("hv1"), ..Export::new("/vms", "vms") };
     let exports = Exports::new(vec![export], root_of).unwrap();
     let admitted = |client| exports.admit(guid("vms"), &peer(client).into()).map(|_| ());
-    assert_eq!(admitted("10.0.0.1:5"), Err(Nfsstat3::Jukebox));
+    assert_eq!(admitted("10.0.0.1:5"), Err(Refusal::NotYet));
     let tell = |addresses: &[&str]| {
         let addresses: Vec<_> = addresses.iter().map(|at| at.parse().unwrap()).collect();
         exports.set_addresses([("hv1".into(), addresses.into())].into());
     };
     tell(&["10.0.0.1", "fd00::1"]);
     assert_eq!((admitted("10.0.0.1:5"), admitted("[fd00::1]:5")), (Ok(()), Ok(())));
-    assert_eq!(admitted("10.0.0.2:5"), Err(Nfsstat3::Acces));
+    assert_eq!(admitted("10.0.0.2:5"), Err(Refusal::NotAllowed));
     assert!(exports.knows(peer("10.0.0.1:5").ip()) && !exports.knows(peer("10.0.0.2:5").ip()));
     tell(&["10.0.0.2"]);
-    assert_eq!((admitted("10.0.0.1:5"), admitted("10.0.0.2:5")), (Err(Nfsstat3::Acces), Ok(())));
+    assert_eq!(
+        (admitted("10.0.0.1:5"), admitted("10.0.0.2:5")),
+        (Err(Refusal::NotAllowed), Ok(()))
+    );
     exports.replace(exports.list()).unwrap();
     assert_eq!(admitted("10.0.0.2:5"), Ok(()), "another table, the same addresses");
     tell(&[]);
-    assert_eq!(admitted("10.0.0.2:5"), Err(Nfsstat3::Acces), "it has no address any more");
+    assert_eq!(admitted("10.0.0.2:5"), Err(Refusal::NotAllowed), "it has no address any more");
 }
 
 #[test]
