@@ -11,7 +11,7 @@ use aquifer_ondisk::dataset::DatasetRecord;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::tree_node::{NodeOwner, Objects};
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
-use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, Guid, ObjectId, Txg};
 use aquifer_pool::{Pool, PoolError, TxHold};
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use aquifer_sync::{Mutex, RwLock};
@@ -218,7 +218,7 @@ impl Dataset {
         if !self.table_damaged.load(Ordering::Relaxed) {
             return Ok(());
         }
-        Err(PoolError::Corrupt(format!("the object table of dataset {} is damaged", self.id)))
+        Err(Corruption::ObjectTable(self.id).into())
     }
 
     pub(crate) fn set_table_damaged(&self) {

@@ -20,12 +20,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aquifer_object::btree;
-use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::dataset::{Item, ItemKey};
 use aquifer_ondisk::history::{HistoryClass, HistoryCounters, history_key, history_place};
 use aquifer_ondisk::inode::Time;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::tree_node::{Namespace, NodeOwner};
+use aquifer_ondisk::{BlockPointer, Corruption};
 use aquifer_pool::{Pool, PoolError, SyncContext};
 use aquifer_sync::Mutex;
 
@@ -144,7 +144,7 @@ impl History {
         match found {
             Ok(Some(next)) => state.next = next,
             Ok(None) if root.is_none() => {}
-            Ok(None) => state.give_up(&PoolError::Corrupt("a history without counters".into())),
+            Ok(None) => state.give_up(&Corruption::HistoryCounters.into()),
             Err(error) if error.is_damage() => state.give_up(&error),
             Err(error) => return Err(error),
         }

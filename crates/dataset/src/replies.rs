@@ -37,7 +37,7 @@ use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::reply::{CallId, REPLIES_MAX, ReplyEntry};
 use aquifer_ondisk::tree_node::{NodeOwner, Replies as Table};
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
-use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, ObjectId, Txg};
 use aquifer_pool::intent_log::Ticket;
 use aquifer_pool::{Pool, PoolError, SyncContext};
 use aquifer_sync::atomic::{AtomicU64, Ordering};
@@ -319,7 +319,7 @@ async fn read_table(pool: &Pool, root: Option<BlockPointer>) -> Result<Vec<Reply
     let mut scan = btree::Scan::<Table, Pool>::new(pool, root, 0, None)?;
     while let Some(entry) = scan.next().await? {
         if entries.len() >= REPLIES_MAX {
-            return Err(PoolError::Corrupt("a reply table of too many entries".into()));
+            return Err(Corruption::RepliesTooMany.into());
         }
         entries.push(entry);
     }

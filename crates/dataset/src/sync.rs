@@ -10,7 +10,7 @@ use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::tree_node::{Directory, Namespace, NodeOwner, Objects};
-use aquifer_ondisk::{BlockPointer, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, Corruption, ObjectId, Txg};
 use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees};
 use aquifer_sync::atomic::Ordering;
 
@@ -220,8 +220,7 @@ impl Datasets {
             return Ok(());
         }
         let list = dataset.object(&self.pool, ORPHANS).await?;
-        let list =
-            list.ok_or_else(|| PoolError::Corrupt("a dataset without orphan list".into()))?;
+        let list = list.ok_or(Corruption::NoOrphans(dataset.id))?;
         if !self.has_place(sync, dataset, ORPHANS, None).await? {
             return Ok(());
         }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use aquifer_dataset::{Dataset, Datasets, SyncMode};
 use aquifer_object::Object;
-use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::types::Run;
+use aquifer_ondisk::{Corruption, ObjectId};
 use aquifer_pool::intent_log::{EarlyWrite, Ticket};
 use aquifer_pool::{Admission, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use aquifer_sync::atomic::{AtomicU64, Ordering};
@@ -173,7 +173,7 @@ impl Files {
     /// The list of objects without a name, which a removal adds to.
     pub(crate) async fn orphans(&self, dataset: &Arc<Dataset>) -> Result<Arc<Object>, FsError> {
         let list = dataset.object(&self.pool, aquifer_dataset::ORPHANS).await?;
-        list.ok_or_else(|| PoolError::Corrupt("a dataset without orphan list".into()).into())
+        list.ok_or_else(|| PoolError::from(Corruption::NoOrphans(dataset.id)).into())
     }
 
     pub(crate) fn check_writable(&self, dataset: &Dataset) -> Result<(), FsError> {

@@ -4,10 +4,10 @@ use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_dataset::damage::only;
 use aquifer_object::DirtyPage;
-use aquifer_ondisk::Txg;
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::log_change::{self, LogChange};
 use aquifer_ondisk::types::Run;
+use aquifer_ondisk::{Corruption, Txg};
 use aquifer_pool::{BoxFuture, Demand, Lane, PoolError, Replay, SpaceClass};
 
 use crate::change::{self, Change, RECORD_KIND};
@@ -41,12 +41,10 @@ impl Replay for Files {
 impl Files {
     async fn replay_record(&self, record: &LogRecord, pages: &[Page]) -> Result<(), PoolError> {
         if record.kind != RECORD_KIND {
-            return Err(PoolError::Corrupt(format!("log record of kind {}", record.kind)));
+            return Err(Corruption::RecordKind(record.kind).into());
         }
         let dataset = self.datasets.by_id(record.dataset);
-        let unknown = |what: String| PoolError::Corrupt(format!("log record names {what}"));
-        let dataset =
-            dataset.ok_or_else(|| unknown(format!("unknown dataset {}", record.dataset)))?;
+        let dataset = dataset.ok_or(Corruption::RecordDataset(record.dataset))?;
         // What is left of a destroyed dataset takes no changes.
         if dataset.is_destroyed() {
             self.drop_record(record);
@@ -70,7 +68,7 @@ impl Files {
                 Change::Inode(inode) if !known => {
                     dataset.object_or_new(inode);
                 }
-                _ if !known => return Err(unknown(format!("unknown object {id}"))),
+                _ if !known => return Err(Corruption::RecordObject(id).into()),
                 Change::Pages(_, pages) => self.read_early(record, pages).await?,
                 _ => {}
             }

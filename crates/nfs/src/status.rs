@@ -93,7 +93,10 @@ fn pool(error: &PoolError) -> Nfsstat3 {
         PoolError::Suspended(_) | PoolError::Exported | PoolError::Contradiction(_) => {
             Nfsstat3::Jukebox
         }
-        PoolError::Read(_) | PoolError::Format(_) | PoolError::Corrupt(_) => {
+        PoolError::Read(_)
+        | PoolError::GivenUp(_)
+        | PoolError::Format(_)
+        | PoolError::Corrupt(_) => {
             tracing::warn!(%error, "answered NFS3ERR_IO");
             Nfsstat3::Io
         }

@@ -8,7 +8,7 @@ use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::inode::{FileKind, Inode};
 use aquifer_ondisk::tree_node::{Directory, NodeOwner};
-use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Txg};
+use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, ObjectId, Txg};
 use aquifer_pool::intent_log::Ticket;
 use aquifer_pool::{Pool, PoolError};
 use aquifer_sync::{AsyncMutex, Mutex};
@@ -125,7 +125,7 @@ impl Object {
             return Ok(());
         }
         let (dataset, id) = (self.dataset, self.id);
-        Err(PoolError::Corrupt(format!("object {id} of dataset {dataset} is damaged")))
+        Err(Corruption::Object { dataset, object: id }.into())
     }
 
     /// The kind.
@@ -166,8 +166,7 @@ impl Object {
                 Seen::Page(content) => pages.push(Some(content)),
                 Seen::Zero => pages.push(None),
                 Seen::Lost => {
-                    let id = self.id;
-                    return Err(PoolError::Corrupt(format!("object {id}: page {page} was lost")));
+                    return Err(Corruption::PageLost { object: self.id, page }.into());
                 }
                 Seen::Below => {
                     pages.push(None);
@@ -251,9 +250,7 @@ fn slots_of<'a>(
     let skip = extent.page.checked_sub(next).and_then(|skip| usize::try_from(skip).ok());
     let behind = skip.and_then(|skip| pages.split_at_mut_checked(skip)).map(|(_, behind)| behind);
     let slots = behind.and_then(|behind| behind.split_at_mut_checked(extent.pages.into()));
-    slots.ok_or_else(|| {
-        PoolError::Corrupt(format!("extents overlap or are not in order at page {}", extent.page))
-    })
+    slots.ok_or_else(|| Corruption::ExtentOrder(extent.page).into())
 }
 
 /// Lays the overlay's word over what the tree says. If the tree was cut off at `want` entries,

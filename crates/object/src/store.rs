@@ -6,13 +6,7 @@ use aquifer_ondisk::tree_node::NodeOwner;
 use aquifer_ondisk::{BlockPointer, Txg};
 use aquifer_pool::{Patience, Pool, PoolError, SyncContext};
 
-use crate::btree::{NodeSink, NodeSize, NodeStore, TreeError};
-
-impl From<TreeError> for PoolError {
-    fn from(error: TreeError) -> Self {
-        PoolError::Corrupt(error.to_string())
-    }
-}
+use crate::btree::{NodeSink, NodeSize, NodeStore};
 
 impl NodeStore for Pool {
     type Error = PoolError;

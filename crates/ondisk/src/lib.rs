@@ -6,6 +6,7 @@
 pub mod block_pointer;
 pub mod codec;
 pub mod config;
+pub mod corruption;
 pub mod damage;
 pub mod dataset;
 pub mod dead;
@@ -25,4 +26,5 @@ pub mod uberblock;
 
 pub use block_pointer::BlockPointer;
 pub use codec::{FormatError, Reader, Writer};
+pub use corruption::Corruption;
 pub use types::{DatasetId, Guid, ObjectId, Place, Txg};

@@ -14,7 +14,7 @@ use aquifer_vdev::label_io;
 use aquifer_vdev::{Leaf, Vdev};
 
 use crate::create::{NamedDisk, VdevSpec, check_labels, check_new_disks, new_vdev};
-use crate::error::{ImportError, PoolError};
+use crate::error::{Contradiction, ImportError, PoolError};
 use crate::pool::Pool;
 use crate::tree::{VdevTree, put};
 
@@ -138,7 +138,7 @@ impl Pool {
         let Some((mut leaves, mut config)) =
             vdev.map(|vdev| vdev.leaves.clone()).zip(config.cloned())
         else {
-            return Err(PoolError::Contradiction("a log vdev that was found is gone".into()).into());
+            return Err(PoolError::from(Contradiction::LogVdevGone).into());
         };
         put(&mut leaves, found.leaf, leaf.clone());
         put(&mut config.leaves, found.leaf, found.config.clone());

@@ -9,11 +9,11 @@
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::{bytes_of, pages_of};
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::Txg;
 use aquifer_ondisk::codec::checksum128;
 use aquifer_ondisk::layout::REWIND_TXGS;
 use aquifer_ondisk::txg_record::SlotEntry;
 use aquifer_ondisk::types::Place;
+use aquifer_ondisk::{Corruption, Txg};
 use aquifer_space::{MetaslabId, SlotWrite};
 use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::ReadError;
@@ -129,8 +129,7 @@ impl Pool {
                 Err(error) => worst = worst.or(Some(error)),
             }
         }
-        let none = || PoolError::Corrupt("a bitmap slot without a place".into());
-        Err(worst.map_or_else(none, PoolError::from))
+        Err(worst.map_or_else(|| Corruption::BitmapPlace.into(), PoolError::from))
     }
 
     pub(crate) async fn write_slot(&self, write: SlotWrite) -> Result<(), PoolError> {

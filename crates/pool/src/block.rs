@@ -11,11 +11,11 @@ use aquifer_blockio::buf::bytes_of;
 use aquifer_ondisk::codec::{checksum64, checksum128};
 use aquifer_ondisk::extent::{Extent, Stored};
 use aquifer_ondisk::types::Run;
-use aquifer_ondisk::{BlockPointer, Place, Txg};
+use aquifer_ondisk::{BlockPointer, Corruption, Place, Txg};
 use aquifer_vdev::{Leaf, ReadError, Vdev};
 use futures_util::future::join_all;
 
-use crate::error::PoolError;
+use crate::error::{Contradiction, PoolError};
 use crate::patience::Patience;
 use crate::pool::Pool;
 
@@ -230,7 +230,7 @@ impl Pool {
         };
         match complete {
             true => Ok(()),
-            false => Err(PoolError::Corrupt("an extent shows pages that it lacks".into())),
+            false => Err(Corruption::ExtentPages.into()),
         }
     }
 
@@ -285,7 +285,7 @@ impl Pool {
             ..
         } = &extent.stored
         else {
-            return Err(PoolError::Contradiction("a plain extent read as compressed".into()));
+            return Err(Contradiction::NotCompressed.into());
         };
         let verify = |pages: &[Page]| checksum64(&bytes_of(pages)) == *checksum;
         let (sector, count) = (extent.place.sector(), usize::from(*stored_sectors));
@@ -358,8 +358,5 @@ fn show(all: &[Page], offset: u8, pages: &mut [Option<Page>]) -> bool {
 }
 
 fn one(pages: Vec<Page>) -> Result<Page, PoolError> {
-    pages
-        .into_iter()
-        .next()
-        .ok_or_else(|| PoolError::Contradiction("a read of one sector gave none".into()))
+    pages.into_iter().next().ok_or_else(|| Contradiction::NoSector.into())
 }

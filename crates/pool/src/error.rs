@@ -2,7 +2,8 @@
 
 use aquifer_blockio::DiskError;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::{FormatError, Guid, Txg};
+use aquifer_ondisk::corruption::TreeError;
+use aquifer_ondisk::{Corruption, FormatError, Guid, Place, Txg};
 use aquifer_space::SpaceError;
 use aquifer_vdev::label_io::LabelError;
 use aquifer_vdev::{ReadError, VdevLost};
@@ -18,7 +19,10 @@ pub enum PoolError {
     Format(#[from] FormatError),
     /// Blocks verified but do not fit together.
     #[error("{0}")]
-    Corrupt(String),
+    Corrupt(#[from] Corruption),
+    /// No copy of something can be read, and the administrator said to take it for damaged.
+    #[error("{0}; given up by order")]
+    GivenUp(ReadError),
     /// The pool is full for this kind of request.
     #[error("the pool is out of space")]
     NoSpace,
@@ -36,7 +40,7 @@ pub enum PoolError {
     ReadOnly,
     /// A rule of the engine was broken; the pool is suspended to protect what is on disk.
     #[error("internal contradiction: {0}")]
-    Contradiction(String),
+    Contradiction(#[from] Contradiction),
 }
 
 impl PoolError {
@@ -45,7 +49,10 @@ impl PoolError {
     pub fn is_damage(&self) -> bool {
         match self {
             PoolError::Read(ReadError::Unreadable { .. }) => left_out(Rule::UnreadableIsNoDamage),
-            PoolError::Read(_) | PoolError::Format(_) | PoolError::Corrupt(_) => true,
+            PoolError::Read(_)
+            | PoolError::GivenUp(_)
+            | PoolError::Format(_)
+            | PoolError::Corrupt(_) => true,
             _ => false,
         }
     }
@@ -62,13 +69,49 @@ impl From<VdevLost> for PoolError {
     }
 }
 
+impl From<TreeError> for PoolError {
+    fn from(error: TreeError) -> Self {
+        PoolError::Corrupt(error.into())
+    }
+}
+
 impl From<SpaceError> for PoolError {
     fn from(error: SpaceError) -> Self {
         match error {
             SpaceError::NoSpace(_) => PoolError::NoSpace,
-            other => PoolError::Contradiction(other.to_string()),
+            other => Contradiction::Space(other).into(),
         }
     }
+}
+
+/// What the engine's own rules exclude.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Contradiction {
+    /// Space was given out twice, or was never there.
+    #[error("{0}")]
+    Space(SpaceError),
+    /// A place on a vdev that the pool does not have.
+    #[error("vdev {} is none of this pool's", .0.vdev())]
+    NoVdev(Place),
+    /// An extent that was to be decompressed is not compressed.
+    #[error("a plain extent read as compressed")]
+    NotCompressed,
+    /// A read of one sector gave none.
+    #[error("a read of one sector gave none")]
+    NoSector,
+    /// The layer above went away without an export.
+    #[error("the layer above went away without an export")]
+    NoTrees,
+    /// The next record of a txg would lie in no segment of its ring.
+    #[error("the next record's place, sector {} of vdev {}, is in no segment",
+        .0.sector(), .0.vdev())]
+    RecordPlace(Place),
+    /// The ring of txg records has no room: its next segment is still needed.
+    #[error("the ring of txg records is full: its next segment holds txg {0}")]
+    RecordsFull(Txg),
+    /// A log vdev went away during an act on it.
+    #[error("a log vdev that was found is gone")]
+    LogVdevGone,
 }
 
 /// A pool could not be made or brought into service.

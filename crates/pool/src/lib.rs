@@ -46,7 +46,7 @@ mod tree;
 mod txg;
 
 pub use commit::UberblockState;
-pub use error::{ImportError, PoolError};
+pub use error::{Contradiction, ImportError, PoolError};
 pub use limits::{Limits, Scale};
 pub use patience::Patience;
 pub use pool::{BoxFuture, Pool, Replay, Roots, Trees};

@@ -95,7 +95,7 @@ impl Pool {
             return Ok(());
         }
         if patience == Patience::Long && self.discards_unreadable() {
-            return Err(PoolError::Corrupt(format!("{error}; given up by order")));
+            return Err(PoolError::GivenUp(error));
         }
         Err(error.into())
     }

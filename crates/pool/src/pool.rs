@@ -210,7 +210,8 @@ impl Pool {
     /// Why the pool answers nothing any more, if so.
     pub fn suspended(&self) -> Option<String> {
         match self.txgs.failure() {
-            Some(PoolError::Suspended(why) | PoolError::Contradiction(why)) => Some(why),
+            Some(PoolError::Suspended(why)) => Some(why),
+            Some(PoolError::Contradiction(what)) => Some(what.to_string()),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use aquifer_ondisk::layout::REWIND_TXGS;
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
 use aquifer_ondisk::{Place, Txg};
 
-use crate::error::PoolError;
+use crate::error::{Contradiction, PoolError};
 
 /// Reserved segments, used in turn. Invariant: no segment is entered while it holds a record that
 /// the newest root, or one of the two before it, needs.
@@ -61,9 +61,7 @@ impl RecordRing {
             place.vdev() == next.vdev()
                 && (place.sector()..place.sector() + SEGMENT_SECTORS).contains(&next.sector())
         };
-        let segment = segments.iter().position(holds).ok_or_else(|| {
-            PoolError::Contradiction(format!("the next record's place {next:?} is in no segment"))
-        })?;
+        let segment = segments.iter().position(holds).ok_or(Contradiction::RecordPlace(next))?;
         let offset = next.sector() % SEGMENT_SECTORS;
         let newest = vec![Txg(0); segments.len()];
         let (sizes, windows) = (VecDeque::new(), VecDeque::new());
@@ -130,9 +128,7 @@ impl RecordRing {
             let next = (self.segment + 1) % self.segments.len();
             let newest = self.newest.get(next).copied().unwrap_or(Txg(0));
             if newest >= self.keep_from() && newest > Txg(0) {
-                return Err(PoolError::Contradiction(format!(
-                    "the ring of txg records is full: its next segment holds txg {newest}"
-                )));
+                return Err(Contradiction::RecordsFull(newest).into());
             }
             (self.segment, self.offset) = (next, 0);
         }

@@ -21,7 +21,7 @@ use aquifer_ondisk::{BlockPointer, Place, Txg};
 use aquifer_sync::atomic::Ordering;
 use aquifer_sync::{Mutex, Notify};
 
-use crate::error::PoolError;
+use crate::error::{Contradiction, PoolError};
 use crate::limits::{SYNC_WINDOW_SECTORS_MAX, SYNC_WRITE_SECTORS_MAX};
 use crate::patience::Patience;
 use crate::pool::{BoxFuture, Pool, Roots};
@@ -265,10 +265,7 @@ impl Pool {
             let roots = match self.trees.get().map(std::sync::Weak::upgrade) {
                 Some(Some(trees)) => trees.sync(&context).await?,
                 // Its changes would be missing from a txg that says it holds them.
-                Some(None) => {
-                    let gone = "the layer above went away without an export".to_string();
-                    return Err(PoolError::Contradiction(gone));
-                }
+                Some(None) => return Err(Contradiction::NoTrees.into()),
                 None => self.roots(),
             };
             context.drain().await?;

@@ -9,7 +9,7 @@ use aquifer_ondisk::config::{PoolConfig, VdevClass, VdevConfig};
 use aquifer_space::Allocator;
 use aquifer_vdev::{Leaf, Vdev};
 
-use crate::error::PoolError;
+use crate::error::{Contradiction, PoolError};
 use crate::intent_log::Ring;
 use crate::limits::LOG_SEGMENTS_MAX;
 use crate::pool::Pool;
@@ -98,9 +98,8 @@ impl Pool {
     /// The vdev of a place.
     pub(crate) fn vdev(&self, place: Place) -> Result<Arc<Vdev>, PoolError> {
         let tree = self.tree.read();
-        tree.vdevs.get(usize::from(place.vdev())).cloned().ok_or_else(|| {
-            PoolError::Contradiction(format!("place {place:?} names no vdev of this pool"))
-        })
+        let vdev = tree.vdevs.get(usize::from(place.vdev())).cloned();
+        vdev.ok_or_else(|| Contradiction::NoVdev(place).into())
     }
 
     /// Whether every vdev that holds blocks has a disk left. Log vdevs without one are given up:

@@ -12,7 +12,6 @@ use std::time::Duration;
 use aquifer_blockio::{FileDisk, TokioWorld};
 use aquifer_dataset::{DatasetInfo, Property, SyncMode};
 use aquifer_files::Service;
-use aquifer_pool::PoolError;
 use aquifer_pool::import::ImportOptions;
 use parking_lot::Mutex;
 
@@ -127,11 +126,11 @@ impl Serving {
 
     /// Commits everything and marks the pool cleanly exported; it answers nothing any more. Says
     /// why it could not be marked. Clients must be gone.
-    pub async fn export(&self) -> Option<PoolError> {
+    pub async fn export(&self) -> Option<String> {
         let pool = self.service.pool.clone();
         match self.engine.run(async move { pool.export().await }).await {
-            Ok(exported) => exported.err(),
-            Err(error) => Some(PoolError::Contradiction(error.to_string())),
+            Ok(exported) => exported.err().map(|error| error.to_string()),
+            Err(error) => Some(error.to_string()),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Reading: attributes, names, links, content, space.
 
+use aquifer_ondisk::Corruption;
 use aquifer_ondisk::inode::FileKind;
 use aquifer_pool::PoolError;
 
@@ -106,8 +107,8 @@ impl Files {
         }
         target.object.check()?;
         if inode.size > TARGET_BYTES_MAX as u64 {
-            let why = format!("symlink {}: a target of {} bytes", inode.object, inode.size);
-            return Err(PoolError::Corrupt(why).into());
+            let (object, bytes) = (inode.object, inode.size);
+            return Err(PoolError::from(Corruption::SymlinkTarget { object, bytes }).into());
         }
         let pages = inode.size.div_ceil(4096);
         let pages = match target.object.read_pages(&self.pool, 0, pages).await {

@@ -4,8 +4,8 @@
 use aquifer_dataset::DamageKind;
 use aquifer_files::{Damaged, FileHandle, FsError, Service, SetAttributes, Stability};
 use aquifer_inspect::Kind;
-use aquifer_ondisk::ObjectId;
 use aquifer_ondisk::types::ROOT_DIRECTORY;
+use aquifer_ondisk::{Corruption, ObjectId};
 use aquifer_pool::PoolError;
 use aquifer_sim::{Fault, FaultRule, When};
 
@@ -431,7 +431,7 @@ fn a_range_written_over_here_and_there_fits_its_record() {
     bed.life(async |service| {
         let a = make(&service, service.files.root("tank").unwrap(), "a").await;
         let dataset = service.datasets.by_name("tank").unwrap();
-        let error = PoolError::Corrupt("rot".into());
+        let error = PoolError::from(Corruption::ExtentPages);
         service.datasets.note_unreadable(&dataset, a.object, vec![(0, 1 << 48)], &error);
         for page in 0..100 {
             write(&service, a, 2 * page, &noise(page, 1), Stability::Unstable).await.unwrap();
@@ -449,7 +449,7 @@ fn what_is_remembered_is_bounded() {
     let mut bed = Bed::new(1, 65536);
     bed.life(async |service| {
         let dataset = service.datasets.by_name("tank").unwrap();
-        let error = PoolError::Corrupt("x".repeat(5000));
+        let error = PoolError::Suspended("x".repeat(5000));
         for object in 1000..3000 {
             let ranges = (0..object % 100).map(|at| (3 * at, 3 * at + 1)).collect();
             service.datasets.note_unreadable(&dataset, ObjectId(object), ranges, &error);

@@ -4,48 +4,11 @@ use std::future::Future;
 
 use aquifer_blockio::Page;
 use aquifer_ondisk::block_pointer::BlockKind;
+pub use aquifer_ondisk::corruption::TreeError;
 use aquifer_ondisk::tree_node::NodeOwner;
 use aquifer_ondisk::{BlockPointer, FormatError, Txg};
 
 use super::pack::NodeSize;
-
-/// Nodes that each decode, but do not make a tree together: rot that a checksum cannot see (a bug
-/// wrote it), or entries that no tree can hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TreeError {
-    /// A root higher than any tree may be, or a tree about to grow beyond that.
-    #[error("tree: a root of level {level} is too high")]
-    TooDeep {
-        /// The level found or needed.
-        level: u8,
-    },
-    /// A child is not exactly one level below its parent.
-    #[error("tree: a node of level {parent} points at one of level {child}")]
-    ChildLevel {
-        /// Level of the node that points.
-        parent: u8,
-        /// Level that its pointer claims.
-        child: u8,
-    },
-    /// An inner node without children.
-    #[error("tree: a node of level {level} has no child")]
-    MissingChild {
-        /// Its level.
-        level: u8,
-    },
-    /// A node holds keys outside the range that its parent gives it.
-    #[error("tree: a node of level {level} holds keys outside its range")]
-    KeyRange {
-        /// Its level.
-        level: u8,
-    },
-    /// Entries that must stay together do not fit one node.
-    #[error("tree: {bytes} bytes of inseparable entries")]
-    Inseparable {
-        /// What they take.
-        bytes: usize,
-    },
-}
 
 /// What reading a tree can end in.
 pub trait NodeError: From<FormatError> + From<TreeError> {}
