@@ -60,7 +60,7 @@ pub async fn sync_object(
     let (mut tail, mut damage) = (None, None);
     let orphan = version.inode.nlink == 0 && version.inode.kind != FileKind::Directory;
     let tree = if orphan {
-        // It is about to be freed: its pages need not be written out.
+        // It is about to be freed: its pages are not written out any more.
         free_early(sync, &version);
         tree
     } else if version.inode.kind == FileKind::Directory {
