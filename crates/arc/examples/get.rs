@@ -1,9 +1,9 @@
-//! What the cache's operations cost, in ns: the smallest and the median of 40 rounds, for the
-//! machines that this runs on are never alone.
+//! The cost of the cache's operations, in ns: the smallest and the median of 40 rounds, because
+//! other work always runs on these machines.
 //!
-//! `cargo run --release -p aquifer-arc --example get`: 1 M pages of 4 KiB, 4.5 GiB of memory.
-//! A map of shards with std's mutex and hash map stands beside it: the cost that no policy can
-//! be under, for most of it is the cache misses on entry and on the value's reference count.
+//! `cargo run --release -p aquifer-arc --example get`: 1 M pages of 4 KiB, 4.5 GiB of memory. A map
+//! of shards with std's mutex and hash map is measured beside it. It is a lower bound for any
+//! policy, since most of its cost is the cache misses on entry and on the value's reference count.
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a benchmark")]
 
 use std::collections::HashMap;

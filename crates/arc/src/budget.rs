@@ -1,11 +1,11 @@
-//! Where the bytes of one shard go.
+//! How one shard's bytes are divided.
 //!
-//! Invariant: base + residents + ghosts x overhead <= capacity, and what the structures really
-//! allocate is at most what is charged for them (`tests/memory.rs` counts it).
+//! Invariant: base + residents + ghosts x overhead <= capacity, and the structures really allocate
+//! at most what is charged for them (`tests/memory.rs` counts it).
 
 use crate::slab::{CHUNK_SLOTS, Slot};
 
-/// The capacity of one shard and what follows from it.
+/// The capacity of one shard and the limits that follow from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     /// All that the shard may hold, in bytes.
@@ -37,8 +37,8 @@ impl Budget {
     }
 }
 
-/// Ghosts take at most 1/48: enough to remember as many 4 KiB entries as are resident, which is
-/// all that ARC asks for.
+/// Ghosts take at most 1/48: enough to remember as many 4 KiB entries as are resident, which is all
+/// that ARC needs.
 const GHOST_SHARE: u64 = 48;
 /// A table of u32 takes 5 bytes a bucket. It doubles when 7/16 of its buckets are in use, or later:
 /// at most 32/7 buckets an entry then, and `release` keeps it there. While it is rebuilt there is

@@ -15,7 +15,7 @@ use crate::{Class, Key};
 /// A value is dropped under its shard's lock, so `V`'s drop must not call the cache.
 pub struct Cache<V> {
     shards: Box<[Line<Mutex<Shard<V>>>]>,
-    /// Held while the shards' capacities change: of two changes, one is last in all shards.
+    /// Held while the shards' capacities change, so that of two changes one is last in all shards.
     capacity_change: Mutex<()>,
 }
 
@@ -41,9 +41,9 @@ impl<V: Clone> Cache<V> {
         self.shard(key).lock().get(hash, key)
     }
 
-    /// Looks up `count` keys from `first` on, neighbours written in one txg; `found` is called with
-    /// the number of each that is held, counted from `first`, and its value. As so many calls of
-    /// [`Cache::get`], but neighbours cost one lock, and mostly one search, together.
+    /// Looks up `count` keys from `first` on, neighbours written in one txg. Calls `found` with the
+    /// number of each that is held, counted from `first`, and its value. Equivalent to `count`
+    /// calls of [`Cache::get`], but neighbours cost one lock, and mostly one search, together.
     ///
     /// `found` runs under a shard's lock: it must not call the cache.
     pub fn get_run(&self, first: &Key, count: u64, mut found: impl FnMut(u64, &V)) {
@@ -57,9 +57,9 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    /// Looks up keys that need be no neighbours; `found` is called with the number of each that is
-    /// held, in any order, and its value. As so many calls of [`Cache::get`], but the CPU waits for
-    /// several of the cold cache lines of a search at a time.
+    /// Looks up keys that need not be neighbours. Calls `found` with the number of each that is
+    /// held, in any order, and its value. Equivalent to a [`Cache::get`] of each, but the CPU waits
+    /// for several of the cold cache lines of a search at a time.
     ///
     /// `found` runs under a shard's lock: it must not call the cache.
     pub fn get_each(&self, keys: &[Key], mut found: impl FnMut(usize, &V)) {
@@ -79,18 +79,18 @@ impl<V: Clone> Cache<V> {
         self.shard(key).lock().contains(hash, key)
     }
 
-    /// Takes in what was read, read ahead or written. `charge_bytes` is all the memory that the
-    /// value keeps alive; the cache adds its own overhead. A value that is there already stays
-    /// (it is the same: keys do not repeat), and one over 1/4 of a shard is not taken.
+    /// Inserts a value that was read, read ahead or written. `charge_bytes` is all the memory that
+    /// the value keeps alive; the cache adds its own overhead. An existing value stays (it is the
+    /// same: keys do not repeat), and one over 1/4 of a shard is refused.
     pub fn insert(&self, key: Key, value: V, charge_bytes: u32, class: Class) {
         let hash = key.mixed();
         let arrival = Arrival { key, value, charge_bytes, class, standing: None };
         self.shard(&key).lock().insert(hash, arrival);
     }
 
-    /// Takes in a block that was written to a new place instead of `old`: it inherits `old`'s
+    /// Inserts a block that was written to a new place instead of `old`. It inherits `old`'s
     /// standing, and `old` leaves, even if a snapshot still covers it. `value` makes the new value,
-    /// of the old one if that was held.
+    /// from the old one if that was held.
     pub fn replace(
         &self,
         old: &Key,
@@ -107,13 +107,13 @@ impl<V: Clone> Cache<V> {
         self.shard(&key).lock().insert(hash, arrival);
     }
 
-    /// Forgets a block that was freed. Says whether a value was held.
+    /// Forgets a block that was freed. Returns whether a value was held.
     pub fn remove(&self, key: &Key) -> bool {
         let hash = key.mixed();
         self.shard(key).lock().remove(hash, key).is_some()
     }
 
-    /// Changes the capacity. On return no more than that is held.
+    /// Changes the capacity. On return the cache holds no more than that.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         let _change = self.capacity_change.lock();
         let each = capacity_bytes / self.shards.len() as u64;
@@ -127,7 +127,7 @@ impl<V: Clone> Cache<V> {
         self.shards.iter().map(|shard| shard.0.lock().resident_bytes()).sum()
     }
 
-    /// Counters and sizes; the shards are asked one after the other.
+    /// Counters and sizes; this asks the shards one after the other.
     pub fn stats(&self) -> Stats {
         let mut total = Stats::default();
         for shard in &self.shards {
@@ -144,7 +144,8 @@ impl<V: Clone> Cache<V> {
 
     #[inline]
     fn shard_number(&self, key: &Key) -> usize {
-        // Neighbours share a shard: what came together leaves together, and its memory with it.
+        // Neighbours share a shard: blocks that came together leave together, and so does their
+        // memory.
         let [byte, ..] = fold((key.place / NEIGHBOURS) ^ SEEDS.2, SEEDS.0).to_le_bytes();
         usize::from(byte) & (self.shards.len() - 1)
     }
@@ -172,12 +173,12 @@ fn fold(a: u64, b: u64) -> u64 {
 /// Bits without structure: of the golden ratio and the roots of 2 and 3.
 const SEEDS: (u64, u64, u64) =
     (0x9E37_79B9_7F4A_7C15, 0x6A09_E667_F3BC_C909, 0xBB67_AE85_84CA_A73B);
-/// So many sectors, aligned, have their entries in one shard: those of an extent mostly, and as
-/// many as pages lie in one block of memory. With more the shards would not be filled evenly.
+/// That many aligned sectors have their entries in one shard: mostly those of an extent, and as
+/// many as pages in one block of memory. With more, the shards would not fill evenly.
 const NEIGHBOURS: u64 = 16;
-/// A shard that holds fewer entries learns from noise.
+/// A shard that holds fewer entries would learn from noise.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
-/// More locks than this only spread what one could learn.
+/// More locks would only spread what one shard could learn.
 const SHARDS_MAX: u32 = 64;
 
 #[cfg(test)]

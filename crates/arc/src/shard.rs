@@ -29,11 +29,11 @@ pub(crate) struct Arrival<V> {
     pub value: V,
     pub charge_bytes: u32,
     pub class: Class,
-    /// What it inherits from the block that it takes the place of.
+    /// Its inheritance from the block that it replaces.
     pub standing: Option<Standing>,
 }
 
-/// How an entry stands with the policy.
+/// The standing of an entry with the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     queue: Queue,
@@ -58,7 +58,8 @@ impl<V: Clone> Shard<V> {
         let mut before = None;
         for at in 0..count {
             let key = Key { place: first.place + at, ..*first };
-            // What came in one after the other lies side by side, as long as nothing has moved.
+            // Entries that came in one after the other are neighbours in the slab, as long as
+            // nothing has moved.
             let beside = before.and_then(|index| self.slab.beside(index));
             let index = match beside {
                 Some(index) if self.slab.slot(index).key == key => Some(index),
@@ -71,8 +72,8 @@ impl<V: Clone> Shard<V> {
         }
     }
 
-    /// `get` of each. All are searched for before the first is used: searches that do not wait for
-    /// each other.
+    /// `get` of each. Searches for all before it uses the first, so that the searches do not wait
+    /// for each other.
     pub(crate) fn get_each<'a>(
         &mut self,
         keys: impl Iterator<Item = (usize, &'a Key)>,
@@ -87,7 +88,7 @@ impl<V: Clone> Shard<V> {
         }
     }
 
-    /// Counts a use of what was found, if it was.
+    /// Counts a use of an entry, if it was found.
     #[inline]
     fn used(&mut self, index: Option<u32>) -> Option<&V> {
         self.ticks = self.ticks.wrapping_add(1);
@@ -109,7 +110,7 @@ impl<V: Clone> Shard<V> {
         self.find(hash, key).is_some_and(|index| self.slab.slot(index).value.is_some())
     }
 
-    /// Takes a value in, unless it is there already (then that one stays) or too large.
+    /// Inserts a value, unless it is there already (then that one stays) or too large.
     pub(crate) fn insert(&mut self, hash: u64, arrival: Arrival<V>) {
         self.ticks = self.ticks.wrapping_add(1);
         let (class, charge) = (arrival.class, arrival.charge_bytes);
@@ -136,7 +137,7 @@ impl<V: Clone> Shard<V> {
         assert!(self.resident_bytes() <= self.budget.capacity, "the cache stays under its cap");
     }
 
-    /// Forgets a key, its ghost too. Gives its value, if there was one, and how that stood.
+    /// Forgets a key and its ghost. Returns its value, if there was one, and its standing.
     pub(crate) fn remove(&mut self, hash: u64, key: &Key) -> Option<(V, Standing)> {
         let index = self.find(hash, key)?;
         let slot = self.slab.slot_mut(index);
@@ -192,15 +193,15 @@ impl<V: Clone> Shard<V> {
         self.table.insert_unique(hash, index, |&index| slab.slot(index).key.mixed());
     }
 
-    /// A key whose value was evicted too early: learns from it, and takes it for frequent.
+    /// A key whose value was evicted too early: learns from it, and treats it as frequent.
     fn revive(&mut self, ghost: u32, cost: u32, arrival: Arrival<V>) {
         let b1 = self.slab.list(Queue::B1).bytes;
         let b2 = self.slab.list(Queue::B2).bytes;
         let slot = self.slab.slot(ghost);
         let (from, step) = (slot.queue(), u64::from(slot.cost));
         let target = &mut self.stats.recent_target_bytes;
-        // The shorter a ghost list, the more a hit in it says. No list is empty that was hit,
-        // and the step is at most the length of the other list.
+        // The shorter a ghost list, the more a hit in it means. No list is empty that was hit, and
+        // the step is at most the length of the other list.
         if from == Queue::B1 {
             *target = (*target + step * (b2 / b1.max(1)).max(1)).min(self.budget.residents);
         } else {
@@ -246,8 +247,9 @@ impl<V: Clone> Shard<V> {
             let too_recent = t1.bytes + b1.bytes > self.budget.residents;
             let too_large = b1.bytes + b2.bytes > self.budget.residents;
             let too_many = self.ghosts() > self.budget.ghosts;
-            // ARC lets B1 have its length and B2 the rest. Where the number binds, because values
-            // are small, that would leave B2 nothing and nothing to hold the target down.
+            // ARC lets B1 have its length and B2 the rest. If the number of ghosts is the limit,
+            // because values are small, B2 would get nothing, and nothing would hold the target
+            // down.
             let ghost = match (too_recent, too_large, too_many) {
                 (true, _, _) => self.slab.oldest(Queue::B1),
                 (_, true, _) => self.slab.oldest(Queue::B2).or(self.slab.oldest(Queue::B1)),
@@ -305,7 +307,7 @@ impl<V: Clone> Shard<V> {
     }
 }
 
-/// How often the hand passes what was hit.
+/// How often the hand passes a marked entry.
 fn lives_of_marked(class: Class) -> u8 {
     match class {
         Class::Node => 2,
@@ -316,8 +318,8 @@ fn lives_of_marked(class: Class) -> u8 {
 /// The window in ticks is this part of the resident entries. 1/8 to 1/2 differ by 1 %; 1/16 is
 /// too short for read-ahead in a small cache.
 const WINDOW_SHARE: u32 = 4;
-/// Entries that the hand passes at most for one eviction: bounds the time under the lock when
-/// everything is marked. 16 cost 0.3 % more device reads, 1024 none less.
+/// Entries that the hand passes at most for one eviction: bounds the time under the lock when all
+/// are marked. 16 cost 0.3 % more device reads, 1024 save none.
 const SWEEP_MAX: u64 = 64;
 /// Tables up to this size are not shrunk: `Budget::base` pays for them.
 const TABLE_BUCKETS_MIN: usize = 64;

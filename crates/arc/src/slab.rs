@@ -28,8 +28,8 @@ pub(crate) struct Slot<V> {
     pub value: Option<V>,
     newer: u32,
     older: u32,
-    /// Charge and overhead in bytes, while resident. A ghost keeps it: ARC sizes ghost lists by
-    /// what they would bring back.
+    /// Charge and overhead in bytes, while resident. A ghost keeps it: ARC sizes ghost lists by the
+    /// entries that they would bring back.
     pub cost: u32,
     /// The shard's tick at which it became resident.
     pub born: u32,
@@ -105,7 +105,7 @@ impl<V> Slab<V> {
         Some(self.list(queue).oldest).filter(|&index| index != NONE)
     }
 
-    /// Adds a slot as the newest of a list; gives its index.
+    /// Adds a slot as the newest of a list and returns its index.
     pub(crate) fn push(&mut self, fresh: Fresh<V>, queue: Queue) -> u32 {
         let index = self.len;
         assert!(index < NONE, "a shard holds fewer than 2^32 - 1 entries");
@@ -128,8 +128,8 @@ impl<V> Slab<V> {
         self.link(index, to);
     }
 
-    /// Frees a slot. The last slot takes its index: gives that slot's key and its old index, by
-    /// which the caller's table still knows it.
+    /// Frees a slot. The last slot takes its index: returns that slot's key and its old index,
+    /// under which the caller's table still knows it.
     pub(crate) fn release(&mut self, index: u32) -> Option<(Key, u32)> {
         self.unlink(index);
         self.len -= 1;
@@ -149,7 +149,7 @@ impl<V> Slab<V> {
         Some((key, last))
     }
 
-    /// Gives back what the list of chunks does not need; the chunks themselves went at once.
+    /// Frees unused memory of the list of chunks; the chunks themselves went at once.
     pub(crate) fn shrink(&mut self) {
         self.chunks.shrink_to_fit();
     }
@@ -176,7 +176,7 @@ impl<V> Slab<V> {
         list.bytes -= u64::from(cost);
     }
 
-    /// Says what follows `index` on the way to the oldest; NONE stands before the newest.
+    /// Sets the slot that follows `index` on the way to the oldest; NONE is before the newest.
     fn set_older_of(&mut self, index: u32, queue: Queue, older: u32) {
         match index {
             NONE => self.list_mut(queue).newest = older,
@@ -184,7 +184,7 @@ impl<V> Slab<V> {
         }
     }
 
-    /// Says what follows `index` on the way to the newest; NONE stands behind the oldest.
+    /// Sets the slot that follows `index` on the way to the newest; NONE is behind the oldest.
     fn set_newer_of(&mut self, index: u32, queue: Queue, newer: u32) {
         match index {
             NONE => self.list_mut(queue).oldest = newer,
@@ -219,6 +219,6 @@ impl<V> Slab<V> {
 
 /// No slot.
 const NONE: u32 = u32::MAX;
-/// Slots of one allocation. Larger chunks leave more slack, smaller ones a list of chunks that
-/// does not stay in the CPU's cache: 64 cost 10 ns more a get than 512.
+/// Slots of one allocation. Larger chunks leave more slack. Smaller ones need a list of chunks that
+/// does not stay in the CPU's cache: 64 cost 10 ns more for each get than 512.
 pub(crate) const CHUNK_SLOTS: u32 = 512;

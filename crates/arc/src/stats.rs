@@ -29,11 +29,11 @@ pub struct ClassStats {
     pub hits: u64,
     /// Values taken in: after a miss, written, or read ahead.
     pub inserts: u64,
-    /// Inserts of what had been evicted not long before.
+    /// Inserts of values that had been evicted not long before.
     pub ghost_hits: u64,
-    /// Values given up for others or for a smaller capacity.
+    /// Values evicted for others or for a smaller capacity.
     pub evictions: u64,
-    /// Values taken out by `remove` or `replace`.
+    /// Values that `remove` or `replace` took out.
     pub removals: u64,
     /// Values held.
     pub entries: u64,
@@ -46,7 +46,7 @@ pub struct ClassStats {
 pub struct Stats {
     /// By class.
     pub class: PerClass<ClassStats>,
-    /// Gets that found nothing; the class of what is not there is not known.
+    /// Gets that found nothing; the class of a missing block is unknown.
     pub misses: u64,
     /// Inserts refused because the value alone would sweep its shard.
     pub refused: u64,
@@ -60,7 +60,7 @@ pub struct Stats {
     pub ghosts: u64,
     /// Everything held: values, overhead, ghosts.
     pub resident_bytes: u64,
-    /// What `resident_bytes` never exceeds.
+    /// The limit that `resident_bytes` never exceeds.
     pub capacity_bytes: u64,
 }
 

@@ -1,5 +1,5 @@
-//! The cap against the allocator: what is really allocated never exceeds the capacity, not even
-//! while a table is rebuilt. (What the allocator adds to round sizes up is its caller's matter.)
+//! The cap, compared with the allocator: real allocations never exceed the capacity, not even while
+//! a table is rebuilt. (The allocator's own rounding of sizes does not count.)
 #![expect(unsafe_code, reason = "a global allocator that counts, for this test only")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -66,7 +66,7 @@ fn what_is_allocated_stays_under_the_cap() {
         assert!(peak <= capacity, "phase {phase}: {peak} of {capacity} bytes");
         let charged = usize::try_from(cache.resident_bytes()).unwrap();
         assert!(held() <= charged && charged <= capacity, "{} {charged} {capacity}", held());
-        // And the cap is not kept by keeping little: two thirds of what is charged is there,
+        // The shard does not meet the cap by holding little. Two thirds of the charge is there,
         // where the values are not smaller than their overhead.
         assert!(bytes < 512 || held() * 3 > charged * 2, "phase {phase}: {} {charged}", held());
     }

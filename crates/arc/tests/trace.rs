@@ -1,8 +1,9 @@
-//! The policy against LRU and the textbook's ARC, on what guests do to disks that are trees.
+//! The policy, compared with LRU and the textbook's ARC on the reads of guests to disks that are
+//! trees.
 //!
-//! A read walks root, inner nodes, leaf and data; each part that is not cached is one read from
-//! the device. The numbers are device reads per client read. Disks have 16 GiB with 164 MiB of
-//! leaves and 1.9 MiB of inner nodes: a fully random 1 TiB disk at 1:64.
+//! A read walks root, inner nodes, leaf and data; each part that is not cached is one read from the
+//! device. The numbers are device reads per client read. Disks have 16 GiB with 164 MiB of leaves
+//! and 1.9 MiB of inner nodes: a fully random 1 TiB disk at 1:64.
 
 #[path = "trace/policies.rs"]
 mod policies;
@@ -22,8 +23,8 @@ fn outcomes(workload: Workload, capacity: u64, reads: u64) -> [Outcome; 3] {
     policies(capacity).map(|mut policy| workloads::run(workload, policy.as_mut(), reads))
 }
 
-/// Where LRU and ARC do well, this policy does as well; elsewhere better. Bounds are about 3 %
-/// over what was measured.
+/// This policy does as well as LRU and ARC where they do well, and better elsewhere. Bounds are
+/// about 3 % over the measured values.
 #[test]
 fn fewer_device_reads_than_lru_and_arc() {
     const MIB: u64 = 1 << 20;

@@ -5,11 +5,11 @@
 //! diskbench --destroy DEVICE [...]
 //! ```
 //!
-//! In FOLDER an image file is made, filled and removed at the end; a DEVICE (or an image file that
-//! exists) is overwritten, and filled only if a case reads. Every case runs once per engine and
-//! round, the engines in turn, each on a current-thread runtime. Printed are medians over the
-//! rounds with the spread; CPU is user and system time of the whole process (kernel workers of
-//! io_uring included) per operation.
+//! In FOLDER it makes and fills an image file, and removes it at the end. It overwrites a DEVICE
+//! (or an existing image file), and fills it only if a case reads. Every case runs once for each
+//! engine and round, the engines in turn, each on a current-thread runtime. It prints medians over
+//! the rounds with the spread. CPU is user and system time of the whole process (kernel workers of
+//! io_uring included) for each operation.
 //!
 //! Every page carries its sector number; every read checks it.
 
@@ -52,7 +52,7 @@ fn main() -> Fallible<()> {
             for (engine, figures) in &mut results {
                 figures.push(run(path, *engine, case, &options, round)?);
             }
-            // The other one goes first in the next round.
+            // The other engine goes first in the next round.
             results.reverse();
         }
         results.sort_by_key(|(engine, _)| *engine == Engine::Pread);
@@ -203,7 +203,7 @@ fn run(
     })
 }
 
-/// One of `depth` tasks: the time that each of its operations took, in microseconds.
+/// One of `depth` tasks. Returns the time of each of its operations, in microseconds.
 async fn work(
     disk: Arc<dyn Disk>,
     case: &'static Case,

@@ -1,10 +1,10 @@
-//! An opened file or block device: what the engines work on.
+//! An opened file or block device, on which the engines work.
 //!
 //! Invariants:
 //! - Size, kind and access are those found when it was opened, and do not change.
-//! - Once a flush has failed, every later flush fails too, until the disk is opened anew. The
-//!   kernel reports a failed write-back once per open file and marks the pages clean: a second
-//!   flush that "succeeds" proves nothing about what the first one lost.
+//! - Once a flush has failed, every later flush fails too, until the disk is reopened. The kernel
+//!   reports a failed write-back once per open file and marks the pages clean. A second flush that
+//!   "succeeds" proves nothing about the data that the first one lost.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -30,14 +30,14 @@ pub(crate) struct Backing {
     pub(crate) sectors: u64,
     /// The exact size, which need not be whole sectors.
     pub(crate) size_bytes: u64,
-    /// Opened with O_DIRECT: what is written does not pass through the page cache.
+    /// Opened with O_DIRECT: writes bypass the page cache.
     pub(crate) direct: bool,
     pub(crate) writable: bool,
-    /// The earlier handle by which this one is ours alone, if it has no claim of its own.
+    /// The earlier handle whose claim keeps this one exclusive, if it has no claim of its own.
     claim: Option<Arc<Backing>>,
     /// Error number of the first failed flush, 0 while there was none.
     spoiled: AtomicI32,
-    /// Discard was refused as unsupported: not asked again.
+    /// The device refused a discard as unsupported: not asked again.
     undiscardable: AtomicBool,
 }
 
@@ -64,7 +64,7 @@ impl Backing {
         }
     }
 
-    /// The same, ours alone by the claim of `held`, or by the one that that goes by.
+    /// The same backing, exclusive by the claim of `held`, or by the claim that `held` itself uses.
     pub(crate) fn claimed_by(self, held: &Arc<Backing>) -> Self {
         let claim = held.claim.as_ref().unwrap_or(held);
         Backing { claim: Some(Arc::clone(claim)), ..self }
@@ -77,7 +77,7 @@ impl Backing {
     /// Notes a failed flush.
     pub(crate) fn spoil(&self, error: &io::Error) {
         let errno = error.raw_os_error().unwrap_or(libc::EIO);
-        // Only the first counts: it is what the later ones report. A lost race is as good.
+        // Later flushes report the first error. A lost race for it does no harm.
         let _ = self.spoiled.compare_exchange(0, errno, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -94,7 +94,7 @@ impl Backing {
         !self.undiscardable.load(Ordering::Relaxed)
     }
 
-    /// The result of a discard as the caller shall see it: "cannot" is a success.
+    /// The result of a discard for the caller: "unsupported" counts as success.
     pub(crate) fn discarded(&self, result: io::Result<()>) -> io::Result<()> {
         match result {
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {

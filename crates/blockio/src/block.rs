@@ -1,4 +1,4 @@
-//! What only block devices can be asked: logical sector, size, write protection, discard.
+//! Properties of block devices alone: logical sector, size, write protection, discard.
 #![expect(unsafe_code, reason = "BLKDISCARD has no safe wrapper; reviewed here, used nowhere else")]
 
 use std::io;
@@ -19,7 +19,7 @@ pub(crate) fn size_bytes(device: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(rustix::fs::seek(device, SeekFrom::End(0))?)
 }
 
-/// Whether the device is write-protected. Such a one can be opened for writing all the same.
+/// Whether the device is write-protected. Such a device can still be opened for writing.
 pub(crate) fn is_read_only(device: BorrowedFd<'_>) -> io::Result<bool> {
     // _IO(0x12, 94), BLKROGET (include/uapi/linux/fs.h).
     const BLKROGET: Opcode = rustix::ioctl::opcode::none(0x12, 94);

@@ -1,8 +1,8 @@
 //! Memory for I/O: pages of 4 KiB, aligned to 4 KiB, immutable once shared.
 //!
 //! Invariants:
-//! - A [`PageMut`] has one owner; [`Page`] is shared and its bytes never change again. What was
-//!   handed to a disk or covered by a checksum therefore cannot change under it.
+//! - A [`PageMut`] has one owner; [`Page`] is shared and its bytes never change again. So memory
+//!   cannot change while a disk has it or a checksum covers it.
 //! - Fresh pages are zeroed: no memory of one client reaches another, or a disk.
 #![expect(unsafe_code, reason = "access to a page's frame; reviewed here, used nowhere else")]
 
@@ -36,19 +36,19 @@ impl PageMut {
         page
     }
 
-    /// A page with any old content: only for who fills all of it before anybody can see it.
+    /// A page with any old content. The caller must fill all of it before anybody can see it.
     pub(crate) fn unfilled() -> Self {
         PageMut { bytes: page_pool::take() }
     }
 
-    /// So many of those, neighbours in memory as far as the pool has such.
+    /// Many of those, neighbours in memory as far as the pool has them.
     pub(crate) fn unfilled_many(count: usize) -> Vec<Self> {
         let mut pages = Vec::with_capacity(count);
         page_pool::take_many(count, |bytes| pages.push(PageMut { bytes }));
         pages
     }
 
-    /// A page that starts with `prefix`, zero after it. What does not fit is left out.
+    /// A page that starts with `prefix`, zero after it. Surplus bytes are left out.
     pub fn with_prefix(prefix: &[u8]) -> Self {
         let mut page = PageMut::unfilled();
         let length = prefix.len().min(SECTOR_BYTES);
@@ -59,8 +59,8 @@ impl PageMut {
         page
     }
 
-    /// Where the page lies, for the engines that hand it to the kernel. The page stays there until
-    /// this value (or the `Page` made of it) is dropped, wherever the value itself is moved.
+    /// The page's address, for the engines that pass it to the kernel. It stays valid until this
+    /// value (or the `Page` made of it) is dropped, wherever the value itself is moved.
     pub(crate) fn address(&self) -> NonNull<u8> {
         self.bytes.cast()
     }
@@ -68,7 +68,7 @@ impl PageMut {
     /// Ends the writing: the page can now be shared.
     pub fn freeze(self) -> Page {
         let frame = ManuallyDrop::new(self).bytes;
-        // Nobody else knows of the frame yet; who hands the page to a thread orders this.
+        // Nobody else knows of the frame yet; handing the page to a thread orders this.
         page_pool::count_of(frame).store(1, Ordering::Relaxed);
         Page { bytes: frame }
     }
@@ -101,8 +101,8 @@ impl fmt::Debug for PageMut {
     }
 }
 
-/// One immutable, shared page. Its owners are counted beside the frame ([`page_pool`]): the frame
-/// is given back by the last.
+/// One immutable, shared page. Its owners are counted beside the frame ([`page_pool`]). The last
+/// owner frees the frame.
 pub struct Page {
     bytes: Frame,
 }
@@ -130,7 +130,7 @@ impl Page {
         words.iter().all(|word| u128::from_ne_bytes(*word) == 0)
     }
 
-    /// Where the page lies; see [`PageMut::address`]. Nobody may write there.
+    /// The page's address; see [`PageMut::address`]. Nobody may write there.
     pub(crate) fn address(&self) -> NonNull<u8> {
         self.bytes.cast()
     }
@@ -140,8 +140,8 @@ impl Page {
         self.bytes == other.bytes
     }
 
-    /// The bytes of the first of `pages` and of those after it that follow it in memory, too; and
-    /// how many pages that are. `None` if there are no pages.
+    /// The bytes of the first of `pages` and of those after it that also follow it in memory, and
+    /// the number of those pages. `None` if there are no pages.
     pub fn neighbours<'a>(pages: impl IntoIterator<Item = &'a Page>) -> Option<(&'a [u8], usize)> {
         let mut pages = pages.into_iter();
         let first = pages.next()?.bytes;
@@ -159,9 +159,9 @@ impl Page {
         Some((bytes, count))
     }
 
-    /// This content in the memory of `old`, if nobody else shows that and its neighbours came with
-    /// it: so what was read or written at once stays neighbours, page by page as it is written
-    /// anew. Else, or if this one came with neighbours of its own, this page as it is.
+    /// This content in the memory of `old`, if nobody else shows `old` and its neighbours came with
+    /// it. So pages that were read or written together stay neighbours while they are rewritten one
+    /// by one. Otherwise, or if this page came with neighbours of its own, this page as it is.
     pub fn in_place_of(self, old: Page) -> Page {
         if page_pool::is_of_whole(self.bytes) || !page_pool::is_of_whole(old.bytes) {
             return self;
@@ -177,8 +177,8 @@ impl Page {
 
     /// The page for its only owner; `None` if there are others.
     fn into_mut(self) -> Option<PageMut> {
-        // As `Arc::try_unwrap`: who finds itself to be the last owner stays the only one, and what
-        // others read before they left happens before what is written from now on.
+        // As `Arc::try_unwrap`: an owner that finds itself to be the last stays the only one. The
+        // reads of earlier owners happen before the coming writes.
         let taken = self.owners().compare_exchange(1, 0, Ordering::Relaxed, Ordering::Relaxed);
         if taken.is_err() && !left_out(Rule::SharedPageStays) {
             return None;
@@ -194,8 +194,8 @@ impl Page {
 
 impl Clone for Page {
     fn clone(&self) -> Self {
-        // As in `Arc`: whoever clones is an owner, so no order is needed to keep the page; and a
-        // count that comes near its end, by forgotten pages, ends the process before it wraps.
+        // As in `Arc`: the caller of `clone` is an owner, so the page needs no order to stay. If
+        // forgotten pages bring the count near its end, the process aborts before it wraps.
         let before = self.owners().fetch_add(1, Ordering::Relaxed);
         if before > OWNERS_MAX {
             std::process::abort();
@@ -206,7 +206,7 @@ impl Clone for Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // As in `Arc`: what other owners read happens before the frame is used anew.
+        // As in `Arc`: the reads of other owners happen before the frame is reused.
         let owners = if left_out(Rule::OwnersCountedAtOnce) {
             let owners = self.owners().load(Ordering::Relaxed);
             self.owners().store(owners.wrapping_sub(1), Ordering::Relaxed);
@@ -241,8 +241,8 @@ impl fmt::Debug for Page {
     }
 }
 
-/// Whole pages that are being filled from the front, as bytes come from a socket: neighbours in
-/// memory, as far as the pool has such.
+/// Whole pages that are filled from the front as bytes come from a socket. They are neighbours in
+/// memory as far as the pool has them.
 #[derive(Debug)]
 pub struct Filling {
     pages: Vec<PageMut>,
@@ -250,17 +250,17 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Room for so many pages.
+    /// Room for that many pages.
     pub fn new(pages: usize) -> Self {
         Filling { pages: PageMut::unfilled_many(pages), filled: 0 }
     }
 
-    /// Bytes that there is room for yet.
+    /// Bytes that still have room.
     pub fn missing(&self) -> usize {
         self.pages.len() * SECTOR_BYTES - self.filled
     }
 
-    /// Takes as many of `bytes` as there is room for; how many.
+    /// Takes as many of `bytes` as there is room for, and returns their number.
     pub fn put(&mut self, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         let mut spaces: Vec<IoSliceMut<'_>> = Vec::new();
@@ -277,8 +277,8 @@ impl Filling {
         taken
     }
 
-    /// What is still to be filled, in order, for one vectored read. It holds old bytes of
-    /// anybody's: only to be written to.
+    /// The unfilled space, in order, for one vectored read. It holds old bytes of other users: only
+    /// write to it.
     pub fn spaces<'a>(&'a mut self, to: &mut Vec<IoSliceMut<'a>>) {
         let (first, within) = (self.filled / SECTOR_BYTES, self.filled % SECTOR_BYTES);
         let rest = self.pages.get(first..).unwrap_or_default();
@@ -300,20 +300,20 @@ impl Filling {
     /// `bytes` of the spaces were filled.
     ///
     /// # Panics
-    /// If there was not so much room.
+    /// If there was less room.
     pub fn advance(&mut self, bytes: usize) {
         assert!(bytes <= self.missing(), "filled more than the space given");
         self.filled += bytes;
     }
 
-    /// The pages, once they are full; `None` before: what was not filled is seen by nobody.
+    /// The pages, once they are full; `None` before, so that nobody sees unfilled bytes.
     pub fn finish(self) -> Option<Vec<Page>> {
         let full = self.missing() == 0;
         full.then(|| self.pages.into_iter().map(PageMut::freeze).collect())
     }
 }
 
-/// Owners of a page that can be counted, and as many again.
+/// Half of what the count of a page's owners can hold; the other half is a margin.
 const OWNERS_MAX: u32 = u32::MAX / 2;
 
 /// Cuts `bytes` into pages, the last one padded with zeros.
@@ -379,7 +379,7 @@ mod tests {
         let (bytes, count) = Page::neighbours(&pages).unwrap();
         assert!(count >= 16, "a block of 64 KiB is one piece");
         assert!(bytes == &pattern(count * SECTOR_BYTES)[..]);
-        // What does not follow in memory ends the piece.
+        // A page that does not follow in memory ends the piece.
         pages.swap(3, 4);
         let (bytes, count) = Page::neighbours(&pages).unwrap();
         assert_eq!((bytes.as_ptr(), bytes.len(), count), (pages[0].as_ptr(), 3 * 4096, 3));
@@ -398,7 +398,7 @@ mod tests {
         pages[3] = new.clone().in_place_of(old);
         assert_eq!((pages[3].address(), &pages[3][..4]), (place, &b"new\0"[..]));
         assert_eq!(Page::neighbours(&pages).unwrap().1, 16);
-        // Somebody shows the old one still: it stays as it is.
+        // Another handle still shows the old one: it stays as it is.
         let shown = pages[4].clone();
         let content = shown.to_vec();
         let old = std::mem::replace(&mut pages[4], Page::zeroed());
@@ -406,7 +406,7 @@ mod tests {
         assert!(shown.as_slice() == content);
         // No neighbours came with this one: a copy would gain nothing.
         assert!(new.clone().in_place_of(Page::zeroed()).same(&new));
-        // What is written anew in whole blocks has neighbours as good as the old ones.
+        // Pages rewritten in whole blocks have neighbours as good as the old ones.
         let mut filling = Filling::new(16);
         filling.put(&pattern(16 * SECTOR_BYTES));
         let block = filling.finish().unwrap();

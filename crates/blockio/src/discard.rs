@@ -1,11 +1,11 @@
-//! Discards of one disk, gathered: what waits is sorted and joined, and goes out batch by batch.
+//! Discards of one disk, gathered: waiting ones are sorted and joined, and go out batch by batch.
 //!
-//! A discard is expensive and never urgent; thousands of small ones at once would fill the queues
+//! A discard is expensive and never urgent. Thousands of small ones at once would fill the queues
 //! that clients' reads and writes need, and each is a transaction of the file system below.
 //!
 //! Invariants:
 //! - At most one batch runs at a time, with at most `AT_ONCE` system calls under way.
-//! - A discard ends when the range that holds it has; it is carried out even if nobody waits.
+//! - A discard ends when the range that holds it ends. It is carried out even if nobody waits.
 
 use std::io;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ struct State {
     waiting: Vec<Wanted>,
 }
 
-/// One discard that was asked for.
+/// One requested discard.
 #[derive(Debug)]
 struct Wanted {
     start: u64,
     bytes: u64,
-    /// Takes the error number, if any.
+    /// Gets the error number, if any.
     answer: oneshot::Sender<Result<(), i32>>,
 }
 
@@ -73,7 +73,7 @@ impl Discards {
         Request { backing: Arc::clone(&self.backing), start, kind: Kind::Discard { bytes } }
     }
 
-    /// What waits, or `None` (and no longer running) if nothing does.
+    /// All waiting discards. `None`, and no longer running, if there are none.
     fn next_batch(&self) -> Option<Vec<Wanted>> {
         let mut state = self.state.lock();
         let batch = std::mem::take(&mut state.waiting);
@@ -89,7 +89,7 @@ impl Discards {
 /// The task that carries out batches until none is left.
 struct Run {
     discards: Arc<Discards>,
-    /// Nothing was left: `running` belongs to whoever set it since.
+    /// No discard was left: `running` now belongs to a newer task.
     ended: bool,
 }
 
@@ -120,8 +120,8 @@ impl Drop for Run {
         if self.ended {
             return;
         }
-        // Dropped with its runtime: those who wait are told by the drop of their senders, and the
-        // next discard starts a new task.
+        // Dropped with its runtime: dropping the senders tells the waiting callers, and the next
+        // discard starts a new task.
         let waiting = {
             let mut state = self.discards.state.lock();
             state.running = false;
@@ -145,13 +145,13 @@ impl Joined {
             Err(error) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
         };
         for answer in self.answers {
-            // Nobody waits any more: as good.
+            // A caller that no longer waits does not matter.
             let _ = answer.send(result);
         }
     }
 }
 
-/// Sorts a batch and joins what touches.
+/// Sorts a batch and joins ranges that touch.
 fn join(mut batch: Vec<Wanted>) -> Vec<Joined> {
     batch.sort_by_key(|wanted| wanted.start);
     let mut ranges: Vec<Joined> = Vec::new();

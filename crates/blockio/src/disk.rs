@@ -1,11 +1,11 @@
-//! `Disk`: the one seam between the pool and what stores it.
+//! `Disk`: the one seam between the pool and its storage.
 //!
-//! Invariants every implementation keeps:
+//! Invariants that every implementation keeps:
 //! - Addresses and lengths are whole sectors of [`SECTOR_BYTES`](crate::SECTOR_BYTES).
-//! - An operation starts at the first poll of its future and owns its memory until it ends;
-//!   dropping the future does not cancel it and must not free memory that a device still uses.
+//! - An operation starts at the first poll of its future and owns its memory until it ends.
+//!   Dropping the future does not cancel it, and must not free memory that a device still uses.
 //! - A write is *durable* when it had completed before a `flush` was submitted and that flush
-//!   succeeded; a `write_durable` is durable when it completes. Nothing else is promised: before
+//!   succeeded. A `write_durable` is durable when it completes. There is no other promise: before
 //!   that, writes may be lost, reordered or torn.
 
 use std::fmt;
@@ -23,7 +23,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Capacity in whole sectors, as found when the disk was opened.
     fn sectors(&self) -> u64;
 
-    /// What people call it: a path, or the simulator's name.
+    /// Its name for people: a path, or the simulator's name.
     fn name(&self) -> &str;
 
     /// Reads `count` sectors from `sector` on, one page each.
@@ -69,13 +69,13 @@ pub enum DiskError {
         /// The system's error number, 0 if it has none.
         errno: i32,
     },
-    /// The device is gone: nothing it holds can be reached until it returns.
+    /// The device is gone: nothing on it can be reached until it returns.
     #[error("the device is gone")]
     Gone,
 }
 
 impl DiskError {
-    /// Wraps a system error with what was being done.
+    /// Wraps a system error with the operation.
     pub fn io(operation: &'static str, sector: u64, error: &io::Error) -> Self {
         DiskError::Io {
             operation,

@@ -7,12 +7,12 @@ use std::path::Path;
 
 /// Makes a file or replaces it. It is on disk when this returns.
 ///
-/// What is written beside it first is made anew, so that a file or link which somebody left there
-/// is neither written to nor lends it its mode.
+/// The temporary file beside it is always a new one. So a file or link that somebody left there is
+/// not written to, and does not give the new file its mode.
 ///
 /// # Errors
-/// What the system says. The old file stands then, unless it was the last step, to write its
-/// directory, that failed.
+/// Errors of the system. The old file is still there then, unless the last step failed: writing its
+/// directory.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let beside = path.with_extension("new");
     match fs::remove_file(&beside) {

@@ -24,11 +24,11 @@ use crate::{Page, PageMut, SECTOR_BYTES};
 /// How operations reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
-    /// Through one io_uring per thread and runtime, made when first needed and served by a task in
-    /// that runtime, which must have its I/O driver enabled.
+    /// Through one io_uring for each thread and runtime, made when first needed. A task in that
+    /// runtime serves it; the runtime must have its I/O driver enabled.
     Uring,
-    /// By one blocking system call each, on tokio's blocking pool; outside of a runtime (where the
-    /// other engine comes to this, too) on the calling thread.
+    /// By one blocking system call each, on tokio's blocking pool. Outside of a runtime (where the
+    /// other engine does the same), on the calling thread.
     Pread,
 }
 
@@ -55,10 +55,10 @@ impl FileDisk {
         })
     }
 
-    /// Opens anew, for reading and writing, what this disk was opened as, which is at `path`: a new
-    /// handle knows nothing of flushes that failed on this one. The disk stays ours alone: by a
-    /// claim of the new handle if it is another one by now, else by that of this one, which lasts
-    /// as long as either.
+    /// Reopens, for reading and writing, what this disk was opened as, which is now at `path`. A
+    /// new handle knows nothing of flushes that failed on this one. The disk stays exclusive: by a
+    /// claim of the new handle if it is another disk by now, else by that of this handle, which
+    /// lasts as long as either.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -74,10 +74,10 @@ impl FileDisk {
         self.backing.kind
     }
 
-    /// What tells it from others.
+    /// The numbers that identify it.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub fn numbers(&self) -> io::Result<DiskNumbers> {
         Ok(DiskNumbers::of_opened(&self.backing)?)
     }
@@ -87,8 +87,8 @@ impl FileDisk {
         self.backing.direct
     }
 
-    /// What others have stored here, as far as it is recognised. Blocks the thread for the reading
-    /// of some 3 MiB.
+    /// Foreign content on the disk, as far as it is recognised. Blocks the thread while it reads
+    /// some 3 MiB.
     ///
     /// # Errors
     /// If those cannot be read.
@@ -124,7 +124,7 @@ impl FileDisk {
     }
 
     async fn read_pages(&self, sector: u64, count: usize) -> io::Result<Vec<Page>> {
-        // All of it is filled before anybody sees it: a read that fails gives no pages.
+        // All of it is filled before anybody sees it: a failed read returns no pages.
         let fresh = PageMut::unfilled_many;
         if count <= PART_PAGES {
             return self.start(sector, Kind::Read(fresh(count))).await;
@@ -155,7 +155,7 @@ impl FileDisk {
             parts.push(self.start(at, Kind::Write { pages, durable }));
             at += part.len() as u64;
         }
-        // All parts are waited for: when this ends, with an error too, no part is under way.
+        // Waits for all parts: when this ends, even with an error, no part is under way.
         let mut result = Ok(());
         for part in parts {
             result = result.and(part.await.map(drop));
@@ -180,7 +180,7 @@ impl FileDisk {
     async fn flush_checked(&self) -> io::Result<()> {
         self.backing.trusted()?;
         self.start(0, Kind::Flush).await?;
-        // Another flush may have failed meanwhile and have taken the kernel's only report of it.
+        // Another flush may have failed meanwhile, and taken the kernel's only report of it.
         self.backing.trusted()
     }
 }
@@ -213,7 +213,7 @@ impl Disk for FileDisk {
         Box::pin(self.write_checked(sector, pages, true))
     }
 
-    /// Once a flush has failed, this fails until the disk is opened anew.
+    /// Once a flush has failed, this fails until the disk is reopened.
     fn flush(&self) -> IoFuture<'_, ()> {
         Box::pin(async move {
             let flushed = self.flush_checked().await;
@@ -255,7 +255,7 @@ impl Future for Operation {
     }
 }
 
-/// Hands `request` to `engine`, or to the one that can do it.
+/// Passes `request` to `engine`, or to the other one if that cannot do it.
 pub(crate) fn start(engine: Engine, request: Request) -> Operation {
     let by_ioctl =
         matches!(request.kind, Kind::Discard { .. }) && request.backing.kind == BackingKind::Block;

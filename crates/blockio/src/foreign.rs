@@ -1,13 +1,13 @@
-//! Recognises what others have stored on a disk, so that making a pool there can be refused.
+//! Recognises foreign content on a disk, so that creating a pool there can be refused.
 //!
-//! Only the first and last bytes of a disk are looked at, as `blkid` and `wipefs` do: everything
-//! that is meant to be found again signs there. Offsets and magic numbers are those of the formats'
-//! own documents or of util-linux's libblkid.
+//! It looks only at the first and last bytes of a disk, as `blkid` and `wipefs` do: every format
+//! that should be found again has its signature there. Offsets and magic numbers are those of the
+//! formats' own documents or of util-linux's libblkid.
 //!
 //! Invariants:
 //! - Total: any bytes give an answer, and nothing is written.
-//! - A disk of zeros gives none. Random bytes practically give none: every signature has four
-//!   bytes or more, or further fields of its structure must make sense.
+//! - A disk of zeros gives none. Random bytes practically give none: every signature has four bytes
+//!   or more, or further fields of its structure must make sense.
 
 mod table;
 
@@ -20,10 +20,10 @@ use crate::backing::Backing;
 use crate::{PageMut, SECTOR_BYTES};
 use table::{Place, SIGNATURES};
 
-/// What kind of thing was found.
+/// The kind of foreign content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Category {
-    /// Files, that is.
+    /// A file system.
     FileSystem,
     /// The disk is divided; the parts may hold anything.
     PartitionTable,
@@ -65,10 +65,10 @@ pub struct Ends {
     pub tail: Vec<u8>,
 }
 
-/// How much of a disk's begin is looked at: VMFS signs at 2 MiB.
+/// How much of a disk's beginning is looked at: VMFS has its signature at 2 MiB.
 pub const HEAD_BYTES: u64 = (2 << 20) + (64 << 10);
 
-/// How much of a disk's end is looked at: two ZFS labels and what does not fill one, and more.
+/// How much of a disk's end is looked at: two ZFS labels, a rest too small for a label, and more.
 pub const TAIL_BYTES: u64 = 1 << 20;
 
 impl Ends {
@@ -83,7 +83,7 @@ impl Ends {
         })
     }
 
-    /// `N` bytes from `at` on, if they lie in what was read.
+    /// `N` bytes from `at` on, if they were read.
     fn bytes<const N: usize>(&self, at: u64) -> Option<&[u8; N]> {
         self.slice(at, N)?.first_chunk()
     }
@@ -123,7 +123,7 @@ fn read_range(backing: &Backing, start: u64, length: u64) -> io::Result<Vec<u8>>
             Err(Errno::INTR) => continue,
             got => got?,
         };
-        // A transfer that was cut short goes on at a whole sector: direct I/O asks for that.
+        // A short transfer continues at a whole sector, as direct I/O requires.
         let whole = got / SECTOR_BYTES * SECTOR_BYTES;
         let kept = match bytes.len() + got >= length {
             true => got,
@@ -137,7 +137,7 @@ fn read_range(backing: &Backing, start: u64, length: u64) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Everything that is recognised, each once, the nearest to the begin first.
+/// All recognised content, each once, the nearest to the beginning first.
 pub fn recognise(ends: &Ends) -> Vec<Foreign> {
     let mut found: Vec<Foreign> = Vec::new();
     for signature in SIGNATURES {
@@ -152,8 +152,8 @@ pub fn recognise(ends: &Ends) -> Vec<Foreign> {
     for probe in [ext, lvm2, luks2_second, md, zfs, fat] {
         found.extend(probe(ends));
     }
-    // Many boot sectors end like an MBR, and a GPT has one for show: what is known better is not
-    // reported twice.
+    // Many boot sectors end like an MBR, and a GPT has a protective one: a disk that is already
+    // recognised is not reported twice.
     let known = found.iter().any(|it| it.what == GPT || it.at < 512);
     if !known {
         found.extend(mbr(ends));
@@ -228,8 +228,8 @@ fn md(ends: &Ends) -> Option<Foreign> {
     }
 }
 
-/// ZFS: four labels of 256 KiB, two at each end; in each a name-value list at 16 KiB and a ring of
-/// uberblocks, in the byte order of the machine that wrote them, from 128 KiB on.
+/// ZFS: four labels of 256 KiB, two at each end. Each has a name-value list at 16 KiB, and from 128
+/// KiB on a ring of uberblocks in the byte order of the machine that wrote them.
 fn zfs(ends: &Ends) -> Option<Foreign> {
     const LABEL: u64 = 256 << 10;
     let whole = ends.size / LABEL * LABEL;

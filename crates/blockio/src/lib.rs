@@ -1,8 +1,8 @@
 //! The world below the pool: disks, clocks, randomness, memory for I/O.
 //!
-//! Everything the engine asks of its surroundings passes through the traits of this crate, so that
-//! the simulator can stand in for all of it: [`Disk`], and [`World`] (clock, randomness, tasks).
-//! In service a disk is a [`FileDisk`] and the world a [`TokioWorld`].
+//! The engine reaches its surroundings only through the traits of this crate, so that the simulator
+//! can replace all of them: [`Disk`], and [`World`] (clock, randomness, tasks). In service a disk
+//! is a [`FileDisk`] and the world a [`TokioWorld`].
 
 mod backing;
 mod block;

@@ -1,12 +1,13 @@
-//! Opening what becomes a [`FileDisk`](crate::FileDisk), and making image files.
+//! Opening a [`FileDisk`](crate::FileDisk), and making image files.
 //!
 //! Invariants:
-//! - What is opened for writing is ours alone: a block device is opened with O_EXCL (the kernel
-//!   then refuses it if it is mounted, a swap, part of a RAID or opened so by another daemon), an
-//!   image file carries an exclusive `flock` until it is closed. A disk that is opened again goes
-//!   by the claim of the handle that it is opened by, and keeps that.
-//! - What is opened for writing lies where nobody else can exchange it, and is what was looked at.
-//! - Nothing is written or resized by opening.
+//! - A disk opened for writing is exclusive. A block device is opened with O_EXCL: the kernel then
+//!   refuses it if it is mounted, a swap, part of a RAID or opened so by another daemon. An image
+//!   file carries an exclusive `flock` until it is closed. A reopened disk uses the claim of the
+//!   handle from which it is reopened, and keeps it.
+//! - A disk opened for writing lies where nobody else can exchange it, and is the one that was
+//!   checked.
+//! - Opening writes and resizes nothing.
 //! - Opening for inspection takes no lock and cannot write: it works beside a running daemon.
 
 mod others;
@@ -24,32 +25,32 @@ use crate::backing::{Backing, BackingKind, whole_sectors};
 use crate::file::Engine;
 use crate::{SECTOR_BYTES, block, uring};
 
-/// What the opener wants to do.
+/// The access that the opener wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Reading and writing, exclusively.
     Exclusive,
-    /// Reading only, even if somebody else has it open: what is read may be changing.
+    /// Reading only, even if another process has it open: the content may change meanwhile.
     Inspect,
 }
 
 /// How to open a disk.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenOptions {
-    /// What for.
+    /// The access.
     pub access: Access,
-    /// The engine, or `None` for the best that works: that named in the environment variable
+    /// The engine, or `None` for the best that works: the one named in the environment variable
     /// [`ENGINE_VARIABLE`], else io_uring, else blocking calls.
     pub engine: Option<Engine>,
 }
 
 impl OpenOptions {
-    /// For a pool that is to be used: exclusive, the best engine.
+    /// For a pool in use: exclusive, the best engine.
     pub const fn exclusive() -> Self {
         OpenOptions { access: Access::Exclusive, engine: None }
     }
 
-    /// For looking only.
+    /// For reading only.
     pub const fn inspect() -> Self {
         OpenOptions { access: Access::Inspect, engine: None }
     }
@@ -77,7 +78,7 @@ pub enum OpenError {
         /// As given.
         path: PathBuf,
     },
-    /// The process may not.
+    /// The process has no permission.
     #[error(
         "{path}: not permitted; the daemon's user must be able to read and write it: devices \
          mostly belong to group disk, and an image should be that user's own"
@@ -92,12 +93,12 @@ pub enum OpenError {
         /// As given.
         path: PathBuf,
     },
-    /// Somebody else has it.
+    /// Another process has it.
     #[error("{path}: is in use ({by}); release it there first")]
     InUse {
         /// As given.
         path: PathBuf,
-        /// What is known of the other side.
+        /// What is known of the other process.
         by: &'static str,
     },
     /// Neither a file nor a block device.
@@ -108,7 +109,7 @@ pub enum OpenError {
         /// What it is.
         what: &'static str,
     },
-    /// Somebody else decides what is found there.
+    /// Another user can change what is found there.
     #[error(
         "{path}: {at} {why}, who could put another file in its place: keep disks where only root \
          and this user write, images for instance in /var/lib/aquifer/images"
@@ -116,12 +117,12 @@ pub enum OpenError {
     Exchangeable {
         /// As given.
         path: PathBuf,
-        /// The step of the way to it, or it itself.
+        /// The step on the path, or the file itself.
         at: PathBuf,
-        /// What is wrong with that.
+        /// What is wrong with it.
         why: &'static str,
     },
-    /// While it was looked at, something else came in its place.
+    /// During the check, something else took its place.
     #[error("{path}: was exchanged while it was opened; try again")]
     Exchanged {
         /// As given.
@@ -138,7 +139,7 @@ pub enum OpenError {
         /// Its logical sector in bytes.
         bytes: u32,
     },
-    /// Not even one sector.
+    /// Smaller than one sector.
     #[error("{path}: has {bytes} bytes, less than one sector; give it a size")]
     TooSmall {
         /// As given.
@@ -170,7 +171,7 @@ pub enum OpenError {
     },
 }
 
-/// What tells an opened disk from others, whatever they are called.
+/// Identifies an opened disk, whatever its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskNumbers {
     /// Of an image file: its file system's number and the inode's.
@@ -200,7 +201,7 @@ impl DiskNumbers {
 /// The environment variable that forces an engine: `uring` or `pread`.
 pub const ENGINE_VARIABLE: &str = "AQUIFER_DISK_ENGINE";
 
-/// The engine that works: the one asked for, unless the kernel refuses it.
+/// The engine that works: the wanted one, unless the kernel refuses it.
 pub(crate) fn choose_engine(wanted: Option<Engine>) -> Engine {
     let named = || engine_named(std::env::var(ENGINE_VARIABLE).ok()?.as_str());
     choose(wanted.or_else(named), uring::available)
@@ -231,11 +232,11 @@ fn choose(wanted: Option<Engine>, available: impl FnOnce() -> Result<(), i32>) -
     }
 }
 
-/// Opens and checks what is at `path`.
+/// Opens and checks the disk at `path`.
 ///
-/// What is in use is asked for again for `PATIENCE`, blocking the thread: a child that another
-/// thread has just forked holds our closed descriptors, locks included, until it executes its
-/// program, and tools that probe devices claim them for moments.
+/// Retries a disk that is in use for `PATIENCE`, blocking the thread. A child that another thread
+/// has just forked holds our closed descriptors, locks included, until it executes its program.
+/// Tools that probe devices claim them for moments.
 pub(crate) fn open(path: &Path, access: Access) -> Result<Backing, OpenError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -248,9 +249,9 @@ pub(crate) fn open(path: &Path, access: Access) -> Result<Backing, OpenError> {
     }
 }
 
-/// Opens for writing what this process holds already by `held`.
+/// Opens for writing what this process already holds by `held`.
 pub(crate) fn open_again(path: &Path, held: &Arc<Backing>) -> Result<Backing, OpenError> {
-    // A device that came back is another one for the kernel: the old claim does not hold for it.
+    // A device that came back is another one for the kernel: the old claim does not cover it.
     let in_use = match open_once(path, Access::Exclusive, true) {
         Err(error @ OpenError::InUse { .. }) => error,
         other => return other,
@@ -267,7 +268,7 @@ pub(crate) fn open_again(path: &Path, held: &Arc<Backing>) -> Result<Backing, Op
 
 fn open_once(path: &Path, access: Access, claim: bool) -> Result<Backing, OpenError> {
     let failed = |error: Errno| open_error(path, error);
-    // Looked at before it is opened: opening a pipe would wait for its other end, opening a tape
+    // Checks the kind before opening: opening a pipe would wait for its other end, opening a tape
     // would rewind it.
     let seen = rustix::fs::stat(path).map_err(failed)?;
     let kind = kind_of(path, seen.st_mode)?;
@@ -311,12 +312,12 @@ fn open_once(path: &Path, access: Access, claim: bool) -> Result<Backing, OpenEr
     Ok(Backing::new(fd, name, kind, bytes, direct, writable))
 }
 
-/// Makes a sparse image file of `sectors` sectors that does not exist yet, readable and writable
-/// by its owner only, and makes its existence durable.
+/// Makes a sparse image file of `sectors` sectors that does not exist yet, readable and writable by
+/// its owner only, and makes its existence durable.
 ///
 /// # Errors
-/// [`OpenError::Exists`], [`OpenError::TooSmall`], [`OpenError::TooLarge`], and what opening can
-/// give. Nothing is left behind then.
+/// [`OpenError::Exists`], [`OpenError::TooSmall`], [`OpenError::TooLarge`], and the errors of
+/// opening. No file is left behind then.
 pub fn create_image(path: &Path, sectors: u64) -> Result<(), OpenError> {
     let bytes = sectors.saturating_mul(SECTOR_BYTES as u64);
     if sectors == 0 {
@@ -369,12 +370,12 @@ fn kind_of(path: &Path, mode: u32) -> Result<BackingKind, OpenError> {
     Err(OpenError::WrongType { path: path.into(), what })
 }
 
-/// Opens with O_DIRECT; without it where the file system cannot, saying so.
+/// Opens with O_DIRECT. Where the file system cannot do that, opens without it and logs that.
 fn open_direct(path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), OpenError> {
     let flags = flags | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty()) {
         Ok(fd) if takes_our_sectors(&fd) => return Ok((fd, true)),
-        // EINVAL is how open(2) says "no O_DIRECT here".
+        // EINVAL from open(2) means "no O_DIRECT here".
         Ok(_) | Err(Errno::INVAL) => {}
         Err(error) => return Err(open_error(path, error)),
     }
@@ -387,8 +388,8 @@ fn open_direct(path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), OpenError>
     Ok((fd, false))
 }
 
-/// Whether direct I/O on this file works in whole sectors of ours. Where the kernel does not tell
-/// (before 6.1), it is believed.
+/// Whether direct I/O on this file works in whole sectors of ours. Where the kernel does not say
+/// (before 6.1), assumes that it does.
 fn takes_our_sectors(fd: &OwnedFd) -> bool {
     let asked = StatxFlags::DIOALIGN;
     let Ok(stat) = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, asked) else {
@@ -407,7 +408,7 @@ fn lock_image(path: &Path, fd: &OwnedFd) -> Result<(), OpenError> {
         Err(Errno::WOULDBLOCK) => {
             Err(OpenError::InUse { path: path.into(), by: "locked by another daemon or tool" })
         }
-        // A file system without locks: nothing could be gained by refusing it.
+        // A file system without locks: a refusal would gain nothing.
         Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) => {
             tracing::warn!(
                 path = %path.display(),
@@ -439,7 +440,7 @@ fn open_error(path: &Path, error: Errno) -> OpenError {
     }
 }
 
-/// How long somebody else may hold a disk before that is believed.
+/// How long another process may hold a disk before this reports it as in use.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 fn io_error(path: &Path, source: io::Error) -> OpenError {

@@ -1,25 +1,26 @@
-//! Where the memory of pages comes from: a pool of its own, shared by all threads.
+//! Memory of pages: a pool of its own, shared by all threads.
 //!
-//! A general allocator serves pages badly: glibc spends up to 8 KiB on a page that must be aligned
-//! to 4 KiB, gives memory back to the kernel and faults it in again, and took a third of the CPU of
-//! large reads. Here a page costs 4 KiB and a few nanoseconds. Memory is taken from the system in
-//! chunks and kept: the pool is as large as the most pages that ever existed at once, which the
-//! memory cap bounds. Each page is reused alone, whatever the others of its chunk hold.
+//! A general allocator serves pages badly. glibc spends up to 8 KiB on a page that must be aligned
+//! to 4 KiB. It also gives memory back to the kernel and faults it in again, and took a third of
+//! the CPU of large reads. Here a page costs 4 KiB and a few nanoseconds. The pool takes memory
+//! from the system in chunks and keeps it. It is as large as the most pages that ever existed at
+//! once, which the memory cap bounds. Each page is reused alone, whatever the others of its chunk
+//! hold.
 //!
 //! ```text
 //!   chunk, 2 MiB:  |header| 15 frames | 16 frames | 16 frames | ...   512 places of 4 KiB
 //!                   counts, free bits   a block, 64 KiB
 //! ```
-//! Who takes many pages at once gets whole blocks, as long as there are some: neighbours in memory,
+//! A request for many pages gets whole blocks, as long as there are some: neighbours in memory,
 //! which the kernel pins, and a disk transfers, as one piece. Single pages come from blocks that
-//! are broken already. How many share a page is counted in its chunk's header: 16 neighbours in one
+//! are already broken. The chunk's header counts the owners of each page: 16 neighbours in one
 //! cache line, and nothing to allocate.
 //!
 //! Invariants:
-//! - Every frame is in one place: with its owners, in one thread's cache, or in the common stock
-//!   (its free bit is set, which is changed under the stock's lock only).
+//! - Every frame is in one place: with its owners, in one thread's cache, or in the common stock.
+//!   (Its free bit is set there, and changes under the stock's lock only.)
 //! - A block whose frames are all free is in `whole`, once; any other with a free frame is in
-//!   `broken`, once. `broken` may name blocks besides that have no free frame, or are whole.
+//!   `broken`, once. `broken` may also name blocks that have no free frame, or are whole.
 //! - Every page was written once (zeros) before it is handed out, and may hold old content since:
 //!   [`take`] promises initialised bytes, not zeros.
 //! - The first place of a chunk is its header, so frames of two chunks are never neighbours.
@@ -53,20 +54,20 @@ pub(crate) fn take() -> Frame {
         let mut cache = cache.borrow_mut();
         if cache.0.is_empty() {
             STOCK.lock().take_singles(BATCH_PAGES, &mut cache.0);
-            // The last is taken first.
+            // `pop` takes the last one first.
             cache.0.reverse();
         }
         cache.0.pop()
     });
     match cached {
         Ok(Some(free)) => free.0,
-        // The thread is ending and has no cache any more.
+        // The thread is ending and no longer has a cache.
         _ => STOCK.lock().take_single().0,
     }
 }
 
-/// Frames for the caller alone, with any content, neighbours in memory as far as there are such;
-/// `put` gets them in order.
+/// Frames for the caller alone, with any content, neighbours in memory as far as possible; `put`
+/// gets them in order.
 pub(crate) fn take_many(count: usize, mut put: impl FnMut(Frame)) {
     let mut left = count;
     while left >= BLOCK_PAGES {
@@ -77,7 +78,7 @@ pub(crate) fn take_many(count: usize, mut put: impl FnMut(Frame)) {
     (0..left).for_each(|_| put(take()));
 }
 
-/// Takes back a frame from [`take`] that nothing refers to any more.
+/// Takes back a frame from [`take`] to which nothing refers any more.
 pub(crate) fn give(frame: Frame) {
     let kept = CACHE.try_with(|cache| {
         let mut cache = cache.borrow_mut();
@@ -91,12 +92,13 @@ pub(crate) fn give(frame: Frame) {
     }
 }
 
-/// Whether the frame's block was handed out as a whole, and none of it lies in the stock since.
+/// Whether the frame's block was handed out as a whole, and none of its frames has returned to the
+/// stock since.
 pub(crate) fn is_of_whole(frame: Frame) -> bool {
     Block::of(frame).0.bits().whole.load(Ordering::Relaxed)
 }
 
-/// Where it is counted how many share this frame. Its value is the owner's business.
+/// The count of this frame's owners. Its meaning is the owners' business.
 pub(crate) fn count_of<'a>(frame: Frame) -> &'a AtomicU32 {
     let (header, index) = place_of(frame);
     // SAFETY: the header of the chunk that the frame lies in: chunks are aligned to their size,
@@ -123,17 +125,17 @@ fn place_of(frame: Frame) -> (NonNull<Header>, usize) {
     }
 }
 
-/// What stands in the first place of a chunk.
+/// The content of the first place of a chunk.
 struct Header {
     counts: [AtomicU32; CHUNK_PAGES],
     blocks: [Bits; CHUNK_PAGES / BLOCK_PAGES],
 }
 
-/// Of one block; written under the stock's lock.
+/// The bits of one block; written under the stock's lock.
 struct Bits {
     /// Which frames lie in the stock.
     free: AtomicU16,
-    /// It is named in `broken`.
+    /// `broken` names it.
     listed: AtomicBool,
     /// See [`is_of_whole`], which reads it without the lock.
     whole: AtomicBool,
@@ -141,7 +143,7 @@ struct Bits {
 
 const _: () = assert!(size_of::<Header>() <= SECTOR_BYTES, "a header fits its place");
 
-/// The first frame of a block, which names it. The header stands in the first block of a chunk.
+/// The first frame of a block, which names it. The header is in the first block of a chunk.
 #[derive(Clone, Copy)]
 struct Block(Frame);
 
@@ -219,7 +221,7 @@ impl Stock {
         }
     }
 
-    /// A free frame, of a broken block if there is one.
+    /// A free frame, from a broken block if there is one.
     fn take_free(&mut self) -> Option<Free> {
         loop {
             let block = match self.broken.last() {
@@ -266,8 +268,8 @@ impl Stock {
         // here, in one piece.
         unsafe { base.write_bytes(0, CHUNK.size()) };
         POOL_BYTES.fetch_add(CHUNK.size() as u64, Ordering::Relaxed);
-        // The last is taken first: blocks come in the order of their addresses. The frames beside
-        // the header make no whole block and are used first.
+        // `pop` takes the last one first: blocks come in the order of their addresses. The frames
+        // beside the header make no whole block and are used first.
         let frame = |index: usize| {
             // SAFETY: within the chunk that was just allocated, which is never freed.
             Free(unsafe { base.add(index * SECTOR_BYTES) }.cast())
@@ -276,8 +278,8 @@ impl Stock {
     }
 }
 
-/// Puts the stock in an order that does not depend on what was taken and given before; there is
-/// enough of it that it lasts. Nobody may be running.
+/// Puts the stock in an order that does not depend on earlier use, and makes it large enough to
+/// last. No thread may use the pool meanwhile.
 #[cfg(feature = "permute")]
 pub fn settle() {
     let mut stock = STOCK.lock();
@@ -296,8 +298,8 @@ pub fn settle() {
 #[cfg(feature = "permute")]
 const SETTLED_PAGES: usize = 16 * CHUNK_PAGES;
 
-/// New memory for a chunk, aligned, from the system itself: memory that an allocator had used in
-/// part before would not become a huge page.
+/// New memory for a chunk, aligned, from the system itself: memory that an allocator had partly
+/// used before would not become a huge page.
 fn map_chunk() -> Option<NonNull<u8>> {
     let (size, flags) = (CHUNK.size(), MapFlags::PRIVATE);
     let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -316,13 +318,13 @@ fn map_chunk() -> Option<NonNull<u8>> {
     Some(base)
 }
 
-/// A frame that nobody owns.
+/// A frame without an owner.
 struct Free(Frame);
 
 // SAFETY: memory without an owner may pass to any thread.
 unsafe impl Send for Free {}
 
-/// The frames that a thread has at hand; they go to the stock when it ends.
+/// A thread's frames; they go to the stock when it ends.
 struct Cache(Vec<Free>);
 
 impl Drop for Cache {
@@ -348,17 +350,17 @@ const CHUNK: Layout = match Layout::from_size_align(CHUNK_PAGES * SECTOR_BYTES, 
     Err(_) => panic!("a chunk has a valid layout"),
 };
 
-/// 64 KiB: large enough that what a transfer costs for each piece no longer shows, small enough
-/// that pages that come and go singly leave whole ones over.
+/// 64 KiB: large enough to hide the cost of each piece of a transfer, small enough that pages used
+/// singly leave whole blocks.
 const BLOCK_PAGES: usize = 16;
 
 const ALL_FREE: u16 = u16::MAX;
 const _: () = assert!(BLOCK_PAGES == 16, "a block's free frames are 16 bits");
 
-/// What a thread keeps at most: 2 MiB.
+/// The most that a thread keeps: 2 MiB.
 const CACHE_PAGES: usize = if PERMUTED { 4 } else { 512 };
 
-/// What moves between a thread's cache and the stock at a time.
+/// The number that moves between a thread's cache and the stock at a time.
 const BATCH_PAGES: usize = if PERMUTED { 2 } else { 256 };
 
 #[cfg(test)]
@@ -384,11 +386,11 @@ mod tests {
                 assert!(pages.iter().all(|page| **page == [round * thread; 4096]));
             }
         }
-        // What was given back is used again: far fewer than five rounds' worth were taken.
+        // Freed frames are reused: the pool took far less than five rounds' worth.
         assert!(pool_bytes() < 3 * 4 * 3000 * 4096, "{}", pool_bytes());
     }
 
-    /// A stock of its own: whatever the order in which frames come back.
+    /// On a stock of its own: frames come back in any order.
     #[test]
     fn blocks_are_neighbours_and_come_back_whole() {
         let mut stock = Stock { whole: Vec::new(), broken: Vec::new() };

@@ -1,7 +1,7 @@
 //! The engine without io_uring: one blocking system call per operation, on tokio's blocking pool.
 //!
 //! Invariants:
-//! - A request that was handed over runs to its end even if its future is dropped.
+//! - An accepted request runs to its end even if its future is dropped.
 //! - Outside of any tokio runtime the call is made at once, on the calling thread: tools that only
 //!   inspect need no runtime.
 
@@ -42,7 +42,7 @@ impl Future for PreadOperation {
             PreadOperation::Pool(handle) => match Pin::new(handle).poll(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(result)) => result,
-                // The runtime shuts down, so it never ran (`run` does not panic).
+                // The runtime shuts down, so the request never ran (`run` does not panic).
                 Poll::Ready(Err(_)) => Err(io::ErrorKind::Interrupted.into()),
             },
             PreadOperation::Done(result) => std::mem::replace(result, Ok(Vec::new())),
@@ -85,7 +85,7 @@ fn transfer(request: &mut Request) -> io::Result<()> {
     Ok(())
 }
 
-/// One system call for what is left after `done` bytes.
+/// One system call for the rest after `done` bytes.
 fn transfer_once(request: &mut Request, done: usize) -> io::Result<usize> {
     let (first, within) = (done / SECTOR_BYTES, done % SECTOR_BYTES);
     let offset = request.start + done as u64;

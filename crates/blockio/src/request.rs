@@ -1,9 +1,9 @@
-//! One operation on its way to the kernel, in the form that both engines take.
+//! One operation under way to the kernel, in the form that both engines take.
 //!
 //! Invariants:
 //! - A request owns its pages and holds its [`Backing`] (so the file stays open) until it has
-//!   ended; the engines keep it alive even if nobody waits for it any more.
-//! - Ranges were checked before a request is made: it lies within the backing, in whole sectors.
+//!   ended. The engines keep it alive even if nobody waits for it any more.
+//! - Ranges are checked before a request is made: it lies within the backing, in whole sectors.
 //! - Every request passes through [`Request::finish`] or [`Request::settle`] when it ends, so that
 //!   a failed flush is noted even if its future is gone.
 
@@ -15,18 +15,18 @@ use rustix::io::Errno;
 use crate::backing::Backing;
 use crate::{Page, PageMut, SECTOR_BYTES};
 
-/// What a request does.
+/// The operation of a request.
 pub(crate) enum Kind {
     /// Fills all these pages.
     Read(Vec<PageMut>),
-    /// Writes all these pages, durable on completion if asked for.
+    /// Writes all these pages, durable on completion if requested.
     Write {
         /// At least one, to consecutive sectors.
         pages: Vec<Page>,
         /// Whether to write through the device's cache.
         durable: bool,
     },
-    /// Makes durable what was completed.
+    /// Makes completed writes durable.
     Flush,
     /// Gives up this many bytes.
     Discard {
@@ -43,12 +43,12 @@ pub(crate) struct Request {
     pub(crate) kind: Kind,
 }
 
-/// How often one operation is started again without any progress (EINTR, EAGAIN, ECANCELED)
-/// before the error is taken for final.
+/// How often one operation is started again without any progress (EINTR, EAGAIN, ECANCELED) before
+/// the error is final.
 pub(crate) const RETRIES_MAX: u32 = 64;
 
 impl Request {
-    /// Bytes to transfer: zero for what moves no pages.
+    /// Bytes to transfer: zero for operations that move no pages.
     pub(crate) fn transfer_bytes(&self) -> usize {
         let pages = match &self.kind {
             Kind::Read(pages) => pages.len(),
@@ -58,7 +58,7 @@ impl Request {
         pages * SECTOR_BYTES
     }
 
-    /// What a transfer that moves no further byte means.
+    /// The error of a transfer that moves no further byte.
     pub(crate) fn stuck(&self) -> io::Error {
         match self.kind {
             Kind::Read(_) => io::ErrorKind::UnexpectedEof.into(),
@@ -66,13 +66,13 @@ impl Request {
         }
     }
 
-    /// Notes on the backing what the end of this request says about all later flushes.
+    /// Notes on the backing what this result means for all later flushes.
     pub(crate) fn settle(&self, result: &io::Result<()>) {
         let Err(error) = result else { return };
         let spoils = match self.kind {
             Kind::Flush => true,
-            // It may be the flush behind the write that failed. Lack of room is noticed before
-            // anything is written.
+            // The failed part may be the flush behind the write. Lack of room shows before any
+            // write.
             Kind::Write { durable: true, .. } => {
                 !matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             }
@@ -83,7 +83,7 @@ impl Request {
         }
     }
 
-    /// Ends the request: the pages of a read, nothing for all else.
+    /// Ends the request: returns the pages of a read, nothing for other operations.
     pub(crate) fn finish(self, result: io::Result<()>) -> io::Result<Vec<Page>> {
         self.settle(&result);
         self.into_pages(result)

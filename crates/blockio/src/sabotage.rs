@@ -1,9 +1,9 @@
 //! Rules that the simulator can leave out, to prove that it would find their absence.
 //!
-//! Only a build with `--cfg sabotage` can leave out anything; elsewhere [`left_out`] is `false` at
+//! Only a build with `--cfg sabotage` can leave out a rule. Elsewhere [`left_out`] is `false` at
 //! compile time, and the daemon refuses to be built with that cfg.
 
-/// The rules of DESIGN section 7 that can be left out.
+/// Rules of the design that the simulator can leave out (`ARCHITECTURE.md`, "Invariants").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Rule {
@@ -25,13 +25,13 @@ pub enum Rule {
     UberblockSlot,
     /// A leaf that another names outdated has no vote at import.
     OutdatedNoVote,
-    /// A leaf that an import does not take into use is named outdated by its first uberblock.
+    /// The first uberblock of an import names every leaf outdated that the import does not use.
     UnusedIsNamed,
-    /// An uberblock of another host is looked for before one is written.
+    /// An import looks for an uberblock of another host before it writes one.
     LookForOthers,
-    /// An idle pool keeps saying that a host uses it.
+    /// An idle pool keeps announcing that a host uses it.
     SayInUse,
-    /// The end of the log is fixed by an uberblock before anything else.
+    /// An uberblock fixes the end of the log before anything else happens.
     FixLogEnd,
     /// A commit waits for the writes of its txg, then flushes, then writes the uberblock.
     FlushBeforeUberblock,
@@ -39,7 +39,7 @@ pub enum Rule {
     FlushBeforeAck,
     /// A log segment is reused only behind the head of a root on disk.
     LogReuseBehindRoot,
-    /// The current bitmap slot is named by the record: slots go in turn.
+    /// The record names the current bitmap slot: slots go in turn.
     SlotsInTurn,
     /// COMMIT logs the present content.
     CommitPresentContent,
@@ -47,62 +47,64 @@ pub enum Rule {
     SessionFirstTxg,
     /// Early data of the unproven tail is verified at import.
     VerifyEarlyTail,
-    /// Early data of the unproven tail is copied to every main copy.
+    /// Import copies early data of the unproven tail to every main copy.
     LevelEarlyTail,
-    /// And written again, like its batches, on sides that hold it: their flush may have failed.
+    /// Import also rewrites it, like its batches, on sides that hold it: their flush may have
+    /// failed.
     RewriteTail,
     /// A commit waits for the early writes of its txg.
     CommitWaitsForEarlyWrites,
-    /// No place is reused while somebody reads under a root that reaches it.
+    /// No place is reused while a reader uses a root that reaches it.
     ReadersHoldReuse,
     /// A log segment is reused only after every write to it has ended.
     LogReuseAfterLanding,
-    /// What identifies a call that must not run twice is in its record.
+    /// The identity of a call that must not run twice is in its record.
     ReplyInRecord,
-    /// And in the reply table, in the same txg.
+    /// It is also in the reply table, in the same txg.
     ReplyInTable,
-    /// A reply that is given again waits until what it tells is durable.
+    /// A repeated reply waits until the changes of its call are durable.
     ReplyAfterDurable,
     /// A new chain of the log is named by the root of the txg that was open when the old one ended,
     /// or by a later one.
     NewChainWaitsForItsTxg,
-    /// While the log is on its way elsewhere no batch is sealed.
+    /// No batch is sealed while the log moves.
     MoveHoldsBatches,
     /// A batch that may lie on the last side of a lost log device alone is not acknowledged before
     /// a root names the new chain.
     LostLogHoldsAcknowledgements,
     /// The last side of a lost log device is not named outdated before a root names the new chain.
     LastLogSideKeepsItsVote,
-    /// Before a dataset is logged again, all that was not logged is on disk.
+    /// Before a dataset is logged again, all its unlogged changes are on disk.
     UnloggedOnDiskFirst,
-    /// A generation is never given out again, though a cut or a rewind takes the file that had it.
+    /// A generation is never given out twice, even if a cut or a rewind takes the file that had it.
     FreshGenerations,
-    /// Before a replay ids are raised above all that the log names.
+    /// A replay first raises ids above all that the log names.
     ReplayRaisesIds,
-    /// While a replay is unfinished nothing is freed in the background; and COMMIT logs nothing of
+    /// While a replay is unfinished nothing is freed in the background, and COMMIT logs nothing of
     /// a file that lost its last name.
     ReplayReapsNothing,
     /// Nothing is read below the roots of a destroyed dataset.
     DestroyedIsNotRead,
-    /// What files are cut short by is freed at once only as far as the record of the txg holds it.
+    /// The extents that truncations cut off are freed at once only as far as the record of the txg
+    /// has room.
     CutsFitTheRecord,
-    /// What cannot be read at the moment is not taken for damaged.
+    /// A read error is not taken for damage.
     UnreadableIsNoDamage,
     /// An administrative act is answered when it is on disk: it is not in the log.
     ActsOnDiskFirst,
-    /// On a full pool, what needs no more room than there was gets it in turn.
+    /// On a full pool, changes that need no more room get the reserve in turn.
     ReserveInTurn,
     /// The owners of a page are counted in one step: one of them is the last.
     OwnersCountedAtOnce,
-    /// The memory of a page becomes another page's only when nobody else has it.
+    /// The memory of a page becomes another page's only when it has no other owner.
     SharedPageStays,
-    /// A reader looks at overlay and root in one look.
+    /// A reader captures overlay and root in one look.
     RootWithOverlay,
-    /// A txg that closes waits for those who hold it.
+    /// A txg that closes waits for its holds.
     CloseWaitsForHolders,
-    /// What an admission asks for and what it takes are one look.
+    /// An admission checks and takes its demand in one look.
     AdmitInOneLook,
-    /// A thread that waits for a notice is known before it looks whether it must wait.
+    /// A thread that waits for a notice registers before it checks whether it must wait.
     WaitersComeFirst,
     /// A sender of the log that finds nothing to send is gone when the next record comes.
     SenderEndsAtOnce,
@@ -110,15 +112,15 @@ pub enum Rule {
     PromisesInTurn,
     /// What reservations still lack is not promised to others.
     ReservationsAreKept,
-    /// What a replay writes counts against quotas and reservations.
+    /// The writes of a replay count against quotas and reservations.
     ReplaysCount,
-    /// A reservation is given up when the disk says so.
+    /// A reservation is released when the disk says so.
     ReleasedOnDiskFirst,
-    /// Of a call that comes twice at once, one is carried out.
+    /// Of two equal calls at once, only one is carried out.
     CallRunsOnce,
 }
 
-/// Rules that there may be.
+/// The number of rules that there may be.
 #[cfg(sabotage)]
 const RULES_MAX: usize = 128;
 

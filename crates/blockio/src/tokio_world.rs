@@ -15,7 +15,7 @@ use crate::world::{Task, World};
 #[derive(Debug)]
 pub struct TokioWorld {
     start: Instant,
-    /// Where tasks go that are spawned on a thread without a runtime.
+    /// The runtime for tasks that are spawned on a thread without one.
     home: Handle,
 }
 
@@ -32,7 +32,7 @@ impl World for TokioWorld {
     }
 
     fn wall_ns(&self) -> u64 {
-        // A clock before 1970 or after 2554 is wrong; for timestamps shown to people the nearest
+        // A clock before 1970 or after 2554 is wrong. For timestamps shown to people the nearest
         // end is as good as any answer.
         match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => u64::try_from(since.as_nanos()).unwrap_or(u64::MAX),
@@ -52,7 +52,7 @@ impl World for TokioWorld {
     fn random(&self) -> u64 {
         match getrandom::u64() {
             Ok(random) => random,
-            // Guids that repeat would mix pools up: better to stop.
+            // Repeated guids would mix pools up: better to stop.
             Err(error) => panic!("the system gives no random numbers: {error}"),
         }
     }

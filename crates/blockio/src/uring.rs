@@ -1,18 +1,18 @@
-//! The engine on io_uring: one ring per thread and runtime, made when first needed.
+//! The engine on io_uring: one ring for each thread and runtime, made when first needed.
 //!
-//! Which ring an operation takes: that of the thread which polls its future first, in the runtime
-//! which does so. A thread that has none gets one then and there, served by a driver task in that
-//! runtime; so every thread of every runtime may start I/O, a current-thread runtime has exactly
-//! one ring, and nothing is handed from thread to thread on the usual way. The future may move to
-//! another thread afterwards. The runtime must have its I/O driver enabled.
+//! An operation uses the ring of the thread and the runtime that poll its future first. If there is
+//! no such ring, that poll makes one, served by a driver task in that runtime. So every thread of
+//! every runtime may start I/O, and a current-thread runtime has exactly one ring. Normally no
+//! operation moves between threads. The future may move to another thread afterwards. The runtime
+//! must have its I/O driver enabled.
 //!
 //! Where there can be no ring (no runtime, the kernel refuses one, the runtime is shutting down),
-//! the operation goes the way of [`pread`](crate::pread) instead: slower, never lost.
+//! the operation goes through [`pread`](crate::pread) instead: slower, never lost.
 //!
 //! Invariants:
 //! - An operation's memory belongs to its ring from the first poll until the kernel has answered.
-//! - A ring outlives its thread: it retires when the thread ends, and its driver goes on until
-//!   everything accepted has ended.
+//! - A ring outlives its thread: it retires when the thread ends, and its driver goes on until all
+//!   accepted operations have ended.
 
 mod driver;
 mod flight;
@@ -42,10 +42,10 @@ pub(crate) fn start(request: Request) -> Result<UringOperation, Request> {
     }
 }
 
-/// Whether the kernel lets this process have rings, tried once.
+/// Whether the kernel allows this process rings; tried once.
 ///
 /// # Errors
-/// What the kernel answered: `EPERM` where it is forbidden, `ENOSYS` where it does not exist.
+/// The kernel's answer: `EPERM` where they are forbidden, `ENOSYS` where they do not exist.
 pub(crate) fn available() -> Result<(), i32> {
     static ANSWER: OnceLock<Result<(), i32>> = OnceLock::new();
     *ANSWER.get_or_init(|| {

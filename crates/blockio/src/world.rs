@@ -1,7 +1,7 @@
-//! What the engine may ask of its surroundings beside disks: time, randomness, tasks.
+//! The engine's surroundings beside disks: time, randomness, tasks.
 //!
-//! The engine starts no thread, reads no clock and knows no runtime. In service a `World` stands on
-//! tokio; in the simulator it stands on one thread and one seed.
+//! The engine starts no thread, reads no clock and knows no runtime. In service a `World` uses
+//! tokio; in the simulator it uses one thread and one seed.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
-//! An administrator: datasets come and go beside the one that clients share, with files and a
-//! quota, and the shared one is `sync=always` now and then. What was done is there after a cut;
-//! what was under way is done or not.
+//! An administrator. Datasets come and go beside the one that clients share, with files and a
+//! quota, and the shared one is sometimes `sync=always`. After a cut, finished acts are there; an
+//! act that was under way is done or not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use aquifer_sim::Rng;
 
 use crate::lives::DATASET;
 
-/// What the administrator knows of what there is.
+/// The administrator's knowledge of the datasets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Estate(Arc<Mutex<Known>>);
 
@@ -25,20 +25,20 @@ struct Known {
     sync: Option<String>,
 }
 
-/// What is known of a dataset. None was ever made if nothing is known.
+/// The knowledge of a dataset. It was never made if there is no entry.
 #[derive(Debug)]
 enum Holding {
     /// It was destroyed.
     Gone,
     /// It was made.
     There(Dataset),
-    /// Something was under way.
+    /// An act was under way.
     Unknown,
 }
 
 #[derive(Debug, Default)]
 struct Dataset {
-    /// As it was set; nothing is known if it was not.
+    /// The quota that was set; `None`: unknown.
     quota: Option<String>,
     /// Content that is durable, by name.
     files: BTreeMap<String, Vec<u8>>,
@@ -52,17 +52,17 @@ fn name_of(at: u64) -> String {
 }
 
 impl Estate {
-    /// What there is was made of something older: nothing is known.
+    /// The pool went back to an older state: nothing is known.
     pub(crate) fn forget(&self) {
         let known = &mut *self.0.lock().unwrap();
         known.sync = None;
         known.others = (0..OTHERS).map(|at| (at, Holding::Unknown)).collect();
     }
 
-    /// Looks at what there is after a restart.
+    /// Checks the datasets after a restart.
     ///
     /// # Errors
-    /// Something else than what is known.
+    /// They contradict the knowledge.
     pub(crate) async fn check(&self, service: &Service) -> Result<(), String> {
         let sync = value(service, DATASET, Property::Sync).ok_or("no dataset")?;
         if let Some(set) = self.0.lock().unwrap().sync.as_ref().filter(|set| **set != sync) {
@@ -110,10 +110,10 @@ impl Estate {
         taken.unwrap_or(Holding::Gone)
     }
 
-    /// Acts so often.
+    /// Acts that often.
     ///
     /// # Errors
-    /// An act that should have succeeded.
+    /// An act failed that should have succeeded.
     pub(crate) async fn administer(
         &self,
         service: &Service,
@@ -158,7 +158,7 @@ impl Estate {
         Ok(())
     }
 
-    /// Some files, so that there is something to be freed.
+    /// Some files, so that a destroy has something to free.
     async fn populate(
         &self,
         service: &Service,

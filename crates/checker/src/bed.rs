@@ -1,5 +1,4 @@
-//! Pools on simulated machines: of which shape they are, what becomes of their disks, and the
-//! second opinion on what lies there.
+//! Pools on simulated machines: their shapes, their disks, and the inspection of those disks.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -20,7 +19,7 @@ use aquifer_sim::{DiskConfig, Image, Rng, Sim, SimDisk};
 /// Sectors of each disk.
 pub const SECTORS: u64 = 65536;
 
-/// Which disks a pool has.
+/// The disks of a pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
     /// One disk.
@@ -88,7 +87,7 @@ impl Shape {
         matches!(self, Shape::FullSingle | Shape::FullMirror)
     }
 
-    /// How it is made of these disks.
+    /// The spec of a pool of this shape on these disks.
     pub fn spec(self, disks: Vec<NamedDisk>) -> PoolSpec {
         let redundancy = if self.is_mirror() { Redundancy::Mirror } else { Redundancy::Single };
         let vdevs = |disks: &[NamedDisk]| -> Vec<VdevSpec> {
@@ -100,7 +99,7 @@ impl Shape {
     }
 }
 
-/// Tells every moment apart: no time of its wall clock comes twice. It knows who asked.
+/// A world whose wall clock never gives the same time twice. It notes which call asked.
 pub struct Ticking {
     world: Arc<dyn World>,
     last_ns: AtomicU64,
@@ -114,7 +113,7 @@ thread_local! {
     static ASKER: Cell<Option<Asker>> = const { Cell::new(None) };
 }
 
-/// Does work for a call: when it asks for the time, that is kept.
+/// Does work for a call: times that it asks for are noted.
 pub fn for_asker<T>(asker: Asker, work: impl FnOnce() -> T) -> T {
     ASKER.set(Some(asker));
     let done = work();
@@ -128,7 +127,7 @@ impl Ticking {
         Ticking { world, last_ns: AtomicU64::new(0), asked: Mutex::default() }
     }
 
-    /// The times that a call was told so far.
+    /// The times that a call got so far.
     pub fn told(&self, asker: Asker) -> Vec<u64> {
         self.asked.lock().unwrap().get(&asker).cloned().unwrap_or_default()
     }
@@ -184,7 +183,7 @@ pub async fn open(
     open_found(world, named(disks), options).await
 }
 
-/// The same, on disks as they are found.
+/// The same, on disks as a life finds them.
 ///
 /// # Errors
 /// It cannot be imported.
@@ -203,12 +202,12 @@ pub async fn open_found(
     Ok(service)
 }
 
-/// The disks of a new pool, after `make` has made something in it.
+/// The disks of a new pool, after `make` has filled it.
 pub fn created(shape: Shape, make: impl AsyncFnOnce(&Service)) -> Vec<Image> {
     created_by(u64::MAX - 7, shape, make)
 }
 
-/// The same by a machine of this seed: another one makes another pool.
+/// The same, on a machine of this seed: another seed makes another pool.
 pub fn created_by(seed: u64, shape: Shape, make: impl AsyncFnOnce(&Service)) -> Vec<Image> {
     let mut sim = Sim::new(seed);
     let disks: Vec<SimDisk> = (0..shape.disks())
@@ -262,10 +261,10 @@ pub fn is_loss_at_import(what: &str) -> bool {
         || import && what.contains("no disk left")
 }
 
-/// The second opinion on what lies on the disks now.
+/// Inspects the disks as they are now.
 ///
 /// # Errors
-/// It found something wrong.
+/// The inspection found an error.
 pub async fn inspected(disks: &[SimDisk], data: bool, rewind: u8) -> Result<(), String> {
     let disks = disks.iter().map(|disk| Arc::new(disk.clone()) as Arc<dyn Disk>).collect();
     let options = Options { data, rewind, ..Options::default() };

@@ -1,5 +1,4 @@
-//! A client: calls, in turns of one or several at once, whatever comes to its mind, on what all
-//! share.
+//! A client: arbitrary calls on shared names and files, in turns of one or several at once.
 
 use aquifer_files::{FileKind, FsError, Stability};
 use aquifer_sim::Rng;
@@ -9,7 +8,7 @@ use crate::content::CELL_BYTES;
 use crate::op::{Cells, Door, Node, Op, Place, Position};
 use crate::witness::Shared;
 
-/// What clients of a world do, and how large it is.
+/// The calls of a world's clients, and its size.
 #[derive(Debug, Clone, Copy)]
 pub struct Habits {
     /// Names in each directory.
@@ -20,8 +19,7 @@ pub struct Habits {
     pub files: usize,
     /// Cells of a file, about.
     pub cells: u64,
-    /// Calls of a turn, at most. If it is more than one, the pieces of a write are calls of their
-    /// own.
+    /// Calls of a turn, at most. If there are several, each piece of a write is a call of its own.
     pub turn: usize,
 }
 
@@ -30,23 +28,23 @@ const HOT_CELLS: u64 = 48;
 
 /// See the module's head.
 pub struct Client<D> {
-    /// Where it calls.
+    /// The door to the server.
     pub door: D,
-    /// What all have seen.
+    /// The witness of all clients.
     pub shared: Shared,
-    /// What it does.
+    /// Its habits.
     pub habits: Habits,
-    /// Its own.
+    /// Its own random numbers.
     pub rng: Rng,
-    /// Whether it tells what it does.
+    /// Whether it prints its calls.
     pub tells: bool,
 }
 
 impl<D: Door> Client<D> {
-    /// Calls so often.
+    /// Makes that many calls.
     ///
     /// # Errors
-    /// An answer that nothing allows.
+    /// An answer that cannot be.
     pub async fn run(mut self, calls: u64) -> Result<(), String> {
         let mut made = 0;
         while made < calls {
@@ -65,7 +63,7 @@ impl<D: Door> Client<D> {
         Ok(())
     }
 
-    /// What is to be called at once.
+    /// The calls of one turn.
     fn turn(&mut self) -> Vec<Op> {
         let most = self.habits.turn;
         let more = if most > 1 && self.rng.coin() { self.rng.index(most) } else { 0 };
@@ -100,7 +98,7 @@ impl<D: Door> Client<D> {
         if allowed { Ok(()) } else { Err(what) }
     }
 
-    /// Reads some entries of a directory, and the others after the next restart.
+    /// Reads some entries of a directory; the others follow after the next restart.
     async fn begin_listing(&mut self) {
         let Some(directory) = self.directory() else { return };
         let begun = self.shared.lock().unwrap().now();
@@ -186,7 +184,7 @@ impl<D: Door> Client<D> {
             _ => Stability::FileSync,
         };
         let pieces = match self.rng.below(6) {
-            // Many are halved.
+            // Many sizes are halved.
             0 if self.habits.turn > 1 && self.rng.below(6) == 0 => 20 + self.rng.below(30),
             0 => 2 + self.rng.below(5),
             _ => 1,
@@ -195,9 +193,9 @@ impl<D: Door> Client<D> {
         Some(Op::Write { file, cells, stability })
     }
 
-    /// Whole pages if several go together; else whatever it is.
+    /// Whole pages if several go together; else any cells.
     fn cells(&mut self, pages: bool) -> Cells {
-        // Where the others write, too.
+        // In the range that the others write, too.
         let limit =
             if self.rng.coin() { self.habits.cells.min(HOT_CELLS) } else { self.habits.cells };
         let (first, count) = match self.rng.below(if pages { 2 } else { 6 }) {
@@ -226,7 +224,7 @@ impl<D: Door> Client<D> {
     }
 }
 
-/// What a call may be refused for.
+/// Whether a call may fail with this error.
 fn is_allowed(op: &Op, error: &FsError) -> bool {
     match error {
         FsError::Stale => true,
@@ -243,7 +241,7 @@ fn is_allowed(op: &Op, error: &FsError) -> bool {
             matches!(op, Op::Remove(_) | Op::Rmdir(_) | Op::Rename(..))
         }
         FsError::TryLater => matches!(op, Op::Rename(..)),
-        // What would go together cannot.
+        // The coalesced writes cannot go together.
         FsError::NotSupported => matches!(op, Op::Write { .. }),
         _ => false,
     }

@@ -1,9 +1,9 @@
-//! Content of files, in cells of 256 bytes that each tell who wrote them.
+//! Content of files, in cells of 256 bytes that each identify their write.
 
 /// Bytes of a cell.
 pub const CELL_BYTES: u64 = 256;
 
-/// What is in a cell: 0 is zeros, any other number the write that left it.
+/// The content of a cell: 0 is zeros, any other number the write that left it.
 pub type Cell = u32;
 
 /// A file's content. Cells beyond the end are zeros.
@@ -64,7 +64,7 @@ fn bytes_of_cell(index: u64, cell: Cell) -> Vec<u8> {
     (0..CELL_BYTES / 4).flat_map(|at| if at == 0 { cell } else { word(at) }.to_le_bytes()).collect()
 }
 
-/// Which write left these bytes of a cell.
+/// The write that left these bytes of a cell.
 pub fn cell_of(index: u64, bytes: &[u8]) -> Result<Cell, String> {
     let (word, _) = bytes.split_first_chunk::<4>().ok_or("no cell")?;
     let cell = Cell::from_le_bytes(*word);

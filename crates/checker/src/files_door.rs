@@ -44,7 +44,7 @@ fn at(place: &Place) -> (FileHandle, &[u8]) {
 }
 
 impl FilesDoor {
-    /// Through it goes whom nothing is forbidden.
+    /// A door with all permissions.
     pub fn new(service: &Service) -> FilesDoor {
         FilesDoor { service: service.clone(), cred: Credentials::root() }
     }
@@ -78,7 +78,7 @@ impl FilesDoor {
                 made.promised.kept().await?;
                 changed(made.arounds.last().unwrap(), None, made.stability)
             }
-            // Nothing was changed; one of them would have to be carried out by itself.
+            // Nothing was changed; one of the writes would have to run alone.
             Err(_) => Err(FsError::NotSupported),
         }
     }

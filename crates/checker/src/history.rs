@@ -1,4 +1,4 @@
-//! Whether the answers of one life can be: see the crate's head.
+//! Whether the answers of one life can be true: see the crate's head.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,20 @@ use crate::op::{Cells, Named, Node, Op, Place, Reply, Tag};
 use crate::tree::{Object, Tree};
 use crate::witness::{Call, Stamp, Witness};
 
-/// Moments of changes of which nobody knows when they were made; the first of a change counts.
+/// Moments for changes whose time nobody knows; the first moment of a change counts.
 pub type Order<'a> = Vec<(&'a Call, Stamp)>;
 
-/// What is wrong, and how far a life made sense before: in changes, then answers, then what was
-/// found.
+/// An error, and how far a life made sense before it: in changes, then answers, then objects found.
 #[derive(Debug)]
 pub struct Wrong {
     /// How far.
     pub reached: usize,
-    /// What.
+    /// The error.
     pub why: String,
 }
 
-/// The latest moment of each change of which its client does not know when it was made, and the
-/// other moments when that may have been.
+/// The latest moment of each change whose client does not know its time, and the other possible
+/// moments.
 pub fn orders(witness: &Witness) -> (Order<'_>, Order<'_>) {
     let (mut latest, mut others) = (Order::new(), Order::new());
     for call in witness.known_calls() {
@@ -46,30 +45,30 @@ pub fn orders(witness: &Witness) -> (Order<'_>, Order<'_>) {
 /// An object after a change of it.
 #[derive(Debug)]
 struct Version<'a> {
-    /// The change; nothing for what the life began with.
+    /// The change; `None` for the state at the start of the life.
     by: Option<&'a Call>,
     object: Object,
 }
 
-/// A life, as the server says that it went.
+/// A life, as the server reports it.
 #[derive(Debug)]
 pub struct History<'a> {
     /// After all acknowledged changes.
     pub tree: Tree,
     /// Acknowledged changes, in the server's order.
     pub changes: Vec<&'a Call>,
-    /// Changes that nobody knows of whether they were made.
+    /// Changes of which nobody knows whether they were made.
     pub ghosts: Vec<&'a Call>,
-    /// Changes that others may have seen before they were lost.
+    /// Lost changes that others may have seen before.
     seen: Vec<&'a Call>,
-    /// Ghosts that must have been carried out for what was not durable: both may be lost.
+    /// Ghosts that must have run before a change that was not durable: both may be lost.
     guessed: Vec<&'a Call>,
-    /// When the server began last.
+    /// When the server last started.
     began: u64,
     /// COMMITs that succeeded.
     pub commits: Vec<&'a Call>,
     versions: BTreeMap<Tag, Vec<Version<'a>>>,
-    /// Of each object: when the last of the changes so far was called.
+    /// For each object, the beginning of the latest call that changed it so far.
     called: BTreeMap<Tag, u64>,
 }
 
@@ -124,8 +123,8 @@ impl<'a> History<'a> {
         let touched = match self.tree.apply(&change.op) {
             Ok(touched) => touched,
             Err(why) => {
-                // Calls that were never answered may have made way for it, or such of which nobody
-                // knows when they were made.
+                // Calls without an answer may have made way for it, or calls whose time nobody
+                // knows.
                 let way = (1..=MADE_WAY_MAX)
                     .find_map(|ghosts| self.way_for(&self.tree, change, used, ghosts));
                 let way = way.ok_or_else(|| format!("{:?} succeeded: {why}", change.op))?;
@@ -154,7 +153,7 @@ impl<'a> History<'a> {
         Ok(())
     }
 
-    /// So many ghosts that make way for a change, in their order.
+    /// That many ghosts that make way for a change, in their order.
     fn way_for(
         &self,
         tree: &Tree,
@@ -189,7 +188,7 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Whether a change of this name was needed, and may be lost all the same.
+    /// Whether a change of this name was needed, but may be lost.
     pub fn may_be_lost(&self, directory: Tag, name: &str) -> bool {
         let at = |place: &Place| place.directory.tag == directory && place.name == name;
         self.guessed.iter().any(|ghost| places(&ghost.op).any(at))
@@ -214,13 +213,13 @@ impl<'a> History<'a> {
         self.ghosts_before(call).any(|ghost| touches(&ghost.op, place))
     }
 
-    /// Whether a name may have been found to stand for this.
+    /// Whether a call may have found a name to be this.
     fn name_can_be(&self, place: &Place, call: &Call, is: impl Fn(Option<Tag>) -> bool) -> bool {
         let found = |version: &Version| match &version.object {
             Object::Directory { names, .. } => is(names.get(&place.name).copied()),
             _ => false,
         };
-        // What a call without an answer made is empty at first.
+        // A directory made by a call without an answer is empty at first.
         let is_ghost_made = !self.versions.contains_key(&place.directory.tag);
         self.met(place.directory.tag, call).iter().any(found)
             || is_ghost_made && is(None)
@@ -231,8 +230,8 @@ impl<'a> History<'a> {
         let kills =
             |ghost: &&Call| matches!(&ghost.op, Op::Remove(_) | Op::Rmdir(_) | Op::Rename(..));
         let is_ghost_made = !self.versions.contains_key(&tag);
-        // Clients saw it before its making was durable; the cut took that, and what they had not
-        // heard of is sent again.
+        // Clients saw it before its creation was durable. The cut took it away, and clients send
+        // the calls without answers again.
         let makes = |op: &Op| match op {
             Op::Create(_, made) | Op::Mkdir(_, made) | Op::Symlink(_, made) => *made == tag,
             _ => false,
@@ -408,7 +407,7 @@ pub fn file_of(op: &Op) -> Option<Tag> {
     }
 }
 
-/// What a change leaves in a cell, if it reaches it.
+/// The number that a change leaves in a cell, if it reaches it.
 pub fn leaves(op: &Op, index: u64) -> Option<u32> {
     let covers = |c: &&Cells| (c.first..c.first + c.count).contains(&index);
     match op {

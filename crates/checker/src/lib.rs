@@ -1,27 +1,28 @@
 //! Clients that share a tree of files, with several calls under way at once, and a checker that
-//! says whether what they saw can be.
+//! decides whether their answers can be true.
 //!
 //! # Theory
-//! Every call is noted with when it began and ended. A change is answered with the ctime of what it
-//! changed, and the clock under test never gives one time twice: so ctimes are the server's own
-//! word for the order of its changes. The checker believes that order only where it fits: of two
-//! calls on one object of which one ended before the other began, the first must have the earlier
+//! The checker notes when every call began and ended. The answer to a change carries the ctime of
+//! the changed object, and the clock under test never gives one time twice. So ctimes are the
+//! server's own statement of the order of its changes. The checker accepts that order only where it
+//! fits: if one of two calls on one object ended before the other began, it must have the earlier
 //! time. It then carries out the acknowledged changes in that order on a model ([`tree`]), where
-//! each must succeed, and looks for every answer to a reader in the states that the object had
-//! while the reader waited ([`history`]). That is linearizability, with a witness.
+//! each must succeed. It looks for every answer to a reader in the states that the object had while
+//! the reader waited ([`history`]). That is linearizability, with a witness.
 //!
-//! After a cut ([`restart`]) names and attributes must be those of the acknowledged changes; a cell
+//! After a cut ([`restart`]) names and attributes must be those of the acknowledged changes. A cell
 //! of a file (256 bytes) must hold what the newest durable write left, or a later one. Calls
 //! without an answer (*ghosts*) may have been carried out or not, but not in part.
 //!
-//! A change that is answered again after its first answer was lost was made, and its client does
-//! not know when: the checker tries the moments at which the server's clock was read for it.
+//! If the first answer to a change was lost, and a repeated call was answered, the change was made,
+//! but its client does not know when. The checker tries the moments at which the server's clock was
+//! read for that call.
 //!
-//! [`bed`] has the machines, [`trouble`] what goes wrong with their disks, and [`lives`] what a
-//! seed makes of them.
+//! [`bed`] has the machines, [`trouble`] the faults of their disks, and [`lives`] the lives of a
+//! seed.
 //!
-//! An object's owner is a number that was never used before, its *tag*: a handle that is ever shown
-//! with two owners names two files.
+//! An object's owner is a number that was never used before, its *tag*. If a handle ever shows two
+//! owners, it names two files.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,8 +1,9 @@
-//! The lives of a machine: what each seed makes of them.
+//! The lives of a machine, as each seed decides them.
 //!
-//! Pools are of different shapes; the engine's sizes are small, so that much happens soon: txgs of
-//! 64 KiB, nodes of a few entries, tails from four extents on, a ring of records that goes round.
-//! Each life is cut off at some I/O event; what it saw is held against what the next one finds.
+//! Pools have different shapes. The engine's sizes are small, so that much happens soon: txgs of 64
+//! KiB, nodes of a few entries, tails from four extents on, a ring of records that goes round. Each
+//! life is cut off at some I/O event. Its answers are compared with the state that the next life
+//! finds.
 
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +29,7 @@ use crate::witness::{End, Shared, Witness};
 /// Where clients work.
 pub const DATASET: &str = "tank/shared";
 
-/// Sizes at which much happens soon.
+/// Small sizes, with which much happens soon.
 pub const SCALE: Scale = Scale {
     txg_dirty_bytes_max: 64 << 10,
     arc_bytes_max: 256 << 10,
@@ -38,29 +39,29 @@ pub const SCALE: Scale = Scale {
     record_segment_sectors: 32,
 };
 
-/// How the life before ended, as far as nobody has looked since; and who has seen what.
+/// How the earlier life ended, if nobody has checked since; and the witness.
 struct State {
     end: End,
     shared: Option<Shared>,
     estate: Estate,
 }
 
-/// One life, and what it is to be like.
+/// One life, and its settings.
 pub struct Life<'a> {
     /// Clock, randomness, tasks.
     pub world: Arc<Ticking>,
     /// How the pool is imported.
     pub options: ImportOptions,
-    /// Clients; none if all that is left to do is to look.
+    /// The number of clients; none if this life only checks.
     pub clients: u64,
-    /// Chance of this life.
+    /// The seed of this life.
     pub seed: u64,
     calls: u64,
-    /// What an administrator does meanwhile.
+    /// The number of an administrator's acts meanwhile.
     acts: u64,
-    /// Of a million reads so many fail, and succeed when they are tried again.
+    /// Of a million reads this many fail, and succeed on the next try.
     read_errors_ppm: u32,
-    /// Also of those of the import, which may fail then.
+    /// Reads of the import fail too; then the import may fail.
     errs_at_import: bool,
     habits: Habits,
     exports: bool,
@@ -78,7 +79,7 @@ impl Life<'_> {
     pub async fn open(&self) -> Result<Service, String> {
         let estate = self.state.lock().unwrap().estate.clone();
         if self.options.rewind > 0 || self.options.missing_log {
-            // Also if the import is cut off: it may have gone back by then.
+            // Even if the import is cut off: it may have gone back by then.
             self.state.lock().unwrap().end = End::Rewind;
             estate.forget();
         }
@@ -90,7 +91,7 @@ impl Life<'_> {
         Ok(service)
     }
 
-    /// What clients have seen.
+    /// The witness of the clients.
     ///
     /// # Errors
     /// Their dataset is gone.
@@ -102,17 +103,17 @@ impl Life<'_> {
         Ok(shared)
     }
 
-    /// How the life before ended.
+    /// How the earlier life ended.
     pub fn end(&self) -> End {
         self.state.lock().unwrap().end
     }
 
-    /// Somebody has looked at what was left.
+    /// Notes that the rest of the earlier life was checked.
     pub fn is_checked(&self) {
         self.state.lock().unwrap().end = End::Crash;
     }
 
-    /// Lets clients work, through a door for each.
+    /// Runs the clients, with a door for each.
     ///
     /// # Errors
     /// An answer that cannot be.
@@ -148,13 +149,13 @@ impl Life<'_> {
         }
     }
 
-    /// Whether it was made to end with this error.
+    /// Whether this life may end with this error.
     fn may_end_with(&self, what: &str) -> bool {
         self.read_errors_ppm > 0 && self.errs_at_import && is_read_error(what)
             || self.options.rewind > 0 && what.contains("cannot go back")
     }
 
-    /// Ends, if it was not cut off: exports the pool, or leaves it as it is.
+    /// Ends the life, if it was not cut off: exports the pool, or leaves it as it is.
     ///
     /// # Errors
     /// It cannot be exported.
@@ -167,14 +168,14 @@ impl Life<'_> {
     }
 }
 
-/// What a seed has shown.
+/// The results of a seed.
 #[derive(Debug, Default)]
 pub struct Run {
     /// How often the power went, or the process.
     pub cuts: u64,
     /// Calls of clients.
     pub calls: u64,
-    /// Of all that happened on the disks.
+    /// The hash of all events on the disks.
     pub trace: u64,
 }
 
@@ -202,10 +203,10 @@ pub fn bases() -> Vec<(Shape, Vec<Image>)> {
     SHAPES.map(base).into()
 }
 
-/// Runs so many seeds, or those that the environment names, and tells how much that was.
+/// Runs that many seeds, or those that the environment names, and prints the totals.
 ///
 /// # Panics
-/// One of them shows something wrong.
+/// One of them shows an error.
 pub fn run_seeds(count: u64, run_seed: impl Fn(u64) -> Result<Run, String>) {
     let (mut cuts, mut calls) = (0, 0);
     for seed in seeds(count) {
@@ -217,10 +218,10 @@ pub fn run_seeds(count: u64, run_seed: impl Fn(u64) -> Result<Run, String>) {
     println!("{cuts} cuts, {calls} calls");
 }
 
-/// Lives as the seed has it, each of them `live`d, with up to so many calls in a turn.
+/// Lives as the seed decides them, each run by `live`, with up to `turn` calls in a turn.
 ///
 /// # Errors
-/// Something was lost, or cannot be; with the story of the seed.
+/// A loss, or an answer that cannot be; with the story of the seed.
 pub fn run_seed(
     seed: u64,
     bases: &[(Shape, Vec<Image>)],
@@ -238,7 +239,7 @@ pub fn run_seed(
     let tell = |sim: &Sim, what: String| {
         format!("seed {seed} {shape:?} {troubles:?}: {what}\n{}", sim.story())
     };
-    // The log's only disk is away, and the next import is to do without.
+    // The log's only disk is away, and the next import must do without it.
     let mut does_without = false;
     let habits = habits(&mut rng, turn);
     let machine = Machine { world, disks: &disks, troubles: &troubles, state: &state };
@@ -299,7 +300,7 @@ pub fn run_seed(
     Ok(run)
 }
 
-/// What all lives of a seed have in common.
+/// The common parts of all lives of a seed.
 struct Machine<'a> {
     world: Arc<Ticking>,
     disks: &'a [SimDisk],
@@ -308,7 +309,7 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// A life as chance has it.
+    /// A random life.
     fn life(
         &self,
         options: ImportOptions,
@@ -333,7 +334,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The disks as a life finds them: now and then under each other's names.
+    /// The disks as a life finds them: sometimes under each other's names.
     fn found(&self, is_last: bool, rng: &mut Rng) -> Vec<NamedDisk> {
         let mut found = match is_last {
             true => named(self.disks),
@@ -358,7 +359,7 @@ fn habits(rng: &mut Rng, turn: usize) -> Habits {
     }
 }
 
-/// Whether an import said that it could not read.
+/// Whether an import reported a read error.
 fn is_read_error(what: &str) -> bool {
     what == "no pool found" || what.starts_with("import: ")
 }
@@ -374,7 +375,7 @@ fn options(rng: &mut Rng, is_last: bool) -> ImportOptions {
     if !is_last && rng.below(12) == 0 {
         options.rewind = 1 + rng.below(2);
     }
-    // Nothing is lost by it as long as the log is whole.
+    // It loses nothing as long as the log is whole.
     options.discard_log = rng.below(12) == 0;
     options
 }

@@ -14,9 +14,9 @@ pub const ROOT: Tag = 0;
 /// An object that clients know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Node {
-    /// Who it is.
+    /// Its tag.
     pub tag: Tag,
-    /// What the server calls it.
+    /// Its handle at the server.
     pub handle: FileHandle,
 }
 
@@ -36,7 +36,7 @@ pub struct Cells {
     pub first: u64,
     /// How many.
     pub count: u64,
-    /// What goes there.
+    /// The number to write.
     pub cell: Cell,
 }
 
@@ -66,7 +66,7 @@ pub enum Op {
         /// The new mode.
         mode: Option<u32>,
     },
-    /// WRITE; several are received together and go as one change.
+    /// WRITE; several are received together and coalesced into one change.
     Write {
         /// The file.
         file: Node,
@@ -99,7 +99,7 @@ pub enum Op {
     Readlink(Node),
     /// LOOKUP.
     Lookup(Place),
-    /// READDIRPLUS, from the first entry to the last, so many entries a call.
+    /// READDIRPLUS, from the first entry to the last, this many entries in each call.
     List(Node, usize),
 }
 
@@ -138,28 +138,28 @@ impl Op {
     }
 }
 
-/// What a success is answered with.
+/// The answer to a success.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// A change: attributes of what was made or changed, and ctime of all whose ctime it set.
     Changed {
         /// Nanoseconds.
         ctime_ns: u64,
-        /// Of what was made, written or set.
+        /// Of the object that was made, written or set.
         attributes: Option<Attributes>,
         /// How stable a write is.
         stability: Stability,
         /// A write's verifier.
         verifier: u64,
     },
-    /// A change that was made, by an answer that was given again after the first was lost: when it
-    /// was made is not known.
+    /// A change that was made. This answer came to a repeated call after the first answer was lost,
+    /// so the time of the change is unknown.
     Done {
         /// Not later than this, in nanoseconds.
         until_ns: u64,
         /// It was made at one of these, if they are known.
         moments_ns: Vec<u64>,
-        /// Of what was made, as it is now.
+        /// Of the object that was made, as it is now.
         attributes: Option<Attributes>,
     },
     /// COMMIT, with its verifier: it covers the writes that have the same.
@@ -184,7 +184,7 @@ pub type Named = (String, Option<Attributes>);
 pub struct Position {
     /// Of the last entry; 0 at the beginning.
     pub cookie: u64,
-    /// The directory's, as it was told.
+    /// The directory's verifier, from the server.
     pub verifier: [u8; 8],
 }
 
@@ -201,11 +201,11 @@ pub struct Listed {
 
 /// The way to the server.
 pub trait Door {
-    /// Carries out a call, whose number the witness gave if it was noted there. It is sent before
-    /// this waits for anything.
+    /// Carries out a call. `number` is the witness's number, if the call was noted there. Sends it
+    /// before it waits for anything.
     fn call(&self, op: &Op, number: Option<usize>) -> impl Future<Output = Result<Reply, FsError>>;
 
-    /// About so many entries of a directory.
+    /// About this many entries of a directory.
     fn list_from(
         &self,
         directory: &Node,
@@ -213,7 +213,7 @@ pub trait Door {
         limit: usize,
     ) -> impl Future<Output = Result<Listed, FsError>>;
 
-    /// Asks for a txg to close soon, or for whatever else should happen now and then.
+    /// Makes a txg close soon, or does whatever else should happen now and then.
     fn nudge(&self);
 
     /// Lets time pass.

@@ -1,4 +1,4 @@
-//! Whether what lies there after a restart can be: what was acknowledged, and nothing in part.
+//! Whether the state after a restart can be true: all that was acknowledged, and nothing in part.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,7 +10,7 @@ use crate::op::{Door, Node, Op, Place, ROOT, Reply, Tag};
 use crate::tree::{Object, Tree};
 use crate::witness::{Call, End, Shared, Stamp, Witness};
 
-/// What was found of an object.
+/// An object as found.
 struct Found {
     seen: Attributes,
     object: Object,
@@ -18,14 +18,14 @@ struct Found {
 
 /// Removed objects that are asked for after a restart.
 const STALE_ASKED_MAX: usize = 4;
-/// Of a look at a file: more than it has cells.
+/// Steps in the check of a file: more than it has cells.
 const FILE_STEPS: usize = 1 << 16;
 /// Other moments of changes that are tried.
 const MOVES_MAX: usize = 2000;
 /// Cells read at a time.
 const READ_CELLS: u64 = 64;
 
-/// Reads all there is, holds it against what was seen before, and takes it for what there is.
+/// Reads the whole tree, compares it with the earlier answers, and takes it as the present state.
 ///
 /// # Errors
 /// Something was lost, or is there that cannot be.
@@ -57,8 +57,8 @@ pub async fn check(door: &impl Door, shared: &Shared, end: End) -> Result<(), St
     Ok(())
 }
 
-/// Looks for an order of what was done that explains everything. Where nobody knows when a change
-/// was made, it takes the moments that get furthest.
+/// Looks for an order of the changes that explains everything. For changes whose time nobody knows,
+/// it takes the moments that get furthest.
 fn makes_sense(witness: &Witness, found: &BTreeMap<Tag, Found>, end: End) -> Result<(), String> {
     let (mut order, others) = orders(witness);
     let Err(likeliest) = judge(witness, &order, found, end) else { return Ok(()) };
@@ -183,7 +183,7 @@ async fn read_content(door: &impl Door, file: Node, size: u64) -> Result<Content
     Ok(content)
 }
 
-/// A listing that was begun before the restart ends after it: what was there all the time comes
+/// A listing that began before the restart ends after it: names that were there all the time come
 /// once.
 async fn listing_goes_on(
     door: &impl Door,
@@ -233,8 +233,8 @@ fn links_are_right(found: &BTreeMap<Tag, Found>) -> Result<(), String> {
     Ok(())
 }
 
-/// Every name stands for what it was left to stand for, or for what a call without an answer makes
-/// of it.
+/// Every name has the object that changes left there, or one that a call without an answer puts
+/// there.
 fn names_can_be(history: &History<'_>, found: &BTreeMap<Tag, Found>) -> Result<(), String> {
     let there = |directory: &Tag, name: &String| match found.get(directory).map(|f| &f.object) {
         Some(Object::Directory { names, .. }) => names.get(name).copied(),
@@ -287,7 +287,7 @@ fn ghosts_make(history: &History<'_>, directory: Tag, name: &str, is: Option<Tag
         Op::Link(node, place) => at(place) && is == Some(node.tag),
         Op::Rename(from, _) if at(from) => is.is_none(),
         Op::Rename(from, to) if at(to) => {
-            // What it moved was there, or another call without an answer put it there.
+            // The moved object was there, or another call without an answer put it there.
             let moved = history.tree.find(from);
             is.is_some() && is == moved
                 || history
@@ -299,7 +299,7 @@ fn ghosts_make(history: &History<'_>, directory: Tag, name: &str, is: Option<Tag
     })
 }
 
-/// Every cell is what the newest durable write left, or a later one; so are size and mode.
+/// Every cell has the number of the newest durable write, or of a later one; so do size and mode.
 fn file_can_be(
     history: &History<'_>,
     (tag, base): (Tag, Option<&Object>),
@@ -338,7 +338,7 @@ fn file_can_be(
         }
         can_be.extend(ghosts.iter().filter_map(|ghost| leaves(&ghost.op, index)));
         let is = content.cell(index);
-        // Beyond the end nothing is.
+        // Beyond the end there is no content.
         if index * CELL_BYTES < content.size && !can_be.contains(&is) {
             let why = format!("cell {index} is {is}, and can be {can_be:?}");
             return Err(Wrong { reached: (index as usize).min(FILE_STEPS - 3), why });
@@ -403,14 +403,14 @@ fn size_can_be(
     }
 }
 
-/// Whether what a change left must be there after a cut.
+/// Whether the effect of a change must be there after a cut.
 fn is_durable(history: &History<'_>, call: &Call) -> bool {
     let Op::Write { file, cells, .. } = &call.op else { return true };
     if call.is_durable() {
         return true;
     }
     let Some(Ok(Reply::Changed { verifier, .. })) = &call.outcome else { return true };
-    // A COMMIT that began after its end covers it, if no other server answered.
+    // A COMMIT that began after the write's end covers it, if no other server answered.
     let bytes = cells.iter().map(|c| (c.first * CELL_BYTES, (c.first + c.count) * CELL_BYTES));
     history.commits.iter().any(|commit| match &commit.op {
         Op::Commit { file: of, offset, count } => {

@@ -1,8 +1,9 @@
-//! Rules of the design left out, and the simulator that must find that.
+//! Leaves out rules of the design; the simulator must find that.
 
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
-/// Rules are left out in the whole process: who does that, and who must not be met by it, waits.
+/// Rules are left out in the whole process. Tests that do so, and tests that must not see it, wait
+/// for each other.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -11,7 +12,7 @@ pub fn alone() -> std::sync::MutexGuard<'static, ()> {
 /// Runs seeds without a rule, until one finds that it is missing.
 ///
 /// # Panics
-/// None of so many does.
+/// None of that many does.
 pub fn must_be_found(rule: Rule, seeds: u64, run: impl Fn(u64) -> Result<(), String>) {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

@@ -1,4 +1,4 @@
-//! The model: directories, files and symlinks by tag, and what each change makes of them.
+//! The model: directories, files and symlinks by tag, and the effect of each change on them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::op::{Op, Place, ROOT, Tag};
 /// An object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Object {
-    /// A directory: its names, and how many there are of itself (none once it is removed).
+    /// A directory: its names, and its number of links (none once it is removed).
     Directory {
         /// Names.
         names: BTreeMap<String, Tag>,
@@ -62,7 +62,7 @@ impl Object {
 /// Mode of new files.
 pub const MODE: u32 = 0o600;
 
-/// All objects, dead ones too.
+/// All objects, including removed ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     /// By tag.
@@ -84,7 +84,7 @@ impl Tree {
         }
     }
 
-    /// What a name stands for.
+    /// The object of a name.
     pub fn find(&self, place: &Place) -> Option<Tag> {
         self.names(place.directory.tag)?.get(&place.name).copied()
     }
@@ -227,7 +227,8 @@ mod tests {
     use super::*;
     use crate::op::Node;
 
-    /// Each change is tried on a tree where it cannot be: of two steps neither is made.
+    /// Each change is tried on a tree where it is impossible: then neither of its two steps
+    /// happens.
     #[test]
     fn a_change_that_cannot_be_leaves_the_tree_as_it_is() {
         let node = |tag| Node {

@@ -1,5 +1,5 @@
-//! What goes wrong with the disks of a machine, as long as a seed lasts. Every mirror keeps one
-//! side that nothing happens to: what was acknowledged is there.
+//! The faults of a machine's disks for a whole seed. Every mirror keeps one side without faults, so
+//! acknowledged data stays there.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use aquifer_sim::{Corruption, Fault, FaultRule, Rng, SimDisk, SmallerDisk, Vanis
 
 use crate::bed::{Shape, named};
 
-/// What is wrong with a disk.
+/// The fault of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     /// Nothing.
@@ -25,13 +25,13 @@ enum Trouble {
     Shrinks,
 }
 
-/// What is wrong with each disk.
+/// The fault of each disk.
 #[derive(Debug)]
 pub struct Troubles(Vec<Trouble>);
 
 /// In a million operations of a disk that misleads.
 const MISLED_PPM: u32 = 2000;
-/// Sectors that a disk lacks that shrinks.
+/// Sectors that a shrinking disk lacks.
 const LACKING_SECTORS: u64 = 4096;
 
 impl Troubles {
@@ -67,7 +67,7 @@ impl Troubles {
         self.0.contains(&Trouble::Fickle)
     }
 
-    /// Whether a look at a single copy may find something wrong.
+    /// Whether an inspection of a single copy may find an error.
     pub fn damages(&self) -> bool {
         let damages =
             |one: &Trouble| matches!(one, Trouble::Rots | Trouble::Unreadable | Trouble::Misleads);
@@ -79,7 +79,7 @@ impl Troubles {
         disks.iter().zip(those).filter_map(|(disk, is)| is.then_some(disk))
     }
 
-    /// What happens in a life that begins.
+    /// The faults of a life that begins.
     pub fn begin(&self, disks: &[SimDisk], rng: &mut Rng) {
         self.each(Trouble::Fickle, disks).for_each(|disk| upset(disk, rng));
         for disk in self.each(Trouble::Misleads, disks) {
@@ -94,7 +94,7 @@ impl Troubles {
         }
     }
 
-    /// What becomes of the disks while nobody uses them.
+    /// The faults of disks that nobody uses.
     pub fn rest(&self, disks: &[SimDisk], rng: &mut Rng) {
         let used = |disk: &SimDisk| {
             let mut used = Vec::new();

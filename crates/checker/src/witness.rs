@@ -1,4 +1,4 @@
-//! What clients have seen: every call, every handle.
+//! The record of all clients: every call, every handle.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -17,18 +17,18 @@ pub enum End {
     Crash,
     /// Exported: nothing is lost, stable or not.
     Export,
-    /// The next life began with an older state: anything that ever was may be there.
+    /// The next life began with an older state: any earlier state may be there.
     Rewind,
 }
 
 /// A moment of the server: nanoseconds; before (0), with (1) or after (2) the change that was made
-/// then; and of several the order in which they were sent.
+/// then; and for several the order in which they were sent.
 pub type Stamp = (u64, u8, u64);
 
-/// A call, and what came back.
+/// A call, and its answer.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// What was asked.
+    /// The call.
     pub op: Op,
     /// When it began, in events.
     pub begun: u64,
@@ -49,25 +49,25 @@ impl Call {
         unknown && self.op.changes()
     }
 
-    /// It made something durable.
+    /// It made earlier writes durable.
     pub fn is_commit(&self) -> bool {
         matches!(self.outcome, Some(Ok(Reply::Committed(_))))
     }
 
-    /// By itself: it is no UNSTABLE write.
+    /// Durable by itself: it is no UNSTABLE write.
     pub fn is_durable(&self) -> bool {
         let unstable =
             |reply: &Reply| matches!(reply, Reply::Changed { stability: Stability::Unstable, .. });
         !matches!(&self.outcome, Some(Ok(reply)) if unstable(reply))
     }
 
-    /// It was made, and nobody knows when.
+    /// It was made, and its time is unknown.
     pub fn is_done(&self) -> bool {
         matches!(self.outcome, Some(Ok(Reply::Done { .. })))
     }
 
-    /// When the server made its change, if it did: the ctime, and of those with one ctime the
-    /// order in which they were sent.
+    /// When the server made its change, if it did: the ctime, and for equal ctimes the order in
+    /// which they were sent.
     pub fn stamp(&self) -> Option<Stamp> {
         match &self.outcome {
             Some(Ok(Reply::Changed { ctime_ns, .. })) => Some((*ctime_ns, 1, self.begun)),
@@ -82,7 +82,7 @@ impl Call {
     }
 }
 
-/// What stays as long as an object's ctime stays.
+/// The attributes that stay while an object's ctime stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Look {
     size: u64,
@@ -91,7 +91,7 @@ struct Look {
     mtime: Time,
 }
 
-/// A listing that goes on after a restart.
+/// A listing that continues after a restart.
 #[derive(Debug, Clone)]
 pub struct Half {
     /// The directory.
@@ -104,37 +104,37 @@ pub struct Half {
     begun: u64,
 }
 
-/// Everything.
+/// The whole record.
 #[derive(Debug, Clone, Default)]
 pub struct Witness {
-    /// What there was when this life began.
+    /// The tree when this life began.
     pub settled: Tree,
     /// The calls of this life.
     pub calls: Vec<Call>,
-    /// Objects that clients may use, dead ones too.
+    /// Objects that clients may use, including removed ones.
     pub nodes: BTreeMap<Tag, (Node, FileKind)>,
-    /// Each with its life: in which it was shown first.
+    /// Each with its tag, and the life in which it was first shown.
     handles: HashMap<FileHandle, (Tag, u64)>,
-    /// Handles of what was shown before its making was durable, and was lost.
+    /// Handles of objects that were shown before their creation was durable, and were lost.
     unborn: HashSet<FileHandle>,
     /// Changes that were carried out again after a restart.
     seen: Vec<Call>,
-    /// What an object looked like at each ctime that was ever shown: clients keep what they have
-    /// read as long as that stays.
+    /// An object's attributes at each ctime that was ever shown: clients keep what they have read
+    /// as long as the ctime stays.
     looks: HashMap<(FileHandle, Time), Look>,
     /// The same for each change number.
     changes: HashMap<(FileHandle, u64), Time>,
-    /// Write verifiers, and in which life they were first told.
+    /// Write verifiers, and the life in which each first came.
     verifiers: HashMap<u64, u64>,
     lives: u64,
-    /// How many events there were when the server began last.
+    /// The number of events when the server last started.
     began: u64,
-    /// A listing that somebody has begun.
+    /// A listing that a client has begun.
     pub half: Option<Half>,
     events: u64,
     last_tag: Tag,
     last_cell: Cell,
-    /// What was wrong first.
+    /// The first error.
     wrong: Option<String>,
 }
 
@@ -151,43 +151,42 @@ impl Witness {
         Arc::new(Mutex::new(witness))
     }
 
-    /// A server begins, or begins again.
+    /// A server starts, or restarts.
     pub fn begin_life(&mut self) {
         self.lives += 1;
         self.began = self.events;
     }
 
-    /// Whether no earlier life has shown an object: it was made in this one, as far as anybody
-    /// knows.
+    /// Whether no earlier life has shown an object: as far as anybody knows, this life made it.
     pub fn is_of_this_life(&self, handle: FileHandle) -> bool {
         self.handles.get(&handle).is_none_or(|(_, life)| *life == self.lives)
     }
 
-    /// When the server began last: what was called before was called in an earlier life.
+    /// When the server last started: earlier calls belong to an earlier life.
     pub fn began(&self) -> u64 {
         self.began
     }
 
-    /// A tag that nothing had.
+    /// A new tag.
     pub fn new_tag(&mut self) -> Tag {
         self.last_tag += 1;
         self.last_tag
     }
 
-    /// Content that nothing had.
+    /// A new number for a cell.
     pub fn new_cell(&mut self) -> Cell {
         self.last_cell += 1;
         self.last_cell
     }
 
-    /// A call begins; its number.
+    /// A call begins; returns its number.
     pub fn begin(&mut self, op: Op) -> usize {
         self.events += 1;
         self.calls.push(Call { op, begun: self.events, ended: u64::MAX, outcome: None });
         self.calls.len() - 1
     }
 
-    /// A call is sent again that may be carried out twice: what was sent first gets no answer.
+    /// A call that may run twice is sent again: the first one gets no answer.
     pub fn lose(&mut self, call: usize) {
         if let Some(lost) = self.calls.get(call).cloned() {
             self.calls.push(Call { ended: u64::MAX, outcome: None, ..lost });
@@ -227,8 +226,8 @@ impl Witness {
         }
     }
 
-    /// A call was carried out after a restart that had been sent before, and this is its answer. If
-    /// it had been carried out before, that is lost: others may have seen it, no more.
+    /// A call that had been sent before ran again after a restart, and this is its answer. If it
+    /// had run before, its effect is lost; others may have seen it.
     pub fn ran_again(&mut self, call: usize, outcome: &Result<Reply, FsError>) {
         let Some(call) = self.calls.get(call) else { return };
         let made = match outcome {
@@ -248,31 +247,31 @@ impl Witness {
         self.seen.push(Call { ended: u64::MAX, outcome: None, ..call.clone() });
     }
 
-    /// A listing begins; what [`Witness::leave_half`] takes.
+    /// The present moment, for [`Witness::leave_half`].
     pub fn now(&self) -> u64 {
         self.events
     }
 
-    /// A listing that began then has come so far.
+    /// A listing that began at `begun` has come this far.
     pub fn leave_half(&mut self, begun: u64, directory: Node, listed: Listed) {
         let names = listed.entries.into_iter().map(|(name, _)| name).collect();
         self.half = Some(Half { directory, names, next: listed.next, begun });
     }
 
-    /// Whether no call may have changed what a name stands for since a listing began.
+    /// Whether no call may have changed the object of a name since a listing began.
     pub fn is_untouched(&self, half: &Half, name: &str) -> bool {
         let place = Place { directory: half.directory, name: name.into() };
         let since = self.calls.iter().chain(&self.seen).filter(|call| call.ended > half.begun);
         !since.into_iter().any(|call| touches(&call.op, &place))
     }
 
-    /// The calls of this life, but for those about objects that were lost.
+    /// The calls of this life, without those about lost objects.
     pub fn known_calls(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(|call| !self.is_about_unborn(call))
     }
 
-    /// Changes that are lost, after others may have seen them: what was carried out again, and what
-    /// was done with objects whose making was lost.
+    /// Lost changes that others may have seen: calls that ran again, and changes of objects whose
+    /// creation was lost.
     pub fn lost_changes(&self) -> impl Iterator<Item = &Call> {
         let lost = |call: &&Call| call.op.changes() && self.is_about_unborn(call);
         self.seen.iter().chain(self.calls.iter().filter(lost))
@@ -282,7 +281,7 @@ impl Witness {
         call.op.nodes().any(|node| self.unborn.contains(&node.handle))
     }
 
-    /// This is what there is now; what clients saw and did before does not matter any more.
+    /// This is the present tree; earlier calls do not matter any more.
     pub fn settle(&mut self, tree: Tree) {
         self.settled = tree;
         self.half = None;
@@ -327,7 +326,7 @@ impl Witness {
         }
     }
 
-    /// A write verifier was told: no other server tells it, since what was not durable is lost.
+    /// A write verifier came: no other life may give it, since data that was not durable is lost.
     fn note_verifier(&mut self, verifier: u64) {
         let life = *self.verifiers.entry(verifier).or_insert(self.lives);
         if life != self.lives {
@@ -335,15 +334,15 @@ impl Witness {
         }
     }
 
-    /// Something is wrong.
+    /// Notes an error, if it is the first.
     pub fn blame(&mut self, what: String) {
         self.wrong.get_or_insert(what);
     }
 
-    /// What was wrong first.
+    /// The first error.
     ///
     /// # Errors
-    /// If anything was.
+    /// If there was one.
     pub fn verdict(&self) -> Result<(), String> {
         self.wrong.clone().map_or(Ok(()), Err)
     }

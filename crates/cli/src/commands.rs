@@ -33,13 +33,13 @@ use crate::table::Table;
 /// How answers are printed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
-    /// The API's answer as it is.
+    /// The API's answer, unchanged.
     pub json: bool,
     /// Tables without headers, with tabs.
     pub script: bool,
     /// Sizes in bytes.
     pub exact: bool,
-    /// Whoever reads it sees colours.
+    /// Colours: stdout is a terminal.
     pub colour: bool,
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn run(command: Command, api: &ApiArgs, output: Output) -> Resu
         }
         Command::Nfsiostat { clients, disks, top, words } => {
             let times = repeat::times(&words).map_err(Failure::usage)?;
-            // Without a word on it, both.
+            // Without either option, both.
             let show = nfs::Show { clients: clients || !disks, disks: disks || !clients, top };
             nfs::nfsiostat(&client, output, show, times).await
         }
@@ -103,7 +103,7 @@ pub(crate) async fn run(command: Command, api: &ApiArgs, output: Output) -> Resu
     }
 }
 
-/// The daemon that is meant.
+/// The daemon to ask.
 fn client(api: &ApiArgs) -> Result<Client, Failure> {
     match (&api.api, &api.api_certificate, &api.api_token) {
         (None, None, None) => Ok(Client::new(&api.api_socket)),
@@ -172,7 +172,7 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
 }
 
 impl Output {
-    /// Lines that must not be overlooked.
+    /// For lines that must stand out.
     pub fn red(self, text: &str) -> String {
         if !self.colour {
             return text.into();
@@ -189,7 +189,7 @@ impl Output {
         }
     }
 
-    /// Prints an answer: as JSON, or as `text` makes it.
+    /// Prints an answer: as JSON, or as text by `text`.
     pub fn answer<T: Serialize>(
         self,
         answer: &T,
@@ -211,7 +211,7 @@ impl Output {
     }
 }
 
-/// What should be known, on stderr: it is no part of the answer.
+/// Prints notes on stderr: they are no part of the answer.
 pub(crate) fn tell(output: Output, notes: &[String]) {
     if !output.json {
         for note in notes {
@@ -220,7 +220,7 @@ pub(crate) fn tell(output: Output, notes: &[String]) {
     }
 }
 
-/// Writes to stdout. A reader that has enough (`| head`) is no failure.
+/// Writes to stdout. A reader that stops reading (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     match std::io::stdout().lock().write_all(lines_shown(text).as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -230,7 +230,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Without a name, `pool import` lists what there is.
+/// Without a name, `pool import` lists the pools that it finds.
 async fn import_or_scan(
     client: &Client,
     output: Output,

@@ -1,4 +1,4 @@
-//! How a command ends when it does not end well.
+//! How a command ends when it fails.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -7,14 +7,14 @@ use crate::shown::lines_shown;
 use aquifer_admin::api::{ApiError, ErrorKind};
 use aquifer_admin::client::ClientError;
 
-/// A command came to nothing.
+/// A command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line asks for what cannot be: exit code 2.
+    /// The command line asks for something impossible: exit code 2.
     Usage(String),
     /// It was tried, or refused: exit code 1.
     Failed(ApiError),
-    /// It found what it was to look for, and has said so: exit code 1.
+    /// It found what it should look for, and has printed it: exit code 1.
     Told,
 }
 
@@ -29,7 +29,7 @@ impl Failure {
         Failure::Usage(message.to_string())
     }
 
-    /// Says it, on stderr for people, on stdout for programs, which look for JSON there.
+    /// Prints it: on stderr for people, on stdout for programs, which expect JSON there.
     pub fn report(self, json: bool) -> ExitCode {
         let (error, code) = match self {
             Failure::Told => return ExitCode::from(1),

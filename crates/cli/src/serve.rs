@@ -2,16 +2,16 @@
 //!
 //! # Threads
 //! - The main thread runs the API of the socket, signals and acts of the administrator.
-//! - The API on TCP has a thread of its own, which yields to all others: strangers shake hands
-//!   there.
+//! - The API on TCP has a thread of its own, which yields to all others, because it does TLS
+//!   handshakes with strangers.
 //! - Each pool has a thread of its own for its txgs (see `engine` in aquifer-admin).
 //! - NFS has one thread per core, and one for strangers (see aquifer-daemon).
 //!
 //! # Start and end
-//! The state directory is locked, the API's socket bound, the pools of the list imported; then NFS
-//! listens. SIGTERM or SIGINT: NFS stops listening and finishes what it has begun, every pool is
-//! exported, the API goes last. A second signal ends the process at once, which is as safe as
-//! kill -9: the next start replays the log.
+//! At the start the daemon locks the state directory, binds the API's socket, and imports the pools
+//! of the list. Then NFS listens. On SIGTERM or SIGINT, NFS stops listening and finishes what it
+//! has begun. Then every pool is exported, and the API ends last. A second signal ends the process
+//! at once, which is as safe as kill -9: the next start replays the log.
 
 mod events;
 mod frontend;
@@ -82,7 +82,7 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
     let listener = http::bind(&socket)
         .map_err(|error| Failure::failed(format!("{}: {error}", socket.display())))?;
     let served = runtime.block_on(run(api, listener, tcp, &socket));
-    // Whoever starts next shall not find a socket that nobody answers.
+    // The next daemon must not find a socket without an answer.
     if let Err(error) = std::fs::remove_file(&socket) {
         tracing::warn!(socket = %socket.display(), %error, "the socket stays behind");
     }
@@ -97,7 +97,7 @@ async fn run(
 ) -> Result<(), Failure> {
     let mut signals = Signals::new().map_err(Failure::failed)?;
     let (stop_api, api_stopped) = watch::channel(());
-    // A dropped sender is the word.
+    // Dropping the sender stops both.
     let stopped = |mut stopped: watch::Receiver<()>| async move {
         let _ = stopped.changed().await;
     };
@@ -133,13 +133,14 @@ async fn run(
     control.stop().await;
     drop(stop_api);
     let all = async { while answering.join_next().await.is_some() {} };
-    // What has not ended by then is cut off with the runtime.
+    // Dropping the runtime cuts off all that has not ended by then.
     let _ = tokio::time::timeout(API_PATIENCE, all).await;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Runs the API on TCP on a thread of its own. What is returned is ready when it has ended.
+/// Runs the API on TCP on a thread of its own. The returned future is ready when the thread has
+/// ended.
 fn apart(
     answers: impl Future<Output = io::Result<()>> + Send + 'static,
 ) -> io::Result<impl Future<Output = io::Result<()>> + Send + 'static> {
@@ -147,7 +148,7 @@ fn apart(
     let runtime = Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("api-tcp".into()).spawn(move || {
         yield_to_clients();
-        // Nobody waits for it any more when the daemon ends first.
+        // The receiver is gone if the daemon ends first.
         let _ = ended.send(runtime.block_on(answers));
     })?;
     Ok(async { end.await.unwrap_or_else(|_| Err(io::Error::other("a panic of the API on TCP"))) })
@@ -171,12 +172,12 @@ fn bind_tcp(api: &settings::Api, state_dir: &Path) -> Result<Option<Tcp>, Failur
     Ok(Some(Tcp { listeners, keys }))
 }
 
-/// Where certificate, key and tokens are.
+/// The directory of certificate, key and tokens.
 fn keys_dir(state_dir: &Path) -> PathBuf {
     state_dir.join("api")
 }
 
-/// What ends the daemon.
+/// The signals that end the daemon.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -198,5 +199,5 @@ impl Signals {
     }
 }
 
-/// For answers of the API that are on their way when the daemon stops.
+/// The time for answers of the API that are under way when the daemon stops.
 const API_PATIENCE: Duration = Duration::from_secs(2);

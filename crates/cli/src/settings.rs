@@ -1,7 +1,8 @@
-//! What the daemon is told: by its configuration, and by its command line, which goes before.
+//! The daemon's settings: from its configuration, and from its command line, which takes
+//! precedence.
 //!
-//! Invariant: a setting that is not understood is refused, with the file's line: ignored, it would
-//! be something that somebody believes to be so and is not.
+//! Invariant: an unknown or invalid setting is refused, with the file's line. If it were ignored,
+//! an administrator would believe in a setting that has no effect.
 
 use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -22,14 +23,14 @@ mod tests;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
-    /// Where the list of imported pools is kept.
+    /// The directory of the list of imported pools.
     pub state_dir: PathBuf,
     /// Memory of each pool's engine, in bytes.
     #[serde(deserialize_with = "read_memory", serialize_with = "write_memory")]
     pub memory: u64,
     /// Longest wait at the start for disks that are missing, in seconds.
     pub wait_for_disks_s: u32,
-    /// What is logged.
+    /// The filter of the log.
     pub log: String,
     pub nfs: Nfs,
     pub portmap: Portmap,
@@ -40,18 +41,18 @@ pub(crate) struct Settings {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Nfs {
-    /// Where NFS and MOUNT listen.
+    /// Addresses of NFS and MOUNT.
     pub listen: Vec<SocketAddr>,
     /// Threads; 0 is one per core.
     pub threads: usize,
     /// Most connections at a time.
     pub connections: usize,
-    /// Seconds in which clients claim their locks after a restart.
+    /// Seconds in which clients reclaim their locks after a restart.
     pub lock_grace_s: u32,
     pub tls: Tls,
 }
 
-/// Calls over TLS, beside those in the clear. Paths that are empty are not set.
+/// Calls over TLS, in addition to clear text. An empty path means "not set".
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Tls {
@@ -85,7 +86,7 @@ pub(crate) struct Portmap {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Names {
-    /// Servers of DNS; without any, the system's.
+    /// DNS servers; if empty, the system's.
     pub servers: Vec<SocketAddr>,
 }
 
@@ -93,9 +94,9 @@ pub(crate) struct Names {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Api {
-    /// Where it listens; nowhere if there is none.
+    /// Its addresses; if empty, it does not listen.
     pub listen: Vec<SocketAddr>,
-    /// Further names that its certificate is made for.
+    /// Further names in its certificate.
     pub names: Vec<String>,
 }
 
@@ -128,10 +129,10 @@ impl Default for Portmap {
 }
 
 impl Settings {
-    /// What holds for a daemon that is started with `args`.
+    /// The settings of a daemon that is started with `args`.
     ///
     /// # Errors
-    /// A configuration that cannot be read, is not understood, or asks for what cannot be.
+    /// A configuration that cannot be read, is invalid, or asks for something impossible.
     pub fn of(args: &ServeArgs) -> Result<Settings, Failure> {
         let mut settings = match &args.config {
             Some(path) => Settings::read(path)?,
@@ -216,9 +217,9 @@ fn write_memory<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
     size::human(*bytes).serialize(to)
 }
 
-/// More than anybody has; the allowances of so many are 1 GiB.
+/// More than anybody has; the allowances of this many are 1 GiB.
 const CONNECTIONS_MAX: usize = 65536;
-/// A machine that takes longer to find its disks has other troubles.
+/// A machine that takes longer to find its disks has other problems.
 const WAIT_FOR_DISKS_S_MAX: u32 = 3600;
-/// The configuration of a daemon that is not told of another one.
+/// The default configuration file.
 const CONFIG: &str = "/etc/aquifer/aquifer.toml";

@@ -1,14 +1,14 @@
-//! Text of others on a terminal or in a journal: names of files and clients, errors of programs.
+//! Untrusted text on a terminal or in a journal: names of files and clients, errors of programs.
 //!
-//! Invariant: whatever was said, it stays where it is printed. It begins no line of its own, moves
-//! no cursor, changes no colour and does not turn the direction of writing.
+//! Invariant: the text stays where it is printed. It begins no line of its own, moves no cursor,
+//! changes no colour and does not turn the direction of writing.
 
-/// A text in a line, with `?` for what would not stay there.
+/// A text within a line, with `?` for characters that would not stay there.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().map(|char| if stays(char) { char } else { '?' }).collect()
 }
 
-/// Several lines of our own making, in which the colours of [`RED`] and [`PLAIN`] may stand.
+/// Several lines of our own, which may contain the colours [`RED`] and [`PLAIN`].
 pub(crate) fn lines_shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! Tables: for people with columns that line up, for scripts with tabs.
+//! Tables: for people with aligned columns, for scripts with tabs.
 
 use crate::shown::shown;
 
@@ -6,15 +6,15 @@ use crate::shown::shown;
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     header: Vec<&'static str>,
-    /// Whether the column's cells end at the same place: numbers.
+    /// Whether the column's cells are right-aligned: numbers.
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
-    /// Numbers of rows that must not be overlooked.
+    /// Numbers of rows that must stand out.
     red: Vec<usize>,
 }
 
 impl Table {
-    /// A table of these columns; a name with `>` before it is of a column of numbers.
+    /// A table of these columns; a `>` before a name means a column of numbers.
     pub fn new(columns: &[&'static str]) -> Table {
         let right = columns.iter().map(|name| name.starts_with('>')).collect();
         let header = columns.iter().map(|name| name.trim_start_matches('>')).collect();
@@ -23,7 +23,7 @@ impl Table {
 
     /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
-        // Whatever is in them, a row is a line. A tab before it sets a row in.
+        // Whatever its content, a row is a line. A tab before a cell indents the row.
         let one = |cell: &String| match cell.strip_prefix('\t') {
             Some(rest) => format!("\t{}", shown(rest)),
             None => shown(cell),
@@ -31,13 +31,13 @@ impl Table {
         self.rows.push(cells.iter().map(one).collect());
     }
 
-    /// Adds a row that must not be overlooked.
+    /// Adds a row that must stand out.
     pub fn red_row(&mut self, cells: Vec<String>) {
         self.red.push(self.rows.len());
         self.row(cells);
     }
 
-    /// The table as text, for people, with such rows as `red` shows them.
+    /// The table as text for people, with `red` applied to rows that stand out.
     pub fn coloured(&self, red: impl Fn(&str) -> String) -> String {
         let text = self.text(false);
         let line = |(at, line): (usize, &str)| match at.checked_sub(1) {
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(table.text(true), "tank\t1.50G\ntank/vms\t0B\n");
     }
 
-    /// Names of files and clients hold anything: a cell is a part of its line.
+    /// Names of files and clients may hold anything: a cell is a part of its line.
     #[test]
     fn a_cell_begins_no_line_and_moves_no_cursor() {
         let mut table = Table::new(&["NAME", "OWNER"]);

@@ -1,11 +1,11 @@
 //! Memory that connections share: leased in granules, first come, first served.
 //!
 //! Invariants:
-//! - What all leases hold never exceeds the budget. What a lease uses never exceeds what it holds
-//!   and its allowance, but for [`Lease::force`], which is repaid before anything more is taken.
-//! - A lease holds what it does not need only up to a slack, and nothing when it uses nothing or
-//!   others wait.
-//! - Whoever waits for a budget holds none of it that somebody who waits for that same budget
+//! - All leases together never hold more than the budget. A lease never uses more than it holds
+//!   plus its allowance, except after [`Lease::force`], which is repaid before the lease takes
+//!   more.
+//! - A lease holds unneeded memory only up to a slack, and none when it uses none or others wait.
+//! - A lease that waits for a budget holds none of it that another waiter for that same budget
 //!   needs to go on: requests are leased before replies, never the other way.
 
 use std::fmt;
@@ -42,7 +42,7 @@ impl Budget {
         all.saturating_sub(self.free.available_permits()) * GRANULE_BYTES
     }
 
-    /// Whether somebody waits.
+    /// Whether any lease waits.
     pub(crate) fn is_short(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -79,7 +79,7 @@ impl Drop for Counted {
 }
 
 impl Lease {
-    /// A lease of nothing, beside `allowance` bytes that need no lease.
+    /// An empty lease, with `allowance` bytes that need no lease.
     pub(crate) fn new(budget: &Arc<Budget>, allowance: usize) -> Self {
         Lease { budget: Arc::clone(budget), allowance, held: 0, used: 0, wait: None }
     }
@@ -94,7 +94,7 @@ impl Lease {
         (self.allowance + self.held).saturating_sub(self.used)
     }
 
-    /// Takes `bytes` if they are there.
+    /// Takes `bytes` if they are available.
     pub(crate) fn try_take(&mut self, bytes: usize) -> bool {
         let Some(granules) = self.missing(bytes) else {
             self.used += bytes;
@@ -111,8 +111,8 @@ impl Lease {
         }
     }
 
-    /// Takes `bytes` as soon as it is this connection's turn. They are asked for whole, whatever
-    /// is free of what is held: that may be gone by then.
+    /// Takes `bytes` as soon as it is this connection's turn. It waits for the whole amount, even
+    /// if a part of what it holds is free, because that part may be gone by then.
     pub(crate) fn poll_take(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
         loop {
             if let Some(wait) = &mut self.wait {
@@ -133,7 +133,7 @@ impl Lease {
             self.keep(0);
             let debt = self.used.saturating_sub(self.allowance + self.held);
             let granules = u32::try_from((bytes + debt).div_ceil(GRANULE_BYTES));
-            // Nobody can wait for more than there is.
+            // No lease can wait for more than the whole budget.
             let granules = granules.unwrap_or(u32::MAX).min(self.budget.granules);
             let free = Arc::clone(&self.budget.free);
             let granted = Box::pin(free.acquire_many_owned(granules));
@@ -146,32 +146,32 @@ impl Lease {
         self.wait.is_some()
     }
 
-    /// Gives a place in the queue up.
+    /// Gives up its place in the queue.
     pub(crate) fn cancel_wait(&mut self) {
         self.wait = None;
     }
 
-    /// Takes `bytes` that are in use already, whether they are there or not.
+    /// Takes `bytes` that are in use already, whether they are available or not.
     pub(crate) fn force(&mut self, bytes: usize) {
         if !self.try_take(bytes) {
             self.used += bytes;
         }
     }
 
-    /// Gives `bytes` back.
+    /// Returns `bytes`.
     pub(crate) fn give(&mut self, bytes: usize) {
         assert!(bytes <= self.used, "gave back more than was taken");
         self.used -= bytes;
         self.trim();
     }
 
-    /// Returns what is held and not needed, but for a slack if nobody else can use it.
+    /// Returns memory that is held and not needed, except for a slack if no other lease can use it.
     fn trim(&mut self) {
         let keeps = self.used > 0 && !self.budget.is_short();
         self.keep(if keeps { LEASE_SLACK_BYTES } else { 0 });
     }
 
-    /// Returns what is held beyond what is needed, if that is more than `slack`.
+    /// Returns memory beyond the needed part, if that is more than `slack`.
     fn keep(&mut self, slack: usize) {
         let needed = self.used.saturating_sub(self.allowance).next_multiple_of(GRANULE_BYTES);
         if self.held > needed + slack {

@@ -1,4 +1,4 @@
-//! What the daemon is told.
+//! The daemon's configuration.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -14,14 +14,15 @@ use crate::tls::KeyFiles;
 pub struct Config {
     /// Where NFS and MOUNT listen, on TCP, both on each of these. Port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
-    /// With what calls are taken over TLS, beside those in the clear; not at all without.
+    /// The keys for calls over TLS, which are taken in addition to calls in clear text. `None`: no
+    /// TLS.
     pub tls: Option<KeyFiles>,
     /// How clients that ask a portmapper find them.
     pub portmap: Portmap,
     /// Runtimes, each a thread; 0 for one per core.
     pub threads: usize,
-    /// How long [`Server::stop`](crate::Server::stop) waits for requests that are being carried
-    /// out and for replies that are being sent. Clients are patient for longer.
+    /// How long [`Server::stop`](crate::Server::stop) waits for running requests and for replies
+    /// that are being sent. Clients wait longer.
     pub drain: Duration,
     /// Sizes.
     pub limits: Limits,
@@ -32,8 +33,8 @@ pub struct Config {
 pub enum Portmap {
     /// Not at all: clients must be told the port.
     Off,
-    /// A portmapper of our own listens on each of these, TCP and UDP; if one is taken by another
-    /// portmapper, our programs are registered with that, at the loopback address.
+    /// A portmapper of our own listens on each of these, TCP and UDP. If another portmapper has one
+    /// of them, our programs are registered with that one, at the loopback address.
     At(Vec<SocketAddr>),
 }
 
@@ -51,7 +52,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether this can be served.
+    /// Whether the configuration can be served.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let limits = &self.limits;
         if self.listen.is_empty() {

@@ -1,14 +1,13 @@
 //! One connection: requests in, replies out, until both sides have finished.
 //!
-//! A connection is one task with one state. Each time it is woken it does in turn: begin what was
-//! received, take the replies of requests that are done, send, and receive more, until nothing
-//! moves; see [`Connection::poll`].
+//! A connection is one task with one state. Each time it is woken it repeats these steps in turn
+//! until nothing moves: begin received requests, take the replies of finished ones, send, and
+//! receive more; see [`Connection::poll`].
 //!
 //! Invariants:
-//! - Nothing is received while received requests wait to be begun: a client that sends faster than
-//!   it is served, or does not read its replies, is left to TCP.
-//! - A connection goes over to TLS between two calls: nothing that came in the clear is taken for
-//!   something that came over TLS.
+//! - A connection receives nothing while received requests wait to begin. If a client sends faster
+//!   than it is served, or does not read its replies, TCP slows it down.
+//! - A connection switches to TLS between two calls: no clear text passes for TLS data.
 //! - The end of a connection, whatever its reason, waits for the requests that are under way. Their
 //!   replies are sent if the connection still can.
 
@@ -48,7 +47,7 @@ use slow::TooSlow;
 use stream::Stream;
 use tls::TlsStream;
 
-/// What all connections have in common.
+/// State that all connections share.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub nfs: Arc<Nfs>,
@@ -56,18 +55,18 @@ pub(crate) struct Common {
     pub budgets: Budgets,
     pub stats: Stats,
     pub peers: Peers,
-    /// With what calls are taken over TLS, if they are.
+    /// The keys for TLS; `None`: no TLS.
     pub tls: Option<Arc<Keys>>,
 }
 
-/// What connections are to do.
+/// The phase of all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Serve.
     Serve,
-    /// Finish what has begun, send its replies, and close.
+    /// Finish running requests, send their replies, and close.
     Drain,
-    /// Close. What has begun still runs to its end.
+    /// Close. Running requests still run to their end.
     Close,
 }
 
@@ -81,7 +80,7 @@ pub(crate) struct Connection {
     receiver: Receiver,
     requests: Requests,
     sender: Sender,
-    /// Why nothing more is received.
+    /// The reason why it receives nothing more.
     end: Option<End>,
     tls: Upgrade,
     tick: Option<Pin<Box<Sleep>>>,
@@ -90,12 +89,12 @@ pub(crate) struct Connection {
     waited: u64,
 }
 
-/// How far a connection is on its way to TLS.
+/// The progress of a connection's switch to TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Upgrade {
-    /// In the clear.
+    /// In clear text.
     No,
-    /// The client has asked; its answer is on the way.
+    /// The client has asked; the answer is under way.
     Asked,
     /// The handshake has begun.
     Shakes,
@@ -103,12 +102,12 @@ enum Upgrade {
     Done,
 }
 
-/// Where a connection goes from here.
+/// The next step of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// It is over.
     Over,
-    /// It is a client's: it leaves the lobby.
+    /// It belongs to a client: it leaves the lobby.
     In,
 }
 
@@ -119,10 +118,10 @@ pub(crate) enum End {
     ByClient,
     #[error("lost: {0}")]
     Lost(io::Error),
-    /// What came is no RPC, or breaks a limit.
+    /// Received bytes that are no RPC, or break a limit.
     #[error("not RPC: {0}")]
     NotRpc(String),
-    /// The handshake failed, or what came after it.
+    /// The handshake failed, or a later TLS record.
     #[error("{0}")]
     NoTls(io::Error),
     #[error("too slow: {0:?}")]
@@ -163,15 +162,15 @@ impl Connection {
         }
     }
 
-    /// Who is at the other end.
+    /// The address of the client.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// This on the runtime that runs now, after another one has given it back.
+    /// This connection on the present runtime, after another one has given it up.
     ///
     /// # Errors
-    /// What the system says; the connection is lost then.
+    /// Errors of the system; the connection is lost then.
     pub(crate) fn settle(mut self, readers: &Arc<Readers>) -> io::Result<Self> {
         self.stream = self.stream.map(Stream::settle).transpose()?;
         self.requests.set_meter(&readers.meter);
@@ -180,8 +179,8 @@ impl Connection {
         Ok(self)
     }
 
-    /// Serves until the connection is over. In the lobby it is given back when it turns out to be
-    /// a client's, with nothing under way.
+    /// Serves until the connection is over. The lobby gives it back when an export takes its calls,
+    /// with nothing under way.
     pub(crate) async fn run(mut self, mut phase: watch::Receiver<Phase>) -> Option<Self> {
         let readers = Arc::clone(&self.readers);
         let poll = |connection: &mut Self, cx: &mut Context<'_>| {
@@ -229,8 +228,8 @@ impl Connection {
         }
     }
 
-    /// Does what can be done now, up to the end of a turn; ready when the connection is over, or
-    /// goes on elsewhere.
+    /// Does all that is possible now, up to the end of a turn. Ready when the connection is over,
+    /// or moves to another worker.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Way> {
         if self.seat.is_evicted(cx) && self.end.is_none() {
             self.end = Some(End::Evicted);
@@ -240,7 +239,7 @@ impl Connection {
         let turn_received = self.receiver.received_bytes;
         loop {
             self.begin(cx, turn_begun + BEGUN_PER_TURN_MAX);
-            // After the beginning: what began and waits must be polled to be woken.
+            // After the beginning: a waiting request must be polled before it can wake the task.
             let finished = self.finish_all(cx);
             let flushed = self.flush(cx);
             self.go_over();
@@ -250,7 +249,7 @@ impl Connection {
                 cx.waker().wake_by_ref();
                 break;
             }
-            // What was done or sent may have made room for what could not begin.
+            // Finished or sent replies may have made room for requests that could not begin.
             let again = (finished || flushed) && self.requests.has_received();
             if !again && !self.receive(cx) {
                 break;
@@ -272,8 +271,8 @@ impl Connection {
         }
     }
 
-    /// Whether an idle connection is to leave the lobby: an export takes its calls, perhaps since
-    /// it has proven something, or since the exports have changed.
+    /// Whether an idle connection should leave the lobby: an export takes its calls, perhaps
+    /// because it has proven something, or because the exports have changed.
     fn may_go_in(&self) -> bool {
         self.readers.is_lobby
             && matches!(self.tls, Upgrade::No | Upgrade::Done)
@@ -281,7 +280,7 @@ impl Connection {
             && self.common.nfs.exports().may_call(self.requests.origin())
     }
 
-    /// Begins received requests, until so many have been begun.
+    /// Begins received requests, until `until` have begun.
     fn begin(&mut self, cx: &mut Context<'_>, until: u64) {
         while self.begun < until {
             if self.asks_for_tls() {
@@ -306,8 +305,8 @@ impl Connection {
         }
     }
 
-    /// Whether the client wants to go on with TLS, which the next request may say: nothing is begun
-    /// then until it does.
+    /// Whether the client wants to switch to TLS, as the next request may say: then nothing begins
+    /// until the switch.
     fn asks_for_tls(&mut self) -> bool {
         if self.tls == Upgrade::No
             && self.common.tls.is_some()
@@ -320,7 +319,7 @@ impl Connection {
         self.tls == Upgrade::Asked
     }
 
-    /// Goes over to TLS, once the client can know of it.
+    /// Switches to TLS, once the client has the answer.
     fn go_over(&mut self) {
         if self.tls != Upgrade::Asked || !self.sender.is_empty() {
             return;
@@ -341,7 +340,7 @@ impl Connection {
         }
     }
 
-    /// What the client has proven holds for what it calls from now on.
+    /// Uses the client's proven identity for all its calls from now on.
     fn learn(&mut self) {
         let Some(security) = self.stream.as_ref().and_then(Stream::security) else { return };
         tracing::debug!(class = "client.tls", client = %self.peer, ?security, "over TLS");
@@ -352,7 +351,7 @@ impl Connection {
         self.tls = Upgrade::Done;
     }
 
-    /// Takes the replies of all requests that are done. Whether there were any.
+    /// Takes the replies of all finished requests. Returns whether there were any.
     fn finish_all(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
         while let Poll::Ready(done) = self.requests.poll_done(cx) {
@@ -378,7 +377,7 @@ impl Connection {
         }
     }
 
-    /// Sends. Whether something was sent, and nothing is left.
+    /// Sends. Returns whether something was sent, and nothing is left.
     fn flush(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         let before = self.sender.sent_bytes;
@@ -392,7 +391,7 @@ impl Connection {
         }
     }
 
-    /// Receives once, if it may. Whether anything has come.
+    /// Receives once, if it may. Returns whether bytes came.
     fn receive(&mut self, cx: &mut Context<'_>) -> bool {
         self.receiver.waits_for_client = false;
         if self.end.is_some() || self.requests.has_received() || self.tls == Upgrade::Asked {
@@ -407,7 +406,7 @@ impl Connection {
         match received {
             Poll::Pending => false,
             Poll::Ready(Ok(0)) => {
-                // XCP-ng's probe ends here, after one byte of a mark: no reason for a word.
+                // XCP-ng's probe ends here, after one byte of a mark: no log entry needed.
                 self.end = Some(End::ByClient);
                 self.receiver.discard(&mut self.requests);
                 true
@@ -425,7 +424,7 @@ impl Connection {
         }
     }
 
-    /// Looks at the progress of what is unfinished, every [`TICK`].
+    /// Checks the progress of unfinished work, every [`TICK`].
     fn poll_tick(&mut self, cx: &mut Context<'_>) {
         let receives = !self.receiver.is_between_records() || self.tls == Upgrade::Shakes;
         let sends = !self.sender.is_empty();
@@ -454,7 +453,7 @@ impl Connection {
         }
     }
 
-    /// Receives no more, but answers what was received before.
+    /// Receives no more, but answers earlier requests.
     fn break_off(&mut self, why: String) {
         if self.end.is_some() {
             return;
@@ -464,14 +463,14 @@ impl Connection {
         self.receiver.discard(&mut self.requests);
     }
 
-    /// The connection is gone at once; only what is under way goes on.
+    /// The connection is gone at once; only running requests go on.
     fn lose(&mut self, end: End) {
         self.stream = None;
         self.tick = None;
         self.receiver.discard(&mut self.requests);
         self.requests.drop_received();
         self.sender.discard(&mut self.requests.reply_lease);
-        // A clean end may still be spoilt; the first reason otherwise is the true one.
+        // A clean end may still become another; otherwise the first reason is the true one.
         match self.end {
             None | Some(End::ByClient | End::Stopped) => self.end = Some(end),
             Some(_) => {}
@@ -487,8 +486,8 @@ impl Connection {
     }
 }
 
-/// Ends our side, and waits for the client to end his: closed with bytes unread, TCP would destroy
-/// what is on its way to him.
+/// Ends our side, and waits for the client to end the other. If we closed with unread bytes, TCP
+/// would destroy data under way to the client.
 async fn linger(stream: &mut Stream) -> io::Result<()> {
     poll_fn(|cx| stream.poll_shutdown(cx)).await?;
     let mut scrap = [0; 4096];

@@ -1,12 +1,12 @@
-//! The threads of a server, as they help each other.
+//! The threads of a server, and how they help each other.
 //!
-//! A connection lives on one thread. Where its client has several large READs under way, that
-//! thread would gather the pages of one reply while nobody sends, and send it while nobody gathers.
-//! So large READs beyond the first are carried out on a thread that has nothing to do just then, if
-//! there is one; their replies are sent by the connection's own.
+//! A connection lives on one thread. If its client has several large READs under way, that thread
+//! alone would gather the pages of one reply while nobody sends, and send it while nobody gathers.
+//! So large READs beyond the first run on an idle thread, if there is one. The connection's own
+//! thread sends their replies.
 //!
 //! A thread is idle while it serves no connection and carries out nothing for others. So each helps
-//! one at a time, and who comes to it meanwhile waits for one READ at most.
+//! one connection at a time. A call that comes to it meanwhile waits for one READ at most.
 
 use std::future::pending;
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) struct Crew {
     others: Vec<Mate>,
 }
 
-/// What a thread does at the moment: so many things.
+/// How many things a thread does at the moment.
 type Load = Arc<AtomicUsize>;
 
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ struct Mate {
     load: Load,
 }
 
-/// A thread does something as long as this exists.
+/// A thread is busy as long as this exists.
 #[derive(Debug)]
 pub(crate) struct AtWork<'a>(&'a AtomicUsize);
 
@@ -51,10 +51,10 @@ impl Crew {
         Ok((runtime, Crew { load: Load::default(), others: Vec::new() }))
     }
 
-    /// So many runtimes, each for a thread of its own, and what each sees of the others.
+    /// That many runtimes, each for a thread of its own, and each one's view of the others.
     ///
     /// # Errors
-    /// What the system says if there can be no runtime.
+    /// Errors of the system if there can be no runtime.
     pub(crate) fn of(threads: usize) -> io::Result<Vec<(Runtime, Crew)>> {
         let build = |_| Builder::new_current_thread().enable_all().build();
         let runtimes: Vec<Runtime> = (0..threads).map(build).collect::<Result<_, _>>()?;
@@ -82,8 +82,8 @@ impl Crew {
         self.others.iter().any(|mate| mate.load.load(Ordering::Relaxed) == 0)
     }
 
-    /// Carries `work` out on a thread that is idle; gives it back if there is none. The future is
-    /// ready when it is done; never, if that thread ends before.
+    /// Carries `work` out on an idle thread; gives it back if there is none. The future is ready
+    /// when the work is done; never, if that thread ends before.
     pub(crate) fn hand_over<W>(
         &self,
         work: W,
@@ -125,7 +125,7 @@ mod tests {
             panic!("all are busy")
         };
         assert!(!own.has_idle());
-        // It is busy itself, which is nobody's business but the others'.
+        // It is busy itself, which only matters to the others.
         drop(at_work);
         assert!(own.has_idle() && last.has_idle() && !next.has_idle());
         let Ok(handed_over) = own.hand_over(work) else { panic!("one is idle") };

@@ -1,9 +1,9 @@
-//! Calls over UDP, of the programs that are served so: locks, and what hosts tell of restarts.
+//! Calls over UDP, of the programs that are served so: locks, and notices of restarts.
 //!
 //! Invariants:
-//! - Datagrams are answered to this machine and to clients of an export only: sources can be
+//! - Only datagrams from this machine and from clients of an export are answered: sources can be
 //!   forged.
-//! - At most [`DATAGRAMS_MAX`] are worked on; more wait in the socket, or are lost there and sent
+//! - At most [`DATAGRAMS_MAX`] are under way. More wait in the socket, or are lost there and sent
 //!   again.
 
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::limits::{CALL_DATAGRAM_BYTES_MAX, DATAGRAMS_MAX};
 
-/// Answers what comes to `socket`, as long as it is polled.
+/// Answers datagrams of `socket`, as long as it is polled.
 pub(crate) async fn answer(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
     let socket = match UdpSocket::from_std(socket) {
         Ok(socket) => Arc::new(socket),
@@ -37,7 +37,7 @@ pub(crate) async fn answer(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
         let (bytes, peer) = match socket.recv_from(&mut datagram).await {
             Ok(received) => received,
             Err(error) => {
-                // An earlier answer that found nobody is told here too.
+                // This also reports that an earlier answer reached nobody.
                 tracing::debug!(%error, "datagram");
                 tokio::task::yield_now().await;
                 continue;
@@ -63,11 +63,11 @@ async fn answer_one(
     let mut reply = EncodeBuf::new();
     let answered =
         nfs.answer(Origin { local, is_datagram: true, ..peer.into() }, call, &mut reply).await;
-    // Without the mark of a record in front.
+    // Without the record mark in front.
     if answered.is_ok()
         && let Some(bytes) = reply.contiguous().and_then(|bytes| bytes.get(MARK_BYTES..))
     {
-        // Lost datagrams are asked for again.
+        // A client resends a call whose answer was lost.
         let _ = socket.try_send_to(bytes, peer);
     }
 }

@@ -1,23 +1,25 @@
 //! The daemon: sockets around [`aquifer_nfs`].
 //!
-//! One runtime per core. A client's connection is handed to the runtime with the fewest and stays
-//! there; a request that can be answered at once runs to completion on the thread that read it,
-//! others wait as futures inside their connection's task, and the replies of a batch leave in one
+//! One runtime per core. A client's connection goes to the runtime with the fewest, and stays
+//! there. A request that can be answered at once runs to completion on the thread that read it.
+//! Others wait as futures inside their connection's task, and the replies of a batch leave in one
 //! write.
 //!
-//! One runtime more, the lobby, accepts all connections and serves those that no export takes calls
-//! of, and what needs no haste (datagrams, the portmapper, calls to status monitors). Its thread
-//! yields to all others ([`precedence`]). Once a connection is idle there and its calls may be
-//! taken, since it has proven something or exports have changed, it goes over to a client's place.
+//! One more runtime, the lobby, accepts all connections. It serves those whose calls no export
+//! takes, and does work that is not urgent (datagrams, the portmapper, calls to status monitors).
+//! Its thread yields to all others ([`precedence`]). A connection there may become a client's,
+//! because it has proven something or exports have changed. Once it is idle, it moves to a client's
+//! runtime.
 //!
 //! Invariants:
 //! - Memory for requests and replies is taken from a budget before it is used, beside a small
-//!   allowance per connection ([`limits`] adds it up). Who does not read his replies, or sends a
-//!   record in drops, holds up others for less than a second: then his connection is closed.
-//! - A request that has begun runs to its end, also if its client has gone: files are never left
-//!   in the middle of a change by a lost connection.
+//!   allowance per connection ([`limits`] adds it up). A client that does not read its replies, or
+//!   sends a record in small pieces, delays others for less than a second: then its connection is
+//!   closed.
+//! - A request that has begun runs to its end, even if its client has gone: a lost connection never
+//!   leaves a file in the middle of a change.
 //! - No request waits for DNS: names of hosts are looked up in the background ([`Names`]).
-//! - A panic closes the connection whose request it happened in, and no other.
+//! - A panic closes the connection of its request, and no other.
 
 mod budget;
 pub mod config;

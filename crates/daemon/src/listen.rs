@@ -1,7 +1,7 @@
-//! Sockets that clients come to.
+//! Sockets to which clients connect.
 //!
-//! Invariant: who accepts never waits for anybody: a connection too many is closed, and a runtime
-//! that does not come to its jobs gets none.
+//! Invariant: the task that accepts never waits for another. A connection too many is closed, and a
+//! runtime that does not take its jobs gets none.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, UdpSocket};
@@ -25,7 +25,7 @@ use crate::worker::{Handover, fewest};
 /// one on a machine without IPv6.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system.
 pub(crate) fn tcp(address: SocketAddr) -> io::Result<StdListener> {
     match tcp_at(address) {
         Err(error) if address.is_ipv6() && address.ip().is_unspecified() && no_ipv6(&error) => {
@@ -38,7 +38,7 @@ pub(crate) fn tcp(address: SocketAddr) -> io::Result<StdListener> {
 fn tcp_at(address: SocketAddr) -> io::Result<StdListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family(address), SocketType::STREAM, flags, None)?;
-    // A restarted server must not wait for its old connections' end.
+    // A restarted server must not wait for the end of its old connections.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
@@ -57,7 +57,7 @@ fn no_ipv6(error: &io::Error) -> bool {
 /// A UDP socket at `address`. The IPv6 "any" address serves IPv4 too.
 ///
 /// # Errors
-/// What the system says.
+/// Errors of the system.
 pub(crate) fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family(address), SocketType::DGRAM, flags, None)?;
@@ -75,12 +75,12 @@ fn family(address: SocketAddr) -> AddressFamily {
     }
 }
 
-/// Where connections go.
+/// The workers for connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Workers {
-    /// What serves clients.
+    /// Those that serve clients.
     pub clients: Vec<Handover>,
-    /// What serves those whose calls no export takes, as far as can be seen yet.
+    /// The one for connections whose calls no export takes, as far as is known yet.
     pub lobby: Handover,
 }
 
@@ -117,8 +117,8 @@ pub(crate) async fn accept(
                 take(stream, peer, &workers, &common, &ended);
             }
             Err(error) => {
-                // Out of file descriptors or memory, mostly: what is there goes on meanwhile, and
-                // who waits is accepted when there is room. Told once: it may last.
+                // Mostly out of file descriptors or memory. Existing connections go on meanwhile,
+                // and waiting ones are accepted when there is room. Logged once: it may last.
                 if !std::mem::replace(&mut short, true) {
                     let connections = common.stats.connections.load(Ordering::Relaxed);
                     tracing::warn!(
@@ -143,7 +143,7 @@ fn take(
     let (stats, most) = (&common.stats, common.limits.connections_max);
     let address = peer.ip().to_canonical();
     let is_stranger = !address.is_loopback() && !common.nfs.exports().may_come(address);
-    // Those that have to go take a moment to end.
+    // Evicted connections take a moment to end.
     let has_room = stats.connections.load(Ordering::Relaxed) < most + ENDING_MAX;
     let seat = if has_room { common.peers.take(address, is_stranger, most) } else { None };
     let Some(seat) = seat else {
@@ -171,7 +171,7 @@ fn take(
     }
 }
 
-/// Replies leave at once, and a client that is gone without a word is noticed.
+/// Replies leave at once, and a client that vanishes is noticed.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     let (idle, interval, probes) = KEEPALIVE;
     let socket = stream.as_fd();

@@ -1,4 +1,5 @@
-//! What the lock manager needs of the world: calls to clients, and memory of them across restarts.
+//! The lock manager's services outside of NFS: calls to clients, and memory of them across
+//! restarts.
 //!
 //! ```text
 //!  start: read the list of the clients that had locks; count the state up; write both
@@ -9,12 +10,12 @@
 //! ```
 //!
 //! Invariants:
-//! - Clients are called from the address that they know us by, with time limits, and a bounded
-//!   number at a time; who waits for the next try is in nobody's way.
-//! - A host is called by one task at a time. If it does not answer it loses its turn, so that the
+//! - The server calls clients from the address that they know it by, with time limits, and a
+//!   bounded number at a time. A call that waits for the next try delays nobody.
+//! - One task at a time calls a host. If the host does not answer it loses its turn, so that the
 //!   others in the queue get theirs; clients ask again by themselves.
-//! - Who was on the list when we started stays on it until it was told, or for
-//!   [`NOTIFY_PATIENCE`], and may claim its locks until then and for the time of grace after.
+//! - A client on the list at our start stays on it until it was told, or for [`NOTIFY_PATIENCE`].
+//!   It may reclaim its locks until then and for the grace period after.
 
 pub mod answers;
 mod call;
@@ -43,32 +44,32 @@ use call::{Caller, Program};
 use store::Store;
 use told::Told;
 
-/// The locks of a server, and what goes on around them. It outlives servers: pools may all leave
-/// and come back.
+/// The locks of a server, and the tasks around them. It outlives servers: pools may all leave and
+/// come back.
 #[derive(Debug)]
 pub struct LockKeeper {
     locks: Arc<Locks>,
     store: Arc<Store>,
-    /// Who is still to be told that we have restarted.
+    /// Clients that do not know of our restart yet.
     untold: Mutex<Vec<Monitored>>,
     opened: Instant,
     grace: Duration,
-    /// Where clients' portmappers are.
+    /// The port of clients' portmappers.
     portmap_port: u16,
-    /// What the log has said of hosts that are said to have restarted.
+    /// Which restarts of hosts the log has reported.
     told: Told,
     /// For grants and results.
     callouts: Semaphore,
-    /// For what has more time: telling of our restart, asking about theirs.
+    /// For calls that have more time: telling of our restart, asking about theirs.
     notices: Semaphore,
 }
 
 impl LockKeeper {
-    /// Begins with what is known from before in `dir`, which nobody else uses. If clients had locks
-    /// then, they have `grace` to claim them again. In a runtime.
+    /// Begins with the list from earlier in `dir`, which nobody else uses. If clients had locks
+    /// then, they have `grace` to reclaim them. Needs a runtime.
     ///
     /// # Errors
-    /// What the system says. A list that makes no sense is none: it is replaced.
+    /// Errors of the system. An invalid list is replaced.
     pub fn open(dir: &Path, grace: Duration) -> io::Result<Arc<LockKeeper>> {
         LockKeeper::open_with(dir, grace, portmap::PORT)
     }
@@ -110,7 +111,7 @@ impl LockKeeper {
         &self.locks
     }
 
-    /// Does what is to be done, as long as it is polled.
+    /// Carries out the keeper's tasks, as long as it is polled.
     pub(crate) async fn run(self: Arc<Self>) {
         let ends_grace = async {
             sleep_until(self.opened + self.grace).await;
@@ -119,7 +120,7 @@ impl LockKeeper {
             }
             self.locks.end_grace();
         };
-        // What an earlier server was about to say is to be said again.
+        // Messages that an earlier server was about to send must be sent again.
         self.locks.begin_anew();
         tokio::join!(ends_grace, self.notify_all(), self.attend_all());
     }

@@ -1,16 +1,16 @@
 //! The addresses of hosts that exports name, looked up in the background and kept.
 //!
-//! A client is the host N if looking up N gives its address: forward only. Which name belongs to an
-//! address is never asked, since whoever owns the address could claim any.
+//! A client is the host N if looking up N gives its address: forward only. Reverse lookups are
+//! never used, since the owner of an address could claim any name.
 //!
-//! Order: the static file of hosts goes before DNS. An answer is kept for as long as it says, but
-//! not shorter than a floor and not longer than a ceiling, and then asked for again. The last good
-//! answer holds while nobody answers, for some days; that there is no such name is an answer, too.
+//! Order: the static file of hosts goes before DNS. An answer is valid for its TTL, but within a
+//! floor and a ceiling, and is then renewed. While no server answers, the last good answer is valid
+//! for some days. "No such name" is an answer, too.
 //!
 //! Invariants:
 //! - No request ever waits for a name: the export table holds addresses, and gets new ones when
 //!   they are there.
-//! - What the export table is told are all names that are followed, in the order of the changes.
+//! - The export table gets all followed names, in the order of the changes.
 
 pub mod dns;
 mod files;
@@ -37,22 +37,22 @@ use servers::Servers;
 #[cfg(test)]
 mod tests;
 
-/// Where names are looked up, and for how long answers hold.
+/// The sources of lookups, and how long answers are valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamesConfig {
-    /// Servers of DNS; without any, those of `resolv_conf`.
+    /// DNS servers; if empty, those of `resolv_conf`.
     pub servers: Vec<SocketAddr>,
     /// The system's configuration of its resolver, resolv.conf(5): servers and domains to search.
     pub resolv_conf: PathBuf,
     /// The static table of hosts, hosts(5).
     pub hosts: PathBuf,
-    /// An answer holds no shorter than this, whatever it says.
+    /// An answer is valid at least this long, whatever its TTL.
     pub ttl_min: Duration,
-    /// Nor longer than this.
+    /// And at most this long.
     pub ttl_max: Duration,
-    /// When to try again if nobody answered.
+    /// When to try again after no answer.
     pub retry: Duration,
-    /// While nobody answers, the last answer holds no longer than this.
+    /// While no server answers, the last answer is valid at most this long.
     pub age_max: Duration,
 }
 
@@ -70,18 +70,18 @@ impl Default for NamesConfig {
     }
 }
 
-/// What is known of a host.
+/// The knowledge of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownHost {
     /// Its name.
     pub name: String,
     /// Its addresses, by the last good answer.
     pub addresses: Vec<IpAddr>,
-    /// What is wrong: nobody answered when it was last looked up, or it has no address.
+    /// The problem: no answer at the last lookup, or it has no address.
     pub problem: Option<String>,
 }
 
-/// Names that are followed. Dropping it ends that.
+/// Followed names. Dropping this ends the following.
 pub struct Names {
     shared: Arc<Shared>,
     task: JoinHandle<()>,
@@ -90,7 +90,7 @@ pub struct Names {
 struct Shared {
     config: NamesConfig,
     hosts: Mutex<BTreeMap<String, Host>>,
-    /// A name came or was looked up.
+    /// A name was added or looked up.
     wake: Notify,
     tell: Box<dyn Fn(Addresses) + Send + Sync>,
 }
@@ -98,15 +98,15 @@ struct Shared {
 #[derive(Clone, Debug)]
 struct Host {
     addresses: HostAddresses,
-    /// When each family was answered for last.
+    /// When each family was last answered.
     answered: [Instant; 2],
     problem: Option<String>,
     due: Instant,
-    /// Else it is forgotten when it is due.
+    /// If `false`, it is forgotten when it is due.
     followed: bool,
 }
 
-/// What a lookup gives, of each family.
+/// The result of a lookup, for each family.
 #[derive(Debug)]
 struct Lookup {
     v4: Result<Answer, String>,
@@ -114,8 +114,8 @@ struct Lookup {
 }
 
 impl Names {
-    /// Begins to follow names, on the runtime that this is called on: none at first. `tell` gets
-    /// the addresses of all names whenever one has changed.
+    /// Begins to follow names, on the present runtime: none at first. `tell` gets the addresses of
+    /// all names whenever one has changed.
     pub fn start(config: NamesConfig, tell: impl Fn(Addresses) + Send + Sync + 'static) -> Names {
         let (hosts, wake) = Default::default();
         let shared = Arc::new(Shared { config, hosts, wake, tell: Box::new(tell) });
@@ -136,8 +136,8 @@ impl Names {
         self.shared.wake.notify_one();
     }
 
-    /// Looks names up now, those too that are known, and waits for the answers, no longer than
-    /// `patience`. Those that are not followed are forgotten when their answers end.
+    /// Looks names up now, even known ones, and waits for the answers, at most for `patience`.
+    /// Names that are not followed are forgotten when their answers expire.
     pub async fn look_up(&self, names: &BTreeSet<String>, patience: Duration) -> Vec<KnownHost> {
         {
             let mut hosts = self.shared.hosts.lock();
@@ -146,14 +146,14 @@ impl Names {
                 hosts.entry(name.clone()).or_insert_with(|| Host::due_at(due));
             }
         }
-        // What comes too late is asked for again by the task, if it is followed by then.
+        // The task asks again for late answers, if the name is followed by then.
         let _ = timeout(patience, self.shared.refresh(names.iter().cloned().collect())).await;
         self.shared.wake.notify_one();
         let known = self.known();
         known.into_iter().filter(|host| names.contains(&host.name)).collect()
     }
 
-    /// What is known of all names.
+    /// The knowledge of all names.
     pub fn known(&self) -> Vec<KnownHost> {
         let hosts = self.shared.hosts.lock();
         let known = hosts.iter().map(|(name, host)| KnownHost {
@@ -178,7 +178,7 @@ impl fmt::Debug for Names {
 }
 
 impl Shared {
-    /// Looks up what is due, for ever.
+    /// Looks up due names, for ever.
     async fn keep_up(self: Arc<Self>) {
         loop {
             let (due, next) = {
@@ -205,7 +205,7 @@ impl Shared {
         }
     }
 
-    /// Looks names up, some at a time; each that has answered holds at once.
+    /// Looks names up, some at a time; each answer is valid at once.
     async fn refresh(&self, names: Vec<String>) {
         let (hosts_file, servers) = (&files::hosts(&self.config.hosts), &self.servers());
         let mut names = names.into_iter();
@@ -234,7 +234,7 @@ impl Shared {
 
     fn learn(&self, name: &str, lookup: Lookup) {
         let mut hosts = self.hosts.lock();
-        // Nobody asks for it any more.
+        // The name is not wanted any more.
         let Some(host) = hosts.get_mut(name) else { return };
         let before = host.clone();
         host.learn(lookup, &self.config);
@@ -264,7 +264,7 @@ impl Host {
         Host { addresses, answered: [Instant::now(); 2], problem, due, followed: false }
     }
 
-    /// Whether anything was ever told.
+    /// Whether there was ever an answer.
     fn is_known(&self) -> bool {
         self.addresses != HostAddresses::default()
     }
@@ -300,20 +300,20 @@ impl Host {
                 Err(problem) => {
                     found = found.min(config.retry);
                     self.problem = Some(problem);
-                    // Somebody else may have the address by now.
+                    // Another host may have the address by now.
                     if answered.elapsed() > config.age_max {
                         *family = None;
                     }
                 }
             }
         }
-        // That a host has no address of the other family is not asked for all the time.
+        // A missing address of the other family does not cause frequent lookups.
         let ttl = if self.has_address() { found } else { found.min(none) };
         self.due = Instant::now() + ttl;
     }
 }
 
-/// The file may change at any time: it is read again as early as may be.
+/// The file may change at any time, so it is read again as early as the floor allows.
 fn of_file(addresses: &[IpAddr]) -> Lookup {
     let (v4, v6) = addresses.iter().partition(|address| address.is_ipv4());
     let answer = |addresses| Ok(Answer { addresses, ttl: Duration::ZERO });

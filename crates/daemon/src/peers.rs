@@ -1,16 +1,16 @@
-//! Connections of clients, and which one goes when there are too many.
+//! Connections of clients, and which one is evicted when there are too many.
 //!
-//! A datastore's network has others on it: machines that no export names, users without privileges
-//! on hosts that are named. They open connections too, and hold them.
+//! A datastore's network has other users: machines that no export names, and users without
+//! privileges on named hosts. They open connections too, and hold them.
 //!
 //! Invariants:
-//! - Strangers (whom no export admits, nor may yet) have a small part of all connections. One
-//!   stranger more, and the one that has been idle longest goes.
-//! - One address has no more than half of all, but for this machine's own.
-//! - When all are taken, a stranger goes first, then the longest idle of the address that has most.
-//!   Nobody goes who has a request under way, nor a client that has just been heard of: it is the
-//!   newcomer who is turned away then. A client whose connection was closed connects again when it
-//!   has something to ask.
+//! - Strangers (which no export admits, at least not yet) have a small part of all connections. One
+//!   stranger more evicts the one that has been idle longest.
+//! - One address has no more than half of all, except for this machine's own.
+//! - When all are taken, a stranger is evicted first, then the longest idle of the address that has
+//!   most. A connection with a request under way stays, and so does a client that was just heard
+//!   from: then the newcomer is turned away. A client whose connection was closed connects again
+//!   when it has a request.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -47,7 +47,7 @@ pub(crate) struct Seat {
     address: IpAddr,
     is_stranger: AtomicBool,
     began: Instant,
-    /// When it was heard of last, in milliseconds since the server began; [`BUSY`] with a request
+    /// When it was last heard from, in milliseconds since the server began; [`BUSY`] with a request
     /// under way.
     heard_ms: AtomicU64,
     is_evicted: AtomicBool,
@@ -57,7 +57,7 @@ pub(crate) struct Seat {
 const BUSY: u64 = u64::MAX;
 
 impl Seat {
-    /// Whether the connection is to be closed. If not, the task is woken when it is.
+    /// Whether the connection must close. If not, the task is woken when it must.
     pub fn is_evicted(&self, cx: &Context<'_>) -> bool {
         self.waker.register(cx.waker());
         self.is_evicted.load(Ordering::Acquire)
@@ -68,7 +68,7 @@ impl Seat {
         self.heard_ms.store(BUSY, Ordering::Relaxed);
     }
 
-    /// It has none any more, or has just been heard of.
+    /// It has none any more, or was just heard from.
     pub fn is_idle(&self) {
         self.heard_ms.store(milliseconds(self.began.elapsed()), Ordering::Relaxed);
     }
@@ -94,8 +94,8 @@ impl Peers {
         Peers { began: Instant::now(), seats: Mutex::default() }
     }
 
-    /// A seat for a connection, of at most `most`. Somebody else may have to go for it. `None` if
-    /// nobody can.
+    /// A seat for a connection, of at most `most`. May evict another one. `None` if none can be
+    /// evicted.
     pub fn take(&self, address: IpAddr, is_stranger: bool, most: usize) -> Option<Arc<Seat>> {
         let address = address.to_canonical();
         let strangers_max = (most / STRANGERS_SHARE).max(1);
@@ -127,7 +127,7 @@ impl Peers {
         Some(seat)
     }
 
-    /// A stranger has proven to be none.
+    /// A stranger has proven to be a client.
     pub fn know(&self, seat: &Seat) {
         let mut seats = self.seats.lock();
         if seats.all.contains_key(&seat.number) && seat.is_stranger.swap(false, Ordering::Relaxed) {
@@ -140,7 +140,7 @@ impl Peers {
         self.seats.lock().remove(seat.number);
     }
 
-    /// Strangers that have been idle for long go. To be called once a while.
+    /// Evicts strangers that have been idle for long. Called from time to time.
     pub fn sweep(&self) {
         let now_ms = milliseconds(self.began.elapsed());
         let Some(early) = now_ms.checked_sub(milliseconds(STRANGER_IDLE_MAX)) else { return };
@@ -154,7 +154,7 @@ impl Seats {
         self.of_each.get(&address).copied().unwrap_or(0)
     }
 
-    /// Of those that `may` go and were heard of last by `until_ms`, the longest idle one goes.
+    /// Evicts the longest idle one of those that `may` go and were last heard from by `until_ms`.
     fn evict(&mut self, may: impl Fn(&Seat) -> bool, until_ms: u64) -> Option<()> {
         let idle = self.all.values().filter(|seat| may(seat));
         let idle = idle.filter_map(|seat| Some((seat.idle_since_ms()?, seat.number)));

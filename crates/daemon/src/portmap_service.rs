@@ -1,13 +1,13 @@
-//! Where clients that know no port find ours: QEMU's `nfs://`, libnfs, showmount, rpcinfo.
+//! How clients that know no port find ours: QEMU's `nfs://`, libnfs, showmount, rpcinfo.
 //!
 //! Three ways, in this order: a portmapper of our own, if its ports are free; registration with the
-//! one that has them (rpcbind), renewed if that is restarted, and withdrawn at the end; else a
-//! word in the log about what will not work.
+//! one that has them (rpcbind), renewed if that restarts, and withdrawn at the end; else a log
+//! entry about what will not work.
 //!
 //! Invariants:
-//! - Only our programs are ever registered or withdrawn. A lock manager or status monitor that
-//!   somebody else runs on this machine (the kernel's, for mounts of its own) keeps its place.
-//! - Datagrams are answered to this machine and to clients of an export only: sources can be
+//! - Only our programs are ever registered or withdrawn. Another lock manager or status monitor on
+//!   this machine (the kernel's, for mounts of its own) keeps its place.
+//! - Only datagrams from this machine and from clients of an export are answered: sources can be
 //!   forged.
 
 use std::io;
@@ -40,11 +40,11 @@ pub enum PortmapState {
     Own(Vec<SocketAddr>),
     /// By another one, at this address, with which our programs are registered.
     Registered(SocketAddr),
-    /// Not, for this reason.
+    /// Not at all, for this reason.
     Unavailable(String),
 }
 
-/// The service, as far as it is the server's.
+/// The server's part of the service.
 #[derive(Debug)]
 pub(crate) struct PortmapService {
     programs: Vec<Service>,
@@ -55,9 +55,9 @@ pub(crate) struct PortmapService {
 }
 
 impl PortmapService {
-    /// Opens our own portmapper, or registers with another one, for programs that listen on TCP at
-    /// `addresses`, and some of them at the same ones of UDP, if so. The sockets, if there are any,
-    /// are to be served as all others.
+    /// Opens our own portmapper, or registers with another one. The programs listen on TCP at
+    /// `addresses`, and some of them, if `udp` is set, at the same ones of UDP. The returned
+    /// sockets, if there are any, must be served as all others.
     pub(crate) async fn open(
         config: &Portmap,
         addresses: &[SocketAddr],
@@ -94,7 +94,7 @@ impl PortmapService {
         self.state.lock().clone()
     }
 
-    /// Starts what the service does while the server runs.
+    /// Starts the service's tasks for the time that the server runs.
     pub(crate) async fn run(&self, home: &Worker, nfs: &Arc<Nfs>, phase: &watch::Receiver<Phase>) {
         let sockets = std::mem::take(&mut *self.datagrams.lock());
         for socket in sockets {
@@ -136,7 +136,7 @@ impl PortmapService {
     }
 }
 
-/// What we serve: all on one TCP port, and what has to do with locks also on UDP.
+/// Our programs: all on one TCP port, and those for locks also on UDP.
 fn programs(port: u16, udp: bool) -> Vec<Mapping> {
     let at = |prot, (prog, vers)| Mapping { prog, vers, prot, port: port.into() };
     let files = [
@@ -150,8 +150,8 @@ fn programs(port: u16, udp: bool) -> Vec<Mapping> {
     over_tcp.chain(over_udp).collect()
 }
 
-/// Services at each of `addresses`. Who listens on all addresses of IPv6 listens on those of IPv4
-/// too; of several addresses of a family, the first is told for each port.
+/// Services at each of `addresses`. A service on all addresses of IPv6 also listens on those of
+/// IPv4. Of several addresses of a family, the first is announced for each port.
 fn at_each(addresses: &[SocketAddr], of: impl Fn(SocketAddr) -> Vec<Mapping>) -> Vec<Service> {
     let mut services: Vec<Service> = Vec::new();
     for address in addresses {
@@ -206,8 +206,8 @@ fn own(wanted: &[SocketAddr]) -> io::Result<Own> {
     Ok(own)
 }
 
-/// Where the portmapper is that has one of `addresses`: it takes registrations from its own machine
-/// only, and Linux's over IPv4.
+/// The address of the portmapper that has one of `addresses`: it takes registrations from its own
+/// machine only, and Linux's over IPv4.
 fn loopback(addresses: &[SocketAddr]) -> SocketAddr {
     let v4 = addresses.iter().find(|address| address.is_ipv4());
     match v4.or(addresses.first()).copied() {
@@ -229,7 +229,7 @@ async fn answer_datagrams(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
         let (bytes, from) = match socket.recv_from(&mut datagram).await {
             Ok(received) => received,
             Err(error) => {
-                // An earlier answer that found nobody is told here too.
+                // This also reports that an earlier answer reached nobody.
                 tracing::debug!(%error, "portmapper datagram");
                 tokio::task::yield_now().await;
                 continue;
@@ -243,13 +243,13 @@ async fn answer_datagrams(socket: std::net::UdpSocket, nfs: Arc<Nfs>) {
         if portmap::answer(&nfs.portmap(), from.ip(), call, Framing::Datagram, &mut reply).is_ok()
             && let Some(bytes) = reply.contiguous()
         {
-            // Lost datagrams are asked for again.
+            // A client resends a call whose answer was lost.
             let _ = socket.try_send_to(bytes, from);
         }
     }
 }
 
-/// Registers again when the other portmapper has forgotten us, or has come up at last.
+/// Registers again when the other portmapper has lost our programs, or has started at last.
 async fn look_after(other: SocketAddr, programs: Vec<Service>, state: Arc<Mutex<PortmapState>>) {
     loop {
         sleep(RPCBIND_CHECK).await;

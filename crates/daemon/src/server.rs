@@ -26,9 +26,9 @@ use crate::worker::{Duty, Worker};
 
 /// A running server.
 ///
-/// Requests that the engine began, and tasks that it spawned while serving them, live on the
-/// server's threads: stop it, take the pool out of service, and only then drop it. Dropping joins
-/// the threads.
+/// Requests of the engine, and tasks that it spawned while serving them, live on the server's
+/// threads. So stop the server, take the pool out of service, and only then drop the server.
+/// Dropping joins the threads.
 #[derive(Debug)]
 pub struct Server {
     addresses: Vec<SocketAddr>,
@@ -41,12 +41,12 @@ pub struct Server {
     workers: Mutex<Vec<Worker>>,
 }
 
-/// Looks at a server, and keeps nothing of it running.
+/// Observes a server, and keeps no part of it running.
 #[derive(Debug, Clone)]
 pub struct Observer(Arc<Common>);
 
 impl Observer {
-    /// What the server does and has done.
+    /// The server's present state and counters.
     pub fn load(&self) -> Load {
         let budgets = &self.0.budgets;
         let requests = budgets.reads.held_bytes() + budgets.records.held_bytes();
@@ -62,7 +62,7 @@ impl Observer {
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration asks for what cannot be.
+    /// The configuration asks for something impossible.
     #[error("configuration: {0}")]
     Config(&'static str),
     /// An address cannot be listened on.
@@ -70,7 +70,7 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The keys for TLS cannot be used.
@@ -81,14 +81,14 @@ pub enum StartError {
     Thread(#[from] io::Error),
 }
 
-/// What came of a stop.
+/// The result of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped {
     /// Connections that were open when it began.
     pub connections: usize,
     /// Those of them that were cut off with requests unfinished or replies unsent.
     pub cut: usize,
-    /// Those of them whose requests have not come to their end yet: the pool does not answer.
+    /// Those of them whose requests have not ended yet: the pool does not answer.
     pub stuck: usize,
 }
 
@@ -101,7 +101,7 @@ impl Server {
         Server::start_with(config, nfs, None).await
     }
 
-    /// As [`Server::start`]; `keeper` does for the locks of `nfs` what they need.
+    /// As [`Server::start`]; `keeper` serves the locks of `nfs`.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -141,7 +141,7 @@ impl Server {
             PortmapService::open(&config.portmap, &addresses, udp, &common.nfs).await;
         let ended = Arc::new(Notify::new());
         let places = Workers { clients, lobby: lobby.handover() };
-        // The portmapper's TCP ports are served as any other: `nfs` answers that program too.
+        // The portmapper's TCP ports are served like any other: `nfs` answers that program too.
         for listener in listeners.into_iter().chain(portmap_listeners) {
             let (places, common) = (places.clone(), Arc::clone(&common));
             let (ended, follows) = (Arc::clone(&ended), follows.clone());
@@ -182,19 +182,19 @@ impl Server {
         &self.common.nfs
     }
 
-    /// What the server does and has done.
+    /// The server's present state and counters.
     pub fn load(&self) -> Load {
         self.observer().load()
     }
 
-    /// A look at it for others.
+    /// An observer of it.
     pub fn observer(&self) -> Observer {
         Observer(Arc::clone(&self.common))
     }
 
-    /// Stops: no new connections, no new requests; what has begun is finished and answered, as
-    /// long as the configuration's `drain` allows. Clients come again and send again what was not
-    /// answered. A second stop only waits.
+    /// Stops: no new connections, no new requests. Running requests finish and are answered, as
+    /// long as the configuration's `drain` allows. Clients connect again and resend unanswered
+    /// calls. A second stop only waits.
     pub async fn stop(&self) -> Stopped {
         let connections = self.open();
         self.phase.send_if_modified(|phase| {
@@ -234,8 +234,8 @@ impl Server {
     }
 }
 
-/// UDP sockets at the addresses that are listened on. Locks are served there too, and clients tell
-/// of their restarts; without one they have TCP.
+/// UDP sockets at the listening addresses. Locks are served there too, and clients send notices of
+/// their restarts there. Without one, clients have TCP.
 fn udp_beside(addresses: &[SocketAddr]) -> Vec<UdpSocket> {
     let open = |address: &SocketAddr| match listen::udp(*address) {
         Ok(socket) => Some(socket),
@@ -244,11 +244,11 @@ fn udp_beside(addresses: &[SocketAddr]) -> Vec<UdpSocket> {
             None
         }
     };
-    // All or none: the portmapper tells one port for all addresses.
+    // All or none: the portmapper announces one port for all addresses.
     addresses.iter().map(open).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
-/// Tells who was refused, and lets idle strangers go, once a while.
+/// Reports refused clients, and evicts idle strangers, from time to time.
 async fn look_after_peers(common: Arc<Common>) {
     loop {
         sleep(REFUSALS_REPORT).await;
@@ -257,7 +257,7 @@ async fn look_after_peers(common: Arc<Common>) {
     }
 }
 
-/// Takes certificates that were renewed.
+/// Loads renewed certificates.
 async fn look_after_keys(keys: Arc<Keys>) {
     loop {
         sleep(KEYS_LOOK).await;

@@ -1,9 +1,9 @@
-//! What the daemon counts.
+//! The daemon's counters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Counters of all runtimes. Connections add to them once a turn, not once a request.
+/// Counters of all runtimes. Connections update them once a turn, not once a request.
 #[derive(Debug, Default)]
 pub(crate) struct Stats {
     pub connections: AtomicUsize,
@@ -21,18 +21,19 @@ pub(crate) struct Stats {
     pub panics: AtomicU64,
 }
 
-/// What the daemon does and has done.
+/// The daemon's present state and counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Connections that are open.
     pub connections: usize,
-    /// Of these, the ones that no export takes calls of as they come.
+    /// Of these, the ones whose calls no export takes as they come.
     pub in_lobby: usize,
     /// Connections since the start.
     pub accepted: u64,
     /// Connections closed at once because there were too many.
     pub turned_away: u64,
-    /// How often the system gave no connection that it had: no file or no memory is left.
+    /// How often the system could not hand over a waiting connection: no file or no memory was
+    /// left.
     pub accept_failures: u64,
     /// Requests that were begun.
     pub requests: u64,
@@ -42,9 +43,9 @@ pub struct Load {
     pub received_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Connections closed because their slowness held others up, or nothing moved any more.
+    /// Connections closed because their slowness delayed others, or because nothing moved any more.
     pub closed_as_slow: u64,
-    /// Connections closed because what they sent is no RPC.
+    /// Connections closed because they sent something other than RPC.
     pub protocol_errors: u64,
     /// Requests that panicked: bugs of ours.
     pub panics: u64,

@@ -1,10 +1,10 @@
-//! With what calls are taken over TLS (RPC-with-TLS, RFC 9289): our certificate, its key, and the
-//! authority of our clients.
+//! Keys for calls over TLS (RPC-with-TLS, RFC 9289): our certificate, its key, and the authority of
+//! our clients.
 //!
 //! Invariants:
 //! - A key that others can read is refused, not used.
-//! - Files may change at any time: what is whole is taken for connections from then on, and what is
-//!   not leaves things as they are, and is logged.
+//! - Files may change at any time. Valid files are used for new connections from then on. Invalid
+//!   ones change nothing, and are logged.
 
 use std::fs;
 use std::io;
@@ -22,11 +22,11 @@ use rustls::{RootCertStore, ServerConfig};
 /// Where the keys are, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFiles {
-    /// The server's certificate, and those between it and its authority.
+    /// The server's certificate, and the intermediate ones up to its authority.
     pub certificate: PathBuf,
     /// Its key.
     pub key: PathBuf,
-    /// The authorities whose certificates clients may show. Without any no client is asked for one.
+    /// The authorities of client certificates. Without any, no client is asked for one.
     pub clients: Option<PathBuf>,
 }
 
@@ -41,7 +41,7 @@ pub enum TlsError {
         /// The system's error.
         source: io::Error,
     },
-    /// It does not hold what it should.
+    /// Its content is invalid.
     #[error("{path}: {why}")]
     Content {
         /// The file.
@@ -56,29 +56,29 @@ pub enum TlsError {
 pub(crate) struct Keys {
     files: KeyFiles,
     config: RwLock<Arc<ServerConfig>>,
-    /// What the files were when they were read last.
+    /// The state of the files when they were last read.
     seen: Mutex<Vec<Seen>>,
 }
 
-/// Inode, size and time of a file: another one, if it was replaced or written.
+/// Inode, size and time of a file: they change if it was replaced or written.
 type Seen = Option<(u64, u64, i64, i64)>;
 
 impl Keys {
     /// # Errors
     /// [`TlsError`].
     pub fn open(files: KeyFiles) -> Result<Keys, TlsError> {
-        // Before they are read: what is changed meanwhile is read again.
+        // Before they are read: a file that changes meanwhile is read again.
         let seen = files.seen();
         let config = files.read()?;
         Ok(Keys { files, config: RwLock::new(Arc::new(config)), seen: Mutex::new(seen) })
     }
 
-    /// For a connection that begins.
+    /// For a new connection.
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config.read())
     }
 
-    /// Takes the files as they are now, if they have changed.
+    /// Loads the files again, if they have changed.
     pub fn look_again(&self) {
         let now = self.files.seen();
         if std::mem::replace(&mut *self.seen.lock(), now.clone()) == now {
@@ -132,7 +132,7 @@ impl KeyFiles {
                     roots.add(authority).map_err(|error| content(path, &error))?;
                 }
                 let verifier = WebPkiClientVerifier::builder(Arc::new(roots));
-                // What a client without a certificate may do, each export says.
+                // Each export decides what a client without a certificate may do.
                 let verifier = verifier.allow_unauthenticated().build();
                 builder.with_client_cert_verifier(verifier.map_err(|e| content(path, &e))?)
             }
@@ -140,8 +140,8 @@ impl KeyFiles {
         let config = builder.with_single_cert(chain, key);
         let mut config = config.map_err(|error| content(&self.key, &error))?;
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // Nothing is resumed: a certificate is shown on each connection. And what comes first on
-        // one must not be a ticket: kernels do not expect any.
+        // There is no session resumption: a client shows its certificate on each connection. And
+        // the first record after the handshake must not be a ticket: kernels do not expect any.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(config)

@@ -1,9 +1,9 @@
 //! A runtime, its thread, and the connections that live there.
 //!
 //! Invariants:
-//! - A worker outlives its connections: it ends when it is told to, after which what is still under
-//!   way on it is dropped. The engine may have spawned tasks of its own on this runtime, so it must
-//!   not end before the pool is out of service.
+//! - A worker outlives its connections. It ends on request, and then drops all that is still under
+//!   way on it. The engine may have spawned tasks of its own on this runtime, so it must not end
+//!   before the pool is out of service.
 
 use std::future::Future;
 use std::io;
@@ -25,7 +25,7 @@ use crate::limits::HANDOVER_MAX;
 use crate::peers::Seat;
 use crate::precedence::yield_to_clients;
 
-/// Something to do on a worker's thread: makes a future there.
+/// Work for a worker's thread: makes a future there.
 pub(crate) type Service = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 enum Job {
@@ -44,20 +44,20 @@ pub(crate) struct Worker {
     connections: Arc<AtomicUsize>,
 }
 
-/// What hands connections to workers.
+/// Hands connections to workers.
 #[derive(Clone, Debug)]
 pub(crate) struct Handover {
     jobs: mpsc::Sender<Job>,
     connections: Arc<AtomicUsize>,
 }
 
-/// What a worker is for.
+/// The purpose of a worker.
 #[derive(Clone, Debug)]
 pub(crate) enum Duty {
     /// It serves clients.
     Clients(usize),
-    /// The lobby, which yields to all others: it accepts connections and keeps those of strangers.
-    /// What turns out to be a client's goes to one of these.
+    /// The lobby, which yields to all others. It accepts connections and keeps those of strangers.
+    /// A connection that becomes a client's goes to one of these.
     Lobby(Vec<Handover>),
 }
 
@@ -91,7 +91,7 @@ impl Slot {
         Slot { common, worker, ended, seat }
     }
 
-    /// Another worker's from now on.
+    /// It belongs to another worker from now on.
     fn hand_over(&mut self, worker: &Arc<AtomicUsize>) {
         worker.fetch_add(1, Ordering::Relaxed);
         std::mem::replace(&mut self.worker, Arc::clone(worker)).fetch_sub(1, Ordering::Relaxed);
@@ -108,10 +108,10 @@ impl Drop for Slot {
 }
 
 impl Worker {
-    /// Starts a runtime on a thread of its own. `fragmented` is the count that all share.
+    /// Starts a runtime on a thread of its own. All workers share the count `fragmented`.
     ///
     /// # Errors
-    /// What the system says if there can be no more threads.
+    /// Errors of the system if there can be no more threads.
     pub(crate) fn start(
         duty: Duty,
         (runtime, crew): (Runtime, Crew),
@@ -145,7 +145,7 @@ impl Worker {
 
     /// Runs a service on this worker until the worker ends.
     pub(crate) async fn spawn(&self, service: Service) {
-        // Only a worker that panicked takes no jobs, and that is in the log.
+        // Only a worker that panicked takes no jobs, and the log has that.
         let _ = self.jobs.send(Job::Service(service)).await;
     }
 
@@ -168,7 +168,8 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Full, if it does not come to its jobs: then it ends when it finds nobody sending.
+        // The queue is full if the worker does not take its jobs: then it ends when it finds no
+        // sender.
         let _ = self.jobs.try_send(Job::End);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -179,7 +180,7 @@ impl Drop for Worker {
 }
 
 impl Handover {
-    /// Hands a connection over. It is closed if the worker does not come to take it.
+    /// Hands a connection over. It is closed if the worker does not take it.
     pub(crate) fn give(
         &self,
         (stream, peer): (StdStream, SocketAddr),
@@ -203,12 +204,12 @@ impl Handover {
     }
 }
 
-/// Of several workers, the one that has the fewest connections.
+/// The worker with the fewest connections.
 pub(crate) fn fewest(workers: &[Handover]) -> Option<&Handover> {
     workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))
 }
 
-/// What a worker's connections need.
+/// The environment of a worker's connections.
 struct Place {
     duty: Duty,
     common: Arc<Common>,
@@ -257,11 +258,11 @@ impl Place {
     }
 }
 
-/// The next job. Connections that have ended are let go first, all of them: each holds memory as
-/// long as it is in the set.
+/// The next job. Ended connections are dropped first, all of them: each holds memory as long as it
+/// is in the set.
 async fn next_job<J>(jobs: &mut mpsc::Receiver<J>, connections: &mut JoinSet<()>) -> Option<J> {
     loop {
-        // The pattern must match every end: a branch that did not match is switched off until the
+        // The pattern must match every end. A branch that did not match is switched off until the
         // next job, and the other ends pile up.
         tokio::select! {
             biased;

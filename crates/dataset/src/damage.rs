@@ -1,8 +1,9 @@
-//! What of a pool's content cannot be read, or was lost: remembered on disk until it is whole.
+//! Unreadable or lost parts of a pool's content: the pool remembers them on disk until they are
+//! whole.
 //!
-//! A damage is met by a read, a sync or a replay, and noted here. The next sync writes it into the
-//! namespace, so that no restart makes the pool look whole. It goes when what it names is written
-//! over, cut off, removed, or cleared by a person.
+//! A read, a sync or a replay meets a damage and notes it here. The next sync writes it into the
+//! namespace, so that no restart makes the pool look whole. The record goes when its object is
+//! removed, its pages are overwritten or cut off, or a person clears it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +22,7 @@ use crate::error::DatasetError;
 
 pub use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 
-/// Records that a sync writes at most: it reserves nothing for them.
+/// Records that a sync writes at most: it reserves no space for them.
 const WRITTEN_MAX: usize = 32;
 
 #[derive(Debug, Default)]
@@ -38,7 +39,7 @@ pub(crate) struct DamageList {
 }
 
 impl DamageList {
-    /// Import: what was remembered.
+    /// Import: a record from disk.
     pub fn load(&self, slot: u64, mut record: DamageRecord) {
         record.shorten();
         self.slots.lock().records.insert(slot, record);
@@ -55,7 +56,7 @@ impl DamageList {
             && of_it.all(|record| ranges.iter().all(|range| covers(record, range)))
     }
 
-    /// Adds to what is known of an object. Whether there is room for it.
+    /// Adds to the known damage of an object. Returns whether there was room for it.
     fn note(&self, mut new: DamageRecord) -> bool {
         let slots = &mut *self.slots.lock();
         let is_same = |known: &DamageRecord| {
@@ -85,13 +86,13 @@ impl DamageList {
         true
     }
 
-    /// Changes what is known of objects: what `change` says no to is forgotten.
+    /// Changes the records of known damage. Removes those for which `change` returns `false`.
     fn revise(&self, mut change: impl FnMut(&mut DamageRecord) -> bool) {
         let Slots { records, changed } = &mut *self.slots.lock();
         records.retain(|slot, record| {
             let before = record.ranges.clone();
             let stays = change(record);
-            // What is left of a range may be many.
+            // A range may fall into many parts.
             record.shorten();
             if !stays || record.ranges != before {
                 changed.insert(*slot);
@@ -100,7 +101,7 @@ impl DamageList {
         });
     }
 
-    /// An object is gone, or was taken as it is.
+    /// An object is gone, or its damage was cleared.
     pub fn forget(&self, dataset: DatasetId, object: ObjectId) {
         self.revise(|record| (record.dataset, record.object) != (dataset, object));
     }
@@ -110,7 +111,8 @@ impl DamageList {
         self.revise(|record| record.dataset != dataset);
     }
 
-    /// A sync wrote a file's version out: what could not be read there is there no more.
+    /// A sync wrote out a file's version: the pages that it replaced or cut off are no longer
+    /// unreadable.
     pub fn overwritten(&self, dataset: DatasetId, object: ObjectId, version: &Version) {
         self.revise(|record| {
             let concerned = (record.dataset, record.object) == (dataset, object)
@@ -138,7 +140,7 @@ impl DamageList {
         });
     }
 
-    /// What the next sync is to write.
+    /// The items that the next sync writes.
     pub fn take_items(&self) -> Vec<(ItemKey, Option<Item>)> {
         let Slots { records, changed } = &mut *self.slots.lock();
         let now: Vec<u64> = changed.iter().copied().take(WRITTEN_MAX).collect();
@@ -150,7 +152,7 @@ impl DamageList {
         now.into_iter().map(item).collect()
     }
 
-    /// Whether something is to be written yet.
+    /// Whether a sync still has something to write.
     pub fn waits(&self) -> bool {
         !self.slots.lock().changed.is_empty()
     }
@@ -160,7 +162,7 @@ impl DamageList {
     }
 }
 
-/// Sorts ranges, and joins what touches.
+/// Sorts ranges, and joins those that touch.
 fn join(ranges: &mut Vec<(u64, u64)>) {
     ranges.sort_unstable();
     let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
@@ -174,7 +176,7 @@ fn join(ranges: &mut Vec<(u64, u64)>) {
 }
 
 impl Datasets {
-    /// What is damaged, the first 1000 objects. The path of an object is for `files` to find.
+    /// The first 1000 damaged objects. `files` finds the path of an object.
     pub fn damages(&self) -> Vec<DamageRecord> {
         self.damages.slots.lock().records.values().cloned().collect()
     }
@@ -184,8 +186,8 @@ impl Datasets {
         self.damages.slots.lock().records.len()
     }
 
-    /// Notes changes that were lost. `inode_lost`: the object's place in the table is damaged, not
-    /// its own tree.
+    /// Notes lost changes. `inode_lost`: the object's place in the table is damaged, not its own
+    /// tree.
     pub(crate) fn note_damage(
         &self,
         dataset: &Dataset,
@@ -215,7 +217,7 @@ impl Datasets {
         });
     }
 
-    /// Whether it is known that this cannot be read.
+    /// Whether these ranges are already known to be unreadable.
     pub fn knows_unreadable(
         &self,
         dataset: &Dataset,
@@ -225,8 +227,9 @@ impl Datasets {
         self.damages.knows(dataset.id, object, ranges)
     }
 
-    /// Notes what a read did not get: ranges of pages of a file; none of anything else. It is in
-    /// the pool soon. `false` if no more is remembered.
+    /// Notes what a read could not get: page ranges for a file, none for any other object. The
+    /// record reaches the pool with the next txg, which this requests. Returns `false` if there is
+    /// no room for more records.
     pub fn note_unreadable(
         &self,
         dataset: &Dataset,
@@ -252,7 +255,7 @@ impl Datasets {
         noted
     }
 
-    /// An object's version of `txg` is on its way to disk, whole.
+    /// A sync has written out an object's version of `txg` whole.
     pub(crate) fn note_written(&self, dataset: &Dataset, object: &Object, txg: Txg) {
         if self.damages.is_empty() {
             return;
@@ -266,9 +269,9 @@ impl Datasets {
         Time::from_ns(self.pool.world().wall_ns())
     }
 
-    /// Notes that a dataset's object table cannot take changes of `object`: from now on nothing is
-    /// changed in the dataset, until an import finds the table whole. (A new object would go to the
-    /// same leaf as the last one, so that what a client makes could be lost again and again.)
+    /// Notes that a dataset's object table cannot take changes of `object`. From now on the dataset
+    /// takes no change, until an import finds the table whole. (A new object would go to the same
+    /// leaf as the last one, so a client could lose its changes again and again.)
     pub fn note_table_damage(&self, dataset: &Dataset, object: ObjectId, txg: Txg, damage: Damage) {
         dataset.set_table_damaged();
         if let Some(object) = dataset.cached(object) {
@@ -277,11 +280,11 @@ impl Datasets {
         self.note_damage(dataset, object, txg, damage, true);
     }
 
-    /// Takes a damaged object as it is on disk now: it is read and written again. What was lost
-    /// stays lost. On disk when this returns.
+    /// Accepts a damaged object as it is on disk now: clients can read and write it again. Lost
+    /// changes stay lost. On disk when this returns.
     ///
     /// # Errors
-    /// A dataset or object that does not exist; what the pool gives.
+    /// A dataset or object that does not exist; errors of the pool.
     pub async fn clear_damage(&self, name: &str, object: ObjectId) -> Result<(), DatasetError> {
         let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
         let _act = self.acts.lock().await;
@@ -305,7 +308,7 @@ impl Datasets {
     }
 }
 
-/// Damage that only an error tells of.
+/// Damage of which only the error is known.
 pub fn only(error: PoolError) -> Damage {
     Damage { error, pages: Vec::new(), names: Vec::new(), cut: false }
 }

@@ -21,9 +21,9 @@ use crate::unlogged::Unlogged;
 
 pub use aquifer_ondisk::types::{ORPHANS, ROOT_DIRECTORY};
 
-/// Objects without changes that stay in memory, in each dataset.
+/// Clean objects (without changes) that stay in memory, in each dataset.
 const CLEAN_OBJECTS_MAX: usize = 20_000;
-/// New objects above that, between two looks for clean ones.
+/// New objects above that, between two searches for clean ones.
 const CLEAN_LOOK_EVERY: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -35,8 +35,8 @@ struct Table {
     synced: Option<BlockPointer>,
 }
 
-/// A hash of ids that the pool has given out itself, one after the other: nobody can choose ones
-/// that fall together, and each request asks several times.
+/// A hash of ids that the pool gives out itself, one after the other. No client can choose ids that
+/// collide, and each request looks up several.
 #[derive(Debug, Default)]
 struct IdHasher(u64);
 
@@ -58,7 +58,8 @@ impl Hasher for IdHasher {
 impl Table {
     fn insert(&mut self, object: Arc<Object>) {
         self.objects.insert(object.id, object);
-        // Clients that only look commit nothing. Now and then: it looks at all of them.
+        // Clients that only read commit nothing. This looks at all objects, so it runs only now and
+        // then.
         let count = self.objects.len();
         if count > CLEAN_OBJECTS_MAX && count.is_multiple_of(CLEAN_LOOK_EVERY) {
             self.let_clean_ones_go();
@@ -86,10 +87,10 @@ pub struct Dataset {
     pub(crate) unlogged: Unlogged,
     /// The txg in which it was destroyed, 0 if it was not.
     destroyed: AtomicU64,
-    /// A node of the object table could not be read when objects were to be written there: nothing
-    /// more is changed in the dataset until the next import.
+    /// A sync could not read a node of the object table that it had to change: the dataset takes no
+    /// change until the next import.
     table_damaged: AtomicBool,
-    /// Of a destroyed dataset: the first object that was not looked at yet.
+    /// Of a destroyed dataset: the first object that the emptying has not looked at yet.
     pub(crate) emptied_to: AtomicU64,
     /// A reservation that the disk may still know, while a smaller one is being set.
     pub(crate) kept_bytes: AtomicU64,
@@ -151,10 +152,9 @@ impl Dataset {
         self.refer_bytes.load(Ordering::Relaxed)
     }
 
-    /// A fresh id, and a generation that nobody can guess. No two files ever have both the same,
-    /// in whatever life of the pool they were made: an id is not given out again once a root or
-    /// the log names it, and if a cut or a rewind took both, its next generation is another one of
-    /// 2^63.
+    /// A fresh id, and a generation that no client can guess. No two files ever share both, in any
+    /// life of the pool: an id is not given out again once a root or the log names it. If a cut or
+    /// a rewind took both, the next generation is another one of 2^63.
     ///
     /// # Errors
     /// No space if ids are used up, which only a hostile disk can bring about.
@@ -168,33 +168,32 @@ impl Dataset {
         Ok((id, (world.random() % SEQUENCE_LIMIT).max(1)))
     }
 
-    /// Before a replay: an id that the log names is not given out.
+    /// Before a replay: reserves an id that the log names.
     pub fn keep_id(&self, named: ObjectId) {
         // Decoded ids are below 2^63.
         self.next_object.fetch_max(named.0.saturating_add(1), Ordering::Relaxed);
     }
 
     /// Whether changes go to the intent log at the moment: `false` with `sync=disabled`, where they
-    /// are durable with their txg. For admission; what counts is [`Dataset::logs`].
+    /// are durable with their txg. Only for admission; [`Dataset::logs`] decides.
     pub fn is_logged(&self, pool: &Pool) -> bool {
         self.unlogged.is_logged(pool)
     }
 
-    /// Whether a change under this hold is to be logged. Asked once for each hold, by whoever has
-    /// the writer locks of all objects that it changes.
+    /// Whether a change under this hold is logged. The caller has the writer locks of all objects
+    /// that it changes, and asks once for each hold.
     pub fn logs(&self, hold: &TxHold) -> bool {
         self.unlogged.logs(hold)
     }
 
-    /// Waits while no change is to begin: while the dataset ceases to be `sync=disabled`. Asked
-    /// before admission.
+    /// Waits while no change may begin: while the dataset leaves `sync=disabled`. Called before
+    /// admission.
     pub async fn takes_changes(&self) {
         self.unlogged.open().await;
     }
 
-    /// Whether it was destroyed. Looked at under a hold of the open txg: once that says no, a
-    /// change may join the txg, and whoever replays its record finds the dataset or what is left
-    /// of it.
+    /// Whether it was destroyed. Called under a hold of the open txg. If it was not, a change may
+    /// join the txg: a replay of its record finds the dataset or what is left of it.
     pub fn is_destroyed(&self) -> bool {
         self.destroyed_in().is_some()
     }
@@ -204,8 +203,8 @@ impl Dataset {
         Some(Txg(self.destroyed.load(Ordering::SeqCst))).filter(|txg| txg.0 > 0)
     }
 
-    /// It is destroyed in this txg. From here on its objects are not read: a later txg frees what
-    /// their roots reach, and nobody tells them.
+    /// Destroys it in this txg. From here on nothing reads its objects: a later txg frees what
+    /// their roots reach, without notice to readers.
     pub(crate) fn set_destroyed(&self, txg: Txg) {
         self.destroyed.store(txg.0.max(1), Ordering::SeqCst);
         for object in self.table.lock().objects.values() {
@@ -213,7 +212,7 @@ impl Dataset {
         }
     }
 
-    /// Fails if nothing may be changed in it, since a node of its object table is damaged.
+    /// Fails if the dataset takes no change, because a node of its object table is damaged.
     pub fn check_table(&self) -> Result<(), PoolError> {
         if !self.table_damaged.load(Ordering::Relaxed) {
             return Ok(());
@@ -239,8 +238,8 @@ impl Dataset {
         sum.saturating_add(self.pending.load(Ordering::SeqCst))
     }
 
-    /// Whether changes wait for a sync: it may find that less is taken than was promised, or free
-    /// what they cut off.
+    /// Whether changes wait for a sync. The sync may find that they take less than was promised, or
+    /// free what they cut off.
     pub(crate) fn is_uncommitted(&self) -> bool {
         self.promised_bytes() > 0 || !self.table.lock().dirty.is_empty()
     }
@@ -266,7 +265,7 @@ impl Dataset {
     ) -> Result<Option<Arc<Object>>, PoolError> {
         match self.cached(id) {
             Some(object) => Ok(Some(object)),
-            // Rare, and large: not a part of every request's future.
+            // Rare, and large: kept out of every request's future.
             None => Box::pin(self.look_up(pool, id)).await,
         }
     }
@@ -281,11 +280,11 @@ impl Dataset {
             if let Some(object) = table.objects.get(&id) {
                 return Ok(Some(object.clone()));
             }
-            // What was read may be out of date by now: look again.
+            // The result may be out of date by now: look again.
             if table.committed != root {
                 continue;
             }
-            // Under the table's lock: an object that comes into it later would not be marked.
+            // Under the table's lock: an object inserted later would not be marked destroyed.
             if self.is_destroyed() {
                 return Ok(None);
             }
@@ -336,7 +335,7 @@ impl Dataset {
         self.table.lock().synced = root;
     }
 
-    /// `txg` is on disk: its versions go, and clean objects beyond the limit with them.
+    /// `txg` is on disk: drops its versions, and clean objects beyond the limit.
     pub(crate) fn committed(&self, txg: Txg, gone: &[ObjectId]) {
         let mut table = self.table.lock();
         let dirty = table.dirty.remove(&txg).unwrap_or_default();
@@ -355,7 +354,7 @@ impl Dataset {
         }
     }
 
-    /// Of a destroyed dataset: changes of `txg` that will not be made.
+    /// Of a destroyed dataset: drops all objects and the changes that no txg will make.
     pub(crate) fn drop_objects(&self) {
         let mut table = self.table.lock();
         table.objects.clear();

@@ -44,7 +44,7 @@ pub struct DatasetInfo {
 #[derive(Debug)]
 pub(crate) struct State {
     pub datasets: BTreeMap<DatasetId, Arc<Dataset>>,
-    /// Made, but not on disk yet: synced, not shown. Or destroyed, and being emptied.
+    /// Created but not on disk yet: synced, not shown. Or destroyed, and being emptied.
     pub hidden: BTreeSet<DatasetId>,
     pub next_dataset: u64,
     /// Items to be written with each txg.
@@ -52,7 +52,7 @@ pub(crate) struct State {
     pub root: Option<BlockPointer>,
     /// Destroyed datasets of which the running sync frees the last.
     pub emptied: Vec<DatasetId>,
-    /// Objects whose last block the running sync frees.
+    /// Objects of which the running sync frees the last block.
     pub gone: BTreeMap<DatasetId, Vec<ObjectId>>,
 }
 
@@ -61,9 +61,9 @@ pub(crate) struct State {
 pub struct Datasets {
     pub(crate) pool: Arc<Pool>,
     pub(crate) state: Mutex<State>,
-    /// Whether any dataset has a quota or a reservation: asked before every write.
+    /// Whether any dataset has a quota or a reservation. Every write looks at it first.
     pub(crate) limited: AtomicBool,
-    /// One look at quotas and reservations, and what it promises, at a time.
+    /// Serialises each look at quotas and reservations with the promise that it makes.
     pub(crate) promises: Mutex<()>,
     /// One act of an administrator at a time.
     pub(crate) acts: AsyncMutex<()>,
@@ -79,7 +79,7 @@ impl Datasets {
     /// Reads the namespace of a pool.
     ///
     /// # Errors
-    /// What the pool gives, and records that make no sense.
+    /// Errors of the pool, and invalid records.
     pub fn open(pool: Arc<Pool>) -> BoxFuture<'static, Result<Arc<Datasets>, PoolError>> {
         Box::pin(async move {
             let root = pool.roots().get(TreeSlot::Namespace as usize).copied().flatten();
@@ -134,12 +134,12 @@ impl Datasets {
         &self.pool
     }
 
-    /// The calls that must not run twice.
+    /// The duplicate request cache.
     pub fn replies(&self) -> &Arc<Replies> {
         &self.replies
     }
 
-    /// Who did what to the pool.
+    /// The history of acts on the pool.
     pub fn history(&self) -> &History {
         &self.history
     }
@@ -151,13 +151,13 @@ impl Datasets {
         shown.cloned().collect()
     }
 
-    /// Every dataset that is not destroyed, also one that is not on disk yet.
+    /// Every dataset that is not destroyed, including those not on disk yet.
     pub(crate) fn living(&self) -> Vec<Arc<Dataset>> {
         let state = self.state.lock();
         state.datasets.values().filter(|dataset| !dataset.is_destroyed()).cloned().collect()
     }
 
-    /// A dataset by id, also a destroyed one that is still being emptied: see
+    /// A dataset by id, including a destroyed one that is still being emptied: see
     /// [`Dataset::is_destroyed`].
     pub fn by_id(&self, id: DatasetId) -> Option<Arc<Dataset>> {
         self.state.lock().datasets.get(&id).cloned()
@@ -198,7 +198,7 @@ impl Datasets {
     /// Makes the pool's own dataset if this is the first import.
     ///
     /// # Errors
-    /// What the pool gives.
+    /// Errors of the pool.
     pub async fn ensure_root(&self) -> Result<(), DatasetError> {
         if self.state.lock().datasets.is_empty() {
             let name = self.pool.name().to_string();
@@ -210,7 +210,7 @@ impl Datasets {
     /// Makes a dataset; it is on disk when this returns.
     ///
     /// # Errors
-    /// Bad names and values, a parent that does not exist, a name that does.
+    /// Bad names and values, a parent that does not exist, a name that already does.
     pub fn create<'a>(
         &'a self,
         name: &'a str,
@@ -336,7 +336,7 @@ impl Datasets {
         Ok(id)
     }
 
-    /// Waits until an act is on disk. It is not in the log: nothing else keeps it.
+    /// Waits until an act is on disk. The log does not have it, so only its txg makes it durable.
     pub(crate) async fn act_on_disk(&self) -> Result<(), PoolError> {
         if left_out(Rule::ActsOnDiskFirst) {
             return Ok(());
@@ -402,7 +402,7 @@ impl Datasets {
     }
 }
 
-/// What the namespace holds.
+/// The content of the namespace.
 #[derive(Debug)]
 struct Found {
     records: Vec<(DatasetId, DatasetRecord)>,
@@ -434,7 +434,7 @@ impl Found {
         let (class, number) = key.class_and_number();
         let dataset = key.dataset;
         match (ItemClass::from_u8(class), dataset.0) {
-            // One that makes no sense must not keep the pool away.
+            // An invalid damage record must not prevent an import.
             (Some(ItemClass::Damage), 0) => {
                 let record = DamageRecord::decode(value).ok();
                 record.into_iter().for_each(|record| self.damages.load(number, record));

@@ -1,18 +1,19 @@
 //! Destroying datasets.
 //!
-//! The act itself is small: in one txg the dataset's items go from the namespace, and its record
-//! stands under another class, where it says only what is still to be freed. From then on handles
-//! are stale, and what clients had changed and no txg holds is dropped. Then each txg frees some of
-//! its objects, until the table is empty and the record goes. A crash in between finds the record
-//! and goes on. That takes no more space than it gives: it works on a full pool.
+//! The act itself is small. One txg removes the dataset's items from the namespace, and moves its
+//! record to another class, where the record only says what remains to be freed. From then on
+//! handles are stale, and client changes that no txg holds are dropped. Then each txg frees some of
+//! the objects, until the table is empty and the record goes. After a crash in between, the import
+//! finds the record and goes on. All this takes no more space than it frees: it works on a full
+//! pool.
 //!
 //! Invariants:
 //! - No log record names a dataset that the root does not know. Changes look at
-//!   [`Dataset::is_destroyed`] under their hold, and the mark is set under a hold of txg D: a
-//!   change that saw none is in D + 1 at most, since D + 2 does not open before D is on disk. So
-//!   the record stays until a txg after D, and a replay leaves out what names it. A replay that
-//!   takes several txgs empties nothing before it is done.
-//! - The sync of D and later ones write nothing of the dataset but what the emptying changes.
+//!   [`Dataset::is_destroyed`] under their hold, and the mark is set under a hold of txg D. A
+//!   change that saw no mark is in D + 1 at most, since D + 2 does not open before D is on disk. So
+//!   the record stays until a txg after D, and a replay leaves out changes that name it. A replay
+//!   that takes several txgs empties nothing before it is done.
+//! - From D on, syncs write nothing of the dataset except what the emptying changes.
 
 use std::sync::Arc;
 
@@ -32,11 +33,11 @@ use crate::error::DatasetError;
 
 /// Objects of a destroyed dataset looked at in one txg.
 const EMPTY_OBJECTS_MAX: usize = 4_000;
-/// `emptied_to` of a dataset of which nothing more can be freed: what is left is damaged.
+/// `emptied_to` of a dataset whose rest is damaged, so that no more can be freed.
 const STUCK: u64 = u64::MAX;
 
 impl Datasets {
-    /// Destroys a dataset, with `recursive` all below it too. It is gone, on disk, when this
+    /// Destroys a dataset, with `recursive` also all below it. It is gone, on disk, when this
     /// returns; its space comes back in the background.
     ///
     /// # Errors
@@ -84,12 +85,12 @@ impl Datasets {
         }
         self.refresh_properties();
         self.act_on_disk().await?;
-        // What was reserved is free now.
+        // The reserved space is free now.
         self.refresh_properties();
         Ok(())
     }
 
-    /// Whether there is something to be freed in the background.
+    /// Whether background work waits: freeing, or records of damage and history to write.
     pub fn has_background_work(&self) -> bool {
         if self.damages.waits() || self.history.waits() {
             return true;
@@ -101,7 +102,8 @@ impl Datasets {
         })
     }
 
-    /// What a txg does for a destroyed dataset: the item that its record becomes, if it changes.
+    /// The part of a txg for a destroyed dataset: returns the new item of its record, if it
+    /// changes.
     pub(crate) async fn empty(
         &self,
         sync: &SyncContext,
@@ -140,7 +142,7 @@ impl Datasets {
         self.note_damage(dataset, id, sync.txg(), damage, id.0 == 0);
     }
 
-    /// Frees some of its objects. Whether its record changed.
+    /// Frees some of its objects. Returns whether its record changed.
     async fn empty_some(&self, sync: &SyncContext, dataset: &Dataset) -> Result<bool, PoolError> {
         let (table, from) = (dataset.synced_root(), dataset.emptied_to.load(Ordering::Relaxed));
         let at_most = sync.pool().limits().scale.reap_entries_max;
@@ -161,7 +163,7 @@ impl Datasets {
             inodes => inodes?,
         };
         if inodes.is_empty() {
-            // Full to the brim with other frees, or all that is left is damaged.
+            // Other frees have used up this txg's budget, or all that is left is damaged.
             if budget > 0 {
                 dataset.emptied_to.store(STUCK, Ordering::Relaxed);
             }
@@ -198,7 +200,8 @@ impl Datasets {
         Ok(true)
     }
 
-    /// Frees some of an object's tree: what is left of it, and how many entries went.
+    /// Frees some of an object's tree. Returns what is left of the object, and how many entries
+    /// went.
     async fn empty_object(
         &self,
         sync: &SyncContext,

@@ -2,10 +2,10 @@
 
 use aquifer_pool::PoolError;
 
-/// An act on datasets failed; nothing changed.
+/// An act on datasets failed, and nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DatasetError {
-    /// The name cannot be.
+    /// The name is not allowed.
     #[error("dataset name {name:?}: {why}")]
     BadName {
         /// The name.

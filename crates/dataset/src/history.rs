@@ -1,20 +1,20 @@
-//! Who did what to a pool: kept in the pool itself, bounded, over restarts and on other machines.
+//! The history of acts on a pool: kept in the pool itself, bounded, over restarts and on other
+//! machines.
 //!
-//! An act is noted when it begins ([`History::begin`]), and again with what came of it
-//! ([`History::finish`]). Both are written by the next sync, of whatever txg: so an act that the
-//! sync of its own txg makes durable is in the history no later than on disk, and costs no sync
-//! more. What began and was not noted to end is shown as that: the daemon ended first.
+//! An act is noted when it begins ([`History::begin`]), and again with its result
+//! ([`History::finish`]). The next sync writes both, whatever its txg. So the sync that makes an
+//! act durable also writes its first record, and the history costs no extra sync. An act without a
+//! noted end is shown as such: the daemon ended first.
 //!
-//! Acts that were carried out, and those that were not, are kept apart: whoever tries what he may
-//! not pushes out nothing that was done.
+//! Completed and refused acts are kept apart: refused attempts of a user push out no completed act.
 //!
 //! # Room
-//! Nobody is charged for the records: they are for every pool to afford, full or not. So a small
+//! The records count against no dataset, and every pool must afford them, full or not. So a small
 //! pool keeps fewer of them than the format has room for ([`Kept`]).
 //!
 //! # Damage
-//! A tree that cannot be read or written is told of and left as it is; nothing more is noted. The
-//! pool serves on.
+//! If the tree cannot be read or written, this reports it, leaves the tree as it is, and notes
+//! nothing more. The pool serves on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use aquifer_sync::Mutex;
 
 pub use aquifer_ondisk::history::{HistoryChange, HistoryRecord, Outcome};
 
-/// Items that a sync writes at most: it reserves nothing for them.
+/// Items that a sync writes at most: it reserves no space for them.
 const WRITTEN_MAX: usize = 16;
 
 /// Records that a pool keeps of each class.
@@ -42,8 +42,9 @@ struct Kept {
 }
 
 impl Kept {
-    /// With the longest records, of which a leaf has three, and two copies of each leaf, they take
-    /// a sixth of what is kept back, and as much again while they are written anew.
+    /// Of the longest records a leaf has three, and each leaf has two copies. With those, the
+    /// records take a sixth of the space that is kept back, and as much again while a sync rewrites
+    /// them.
     fn of(slop_sectors: u64) -> Kept {
         let records = slop_sectors / 4;
         Kept {
@@ -65,7 +66,7 @@ impl Kept {
 #[derive(Debug)]
 pub struct History {
     pool: Arc<Pool>,
-    /// Orders from here on are of this life.
+    /// Orders from here on belong to this life.
     first: u64,
     state: Mutex<State>,
 }
@@ -80,7 +81,7 @@ struct State {
     next: HistoryCounters,
     /// What differs from `committed`.
     pending: BTreeMap<ItemKey, Pending>,
-    /// What the last sync wrote of it: the change that it was at.
+    /// The keys that the last sync wrote, each with the change that it wrote.
     written: Vec<(ItemKey, u64)>,
     /// Counts changes of `pending`.
     changes: u64,
@@ -93,14 +94,14 @@ struct Pending {
     record: Option<HistoryRecord>,
 }
 
-/// Who asks for what.
+/// The request for an act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// Who.
+    /// The user.
     pub who: String,
-    /// The machine that is to carry it out.
+    /// The machine that carries it out.
     pub host: String,
-    /// What, as the command line would have it.
+    /// The act, as the command line would have it.
     pub act: String,
 }
 
@@ -114,7 +115,7 @@ pub struct Act {
 /// An act of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Noted {
-    /// What is known.
+    /// Its record.
     pub record: HistoryRecord,
     /// It is under way.
     pub running: bool,
@@ -124,7 +125,7 @@ impl History {
     /// Reads where the history of a pool ends.
     ///
     /// # Errors
-    /// What the pool gives, but for damage: then there is no history.
+    /// Errors of the pool, except damage: then there is no history.
     pub(crate) async fn open(pool: Arc<Pool>) -> Result<History, PoolError> {
         let root = pool.roots().get(TreeSlot::History as usize).copied().flatten();
         let mut state = State {
@@ -174,7 +175,7 @@ impl History {
         Act { record }
     }
 
-    /// Notes what came of an act: what it changed, or why it was not carried out. On disk with the
+    /// Notes the result of an act: its changes, or why it was not carried out. On disk with the
     /// next sync.
     pub fn finish(&self, act: Act, outcome: Outcome, result: String, changes: Vec<HistoryChange>) {
         let mut record = HistoryRecord { outcome, result, changes, ..act.record };
@@ -190,10 +191,10 @@ impl History {
         state.put(class, number, record);
     }
 
-    /// All that is known, in order.
+    /// All known acts, in order.
     ///
     /// # Errors
-    /// What the pool gives. A record that makes no sense is passed over.
+    /// Errors of the pool. Invalid records are skipped.
     pub async fn list(&self) -> Result<Vec<Noted>, PoolError> {
         // Before the root is taken.
         let reading = self.pool.reading();
@@ -209,7 +210,7 @@ impl History {
                 && !pending.contains_key(&item.key)
                 && let Ok(record) = HistoryRecord::decode(&item.value)
             {
-                // What began comes last, and does not count beside its result.
+                // Records of class `Begun` come last, and give way to their result.
                 records.entry(record.order).or_insert(record);
             }
         }
@@ -223,13 +224,13 @@ impl History {
         Ok(noted.collect())
     }
 
-    /// Whether something is to be written yet.
+    /// Whether a sync still has something to write.
     pub(crate) fn waits(&self) -> bool {
         let state = self.state.lock();
         !(state.pending.is_empty() || state.damaged)
     }
 
-    /// Writes what is new, and returns the tree's root.
+    /// Writes new records, and returns the tree's root.
     pub(crate) async fn sync(&self, sync: &SyncContext) -> Result<Option<BlockPointer>, PoolError> {
         let (root, ops, written) = {
             let state = self.state.lock();
@@ -237,7 +238,8 @@ impl History {
                 return Ok(state.root);
             }
             let counters = (HistoryCounters::KEY, Some(state.next.encode()));
-            // What began comes last: an act is in one class too many rather than in none.
+            // Records of class `Begun` come last: an act is rather in one class too many than in
+            // none.
             let now = state.pending.iter().take(WRITTEN_MAX);
             let written: Vec<(ItemKey, u64)> =
                 now.clone().map(|(key, pending)| (*key, pending.change)).collect();
@@ -261,7 +263,7 @@ impl History {
         Ok(merged)
     }
 
-    /// What the last sync wrote is on disk.
+    /// The last sync's records are on disk.
     pub(crate) fn committed(&self) {
         let mut state = self.state.lock();
         state.committed = state.root;
@@ -281,7 +283,7 @@ impl State {
         }
     }
 
-    /// Adds a record to its class, which lets the oldest go.
+    /// Adds a record to its class, and drops the oldest one beyond the limit.
     fn put(&mut self, class: HistoryClass, number: u64, record: HistoryRecord) {
         self.change(history_key(class, number), Some(record));
         if let Some(oldest) = number.checked_sub(self.kept.class(class)) {
@@ -300,8 +302,8 @@ impl State {
     }
 }
 
-/// The number after this one; the last there is comes again and again, which only a hostile disk
-/// can bring about.
+/// The number after this one. The largest number repeats, which only a hostile disk can bring
+/// about.
 fn next(number: u64) -> u64 {
     (number + 1).min(HistoryCounters::LIMIT - 1)
 }

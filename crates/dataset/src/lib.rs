@@ -1,17 +1,19 @@
-//! History: the datasets of a pool, their objects, properties, and what each txg makes of them.
+//! History: the datasets of a pool, their objects, properties, and the changes of each txg.
 //!
 //! Invariants:
 //! - Client changes enter an object's overlay under a hold of the open txg, together with the mark
 //!   that the object is dirty in that txg; a sync writes exactly the objects so marked.
-//! - An object with an overlay stays in memory. Any other is what the committed object table says.
+//! - An object with an overlay stays in memory. The committed object table defines every other
+//!   object.
 //! - Acts of the administrator join the open txg and are answered when it is on disk; they are not
 //!   logged.
-//! - Of a dataset with `sync=disabled` no change is logged: see `unlogged`.
+//! - No change of a dataset with `sync=disabled` is logged: see `unlogged`.
 //! - A call that must not run twice enters the reply table in the txg of its changes: see
 //!   [`replies`].
-//! - Who did what to the pool is kept beside it: see [`history`].
-//! - A damaged node stops what it holds, not the pool: see [`aquifer_object::sync`] and
-//!   [`Datasets::note_table_damage`]. Only the namespace, which is kept twice, is the pool's own.
+//! - The history of acts is a tree of the pool: see [`history`].
+//! - A damaged node stops the objects in it, not the pool: see [`aquifer_object::sync`] and
+//!   [`Datasets::note_table_damage`]. Only the namespace, which is kept twice, belongs to the pool
+//!   itself.
 
 pub mod damage;
 pub mod dataset;

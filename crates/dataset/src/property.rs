@@ -1,4 +1,4 @@
-//! Properties of datasets: what they are called, what they may be, and inheritance.
+//! Properties of datasets: their names, allowed values, and inheritance.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub enum SyncMode {
     Standard,
     /// Always before its reply.
     Always,
-    /// With its txg, whatever the client asks and is told.
+    /// With its txg, whatever the client asks for and the reply says.
     Disabled,
 }
 
@@ -82,7 +82,7 @@ impl Property {
     /// The property of this name.
     ///
     /// # Errors
-    /// Names that are no property of ours; `recordsize` with the reason why it is none.
+    /// Unknown names; `recordsize`, with the reason why it does not exist.
     pub fn from_name(name: &str) -> Result<Property, DatasetError> {
         let found = PROPERTIES.into_iter().find(|property| property.name() == name);
         found.ok_or_else(|| {
@@ -106,7 +106,7 @@ impl Property {
         !matches!(self, Property::Quota | Property::Reservation)
     }
 
-    /// The value when nobody set one.
+    /// The default value.
     pub fn default_value(self) -> &'static str {
         match self {
             Property::Compression => "on",
@@ -116,7 +116,7 @@ impl Property {
         }
     }
 
-    /// Checks a value and brings it into its stored form.
+    /// Checks a value and converts it to its stored form.
     ///
     /// # Errors
     /// Values that the property does not take, with those that it does.
@@ -148,7 +148,7 @@ impl Property {
         }
     }
 
-    /// `sync=disabled`, which nobody sets by the way.
+    /// `sync=disabled`, which takes a reason, so that it is not set by accident.
     fn with_reason(self, reason: &str) -> Result<String, DatasetError> {
         let reason = reason.trim();
         if reason.is_empty() {

@@ -1,17 +1,18 @@
-//! Quotas and reservations: what a write may still take.
+//! Quotas and reservations: how much a write may still take.
 //!
-//! Both are hard: a write is promised its bytes before it is admitted, promises are made one at a
-//! time, and bytes count until the sync that writes them knows what they came to. Promises are for
-//! the worst case, nothing compressed and nothing overwritten; and what was removed or cut off
-//! counts until a sync has freed it. So before anything is refused, what may make room is
-//! committed, in a few txgs at most, and the question is asked again. Trees and names do not count.
+//! Both are hard. A write gets a promise of its bytes before its admission. Promises are made one
+//! at a time, and the bytes count until the sync that writes them knows their real number. Promises
+//! assume the worst case: nothing compressed and nothing overwritten. Removed or cut-off data
+//! counts until a sync has freed it. So before a refusal, commits may make room, in a few txgs at
+//! most, and the question is asked again. Trees and names do not count.
 //!
-//! Invariants, but for what trees and names take:
-//! - What is promised to writes, and what reservations still lack, fits into what is free. So a
-//!   reservation is in force only if that holds with it, and one look both finds and takes room.
-//! - Every write is counted from its promise to its sync, also while nothing is limited, and also
-//!   if a replay makes it: a limit that comes later finds it.
-//! - Others get what a reservation kept only when the disk says that it keeps no more.
+//! Invariants, except for the space of trees and names:
+//! - Promises to writes, plus what reservations still lack, fit into free space. So a reservation
+//!   is in force only if that holds with it, and one look both finds and takes room.
+//! - Every write counts from its promise to its sync, also while nothing is limited, and also in a
+//!   replay: a later limit finds it.
+//! - Reserved space becomes available to others only when the disk says that the reservation is
+//!   smaller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,13 +32,13 @@ use crate::property::Property;
 pub enum Refused {
     /// A quota of the dataset, or of one above it, is used up.
     Quota,
-    /// What is free is reserved for others.
+    /// Others have reserved the free space.
     Reserved,
     /// The pool failed.
     Pool(PoolError),
 }
 
-/// Bytes promised to a write. Dropped unused, they are given back.
+/// Bytes promised to a write. Dropping an unused promise gives them back.
 #[derive(Debug)]
 pub struct Promise {
     dataset: Arc<Dataset>,
@@ -68,15 +69,15 @@ impl Drop for Promise {
 }
 
 impl Datasets {
-    /// Promises `bytes` to a write to `dataset`; commits before it refuses, if that may make room.
+    /// Promises `bytes` to a write to `dataset`. Commits before a refusal if that may make room.
     ///
     /// # Errors
-    /// The quota or reservation that stands against it.
+    /// The quota or reservation that prevents it.
     pub async fn promise(&self, dataset: &Arc<Dataset>, bytes: u64) -> Result<Promise, Refused> {
         self.ask(dataset, || self.promise_now(dataset, bytes)).await
     }
 
-    /// As [`Datasets::promise`], from what there is now.
+    /// As [`Datasets::promise`], without a commit.
     ///
     /// # Errors
     /// As [`Datasets::promise`].
@@ -84,7 +85,7 @@ impl Datasets {
         let is_limited = || self.limited.load(Ordering::SeqCst);
         if !is_limited() {
             let promise = take(dataset, bytes, false);
-            // Whoever limits something says so first, then looks at what is promised.
+            // A new limit sets the flag first, and then looks at the promises.
             if !is_limited() {
                 return Ok(promise);
             }
@@ -92,15 +93,15 @@ impl Datasets {
         self.try_promise(dataset, bytes)
     }
 
-    /// A replay writes so many bytes in `txg`, which were promised before. Under a hold of it.
+    /// A replay writes that many bytes in `txg`, which were promised before. Under a hold of it.
     pub fn note_replayed(&self, dataset: &Dataset, txg: Txg, bytes: u64) {
         if !left_out(Rule::ReplaysCount) {
             dataset.note_dirty(txg, bytes);
         }
     }
 
-    /// Fails if a quota on the dataset or above it is used up: nothing new may be made. Commits
-    /// before that, if it may make room.
+    /// Fails if a quota on the dataset or above it is used up, so that nothing new may be made.
+    /// Commits before a refusal if that may make room.
     ///
     /// # Errors
     /// The quota.
@@ -119,7 +120,7 @@ impl Datasets {
             let helps = match question() {
                 Err(Refused::Quota) => {
                     let counted = self.counted_with(dataset);
-                    // What is only uncommitted is told by one commit.
+                    // One commit settles everything that is merely uncommitted.
                     counted.iter().any(|of| of.is_being_freed())
                         || commits == 0 && counted.iter().any(|of| of.is_uncommitted())
                 }
@@ -130,7 +131,7 @@ impl Datasets {
             if !helps {
                 break;
             }
-            // Rare, and large: not a part of every future that asks.
+            // Rare, and large: kept out of every caller's future.
             Box::pin(self.pool.sync()).await.map_err(Refused::Pool)?;
         }
         question()
@@ -164,11 +165,11 @@ impl Datasets {
         Ok(take(dataset, bytes, covered && fits))
     }
 
-    /// What datasets take and keep, but for what those in `line` keep; and as it would be if a
-    /// reservation were another.
+    /// What datasets take and what their reservations keep, without those in `line`; as if a
+    /// reservation already had the `wanted` value.
     fn room(&self, line: &BTreeSet<DatasetId>, wanted: Option<Wanted>) -> Room {
         let mut room = Room::default();
-        // What lies below keeps room within what a dataset above keeps.
+        // Room that a child keeps counts within the room that its parent keeps.
         let mut below: BTreeMap<DatasetId, u64> = BTreeMap::new();
         if let Some(Wanted::Below(parent, bytes)) = wanted {
             below.insert(parent, bytes);
@@ -207,7 +208,8 @@ impl Datasets {
         room
     }
 
-    /// Datasets whose bytes and reservations count: also what is destroyed, until that is on disk.
+    /// Datasets whose bytes and reservations count, including a destroyed one until that is on
+    /// disk.
     pub(crate) fn keeping(&self) -> Vec<Arc<Dataset>> {
         let committed = self.pool.committed_txg();
         let keeps = |of: &&Arc<Dataset>| {
@@ -254,10 +256,10 @@ impl Datasets {
         })
     }
 
-    /// Commits what may make room for a reservation that there is none for yet.
+    /// Commits to make room for a reservation that has too little.
     ///
     /// # Errors
-    /// What the pool gives.
+    /// Errors of the pool.
     pub(crate) async fn make_room(&self, wanted: Wanted) -> Result<(), PoolError> {
         for _ in 0..COMMITS_MAX {
             let waits = |of: &Arc<Dataset>| of.is_uncommitted() || of.is_being_freed();
@@ -269,10 +271,10 @@ impl Datasets {
         Ok(())
     }
 
-    /// Fails if a reservation is more than can be kept free. If it is not, and comes into force
-    /// before the lock of promises is let go, it is kept.
+    /// Fails if there is too little free space for a reservation. If it succeeds, and the
+    /// reservation comes into force before the lock of promises is released, the space stays free.
     pub(crate) fn check_reservation(&self, wanted: Wanted) -> Result<(), DatasetError> {
-        // From here on whoever is promised something has looked at what is reserved.
+        // From here on every promise takes reservations into account.
         self.limited.store(true, Ordering::SeqCst);
         let lacking = self.lacking_bytes(wanted);
         if lacking == 0 {
@@ -285,13 +287,13 @@ impl Datasets {
         })
     }
 
-    /// Bytes that there are not enough of for a reservation.
+    /// Bytes that a reservation lacks.
     fn lacking_bytes(&self, wanted: Wanted) -> u64 {
         let (id, held) = match wanted {
             Wanted::Of(id, _) => (id, self.by_id(id).map_or(0, |of| of.reserved_bytes())),
             Wanted::Below(id, _) => (id, 0),
         };
-        // What takes nothing from anybody is always taken.
+        // A change that takes no space from others always succeeds.
         if wanted.bytes() <= held {
             return 0;
         }
@@ -301,7 +303,7 @@ impl Datasets {
         lacking.max(wanted.bytes().saturating_sub(within))
     }
 
-    /// What quotas let a dataset have at most.
+    /// The most that quotas allow a dataset.
     fn within_quotas(&self, dataset: &Dataset, wanted: Wanted) -> u64 {
         let above = self.line_of(dataset);
         let own = match wanted {
@@ -316,12 +318,12 @@ impl Datasets {
     }
 }
 
-/// A reservation that is to be.
+/// A requested reservation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wanted {
-    /// Of a dataset, instead of the one that it has.
+    /// For this dataset, instead of its present one.
     Of(DatasetId, u64),
-    /// Of a new one below this.
+    /// For a new one below this.
     Below(DatasetId, u64),
 }
 
@@ -345,7 +347,7 @@ struct Room {
 }
 
 impl Room {
-    /// Bytes of what is free that somebody has a right to.
+    /// Bytes of free space that are promised or kept.
     fn spoken_for(&self) -> u64 {
         self.promised.saturating_add(self.kept)
     }
@@ -356,8 +358,8 @@ fn take(dataset: &Arc<Dataset>, bytes: u64, reserved: bool) -> Promise {
     Promise { dataset: dataset.clone(), bytes, reserved }
 }
 
-/// Commits before something is refused: a free takes effect in its own and is held back for two
-/// more, and a large file is freed piece by piece.
+/// Commits before a refusal: a free takes effect in its own txg and is held back for two more, and
+/// a large file is freed piece by piece.
 const COMMITS_MAX: usize = 4;
 
 /// What a dataset and all below it refer to.

@@ -1,4 +1,4 @@
-//! Freeing objects without a name, piece by piece: a huge removed file must not stall anybody.
+//! Frees objects without a name piece by piece, so that a huge removed file stalls no client.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::sync::{Gathered, orphan_key, signed};
 const REAP_OBJECTS_MAX: usize = 1_000;
 
 impl Datasets {
-    /// Import: what was left to be freed.
+    /// Import: finds the objects that still have to be freed.
     pub(crate) async fn find_orphans(&self, dataset: &Dataset) -> Result<(), PoolError> {
         match self.list_orphans(dataset).await {
-            // Those that cannot be read stay where they are.
+            // Unreadable ones stay where they are.
             Err(error) if error.cannot_be_read() => {
                 self.note_damage(dataset, ORPHANS, Txg(0), only(error), false);
                 Ok(())
@@ -57,13 +57,13 @@ impl Datasets {
             if budget == 0 {
                 break;
             }
-            // Made in this very sync: the next one frees it.
+            // This very sync made it: the next one frees it.
             if gathered.orphans.contains_key(&orphan_key(id)) {
                 continue;
             }
             match self.reap_object(sync, dataset, id, budget, gathered).await {
                 Ok(taken) => budget = budget.saturating_sub(taken.max(1)),
-                // It keeps what it has, and its place on the list: the next import tries again.
+                // It keeps its blocks, and its place on the list: the next import tries again.
                 Err(error) if error.cannot_be_read() => {
                     dataset.orphans.lock().remove(&id);
                     self.note_damage(dataset, id, sync.txg(), only(error), false);
@@ -74,7 +74,7 @@ impl Datasets {
         Ok(())
     }
 
-    /// Frees some of an object: how many entries. Fails only before anything is freed.
+    /// Frees some of an object, and returns the number of entries. Fails only before it frees any.
     async fn reap_object(
         &self,
         sync: &SyncContext,
@@ -135,8 +135,8 @@ impl Datasets {
         }
         gathered.refer_change += signed(tree.refer_bytes) - signed(before);
         {
-            // Its commit takes the new root over: whoever still reads it must not find the old one
-            // once what that refers to is free.
+            // The commit of this version takes over the new root. A reader must not find the old
+            // one once its blocks are free.
             let mut state = object.state.lock();
             state.synced = tree;
             state.overlay.adopt(sync.txg(), &inode);
@@ -155,8 +155,8 @@ impl Datasets {
         Ok(taken)
     }
 
-    /// The file that a tail was cut from, and its inode so far; `None` if there is none any more:
-    /// its bytes went with it.
+    /// The file that a tail was cut from, and its inode so far. `None` if the file is gone: its sum
+    /// of bytes went with it.
     async fn origin(
         &self,
         sync: &SyncContext,
@@ -177,7 +177,7 @@ impl Datasets {
     }
 }
 
-/// Takes bytes that a cut-off tail gave back from the sum of the file that it was cut from.
+/// Subtracts the bytes that a cut-off tail gave back from the sum of the file that it was cut from.
 fn charge((file, mut inode): (Arc<Object>, Inode), bytes: u64, gathered: &mut Gathered) {
     let mut state = file.state.lock();
     let before = state.synced.refer_bytes;
@@ -187,8 +187,8 @@ fn charge((file, mut inode): (Arc<Object>, Inode), bytes: u64, gathered: &mut Ga
     gathered.inodes.insert(file.id.0, Some(inode));
 }
 
-/// Frees extents from a tree's right end. What lies right of a damaged node is freed; at the node
-/// it ends.
+/// Frees extents from a tree's right end. Stops at a damaged node, after freeing all that lies
+/// right of it.
 async fn drain_extents(
     sync: &SyncContext,
     object: &Object,

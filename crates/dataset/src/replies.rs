@@ -1,29 +1,28 @@
-//! Calls that must not run twice: which are under way, and what the others were answered.
+//! The duplicate request cache: which calls are under way, and the answers to the others.
 //!
 //! # Theory
-//! A client that hears nothing sends its call again: on the same connection, on a new one, to a
-//! server that was killed and started anew. A CREATE carried out twice tells it that the file is
-//! there already, a REMOVE that there is none, a late SETATTR cuts off what was written since. So
-//! whoever carries out such a call asks here first ([`Replies::begin`]).
+//! A client without an answer sends its call again: on the same connection, on a new one, or to a
+//! server that was killed and restarted. A second CREATE would report that the file exists already,
+//! a second REMOVE that there is none. A late SETATTR would cut off data written since. So before
+//! such a call is carried out, its caller asks here ([`Replies::begin`]).
 //!
-//! - While the call is *under way*, whoever brings it again waits for the end of the first one.
-//! - A call that *succeeded* is one record in the log, and its entry travels in that record
-//!   **and**, in the same txg, in the pool's reply table ([`Replies::record`], under the hold). So
-//!   the changes are never seen without the entry: before the txg's commit both come back by
-//!   replay, after it both are in the trees. The first answer waits for the record, and so does
-//!   one that is given again.
+//! - While the call is *under way*, a repeated one waits for the end of the first.
+//! - A call that *succeeded* is one record in the log. Its entry travels in that record **and**, in
+//!   the same txg, in the pool's reply table ([`Replies::record`], under the hold). So the changes
+//!   never exist without the entry: before the txg's commit both come back by replay, after it both
+//!   are in the trees. The first answer waits for the record, and so does a repeated answer.
 //! - A call that *failed* changed nothing. It is kept in memory only: after a crash it runs again,
 //!   as if it had come later.
 //!
 //! # How long
-//! [`REPLIES_KEPT`] calls of each sort, and none longer than [`REPLY_AGE_MAX`]. Ages are counted on
-//! the world's clock from the start of the service on: how long it was down, when clients cannot
-//! but wait, does not count, and no wall clock decides. Who goes first: see `kept`. All of it takes
-//! 8 MiB at most: twice 4,096 times an entry, its places in five indices, and 256 bytes of answer.
+//! [`REPLIES_KEPT`] calls of each sort, and none longer than [`REPLY_AGE_MAX`]. Ages count on the
+//! world's clock from the start of the service on. Downtime, in which clients can only wait, does
+//! not count, and no wall clock decides. `kept` decides which entry goes first. All of it takes 8
+//! MiB at most: twice 4,096 times an entry, its places in five indices, and 256 bytes of answer.
 //!
 //! # Damage
-//! A table that cannot be read or written is told of and left as it is. From then on calls are
-//! known in memory only; the pool serves on.
+//! If the table cannot be read or written, this reports it and leaves the table as it is. From then
+//! on calls are known in memory only; the pool serves on.
 
 mod kept;
 
@@ -45,29 +44,28 @@ use aquifer_sync::{Mutex, Notify, OwnedNotified};
 
 use kept::{Kept, Known};
 
-/// Answers kept: those of 16 clients with 256 calls each, which is twice what Linux has under way.
-/// A txg may leave some more in the table, if the next one already makes room: by far less than up
-/// to [`REPLIES_MAX`].
+/// Answers kept: those of 16 clients with 256 calls each, twice what Linux has under way. A txg may
+/// leave some more in the table if the next one already makes room, far fewer than up to
+/// [`REPLIES_MAX`].
 pub const REPLIES_KEPT: usize = 4096;
 const _: () = assert!(REPLIES_KEPT <= REPLIES_MAX / 2);
 
-/// After this time another call with the same transaction id is another call. Linux waits 10
-/// minutes at most before it sends a call again (nfs(5), `timeo`); transaction ids come round in
-/// hours.
+/// After this time a call with the same transaction id is another call. Linux waits 10 minutes at
+/// most before it sends a call again (nfs(5), `timeo`); transaction ids repeat after hours.
 pub const REPLY_AGE_MAX: Duration = Duration::from_secs(30 * 60);
 
-/// Longest answer that is kept word by word: NFSv3's have up to 240 bytes. A longer one is built
+/// Longest answer that is kept word by word: NFSv3's have up to 240 bytes. A longer one is encoded
 /// again.
 pub const REPLY_BYTES_MAX: usize = 256;
 
-/// Entries that one call lets go at most: more than it adds, so that there are never more; and few,
-/// since each may lie in a leaf of its own, which its admission must pay for.
+/// Entries that one call drops at most. Two are more than it adds, so the number never grows; and
+/// few, since each may lie in a leaf of its own, for which the call's admission must pay.
 const FORGOTTEN_AT_ONCE: usize = 2;
 
 /// What is known of a call.
 #[derive(Debug)]
 pub enum Begun {
-    /// Nothing: it is to be carried out.
+    /// Nothing: carry it out.
     New(Running),
     /// It was answered before.
     Answered(Answer),
@@ -78,16 +76,16 @@ pub enum Begun {
 pub struct Answer {
     /// The call, its status, and the handle that it gave out.
     pub entry: ReplyEntry,
-    /// The answer's bytes, if they are still known. They are, of a call that failed.
+    /// The answer's bytes, if they are still known. A failed call always has them.
     pub body: Option<Arc<[u8]>>,
 }
 
-/// A call under way. Until this is dropped the same call waits.
+/// A call under way. Until this is dropped, repeated calls wait.
 #[derive(Debug)]
 pub struct Running {
     replies: Arc<Replies>,
     call: CallId,
-    /// What it records has this order or a later one.
+    /// The entry that it records has this order or a later one.
     first_order: u64,
 }
 
@@ -109,11 +107,11 @@ enum Seen {
 #[derive(Debug, Default)]
 struct State {
     running: HashMap<CallId, Arc<Notify>>,
-    /// In the table, or on their way to it.
+    /// In the table, or under way to it.
     logged: Kept,
     /// In memory only.
     unlogged: Kept,
-    /// What each txg that is not on disk yet makes of the table.
+    /// Changes to the table by each txg that is not on disk yet.
     changes: BTreeMap<Txg, BTreeMap<u64, Option<ReplyEntry>>>,
     root: Option<BlockPointer>,
     damaged: bool,
@@ -123,7 +121,7 @@ impl Replies {
     /// Reads the table of a pool.
     ///
     /// # Errors
-    /// What the pool gives, but for damage: then there is no table.
+    /// Errors of the pool, except damage: then there is no table.
     pub(crate) async fn open(pool: Arc<Pool>) -> Result<Arc<Replies>, PoolError> {
         let root = pool.roots().get(TreeSlot::Replies as usize).copied().flatten();
         let mut state = State { root, ..State::default() };
@@ -141,11 +139,11 @@ impl Replies {
         Ok(Arc::new(Replies { pool, next_order, state: Mutex::new(state) }))
     }
 
-    /// What is known of a call that came in. Waits while it is under way, and until what it did is
+    /// Looks up a call that came in. Waits while it is under way, and until its changes are
     /// durable.
     ///
     /// # Errors
-    /// What it did could not be made durable.
+    /// Its changes could not be made durable.
     pub async fn begin(self: &Arc<Self>, call: CallId) -> Result<Begun, PoolError> {
         loop {
             match self.look(call) {
@@ -194,8 +192,8 @@ impl Replies {
         Some(ReplyEntry { order, call, status: 0, dataset, object, generation })
     }
 
-    /// Puts an entry into the table of `txg`, which is held, as it was for the call's changes and
-    /// their record. `ticket` is that record's; `None` when it is replayed.
+    /// Puts an entry into the table of `txg`. The caller holds that txg, the same as for the call's
+    /// changes and their record. `ticket` is that record's; `None` in a replay.
     pub fn record(&self, txg: Txg, entry: ReplyEntry, ticket: Option<Ticket>) {
         // Decoded orders are below 2^63.
         self.next_order.fetch_max(entry.order.saturating_add(1), Ordering::Relaxed);
@@ -211,7 +209,7 @@ impl Replies {
         }
     }
 
-    /// Writes what `sync.txg()` made of the table, and returns its root.
+    /// Writes the table's changes of `sync.txg()`, and returns its root.
     pub(crate) async fn sync(&self, sync: &SyncContext) -> Result<Option<BlockPointer>, PoolError> {
         let (root, changes) = {
             let state = self.state.lock();
@@ -239,23 +237,23 @@ impl Replies {
         self.state.lock().changes.remove(&txg);
     }
 
-    /// What was answered before this is forgotten.
+    /// Answers from before this are forgotten.
     fn oldest(&self) -> Duration {
         self.pool.world().now().saturating_sub(REPLY_AGE_MAX)
     }
 }
 
 impl Running {
-    /// The call was answered with these bytes: with success, which its record made durable, or with
-    /// a failure, which changed nothing.
+    /// The call has this answer: a success, which its record made durable, or a failure, which
+    /// changed nothing.
     pub fn answered(self, status: u32, body: &[u8]) {
         let (since, oldest) = (self.replies.pool.world().now(), self.replies.oldest());
         let kept = (body.len() <= REPLY_BYTES_MAX).then(|| Arc::from(body));
         let mut state = self.replies.state.lock();
         let recorded = state.logged.find(&self.call, Duration::ZERO);
         if let Some(known) = recorded.filter(|known| known.entry.order >= self.first_order) {
-            // If it failed after it was recorded, nobody knows yet what became of it: whoever asks
-            // again waits for the record too.
+            // If it failed after it was recorded, its fate is unknown yet: a repeated call waits
+            // for the record too.
             if status == 0 {
                 (known.ticket, known.body) = (None, kept);
             }
@@ -285,16 +283,16 @@ impl Drop for Running {
 }
 
 impl State {
-    /// The answer, if it is known. There is one: the call is not carried out again before it is
-    /// forgotten.
+    /// The answer, if it is known. There is at most one: the call does not run again before its
+    /// answer is forgotten.
     fn find(&mut self, call: &CallId, oldest: Duration) -> Option<&mut Known> {
         self.logged.find(call, oldest).or_else(|| self.unlogged.find(call, oldest))
     }
 
-    /// Takes an entry out of the table, by way of `txg`, which is held.
+    /// Removes an entry from the table, by way of `txg`, which the caller holds.
     fn forget(&mut self, txg: Txg, order: u64) {
         self.logged.remove(order);
-        // What this txg or a later one puts in never gets there.
+        // An entry that this txg or a later one adds never gets into the table.
         for changes in self.changes.range_mut(txg..).map(|(_, changes)| changes) {
             if changes.get(&order).is_some_and(Option::is_some) {
                 changes.remove(&order);

@@ -18,7 +18,7 @@ use crate::damage::only;
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
 
-/// What one dataset's sync gathers for its object table and its list of orphans.
+/// Changes of one dataset's sync to its object table and its list of orphans.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub inodes: BTreeMap<u64, Option<Inode>>,
@@ -55,7 +55,7 @@ impl Trees for Datasets {
             }
         }
         if self.has_background_work() {
-            // What waits to be freed goes on with the next txg.
+            // The next txg continues the freeing that waits.
             self.pool.background_waits();
         }
     }
@@ -119,7 +119,7 @@ impl Datasets {
         let compression = dataset.properties().compression;
         let mut gathered = Gathered::default();
         for object in dataset.dirty_objects(sync.txg()) {
-            // The table takes no inode there: its tree must not change either.
+            // The table cannot take the inode there: the object's tree must not change either.
             if !self.has_place(sync, dataset, object.id, Some(&object)).await? {
                 continue;
             }
@@ -170,7 +170,7 @@ impl Datasets {
             object: id,
             generation,
             nlink: 0,
-            // Until they are freed its bytes count as the file's.
+            // Until they are freed, its bytes count in the file's sum.
             refer_bytes: 0,
             damaged: false,
             root: Some(tail),
@@ -183,8 +183,8 @@ impl Datasets {
         Ok(())
     }
 
-    /// Whether the object table can take an inode: the leaf that it belongs to can be read. If not,
-    /// what changed in the object (`of`, if it is in memory) is lost.
+    /// Whether the object table can take an inode: whether the leaf that it belongs to is readable.
+    /// If not, the changes of the object (`of`, if it is in memory) are lost.
     pub(crate) async fn has_place(
         &self,
         sync: &SyncContext,
@@ -228,7 +228,7 @@ impl Datasets {
         let mut tree = Dataset::tree_of(&list);
         let merged = btree::merge::<Directory, SyncContext>(sync, tree.root, list.owner(), ops);
         tree.root = match merged.await {
-            // Who waits to be freed is known in memory too.
+            // The orphans that wait to be freed are in memory too.
             Err(error) if error.is_damage() => {
                 list.state.lock().damaged = true;
                 self.note_damage(dataset, ORPHANS, sync.txg(), only(error), false);

@@ -1,35 +1,36 @@
-//! Datasets whose changes are not logged (`sync=disabled`): how they become so, and cease to be.
+//! Datasets whose changes are not logged (`sync=disabled`): how they enter that state, and how they
+//! leave it.
 //!
 //! # Theory
-//! A change of such a dataset enters its txg like any other, and nothing goes to the intent log: it
-//! is answered at once, and durable when its txg is. After a crash the dataset is what the newest
-//! root says: the state at the end of a txg. Others lose nothing by it, since a record refers to
-//! objects of its own dataset only.
+//! A change of such a dataset enters its txg like any other, but not the intent log. Its answer
+//! goes out at once, and it is durable when its txg is. After a crash the dataset is what the
+//! newest root says: the state at the end of a txg. Other datasets lose nothing by that, since a
+//! record refers to objects of its own dataset only.
 //!
-//! Replay needs more: what a record refers to must be in the root, or come from a record before it.
-//! So, in each dataset:
+//! Replay needs more: the objects that a record refers to must be in the root, or come from an
+//! earlier record. So, in each dataset:
 //!
 //! 1. *No txg has both* changes with and without a record.
-//! 2. *Before the first record, all that was not logged is on disk.* Else the record could name an
+//! 2. *Before the first record, all unlogged changes are on disk.* Else the record could name an
 //!    object that no root and no record knows.
 //! 3. *While changes are not logged, the root on disk says `sync=disabled`*, and an import goes on
 //!    like that.
 //!
-//! Handles of files that were lost name no others later: see [`Dataset::new_object_id`].
+//! Handles of lost files never name other files later: see [`Dataset::new_object_id`].
 //!
 //! [`Dataset::new_object_id`]: crate::Dataset::new_object_id
 //!
-//! **From logged to unlogged.** The property is set in txg T, under a hold of T, and so is the
-//! first txg without records: T + 2, which does not open before T is on disk (3), and which nobody
-//! holds yet (1). Records of the txgs before are replayed, if need be, to the end of T + 1.
+//! **From logged to unlogged.** A hold of txg T sets the property and the first txg without
+//! records: T + 2. That one does not open before T is on disk (3), and has no hold yet (1). A
+//! replay, if need be, carries out the records of earlier txgs, up to the end of T + 1.
 //!
-//! **From unlogged to logged.** The gate is shut: changes that come now wait, before they ask for
-//! admission. Those that were past it still are unlogged changes, and each notes its txg under the
-//! lock of [`Unlogged::last`]. Txgs are committed until the newest one so noted is on disk; at that
-//! moment, under the same lock, changes are logged from now on (1, 2). Only then is the property
-//! set (3), and the gate opened.
+//! **From unlogged to logged.** The gate shuts: new changes wait before they ask for admission.
+//! Those that have passed it are still unlogged changes, and each notes its txg under the lock of
+//! [`Unlogged::last`]. Commits follow until the newest txg so noted is on disk. At that moment,
+//! under the same lock, changes become logged (1, 2). Only then the property is set (3), and the
+//! gate opens.
 //!
-//! Which of both a change is, it asks under its hold ([`Unlogged::logs`]).
+//! A change asks under its hold which of both it is ([`Unlogged::logs`]).
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
@@ -44,7 +45,7 @@ pub(crate) struct Unlogged {
     from: AtomicU64,
     /// The newest txg with a change that was not logged.
     last: Mutex<Txg>,
-    /// Changes wait: those that are not logged are to come to an end.
+    /// New changes wait while the unlogged ones come to an end.
     shut: AtomicBool,
     opened: Notify,
 }
@@ -58,29 +59,28 @@ impl Unlogged {
         Unlogged { from, last: Mutex::new(Txg(0)), shut, opened: Notify::new() }
     }
 
-    /// Changes are not logged. Of a dataset that nobody changes yet.
+    /// Its changes are not logged. Called before the dataset takes changes.
     pub fn is_from_the_start(&self) {
         self.from.store(0, Ordering::Release);
     }
 
-    /// Changes are not logged, from the second txg after the one that is held, which sets the
-    /// property.
+    /// Changes are not logged from the second txg after this hold's, which sets the property.
     pub fn begin(&self, hold: &TxHold) {
         self.from.store(hold.txg().0 + 2, Ordering::Release);
     }
 
-    /// Whether changes are not logged, or will not be soon.
+    /// Whether changes are unlogged, or will be soon.
     pub fn is_on(&self) -> bool {
         self.from.load(Ordering::Acquire) != LOGGED
     }
 
-    /// Whether a change that came now would be logged.
+    /// Whether a change that began now would be logged.
     pub fn is_logged(&self, pool: &Pool) -> bool {
         let from = self.from.load(Ordering::Acquire);
         from == LOGGED || pool.open_txg().0 < from
     }
 
-    /// Whether a change under this hold is to be logged. One that is not is noted.
+    /// Whether a change under this hold is logged. Notes the txg of one that is not.
     pub fn logs(&self, hold: &TxHold) -> bool {
         let txg = hold.txg();
         if txg.0 < self.from.load(Ordering::Acquire) {
@@ -94,13 +94,13 @@ impl Unlogged {
         logged
     }
 
-    /// Lets no more changes begin until what is returned is dropped.
+    /// Stops new changes until the returned guard is dropped.
     pub fn shut(&self) -> Shut<'_> {
         self.shut.store(true, Ordering::Release);
         Shut(self)
     }
 
-    /// Waits while changes are not to begin.
+    /// Waits while changes may not begin.
     pub async fn open(&self) {
         while self.shut.load(Ordering::Acquire) {
             if left_out(Rule::WaitersComeFirst) {
@@ -113,7 +113,7 @@ impl Unlogged {
         }
     }
 
-    /// Logs changes from now on, if all that were not are on disk.
+    /// Logs changes from now on, if all unlogged ones are on disk.
     pub fn end(&self, committed: Txg) -> bool {
         let last = self.last.lock();
         let all = *last <= committed || left_out(Rule::UnloggedOnDiskFirst);

@@ -1,4 +1,4 @@
-//! Setting properties, and which values are in force.
+//! Setting properties, and the values in force.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::quota::Wanted;
 use crate::unlogged::Shut;
 
 impl Datasets {
-    /// Sets a property; it is on disk when this returns. `None` goes back to the inherited value.
+    /// Sets a property; it is on disk when this returns. `None` restores the inherited value.
     ///
     /// # Errors
     /// Unknown datasets and properties, bad values.
@@ -35,7 +35,8 @@ impl Datasets {
         if dataset.is_destroyed() {
             return Err(DatasetError::NotFound(name.into()));
         }
-        // Of those that the value reaches: which will be logged, and which will not?
+        // Splits the datasets that the value reaches into those that will be unlogged and those
+        // that will be logged.
         let (unlogged, logged): (Vec<_>, Vec<_>) = match property {
             Property::Sync => self.living().into_iter().partition(|of| {
                 let change = Some((dataset.id, value.as_deref()));
@@ -74,7 +75,7 @@ impl Datasets {
         Ok(())
     }
 
-    /// A value is set in the txg that is held.
+    /// Sets a value in the held txg.
     fn note_value(
         &self,
         dataset: &Dataset,
@@ -94,8 +95,8 @@ impl Datasets {
         };
     }
 
-    /// Has all changes of these datasets logged from now on. None begins until what is returned is
-    /// dropped.
+    /// Makes all changes of these datasets logged from now on. None begins until the returned
+    /// guards are dropped.
     async fn log_again<'a>(
         &self,
         datasets: &'a [Arc<Dataset>],
@@ -117,7 +118,7 @@ impl Datasets {
         self.value_after(dataset, property, None)
     }
 
-    /// The same, if one dataset's own value were this.
+    /// The same, as if one dataset's own value were this.
     fn value_after(
         &self,
         dataset: &Dataset,
@@ -154,7 +155,7 @@ impl Datasets {
     }
 }
 
-/// The bytes of a value that limits.
+/// The bytes of a value that is a limit.
 pub(crate) fn bytes_of(value: Option<&String>) -> u64 {
     value.and_then(|value| value.parse().ok()).unwrap_or(0)
 }

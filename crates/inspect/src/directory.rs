@@ -1,4 +1,4 @@
-//! A directory's entries: names, keys, and what they point at.
+//! A directory's entries: names, keys, and the objects that they name.
 //!
 //! The list of orphans is a directory too, but its keys follow from the objects: id * 256, and its
 //! names are the ids in decimal.
@@ -12,7 +12,7 @@ use crate::finding::{At, Kind};
 use crate::scan::Scan;
 use crate::tree::{Walk, name};
 
-/// What one entry says of the object that it names.
+/// One entry's claims about the object that it names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reference {
     /// The directory.
@@ -22,8 +22,8 @@ pub(crate) struct Reference {
     pub kind: FileKind,
 }
 
-/// Walks a directory; puts what its entries name into `references`. Returns the number of entries,
-/// `None` if it could not be read to its end.
+/// Walks a directory; puts the claims of its entries into `references`. Returns the number of
+/// entries, `None` if it could not be read to its end.
 pub(crate) async fn walk(
     scan: &mut Scan<'_>,
     mut tree: Walk<Directory>,
@@ -32,7 +32,7 @@ pub(crate) async fn walk(
     references: &mut Vec<Reference>,
 ) -> Option<u64> {
     let mut count = 0;
-    // Names whose hashes are equal stand side by side.
+    // Names with equal hashes are neighbours.
     let mut equal: Vec<Dirent> = Vec::new();
     while let Some(leaf) = tree.next(scan).await {
         for entry in leaf.entries {
@@ -52,7 +52,7 @@ pub(crate) async fn walk(
                     format!("{}: {} stands there twice", name(owner), show(&entry.name))
                 });
             }
-            // Keys out of order, which were reported, must not make this long.
+            // Keys out of order were reported already, and must not make this list long.
             if equal.len() as u64 >= COLLISIONS_MAX {
                 equal.clear();
             }

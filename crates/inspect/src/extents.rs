@@ -1,4 +1,4 @@
-//! A file's extents: their order, what they own, and with the options `data` and `deep` their data.
+//! A file's extents: their order, their sectors, and with the options `data` and `deep` their data.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -27,7 +27,7 @@ struct Pass {
     owner: NodeOwner,
     /// The page after the last extent.
     end: u64,
-    /// Pages that the file's size makes sense of.
+    /// Number of pages in the file's size.
     size_pages: u64,
     leaf: u64,
     /// Compressed extents of which parts may still come, in the order in which they were met.
@@ -35,33 +35,33 @@ struct Pass {
     refer_sectors: u64,
 }
 
-/// A compressed extent that was met.
+/// A compressed extent seen so far.
 struct Tenancy {
     first: Extent,
     /// The page at which the whole of it would begin.
     origin: u64,
     leaf: u64,
-    /// Parts of one met before it came after it: no part of it may come any more.
+    /// After it came parts of one that began before it: no part of it may follow.
     closed: bool,
 }
 
-/// Data that was verified in a newer root: most of an older one is the same, and one bad page is
-/// one finding.
+/// Data that was verified in a newer root. Most data of an older root is the same, and one bad page
+/// should give one finding.
 #[derive(Debug)]
 pub(crate) struct Verified {
     met: HashSet<(Place, u64)>,
-    /// Entries kept; beyond, data is verified again.
+    /// The limit of entries; beyond it, data is verified again.
     entries_max: usize,
 }
 
 impl Verified {
-    /// Keeps nothing unless older roots are looked at too.
+    /// Keeps nothing unless older roots are inspected too.
     pub fn new(older_roots: bool) -> Self {
         let entries_max = if older_roots { VERIFIED_MAX } else { 0 };
         Verified { met: HashSet::new(), entries_max }
     }
 
-    /// Whether an extent was not met before, with these checksums.
+    /// Whether an extent, with these checksums, is new here.
     fn enter(&mut self, extent: &Extent) -> bool {
         let mut hash = DefaultHasher::new();
         match &extent.stored {
@@ -79,7 +79,7 @@ impl Verified {
     }
 }
 
-/// What a file's tree says.
+/// The result of a file's tree.
 pub(crate) struct FileExtents {
     /// Bytes of disk that it refers to.
     pub refer_bytes: u64,
@@ -106,8 +106,8 @@ pub(crate) async fn walk(
 }
 
 impl Pass {
-    /// Looks at a leaf's extents; returns those whose data is to be looked at: sectors that had no
-    /// owner before.
+    /// Checks a leaf's extents. Returns those whose data must be checked: sectors that had no owner
+    /// before.
     fn leaf(&mut self, scan: &mut Scan<'_>, leaf: Leaf<Extents>) -> Vec<Extent> {
         self.leaf += 1;
         let wanted = scan.options.data || scan.options.deep;
@@ -183,7 +183,7 @@ impl Pass {
         let same =
             |tenancy: &Tenancy| tenancy.origin == origin && tenancy.first.same_tenancy(extent);
         let Some(found) = self.tenancies.iter().position(same) else {
-            // Of extents in order no more are open at a time than one has pages.
+            // While extents are in order, no more are open at a time than one has pages.
             if self.tenancies.len() as u64 > COMPRESSED_PAGES_MAX {
                 self.tenancies.remove(0);
             }
@@ -195,7 +195,7 @@ impl Pass {
             });
             return true;
         };
-        // Those that began after it are over, now that it goes on.
+        // Those that began after it are over, because it continues here.
         self.tenancies.iter_mut().skip(found + 1).for_each(|inner| inner.closed = true);
         let Some(tenancy) = self.tenancies.get(found) else {
             return false;
@@ -232,7 +232,7 @@ fn at(owner: NodeOwner, extent: &Extent) -> At {
     }
 }
 
-/// Whether two parts say the same of the whole.
+/// Whether two parts agree on the whole.
 fn same_stored(one: &Extent, other: &Extent) -> bool {
     let without_offset = |extent: &Extent| {
         let mut stored = extent.stored.clone();
@@ -244,7 +244,7 @@ fn same_stored(one: &Extent, other: &Extent) -> bool {
     without_offset(one) == without_offset(other)
 }
 
-/// Whether sectors are what an extent says.
+/// Whether sectors match an extent's checksums.
 pub(crate) fn matches(extent: &Extent, pages: &[Page]) -> bool {
     match &extent.stored {
         Stored::Plain(sums) => {
@@ -273,8 +273,8 @@ async fn verify(scan: &mut Scan<'_>, owner: NodeOwner, extents: Vec<Extent>) {
     }
 }
 
-/// Reads an extent; a plain one of which no side is whole page by page, since each page may be good
-/// on another side.
+/// Reads an extent. If no side has a plain one whole, reads it page by page, since each page may be
+/// good on another side.
 async fn read(media: &Media, extent: Extent) -> Vec<(Extent, Fetched)> {
     let fetched = read_whole(media, &extent).await;
     let plain = matches!(extent.stored, Stored::Plain(_));

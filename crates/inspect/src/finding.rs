@@ -1,9 +1,9 @@
-//! What an inspection found: kinds, their severity, and where.
+//! The findings of an inspection: kinds, their severity, and their place.
 //!
 //! Invariants:
 //! - A kind has one severity, so that a caller can match on either.
-//! - Of one kind only so many findings are kept; all are counted. A hostile disk cannot make the
-//!   report large.
+//! - A limited number of findings of each kind is kept; all are counted. A hostile disk cannot make
+//!   the report large.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,11 +14,11 @@ use aquifer_ondisk::{DatasetId, ObjectId, Place, Txg};
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// What a power cut or a running log may leave behind.
+    /// A state that a power cut or a running log may leave behind.
     Info,
-    /// Something is missing or damaged that the pool can do without for now.
+    /// Something is missing or damaged, but the pool can do without it for now.
     Warning,
-    /// A rule of the format is broken, or something that is in use cannot be read.
+    /// A rule of the format is broken, or something in use cannot be read.
     Error,
 }
 
@@ -60,9 +60,9 @@ kinds! {
     ForeignDisk Warning,
     /// A disk of this pool that the newest config does not name.
     NotAMember Warning,
-    /// Two disks say that they are the same leaf.
+    /// Two disks with the identity of the same leaf.
     LeafTwice Error,
-    /// A leaf that was not given.
+    /// A leaf of the pool that is not among the disks.
     LeafMissing Warning,
     /// A leaf that an uberblock names outdated: it takes no part.
     LeafOutdated Warning,
@@ -93,11 +93,11 @@ kinds! {
     ConfigInvalid Error,
     /// The pool uses a feature that this software does not know.
     FeatureUnknown Error,
-    /// Slots of uberblock rings that are damaged, or do not hold what other labels hold there.
+    /// Slots of uberblock rings that are damaged, or differ from those of other labels.
     UberblockTorn Info,
     /// An uberblock of another slot, label, leaf or pool.
     UberblockMisplaced Warning,
-    /// Uberblocks of one sequence that say different things.
+    /// Uberblocks of one sequence with different content.
     UberblocksDiffer Error,
     /// A leaf without any valid uberblock.
     UberblockMissing Warning,
@@ -109,32 +109,33 @@ kinds! {
     SplitBrain Error,
 
     // ---- records and bitmaps ----------------------------------------------------------------
-    /// A root that no copy of its record gives.
+    /// A root without a readable copy of its record.
     RootUnreadable Error,
-    /// A part of a record, within the window, that no copy gives.
+    /// A part of a record, within the window, without a readable copy.
     RecordUnreadable Error,
-    /// A part of a record that says other things than it should.
+    /// A part of a record with wrong content.
     RecordInvalid Error,
     /// Segments of records or log that cannot be used as such.
     SegmentsInvalid Error,
-    /// The current slot of a metaslab is named before the window only: a reader that stops at the
-    /// window's start takes the metaslab for empty.
+    /// Only a record before the window names the current slot of a metaslab: a reader that stops at
+    /// the window's start takes the metaslab for empty.
     WindowLacksEntry Error,
-    /// A slot entry for what does not exist, or for a state that the window cannot complete.
+    /// A slot entry for a metaslab or slot that does not exist, or for a state that the window
+    /// cannot complete.
     SlotEntryInvalid Error,
-    /// A current slot that verifies nowhere.
+    /// A current slot with no copy that verifies.
     SlotUnreadable Error,
-    /// A slot entry's counts are not those of its bitmap.
+    /// A slot entry's counts differ from its bitmap.
     SlotCounts Error,
     /// A run outside the pool's data, or across two metaslabs.
     RunOutside Error,
     /// A record takes sectors that were in use.
     AllocatedTwice Error,
-    /// A record gives back sectors that were not in use.
+    /// A record frees sectors that were not in use.
     FreedTwice Error,
-    /// Sectors were taken again before their free had been followed by two further txgs.
+    /// Sectors were taken again before two further txgs had followed their free.
     ReusedTooSoon Error,
-    /// The root's count of allocated sectors is not that of the bitmaps.
+    /// The root's count of allocated sectors differs from the bitmaps.
     AllocatedSectors Error,
 
     // ---- copies -----------------------------------------------------------------------------
@@ -146,9 +147,9 @@ kinds! {
     CopyMissing Warning,
 
     // ---- trees ------------------------------------------------------------------------------
-    /// A pointer that does not fit where it stands: kind, level or size.
+    /// A pointer that does not fit its place: kind, level or size.
     PointerInvalid Error,
-    /// A node that no copy gives.
+    /// A node without a readable copy.
     NodeUnreadable Error,
     /// A verified node that cannot be decoded.
     NodeInvalid Error,
@@ -156,17 +157,17 @@ kinds! {
     NodeBounds Error,
     /// A node of another tree.
     NodeOwner Error,
-    /// A birth above that of what it lies in, or before it was written.
+    /// A birth above that of the node it lies in, or before it was written.
     BirthOrder Error,
-    /// Something that this version of the inspector cannot judge.
+    /// Something that this version of the inspector cannot check.
     Unsupported Warning,
-    /// An item of the namespace that cannot be understood.
+    /// An item of the namespace that cannot be decoded.
     ItemInvalid Error,
     /// A dataset that contradicts the namespace.
     DatasetInvalid Error,
-    /// An entry of the reply table that says what it cannot, or too many of them.
+    /// An invalid entry of the reply table, or too many entries.
     ReplyInvalid Error,
-    /// A record of the history that cannot be understood, or too many of them.
+    /// A record of the history that cannot be decoded, or too many records.
     HistoryInvalid Error,
     /// An inode that contradicts itself or its dataset.
     ObjectInvalid Error,
@@ -184,13 +185,13 @@ kinds! {
     ExtentAcrossSegments Warning,
     /// An extent beyond the end of its file.
     ExtentBeyondSize Warning,
-    /// Data that no copy gives.
+    /// Data without a good copy.
     DataBad Error,
-    /// A sum of referred bytes that is not the sum.
+    /// A wrong sum of referred bytes.
     ReferBytes Error,
-    /// A name that may not stand in a directory.
+    /// A name that is not allowed in a directory.
     NameInvalid Error,
-    /// A name that stands twice in a directory.
+    /// A name that occurs twice in a directory.
     NameTwice Error,
     /// An entry whose key does not follow from its name.
     KeyMismatch Error,
@@ -198,15 +199,15 @@ kinds! {
     EntryCount Error,
     /// An entry that names no object.
     EntryDangling Error,
-    /// An entry that says other things than its object.
+    /// An entry that contradicts its object.
     EntryWrong Error,
     /// A count of links is wrong.
     LinkCount Error,
     /// A directory whose parent is not the directory it stands in.
     ParentWrong Error,
-    /// Directories that no way leads to from the root.
+    /// Directories that cannot be reached from the root.
     DirectoryLoop Error,
-    /// A dataset whose root directory or list of orphans is missing or something else.
+    /// A dataset whose root directory or list of orphans is missing or of a wrong kind.
     RootDirectory Error,
     /// An object with links that stands in no directory.
     Unreachable Error,
@@ -232,19 +233,19 @@ kinds! {
     // ---- log --------------------------------------------------------------------------------
     /// The log ends before a batch that is known durable.
     LogDamaged Error,
-    /// Why the log ends where it does.
+    /// The reason why the log ends where it does.
     LogEnds Info,
-    /// A batch whose mark, session or checksum contradicts what came before.
+    /// A batch whose mark, session or checksum contradicts earlier ones.
     LogInvalid Error,
     /// Early data of a durable batch that does not verify.
     LogDataLost Error,
-    /// Early data lies where the root has something, or where other early data lies.
+    /// Early data lies in sectors that the root or other early data uses.
     LogPlaceInUse Error,
-    /// A pool exported clean with records to be replayed.
+    /// A pool that was exported clean, but has records to replay.
     LogNotEmpty Error,
     /// A batch of the unproven tail that is not the same on all sides: an import levels it.
     LogUneven Info,
-    /// Batches to be replayed.
+    /// Batches to replay.
     LogPending Info,
 }
 
@@ -295,13 +296,13 @@ impl At {
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// Its kind.
     pub kind: Kind,
-    /// In which root; none if it is of the labels.
+    /// The root; `None` if it concerns the labels.
     pub root: Option<Txg>,
-    /// Where.
+    /// Its place.
     pub at: At,
-    /// For people.
+    /// Text for people.
     pub sentence: String,
 }
 
@@ -336,7 +337,7 @@ impl Findings {
         Findings { list: Vec::new(), counts: BTreeMap::new(), root: None, per_kind_max }
     }
 
-    /// Takes over what was gathered elsewhere.
+    /// Takes over findings gathered elsewhere.
     pub fn merge(&mut self, other: Findings) {
         for finding in other.list {
             let kept = self.counts.get(&finding.kind).copied().unwrap_or(0);

@@ -7,7 +7,7 @@ use aquifer_ondisk::dead::DeadEntry;
 use aquifer_ondisk::tree_node::Form;
 use aquifer_ondisk::types::{Place, Txg};
 
-/// A dataset's dead entries. Of the sums that its inner nodes are to carry nothing is in the format
+/// A dataset's dead entries. Its inner nodes will carry sums, but the format does not define them
 /// yet: they are read as those of any tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DeadTree;

@@ -1,4 +1,4 @@
-//! The history: counters, and records below them, of which so many are kept.
+//! The history: counters, and records below them, a limited number of each class.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ fn check(counters: &mut Option<HistoryCounters>, item: &Item) -> Result<(), Stri
     }
     let (class, number) = history_place(item.key).ok_or("of no known class")?;
     let record = HistoryRecord::decode(&item.value).map_err(|error| error.to_string())?;
-    // They are the first item: without them, that is what is told of.
+    // The counters are the first item: without them, their absence is the finding.
     let Some(HistoryCounters { order, act, attempt }) = *counters else { return Ok(()) };
     if record.order >= order {
         return Err(format!("order {}, and the next is {order}", record.order));

@@ -1,7 +1,7 @@
-//! Labels as they lie on the disks: all four of each, and every slot of their rings.
+//! Labels as they are on the disks: all four of each, and every slot of their rings.
 //!
-//! Nothing points at a label, so each is judged by itself first (seal, own place), then against the
-//! other three, then against those of other disks.
+//! Nothing points at a label. So each is first checked by itself (seal, own place), then against
+//! the other three, then against those of other disks.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(crate) struct Member {
     pub labels: u8,
     /// Every valid uberblock, newest first, once.
     pub uberblocks: Vec<Uberblock>,
-    /// What was found on it, to be reported if the disk belongs to the pool that is looked at.
+    /// Findings on this disk, to report if it belongs to the inspected pool.
     pub findings: Findings,
 }
 
@@ -40,7 +40,7 @@ struct Area {
     read: Result<Vec<Page>, DiskError>,
 }
 
-/// Reads the labels of a disk. A disk without any gives what was found there.
+/// Reads the labels of a disk. For a disk without labels, returns the findings.
 pub(crate) async fn read(disk: Arc<dyn Disk>, per_kind_max: u64) -> Result<Member, Findings> {
     let sectors = disk.sectors();
     let count = usize::try_from(RING_OFFSET + RING_SLOTS - CONFIG_OFFSET).unwrap_or(0);
@@ -168,7 +168,7 @@ fn judge_config(
     }
 }
 
-/// All valid uberblocks of a disk, newest first; says what else lies in its rings.
+/// All valid uberblocks of a disk, newest first. Reports other content of its rings.
 fn rings(name: &str, areas: &[Area], best: &Label, findings: &mut Findings) -> Vec<Uberblock> {
     let skip = usize::try_from(RING_OFFSET - CONFIG_OFFSET).unwrap_or(0);
     let mut found: Vec<Uberblock> = Vec::new();

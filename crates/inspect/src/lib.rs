@@ -1,20 +1,22 @@
-//! The second opinion: reads a pool from its on-disk format alone, and says what is wrong with it.
+//! The second opinion: reads a pool from its on-disk format alone, and reports what is wrong with
+//! it.
 //!
-//! Nothing of the engine is used: what a pool may hold is judged by `aquifer_ondisk` and the rules
-//! written there, so that a mistake of the engine cannot hide behind the same mistake here.
+//! It uses nothing of the engine. `aquifer_ondisk` and the rules in this crate decide what a pool
+//! may hold. So a mistake of the engine cannot hide behind the same mistake here.
 //!
 //! # What holds
 //! - Nothing is ever written: the evidence stays as it is.
-//! - Every byte from a disk is untrusted. What is damaged is a finding; no content makes an
-//!   inspection panic, run for ever, or take memory beyond a few bits a sector and what the
-//!   readable trees hold.
-//! - One cause should give one finding: where a tree cannot be read to its end, what would follow
-//!   from the missing rest (leaked sectors, counts of links) is not reported as an error.
+//! - Every byte from a disk is untrusted. Damage is a finding. No content makes an inspection
+//!   panic, run for ever, or take more memory than a few bits for each sector plus the content of
+//!   the readable trees.
+//! - One cause should give one finding. If a tree cannot be read to its end, consequences of the
+//!   missing rest (leaked sectors, counts of links) are not reported as errors.
 //!
 //! # Order
-//! Labels and uberblocks (`labels`, `vote`); then for each root its records (`records`), the
-//! bitmaps that follow from them (`used`), every tree (`tree` and what stands on it), the log
-//! for the newest root (`log`), and at last what is used against what is allocated (`space`).
+//! Labels and uberblocks (`labels`, `vote`). Then for each root its records (`records`), the
+//! bitmaps that follow from them (`used`), every tree (`tree` and the modules that build on it),
+//! and for the newest root the log (`log`). At last the comparison of used and allocated sectors
+//! (`space`).
 
 mod directory;
 mod extents;
@@ -57,12 +59,12 @@ use crate::media::Media;
 use crate::scan::Scan;
 use crate::vote::Vote;
 
-/// What to look at.
+/// The extent of an inspection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The pool; without it, the one that most of the disks belong to.
+    /// The pool; `None`: the one with most of the disks.
     pub pool: Option<Guid>,
-    /// Older roots to look at beside the newest, 0 to 2.
+    /// Older roots to inspect beside the newest, 0 to 2.
     pub rewind: u8,
     /// Read every copy on every mirror side, of data too where there is more than one side.
     pub deep: bool,
@@ -78,7 +80,7 @@ impl Default for Options {
     }
 }
 
-/// Inspects the pool on `disks`. Reads only; what cannot be read is a finding.
+/// Inspects the pool on `disks`. Reads only; unreadable parts are findings.
 pub fn inspect(disks: Vec<Arc<dyn Disk>>, options: &Options) -> BoxFuture<'_, Report> {
     Box::pin(async move {
         let mut findings = Findings::new(options.findings_per_kind_max);
@@ -97,7 +99,7 @@ pub fn inspect(disks: Vec<Arc<dyn Disk>>, options: &Options) -> BoxFuture<'_, Re
     })
 }
 
-/// The disks of the pool that is looked at, each leaf once.
+/// The disks of the inspected pool, each leaf once.
 async fn find_members(
     disks: Vec<Arc<dyn Disk>>,
     options: &Options,

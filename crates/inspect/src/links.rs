@@ -1,4 +1,4 @@
-//! What directories say of objects, against what the objects say of themselves.
+//! The claims of directories about objects, compared with the objects' own.
 //!
 //! Object 1 is the root directory; object 2 lists the objects without links, so that they are freed
 //! later. Both stand in no directory and are their own parents. A directory's links are 2 and one
@@ -12,7 +12,7 @@ use crate::finding::{At, Kind};
 use crate::report::DatasetSummary;
 use crate::scan::Scan;
 
-/// What is kept of an inode until all directories are read.
+/// The part of an inode that is kept until all directories are read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Object {
     pub id: ObjectId,
@@ -29,13 +29,13 @@ pub(crate) struct Object {
     way: Way,
 }
 
-/// Whether a way leads from the root to a directory.
+/// Whether a path leads from the root to a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Unknown,
-    /// On the way that is being followed.
+    /// On the path that is being followed.
     Walking,
-    /// It ends at a root, or at what is reported otherwise.
+    /// It ends at a root, or at a directory that is reported otherwise.
     Ends,
     Loops,
 }
@@ -86,7 +86,7 @@ impl<'a> Links<'a> {
         At::object(self.dataset, object)
     }
 
-    /// Enters what directories say. With `whole` every object was read: what is not there does not
+    /// Enters the claims of directories. With `whole` every object was read: a missing one does not
     /// exist.
     pub fn enter(&mut self, scan: &mut Scan<'_>, references: &[Reference], whole: bool) {
         for reference in references {
@@ -132,7 +132,7 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// Holds links against names, once all directories were read to their end.
+    /// Compares links with names, once all directories were read to their end.
     pub fn check(&mut self, scan: &mut Scan<'_>, summary: &mut DatasetSummary) {
         for (id, what) in [(ROOT_DIRECTORY, "root directory"), (ORPHANS, "list of orphans")] {
             let found = self.find(id).and_then(|at| self.objects.get(at));
@@ -179,7 +179,7 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// Follows the parents of every directory: a way must not come back to where it was.
+    /// Follows the parents of every directory: a path must not return to a directory on it.
     fn check_ways(&mut self, scan: &mut Scan<'_>) {
         let mut way = Vec::new();
         for start in 0..self.objects.len() {

@@ -1,8 +1,9 @@
-//! The intent log: the chain from the root's head as an import reads it, and what it names.
+//! The intent log: the chain from the root's head as an import reads it, and the data that it
+//! names.
 //!
 //! The chain ends where header or payload verifies on no side. That is no error unless something
 //! proves that the missing batch was durable: the end that the last import fixed, a mark in the
-//! uberblock, or one in a batch, also in a later one past the gap.
+//! uberblock, or a mark in a batch, also in a later one past the gap.
 
 mod claims;
 mod read;
@@ -34,7 +35,7 @@ struct Chain {
     end: String,
 }
 
-/// Looks at the log of the newest root.
+/// Inspects the log of the newest root.
 pub(crate) async fn look(
     scan: &mut Scan<'_>,
     records: &Records,
@@ -98,7 +99,7 @@ pub(crate) async fn look(
     })
 }
 
-/// The log of a root, or the one that an uberblock says begins anew at home.
+/// The log of a root, or the empty one at home if an uberblock restarts the log.
 fn current(root: &PoolRoot, restart_chain: u64) -> LogRoot {
     if restart_chain == 0 {
         return root.log.clone();
@@ -165,7 +166,7 @@ async fn read_chain(
     };
 }
 
-/// A batch of the chain against those before it, and against the uberblock.
+/// Compares a batch of the chain with earlier ones, and with the uberblock.
 fn check_batch(scan: &mut Scan<'_>, reader: &Reader<'_>, chain: &Chain, batch: &Batch) {
     let header = &batch.header;
     let sequence = header.sequence;

@@ -1,8 +1,8 @@
-//! The pool's vdevs as far as disks are there: reading copies and sides, and never writing.
+//! The pool's vdevs on the disks that are there: reads copies and sides, and never writes.
 //!
 //! Invariants:
-//! - Nothing here writes. (`aquifer_vdev::Vdev::read` repairs bad copies as it meets them, so an
-//!   inspection, which must leave the evidence as it is, does not use it.)
+//! - Nothing here writes. (`aquifer_vdev::Vdev::read` repairs bad copies as it meets them. An
+//!   inspection must leave the evidence as it is, so it does not use that.)
 //! - Only places that lie in a vdev's logical space are read.
 
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) struct Media {
     pub copies: u8,
 }
 
-/// How many copies and sides are looked at.
+/// How many copies and sides to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Breadth {
     /// Up to the first that verifies.
@@ -54,7 +54,7 @@ pub(crate) enum Breadth {
     All,
 }
 
-/// A copy that was not what it should be.
+/// A copy with wrong content or a read error.
 #[derive(Debug)]
 pub(crate) struct BadCopy {
     pub place: Place,
@@ -63,7 +63,7 @@ pub(crate) struct BadCopy {
     pub error: Option<DiskError>,
 }
 
-/// What a read of all that was asked for gave.
+/// The result of a read.
 #[derive(Debug, Default)]
 pub(crate) struct Fetched {
     pub good: Option<Vec<Page>>,
@@ -87,7 +87,7 @@ impl Fetched {
 /// Pages if they verify.
 type Judged = Result<Option<Vec<Page>>, DiskError>;
 
-/// Says which pages are the right ones.
+/// Decides which pages are the right ones.
 pub(crate) type Verify<'a> = &'a (dyn Fn(&[Page]) -> bool + Sync);
 
 impl Media {
@@ -166,8 +166,8 @@ impl Media {
         fetched
     }
 
-    /// Reads the first copies of nodes, unverified, neighbours in one go: what is missing or wrong
-    /// is read again by [`Media::fetch`].
+    /// Reads the first copies of nodes, unverified, neighbours in one read. [`Media::fetch`] reads
+    /// missing or wrong ones again.
     pub async fn read_ahead(&self, pointers: &[&BlockPointer]) -> Vec<Option<Page>> {
         let mut order: Vec<(Place, usize)> = pointers
             .iter()
@@ -282,12 +282,12 @@ fn view(
             format!("vdev {index} is {redundancy:?} with {leaves} leaves")
         });
     }
-    // Without a disk to hold it against, a vdev's size is only a number: nothing is made of it.
+    // Without a disk to compare with, a vdev's size is only a number: it is not used.
     if config.class == VdevClass::Hole {
         return None;
     }
     if sides.is_empty() {
-        // The pool can do without a log vdev: that the log lies there is found when it is read.
+        // The pool can do without a log vdev. Whether the log lies there shows when it is read.
         let kind =
             if config.class == VdevClass::Log { Kind::LogVdevMissing } else { Kind::VdevMissing };
         findings.add(kind, At::nowhere(), || format!("vdev {index}: no disk of it can be used"));

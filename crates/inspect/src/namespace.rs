@@ -29,7 +29,7 @@ struct Dataset {
     destroyed: bool,
 }
 
-/// What the namespace holds.
+/// The content of the namespace.
 #[derive(Default)]
 struct Items {
     datasets: BTreeMap<DatasetId, Dataset>,
@@ -62,7 +62,7 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
         walk_dead(scan, *id, dataset).await;
         summaries.push(summary);
     }
-    // A dataset that is gone has left its replies behind.
+    // Replies may name a dataset that is gone.
     let next = items.next.filter(|_| tree.whole);
     walk_replies(scan, root, next).await;
     crate::history::walk(scan, root).await;
@@ -70,7 +70,7 @@ pub(crate) async fn walk(scan: &mut Scan<'_>, root: &PoolRoot) -> Vec<DatasetSum
     summaries
 }
 
-/// What the pool says of itself.
+/// A damage that the pool remembers.
 fn remember(scan: &mut Scan<'_>, record: &DamageRecord) {
     let DamageRecord { dataset, object, ranges, error, .. } = record;
     let what = match record.kind {
@@ -192,7 +192,7 @@ impl Items {
         }
     }
 
-    /// The names from the root dataset on; `None` if the way up does not end.
+    /// The names from the root dataset on; `None` if the path up does not end.
     fn components(&self, id: DatasetId) -> Option<Vec<&str>> {
         let (mut at, mut names) = (id, Vec::new());
         while let Some(dataset) = self.datasets.get(&at) {
@@ -249,8 +249,8 @@ async fn walk_dead(scan: &mut Scan<'_>, id: DatasetId, dataset: &Dataset) {
     }
 }
 
-/// The reply table: bounded, of calls that succeeded, in datasets that are or were. (That the
-/// orders ascend is a matter of any tree.)
+/// The reply table: bounded, with calls that succeeded, in datasets that exist or existed.
+/// (Ascending orders are checked in any tree.)
 async fn walk_replies(scan: &mut Scan<'_>, root: &PoolRoot, next: Option<u64>) {
     let pointer = root.trees.get(TreeSlot::Replies as usize).copied().flatten();
     let owner = NodeOwner::default();

@@ -15,24 +15,24 @@ use crate::report::DatasetSummary;
 use crate::scan::Scan;
 use crate::tree::Walk;
 
-/// What is gathered over all objects of a dataset.
+/// Results over all objects of a dataset.
 #[derive(Default)]
 struct Gathered {
     objects: Vec<Object>,
     references: Vec<Reference>,
     refer_bytes: u64,
-    /// Files whose own extents do not come to what they say: what they say, and the extents' sum.
+    /// Files whose own extents do not add up to their claimed sum: the claim, and the extents' sum.
     unequal: BTreeMap<ObjectId, (u64, u64)>,
-    /// Bytes in tails that were cut off a file and are not freed yet: they count as its.
+    /// Bytes in tails that were cut off a file and are not freed yet: they count in its sum.
     tails: BTreeMap<ObjectId, u64>,
-    /// Files that could not be read to their end, so that nothing is known of their sums.
+    /// Files that could not be read to their end, so that their sums are unknown.
     unread: BTreeSet<ObjectId>,
     /// Every directory could be read to its end.
     whole: bool,
 }
 
-/// Walks the objects of a dataset whose record lies in a node born in `birth`. One that is
-/// `destroyed` is being emptied: what its names say means nothing any more.
+/// Walks the objects of a dataset whose record lies in a node born in `birth`. A `destroyed` one is
+/// being emptied: its names have no meaning any more.
 pub(crate) async fn walk(
     scan: &mut Scan<'_>,
     id: DatasetId,
@@ -105,7 +105,7 @@ async fn walk_object(
         }
         FileKind::Regular | FileKind::Symlink => {
             let tree = Walk::new(owner, inode.origin, inode.root, birth, page);
-            // Of what waits to be freed, the size says nothing any more.
+            // The size of a file that waits to be freed has no meaning any more.
             let size = if inode.nlink > 0 { inode.size.div_ceil(4096) } else { u64::MAX };
             let file = extents::walk(scan, tree, owner, size).await;
             let (says, mut sum) = (inode.refer_bytes, file.refer_bytes);
@@ -136,7 +136,7 @@ async fn walk_object(
     }
 }
 
-/// Holds what files say that they refer to against their extents and the tails cut off them.
+/// Compares the referred bytes that files claim with their extents and the tails cut off them.
 fn check_sums(scan: &mut Scan<'_>, dataset: DatasetId, gathered: &Gathered, whole: bool) {
     let tails_of = |id: &ObjectId| gathered.tails.get(id).copied().unwrap_or(0);
     let mut wrong: Vec<(ObjectId, Option<u64>, u64)> = Vec::new();
@@ -146,7 +146,7 @@ fn check_sums(scan: &mut Scan<'_>, dataset: DatasetId, gathered: &Gathered, whol
             wrong.push((*id, Some(*says), sum));
         }
     }
-    // Those that their own extents come to, but for the tails. (A file may go before its tail.)
+    // Those whose own extents give the sum, without tails. (A file may go before its tail.)
     let mut there: Vec<ObjectId> = gathered.objects.iter().map(|object| object.id).collect();
     there.sort_unstable();
     for (id, tails) in &gathered.tails {

@@ -1,8 +1,8 @@
 //! The chain of txg records of one root, back through its window.
 //!
 //! Invariants:
-//! - A record is verified before it is decoded, and by what points at it.
-//! - The chain is left at the first record that points forward or at a place met before.
+//! - A record is verified before it is decoded, with the checksum in the pointer to it.
+//! - The walk leaves the chain at the first record that points forward or at a place seen before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::finding::{At, Findings, Kind};
 use crate::media::{Breadth, Media};
 use crate::scan::judge;
 
-/// One part with what points at it.
+/// One part with the pointer to it.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub pointer: RecordPointer,
@@ -66,7 +66,7 @@ pub(crate) async fn read(
     while let Some(Part { pointer: at, record }) = outside.last().or(chain.last()) {
         let Some(previous) = record.previous else { break };
         let within = previous.txg >= window_start;
-        // One further txg is looked at, in case it names slots that the window does not.
+        // One txg before the window is read too, in case it names slots that the window does not.
         let first_outside = outside.first().map(|part: &Part| part.pointer.txg);
         if !within && first_outside.is_some_and(|txg| txg != previous.txg) {
             break;
@@ -81,7 +81,7 @@ pub(crate) async fn read(
         let part = if within {
             read_part(media, &previous, breadth, Kind::RecordUnreadable, findings).await
         } else {
-            // Nothing needs it: if it is gone, nothing is said.
+            // Nothing needs it: if it is gone, this reports nothing.
             let mut unsaid = Findings::new(0);
             read_part(media, &previous, Breadth::Any, Kind::RecordUnreadable, &mut unsaid).await
         };
@@ -147,7 +147,7 @@ fn check_previous(
     }
 }
 
-/// What each part says of itself, and where it lies.
+/// Checks each part's content and place.
 fn check_parts(media: &Media, pool: Guid, records: &Records, findings: &mut Findings) {
     let ring = RecordSegments::new(media, &records.root, findings);
     let mut next_txg = None;
@@ -233,13 +233,13 @@ pub(crate) fn offset_in(start: Place, place: Place, sectors: u64) -> Option<u64>
     within.then_some(offset)
 }
 
-/// Cuts runs into whole segments. What lies outside any vdev is left out: it is reported where it
-/// is marked.
+/// Cuts runs into whole segments. Leaves out those outside any vdev: they are reported where they
+/// are marked.
 pub(crate) fn segments_of(runs: &[Run]) -> Vec<Place> {
     let split = |run: &Run| {
         let (vdev, start) = (run.place.vdev(), run.place.sector());
         let room = Place::SECTOR_LIMIT.saturating_sub(start) / SEGMENT_SECTORS;
-        // A list of absurd length ends at what 2^20 segments (4 TiB) would be.
+        // A list of absurd length ends after 2^20 segments (4 TiB).
         let count = (run.sectors / SEGMENT_SECTORS).min(room).min(1 << 20);
         (0..count).map(move |at| Place::new(vdev, start + at * SEGMENT_SECTORS))
     };

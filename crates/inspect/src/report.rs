@@ -1,4 +1,4 @@
-//! The outcome of an inspection: findings, and what the pool looks like.
+//! The result of an inspection: findings, and a description of the pool.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,19 +9,19 @@ use aquifer_ondisk::{DatasetId, Guid, Txg};
 
 use crate::finding::{Finding, Kind, Severity};
 
-/// Everything an inspection says.
+/// The whole result of an inspection.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// What was found, in the order of the inspection. Of one kind at most
-    /// [`Options::findings_per_kind_max`](crate::Options) are kept.
+    /// Findings, in the order of the inspection. At most
+    /// [`Options::findings_per_kind_max`](crate::Options) of each kind are kept.
     pub findings: Vec<Finding>,
-    /// Findings of each kind, those that were not kept included.
+    /// Number of findings of each kind, including those that were not kept.
     pub counts: BTreeMap<Kind, u64>,
-    /// What the pool looks like, as far as it could be read.
+    /// The pool, as far as it could be read.
     pub summary: Summary,
 }
 
-/// What the pool looks like.
+/// A description of the pool.
 #[derive(Debug, Clone, Default)]
 pub struct Summary {
     /// Name.
@@ -38,9 +38,9 @@ pub struct Summary {
     pub session: u64,
     /// The pool was exported.
     pub clean: bool,
-    /// The machine that wrote that uberblock, if it said so.
+    /// The machine that wrote that uberblock, if it is known.
     pub host: Option<Host>,
-    /// When it did, by its clock: ns since 1970.
+    /// When it was written, by that machine's clock: ns since 1970.
     pub wall_ns: u64,
     /// Log records up to this txg are not replayed.
     pub floor: Txg,
@@ -50,14 +50,14 @@ pub struct Summary {
     pub log: Option<LogSummary>,
 }
 
-/// What part a disk takes.
+/// The role of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LeafRole {
     /// Holds everything committed.
     Online,
     /// An uberblock names it outdated.
     Outdated,
-    /// Not given, or not to be used.
+    /// Not among the disks, or not usable.
     #[default]
     Missing,
 }
@@ -71,11 +71,11 @@ pub struct LeafSummary {
     pub name: String,
     /// Its top-level vdev.
     pub vdev: u16,
-    /// What part it takes.
+    /// Its role.
     pub role: LeafRole,
     /// Sequence of its newest uberblock, 0 for none.
     pub sequence: u64,
-    /// Labels of the four that can be used.
+    /// How many of its four labels can be used.
     pub labels: u8,
 }
 
@@ -92,7 +92,7 @@ pub struct RootSummary {
     pub whole: bool,
     /// Datasets by id.
     pub datasets: Vec<DatasetSummary>,
-    /// Sectors by what they hold.
+    /// Sectors by their use.
     pub sectors: SectorSummary,
 }
 
@@ -138,7 +138,7 @@ pub struct SectorSummary {
     pub extent_nodes: u64,
     /// Data.
     pub data: u64,
-    /// What only snapshots refer to.
+    /// Sectors that only snapshots refer to.
     pub dead: u64,
     /// Allocated, and nothing uses them.
     pub leaked: u64,
@@ -165,7 +165,7 @@ pub struct LogSummary {
     pub mark: u64,
     /// Data that pending records name and that is in no root.
     pub early: Vec<Run>,
-    /// Why the log ends where it does.
+    /// The reason why the log ends where it does.
     pub end: String,
 }
 
@@ -185,12 +185,12 @@ impl Report {
         self.findings.iter().filter(|finding| finding.severity() == Severity::Error)
     }
 
-    /// How often something was found.
+    /// The number of findings of a kind.
     pub fn count(&self, kind: Kind) -> u64 {
         self.counts.get(&kind).copied().unwrap_or(0)
     }
 
-    /// Findings of one severity, those that were not kept included.
+    /// Findings of one severity, including those that were not kept.
     pub fn count_of(&self, severity: Severity) -> u64 {
         let counts = self.counts.iter().filter(|(kind, _)| kind.severity() == severity);
         counts.map(|(_, count)| count).sum()

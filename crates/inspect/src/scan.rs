@@ -1,8 +1,8 @@
-//! What the inspection of one root carries along: findings, and which sectors have an owner.
+//! The state of the inspection of one root: findings, and which sectors have an owner.
 //!
 //! Invariants:
-//! - A sector is entered once; whoever comes second is told, and does not descend. So a walk ends
-//!   after at most as many nodes as the disks have sectors, whatever points where.
+//! - A sector is entered once. A second owner is reported, and the walk does not descend there. So
+//!   a walk ends after at most as many nodes as the disks have sectors, whatever points where.
 
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::{Place, Txg};
@@ -14,7 +14,7 @@ use crate::media::{Breadth, Fetched, Media};
 use crate::report::SectorSummary;
 use crate::sectors::SectorMap;
 
-/// What a sector is used for.
+/// The use of a sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     Reserved,
@@ -69,13 +69,13 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Breadth of reads of what has a checksum in a pointer.
+    /// Breadth of reads of blocks with a checksum in a pointer.
     pub fn breadth(&self) -> Breadth {
         if self.options.deep { Breadth::All } else { Breadth::Any }
     }
 
-    /// Enters sectors as used. Returns whether they exist and had no owner before. On a vdev that
-    /// is not there nothing is known, and nothing said: that the vdev is missing was.
+    /// Enters sectors as used. Returns whether they exist and had no owner before. Reports nothing
+    /// for a missing vdev: that it is missing was reported.
     pub fn mark(
         &mut self,
         place: Place,
@@ -126,7 +126,7 @@ impl<'a> Scan<'a> {
         } += sectors;
     }
 
-    /// Says which copies were bad. `lost` is the kind if none was good.
+    /// Reports which copies were bad. `lost` is the kind if none was good.
     pub fn judge(
         &mut self,
         fetched: &Fetched,

@@ -11,7 +11,7 @@ pub(crate) struct SectorMap {
     sectors: u64,
 }
 
-/// Which words a range touches, and what of the first and the last.
+/// The words that a range touches, and which bits of the first and the last.
 struct Span {
     words: std::ops::Range<usize>,
     head: u64,
@@ -53,7 +53,7 @@ impl SectorMap {
         before
     }
 
-    /// Takes a range out; returns how many of its sectors were in the set before.
+    /// Removes a range; returns how many of its sectors were in the set before.
     pub fn clear(&mut self, start: u64, count: u64) -> u64 {
         let mut before = 0;
         let span = self.span(start, count);
@@ -65,8 +65,8 @@ impl SectorMap {
         before
     }
 
-    /// The bits from `start` (a multiple of 64) on become those of `bytes`, little-endian; no more
-    /// than `count` (a multiple of 64) of them.
+    /// Sets the bits from `start` (a multiple of 64) on to those of `bytes`, little-endian; at most
+    /// `count` (a multiple of 64) of them.
     pub fn load(&mut self, start: u64, count: u64, bytes: &[u8]) {
         let words = self.whole_words_mut(start, count);
         let (chunks, _) = bytes.as_chunks::<8>();
@@ -75,7 +75,7 @@ impl SectorMap {
         }
     }
 
-    /// The bits of a range in whole words become those of `other`.
+    /// Sets the bits of a range in whole words to those of `other`.
     pub fn copy_from(&mut self, other: &SectorMap, start: u64, count: u64) {
         let span = whole_words(start, count);
         let from = other.words.get(span).unwrap_or_default();
@@ -83,7 +83,7 @@ impl SectorMap {
         to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
     }
 
-    /// Of a range in whole words: sectors not in the set, and the longest run of them.
+    /// For a range in whole words: sectors not in the set, and the longest run of them.
     pub fn free_in(&self, start: u64, count: u64) -> (u64, u64) {
         let words = self.words.get(whole_words(start, count)).unwrap_or_default();
         let (mut free, mut longest, mut run) = (0, 0, 0);

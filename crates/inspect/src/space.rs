@@ -1,4 +1,4 @@
-//! What is used against what is allocated.
+//! The comparison of used and allocated sectors.
 
 use aquifer_ondisk::Place;
 use aquifer_ondisk::config::VdevClass;
@@ -10,7 +10,7 @@ use crate::finding::{At, Kind};
 use crate::scan::{Scan, Use};
 use crate::used::Used;
 
-/// Enters what the pool itself uses: labels, slots, segments of records and log.
+/// Enters the pool's own sectors: labels, slots, segments of records and log.
 pub(crate) fn mark_own(scan: &mut Scan<'_>, root: &PoolRoot) {
     let media = scan.media;
     for (index, vdev) in (0u16..).zip(&media.vdevs) {
@@ -54,13 +54,14 @@ fn mark_segments(scan: &mut Scan<'_>, runs: &[Run], what: Use) {
     }
 }
 
-/// Compares what the walk has reached with the bitmaps, and the bitmaps with the root's counts.
+/// Compares the sectors that the walk has reached with the bitmaps, and the bitmaps with the root's
+/// counts.
 pub(crate) fn compare(scan: &mut Scan<'_>, root: &PoolRoot, used: &mut Used) {
     let mut allocated = Vec::new();
     for (index, vdev) in (0u16..).zip(used) {
         let reach = scan.reach.get_mut(usize::from(index)).and_then(Option::take);
         let (Some(vdev), Some(reach)) = (vdev.as_mut(), reach) else {
-            // A log vdev has no bitmaps; of a missing one nothing is known.
+            // A log vdev has no bitmaps; those of a missing one are unknown.
             let there = scan.media.vdev(Place::new(index, 0)).is_some();
             allocated.push(there.then_some(0));
             continue;

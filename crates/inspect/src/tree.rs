@@ -1,10 +1,10 @@
 //! Walking a tree of any form, leaf by leaf in key order.
 //!
 //! Invariants:
-//! - A node is verified by its pointer, then decoded, then held against what its parent said: kind,
-//!   level, range of keys, birth, owner.
+//! - A node is verified by its pointer, then decoded, then compared with its parent: kind, level,
+//!   range of keys, birth, owner.
 //! - No node is visited twice (see [`Scan::mark`]), and levels fall, so every walk ends.
-//! - In memory are at most the children of one node a level.
+//! - Memory holds at most the children of one node for each level.
 
 use std::vec::IntoIter;
 
@@ -51,8 +51,8 @@ pub(crate) struct Walk<F: Form> {
 }
 
 impl<F: Form> Walk<F> {
-    /// A walk from `root`, whose page may have been read ahead. `birth` is that of what holds the
-    /// root pointer.
+    /// A walk from `root`, whose page may have been read ahead. `birth` is that of the structure
+    /// that holds the root pointer.
     pub fn new(
         owner: NodeOwner,
         origin: ObjectId,
@@ -74,7 +74,7 @@ impl<F: Form> Walk<F> {
         Walk { owner, origin, path: vec![children.into_iter()], whole: true, nodes: 0 }
     }
 
-    /// The next leaf. Leaves that cannot be read are reported, and left out.
+    /// The next leaf. Unreadable leaves are reported and left out.
     pub async fn next(&mut self, scan: &mut Scan<'_>) -> Option<Leaf<F>> {
         loop {
             let Some(child) = self.path.last_mut()?.next() else {
@@ -125,7 +125,7 @@ impl<F: Form> Walk<F> {
     }
 
     /// Enters the copies as used. Returns whether the first one may be read: it lies in the pool
-    /// and was not met before.
+    /// and was not seen before.
     fn mark(&self, scan: &mut Scan<'_>, pointer: &BlockPointer) -> bool {
         let what = use_of(F::KIND);
         let mut fresh =
@@ -249,7 +249,7 @@ impl<F: Form> Walk<F> {
     }
 }
 
-/// Whose tree, for people.
+/// The tree's owner, for people.
 pub(crate) fn name(owner: NodeOwner) -> String {
     match (owner.dataset.0, owner.object.0) {
         (0, _) => "the pool".to_string(),

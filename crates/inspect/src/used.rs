@@ -1,9 +1,9 @@
-//! Which sectors a root says are in use: each metaslab's current slot, and the runs of later
+//! The sectors that a root says are in use: each metaslab's current slot, with the runs of later
 //! records on top.
 //!
-//! A slot entry with `as_of` S holds all changes up to S. A metaslab without an entry is free but
-//! for its reserved places. A metaslab whose slot verifies nowhere is unknown, and is left out of
-//! every comparison.
+//! A slot entry with `as_of` S holds all changes up to S. A metaslab without an entry is free
+//! except for its reserved places. A metaslab whose slot has no copy that verifies is unknown, and
+//! is left out of every comparison.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ const SLOTS_IN_FLIGHT: usize = 16;
 #[derive(Debug, Clone, Copy, Default)]
 struct Metaslab {
     entry: Option<SlotEntry>,
-    /// Its slot verifies nowhere.
+    /// No copy of its slot verifies.
     unknown: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct UsedVdev {
 }
 
 impl UsedVdev {
-    /// First sector and length of metaslabs of which nothing is known.
+    /// First sector and length of unknown metaslabs.
     pub fn unknown(&self) -> impl Iterator<Item = (u64, u64)> {
         let slabs = (0..).zip(&self.metaslabs).filter(|(_, slab)| slab.unknown);
         slabs.map(|(index, _)| self.geometry.metaslab_range(index))
@@ -197,9 +197,9 @@ fn take_slot(
     }
 }
 
-/// Puts the runs of the window on top, txg by txg: what a txg took, then what it gave back.
+/// Applies the runs of the window, txg by txg: first those taken, then those freed.
 fn replay(scan: &mut Scan<'_>, window: &[Part], used: &mut Used) {
-    // What the last txgs gave back, sorted.
+    // The frees of the last txgs, sorted.
     let mut held: VecDeque<(Txg, Vec<Run>)> = VecDeque::new();
     for parts in window.chunk_by(|a, b| a.record.txg == b.record.txg) {
         let Some(txg) = parts.first().map(|part| part.record.txg) else {
@@ -225,7 +225,7 @@ fn replay(scan: &mut Scan<'_>, window: &[Part], used: &mut Used) {
 fn apply(scan: &mut Scan<'_>, used: &mut Used, txg: Txg, run: Run, allocated: bool) {
     let vdev = match used.get_mut(usize::from(run.place.vdev())) {
         Some(Some(vdev)) => vdev,
-        // A vdev that is not there was reported.
+        // A missing vdev was reported already.
         Some(None) if scan.media.vdev(run.place).is_none() => return,
         _ => return outside(scan, txg, run),
     };

@@ -7,7 +7,7 @@ use aquifer_ondisk::uberblock::Uberblock;
 use crate::finding::{At, Findings, Kind};
 use crate::labels::Member;
 
-/// What the labels agree on.
+/// The result of the election.
 #[derive(Debug)]
 pub(crate) struct Vote {
     pub config: PoolConfig,
@@ -51,7 +51,7 @@ pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote>
     let votes = |member: &&Member| {
         let leaf = member.label.leaf_guid;
         let others = members.iter().filter(|other| other.label.leaf_guid != leaf);
-        // An older uberblock says nothing of a disk of the log that came back into use since.
+        // An older uberblock says nothing about a log disk that came back into use since.
         let own = newest(member).filter(|_| !holds_blocks(member));
         let own = own.map(|uberblock| uberblock.sequence);
         let mut claims = others.filter_map(newest).filter(|by| own <= Some(by.sequence));
@@ -66,7 +66,7 @@ pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote>
         });
         return None;
     };
-    // A disk that was only labelled has no uberblock and no say.
+    // A disk that only has labels has no uberblock and no vote.
     let labelled = voters.iter().filter(|member| newest(member).is_some());
     let configs = labelled.map(|member| &member.label.config);
     let config = configs.max_by_key(|config| config.config_sequence)?;
@@ -106,8 +106,8 @@ fn judge_uberblock(vote: &Vote, findings: &mut Findings) {
 fn judge_voter(voter: &Member, vote: &Vote, findings: &mut Findings) {
     let name = voter.disk.name();
     let winner = &vote.uberblock;
-    // Its config may be one that was never the pool's: of an act that was cut off when this disk
-    // had got its labels. The pool has given the sequence to another one since.
+    // Its config may never have been the pool's: an act was cut off after this disk got its labels.
+    // The pool has since given that sequence to another config.
     let Some(uberblock) = newest(voter) else {
         return findings.add(Kind::UberblockMissing, At::disk(name), || {
             format!("{name}: has no valid uberblock")
@@ -130,8 +130,8 @@ fn judge_voter(voter: &Member, vote: &Vote, findings: &mut Findings) {
         findings.add(Kind::LeafBehind, At::disk(name), || {
             format!("{name}: its newest uberblock is {ours}, that of the pool {newest}")
         });
-        // The last side of a lost log vdev is not named before the log has left it, and need not be
-        // by the root that says so: the log's batches prove themselves.
+        // The last side of a lost log vdev is not named before the log has left it. The root that
+        // records the move need not name it either: the log's batches prove themselves.
         if voter.label.config.class_of(voter.label.leaf_guid) == Some(VdevClass::Log) {
             return;
         }

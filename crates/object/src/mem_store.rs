@@ -1,6 +1,6 @@
-//! A store of nodes in memory that believes nobody: it verifies checksums, refuses to read what
-//! was freed or never written, and panics at a double free. Reads complete in random order, one at
-//! a time and only when nothing else can go on, unless it is told to be instant.
+//! A store of nodes in memory that trusts no caller: it verifies checksums, refuses to read nodes
+//! that were freed or never written, and panics at a double free. Reads complete in random order,
+//! one at a time and only when no future can go on otherwise, unless the store is made instant.
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of a test")]
 
 use std::collections::{BTreeSet, HashMap};
@@ -56,7 +56,7 @@ struct State {
     /// Reads until the one that fails.
     fail_read: Option<u64>,
     fail_write: Option<u64>,
-    /// A read of what is not there is an error, not a bug.
+    /// A read of a missing node is an error, not a bug.
     lenient: bool,
     rng: Rng,
 }
@@ -79,7 +79,7 @@ impl MemStore {
         MemStore { instant: true, ..Self::new() }
     }
 
-    /// Wild pointers will be followed: reading what is not there is an error.
+    /// For tests that follow wild pointers: a read of a missing node is an error.
     pub(crate) fn lenient() -> Self {
         let store = Self::instant();
         store.state.lock().unwrap().lenient = true;
@@ -94,7 +94,7 @@ impl MemStore {
         self.state.lock().unwrap().nodes.keys().copied().collect()
     }
 
-    /// Nodes written in this txg that stand.
+    /// Nodes written in this txg that are not freed.
     pub(crate) fn live_of(&self, txg: Txg) -> Vec<BlockPointer> {
         let state = self.state.lock().unwrap();
         let pointers = state.nodes.values().map(|(pointer, _)| *pointer);
@@ -130,7 +130,7 @@ impl MemStore {
         self.write_node(kind, level, OWNER, Page::with_prefix(bytes)).unwrap()
     }
 
-    /// The futures that waited are gone.
+    /// Forgets reads whose futures are gone.
     pub(crate) fn forget_reads(&self) {
         let mut state = self.state.lock().unwrap();
         state.waiting.clear();
@@ -176,7 +176,7 @@ impl MemStore {
         .await
     }
 
-    /// Runs a future to its end, letting reads through only when it can do nothing else.
+    /// Runs a future to its end, completing reads only when it cannot go on otherwise.
     pub(crate) fn run<T: Send>(&self, future: impl Future<Output = T> + Send) -> T {
         let mut output = None;
         self.drive(pin!(async { output = Some(future.await) }));
@@ -309,7 +309,7 @@ impl Rng {
     }
 }
 
-/// What a full walk finds.
+/// The result of a full walk.
 pub(crate) struct Shape<F: Form> {
     pub(crate) entries: Vec<F::Entry>,
     pub(crate) nodes: BTreeSet<Place>,
@@ -329,7 +329,7 @@ impl<F: Form> Shape<F> {
     }
 }
 
-/// Walks a whole tree and holds it against every rule of its shape.
+/// Walks a whole tree and checks every rule of its shape.
 pub(crate) fn check_tree<F: Packed>(store: &MemStore, root: Option<BlockPointer>) -> Shape<F> {
     let mut shape = Shape {
         entries: Vec::new(),

@@ -27,33 +27,32 @@ pub struct TreeRoot {
     pub refer_bytes: u64,
 }
 
-/// What is known of an object.
+/// The state of an object in memory.
 #[derive(Debug)]
 pub struct ObjectState {
     /// The newest attributes. Root and refer are in `committed`.
     pub inode: Inode,
     /// Changes not on disk.
     pub overlay: Overlay,
-    /// The tree of the newest root on disk: what readers see below the overlay.
-    /// [`Object::root_to_read`] gives it.
+    /// The tree of the newest root on disk, below the overlay. Read it by [`Object::root_to_read`].
     pub committed: TreeRoot,
-    /// Its dataset was destroyed. `committed` is no more kept up to date: its blocks become free.
+    /// Its dataset was destroyed. `committed` is no longer updated: its blocks become free.
     pub destroyed: bool,
     /// The tree that the last sync made; it becomes `committed` with its txg.
     pub synced: TreeRoot,
-    /// Changes of it were lost, since a node of its tree could not be read. See
-    /// [`crate::sync`], "Damage".
+    /// It lost changes, since a node of its tree could not be read. See [`crate::sync`], "Damage".
     pub damaged: bool,
-    /// The last log record that holds a change of it: when that is durable, all before it are.
+    /// The last log record that holds a change of it. When that is durable, so are all earlier
+    /// ones.
     pub last_ticket: Option<Ticket>,
 }
 
 impl ObjectState {
-    /// The root to read below. Whoever asks has entered [`Pool::reading`] before: nothing below it
-    /// is reused until that ends.
+    /// The root to read below. The caller has entered [`Pool::reading`] before: nothing below the
+    /// root is reused until that ends.
     ///
     /// # Errors
-    /// The dataset was destroyed: what the root reaches may be free by now.
+    /// The dataset was destroyed: blocks that the root reaches may be free by now.
     pub fn root_to_read(&self) -> Result<Option<BlockPointer>, PoolError> {
         if self.destroyed && !left_out(Rule::DestroyedIsNotRead) {
             return Err(PoolError::Destroyed);
@@ -69,7 +68,7 @@ pub struct Object {
     pub dataset: DatasetId,
     /// Its id.
     pub id: ObjectId,
-    /// Serialises changes; held over the reads that a change needs, never over the wait for
+    /// Serialises changes. Held over the reads that a change needs, never over the wait for
     /// durability.
     pub writer: AsyncMutex<()>,
     /// Short, never held over an await.
@@ -83,7 +82,7 @@ type Above = (Vec<Option<Page>>, Vec<(u64, u64)>, Option<BlockPointer>);
 type Slots<'a> = &'a mut [Option<Page>];
 
 impl Object {
-    /// An object as its inode on disk says.
+    /// An object from its inode on disk.
     pub fn new(dataset: DatasetId, inode: Inode) -> Self {
         let tree = TreeRoot { root: inode.root, refer_bytes: inode.refer_bytes };
         Object {
@@ -102,12 +101,12 @@ impl Object {
         }
     }
 
-    /// Whose its nodes are.
+    /// The owner of its nodes.
     pub fn owner(&self) -> NodeOwner {
         NodeOwner { dataset: self.dataset, object: self.id }
     }
 
-    /// Its newest attributes, with the bytes it uses now and soon.
+    /// Its newest attributes, with the bytes that it uses now and soon.
     pub fn inode(&self) -> Inode {
         let state = self.state.lock();
         let mut inode = state.inode.clone();
@@ -118,8 +117,7 @@ impl Object {
         inode
     }
 
-    /// Fails if the object is damaged: then nothing more is written to it, and of a file nothing is
-    /// shown.
+    /// Fails if the object is damaged: then it takes no writes, and a file shows no content.
     pub fn check(&self) -> Result<(), PoolError> {
         if !self.state.lock().damaged {
             return Ok(());
@@ -147,8 +145,8 @@ impl Object {
         Ok(pages)
     }
 
-    /// What the overlay says of pages `from..to`, the runs of which it says nothing, and the root
-    /// to ask for those.
+    /// The overlay's content of pages `from..to`, the runs that it does not know, and the root to
+    /// read those below.
     fn seen_above(&self, from: u64, to: u64) -> Result<Above, PoolError> {
         let mut below: Vec<(u64, u64)> = Vec::new();
         let count = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
@@ -189,7 +187,7 @@ impl Object {
         limit: usize,
     ) -> Result<Vec<Dirent>, PoolError> {
         if from > to {
-            // A client may ask for what follows the last key that there can be.
+            // A client may continue after the largest possible key.
             return Ok(Vec::new());
         }
         // Before the root is looked at: from here on nothing below it is reused.
@@ -240,8 +238,8 @@ async fn read_below(
     Ok(())
 }
 
-/// The places in `pages`, which begin at page `next` of the file, of what an extent shows; and
-/// those behind it.
+/// The slots in `pages` for an extent, and those behind it. `pages` begin at page `next` of the
+/// file.
 fn slots_of<'a>(
     extent: &Extent,
     next: u64,
@@ -253,8 +251,8 @@ fn slots_of<'a>(
     slots.ok_or_else(|| Corruption::ExtentOrder(extent.page).into())
 }
 
-/// Lays the overlay's word over what the tree says. If the tree was cut off at `want` entries,
-/// nothing after its last one may be shown.
+/// Overlays the entries of the tree. If the tree was cut off at `want` entries, no entry after its
+/// last one may be shown.
 fn merge_entries(
     found: Vec<Dirent>,
     want: usize,

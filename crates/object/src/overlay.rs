@@ -1,8 +1,8 @@
-//! What clients changed and no root on disk holds yet, one version a txg.
+//! Changes of clients that no root on disk holds yet, one version for each txg.
 //!
 //! Invariants:
-//! - A reader sees, page by page or key by key, the newest version that says anything; below them
-//!   all lies the committed tree, which is immutable.
+//! - A reader sees, page by page or key by key, the newest version that has it. Below them all lies
+//!   the committed tree, which is immutable.
 //! - Accepted pages are immutable: an overwrite is a new page.
 //! - `cut` takes effect before the pages of its own version.
 
@@ -23,12 +23,12 @@ pub use pages::Pages;
 /// A page as a client left it.
 #[derive(Debug, Clone)]
 pub struct DirtyPage {
-    /// Its content; `None`: zeros, or with a place, content that was lost.
+    /// Its content. `None`: zeros, or with a place, content that was lost.
     pub page: Option<Page>,
     /// Its checksum (0 for zeros).
     pub sum: u64,
-    /// A log record held it when it came: COMMIT need not. (Whether one holds it by now,
-    /// [`Pages`] knows.)
+    /// A log record held it when it came, so COMMIT need not log it. ([`Pages`] knows whether a
+    /// record holds it by now.)
     pub logged: bool,
     /// It was written to its place early.
     pub place: Option<Place>,
@@ -43,12 +43,12 @@ pub struct Version {
     pub cut: Option<u64>,
     /// Pages written.
     pub pages: Pages,
-    /// Directory entries put (`Some`) or dropped.
+    /// Directory entries added (`Some`) or removed.
     pub entries: BTreeMap<u64, Option<Dirent>>,
-    /// Something in `inode` or `cut` changed that no log record holds.
+    /// A change of `inode` or `cut` that no log record holds.
     pub unlogged: bool,
-    /// Runs that went to their place before any record of them, by their first sector: a record
-    /// that names one waits for it.
+    /// Runs written to their place before any record of them, by their first sector. A record that
+    /// names one waits for it.
     pub early: BTreeMap<Place, EarlyWrite>,
 }
 
@@ -78,7 +78,7 @@ impl Version {
     }
 }
 
-/// What of a version no log record held.
+/// The parts of a version that no log record held.
 #[derive(Debug, Clone)]
 pub struct Unlogged {
     /// Its attributes.
@@ -89,21 +89,21 @@ pub struct Unlogged {
     pub early: Vec<EarlyWrite>,
 }
 
-/// What the overlay says of a page.
+/// The overlay's knowledge of a page.
 #[derive(Debug, Clone)]
 pub enum Seen {
     /// This content.
     Page(Page),
     /// Zeros.
     Zero,
-    /// It was written to its place early, and could not be read there when its record was replayed.
+    /// It was written to its place early, and was unreadable there when its record was replayed.
     Lost,
-    /// Nothing: the tree knows.
+    /// None: the tree knows.
     Below,
 }
 
-/// The versions of one object, oldest first. A sync shares the one that it writes out: what little
-/// still changes in it meanwhile (COMMIT logs attributes) changes a copy.
+/// The versions of one object, oldest first. A sync shares the one that it writes out. COMMIT,
+/// which logs attributes, then changes a copy.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay {
     versions: BTreeMap<Txg, Arc<Version>>,
@@ -120,9 +120,10 @@ impl Overlay {
         self.versions.entry(txg).or_insert_with(|| Arc::new(Version::new(inode.clone())))
     }
 
-    /// Marks up to `limit` pages of `from..to` that no log record holds as logged, and says which,
-    /// by txg, newest first: the newest content of each only, since an older one would win over it
-    /// in a replay; and nothing that a newer version cut off, since it would come back.
+    /// Marks up to `limit` pages of `from..to` that no log record holds as logged, and returns
+    /// them, by txg, newest first. It returns only the newest content of each, since an older one
+    /// would win over it in a replay. It leaves out pages that a newer version cut off, since they
+    /// would come back.
     pub fn take_unlogged(&mut self, from: u64, to: u64, limit: usize) -> Vec<(Txg, Unlogged)> {
         let mut taken: Vec<(Txg, Unlogged)> = Vec::new();
         let mut left = limit;
@@ -168,14 +169,14 @@ impl Overlay {
         taken
     }
 
-    /// Whether there are pages of `from..to` that no log record holds: at most `limit` are counted.
+    /// Counts pages of `from..to` that no log record holds, up to `limit`.
     pub fn count_unlogged(&self, from: u64, to: u64, limit: usize) -> usize {
         let each =
             self.versions.values().map(|version| version.pages.unlogged(from, to, limit).len());
         each.sum::<usize>().min(limit)
     }
 
-    /// A version of the txg being synced, for a change that its sync itself makes.
+    /// Makes a version of the txg that is being synced, for a change that its sync itself makes.
     pub fn adopt(&mut self, txg: Txg, inode: &Inode) {
         self.entry(txg, inode);
     }
@@ -200,7 +201,7 @@ impl Overlay {
         self.versions.retain(|of, _| *of > txg);
     }
 
-    /// What is known of a page.
+    /// The overlay's knowledge of a page.
     pub fn page(&self, page: u64) -> Seen {
         for (_, version) in self.newest_first() {
             match version.pages.get(page) {
@@ -214,7 +215,7 @@ impl Overlay {
         Seen::Below
     }
 
-    /// Entries put or dropped with keys in `from..=to`, the newest word on each.
+    /// Entries added or removed with keys in `from..=to`, the newest state of each.
     pub fn entries(&self, from: u64, to: u64) -> BTreeMap<u64, Option<Dirent>> {
         let mut merged = BTreeMap::new();
         for version in self.versions.values() {

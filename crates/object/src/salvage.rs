@@ -1,4 +1,4 @@
-//! What of an object's changes can be merged around a damaged node.
+//! Merging an object's changes around a damaged node.
 
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::dirent::Dirent;
@@ -14,23 +14,23 @@ use crate::overlay::Version;
 /// Changes of one object that a sync could not write out.
 #[derive(Debug, Clone)]
 pub struct Damage {
-    /// What could not be read.
+    /// Why the node could not be read.
     pub error: PoolError,
     /// Ranges of pages whose newest content was lost: first, and the one after the last.
     pub pages: Vec<(u64, u64)>,
-    /// Names whose making or removal was lost.
+    /// Names whose creation or removal was lost.
     pub names: Vec<Vec<u8>>,
     /// A truncation was lost too.
     pub cut: bool,
 }
 
 impl Damage {
-    /// Nothing yet.
+    /// No loss yet.
     pub(crate) fn none(error: PoolError) -> Self {
         Damage { error, pages: Vec::new(), names: Vec::new(), cut: false }
     }
 
-    /// Of an object of which nothing could be written out.
+    /// The loss of all changes of an object.
     pub fn all(error: PoolError, version: &Version) -> Self {
         let mut damage = Damage { cut: version.cut.is_some(), ..Damage::none(error) };
         version.pages.iter().for_each(|(page, _)| damage.lose(page, page + 1));
@@ -46,12 +46,12 @@ impl Damage {
     }
 }
 
-/// A name that is new, or what is known of one that goes: its key.
+/// The name of a new entry; for a removal only the key is known.
 fn named(key: u64, entry: &Option<Dirent>) -> Vec<u8> {
     entry.as_ref().map_or_else(|| format!("(key {key:#x})").into_bytes(), |e| e.name.clone())
 }
 
-/// Gives back data of a version that went to its place early and that nothing will refer to.
+/// Frees early-written data of a version that nothing will refer to.
 pub fn free_early(sync: &SyncContext, version: &Version) {
     for place in version.pages.iter().filter_map(|(_, dirty)| dirty.place) {
         sync.free(Run::new(place, 1), sync.txg());
@@ -78,7 +78,7 @@ pub(crate) async fn part_entries(
 }
 
 /// The pages of a file that can be changed: ops without those in damaged leaves, whose sectors are
-/// given back.
+/// freed.
 pub(crate) async fn part_ops(
     sync: &SyncContext,
     root: Option<BlockPointer>,
@@ -109,7 +109,7 @@ pub(crate) async fn part_ops(
     Ok(kept)
 }
 
-/// What is left of an op in the `pieces` of its range.
+/// The parts of an op in the `pieces` of its range.
 fn cut_to(
     sync: &SyncContext,
     op: &Replace,
@@ -123,7 +123,7 @@ fn cut_to(
         for (extent, shown) in op.extents.iter().zip(&mut shown) {
             let Some(part) = extent.slice(*from, *to) else { continue };
             let plain = matches!(extent.stored, Stored::Plain(_));
-            // Parts of a compressed extent must not lie in two leaves: the first one stands.
+            // Parts of a compressed extent must not lie in two leaves: the first one stays.
             if !plain && *shown {
                 damage.lose(part.page, part.end());
                 continue;
@@ -146,7 +146,7 @@ fn cut_to(
     }
 }
 
-/// Gives the sectors of extents back that were written in this txg and that nothing refers to.
+/// Frees the sectors of extents that were written in this txg and that nothing refers to.
 pub(crate) fn free_new(sync: &SyncContext, ops: &[Replace]) {
     ops.iter().flat_map(|op| &op.extents).for_each(|extent| free(sync, extent));
 }
@@ -155,7 +155,7 @@ fn free(sync: &SyncContext, extent: &Extent) {
     sync.free(Run::new(extent.place, extent.stored_sectors()), extent.written);
 }
 
-/// Which keys can be changed, asked in ascending order: one descent for each leaf.
+/// Which keys can be changed. Asked in ascending order, it takes one descent for each leaf.
 struct Fates<F: btree::Packed> {
     known: Option<(bool, Option<F::Key>)>,
 }

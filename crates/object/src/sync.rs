@@ -1,18 +1,18 @@
 //! Writing out one object's version: pages become extents, entries go into their tree.
 //!
 //! # Damage
-//! A node that no copy gives must not stop the pool. A merge is whole or did not happen, so what
-//! the damaged node does not cover is merged without it, and the rest of the txg's changes to the
-//! object is lost, acknowledged or not: there is no tree to put them into, and keeping them in the
-//! log would stop the log. What was lost is told page by page ([`Damage`]), and the object is
-//! marked damaged, on disk too: nothing more is written to it, and a file's content is not shown.
-//! For the node may come back (a cable, a disk that was away), and then pages whose newest content
-//! was lost would show what they held before, to a client that knows better. A person may clear
-//! the mark and take what there is; a removal always works.
+//! A node without a good copy must not stop the pool. A merge is whole or did not happen. So the
+//! sync merges the changes that the damaged node does not cover, without that node. The txg's other
+//! changes to the object are lost, acknowledged or not. There is no tree to put them into, and
+//! keeping them in the log would stop the log. The loss is reported page by page ([`Damage`]). The
+//! object is marked damaged, on disk too: it takes no writes, and a file shows no content. The
+//! reason is that the node may come back (a cable, a disk that was away). Pages whose newest
+//! content was lost would then show older content, to a client that knows better. A person may
+//! clear the mark and accept the object as it is; a removal always works.
 //!
-//! The alternative, a new node in the damaged one's place, would turn what nobody can read into
-//! zeros that read well. A file of which only reads met the damage is not marked: those reads fail,
-//! others do not.
+//! The alternative, a new node in place of the damaged one, would turn unreadable data into zeros
+//! that read well. A file is not marked if only reads met the damage: those reads fail, others do
+//! not.
 
 use aquifer_blockio::buf::pages_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -33,14 +33,14 @@ use crate::object::{Object, TreeRoot};
 use crate::overlay::{DirtyPage, Version};
 use crate::salvage::{Damage, free_early, free_new, part_entries, part_ops};
 
-/// What the sync of an object leaves to its dataset.
+/// The result of an object's sync, for its dataset.
 #[derive(Debug)]
 pub struct SyncedObject {
     /// The inode as of the txg, root and refer filled in.
     pub inode: Inode,
     /// A tail cut off a huge file: to be freed in the background.
     pub tail: Option<BlockPointer>,
-    /// What could not be written out.
+    /// The changes that could not be written out.
     pub damage: Option<Damage>,
 }
 
@@ -72,7 +72,7 @@ pub async fn sync_object(
                 let owner = object.owner();
                 sync_pages(sync, owner, &version, tree, compression, &mut damage).await?
             }
-            // Pages merged over what should have been cut off would stand beside old ones.
+            // Without the cut, pages merged over the part to cut off would stand beside old ones.
             Err(error) if error.is_damage() => {
                 free_early(sync, &version);
                 damage = Some(Damage::all(error, &version));
@@ -116,7 +116,7 @@ async fn sync_entries(
     }
 }
 
-/// Gives sectors back.
+/// Frees the sectors of extents.
 pub fn free_extents(sync: &SyncContext, freed: &[FreedExtent]) {
     for extent in freed {
         debug_assert!(!extent.counted, "nothing counts extents yet");
@@ -133,7 +133,7 @@ async fn sync_cut(
     let Some(cut) = version.cut else {
         return Ok((tree, None));
     };
-    // The tail's bytes are known only when it is freed: until then they stay in the file's sum.
+    // The tail's bytes are known only when it is freed. Until then they stay in the file's sum.
     let refer_bytes = tree.refer_bytes;
     match cut_short(sync, owner, cut, tree).await {
         Ok(Some(tree)) => return Ok((tree, None)),
@@ -143,7 +143,7 @@ async fn sync_cut(
     }
     match extent_tree::split_off(sync, tree.root, owner, cut).await {
         Ok(halves) => Ok((TreeRoot { root: halves.left, refer_bytes }, halves.right)),
-        // Of a file that is emptied no node needs to be read.
+        // Emptying a file needs no node of it.
         Err(error) if cut == 0 && error.is_damage() => {
             Ok((TreeRoot { root: None, refer_bytes }, tree.root))
         }
@@ -151,9 +151,9 @@ async fn sync_cut(
     }
 }
 
-/// Frees what lies beyond a cut, if that is little, and if half of what the record of this txg may
-/// hold is left: how many files are cut short in a txg is up to clients, and cost them little.
-/// `None` if it is much, or there are many.
+/// Frees extents beyond a cut if they are few, and if half of the room in this txg's record is
+/// left. (Clients decide how many files are cut short in a txg, at little cost to them.) `None` if
+/// they are many, or the record is half full.
 async fn cut_short(
     sync: &SyncContext,
     owner: NodeOwner,
@@ -303,8 +303,8 @@ fn push_plain(sync: &SyncContext, op: &mut Replace, place: Place, sums: &[u64]) 
     }
 }
 
-/// A run of exactly `sectors` that lies within one segment: segments may move apart. One that
-/// crosses a border goes back, and the next one begins behind it, or in another gap.
+/// A run of exactly `sectors` within one segment, since segments may move apart. A run that crosses
+/// a border is freed, and the next one begins behind it, or in another gap.
 fn allocate_in_segment(sync: &SyncContext, sectors: u64) -> Option<Run> {
     for _ in 0..2 {
         let run = sync.allocate(sectors, sectors).ok()?;
@@ -326,7 +326,7 @@ fn write_compressed(
         return Ok(None);
     };
     let sectors = bytes.len().div_ceil(SECTOR_BYTES) as u64;
-    // What finds no run of free sectors is stored as it is.
+    // Without a run of free sectors, the pages are stored uncompressed.
     let Some(run) = allocate_in_segment(sync, sectors) else {
         return Ok(None);
     };
@@ -352,7 +352,7 @@ fn write_compressed(
     }))
 }
 
-/// Puts what a version wrote into its tree, and into memory.
+/// Merges a version's pages into the tree, and into the cache.
 async fn replace(
     sync: &SyncContext,
     owner: NodeOwner,
@@ -365,7 +365,7 @@ async fn replace(
     Ok(settle(sync, tree, &merged))
 }
 
-/// Frees what a merge freed. The tree as it is now.
+/// Frees the old extents of a merge, and returns the new tree.
 fn settle(sync: &SyncContext, tree: TreeRoot, merged: &Merged) -> TreeRoot {
     free_extents(sync, &merged.freed);
     let refer_bytes =
@@ -373,8 +373,7 @@ fn settle(sync: &SyncContext, tree: TreeRoot, merged: &Merged) -> TreeRoot {
     TreeRoot { root: merged.root, refer_bytes }
 }
 
-/// Keeps the plain pages that were written in memory, each in the place of what it was written
-/// instead of.
+/// Keeps the written plain pages in the cache, each in the place of the page that it replaced.
 async fn cache_fresh(
     sync: &SyncContext,
     version: &Version,

@@ -1,4 +1,4 @@
-//! The block pointer: where a tree node or root lies, and how to know that it is the right one.
+//! The block pointer: the place of a tree node or root, and the proof that it is the right one.
 //!
 //! ```text
 //!  0  place[0]       u64   vdev << 48 | sector
@@ -21,7 +21,7 @@
 use crate::codec::{FormatError, Reader, Writer, check_run, checksum128};
 use crate::types::{Place, Txg};
 
-/// What a block is.
+/// The kind of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum BlockKind {
@@ -74,7 +74,7 @@ pub struct BlockPointer {
     pub logical_bytes: u32,
     /// Bytes stored, whole sectors.
     pub stored_bytes: u32,
-    /// What the block is.
+    /// The kind of the block.
     pub kind: BlockKind,
     /// Height above the leaves.
     pub level: u8,
@@ -99,7 +99,7 @@ impl BlockPointer {
         self.places.into_iter().filter(|place| !place.is_null())
     }
 
-    /// Whether `stored` are the bytes this pointer means.
+    /// Whether `stored` are the bytes that this pointer names.
     pub fn verify(&self, stored: &[u8]) -> bool {
         checksum128(stored) == self.checksum
     }
@@ -123,7 +123,7 @@ impl BlockPointer {
         writer.u128(self.checksum);
     }
 
-    /// Reads a pointer that must be there.
+    /// Reads a pointer that must not be null.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, FormatError> {
         Self::decode_optional(reader)?.ok_or(FormatError::invalid("block pointer: null", 0u64))
     }

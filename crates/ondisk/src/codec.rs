@@ -7,7 +7,7 @@ use crate::types::{Place, SEQUENCE_LIMIT, Txg};
 /// Bytes of a sector, the unit of every structure that is read whole.
 pub const SECTOR_BYTES: usize = 4096;
 
-/// Why bytes from a disk could not be understood.
+/// Why bytes from a disk could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// The structure ends before its last field.
@@ -35,7 +35,7 @@ pub enum FormatError {
         /// The value found.
         value: u64,
     },
-    /// What is to be written does not fit its place.
+    /// The value does not fit its place.
     #[error("{what}: {bytes} bytes do not fit")]
     TooLarge {
         /// The structure.
@@ -163,13 +163,13 @@ impl<'a> Reader<'a> {
         Ok(version)
     }
 
-    /// Reads a txg and refuses one that no pool reaches: the engine counts on from it.
+    /// Reads a txg and refuses one that no pool reaches, because the engine counts on from it.
     pub fn txg(&mut self) -> Result<Txg, FormatError> {
         let txg = self.u64()?;
         if txg < Txg::LIMIT { Ok(Txg(txg)) } else { Err(FormatError::invalid("txg", txg)) }
     }
 
-    /// Reads a sequence and refuses one that no pool reaches: the engine counts on from it.
+    /// Reads a sequence and refuses one that no pool reaches, because the engine counts on from it.
     pub fn sequence(&mut self) -> Result<u64, FormatError> {
         let sequence = self.u64()?;
         if sequence < SEQUENCE_LIMIT {
@@ -198,7 +198,7 @@ impl Writer {
         Writer::default()
     }
 
-    /// An empty writer that `bytes` bytes fit without moving.
+    /// An empty writer with room for `bytes` bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         Writer { bytes: Vec::with_capacity(bytes) }
     }
@@ -279,7 +279,7 @@ impl Writer {
 }
 
 /// Pads to `sectors` whole sectors and puts a 128-bit checksum of all before it into the last 16
-/// bytes: for structures that nothing points at.
+/// bytes: for structures without a pointer that carries their checksum.
 pub fn seal(writer: Writer, sectors: usize, what: &'static str) -> Result<Vec<u8>, FormatError> {
     let mut bytes = writer.into_bytes();
     let room = sectors * SECTOR_BYTES - 16;

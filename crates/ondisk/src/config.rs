@@ -1,4 +1,4 @@
-//! The label's config: who this leaf is, and the whole vdev tree of its pool.
+//! The label's config: the identity of this leaf, and the whole vdev tree of its pool.
 //!
 //! ```text
 //! magic "AQCONFIG"  version u32  config_sequence u64  pool_guid u64  leaf_guid u64  label u8
@@ -9,8 +9,8 @@
 //!   leaves u32 (none in a hole, else at least 1), each: guid u64  sectors u64  path string
 //! padding; the last 16 bytes of the 56 sectors are the xxh3-128 of all before them
 //! ```
-//! `leaf_guid` and `label` are the own place: a label that was written to the wrong disk or copied
-//! from another one shows. A pool has at most 128 leaves, over all vdevs.
+//! `leaf_guid` and `label` are the own place. They show a label that was written to the wrong disk
+//! or copied from another one. A pool has at most 128 leaves, over all vdevs.
 
 use crate::codec::{FormatError, Reader, Writer, seal, unseal};
 use crate::layout::{CONFIG_SECTORS, LEAVES_MAX};
@@ -26,10 +26,10 @@ pub const POOL_NAME_BYTES_MAX: usize = 255;
 pub const PATH_BYTES_MAX: usize = 1024;
 /// Longest name of a feature, bytes.
 pub const FEATURE_BYTES_MAX: usize = 64;
-/// Segments of a vdev at most: all of them, and the one with a leaf's end labels, have places.
+/// Segments of a vdev at most: each of them, and the one with a leaf's end labels, has a place.
 pub const VDEV_SEGMENTS_MAX: u64 = Place::SECTOR_LIMIT / SEGMENT_SECTORS - 1;
 
-/// What a top-level vdev is for.
+/// The purpose of a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum VdevClass {
@@ -37,7 +37,7 @@ pub enum VdevClass {
     Data = 1,
     /// The intent log.
     Log = 2,
-    /// Nothing: a log vdev that was removed. Its number may be given to another one.
+    /// None: a log vdev that was removed. Another vdev may get its number.
     Hole = 3,
 }
 
@@ -47,7 +47,7 @@ pub enum VdevClass {
 pub enum Redundancy {
     /// One leaf.
     Single = 1,
-    /// Every leaf holds everything.
+    /// Every leaf holds the same.
     Mirror = 2,
 }
 
@@ -67,7 +67,7 @@ pub struct LeafConfig {
 pub struct VdevConfig {
     /// Identity of the vdev.
     pub guid: Guid,
-    /// What it is for.
+    /// Its purpose.
     pub class: VdevClass,
     /// How it keeps copies.
     pub redundancy: Redundancy,
@@ -79,7 +79,7 @@ pub struct VdevConfig {
     pub leaves: Vec<LeafConfig>,
 }
 
-/// Everything that must be known before a root can be read.
+/// Everything needed before a root can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Rises with every change of the config.
@@ -116,14 +116,14 @@ impl PoolConfig {
             .flat_map(|(vdev, config)| config.leaves.iter().map(move |leaf| (vdev, leaf)))
     }
 
-    /// What the vdev of this leaf is for; `None` if the leaf is not of this pool.
+    /// The purpose of this leaf's vdev; `None` if the leaf is not of this pool.
     pub fn class_of(&self, leaf: Guid) -> Option<VdevClass> {
         let mut leaves = self.leaves();
         let (vdev, _) = leaves.find(|(_, config)| config.guid == leaf)?;
         self.vdevs.get(vdev).map(|vdev| vdev.class)
     }
 
-    /// What must hold of every config, read or to be written.
+    /// Checks the rules of every config, read or to be written.
     fn check(&self) -> Result<(), FormatError> {
         let leaves: usize = self.vdevs.iter().map(|vdev| vdev.leaves.len()).sum();
         let bare = |vdev: &VdevConfig| vdev.leaves.is_empty() != (vdev.class == VdevClass::Hole);
@@ -152,8 +152,8 @@ impl Label {
     /// The config area's bytes, sealed.
     ///
     /// # Errors
-    /// Names and paths that are too long, too many leaves: what could not be read back is refused
-    /// before it is written.
+    /// Names and paths that are too long, too many leaves: a config that could not be read back is
+    /// refused before it is written.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
         let mut w = Writer::new();
         let config = &self.config;
@@ -186,7 +186,7 @@ impl Label {
 
     /// Reads a config area.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        // The magic is looked at first: "no label here" and "a damaged label" are different news.
+        // The magic comes first: "no label here" and "a damaged label" are different results.
         Reader::new(bytes, WHAT).magic(MAGIC)?;
         let mut r = Reader::new(unseal(bytes, WHAT)?, WHAT);
         r.magic(MAGIC)?;

@@ -1,5 +1,5 @@
-//! What of a pool's content could not be read, or was lost: remembered in the pool itself, so that
-//! no restart makes it look whole.
+//! Unreadable or lost parts of a pool's content. The pool itself remembers them, so that no restart
+//! makes it look whole.
 //!
 //! ```text
 //! item of dataset 0, class 5; number = slot, 0 to DAMAGES_MAX - 1
@@ -44,43 +44,43 @@ const _: () = assert!(
         <= ITEM_VALUE_BYTES_MAX
 );
 
-/// What is wrong with an object.
+/// The kind of an object's damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DamageKind {
-    /// What lies on disk cannot be read. Nothing else of the object is concerned.
+    /// A part of it on disk cannot be read. The rest of the object is unaffected.
     Unreadable = 1,
-    /// Changes of it were lost, and it is marked as damaged.
+    /// It lost changes, and is marked as damaged.
     Lost = 2,
 }
 
-/// What is wrong with one object.
+/// The damage of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamageRecord {
-    /// What.
+    /// The kind of damage.
     pub kind: DamageKind,
-    /// Its inode could not be written: nothing of the txg is in it.
+    /// Its inode could not be written: the inode on disk has no change of the txg.
     pub inode_lost: bool,
-    /// More ranges or names were concerned than are listed.
+    /// The record lists only some of the ranges or names.
     pub more: bool,
     /// Its dataset.
     pub dataset: DatasetId,
     /// The object.
     pub object: ObjectId,
-    /// The txg in whose sync it was met; 0: by a read or a replay.
+    /// The txg whose sync met the damage; 0: a read or a replay met it.
     pub txg: Txg,
-    /// When it was met first.
+    /// When the damage was first met.
     pub since: Time,
-    /// What could not be read, for people.
+    /// The read error, for people.
     pub error: String,
     /// Ranges of pages: first, and the one after the last.
     pub ranges: Vec<(u64, u64)>,
-    /// Names whose making or removal was lost.
+    /// Names whose creation or removal was lost.
     pub names: Vec<Vec<u8>>,
 }
 
 impl DamageRecord {
-    /// Cuts what is too long for a record.
+    /// Cuts lists and texts that are too long for a record.
     pub fn shorten(&mut self) {
         if self.error.len() > DAMAGE_ERROR_BYTES_MAX {
             let end = (0..=DAMAGE_ERROR_BYTES_MAX).rfind(|at| self.error.is_char_boundary(*at));

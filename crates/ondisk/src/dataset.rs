@@ -1,4 +1,4 @@
-//! The pool's namespace: datasets and what belongs to each, as items of one tree.
+//! The pool's namespace: datasets and their properties, as items of one tree.
 //!
 //! ```text
 //! item key: dataset u64  item u64 = class << 56 | number; ordered by dataset, then item
@@ -18,7 +18,7 @@
 //!   objects: block pointer  dead: block pointer  name string
 //! line record: version u16  pad u16  fork u64  origin_dataset u64  origin_snapshot u64  floor u64
 //! ```
-//! `next_object` never goes back: ids are never reused, not by rollback either.
+//! `next_object` never goes back: ids are never reused, not even after a rollback.
 
 use crate::block_pointer::BlockPointer;
 use crate::codec::{FormatError, Reader, Writer};
@@ -48,7 +48,7 @@ pub enum ItemClass {
     Line = 3,
     /// A destroyed dataset that is being emptied: its record.
     Destroyed = 4,
-    /// Of dataset 0: something that is damaged.
+    /// Of dataset 0: a damage.
     Damage = 5,
 }
 
@@ -83,7 +83,7 @@ impl ItemKey {
         ItemKey { dataset, item: u64::from(class as u8) << 56 | number }
     }
 
-    /// The class, as [`ItemClass`] or another tree of items numbers them; and the number.
+    /// The class number, as [`ItemClass`] or another tree of items defines it; and the number.
     pub fn class_and_number(self) -> (u8, u64) {
         let [class, ..] = self.item.to_be_bytes();
         (class, self.item & ((1 << 56) - 1))
@@ -102,7 +102,7 @@ impl ItemKey {
 /// One item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// Where it stands.
+    /// Its key.
     pub key: ItemKey,
     /// Its bytes, by class.
     pub value: Vec<u8>,
@@ -137,7 +137,7 @@ pub struct DatasetRecord {
     pub created: Time,
     /// Next object id.
     pub next_object: u64,
-    /// Of earlier releases, which counted generations; kept for them, and has no meaning.
+    /// For earlier releases, which counted generations. It has no meaning now.
     pub next_generation: u64,
     /// Next snapshot id.
     pub next_snapshot: u64,

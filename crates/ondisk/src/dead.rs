@@ -5,14 +5,14 @@
 //! entry: key 32 bytes  kind u8 (1 extent, 2 node, 3 line, 4 subtree: reserved)  flags u8
 //!        sectors u16  written u64
 //! ```
-//! `hi` is the newest covering snapshot, `group` the object if a file snapshot lies in the block's
-//! life, else 0. Inner nodes are to carry the sum of bytes below each child beside its pointer, in
-//! an entry form of their own: no tree of these is written yet.
+//! `hi` is the newest covering snapshot. `group` is the object if a file snapshot lies in the
+//! block's life, else 0. Inner nodes will carry the sum of bytes below each child beside its
+//! pointer, in an entry form of their own: no tree of these is written yet.
 
 use crate::codec::{FormatError, Reader, Writer, check_run};
 use crate::types::{Place, Txg};
 
-/// What died.
+/// The kind of a dead entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DeadKind {
@@ -37,7 +37,7 @@ pub struct DeadEntry {
     pub birth: Txg,
     /// Where it lies.
     pub address: Place,
-    /// What it is.
+    /// Its kind.
     pub kind: DeadKind,
     /// Its sectors.
     pub sectors: u16,

@@ -26,13 +26,13 @@ pub const COLLISIONS_MAX: u64 = 256;
 pub struct Dirent {
     /// Stored key and cookie.
     pub key: u64,
-    /// What it names.
+    /// The object that it names.
     pub object: ObjectId,
     /// That object's generation.
     pub generation: u64,
     /// That object's kind.
     pub kind: FileKind,
-    /// The name: any bytes but `/` and NUL.
+    /// The name: any bytes except `/` and NUL.
     pub name: Vec<u8>,
 }
 
@@ -40,7 +40,7 @@ pub struct Dirent {
 pub fn hash_key(seed: u64, name: &[u8]) -> u64 {
     let mut bytes = seed.to_le_bytes().to_vec();
     bytes.extend_from_slice(name);
-    // Never the lowest run of keys: 0, 1 and 2 are not cookies of entries.
+    // Never the lowest range of keys: 0, 1 and 2 are not cookies of entries.
     ((checksum64(&bytes) >> 9).max(1)) << 8
 }
 
@@ -77,7 +77,7 @@ impl Dirent {
     }
 }
 
-/// Whether these bytes can be a name: what goes to clients must not lead them elsewhere.
+/// Whether these bytes can be a name. Names go to clients and must not lead them elsewhere.
 fn is_name(name: &[u8]) -> bool {
     let whole = !name.contains(&b'/') && !name.contains(&0);
     (1..=NAME_BYTES_MAX).contains(&name.len()) && whole

@@ -26,7 +26,7 @@ pub const EXTENT_PAGES_MAX: u64 = 16;
 pub const COMPRESSED_PAGES_MAX: u64 = 8;
 /// Encoded bytes of an extent at most: a plain one of 16 pages, with `written`.
 pub const EXTENT_BYTES_MAX: usize = 28 + 16 * 8;
-/// Shortest encoded extent: one page as it is.
+/// Shortest encoded extent: one plain page.
 pub const EXTENT_BYTES_MIN: usize = 20 + 8;
 /// Pages of a file are below this.
 pub const PAGE_LIMIT: u64 = 1 << 48;
@@ -35,7 +35,7 @@ const COMPRESSED: u8 = 16;
 const WRITTEN: u8 = 32;
 const COUNTED: u8 = 64;
 
-/// How a compressed extent was compressed.
+/// The compression of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Compression {
@@ -45,10 +45,10 @@ pub enum Compression {
     Zstd = 2,
 }
 
-/// What lies at an extent's place.
+/// The content at an extent's place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stored {
-    /// The pages as they are, one checksum each.
+    /// Uncompressed pages, one checksum each.
     Plain(SmallVec<[u64; 4]>),
     /// A compressed extent, of which the entry shows some pages.
     Compressed {
@@ -82,7 +82,7 @@ pub struct Extent {
     pub place: Place,
     /// Counted in the refcount tree: every free must pass there.
     pub counted: bool,
-    /// What lies there.
+    /// The content there.
     pub stored: Stored,
 }
 
@@ -92,8 +92,8 @@ impl Extent {
         self.page + u64::from(self.pages)
     }
 
-    /// Sectors that the stored extent takes on disk (of a compressed one all, whatever part the
-    /// entry shows).
+    /// Sectors that the stored extent takes on disk. (All sectors of a compressed extent, whatever
+    /// part the entry shows.)
     pub fn stored_sectors(&self) -> u64 {
         match &self.stored {
             Stored::Plain(_) => u64::from(self.pages),
@@ -190,7 +190,7 @@ impl Extent {
         }
     }
 
-    /// Passes over an entry without decoding it: the first and the last page that it shows.
+    /// Skips an entry without decoding it: the first and the last page that it shows.
     pub fn skip(r: &mut Reader<'_>) -> Result<(u64, u64), FormatError> {
         let page = r.u48()?;
         let packed = r.u8()?;

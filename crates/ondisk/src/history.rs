@@ -1,5 +1,5 @@
-//! The pool's history: who did what to it. A tree of its own ([`TreeSlot::History`]), of items as
-//! the namespace has them.
+//! The pool's history of acts. A tree of its own ([`TreeSlot::History`]), with items in the form of
+//! the namespace's.
 //!
 //! ```text
 //! item key: dataset u64 = 0  item u64 = class << 56 | number
@@ -14,7 +14,7 @@
 //!   who string  host string  act string  result string
 //!   changes u16, each: what string  before string  after string
 //! ```
-//! Orders rise over all classes. What a client is not to read (a token) never stands in it.
+//! Orders rise over all classes. Secrets (a token) never stand in it.
 //!
 //! [`TreeSlot::History`]: crate::pool_root::TreeSlot::History
 
@@ -29,19 +29,19 @@ const VERSION: u16 = 1;
 const FLAG_CUT: u8 = 1;
 const FLAG_MORE: u8 = 2;
 
-/// Acts that were carried out which a pool remembers.
+/// Completed acts that a pool remembers.
 pub const HISTORY_ACTS_MAX: u64 = 4096;
-/// Acts that were not which a pool remembers.
+/// Acts not carried out that a pool remembers.
 pub const HISTORY_ATTEMPTS_MAX: u64 = 256;
 /// Acts without a result that a pool remembers.
 pub const HISTORY_BEGUN_MAX: u64 = 64;
-/// Longest text of who asked, bytes.
+/// Longest text of the user, bytes.
 pub const HISTORY_WHO_BYTES_MAX: usize = 128;
 /// Longest name of the machine, bytes.
 pub const HISTORY_HOST_BYTES_MAX: usize = 64;
-/// Longest text of what was asked for, bytes.
+/// Longest text of the request, bytes.
 pub const HISTORY_ACT_BYTES_MAX: usize = 400;
-/// Longest text of what came of it, bytes.
+/// Longest text of the result, bytes.
 pub const HISTORY_RESULT_BYTES_MAX: usize = 160;
 /// Changes in a record at most, and the bytes of their texts in all.
 pub const HISTORY_CHANGES_MAX: usize = 12;
@@ -76,15 +76,15 @@ pub enum HistoryClass {
     Begun = 3,
 }
 
-/// What came of an act.
+/// The result of an act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Outcome {
-    /// It began. Nobody has noted what came of it.
+    /// It began, and no result is noted.
     Begun = 0,
     /// It was carried out.
     Done = 1,
-    /// It was not, or not whole.
+    /// It was not carried out, or not whole.
     Failed = 2,
     /// The caller may not do it.
     Forbidden = 3,
@@ -93,32 +93,32 @@ pub enum Outcome {
 /// Something that an act changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryChange {
-    /// What: a property, a disk.
+    /// The thing: a property, a disk.
     pub what: String,
-    /// How it was; empty if there was none.
+    /// Its old value; empty if there was none.
     pub before: String,
-    /// How it is; empty if there is none.
+    /// Its new value; empty if there is none.
     pub after: String,
 }
 
 /// One act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryRecord {
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
     /// A text was cut.
     pub cut: bool,
-    /// More changed than is listed.
+    /// The record lists only some of the changes.
     pub more: bool,
     /// Its place among all acts of the pool.
     pub order: u64,
     /// When it began.
     pub began: Time,
-    /// Who asked.
+    /// The user.
     pub who: String,
     /// The machine that carried it out.
     pub host: String,
-    /// What was asked for, as the command line would have it.
+    /// The request, as the command line would have it.
     pub act: String,
     /// Why it was not carried out; empty if it was.
     pub result: String,
@@ -155,10 +155,10 @@ impl HistoryClass {
     }
 }
 
-/// What the next record is numbered.
+/// The numbers of the next records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryCounters {
-    /// Order among all.
+    /// Order of the next act among all.
     pub order: u64,
     /// Number of the next act.
     pub act: u64,
@@ -173,9 +173,9 @@ impl Default for HistoryCounters {
 }
 
 impl HistoryCounters {
-    /// Where they stand.
+    /// Their key.
     pub const KEY: ItemKey = ItemKey { dataset: DatasetId(0), item: 0 };
-    /// No number reaches this: 2^56, of which the key has room for the part below.
+    /// Numbers are below this: 2^56, as much as the key has room for.
     pub const LIMIT: u64 = 1 << 56;
 
     /// Their bytes.
@@ -199,7 +199,7 @@ impl HistoryCounters {
 }
 
 impl HistoryRecord {
-    /// Cuts what is too long for a record.
+    /// Cuts texts and lists that are too long for a record.
     pub fn shorten(&mut self) {
         let mut cut = false;
         let texts = [
@@ -213,7 +213,7 @@ impl HistoryRecord {
         }
         self.more |= self.changes.len() > HISTORY_CHANGES_MAX;
         self.changes.truncate(HISTORY_CHANGES_MAX);
-        // Each has the same room, what a short one leaves is for the others.
+        // All changes share the room equally; short ones leave some to the others.
         let mut room = HISTORY_CHANGES_BYTES_MAX;
         let mut texts: Vec<&mut String> = self
             .changes
@@ -299,7 +299,7 @@ fn version(r: &mut Reader<'_>, what: &'static str) -> Result<(), FormatError> {
     }
 }
 
-/// Cuts a text between characters. Whether it was too long.
+/// Cuts a text between characters. Returns whether it was too long.
 fn shorten(text: &mut String, bytes_max: usize) -> bool {
     if text.len() <= bytes_max {
         return false;

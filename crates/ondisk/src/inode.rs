@@ -1,4 +1,4 @@
-//! The inode: everything about one file, directory or symlink but its content.
+//! The inode: everything about one file, directory or symlink except its content.
 //!
 //! ```text
 //! version u16  kind u8  flags u8   object u64  generation u64
@@ -12,8 +12,8 @@
 //! a truncated file, the file it was cut from. `verifier`: of an exclusive CREATE. Times are those
 //! of POSIX. `flags`: 1, [`Inode::damaged`]; others are refused.
 //!
-//! What the engine counts on from (object, generation, entries, change) is below 2^63: decoding
-//! refuses the rest, and [`Inode::touch`] stays below, whatever a hostile disk holds.
+//! The engine counts on from object, generation, entries and change. They are below 2^63: decoding
+//! refuses larger ones, and [`Inode::touch`] stays below, whatever a hostile disk holds.
 
 use crate::block_pointer::{BLOCK_POINTER_BYTES, BlockPointer};
 use crate::codec::{FormatError, Reader, Writer};
@@ -29,7 +29,7 @@ const NANOSECONDS: u32 = 1_000_000_000;
 /// Encoded bytes of an inode.
 pub const INODE_BYTES: usize = 4 + 16 + 16 + 8 + 24 + 4 * 12 + 6 * 8 + BLOCK_POINTER_BYTES;
 
-/// What kind of file.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileKind {
@@ -108,12 +108,13 @@ impl Time {
 pub struct Inode {
     /// Its id.
     pub object: ObjectId,
-    /// Distinguishes lives of an id (ids are never reused; a second proof for handles).
+    /// A random number, part of file handles. An id comes again only if a cut or a rewind took its
+    /// file; the generation then tells the two files apart.
     pub generation: u64,
-    /// What kind.
+    /// The kind.
     pub kind: FileKind,
-    /// A node of its tree could not be read when it was to be changed: changes were lost. Nothing
-    /// is written to it, and its content is not shown, until a person has said so.
+    /// A sync could not read a node of its tree to change it, and changes were lost. The object
+    /// takes no writes, and shows no content, until a person clears this.
     pub damaged: bool,
     /// Permission bits, 07777.
     pub mode: u32,
@@ -139,7 +140,7 @@ pub struct Inode {
     pub ctime: Time,
     /// Birth.
     pub crtime: Time,
-    /// Rises with every change, and is never that of another content: see [`Inode::touch`].
+    /// Rises with every change, and never repeats for another content: see [`Inode::touch`].
     pub change: u64,
     /// The directory that holds a directory.
     pub parent: ObjectId,
@@ -161,19 +162,20 @@ impl Inode {
         INODE_BYTES
     }
 
-    /// Notes a change: the change attribute rises, as far as its field goes. What a crash loses may
-    /// have been seen: so that no number comes again for another content, it follows the clock.
+    /// Notes a change: the change attribute rises, as far as its field goes. A client may have seen
+    /// a change that a crash loses. So the attribute follows the clock: no number repeats for
+    /// another content.
     pub fn touch(&mut self, now: Time) {
         self.ctime = now;
         self.change = next(self.change).max(now.since_1970_ns().min(SEQUENCE_LIMIT - 1));
     }
 
-    /// Notes an entry more in a directory.
+    /// Counts one more entry in a directory.
     pub fn entry_added(&mut self) {
         self.entries = next(self.entries);
     }
 
-    /// Notes an entry less in a directory.
+    /// Counts one entry less in a directory.
     pub fn entry_removed(&mut self) {
         self.entries = self.entries.saturating_sub(1);
     }
@@ -253,7 +255,7 @@ impl Inode {
     }
 }
 
-/// A counter's next value; the last one stands.
+/// A counter's next value; the largest one repeats.
 fn next(counter: u64) -> u64 {
     counter.saturating_add(1).min(SEQUENCE_LIMIT - 1)
 }

@@ -54,7 +54,7 @@ pub const METASLAB_SEGMENTS_MIN: u64 = 16;
 pub const METASLAB_SEGMENTS_MAX: u64 = 4096;
 /// Metaslabs a vdev is cut into, as far as their size limits allow.
 pub const METASLABS_PER_VDEV: u64 = 256;
-/// Leaves of a pool at most: what an uberblock has room to name.
+/// Leaves of a pool at most: an uberblock has room for their names.
 pub const LEAVES_MAX: usize = 128;
 
 /// First sector of label `index` (0..4) on a leaf of `leaf_sectors`.
@@ -72,7 +72,7 @@ pub fn leaf_segments(leaf_sectors: u64) -> u64 {
     leaf_sectors / SEGMENT_SECTORS
 }
 
-/// How one top-level vdev's logical space is cut up.
+/// The division of one top-level vdev's logical space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// The vdev's number in the pool.

@@ -1,7 +1,7 @@
-//! What is on disk: every byte of a pool's format, and nothing else.
+//! The format on disk: every byte of a pool, and nothing else.
 //!
-//! No I/O, no engine, no panic: decoding is total, bytes from a disk give an `Err`. All integers
-//! are little-endian. Start with [`layout`], the whole pool on one screen.
+//! No I/O, no engine, no panic. Decoding is total: wrong bytes from a disk give an `Err`. All
+//! integers are little-endian. Start with [`layout`], the whole pool on one screen.
 
 pub mod block_pointer;
 pub mod codec;

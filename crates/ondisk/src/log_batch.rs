@@ -46,7 +46,7 @@ pub struct LogRecord {
     pub page_sums: Vec<u64>,
     /// Data already at its final place.
     pub extents: Vec<Extent>,
-    /// What only the layer above understands.
+    /// Bytes that only the layer above understands.
     pub body: Vec<u8>,
 }
 
@@ -142,7 +142,7 @@ impl BatchHeader {
         Ok((bytes, sum))
     }
 
-    /// Sectors of header and payload, read from a header's first sector without trusting it.
+    /// Sectors of header and payload, from a header's first sector, which is not verified yet.
     pub fn peek_sectors(first: &[u8]) -> Result<(usize, usize), FormatError> {
         let mut r = Reader::new(first, WHAT);
         r.magic(MAGIC)?;

@@ -1,4 +1,4 @@
-//! The body of a log record of kind 1: what an operation does to objects.
+//! The body of a log record of kind 1: the changes of an operation to objects.
 //!
 //! ```text
 //! changes u16, each: what u8, then
@@ -10,7 +10,7 @@
 //!              (0 zeros, 1 the record's next payload page, 2 the record's next extent)
 //!   6 reply    entry of the reply table: the call that this record carries out
 //! ```
-//! The numbers are never used again with another meaning. Nothing follows the last change.
+//! The numbers never get another meaning. Nothing follows the last change.
 
 use crate::codec::{FormatError, Reader, Writer};
 use crate::dirent::Dirent;
@@ -37,21 +37,21 @@ pub enum PageSource {
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogChange {
-    /// These are an object's attributes from now on; makes the object if there is none.
+    /// An object's attributes from now on; makes the object if there is none.
     Inode(Inode),
     /// A name in a directory.
     Entry(ObjectId, Dirent),
-    /// A name less.
+    /// A removed name.
     Drop(ObjectId, u64),
     /// Pages from here on are gone.
     Cut(ObjectId, u64),
     /// Pages written.
     Pages(ObjectId, Vec<(u64, PageSource)>),
-    /// The call that all this was done for, and its answer.
+    /// The call that made these changes, and its answer.
     Reply(ReplyEntry),
 }
 
-/// The body that says these changes, of which, and of whose pages, there are at most 65,535 each.
+/// The body of these changes. There may be at most 65,535 changes, and as many pages in each.
 ///
 /// # Errors
 /// More of them, or a page beyond the largest file.
@@ -106,10 +106,10 @@ fn count(w: &mut Writer, count: usize) -> Result<(), FormatError> {
     Ok(())
 }
 
-/// What a body says.
+/// The changes of a body.
 ///
 /// # Errors
-/// Bytes that make no list of changes, whole and with nothing after it.
+/// Bytes that are not exactly one list of changes.
 pub fn decode(body: &[u8]) -> Result<Vec<LogChange>, FormatError> {
     let mut r = Reader::new(body, WHAT);
     let mut changes = Vec::new();

@@ -1,4 +1,4 @@
-//! The pool root: what a txg record's last part carries.
+//! The pool root: the last part of a txg record carries it.
 //!
 //! ```text
 //! version u32  pad u32  txg u64  wall_ns u64
@@ -10,11 +10,11 @@
 //!
 //! segments: runs u32, each: place u64  sectors u64
 //! ```
-//! Segment lists are ordered: the log and the records go through them in this order. A run is of
-//! whole segments. Where records have two copies, the first half of their segments holds the first
-//! ones, and a record's second copy lies at the same offset of the segment as far on in the other
-//! half. The log's home are its segments on data vdevs, kept for it also while it lies on log
-//! vdevs. Version 1 had no home of its own: the log's segments were always at home.
+//! Segment lists are ordered: the log and the records go through them in this order. A run consists
+//! of whole segments. Where records have two copies, the first half of their segments holds the
+//! first ones. A record's second copy is at the same offset of the matching segment in the other
+//! half. The log's home is its segments on data vdevs, which stay reserved for it while it lies on
+//! log vdevs. Version 1 had no separate home: the log's segments were always at home.
 
 use crate::block_pointer::BlockPointer;
 use crate::codec::{FormatError, Reader, Writer, check_run};
@@ -39,17 +39,17 @@ pub enum TreeSlot {
     Replies = 2,
     /// Segments that moved (empty until there is a cleaner).
     Segments = 3,
-    /// Who did what to the pool: see [`crate::history`]. Earlier releases keep it as it is.
+    /// The history of acts: see [`crate::history`]. Earlier releases keep it as it is.
     History = 4,
 }
 
-/// Where the intent log stands.
+/// The position of the intent log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogRoot {
     /// The chain; 0 if there is none yet.
     pub chain: u64,
     /// Sequence of the first batch that is not applied whole. The first of a chain is 1 if an
-    /// uberblock began it; one that a root begins goes on counting from the chain before.
+    /// uberblock began it. A chain that a root begins continues the numbers of the chain before.
     pub head_sequence: u64,
     /// Where that batch lies or will lie.
     pub head_place: Place,
@@ -70,7 +70,7 @@ pub struct PoolRoot {
     pub trees: [Option<BlockPointer>; TREES],
     /// The intent log.
     pub log: LogRoot,
-    /// Segments on data vdevs that are kept for the log wherever it lies, in their order.
+    /// Segments on data vdevs that stay reserved for the log wherever it lies, in their order.
     pub log_home: Vec<Run>,
     /// Segments for txg records, in their order.
     pub record_segments: Vec<Run>,

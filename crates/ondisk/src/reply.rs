@@ -1,5 +1,5 @@
-//! The reply table: which calls that must not run twice were carried out, in order of execution,
-//! and what they were answered.
+//! The reply table: the calls that must not run twice and were carried out, in order of execution,
+//! and their answers.
 //!
 //! ```text
 //! key u64 = order of execution
@@ -14,17 +14,17 @@ use crate::types::{DatasetId, ObjectId};
 /// Entries that the table has at most: it is held in memory.
 pub const REPLIES_MAX: usize = 8192;
 
-/// What a call is known by when it comes again.
+/// The identity of a call, by which a repeated one is recognised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CallId {
-    /// Hash of what identifies the client.
+    /// Hash of the client's identity.
     pub client: u128,
     /// The call's transaction id.
     pub xid: u32,
     /// Program and procedure.
     pub procedure: u32,
-    /// Checksum of who calls and with which arguments: another call that by chance has the same
-    /// transaction id is not taken for this one.
+    /// Checksum of the caller and the arguments, so that a different call with the same transaction
+    /// id is not taken for this one.
     pub arguments: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct ReplyEntry {
 
 impl CallId {
     /// The call with transaction id `xid` of a procedure `(program, procedure)`, from a client at
-    /// `address` (IPv4 as `::ffff:a.b.c.d`). `said` is who calls, and the arguments.
+    /// `address` (IPv4 as `::ffff:a.b.c.d`). `said` is the caller and the arguments.
     pub fn new(
         address: [u8; 16],
         xid: u32,
@@ -79,7 +79,7 @@ impl ReplyEntry {
 
     /// Reads an entry.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
-        // Counted on from by the engine.
+        // The engine counts on from it.
         let order = r.sequence()?;
         let (client, xid, procedure, arguments) = (r.u128()?, r.u32()?, r.u32()?, r.u64()?);
         let call = CallId { client, xid, procedure, arguments };

@@ -1,4 +1,4 @@
-//! A node of a copy-on-write B+tree: one sector, whatever the tree holds.
+//! A node of a copy-on-write B+tree: one sector, in every tree.
 //!
 //! ```text
 //!  0 magic "AQTN"   4 entry_form u16   6 kind u8   7 level u8
@@ -8,7 +8,7 @@
 //! 64 entries, used_bytes of them
 //! ```
 //! A leaf (level 0) holds the entries of its [`Form`]; an inner node holds (key, block pointer)
-//! pairs, a child's key being its lower bound. The checksum is kept in what points here.
+//! pairs, a child's key being its lower bound. The pointer to the node holds its checksum.
 
 use std::fmt::Debug;
 
@@ -31,7 +31,7 @@ const _: () = assert!(crate::dirent::DIRENT_BYTES_MAX <= ENTRY_BYTES_MAX);
 /// Height of a tree at most.
 pub const LEVELS_MAX: u8 = 16;
 
-/// What a tree holds: key, leaf entries, and their bytes.
+/// The content of a tree: key, leaf entries, and their bytes.
 pub trait Form: Debug + Send + Sync + 'static {
     /// The kind that pointers to its nodes carry.
     const KIND: BlockKind;
@@ -44,7 +44,7 @@ pub trait Form: Debug + Send + Sync + 'static {
     const KEY_BYTES: usize;
     /// The smallest key.
     const KEY_MIN: Self::Key;
-    /// No entry takes less bytes.
+    /// The least bytes of an entry.
     const ENTRY_BYTES_MIN: usize;
 
     /// An entry's key.
@@ -65,7 +65,7 @@ pub trait Form: Debug + Send + Sync + 'static {
     }
 }
 
-/// Whose tree a node belongs to.
+/// The tree to which a node belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeOwner {
     /// The dataset, 0 for pool-wide trees.
@@ -74,7 +74,7 @@ pub struct NodeOwner {
     pub object: ObjectId,
 }
 
-/// The first 64 bytes of a node: the one place that knows how they lie.
+/// The first 64 bytes of a node: only this code knows their layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeHeader {
     /// Height above the leaves.
@@ -83,7 +83,7 @@ pub struct NodeHeader {
     pub count: u16,
     /// Bytes that they take.
     pub used_bytes: u16,
-    /// Whose tree it is.
+    /// The tree's owner.
     pub owner: NodeOwner,
     /// Txg of writing.
     pub written: Txg,
@@ -105,8 +105,8 @@ impl NodeHeader {
         w.put(&[0; 24]);
     }
 
-    /// Reads the header of a node that `pointer` verified, whose kind and level must be those that
-    /// the pointer says; and gives the bytes of the entries, of which none was looked at.
+    /// Reads the header of a node that `pointer` verified. Its kind and level must be those of the
+    /// pointer. Returns the bytes of the entries, unread.
     pub fn decode<'a, F: Form>(
         sector: &'a [u8],
         pointer: &BlockPointer,
@@ -132,14 +132,14 @@ impl NodeHeader {
         Ok((NodeHeader { level, count, used_bytes, owner, written }, entries))
     }
 
-    /// Entries that `count` may truly be, if none takes less than `bytes_min`: what a decoder may
-    /// reserve memory for, whatever a hostile header says.
+    /// The most entries that `count` may truly mean, if each takes at least `bytes_min`. A decoder
+    /// may reserve memory for that many, whatever a hostile header says.
     fn plausible(&self, bytes_min: usize) -> usize {
         usize::from(self.count).min(usize::from(self.used_bytes) / bytes_min.max(1))
     }
 }
 
-/// What a node holds.
+/// The content of a node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeBody<F: Form> {
     /// Entries in key order.
@@ -153,7 +153,7 @@ pub enum NodeBody<F: Form> {
 pub struct Node<F: Form> {
     /// Height above the leaves.
     pub level: u8,
-    /// Whose it is.
+    /// Its owner.
     pub owner: NodeOwner,
     /// Txg of writing.
     pub written: Txg,
@@ -197,7 +197,7 @@ impl<F: Form> Node<F> {
         Ok(bytes)
     }
 
-    /// Reads a node that `pointer` verified: kind and level must be those that the pointer says.
+    /// Reads a node that `pointer` verified: kind and level must be those of the pointer.
     pub fn decode(sector: &[u8], pointer: &BlockPointer) -> Result<Self, FormatError> {
         let (header, bytes) = NodeHeader::decode::<F>(sector, pointer)?;
         let NodeHeader { level, owner, written, .. } = header;

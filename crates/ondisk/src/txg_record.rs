@@ -1,7 +1,7 @@
-//! The txg record: what one txg changed, written to reserved segments.
+//! The txg record: the changes of one txg, written to reserved segments.
 //!
-//! A record is one or more parts of at most 1 MiB, each pointing at the one before; the last part
-//! of a txg carries the pool root and is what the uberblock points at.
+//! A record is one or more parts of at most 1 MiB, each pointing at the one before. The last part
+//! of a txg carries the pool root, and the uberblock points at it.
 //!
 //! ```text
 //! magic "AQTXGREC"  version u32  last u8  pad [3]
@@ -16,8 +16,8 @@
 //! record pointer: txg u64  place[0] u64  place[1] u64 (0 = none)  sectors u32  pad u64
 //!                 checksum u128; 52 zero bytes for none
 //! ```
-//! The checksum is kept in what points here. `place` shows a misdirected write to inspectors.
-//! A slot's entry holds for the bitmap as of txg `as_of`; the runs of later records go on top.
+//! The pointer to a part holds its checksum. `place` shows a misdirected write to inspectors. A
+//! slot's entry holds for the bitmap as of txg `as_of`; the runs of later records go on top.
 //! `window_start`: no record before that txg is needed to know the space of the pool.
 
 use crate::codec::{FormatError, Reader, Writer, check_run};
@@ -35,7 +35,7 @@ pub const RUN_SECTORS_MAX: u64 = 0xffff;
 pub const RUN_BYTES: usize = 8;
 /// Encoded bytes of a slot entry.
 pub const SLOT_ENTRY_BYTES: usize = 44;
-/// Bytes of a part's fixed fields, and of a generous root.
+/// Bytes of a part's fixed fields, with room for a large root.
 pub const RECORD_HEADER_BYTES: usize = 128;
 
 /// Points at a part of a record.
@@ -96,7 +96,7 @@ impl RecordPointer {
     }
 }
 
-/// Which bitmap slot of a metaslab is current, and what it says.
+/// The current bitmap slot of a metaslab, and its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotEntry {
     /// The top-level vdev.
@@ -132,7 +132,7 @@ pub struct TxgRecord {
     pub slots: Vec<SlotEntry>,
     /// Runs taken.
     pub allocated: Vec<Run>,
-    /// Runs given back.
+    /// Runs freed.
     pub freed: Vec<Run>,
     /// In the last part: the pool's root.
     pub root: Option<PoolRoot>,

@@ -1,4 +1,4 @@
-//! The numbers of the format, each a type of its own so that they cannot be mixed up.
+//! The numbers of the format, each with a type of its own so that they cannot be mixed up.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ impl Txg {
 }
 
 /// Sequences (of uberblocks, configs, batches, sessions, the next ids of a dataset) are below this,
-/// so that the next one can be counted without a check.
+/// so that the next one needs no check.
 pub const SEQUENCE_LIMIT: u64 = 1 << 63;
 
 /// Sectors per segment: 4 MiB, the grain of the segment table, records and log.
@@ -69,7 +69,7 @@ impl Place {
 
     /// The place of `sector` (below [`Place::SECTOR_LIMIT`]) on `vdev`.
     pub fn new(vdev: u16, sector: u64) -> Place {
-        // Cut off silently, the sector would be some other block's.
+        // A sector cut off silently would be another block's.
         assert!(sector < Self::SECTOR_LIMIT, "a vdev has no sector {sector}");
         Place(u64::from(vdev) << 48 | sector)
     }
@@ -85,8 +85,8 @@ impl Place {
         self.0 & (Self::SECTOR_LIMIT - 1)
     }
 
-    /// The place `sectors` further on the same vdev, which must be below [`Place::SECTOR_LIMIT`]:
-    /// within or right after a run that was decoded it always is.
+    /// The place `sectors` further on the same vdev. It must be below [`Place::SECTOR_LIMIT`]:
+    /// within or right after a decoded run it always is.
     pub fn plus(self, sectors: u64) -> Place {
         Place::new(self.vdev(), self.sector().saturating_add(sectors))
     }
@@ -111,10 +111,10 @@ impl fmt::Debug for Place {
 
 /// The root directory of every dataset.
 pub const ROOT_DIRECTORY: ObjectId = ObjectId(1);
-/// The directory of a dataset's objects that have no name any more and wait to be freed. It has no
+/// The directory of a dataset's objects that no longer have a name and wait to be freed. It has no
 /// name itself.
 pub const ORPHANS: ObjectId = ObjectId(2);
-/// The first object that a client gets; those below are well known, or reserved for what may be.
+/// The first object that a client gets; those below are well known, or reserved.
 pub const FIRST_OBJECT: ObjectId = ObjectId(16);
 
 /// A run of consecutive sectors on one vdev.
@@ -137,7 +137,7 @@ impl Run {
         self.place.sector().saturating_add(self.sectors)
     }
 
-    /// Whether a sector is one of it.
+    /// Whether a sector belongs to it.
     pub fn contains(self, place: Place) -> bool {
         place.vdev() == self.place.vdev()
             && (self.place.sector()..self.end_sector()).contains(&place.sector())

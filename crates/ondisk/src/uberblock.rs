@@ -25,7 +25,8 @@
 //! ... padding, xxh3-128
 //! ```
 //! The host was added within version 1, in bytes that earlier software writes as zeros and does not
-//! read: with a new version it would take an older uberblock of the ring for the newest.
+//! read. With a new version, earlier software would have taken an older uberblock of the ring for
+//! the newest.
 
 use crate::codec::{FormatError, Reader, SECTOR_BYTES, Writer, seal, unseal};
 use crate::layout::{LEAVES_MAX, REWIND_TXGS};
@@ -55,7 +56,7 @@ pub const HOST_NAME_BYTES_MAX: usize = 64;
 pub struct Host {
     /// Its identity, not 0.
     pub id: u64,
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
 }
 
@@ -114,12 +115,12 @@ pub struct Uberblock {
     pub roots: [Option<RecordPointer>; ROOTS],
     /// Leaves that missed writes.
     pub outdated: Vec<Outdated>,
-    /// The machine that wrote it, if that was told.
+    /// The machine that wrote it, if it is known.
     pub host: Option<Host>,
 }
 
 impl Uberblock {
-    /// Whether it says that this leaf missed writes.
+    /// Whether it names this leaf outdated.
     pub fn names(&self, leaf: Guid) -> bool {
         self.outdated.iter().any(|outdated| outdated.leaf == leaf)
     }
@@ -127,8 +128,9 @@ impl Uberblock {
     /// The sector's bytes for label `label` of `leaf`.
     ///
     /// # Errors
-    /// More outdated leaves than a pool has, and numbers beyond their limits: what could not be
-    /// read back is refused before it is written, so a pool that has used them up stops.
+    /// More outdated leaves than a pool has, and numbers beyond their limits. An uberblock that
+    /// could not be read back is refused before it is written, so a pool that has used up its
+    /// numbers stops.
     pub fn encode_for(&self, leaf: Guid, label: u8) -> Result<Vec<u8>, FormatError> {
         self.check()?;
         let mut w = Writer::new();

@@ -1,8 +1,8 @@
 //! Credentials and verifiers (RFC 5531 sections 8.2 and 9, AUTH_SYS in appendix A).
 //!
 //! Invariant: a credential that breaks a limit of its flavor is never half accepted; the caller
-//! answers AUTH_BADCRED. A flavor that is not known here is passed on as bytes, since whether to
-//! accept it is the program's decision (AUTH_TLS and RPCSEC_GSS begin as such).
+//! answers AUTH_BADCRED. A flavor that is unknown here is passed on as bytes, since the program
+//! decides whether to accept it (AUTH_TLS and RPCSEC_GSS begin as such).
 
 use crate::limits::{AUTH_BODY_BYTES_MAX, AUTH_SYS_GIDS_MAX, AUTH_SYS_MACHINE_NAME_BYTES_MAX};
 use crate::xdr::{Decode, Decoder, Encode, EncodeBuf, XdrError, opaque_bytes};
@@ -63,7 +63,8 @@ pub struct OpaqueAuth<'a> {
 }
 
 impl OpaqueAuth<'_> {
-    /// AUTH_NONE with an empty body: our verifier in every reply but for RPCSEC_GSS and AUTH_TLS.
+    /// AUTH_NONE with an empty body: our verifier in every reply except for RPCSEC_GSS and
+    /// AUTH_TLS.
     pub const NONE: OpaqueAuth<'static> = OpaqueAuth { flavor: AUTH_NONE, body: &[] };
 }
 
@@ -80,19 +81,19 @@ impl<'a> Decode<'a> for OpaqueAuth<'a> {
     }
 }
 
-/// Who calls.
+/// The caller's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credential<'a> {
-    /// AUTH_NONE: nobody in particular.
+    /// AUTH_NONE: anonymous.
     None,
-    /// AUTH_SYS: a user of a machine, as the machine says.
+    /// AUTH_SYS: a user of a machine, as the machine claims.
     Sys(AuthSys<'a>),
     /// Any other flavor, body unread.
     Other(OpaqueAuth<'a>),
 }
 
 impl<'a> Credential<'a> {
-    /// Reads what the flavor defines. AUTH_NONE's body should be empty and is not looked at.
+    /// Reads the body that the flavor defines. AUTH_NONE's body should be empty and is ignored.
     ///
     /// # Errors
     /// [`XdrError`] if AUTH_SYS's body breaks its definition: more than 16 groups, a machine name

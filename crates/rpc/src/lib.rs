@@ -1,14 +1,14 @@
 //! ONC RPC without a socket and without a clock: bytes in, bytes out.
 //!
-//! The way of a call: [`record`] cuts the byte stream into records in place, [`message`] reads the
-//! call header, the program's own crate decodes the arguments with [`xdr::Decoder`] and encodes the
+//! The path of a call: [`record`] cuts the byte stream into records in place. [`message`] reads the
+//! call header. The program's own crate decodes the arguments with [`xdr::Decoder`] and encodes the
 //! results into an [`xdr::EncodeBuf`], which carries payload pages by reference and is sent with
 //! one vectored write. [`portmap`] is a whole small program served that way.
 //!
 //! Invariants:
 //! - Decoding is total: any bytes give a value or an error, never a panic, and no allocation is
-//!   larger than a small multiple of the bytes that were received.
-//! - Nothing decoded owns a copy of the record: names, payloads and handles are borrowed from it
+//!   larger than a small multiple of the received bytes.
+//! - No decoded value owns a copy of the record: names, payloads and handles are borrowed from it
 //!   or small and fixed in size.
 
 pub mod auth;

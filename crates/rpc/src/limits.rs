@@ -1,6 +1,6 @@
-//! Every limit of this crate, with where it comes from.
+//! Every limit of this crate, with its source.
 
-/// Most payload bytes in one call or reply: what `rtmax` and `wtmax` may offer.
+/// Most payload bytes in one call or reply: `rtmax` and `wtmax` may offer this much.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
 /// Room for everything in a record that is not payload: a call header with the largest credential
@@ -11,8 +11,8 @@ pub const RECORD_HEADER_BYTES_MAX: usize = 4096;
 /// Longest record that is accepted by default.
 pub const RECORD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + RECORD_HEADER_BYTES_MAX;
 
-/// Most fragments without a byte in one record. They are legal (RFC 5531 section 11) and nobody
-/// sends them; without a limit a peer could keep a record open for ever at no cost to itself.
+/// Most empty fragments in one record. They are legal (RFC 5531 section 11) but nobody sends them.
+/// Without a limit a peer could keep a record open for ever at no cost to itself.
 pub const EMPTY_FRAGMENTS_MAX: u32 = 16;
 
 /// Default size of a connection's receive buffer: large reads, many records in each.

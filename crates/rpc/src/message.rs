@@ -17,7 +17,7 @@ mod tests;
 /// The one version of the RPC protocol.
 pub const RPC_VERSION: u32 = 2;
 
-/// The number of the procedure that every program has: does nothing, answers.
+/// The number of the procedure that every program has: it does nothing and answers.
 pub const NULL_PROCEDURE: u32 = 0;
 
 xdr_table! {
@@ -33,7 +33,7 @@ xdr_table! {
 /// The header of a call: `rpc_msg` with `call_body`, up to the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// Transaction id: what the reply is matched by.
+    /// Transaction id, by which the client matches the reply.
     pub xid: u32,
     /// Remote program.
     pub program: u32,
@@ -41,31 +41,33 @@ pub struct Call<'a> {
     pub version: u32,
     /// Remote procedure.
     pub procedure: u32,
-    /// Who calls.
+    /// The caller's identity.
     pub credential: Credential<'a>,
-    /// The proof of it; AUTH_NONE beside AUTH_NONE and AUTH_SYS, which is not enforced.
+    /// The proof of it; beside AUTH_NONE and AUTH_SYS it should be AUTH_NONE, which is not
+    /// enforced.
     pub verifier: OpaqueAuth<'a>,
 }
 
-/// Why a record is no call to be carried out.
+/// Why a record is no call to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Too short for a header, or no RPC message. There is nothing to answer to; a stream
-    /// that carries this should be closed.
+    /// Too short for a header, or no RPC message. No answer is possible; close a stream that
+    /// carries this.
     #[error("no RPC message: {0}")]
     Unreadable(#[from] XdrError),
-    /// A reply. On a connection that carries calls in both directions (NFSv4.1), ours to match.
+    /// A reply. On a connection that carries calls in both directions (NFSv4.1), we match it to our
+    /// call.
     #[error("a reply to {xid:#010x} where a call was expected")]
     Reply {
-        /// What it replies to.
+        /// The call that it answers.
         xid: u32,
     },
-    /// A call that must be refused with this.
+    /// A call that must be refused with `why`.
     #[error("call {xid:#010x} is to be refused: {why:?}")]
     Refused {
-        /// Which call.
+        /// The call.
         xid: u32,
-        /// With what.
+        /// The refusal.
         why: Rejection,
     },
 }
@@ -98,8 +100,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What is asked for, of a call's header: enough to find its arguments. For who asks before a call
-/// is carried out, and need not know who calls.
+/// The procedure that a call's header asks for: enough to find its arguments. For code that looks
+/// before a call is carried out, and need not know the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// Remote program.
@@ -111,8 +113,8 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Reads the header and leaves `from` at the arguments. Every header that [`Call::decode`]
-    /// takes, and some that it refuses: who calls is passed over.
+    /// Reads the header and leaves `from` at the arguments. Accepts every header that
+    /// [`Call::decode`] takes, and some that it refuses: the caller's identity is skipped.
     pub fn decode(from: &mut Decoder<'_>) -> Option<Self> {
         let _xid = from.u32().ok()?;
         let is_call = MsgType::decode(from) == Ok(MsgType::Call) && from.u32() == Ok(RPC_VERSION);
@@ -141,7 +143,7 @@ impl Encode for Call<'_> {
 pub struct Reply<'a> {
     /// The call's transaction id.
     pub xid: u32,
-    /// What became of the call.
+    /// The result of the call.
     pub body: ReplyBody<'a>,
 }
 
@@ -152,17 +154,17 @@ pub enum ReplyBody<'a> {
     Accepted {
         /// The server's proof of itself.
         verifier: OpaqueAuth<'a>,
-        /// How the call went; the results follow SUCCESS.
+        /// The status of the call; the results follow SUCCESS.
         status: Accepted,
     },
     /// MSG_DENIED.
     Denied(Rejection),
 }
 
-/// `enum accept_stat` with what belongs to each.
+/// `enum accept_stat` with the fields of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
-    /// SUCCESS: carried out, whatever the program says of it in its results.
+    /// SUCCESS: carried out, whatever the program's results say.
     Success,
     /// PROG_UNAVAIL: there is no such program here.
     ProgUnavail,
@@ -191,7 +193,7 @@ pub enum Rejection {
         /// Highest version that is.
         high: u32,
     },
-    /// AUTH_ERROR: the caller is not who may call, or does not say it rightly.
+    /// AUTH_ERROR: the caller is not allowed, or its credential is wrong.
     AuthError(AuthStat),
 }
 
@@ -324,5 +326,5 @@ const SYSTEM_ERR: u32 = 5;
 const RPC_MISMATCH: u32 = 0;
 const AUTH_ERROR: u32 = 1;
 
-/// Bytes of the longest call header: what suffices to decode any.
+/// Bytes of the longest call header: enough to decode any.
 pub const CALL_HEADER_BYTES_MAX: usize = 24 + 2 * (8 + AUTH_BODY_BYTES_MAX);

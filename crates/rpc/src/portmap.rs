@@ -2,12 +2,12 @@
 //! in [`rpcb`].
 //!
 //! Two sides: [`answer`] serves a fixed table where no rpcbind runs (QEMU's libnfs driver and
-//! `rpcinfo` ask port 111); [`Request`] asks an rpcbind that runs already to announce ours.
+//! `rpcinfo` ask port 111); [`Request`] asks a running rpcbind to announce our programs.
 //!
 //! Invariants:
-//! - The table is changed by nobody on the wire: SET and UNSET answer FALSE, CALLIT is no
-//!   procedure (it makes the server call others on a stranger's behalf).
-//! - Version 2 knows IPv4 only: what listens on IPv6 alone is not in its answers.
+//! - No call changes the table. SET and UNSET answer FALSE. CALLIT is not offered: it would make
+//!   the server call others on a stranger's behalf.
+//! - Version 2 knows IPv4 only: a service that listens on IPv6 alone is not in its answers.
 
 pub mod rpcb;
 
@@ -24,9 +24,9 @@ mod tests;
 
 /// The portmapper's own program number.
 pub const PROGRAM: u32 = 100_000;
-/// The lowest version that is served, and the one that knows ports instead of addresses.
+/// The lowest served version, which knows ports instead of addresses.
 pub const VERSION: u32 = 2;
-/// The port that it is found at, TCP and UDP.
+/// Its port, TCP and UDP.
 pub const PORT: u16 = 111;
 /// `prot` of TCP.
 pub const IPPROTO_TCP: u32 = 6;
@@ -58,12 +58,12 @@ xdr_table! {
         vers: u32,
         /// Transport: [`IPPROTO_TCP`] or [`IPPROTO_UDP`].
         prot: u32,
-        /// Port; 0 in what is asked.
+        /// Port; 0 in a request.
         port: u32,
     }
 }
 
-/// A program and where it listens.
+/// A program and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Program number.
@@ -72,19 +72,19 @@ pub struct Service {
     pub vers: u32,
     /// Transport: [`IPPROTO_TCP`] or [`IPPROTO_UDP`].
     pub prot: u32,
-    /// Where: an address of its own or, of either family, all.
+    /// Its address: a particular one or, of either family, all.
     pub at: SocketAddr,
 }
 
 impl Service {
-    /// As version 2 knows it; nothing, if it listens on IPv6.
+    /// Its mapping in version 2; `None` if it listens on IPv6.
     pub fn mapping(&self) -> Option<Mapping> {
         let Service { prog, vers, prot, at } = *self;
         at.is_ipv4().then(|| Mapping { prog, vers, prot, port: at.port().into() })
     }
 }
 
-/// How messages are told apart on the transport.
+/// How the transport separates messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// UDP: a datagram is a message.
@@ -93,12 +93,12 @@ pub enum Framing {
     Record,
 }
 
-/// Answers one message of `peer`, without its record mark, from `table`. The reply is appended to
-/// `to`, with a mark if `framing` says so. UDP sources can be forged: a daemon that serves UDP
-/// should answer its own networks only.
+/// Answers one message of `peer`, without its record mark, from `table`. Appends the reply to `to`,
+/// with a mark if `framing` says so. UDP sources can be forged: a daemon that serves UDP should
+/// answer its own networks only.
 ///
 /// # Errors
-/// [`XdrError`] if the message is no call and there is nothing to answer; close the stream.
+/// [`XdrError`] if the message is no call and cannot be answered; close the stream.
 pub fn answer(
     table: &[Service],
     peer: IpAddr,
@@ -177,8 +177,8 @@ fn results(
     Ok(())
 }
 
-/// The port of what is asked for. As rpcbind does it: without that very version, the port of any
-/// version of the program is told, and the program itself says PROG_MISMATCH.
+/// The port of the requested program. As rpcbind does it: without that very version, returns the
+/// port of any version of the program, and the program itself answers PROG_MISMATCH.
 fn port_of(table: &[Service], asked: Mapping) -> u32 {
     let mappings = || table.iter().filter_map(Service::mapping);
     let offers = || mappings().filter(|it| it.prog == asked.prog && it.prot == asked.prot);
@@ -186,27 +186,27 @@ fn port_of(table: &[Service], asked: Mapping) -> u32 {
     exact.or_else(|| offers().next()).map_or(0, |it| it.port)
 }
 
-/// What is asked of another portmapper.
+/// A request to another portmapper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Is it there?
+    /// Does it run?
     Null,
     /// Announce this.
     Set(Mapping),
     /// Withdraw every mapping of this program and version; `prot` and `port` are ignored.
     Unset(Mapping),
-    /// At which port is this? `port` is ignored.
+    /// On which port is this? `port` is ignored.
     Getport(Mapping),
-    /// What is there?
+    /// List all mappings.
     Dump,
 }
 
-/// What the other portmapper said to a [`Request`].
+/// The other portmapper's answer to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// NULL: it is there.
+    /// NULL: it runs.
     Null,
-    /// SET and UNSET: whether it did that.
+    /// SET and UNSET: whether it was done.
     Done(bool),
     /// GETPORT: the port, 0 for none.
     Port(u32),
@@ -214,7 +214,7 @@ pub enum Answer {
     Mappings(Vec<Mapping>),
 }
 
-/// Why an answer says nothing.
+/// Why an answer is useless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     /// The message cannot be decoded.

@@ -1,25 +1,25 @@
 //! Record marking on byte streams (RFC 5531 section 11).
 //!
-//! A record is a row of fragments, each behind a word: the top bit says "last", the rest is the
-//! fragment's length. [`RecordReader`] owns the receive buffer of one connection:
+//! A record is a sequence of fragments, each behind a word: the top bit says "last", the rest is
+//! the fragment's length. [`RecordReader`] owns the receive buffer of one connection:
 //!
 //! ```text
 //!   |  given out  | record in progress |   | unparsed |      free      |
 //!                 ^start         joined^   ^cursor    ^end
 //! ```
-//! Records are found in place: a record in one fragment, as all clients send them, is never
-//! moved, and one read brings as many records as fit. Fragments are joined by moving the later
-//! ones down over the marks between them.
+//! Records are found in place: a record in one fragment, as all clients send them, is never moved,
+//! and one read brings as many records as fit. Fragments are joined by moving the later ones down
+//! over the marks between them.
 //!
-//! A large record need not pass through the buffer. [`RecordReader::partial`] shows, as soon as
-//! its first bytes are here, what has come and how many bytes are missing; the connection can read
+//! A large record need not pass through the buffer. As soon as its first bytes are here,
+//! [`RecordReader::partial`] shows them and how many bytes are missing. The connection can read
 //! those straight into pages and call [`RecordReader::detach`].
 //!
 //! Invariants:
 //! - `start <= joined <= cursor <= end <= buf.len()`.
-//! - After [`RecordReader::next_record`] gave `None`, fewer than four bytes lie unparsed.
+//! - After [`RecordReader::next_record`] returned `None`, fewer than four bytes lie unparsed.
 //! - The buffer never holds more than one record of the size limit and one read's worth of bytes.
-//! - After an error the stream has no known boundary any more: every later call gives that error.
+//! - After an error the stream has no known boundary any more: every later call returns that error.
 
 use std::ops::Range;
 
@@ -29,11 +29,11 @@ use crate::xdr::{EncodeBuf, Hole, Mark};
 #[cfg(test)]
 mod tests;
 
-/// Why a stream cannot be read on. The connection is to be closed.
+/// Why a stream cannot be read further. Close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// A record announces more bytes than are accepted. This is also what a stream of something
-    /// else than RPC looks like.
+    /// A record announces more bytes than the limit. A stream of another protocol than RPC looks
+    /// the same.
     #[error("record of at least {bytes} bytes, at most {limit} accepted")]
     TooLong {
         /// Bytes announced so far.
@@ -49,14 +49,15 @@ pub enum RecordError {
     },
 }
 
-/// A record in progress whose bytes, as far as they came, all lie in the buffer.
+/// A record in progress, all of whose received bytes are in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partial<'a> {
-    /// What has come of the record, from its first byte.
+    /// The received part of the record, from its first byte.
     pub head: &'a [u8],
-    /// Bytes of the present fragment that have not come yet, at least one.
+    /// Missing bytes of the present fragment, at least one.
     pub missing: usize,
-    /// Whether the record ends with the present fragment: then `missing` is all that is missing.
+    /// Whether the record ends with the present fragment: then no more than `missing` bytes are
+    /// missing.
     pub last: bool,
 }
 
@@ -104,10 +105,10 @@ struct InProgress {
 }
 
 impl RecordReader {
-    /// A reader at a record boundary. Records of more than `record_bytes_max` bytes are refused;
+    /// A reader at a record boundary. It refuses records of more than `record_bytes_max` bytes.
     /// `buffer_bytes` is the size of one large read
-    /// ([`RECEIVE_BUFFER_BYTES`](crate::limits::RECEIVE_BUFFER_BYTES) is a good one). Nothing is
-    /// allocated before the first read, so an idle connection costs nothing.
+    /// ([`RECEIVE_BUFFER_BYTES`](crate::limits::RECEIVE_BUFFER_BYTES) is a good one). It allocates
+    /// nothing before the first read, so an idle connection costs nothing.
     pub fn new(record_bytes_max: usize, buffer_bytes: usize) -> Self {
         RecordReader {
             buf: Vec::new(),
@@ -119,12 +120,12 @@ impl RecordReader {
         }
     }
 
-    /// Where the next read is to put its bytes; never empty. While much of a record is missing
-    /// (64 KiB or more), the space ends with the record: the next one then starts at the front
-    /// of the buffer and is not moved.
+    /// The space for the next read's bytes; never empty. While much of a record is missing (64 KiB
+    /// or more), the space ends with the record: the next one then starts at the front of the
+    /// buffer and is not moved.
     ///
-    /// Records given out before are gone after this. Call it when [`RecordReader::next_record`]
-    /// has given `None`.
+    /// Records returned before are gone after this. Call it when [`RecordReader::next_record`] has
+    /// returned `None`.
     pub fn space(&mut self) -> &mut [u8] {
         let missing = match self.state {
             State::Record(record) => record.missing,
@@ -137,7 +138,7 @@ impl RecordReader {
         self.buf.get_mut(self.end..space_end).unwrap_or_default()
     }
 
-    /// Says that the first `bytes` of [`RecordReader::space`] now hold received bytes.
+    /// The first `bytes` of [`RecordReader::space`] now hold received bytes.
     ///
     /// # Panics
     /// If `bytes` is more than that space has.
@@ -149,14 +150,14 @@ impl RecordReader {
     /// The next complete record among the received bytes; `None` if more must be read first.
     ///
     /// # Errors
-    /// [`RecordError`]; the connection is to be closed.
+    /// [`RecordError`]; close the connection.
     pub fn next_record(&mut self) -> Result<Option<&[u8]>, RecordError> {
         let range = self.advance()?;
         Ok(range.and_then(|range| self.buf.get(range)))
     }
 
     /// The record in progress, if its mark has come and some of it is missing. Call it when
-    /// [`RecordReader::next_record`] has given `None`.
+    /// [`RecordReader::next_record`] has returned `None`.
     pub fn partial(&self) -> Option<Partial<'_>> {
         match self.state {
             State::Record(record) if record.missing > 0 && self.cursor == self.end => {
@@ -167,10 +168,10 @@ impl RecordReader {
         }
     }
 
-    /// Lets the record in progress go: its head leaves the buffer, and its missing bytes, whose
-    /// number is returned, are taken from the stream by the caller, before anything else is read
-    /// into [`RecordReader::space`]. `None`, and nothing changes, unless
-    /// [`RecordReader::partial`] gives a record that ends with the present fragment.
+    /// Drops the record in progress: its head leaves the buffer. Returns the number of its missing
+    /// bytes. The caller takes those from the stream, before anything else is read into
+    /// [`RecordReader::space`]. `None`, and no change, unless [`RecordReader::partial`] returns a
+    /// record that ends with the present fragment.
     pub fn detach(&mut self) -> Option<usize> {
         match self.state {
             State::Record(record) if self.partial()?.last => {
@@ -181,7 +182,7 @@ impl RecordReader {
         }
     }
 
-    /// What it means if the stream ends here.
+    /// The meaning of a stream that ends here.
     pub fn stream_end(&self) -> StreamEnd {
         let unparsed = self.end - self.cursor;
         match self.state {
@@ -198,7 +199,7 @@ impl RecordReader {
         self.buf.capacity()
     }
 
-    /// Gives the buffer's memory back if nothing is in it: for connections that went idle.
+    /// Frees the buffer's memory if it is empty: for connections that went idle.
     pub fn release(&mut self) {
         if self.end == self.cursor && matches!(self.state, State::Boundary) {
             self.buf = Vec::new();
@@ -239,7 +240,7 @@ impl RecordReader {
         }
     }
 
-    /// Takes the mark of the next fragment off the unparsed bytes; `false` if it is not all here.
+    /// Takes the mark of the next fragment off the unparsed bytes; `false` if it is incomplete.
     fn take_mark(&mut self) -> Result<bool, RecordError> {
         let unparsed = self.buf.get(self.cursor..self.end).unwrap_or_default();
         let Some(mark) = unparsed.first_chunk().map(|word| u32::from_be_bytes(*word)) else {
@@ -282,11 +283,11 @@ impl RecordReader {
         Ok(())
     }
 
-    /// Sees to it that `wanted` bytes are free behind `end`.
+    /// Makes room for `wanted` bytes behind `end`.
     fn make_room(&mut self, wanted: usize) {
         let keep = match &mut self.state {
             State::Record(record) => {
-                // The gap that marks between fragments left is closed: it must not add up.
+                // Closes the gap that marks between fragments left: gaps must not add up.
                 self.buf.copy_within(self.cursor..self.end, record.joined);
                 self.end -= self.cursor - record.joined;
                 self.cursor = record.joined;
@@ -300,8 +301,8 @@ impl RecordReader {
             return;
         }
         if kept + wanted > self.buf.len() {
-            // Zeroed memory is mapped as it is touched: what a peer announces and does not send
-            // costs address space only. A buffer that grew stays, until it is released.
+            // Zeroed memory is mapped as it is touched: bytes that a peer announces and does not
+            // send cost address space only. A buffer that grew stays, until it is released.
             let mut grown = vec![0; (kept + wanted).max(self.buffer_bytes)];
             let old = self.buf.get(keep..self.end).unwrap_or_default();
             if let Some(front) = grown.get_mut(..kept) {
@@ -345,8 +346,8 @@ pub struct OpenRecord {
 }
 
 impl OpenRecord {
-    /// The place of the record's first byte: truncating to it takes the answer back and keeps
-    /// the record open for another one.
+    /// The place of the record's first byte: truncating to it removes the answer and keeps the
+    /// record open for another one.
     pub fn body(&self) -> Mark {
         self.body
     }
@@ -355,11 +356,11 @@ impl OpenRecord {
 const MARK_BYTES: usize = 4;
 const LAST_FRAGMENT: u32 = 1 << 31;
 
-/// From how many missing bytes on a read ends with the record. A read more costs 3 to 5 us, as
-/// measured for the choice of the runtime; 64 KiB take 25 us to receive, and one read a record
-/// saves moving the next record's head, which may be as long as a whole read.
+/// If at least this many bytes are missing, a read ends with the record. An additional read costs 3
+/// to 5 us, as measured for the choice of the runtime; 64 KiB take 25 us to receive. One read for
+/// each record saves moving the next record's head, which may be as long as a whole read.
 const EXACT_READ_BYTES: usize = 64 * 1024;
 
-/// Free space that a read gets besides what is missing of the present record. With less, bytes
-/// are moved to the buffer's front first.
+/// Free space for a read beyond the missing bytes of the present record. With less, bytes are first
+/// moved to the buffer's front.
 const READ_AHEAD_BYTES: usize = 64 * 1024;

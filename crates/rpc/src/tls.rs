@@ -1,4 +1,4 @@
-//! The way from a connection in the clear to one over TLS (RFC 9289 section 4.1).
+//! From a connection in clear text to one over TLS (RFC 9289 section 4.1).
 //!
 //! ```text
 //! client                              server
@@ -14,15 +14,15 @@ use crate::xdr::{Decode, Decoder};
 /// The protocol that both sides name in the handshake (section 8.2: ALPN).
 pub const ALPN: &[u8] = b"sunrpc";
 
-/// The body of the verifier that says so.
+/// The body of the verifier that accepts TLS.
 pub const STARTTLS: &[u8] = b"STARTTLS";
 
-/// What a call asks that wants to go on with TLS.
+/// The call of a client that wants to go on with TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Its transaction id.
     pub xid: u32,
-    /// The program that is to be called over TLS.
+    /// The program that the client will call over TLS.
     pub program: u32,
 }
 
@@ -38,13 +38,13 @@ impl Probe {
     }
 }
 
-/// The answer after which the client begins its handshake.
+/// The answer that makes the client begin its handshake.
 pub const fn starttls(xid: u32) -> Reply<'static> {
     let verifier = OpaqueAuth { flavor: AUTH_NONE, body: STARTTLS };
     Reply { xid, body: ReplyBody::Accepted { verifier, status: Accepted::Success } }
 }
 
-/// Behind xid, direction, version of RPC, program, its version, and procedure.
+/// The offset after xid, direction, version of RPC, program, its version, and procedure.
 const CREDENTIAL_AT: usize = 6 * 4;
 
 const NULL: u32 = 0;

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - [`Decoder`] never reads outside its slice and never panics; every failure names the offset.
-//! - What [`EncodeBuf`] holds is always whole XDR units: its length is a multiple of four, but
-//!   for the moment between a payload and its padding inside one call.
+//! - [`EncodeBuf`] always holds whole XDR units. Its length is a multiple of four, except for the
+//!   moment between a payload and its padding inside one call.
 //! - A type's `Encode` and `Decode` are inverse to each other, by round trip tests.
 
 mod buf;

@@ -1,11 +1,11 @@
-//! Virtual time and what is due in it.
+//! Virtual time and the events due in it.
 //!
 //! Invariants:
-//! - Time moves forward only, and only by `advance_to`.
+//! - Only `advance_to` moves time, and only forward.
 //! - Of two events due at one time the one scheduled first comes first.
-//! - Every scheduled event has a number of its own; the owner of a slot (timer, operation) keeps
+//! - Every scheduled event has a number of its own. The owner of a slot (timer, operation) keeps
 //!   the number of the event that it still waits for. An event with another number is stale and
-//!   moves nothing, time neither.
+//!   moves nothing, not even time.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -14,7 +14,7 @@ use std::task::Waker;
 #[cfg(test)]
 mod tests;
 
-/// What an event is for.
+/// The purpose of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     /// A timer, by slot.
@@ -59,7 +59,7 @@ struct Timer {
     waker: Option<Waker>,
 }
 
-/// Time, timers and the heap of what is due.
+/// Time, timers and the heap of due events.
 #[derive(Debug)]
 pub(crate) struct Clock {
     now_ns: u64,
@@ -122,7 +122,7 @@ impl Clock {
         TimerTicket { slot, number }
     }
 
-    /// Whether the event with this number is what the timer still waits for.
+    /// Whether the timer still waits for the event with this number.
     pub(crate) fn timer_live(&self, slot: usize, number: u64) -> bool {
         self.timers.get(slot).is_some_and(|timer| timer.number == number)
     }

@@ -1,5 +1,4 @@
-//! The simulated disk: handle and futures. What it stores is in `platter`, how it behaves in
-//! `device`.
+//! The simulated disk: handle and futures. `platter` has its content, `device` its behaviour.
 //!
 //! Invariants:
 //! - Content, cache and faults belong to the simulation and outlive every incarnation of the
@@ -60,17 +59,17 @@ impl SimDisk {
         }
     }
 
-    /// Place in the order in which disks were added.
+    /// Its index in the order in which disks were added.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// What was asked of it so far.
+    /// Counts of the operations so far.
     pub fn counters(&self) -> Counters {
         self.with(|device| device.counters).unwrap_or_default()
     }
 
-    /// What a power cut could not take: the durable content. Constant time.
+    /// The durable content, which a power cut cannot take. Constant time.
     pub fn durable_image(&self) -> Image {
         self.with(|device| device.platter.durable.clone()).unwrap_or(Image::new(self.sectors))
     }
@@ -90,12 +89,12 @@ impl SimDisk {
         self.with(|device| device.platter.cache.len() as u64).unwrap_or(0)
     }
 
-    /// Adds a fault; rules are asked in the order in which they were added.
+    /// Adds a fault; rules apply in the order in which they were added.
     pub fn inject(&self, rule: FaultRule) {
         self.with(|device| device.rules.add(rule));
     }
 
-    /// Forgets all rules. What they did stays done.
+    /// Forgets all rules. Their effects stay.
     pub fn clear_faults(&self) {
         self.with(|device| device.rules.clear());
     }
@@ -113,8 +112,8 @@ impl SimDisk {
         });
     }
 
-    /// Takes the device away, now. What is in flight fails within `DiskConfig::hang_max`, later
-    /// operations at once, until `come_back`.
+    /// Takes the device away, now. Operations in flight fail within `DiskConfig::hang_max`, later
+    /// ones at once, until `come_back`.
     pub fn vanish(&self, how: Vanish) {
         self.machine(|machine| machine.vanish(self.index, how));
     }
@@ -124,13 +123,13 @@ impl SimDisk {
         self.with(|device| device.gone).unwrap_or(true)
     }
 
-    /// Brings the device back with what it holds. Operations it failed stay failed.
+    /// Brings the device back with its content. Failed operations stay failed.
     pub fn come_back(&self) {
         self.with(|device| device.gone = false);
         self.machine(|machine| machine.note((self.index, Action::Return, 0, 0), Outcome::Done));
     }
 
-    /// Completes nothing for so long from now on.
+    /// Completes nothing for this time from now on.
     pub fn stall(&self, time: Duration) {
         self.machine(|machine| {
             let until_ns = machine.clock.now_ns().saturating_add(nanoseconds(time));
@@ -214,7 +213,7 @@ impl FromPages for () {
 enum State {
     New(Request),
     InFlight(Ticket),
-    /// Taken, or never to be heard of because the power is off.
+    /// Taken, or the power is off and no result will come.
     Over,
 }
 

@@ -1,11 +1,11 @@
-//! The table of tasks: who is ready, and who runs next.
+//! The table of tasks: which are ready, and which runs next.
 //!
 //! Invariants:
 //! - One thread polls; wakers may be called from anywhere but only mark a task as ready.
-//! - A task stands in the ready list at most once. A wake for a task that has ended does nothing,
-//!   even if its slot serves another task by then: keys carry a generation.
-//! - No future and no waker is dropped, polled or called while the table is locked: each of them
-//!   may come back into the table.
+//! - A task is in the ready list at most once. A wake for a task that has ended does nothing, even
+//!   if its slot serves another task by then: keys carry a generation.
+//! - No future and no waker is dropped, polled or called while the table is locked, because each of
+//!   them may call the table.
 //! - A closed table (the power is off) holds no task and takes none.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct Key {
     generation: u64,
 }
 
-/// What is polled: taken out of the table for the time of the poll.
+/// The polled part: taken out of the table during the poll.
 pub(crate) struct Body {
     /// `None` for the root, which lives on the stack of `run_until`.
     pub(crate) future: Option<Task>,

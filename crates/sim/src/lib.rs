@@ -1,8 +1,8 @@
 //! The deterministic world under the power-cut simulator.
 //!
-//! One seed gives one history: [`Sim`] runs tasks on one thread in an order drawn from the seed,
-//! over disks that reorder, tear, lose, misplace and refuse as the seed and the test tell them.
-//! Running a seed again runs the same history again.
+//! One seed gives one history. [`Sim`] runs tasks on one thread in an order drawn from the seed.
+//! Its disks reorder, tear, lose, misplace and refuse as the seed and the test tell them. Running a
+//! seed again gives the same history again.
 //!
 //! A simulated cut, in short: `Sim::new(seed)`, `add_disk` with a prepared [`Image`], `plan_cut`,
 //! `run_until` until [`Stop::Halted`], `power_cut`, then `run_until` with import and checks.

@@ -1,10 +1,10 @@
 //! The machine under the lock: clock, devices, operations, and the power switch.
 //!
 //! Invariants:
-//! - Once halted nothing is submitted and nothing completes: not even what the same poll asks for
-//!   after the operation at which the power went.
+//! - Once the machine is halted nothing is submitted and nothing completes, not even later requests
+//!   of the poll in which the power went.
 //! - No waker is called and no future is dropped under the lock; wakers are handed out instead.
-//! - An I/O event is a submission or a completion on any disk; they are counted in one row, so that
+//! - An I/O event is a submission or a completion on any disk. One counter counts them all, so that
 //!   "the k-th" names one moment of one seed.
 
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::executor::Tasks;
 use crate::rng::Rng;
 use crate::trace::{Action, Entry, Outcome, Trace};
 
-/// What the handles (world, disks, executor) share.
+/// The state that the handles (world, disks, executor) share.
 pub(crate) struct Shared {
     pub(crate) machine: Mutex<Machine>,
     pub(crate) tasks: Arc<Tasks>,
 }
 
-/// What came of letting time pass.
+/// The result of letting time pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// Something may be ready.
@@ -41,11 +41,11 @@ pub(crate) enum Progress {
     Halted,
 }
 
-/// What came of a submission.
+/// The result of a submission.
 pub(crate) enum Submission {
     InFlight(Ticket),
     Refused(DiskError),
-    /// The power is off: nobody will ever hear of it.
+    /// The power is off: no result will ever come.
     Never,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Machine {
     pub(crate) wall_base_ns: u64,
     pub(crate) io_events: u64,
     pub(crate) cut_at_event: Option<u64>,
-    /// How many events after the first operation that fails.
+    /// The number of events from the first failed operation to the cut.
     pub(crate) cut_after_error: Option<u64>,
     /// The number of the clock's event for a cut by time.
     pub(crate) cut_timer: Option<u64>,
@@ -120,13 +120,13 @@ impl Machine {
         Submission::InFlight(ticket)
     }
 
-    /// Lets `cost_ns` pass and then all that is due happen; `wakers` gets those to be woken.
+    /// Lets `cost_ns` pass, with all events due by then; `wakers` gets those to be woken.
     pub(crate) fn elapse(&mut self, cost_ns: u64, wakers: &mut Vec<Waker>) -> Progress {
         self.clock.advance_to(self.clock.now_ns().saturating_add(cost_ns));
         self.happen(wakers)
     }
 
-    /// Lets time pass up to the next event, and that happen.
+    /// Lets time pass up to the next event, and carries that out.
     pub(crate) fn jump(&mut self, limit_ns: u64, wakers: &mut Vec<Waker>) -> Progress {
         match self.next_event() {
             _ if self.halted => Progress::Halted,
@@ -152,7 +152,7 @@ impl Machine {
         Progress::Halted
     }
 
-    /// The next event that still counts. What comes due in a stall is put off till after it.
+    /// The next event that still counts. An event due in a stall moves to after it.
     fn next_event(&mut self) -> Option<Event> {
         loop {
             let event = self.clock.peek()?;
@@ -211,7 +211,7 @@ impl Machine {
         }
     }
 
-    /// The device goes away. What it had in flight is settled now and fails later.
+    /// The device goes away. Its operations in flight are decided now and fail later.
     pub(crate) fn vanish(&mut self, disk: usize, how: Vanish) {
         let now_ns = self.clock.now_ns();
         let slots: Vec<usize> = self.ops.in_flight(disk).map(|(slot, _)| slot).collect();
@@ -235,7 +235,7 @@ impl Machine {
         }
     }
 
-    /// Takes the power off every disk: `mode` decides what of the unflushed writes is left.
+    /// Takes the power off every disk: `mode` decides which unflushed writes survive.
     pub(crate) fn power_cut(&mut self, mode: CutMode) {
         let loser = self.cut_rng.index(self.devices.len());
         for disk in 0..self.devices.len() {
@@ -260,8 +260,8 @@ impl Machine {
         }
     }
 
-    /// Ends the process alone: what had completed stays in the caches, what was in flight is
-    /// carried out or not, in any order.
+    /// Ends the process alone. Completed writes stay in the caches; those in flight are carried out
+    /// or not, in any order.
     pub(crate) fn kill(&mut self) {
         for disk in 0..self.devices.len() {
             let mut slots: Vec<usize> = self.ops.in_flight(disk).map(|(slot, _)| slot).collect();
@@ -290,8 +290,7 @@ impl Machine {
         }
     }
 
-    /// Switches on again, or starts the next process. Returns what has to be dropped outside the
-    /// lock.
+    /// Switches on again, or starts the next process. Returns the values to drop outside the lock.
     pub(crate) fn restart(&mut self, reboot: bool) -> (Vec<Option<Op>>, Vec<Waker>) {
         self.io_events = 0;
         self.cut_at_event = None;

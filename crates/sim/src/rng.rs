@@ -1,8 +1,8 @@
 //! Randomness of the simulation: one seed, split into named streams.
 //!
 //! Invariants:
-//! - A stream depends on the seed and its own name alone. A draw added to one stream moves no
-//!   other, so a seed that failed keeps its schedule while a fault or a workload changes.
+//! - A stream depends on the seed and its own name alone. An added draw in one stream moves no
+//!   other. So a seed that failed keeps its schedule while a fault or a workload changes.
 //! - Nothing here reads the system's randomness or clock.
 
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -1,9 +1,9 @@
-//! Which seeds a program of the simulator runs, as its environment says.
+//! The seeds that a program of the simulator runs, from its environment.
 
 use std::ops::Range;
 
-/// `AQUIFER_SEEDS` (else `default`) seeds from `AQUIFER_FIRST_SEED` (else 0) on; of `AQUIFER_SEED`
-/// that one.
+/// `AQUIFER_SEEDS` (else `default`) seeds from `AQUIFER_FIRST_SEED` (else 0) on; with
+/// `AQUIFER_SEED` only that one.
 pub fn seeds(default: u64) -> Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("AQUIFER_SEED") {
@@ -15,7 +15,7 @@ pub fn seeds(default: u64) -> Range<u64> {
     }
 }
 
-/// Entries of the story that is told: none unless one seed is asked for.
+/// Entries of the story to print: none unless the environment names one seed.
 pub fn story() -> usize {
     if std::env::var("AQUIFER_SEED").is_ok() { 100_000 } else { 0 }
 }

@@ -1,12 +1,12 @@
 //! One simulated machine with its disks: runs futures, takes the power away, starts again.
 //!
 //! Invariants:
-//! - Everything follows from the seed and from the calls made: no thread, no real time, no order
-//!   of a hash map.
-//! - An incarnation ends with `power_cut` or `kill`: every task is dropped first, then the writes
-//!   that were not durable meet their fate, then the next incarnation may run.
+//! - Everything follows from the seed and from the calls made: no thread, no real time, no order of
+//!   a hash map.
+//! - An incarnation ends with `power_cut` or `kill`. Every task is dropped first, then the fate of
+//!   the writes that were not durable is decided, then the next incarnation may run.
 //! - Each step polls one of the ready tasks, drawn from the schedule stream, and costs a little
-//!   virtual time; what has come due by then happens before the next step.
+//!   virtual time. Events due by then happen before the next step.
 
 use std::fmt;
 use std::future::Future;
@@ -37,8 +37,8 @@ pub struct SimConfig {
     pub steps_max: u64,
     /// Virtual time in one `run_until` before it gives up.
     pub time_max: Duration,
-    /// A step costs up to this much virtual time, so that completions and deadlines fall between
-    /// the steps of tasks that are ready too. 0: time passes only while nothing is ready.
+    /// A step costs up to this much virtual time, so that completions and deadlines also fall
+    /// between the steps of ready tasks. 0: time passes only while nothing is ready.
     pub step_ns_max: u64,
     /// Entries kept for the story; 0 switches it off.
     pub story_entries_max: usize,
@@ -61,8 +61,8 @@ pub enum CutPlan {
     /// Never by itself.
     Never,
     /// At the k-th I/O event (submission or completion, on any disk) of this incarnation, counted
-    /// from 1: a submission is in flight then, a completion has had its effect and nobody has seen
-    /// it.
+    /// from 1. A submission is in flight then. A completion has had its effect, but no task has
+    /// seen it.
     AtEvent(u64),
     /// After this time from now.
     After(Duration),
@@ -71,13 +71,13 @@ pub enum CutPlan {
 /// Why a run ended without a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// Nothing can ever run again; the names of all that wait.
+    /// Nothing can ever run again; the names of all waiting tasks.
     Deadlock(Vec<&'static str>),
     /// The planned power cut fired. All tasks are dropped; call `power_cut` or `kill` next.
     Halted,
-    /// Too many steps: something spins; the names of all that have not ended.
+    /// Too many steps: something spins; the names of all tasks that have not ended.
     StepLimit(Vec<&'static str>),
-    /// Too much virtual time: something waits for what never comes while timers go on.
+    /// Too much virtual time: a task waits for an event that never comes, while timers go on.
     TimeLimit(Vec<&'static str>),
 }
 
@@ -151,7 +151,7 @@ impl Sim {
         Rng::stream(self.shared.machine.lock().seed, &format!("user.{name}"))
     }
 
-    /// Runs `root` beside all spawned tasks until it ends. Tasks that have not ended then go on in
+    /// Runs `root` beside all spawned tasks until it ends. Tasks that have not ended continue in
     /// the next call.
     pub fn run_until<F: Future>(&mut self, root: F) -> Result<F::Output, Stop> {
         let Some(key) = self.shared.tasks.add("root", None) else {
@@ -208,7 +208,7 @@ impl Sim {
         }
     }
 
-    /// The root ended in the very poll in which the power went: it did not get that far.
+    /// The root ended in the very poll in which the power went: it does not count as ended.
     fn root_done(&self) -> Result<(), Stop> {
         if self.shared.machine.lock().halted { Err(Stop::Halted) } else { Ok(()) }
     }
@@ -226,7 +226,7 @@ impl Sim {
         }
     }
 
-    /// Plans the power cut of this incarnation, in place of the plan before.
+    /// Plans the power cut of this incarnation, in place of the earlier plan.
     pub fn plan_cut(&mut self, plan: CutPlan) {
         let mut machine = self.shared.machine.lock();
         machine.cut_at_event = None;
@@ -242,8 +242,8 @@ impl Sim {
         }
     }
 
-    /// Lets the power cut that is planned come earlier, if an operation fails before it: so many
-    /// I/O events after that.
+    /// Moves the planned power cut forward if an operation fails before it: this many I/O events
+    /// after that.
     pub fn cut_after_error(&mut self, events: u64) {
         self.shared.machine.lock().cut_after_error = Some(events);
     }
@@ -266,13 +266,13 @@ impl Sim {
         mode
     }
 
-    /// Kills the process; machine and disks stay on, with what is in their caches.
+    /// Kills the process; machine and disks stay on, with the content of their caches.
     pub fn kill(&mut self) {
         self.end_incarnation(false, Machine::kill);
     }
 
     fn end_incarnation(&mut self, reboot: bool, act: impl FnOnce(&mut Machine)) {
-        // Nothing that the tasks do while they are dropped reaches a disk.
+        // The drops of the tasks must not reach a disk.
         self.shared.machine.lock().halted = true;
         self.shared.tasks.close();
         let mut machine = self.shared.machine.lock();
@@ -289,13 +289,13 @@ impl Sim {
         machine.wall_base_ns = wall_ns.wrapping_sub(machine.clock.now_ns());
     }
 
-    /// A hash of all that happened: equal for equal seeds and calls.
+    /// A hash of all events: equal for equal seeds and calls.
     pub fn trace_hash(&self) -> u64 {
         self.shared.machine.lock().trace.hash()
     }
 
-    /// What happened last, one line an entry: `time disk operation sector count outcome`. Empty
-    /// unless [`SimConfig::story_entries_max`] asked for it.
+    /// The last events, one line for each: `time disk operation sector count outcome`. Empty unless
+    /// [`SimConfig::story_entries_max`] asked for it.
     pub fn story(&self) -> String {
         let machine = self.shared.machine.lock();
         let name = |disk: usize| machine.devices.get(disk).map_or("?", |device| &device.name);
@@ -304,7 +304,7 @@ impl Sim {
 }
 
 impl Drop for Sim {
-    /// Tasks hold the world and the world holds the tasks: somebody has to let go.
+    /// Tasks hold the world and the world holds the tasks: this breaks the cycle.
     fn drop(&mut self) {
         self.shared.machine.lock().halted = true;
         self.shared.tasks.close();

@@ -1,4 +1,4 @@
-//! The trace of one seed: a hash that is always on, and a story that is told when asked for.
+//! The trace of one seed: a hash that is always on, and a story on demand.
 //!
 //! Invariants:
 //! - The hash covers every step, every disk operation and every fate of a write, in order: two runs
@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-/// What happened on a disk.
+/// An event on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Action {
@@ -35,7 +35,7 @@ pub(crate) enum Action {
     Kill,
 }
 
-/// How it went.
+/// The result of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Outcome {
@@ -70,13 +70,13 @@ pub(crate) struct Entry {
     pub(crate) at_ns: u64,
     /// The disk's index, in the order in which disks were added.
     pub(crate) disk: usize,
-    /// What happened.
+    /// The event.
     pub(crate) action: Action,
-    /// First sector; 0 for what concerns the whole disk.
+    /// First sector; 0 for an event of the whole disk.
     pub(crate) sector: u64,
-    /// Number of sectors; 0 for what concerns the whole disk.
+    /// Number of sectors; 0 for an event of the whole disk.
     pub(crate) count: u64,
-    /// How it went.
+    /// Its result.
     pub(crate) outcome: Outcome,
 }
 

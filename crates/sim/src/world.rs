@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - Time passes only in the executor: two reads of the clock in one poll are equal.
-//! - `now` starts again at a reboot and goes on over a kill, as a machine's monotonic clock does;
-//!   the wall clock goes on over both.
+//! - `now` restarts at a reboot and continues over a kill, as a machine's monotonic clock does; the
+//!   wall clock continues over both.
 
 use std::fmt;
 use std::future::Future;
@@ -33,7 +33,7 @@ impl SimWorld {
         SimWorld { shared }
     }
 
-    /// Others that are ready run before the caller goes on, perhaps.
+    /// Other ready tasks may run before the caller continues.
     pub fn yield_now(&self) -> impl Future<Output = ()> + Send + use<> {
         YieldNow { yielded: false }
     }

@@ -18,7 +18,7 @@ async fn worker(world: SimWorld, disk: SimDisk, mut rng: Rng) {
     for _ in 0..40 {
         let sector = rng.below(200);
         let pages = vec![Page::with_prefix(&rng.next_u64().to_le_bytes()); rng.index(8) + 1];
-        // Errors are part of the history; what matters is that they come again.
+        // Errors are part of the history; they must repeat too.
         match rng.below(6) {
             0 => drop(disk.read(sector, 8).await),
             1 | 2 => drop(disk.write(sector, pages).await),
@@ -29,7 +29,7 @@ async fn worker(world: SimWorld, disk: SimDisk, mut rng: Rng) {
     }
 }
 
-/// Three incarnations over two faulty disks; what happened and what is left, as numbers.
+/// Three incarnations over two faulty disks; the events and the end state, as numbers.
 fn history(seed: u64) -> [u64; 4] {
     let config = SimConfig { story_entries_max: 100, ..SimConfig::default() };
     let mut sim = Sim::with_config(seed, config);

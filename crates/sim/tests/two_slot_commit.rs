@@ -3,8 +3,8 @@
 //! step left out is found within a stated number of seeds.
 //!
 //! A commit: the data to the place that the committed header does not name; flush; the header to
-//! the older slot; flush; only then is it acknowledged. Recovery flushes before it acts on what it
-//! has read: after a kill that may lie in the disk's cache alone.
+//! the older slot; flush; only then the acknowledgement. Recovery flushes before it acts on its
+//! reads: after a kill their content may be in the disk's cache alone.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may panic")]
 
 use std::sync::atomic::{AtomicU64, Ordering};

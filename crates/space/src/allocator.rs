@@ -1,4 +1,4 @@
-//! The allocator: which sectors a txg takes, gives back, and may have again.
+//! The allocator: which sectors a txg takes, frees, and may reuse.
 
 mod closed;
 mod memory;
@@ -16,8 +16,8 @@ use crate::metaslab::{Delta, Metaslab};
 
 use take::STRIPE_SECTORS;
 
-/// A metaslab is loaded in place of one that is in memory if it has so large a part of its sectors
-/// more free.
+/// A metaslab is loaded in place of one in memory if it has at least this part of its sectors more
+/// free.
 const LOAD_GAIN_SHARE: u64 = 16;
 
 /// Names a metaslab.
@@ -29,7 +29,7 @@ pub struct MetaslabId {
     pub index: u64,
 }
 
-/// Why space could not be had or a change was refused.
+/// Why space was not available or a change was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpaceError {
     /// No free run of that length in any loaded metaslab.
@@ -46,7 +46,7 @@ pub enum SpaceError {
 /// A slot to be written.
 #[derive(Debug, Clone)]
 pub struct SlotWrite {
-    /// What the record says of it.
+    /// Its entry for the record.
     pub entry: SlotEntry,
     /// Its bytes, whole sectors.
     pub bytes: Vec<u8>,
@@ -61,7 +61,7 @@ pub struct SpaceUse {
     pub total: u64,
     /// Sectors in use in the newest root or taken since, held-back frees included.
     pub taken: u64,
-    /// Of those: freed, and held back. Nothing of metaslabs that are closed: it does not come back.
+    /// Of those: freed, and held back. Without those of closed metaslabs, which do not come back.
     pub held: u64,
 }
 
@@ -100,7 +100,7 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// An allocator over vdevs that are empty but for their reserved places. `None` stands for a
+    /// An allocator over vdevs that are empty except for their reserved places. `None` stands for a
     /// vdev that holds no blocks (a log vdev).
     pub fn new(geometries: &[Option<Geometry>]) -> Self {
         let vdevs: Vec<VdevSpace> = geometries
@@ -128,7 +128,7 @@ impl Allocator {
         }
     }
 
-    /// Where the sectors are.
+    /// The use of the pool's sectors.
     pub fn space_use(&self) -> SpaceUse {
         self.use_
     }
@@ -148,8 +148,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Import: a change of a record newer than the current slot of its metaslab; records must come
-    /// oldest first. Changes that the slot already holds are skipped.
+    /// Import: a change from a record newer than the current slot of its metaslab. Records must
+    /// come oldest first. Changes that the slot already holds are skipped.
     pub fn replay_run(&mut self, txg: Txg, run: Run, allocated: bool) -> Result<(), SpaceError> {
         let (id, start) = self.locate(run).ok_or(SpaceError::Outside(run))?;
         let metaslab = self.metaslab_mut(id).ok_or(SpaceError::Outside(run))?;
@@ -164,7 +164,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Import: frees of a recent txg that must not be handed out yet.
+    /// Import: frees of a recent txg that may not be handed out yet.
     pub fn hold(&mut self, txg: Txg, runs: &[Run]) {
         for run in runs {
             self.use_.taken += run.sectors;
@@ -176,9 +176,9 @@ impl Allocator {
         }
     }
 
-    /// Metaslabs to be loaded so that `sectors` can be handed out from the emptiest there are: what
-    /// is loaded may have as many free ones, in holes, and then large writes would end. Each vdev
-    /// has its share of them: else one would be written while the others idle.
+    /// Metaslabs to load so that `sectors` can be handed out from the emptiest ones. Loaded
+    /// metaslabs may have as many free sectors, but in holes; then large writes would stop. Each
+    /// vdev has its share of the loads: else one would be written while the others idle.
     pub fn wanted_loads(&self, sectors: u64) -> Vec<MetaslabId> {
         let mut candidates = Vec::new();
         for (vdev, space) in self.vdevs.iter().enumerate() {
@@ -190,7 +190,7 @@ impl Allocator {
                 candidates.push(match &metaslab.views {
                     Some(views) => {
                         let free = (views.taken.len() - views.taken.count()) as u64;
-                        // Not for a little more.
+                        // A loaded metaslab does not give way for a small gain.
                         (free + metaslab.sectors as u64 / LOAD_GAIN_SHARE, free, id, true)
                     }
                     None => (metaslab.free, metaslab.free, id, false),
@@ -219,15 +219,15 @@ impl Allocator {
         self.metaslab(id)?.entry
     }
 
-    /// The metaslab a run lies in, if it is not loaded.
+    /// The metaslab of a run, if it is not loaded.
     pub fn unloaded_for(&self, run: Run) -> Option<MetaslabId> {
         let (id, _) = self.locate(run)?;
         let metaslab = self.metaslab(id)?;
         (metaslab.views.is_none() && !metaslab.closed).then_some(id)
     }
 
-    /// The current slot of a metaslab that is not loaded, with its copies. `None`: nothing to read,
-    /// it is loaded or has just been set up empty.
+    /// The current slot of a metaslab that is not loaded, with its copies. `None`: there is nothing
+    /// to read, because it is loaded or was just set up empty.
     pub fn begin_load(&mut self, id: MetaslabId) -> Option<(SlotEntry, Vec<Place>)> {
         let metaslab = self.metaslab_mut(id)?;
         if metaslab.views.is_some() || metaslab.closed {
@@ -246,7 +246,7 @@ impl Allocator {
         Some((entry, places))
     }
 
-    /// Takes over a slot's bytes that match its entry; `None` closes the metaslab to allocation.
+    /// Loads a slot's bytes, which match its entry; `None` closes the metaslab to allocation.
     pub fn finish_load(&mut self, id: MetaslabId, entry: &SlotEntry, bytes: Option<&[u8]>) {
         let Some(metaslab) = self.metaslab_mut(id) else {
             return;
@@ -266,7 +266,7 @@ impl Allocator {
 
     // ---- giving back --------------------------------------------------------------------------
 
-    /// Import: keeps a given run from being handed out: a log record names it. It must be free.
+    /// Import: reserves a run that a log record names. It must be free.
     pub fn reserve(&mut self, run: Run) -> Result<(), SpaceError> {
         let (id, start) = self.locate(run).ok_or(SpaceError::Outside(run))?;
         let count = usize::try_from(run.sectors).map_err(|_| SpaceError::Outside(run))?;
@@ -284,17 +284,18 @@ impl Allocator {
         Ok(())
     }
 
-    /// Makes a reserved run an allocation of `txg`: its log record is being replayed there.
+    /// Makes a reserved run an allocation of `txg`, in which its log record is replayed.
     pub fn adopt(&mut self, txg: Txg, run: Run) {
         self.open.entry(txg).or_default().allocated.push(run);
     }
 
-    /// Gives a run back with `txg`: no longer used in that txg's root, held back for a while after.
+    /// Frees a run with `txg`: that txg's root no longer uses it, and it is held back for a while
+    /// after.
     pub fn free(&mut self, txg: Txg, run: Run) {
         self.open.entry(txg).or_default().freed.push(run);
     }
 
-    /// Runs that an open txg has taken and given back so far: how large its record will be.
+    /// Runs that an open txg has taken and freed so far: the size of its record.
     pub fn open_runs(&self, txg: Txg) -> usize {
         self.open.get(&txg).map_or(0, |changes| changes.allocated.len() + changes.freed.len())
     }
@@ -302,8 +303,8 @@ impl Allocator {
     // ---- sync ---------------------------------------------------------------------------------
 
     /// Ends a txg's changes: they become the `used` view. Returns (allocated, freed), merged and
-    /// cut to what a record's entry holds. A contradiction (double free, double allocation) is our
-    /// bug.
+    /// cut to the size of a record's entries. A contradiction (double free, double allocation) is
+    /// our bug.
     pub fn close_txg(&mut self, txg: Txg) -> Result<(Vec<Run>, Vec<Run>), SpaceError> {
         let changes = self.open.remove(&txg).unwrap_or_default();
         let allocated = merge_runs(changes.allocated);
@@ -321,13 +322,13 @@ impl Allocator {
         Ok((allocated, freed))
     }
 
-    /// After `synced` is on disk: frees of all but the last `keep` (`REWIND_TXGS`) committed txgs
-    /// can be handed out again, up to the first of which `unread` says that somebody may still read
-    /// them. Returns them, for discard.
+    /// After `synced` is on disk: releases the frees of all but the last `keep` (`REWIND_TXGS`)
+    /// committed txgs, and returns them, for discard. Stops at the first txg for which `unread` is
+    /// false, because a reader may still reach its frees.
     pub fn release(&mut self, synced: Txg, keep: usize, unread: impl Fn(Txg) -> bool) -> Vec<Run> {
         debug_assert!(self.held.keys().all(|txg| *txg <= synced));
         let mut released = Vec::new();
-        // Counted in commits, not in numbers: txgs skip some at every import.
+        // Counts commits, not txg numbers: every import skips some numbers.
         while self.held.len() > keep {
             let Some(oldest) = self.held.first_entry().filter(|oldest| unread(*oldest.key()))
             else {
@@ -358,7 +359,7 @@ impl Allocator {
         self.held.len()
     }
 
-    /// Metaslabs whose slot is not of today, those with the oldest first.
+    /// Metaslabs that are dirty or have a slot, those with the oldest slot first.
     pub fn stale_metaslabs(&self) -> Vec<(Txg, MetaslabId)> {
         let mut stale: Vec<(Txg, MetaslabId)> = Vec::new();
         for id in self.metaslab_ids(|slab| slab.dirty || slab.entry.is_some()) {
@@ -370,14 +371,14 @@ impl Allocator {
         stale
     }
 
-    /// Whether a metaslab changed since its slot was written, and is not loaded: it must be loaded
-    /// before [`Allocator::refresh`].
+    /// Whether a metaslab changed since its slot was written, and is not loaded. Then it must be
+    /// loaded before [`Allocator::refresh`].
     pub fn needs_load_to_refresh(&self, id: MetaslabId) -> bool {
         self.metaslab(id).is_some_and(|slab| slab.dirty && slab.views.is_none() && !slab.closed)
     }
 
-    /// Brings a metaslab's slot up to `txg`: repeats the entry if nothing changed, else writes the
-    /// next slot (`in_turn`: always, but where the simulator leaves that rule out).
+    /// Brings a metaslab's slot up to `txg`. Repeats the entry if nothing changed, else writes the
+    /// next slot. (`in_turn` is true, unless the simulator leaves that rule out.)
     pub fn refresh(
         &mut self,
         id: MetaslabId,
@@ -443,7 +444,7 @@ impl Allocator {
         }
     }
 
-    /// A metaslab was just loaded: held-back frees there must stay taken.
+    /// For a metaslab that was just loaded: held-back frees there must stay taken.
     fn reapply(&mut self, id: MetaslabId) {
         let held: Vec<Run> = self.held.values().flatten().copied().collect();
         for run in held {
@@ -451,7 +452,8 @@ impl Allocator {
                 self.mark_taken(run);
             }
         }
-        // What open txgs freed is still in `used`; what they took lies in loaded metaslabs only.
+        // The frees of open txgs are still in `used`. Open txgs took sectors only in loaded
+        // metaslabs.
     }
 
     fn mark_taken(&mut self, run: Run) {
@@ -465,8 +467,8 @@ impl Allocator {
     }
 }
 
-/// Sorts, joins neighbours, and cuts to what an entry of a record can say. Segments of the log do
-/// not join with data across a metaslab's end: runs never cross it, so neither may their union.
+/// Sorts, joins neighbours, and cuts to the size of a record's entry. Log segments do not join with
+/// data across a metaslab's end: runs never cross it, so their union may not either.
 fn merge_runs(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_unstable();
     let mut merged: Vec<Run> = Vec::with_capacity(runs.len());

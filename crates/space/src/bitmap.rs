@@ -6,7 +6,7 @@
 pub struct Bitmap {
     words: Vec<u64>,
     bits: usize,
-    /// Bits set: asked for at every sync and for every metaslab, so it is kept, not counted.
+    /// Bits set. Every sync asks for it for every metaslab, so it is kept, not counted.
     ones: usize,
 }
 
@@ -131,7 +131,7 @@ impl Bitmap {
 
     fn next_bit_until(&self, from: usize, set: bool, limit: usize) -> usize {
         let limit = limit.min(self.bits);
-        // A long free run is only looked at as far as it is wanted.
+        // Looks at a long free run only as far as wanted.
         let mut at = from;
         while at < limit {
             let word = self.words[at / 64] ^ if set { 0 } else { u64::MAX };

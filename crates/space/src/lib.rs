@@ -1,15 +1,14 @@
 //! Free space, pure: bitmaps, metaslabs, and the allocator over all data vdevs.
 //!
-//! Two views of every loaded metaslab are kept apart:
-//! - `used`: what the newest root says, with the frees of its txg applied. This is what goes to
-//!   disk.
-//! - `taken`: what must not be handed out: `used`, what open txgs took, and frees that are held
-//!   back.
+//! Every loaded metaslab has two views:
+//! - `used`: the newest root's sectors, with the frees of its txg applied. This view goes to disk.
+//! - `taken`: all that may not be handed out: `used`, sectors that open txgs took, and held-back
+//!   frees.
 //!
 //! Invariants:
 //! - A sector is handed out only if it is in neither view.
-//! - A freed sector leaves `used` with its txg and `taken` only once `REWIND_TXGS` further txgs are
-//!   on disk, even if it was taken in that same txg (DESIGN, invariant 4).
+//! - A freed sector leaves `used` with its txg. It leaves `taken` only once `REWIND_TXGS` further
+//!   txgs are on disk, even if it was taken in that same txg (`ARCHITECTURE.md`, "Invariants").
 //! - Nothing here allocates space for its own bookkeeping.
 
 mod allocator;

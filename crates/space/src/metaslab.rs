@@ -1,4 +1,4 @@
-//! One metaslab: its two views, its current slot, and what changed since that slot was written.
+//! One metaslab: its two views, its current slot, and the changes since that slot was written.
 
 use aquifer_ondisk::layout::{BITMAP_SLOTS, Geometry};
 use aquifer_ondisk::txg_record::SlotEntry;
@@ -13,7 +13,7 @@ pub(crate) struct Views {
     pub taken: Bitmap,
 }
 
-/// A change of `used` that a bitmap not yet loaded has to catch up with.
+/// A change of `used` that a bitmap not yet loaded must catch up with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Delta {
     pub start: usize,
@@ -27,18 +27,18 @@ pub(crate) struct Metaslab {
     pub index: u64,
     pub first_sector: u64,
     pub sectors: usize,
-    /// Current slot; none: free but for the reserved places.
+    /// Current slot; `None`: free except for the reserved places.
     pub entry: Option<SlotEntry>,
     pub views: Option<Views>,
     /// In order; only while not loaded.
     pub deltas: Vec<Delta>,
-    /// Sectors in neither view of use: clear in `used`.
+    /// Free sectors: clear in `used`.
     pub free: u64,
     /// `used` changed since the entry's `as_of`.
     pub dirty: bool,
-    /// The slot verified nowhere: nothing is allocated here until it is rebuilt.
+    /// No copy of the slot verified: nothing is allocated here until the metaslab is rebuilt.
     pub closed: bool,
-    /// Where the search for free runs goes on.
+    /// Where the search for free runs continues.
     pub cursor: usize,
     /// The same for second copies.
     pub second_cursor: usize,
@@ -74,7 +74,7 @@ impl Metaslab {
         bitmap
     }
 
-    /// Brings a bitmap read from the current slot up to date and keeps it.
+    /// Applies the changes since the current slot to its bitmap, and keeps it.
     pub fn load(&mut self, mut used: Bitmap) {
         assert_eq!(used.len(), self.sectors);
         for delta in self.deltas.drain(..) {
@@ -88,13 +88,14 @@ impl Metaslab {
         self.views = Some(Views { taken: used.clone(), used });
     }
 
-    /// Applies a committed change to `used`. Returns false if it contradicts what is known: a
-    /// sector allocated twice or freed twice.
+    /// Applies a committed change to `used`. Returns false if it contradicts the view: a sector
+    /// allocated twice or freed twice.
     pub fn apply(&mut self, delta: Delta) -> bool {
         self.dirty = true;
         let Some(views) = &mut self.views else {
             self.deltas.push(delta);
-            // What an import replays may contradict itself: loading it will tell what is free.
+            // The changes of an import may contradict each other: loading the bitmap shows what is
+            // free.
             let count = delta.count as u64;
             self.free = match delta.allocated {
                 true => self.free.saturating_sub(count),

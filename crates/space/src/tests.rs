@@ -1,4 +1,4 @@
-//! The allocator against a model that knows the state of every sector.
+//! The allocator, compared with a model that knows the state of every sector.
 #![expect(clippy::cast_possible_truncation, reason = "small numbers of a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,7 +132,7 @@ fn slots_and_deltas_rebuild_the_same_view() {
             imported.replay_run(Txg(*txg), *run, false).unwrap();
         }
     }
-    // Nothing is in memory yet, and what is taken is known: each change counted once.
+    // No bitmap is in memory yet, but the taken space is known: each change counted once.
     let lived = allocator.space_use();
     assert_eq!(imported.space_use().taken, lived.taken - lived.held);
     for id in imported.wanted_loads(u64::MAX) {
@@ -152,7 +152,7 @@ fn slots_and_deltas_rebuild_the_same_view() {
     assert!(imported.reserve(free).is_err());
 }
 
-/// A little is wanted, which the first vdev has by itself: what is written goes to all in turn.
+/// The first vdev alone has the little space that is wanted; but writes go to all in turn.
 #[test]
 fn every_vdev_has_its_share() {
     let geometries: Vec<_> =
@@ -205,8 +205,8 @@ fn what_is_read_is_not_released() {
     assert_eq!(allocator.release(Txg(8), 2, |_| true), vec![run]);
 }
 
-/// While others have room, second copies lie neither in the metaslab of the first copy nor in the
-/// one that data are just written to, which would be cut into holes by them.
+/// While other metaslabs have room, second copies lie neither in the metaslab of the first copy nor
+/// in the one that data is being written to: they would cut it into holes.
 #[test]
 fn second_copies_lie_in_metaslabs_of_their_own() {
     let geometry = Geometry::new(0, 128, false);
@@ -215,7 +215,7 @@ fn second_copies_lie_in_metaslabs_of_their_own() {
     assert!(geometry.metaslab_sectors() * 4 <= geometry.sectors());
     for _ in 0..geometry.metaslab_sectors() {
         let first = allocator.allocate(Txg(1), 1, 1).unwrap();
-        // Of something that was written a while ago, elsewhere.
+        // The second copy of an older block, elsewhere.
         let old = Place::new(0, (first.place.sector() + geometry.metaslab_sectors()) % (96 * 1024));
         for of in [first.place, old] {
             let second = allocator.allocate_second(Txg(1), of).unwrap();
@@ -225,7 +225,7 @@ fn second_copies_lie_in_metaslabs_of_their_own() {
     }
 }
 
-/// In a metaslab that is all there is, a second copy lies half of it away.
+/// In a single metaslab, a second copy lies half of it away.
 #[test]
 fn alone_a_second_copy_lies_half_a_metaslab_away() {
     let geometry = Geometry::new(0, 16, false);
@@ -237,7 +237,7 @@ fn alone_a_second_copy_lies_half_a_metaslab_away() {
     assert_eq!(second - start, half);
 }
 
-/// Nothing is free half a metaslab away: a second copy goes to any other segment before its own.
+/// If nothing is free half a metaslab away, a second copy goes to any other segment before its own.
 #[test]
 fn alone_a_second_copy_lies_in_another_segment() {
     let mut allocator = fresh(1, 16);
@@ -283,7 +283,7 @@ fn second_copies_lie_in_other_segments() {
             }
             pairs += 1;
         }
-        // Nothing is left over for the sake of distance.
+        // Distance costs no space: all is handed out.
         assert!(allocator.space_use().free() <= 1);
         assert!(pairs * 2 > u64::from(vdevs) * (segments - 8) * 1000);
     }
@@ -349,7 +349,7 @@ fn unloaded_bitmaps_come_back_the_same() {
     );
 }
 
-/// What is free if all of `live` and the reserved places are not.
+/// The free sectors if all but `live` and the reserved places are free.
 fn free_of(allocator: &Allocator, live: &BTreeSet<u64>) -> u64 {
     let empty = Allocator::new(&[Some(Geometry::new(0, 272, false))]);
     assert_eq!(empty.space_use().total, allocator.space_use().total);
@@ -365,8 +365,8 @@ fn a_double_free_is_refused() {
     assert!(allocator.close_txg(Txg(1)).is_err());
 }
 
-/// While there is a metaslab that nothing was taken from, holes are not refilled: large writes are
-/// to find large runs, whatever happens to be in memory.
+/// While there is an untouched metaslab, holes are not refilled. Large writes should find large
+/// runs, whichever bitmaps are in memory.
 #[test]
 fn an_emptier_metaslab_is_loaded_before_holes_are_refilled() {
     let mut allocator = Allocator::new(&[Some(Geometry::new(0, 64, false))]);
@@ -388,7 +388,7 @@ fn an_emptier_metaslab_is_loaded_before_holes_are_refilled() {
         allocator.close_txg(Txg(txg)).unwrap();
         allocator.release(Txg(txg), 2, |_| true);
     }
-    // Half of it is free, much more than is wanted, and in holes.
+    // Half of it is free, much more than is wanted, but in holes.
     let second = load(&mut allocator, 1000);
     assert_eq!(second.len(), 1);
     assert_ne!(first, second);
@@ -396,7 +396,7 @@ fn an_emptier_metaslab_is_loaded_before_holes_are_refilled() {
     assert!(load(&mut allocator, 1000).is_empty());
 }
 
-/// What is held back in a metaslab that is closed does not come back, and is not counted so.
+/// Held-back frees in a closed metaslab do not come back, and are not counted so.
 #[test]
 fn what_is_held_back_in_a_closed_metaslab_is_not_on_its_way() {
     let geometry = Geometry::new(0, 64, true);
@@ -426,8 +426,8 @@ fn what_is_held_back_in_a_closed_metaslab_is_not_on_its_way() {
     assert_eq!(allocator.space_use(), closed);
 }
 
-/// A record whose checksum is right may lie all the same: it says that a metaslab is empty, and
-/// then that something there was freed.
+/// A record may be wrong although its checksum is right: it says that a metaslab is empty, and then
+/// that something there was freed.
 #[test]
 fn no_more_is_free_than_there_is_whatever_records_say() {
     let mut imported = Allocator::new(&[Some(Geometry::new(0, 64, false))]);

@@ -70,22 +70,22 @@ impl Bed {
         Bed { world, service, disks }
     }
 
-    /// What lies on the disks at one moment, as if the process were killed then; and what else is
-    /// to be known of that moment.
+    /// The content of the disks at one moment, as if the process were killed then, and what `and`
+    /// returns for that moment.
     pub fn as_killed<T>(&self, and: impl FnOnce() -> T) -> (Vec<Image>, T) {
         let contents: Vec<_> = self.disks.iter().map(MemoryDisk::content).collect();
         (contents.iter().map(|content| (**content).clone()).collect(), and())
     }
 
-    /// Exports the pool and has the second opinion on what lies there.
+    /// Exports the pool and inspects the disks.
     ///
     /// # Panics
-    /// Something is wrong with it.
+    /// The inspection finds an error.
     pub async fn close(self) {
         self.close_and_look(true).await;
     }
 
-    /// The same, but the content of the files is not read: of a pool that is nearly full.
+    /// The same, without reading the content of the files: for a pool that is nearly full.
     pub async fn close_full(self) {
         self.close_and_look(false).await;
     }
@@ -98,7 +98,7 @@ impl Bed {
         let options = Options { data, ..Options::default() };
         let report = inspect(disks, &options).await;
         assert!(report.is_clean(), "inspect: {report}");
-        // Nobody is in the middle of anything when the run ends.
+        // No thread is in the middle of an operation when the run ends.
         world.rest().await;
     }
 }

@@ -1,4 +1,4 @@
-//! A disk in memory. What is under way on it goes on beside everything else.
+//! A disk in memory. Its operations run beside everything else.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl MemoryDisk {
         MemoryDisk { name: name.into(), sectors, world: world.clone(), content }
     }
 
-    /// What lies on it, for as long as nobody changes that.
+    /// The content, locked so that it does not change.
     pub(crate) fn content(&self) -> MutexGuard<'_, Image> {
         self.content.lock()
     }
@@ -57,7 +57,7 @@ impl MemoryDisk {
         })
     }
 
-    /// Half of the time it is as quick as any other thread.
+    /// Half of the time it is as fast as any other thread.
     async fn take_time(&self) {
         match self.world.below(4) {
             0 => self.world.sleep(Duration::from_micros(self.world.below(LONGEST_US))).await,

@@ -11,9 +11,9 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use crate::bed::Base;
 use crate::schedule::{Chance, seed, trace};
 
-/// Of each thread: futures of the engine are large, and not optimised here.
+/// For each thread: futures of the engine are large, and not optimised here.
 const STACK_BYTES: usize = 1 << 20;
-/// A run that is not done by then turns in a circle.
+/// A run that takes longer does not end.
 const STEPS_MAX: usize = 3_000_000;
 
 /// A seed that failed.
@@ -21,16 +21,17 @@ const STEPS_MAX: usize = 3_000_000;
 pub struct Failure {
     /// Which.
     pub seed: u64,
-    /// After so many steps.
+    /// After this many steps.
     pub steps: u64,
-    /// What was wrong.
+    /// The failure.
     pub why: String,
 }
 
 /// A story with several threads: `work` begins as the first of them.
 pub type Scenario = fn();
 
-/// Runs the seeds that the environment names, or so many, of a scenario on these disks.
+/// Runs a scenario on these disks, with the seeds that the environment names, or `default_seeds` of
+/// them.
 ///
 /// # Panics
 /// One of them fails.
@@ -56,12 +57,12 @@ pub fn is_repeated(bases: &[&Base], scenario: Scenario, seed: u64) {
         run(seed..seed + 1, scenario).unwrap();
         trace()
     };
-    // What a process makes once is made by then.
+    // By then everything exists that a process makes once.
     once();
     assert_eq!(once(), once(), "seed {seed} tells two stories");
 }
 
-/// Runs so many seeds without a rule: one of them must fail.
+/// Runs that many seeds without a rule: one of them must fail.
 ///
 /// # Panics
 /// None does.
@@ -88,8 +89,8 @@ pub fn must_be_found(
     }
 }
 
-/// Only one run at a time: pages and rules belong to the process. What it begins with is made
-/// before it.
+/// Only one run at a time, because pages and rules belong to the process. Makes the disks before
+/// the run begins.
 fn alone_with(bases: &[&Base]) -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
-//! Who goes on.
+//! Which thread runs next.
 //!
-//! Each seed has a manner of its own: what one finds in the second run, another never does. The
-//! clock's task is the last that may go on, so that time does not pass while somebody works; now
-//! and then it is let in earlier, as on a machine where everybody is late.
+//! Each seed has a manner of its own: one manner finds in the second run what another never finds.
+//! The clock's task is the last that may go on, so that time does not pass while other threads
+//! work. Now and then it runs earlier, as on a machine where every thread is late.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,8 +20,8 @@ thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The calling task is a clock's. A machine that is started again has another, and the first goes
-/// on for what is left of the life before.
+/// The calling task is a clock's. A restarted machine has another clock, and the first one
+/// continues for the rest of the earlier life.
 pub(crate) fn is_clock() {
     CLOCKS.with_borrow_mut(|clocks| {
         clocks.extend(shuttle::current::get_current_task().map(usize::from));
@@ -33,8 +33,7 @@ pub(crate) fn is_alone() -> bool {
     ALONE.get()
 }
 
-/// So much time has passed while others could go on that no more may: from now on clocks wait for
-/// them.
+/// No more time may pass while others can go on: from now on clocks wait for them.
 pub(crate) fn is_late() {
     IS_LATE.set(true);
 }
@@ -44,7 +43,7 @@ pub fn seed() -> u64 {
     SEED.get()
 }
 
-/// What its schedule was: a hash, and in how many steps.
+/// The schedule's trace: a hash, and its steps.
 pub(crate) fn trace() -> (u64, u64) {
     (TRACE.get(), STEPS.get())
 }
@@ -52,14 +51,14 @@ pub(crate) fn trace() -> (u64, u64) {
 /// How a seed chooses.
 #[derive(Debug)]
 enum Manner {
-    /// Anybody.
+    /// Any thread.
     Any,
-    /// Who runs goes on, but for one step of so many.
+    /// The running thread continues, except for one step in this many.
     Sticky(u64),
-    /// Who has the highest priority; at these steps who runs gets the lowest.
+    /// The thread with the highest priority; at these steps the running one gets the lowest.
     Priorities(Vec<u64>),
-    /// Who runs goes on, but one of so many threads falls asleep in one step of so many, shortly or
-    /// for long.
+    /// The running thread continues. But one in `of` threads falls asleep in one step of `one_in`,
+    /// briefly or for long.
     Naps { of: u64, salt: u64, one_in: u64 },
 }
 
@@ -70,7 +69,7 @@ pub(crate) struct Chance {
     manner: Manner,
     /// The lower, the sooner.
     priorities: HashMap<usize, u64>,
-    /// Until which step somebody sleeps.
+    /// The step until which a thread sleeps.
     naps: HashMap<usize, u64>,
     napped: u64,
     lowest: u64,
@@ -80,9 +79,9 @@ pub(crate) struct Chance {
 const CHANGES_WITHIN_LOG2: u64 = 14;
 /// Steps of a nap, at most.
 const NAP_LOG2_MAX: u64 = 15;
-/// Steps of all naps of a run, about: after that everybody works, and the run comes to its end.
+/// Steps of all naps of a run, about: after that no thread sleeps, and the run comes to its end.
 const NAPS_STEPS_MAX: u64 = 1 << 19;
-/// The clock is let in early once in so many steps.
+/// The clock runs early once in this many steps.
 const EARLY_ONE_IN: u64 = 300;
 
 impl Chance {
@@ -152,7 +151,7 @@ impl Scheduler for Chance {
     fn new_execution(&mut self) -> Option<Schedule> {
         let seed = self.seeds.next()?;
         SEED.set(seed);
-        // What ran before leaves nothing behind that this one could meet.
+        // Nothing that ran before may affect this run.
         aquifer_blockio::settle();
         CLOCKS.take();
         IS_LATE.set(false);

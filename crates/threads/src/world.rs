@@ -1,9 +1,10 @@
 //! Time and tasks for threads that are permuted.
 //!
-//! Every task is a thread of its own. That is more than there is in service, where the tasks of one
-//! runtime take turns: the engine does not know on which runtime it is.
+//! Every task is a thread of its own. That is more than in service, where the tasks of one runtime
+//! take turns: the engine does not know on which runtime it is.
 //!
-//! Nothing in here is a point, but for the tasks: the state is std's business, for a moment only.
+//! Nothing in here is a switching point, except for the tasks. The state is under std's locks, for
+//! a moment only.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -18,9 +19,9 @@ use aquifer_sim::Rng;
 
 use crate::schedule::{is_alone, is_clock, is_late};
 
-/// A thread that is not done after so long waits for something that nobody does.
+/// A thread that takes longer waits for an event that never comes.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// What passes while others could go on, at most: less than anything is forgotten after.
+/// The most time that passes while others could go on: less than anything is forgotten after.
 const LATEST: Duration = Duration::from_secs(300);
 /// Nanoseconds: the 13th of September 2020.
 const WALL_BEGAN_NS: u64 = 1_600_000_000_000_000_000;
@@ -37,13 +38,13 @@ pub struct Threads(Arc<Mutex<State>>);
 
 struct State {
     now: Duration,
-    /// How much of it passed while nobody could go on.
+    /// The part of it that passed while no thread could go on.
     idle: Duration,
     wall_ns: u64,
     rng: Rng,
     timers: BTreeMap<(Duration, u64), Waker>,
     next_timer: u64,
-    /// They wait until nobody else can go on.
+    /// They wait until no other thread can go on.
     rests: Vec<Waker>,
     clock: Option<Waker>,
 }
@@ -66,8 +67,8 @@ impl Threads {
         world
     }
 
-    /// Waits until nobody else can go on without time passing: no thread is in the middle of
-    /// anything.
+    /// Waits until no other thread can go on without time passing: none is in the middle of an
+    /// operation.
     pub async fn rest(&self) {
         let mut waits = false;
         poll_fn(|context| {
@@ -82,7 +83,7 @@ impl Threads {
         .await;
     }
 
-    /// How long nobody could go on before a timer ended.
+    /// How long no thread could go on before a timer ended.
     pub fn idle(&self) -> Duration {
         self.state().idle
     }
@@ -169,7 +170,7 @@ impl World for Threads {
         self.state().now
     }
 
-    /// No time comes twice.
+    /// No time occurs twice.
     fn wall_ns(&self) -> u64 {
         let mut state = self.state();
         let passed = u64::try_from(state.now.as_nanos()).unwrap();

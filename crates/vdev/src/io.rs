@@ -1,7 +1,7 @@
-//! What was done on a disk or a vdev since import: how often, how much, how long it took.
+//! Operations on a disk or a vdev since import: how many, how many bytes, how long they took.
 //!
-//! Invariant: what is counted succeeded. Failures have counters of their own, and their times
-//! would hide in a mean what they say.
+//! Invariant: only successful operations are counted. Failures have counters of their own, and in a
+//! mean their times would hide what they mean.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct IoCounters {
     flushes: Counter,
 }
 
-/// What is done on a disk.
+/// The kinds of operations on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoKind {
     /// Content was read.
@@ -29,7 +29,7 @@ pub enum IoKind {
     Write,
     /// Content was written, durable when it completed.
     DurableWrite,
-    /// What was written was made durable.
+    /// Earlier writes were made durable.
     Flush,
 }
 
@@ -43,7 +43,7 @@ struct Counter {
     latency: SharedHistogram,
 }
 
-/// How often, how much and how long, of one kind.
+/// Number, bytes and times of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IoCount {
     /// Bytes moved.
@@ -52,7 +52,7 @@ pub struct IoCount {
     pub latency: Histogram,
 }
 
-/// What was done since import.
+/// Operations since import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IoCounts {
     /// Reads.
@@ -66,13 +66,13 @@ pub struct IoCounts {
 }
 
 impl IoCounters {
-    /// Counters by this clock.
+    /// Counters that use this clock.
     pub(crate) fn new(clock: Arc<dyn World>) -> Self {
         let (reads, writes, durable_writes, flushes) = Default::default();
         IoCounters { clock, reads, writes, durable_writes, flushes }
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn look(&self) -> IoCounts {
         let of = |counter: &Counter| IoCount {
             bytes: counter.bytes.load(Ordering::Relaxed),
@@ -86,13 +86,13 @@ impl IoCounters {
         }
     }
 
-    /// When something begins. (Not by wrapping its future, which would be held twice: requests are
-    /// charged for the size of theirs.)
+    /// The beginning of an operation. (Wrapping the operation's future instead would hold it twice:
+    /// requests are charged for the size of theirs.)
     pub(crate) fn begin(&self) -> Begun {
         Begun(ns(self.clock.now()))
     }
 
-    /// Counts what began at `begun` and moved `bytes`, if it succeeded.
+    /// Counts an operation that began at `begun` and moved `bytes`, if it succeeded.
     pub(crate) fn end<T, E>(
         &self,
         kind: IoKind,

@@ -1,7 +1,8 @@
-//! Labels on a disk: reading what is there, writing configs and uberblocks.
+//! Labels on a disk: reading them, writing configs and uberblocks.
 //!
-//! An uberblock goes to the same ring slot of all four labels; a config to all four, the front pair
-//! and the back pair in turn, flushed in between, so that a cut leaves one pair whole.
+//! An uberblock goes to the same ring slot of all four labels. A config goes to all four in two
+//! pairs, L0 with L2 and L1 with L3, with a flush after each pair. Each pair has one label at
+//! either end of the leaf. So a power cut leaves one pair whole.
 
 use std::sync::Arc;
 
@@ -17,14 +18,14 @@ use futures_util::future::join_all;
 
 use crate::leaf::Leaf;
 
-/// What the labels of one disk say.
+/// The content of one disk's labels.
 #[derive(Debug, Clone)]
 pub struct DiskLabels {
-    /// The newest config that could be read.
+    /// The newest readable config.
     pub label: Label,
     /// Every valid uberblock of this leaf, newest first, duplicates left out.
     pub uberblocks: Vec<Uberblock>,
-    /// Labels of the four whose config is damaged.
+    /// How many of the four labels have a damaged config.
     pub damaged: u8,
 }
 
@@ -45,7 +46,7 @@ pub enum LabelError {
     Disk(#[from] DiskError),
 }
 
-/// Reads and judges the labels of a disk.
+/// Reads and checks the labels of a disk.
 pub async fn read_labels(disk: &Arc<dyn Disk>) -> Result<DiskLabels, LabelError> {
     let sectors = disk.sectors();
     let count = usize::try_from(RING_OFFSET + RING_SLOTS - CONFIG_OFFSET).unwrap_or(0);
@@ -122,7 +123,7 @@ fn ring(pages: &[Page], pool: Guid, leaf: Guid) -> impl Iterator<Item = Uberbloc
     })
 }
 
-/// The newest uberblock of this pool in the first ring of a leaf, by whoever wrote it.
+/// The newest uberblock of this pool in the first ring of a leaf, whichever host wrote it.
 pub async fn newest_uberblock(leaf: &Leaf, pool: Guid) -> Result<Option<Uberblock>, DiskError> {
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
     let count = usize::try_from(RING_SLOTS).unwrap_or(0);
@@ -145,8 +146,8 @@ pub async fn write_config(leaf: &Leaf, config: &PoolConfig) -> Result<(), DiskEr
     Ok(())
 }
 
-/// Writes an uberblock to all four labels of a leaf and flushes it. Before this, what the uberblock
-/// points at must be durable.
+/// Writes an uberblock to all four labels of a leaf and flushes it. Everything that the uberblock
+/// points at must be durable before.
 pub async fn write_uberblock(leaf: &Leaf, uberblock: &Uberblock) -> Result<(), DiskError> {
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
     let slot = uberblock.sequence % RING_SLOTS;
@@ -161,7 +162,7 @@ pub async fn write_uberblock(leaf: &Leaf, uberblock: &Uberblock) -> Result<(), D
     leaf.flush().await
 }
 
-/// Makes a disk belong to no pool: all labels are blanked.
+/// Blanks all labels, so that the disk belongs to no pool.
 pub async fn erase_labels(disk: &Arc<dyn Disk>) -> Result<(), DiskError> {
     let blank = Page::zeroed();
     let count = usize::try_from(RING_OFFSET + RING_SLOTS - CONFIG_OFFSET).unwrap_or(0);

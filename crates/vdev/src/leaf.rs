@@ -1,4 +1,4 @@
-//! A leaf: one disk, what state it is in, and what it has done.
+//! A leaf: one disk, its state, and its counters.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use aquifer_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use crate::io::{IoCounters, IoKind};
 
-/// What a leaf is good for.
+/// The state of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LeafState {
@@ -23,14 +23,14 @@ pub enum LeafState {
     Missing = 3,
 }
 
-/// What went wrong on one leaf since import.
+/// Errors on one leaf since import.
 #[derive(Debug, Default)]
 pub struct LeafCounters {
     /// Reads that failed.
     pub read_errors: AtomicU64,
     /// Writes and flushes that failed.
     pub write_errors: AtomicU64,
-    /// Reads whose content was not what had been written.
+    /// Reads whose content differed from the written one.
     pub checksum_errors: AtomicU64,
     /// Bad copies that were rewritten from a good one.
     pub repaired: AtomicU64,
@@ -45,17 +45,17 @@ pub struct Leaf {
     pub path: String,
     /// What went wrong.
     pub counters: LeafCounters,
-    /// What was done.
+    /// Its operations.
     pub io: IoCounters,
     disk: Option<Arc<dyn Disk>>,
     state: AtomicU8,
     last_error: Mutex<Option<String>>,
-    /// Sequence of the last uberblock that it holds durably.
+    /// Sequence of the last uberblock that is durable on it.
     pub uberblock_sequence: AtomicU64,
 }
 
 impl Leaf {
-    /// A leaf on `disk`; without one it is missing. What it does takes time by `clock`.
+    /// A leaf on `disk`; without one it is missing. `clock` times its operations.
     pub fn new(
         guid: Guid,
         path: String,
@@ -90,7 +90,7 @@ impl Leaf {
         self.state() == LeafState::Online
     }
 
-    /// Takes it out of use, as if it had failed, by order of the administrator.
+    /// Takes it out of use, as if it had failed, at the administrator's request.
     pub fn take_offline(&self) {
         let (online, failed) = (LeafState::Online as u8, LeafState::Failed as u8);
         let order = Ordering::AcqRel;
@@ -99,7 +99,7 @@ impl Leaf {
         }
     }
 
-    /// Names it outdated: at import, or once an uberblock says so.
+    /// Marks it outdated: at import, or once an uberblock says so.
     pub fn set_outdated(&self) {
         if self.state() != LeafState::Missing {
             self.state.store(LeafState::Outdated as u8, Ordering::Release);

@@ -2,9 +2,10 @@
 //!
 //! Invariants:
 //! - Every byte that leaves this crate upwards was accepted by the caller's verifier (a checksum
-//!   kept apart from the bytes), or sealed itself (labels, uberblocks).
-//! - A leaf whose write or flush failed is never written, flushed or read again in this import: it
-//!   *failed*, and is *outdated* once an uberblock names it so. A failed flush is never retried.
+//!   kept apart from the bytes), or is sealed itself (labels, uberblocks).
+//! - A leaf whose write or flush failed is never written, flushed or read again in this import. It
+//!   has *failed*, and is *outdated* once an uberblock names it so. A failed flush is never
+//!   retried.
 //! - A bad copy is rewritten from a good one only while its leaf is online.
 
 mod io;

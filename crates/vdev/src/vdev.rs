@@ -1,4 +1,4 @@
-//! A top-level vdev: a single leaf, or a mirror whose every leaf holds everything.
+//! A top-level vdev: a single leaf, or a mirror whose leaves all hold the same.
 
 use std::sync::Arc;
 
@@ -33,17 +33,17 @@ pub enum ReadError {
         sector: u64,
         /// Sectors.
         count: usize,
-        /// What the last leaf that could not be read said.
+        /// The error of the last unreadable leaf.
         error: DiskError,
     },
 }
 
-/// No leaf of the vdev is left that takes writes: the pool must suspend.
+/// No leaf of the vdev takes writes any more: the pool must suspend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("vdev {0}: no disk left that takes writes")]
 pub struct VdevLost(pub u16);
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug)]
 pub struct Good {
     /// Verified content.
@@ -59,18 +59,17 @@ pub struct Vdev {
     pub index: u16,
     /// What it is for.
     pub class: VdevClass,
-    /// How its space is cut up.
+    /// The layout of its space.
     pub geometry: Geometry,
     /// Its disks.
     pub leaves: Vec<Arc<Leaf>>,
-    /// What was done, each counted once however many copies there are, and until the last of them
-    /// was done. Labels and what an import reads are in the leaves' counts only.
+    /// Its operations. Each counts once however many copies there are, and lasts until the last
+    /// copy is done. Labels and the reads of an import are only in the leaves' counts.
     pub io: IoCounters,
 }
 
 impl Vdev {
-    /// A vdev of this config over `leaves`, in the config's order. What it does takes time by
-    /// `clock`.
+    /// A vdev of this config over `leaves`, in the config's order. `clock` times its operations.
     pub fn new(
         index: u16,
         config: &VdevConfig,
@@ -87,8 +86,8 @@ impl Vdev {
         self.leaves.iter().filter(|leaf| leaf.is_online())
     }
 
-    /// Reads `count` sectors that `verify` accepts; bad copies are rewritten from the good one.
-    /// Only for places that cannot be reused meanwhile.
+    /// Reads `count` sectors that `verify` accepts, and rewrites bad copies from the good one. Only
+    /// for places that cannot be reused meanwhile.
     pub async fn read(
         &self,
         sector: u64,
@@ -102,7 +101,7 @@ impl Vdev {
         Ok(good.pages)
     }
 
-    /// Reads `count` sectors that `verify` accepts, and says which leaves hold a bad copy.
+    /// Reads `count` sectors that `verify` accepts, and returns the leaves that hold a bad copy.
     pub async fn read_good(
         &self,
         sector: u64,
@@ -179,7 +178,7 @@ impl Vdev {
         self.io.end(IoKind::DurableWrite, bytes, begun, self.check())
     }
 
-    /// Does something with `pages` on every online leaf; the last one gets the list itself.
+    /// Runs `act` with `pages` on every online leaf; the last one gets the list itself.
     async fn on_each<'a, F: Future>(
         &'a self,
         pages: Vec<Page>,

@@ -17,7 +17,7 @@ use aquifer_vdev::{Leaf, Vdev};
 const POOL: Guid = Guid(7);
 const SECTORS: u64 = LEAF_SEGMENTS_MIN * SEGMENT_SECTORS;
 
-/// Large, and each number's another one throughout: it can be torn.
+/// Large, and different throughout for each number, so that a torn one shows.
 fn config(config_sequence: u64) -> PoolConfig {
     let path = format!("{config_sequence:0>400}").replace('0', &(config_sequence % 10).to_string());
     let leaf = |guid| LeafConfig { guid: Guid(guid), sectors: SECTORS, path: path.clone() };
@@ -67,8 +67,9 @@ fn leaf(sim: &Sim, guid: u64, disk: &SimDisk) -> Arc<Leaf> {
     Arc::new(Leaf::new(Guid(guid), "disk".into(), Some(disk), world))
 }
 
-/// Writes `first` on a new disk, and then `next` numbers, until the power goes at I/O event `at`.
-/// What was said to be written, and the disk as it is then.
+/// Writes number 1 on a new disk. Then does `what` with 2 and the following numbers, until the
+/// power fails at I/O event `at`. Returns the last number that `what` completed, and the disk as it
+/// is then.
 fn cut_at(seed: u64, at: u64, what: impl AsyncFn(&Leaf, u64)) -> (Sim, SimDisk, u64) {
     let mut sim = Sim::new(seed);
     let disk = sim.add_disk("disk", Image::new(SECTORS), DiskConfig::default());
@@ -119,8 +120,8 @@ fn an_uberblock_that_was_written_is_there_after_every_power_cut() {
     }
 }
 
-/// A read gives what was written, whichever side it asks first; and if that one was bad, it is not
-/// any more.
+/// A read gives the written content, whichever side it asks first. If that side was bad, it is
+/// whole afterwards.
 #[test]
 fn a_read_repairs_the_copy_that_is_bad() {
     for (sector, bad) in [(2048, 0), (2048, 1), (2048 + 256, 0), (2048 + 256, 1)] {

@@ -16,7 +16,7 @@ fn key(place: u64) -> Key {
     Key { place, written: 7 }
 }
 
-/// Gets, and inserts on a miss. Says whether it hit.
+/// Gets, and inserts on a miss. Returns whether it hit.
 fn read(cache: &Cache<u64>, place: u64) -> bool {
     let found = cache.get(&key(place));
     if found.is_none() {
@@ -106,11 +106,11 @@ fn the_target_follows_the_workload() {
     let cache = Cache::<u64>::new(16 << 20, 1);
     let pages = (16 << 20) / u64::from(PAGE);
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-    // Something frequent, so that T2 is not empty.
+    // Frequent keys, so that T2 is not empty.
     for place in (0..pages / 2).cycle().take(2 * usize::try_from(pages).unwrap()) {
         read(&cache, place);
     }
-    // Recency: everything is wanted twice, the second time 0.9 capacities after the first.
+    // Recency: every page is wanted twice, the second time 0.9 capacities after the first.
     let lag = pages * 9 / 10;
     for step in 0..20 * pages {
         read(&cache, 1 << 30 | step);
@@ -120,7 +120,7 @@ fn the_target_follows_the_workload() {
     }
     let recency = cache.stats();
     assert!(recency.recent_target_bytes > recency.capacity_bytes / 2, "{recency:?}");
-    // Frequency: a hot set of 0.8 capacities among what is wanted once.
+    // Frequency: a hot set of 0.8 capacities among pages that are wanted once.
     for step in 0..40 * pages {
         read(&cache, rng.next_u64() % (pages * 8 / 10));
         read(&cache, 1 << 40 | step);
@@ -269,8 +269,8 @@ fn threads_keep_the_cap_and_the_counts() {
     assert_eq!(cache.resident_bytes(), 0);
 }
 
-/// Whatever has come, gone and moved: a run, and keys that are none looked up together, find what
-/// the keys alone find, and the policy learns the same of it.
+/// After any mix of arrivals, evictions and moves: looking up a run, and other keys together, finds
+/// the same as looking up each key. The policy learns the same from it.
 #[test]
 fn a_run_is_as_so_many_gets() {
     let (alone, together) = (Cache::<u64>::new(8 << 20, 2), Cache::<u64>::new(8 << 20, 2));

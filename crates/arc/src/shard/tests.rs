@@ -1,4 +1,4 @@
-//! One shard against a naive model, and its invariants under whatever comes.
+//! One shard, compared with a naive model, and its invariants under any operations.
 
 mod model;
 
@@ -14,7 +14,7 @@ use model::Model;
 enum Op {
     /// A get, and an insert if it missed.
     Read(u64),
-    /// An insert that nobody asked for: read ahead, or written.
+    /// An insert without a get: read ahead, or written.
     Insert(u64),
     Remove(u64),
     Replace(u64, u64),
@@ -34,7 +34,7 @@ fn insert(shard: &mut Shard<u64>, name: u64, charge_bytes: u32) {
     shard.insert(key.mixed(), arrival);
 }
 
-/// Gets, and inserts on a miss. Says whether it hit.
+/// Gets, and inserts on a miss. Returns whether it hit.
 fn read(shard: &mut Shard<u64>, name: u64, charge_bytes: u32) -> bool {
     let found = shard.get(key(name).mixed(), &key(name));
     match found {
@@ -92,7 +92,7 @@ fn checked(shard: &Shard<u64>) -> [Vec<u64>; 4] {
 fn any_op(names: u64) -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => (0..names).prop_map(Op::Read),
-        // Skewed towards few names, so that something becomes frequent.
+        // Skewed towards few names, so that some become frequent.
         12 => (0..names * names).prop_map(move |product| Op::Read(product.isqrt() / 4)),
         4 => (0..names).prop_map(Op::Insert),
         1 => (0..names).prop_map(Op::Remove),
@@ -106,7 +106,7 @@ proptest! {
     /// With equal charges: the same hits, and the same names in all four lists in the same order.
     #[test]
     fn equals_the_model(entries in 1_u64..40, ops in prop::collection::vec(any_op(120), 1..1500)) {
-        // Large values, so that the number of ghosts does not bind but ARC's own limits do.
+        // Large values, so that ARC's own limits bind, not the number of ghosts.
         let charge = 1 << 20;
         let mut shard = Shard::<u64>::new(0);
         let cost = u64::from(charge + shard.budget.overhead);
@@ -139,7 +139,7 @@ proptest! {
         prop_assert_eq!(shard.stats.hits(), model.hits);
     }
 
-    /// Whatever the charges and the capacity: the cap and every invariant hold.
+    /// For any charges and capacity: the cap and every invariant hold.
     #[test]
     fn stays_under_any_cap(
         ops in prop::collection::vec((any_op(400), 0_u32..40_000), 1..800),
@@ -194,7 +194,7 @@ fn many_small_values_leave_both_ghost_lists_a_length() {
 #[test]
 fn a_ghost_comes_back_with_the_charge_it_then_has() {
     let mut shard = Shard::<u64>::new(1 << 20);
-    // Data only, as `class` has it; a few become frequent, for a full T1 leaves B1 no room.
+    // Data only, as `class` decides. A few become frequent, because a full T1 leaves B1 no room.
     let data = |n: u64| n * 5 + 1;
     for name in (0..100).chain(0..100).chain(0..1000).map(data) {
         read(&mut shard, name, 4096);
@@ -215,7 +215,7 @@ fn one_eviction_passes_a_bounded_number_of_marked_entries() {
         read(&mut shard, name, 4096);
     }
     assert_eq!(shard.stats.hits(), fitting);
-    // Every entry is marked now, and many more than the hand may pass.
+    // Every entry is marked now: many more than the hand may pass.
     read(&mut shard, 1_000_000, 4096);
     let [_, t2, b1, b2] = checked(&shard);
     assert_eq!((t2.len() as u64, b1.len() + b2.len()), (super::SWEEP_MAX, 1));

@@ -1,4 +1,4 @@
-//! What is compared: the cache, LRU, and ARC as in the paper (one class, no rules added).
+//! The compared policies: the cache, LRU, and ARC as in the paper (one class, no rules added).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -78,7 +78,7 @@ pub fn lru(capacity: u64) -> TextbookArc {
 }
 
 impl TextbookArc {
-    /// 3 % are left to bookkeeping, as in the cache.
+    /// 3 % is left for bookkeeping, as in the cache.
     pub fn new(capacity: u64) -> Self {
         let (t1, t2, b1, b2) = Default::default();
         TextbookArc { capacity: capacity / 100 * 97, p: 0, t1, t2, b1, b2, lru: false }

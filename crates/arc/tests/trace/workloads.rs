@@ -1,4 +1,4 @@
-//! What guests do, on disks that are copy-on-write trees.
+//! The accesses of guests, on disks that are copy-on-write trees.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -98,7 +98,7 @@ type Block = (u64, u64, u64);
 enum Access {
     /// By the guest.
     Read,
-    /// By the guest. What a sync reads counts too.
+    /// By the guest. The sync's reads count too.
     Write,
     /// By a backup: not counted.
     Aside,
@@ -107,7 +107,7 @@ enum Access {
 struct World<'a> {
     policy: &'a mut dyn Policy,
     rng: Xoshiro256PlusPlus,
-    /// Txg of the blocks that were written again.
+    /// Txg of the blocks that were rewritten.
     written: HashMap<Block, u64>,
     dirty: BTreeSet<Block>,
     txg: u64,
@@ -156,7 +156,7 @@ impl World<'_> {
         }
     }
 
-    /// The page of the first disk that the guest turns to.
+    /// The next page of the first disk that the guest wants.
     fn page(&mut self, workload: Workload, step: u64) -> u64 {
         match workload {
             W::Uniform | W::TwoGuests => self.pick(DISK_PAGES),
@@ -230,7 +230,7 @@ impl World<'_> {
         scale(self.rng.next_u64(), count)
     }
 
-    /// One of `count` by Zipf's law, the ranks scattered; `turn` gives other ones the ranks.
+    /// One of `count` by Zipf's law, the ranks scattered; `turn` gives the ranks to other ones.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -260,6 +260,6 @@ fn scale(random: u64, count: u64) -> u64 {
 }
 
 const DISK_PAGES: u64 = 4 << 20;
-/// What a leaf of 28-byte entries holds at 70 %.
+/// Entries of a leaf that holds 28-byte entries at 70 %.
 const LEAF_PAGES: u64 = 100;
 const INNER_NODES: u64 = 88;

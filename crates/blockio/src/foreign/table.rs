@@ -12,9 +12,9 @@ pub(super) struct Signature {
 
 /// Where a signature begins.
 pub(super) enum Place {
-    /// So many bytes from the begin.
+    /// That many bytes from the beginning.
     Start(u64),
-    /// So many bytes before the end.
+    /// That many bytes before the end.
     End(u64),
 }
 

@@ -1,5 +1,5 @@
-//! Every signature by itself, structures built by hand, and what the real tools write (those tests
-//! skip tools that are not installed, and say so).
+//! Every signature by itself, structures built by hand, and the output of the real tools (those
+//! tests skip tools that are not installed, and say so).
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
     bytes[at..at + what.len()].copy_from_slice(what);
 }
 
-/// What is found on a blank disk after `write`.
+/// The content found on a blank disk after `write`.
 fn names(write: impl FnOnce(&mut [u8])) -> Vec<&'static str> {
     let mut bytes = vec![0; SIZE];
     write(&mut bytes);
@@ -45,7 +45,7 @@ fn every_line_of_the_table_is_found_where_it_says() {
             Place::End(before) => SIZE - usize::try_from(before).unwrap(),
         };
         assert_eq!(names(|disk| put(disk, at, signature.magic)), [signature.what]);
-        // A byte beside its place it means nothing.
+        // A byte away from its place it means nothing.
         if matches!(signature.place, Place::Start(_)) {
             assert!(names(|disk| put(disk, at + 1, signature.magic)).is_empty());
         }
@@ -166,7 +166,7 @@ fn tool(name: &str, arguments: &[&str]) -> Option<()> {
     }
 }
 
-/// What is found in an image that `tool` has written. `IMAGE` stands for its path.
+/// The content found in an image that `tool` has written. `IMAGE` stands for its path.
 fn made_by(name: &str, arguments: &[&str]) -> Option<Vec<&'static str>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk.img");

@@ -1,10 +1,11 @@
-//! Who else decides what is found at a path.
+//! Whether other users can change what is found at a path.
 //!
-//! A disk is opened by its path, at each start anew. Who may write a directory on the way to it can
-//! put another file or link there: a copy of the pool of last week, or another disk of the machine.
+//! A disk is opened by its path, again at each start. A user who can write a directory on the way
+//! can put another file or link there: last week's copy of the pool, or another disk of the
+//! machine.
 //!
 //! Invariant: every directory and link on the way, and an image file itself, belongs to root or to
-//! this process's user, and nobody else may exchange it.
+//! this process's user, and no other user or group may exchange it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -15,10 +16,10 @@ use rustix::io::Errno;
 
 use super::{OpenError, io_error, open_error};
 
-/// Refuses a path on which others could exchange what is found.
+/// Refuses a path on which other users could exchange the file.
 ///
 /// # Errors
-/// [`OpenError::Exchangeable`], and what looking at the way gives.
+/// [`OpenError::Exchangeable`], and errors of reading the path.
 pub(super) fn check(path: &Path) -> Result<(), OpenError> {
     let whole = std::path::absolute(path).map_err(|error| io_error(path, error))?;
     let refuse = |at: &Path, why: &'static str| {
@@ -71,11 +72,11 @@ fn steps(path: &Path) -> Vec<Step> {
     path.components().rev().filter_map(step).collect()
 }
 
-/// What lets others put something else in the place of what this is, or below it.
+/// Why other users could exchange this file, or one below it. `None` if they cannot.
 fn exchangeable(stat: &Stat) -> Option<&'static str> {
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind == FileType::BlockDevice {
-        // Its content is for those who may write the device, however they find it.
+        // Users who may write the device control its content, whatever the path.
         return None;
     }
     let own = rustix::process::geteuid().as_raw();
@@ -83,7 +84,7 @@ fn exchangeable(stat: &Stat) -> Option<&'static str> {
         return Some("belongs to another user");
     }
     if kind == FileType::Symlink || kind == FileType::Directory && stat.st_mode & STICKY != 0 {
-        // Of what is in a sticky directory, each is asked for its owner.
+        // In a sticky directory the owner of each entry counts.
         return None;
     }
     let own_group = rustix::process::getegid().as_raw();
@@ -160,7 +161,7 @@ mod tests {
         symlink(&open, at.join("directory")).unwrap();
         let path = at.join("directory/link");
         assert_eq!(why(&path), None);
-        // Who writes there decides where the link leads.
+        // Users who can write there decide where the link leads.
         set(&open, 0o777);
         assert!(why(&path).unwrap().contains(open.to_str().unwrap()));
         set(&open, 0o755);

@@ -3,8 +3,8 @@
 //! Invariants:
 //! - Readiness is cleared before completions are taken, so a completion that comes in between
 //!   leaves the descriptor ready.
-//! - When the task is dropped, finished or with its runtime, the ring is closed: nothing accepted
-//!   stays without an answer.
+//! - When the task is dropped, finished or with its runtime, the ring is closed: every accepted
+//!   operation gets an answer.
 
 use std::future::Future;
 use std::io;
@@ -60,8 +60,8 @@ impl Future for Driver {
             match turn {
                 Turn::Finished => return Poll::Ready(()),
                 Turn::Soon => {
-                    // The kernel is out of memory for requests and nothing of ours is under way
-                    // whose end could tell us: a pause of the thread does no further harm.
+                    // The kernel is out of memory for requests, and no operation of ours is under
+                    // way whose end could wake us. So a pause of the thread does no further harm.
                     std::thread::sleep(PAUSE);
                     cx.waker().wake_by_ref();
                     return Poll::Pending;

@@ -1,4 +1,4 @@
-//! One operation as the ring keeps it: the request, where its memory lies, how far it has come.
+//! One operation as the ring keeps it: the request, the place of its memory, and its progress.
 //!
 //! Invariants:
 //! - The iovecs point into the request's pages, and stay where they are while the kernel may read
@@ -21,9 +21,9 @@ pub(super) struct Flight {
     /// Bytes transferred so far.
     done: usize,
     retries: u32,
-    /// Set when the flight has ended and waits to be fetched.
+    /// Set when the flight has ended and its outcome waits for `fetch`.
     pub(super) outcome: Option<io::Result<()>>,
-    /// Who waits for the outcome.
+    /// The waker of the task that waits for the outcome.
     pub(super) waker: Option<Waker>,
     /// The future was dropped: nobody will fetch the outcome.
     pub(super) abandoned: bool,
@@ -35,7 +35,7 @@ pub(super) struct Flight {
 pub(super) enum Step {
     /// It has ended; the outcome is set.
     Landed,
-    /// Submit it again: a part is left, or the kernel asked to try again.
+    /// Submit it again: a part remains, or the kernel asked to try again.
     Again,
 }
 
@@ -55,7 +55,7 @@ impl Flight {
         flight
     }
 
-    /// Builds the iovecs for what is left, neighbours in memory joined.
+    /// Builds the iovecs for the rest, neighbours in memory joined.
     fn map_memory(&mut self) {
         let (first, within) = (self.done / SECTOR_BYTES, self.done % SECTOR_BYTES);
         let iovecs = &mut self.iovecs;
@@ -83,8 +83,8 @@ impl Flight {
         }
     }
 
-    /// The submission entry for what is left of this flight. It points into this flight's heap
-    /// memory (pages and iovecs), not at the flight itself, which may move.
+    /// The submission entry for the rest of this flight. It points into this flight's heap memory
+    /// (pages and iovecs), not at the flight itself, which may move.
     pub(super) fn entry(&self, key: u32) -> squeue::Entry {
         let fd = Fd(self.request.backing.raw_fd());
         let start = self.request.start;

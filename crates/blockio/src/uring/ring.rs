@@ -1,17 +1,18 @@
-//! A ring and everything that is under way on it.
+//! A ring and all operations under way on it.
 //!
-//! An operation goes through three places, in this order, each with a limit or a reason for none:
-//! `queue` (accepted; bounded by what callers have under way, whose memory they account for),
-//! `staged` (in the submission ring, not yet taken by the kernel; at most `ENTRIES`), and with the
-//! kernel (`in_kernel`; at most `IN_KERNEL_MAX`, so that the completion ring cannot overflow).
+//! An operation goes through three places, in this order. Each has a limit or a reason for none:
+//! - `queue`: accepted. Bounded by the operations of callers, who account for their memory.
+//! - `staged`: in the submission ring, not yet taken by the kernel. At most `ENTRIES`.
+//! - With the kernel: `in_kernel`, at most `IN_KERNEL_MAX`, so that the completion ring cannot
+//!   overflow.
 //!
 //! Invariants:
 //! - A flight stays in the slab, and with it its memory, from `start` until its outcome is fetched
-//!   or, if its future was dropped, until the kernel has answered. What the kernel never answered
-//!   is leaked, not freed.
-//! - Whoever queues work wakes the driver; the driver submits all that was queued since its last
-//!   turn in one system call. It runs when the tasks that were ready before it have run: so what
-//!   is started in one round goes out in one batch.
+//!   or, if its future was dropped, until the kernel has answered. Memory that the kernel never
+//!   answered for is leaked, not freed.
+//! - Queueing work wakes the driver. The driver submits all that was queued since its last turn in
+//!   one system call. It runs after the tasks that were ready before it: so operations started in
+//!   one round go out in one batch.
 //! - Wakers are woken, and pages dropped, after the lock is released.
 #![expect(unsafe_code, reason = "hands memory to the kernel; reviewed here and in flight.rs")]
 
@@ -56,27 +57,27 @@ struct State {
     starved: u32,
     /// The thread has ended: the driver ends with the last flight.
     retiring: bool,
-    /// Takes nothing more: the driver is gone or the ring failed.
+    /// Accepts nothing more: the driver is gone or the ring failed.
     closed: bool,
     /// Nothing may be submitted any more.
     broken: bool,
-    /// Of whom outcomes wait: woken after the lock is released.
+    /// Wakers of tasks that wait for outcomes: woken after the lock is released.
     wakers: Vec<Waker>,
-    /// Ended flights for nobody: their pages are freed after the lock is released.
+    /// Ended flights without a waiting task: their pages are freed after the lock is released.
     dropped: Vec<Flight>,
 }
 
-/// What the driver has to do after a turn.
+/// The driver's next step after a turn.
 pub(super) enum Turn {
     /// Wait for a completion, or for new work.
     Wait,
-    /// Take another turn soon: there is work that the kernel could not take now.
+    /// Take another turn soon: the kernel could not take all work now.
     Soon,
     /// Nothing will come any more.
     Finished,
 }
 
-/// Tries whether the kernel grants rings with the operations that are used here.
+/// Tries whether the kernel allows rings with the operations that are used here.
 pub(super) fn probe() -> io::Result<()> {
     let uring = build()?;
     let mut probe = Probe::new();
@@ -99,9 +100,9 @@ pub(super) fn probe() -> io::Result<()> {
 fn build() -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     // Completions are handled when the thread is in the kernel anyway, not by an interrupt sent to
-    // it (5.19); one bad entry does not stop a batch (5.18).
-    // DEFER_TASKRUN, which would bind a ring to one thread for ever, is left out: a runtime, and
-    // with it the driver, may move between threads.
+    // it (5.19). One bad entry does not stop a batch (5.18). DEFER_TASKRUN is left out: it would
+    // bind a ring to one thread for ever, and a runtime, and with it the driver, may move between
+    // threads.
     builder.setup_cqsize(COMPLETIONS).setup_coop_taskrun().setup_submit_all();
     match builder.build(ENTRIES) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -131,7 +132,7 @@ impl Ring {
         Ok(Ring { fd: state.uring.as_raw_fd(), state: Mutex::new(state) })
     }
 
-    /// Accepts `request`; gives it back if the ring takes nothing more.
+    /// Accepts `request`; gives it back if the ring accepts nothing more.
     pub(super) fn start(self: Arc<Self>, request: Request) -> Result<UringOperation, Request> {
         let flight = Flight::new(request);
         let mut state = self.state.lock();
@@ -154,8 +155,8 @@ impl Ring {
         Ok(UringOperation { ring: Some(self), key })
     }
 
-    /// One turn of the driver: submits what is queued, takes what has completed, and puts the
-    /// wakers of those who wait for it into `wakers`.
+    /// One turn of the driver: submits the queue, takes completions, and puts the wakers of waiting
+    /// tasks into `wakers`.
     pub(super) fn turn(&self, driver: &Waker, wakers: &mut Vec<Waker>) -> Turn {
         let mut state = self.state.lock();
         state.submit();
@@ -177,7 +178,7 @@ impl Ring {
         self.state.lock().closed
     }
 
-    /// The thread that this ring was for has ended.
+    /// The thread of this ring has ended.
     pub(super) fn retire(&self) {
         let driver = {
             let mut state = self.state.lock();
@@ -189,8 +190,8 @@ impl Ring {
         }
     }
 
-    /// The driver ends, with its runtime or after [`Turn::Finished`]: carries out what was
-    /// accepted, waiting for the kernel for at most `patience`, and takes nothing more.
+    /// The driver ends, with its runtime or after [`Turn::Finished`]. Finishes accepted operations,
+    /// waiting for the kernel for at most `patience`, and accepts nothing more.
     pub(super) fn close(self: &Arc<Self>, patience: Duration) {
         let mut state = self.state.lock();
         let deadline = Instant::now() + patience;
@@ -218,7 +219,7 @@ impl Ring {
         self.state.lock().fail(errno);
     }
 
-    /// The outcome of a flight, if it has ended. Else `waker` is woken when it has.
+    /// The outcome of a flight, if it has ended. Otherwise wakes `waker` when it has.
     fn fetch(&self, key: u32, waker: &Waker) -> Poll<io::Result<Vec<Page>>> {
         let (flight, outcome) = {
             let mut state = self.state.lock();
@@ -359,7 +360,7 @@ impl State {
         }
     }
 
-    /// Waits a little for something to complete.
+    /// Waits briefly for a completion.
     fn wait(&mut self) {
         if self.broken || self.in_kernel == 0 {
             std::thread::sleep(PAUSE);
@@ -374,8 +375,9 @@ impl State {
         }
     }
 
-    /// The kernel refuses this ring's submissions for good: what it has not taken fails, and the
-    /// ring takes nothing more. What is staged is never submitted, so its memory is free.
+    /// The kernel refuses this ring's submissions for good: operations that it has not taken fail,
+    /// and the ring accepts nothing more. Staged entries are never submitted, so their memory is
+    /// free.
     fn fail(&mut self, errno: i32) {
         tracing::error!(errno, "io_uring failed: what waits for it fails, a new ring is tried");
         self.broken = true;
@@ -440,12 +442,12 @@ const ENTRIES: u32 = 256;
 /// Places in the completion ring.
 const COMPLETIONS: u32 = 1024;
 
-/// Operations that the kernel may have at once. Well below `COMPLETIONS`: completions are never
-/// lost for want of room. More than disks take at once (256 requests per queue is usual).
+/// Operations that the kernel may have at once. Well below `COMPLETIONS`, so completions are never
+/// lost for lack of room. More than disks take at once (256 requests per queue is usual).
 const IN_KERNEL_MAX: usize = 512;
 
-/// From so many queued operations on they are submitted at once, not at the end of the round: the
-/// disk starts while the round goes on.
+/// From this many queued operations on, they are submitted at once, not at the end of the round:
+/// the disk starts while the round goes on.
 const SUBMIT_EARLY: usize = 64;
 
 /// How long a ring that closes waits for the kernel at a time.
@@ -454,5 +456,5 @@ const DRAIN_STEP: Duration = Duration::from_millis(20);
 /// The pause before the kernel is asked again after it had no resources.
 pub(super) const PAUSE: Duration = Duration::from_millis(1);
 
-/// After so many pauses in a row (5 s) without anything under way, the operations fail.
+/// After this many pauses in a row (5 s) with no operation under way, the operations fail.
 const STARVED_MAX: u32 = 5000;

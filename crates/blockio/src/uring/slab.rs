@@ -1,4 +1,4 @@
-//! Numbered places for what is under way; numbers are reused.
+//! Numbered places for operations under way; numbers are reused.
 //!
 //! Invariant: a number names the same value from `insert` until `remove`.
 
@@ -13,7 +13,7 @@ impl<T> Slab<T> {
         Slab { places: Vec::new(), vacant: Vec::new() }
     }
 
-    /// Keeps `value`; its number. `Err` gives it back if 2^32 - 1 are kept already.
+    /// Keeps `value` and returns its number. `Err` gives it back if 2^32 - 1 are kept already.
     pub(super) fn insert(&mut self, value: T) -> Result<u32, T> {
         if let Some(key) = self.vacant.pop() {
             if let Some(place) = self.place(key) {

@@ -1,4 +1,4 @@
-//! What cannot be brought about from outside: transfers that the kernel cuts short, rings that
+//! Events that cannot be caused from outside: transfers that the kernel cuts short, rings that
 //! fail, a kernel that never answers or refuses.
 
 use std::io::{self, Write};
@@ -63,7 +63,7 @@ fn answers_of_the_kernel_are_understood() {
     assert!(!again(&mut flight, 0));
     let end = flight.outcome.unwrap().unwrap_err();
     assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
-    // A transient error that never ends is an error, and progress starts the count anew.
+    // A transient error that never ends is an error, and progress restarts the count.
     let mut flight = Flight::new(request(&null(), writing(2, false)));
     for _ in 0..2 {
         for _ in 0..RETRIES_MAX {
@@ -109,7 +109,7 @@ fn a_discard_that_is_not_supported_succeeds_and_is_not_asked_again() {
     assert!(matches!(flight.outcome, Some(Err(_))));
 }
 
-/// A pipe answers a read with what happens to be in it.
+/// A pipe answers a read with whatever is in it.
 #[test]
 fn a_read_that_comes_in_pieces_is_put_together() {
     let (reader, mut writer) = io::pipe().unwrap();

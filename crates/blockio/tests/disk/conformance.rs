@@ -1,4 +1,4 @@
-//! What `Disk` promises, on image files and loop devices, through both engines.
+//! The promises of `Disk`, on image files and loop devices, through both engines.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -21,7 +21,7 @@ fn random_operations_agree_with_a_model() {
     }
 }
 
-/// `None`: was discarded, may hold anything.
+/// `None`: discarded, may hold anything.
 type Model = HashMap<u64, Option<u64>>;
 
 async fn against_model(disk: &dyn Disk, seed: u64) {
@@ -68,7 +68,7 @@ async fn check(disk: &dyn Disk, model: &Model, sector: u64, count: u64) {
 fn far_more_operations_than_the_ring_holds() {
     on_all(SECTORS, |disk| {
         runtime().block_on(async {
-            // Each sector is one operation: 4096 at once, eight times what the kernel is given.
+            // Each sector is one operation: 4096 at once, eight times the kernel's limit here.
             let writes: Vec<_> = (0..SECTORS)
                 .map(|at| {
                     let disk = Arc::clone(&disk);
@@ -141,9 +141,9 @@ fn the_edges_of_the_disk() {
                 assert_eq!(disk.write_durable(sector, content()).await.unwrap_err(), outside);
                 assert_eq!(disk.discard(sector, count).await.unwrap_err(), outside);
             }
-            // Refused before memory is taken for it.
+            // Refused before it takes memory.
             assert!(disk.read(1, usize::MAX).await.is_err());
-            // Nothing at the end is within the disk.
+            // An empty range at the end is within the disk.
             assert!(disk.read(SECTORS, 0).await.unwrap().is_empty());
             disk.write(SECTORS, Vec::new()).await.unwrap();
             disk.write_durable(SECTORS, Vec::new()).await.unwrap();
@@ -172,7 +172,7 @@ fn dropped_operations_are_carried_out_and_unpolled_ones_are_not() {
                 let _ = poll_once(&mut read);
                 drop(disk.write(sector + 100, vec![page(0, 3)]));
             }
-            // Their memory is used again at once.
+            // Their memory is reused at once.
             let reused: Vec<_> = (0..256).map(|at| page(at, 4)).collect();
             for sector in 0..64 {
                 let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
@@ -249,7 +249,7 @@ fn threads_that_come_and_go() {
                 let disk = &disk;
                 scope.spawn(move || {
                     // A blocking thread's own call into the runtime: a ring for this thread, whose
-                    // driver outlives it if need be.
+                    // driver outlives it if necessary.
                     let mut write = disk.write(at, vec![page(at, 5)]);
                     let _entered = handle.enter();
                     let _ = poll_once(&mut write);

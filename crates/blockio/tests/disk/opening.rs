@@ -1,4 +1,4 @@
-//! Opening: what is refused and how, locks, sizes, the fall-back without O_DIRECT.
+//! Opening: refusals, locks, sizes, the fall-back without O_DIRECT.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -88,7 +88,7 @@ fn sizes_are_whole_sectors_and_at_least_one() {
         File::create(&path).unwrap().set_len(bytes).unwrap();
         assert_eq!(open(&path).unwrap().sectors(), sectors);
     }
-    // The last bytes, which belong to no sector, are looked at for foreign content all the same.
+    // The last bytes belong to no sector, but are searched for foreign content too.
     let mut content = vec![0; 8192 + 512];
     content[8192..8200].copy_from_slice(b"conectix");
     fs::write(&path, content).unwrap();
@@ -118,7 +118,7 @@ fn a_disk_that_is_opened_again_stays_ours_alone() {
         let first = open(&medium.path).unwrap();
         let second = first.open_again(&medium.path).unwrap();
         runtime().block_on(second.write(1, vec![page(1, 7)])).unwrap();
-        // The claim is the first one's, and lasts as long as anybody goes by it.
+        // The claim is the first handle's, and lasts as long as any handle uses it.
         drop(first);
         assert!(matches!(open(&medium.path), Err(OpenError::InUse { .. })));
         let third = second.open_again(&medium.path).unwrap();
@@ -128,7 +128,7 @@ fn a_disk_that_is_opened_again_stays_ours_alone() {
         drop(third);
         open(&medium.path).unwrap();
     }
-    // Another disk is claimed by itself, and refused if somebody else has it.
+    // Another disk gets a claim of its own, and is refused if another process has it.
     let folder = tempfile::tempdir().unwrap();
     let [a, b] = ["a", "b"].map(|name| folder.path().join(name));
     create_image(&a, 16).unwrap();
@@ -183,7 +183,7 @@ fn a_lock_lasts_as_long_as_an_operation_under_way() {
         assert!(write.as_mut().poll(&mut cx).is_pending());
     });
     drop(disk);
-    // Not submitted yet, and nobody waits for it: but it will write.
+    // The write is not submitted yet, and nobody waits for it: but it will run.
     assert!(matches!(open(&medium.path), Err(OpenError::InUse { .. })));
     drop(runtime);
     let disk = open(&medium.path).unwrap();
@@ -212,7 +212,7 @@ fn a_mounted_device_is_refused() {
             Err(OpenError::InUse { by, .. }) => assert!(by.contains("mounted")),
             other => panic!("{other:?}"),
         }
-        // Looking is allowed, and tells what it is.
+        // Inspection is allowed, and says what it is.
         let look = FileDisk::open(device, OpenOptions::inspect()).unwrap();
         assert_eq!(look.foreign_content().unwrap()[0].what, "ext4 file system");
     });
@@ -291,7 +291,7 @@ fn a_full_file_system_is_an_error_and_flushes_go_on() {
             let disk = FileDisk::open(&path, options).unwrap();
             runtime().block_on(async {
                 disk.write(0, pages(0, 100, 1)).await.unwrap();
-                // More than fits: cut short by the kernel, then refused.
+                // More than fits: the kernel cuts it short, then refuses.
                 for refused in [
                     disk.write(100, pages(100, 300, 1)).await,
                     disk.write_durable(1000, pages(1000, 300, 1)).await,

@@ -25,7 +25,7 @@ impl Medium {
         Medium { name: "image", path, _device: None, _folder: folder }
     }
 
-    /// `None`, with a message, where loop devices cannot be had.
+    /// `None`, with a message, where there are no loop devices.
     pub fn device(sectors: u64) -> Option<Self> {
         let image = Medium::image(sectors);
         let device = LoopDevice::attach(&image.path)?;
@@ -45,7 +45,7 @@ impl Medium {
     }
 }
 
-/// Every medium of `sectors` sectors that can be had here.
+/// Every medium of `sectors` sectors that is available here.
 pub fn media(sectors: u64) -> Vec<Medium> {
     let image = Medium::image(sectors);
     std::iter::once(image).chain(Medium::device(sectors)).collect()
@@ -128,7 +128,7 @@ pub fn below(random: &mut impl RngCore, limit: u64) -> u64 {
     random.next_u64() % limit
 }
 
-/// A page whose every word tells where it belongs and which version it is.
+/// A page whose every word contains its place and version.
 pub fn page(sector: u64, version: u64) -> Page {
     let mut page = PageMut::zeroed();
     let (words, _) = page.as_chunks_mut::<8>();

@@ -145,7 +145,7 @@ fn sizes_have_units() {
     assert!(memory("63M").is_err());
 }
 
-/// Whoever adds a command or an option, describes it.
+/// Every new command and option needs a description in the page.
 #[test]
 fn the_page_of_the_command_line_names_every_command_and_option() {
     let page = include_str!("../../../../docs/cli.md");
@@ -161,7 +161,7 @@ fn the_page_of_the_command_line_names_every_command_and_option() {
             assert!(page.contains(&heading), "docs/cli.md has no heading for `{name}`");
         }
         for long in command.get_arguments().filter_map(|argument| argument.get_long()) {
-            // Of -H and -p the short form is told.
+            // For -H and -p the page has the short form.
             let told = page.contains(&format!("--{long}")) || ["script", "exact"].contains(&long);
             assert!(told, "docs/cli.md says nothing of `{name} --{long}`");
         }

@@ -1,7 +1,7 @@
-//! `aquifer connect`: what to type on a hypervisor.
+//! `aquifer connect`: the commands to type on a hypervisor.
 //!
-//! The options are those that each client needs to be as patient and as honest as the server;
-//! `docs/hypervisors` tells why.
+//! The options make each client as patient and as honest as the server; `docs/hypervisors` gives
+//! the reasons.
 
 use aquifer_admin::api::{DatasetInfo, DatasetQuery};
 use aquifer_admin::client::Client;
@@ -13,7 +13,7 @@ use super::Output;
 use crate::args::Hypervisor;
 use crate::failure::Failure;
 
-/// Lines to type, and what to know about them.
+/// Lines to type, and notes about them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Advice {
     lines: Vec<String>,
@@ -46,7 +46,7 @@ fn host_name() -> Result<String, Failure> {
     Ok(name.trim().to_string())
 }
 
-/// Options of a mount that is to have the TLS that the export asks for.
+/// Options of a mount that gets the TLS that the export requires.
 fn protection(info: &DatasetInfo, hypervisor: Hypervisor) -> Result<Option<&'static str>, Failure> {
     let sharenfs = info.properties.iter().find(|property| property.name == "sharenfs");
     let export = sharenfs.and_then(|of| sharenfs::parse(&info.name, &of.value).ok().flatten());

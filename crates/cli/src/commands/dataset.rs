@@ -36,7 +36,7 @@ pub(super) async fn destroy(
     name: String,
 ) -> Result<(), Failure> {
     if !force {
-        // Somebody who mistyped it is told so before he is asked.
+        // Reports a mistyped name before it asks for confirmation.
         client.datasets(&DatasetQuery { name: Some(name.clone()), recursive: false }).await?;
         confirm("dataset", &name)?;
     }
@@ -126,7 +126,7 @@ pub(super) async fn get(
     output.answer(&lines, |lines| get_text(lines, output))
 }
 
-/// The wanted properties of a dataset, in the order in which they are wanted.
+/// The wanted properties of a dataset, in the wanted order.
 fn lines_of(info: &DatasetInfo, wanted: &[&str]) -> Result<Vec<Line>, Failure> {
     let line =
         |property: &PropertyValue| Line { dataset: info.name.clone(), property: property.clone() };
@@ -148,7 +148,7 @@ fn get_text(lines: &[Line], output: Output) -> String {
     let mut table = Table::new(&["NAME", "PROPERTY", "VALUE", "SOURCE"]);
     for Line { dataset, property } in lines {
         let PropertyValue { name, value, source } = property;
-        // What is a number is a size: there are no other numbers among the properties.
+        // A number is a size: no property has another kind of number.
         let value = match value.parse::<u64>() {
             Ok(bytes) => output.size(bytes),
             Err(_) => value.clone(),

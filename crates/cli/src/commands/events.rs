@@ -1,4 +1,4 @@
-//! `aquifer events`: what happened, as long as the daemon's memory has it.
+//! `aquifer events`: past events, as far as the daemon remembers them.
 
 use aquifer_admin::api::{Event, EventQuery};
 use aquifer_admin::client::Client;
@@ -20,7 +20,7 @@ pub(super) async fn events(client: &Client, output: Output, follow: bool) -> Res
     }
     loop {
         let query = EventQuery { after: last, wait_ms: WAIT_MS };
-        // A daemon that stops ends this: there is nothing to come.
+        // A daemon that stops ends this: no more events will come.
         let new = client.events(&query).await?;
         last = new.last().map_or(last, |event| event.sequence);
         if !print_some(&lines(&new, output, false)?)? {
@@ -29,7 +29,7 @@ pub(super) async fn events(client: &Client, output: Output, follow: bool) -> Res
     }
 }
 
-/// As they come: for programs, one to a line.
+/// One event to a line, for programs.
 fn lines(events: &[Event], output: Output, with_header: bool) -> Result<String, Failure> {
     if !output.json {
         return Ok(text(events, output, with_header));
@@ -45,7 +45,7 @@ fn text(events: &[Event], output: Output, with_header: bool) -> String {
         let what: Vec<String> = std::iter::once(event.message.clone()).chain(fields).collect();
         let class = match with_header {
             true => event.class.clone(),
-            // They come one by one, and are to stand below each other.
+            // Lines come one by one, and their columns should line up.
             false => format!("{:<CLASS_WIDTH$}", event.class),
         };
         let what = if output.script { what } else { vec![what.join(" ")] };
@@ -58,7 +58,7 @@ fn text(events: &[Event], output: Output, with_header: bool) -> String {
     }
 }
 
-/// The longest class that there is mostly.
+/// The longest usual class.
 const CLASS_WIDTH: usize = 19;
-/// How long one question waits for something to happen.
+/// How long one request waits for an event.
 const WAIT_MS: u64 = 30_000;

@@ -1,4 +1,4 @@
-//! `aquifer pool history`: who did what to a pool.
+//! `aquifer pool history`: the history of acts on a pool.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::Output;
 use crate::failure::Failure;
 use crate::table::Table;
 
-/// What is shown.
+/// The wanted columns and entries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Show {
-    /// Who, where, and what changed.
+    /// User, machine, and changes.
     pub long: bool,
-    /// Also what was not carried out.
+    /// Also acts that were not carried out.
     pub all: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn history(
     })
 }
 
-/// Whether it was carried out, for all that is known.
+/// Whether it may have been carried out, as far as is known.
 fn may_be_done(entry: &HistoryEntry) -> bool {
     !matches!(entry.outcome, HistoryOutcome::Failed | HistoryOutcome::Forbidden)
 }

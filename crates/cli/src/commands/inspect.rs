@@ -1,8 +1,7 @@
 //! `aquifer inspect`: the second opinion, without a daemon.
 //!
-//! Invariant: the disks are held exclusively while they are read, as far as that is permitted, so
-//! that nobody changes what is being judged; and they are read through another opening, which
-//! cannot write.
+//! Invariant: this process holds the disks exclusively while it reads them, as far as it may, so
+//! that nobody changes them meanwhile. It reads them through another handle, which cannot write.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,7 +42,8 @@ pub(super) async fn inspect(output: Output, args: InspectArgs) -> Result<(), Fai
     }
 }
 
-/// Keeps others from using a disk. Where it may not be opened for writing, nobody is kept away.
+/// Keeps other processes from using a disk. If this process may not open it for writing, others are
+/// not kept away.
 fn hold(path: &Path) -> Result<Option<FileDisk>, Failure> {
     match FileDisk::open(path, OpenOptions::exclusive()) {
         Ok(disk) => Ok(Some(disk)),

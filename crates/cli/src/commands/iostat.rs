@@ -1,4 +1,4 @@
-//! `aquifer iostat`: what disks do, as `zpool iostat` shows it.
+//! `aquifer iostat`: the operations of disks, as `zpool iostat` shows them.
 
 use aquifer_admin::api::{DiskIo, Latency, PoolIo, VdevClass, VdevIo, VdevKind};
 use aquifer_admin::client::Client;
@@ -11,7 +11,7 @@ use super::since::{Part, Span, time};
 use crate::failure::Failure;
 use crate::table::Table;
 
-/// What is to be shown.
+/// The wanted output.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Show {
     /// Vdevs and disks too.
@@ -47,10 +47,10 @@ pub(crate) fn pool_and_times(words: &[String]) -> Result<(Option<String>, Times)
     }
 }
 
-/// A row: a pool, a vdev or a disk, and what it did in the span.
+/// A row: a pool, a vdev or a disk, and its operations in the span.
 struct Row {
     name: String,
-    /// In use, and to be had: of pools.
+    /// Used and available bytes, for pools.
     space: Option<(u64, u64)>,
     span: Span,
     reads: Part,
@@ -106,14 +106,14 @@ fn rows(now: &[PoolIo], then: Option<&Vec<PoolIo>>, verbose: bool) -> Vec<Row> {
     rows
 }
 
-/// The time that a pool's counts are about, and the earlier ones, if they count.
+/// The span of a pool's counts, and the earlier counts, if they count.
 fn span_of<'a>(pool: &PoolIo, then: Option<&'a Vec<PoolIo>>) -> (Span, Option<&'a PoolIo>) {
     let before = then.and_then(|pools| pools.iter().find(|old| old.name == pool.name));
     let span = Span::new(pool.uptime_ns, before.map(|old| old.uptime_ns));
     (span, before.filter(|_| span.goes_on))
 }
 
-/// What stands before the name of a vdev.
+/// The prefix of a vdev's name.
 fn of(vdev: &VdevIo) -> &'static str {
     match vdev.class {
         VdevClass::Data => "",
@@ -165,7 +165,7 @@ fn rates(now: &[PoolIo], then: Option<&Vec<PoolIo>>, show: Show, output: Output)
     text
 }
 
-/// What it costs those who wait for stable writes that a txg goes to disk.
+/// The cost of a txg's sync for stable writes that wait.
 fn stable_writes(pool: &PoolIo, then: Option<&Vec<PoolIo>>, output: Output) -> String {
     let (_, before) = span_of(pool, then);
     let told = |what: &str, now: &Latency, old: Option<&Latency>| {
@@ -186,7 +186,7 @@ fn stable_writes(pool: &PoolIo, then: Option<&Vec<PoolIo>>, output: Output) -> S
     format!("{}: stable writes {}\n", pool.name, told.join("; "))
 }
 
-/// How many operations took how long: a line for each time, up to which it reaches.
+/// How many operations took how long: a line for each upper limit of time.
 fn histograms(now: &[PoolIo], then: Option<&Vec<PoolIo>>, show: Show, output: Output) -> String {
     let mut text = String::new();
     for row in rows(now, then, show.verbose) {
@@ -199,7 +199,7 @@ fn histograms(now: &[PoolIo], then: Option<&Vec<PoolIo>>, show: Show, output: Ou
             true => Table::new(&["POOL", ">BELOW", ">READ", ">WRITE", ">LOGGED", ">FLUSH"]),
             false => Table::new(&[">BELOW", ">READ", ">WRITE", ">LOGGED", ">FLUSH"]),
         };
-        // Powers of two, from the first that anything is in to the last.
+        // Powers of two, from the first non-empty bucket to the last.
         let used: Vec<usize> = (0..=OCTAVES)
             .filter(|octave| kinds.iter().any(|kind| within(kind, *octave) > 0))
             .collect();
@@ -221,7 +221,7 @@ fn histograms(now: &[PoolIo], then: Option<&Vec<PoolIo>>, show: Show, output: Ou
     text
 }
 
-/// How many took as long as the powers of two number `octave`; 0 is what was faster than all.
+/// How many took up to the power of two with number `octave`; 0 is all that were faster.
 fn within(histogram: &Histogram, octave: usize) -> u64 {
     let from = octave.checked_sub(1).map_or(0, |before| floor_ns(1 + 4 * before));
     let below = if octave < OCTAVES { floor_ns(1 + 4 * octave) } else { u64::MAX };
@@ -229,5 +229,5 @@ fn within(histogram: &Histogram, octave: usize) -> u64 {
     inside.map(|(_, count)| count).sum()
 }
 
-/// Powers of two that the buckets reach over, and one for what is above.
+/// Powers of two that the buckets cover, and one for all above.
 const OCTAVES: usize = (BUCKETS - 2) / 4 + 1;

@@ -1,4 +1,4 @@
-//! `aquifer locks`: which files are locked, by whom.
+//! `aquifer locks`: locked files, and the holders of the locks.
 
 use std::net::IpAddr;
 
@@ -56,7 +56,7 @@ fn row(lock: &LockInfo) -> Vec<String> {
     ]
 }
 
-/// Dataset and path, as clients mount it; the number of a file whose path is not known.
+/// Dataset and path, as clients mount it. If the path is unknown, the number of the file.
 fn place(lock: &LockInfo) -> String {
     let LockInfo { dataset, file, object, .. } = lock;
     match file {

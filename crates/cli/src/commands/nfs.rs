@@ -1,4 +1,4 @@
-//! `aquifer nfsstat` and `aquifer nfsiostat`: what clients ask for, and which is the noisy one.
+//! `aquifer nfsstat` and `aquifer nfsiostat`: the calls of clients, and which client is busiest.
 
 use std::cmp::Reverse;
 
@@ -60,7 +60,7 @@ fn procedures(now: &NfsStat, then: Option<&NfsStat>, output: Output) -> String {
     )
 }
 
-/// What `nfsiostat` is to show.
+/// The wanted output of `nfsiostat`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Show {
     pub clients: bool,
@@ -116,7 +116,7 @@ fn others(now: &Flow, then: Option<&Flow>) -> Named {
     (["(others)".into(), "-".into(), "-".into()], FlowPart::of(now, then))
 }
 
-/// Busiest first: by the time that calls were on their way, which is what others wait behind.
+/// Busiest first: by the time that calls were under way, for which other calls wait.
 fn table(
     names: &[&'static str],
     mut each: Vec<Named>,

@@ -1,4 +1,4 @@
-//! `aquifer pool`, but for its status.
+//! `aquifer pool`, except for its status.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::args::vdevs;
 use crate::failure::Failure;
 use crate::table::Table;
 
-/// What `pool create` or `pool add` was told beside the disks.
+/// The options of `pool create` or `pool add` beside the disks.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub force: bool,
@@ -59,7 +59,7 @@ fn would_create(created: &PoolCreated, output: Output) -> String {
     head + &layout(created, output)
 }
 
-/// Vdevs as they would be made.
+/// The vdevs that would be made.
 pub(super) fn layout(created: &PoolCreated, output: Output) -> String {
     let mut text = format!("\t{}\n", created.name);
     let logs = (!created.logs.is_empty()).then(|| "\tlogs\n".to_string());
@@ -173,7 +173,7 @@ pub(super) async fn list(
     if let Some(name) = name {
         pools.retain(|pool| pool.name == name);
         if pools.is_empty() {
-            // The daemon says it best.
+            // The daemon has the best message for an unknown pool.
             client.pool(&name).await?;
         }
     }
@@ -214,7 +214,7 @@ pub(super) async fn destroy(
     name: &str,
 ) -> Result<(), Failure> {
     if !force {
-        // Somebody who mistyped it is told so before he is asked.
+        // Reports a mistyped name before it asks for confirmation.
         client.pool(name).await?;
         confirm("pool", name)?;
     }
@@ -224,7 +224,7 @@ pub(super) async fn destroy(
     Ok(())
 }
 
-/// Has the name of what is to be destroyed, a pool or a dataset, typed again.
+/// Asks the user to type the name of the pool or dataset to destroy again.
 pub(super) fn confirm(what: &str, name: &str) -> Result<(), Failure> {
     eprint!("Everything in {what} {name:?} will be lost. Type its name again to destroy it: ");
     let mut line = String::new();
@@ -238,7 +238,7 @@ pub(super) fn confirm(what: &str, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// The daemon has another working directory, if not another machine.
+/// The daemon has another working directory, and may be on another machine.
 fn absolute(client: &Client, places: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
     let each = |place: PathBuf| {
         if !client.is_local() {
@@ -261,15 +261,15 @@ fn unusable(place: &Path, error: &std::io::Error) -> Failure {
     Failure::failed(format!("{}: {error}", place.display()))
 }
 
-/// Vdevs as people are shown them: those for data, then those of the log. With each, whether the
-/// heading of the log stands before it.
+/// Vdevs in the order of output: those for data, then those of the log. With each, whether the
+/// heading of the log comes before it.
 pub(super) fn data_first<T>(vdevs: &[T], class: fn(&T) -> VdevClass) -> Vec<(bool, &T)> {
     let of = |wanted| vdevs.iter().filter(move |vdev| class(vdev) == wanted);
     let logs = of(VdevClass::Log).enumerate().map(|(at, vdev)| (at == 0, vdev));
     of(VdevClass::Data).map(|vdev| (false, vdev)).chain(logs).collect()
 }
 
-/// A state in the API's own word.
+/// A state in the API's word for it.
 pub(super) fn word<T: serde::Serialize>(state: T) -> String {
     match serde_json::to_value(state) {
         Ok(serde_json::Value::String(word)) => word,

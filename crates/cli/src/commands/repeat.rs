@@ -1,7 +1,7 @@
-//! Answers that come again every few seconds: `iostat 1`, `nfsiostat 5 12`.
+//! Answers that repeat every few seconds: `iostat 1`, `nfsiostat 5 12`.
 //!
-//! As `zpool iostat` does it: the first answer is of all the time since the start, each further one
-//! of the time since the last. The daemon's clock counts, not ours.
+//! As in `zpool iostat`, the first answer covers all the time since the start, each further one the
+//! time since the last. The daemon's clock counts, not ours.
 
 use std::io::Write;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::failure::Failure;
 /// How often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// Between two answers; without one there is only the first.
+    /// The time between two answers; `None`: only the first answer.
     pub interval: Option<Duration>,
-    /// How many answers; without a number, for ever.
+    /// The number of answers; `None`: for ever.
     pub count: Option<u64>,
 }
 
-/// `[interval [count]]`, as it was typed.
+/// `[interval [count]]`, as typed.
 ///
 /// # Errors
-/// What is no interval or no number.
+/// Words that are no interval or number.
 pub(crate) fn times(words: &[String]) -> Result<Times, String> {
     let interval = |text: &String| {
         let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number of seconds"))?;
@@ -46,8 +46,8 @@ pub(crate) fn times(words: &[String]) -> Result<Times, String> {
     }
 }
 
-/// Asks, and shows what came since the last answer, as often as it is wanted. Whoever reads it may
-/// go away: that is an end like any other.
+/// Asks, and shows the changes since the last answer, as often as wanted. The reader of stdout may
+/// go away: that is a normal end.
 pub(super) async fn repeat<T: Serialize>(
     output: Output,
     times: Times,
@@ -62,7 +62,7 @@ pub(super) async fn repeat<T: Serialize>(
         let text = match (output.json, times.interval) {
             (false, _) => show(&now, last.as_ref()),
             (true, None) => serde_json::to_string_pretty(&now).map_err(Failure::failed)? + "\n",
-            // One line each, so that a program knows where one ends.
+            // One line each, so that a program can separate answers.
             (true, Some(_)) => serde_json::to_string(&now).map_err(Failure::failed)? + "\n",
         };
         if !print_some(&text)? {
@@ -77,7 +77,7 @@ pub(super) async fn repeat<T: Serialize>(
     }
 }
 
-/// Writes to stdout, now. Whether anybody still reads it.
+/// Writes to stdout at once. Returns whether anybody still reads it.
 pub(super) fn print_some(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! `aquifer share`: what is exported, to whom, and why somebody is let in or refused.
+//! `aquifer share`: exports, their clients, and why a client is admitted or refused.
 
 use aquifer_admin::api::{ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 use aquifer_admin::client::Client;
@@ -22,7 +22,8 @@ pub(super) async fn why(
     output.answer(&answer, why_text)
 }
 
-/// Which exports let in more than their owner may believe. Fails if there are any, for scripts.
+/// Exports that admit more clients than their owner may expect. Fails if there are any, for
+/// scripts.
 pub(super) async fn audit(client: &Client, output: Output) -> Result<(), Failure> {
     let mut shares = client.shares().await?;
     shares.retain(|share| !share.risks.is_empty());

@@ -1,4 +1,4 @@
-//! Rates: what came between two answers, and how it is written.
+//! Rates: the difference between two answers, and its text.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use aquifer_meter::Histogram;
 
 use super::Output;
 
-/// The time that an answer is about.
+/// The time that an answer covers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
     ns: u64,
-    /// Whether the earlier answer counts: it does not, if counting began anew since.
+    /// Whether the earlier answer counts: it does not if the counters restarted since.
     pub goes_on: bool,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Part {
     pub latency: Histogram,
 }
 
-/// What went to and fro in a span.
+/// Transfers in a span.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FlowPart {
     pub reads: Part,
@@ -41,13 +41,13 @@ impl Span {
         }
     }
 
-    /// So many in the span, by the second.
+    /// A count in the span, for each second.
     pub fn rate(self, count: u64) -> u64 {
         let rate = u128::from(count) * 1_000_000_000 / u128::from(self.ns.max(1));
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
 
-    /// As [`Span::rate`], with a digit behind the point for what is little.
+    /// As [`Span::rate`], with one decimal for small values.
     pub fn rate_text(self, output: Output, count: u64) -> String {
         match (output.exact, self.rate(count)) {
             (false, rate @ 1000..) => thousands(rate),
@@ -95,7 +95,7 @@ impl FlowPart {
         }
     }
 
-    /// How busy it kept the server: the time that its calls were on their way in it, together.
+    /// How busy it kept the server: the sum of the times that its calls were under way.
     pub fn busy_ns(&self) -> u64 {
         let streams = self.reads.latency.total_ns().saturating_add(self.writes.latency.total_ns());
         streams.saturating_add(self.others_ns)
@@ -106,7 +106,7 @@ impl FlowPart {
     }
 }
 
-/// A time for people, with three digits that count; in nanoseconds, if it is to be exact.
+/// A time for people, with three significant digits; with `exact`, in nanoseconds.
 pub(super) fn time(output: Output, ns: u64) -> String {
     if output.exact {
         return ns.to_string();
@@ -137,7 +137,7 @@ pub(super) fn age(ns: u64) -> String {
     }
 }
 
-/// A count with K, M, G of 1000 behind it.
+/// A count with K, M, G for powers of 1000.
 fn thousands(count: u64) -> String {
     let (unit, name) = match count {
         0..1_000_000 => (1_000, "K"),

@@ -1,4 +1,4 @@
-//! `aquifer pool status`: how pools are, and what to do.
+//! `aquifer pool status`: the state of pools, and what to do.
 
 use aquifer_admin::api::{
     DamagedFile, Health, LeafStatus, PoolStatus, SyncDisabled, VdevKind, VdevStatus,
@@ -38,7 +38,7 @@ pub(super) async fn status(
     })
 }
 
-/// What a person reads.
+/// The text for people.
 fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
     let summary = &pool.summary;
     let mut text = format!("  pool: {}\n", summary.name);
@@ -173,7 +173,7 @@ fn errors(pool: &PoolStatus) -> String {
     }
 }
 
-/// Who promises nothing.
+/// Datasets that promise no durability.
 fn sync_disabled(datasets: &[SyncDisabled]) -> String {
     let head = "sync=disabled: what these datasets acknowledged in the last seconds is lost in a \
                 power cut or crash:";
@@ -182,7 +182,7 @@ fn sync_disabled(datasets: &[SyncDisabled]) -> String {
     std::iter::once(head.to_string()).chain(each).collect::<Vec<_>>().join("\n")
 }
 
-/// What is lost for good goes before what was repaired.
+/// Permanent losses come before repaired damage.
 fn damaged(files: &[DamagedFile]) -> String {
     let shown = files.iter().take(FILES_MAX).map(|damaged| {
         let DamagedFile { dataset, file, lost_bytes, error, .. } = damaged;
@@ -218,7 +218,7 @@ fn ranges(damaged: &DamagedFile) -> String {
     }
 }
 
-/// Long lines are cut between words, and indented as `zpool` does it.
+/// Breaks long lines between words, and indents them as `zpool` does.
 fn folded(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for paragraph in text.split('\n') {
@@ -237,9 +237,9 @@ fn folded(text: &str) -> String {
     lines.join("\n        ")
 }
 
-/// Damaged files that are shown.
+/// Damaged files in the output, at most.
 const FILES_MAX: usize = 20;
-/// And ranges of each.
+/// Ranges of each in the output, at most.
 const RANGES_MAX: usize = 4;
 
 /// Columns of text behind a label.

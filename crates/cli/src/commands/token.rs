@@ -1,4 +1,4 @@
-//! `aquifer token`: who may ask the API over TCP.
+//! `aquifer token`: tokens for the API over TCP.
 
 use aquifer_admin::api::{CreateToken, RotateToken, TokenInfo, TokenMade};
 use aquifer_admin::client::Client;

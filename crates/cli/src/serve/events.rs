@@ -1,5 +1,5 @@
-//! Events out of the log: whatever is logged with a field `class` is one, at any level, and whether
-//! or not the filter of the log lets it through.
+//! Events from the log. A log entry with a field `class` is an event, at any level, and even if the
+//! log's filter drops it.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,7 +13,7 @@ use tracing_subscriber::layer::{Context, Layer};
 /// Notes events in a ring.
 pub(super) struct Events(pub Arc<EventRing>);
 
-/// Whether something that is logged is an event.
+/// Whether a log entry is an event.
 pub(super) fn is_event(logged: &Metadata<'_>) -> bool {
     logged.is_event() && logged.fields().field("class").is_some()
 }

@@ -1,13 +1,13 @@
 //! NFS as the pools' frontend.
 //!
 //! # What holds
-//! - One server for all pools. It listens while any pool is in service, so that nobody is refused
-//!   who could wait.
+//! - One server for all pools. It listens while any pool is in service, so that clients that could
+//!   wait are not refused.
 //! - A change of exports replaces the table of the running server; clients keep their connections.
-//!   A pool that leaves has its exports taken away first; then the requests that still work on it
-//!   are waited for.
-//! - A server that was stopped lives until its pools are out of service: what the engine began on
-//!   its threads must come to its end.
+//!   When a pool leaves, its exports go first. Then this waits for the requests that still work on
+//!   the pool.
+//! - A stopped server lives until its pools are out of service, because the engine's work on its
+//!   threads must finish.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -37,28 +37,28 @@ pub(super) struct NfsFrontend {
     listening: Mutex<Vec<String>>,
     /// From the first start of the server on; it outlives servers.
     keeper: OnceLock<Arc<LockKeeper>>,
-    /// The running server for whoever asks how it does, and when it began.
+    /// The running server for observers, and when it began.
     observed: Mutex<Option<(Observer, Instant)>>,
-    /// What is served now; its table gets the addresses of hosts.
+    /// The server's NFS layer; its table gets the addresses of hosts.
     nfs: Arc<Mutex<Option<Arc<Nfs>>>>,
     /// The hosts that exports name, once there are pools.
     names: OnceLock<Names>,
     names_config: NamesConfig,
 }
 
-/// How locks are kept.
+/// The settings of the lock manager.
 #[derive(Debug)]
 pub(super) struct LockSettings {
-    /// Where the list of clients is; nobody else uses it once pools are in service.
+    /// The directory of the list of clients; nobody else uses it once pools are in service.
     pub dir: PathBuf,
-    /// How long they may claim their locks after a restart.
+    /// How long clients may reclaim their locks after a restart.
     pub grace: Duration,
 }
 
 #[derive(Debug, Default)]
 struct State {
     running: Option<Running>,
-    /// Stopped, and still to be dropped.
+    /// Stopped servers, yet to be dropped.
     stopped: Vec<Server>,
 }
 
@@ -69,9 +69,9 @@ struct Running {
     roots: Roots,
 }
 
-/// The root directories of datasets, by name: every NFS call asks for one, and the
-/// datasets themselves would build the names of all to find it. Kept up by [`Frontend::serve`],
-/// which follows every act that could change it.
+/// The root directories of datasets, by name. Every NFS call asks for one, and the datasets
+/// themselves would build all names to find it. [`Frontend::serve`] keeps this up to date, since it
+/// follows every act that could change it.
 type Roots = Arc<RwLock<HashMap<String, Root>>>;
 
 impl NfsFrontend {
@@ -89,7 +89,7 @@ impl NfsFrontend {
         }
     }
 
-    /// The hosts that exports name. In a runtime.
+    /// The hosts that exports name. Needs a runtime.
     fn names(&self) -> &Names {
         self.names.get_or_init(|| {
             let nfs = Arc::clone(&self.nfs);
@@ -101,7 +101,7 @@ impl NfsFrontend {
         })
     }
 
-    /// Lets a server judge by the addresses that are known now, and by all that come.
+    /// Gives a server the addresses that are known now, and all later changes.
     fn serve_names(&self, nfs: &Arc<Nfs>, hosts: &BTreeSet<String>) {
         *self.nfs.lock() = Some(Arc::clone(nfs));
         self.names().follow(hosts);
@@ -113,7 +113,7 @@ impl NfsFrontend {
         let exports = offer.pools.iter().flat_map(|pool| &pool.exports);
         let hosts = exports.flat_map(|export| export.access.hosts()).map(str::to_owned).collect();
         if let Some(running) = &state.running {
-            // Before the table: what is known of new names holds from its first moment.
+            // Before the table: addresses of new names are known from its first moment.
             self.serve_names(running.server.nfs(), &hosts);
         }
         match &mut state.running {
@@ -150,13 +150,13 @@ impl NfsFrontend {
         let keeper = self.keeper().map_err(failed)?;
         let nfs = Arc::new(Nfs::with_locks(exports, keeper.locks().clone()));
         if !hosts.is_empty() {
-            // Clients that are named are let in at once, if DNS answers.
+            // Named clients are admitted at once, if DNS answers.
             self.names().look_up(hosts, LOOKUP_PATIENCE).await;
         }
         self.serve_names(&nfs, hosts);
         let server = Server::start_with(self.config.clone(), nfs, Some(keeper.clone())).await;
         let server = server.map_err(|error| {
-            // It holds the pools' files, and nobody else would let go of them.
+            // It holds the pools' files, and nobody else would drop them.
             *self.nfs.lock() = None;
             failed(error.to_string())
         })?;
@@ -272,12 +272,12 @@ fn host_info(KnownHost { name, addresses, problem }: KnownHost) -> HostInfo {
 }
 
 impl Running {
-    /// Serves what is offered instead of what it served. Waits until requests to pools that are
-    /// not offered any more have ended, no longer than `patience`.
+    /// Serves the offer in place of the earlier one. Waits for requests to pools that are no longer
+    /// offered, at most for `patience`.
     async fn change(&mut self, offer: &Offer, patience: Duration) -> Result<(), String> {
         let (volumes, roots) = volumes(&offer.pools, &self.volumes);
         let table = self.server.nfs().exports();
-        // Before pools leave, so that nobody is told that files are gone which will come back.
+        // Before pools leave, so that no client hears that files are gone which will come back.
         table.expect_more(offer.more_to_come);
         // Before the table: an export without a root would be refused for a moment.
         self.roots.write().extend(roots.clone());
@@ -315,7 +315,7 @@ impl Running {
     }
 }
 
-/// The exports of all pools, as many as there may be: what is beyond is not served, and said.
+/// The exports of all pools, up to the limit. Logs those beyond it, which are not served.
 fn exports(offer: &Offer) -> Vec<Export> {
     let mut exports: Vec<Export> =
         offer.pools.iter().flat_map(|pool| pool.exports.iter().cloned()).collect();
@@ -331,8 +331,7 @@ fn exports(offer: &Offer) -> Vec<Export> {
     exports
 }
 
-/// The pools' volumes, those that are there already among `present`, and the root directories of
-/// all datasets.
+/// The pools' volumes, reusing those in `present`, and the root directories of all datasets.
 fn volumes(
     pools: &[ServedPool],
     present: &[Arc<Volume>],
@@ -347,7 +346,8 @@ fn volumes(
     (volumes, roots)
 }
 
-/// The root directories of a pool's datasets: one look at each, where `Files::root` looks at all.
+/// The root directories of a pool's datasets: one pass, where `Files::root` looks at all datasets
+/// for each.
 fn roots_of(pool: &str, volume: &Arc<Volume>) -> Vec<(String, Root)> {
     let datasets = volume.datasets();
     let Some(root) = Files::root(volume, pool) else { return Vec::new() };
@@ -372,5 +372,5 @@ async fn left(volumes: &[Arc<Volume>], deadline: Instant) -> bool {
 /// How long a change of the exports waits for DNS.
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Between two looks whether requests have ended.
+/// Between two checks whether requests have ended.
 const POLL: Duration = Duration::from_millis(5);

@@ -1,6 +1,6 @@
 //! The daemon's log, on stderr: the journal keeps it.
 //!
-//! Invariant: one thing that happened is one line, whatever a client said in it.
+//! Invariant: one event is one line, whatever text a client puts into it.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::events;
 use crate::failure::Failure;
 use crate::shown::shown;
 
-/// Logs what passes `filter`, and notes events.
+/// Logs entries that pass `filter`, and notes events.
 pub(super) fn to_stderr(filter: &str, events: &Arc<EventRing>) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(filter).map_err(Failure::usage)?;
     let ansi = std::io::stderr().is_terminal();
@@ -31,7 +31,7 @@ pub(super) fn to_stderr(filter: &str, events: &Arc<EventRing>) -> Result<(), Fai
     Ok(())
 }
 
-/// How message and fields are written.
+/// The format of message and fields.
 fn fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     debug_fn(|to, field, value| {
         let value = shown(&format!("{value:?}"));
@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// A client names itself so that a line of its own making would stand in the journal.
+    /// A client chooses its name so that it would look like a line of its own in the journal.
     #[test]
     fn what_a_client_says_begins_no_line() {
         let kept = Kept::default();

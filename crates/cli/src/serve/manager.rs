@@ -1,22 +1,22 @@
-//! What a service manager is told: ready, alive, stopping (sd_notify(3)). Without one, nothing.
+//! Messages to a service manager: ready, alive, stopping (sd_notify(3)). Without one, nothing.
 
 use std::time::Duration;
 
 use aquifer_admin::Control;
 use sd_notify::NotifyState;
 
-/// Pools are in service and clients let in.
+/// Pools are in service and clients are admitted.
 pub(super) fn ready() {
     tell(NotifyState::Ready);
 }
 
-/// The end has begun.
+/// The daemon begins to stop.
 pub(super) fn stopping() {
     tell(NotifyState::Stopping);
 }
 
-/// Reports as often as the manager wants it, as long as every pool's engine answers. One that does
-/// not holds its clients up for ever; started anew, it replays its log and serves.
+/// Reports as often as the manager wants it, as long as every pool's engine answers. An engine that
+/// does not answer would block its clients for ever; after a restart it replays its log and serves.
 pub(super) async fn report_health(control: &Control) {
     let Some(interval) = sd_notify::watchdog_enabled() else { return };
     loop {
@@ -25,7 +25,7 @@ pub(super) async fn report_health(control: &Control) {
         } else {
             tracing::error!("a pool's engine does not answer: the service manager is not told");
         }
-        // Twice as often as is asked for: a report may be late.
+        // Twice as often as required: a report may be late.
         tokio::time::sleep((interval / 4).max(INTERVAL_MIN)).await;
     }
 }

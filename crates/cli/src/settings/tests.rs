@@ -19,7 +19,7 @@ fn read(text: &str) -> Result<Settings, String> {
         .map_err(|error| format!("{error:?}"))
 }
 
-/// The file that is shipped tells every default, and is one.
+/// The shipped file lists every default, and is a valid configuration.
 #[test]
 fn the_shipped_configuration_is_the_default() {
     let shipped = include_str!("../../../../dist/aquifer.toml");

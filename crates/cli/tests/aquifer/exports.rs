@@ -40,7 +40,7 @@ fn opaque(bytes: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// Calls a procedure of version 3 of a program; what comes behind RPC's SUCCESS.
+/// Calls a procedure of version 3 of a program; returns the results behind RPC's SUCCESS.
 fn call(address: &str, program: u32, procedure: u32, args: &[u8]) -> Reply {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -129,8 +129,8 @@ fn mount_status(address: &str, path: &str) -> u32 {
     call(address, 100_005, 1, &opaque(path.as_bytes())).word()
 }
 
-/// Hosts: by the static file at once; by a DNS that does not answer not before long, and who waits
-/// is told to wait.
+/// Hosts in the static file are known at once. A DNS server that does not answer delays the others,
+/// and clients of those are asked to wait.
 #[test]
 fn hosts_are_looked_up_and_rules_are_told() {
     let place = Place::new();
@@ -184,7 +184,7 @@ fn hosts_are_looked_up_and_rules_are_told() {
     let refusals = place.log().matches("no rule of sharenfs lets it in").count();
     assert_eq!(refusals, 1, "once a while, not per call");
 
-    // What contradicts itself changes nothing.
+    // A contradictory value changes nothing.
     place.refuses(
         &["set", "compression=zstd", "sharenfs=rw,ro", "tank"],
         "property sharenfs: rw and ro contradict each other: say one of them, or who may read and \
@@ -216,14 +216,14 @@ fn two_pools_are_served_side_by_side_and_leave_one_by_one() {
     let (dozer, tank) = (mounted(&nfs, "/dozer"), mounted(&nfs, "/tank"));
     assert_eq!((getattr(&nfs, &dozer), getattr(&nfs, &tank)), (NFS3_OK, NFS3_OK));
 
-    // Taken away on purpose: its files are gone for its clients, and nobody else notices.
+    // Exported on purpose: its files are gone for its clients, and other clients notice nothing.
     place.must(&["pool", "export", "tank"]);
     assert_eq!(exported(&nfs), ["/dozer"]);
     assert_eq!((getattr(&nfs, &dozer), getattr(&nfs, &tank)), (NFS3_OK, NFS3ERR_STALE));
     place.must(&["pool", "import", "-d", &a, "tank"]);
     assert_eq!((getattr(&nfs, &dozer), getattr(&nfs, &tank)), (NFS3_OK, NFS3_OK));
 
-    // Missing at a start: its clients are to wait for it.
+    // Missing at a start: its clients should wait for it.
     daemon.kill9();
     std::fs::rename(&a, place.path("elsewhere")).unwrap();
     let _daemon = place.serve();
@@ -258,7 +258,7 @@ fn a_destroyed_dataset_is_gone_for_clients_at_once() {
     assert_eq!([getattr(&nfs, &vms), getattr(&nfs, &below)], [NFS3ERR_STALE; 2]);
     assert_eq!(place.ask(&["destroy", "-f", "tank/vms"]).code, 1);
     assert!(place.ask(&["destroy", "-f", "tank"]).err.contains("destroy the pool instead"));
-    // The name is free, and is another file system.
+    // The name is free, and now names another file system.
     place.must(&["create", "tank/vms"]);
     assert_eq!(getattr(&nfs, &vms), NFS3ERR_STALE);
     let said = place.ask(&["clear", "tank/vms", "/disk"]);
@@ -292,7 +292,7 @@ fn what_to_type_on_a_hypervisor() {
         let said = connect(hypervisor);
         assert!(said.code == 0 && said.out.contains(line), "{hypervisor}: {said:?}");
     }
-    // Not without sync=always: this driver loses what a restart lost.
+    // Only with sync=always: this driver loses data that a restart loses.
     let said = connect("qemu");
     assert!(said.code == 1 && said.err.contains("sync=always"), "{said:?}");
     place.must(&["set", "sync=always", "tank/vms"]);
@@ -301,7 +301,7 @@ fn what_to_type_on_a_hypervisor() {
     assert_eq!(place.ask(&["connect", "--for", "esxi", "tank/no"]).code, 1);
 }
 
-/// A server that could not start holds nothing: the pool leaves at once, and all of its disks.
+/// A server that could not start holds no pool: the pool leaves at once, and all of its disks.
 #[test]
 fn a_pool_that_is_not_served_is_exported_at_once() {
     let place = Place::new();
@@ -326,8 +326,8 @@ fn a_pool_that_is_not_served_is_exported_at_once() {
     assert_eq!(exported(&at), ["/tank/vms"]);
 }
 
-/// A client's file, stable or committed, is there after kill -9; the handles too would be, but
-/// this client asks anew.
+/// A client's file, stable or committed, is there after kill -9. The handles would be valid too,
+/// but this client looks them up again.
 #[test]
 fn what_a_client_wrote_survives_kill_9() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! What the daemon says of its work, against what others measured: the clients that sent it, the
+//! The daemon's figures, compared with others' measurements: the clients that sent the calls, the
 //! kernel's own counters of a disk and of the process.
 
 pub mod client;
@@ -29,13 +29,13 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Calls, bytes and the time of one kind, as the API tells them.
+/// Calls, bytes and the time of one kind, as the API reports them.
 fn told(count: &Value) -> (u64, u64, u64) {
     let latency = &count["latency"];
     (number(&latency["count"]), number(&count["bytes"]), number(&latency["total_ns"]))
 }
 
-/// The server saw what the client sent, and took no longer than the client waited.
+/// The server counted what the client sent, and took no longer than the client waited.
 #[track_caller]
 fn agrees(count: &Value, spent: &Spent) {
     let (calls, bytes, ns) = told(count);
@@ -79,13 +79,13 @@ fn clients_disks_and_procedures_are_told_as_the_clients_saw_them() {
         quiet.write(&calm, piece * 512, &[9; 512], false);
     }
     quiet.commit(&calm);
-    // Short, at the end of the file; an error on a file; a handle that is nobody's.
+    // Short, at the end of the file; an error on a file; a handle of no file.
     assert_eq!(quiet.read(&calm, 10_000, 4096), Ok(240));
     assert_eq!(quiet.read(&[1; 24], 0, 4096), Err(70), "NFS3ERR_STALE");
-    // Somebody else's look at the same file.
+    // Another client reads the same file.
     assert_eq!(quiet.read(&busy, 0, 100), Ok(100));
 
-    // What was sent is counted just after the client has it.
+    // The server counts a reply just after the client has it.
     let got = noisy.got_bytes + quiet.got_bytes;
     place.wait_for(|| number(&place.json(&["nfsstat"])["load"]["sent_bytes"]) >= got);
     let stat = place.json(&["nfsstat"]);
@@ -148,7 +148,7 @@ fn stable_writes_are_told(place: &Place, spent: &Spent) {
     assert!(shown.contains("tank: stable writes") && shown.contains("p99.9"), "{shown}");
 }
 
-/// The busiest first.
+/// The busiest client comes first.
 fn people_are_told_the_same(place: &Place) {
     let table = place.must(&["nfsiostat"]);
     let at = |text: &str| table.find(text).unwrap_or_else(|| panic!("{text}: {table}"));
@@ -191,7 +191,7 @@ fn prometheus_says_the_same(place: &Place, noisy: &Client, quiet: &Client) {
     let of = "client=\"127.0.0.2\",op=\"write\"";
     assert_eq!(value(&format!("aquifer_nfs_client_operations_total{{{of}}}")), "20");
     assert_eq!(value("aquifer_pool_health{pool=\"tank\",state=\"online\"}"), "1");
-    // What the manual names is there; a name that ends in `_` is the beginning of several.
+    // The manual's names exist; a name that ends in `_` is the prefix of several.
     let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operations.md");
     let manual = std::fs::read_to_string(manual).unwrap();
     let words = manual.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -200,7 +200,7 @@ fn prometheus_says_the_same(place: &Place, noisy: &Client, quiet: &Client) {
     named.for_each(|name| assert!(page.contains(name), "{name} is no metric: {page}"));
 }
 
-/// Two answers, and what a client sent meanwhile.
+/// Two answers, and the calls of a client in between.
 #[test]
 fn an_interval_shows_what_came_in_it() {
     let place = Place::new();
@@ -226,7 +226,7 @@ fn an_interval_shows_what_came_in_it() {
     let apart = Duration::from_nanos(apart);
     assert!((Duration::from_millis(900)..Duration::from_secs(20)).contains(&apart), "{apart:?}");
     assert!(reports.wait().unwrap().success());
-    // Nothing came since the last: nothing is shown of it.
+    // Without calls since the last answer, there are no rows.
     let shown = place.must(&["nfsiostat", "-dH", "0.1", "2"]);
     assert_eq!(shown.lines().count(), 1, "{shown}");
 }
@@ -274,7 +274,7 @@ impl Place {
     /// Starts a command and does not wait.
     fn start(&self, words: &[&str]) -> std::process::Child {
         let asked = self.command(words);
-        // Tests that run in a shell's background have SIGINT ignored, and so would their children.
+        // Tests in a shell's background ignore SIGINT, and so would their children.
         let mut command = std::process::Command::new("env");
         command.arg("--default-signal=INT").arg(asked.get_program()).args(asked.get_args());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()

@@ -1,4 +1,4 @@
-//! Who did what to a pool: over restarts of every kind, and on another machine.
+//! The history of acts on a pool: over restarts of every kind, and on another machine.
 
 use std::net::TcpListener;
 
@@ -30,7 +30,7 @@ fn history_of_a_pool_says_who_did_what_and_what_that_changed() {
     place.must(&["set", "compression=zstd", "quota=1G", "tank/vms"]);
     place.must(&["inherit", "compression", "tank/vms"]);
     place.must(&["pool", "add", "tank", "log", &log]);
-    // What changes nothing is not in it; what fails is, for those who ask for all.
+    // Acts without a change are not in it; failed ones are, for those who ask for all.
     let more = place.image("more");
     place.must(&["pool", "add", "-n", "tank", "log", &more]);
     place.must(&["list", "-r", "tank"]);
@@ -70,7 +70,7 @@ fn history_of_a_pool_says_who_did_what_and_what_that_changed() {
     assert_eq!(now[7], (imported, "done".into()));
     assert_eq!(now.len(), 8);
 
-    // Killed, it has what was answered last, too; but perhaps not what came of it.
+    // After a kill it also has the last answered act, but perhaps not its result.
     place.must(&["create", "tank/last"]);
     another.kill9();
     let _another = place.spawn("another");
@@ -138,7 +138,7 @@ fn history_as_people_read_it() {
     assert!((none.code, none.err.contains("there is no pool \"none\"")) == (1, true), "{none:?}");
 }
 
-/// By TCP: the token's name and the peer; what it may not do; and acts on tokens themselves.
+/// Over TCP: the token's name and the peer; forbidden acts; and acts on tokens themselves.
 #[test]
 fn history_names_tokens_and_what_they_may_not_do() {
     let place = Place::new();
@@ -160,7 +160,7 @@ fn history_names_tokens_and_what_they_may_not_do() {
         place.ask(&[&start, words].concat()).code
     };
     assert_eq!(ask(&["create", "tank/vms"]), 0);
-    // The role is too small for the route, and a second later for what is asked for by it.
+    // The role is too small for the route, and then for a parameter of the request.
     assert_eq!(ask(&["destroy", "-f", "tank/vms"]), 1);
     assert_eq!(ask(&["destroy", "-f", "tank/vms"]), 1);
     std::thread::sleep(std::time::Duration::from_millis(1100));

@@ -23,7 +23,7 @@ fn another_host_needs_force_for_a_minute() {
     place.must(&["pool", "import", "-f", "-d", &a, "tank"]);
     place.must(&["pool", "export", "tank"]);
     drop(daemon);
-    // What was exported is anybody's; and `inspect` says whose it was.
+    // Any host may take an exported pool; and `inspect` names its last host.
     let inspected = place.must(&["inspect", &a]);
     let id = std::fs::read_to_string(place.path("other/host_id")).unwrap();
     assert!(inspected.contains(&format!("(id {})", id.trim_end())), "{inspected}");

@@ -124,8 +124,8 @@ fn a_signal_exports_and_the_next_start_imports() {
     drop(daemon);
 }
 
-/// A disk that hangs would hold up the export for ever: whoever says it twice means it. Here an
-/// act with very many disks does.
+/// A disk that hangs would delay the export for ever: a second signal means that the sender
+/// insists. Here an act with very many disks hangs.
 #[test]
 fn a_second_signal_ends_at_once() {
     let place = Place::new();
@@ -143,7 +143,7 @@ fn a_second_signal_ends_at_once() {
         assert!(place.log().contains("ended at once; the next start replays"), "{}", place.log());
         assert!(act.join().unwrap().err.contains("the daemon gave no answer"));
     });
-    // What it left behind is in nobody's way.
+    // Its remains do not disturb the next daemon.
     let daemon = place.serve();
     assert_eq!(place.json(&["pool", "list"]), json!([]));
     drop(daemon);
@@ -171,7 +171,7 @@ fn a_pool_can_go_back_and_says_what_that_costs() {
     place.must(&["pool", "export", "tank"]);
     place.must(&["pool", "import", "-d", &a, "--discard-log", "tank"]);
     place.must(&["list", "tank/before"]);
-    // What a rewind costs stays to be read; a whole log that may be discarded costs nothing more.
+    // The cost of a rewind stays visible. Discarding a whole log costs nothing more.
     let lost = || place.json(&["pool", "status", "tank"])["dropped_log"].clone();
     assert_eq!(lost()["rewound"], true, "{}", lost());
     assert_eq!(lost()["datasets"], serde_json::json!(["tank", "tank/before"]));
@@ -193,7 +193,7 @@ fn one_daemon_for_a_state_directory_and_a_socket() {
     place.must(&["pool", "list"]);
 }
 
-/// What sd_notify(3) says, as a service manager hears it.
+/// The messages of sd_notify(3), as a service manager receives them.
 #[test]
 fn a_service_manager_hears_of_ready_alive_and_stopping() {
     let place = Place::new();

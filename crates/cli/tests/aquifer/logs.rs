@@ -67,7 +67,7 @@ fn a_log_device_comes_goes_and_is_changed_while_clients_write() {
     write(20);
     assert!(logged_bytes(&place) >= before + 20 * 8192, "the log is not where it should be");
 
-    // Another one beside it, out with the first: its number is free, and shown nowhere.
+    // Another one beside it, removed before the first: its number is free, and shown nowhere.
     place.must(&["pool", "add", "tank", "log", &b]);
     write(20);
     assert_eq!(vdevs(&place, "log"), online(&[&a, &b]));
@@ -75,7 +75,7 @@ fn a_log_device_comes_goes_and_is_changed_while_clients_write() {
     write(20);
     assert_eq!(vdevs(&place, "log"), online(&[&b]));
     assert!(!place.must(&["iostat", "-v", "tank"]).contains(&a));
-    // What was removed belongs to nobody, without force.
+    // A removed disk belongs to no pool, and needs no force.
     place.must(&["pool", "create", "dozer", &a]);
     place.must(&["pool", "destroy", "-f", "dozer"]);
 
@@ -148,7 +148,7 @@ fn log_devices_survive_every_end_of_the_daemon() {
     let found = place.must(&["pool", "import", "-d", &place.text(".")]);
     assert!(found.contains("\tlogs\n\t  mirror-2"), "{found}");
     place.must(&["pool", "import", "-d", &place.text("."), "tank"]);
-    // The number of what was removed is given again.
+    // The number of a removed device is given again.
     place.must(&["pool", "add", "tank", "log", &c]);
     assert_eq!(vdevs(&place, "log"), online(&[&c, "mirror-2"]));
     let metrics = Command::new("curl")
@@ -162,8 +162,8 @@ fn log_devices_survive_every_end_of_the_daemon() {
     }
 }
 
-/// The daemon's list of disks is written after the pool was changed: a kill in between leaves the
-/// old one. Nothing but the labels then says where the new disks are.
+/// The daemon writes its list of disks after it has changed the pool: a kill in between leaves the
+/// old list. Then only the labels say where the new disks are.
 #[test]
 fn a_change_of_the_log_that_was_never_noted_is_found_again() {
     let place = Place::new();
@@ -188,8 +188,8 @@ fn a_change_of_the_log_that_was_never_noted_is_found_again() {
     }
 }
 
-/// A kill between the removal of a log device and that of its labels: the next daemon looks at it,
-/// finds that it is no disk of the pool, and leaves it to whoever wants it.
+/// A kill between the removal of a log device and the erasure of its labels. The next daemon looks
+/// at the disk, finds that it is no disk of the pool, and leaves it free.
 #[test]
 fn a_removal_that_was_cut_off_leaves_a_disk_that_can_be_taken() {
     let place = Place::new();
@@ -257,7 +257,7 @@ fn what_cannot_be_done_with_log_devices_says_why() {
     place.refuses(&["pool", "replace", "tank", &a, &c], &foreign);
     place.must(&["pool", "replace", "-f", "tank", &a, &c]);
     assert_eq!(vdevs(&place, "log"), online(&["mirror-1"]));
-    // What was replaced is no disk of the pool any more.
+    // A replaced disk is no disk of the pool any more.
     place.must(&["pool", "create", "dozer", &a]);
 }
 
@@ -293,7 +293,7 @@ fn a_log_device_that_comes_back_late_has_lost_nothing() {
     let flat = found.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("a log device is missing"), "{found}");
 
-    // It comes back after all: nothing is lost, nothing had to be said.
+    // It comes back after all: nothing is lost, and nobody had to act.
     fs::rename(&away, &log).unwrap();
     let said = place.ask(&["pool", "import", "-d", &dir, "tank"]);
     assert!(said.code == 0 && said.err.contains("batches to replay"), "{said:?}");
@@ -339,7 +339,7 @@ fn a_log_device_that_is_gone_is_given_up_by_name_only() {
     assert!(!flat.contains("othing is lost"), "{text}");
     assert_eq!(place.health("tank"), "DEGRADED");
     assert_eq!(vdevs(&place, "log"), [(log.clone(), "UNAVAIL".to_string())]);
-    // What came before is there, and more can be written; the device is welcome again.
+    // Earlier data is there, and clients can write more; the device may come back.
     let mut client = Client::new(&place, "127.0.0.1");
     assert_eq!(client.read(&file, 0, 4096), Ok(4096));
     client.write(&file, 8192, &[9; 4096], true);
@@ -353,7 +353,7 @@ fn a_log_device_that_is_gone_is_given_up_by_name_only() {
     the_loss_stays_to_be_read(&place, daemon, &done["dropped_log"]);
 }
 
-/// Until somebody has read it, whatever comes between.
+/// Until somebody has read it, whatever happens in between.
 fn the_loss_stays_to_be_read(place: &Place, daemon: Daemon, dropped: &Value) {
     let dir = place.text(".");
     let lost = || place.json(&["pool", "status", "tank"])["dropped_log"].clone();
@@ -388,7 +388,7 @@ fn nowhere(pool: &str) -> String {
 struct Mounted(String);
 
 impl Mounted {
-    /// A file system in memory of so many MiB; `None`, and a word, where there can be none.
+    /// A file system in memory of that many MiB; `None`, and a message, where there can be none.
     fn tmpfs(path: &str, mib: u64) -> Option<Mounted> {
         fs::create_dir(path).unwrap();
         let size = format!("size={mib}M");
@@ -407,7 +407,7 @@ impl Drop for Mounted {
     }
 }
 
-/// The disk gives errors from some moment on: what is behind it has no room.
+/// The disk returns errors from some moment on: the file system behind it is full.
 #[test]
 fn a_log_device_that_fails_in_service_costs_nobody_anything() {
     let place = Place::new();

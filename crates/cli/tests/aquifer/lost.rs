@@ -1,4 +1,4 @@
-//! Disks that are not there, and what becomes of their pools.
+//! Missing disks, and the states of their pools.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn a_pool_that_cannot_be_imported_stops_no_other_and_comes_back() {
     let _daemon = place.serve();
     assert_eq!(place.health("dozer"), "ONLINE");
     let reason = format!("none of its disks was found: {a}");
-    // How it is folded depends on the length of the path.
+    // The line breaks depend on the length of the path.
     let status = place.must(&["pool", "status", "tank"]);
     let words: Vec<&str> = status.split_whitespace().collect();
     assert_eq!(
@@ -36,7 +36,7 @@ fn a_pool_that_cannot_be_imported_stops_no_other_and_comes_back() {
         ),
     );
     fs::rename(&away, &a).unwrap();
-    // Where it was is remembered: no -d is needed.
+    // Its place is remembered: no -d is needed.
     place.must(&["pool", "import", "tank"]);
     assert_eq!(place.health("tank"), "ONLINE");
 }
@@ -94,7 +94,8 @@ fn a_mirror_runs_on_one_side_and_the_lost_one_does_not_vote() {
     drop(daemon);
 }
 
-/// A side that is a moment late, as after a cold start, is waited for: it must not be outdated.
+/// The start waits for a side that is a moment late, as after a cold start: it must not become
+/// outdated.
 #[test]
 fn a_late_disk_is_waited_for() {
     let place = Place::new();
@@ -114,7 +115,7 @@ fn a_late_disk_is_waited_for() {
     drop(daemon);
 }
 
-/// Whoever starts without a disk is told so, once: it must be brought up to date.
+/// A start without a disk reports it, once: it must be brought up to date.
 #[test]
 fn a_disk_that_does_not_come_is_noted() {
     let place = Place::new();
@@ -135,13 +136,13 @@ fn a_disk_that_does_not_come_is_noted() {
     let [event] = &missing()[..] else { panic!("{}", place.log()) };
     assert_eq!((&event["level"], &event["fields"]["leaf"]), (&"warn".into(), &b.as_str().into()));
     daemon.kill9();
-    // It is outdated now: it is neither waited for nor told of again.
+    // It is outdated now: the start neither waits for it nor reports it again.
     let _daemon = place.spawn_serving(&["--wait-for-disks", "3600"]);
     assert_eq!(place.states("tank").0, "DEGRADED");
     assert!(missing().is_empty(), "{:?}", missing());
 }
 
-/// A copy of a disk says that it is the disk: which is right, only the administrator knows.
+/// A copy of a disk has the identity of the disk: only the administrator knows which is right.
 #[test]
 fn a_copied_disk_is_not_guessed_at() {
     let place = Place::new();

@@ -19,7 +19,7 @@ use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf, Span};
 use crate::exports::address;
 use crate::support::Place;
 
-/// A call as it goes over the wire. The stamp is as old Linux has it: another with each sending.
+/// A call as it is on the wire. The stamp is that of old Linux: a new one each time.
 fn record(xid: u32, stamp: u32, what: (u32, u32, u32), args: &impl Encode) -> Vec<u8> {
     let gids = Gids::new(&[5, 6]).unwrap();
     let sys = AuthSys { stamp, machine_name: b"esx7", uid: 0, gid: 0, gids };
@@ -33,7 +33,7 @@ fn record(xid: u32, stamp: u32, what: (u32, u32, u32), args: &impl Encode) -> Ve
     [&mark.to_be_bytes()[..], &call].concat()
 }
 
-/// Sends a record on a connection of its own; the results.
+/// Sends a record on a connection of its own; returns the results.
 fn exchange(nfs: &str, record: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(nfs).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -59,7 +59,7 @@ fn nfs3(xid: u32, stamp: u32, args: &Args3<'_>) -> Vec<u8> {
     record(xid, stamp, (PROGRAM, VERSION, args.procedure().wire()), args)
 }
 
-/// A call that only looks.
+/// A call that only reads.
 fn ask(nfs: &str, args: &Args3<'_>) -> Vec<u8> {
     exchange(nfs, &nfs3(1, 0, args))
 }
@@ -72,7 +72,7 @@ fn size(size: u64) -> Sattr3 {
     Sattr3 { size: Some(size), ..Sattr3::NONE }
 }
 
-/// What a client remembers of a call: how to send it again, its status, and the handle that it got.
+/// A client's memory of a call: how to send it again, its status, and the handle that it got.
 struct Sent<'a> {
     xid: u32,
     args: Args3<'a>,
@@ -141,7 +141,7 @@ fn work(client: &mut Client<'_>, root: NfsFh3) -> (NfsFh3, NfsFh3) {
     let a = client.call(create("a", CreateHow3::Guarded(size(10)))).unwrap();
     let x = client.call(create("x", CreateHow3::Exclusive(*b"verifier"))).unwrap();
     client.call(create("u", CreateHow3::Unchecked(attributes)));
-    // It is there already: nothing changes, and so it stays when `u` is another file.
+    // It exists already: nothing changes, and that stays so when `u` is another file.
     client.call(create("u", CreateHow3::Unchecked(attributes)));
     client.call(Args3::Mkdir(Mkdir3Args { place: place(root, "d"), attributes }));
     let symlink = SymlinkData3 { symlink_attributes: attributes, symlink_data: b"to" };
@@ -160,7 +160,7 @@ fn work(client: &mut Client<'_>, root: NfsFh3) -> (NfsFh3, NfsFh3) {
     let new_attributes = Sattr3 { mode: Some(0o600), ..attributes };
     let guarded = Setattr3Args { object: x, new_attributes, guard: Some(now.ctime) };
     client.call(Args3::Setattr(guarded));
-    // What was written since must not be cut off by a late SETATTR.
+    // A late SETATTR must not cut off data written since.
     let count = u32::try_from(DATA.len()).unwrap();
     let head = Write3Head { file: a, offset: 0, count, stable: StableHow::FileSync };
     let data = Span { offset: 0, bytes: DATA };
@@ -194,8 +194,8 @@ fn calls_get_their_first_answer_again(commit: bool) {
     let files = work(&mut client, root);
     client.again();
     check(&client, root, files);
-    // A second life finds what the first one left in the log, or in the table; a third one what
-    // the second one made of that.
+    // A second life finds the calls of the first one in the log, or in the table; a third one finds
+    // what the second one made of them.
     for _ in 0..2 {
         if commit {
             // An act of the administrator is answered when its txg is on disk.
@@ -208,7 +208,7 @@ fn calls_get_their_first_answer_again(commit: bool) {
         client.again();
         check(&client, root, files);
     }
-    // In order too.
+    // The same after an orderly end.
     place.must(&["pool", "export", "tank"]);
     let report = place.json(&["inspect", &image]);
     assert_eq!(report["errors"], 0, "{report:#}");

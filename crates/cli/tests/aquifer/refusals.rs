@@ -1,4 +1,4 @@
-//! What is refused, and what is said then: the exact words, since people act on them.
+//! Refusals and their exact words, since people act on them.
 
 use std::fs;
 use std::process::Command;
@@ -58,7 +58,7 @@ fn disks_that_cannot_be_taken() {
          nevertheless, and what it holds is lost"
         ),
     );
-    // Nothing was written by all that: the first disk is still empty.
+    // None of that wrote anything: the first disk is still empty.
     place.must(&["pool", "create", "-n", "tank", &a]);
     assert!(fs::read(&a).unwrap().iter().all(|byte| *byte == 0), "written by a refusal");
     place.must(&["pool", "create", "-f", "tank", &a, &b]);
@@ -245,7 +245,7 @@ fn properties_that_do_not_exist_or_cannot_be_so() {
         ("quota=much", "property quota: \"much\" is no size: say 500G, 1.5T or none"),
         ("compression=gzip", "property compression: \"gzip\" is not one of on, off, lz4, zstd"),
     ] {
-        // The first of two that are asked for together is not set either.
+        // The first of two properties in one command is not set either.
         place.refuses(&["set", "readonly=on", assignment, "tank/vms"], message);
         assert_eq!(
             place.must(&["get", "-H", "readonly", "tank/vms"]),

@@ -1,4 +1,4 @@
-//! The API over TCP: for who has certificate and token, and for nobody else.
+//! The API over TCP: for callers with certificate and token, and for nobody else.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use crate::support::{Daemon, Place, Said};
 
 /// A daemon whose API listens on TCP as well, and its port.
 fn serve(place: &Place) -> (Daemon, u16) {
-    // Free a moment ago: nobody else binds ports of this machine's loopback that fast.
+    // The port was free a moment ago: nobody else binds ports of this machine's loopback that fast.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let config = format!("[api]\nlisten = [\"127.0.0.1:{port}\"]\n");
     std::fs::write(place.path("config"), config).unwrap();
@@ -34,7 +34,7 @@ fn who_has_certificate_and_token_administers_from_afar_and_nobody_else() {
     let made = ask(&certificate, &token, &["pool", "create", "tank", &image]);
     assert_eq!(made.code, 0, "{made:?}");
     assert!(ask(&certificate, &token, &["pool", "list"]).out.contains("tank"));
-    // By the socket it is the same daemon.
+    // Over the socket it is the same daemon.
     assert!(place.must(&["pool", "list"]).contains("tank"));
 
     std::fs::write(place.path("guess"), "0".repeat(64)).unwrap();
@@ -42,7 +42,7 @@ fn who_has_certificate_and_token_administers_from_afar_and_nobody_else() {
     let guessed = ask(&certificate, &place.text("guess"), &["pool", "list"]);
     assert_eq!((guessed.code, guessed.out.as_str()), (1, ""), "{guessed:?}");
     assert!(guessed.err.contains("not the token"), "{guessed:?}");
-    // An act is refused before it is looked at.
+    // An act is refused before its parameters are read.
     let acted = ask(&certificate, &place.text("guess"), &["pool", "export", "tank"]);
     assert_eq!(acted.code, 1, "{acted:?}");
     assert!(place.must(&["pool", "list"]).contains("tank"));
@@ -54,13 +54,13 @@ fn who_has_certificate_and_token_administers_from_afar_and_nobody_else() {
     assert_eq!(mistaken.code, 1);
     assert!(mistaken.err.contains("--api-certificate"), "{mistaken:?}");
 
-    // Places to look in are the server's: here they need not exist.
+    // Search places are paths of the server: here they need not exist.
     let looked = ask(&certificate, &token, &["pool", "import", "-d", "/nothing/here"]);
     assert!(looked.err.contains("no pool was found"), "{looked:?}");
     let looked = ask(&certificate, &token, &["pool", "import", "-d", "here"]);
     assert!((looked.code, looked.err.contains("the server's")) == (2, true), "{looked:?}");
 
-    // Half of what is needed.
+    // Half of the options.
     let half = place.ask(&["--api", &url, "pool", "list"]);
     assert_eq!(half.code, 2, "{half:?}");
 }
@@ -97,7 +97,7 @@ fn without_tls_nothing_is_said_and_who_says_nothing_holds_nobody_up() {
     drop(silent);
 }
 
-/// What strangers make the daemon do is done on threads that yield to those of clients.
+/// The work for strangers runs on threads that yield to those of clients.
 #[test]
 fn strangers_are_heard_on_threads_that_yield() {
     let place = Place::new();
@@ -123,7 +123,7 @@ fn strangers_are_heard_on_threads_that_yield() {
     }
 }
 
-/// The API of a place as it is seen from afar.
+/// The API of a place, over TCP.
 struct Far<'a> {
     place: &'a Place,
     url: String,
@@ -167,7 +167,7 @@ impl Far<'_> {
 
 const NO_TOKEN: &str = "this is not the token of this daemon";
 
-/// Roles and revocation while the daemon runs, by the socket and from afar.
+/// Roles and revocation while the daemon runs, over the socket and over TCP.
 #[test]
 fn tokens_have_roles_and_change_without_a_restart() {
     let place = Place::new();
@@ -175,7 +175,7 @@ fn tokens_have_roles_and_change_without_a_restart() {
     let (image, far) = (place.image("a.img"), Far::new(&place, port));
     let first = place.text("state/api/token");
     far.must(&first, &["pool", "create", "tank", &image]);
-    // Made by the socket, and from afar by an administrator.
+    // Made over the socket, and over TCP by an administrator.
     let made = place.ask(&["token", "create", "ci", "--role", "operator", "--expires", "1d"]);
     assert!(made.err.contains("ci has the role operator until"), "{made:?}");
     let operator = far.keep("operator", &made.out);
@@ -215,7 +215,7 @@ fn tokens_are_rotated_and_outlive_a_restart() {
     let first = place.text("state/api/token");
     let made = |name| far.must(&first, &["token", "create", name, "--role", "operator"]);
     let (made, gone) = (far.keep("made", &made("ci")), far.keep("gone", &made("gone")));
-    // Both hold for an hour. Once more: the one before ends at once.
+    // Both are valid for an hour. Once more: the earlier one ends at once.
     let kept = far.must(&first, &["token", "rotate", "ci", "--keep", "1h"]);
     let kept = far.keep("kept", &kept);
     far.must(&made, list);
@@ -225,7 +225,7 @@ fn tokens_are_rotated_and_outlive_a_restart() {
     far.must(&last, list);
     far.must(&first, &["token", "revoke", "gone"]);
 
-    // The file is rotated as any other, and by hand.
+    // The file's token is rotated as any other, and by hand.
     let old = far.keep("old", &std::fs::read_to_string(&first).unwrap());
     let new = far.must(&first, &["token", "rotate", "token"]);
     assert_eq!(std::fs::read_to_string(&first).unwrap(), new.trim());
@@ -243,7 +243,7 @@ fn tokens_are_rotated_and_outlive_a_restart() {
     far.refused(&gone, list, NO_TOKEN);
 }
 
-/// A caller that hangs up leaves no act unlogged.
+/// A caller that hangs up does not keep an act out of the log.
 #[test]
 fn an_act_is_logged_also_if_nobody_hears_its_end() {
     let place = Place::new();
@@ -258,7 +258,7 @@ fn an_act_is_logged_also_if_nobody_hears_its_end() {
         stream.write_all(request.as_bytes()).unwrap();
         std::thread::sleep(Duration::from_millis(number % 5));
     }
-    // Acts wait for their turn: behind this one, all that were begun are done.
+    // Acts take turns: when this one is done, all earlier ones are.
     place.must(&["create", "tank/last"]);
     let made = place.json(&["list", "-r", "tank"]).as_array().unwrap().len() - 1;
     assert!(made > 5, "nothing was read before the hang-up: this tests nothing");

@@ -21,7 +21,7 @@ pub struct Place {
     dir: TempDir,
 }
 
-/// What a command said.
+/// The output of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,
@@ -113,7 +113,7 @@ impl Place {
         command.args(["--pdeathsig", "KILL"]).args(privileges).args([AQUIFER, "serve"]);
         command.arg("--api-socket").arg(self.socket()).arg("--state-dir").arg(self.path(state));
         command.args(["--nfs-addr", "127.0.0.1:0", "--no-portmap", "--memory", "64M"]);
-        // A test that takes a disk away for good does not wait for it as people do.
+        // A test that takes a disk away for good must not wait for it, as people would.
         if !options.contains(&"--wait-for-disks") && !options.contains(&"--config") {
             command.args(["--wait-for-disks", "10"]);
         }
@@ -147,7 +147,7 @@ impl Place {
         command
     }
 
-    /// Runs a command that must work; gives what it printed.
+    /// Runs a command that must work; returns its output.
     #[track_caller]
     pub fn must(&self, words: &[&str]) -> String {
         let said = self.ask(words);
@@ -231,7 +231,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Whether a tool is there; says so if not.
+/// Whether a tool is installed; prints a message if not.
 pub fn has(tool: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let there = path.split(':').any(|dir| Path::new(dir).join(tool).exists());

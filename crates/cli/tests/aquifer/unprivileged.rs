@@ -1,4 +1,4 @@
-//! A daemon that is nobody in particular: no root, no capability.
+//! A daemon without privileges: no root, no capability.
 
 use std::os::unix::fs::chown;
 
@@ -16,7 +16,7 @@ fn on_image_files_and_high_ports_it_needs_no_root() {
         }
         chown(&owned, Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    // The test's log is opened by root, and written through its descriptor.
+    // Root opens the test's log; the daemon writes through its descriptor.
     let nobody = [
         "--reuid=65534",
         "--regid=65534",
@@ -31,14 +31,15 @@ fn on_image_files_and_high_ports_it_needs_no_root() {
     place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
     place.wait_for(|| place.json(&["pool", "status", "tank"])["health"] == "ONLINE");
     assert!(!place.log().contains("Permission denied"), "{}", place.log());
-    // Its own secrets are nobody else's.
+    // Only the daemon's user can read its secrets.
     use std::os::unix::fs::MetadataExt;
     let mode = |name: &str| std::fs::metadata(place.path(name)).unwrap().mode() & 0o777;
     assert_eq!(mode("run/aquifer.sock"), 0o600);
     assert_eq!(mode("state") & 0o022, 0);
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.ended().success(), "{}", place.log());
-    // Root's does not serve what another user can exchange; it takes over what it is given.
+    // A daemon of root does not serve disks that another user can exchange; it takes over those
+    // that it is given.
     let daemon = place.serve();
     assert_eq!(place.health("tank"), "UNAVAIL");
     let refused = place.ask(&["pool", "import", "-d", &image, "tank"]);

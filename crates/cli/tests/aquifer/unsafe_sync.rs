@@ -1,4 +1,4 @@
-//! `sync=disabled`: asked for by name and reason, told everywhere, and what it costs.
+//! `sync=disabled`: set by name and reason, reported everywhere, and its cost.
 
 use serde_json::json;
 
@@ -69,7 +69,7 @@ fn what_is_acknowledged_without_a_log_is_lost_and_nothing_else_is() {
     place.must(&["set", "sync=disabled:a test", "tank/scratch"]);
     let before = logged_bytes(&place);
     for at in 1..50 {
-        // The client sees that each is answered as stable.
+        // Each write is answered as stable.
         client.write(&file, at * 4096, &[2; 4096], true);
         client.write(&file, at * 4096, &[3; 4096], false);
         client.commit(&file);
@@ -90,7 +90,7 @@ fn what_is_acknowledged_without_a_log_is_lost_and_nothing_else_is() {
     assert_ne!(again, lost, "a handle names one file for its life");
     assert_eq!(client.read(&lost, 0, 4096), Err(70), "stale");
 
-    // Back in order: all that was done before is on disk, all that is done now is logged.
+    // Back to normal: all earlier changes are on disk, all new ones are logged.
     client.write(&file, 4096, &[5; 4096], true);
     place.must(&["set", "sync=standard", "tank/scratch"]);
     client.write(&file, 8192, &[6; 4096], true);

@@ -93,7 +93,7 @@ fn what_is_forced_is_repaid_before_more_is_taken() {
     assert_eq!(budget.held_bytes(), 2 * G);
 }
 
-/// Slack that others wait for is given back with the next thing that is.
+/// A lease returns slack that others wait for with its next return.
 #[test]
 fn nobody_waits_for_somebody_elses_slack() {
     let budget = Budget::new(4 * G);
@@ -106,8 +106,8 @@ fn nobody_waits_for_somebody_elses_slack() {
     assert!(poll(&mut other, 2 * G));
 }
 
-/// Two connections, each with a record in use and waiting for a second one: what the first ends
-/// with is not what it was when the wait began.
+/// Two connections, each with a record in use and waiting for a second one: the first ends with
+/// other amounts than those at the beginning of the wait.
 #[test]
 fn what_is_granted_is_enough_whatever_happened_meanwhile() {
     let budget = Budget::new(5 * G);

@@ -1,9 +1,9 @@
 //! The receiving side of a connection: large reads, many records in each.
 //!
-//! All connections of a runtime share one receive buffer, a [`RecordReader`], since each parses
-//! what it has read before another one reads. Whole records are copied out of it, the data of a
-//! WRITE of whole pages into pages, which become the file's as they are. What is left of a record
-//! whose end has not come:
+//! All connections of a runtime share one receive buffer, a [`RecordReader`]: each parses what it
+//! has read before another one reads. Whole records are copied out of it. The data of a WRITE of
+//! whole pages goes into pages, which become the file's as they are. The rest after the last whole
+//! record:
 //!
 //! ```text
 //!   less than its mark     up to 3 bytes, kept here and put before the next read
@@ -18,8 +18,8 @@
 //! Invariants:
 //! - An idle connection holds no receive buffer, and the shared reader is between two records
 //!   whenever no connection is reading.
-//! - Bytes that are read are leased before: the room for a read, or the whole record, if it is
-//!   large. Nobody waits for the memory of a small one.
+//! - Bytes are leased before they are read: the room for a read, or a large record as a whole. No
+//!   connection waits for the memory of a small one.
 
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ use super::requests::Requests;
 use super::slow::Progress;
 use super::stream::Stream;
 
-/// What the connections of a runtime share: its receive buffer, its meter, and what helps it.
+/// State that the connections of a runtime share: its receive buffer, its meter, and its helpers.
 #[derive(Debug)]
 pub(crate) struct Readers {
     shared: Mutex<Option<RecordReader>>,
@@ -70,7 +70,7 @@ impl Readers {
         self.shared.lock().take().unwrap_or_else(fresh)
     }
 
-    /// Takes a reader back that is between two records.
+    /// Takes back a reader that is between two records.
     fn put(&self, reader: RecordReader) {
         if reader.held_bytes() <= 2 * RECEIVE_BUFFER_BYTES {
             *self.shared.lock() = Some(reader);
@@ -86,16 +86,16 @@ fn fresh() -> RecordReader {
 #[derive(Debug, Default)]
 pub(super) struct Receiver {
     left: Left,
-    /// What was received since the counters were told.
+    /// Bytes received since the last update of the counters.
     pub received_bytes: u64,
-    /// Nothing but the client keeps a record from being received.
+    /// Only the client delays the next record.
     pub waits_for_client: bool,
     pub progress: Progress,
-    /// The last record was a WRITE into pages, with so many bytes before its data; or 0.
+    /// The last record was a WRITE into pages, with this many bytes before its data; or 0.
     write_head: usize,
 }
 
-/// What is left of a record whose end has not come.
+/// The received part of an incomplete record.
 #[derive(Debug, Default)]
 enum Left {
     #[default]
@@ -110,14 +110,14 @@ enum Left {
 
 #[derive(Debug)]
 struct Partial {
-    /// Of a small record all its memory; of a large one what has come, with room for the rest once
-    /// that is leased.
+    /// For a small record all its memory; for a large one the received part, with room for the rest
+    /// once that is leased.
     bytes: Vec<u8>,
     filled: usize,
     len: usize,
     is_large: bool,
     is_leased: bool,
-    /// Where the data of a WRITE begins that is to be received into pages.
+    /// The offset of a WRITE's data that should be received into pages.
     data_at: Option<usize>,
     /// That data, once it is leased; `bytes` then ends before it.
     data: Option<Filling>,
@@ -150,8 +150,8 @@ pub(super) enum ReceiveError {
 }
 
 impl Receiver {
-    /// Receives once, and hands every record that is whole to `requests`. The number of bytes; 0 at
-    /// the end of the stream.
+    /// Receives once, and passes every complete record to `requests`. Returns the number of bytes;
+    /// 0 at the end of the stream.
     pub(super) fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -196,7 +196,7 @@ impl Receiver {
         matches!(self.left, Left::Nothing)
     }
 
-    /// Lets go what has come of a record.
+    /// Drops the received part of a record.
     pub(super) fn discard(&mut self, requests: &mut Requests) {
         if let Left::Record(partial) = std::mem::take(&mut self.left) {
             partial.give_back(requests);
@@ -219,7 +219,7 @@ impl Partial {
         Partial { bytes, filled: head.len(), len, is_large, is_leased, data_at, data: None }
     }
 
-    /// Leases the memory of a large record, and gives that of its head back.
+    /// Leases the memory of a large record, and returns that of its head.
     fn poll_lease(&mut self, cx: &mut Context<'_>, requests: &mut Requests) -> Poll<()> {
         if !self.is_leased {
             ready!(requests.record_lease.poll_take(cx, self.len + RECORD_OVERHEAD_BYTES));
@@ -232,8 +232,8 @@ impl Partial {
                     self.bytes.shrink_to_fit();
                     self.data = Some(data);
                 }
-                // Mapped as it is filled: what is announced and does not come costs address space
-                // only.
+                // Mapped as it is filled: bytes that are announced and do not come cost address
+                // space only.
                 None => self.bytes.reserve_exact(self.len - self.bytes.len()),
             }
             self.is_leased = true;
@@ -264,7 +264,8 @@ impl Partial {
     }
 }
 
-/// Leases room for a read. Inside a record less than a good read will do: that record has its own.
+/// Leases room for a read. Inside a record less than a good read is enough: that record has its
+/// own.
 fn poll_room(cx: &mut Context<'_>, requests: &mut Requests, in_record: bool) -> Poll<usize> {
     let lease = &mut requests.read_lease;
     if lease.try_take(RECEIVE_BUFFER_BYTES) {
@@ -279,7 +280,7 @@ fn poll_room(cx: &mut Context<'_>, requests: &mut Requests, in_record: bool) -> 
     Poll::Ready(READ_BYTES_MIN)
 }
 
-/// One read, from the buffer that it goes into to what is left behind its last record.
+/// One read, from its buffer to the rest after its last record.
 struct Reading {
     reader: RecordReader,
     /// The reader is this connection's own.
@@ -289,7 +290,7 @@ struct Reading {
     unparsed: usize,
     /// The last bytes that went into the reader.
     tail: Tail,
-    /// What [`Receiver`] is to remember of the last record.
+    /// The [`Receiver`]'s `write_head` after the last record.
     write_head: usize,
 }
 
@@ -340,7 +341,7 @@ impl Reading {
             return stream.poll_read_vectored(cx, &mut spaces);
         }
         if partial.is_large {
-            // Into memory that nobody has filled: zeroing it first costs as much as a copy.
+            // Into uninitialised memory: zeroing it first costs as much as a copy.
             let missing = partial.len - partial.filled;
             return stream.poll_read_buf(cx, &mut partial.bytes, missing);
         }
@@ -348,7 +349,7 @@ impl Reading {
         stream.poll_read_vectored(cx, &mut [IoSliceMut::new(rest), IoSliceMut::new(space)])
     }
 
-    /// Hands over the records that `bytes` more have made whole.
+    /// Passes on the records that `bytes` more have completed.
     fn parse(&mut self, bytes: usize, requests: &mut Requests) -> Result<(), ReceiveError> {
         let mut rest = bytes;
         if let Some(mut partial) = self.partial.take() {
@@ -380,7 +381,7 @@ impl Reading {
         Ok(())
     }
 
-    /// What is left behind the last whole record; the shared reader goes back.
+    /// The rest after the last complete record; the shared reader goes back.
     fn close(self, readers: &Readers, requests: &mut Requests) -> Result<Left, ReceiveError> {
         let Reading { mut reader, counted, partial, unparsed, tail, .. } = self;
         let StreamEnd::Incomplete { bytes } = reader.stream_end() else {
@@ -394,7 +395,7 @@ impl Reading {
             readers.put(reader);
             return Ok(Left::Record(record));
         }
-        // In a record of several fragments the marks count as well, so these are more.
+        // In a record of several fragments the marks count too, so these are more.
         if counted.is_none() && bytes == unparsed && unparsed < MARK_BYTES {
             let (bytes, len) = tail.last(unparsed);
             return Ok(Left::Mark { bytes, len });
@@ -407,7 +408,7 @@ impl Reading {
     }
 }
 
-/// Of the whole record of a WRITE of whole pages: where its data begins, and the data in pages.
+/// For a complete record of a WRITE of whole pages: the offset of its data, and the data in pages.
 fn data_in_pages(record: &[u8]) -> Option<(usize, Vec<Page>)> {
     let data = aquifer_nfs::write_data(record, record.len())?;
     Some((data.start, pages_of(record.get(data)?)))
@@ -450,7 +451,7 @@ impl Tail {
 
 const MARK_BYTES: usize = 4;
 
-/// Pieces of memory that the data of a 1 MiB WRITE is in as a rule: blocks of 64 KiB.
+/// Pieces of memory that usually hold the data of a 1 MiB WRITE: blocks of 64 KiB.
 const SPACES: usize = 16;
 
 /// A record longer than this is leased whole before more of it is received.

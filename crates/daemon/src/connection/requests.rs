@@ -1,16 +1,16 @@
 //! The requests of a connection: received, begun, answered.
 //!
 //! Invariants:
-//! - A request is begun only when the room for its longest reply is leased, and when it is begun it
-//!   runs to its end.
-//! - Requests are begun in the order in which they were received, but for small WRITEs, which may
-//!   be begun with an earlier one to the same file; replies come in any order.
-//! - A record is leased from its reception to its reply: most by the lease of reads, that they were
-//!   received under, large ones by a lease of their own. The reply lease covers what is set aside
-//!   for each reply from its beginning on.
-//! - Leases are taken in this order and waited for in no other: reads, large records, replies. So
-//!   somebody who waits can always be served by somebody who does not, or by slow clients, who are
-//!   not waited for.
+//! - A request begins only when the room for its longest reply is leased. Once it has begun it runs
+//!   to its end.
+//! - Requests begin in the order in which they were received, except for small WRITEs, which may
+//!   begin with an earlier one to the same file; replies come in any order.
+//! - A record is leased from its reception to its reply. The lease of reads, under which they were
+//!   received, covers most; large ones have a lease of their own. The reply lease covers the memory
+//!   set aside for each reply from its beginning on.
+//! - Leases are taken in this order, and no connection waits for them in another: reads, large
+//!   records, replies. So a waiting connection can always be served by one that does not wait. Slow
+//!   clients hold leases too, but are closed.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ use crate::limits::{
 /// The budgets of all connections.
 #[derive(Debug)]
 pub(crate) struct Budgets {
-    /// What is read at once, and the small records in it.
+    /// Bytes of the present reads, and the small records in them.
     pub reads: Arc<Budget>,
     /// Large records.
     pub records: Arc<Budget>,
@@ -65,29 +65,29 @@ impl Budgets {
     }
 }
 
-/// A record that is received.
+/// A received record.
 pub(super) struct Received {
     pub bytes: Vec<u8>,
     /// The data of a WRITE, which follows `bytes` in the record.
     pages: Option<Vec<Page>>,
-    /// Of the record, in bytes.
+    /// Length of the record, in bytes.
     len: usize,
-    /// When the last of it came: from then on its client waits for us.
+    /// When its last byte came: from then on its client waits for us.
     at: Instant,
     /// The lease of large records covers it.
     pub is_large: bool,
 }
 
 impl Received {
-    /// This as a WRITE whose data is in pages, if it is one.
+    /// This as a WRITE with its data in pages, if it is one.
     fn paged(&self) -> Option<PagedWrite<'_>> {
         self.pages.as_deref().map(|pages| PagedWrite { head: &self.bytes, pages })
     }
 }
 
-/// A request that has come to its end.
+/// A finished request.
 pub(super) struct Done {
-    /// Its reply; what is leased for it is covered by the reply lease until it is sent.
+    /// Its reply; the reply lease covers its memory until it is sent.
     pub reply: EncodeBuf,
     pub outcome: Outcome,
     ended: Instant,
@@ -97,7 +97,7 @@ pub(super) struct Done {
 
 /// How a request ended.
 pub(super) enum Outcome {
-    /// It is answered; what was done, if it was a call of NFSv3.
+    /// It is answered; `Some` for a call of NFSv3.
     Answered(Option<traffic::Done>),
     /// It was no call.
     NoCall(NoCall),
@@ -105,7 +105,7 @@ pub(super) enum Outcome {
     Panicked(Box<dyn Any + Send>),
 }
 
-/// One request, or WRITEs that are carried out together.
+/// One request, or a batch of WRITEs.
 type Serving = Pin<Box<dyn Future<Output = Vec<Done>> + Send>>;
 
 /// The requests of one connection.
@@ -116,27 +116,27 @@ pub(super) struct Requests {
     in_flight_max: usize,
     reply_bytes_max: usize,
     received: VecDeque<Received>,
-    /// When what is being taken in was read: one look at the clock for all of a read.
+    /// When the received bytes were read: one look at the clock for each read.
     pub read_at: Instant,
     in_flight: FuturesUnordered<Serving>,
     /// Requests in it.
     under_way: usize,
-    /// Requests that are done, and are to be taken one by one.
+    /// Finished requests, to be taken one by one.
     ended: VecDeque<Done>,
     pub read_lease: Lease,
     pub record_lease: Lease,
     pub reply_lease: Lease,
 }
 
-/// What came of an attempt to begin the next request.
+/// The result of an attempt to begin the next request.
 pub(super) enum Begun {
     /// There is none.
     Nothing,
-    /// So many are done already, and are to be taken by [`Requests::pop_ended`].
+    /// This many are finished already; take them by [`Requests::pop_ended`].
     Ended(usize),
-    /// So many are under way.
+    /// This many are under way.
     Waits(usize),
-    /// Not now: room for its reply is waited for, too many are under way, or too much of the
+    /// Not now: it waits for the room of its reply, too many are under way, or too much of the
     /// connection's replies is unsent.
     Limited,
 }
@@ -161,18 +161,18 @@ impl Requests {
         }
     }
 
-    /// Where the calls come from.
+    /// The origin of the calls.
     pub(super) fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Calls are counted there from now on.
+    /// From now on calls are counted there.
     pub(super) fn set_meter(&mut self, meter: &Arc<Meter>) {
         self.meter = Arc::clone(meter);
     }
 
-    /// Takes a record of `len` bytes; the data of a WRITE may be in pages behind `bytes`. The room
-    /// that it was read into is given back by the caller afterwards.
+    /// Takes a record of `len` bytes; the data of a WRITE may be in pages behind `bytes`.
+    /// Afterwards the caller returns the room that it was read into.
     pub(super) fn receive(&mut self, bytes: Vec<u8>, pages: Option<Vec<Page>>, len: usize) {
         self.read_lease.force(len + RECORD_OVERHEAD_BYTES);
         let at = self.read_at;
@@ -186,7 +186,7 @@ impl Requests {
         self.received.push_back(Received { bytes, pages, len, at, is_large: true });
     }
 
-    /// Whether requests wait to be begun.
+    /// Whether requests wait to begin.
     pub(super) fn has_received(&self) -> bool {
         !self.received.is_empty()
     }
@@ -196,7 +196,7 @@ impl Requests {
         self.received.is_empty() && self.under_way == 0 && self.ended.is_empty()
     }
 
-    /// Takes the next request, if it asks to go on with TLS, and answers it: the reply is leased.
+    /// Takes the next request, if it asks to switch to TLS, and answers it: the reply is leased.
     pub(super) fn take_probe(&mut self) -> Option<EncodeBuf> {
         let probe = Probe::decode(&self.received.front()?.bytes)?;
         let record = self.received.pop_front()?;
@@ -209,13 +209,13 @@ impl Requests {
         Some(reply)
     }
 
-    /// What the client has proven, for all requests that are begun from now on.
+    /// Sets the client's proven identity for all requests that begin from now on.
     pub(super) fn set_security(&mut self, security: Security) {
         self.origin.security = security;
     }
 
-    /// Begins the next request, if there is one and it may, or up to `most` of the next ones
-    /// together. With much unsent (`is_full`) only one that somebody else can carry out.
+    /// Begins the next request, if there is one and it may begin, or up to `most` of the next ones
+    /// together. With much unsent (`is_full`) only one that another thread can carry out.
     pub(super) fn begin_next(
         &mut self,
         cx: &mut Context<'_>,
@@ -237,7 +237,7 @@ impl Requests {
         }
         let together = self.together(most.min(self.in_flight_max - self.under_way));
         let reserved = together.len() * reply_bytes;
-        // Where room is short it goes on one by one.
+        // Where room is short the requests begin one by one.
         let has_room = in_use + reserved <= self.reply_bytes_max && !self.reply_lease.waits();
         if together.len() > 1 && has_room && self.reply_lease.try_take(reserved) {
             let records = self.take(&together);
@@ -250,7 +250,7 @@ impl Requests {
         self.begin(records, reply_bytes, crew, is_full)
     }
 
-    /// Polls new requests once where they stand: most are done then, and cost no task. A large READ
+    /// Polls new requests once where they are: most finish then, and cost no task. A large READ
     /// behind others goes to another thread, if one is idle.
     fn begin(
         &mut self,
@@ -269,7 +269,7 @@ impl Requests {
                 Err(own) => serving = own,
             }
         }
-        // Nobody is woken by this poll: what waits is polled again when it has joined the others.
+        // This poll wakes no task: a waiting request is polled again when it has joined the others.
         match serving.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => {
                 self.ended.extend(done);
@@ -285,8 +285,8 @@ impl Requests {
         Begun::Waits(requests)
     }
 
-    /// Where among the next requests, up to `most`, those are that may be carried out together with
-    /// the first, and the first; nothing if there are none.
+    /// The positions, among the next requests up to `most`, of the first and those that can be
+    /// coalesced with it. Empty if there are none.
     fn together(&self, most: usize) -> Vec<usize> {
         let is_alone = self.received.len() == 1;
         let first = self.received.front().filter(|_| !is_alone).and_then(Received::paged);
@@ -307,13 +307,13 @@ impl Requests {
         taken
     }
 
-    /// The next of those that were done as soon as they began.
+    /// The next of those that finished as soon as they began.
     pub(super) fn pop_ended(&mut self) -> Option<Done> {
         let done = self.ended.pop_front()?;
         Some(self.settle(done))
     }
 
-    /// The next request that is done; pending too if none is under way.
+    /// The next finished request; pending too if none is under way.
     pub(super) fn poll_done(&mut self, cx: &mut Context<'_>) -> Poll<Done> {
         loop {
             if let Some(done) = self.pop_ended() {
@@ -339,7 +339,7 @@ impl Requests {
         }
     }
 
-    /// Counts it, and goes from what was leased to what is used: the reply that is to be sent.
+    /// Counts a request, and reduces its lease from the reserved size to the size of the reply.
     fn settle(&mut self, done: Done) -> Done {
         if let Outcome::Answered(Some(call)) = &done.outcome {
             let took = done.ended.saturating_duration_since(done.record.at);
@@ -361,7 +361,7 @@ impl Requests {
     }
 }
 
-/// Carries out a request, or WRITEs together, for which `reserved` is leased in all.
+/// Carries out a request or a batch of WRITEs, for which `reserved` is leased in all.
 async fn serve(
     nfs: Arc<Nfs>,
     origin: Origin,
@@ -372,7 +372,7 @@ async fn serve(
     let answering = AssertUnwindSafe(answer(&nfs, &origin, &records));
     let (mut answered, mut panic) = match answering.catch_unwind().await {
         Ok(answered) => (answered.into_iter(), None),
-        // What there is of replies may be half of one.
+        // The replies so far may end in the middle of one.
         Err(panic) => (Vec::new().into_iter(), Some(panic)),
     };
     let ended = Instant::now();
@@ -404,7 +404,7 @@ mod tests {
     use super::*;
     use crate::limits::FUTURE_BYTES_MAX;
 
-    /// What a request takes while it is carried out is charged in full.
+    /// The memory of a running request is charged in full.
     #[test]
     fn the_future_of_a_request_is_no_larger_than_what_is_charged() {
         fn bytes_of<R, F>(_: impl Fn(Arc<Nfs>, Origin, R, usize) -> F) -> usize {

@@ -5,9 +5,9 @@
 //!   sending   replies of an earlier turn; `sent` bytes of it are with the kernel
 //! ```
 //! Invariants:
-//! - Two buffers take turns, so that what was sent is let go although more replies come all the
-//!   time: memory stays below what the connection's limit admits.
-//! - The lease covers the bytes of both buffers until the buffer they lie in was sent whole.
+//! - Two buffers take turns, so that sent bytes are freed even if more replies come all the time:
+//!   memory stays below the connection's limit.
+//! - The lease covers the bytes of both buffers until the buffer they lie in is sent as a whole.
 
 use std::io;
 use std::io::IoSlice;
@@ -22,17 +22,17 @@ use crate::limits::{IDLE_BUFFER_BYTES_MAX, WRITE_BYTES_MAX, WRITE_SLICES_MAX};
 use super::slow::Progress;
 use super::stream::Stream;
 
-/// Replies on their way out.
+/// Replies under way.
 #[derive(Debug, Default)]
 pub(super) struct Sender {
     next: EncodeBuf,
     sending: EncodeBuf,
     sent: usize,
-    /// Bytes of `sending` that were read ahead of the kernel.
+    /// Bytes of `sending` that were read into the CPU's cache ahead of the kernel.
     warmed: usize,
-    /// Leased bytes of buffers that are records now, some of which wait for the socket.
+    /// Leased bytes of buffers that are TLS records now, some of which wait for the socket.
     unsent: usize,
-    /// What the kernel has taken since the counters were told.
+    /// Bytes that the kernel has taken since the last update of the counters.
     pub sent_bytes: u64,
     pub progress: Progress,
 }
@@ -48,7 +48,7 @@ impl Sender {
         self.next.is_empty() && self.sending.is_empty() && self.unsent == 0
     }
 
-    /// Bytes of replies that have not been given to the kernel to begin with.
+    /// Bytes of replies that do not yet go to the kernel.
     pub(super) fn next_bytes(&self) -> usize {
         self.next.len()
     }
@@ -88,7 +88,7 @@ impl Sender {
         }
     }
 
-    /// Drops everything that is not sent.
+    /// Drops all unsent bytes.
     pub(super) fn discard(&mut self, lease: &mut Lease) {
         lease.give(self.next.len() + self.sending.len() + std::mem::take(&mut self.unsent));
         (self.next, self.sending) = (EncodeBuf::new(), EncodeBuf::new());
@@ -121,10 +121,9 @@ impl Sender {
     }
 }
 
-/// Brings memory into the CPU's cache: 1 MiB that lies in none of them is sent in an eighth less
-/// time, reading it here included. The kernel copies with one instruction that waits for each line
-/// of the cache in turn; here several are on their way at a time. For single pages, which were
-/// asked for at random, it gains nothing.
+/// Brings memory into the CPU's cache. Sending 1 MiB that is in no cache takes an eighth less time,
+/// including this read. The kernel copies with one instruction that waits for each cache line in
+/// turn; here several are under way at a time. For single pages of random reads it gains nothing.
 fn warm(bytes: &[u8]) {
     let (blocks, _) = bytes.as_chunks::<{ 4 * LINE_BYTES }>();
     let mut read = [0; 4];
@@ -135,5 +134,5 @@ fn warm(bytes: &[u8]) {
     std::hint::black_box(read);
 }
 
-/// Of a line of the cache, or two.
+/// The length of one cache line, or of two.
 const LINE_BYTES: usize = 64;

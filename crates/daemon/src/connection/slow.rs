@@ -1,8 +1,9 @@
-//! When a connection is too slow to be kept, by what moves between two ticks of a clock.
+//! When a connection is too slow to be kept, judged by the bytes that move between two ticks of a
+//! clock.
 
 use crate::limits::{SLOW_TICK_BYTES, SLOW_TICKS_MAX, STILL_TICKS_MAX};
 
-/// The progress of one direction of a connection, while something of it is unfinished.
+/// The progress of one direction of a connection, while it has unfinished work.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Bytes moved since the last tick.
@@ -11,12 +12,12 @@ pub(super) struct Progress {
     still_ticks: u32,
 }
 
-/// Why a connection is to be closed.
+/// Why a connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TooSlow {
     /// It holds memory that others wait for, and moves too little.
     OthersWait,
-    /// Nothing has moved for long.
+    /// No byte has moved for long.
     Still,
 }
 
@@ -26,12 +27,12 @@ impl Progress {
         self.bytes += u64::try_from(bytes).unwrap_or(u64::MAX);
     }
 
-    /// Everything is finished: what begins next is judged anew.
+    /// All work is finished: the next one is judged from the start.
     pub(super) fn finished(&mut self) {
         *self = Progress::default();
     }
 
-    /// A tick has passed with something unfinished all the time. `others_wait` for memory.
+    /// A tick has passed with unfinished work all the time. `others_wait` for memory.
     pub(super) fn tick(&mut self, others_wait: bool) -> Result<(), TooSlow> {
         let bytes = std::mem::take(&mut self.bytes);
         self.slow_ticks = if bytes < SLOW_TICK_BYTES { self.slow_ticks + 1 } else { 0 };

@@ -1,4 +1,4 @@
-//! What a connection reads and writes: a socket, in the clear or over TLS.
+//! The stream of a connection: a socket, in clear text or over TLS.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::pin::Pin;
@@ -18,7 +18,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// What the client has proven; `None` in the middle of a handshake.
+    /// The client's proven identity; `None` in the middle of a handshake.
     pub fn security(&self) -> Option<Security> {
         match self {
             Stream::Clear(_) => Some(Security::Clear),
@@ -26,10 +26,10 @@ impl Stream {
         }
     }
 
-    /// This on the runtime that runs now: another one than before has an eye on the socket.
+    /// This stream on the present runtime: another one than before polls the socket.
     ///
     /// # Errors
-    /// What the system says; the connection is lost then.
+    /// Errors of the system; the connection is lost then.
     pub fn settle(self) -> io::Result<Self> {
         match self {
             Stream::Clear(tcp) => settled(tcp).map(Stream::Clear),
@@ -62,7 +62,7 @@ impl Stream {
         })
     }
 
-    /// Into memory that nobody has filled, at most `most` bytes.
+    /// Into uninitialised memory, at most `most` bytes.
     pub fn poll_read_buf(
         &mut self,
         cx: &mut Context<'_>,
@@ -72,7 +72,7 @@ impl Stream {
         self.poll_with(cx, |stream| match stream {
             Stream::Clear(tcp) => tcp.try_read_buf(&mut (&mut *into).limit(most)),
             Stream::Tls(tls) => {
-                // The session fills what is filled already.
+                // The session fills initialised memory only.
                 let before = into.len();
                 into.resize(before + most.min(TLS_READ_BYTES), 0);
                 let read = tls.try_read(into.get_mut(before..).unwrap_or_default());
@@ -107,7 +107,7 @@ impl Stream {
         }
     }
 
-    /// Whether what was written waits for the socket.
+    /// Whether written bytes wait for the socket.
     pub fn has_unsent(&self) -> bool {
         match self {
             Stream::Clear(_) => false,
@@ -130,10 +130,10 @@ impl Stream {
     }
 }
 
-/// The socket on the runtime that runs now.
+/// The socket on the present runtime.
 pub(super) fn settled(tcp: TcpStream) -> io::Result<TcpStream> {
     TcpStream::from_std(tcp.into_std()?)
 }
 
-/// As much as a session has at a time, or a little more.
+/// As much as a session holds at a time, or a little more.
 const TLS_READ_BYTES: usize = 64 * 1024;

@@ -1,12 +1,12 @@
-//! A connection that went over to TLS.
+//! A connection that switched to TLS.
 //!
 //! ```text
 //!   socket -> ahead (ciphertext) -> session (plaintext) -> whoever reads
 //!   whoever writes -> session (records) -> socket
 //! ```
 //! Invariants:
-//! - Nothing is read from the socket while what came before it has not been read by us.
-//! - What the session holds is bounded: [`SEND_BYTES_MAX`] on its way out, and on its way in
+//! - Nothing is read from the socket until we have read all earlier data.
+//! - The session's memory is bounded: [`SEND_BYTES_MAX`] for outgoing data, and for incoming data
 //!   [`AHEAD_BYTES_MAX`] and two records.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -34,7 +34,7 @@ pub(super) struct TlsStream {
     taken: usize,
     /// Bytes that the session has for us.
     readable: usize,
-    /// Nothing more comes.
+    /// No more data comes.
     ended: bool,
 }
 
@@ -50,7 +50,7 @@ impl TlsStream {
         Ok(TlsStream { tcp, session, ahead, taken: 0, readable: 0, ended: false })
     }
 
-    /// What the client has proven, once the handshake is over.
+    /// The client's proven identity, once the handshake is over.
     pub fn security(&self) -> Option<Security> {
         if self.session.is_handshaking() {
             return None;
@@ -70,7 +70,7 @@ impl TlsStream {
         self.session.wants_write()
     }
 
-    /// Ready when there is something to read, or the end.
+    /// Ready when there is data to read, or the end.
     pub fn poll_read_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.readable == 0 && !self.ended {
             if self.taken < self.ahead.len() {
@@ -87,7 +87,7 @@ impl TlsStream {
                 Ok(0) => self.ended = true,
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // Who waits holds nothing.
+                    // A waiting connection holds no buffer.
                     self.ahead = Vec::new();
                     ready!(self.tcp.poll_read_ready(cx))?;
                 }
@@ -97,13 +97,13 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives the session what has come, until it has a good deal for us.
+    /// Gives received bytes to the session, until it has enough data for us.
     fn take_in(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while self.readable <= PLAINTEXT_BYTES_MAX && self.taken < self.ahead.len() {
             let mut rest = self.ahead.get(self.taken..).unwrap_or_default();
             let taken = self.session.read_tls(&mut rest)?;
             if taken == 0 {
-                // It was told of the end: what comes behind that is nobody's.
+                // The session saw the end: later bytes belong to nobody.
                 (self.ended, self.taken) = (true, self.ahead.len());
                 return Ok(());
             }
@@ -111,7 +111,7 @@ impl TlsStream {
             match self.session.process_new_packets() {
                 Ok(state) => self.readable = state.plaintext_bytes_to_read(),
                 Err(error) => {
-                    // The client hears why, if the socket takes it at once.
+                    // The client gets the reason, if the socket takes it at once.
                     let _ = self.poll_send(cx);
                     return Err(failed(error));
                 }
@@ -120,7 +120,7 @@ impl TlsStream {
         Ok(())
     }
 
-    /// Reads what there is, without waiting.
+    /// Reads available data, without waiting.
     pub fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while let Some(room) = into.get_mut(filled..).filter(|room| !room.is_empty()) {
@@ -133,7 +133,8 @@ impl TlsStream {
                     filled += bytes;
                     self.readable = self.readable.saturating_sub(bytes);
                 }
-                // Closed without a word of it: records have lengths of their own.
+                // Closed without a notice: that is harmless, since RPC records have lengths of
+                // their own.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     self.ended = true;
                     break;
@@ -169,7 +170,7 @@ impl TlsStream {
         Ok(filled)
     }
 
-    /// Makes records of what is to be sent, as far as there is room, and sends what the socket
+    /// Makes records of the bytes to send, as far as there is room, and sends as much as the socket
     /// takes.
     pub fn poll_write_vectored(
         &mut self,
@@ -184,7 +185,7 @@ impl TlsStream {
         }
     }
 
-    /// Sends the records that there are.
+    /// Sends the waiting records.
     pub fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut Socket { tcp: &mut self.tcp, cx }) {
@@ -197,7 +198,7 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Says that nothing more comes, and ends our side.
+    /// Tells the client that no more data comes, and ends our side.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.session.send_close_notify();
         ready!(self.poll_send(cx))?;
@@ -205,7 +206,7 @@ impl TlsStream {
     }
 }
 
-/// The socket as the session writes to it; who is woken when it takes more is said by `cx`.
+/// The socket to which the session writes; `cx` is woken when it takes more.
 struct Socket<'a, 'b> {
     tcp: &'a mut TcpStream,
     cx: &'a mut Context<'b>,
@@ -232,8 +233,9 @@ fn now(written: Poll<io::Result<usize>>) -> io::Result<usize> {
     }
 }
 
-/// The names that a client's certificate is valid for, whose chain was verified in the handshake:
-/// DNS names of its subjectAltName, wildcards left out. A rule names one of them as it stands.
+/// The names for which a client's certificate is valid. Its chain was verified in the handshake.
+/// These are the DNS names of its subjectAltName, without wildcards. A rule compares such a name
+/// letter by letter.
 fn names(certificate: &CertificateDer<'_>) -> Arc<[String]> {
     let parsed = EndEntityCert::try_from(certificate);
     let names = parsed.iter().flat_map(|certificate| certificate.valid_dns_names());

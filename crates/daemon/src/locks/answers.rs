@@ -1,4 +1,4 @@
-//! What answers to our calls say, pure: any bytes are an answer or none.
+//! Answers to our calls, pure: any bytes are an answer or none.
 
 use aquifer_nfs::proto::nsm::StatRes;
 use aquifer_rpc::message::{Accepted, Reply, ReplyBody};
@@ -23,7 +23,7 @@ pub fn port(results: &[u8]) -> Option<u16> {
     port.filter(|port| *port > 0)
 }
 
-/// The state in the results of SM_STAT; `None` if it is none that a monitor has.
+/// The state in the results of SM_STAT; `None` if no monitor has such a state.
 pub fn state(results: &[u8]) -> Option<i32> {
     let told = StatRes::decode(&mut Decoder::new(results)).ok();
     told.map(|told| told.state).filter(|state| *state > 0)

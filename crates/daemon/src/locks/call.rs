@@ -16,27 +16,27 @@ use tokio::time::timeout;
 use super::answers;
 use crate::limits::{CALL_ATTEMPTS, CALL_PATIENCE, CALL_REPLY_BYTES_MAX};
 
-/// How a call travels.
+/// The transport of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     Udp,
     Tcp,
 }
 
-/// Which program is called.
+/// The called program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program {
     pub number: u32,
     pub version: u32,
 }
 
-/// Why a call brought nothing.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CallError {
-    /// Nobody answers at that address.
+    /// No answer from that address.
     #[error("{0}")]
     Silent(String),
-    /// Somebody does, but not this call.
+    /// An answer, but not to this call.
     #[error("{0}")]
     Refused(String),
 }
@@ -44,16 +44,16 @@ pub(super) enum CallError {
 /// Calls programs of one machine.
 #[derive(Debug)]
 pub(super) struct Caller<'a> {
-    /// The machine, and where its portmapper is.
+    /// The machine, and the port of its portmapper.
     pub portmap: SocketAddr,
     /// The address of ours to call from.
     pub via: Option<IpAddr>,
-    /// How many calls there may be at a time. Who waits for the next try holds none.
+    /// How many calls there may be at a time. A call that waits for the next try holds no slot.
     pub slots: &'a Semaphore,
 }
 
 impl Caller<'_> {
-    /// Calls a procedure, by the first of `transports` that leads there. Returns its results.
+    /// Calls a procedure, by the first of `transports` that works. Returns its results.
     ///
     /// # Errors
     /// [`CallError`].
@@ -83,7 +83,7 @@ impl Caller<'_> {
         Err(CallError::Refused(failed))
     }
 
-    /// Where a program is, by its machine's portmapper; `None` if that does not know it.
+    /// The port of a program, from its machine's portmapper; `None` if that does not know it.
     async fn port_of(
         &self,
         program: Program,
@@ -126,7 +126,7 @@ impl Caller<'_> {
         let mut message = EncodeBuf::new();
         let mark = begin_record(&mut message);
         message.put(&Call { xid, program, version, procedure, credential, verifier });
-        // Arguments are whole words, as everything in XDR.
+        // Arguments are whole words, as all XDR.
         for word in args.chunks_exact(4) {
             message.u32(u32::from_be_bytes(word.try_into().unwrap_or_default()));
         }
@@ -191,7 +191,7 @@ impl Caller<'_> {
     }
 
     /// The address to call from: the one that the client called, if there is one and it is of the
-    /// same kind.
+    /// same family.
     fn from(&self, to: SocketAddr) -> IpAddr {
         let any: IpAddr = match to {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -201,13 +201,13 @@ impl Caller<'_> {
     }
 }
 
-/// As whom lock managers call each other.
+/// The credential with which lock managers call each other.
 fn root() -> Credential<'static> {
     let gids = Gids::default();
     Credential::Sys(AuthSys { stamp: 0, machine_name: b"aquifer", uid: 0, gid: 0, gids })
 }
 
-/// Another one each time: answers to earlier calls must not pass for one to this.
+/// A new one each time: answers to earlier calls must not pass for answers to this one.
 fn new_xid() -> u32 {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec;

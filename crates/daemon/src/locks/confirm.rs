@@ -1,9 +1,9 @@
-//! Looking into it when a host is said to have restarted.
+//! Confirms a notice that a host has restarted.
 //!
-//! Linux's sm-notify says it over UDP, whose sender everybody on the network can forge, and a guest
-//! behind a hypervisor's NAT shares the hypervisor's address. So the host's own status monitor is
-//! asked for its state (SM_STAT, which the monitors of Linux and FreeBSD answer with their own):
-//! it counts up with each start of the host.
+//! Linux's sm-notify sends the notice over UDP, whose sender anybody on the network can forge. A
+//! guest behind a hypervisor's NAT also shares the hypervisor's address. So the server asks the
+//! host's own status monitor for its state (SM_STAT, which the monitors of Linux and FreeBSD answer
+//! with their own). It counts up with each start of the host.
 
 use aquifer_nfs::lock::{Belief, Restart};
 use aquifer_nfs::proto::{nlm, nsm};
@@ -15,7 +15,7 @@ use super::{LockKeeper, NSM, answers};
 use crate::limits::{CONFIRM_PATIENCE, CONFIRM_PAUSE, NOTIFY_PAUSE_MAX};
 
 impl LockKeeper {
-    /// Finds out whether a host has restarted; if so, its locks of before end.
+    /// Finds out whether a host has restarted; if so, ends its earlier locks.
     pub(super) async fn confirm(&self, restart: Restart) {
         let belief = self.belief(&restart).await;
         let address = restart.host.address;
@@ -37,7 +37,7 @@ impl LockKeeper {
                      stay. If it is true, `aquifer locks clear {address}` ends them"
                 );
             }
-            // To ask costs the host something, and to say costs nothing.
+            // A question costs the host something, and a notice costs its sender nothing.
             sleep(CONFIRM_PAUSE).await;
         }
         self.locks.restart_closed(&restart);
@@ -55,7 +55,7 @@ impl LockKeeper {
             if restart.is_from_root {
                 return Belief::OnItsWord;
             }
-            // Early in a start of the host its monitor may not be there yet.
+            // Early in a start of the host its monitor may not run yet.
             if Instant::now() + pause >= end {
                 return Belief::None;
             }
@@ -64,10 +64,11 @@ impl LockKeeper {
         }
     }
 
-    /// The state that the host's status monitor has.
+    /// The state of the host's status monitor.
     async fn state_of(&self, restart: &Restart) -> Result<i32, CallError> {
         let mut args = EncodeBuf::new();
-        // Whom it could monitor is not what we want to know: a name that it finds without DNS.
+        // We do not want to know which host it could monitor, so we send a name that it finds
+        // without DNS.
         args.put(&nlm::Limited::<{ nlm::NAME_BYTES_MAX }>(b"localhost"));
         let caller = self.caller(restart.host.address, restart.via, &self.notices);
         let procedure = nsm::Procedure::Stat.wire();

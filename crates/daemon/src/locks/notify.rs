@@ -1,4 +1,4 @@
-//! Telling hosts that had locks that we have restarted.
+//! Tells hosts that had locks of our restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,8 +16,8 @@ use super::{LockKeeper, NSM};
 use crate::limits::{NOTIFY_PATIENCE, NOTIFY_PAUSE_MAX};
 
 impl LockKeeper {
-    /// Tells those who had locks that we have restarted: a task for each address, however many
-    /// names it has given itself; first those that were ever reached.
+    /// Tells clients that had locks of our restart: a task for each address, however many names it
+    /// has. Addresses that a call has ever reached come first.
     pub(super) async fn notify_all(self: &Arc<Self>) {
         let mut hosts: BTreeMap<(bool, IpAddr), Vec<Monitored>> = BTreeMap::new();
         for monitored in self.untold.lock().iter() {
@@ -55,15 +55,15 @@ impl LockKeeper {
         }
         self.untold.lock().retain(|untold| !clients.contains(untold));
         self.store.told(&clients).await;
-        // Told late, it has its time all the same.
+        // A client that hears late still has its time.
         sleep_until((Instant::now() + self.grace).max(self.opened + self.grace)).await;
         for monitored in &clients {
             self.locks.end_claims(&monitored.client);
         }
     }
 
-    /// By both names that the client may know us by: the address and the name of this machine.
-    /// Linux's monitors compare addresses behind names, others compare texts.
+    /// Uses both names by which the client may know this machine: its address and its name. Linux's
+    /// monitors compare addresses behind names, others compare texts.
     async fn notify_once(
         &self,
         address: IpAddr,
@@ -77,7 +77,7 @@ impl LockKeeper {
                 let mon_name = nlm::Limited(name.as_slice());
                 args.put(&nsm::StatChge { mon_name, state: self.locks.state() });
                 let procedure = nsm::Procedure::Notify.wire();
-                // UDP first: it is what monitors use among each other.
+                // UDP first, as monitors use it among each other.
                 let order = [Transport::Udp, Transport::Tcp];
                 let caller = self.caller(address, *via, &self.notices);
                 caller.call(NSM, order, procedure, &args.to_vec()).await?;

@@ -1,11 +1,12 @@
-//! The list of clients that are to be told of a restart, kept in a file.
+//! The list of clients to notify of a restart, kept in a file.
 //!
 //! Invariants:
 //! - The file is replaced whole: written beside, flushed, renamed, the directory flushed. It is
 //!   written at each start, for the state number, and when a client joins the list. Clients that
-//!   join while it is written share the next writing.
-//! - Who was on the list at the start stays on it until it was told.
-//! - Who makes up names waits: an address joins with some names at once, then with one a second.
+//!   join while it is being written share the next write.
+//! - A client on the list at the start stays on it until it was notified.
+//! - Clients that make up names wait: an address joins with some names at once, then with one a
+//!   second.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -27,7 +28,7 @@ use crate::limits::{LOCK_ADDRESSES_MAX, LOCK_NAMES_AT_ONCE};
 /// The file's content.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Content {
-    /// State number of the status monitor: odd, and another after each start.
+    /// State number of the status monitor: odd, and a new one after each start.
     state: i32,
     clients: Vec<Kept>,
 }
@@ -36,21 +37,21 @@ struct Content {
 struct Kept {
     address: IpAddr,
     name: String,
-    /// Our address as it knows it.
+    /// Our address as the client knows it.
     via: Option<IpAddr>,
     /// A call of ours has reached it.
     #[serde(default)]
     reached: bool,
 }
 
-/// What is known at the start.
+/// The list at the start.
 #[derive(Debug)]
 pub(super) struct Known {
     /// The state number of this run.
     pub state: i32,
-    /// Who had locks.
+    /// The clients that had locks.
     pub clients: Vec<Monitored>,
-    /// There was a list, and nobody can read it.
+    /// There was a list, but it is unreadable.
     pub is_damaged: bool,
 }
 
@@ -58,11 +59,11 @@ pub(super) struct Known {
 pub(super) struct Store {
     path: PathBuf,
     state: i32,
-    /// Those on the list who were not told of the restart yet.
+    /// Clients on the list that were not notified of the restart yet.
     before: Mutex<Vec<Monitored>>,
-    /// Addresses that a call of ours has reached, of those on the list.
+    /// Addresses on the list that a call of ours has reached.
     reached: parking_lot::Mutex<HashSet<IpAddr>>,
-    /// How many names addresses have joined with of late, and when that was.
+    /// How many names addresses have joined with lately, and when.
     joined: parking_lot::Mutex<HashMap<IpAddr, (u32, Instant)>>,
     wake: Notify,
 }
@@ -84,7 +85,7 @@ impl Store {
             Err(error) => return Err(error),
         };
         let state = match is_damaged {
-            // What it was is not known; the time is another one in any case.
+            // The old state is unknown; the clock gives another one in any case.
             true => after(
                 SystemTime::now()
                     .duration_since(UNIX_EPOCH)
@@ -102,12 +103,12 @@ impl Store {
         Ok((store, Known { state, clients, is_damaged }))
     }
 
-    /// There may be something to be said to clients. One call of [`Outside::wake`] is remembered.
+    /// There may be messages for clients. One call of [`Outside::wake`] is remembered.
     pub async fn woken(&self) {
         self.wake.notified().await;
     }
 
-    /// Clients of before need not be on the list any more: they go when that is written next.
+    /// Earlier clients may leave the list: they go with its next write.
     pub async fn told(&self, clients: &[Monitored]) {
         self.before.lock().await.retain(|other| !clients.contains(other));
     }
@@ -172,7 +173,8 @@ impl Outside for Store {
             clients.sort_unstable();
             clients.dedup();
             let (path, state, reached) = (self.path.clone(), self.state, self.on_list(&clients));
-            // The lock is held over this: lists are written in the order in which they were made.
+            // The lock is held over the write, so that lists are written in the order in which they
+            // were made.
             let written =
                 tokio::task::spawn_blocking(move || write(&path, state, &clients, &reached)).await;
             written.map_err(io::Error::other)??;

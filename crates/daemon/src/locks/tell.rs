@@ -1,4 +1,4 @@
-//! Telling a host of its locks: grants, and results of asynchronous calls.
+//! Sends messages about locks to a host: grants, and results of asynchronous calls.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::{LockKeeper, NLM};
 use crate::limits::GRANT_PAUSES;
 
 impl LockKeeper {
-    /// Says to a host what is to be said, until there is nothing more.
+    /// Sends a host its messages, until there are no more.
     pub(super) async fn tell(&self, host: IpAddr) {
         // Tries in a row that failed.
         let mut failures = 0;
@@ -41,7 +41,7 @@ impl LockKeeper {
             }
             failures = 0;
             self.locks.granted(grant, GrantAnswer::Given);
-            // Who does not answer this call would not answer the next one.
+            // A host that does not answer this call would not answer the next one.
             let more = match said {
                 Err(CallError::Silent(_)) => self.locks.unreachable(host),
                 _ => 0,

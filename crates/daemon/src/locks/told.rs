@@ -1,6 +1,7 @@
-//! How often the log tells of hosts that say that they have restarted: who says it costs nothing.
+//! How often the log reports hosts that claim to have restarted: a claim costs its sender nothing.
 //!
-//! Invariant: of a host once a minute, and of so many hosts; what came in between is counted.
+//! Invariant: one line a minute for a host, and for a limited number of hosts. The next line of a
+//! host counts its unreported claims, unless the host was forgotten in between.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,12 +13,12 @@ use crate::limits::{TOLD_HOSTS_MAX, TOLD_PAUSE};
 
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// When something was told of a host, and how often not since.
+    /// When a host was last reported, and its claims since then.
     hosts: Mutex<HashMap<IpAddr, (Instant, u64)>>,
 }
 
 impl Told {
-    /// Whether to tell of a host now, and then how often it was not told of before.
+    /// Whether to report a host now; if so, returns the number of its unreported claims.
     pub fn is_due(&self, host: IpAddr) -> Option<u64> {
         self.is_due_at(Instant::now(), host)
     }

@@ -1,16 +1,16 @@
 //! Messages of DNS (RFC 1035 section 4, RFC 3596): a question for addresses, and its answer.
 //!
-//! Only what a stub needs: one question, and of the answer the addresses at the end of the chain of
-//! aliases that begins with the name in question.
+//! Only the needs of a stub: one question, and from the answer the addresses at the end of the
+//! chain of aliases that begins with the questioned name.
 //!
 //! Invariants:
-//! - Decoding is total and bounded: any bytes give an answer or none, and a name's pointers lead
-//!   backwards only and are few, so that they come to an end soon.
+//! - Decoding is total and bounded: any bytes give an answer or none. A name's pointers lead
+//!   backwards only and are few, so that they end soon.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// What is asked for.
+/// The wanted record type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// IPv4.
@@ -19,21 +19,21 @@ pub enum Kind {
     Aaaa,
 }
 
-/// Addresses, and how long they hold.
+/// Addresses, and how long they are valid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// None, if there is no such name or it has no address of this kind.
+    /// Empty, if there is no such name or it has no address of this kind.
     pub addresses: Vec<IpAddr>,
-    /// Not longer than any record on the way to them.
+    /// The smallest TTL of all records on the path to them.
     pub ttl: Duration,
 }
 
-/// What a server says to a question.
+/// A server's answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// What it knows.
+    /// An answer.
     Answer(Answer),
-    /// It did not fit into a datagram.
+    /// The answer did not fit into a datagram.
     Truncated,
     /// The server could or would not answer.
     Failed(String),
@@ -79,7 +79,7 @@ impl Question {
         &self.bytes
     }
 
-    /// What `message` says to this question; nothing, if it is no answer to it.
+    /// The answer of `message` to this question; `None` if it answers another one.
     pub fn reply(&self, message: &[u8]) -> Option<Reply> {
         let mut from = Reader { message, at: 0 };
         let (id, flags) = (from.u16()?, from.u16()?);
@@ -136,7 +136,7 @@ impl Question {
             }
         }
         if addresses.is_empty() {
-            // How long it holds that there is none, is said by the zone (RFC 2308 section 5).
+            // The zone says how long "none" is valid (RFC 2308 section 5).
             for _ in 0..authorities {
                 if let Data::Zone(none) = from.record()?.data {
                     ttl = ttl.min(none);
@@ -166,7 +166,7 @@ struct Record {
 enum Data {
     Address(IpAddr),
     Alias(String),
-    /// How long what is not there stays so.
+    /// How long "none" is valid.
     Zone(u32),
     Other,
 }
@@ -283,8 +283,8 @@ const NO_SUCH_NAME: u16 = 3;
 
 /// Most aliases on the way to an address: as BIND has it.
 const ALIASES_MAX: usize = 16;
-/// Most pointers on the way to the end of a name: one for each label that fits. Without it, each
-/// record of a message could have its name at the end of thousands.
+/// Most pointers on the path to the end of a name: one for each label that fits. Without this
+/// limit, each record of a message could have its name at the end of thousands.
 const POINTERS_MAX: usize = NAME_BYTES_MAX / 2;
 /// RFC 1035 section 2.3.4.
 const NAME_BYTES_MAX: usize = 255;

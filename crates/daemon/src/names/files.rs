@@ -1,7 +1,7 @@
 //! The system's files: hosts(5) and resolv.conf(5).
 //!
-//! Invariant: lines that make no sense are passed over, as the system's own resolver does. A file
-//! that is not there is empty.
+//! Invariant: invalid lines are skipped, as the system's own resolver does. A missing file counts
+//! as empty.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -35,7 +35,7 @@ pub(super) fn resolv_conf(path: &Path) -> Servers {
                 let address: Option<IpAddr> = words.next().and_then(|word| word.parse().ok());
                 servers.addresses.extend(address.map(|address| SocketAddr::new(address, DNS_PORT)));
             }
-            // The last one of either kind holds.
+            // The last one of either kind counts.
             Some("search" | "domain") => {
                 let domain = |word: &str| word.trim_matches('.').to_ascii_lowercase();
                 servers.search = words.map(domain).take(DNS_SEARCH_MAX).collect();

@@ -1,8 +1,8 @@
-//! Servers of DNS: one question after the other, over UDP, and over TCP what does not fit.
+//! DNS servers: one question after the other, over UDP, and over TCP if the answer does not fit.
 //!
 //! Invariants:
-//! - An answer counts if it comes from the server that was asked, to the port that asked (chosen by
-//!   the kernel, at random), with the question's number and words. Everything else is passed over.
+//! - An answer counts if it comes from the asked server, to the asking port (which the kernel chose
+//!   at random), with the question's number and words. Other messages are ignored.
 //! - A lookup ends: each server has its time, twice.
 
 use std::io;
@@ -16,7 +16,7 @@ use super::Lookup;
 use super::dns::{Answer, Kind, Question, Reply};
 use crate::limits::{DNS_DATAGRAM_BYTES_MAX, DNS_PATIENCE, DNS_ROUNDS};
 
-/// Whom to ask, and where else a short name may be.
+/// The servers, and the search domains of short names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Servers {
     pub addresses: Vec<SocketAddr>,
@@ -25,7 +25,7 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Looks a name up, in each domain if it has no dot.
+    /// Looks up a name, in each domain if it has no dot.
     pub async fn look_up(&self, name: &str) -> Lookup {
         let domains = self.search.iter().filter(|_| !name.contains('.'));
         let candidates = domains.map(|domain| format!("{name}.{domain}")).chain([name.to_owned()]);
@@ -36,7 +36,8 @@ impl Servers {
             let empty = |answer: &Result<Answer, String>| {
                 answer.as_ref().is_ok_and(|answer| answer.addresses.is_empty())
             };
-            // Who does not answer may have it: another domain's host of that name is not meant.
+            // A server without an answer may know the name: then the host of that name in another
+            // domain is not meant.
             let next = empty(&v4) && empty(&v6);
             found = Lookup { v4, v6 };
             if !next {

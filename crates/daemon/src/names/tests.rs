@@ -1,4 +1,4 @@
-//! Against a server of DNS in this process, on a loopback port of its own.
+//! Lookups at a DNS server in this process, on a loopback port of its own.
 
 mod server;
 
@@ -12,7 +12,7 @@ use server::{Dns, Mood};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Names that are followed, and what the export table was told last.
+/// Followed names, and the last addresses in the export table.
 struct Followed {
     names: Names,
     told: Arc<Mutex<Addresses>>,
@@ -45,7 +45,7 @@ impl Followed {
         self.names.follow(&set(names));
     }
 
-    /// What the table knows: the addresses with spaces between them.
+    /// The table's knowledge: the addresses with spaces between them.
     fn told(&self, name: &str) -> Option<String> {
         let told = self.told.lock();
         let host = told.get(name).filter(|host| **host != HostAddresses::default())?;
@@ -111,13 +111,13 @@ async fn an_answer_holds_as_long_as_it_says_between_floor_and_ceiling() {
     assert!(floor >= Duration::from_millis(400), "{floor:?}");
     assert!(says >= Duration::from_millis(1700), "{says:?}");
     assert!(ceiling >= Duration::from_millis(3700), "{ceiling:?}");
-    // Of each, two questions at first and two for each time that it was due.
+    // For each name, two questions at first and two each time that it was due.
     let floors = start.elapsed().as_millis() / 600;
     let most = 6 + 2 * (usize::try_from(floors).unwrap() + 4) + 4;
     assert!(dns.questions() <= most, "{} questions, at most {most}", dns.questions());
 }
 
-/// But not for ever: somebody else may have the address by then.
+/// But not for ever: another host may have the address by then.
 #[tokio::test]
 async fn an_old_answer_is_none_after_a_while() {
     let dns = Dns::start().await;
@@ -146,7 +146,7 @@ async fn the_last_good_answer_holds_while_nobody_answers() {
     for mood in [Mood::Fails, Mood::Silent, Mood::Lies, Mood::Garbage] {
         dns.set("hv1", &["10.0.0.2"], 0);
         dns.mood(mood);
-        // A question that was on its way is answered.
+        // A question that was under way is answered.
         sleep(Duration::from_millis(50)).await;
         dns.set("hv1", &["10.0.0.3"], 0);
         let start = StdInstant::now();
@@ -166,7 +166,8 @@ async fn the_last_good_answer_holds_while_nobody_answers() {
     }
 }
 
-/// That there is no such name (any more) is an answer: who left the DNS is let in no longer.
+/// That a name does not exist (any more) is an answer: a host that left the DNS is no longer
+/// admitted.
 #[tokio::test]
 async fn a_name_that_is_gone_has_no_address() {
     let dns = Dns::start().await;
@@ -217,7 +218,7 @@ async fn a_server_that_does_not_answer_is_passed_over() {
     assert_eq!(followed.problem("hv1"), None);
 }
 
-/// Whoever sets a property waits for its names, but not for long; the answer counts when it comes.
+/// Setting a property waits for its names, but not for long; a late answer counts when it comes.
 #[tokio::test]
 async fn a_slow_answer_is_waited_for_no_longer_than_patience() {
     let dns = Dns::start().await;
@@ -254,7 +255,7 @@ async fn a_name_that_was_only_asked_for_is_forgotten() {
     assert_eq!(dns.questions(), 2, "one for each family");
 }
 
-/// The file is read again: an entry that comes later holds, without DNS and before it.
+/// The file is read again: a later entry is valid, without DNS and before it.
 #[tokio::test]
 async fn the_static_file_goes_before_dns() {
     let dns = Dns::start().await;
@@ -314,7 +315,7 @@ fn bytes_that_are_no_message_are_refused() {
         bytes.truncate(random() % (bytes.len() + 8));
         question.reply(&bytes);
     }
-    // A name that points at itself, or at what comes later.
+    // A name that points at itself, or at a later byte.
     let head = question.bytes().len();
     for to in [head, head + 2, 0x3fff] {
         let mut bytes = right.clone();
@@ -322,7 +323,7 @@ fn bytes_that_are_no_message_are_refused() {
         bytes[head..head + 2].copy_from_slice(&pointer.to_be_bytes());
         assert!(matches!(question.reply(&bytes), Some(dns::Reply::Failed(_))), "{to}");
     }
-    // Or at another pointer, and so on: as many as labels may be, and one more.
+    // Or at another pointer, and so on: as many as there may be labels, and one more.
     for (pointers, is_read) in [(127, true), (128, false)] {
         let mut bytes = right.clone();
         bytes[7] = 2;

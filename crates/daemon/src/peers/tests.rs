@@ -1,4 +1,4 @@
-//! Who goes for whom.
+//! Which connection is evicted for which.
 
 use std::task::Waker;
 
@@ -20,7 +20,7 @@ fn after_a_while() -> Peers {
     Peers { began, ..Peers::new() }
 }
 
-/// So that later seats are heard of later.
+/// So that later seats have later times.
 fn wait() {
     std::thread::sleep(Duration::from_millis(3));
 }
@@ -60,7 +60,7 @@ fn when_all_are_taken_strangers_go_first_and_then_the_idle_of_the_greediest() {
     assert!(!is_gone(&stranger));
     let newcomer = peers.take(address(9), false, MOST).unwrap();
     assert!(is_gone(&stranger));
-    // All are taken by clients that were just heard of: the next one is turned away.
+    // All are taken by clients that were just heard from: the next one is turned away.
     assert!(peers.take(address(9), false, MOST).is_none());
     for (since, seat) in (0..).zip(greedy.iter().chain(&others)) {
         seat.heard_ms.store(since, Ordering::Relaxed);
@@ -70,7 +70,7 @@ fn when_all_are_taken_strangers_go_first_and_then_the_idle_of_the_greediest() {
     let second = peers.take(address(9), false, MOST).unwrap();
     let gone: Vec<_> = (0..greedy.len()).filter(|at| is_gone(&greedy[*at])).collect();
     assert_eq!(gone, [2], "the longest idle of those that can go");
-    // Of one address that has its part, its own go.
+    // An address that has its full share loses one of its own.
     assert!(!others.iter().chain([&newcomer, &second]).any(|seat| is_gone(seat)));
     let again = peers.take(address(1), false, MOST).unwrap();
     assert!(is_gone(&greedy[3]) && !is_gone(&again));
@@ -85,7 +85,7 @@ fn strangers_that_do_nothing_are_swept_out() {
     seats.iter().for_each(|seat| seat.heard_ms.store(0, Ordering::Relaxed));
     peers.sweep();
     assert_eq!(seats.each_ref().map(|seat| is_gone(seat)), [true, false]);
-    // What is gone has left; leaving again changes nothing.
+    // An evicted seat has left; leaving again changes nothing.
     peers.leave(&seats[0]);
     let left = peers.seats.lock();
     assert_eq!((left.all.len(), left.strangers, left.of(address(1))), (1, 0, 1));

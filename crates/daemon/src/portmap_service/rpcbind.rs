@@ -1,5 +1,5 @@
-//! Registration with another machine-wide portmapper (RFC 1833), over UDP loopback: by version 2
-//! what listens on IPv4, by version 4 what listens on IPv6.
+//! Registration with another machine-wide portmapper (RFC 1833), over UDP loopback: IPv4 services
+//! by version 2, IPv6 services by version 4.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,10 +16,10 @@ use tokio::time::timeout;
 use crate::limits::RPCBIND_PATIENCE;
 use crate::listen;
 
-/// Sees to it that `programs` are registered. What is registered already costs one question.
+/// Ensures that `programs` are registered. For registered ones that costs one question.
 ///
 /// # Errors
-/// What went wrong, for people.
+/// A message for people.
 pub(super) async fn register(other: SocketAddr, programs: &[Service]) -> Result<(), String> {
     let mut client = Client::open(other).await?;
     let mappings: Vec<Mapping> = programs.iter().filter_map(Service::mapping).collect();
@@ -42,8 +42,8 @@ pub(super) async fn register(other: SocketAddr, programs: &[Service]) -> Result<
             );
             continue;
         }
-        // Left over from somebody who is gone: the port that it names would be taken if not.
-        // UNSET takes those of all transports away.
+        // A stale entry: if its program still ran, it would hold the port. UNSET removes those of
+        // all transports.
         if known.iter().any(|it| is_it(&it)) {
             client.done(Request::Unset(Mapping { prog, vers, prot: 0, port: 0 })).await?;
         }
@@ -54,13 +54,13 @@ pub(super) async fn register(other: SocketAddr, programs: &[Service]) -> Result<
         }
     }
     if let Err(error) = client.register_v6(programs).await {
-        // An old portmapper knows no IPv6; over IPv4 we are found.
+        // An old portmapper knows no IPv6; clients find us over IPv4.
         tracing::debug!(%other, error, "not registered for IPv6");
     }
     Ok(())
 }
 
-/// Whether somebody listens at the port of a mapping, on this machine.
+/// Whether a program listens at the port of a mapping, on this machine.
 fn is_taken(mapping: &Mapping) -> bool {
     let Ok(port) = u16::try_from(mapping.port) else { return false };
     let any = [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()];
@@ -73,13 +73,13 @@ fn is_taken(mapping: &Mapping) -> bool {
     })
 }
 
-/// Withdraws those of `programs` that are ours still.
+/// Withdraws those of `programs` that are still ours.
 ///
 /// # Errors
-/// What went wrong, for people.
+/// A message for people.
 pub(super) async fn withdraw(other: SocketAddr, programs: &[Service]) -> Result<(), String> {
     let mut client = Client::open(other).await?;
-    // First: withdrawing from version 2 takes other transports along, with some portmappers.
+    // First: with some portmappers, withdrawing from version 2 removes other transports too.
     if let Err(error) = client.withdraw_v6(programs).await {
         tracing::debug!(%other, error, "not withdrawn for IPv6");
     }
@@ -92,7 +92,7 @@ pub(super) async fn withdraw(other: SocketAddr, programs: &[Service]) -> Result<
     Ok(())
 }
 
-/// What listens on IPv6, as rpcbind knows it.
+/// IPv6 services, as rpcbind describes them.
 fn over_v6(programs: &[Service]) -> Vec<Rpcb> {
     programs.iter().filter(|service| service.at.is_ipv6()).map(Rpcb::of).collect()
 }
@@ -133,10 +133,10 @@ impl Client {
                 continue;
             }
             if LOCK_PROGRAMS.contains(&wanted.prog) {
-                // Somebody else's, who keeps it; said above, if it is so over IPv4.
+                // Another program's, which keeps it; reported above, if it is so over IPv4.
                 continue;
             }
-            // Left over from somebody who is gone.
+            // A stale entry of a program that is gone.
             self.change(rpcb::Procedure::Unset, wanted).await?;
             if !self.change(rpcb::Procedure::Set, wanted).await? {
                 let Rpcb { prog, vers, netid, .. } = wanted;
@@ -155,7 +155,7 @@ impl Client {
         Ok(())
     }
 
-    /// All that it has; nothing, if there is nothing to look for.
+    /// All its entries; none, if there is nothing to look for.
     async fn places(&mut self, wanted: &[Rpcb]) -> Result<Vec<Rpcb>, String> {
         if wanted.is_empty() {
             return Ok(Vec::new());
@@ -213,8 +213,8 @@ impl Client {
         self.exchange(&call.to_vec(), &format!("{request:?}"), read).await
     }
 
-    /// Sends a call until it is answered; `read` says what a message answers, or that it is to
-    /// another call.
+    /// Sends a call until it is answered; `read` decodes an answer, or says that it answers another
+    /// call.
     async fn exchange<T>(
         &mut self,
         call: &[u8],
@@ -243,8 +243,8 @@ impl Client {
     }
 }
 
-/// A socket at a loopback port below 1024, if we may: rpcbind then takes us for the superuser, and
-/// nobody else can withdraw what we register.
+/// A socket at a loopback port below 1024, if we may. Then rpcbind takes us for the superuser, and
+/// nobody else can withdraw our registrations.
 fn reserved_port(other: SocketAddr) -> io::Result<std::net::UdpSocket> {
     let local: IpAddr = match other {
         SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -254,10 +254,10 @@ fn reserved_port(other: SocketAddr) -> io::Result<std::net::UdpSocket> {
     reserved.map_or_else(|| listen::udp((local, 0).into()), Ok)
 }
 
-/// Programs of which a machine has one, and not always ours.
+/// Programs of which a machine has only one, and not always ours.
 const LOCK_PROGRAMS: [u32; 2] = [nlm::PROGRAM, nsm::PROGRAM];
 
 const ATTEMPTS: u32 = 2;
 
-/// The longest datagram that there is: a table of some thousand programs.
+/// The longest possible datagram: a table of some thousand programs.
 const ANSWER_BYTES_MAX: usize = 65_536;

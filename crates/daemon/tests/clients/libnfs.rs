@@ -23,7 +23,7 @@ fn libnfs_copies_lists_and_reads() {
     assert!(missing.said().contains("NFS3ERR_NOENT"), "{missing:?}");
     let read_only = clients.nfs_cp(from, "nfs://127.0.0.1/iso/file").unwrap();
     assert!(read_only.said().contains("NFS3ERR_ROFS"), "{read_only:?}");
-    // What was copied is there after a kill: libnfs's copy ends with a COMMIT or stable writes.
+    // Copied files are there after a kill: libnfs's copy ends with a COMMIT or stable writes.
     served.server.restart(crate::SOON).unwrap();
     let clients = &served.clients;
     assert!(clients.nfs_cat(&Served::url("copied")).done().unwrap().stdout == content);

@@ -47,7 +47,7 @@ impl Served {
         format!("nfs://127.0.0.1/vms/{path}")
     }
 
-    /// What the server said: that it stopped, and without a panic.
+    /// The server's output says that it stopped, and without a panic.
     fn stop(&mut self) {
         let status = self.server.stop(SOON).unwrap();
         let said = self.server.said();

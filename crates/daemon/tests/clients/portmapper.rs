@@ -1,4 +1,4 @@
-//! Our own portmapper, registration with rpcbind, and what the storage drivers ask.
+//! Our own portmapper, registration with rpcbind, and the questions of storage drivers.
 
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ fn our_own_portmapper_serves_where_no_rpcbind_runs() {
     let mut served = Served::started("portmap-own");
     says(&served, "Own([[::]:111])");
     assert_eq!(registered(&served), OURS);
-    // As XCP-ng's driver asks; and Proxmox, over TCP and for a version that there is not.
+    // As XCP-ng's driver asks; and Proxmox, over TCP and for a version that does not exist.
     let summary = served.clients.rpcinfo(&["-s", "127.0.0.1"]).done().unwrap().text();
     let nfs = summary.lines().find(|line| line.contains("100003")).unwrap();
     assert!(nfs.contains('3') && !nfs.contains('4'), "{summary}");
@@ -74,7 +74,7 @@ fn our_own_portmapper_serves_where_no_rpcbind_runs() {
     assert!(!is_listening(Some(&served.netns), 111));
 }
 
-/// On which transports NFS is, by `rpcinfo -s`.
+/// The transports of NFS, by `rpcinfo -s`.
 fn netids(served: &Served, host: &str) -> Vec<String> {
     let summary = served.clients.rpcinfo(&["-s", host]).done().unwrap().text();
     let nfs = summary.lines().find(|line| line.contains("100003"));
@@ -84,7 +84,7 @@ fn netids(served: &Served, host: &str) -> Vec<String> {
     netids
 }
 
-/// Waits until the server has said this: it may listen before.
+/// Waits for this line of the server: it may listen before.
 #[track_caller]
 fn says(served: &Served, what: &str) {
     let limit = Instant::now() + SOON;
@@ -96,8 +96,8 @@ fn says(served: &Served, what: &str) {
 
 const BOTH_FAMILIES: [&str; 2] = ["tcp", "tcp6"];
 
-/// What the tools ask, over IPv6 alone; and that a client over IPv4 is one of IPv4's networks,
-/// though the socket that it came over is one of both.
+/// The tools' questions over IPv6 alone. And a client over IPv4 belongs to IPv4's networks, though
+/// its socket is one of both families.
 #[test]
 fn over_ipv6_all_is_found_as_well() {
     let mut served = Served::started("portmap-v6");
@@ -137,7 +137,7 @@ fn an_rpcbind_that_runs_already_is_told_and_told_again_and_untold() {
         }
         served.clients.showmount(&["-e", host]).done().unwrap();
     }
-    // Killed, it leaves its registrations behind; the next one takes them over.
+    // Killed, it leaves its registrations behind; the next server takes them over.
     served.server.restart(SOON).unwrap();
     says(&served, "Registered(127.0.0.1:111)");
     assert_eq!(registered(&served), OURS);
@@ -149,7 +149,7 @@ fn an_rpcbind_that_runs_already_is_told_and_told_again_and_untold() {
     assert!(rpcbind.is_running());
 }
 
-/// The machine's own status monitor, for what it mounts from elsewhere, keeps its place.
+/// The machine's own status monitor, for its own mounts, keeps its place.
 #[test]
 fn a_status_monitor_of_somebody_else_is_left_alone() {
     let mut served = Served::new("portmap-statd");
@@ -179,7 +179,7 @@ fn a_status_monitor_of_somebody_else_is_left_alone() {
     assert_eq!(of_monitor(&served), before);
 }
 
-/// Something that is no portmapper has the port.
+/// Another program has the portmapper's port.
 #[test]
 fn without_any_portmapper_the_server_serves_and_says_what_will_not_work() {
     let mut served = Served::new("portmap-none");

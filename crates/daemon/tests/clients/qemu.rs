@@ -20,7 +20,7 @@ fn qemu_makes_converts_compares_and_checks_images() {
     clients.image_io("qcow2", &qcow2, &["write -P 0x11 5M 4k"]).done().unwrap();
     let same = clients.image_compare(("raw", &raw), ("qcow2", &qcow2)).unwrap();
     assert_eq!(same.status.code(), Some(1), "they differ now");
-    // What was flushed is there after a kill.
+    // Flushed data is there after a kill.
     served.server.restart(crate::SOON).unwrap();
     let clients = &served.clients;
     let reads = ["read -P 0x5a 0 1M", "read -P 0 1M 64k", "read -P 0xa5 40M 3M"];

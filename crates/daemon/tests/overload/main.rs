@@ -34,7 +34,7 @@ use fixture::{Fixture, config};
 
 const MIB: usize = 1 << 20;
 
-/// How long a well-behaved client may have to wait (DESIGN, invariant 7).
+/// How long a well-behaved client may have to wait.
 const STALL_MAX: Duration = Duration::from_secs(1);
 
 fn one_at_a_time() -> MutexGuard<'static, ()> {
@@ -91,13 +91,13 @@ fn read(client: &mut Client, file: NfsFh3) -> Duration {
     took
 }
 
-/// Sends `record` again and again until the server takes no more. The number taken whole.
+/// Sends `record` repeatedly until the server takes no more. Returns the number taken whole.
 fn flood(client: &mut Client, record: &[u8]) -> usize {
     client.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     let batch = record.repeat(64.min(MIB / record.len()).max(1));
     let mut taken = 0;
     loop {
-        // A write may end within a record: the next goes on there.
+        // A write may end within a record: the next one continues there.
         match client.stream.write(&batch[taken % batch.len()..]) {
             Ok(bytes) => taken += bytes,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return taken / record.len(),
@@ -107,7 +107,7 @@ fn flood(client: &mut Client, record: &[u8]) -> usize {
     }
 }
 
-/// Watches the server while `during` runs: the most that was leased.
+/// Watches the server while `during` runs; returns the largest leases.
 fn peak(fixture: &Fixture, during: impl FnOnce() + Send) -> Load {
     let done = &AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn who_does_not_read_is_not_read_from() {
     let mut sent = 0;
     let peak = peak(&fixture, || sent = flood(&mut greedy, &record));
     assert!(sent > 100, "{sent}");
-    // Per connection: four of the largest replies, and what was received and not begun.
+    // For each connection: four of the largest replies, and received requests that have not begun.
     assert!(peak.reply_bytes <= 5 * MIB, "{peak:?}");
     assert!(peak.request_bytes <= 2 * MIB, "{peak:?}");
     for _ in 0..20 {
@@ -158,8 +158,8 @@ fn who_does_not_read_is_not_read_from() {
     });
 }
 
-/// Together they ask for far more than the budget: those that do not read are closed, and nobody
-/// else waits for long.
+/// Together they ask for far more than the budget. Those that do not read are closed, and no other
+/// client waits for long.
 #[test]
 fn silent_readers_cannot_use_up_the_memory() {
     let _one = one_at_a_time();
@@ -223,8 +223,8 @@ fn half_sent_records_cannot_use_up_the_memory() {
     assert!(peak.request_bytes <= 64 * MIB, "{peak:?}");
     assert!(grown < 150 * MIB, "{} MiB more", grown / MIB);
     assert!(load.closed_as_slow > 0, "{load:?}");
-    // 300 whole records in rounds of 60, and those of a round are given up after 0.75 s. What this
-    // finds is a client that is not served at all.
+    // 300 whole records in rounds of 60, and those of a round are dropped after 0.75 s. This finds
+    // only a client that is not served at all.
     assert!(longest < 10 * STALL_MAX, "{longest:?}");
     good.ping();
     println!("longest write {longest:?}, {} MiB more, {load:?}", grown / MIB);
@@ -393,7 +393,7 @@ fn a_server_without_files_waits_and_goes_on() {
     assert!(matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{kind:?}");
     setrlimit(Resource::Nofile, before).unwrap();
     drop(fillers);
-    // Who waited is served, and his call was not lost.
+    // The waiting client is served, and its call was not lost.
     waiting.stream.set_read_timeout(Some(STALL_MAX)).unwrap();
     waiting.receive();
     assert_eq!(fixture.server().load().turned_away, 0);
@@ -422,7 +422,7 @@ fn files_open() -> Vec<u64> {
     let listed = std::fs::read_dir("/proc/self/fd").unwrap();
     let names = listed.map(|entry| entry.unwrap().file_name());
     let numbers: Vec<u64> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
-    // The directory itself was the last one opened, and is closed again.
+    // The directory itself was opened last, and is closed again.
     let there = |fd: &u64| std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok();
     numbers.into_iter().filter(there).collect()
 }

@@ -1,5 +1,5 @@
-//! What a reply says of files and directories is what GETATTR says right after it, to the last
-//! field: clients keep both in one cache.
+//! Attributes in a reply equal those of a GETATTR right after it, to the last field: clients keep
+//! both in one cache.
 
 use aquifer_nfs::proto::v3::*;
 
@@ -8,7 +8,7 @@ use crate::contents::bytes;
 use crate::files::{mode, place};
 use crate::fixture::Fixture;
 
-/// Attributes in a reply are those of now.
+/// Attributes in a reply are the present ones.
 #[track_caller]
 fn agree(client: &mut Client, file: NfsFh3, said: Option<Fattr3>, call: &str) {
     assert_eq!(said.expect(call), client.attributes(file), "{call}");
@@ -56,7 +56,7 @@ fn calls_that_make_say_what_getattr_says() {
         let made = made.unwrap();
         agree(&mut client, made.file, Some(made.attributes), call);
     }
-    // What is there already, with content.
+    // An existing file, with content.
     let file = client.file(dir, "again");
     ok(client.write(file, 0, &bytes(1, 10_000), StableHow::FileSync), "WRITE");
     for size in [None, Some(4097), Some(0)] {

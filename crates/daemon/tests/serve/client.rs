@@ -13,7 +13,7 @@ use aquifer_rpc::message::{Accepted, Call, Rejection, Reply, ReplyBody};
 use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf};
 use tokio::net::TcpSocket;
 
-/// Longer than anything may take, but for a stalled machine.
+/// Longer than anything may take, except on a stalled machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 static NEXT_XID: AtomicU32 = AtomicU32::new(1000);
@@ -69,12 +69,12 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        // As real clients do: no two connections have the same transaction ids.
+        // As with real clients, no two connections use the same transaction ids.
         let xid = NEXT_XID.fetch_add(1 << 16, Ordering::Relaxed);
         Client { stream, uid: 0, xid }
     }
 
-    /// The same connection, to be used from another thread.
+    /// The same connection, for use from another thread.
     pub fn another_half(&self) -> Self {
         Client { stream: self.stream.try_clone().unwrap(), ..*self }
     }
@@ -133,14 +133,14 @@ impl Client {
         record
     }
 
-    /// Receives a reply and returns what call it is to.
+    /// Receives a reply and returns the xid of its call.
     #[track_caller]
     pub fn receive_xid(&mut self) -> u32 {
         let record = self.receive();
         Reply::decode(&mut Decoder::new(&record)).unwrap().xid
     }
 
-    /// Waits until the server closes; bytes that come before are an error.
+    /// Waits until the server closes; earlier bytes are an error.
     #[track_caller]
     pub fn closed(&mut self) {
         let mut byte = [0];
@@ -160,7 +160,7 @@ impl Client {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Calls, and how RPC took it.
+    /// Calls a procedure; returns the results or RPC's refusal.
     #[track_caller]
     pub fn call(&mut self, what: (u32, u32, u32), args: &impl Encode) -> Result<Results, Refusal> {
         let record = self.record(what, args);
@@ -170,7 +170,7 @@ impl Client {
         answer
     }
 
-    /// The next reply: to what call it is, and how RPC took that.
+    /// The next reply: the xid of its call, and the results or RPC's refusal.
     #[track_caller]
     pub fn answer(&mut self) -> (u32, Result<Results, Refusal>) {
         let record = self.receive();

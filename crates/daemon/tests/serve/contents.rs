@@ -59,13 +59,13 @@ fn what_is_written_is_read_at_any_offset_and_length() {
     }
 }
 
-/// Data of whole pages is received into pages, after a record like it or not, however the bytes
-/// come; what stands between is neither lost nor taken for data.
+/// Data of whole pages is received into pages, after such a record or not, however the bytes come.
+/// Bytes in between are neither lost nor taken for data.
 #[test]
 fn large_writes_among_others_in_any_pieces_are_what_is_read() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mounted();
-    // What is under way together does not overlap: its order would be the server's.
+    // WRITEs under way together do not overlap: their order would be the server's.
     let (unstable, stable) = (StableHow::Unstable, StableHow::FileSync);
     let first = [
         (0, 1 << 20, unstable),
@@ -122,7 +122,7 @@ fn large_writes_among_others_in_any_pieces_are_what_is_read() {
     }
 }
 
-/// Behind the first they are carried out on the other thread, and each has its own answer.
+/// READs behind the first run on the other thread, and each has its own answer.
 #[test]
 fn large_reads_at_a_time_are_shared_with_an_idle_thread() {
     let fixture = Fixture::new();
@@ -212,7 +212,7 @@ fn wcc_data_of_concurrent_writes_forms_one_chain() {
     assert_eq!(at, wcc_attr(&client.attributes(file)));
 }
 
-/// RFC 1813 section 3.3.21: the verifier tells whether the server may have lost unstable data.
+/// RFC 1813 section 3.3.21: the verifier shows whether the server may have lost unstable data.
 #[test]
 fn the_write_verifier_changes_with_a_restart_and_not_before() {
     let mut fixture = Fixture::new();
@@ -260,8 +260,8 @@ fn create_in_its_three_ways() {
     }
 }
 
-/// ESXi's locks and every client's O_EXCL stand on this: a retransmission gets its file, anybody
-/// else is refused, also when the file was written, and after a restart.
+/// ESXi's locks and every client's O_EXCL depend on this. A retransmission gets its file, and
+/// others are refused, also when the file was written, and after a restart.
 #[test]
 fn exclusive_create_is_exact() {
     let mut fixture = Fixture::new();

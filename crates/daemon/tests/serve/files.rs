@@ -1,4 +1,5 @@
-//! Calls on files in few words, for the tests of procedures. Each returns what the reply says.
+//! Short functions for calls on files, for the tests of procedures. Each returns the content of the
+//! reply.
 
 use aquifer_nfs::proto::v3::*;
 use aquifer_rpc::xdr::Span;
@@ -23,7 +24,7 @@ fn said<T, F>(res: Res3<T, F>) -> Said<T> {
     }
 }
 
-/// What CREATE and its like made, with the directory's surroundings.
+/// The objects that CREATE and its like made, with the directory's `wcc_data`.
 pub struct Made {
     pub file: NfsFh3,
     pub attributes: Fattr3,
@@ -168,7 +169,7 @@ pub fn both(wcc: &WccData) -> (WccAttr, Fattr3) {
     (wcc.before.unwrap(), wcc.after.unwrap())
 }
 
-/// What `wcc_data` must show of an object that was `before` the change.
+/// The expected `wcc_data` of an object that was `before` the change.
 pub fn wcc_attr(attributes: &Fattr3) -> WccAttr {
     WccAttr { size: attributes.size, mtime: attributes.mtime, ctime: attributes.ctime }
 }

@@ -1,4 +1,4 @@
-//! A server over a real pool on an image file, whose disk can be made to stand still.
+//! A server over a real pool on an image file, whose disk can be stopped.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -22,14 +22,14 @@ use tokio::sync::watch;
 
 use crate::client::Client;
 
-/// A server and all that it stands on.
+/// A server and all its parts.
 pub struct Fixture {
     pub server: Option<Server>,
     pub pool: Option<Service>,
     pub gate: Gate,
-    /// The dataset [`PANICS`] makes requests panic.
+    /// Whether the dataset [`PANICS`] makes requests panic.
     pub panics: Arc<AtomicBool>,
-    /// What the next server's locks are kept by.
+    /// The keeper of the next server's locks.
     pub keeper: Option<Arc<LockKeeper>>,
     disk: Arc<dyn Disk>,
     runtime: Runtime,

@@ -1,4 +1,4 @@
-//! Records on the stream, however they come, and what RPC refuses.
+//! Records on the stream, however they come, and RPC's refusals.
 
 use aquifer_nfs::proto::v3::{Args3, Nfsstat3, Res3, Setattr3Args, StableHow, WccData};
 use aquifer_nfs::proto::v3::{NfsFh3, Sattr3, Write3Args, Write3Head};
@@ -8,7 +8,7 @@ use aquifer_rpc::xdr::Span;
 use crate::client::{Client, Refusal};
 use crate::fixture::Fixture;
 
-/// A WRITE to nowhere, of `bytes` bytes of data: refused when it has come whole.
+/// A WRITE of `bytes` bytes to no file: refused when it has come whole.
 fn write(client: &mut Client, bytes: usize) -> Vec<u8> {
     let data = vec![0x5a; bytes];
     let file = NfsFh3::new(&[7; 24]).unwrap();
@@ -141,7 +141,7 @@ fn what_is_no_rpc_ends_the_connection_and_only_that() {
     for bytes in noise {
         let mut client = fixture.client();
         let ping = client.null_record();
-        // What came before it is answered.
+        // The earlier call is answered.
         client.send(&[&ping, bytes].concat());
         client.receive();
         client.closed();
@@ -156,7 +156,7 @@ fn refusals_over_a_socket() {
     let fixture = Fixture::new();
     let mut client = fixture.client();
     let mut refused = |what| client.call(what, &()).map(|_| ()).unwrap_err();
-    // XCP-ng and Linux ask for NFSv4 first: at once, so that they go on to v3.
+    // XCP-ng and Linux ask for NFSv4 first. They get the answer at once, so that they go on to v3.
     let versions = Accepted::ProgMismatch { low: 3, high: 3 };
     assert_eq!(refused((100_003, 4, 0)), Refusal::Accepted(versions));
     assert_eq!(refused((100_003, 3, 99)), Refusal::Accepted(Accepted::ProcUnavail));

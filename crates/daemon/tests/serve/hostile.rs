@@ -10,7 +10,7 @@ use crate::client::{Client, Refusal};
 use crate::files::status;
 use crate::fixture::Fixture;
 
-/// What FSINFO tells as the largest file.
+/// The largest file, from FSINFO.
 const FILE_BYTES_MAX: u64 = 1 << 60;
 
 fn getattr(client: &mut Client, handle: &[u8]) -> Nfsstat3 {
@@ -18,7 +18,7 @@ fn getattr(client: &mut Client, handle: &[u8]) -> Nfsstat3 {
     status(&client.nfs(&Args3::Getattr(Getattr3Args { object })).decode::<Getattr3Res>())
 }
 
-/// A handle is three words: file system, object, generation. None is taken on trust.
+/// A handle is three words: file system, object, generation. The server trusts none of them.
 #[test]
 fn handles_that_were_not_given_open_nothing() {
     let fixture = Fixture::new();
@@ -56,7 +56,7 @@ fn handles_that_were_not_given_open_nothing() {
     }
     client.remove(root, "file");
     assert_eq!(getattr(&mut client, good), Nfsstat3::Stale, "of a file that is gone");
-    // 65 bytes are no handle of the protocol.
+    // 65 bytes cannot be a handle of the protocol.
     let mut args = EncodeBuf::new();
     args.opaque(&[1; 65]);
     let said = client.call((PROGRAM, VERSION, 1), &Raw(args.to_vec())).map(|_| ()).unwrap_err();
@@ -236,7 +236,7 @@ fn listings_with_every_count_and_cookie() {
     }
 }
 
-/// A listing goes on or ends; what leaves no room for that is too small.
+/// A listing continues or ends; a size without room for an entry is "too small".
 #[track_caller]
 fn check<T, F>(said: &Res3<T, F>, of: impl Fn(&T) -> (usize, bool), count: u32) {
     match said {

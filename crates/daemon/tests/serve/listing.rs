@@ -179,7 +179,7 @@ fn cookies_survive_changes_and_restarts() {
     assert!(matches!(client.rmdir(root, "dir"), Res3::Ok(_)));
 }
 
-/// What XCP-ng and ESXi take the capacity from.
+/// XCP-ng and ESXi take the capacity from here.
 #[test]
 fn fsstat_tells_the_truth() {
     let fixture = Fixture::new();

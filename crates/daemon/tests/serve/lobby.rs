@@ -1,5 +1,5 @@
-//! Strangers are served in the lobby; a connection whose calls an export comes to take leaves it
-//! and goes on as if nothing had been.
+//! The lobby serves strangers. If an export comes to take the calls of a connection, it leaves the
+//! lobby without a disturbance.
 
 use aquifer_nfs::proto::v3::*;
 use aquifer_nfs::{Access, Export};
@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, config};
 
 const HOST: &str = "127.0.0.1";
 const STRANGER: &str = "127.0.0.9";
-/// Ports of a superuser, and of everybody.
+/// Ports of a superuser, and of any user.
 const LOW: std::ops::Range<u16> = 600..1024;
 const HIGH: std::ops::Range<u16> = 10_000..20_000;
 
@@ -52,7 +52,7 @@ fn who_is_let_in_leaves_the_lobby_with_all_that_was_sent() {
     let mut host = from(HOST, LOW);
     let handle = host.mount("/vms").unwrap();
     in_lobby(&fixture, 0);
-    // Users on the host are strangers where its superuser is asked for.
+    // Users on the host are strangers if the export requires its superuser.
     let mut user = from(HOST, HIGH);
     in_lobby(&fixture, 1);
     let mut strangers: Vec<Client> = (0..3).map(|_| from(STRANGER, LOW)).collect();
@@ -61,7 +61,7 @@ fn who_is_let_in_leaves_the_lobby_with_all_that_was_sent() {
         assert_eq!(status(stranger, handle), Nfsstat3::Acces);
     }
     assert_eq!(fixture.server().load().in_lobby, 4, "a call that is refused is no proof");
-    // Half a call is here when the export takes it; then comes the rest, and another one.
+    // Half of a call has come when the export takes it; then the rest comes, and another call.
     let [first, second, third] = &mut strangers[..] else { unreachable!() };
     let half = getattr(first, handle);
     first.send(&half[..30]);
@@ -92,8 +92,8 @@ fn who_is_let_in_leaves_the_lobby_with_all_that_was_sent() {
         }
     }
     assert_eq!(status(&mut user, handle), Nfsstat3::Acces);
-    // A connection that stands still in the lobby stays there until it says something; ended ones
-    // are counted nowhere.
+    // A connection that is idle in the lobby stays there until its next call; ended ones are not
+    // counted.
     drop((host, user, strangers));
     fixture.until("nobody is connected", |fixture| {
         let load = fixture.server().load();

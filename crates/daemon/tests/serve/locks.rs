@@ -1,6 +1,6 @@
-//! The lock manager and the status monitor over real sockets: with a host that can be called back.
+//! The lock manager and the status monitor over real sockets, with a host that can be called back.
 //!
-//! What the results of each procedure are is by RFC 1813 appendix II and X/Open C702.
+//! The results of each procedure follow RFC 1813 appendix II and X/Open C702.
 
 pub mod host;
 
@@ -58,7 +58,7 @@ impl Place {
         Place { fixture, host, state, client, file, exports }
     }
 
-    /// The server dies and is started again, with so much grace.
+    /// Kills the server and starts it again, with this grace period.
     pub fn restart(&mut self, grace: Duration) {
         let around = (&self.host, self.state.path());
         serve(&mut self.fixture, around, grace, (self.exports)());
@@ -152,7 +152,8 @@ fn a_lock_excludes_others_and_test_names_it() {
     assert_eq!(locked(&mut client, &file, 1), Nlm4Stats::Denied);
 }
 
-/// Lost once (the call fails), said again; who does not want it any more is passed over.
+/// A grant is lost once (the call fails) and sent again; a waiter that no longer wants the lock is
+/// skipped.
 #[test]
 fn who_waited_is_called_back_until_it_answers() {
     let mut place = Place::new();
@@ -183,7 +184,7 @@ fn who_waited_is_called_back_until_it_answers() {
 #[test]
 fn asynchronous_procedures_call_with_their_results() {
     let Place { mut client, file, host, fixture: _fixture, state: _state, .. } = Place::new();
-    /// Calls `message`, which has no results; returns what the call of `results` brings.
+    /// Calls `message`, which has no results; returns the content of the `results` call.
     #[track_caller]
     fn sent(
         (client, host): (&mut Client, &Host),
@@ -251,7 +252,7 @@ fn reservations_and_locks_end_with_their_client() {
     let not_monitored = lock_args(lock(&file, 1, 0, 0), false, false);
     assert_eq!(call(&mut client, Procedure::NmLock, &not_monitored), Nlm4Stats::Granted);
     assert_eq!(fixture.server().nfs().locks().list().len(), 2);
-    // It is monitored: its locks end when it has restarted, not at a word (see `neighbours`).
+    // It is monitored: its locks end when it has restarted, not at a mere claim (see `neighbours`).
     free_all(&mut client, b"pve1");
     assert_eq!(fixture.server().nfs().locks().list().len(), 2);
 }
@@ -278,8 +279,8 @@ fn a_client_that_nobody_monitors_gives_up_all() {
     assert_eq!(left(), 0);
 }
 
-/// A restart: the host is told, with an odd state, claims its lock, and nobody else gets one before
-/// the grace ends.
+/// A restart: the host is notified, with an odd state, and reclaims its lock. No other client gets
+/// one before the grace ends.
 #[test]
 fn a_restart_is_told_and_locks_are_claimed() {
     let mut place = Place::new();
@@ -301,13 +302,15 @@ fn a_restart_is_told_and_locks_are_claimed() {
     assert_eq!(reclaim(&mut place, 2), Nlm4Stats::Denied);
     place.fixture.until("the grace to end", |fixture| !fixture.server().nfs().locks().in_grace());
     assert_eq!(locked(&mut place.client, &place.file, 2), Nlm4Stats::Denied);
-    // Who was told a moment after the start has its time until a moment after the grace.
+    // A client that was notified a moment after the start has its time until a moment after the
+    // grace.
     let begun = Instant::now();
     while reclaim(&mut place, 1) != Nlm4Stats::DeniedGracePeriod {
         assert!(begun.elapsed() < Duration::from_secs(10), "claims without end");
     }
     unlocked(&mut place.client, &place.file, 1);
-    // Told, and without a lock when the list was written last: no grace the next time but one.
+    // Notified, and without a lock when the list was last written: no grace period after the next
+    // start but one.
     place.restart(Duration::from_secs(3));
     assert!(place.fixture.server().nfs().locks().in_grace());
     place.host.wait(nsm::PROGRAM, nsm::Procedure::Notify.wire());
@@ -333,8 +336,8 @@ fn a_host_that_says_that_it_was_restarted_loses_its_locks() {
     let args =
         lock_args(Lock4 { caller_name: Limited(b"pve2"), ..lock(&file, 2, 0, 0) }, true, false);
     assert_eq!(call(&mut client, Procedure::Lock, &args), Nlm4Stats::Blocked);
-    // Over UDP, as status monitors do; twice, as datagrams come. The host's own monitor is not
-    // there yet.
+    // Over UDP, as status monitors do; twice, as datagrams come. The host's own monitor does not
+    // run yet.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     socket.connect(fixture.address()).unwrap();
@@ -352,7 +355,7 @@ fn a_host_that_says_that_it_was_restarted_loses_its_locks() {
     assert_eq!(host.granted(), 2);
     let locks = fixture.server().nfs().locks().list();
     assert_eq!(locks.iter().map(|lock| lock.owner.svid).collect::<Vec<_>>(), [2]);
-    // Files are not served by datagrams.
+    // Files are not served over UDP.
     socket.send(&client.null_record()[4..]).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     assert!(socket.recv(&mut [0; 64]).is_err());
@@ -424,7 +427,7 @@ impl Encode for NameAndState<'_> {
     }
 }
 
-/// We monitor nobody on behalf of others.
+/// We monitor no host on behalf of others.
 #[test]
 fn the_status_monitor_is_for_our_own_locks() {
     let Place { mut client, fixture, state: _state, .. } = Place::new();

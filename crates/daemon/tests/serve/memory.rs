@@ -1,4 +1,4 @@
-//! Where content lies in memory, over the wire and on a real disk.
+//! The places of content in memory, over the wire and on a real disk.
 
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
@@ -16,7 +16,7 @@ fn shown(fixture: &Fixture, file: FileHandle) -> Vec<Page> {
     data.unwrap().into_pieces().map(|(page, _)| page).collect()
 }
 
-/// In how many pieces it lies in memory. It must hold this.
+/// The number of its pieces in memory. It must have this content.
 fn pieces(fixture: &Fixture, file: FileHandle, content: &[u8]) -> usize {
     let pages = shown(fixture, file);
     assert!(bytes_of(&pages) == content);
@@ -56,7 +56,7 @@ fn a_page_written_anew_lies_where_the_old_one_lay() {
         sync();
         assert_eq!(pieces(&fixture, own, &content), 1, "{pages:?}");
     }
-    // What somebody looks at meanwhile stays what it was.
+    // Pages that a reader holds meanwhile keep their content.
     let (looked_at, before) = (shown(&fixture, own), content.clone());
     write(&mut client, file, 5, &mut content, &bytes(9, 4096));
     sync();

@@ -17,7 +17,7 @@ fn only(networks: &[&str]) -> Access {
     Access::read_write_for(networks.iter().map(|network| network.parse().unwrap()))
 }
 
-/// XCP-ng makes `<export>/<uuid>` and then mounts that (CLIENTS.md).
+/// XCP-ng makes `<export>/<uuid>` and then mounts that.
 #[test]
 fn directories_below_an_export_are_mounted() {
     let fixture = Fixture::new();
@@ -69,8 +69,8 @@ impl Encode for AnyPath {
     }
 }
 
-/// What a path that no client's user typed comes to: a status of MOUNT, or RPC's GARBAGE_ARGS for
-/// what is no `dirpath` at all (RFC 1813 section 5.1.2: 1024 bytes). The connection lives on.
+/// The answer to a path that no client's user typed: a status of MOUNT, or RPC's GARBAGE_ARGS for
+/// bytes that are no `dirpath` at all (RFC 1813 section 5.1.2: 1024 bytes). The connection stays.
 #[test]
 fn hostile_paths_are_refused_in_the_protocols_words() {
     let fixture = Fixture::new();
@@ -128,7 +128,7 @@ fn hostile_paths_are_refused_in_the_protocols_words() {
             assert_eq!(refused, Some(Refusal::Accepted(Accepted::GarbageArgs)), "{bytes} bytes");
         }
     }
-    // What was listed by then are the directories in their one form, and nothing else.
+    // The list then has the directories in their one form, and nothing else.
     let results = client.mount_call(Procedure::Dump, "");
     let list = results.decode::<MountList<'_>>();
     let paths: Vec<_> = list.0.iter().map(|body| body.directory.0.to_vec()).collect();
@@ -181,18 +181,18 @@ fn exports_are_separate_and_options_hold() {
     assert_ne!(client.attributes(vms).fsid, client.attributes(iso).fsid);
     assert_eq!(client.mount("/pool"), Err(MountStat3::Acces));
     assert_eq!(client.mount("/gone"), Err(MountStat3::NoEnt));
-    // The pool's own dataset is exported, but not to this client: a guessed handle is of no use.
+    // The pool's own dataset is exported, but not to this client: a guessed handle is useless.
     let pool = fixture.pool().files.root("tank").unwrap();
     let pool = NfsFh3::new(&pool.encode()).unwrap();
     assert_eq!(client.getattr(pool), Err(Nfsstat3::Acces));
-    // Read-only, whoever asks; ACCESS says so beforehand.
+    // Read-only for every user; ACCESS says so beforehand.
     let made = client.create(iso, "file", CreateHow3::Guarded(mode(0o644)));
     assert_eq!(made.map(|_| ()), Err(Nfsstat3::Rofs));
     assert_eq!(client.access(iso), access::READ | access::LOOKUP);
     let refused = client.remove(iso, "file");
     let Res3::Fail { status: Nfsstat3::Rofs, resfail } = refused else { panic!("{refused:?}") };
     assert_eq!(resfail.after, Some(client.attributes(iso)));
-    // Root is nobody there: the root directory belongs to the superuser.
+    // Root is mapped to nobody there: the root directory belongs to the superuser.
     let made = client.create(vms, "file", CreateHow3::Guarded(mode(0o644)));
     assert_eq!(made.map(|_| ()), Err(Nfsstat3::Acces));
     let cred = aquifer_files::Credentials::root();
@@ -235,7 +235,7 @@ fn nothing_is_linked_or_renamed_across_exports() {
     assert_eq!(status(&client.rename((vms, "file"), (iso, "file"))), Nfsstat3::Xdev);
 }
 
-/// What is not asked for is not listened on.
+/// The server listens on the chosen addresses only.
 #[test]
 fn only_the_chosen_addresses_are_listened_on() {
     let on = |address: &str| SocketAddr::new(address.parse().unwrap(), 0);
@@ -257,7 +257,7 @@ fn only_the_chosen_addresses_are_listened_on() {
         let elsewhere = SocketAddr::from(([127, 0, 0, 1], chosen[0].port()));
         assert!(TcpStream::connect(elsewhere).is_err(), "{elsewhere}");
     }
-    // Each family has its own port, and they are told so.
+    // Each family has its own port, and clients learn it.
     let mut listed = Vec::new();
     for service in server.nfs().portmap().iter().filter(|it| it.prog == v3::PROGRAM) {
         listed.push((service.netid(), service.at));

@@ -1,4 +1,5 @@
-//! LOOKUP, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK, and who may, over a real pool.
+//! LOOKUP, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK, and their permissions, over a real
+//! pool.
 
 use aquifer_nfs::proto::v3::*;
 
@@ -33,7 +34,7 @@ fn lookup_finds_names_dots_and_nothing_else() {
     assert_eq!(client.lookup(dir, odd).unwrap().object, made);
 }
 
-/// Fileid is what ESXi names its lock files by: stable, unique, and the same in every view.
+/// ESXi names its lock files by fileid: it is stable, unique, and the same in every view.
 #[test]
 fn fileid_and_fsid_are_the_same_in_every_view() {
     let mut fixture = Fixture::new();
@@ -184,7 +185,7 @@ fn renaming() {
     assert!(matches!(client.rename((b, "two"), (b, "two")), Res3::Ok(_)), "onto itself");
 }
 
-/// Permission bits, and what ACCESS says of them.
+/// Permission bits, and ACCESS's answer about them.
 #[test]
 fn permissions_are_by_the_credential_of_each_call() {
     let fixture = Fixture::new();

@@ -1,6 +1,6 @@
-//! Hostile neighbours: who shares a host's address (a guest behind its NAT, a user without
-//! privileges), who is on the network and named by no export, who forges datagrams. None of them
-//! ends another's locks, takes its place, or keeps it from being served.
+//! Hostile neighbours: users who share a host's address (a guest behind its NAT, a user without
+//! privileges), machines on the network that no export names, senders of forged datagrams. None of
+//! them can end another's locks, take its place, or keep it from being served.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const HOST: &str = "127.0.0.1";
 const OTHER: &str = "127.0.0.3";
 /// A machine that no export names.
 const STRANGER: &str = "127.0.0.9";
-/// Ports of a superuser, and of everybody.
+/// Ports of a superuser, and of any user.
 const LOW: std::ops::Range<u16> = 600..1024;
 const HIGH: std::ops::Range<u16> = 10_000..20_000;
 
@@ -43,7 +43,7 @@ impl Place {
     }
 }
 
-/// Sends a datagram with any source, as who forges it does; whether it was answered.
+/// Sends a datagram with any source, as a forger does; returns its answer.
 fn datagram(place: &Place, from: (&str, u16), record: &[u8]) -> Option<Vec<u8>> {
     let socket = (from.1..from.1 + 200).find_map(|port| UdpSocket::bind((from.0, port)).ok());
     let socket = socket.expect("a port is free");
@@ -71,7 +71,7 @@ fn of(procedure: Procedure) -> (u32, u32, u32) {
 }
 
 /// A guest behind the host's NAT, or a user without privileges: from the host's address, and from a
-/// port that everybody has.
+/// port that any user has.
 #[test]
 fn who_shares_a_hosts_address_ends_none_of_its_locks() {
     let place = Place::with(exports);
@@ -98,7 +98,7 @@ fn who_shares_a_hosts_address_ends_none_of_its_locks() {
     let name = NameAndState(Limited(b"pve1"), 3);
     said("FREE_ALL", &|guest| guest.call(of(Procedure::FreeAll), &name).map(drop));
     place.is_held();
-    // That the host has restarted anybody may say: its own monitor is asked.
+    // Anybody may claim that the host has restarted: the server asks its own monitor.
     place.host.has_state(Some(1));
     for state in [1, 3, 77] {
         assert!(guest.call(NOTIFY, &notify(state)).is_ok());
@@ -106,7 +106,7 @@ fn who_shares_a_hosts_address_ends_none_of_its_locks() {
     place.host.wait(nsm::PROGRAM, nsm::Procedure::Stat.wire());
     std::thread::sleep(Duration::from_millis(200));
     place.is_held();
-    // Nor does a low port help, where the host's NAT leaves it to a guest.
+    // A low port does not help either, where the host's NAT leaves it to a guest.
     let mut root = place.from(HOST, LOW);
     assert!(root.call(NOTIFY, &notify(5)).is_ok());
     free_all(&mut root, b"pve1");
@@ -137,14 +137,14 @@ fn a_stranger_gets_nothing_and_ends_nothing() {
         refuses("STAT", &|one| {
             one.call((nsm::PROGRAM, nsm::VERSION, 1), &Limited::<1024>(b"x")).map(drop)
         });
-        // What does nothing is for everybody.
+        // NULL is for everybody.
         assert!(stranger.call(of(Procedure::Null), &()).is_ok());
     }
     assert!(place.host.is_quiet(), "nobody is called on its behalf");
     place.is_held();
 }
 
-/// Datagrams that say that they come from a host, from a port of its superuser.
+/// Datagrams that claim to come from a host, from a port of its superuser.
 #[test]
 fn forged_datagrams_end_no_locks() {
     let mut place = Place::with(exports);
@@ -164,7 +164,7 @@ fn forged_datagrams_end_no_locks() {
     place.host.wait(nsm::PROGRAM, nsm::Procedure::Stat.wire());
     std::thread::sleep(Duration::from_millis(200));
     place.is_held();
-    // Who locks by datagrams unlocks by them.
+    // A host that locks over UDP unlocks over UDP.
     let alock = || Lock4 { caller_name: Limited(b"bsd"), ..lock(&file, 1, 0, 0) };
     assert_eq!(call(&mut host, Procedure::Unlock, &unlock_args(&file, 1)), Nlm4Stats::Granted);
     forged(&mut place, "LOCK", &|it| {
@@ -177,8 +177,8 @@ fn forged_datagrams_end_no_locks() {
     assert!(place.locks().is_empty());
 }
 
-/// Calls whose results are to come in a call of ours would have us call whom a stranger names, and
-/// others wait meanwhile.
+/// Calls whose results come in a call of ours would make us call hosts that a stranger names, while
+/// others wait.
 #[test]
 fn results_for_others_do_not_delay_a_grant() {
     let mut place = Place::with(exports);
@@ -208,8 +208,8 @@ fn results_for_others_do_not_delay_a_grant() {
     place.client = place.fixture.client();
 }
 
-/// A server starts again. One address had given itself 70 names and is dead; another host hears of
-/// the restart all the same, and claims its lock.
+/// A server restarts. One address had 70 names and is dead. Another host is still notified of the
+/// restart, and reclaims its lock.
 #[test]
 fn dead_names_do_not_keep_others_from_being_told() {
     let mut place = Place::with(exports);
@@ -217,7 +217,7 @@ fn dead_names_do_not_keep_others_from_being_told() {
     assert_eq!(locked(&mut host, &place.file, 1), Nlm4Stats::Granted);
     let deaf = UdpSocket::bind((OTHER, place.host.port)).unwrap();
     let deaf_too = std::net::TcpListener::bind((OTHER, place.host.port)).unwrap();
-    // As a version wrote it that let one address have any number of names. Those come first.
+    // As written by a version that let one address have any number of names. Those come first.
     let list = place.state.path().join("lock-clients.json");
     let mut content: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&list).unwrap()).unwrap();
@@ -236,7 +236,7 @@ fn dead_names_do_not_keep_others_from_being_told() {
         let args = lock_args(alock, false, true);
         call(&mut place.from(from, LOW), Procedure::Lock, &args)
     };
-    // Only who had locks claims some.
+    // Only clients that had locks can reclaim.
     assert_eq!(claim(&place, OTHER, b"new"), Nlm4Stats::DeniedGracePeriod);
     assert_eq!(claim(&place, HOST, b"pve1"), Nlm4Stats::Granted);
     assert!(place.locks().iter().all(|lock| lock.state == LockState::Held));

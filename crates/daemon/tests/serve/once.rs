@@ -51,7 +51,7 @@ fn a_call_sent_again_gets_the_same_bytes() {
     let first: Vec<_> = records.iter().map(|record| exchange(&mut client, record)).collect();
     assert!(first.iter().all(|reply| status(reply) == Nfsstat3::Ok));
     let mut new_port = fixture.client();
-    // The attributes in the answers are those of then, whatever happened since.
+    // The attributes in the answers are those of the first time, whatever happened since.
     client.file(root, "later");
     for client in [&mut client, &mut new_port] {
         for ((record, first), args) in records.iter().zip(&first).zip(&calls) {
@@ -79,15 +79,16 @@ fn a_failure_sent_again_is_the_same_failure() {
     assert!(client.lookup(root, "a").is_ok(), "a late REMOVE took what was made since");
 }
 
-/// Whatever differs: address, transaction id, who calls, arguments. Only the port does not count.
+/// Any of these may differ: address, transaction id, caller, arguments. Only the port does not
+/// count.
 #[test]
 fn another_call_is_carried_out() {
     let fixture = Fixture::new();
     let (mut client, root) = fixture.mounted();
     let record = client.nfs_record(&create(root, "a"));
     assert_eq!(status(&exchange(&mut client, &record)), Nfsstat3::Ok);
-    // Of the record: mark, then the transaction id; the last name is 1 byte and 3 of padding,
-    // before how the file is to be made.
+    // In the record: mark, then the transaction id. The last name is 1 byte and 3 of padding,
+    // before the mode of creation.
     let other_xid = [&record[..4], &[0xaa; 4], &record[8..]].concat();
     assert_eq!(status(&exchange(&mut client, &other_xid)), Nfsstat3::Exist);
     let at = record.windows(8).rposition(|bytes| bytes == *b"\0\0\0\x01a\0\0\0").unwrap();
@@ -140,7 +141,7 @@ fn a_call_under_way_is_waited_for() {
     }
 }
 
-/// The connection breaks while the call is under way. It may be carried out all the same.
+/// The connection breaks while the call is under way. The call may still be carried out.
 #[test]
 fn a_call_whose_connection_broke_is_answered_on_the_next() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! The end of connections, of the server, and of requests that go wrong.
+//! The end of connections, of the server, and of requests that fail.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn create(client: &mut Client, dir: NfsFh3, name: &str) -> Vec<u8> {
     client.nfs_record(&Args3::Create(Create3Args { place, how }))
 }
 
-/// A request that the disk keeps waiting.
+/// A request that waits for the disk.
 fn waiting(fixture: &Fixture, client: &mut Client, dir: NfsFh3, name: &str) {
     fixture.gate.close();
     let record = create(client, dir, name);
@@ -73,7 +73,7 @@ fn a_request_whose_client_has_gone_runs_to_its_end() {
     assert_eq!((load.request_bytes, load.reply_bytes, load.panics), (0, 0, 0));
 }
 
-/// The reply comes with no other event on the connection: its request's own waking must do.
+/// The reply comes with no other event on the connection: only its request can wake the task.
 #[test]
 fn a_request_that_waits_is_answered_when_it_is_done() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! RPC-with-TLS (RFC 9289): calls over TLS, and what an export asks for.
+//! RPC-with-TLS (RFC 9289): calls over TLS, and the requirements of exports.
 
 use std::io::Write;
 use std::path::Path;
@@ -68,7 +68,7 @@ fn status(client: &mut Client, object: NfsFh3) -> Nfsstat3 {
     }
 }
 
-/// Small and large, both ways, and many at once: as in the clear.
+/// Small and large, both ways, and many at once: as in clear text.
 #[test]
 fn calls_travel_over_tls_as_in_the_clear() {
     let place = Place::with(vms(Access::read_write(), Xprtsec::Tls));
@@ -102,8 +102,8 @@ fn calls_travel_over_tls_as_in_the_clear() {
     }
 }
 
-/// What an export asks for holds for every call but MOUNT's; over TLS all is taken that is taken in
-/// the clear.
+/// An export's requirement holds for every call except MOUNT's. Over TLS, all calls are taken that
+/// are taken in clear text.
 #[test]
 fn an_export_is_used_as_it_asks() {
     let certificate = |place: &Place| Some(place.authority.certify("hv1", &["hv1"]).unwrap());
@@ -131,7 +131,8 @@ fn an_export_is_used_as_it_asks() {
     }
 }
 
-/// A certificate lets in by its name, from any address; without it, or with another one, nobody.
+/// A certificate admits a client by its name, from any address. Without it, or with another one, no
+/// client is admitted.
 #[test]
 fn a_client_is_known_by_its_certificate() {
     let entry = Entry { client: Named::Certificate("hv1.example".into()), except: false };
@@ -151,7 +152,7 @@ fn a_client_is_known_by_its_certificate() {
         let relay = place.relay(own);
         let mut client = Client::connect(relay.address);
         assert_eq!(status(&mut client, handle), expected);
-        // Who has proven to be a client is served as such.
+        // A client with a proven identity is served as a client.
         let strangers = usize::from(expected != Nfsstat3::Ok);
         place.fixture.until("it is where it belongs", |fixture| {
             let load = fixture.server().load();
@@ -160,7 +161,7 @@ fn a_client_is_known_by_its_certificate() {
         assert_eq!(status(&mut client, handle), expected);
     }
     assert_eq!(status(&mut place.fixture.client(), handle), Nfsstat3::Acces);
-    // Signed by nobody that the server knows: there is no connection.
+    // Signed by an authority that the server does not know: there is no connection.
     let relay = place.relay(Some(other.certify("hv1", &["hv1.example"]).unwrap()));
     let mut client = Client::connect(relay.address);
     let record = client.null_record();
@@ -168,7 +169,7 @@ fn a_client_is_known_by_its_certificate() {
     client.closed();
 }
 
-/// What came in the clear before the handshake is not taken for something that came over TLS.
+/// Clear text before the handshake does not pass for TLS data.
 #[test]
 fn nothing_is_smuggled_in_before_the_handshake() {
     let place = Place::with(vms(Access::read_write(), Xprtsec::Tls));
@@ -180,7 +181,7 @@ fn nothing_is_smuggled_in_before_the_handshake() {
     // The probe is answered, and then the connection ends.
     assert_eq!(client.receive_xid(), 1);
     client.closed();
-    // Half a call behind it is no better, nor is anything but a handshake.
+    // Half a call behind it is no better, nor are bytes other than a handshake.
     for behind in [&[0x80, 0, 0, 40, 1][..], &[0x16, 3, 1, 0, 4, 1, 2, 3, 4], &[0xff; 64]] {
         let mut client = place.fixture.client();
         client.send(&probe(2));
@@ -191,7 +192,7 @@ fn nothing_is_smuggled_in_before_the_handshake() {
         let _ = std::io::Read::read_to_end(&mut client.stream, &mut rest);
         assert!(rest.len() <= 7, "an alert at most: {rest:?}");
     }
-    // Who asks twice is refused: over TLS there is no further TLS.
+    // A second probe is refused: over TLS there is no further TLS.
     let relay = place.relay(None);
     let mut client = Client::connect(relay.address);
     client.send(&probe(3));
@@ -202,7 +203,7 @@ fn nothing_is_smuggled_in_before_the_handshake() {
     });
 }
 
-/// Without a certificate of its own a server says that it knows no TLS.
+/// A server without a certificate answers that it knows no TLS.
 #[test]
 fn a_server_without_certificates_refuses_the_probe() {
     let fixture = Fixture::new();
@@ -212,7 +213,7 @@ fn a_server_without_certificates_refuses_the_probe() {
     client.ping();
 }
 
-/// A certificate that was renewed is shown without a restart, and old connections go on.
+/// A renewed certificate is used without a restart, and old connections go on.
 #[test]
 fn certificates_are_renewed_in_service() {
     let place = Place::with(vms(Access::read_write(), Xprtsec::Tls));

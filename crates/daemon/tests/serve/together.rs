@@ -1,5 +1,5 @@
-//! Small WRITEs that a client sends one behind the other: carried out together or not, each
-//! is answered for itself.
+//! Small WRITEs that a client sends one after the other: coalesced or not, each gets its own
+//! answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::fixture::Fixture;
 
 const PAGE: u64 = 4096;
 
-/// A WRITE that is to be sent among others.
+/// A WRITE to send among others.
 struct Write {
     file: NfsFh3,
     offset: u64,
@@ -38,7 +38,7 @@ impl Write {
     }
 }
 
-/// Sends them all at once; what each is answered, in the order in which they were sent.
+/// Sends them all at once; returns the answers, in the order of sending.
 fn send(client: &mut Client, writes: &[Write]) -> Vec<Write3Res> {
     let mut stream = Vec::new();
     let mut xids = Vec::new();
@@ -62,7 +62,7 @@ fn send(client: &mut Client, writes: &[Write]) -> Vec<Write3Res> {
     answers.into_values().collect()
 }
 
-/// A file that has just been written to: what has rested is written to one by one.
+/// A file that has just been written to, so that its next WRITEs use the bulk lane.
 fn fresh(client: &mut Client, root: NfsFh3, name: &str) -> NfsFh3 {
     let file = client.file(root, name);
     written(client.write(file, 0, b"x", StableHow::FileSync));
@@ -100,7 +100,7 @@ fn go_together(fixture: &Fixture, name: &str, stable: StableHow) {
     let (mut client, root) = fixture.mounted();
     let file = fresh(&mut client, root, name);
     let mut before = client.attributes(file);
-    // One page is written twice: what was sent later holds.
+    // One page is written twice: the later content holds.
     let pages = [0, 7, 1, 40, 3, 1, 39, 80, 5, 6, 100, 2];
     let mut writes: Vec<Write> =
         pages.iter().map(|page| Write::new(file, page * PAGE, PAGE)).collect();
@@ -124,7 +124,7 @@ fn go_together(fixture: &Fixture, name: &str, stable: StableHow) {
         before = is;
     }
     assert!(instants.len() < writes.len() / 2, "{} changes", instants.len());
-    // A txg on its way to disk counts what is written anew twice.
+    // A txg under way to disk counts rewritten pages twice.
     assert!(before.used >= 15 * PAGE && before.used <= 17 * PAGE, "{}", before.used);
     assert_eq!(client.attributes(file), Fattr3 { used: client.attributes(file).used, ..before });
     for (at, write) in writes.iter().enumerate() {
@@ -142,7 +142,7 @@ fn go_together(fixture: &Fixture, name: &str, stable: StableHow) {
     });
 }
 
-/// So they go together also if calls to other files come between, as those of other guests do.
+/// They are also coalesced if calls to other files come between, as those of other guests do.
 #[test]
 fn writes_to_several_files_go_together_by_file() {
     let fixture = Fixture::new();
@@ -161,7 +161,7 @@ fn writes_to_several_files_go_together_by_file() {
     assert!(instants.values().all(|of_one| of_one.len() < 5), "{instants:?}");
 }
 
-/// What one of them is refused, the others are not.
+/// A refusal of one WRITE does not affect the others.
 #[test]
 fn each_of_several_writes_has_its_own_error() {
     let fixture = Fixture::new();
@@ -205,7 +205,7 @@ fn each_of_several_writes_has_its_own_error() {
     assert_eq!(client.attributes(other).size, 2 * PAGE);
 }
 
-/// Near a quota, those that find room are made.
+/// Near a quota, the WRITEs that find room succeed.
 #[test]
 fn of_several_writes_those_are_made_that_a_quota_has_room_for() {
     let fixture = Fixture::new();
@@ -225,7 +225,7 @@ fn of_several_writes_those_are_made_that_a_quota_has_room_for() {
     }
 }
 
-/// A bug that one call meets ends its connection, and so it is with several.
+/// A bug that one call meets ends its connection; so it is with several.
 #[test]
 fn a_panic_ends_the_connection_of_several_writes_and_nothing_else() {
     let fixture = Fixture::new();

@@ -1,11 +1,12 @@
-//! Answered calls that are kept: a bounded number, not for ever, and no client at the cost of
+//! Answered calls that are kept: a bounded number, for a bounded time, and no client at the cost of
 //! another.
 //!
 //! Invariants:
 //! - Every entry is found by its order, by its call unless a later one of the same call is there,
 //!   and among those of its client.
-//! - What [`Kept::surplus`] names is too old, or belongs to a client that has more entries than any
-//!   other: a client that makes a thousand files a second pushes out its own entries.
+//! - The entry that [`Kept::surplus`] names is too old, or belongs to a client that has as many
+//!   entries as any other. A client that makes a thousand files a second pushes out its own
+//!   entries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub(super) struct Known {
     pub since: Duration,
     /// Completes when the call's record is durable; `None` once that is known.
     pub ticket: Option<Ticket>,
-    /// What it was answered, if that is still known.
+    /// The answer, if that is still known.
     pub body: Option<Arc<[u8]>>,
 }
 
@@ -73,7 +74,7 @@ impl Kept {
         (known.since >= since).then_some(known)
     }
 
-    /// An entry that is to be let go: one from before `since`, or one beyond `limit`.
+    /// An entry to drop: one from before `since`, or one beyond `limit`.
     pub fn surplus(&self, since: Duration, limit: usize) -> Option<u64> {
         let (oldest, known) = self.entries.first_key_value()?;
         if known.since < since {
@@ -149,8 +150,8 @@ mod tests {
         assert_eq!(kept.entries.len(), 30);
     }
 
-    /// A call that ran again since its first answer was too old: the later answer counts, also
-    /// once the earlier one goes, and whichever came first.
+    /// A call ran again since its first answer was too old: the later answer counts, also once the
+    /// earlier one goes, and whichever came first.
     #[test]
     fn the_later_of_two_answers_counts() {
         for order in [[1, 2], [2, 1]] {

@@ -1,4 +1,4 @@
-//! Data that pending log records name: it lies at its place already, and is in no root yet.
+//! Data that pending log records name: it is at its place already, but in no root yet.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ fn in_use(scan: &Scan<'_>, used: &Used, run: Run) -> bool {
         || used.is_some_and(|used| used.map.count_in(start, count) > 0)
 }
 
-/// What the last two txgs gave back, sorted and joined: that is not to be had yet.
+/// The frees of the last two txgs, sorted and joined: those sectors are not available yet.
 fn held_back(records: &Records) -> Vec<Run> {
     let txgs = records.window.chunk_by(|a, b| a.record.txg == b.record.txg);
     let keep = usize::try_from(REWIND_TXGS).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! Reading batches: what may follow in a chain, and what proves that something is missing.
+//! Reading batches: which may follow in a chain, and what proves that one is missing.
 
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::bytes_of;
@@ -49,8 +49,8 @@ impl Ring {
         })
     }
 
-    /// Where the next batch goes, from the position after the last one: at once if a batch of any
-    /// size fits in the segment, else at the start of the next.
+    /// The place of the next batch, from the position after the last one: there if a batch of any
+    /// size fits in the segment, else at the start of the next segment.
     pub fn place_for_next(&self, after: Position) -> Position {
         if room_in_segment(after) >= BATCH_SECTORS_MAX as u64 {
             after
@@ -90,18 +90,18 @@ impl Batch {
     }
 }
 
-/// Why the chain does not go on.
+/// Why the chain ends.
 #[derive(Debug)]
 pub(crate) enum Miss {
     /// There is no batch.
     Nothing,
-    /// What lies there is not the next batch.
+    /// Something other than the next batch lies there.
     Refused(String),
     /// A side cannot be read, and no other holds it.
     Unreadable(String),
 }
 
-/// What one side holds at a position.
+/// The content of one side at a position.
 struct Held {
     header: BatchHeader,
     sum: u128,
@@ -117,17 +117,17 @@ pub(crate) struct Reader<'a> {
     /// The end that the last import fixed, and its session.
     pub fixed: LogEnd,
     pub session: u64,
-    /// Look at every side, also if the first holds the batch.
+    /// Look at every side, even if the first holds the batch.
     pub all_sides: bool,
 }
 
 impl Reader<'_> {
-    /// Sequence of the last batch that the last import found, 0 if that was of another chain.
+    /// Sequence of the last batch that the last import found; 0 if that was in another chain.
     pub fn fixed_end(&self) -> u64 {
         if self.fixed.chain == self.chain { self.fixed.sequence } else { 0 }
     }
 
-    /// The batch at `position`, if it is the one that the chain goes on with.
+    /// The batch at `position`, if it continues the chain.
     pub async fn read_batch(
         &self,
         position: Position,
@@ -194,7 +194,7 @@ impl Reader<'_> {
         Ok(Held { header, sum, sectors: count as u64 })
     }
 
-    /// Whether these sectors are the batch that the chain goes on with.
+    /// Whether these sectors are the batch that continues the chain.
     fn judge(
         &self,
         pages: &[Page],

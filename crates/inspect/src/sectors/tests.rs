@@ -1,4 +1,4 @@
-//! Held against a plain vector of flags.
+//! Compared with a plain vector of flags.
 #![expect(clippy::cast_possible_truncation, reason = "numbers of a few hundred")]
 
 use super::SectorMap;

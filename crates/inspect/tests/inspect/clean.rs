@@ -1,4 +1,4 @@
-//! Whole pools: nothing is found, and everything is counted.
+//! Whole pools: no finding, and everything is counted.
 
 use aquifer_inspect::{Kind, LeafRole, inspect};
 

@@ -1,4 +1,4 @@
-//! Objects, datasets and what else the namespace holds.
+//! Objects, datasets and the other items of the namespace.
 
 use aquifer_inspect::{Kind, Report};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
@@ -103,8 +103,8 @@ fn datasets_that_contradict_each_other() {
     assert_eq!(counter_low.count(Kind::DatasetInvalid), 1, "{counter_low}");
 }
 
-/// A destroyed dataset is its record of class 4 and what is left in its table: names, links and the
-/// dataset's own name mean nothing any more, sectors and sums do.
+/// A destroyed dataset is its record of class 4 and the rest of its table. Names, links and the
+/// dataset's own name have no meaning any more; sectors and sums do.
 #[test]
 fn destroyed_datasets_are_looked_at_as_what_they_are() {
     let of = |item: &Item, class: ItemClass| item.key == ItemKey::new(DatasetId(2), class, 0);
@@ -118,7 +118,7 @@ fn destroyed_datasets_are_looked_at_as_what_they_are() {
     let report = items(destroyed);
     assert_eq!(kinds(&report), kinds(&whole), "{report}");
     assert_eq!(report.count(Kind::Leaked), whole.count(Kind::Leaked), "{report}");
-    // Its name may be another's, and it may stand below what is gone.
+    // Another dataset may have its name, and it may stand below one that is gone.
     let report = items(|items| {
         destroyed(items);
         let record = items.iter_mut().find(|item| of(item, ItemClass::Destroyed)).unwrap();
@@ -156,7 +156,7 @@ fn a_marked_object_is_told() {
     assert_eq!(only(&report, Kind::ObjectDamaged).at.object, Some(ObjectId(PLAIN)));
 }
 
-/// The reply table: whose replies, of what status, and how many.
+/// The reply table: which datasets, which status, and how many.
 #[test]
 fn replies_are_of_changes_in_datasets_that_are_or_were() {
     let reply = |order, dataset, status| {
@@ -171,7 +171,7 @@ fn replies_are_of_changes_in_datasets_that_are_or_were() {
     };
     let whole = table((1..=8192).map(|order| reply(order * 3, 1 + order % 2, 0)).collect());
     assert!(whole.is_clean(), "{whole}");
-    // A dataset may be gone, but not one to come.
+    // A dataset may be gone, but not a future one.
     for (entry, says) in [
         (reply(7, 1, 17), "reply 7: status 17"),
         (reply(7, 0, 0), "dataset 0"),

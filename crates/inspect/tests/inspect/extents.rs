@@ -129,7 +129,8 @@ fn sums_of_referred_bytes() {
     assert_eq!(only(&report, Kind::ReferBytes).at.object, None);
 }
 
-/// What is cut off a file and not freed yet counts as the file's, as long as there is that file.
+/// A tail that was cut off a file and is not freed yet counts in the file's sum, as long as the
+/// file exists.
 #[test]
 fn sums_of_cut_off_tails() {
     let report = content(|_, sample, _| {
@@ -186,8 +187,8 @@ fn bad_data_is_one_finding_in_all_roots() {
     assert_eq!(report.summary.roots.len(), 3);
     assert!(report.summary.roots.iter().all(|root| root.sectors.data > 0));
     only(&report, Kind::DataBad);
-    // The same sectors with other checksums are looked at for themselves: an older root says other
-    // things of a page than the newest.
+    // The same sectors with other checksums are checked separately: an older root claims another
+    // content of a page than the newest.
     let mut link = None;
     let mut pool = changed(Shape::Single, |_, sample, _| {
         let extent = &mut sample.files.get_mut(&SYMLINK).unwrap()[0];

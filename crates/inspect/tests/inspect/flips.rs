@@ -1,5 +1,5 @@
-//! Flipped bits: none goes unnoticed where it hits the only copy of something live, and nothing
-//! that a disk can hold makes an inspection panic or run on.
+//! Flipped bits: none goes unnoticed where it hits the only copy of something live. No content of a
+//! disk makes an inspection panic or run on.
 
 use aquifer_inspect::{Options, Report, inspect};
 use aquifer_ondisk::layout::{CONFIG_OFFSET, LABEL_SECTORS, RING_OFFSET, label_sector};
@@ -42,12 +42,12 @@ fn with_log() -> HandPool {
     pool
 }
 
-/// Everything that a report says.
+/// The whole text of a report.
 fn said(report: &Report) -> String {
     report.to_string()
 }
 
-/// Whether a written sector is of the labels' blank part, or of a bitmap slot or record that is not
+/// Whether a written sector is in the labels' blank part, or a bitmap slot or record that is not
 /// current: nobody reads it.
 fn is_dead(pool: &HandPool, sector: u64) -> bool {
     let labels = (0..4).map(|label| label_sector(label, SECTORS));
@@ -96,7 +96,7 @@ fn no_flip_goes_unnoticed() {
 
 #[test]
 fn a_flip_in_all_copies_is_an_error() {
-    // Records, slots and nodes: what has two copies loses both.
+    // Records, slots and nodes: those with two copies lose both.
     let pool = good(Shape::Single);
     let mut groups: Vec<Vec<Place>> = vec![pool.previous.unwrap().copies().collect()];
     for entry in pool.entries.values() {
@@ -163,7 +163,7 @@ fn what_verifies_can_still_be_anything() {
     assert!(unclean > seeds / 2, "{unclean}");
 }
 
-/// Whole sectors of noise, zeros, or of other places.
+/// Whole sectors of noise, zeros, or from other places.
 #[test]
 fn sectors_from_elsewhere() {
     let pool = with_log();
@@ -206,8 +206,8 @@ fn an_inspection_reads_no_more_than_it_must() {
     let pool = good(Shape::Single);
     let before = pool.disks[0].reads();
     block_on(inspect(pool.arcs(), &Options::default()));
-    // Four labels, two records, eight slots, the log's first sector and what lies past it, and the
-    // nodes: neighbours in one go.
+    // Four labels, two records, eight slots, the log's first sector and those past it, and the
+    // nodes: neighbours in one read.
     let reads = pool.disks[0].reads() - before;
     assert!(reads < 45, "{reads}");
 }

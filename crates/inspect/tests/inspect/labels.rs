@@ -284,7 +284,7 @@ fn a_pool_without_uberblocks() {
     only(&report, Kind::UberblockMissing);
     assert!(report.is_clean());
 
-    // What an act that was cut off has put on its labels is no contradiction, newer or not.
+    // The labels of an act that was cut off are no contradiction, newer or not.
     let sequence = pool.config.config_sequence;
     for sequence in [sequence, sequence + 1] {
         for label in 0..4 {
@@ -326,7 +326,7 @@ fn outdated_leaves_have_no_vote_and_no_part() {
         stale.mark = 1000;
         pool.write_uberblock_to(1, &stale);
     }
-    // What it holds is of no matter.
+    // Its content does not matter.
     pool.disks[1].flip(pool.trees[0].unwrap().places[0].sector(), 5, 5);
     let report = look_deep(pool.arcs());
     assert_eq!(only(&report, Kind::LeafOutdated).at.disk.as_deref(), Some("diskd1"));

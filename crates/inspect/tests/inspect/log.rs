@@ -116,7 +116,7 @@ fn a_missing_batch_that_was_durable() {
     pool.put(runs[1].place, &[0; 4096]);
     only(&look(pool.arcs()), Kind::LogDamaged);
 
-    // Nothing, as long as nothing says that it was.
+    // No finding, as long as nothing proves it durable.
     let (pool, runs) = with_batches(Shape::Single, &[(3, 0), (3, 0), (3, 0)]);
     pool.put(runs[1].place, &[0; 4096]);
     let report = look(pool.arcs());
@@ -207,7 +207,7 @@ fn a_head_outside_the_log() {
 fn sides_that_do_not_hold_a_batch() {
     let (pool, runs) = with_batches(Shape::Mirror, &[(3, 0), (3, 0), (3, 1)]);
     let sides = deep();
-    // Proven: an error. Not proven: what an import levels.
+    // Proven: an error. Not proven: an import levels it.
     for (at, kind) in [(0, Kind::CopyBad), (1, Kind::LogUneven), (2, Kind::LogUneven)] {
         pool.disks[1].flip(runs[at].place.sector() + 1, 5, 1);
         let report = block_on(inspect(pool.arcs(), &sides));
@@ -255,7 +255,7 @@ fn early_data_where_the_root_has_something() {
     pool.batch(vec![record(13, &[], vec![in_root.unwrap()])], SESSION, 0);
     only(&look(pool.arcs()), Kind::LogPlaceInUse);
 
-    // What the last txgs gave back is not to be had.
+    // The frees of the last txgs are not available.
     for after in 0..3 {
         let mut pool = HandPool::new(Shape::Single);
         let place = pool.take(1);
@@ -315,7 +315,7 @@ fn early_data_that_did_not_arrive() {
     let (pool, place) = make(2);
     pool.disks[0].put(place.sector(), &[0; 4096]);
     only(&look_deep(pool.arcs()), Kind::CopyBad);
-    // Not readable, so that it cannot be told whether the chain ends.
+    // Unreadable: so nobody can tell whether the chain ends.
     let (pool, place) = make(1);
     pool.disks.iter().for_each(|disk| disk.mark_unreadable(place.sector()));
     only(&look(pool.arcs()), Kind::LogDamaged);

@@ -73,7 +73,7 @@ fn changed(
     pool
 }
 
-/// What is said of a whole pool but for the content.
+/// The report on a pool that is whole except for its content.
 fn content(change: impl FnOnce(&mut HandPool, &mut Content, &mut Content)) -> Report {
     look(changed(Shape::Single, change).arcs())
 }

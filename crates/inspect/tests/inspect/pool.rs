@@ -1,5 +1,5 @@
-//! A pool made by hand from the codecs of the format, with a hook at every structure, so that it
-//! can be made wrong in one place and right in all others.
+//! A pool made by hand from the codecs of the format. A hook at every structure makes it wrong in
+//! one place and right in all others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct NodeDraft {
 
 type Hook<T> = Box<dyn FnMut(&mut T)>;
 
-/// Each is called with what is about to be written.
+/// Each is called with the structure that is about to be written.
 pub struct Hooks {
     pub node: Hook<NodeDraft>,
     pub bitmap: Hook<(SlotEntry, Vec<u8>)>,
@@ -247,7 +247,7 @@ impl HandPool {
         self.geometries.iter().zip(data).filter(|(_, data)| *data).map(|(g, _)| *g).collect()
     }
 
-    /// As the engine sees it: records and nodes twice if any vdev for data is without redundancy.
+    /// As the engine counts: records and nodes twice if any vdev for data is without redundancy.
     pub fn copies(&self) -> u64 {
         u64::from(self.data_geometries().iter().map(|g| g.copies).max().unwrap())
     }
@@ -366,7 +366,7 @@ impl HandPool {
         draft.pointer
     }
 
-    /// A tree of these entries, so many in a node.
+    /// A tree of these entries, that many in a node.
     pub fn tree<F: Form>(
         &mut self,
         owner: NodeOwner,

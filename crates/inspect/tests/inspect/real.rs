@@ -1,5 +1,5 @@
-//! Pools that the engine made. What files leave behind is looked at by the power-cut test of
-//! `aquifer_files`, after every cut.
+//! Pools that the engine made. The power-cut test of `aquifer_files` inspects pools with files,
+//! after every cut.
 
 use std::sync::Arc;
 

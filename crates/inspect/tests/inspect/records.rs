@@ -1,4 +1,4 @@
-//! Records, the chain they make, and bitmap slots.
+//! Records, their chain, and bitmap slots.
 
 use aquifer_inspect::{Kind, Options, inspect};
 use aquifer_ondisk::config::VdevClass;
@@ -87,7 +87,7 @@ fn a_hole_in_the_window() {
     });
     let report = look(pool.arcs());
     assert_eq!(report.count(Kind::RecordUnreadable), 1, "{report}");
-    // The metaslabs' entries are lost with it: what the records say of them goes on top of nothing.
+    // The metaslabs' entries are lost with it: the records' runs for them have no base.
     assert!(!report.is_clean());
 }
 
@@ -221,7 +221,7 @@ fn a_record_in_parts() {
 
 #[test]
 fn entries_that_the_window_lacks() {
-    // The slots are as of txg 11, and the newest record says that it needs none before 12.
+    // The slots are as of txg 11, and the newest record claims to need none before 12.
     let mut pool = HandPool::new(Shape::Single);
     pool.commit();
     pool.commit();
@@ -274,7 +274,7 @@ fn slots_that_do_not_verify() {
     let report = look(pool.arcs());
     assert_eq!(only(&report, Kind::CopyBad).at.run.unwrap().place, places[1]);
     pool.disks[0].flip(places[0].sector(), 9, 9);
-    // Nothing else is said of a metaslab of which nothing is known.
+    // There is no other finding for an unknown metaslab.
     let report = look(pool.arcs());
     assert_eq!(only(&report, Kind::SlotUnreadable).at.run.unwrap().place, places[0]);
 

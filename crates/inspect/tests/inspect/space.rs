@@ -1,4 +1,4 @@
-//! What is used against what is allocated.
+//! The comparison of used and allocated sectors.
 
 use aquifer_inspect::Kind;
 use aquifer_ondisk::Place;
@@ -61,7 +61,7 @@ fn two_owners() {
         pool.free(Run::new(old, 4));
     });
     let report = look(pool.arcs());
-    // Whoever comes second is named; three of the four belong to a third file.
+    // The second owner is named; three of the four belong to a third file.
     assert!(report.count(Kind::UsedTwice) >= 1, "{report}");
     assert_eq!(kinds(&report), [Kind::UsedTwice], "{report}");
     assert_eq!(report.summary.roots[0].sectors.twice, 4);

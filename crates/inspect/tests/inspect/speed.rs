@@ -1,4 +1,4 @@
-//! What an inspection costs on a small pool that is nearly full. For the time:
+//! The cost of an inspection of a small pool that is nearly full. For the time:
 //! `cargo test --release -p aquifer-inspect --test inspect speed -- --nocapture`
 
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::pool::{HandPool, Shape};
 use crate::tree::{Content, ROOT, inode, write_all};
 use crate::{block_on, kinds};
 
-/// Files of 1,000 extents of so many pages, until the pool is nearly full.
+/// Files of 1,000 extents of that many pages, until the pool is nearly full.
 fn nearly_full(shape: Shape, pages: u64) -> HandPool {
     let mut pool = HandPool::new(shape);
     pool.merge_runs = true;

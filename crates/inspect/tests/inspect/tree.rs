@@ -34,7 +34,7 @@ pub struct Content {
     /// Entries in a node of a file's tree, of directories, and of the object table.
     pub fanout: usize,
     pub objects_fanout: usize,
-    /// Whose nodes the trees of an object are.
+    /// The owners in the nodes of an object's trees.
     pub owners: BTreeMap<u64, u64>,
 }
 
@@ -173,7 +173,7 @@ impl Content {
         self.files.insert(id, extents);
     }
 
-    /// Everything that a dataset can hold.
+    /// A dataset with all that it can hold.
     pub fn sample(pool: &mut HandPool) -> Content {
         let mut all = Content::empty(0, "tank");
         all.add(ROOT, "sub", inode(SUB, FileKind::Directory, ROOT));
@@ -205,7 +205,7 @@ impl Content {
         let cut_off = vec![pool.data(500, &[62])];
         all.file(TAIL, cut_off);
         let tail = all.inodes.get_mut(&TAIL).unwrap();
-        // Until it is freed, what it holds counts as the file's that it was cut from.
+        // Until it is freed, its content counts in the sum of the file that it was cut from.
         (tail.refer_bytes, tail.size) = (0, 0);
         all.inodes.get_mut(&PLAIN).unwrap().refer_bytes += 4096;
         all.owners.insert(TAIL, PLAIN);

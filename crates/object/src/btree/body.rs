@@ -1,5 +1,5 @@
-//! The entries of a node being made, leaf entries in their packed bytes: what stood and stands is
-//! copied, never decoded.
+//! The entries of a node that is being made. Leaf entries stay in their packed bytes: existing
+//! entries are copied, never decoded.
 
 use std::marker::PhantomData;
 
@@ -43,7 +43,7 @@ impl<F: Packed> Packing<F> {
         self.bytes.as_bytes().get(start..).unwrap_or_default()
     }
 
-    /// Appends an entry that stood elsewhere.
+    /// Appends an entry of another node.
     pub(crate) fn copy(&mut self, entry: RawEntry<'_, F>) {
         self.bytes.put(entry.bytes);
         self.count += 1;
@@ -55,7 +55,7 @@ impl<F: Packed> Packing<F> {
         self.count += other.count;
     }
 
-    /// Passes over the entries.
+    /// Iterates over the entries.
     pub(crate) fn entries(&self) -> Entries<'_, F> {
         Entries::new(self.bytes.as_bytes(), self.count)
     }
@@ -79,7 +79,7 @@ impl<F: Packed> Packing<F> {
     }
 }
 
-/// The entries of a node, or of several to be.
+/// The entries of one node, or of several nodes to be made.
 #[derive(Debug)]
 pub(crate) enum Body<F: Form> {
     /// Of leaves.
@@ -131,7 +131,7 @@ impl<F: Packed> Body<F> {
         })
     }
 
-    /// The entries as they stand in a node.
+    /// The entries in the form that they have in a node.
     pub(crate) fn encode(self) -> Writer {
         match self {
             Body::Leaf(packing) => packing.bytes,

@@ -1,11 +1,11 @@
-//! The difference of two trees, found without reading what they share.
+//! The difference of two trees, found without reading the nodes that they share.
 //!
-//! Both trees are passed in key order, each as a stack whose top is a node not yet opened or an
-//! entry. The side whose top begins at the smaller key moves on. At equal keys, two equal pointers
-//! are skipped with all below them, else the higher node is opened (of equal level, both). A node
-//! that both trees share begins at the same key in both, so the two tops do meet there. (Only on
-//! the leftmost path of one tree, where a bound may be lower than the first key, can a shared node
-//! go unnoticed; that costs its read, not the result.)
+//! The comparison passes both trees in key order. Each is a stack; its top is an entry or a node
+//! not yet opened. The side whose top begins at the smaller key moves on. At equal keys, two equal
+//! pointers are skipped with all below them; else the higher node is opened (at equal levels,
+//! both). A node that both trees share begins at the same key in both, so the two tops do meet
+//! there. (Only on the leftmost path of one tree, where a bound may be lower than the first key,
+//! can a shared node go unnoticed. That costs its read, not the result.)
 
 use std::cmp::Ordering;
 
@@ -22,9 +22,9 @@ use super::view::{check_child, check_root};
 pub struct Difference<K, E> {
     /// The key.
     pub key: K,
-    /// What stands there in the old tree.
+    /// The entry in the old tree.
     pub old: Option<E>,
-    /// What stands there in the new tree.
+    /// The entry in the new tree.
     pub new: Option<E>,
 }
 
@@ -54,7 +54,7 @@ enum Step<F: Form> {
 /// Streams the keys at which two trees differ, in order. See the module's head.
 pub struct Compare<'a, F: Packed, S: NodeStore> {
     store: &'a S,
-    /// What is still to be passed of each tree, the next at the end.
+    /// The rest of each tree, the next item at the end.
     old: Vec<Item<F>>,
     new: Vec<Item<F>>,
 }
@@ -79,7 +79,7 @@ impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
     /// The next difference, `None` after the last.
     ///
     /// # Errors
-    /// What the store gives, and nodes that make no tree. The comparison cannot be continued then.
+    /// Errors of the store, and nodes that make no tree. The comparison cannot be continued then.
     pub async fn next(&mut self) -> Result<Option<Difference<F::Key, F::Entry>>, S::Error> {
         while let Some(step) = self.step() {
             match step {
@@ -101,7 +101,7 @@ impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
         Ok(None)
     }
 
-    /// Takes what comes next off the stacks; `None` when both are empty.
+    /// Takes the next items off the stacks; `None` when both are empty.
     fn step(&mut self) -> Option<Step<F>> {
         let order = match (self.old.last(), self.new.last()) {
             (None, None) => return None,
@@ -121,7 +121,7 @@ impl<F: Packed, S: NodeStore> Compare<'_, F, S> {
         })
     }
 
-    /// What stands in a node, the first at the end.
+    /// The content of a node, the first item at the end.
     async fn open(&self, node: BlockPointer) -> Result<Vec<Item<F>>, S::Error> {
         let page = self.store.read(&node).await?;
         let mut items: Vec<Item<F>> = match Node::<F>::decode(page.as_slice(), &node)?.body {
@@ -145,7 +145,7 @@ impl<F: Form> Item<F> {
     }
 }
 
-/// Of two that begin at one key, the one that is opened first is the lesser.
+/// Orders two items that begin at one key: the one to open first is the lesser.
 fn by_level<F: Form>(old: &Item<F>, new: &Item<F>) -> Ordering {
     let height = |item: &Item<F>| match item {
         Item::Node(_, node) => Some(node.level),

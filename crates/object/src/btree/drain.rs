@@ -1,4 +1,4 @@
-//! Taking a tree down piece by piece, from its right end.
+//! Takes a tree down piece by piece, from its right end.
 
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::{NodeBody, NodeOwner};
@@ -13,20 +13,20 @@ use super::view::{check_child, check_root};
 
 /// Leaves read at once.
 const DRAIN_WINDOW: usize = 32;
-/// Entries of a leaf, until one was seen.
+/// Assumed entries of a leaf, until a leaf was read.
 const LEAF_ENTRIES_GUESS: usize = 100;
 
-/// What one call of [`drain`] took.
+/// The result of one call of [`drain`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drained<E> {
-    /// The tree that is left, `None` when all is gone.
+    /// The remaining tree, `None` when all is gone.
     pub root: Option<BlockPointer>,
     /// The entries taken, in order.
     pub entries: Vec<E>,
 }
 
 impl<E> Drained<E> {
-    /// Whether nothing is left.
+    /// Whether the tree is empty.
     pub fn done(&self) -> bool {
         self.root.is_none()
     }
@@ -40,11 +40,11 @@ struct Edge<F: Packed> {
 }
 
 /// Takes whole leaves off the right end of the tree of `root` until `budget_entries` are taken: at
-/// least one leaf, and less than a leaf too many. Nodes are freed, entries are the caller's to
-/// free. Reads and writes are bounded by the budget and the height.
+/// least one leaf, and less than a leaf too many. Frees the nodes; the caller frees the entries.
+/// The budget and the height bound reads and writes.
 ///
 /// # Errors
-/// What the sink gives, and nodes that make no tree; then nothing has changed.
+/// Errors of the sink, and nodes that make no tree; then nothing has changed.
 pub async fn drain<F: Packed, S: NodeSink>(
     sink: &S,
     root: Option<BlockPointer>,
@@ -159,7 +159,7 @@ async fn take_leaves<F: Packed, S: NodeSink>(
     Ok(count)
 }
 
-/// Writes what is left of the path, from below.
+/// Writes the rest of the path, from below.
 async fn write_path<F: Packed, S: NodeSink>(
     journal: &mut Journal<'_, S>,
     mut path: Vec<Edge<F>>,

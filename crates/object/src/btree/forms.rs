@@ -1,16 +1,16 @@
-//! What the trees ask of a form beyond its bytes.
+//! What the trees require of a form beyond its bytes.
 
 use aquifer_ondisk::extent::{COMPRESSED_PAGES_MAX, Extent};
 use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects, Replies};
 use aquifer_ondisk::{FormatError, Reader};
 
-/// A [`Form`] as the trees need it: entries can be passed over, and may cover more than one key.
+/// A [`Form`] for the trees: entries can be skipped, and may cover more than one key.
 pub trait Packed: Form {
     /// Whether entries can be tied at all.
     const TIES: bool = false;
 
-    /// Passes over an entry, and says the first and last key it covers. Forms whose entries own
-    /// memory pass over them without making one.
+    /// Skips an entry, and returns the first and last key that it covers. Forms whose entries own
+    /// memory skip them without making one.
     fn skip(r: &mut Reader<'_>) -> Result<(Self::Key, Self::Key), FormatError> {
         let key = Self::key(&Self::decode_entry(r)?);
         Ok((key, key))

@@ -1,13 +1,13 @@
 //! One inner node while a rewrite passes over its children.
 //!
-//! Children are fed in key order. Between two that changed, the others pass with their pointers as
-//! they are. The last repacked node is held back unwritten until its right neighbour is known, so
-//! that a light one can be joined with it: a node is written once, however its neighbours fare.
+//! Children are fed in key order. The unchanged ones between them keep their pointers. The last
+//! repacked node is held back until its right neighbour is known, so that a light one can be joined
+//! with it. So a node is written once, whatever happens to its neighbours.
 //!
-//! Keys: a child's key is its first entry's, so that it rises when that entry goes; the range
-//! between the old and the new key falls to the left neighbour, here or in the node before, by the
-//! rule of the search alone (last child whose key is not above). On the leftmost path a first
-//! child has KEY_MIN, which the search never consults.
+//! Keys: a child's key is its first entry's, so it rises when that entry goes. The range between
+//! the old and the new key falls to the left neighbour, here or in the node before, by the rule of
+//! the search alone (last child whose key is not above). On the leftmost path a first child has
+//! KEY_MIN, which the search never consults.
 
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NodeBody};
@@ -19,13 +19,13 @@ use super::pack::{Fill, Grown, Growth};
 use super::store::{NodeSink, TreeError};
 use super::view::check_child;
 
-/// What became of a node's entries.
+/// A node's entries after a change.
 pub(crate) struct Change<F: Form> {
-    /// All of them now, for any number of nodes.
+    /// All its entries, for any number of nodes.
     pub(crate) body: Body<F>,
-    /// Where it has more of them.
+    /// Where entries were added.
     pub(crate) grown: Grown,
-    /// It has less of them, in bytes.
+    /// The entries take fewer bytes than before.
     pub(crate) shrunk: bool,
 }
 
@@ -51,16 +51,16 @@ pub(crate) struct Frame<F: Form> {
     last_fed: usize,
     /// Old children passed so far.
     passed: usize,
-    /// The new children so far, but for what is held.
+    /// The new children so far, without the held one.
     out: Vec<(F::Key, BlockPointer)>,
     held: Option<Held<F>>,
-    /// How what was fed last was laid out.
+    /// The layout of the last fed node.
     fill: Fill,
     growth: Growth,
 }
 
 impl<F: Packed> Frame<F> {
-    /// An inner node at `index` of its parent, of whose children `last_fed` is the last to be fed.
+    /// An inner node at `index` of its parent. `last_fed` is the last of its children to be fed.
     pub(crate) fn new(
         pointer: BlockPointer,
         index: usize,
@@ -84,7 +84,7 @@ impl<F: Packed> Frame<F> {
         }
     }
 
-    /// What stands above the root: its one child is the root, if there is one.
+    /// The frame above the root: its one child is the root, if there is one.
     pub(crate) fn above(root: Option<BlockPointer>) -> Self {
         Frame {
             level: root.map_or(1, |root| root.level.saturating_add(1)),
@@ -107,7 +107,7 @@ impl<F: Packed> Frame<F> {
         index == self.last_fed
     }
 
-    /// Takes what became of child `index`, `None` if it stands as it was.
+    /// Takes the change of child `index`, `None` if it is unchanged.
     pub(crate) async fn feed<S: NodeSink>(
         &mut self,
         journal: &mut Journal<'_, S>,
@@ -216,8 +216,8 @@ impl<F: Packed> Frame<F> {
         Ok(self.out.pop().map(|(_, root)| root))
     }
 
-    /// Passes the children before `index` as they are, but for those that a light node on their
-    /// left is joined with.
+    /// Passes the children before `index` unchanged, except for those that join a light node on
+    /// their left.
     async fn pass<S: NodeSink>(
         &mut self,
         journal: &mut Journal<'_, S>,
@@ -235,7 +235,7 @@ impl<F: Packed> Frame<F> {
                         self.growth.gone();
                         self.lay(journal, body, Fill::Even, true)?;
                     }
-                    // A neighbour that cannot be read is none: the light node stays light.
+                    // An unreadable neighbour cannot be joined: the light node stays light.
                     Err(_) => {
                         self.growth.stands();
                         self.write(journal, held.body)?;

@@ -1,8 +1,8 @@
-//! What a change to a tree has written and freed so far: all of it holds, or nothing.
+//! The nodes that a change to a tree has written and freed so far: all of it holds, or nothing.
 //!
 //! Old nodes are freed only when the change is whole. If it fails (a leaf that no copy verifies) or
-//! is dropped halfway, every node it wrote is freed and the old root stands, so that one damaged
-//! tree need not stop the sync of the others.
+//! is dropped halfway, every node it wrote is freed and the old root stays. So one damaged tree
+//! need not stop the sync of the others.
 
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::{Form, Node, NodeBody, NodeOwner};

@@ -12,18 +12,18 @@ use super::rewrite::{Batch, Leaf, rewrite};
 use super::store::{NodeError, NodeSink};
 use super::view::Entries;
 
-/// The tree of `root` with `ops` applied: at each key, an entry to stand there, or `None` to have
-/// none. Keys must ascend; entries may replace what stands, and deletes may find nothing. If
-/// nothing changes, the root comes back as it was.
+/// The tree of `root` with `ops` applied: at each key, the new entry, or `None` for no entry. Keys
+/// must ascend; entries may replace existing ones, and deletes may find nothing. If nothing
+/// changes, the root comes back as it was.
 ///
 /// Not for extents, whose entries cover ranges: see [`crate::extent_tree::merge_extents`].
 ///
 /// # Errors
-/// What the sink gives, and nodes that make no tree. Then nothing has changed: what was written is
+/// Errors of the sink, and nodes that make no tree. Then nothing has changed: written nodes are
 /// freed again, and no old node is.
 ///
 /// # Panics
-/// If the keys do not ascend, or one is not its entry's.
+/// If the keys do not ascend, or a key is not its entry's.
 pub async fn merge<F: Packed, S: NodeSink>(
     sink: &S,
     root: Option<BlockPointer>,

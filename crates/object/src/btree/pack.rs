@@ -1,19 +1,19 @@
-//! How entries are laid out over nodes. Pure.
+//! The layout of entries over nodes. Pure.
 //!
 //! - All fit one node: one node.
-//! - Entries were put here and there: nodes filled evenly, so that each has room for more of the
-//!   same. Under random inserts that leaves nodes about 2/3 full.
-//! - Entries were put in one place: nodes filled to the brim from the left, since the next ones are
-//!   likely to follow there. Only at the right edge of a tree may the last be left light: else a
-//!   tree grown by one entry at a time would be made of such.
-//! - Tied entries stay in one node, with what lies between them.
+//! - Entries were added in several places: nodes are filled evenly, so that each has room for more.
+//!   Under random inserts that leaves nodes about 2/3 full.
+//! - Entries were added in one place: nodes are filled to the brim from the left, since the next
+//!   ones are likely to follow there. The last may be left light only at the right edge of a tree:
+//!   else a tree grown by one entry at a time would consist of light nodes.
+//! - Tied entries stay in one node, with all entries between them.
 
 use aquifer_ondisk::tree_node::NODE_CAPACITY_BYTES;
 
 use super::forms::TIE_REACH;
 use super::store::TreeError;
 
-/// How large nodes become: bytes of entries, but for those that must stay together and are larger.
+/// How large nodes become: bytes of entries, except for larger groups that must stay together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeSize(usize);
 
@@ -24,7 +24,7 @@ impl NodeSize {
     /// At most this.
     ///
     /// # Panics
-    /// If inner nodes of that size could not hold several children: no tree would end.
+    /// If inner nodes of that size could not hold several children: a tree would have no end.
     pub const fn at_most(bytes: usize) -> NodeSize {
         assert!(bytes >= BYTES_MIN, "a node has room for some children");
         NodeSize(if bytes < NODE_CAPACITY_BYTES { bytes } else { NODE_CAPACITY_BYTES })
@@ -39,7 +39,7 @@ impl NodeSize {
         self.0 / 4
     }
 
-    /// When entries put in the middle overflow a node, new nodes are filled this far at most.
+    /// When added entries overflow a node in the middle, new nodes are filled this far at most.
     fn even_bytes(self) -> usize {
         self.0 * 7 / 8
     }
@@ -48,46 +48,46 @@ impl NodeSize {
 /// Four children of an inner node.
 const BYTES_MIN: usize = 320;
 
-/// Entries put side by side from which on more are expected to follow there.
+/// From this many entries side by side on, more are expected to follow there.
 const RUN_PUTS_MIN: isize = 4;
 
-/// Where entries of a node were put.
+/// Where a node gained entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grown {
-    /// Here and there, or too few to tell, or none: some only went.
+    /// In several places, or too few to tell, or none: entries only went.
     Scattered,
     /// Several side by side.
     InOnePlace,
-    /// Side by side, with none that stood before after them.
+    /// Side by side, with no existing entry after them.
     AtEnd,
 }
 
-/// Follows a change along a node's entries, to say where it grew. What is replaced one for one is
-/// no growth.
+/// Follows a change along a node's entries, to see where it grew. A replacement one for one is no
+/// growth.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Growth {
     changed: bool,
-    /// Entries put, less those gone, since one last stood.
+    /// Entries added, less those gone, since the last unchanged one.
     run: isize,
-    /// Runs before that had more put than gone, and how many more.
+    /// Earlier runs with more entries added than gone, and by how many more.
     runs: usize,
     more: isize,
 }
 
 impl Growth {
-    /// Here an entry was put.
+    /// An entry is added here.
     pub(crate) fn put(&mut self) {
         self.changed = true;
         self.run += 1;
     }
 
-    /// Here an entry went.
+    /// An entry goes here.
     pub(crate) fn gone(&mut self) {
         self.changed = true;
         self.run -= 1;
     }
 
-    /// Here an entry stands as it was.
+    /// An entry is unchanged here.
     pub(crate) fn stands(&mut self) {
         if self.run > 0 {
             self.runs += 1;
@@ -118,13 +118,13 @@ impl Growth {
 pub(crate) enum Fill {
     /// Evenly.
     Even,
-    /// To the brim, from the left, as far as the last node is not left light.
+    /// To the brim, from the left, as far as the last node does not become light.
     Brim,
-    /// To the brim, the last node as light as it comes: at the right edge of a tree.
+    /// To the brim, with no minimum for the last node: at the right edge of a tree.
     BrimAtEdge,
 }
 
-/// An entry, as far as its layout is concerned.
+/// An entry, as the layout sees it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Item {
     pub(crate) bytes: usize,
@@ -158,7 +158,7 @@ pub(crate) fn layout(items: &[Item], fill: Fill, size: NodeSize) -> Result<Vec<u
     }
     let mut starts = brim(&atoms, size.bytes());
     if fill == Fill::Brim {
-        // A light last node takes as much from the one before as it needs.
+        // A light last node takes as much as it needs from the one before.
         let mut used = 0;
         let enough = atoms.iter().rev().find(|atom| {
             used += atom.bytes;
@@ -197,7 +197,7 @@ fn brim(atoms: &[Atom], node_bytes: usize) -> Vec<usize> {
     starts
 }
 
-/// About `nodes` nodes of about the same bytes; more if they do not fit.
+/// About `nodes` nodes of about the same bytes; more if the entries do not fit.
 fn even(atoms: &[Atom], nodes: usize, node_bytes: usize) -> Vec<usize> {
     let mut rest: usize = atoms.iter().map(|atom| atom.bytes).sum();
     let (mut starts, mut used, mut share) = (Vec::new(), 0, 0);

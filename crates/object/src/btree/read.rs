@@ -1,5 +1,5 @@
-//! Reading a committed tree. A root is immutable, so that no reader takes a lock, and what a reader
-//! finds does not depend on when it looks.
+//! Reading a committed tree. A root is immutable. So no reader takes a lock, and a reader finds the
+//! same whenever it looks.
 
 use aquifer_blockio::Page;
 use aquifer_ondisk::BlockPointer;
@@ -12,7 +12,7 @@ use super::walk::{Span, Visit, Walk};
 /// Leaves that a scan reads ahead.
 const SCAN_WINDOW: usize = 8;
 
-/// The entry of `key`; of extents, the one that shows page `key`.
+/// The entry of `key`; for extents, the one that shows page `key`.
 pub async fn lookup<F: Packed, S: NodeStore>(
     store: &S,
     root: Option<BlockPointer>,
@@ -32,7 +32,7 @@ pub async fn lookup<F: Packed, S: NodeStore>(
     }
 }
 
-/// How far a key's fate reaches. See [`probe`].
+/// The range of keys that shares a key's fate. See [`probe`].
 #[derive(Debug)]
 pub struct Reach<K, E> {
     /// The keys from the one probed up to this one (`None`: to the end) lie in the same leaf, or
@@ -42,8 +42,8 @@ pub struct Reach<K, E> {
     pub error: Option<E>,
 }
 
-/// Whether the leaf of `key` can be read, and what lies there with it: so that changes around a
-/// damaged node can be told from those in it.
+/// Whether the leaf of `key` can be read, and which keys share that leaf. So a caller can separate
+/// changes around a damaged node from those in it.
 pub async fn probe<F: Packed, S: NodeStore>(
     store: &S,
     root: Option<BlockPointer>,
@@ -68,7 +68,7 @@ async fn descend_to<F: Packed, S: NodeStore>(
         let page = store.read(&pointer).await?;
         let view = View::<F>::open(page.as_slice(), &pointer)?;
         if view.level() == 0 {
-            // What a change would trip over.
+            // The check that a change would make, too.
             let mut entries = view.entries();
             while entries.next()?.is_some() {}
             return Ok(());
@@ -100,7 +100,7 @@ pub async fn last<F: Packed, S: NodeStore>(
     }
 }
 
-/// The first entry at or after `key`; of extents, the first that shows page `key` or a later one.
+/// The first entry at or after `key`; for extents, the first that shows page `key` or a later one.
 pub async fn first_from<F: Packed, S: NodeStore>(
     store: &S,
     root: Option<BlockPointer>,
@@ -123,7 +123,7 @@ pub async fn collect_range<F: Packed, S: NodeStore>(
     };
     check_root(&pointer)?;
     let span = Span::<F> { from, to };
-    // Down to where the range begins to reach more than one child, which for a small range is a
+    // Descends to where the range begins to reach more than one child. For a small range that is a
     // leaf: such a read makes no queue.
     loop {
         let page = store.read(&pointer).await?;

@@ -1,10 +1,10 @@
-//! Applying a batch of changes to a tree: down in a walk, up through frames, once.
+//! Applies a batch of changes to a tree: down in a walk, up through frames, once.
 //!
 //! The walk reads, in key order and ahead of need, the nodes whose ranges the batch touches. Each
-//! inner node it opens becomes a [`Frame`]; each leaf that comes out is changed and fed to the
-//! frame of its parent; a frame fed for the last time closes and is fed to the one above. So every
-//! node on a changed path is read once and written once, and the memory taken is the walk's, plus
-//! the entries of one leaf, plus one pointer for every node written or freed.
+//! inner node that it opens becomes a [`Frame`]. Each leaf is changed and fed to the frame of its
+//! parent. After its last child a frame closes and is fed to the one above. So every node on a
+//! changed path is read once and written once. Memory holds the walk, the entries of one leaf, and
+//! one pointer for every node written or freed.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -38,9 +38,9 @@ pub(crate) trait Batch<F: Packed, E>: Send {
         upper: Option<F::Key>,
     ) -> Range<usize>;
 
-    /// Applies `ops`, those that touch a leaf, to its entries `old`, passing over all of them.
-    /// Entries put are those whose place is in the leaf's range, which ends before `upper`.
-    /// `None`: all stands as it was.
+    /// Applies those of `ops` that touch a leaf to its entries `old`, passing over all of them.
+    /// Adds the entries whose place is in the leaf's range, which ends before `upper`. `None`: no
+    /// entry changed.
     fn apply(
         &mut self,
         ops: Range<usize>,
@@ -53,22 +53,22 @@ pub(crate) trait Batch<F: Packed, E>: Send {
 pub(crate) struct Leaf<F: Packed> {
     /// In order, for any number of leaves.
     pub(crate) entries: Packing<F>,
-    /// Where it has more of them.
+    /// Where entries were added.
     pub(crate) grown: Grown,
 }
 
 impl<F: Packed> Leaf<F> {
-    /// What became of a leaf whose entries took `old_bytes`.
+    /// The change of a leaf whose entries took `old_bytes`.
     fn changed(self, old_bytes: usize) -> Change<F> {
         let body = Body::Leaf(self.entries);
         Change { shrunk: body.bytes() < old_bytes, body, grown: self.grown }
     }
 }
 
-/// The walk's route to what a batch touches, and the frames it opened on the way.
+/// The walk's route to the nodes that a batch touches, and the frames opened on the way.
 struct Touched<'b, F: Packed, B> {
     batch: &'b mut B,
-    /// By level, the oldest first: the nodes whose children are still to be fed.
+    /// By level, the oldest first: nodes with children yet to be fed.
     frames: Vec<VecDeque<Frame<F>>>,
 }
 
@@ -92,7 +92,7 @@ where
             NodeBody::Inner(children) if !children.is_empty() => children,
             _ => return Err(TreeError::MissingChild { level }.into()),
         };
-        // The first child's own key says nothing on the leftmost path.
+        // The first child's own key has no meaning on the leftmost path.
         let bounds = |at: usize| {
             let lower = if at == 0 { visit.lower } else { children.get(at).map(|(key, _)| *key) };
             (lower, children.get(at + 1).map_or(visit.upper, |(key, _)| Some(*key)))
@@ -122,7 +122,7 @@ where
 
 /// The tree of `root` with `batch` applied.
 ///
-/// On an error, and when the future is dropped, nothing has changed: what was written is freed and
+/// After an error, and when the future is dropped, nothing has changed: written nodes are freed and
 /// no old node is. `owner` goes into the headers of new nodes.
 pub(crate) async fn rewrite<F, S, B>(
     sink: &S,
@@ -176,7 +176,7 @@ where
         let route = &mut walk.route;
         let mut change = apply_leaf::<F, B, S::Error>(route.batch, &visit, &page)?;
         let mut index = visit.index;
-        // Up as long as that was the last child to be fed.
+        // Goes up while that was the last child to be fed.
         for queue in route.frames.iter_mut().skip(1) {
             let Some(frame) = queue.front_mut() else {
                 break;

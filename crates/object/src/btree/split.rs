@@ -1,4 +1,4 @@
-//! Cutting a tree in two along one path.
+//! Cuts a tree in two along one path.
 
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::tree_node::{NodeBody, NodeOwner};
@@ -10,7 +10,7 @@ use super::journal::Journal;
 use super::store::{NodeSink, TreeError};
 use super::view::{check_child, check_root};
 
-/// Two trees, or what becomes of one node in each.
+/// Two trees, or the two parts of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Halves {
     /// Keys below the cut.
@@ -29,14 +29,14 @@ impl Halves {
     }
 }
 
-/// Cuts the tree of `root` before `key`: the node at each level of one path is written once for
-/// either side, all others go over as they are. Nodes along the cut may be left nearly empty; later
+/// Cuts the tree of `root` before `key`. At each level of one path, the node is written once for
+/// either side; all others go over unchanged. Nodes along the cut may be left nearly empty; later
 /// merges there repair that.
 ///
 /// Not for extents: see [`crate::extent_tree::split_off`].
 ///
 /// # Errors
-/// What the sink gives, and nodes that make no tree; then nothing has changed.
+/// Errors of the sink, and nodes that make no tree; then nothing has changed.
 pub async fn split_off<F: Packed, S: NodeSink>(
     sink: &S,
     root: Option<BlockPointer>,
@@ -58,7 +58,7 @@ struct Crossed<F: Packed> {
     at: usize,
 }
 
-/// As [`split_off`], a leaf being cut by `cut`. What that gives to neither side is gone.
+/// As [`split_off`], with `cut` to cut the leaf. Entries that it gives to neither side are gone.
 pub(crate) async fn split_with<F: Packed, S: NodeSink>(
     sink: &S,
     root: Option<BlockPointer>,
@@ -131,7 +131,7 @@ fn cut_leaf<F: Packed, S: NodeSink>(
     Ok(Halves { left: write(left)?, right: write(right)? })
 }
 
-/// Cuts an inner node whose child at `at` became `below`.
+/// Cuts an inner node. `below` are the parts of its child at `at`.
 fn cut_inner<F: Packed, S: NodeSink>(
     journal: &mut Journal<'_, S>,
     node: Crossed<F>,

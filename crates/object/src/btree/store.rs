@@ -1,4 +1,4 @@
-//! The seam to what keeps nodes: the pool, or a store in memory for the tests.
+//! The seam to the store of nodes: the pool, or a store in memory for the tests.
 
 use std::future::Future;
 
@@ -10,28 +10,28 @@ use aquifer_ondisk::{BlockPointer, FormatError, Txg};
 
 use super::pack::NodeSize;
 
-/// What reading a tree can end in.
+/// The errors of reading a tree.
 pub trait NodeError: From<FormatError> + From<TreeError> {}
 
 impl<E: From<FormatError> + From<TreeError>> NodeError for E {}
 
 /// Where nodes are read.
 pub trait NodeStore: Send + Sync {
-    /// What can go wrong, here and in the trees.
+    /// Errors here and in the trees.
     type Error: NodeError + Send + 'static;
 
-    /// The verified bytes of the node that `pointer` means, from memory if they are there.
+    /// The verified bytes of the node that `pointer` names, from memory if they are there.
     fn read(
         &self,
         pointer: &BlockPointer,
     ) -> impl Future<Output = Result<Page, Self::Error>> + Send;
 }
 
-/// Where a sync writes and frees nodes. Allocation happens in memory, so that nothing here waits.
+/// Where a sync writes and frees nodes. Allocation happens in memory, so no call here waits.
 pub trait NodeSink: NodeStore {
-    /// The txg that is being synced: birth and `written` of every node written here. Since no entry
-    /// of a tree is younger than the txg that writes it, a node's birth is at least as great as
-    /// all births below it.
+    /// The txg that is being synced: birth and `written` of every node written here. No entry of a
+    /// tree is younger than the txg that writes it. So a node's birth is at least as great as all
+    /// births below it.
     fn txg(&self) -> Txg;
 
     /// How large nodes become.
@@ -49,7 +49,7 @@ pub trait NodeSink: NodeStore {
         page: Page,
     ) -> Result<BlockPointer, Self::Error>;
 
-    /// The tree being written no longer refers to this node. Whether a snapshot does is for the
-    /// implementor to know.
+    /// The tree being written no longer refers to this node. The implementor knows whether a
+    /// snapshot still does.
     fn free_node(&self, pointer: &BlockPointer);
 }

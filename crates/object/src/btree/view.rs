@@ -1,8 +1,9 @@
-//! A node in its bytes: a lookup decodes one entry, not the node, and a merge copies what stands.
+//! A node in its bytes: a lookup decodes one entry, not the node, and a merge copies unchanged
+//! entries.
 //!
-//! The header is `ondisk::tree_node`'s; the tests hold this reading and writing of what follows it
-//! against `Node::decode`. What a view returns was bounds-checked on the way, never
-//! trusted: a count or length that lies gives an `Err`.
+//! `ondisk::tree_node` reads the header; the tests compare this code for the rest with
+//! `Node::decode`. A view checks the bounds of all that it returns, and trusts nothing: a wrong
+//! count or length gives an `Err`.
 
 use std::marker::PhantomData;
 
@@ -186,7 +187,7 @@ impl<'a, F: Packed> View<'a, F> {
     }
 }
 
-/// Where in a leaf a scan stands.
+/// The position of a scan in a leaf.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeafPlace {
     entry: usize,
@@ -219,8 +220,8 @@ impl<F: Form> RawEntry<'_, F> {
     }
 }
 
-/// Passes over packed entries in order, decoding none. Keys that do not ascend, or entries that
-/// cover one key twice, are an error.
+/// Iterates over packed entries in order, without decoding. Keys that do not ascend, or entries
+/// that cover one key twice, are an error.
 #[derive(Debug)]
 pub(crate) struct Entries<'a, F: Form> {
     r: Reader<'a>,

@@ -1,13 +1,13 @@
-//! A walk over the leaves that a caller cares for, in key order, reading ahead.
+//! A walk over the leaves that a caller wants, in key order, reading ahead.
 //!
 //! ```text
 //!  level 2   to read -> in flight (<= window) -> opened: its children of interest
 //!  level 1   to read -> in flight (<= window) -> opened: its children of interest
 //!  level 0   to read -> in flight (<= window) -> handed to the caller, in order
 //! ```
-//! Each level is a queue that keeps up to `window` reads in flight. A node is taken out of its
-//! queue only when the level below has room, so that memory stays within `window` nodes a level
-//! plus the children of one node, however large the tree.
+//! Each level is a queue that keeps up to `window` reads in flight. A node leaves its queue only
+//! when the level below has room. So memory stays within `window` nodes for each level plus the
+//! children of one node, however large the tree.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -34,7 +34,7 @@ pub(crate) struct Visit<F: Form, T> {
     pub(crate) upper: Option<F::Key>,
     /// Its position in its parent.
     pub(crate) index: usize,
-    /// What the walk wants there.
+    /// The walk's interest there.
     pub(crate) want: T,
 }
 
@@ -55,12 +55,12 @@ impl<F: Form, T> Visit<F, T> {
     }
 }
 
-/// Says which children of an inner node a walk goes to.
+/// Chooses the children of an inner node that a walk visits.
 pub(crate) trait Route<F: Form, E>: Send {
-    /// What it wants at a node.
+    /// Its interest in a node.
     type Want: Send;
 
-    /// Appends visits to the children of `visit`'s node that matter, in order.
+    /// Appends visits to the relevant children of `visit`'s node, in order.
     fn open(
         &mut self,
         visit: Visit<F, Self::Want>,
@@ -95,7 +95,7 @@ where
     R: Route<F, S::Error>,
     R::Want: 'a,
 {
-    /// A walk from `start` down, with at most `window` reads in flight a level.
+    /// A walk from `start` down, with at most `window` reads in flight for each level.
     pub(crate) fn new(
         store: &'a S,
         start: Option<Visit<F, R::Want>>,
@@ -138,7 +138,7 @@ where
         if let Some(leaf) = ready!(leaves.reads.poll_next_unpin(cx)) {
             return Poll::Ready(leaf.map(Some));
         }
-        // The levels above have told `cx` when to look again, unless they are through.
+        // The levels above wake `cx` when there is more to do, unless they are done.
         if self.stages.iter().all(Stage::is_empty) { Poll::Ready(Ok(None)) } else { Poll::Pending }
     }
 

@@ -21,25 +21,25 @@ pub struct Replace {
     pub from_page: u64,
     /// Page after the last.
     pub to_page: u64,
-    /// What the range shows from now on, in order; pages that none shows become holes. Newly
-    /// allocated: never parts of what stands in the tree.
+    /// The new content of the range, in order; other pages become holes. Newly allocated: never
+    /// parts of extents that are already in the tree.
     pub extents: Vec<Extent>,
 }
 
-/// What a merge made of a tree.
+/// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
     /// The new root.
     pub root: Option<BlockPointer>,
-    /// What the tree does not use any more.
+    /// Extents that the tree no longer uses.
     pub freed: Vec<FreedExtent>,
-    /// Those of them that are plain, by the pages that they showed, in order.
+    /// The plain ones among them, by the pages that they showed, in order.
     pub replaced: Vec<Replaced>,
     /// Change of the sectors that the tree refers to: those of new extents less those freed.
     pub refer_sectors: i64,
 }
 
-/// Plain pages that a file does not show any more.
+/// Plain pages that a file no longer shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replaced {
     /// The first of them.
@@ -52,18 +52,18 @@ pub struct Replaced {
     pub written: Txg,
 }
 
-/// The tree of `root` with `ops` applied, which must be in order and not overlap. What stands in
-/// their ranges is cut away, the new extents take its place. New neighbours that are one run in
+/// The tree of `root` with `ops` applied, which must be in order and not overlap. Extents in their
+/// ranges are cut away, and the new extents take their place. New neighbours that are one run in
 /// file and on disk are joined up to 16 pages, but not across segments, which may move apart.
 ///
-/// Parts of one compressed extent may be given in several ops if these leave no page out between
-/// its first and last part.
+/// Parts of one compressed extent may come in several ops if these leave no page out between its
+/// first and last part.
 ///
-/// `freed` grows with what stands in the ranges: of a file of unknown content, let a caller replace
-/// huge ranges piece by piece, or cut them off with [`super::split_off`].
+/// `freed` grows with the old content of the ranges. For a file of unknown content, replace huge
+/// ranges piece by piece, or cut them off with [`super::split_off`].
 ///
 /// # Errors
-/// What the sink gives, and nodes that make no tree. Then nothing has changed: what was written is
+/// Errors of the sink, and nodes that make no tree. Then nothing has changed: written nodes are
 /// freed again, and no old node is.
 ///
 /// # Panics
@@ -85,7 +85,7 @@ pub async fn merge_extents<S: NodeSink>(
 struct Replaces {
     ranges: Vec<(u64, u64)>,
     /// The new extents, each with the page that decides its leaf: its own, or that of the first
-    /// one it must stay with. Leaves come in order and take them off the front.
+    /// extent that it must stay with. Leaves come in order and take them off the front.
     fresh: Peekable<IntoIter<(u64, Extent)>>,
     freed: Vec<FreedExtent>,
     replaced: Vec<Replaced>,
@@ -96,7 +96,7 @@ impl Replaces {
     fn new(ops: Vec<Replace>) -> Self {
         let mut ranges: Vec<(u64, u64)> = Vec::with_capacity(ops.len());
         let mut extents: Vec<Extent> = Vec::with_capacity(ops.len());
-        // For each extent, where the unbroken run of ranges begins that it lies in.
+        // For each extent, the start of the unbroken run of ranges in which it lies.
         let mut runs: Vec<u64> = Vec::with_capacity(ops.len());
         let mut run_start = 0;
         for op in ops {
@@ -149,7 +149,7 @@ impl Replaces {
     fn free(&mut self, extent: &Extent) {
         self.refer_sectors = self.refer_sectors.saturating_sub_unsigned(extent.stored_sectors());
         let next = freed(extent);
-        // Sectors are sectors, but a counted extent is known by its place.
+        // Plain sectors can be joined, but a counted extent is identified by its place.
         if let Some(last) = self.freed.last_mut()
             && !next.counted
             && last.run.place.vdev() == next.run.place.vdev()
@@ -260,7 +260,7 @@ struct Rebuilt<'a> {
 
 enum Last<'a> {
     None,
-    /// As it stood.
+    /// Unchanged.
     Stands(RawEntry<'a, Extents>),
     /// New, or a part of one that was cut.
     Made(Extent),
@@ -276,7 +276,7 @@ impl<'a> Rebuilt<'a> {
         }
     }
 
-    /// An old entry that stands, new ones before it first.
+    /// An unchanged old entry, after the new ones before it.
     fn keep(&mut self, entry: RawEntry<'a, Extents>) -> Result<(), FormatError> {
         self.put_before(entry.first)?;
         if let Last::Made(last) = &mut self.last
@@ -300,7 +300,7 @@ impl<'a> Rebuilt<'a> {
         Ok(())
     }
 
-    /// A new entry, or what is left of an old one.
+    /// A new entry, or the rest of an old one.
     fn push(&mut self, entry: Extent) -> Result<(), FormatError> {
         self.growth.put();
         if let Last::Stands(last) = &self.last

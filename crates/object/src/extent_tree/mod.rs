@@ -3,22 +3,22 @@
 //! # Theory
 //! An extent covers up to 16 pages but is filed under its first. Three rules keep that sound:
 //!
-//! 1. **Extents of a tree do not overlap.** A [`Replace`] cuts what stands in its range before the
-//!    new extents take their places.
+//! 1. **Extents of a tree do not overlap.** A [`Replace`] cuts existing extents in its range before
+//!    the new ones take their places.
 //! 2. **No extent reaches beyond the key range of its leaf.** A leaf's range ends where its right
-//!    neighbour's begins, and that neighbour's bound is the first page of an extent that stands
-//!    (a child's key is exactly its first entry's, but on the leftmost path, which nothing
-//!    precedes). So an extent that reached beyond would overlap that one, against rule 1. A new
-//!    extent that begins in one leaf and covers the first page of the next cuts the extent there:
-//!    the next leaf is touched by the same merge, and its bound rises to what is left of it. Hence
-//!    whoever looks for page `p` goes to the one leaf whose range holds `p`, and to no other.
-//! 3. **A leaf never splits a tenancy**: the entries that show parts of one compressed extent
-//!    (same place, birth and `written`, and same place in the file), from the first to the last,
-//!    with what overwrote its middle between them. They lie within 8 pages, so within 8 entries,
-//!    at most 336 bytes. Repacking keeps them together; new entries that hang together go to the
-//!    leaf of the first; and by rule 2 an existing tenancy, lying in one leaf's range, can only
-//!    lose entries to what is filed elsewhere. Hence "is this compressed extent still used?" is
-//!    answered by the neighbours in the leaf.
+//!    neighbour's begins, and that neighbour's bound is the first page of an existing extent. (A
+//!    child's key is exactly its first entry's, except on the leftmost path, which nothing
+//!    precedes.) So an extent that reached beyond would overlap that one, against rule 1. A new
+//!    extent may begin in one leaf and cover the first page of the next. It cuts the extent there:
+//!    the same merge touches the next leaf, whose bound rises to the rest of that extent. Hence a
+//!    search for page `p` goes to the one leaf whose range holds `p`, and to no other.
+//! 3. **A leaf never splits a tenancy.** A tenancy is the entries that show parts of one compressed
+//!    extent (same place, birth and `written`, and same place in the file), from the first to the
+//!    last, together with entries between them that overwrote its middle. They lie within 8 pages,
+//!    so within 8 entries, at most 336 bytes. Repacking keeps them together. New entries of one
+//!    tenancy go to the leaf of the first. By rule 2 an existing tenancy lies in one leaf's range,
+//!    and can only lose entries to extents filed elsewhere. Hence the neighbours in the leaf answer
+//!    "is this compressed extent still used?".
 //!
 //! A plain page is freed when no entry shows it; a compressed extent when its tenancy is gone.
 
@@ -35,7 +35,7 @@ use crate::btree::{self, Halves, NodeSink, NodeStore, TIE_REACH};
 
 pub use merge::{Merged, Replace, Replaced, merge_extents};
 
-/// Sectors that a tree does not refer to any more.
+/// Sectors that a tree no longer refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreedExtent {
     /// Where they are.
@@ -64,7 +64,7 @@ fn origin(extent: &Extent) -> u64 {
     }
 }
 
-/// What is freed with an extent whose tenancy, if it has one, is gone.
+/// The sectors freed with an extent whose tenancy, if it has one, is gone.
 fn freed(extent: &Extent) -> FreedExtent {
     FreedExtent {
         run: Run::new(extent.place, extent.stored_sectors()),
@@ -74,13 +74,13 @@ fn freed(extent: &Extent) -> FreedExtent {
     }
 }
 
-/// The extents that show pages `from_page..to_page`, cut to that range, in order. Pages that none
-/// shows are holes.
+/// The extents that show pages `from_page..to_page`, cut to that range, in order. Other pages are
+/// holes.
 ///
 /// To find the next data from a page on, however far: [`btree::first_from`].
 ///
 /// # Errors
-/// What the store gives, and nodes that make no tree.
+/// Errors of the store, and nodes that make no tree.
 pub async fn lookup_range<S: NodeStore>(
     store: &S,
     root: Option<BlockPointer>,
@@ -90,7 +90,7 @@ pub async fn lookup_range<S: NodeStore>(
     let to = Some(to_page);
     let mut found =
         btree::collect_range::<Extents, S>(store, root, from_page, to, usize::MAX).await?;
-    // Only the outermost can reach beyond.
+    // Only the outermost extents can reach beyond.
     if let Some(first) = found.first_mut()
         && let Some(part) = first.slice(from_page, to_page)
     {
@@ -104,16 +104,16 @@ pub async fn lookup_range<S: NodeStore>(
     Ok(found)
 }
 
-/// Cuts a file's tree before `page`, in the time of one path, whatever its size: what is cut off
+/// Cuts a file's tree before `page`, in the time of one path, whatever its size. The part cut off
 /// can be [drained](drain) later.
 ///
-/// A plain extent across the cut is cut itself. Of a compressed one, no part may be used by both
-/// trees: where the left tree uses it, its parts from `page` on are shown by neither (and it is
-/// freed when the left tree gives it up). So right of the cut those pages, at most 7 after it,
-/// become holes; they are pages being truncated.
+/// A plain extent across the cut is cut itself. Both trees may not use parts of one compressed
+/// extent. If the left tree uses it, neither shows its parts from `page` on (and it is freed when
+/// the left tree gives it up). So right of the cut those pages, at most 7 after it, become holes;
+/// the file is being truncated there.
 ///
 /// # Errors
-/// What the sink gives, and nodes that make no tree; then nothing has changed.
+/// Errors of the sink, and nodes that make no tree; then nothing has changed.
 pub async fn split_off<S: NodeSink>(
     sink: &S,
     root: Option<BlockPointer>,
@@ -134,14 +134,14 @@ fn cut(entries: &[Extent], page: u64) -> (Vec<Extent>, Vec<Extent>) {
     (left, right)
 }
 
-/// What one call of [`drain`] took.
+/// The result of one call of [`drain`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainedExtents {
-    /// The tree that is left, `None` when all is gone.
+    /// The remaining tree, `None` when all is gone.
     pub root: Option<BlockPointer>,
-    /// What it does not use any more.
+    /// Extents that it no longer uses.
     pub freed: Vec<FreedExtent>,
-    /// Sectors that the tree refers to less.
+    /// The number of sectors that the tree no longer refers to.
     pub refer_sectors: u64,
 }
 
@@ -149,7 +149,7 @@ pub struct DrainedExtents {
 /// entries at a time. See [`btree::drain`].
 ///
 /// # Errors
-/// What the sink gives, and nodes that make no tree; then nothing has changed.
+/// Errors of the sink, and nodes that make no tree; then nothing has changed.
 pub async fn drain<S: NodeSink>(
     sink: &S,
     root: Option<BlockPointer>,
@@ -165,7 +165,7 @@ pub async fn drain<S: NodeSink>(
     })
 }
 
-/// Of each tenancy in `extents` (in page order) the first entry; every plain extent.
+/// The first entry of each tenancy in `extents` (in page order), and every plain extent.
 fn first_of_tenancies(extents: &[Extent]) -> impl Iterator<Item = &Extent> {
     extents.iter().enumerate().filter_map(|(at, extent)| {
         let before = extents.get(at.saturating_sub(TIE_REACH)..at).unwrap_or_default();

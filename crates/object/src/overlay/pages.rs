@@ -1,11 +1,11 @@
 //! The pages that a file's version has written.
 //!
 //! Invariants:
-//! - How many hold content is counted as they come and go: attributes are asked for with every
-//!   reply, and a version may hold a hundred thousand pages.
-//! - Which ones no log record holds is kept in order: a COMMIT costs what it logs, not what is
-//!   dirty. It is kept apart, too, since it changes while a sync shares the pages: what a sync
-//!   shares is copied before it changes, and a COMMIT in the wrong moment would copy all of it.
+//! - The number of pages with content is counted as they come and go: every reply asks for
+//!   attributes, and a version may hold a hundred thousand pages.
+//! - The pages that no log record holds are kept in order: a COMMIT costs what it logs, not what is
+//!   dirty. They are kept apart, too, since they change while a sync shares the pages. Shared data
+//!   is copied before it changes, and a COMMIT at the wrong moment would copy all pages.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,13 +16,13 @@ use aquifer_sync::Mutex;
 
 use super::DirtyPage;
 
-/// Pages by their number. They lie in groups of 16 neighbours: what is written in sequence costs a
-/// search of the map for each group.
+/// Pages by their number, in groups of 16 neighbours. So sequential writes search the map once for
+/// each group.
 #[derive(Debug, Default)]
 pub struct Pages {
     all: BTreeMap<u64, Group>,
     stored: u64,
-    /// Locked for a moment, under the object's own lock: nobody waits.
+    /// Locked for a moment, under the object's own lock, so without contention.
     unlogged: Mutex<Numbers>,
 }
 
@@ -34,7 +34,7 @@ impl Clone for Pages {
 }
 
 impl Pages {
-    /// Puts a page in place of the one that was there, which is returned.
+    /// Inserts a page and returns the one that was there.
     pub fn insert(&mut self, page: u64, dirty: DirtyPage) -> Option<DirtyPage> {
         self.stored += u64::from(dirty.page.is_some());
         if dirty.logged {
@@ -47,7 +47,7 @@ impl Pages {
         before
     }
 
-    /// Takes all pages from `page` on away.
+    /// Removes and returns all pages from `page` on.
     pub fn cut(&mut self, page: u64) -> BTreeMap<u64, DirtyPage> {
         let mut gone = self.all.split_off(&(page / GROUP_PAGES));
         if let Some(mut first) = gone.first_entry() {
@@ -82,7 +82,7 @@ impl Pages {
         self.all.is_empty()
     }
 
-    /// How many hold content that is to be written out.
+    /// The number of pages with content to be written out.
     pub fn stored(&self) -> u64 {
         self.stored
     }
@@ -92,11 +92,11 @@ impl Pages {
         self.unlogged.lock().range(from..to).take(limit).collect()
     }
 
-    /// The content of the `count` pages from `first` on, if each holds some that no record holds
-    /// and that lies nowhere yet.
+    /// The content of the `count` pages from `first` on, if each has content that no record holds
+    /// and that has no place yet.
     pub fn fresh_run(&self, first: u64, count: usize) -> Option<Vec<Page>> {
         let fresh = |dirty: &DirtyPage| dirty.place.is_none().then(|| dirty.page.clone()).flatten();
-        // Cheap where it is not so: of a run that is being filled one end is missing as a rule.
+        // A cheap rejection: a run that is being filled usually lacks one end.
         let last = first + (count as u64).checked_sub(1)?;
         fresh(self.get(last)?)?;
         fresh(self.get(first)?)?;
@@ -112,18 +112,18 @@ impl Pages {
         (run.len() == count).then_some(run)
     }
 
-    /// The content of the pages from `first` on, which are all there, is on its way to `places`.
+    /// The pages from `first` on, which are all present, are under way to `places`.
     pub fn put_at(&mut self, first: u64, places: impl IntoIterator<Item = Place>) {
         let groups = self.all.range_mut(first / GROUP_PAGES..);
         let pages = groups.flat_map(|(_, group)| &mut group.0);
         let from_first = pages.skip_while(|(page, _)| *page < first);
-        // The places first: they end.
+        // Places first in the zip: they end.
         for (place, (_, dirty)) in places.into_iter().zip(from_first) {
             dirty.place = Some(place);
         }
     }
 
-    /// No record need hold these pages any more: one does, or a newer page lies over it.
+    /// These pages need no record any more: one holds them, or a newer page lies over them.
     pub fn need_no_record(&self, pages: impl IntoIterator<Item = u64>) {
         let mut unlogged = self.unlogged.lock();
         pages.into_iter().for_each(|page| unlogged.remove(page));
@@ -154,7 +154,7 @@ impl Group {
             }
             Err(at) => {
                 if self.0.is_empty() {
-                    // Most are alone, or all are there.
+                    // Most pages are alone, or all are present.
                     self.0.reserve_exact(1);
                 }
                 self.0.insert(at, (page, dirty));
@@ -164,7 +164,7 @@ impl Group {
     }
 }
 
-/// A set of page numbers: a bit each, by groups.
+/// A set of page numbers: one bit for each, by groups.
 #[derive(Debug, Clone, Default)]
 struct Numbers(BTreeMap<u64, u16>);
 
@@ -182,7 +182,7 @@ impl Numbers {
         }
     }
 
-    /// Those from `page` on.
+    /// Removes those from `page` on.
     fn cut(&mut self, page: u64) {
         let gone = self.0.split_off(&(page / GROUP_PAGES));
         let kept = gone.get(&(page / GROUP_PAGES)).copied().unwrap_or(0);
@@ -204,7 +204,7 @@ impl Numbers {
     }
 }
 
-/// As many pages as the longest extent has: those of one are in one group.
+/// As many pages as the longest extent has: the pages of one extent are in one group.
 const GROUP_PAGES: u64 = 16;
 
 #[cfg(test)]
@@ -248,7 +248,7 @@ mod tests {
             prop_assert!(found.is_none_or(|run| run.len() == count));
         }
 
-        /// Counted and kept in order, or looked through: the same.
+        /// The counted and ordered sets agree with a full search.
         #[test]
         fn what_is_kept_is_what_is_there(
             acts in prop::collection::vec((0..4u8, 0..40u64, any::<bool>(), any::<bool>()), 0..80)

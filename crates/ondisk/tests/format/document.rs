@@ -1,5 +1,5 @@
-//! `docs/format.md` against the code: its tables add up, its magics are those on disk, and no
-//! structure or example is left out.
+//! `docs/format.md`, compared with the code: its tables add up, its magics are those on disk, and
+//! no structure or example is left out.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ fn tables(text: &str) -> Vec<(String, Vec<Row>)> {
     tables
 }
 
-/// Bytes of a field; `None` if they depend on what it holds.
+/// Bytes of a field; `None` if they depend on its content.
 fn size(kind: &str) -> Option<usize> {
     if let Some((count, kind)) = kind.split_once(" x ") {
         return Some(count.parse::<usize>().unwrap() * size(kind)?);
@@ -86,7 +86,8 @@ fn the_tables_of_fields_add_up() {
     for (_, rows) in tables(&document()) {
         let mut next = Some(0);
         for Row { line, offset, kind, field, .. } in rows {
-            // After what has no fixed size, a number says where the fields go on: at the end.
+            // After a field without a fixed size, a number gives the offset of the following fields
+            // at the end.
             let at = offset.parse::<usize>().ok();
             assert!(at.is_some() || offset == "..", "line {line}: offset {offset:?}");
             assert!(next.is_none() || at == next, "line {line}: {field:?} lies at {next:?}");
@@ -134,7 +135,7 @@ fn the_magics_and_versions_are_those_on_disk() {
             };
             assert!(!shown.is_empty(), "line {line}: no example is named before this table");
             let at: usize = offset.parse().unwrap();
-            // The last example named is of this table, should a section have several.
+            // The last example named is of this table, if a section has several.
             let sample = shown.iter().max_by_key(|sample| section.rfind(sample.name)).unwrap();
             let found = &sample.bytes[at..at + expected.len()];
             assert_eq!(found, expected, "line {line}: {}", sample.name);

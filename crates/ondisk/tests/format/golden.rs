@@ -1,4 +1,4 @@
-//! Golden bytes: what this version writes, byte for byte, and reads back.
+//! Golden bytes: this version writes them, byte for byte, and reads them back.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -21,7 +21,7 @@ fn file_name(sample: &Sample) -> String {
     format!("{}.hex", sample.name)
 }
 
-/// The file's text: what it shows, the value, the bytes.
+/// The file's text: a title, the value, the bytes.
 fn text(sample: &Sample) -> String {
     let mut out = format!("# {}\n#\n", sample.about);
     for line in shortened(&sample.value) {

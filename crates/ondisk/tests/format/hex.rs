@@ -1,4 +1,4 @@
-//! Hex files that people can read and that say exactly which bytes they mean.
+//! Hex files that people can read and that define exact bytes.
 //!
 //! ```text
 //! # a comment
@@ -47,7 +47,7 @@ pub fn dump(bytes: &[u8]) -> String {
     out
 }
 
-/// The bytes that `text` means.
+/// The bytes of `text`.
 pub fn parse(text: &str) -> Result<Vec<u8>, String> {
     let mut bytes: Vec<u8> = Vec::new();
     let mut starred = false;

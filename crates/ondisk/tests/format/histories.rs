@@ -9,7 +9,7 @@ use proptest::sample::select;
 
 use crate::strategy::time;
 
-/// Texts that may be too long, as callers give them: cut, as they are before they are written.
+/// Texts that may be too long, as callers give them, then cut as before a write.
 pub fn history() -> impl Strategy<Value = HistoryRecord> {
     let outcome = select(vec![Outcome::Begun, Outcome::Done, Outcome::Failed, Outcome::Forbidden]);
     let change = ("\\PC{0,80}", "\\PC{0,200}", "\\PC{0,200}")

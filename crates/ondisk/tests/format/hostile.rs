@@ -1,5 +1,5 @@
-//! Hostile bytes: decoding is total. It neither panics nor loops nor asks for memory that the bytes
-//! do not stand for; and what it lets pass can be written and read again.
+//! Hostile bytes: decoding is total. It does not panic, loop, or take memory out of proportion to
+//! the bytes. A value that it accepts can be written and read again.
 
 use std::time::{Duration, Instant};
 
@@ -19,12 +19,13 @@ use proptest::sample::Index;
 use crate::samples::{Sample, attempt, samples};
 use crate::structures::{pointer_to, reseal};
 
-/// Memory for each byte decoded: what is densest on disk is an empty feature's name, 2 bytes that
-/// become a `String` of 24, in a list that doubles as it grows: for a while there are old and new.
+/// Memory for each decoded byte. The densest value on disk is an empty feature's name: 2 bytes that
+/// become a `String` of 24, in a list that doubles as it grows. For a while the old and the new
+/// list exist.
 const MEMORY_PER_BYTE: usize = 48;
-/// Memory for whatever length: a list's first few places.
+/// Memory for any length: a list's first few places.
 const MEMORY_FIXED: usize = 2048;
-/// A list of 2^32 entries that are not there takes longer than this.
+/// A list of 2^32 missing entries takes longer than this.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Decodes changed bytes of a sample, with a right checksum if it has one.
@@ -42,7 +43,7 @@ fn provoke(sample: &Sample, mut bytes: Vec<u8>) -> bool {
     attempt.read
 }
 
-/// The bytes of a sample that say something: before the padding.
+/// The meaningful bytes of a sample: those before the padding.
 fn said(sample: &Sample) -> usize {
     let end = sample.bytes.len() - if sample.sealed { 16 } else { 0 };
     let body = &sample.bytes[..end];
@@ -84,7 +85,7 @@ fn every_length_is_survived() {
     }
 }
 
-/// A single bit that differs, without the checksum that would go with it.
+/// A single changed bit, without a matching checksum.
 #[test]
 fn a_seal_shows_every_bit() {
     for sample in samples().into_iter().filter(|sample| sample.sealed) {
@@ -104,7 +105,7 @@ fn a_seal_shows_every_bit() {
     }
 }
 
-/// Counts that promise far more than there is, at the places where they stand.
+/// Counts that promise far more than there is, in each place where a count stands.
 #[test]
 fn counts_beyond_the_bytes_are_refused() {
     // (sample, offset of the count, its width)
@@ -142,7 +143,7 @@ fn counts_beyond_the_bytes_are_refused() {
     }
 }
 
-/// Values that a structure has room for, but that nothing behind it could count on from.
+/// Values that fit a structure, but from which the engine could not count on.
 #[test]
 fn numbers_beyond_their_limits_are_refused() {
     let samples = samples();
@@ -211,12 +212,12 @@ fn numbers_beyond_their_limits_are_refused() {
     }
 }
 
-/// Lists that are whole, but longer than a pool's can be.
+/// Lists that are complete, but longer than a pool's can be.
 #[test]
 fn lists_beyond_their_limits_are_refused() {
     let samples = samples();
     let sample_of = |name| samples.iter().find(|sample| sample.name == name).unwrap();
-    // (the number to be changed, what is still right, what is not)
+    // (sample, offset of the number, its largest valid value, its width)
     let limits = [
         ("uberblock_v1", 292, LEAVES_MAX as u64, 4),
         ("pool_root_v2", 28 + 8 * 64 + 52, SEGMENTS_MAX * SEGMENT_SECTORS, 8),
@@ -253,7 +254,7 @@ fn names_that_lead_elsewhere_are_refused() {
     assert!(!provoke(sample, empty), "an empty name");
 }
 
-/// A later version is told apart from damage: people then know that newer software is needed.
+/// A later version is distinguished from damage: it tells people that they need newer software.
 #[test]
 fn newer_versions_say_so() {
     for (name, at, ours) in [
@@ -344,7 +345,7 @@ proptest! {
         keep in 0usize..64,
     ) {
         for sample in samples() {
-            // With and without what leads further in: the first bytes of the real thing.
+            // With and without the first bytes of the real structure, which lead further in.
             provoke(&sample, bytes.clone());
             let keep = keep.min(bytes.len()).min(sample.bytes.len());
             bytes[..keep].copy_from_slice(&sample.bytes[..keep]);
@@ -352,7 +353,7 @@ proptest! {
         }
     }
 
-    /// Readers that look before all is verified.
+    /// Readers that look at bytes before all is verified.
     #[test]
     fn first_looks_are_total(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = BatchHeader::peek_sectors(&bytes);
@@ -376,7 +377,7 @@ fn nodes_of_other_forms_are_refused() {
     }
 }
 
-/// The densest list there is, in a label as large as labels are.
+/// The densest possible list, in a label of full size.
 #[test]
 fn a_label_full_of_empty_features_is_read_in_fair_memory() {
     let samples = samples();
@@ -390,7 +391,7 @@ fn a_label_full_of_empty_features_is_read_in_fair_memory() {
     assert!(provoke(sample, bytes), "{count} features and no vdev");
 }
 
-/// Order, and what the pointer says of a node, are looked at as well as its bytes.
+/// Besides its bytes, a node's order and its pointer's fields are checked.
 #[test]
 fn nodes_that_contradict_themselves_or_their_pointer_are_refused() {
     let samples = samples();

@@ -1,8 +1,8 @@
 //! The format held fast: golden bytes, round trips of arbitrary values, hostile bytes.
 //!
 //! `AQUIFER_BLESS=1 cargo test -p aquifer-ondisk --test format golden` rewrites the files under
-//! `golden/`. Bytes that are on somebody's disks must go on being read: a changed file is a new
-//! version of its structure, and the old file stays beside it.
+//! `golden/`. Bytes on users' disks must stay readable: a changed file is a new version of its
+//! structure, and the old file stays beside it.
 
 #[cfg(test)]
 mod damages;

@@ -1,12 +1,12 @@
-//! What a thread allocates, so that a count from disk cannot ask for memory that its bytes do not
-//! stand for.
+//! A thread's allocations, so that a count from disk cannot take memory out of proportion to its
+//! bytes.
 #![expect(unsafe_code, reason = "a global allocator that counts, for these tests only")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    // Signed: a thread may give back what another one took.
+    // Signed: a thread may free memory that another one took.
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
@@ -14,7 +14,7 @@ thread_local! {
 struct Counting;
 
 fn count(bytes: isize) {
-    // A thread that is ending has no counters any more.
+    // A thread that is ending no longer has counters.
     let _ = LIVE.try_with(|live| {
         live.set(live.get() + bytes);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What `work` gives, and the bytes that it held at most, above those held before.
+/// The result of `work`, and the most bytes that it held, above those held before.
 pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = LIVE.get();
     PEAK.set(before);

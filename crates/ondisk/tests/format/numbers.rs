@@ -158,7 +158,7 @@ fn golden_numbers_stand() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Metaslabs part the vdev; what is reserved lies within them, clear of labels and each other.
+    /// Metaslabs divide the vdev; reserved runs lie within them, clear of labels and each other.
     #[test]
     fn any_vdev_is_cut_up_soundly(
         segments in prop_oneof![

@@ -1,5 +1,5 @@
-//! What is written is read back, whatever the values; and what could not be read back is refused
-//! before it is written.
+//! Written values are read back, whatever they are. Values that could not be read back are refused
+//! before they are written.
 
 use aquifer_ondisk::codec::FormatError;
 use aquifer_ondisk::dataset::{DatasetRecord, ITEM_VALUE_BYTES_MAX, ItemKey};
@@ -185,7 +185,7 @@ fn what_is_too_large_is_not_written() {
     too_large(node.to_bytes());
 }
 
-/// Version 1 had no home for the log: it lay there always.
+/// Version 1 had no separate home for the log: it always lay there.
 #[test]
 fn a_pool_root_of_version_1_has_its_log_at_home() {
     let root = crate::values::root();

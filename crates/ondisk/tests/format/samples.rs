@@ -1,4 +1,4 @@
-//! The values with their bytes, as the tests go through them.
+//! The values with their bytes, for all tests.
 
 use aquifer_ondisk::DatasetId;
 use aquifer_ondisk::block_pointer::{BlockKind, BlockPointer};
@@ -15,22 +15,22 @@ use crate::values::{
     reply, root, uberblock, used_uberblock,
 };
 
-/// Fails unless bytes are what they should be.
+/// Fails unless the bytes are the expected ones.
 type Check = dyn Fn(&[u8]);
 
 /// A value with its bytes.
 pub struct Sample {
     /// Name of its file.
     pub name: &'static str,
-    /// What it shows.
+    /// Its title.
     pub about: &'static str,
     /// The value, for people.
     pub value: String,
-    /// What it is encoded to now.
+    /// Its present encoding.
     pub bytes: Vec<u8>,
     /// The structure's own checksum ends the bytes.
     pub sealed: bool,
-    /// Fails unless these bytes are decoded to the value.
+    /// Fails unless these bytes decode to the value.
     pub decode: Box<Check>,
     /// Decodes other bytes.
     pub attempt: fn(&[u8]) -> Attempt,
@@ -48,7 +48,7 @@ fn sample<S: Structure + 'static>(name: &'static str, about: &'static str, value
     }
 }
 
-/// What came of decoding bytes.
+/// The result of decoding bytes.
 pub struct Attempt {
     /// They could be read.
     pub read: bool,
@@ -56,7 +56,7 @@ pub struct Attempt {
     pub peak_bytes: usize,
 }
 
-/// Decodes bytes as an `S`. A value that they give can be written, and comes back.
+/// Decodes bytes as an `S`. A decoded value can be written, and comes back.
 pub fn attempt<S: Structure>(bytes: &[u8]) -> Attempt {
     let (value, peak_bytes) = peak_of(|| S::from_bytes(bytes));
     let read = value.is_ok();
@@ -72,7 +72,7 @@ pub fn samples() -> Vec<Sample> {
     [whole(), small(), entries(), nodes()].into_iter().flatten().collect()
 }
 
-/// What is read by itself.
+/// Structures that are read by themselves.
 fn whole() -> Vec<Sample> {
     vec![
         sample(
@@ -94,7 +94,7 @@ fn whole() -> Vec<Sample> {
     ]
 }
 
-/// What is part of something larger.
+/// Parts of larger structures.
 fn small() -> Vec<Sample> {
     vec![
         sample("log_changes_v1", "body of a log record: a change of each kind", changes()),

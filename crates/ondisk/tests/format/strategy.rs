@@ -43,7 +43,7 @@ fn object_id() -> impl Strategy<Value = ObjectId> {
     any::<u64>().prop_map(ObjectId)
 }
 
-/// Numbers below a limit, its edge more often than chance would have it.
+/// Numbers below a limit, its edge more often than by chance.
 fn below(limit: u64) -> impl Strategy<Value = u64> + Clone {
     prop_oneof![4 => 0..limit, 1 => Just(limit - 1), 1 => Just(0)]
 }
@@ -72,7 +72,7 @@ fn run(sectors_max: u64) -> impl Strategy<Value = Run> {
         .prop_flat_map(|sectors| place_of(sectors).prop_map(move |place| Run::new(place, sectors)))
 }
 
-/// A text of up to so many bytes.
+/// A text of up to that many bytes.
 fn text(bytes_max: usize) -> impl Strategy<Value = String> {
     vec(any::<char>(), 0..=bytes_max / 4).prop_map(|chars| chars.into_iter().collect())
 }

@@ -1,4 +1,4 @@
-//! Every structure of the format behind one face, so that each test treats them all.
+//! Every structure of the format behind one trait, so that each test treats them all.
 
 use std::fmt::Debug;
 
@@ -23,7 +23,7 @@ use aquifer_ondisk::{Place, Txg};
 
 /// A structure of the format.
 pub trait Structure: Sized + Debug + PartialEq {
-    /// What it is, for messages.
+    /// Its name, for messages.
     const NAME: &'static str;
     /// Its last 16 bytes are the checksum of all before.
     const SEALED: bool = false;
@@ -99,7 +99,7 @@ impl Structure for TxgRecord {
     }
 }
 
-/// Those that are read off the front of something larger.
+/// Structures that are read off the front of a larger one.
 macro_rules! embedded {
     ($($name:literal $structure:ty, $encode:ident, $decode:ident;)*) => { $(
         impl Structure for $structure {
@@ -234,7 +234,7 @@ impl<F: Form + PartialEq> Structure for Node<F> {
         self.encode()
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
-        // The pointer's level is checked against the node's: here it is what the node says.
+        // The pointer's level is checked against the node's: here it is the node's own.
         let level = bytes.get(7).copied().unwrap_or(0);
         Node::decode(bytes, &pointer_to(F::KIND, level))
     }
@@ -255,7 +255,7 @@ pub fn pointer_to(kind: aquifer_ondisk::block_pointer::BlockKind, level: u8) -> 
     }
 }
 
-/// Puts the right checksum under changed bytes, so that what they say is looked at.
+/// Puts the right checksum under changed bytes, so that their content is read.
 pub fn reseal(bytes: &mut [u8]) {
     if let Some((body, sum)) = bytes.split_last_chunk_mut::<16>() {
         *sum = checksum128(body).to_le_bytes();

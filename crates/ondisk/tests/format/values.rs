@@ -93,7 +93,7 @@ pub fn uberblock() -> Uberblock {
     }
 }
 
-/// Of a pool that a host told of uses.
+/// Of a pool that a known host uses.
 pub fn used_uberblock() -> Uberblock {
     let host = Some(Host { id: 0x1122_3344_5566_7788, name: "storage-1".into() });
     Uberblock { host, ..uberblock() }

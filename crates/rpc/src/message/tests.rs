@@ -1,4 +1,4 @@
-//! Call and reply headers against RFC 5531.
+//! Call and reply headers, compared with RFC 5531.
 
 use proptest::prelude::*;
 
@@ -20,13 +20,13 @@ fn decode(bytes: &[u8]) -> Result<Call<'_>, CallError> {
     Call::decode(&mut Decoder::new(bytes))
 }
 
-/// What is asked for, and where its arguments begin.
+/// The procedure asked for, and the place of its arguments.
 fn asked(bytes: &[u8]) -> Option<(Asked, usize)> {
     let mut from = Decoder::new(bytes);
     Asked::decode(&mut from).map(|asked| (asked, from.position()))
 }
 
-/// NULL of NFSv3 by nobody, RFC 5531 section 9, word by word.
+/// An anonymous NULL of NFSv3, RFC 5531 section 9, word by word.
 #[test]
 fn golden_null_call() {
     // xid, CALL, rpcvers, prog, vers, proc, cred {flavor, length}, verf {flavor, length}

@@ -6,10 +6,10 @@
 //! udp6.
 //!
 //! Invariants:
-//! - As in version 2, the table is changed by nobody on the wire, and nothing is called on
-//!   somebody's behalf: CALLIT, BCAST and INDIRECT are no procedures here.
-//! - Where a program listens on all addresses, who asks is told the one that he asked at: he says
-//!   it himself, and only he reads it.
+//! - As in version 2, no call changes the table, and the server makes no calls on a stranger's
+//!   behalf: CALLIT, BCAST and INDIRECT are not offered.
+//! - If a program listens on all addresses, the answer has the address that the caller used: the
+//!   caller names it, and only the caller reads it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -56,12 +56,12 @@ pub struct Rpcb {
     pub netid: String,
     /// Its address: `::.8.1`.
     pub addr: String,
-    /// Whose it is; the portmapper says it, and heeds nobody else's word.
+    /// Its owner; the portmapper sets it, and ignores the caller's claim.
     pub owner: String,
 }
 
 impl Rpcb {
-    /// What is announced of a service.
+    /// The announcement of a service.
     pub fn of(service: &Service) -> Self {
         Rpcb {
             prog: service.prog,
@@ -72,7 +72,7 @@ impl Rpcb {
         }
     }
 
-    /// The same program at the same place.
+    /// Whether this is the same program at the same place.
     pub fn is_at_place_of(&self, other: &Rpcb) -> bool {
         let version = (self.prog, self.vers) == (other.prog, other.vers);
         version && self.netid == other.netid && self.addr == other.addr
@@ -148,7 +148,8 @@ pub(super) fn results(
             let asked = asked()?;
             let netid = netid_of(&asked, peer, framing);
             let offers = || table.iter().filter(|it| it.prog == asked.prog && it.netid() == netid);
-            // As in version 2: another version's place, and the program itself says what it has.
+            // As in version 2: the place of another version, and the program itself lists its
+            // versions.
             let found = offers().find(|it| it.vers == asked.vers).or_else(|| offers().next());
             put_address(found, &asked, to);
         }
@@ -174,7 +175,7 @@ fn listed(service: &Service) -> Rpcb {
     Rpcb { owner: OWNER.into(), ..Rpcb::of(service) }
 }
 
-/// The transport that is asked about: the one that is named, else the one that is asked over.
+/// The transport of the question: the named one, else the caller's.
 fn netid_of(asked: &Rpcb, peer: IpAddr, framing: Framing) -> &'static str {
     let named = NETIDS.into_iter().find(|netid| *netid == asked.netid);
     named.unwrap_or(match (framing, peer.to_canonical()) {
@@ -190,7 +191,7 @@ fn put_address(found: Option<&Service>, asked: &Rpcb, to: &mut EncodeBuf) {
     to.opaque(address.as_bytes());
 }
 
-/// Where a service is for who says at which address he asks.
+/// The address of a service for a caller that names the address it used.
 fn as_asked(service: &Service, asked: &Rpcb) -> SocketAddr {
     let hint = of_universal(&asked.addr).map(|hint| hint.ip());
     match hint {

@@ -1,4 +1,4 @@
-//! The portmapper against RFC 1833 section 3.
+//! The portmapper, compared with RFC 1833 section 3.
 
 use proptest::prelude::*;
 
@@ -47,7 +47,7 @@ fn answer_to(message: &[u8]) -> Vec<u8> {
     to.to_vec()
 }
 
-/// What comes over TCP, behind its mark.
+/// The answer over TCP, behind its mark.
 fn answer_over_tcp(message: &[u8]) -> Vec<u8> {
     let mut to = EncodeBuf::new();
     answer(&table(), PEER, message, Framing::Record, &mut to).unwrap();
@@ -105,7 +105,7 @@ fn refusals() {
     }
 }
 
-/// Over TCP the same bytes stand behind a record mark.
+/// Over TCP the same bytes follow a record mark.
 #[test]
 fn framing() {
     let message = call(2, 3, &[NFS, 3, 6, 0]);
@@ -144,7 +144,7 @@ fn requests_and_answers() {
     }
 }
 
-/// SET as it goes to an rpcbind: RFC 1833 section 3.1, word by word; and rpcbind's TRUE.
+/// SET to an rpcbind: RFC 1833 section 3.1, word by word; and rpcbind's TRUE.
 #[test]
 fn golden_set() {
     let mut to = EncodeBuf::new();
@@ -170,7 +170,7 @@ fn rpcb_call(version: u32, procedure: u32, what: (u32, u32), netid: &str, addr: 
     [call(version, procedure, &[]), to.to_vec()].concat()
 }
 
-/// The text that a successful reply is.
+/// The text in a successful reply.
 fn text(reply: &[u8]) -> String {
     let mut from = Decoder::new(reply);
     let reply = Reply::decode(&mut from).unwrap();

@@ -1,4 +1,4 @@
-//! Record marking under every chunking, against a parser that is too simple to be wrong.
+//! Record marking under every chunking, compared with a parser that is too simple to be wrong.
 
 use proptest::prelude::*;
 
@@ -100,7 +100,7 @@ fn every_chunking_of_a_short_stream() {
     }
 }
 
-/// XCP-ng's NFS driver probes with one `\n` and closes (CLIENTS.md of the design; sm's nfs.py).
+/// XCP-ng's NFS driver probes with one `\n` and closes (sm's nfs.py).
 #[test]
 fn xcp_ng_probe_is_incomplete() {
     let mut reader = reader();
@@ -110,7 +110,7 @@ fn xcp_ng_probe_is_incomplete() {
     assert_eq!(reader.stream_end(), StreamEnd::Incomplete { bytes: 1 });
 }
 
-/// HTTP or TLS at our door is over the limit at the first word.
+/// HTTP or TLS on this port is over the limit at the first word.
 #[test]
 fn other_protocols_are_too_long() {
     for stream in [&b"GET / HTTP/1.1\r\n"[..], b"\x16\x03\x01\x02\x00\x01", b"\n\n\n\n"] {
@@ -151,7 +151,7 @@ fn empty_fragments_are_counted_per_record() {
     assert_eq!(refused.next_record(), Err(error));
 }
 
-/// Many records in one read lie where they were received: nothing is moved or copied.
+/// Many records in one read stay where they were received: nothing is moved or copied.
 #[test]
 fn records_are_found_in_place() {
     let stream = (0..1000).flat_map(|i| stream_of(&bytes(200, i), &[])).collect::<Vec<_>>();
@@ -168,8 +168,8 @@ fn records_are_found_in_place() {
     assert_eq!(reader.space().len(), RECEIVE_BUFFER_BYTES, "an empty buffer starts at its front");
 }
 
-/// A 1 MiB WRITE: after the first read its head and what is missing are known; received
-/// through the buffer, the last read ends with the record, and it was copied once at most.
+/// A 1 MiB WRITE: after the first read its head and the number of missing bytes are known. Received
+/// through the buffer, the last read ends with the record, and it is copied once at most.
 #[test]
 fn a_large_record_through_the_buffer() {
     let record = bytes(RECORD_BYTES_MAX, 3);
@@ -200,7 +200,7 @@ fn a_large_record_through_the_buffer() {
     assert_eq!(records(&mut reader, &stream, &[100_000]).len(), 2);
 }
 
-/// The same WRITE taken out of the reader: the caller receives the rest, the next record follows.
+/// The same WRITE detached from the reader: the caller receives the rest, the next record follows.
 #[test]
 fn a_large_record_detached() {
     let record = bytes(1 << 20, 4);
@@ -247,7 +247,7 @@ fn no_detaching_before_the_last_fragment() {
     assert_eq!(records(&mut reader, rest, &[1]), [bytes(300, 5)]);
 }
 
-/// A record of one-byte fragments takes five bytes of stream a byte; the buffer must not.
+/// A record of one-byte fragments takes five bytes of stream for each byte; the buffer must not.
 #[test]
 fn marks_between_fragments_do_not_add_up() {
     let record = bytes(100_000, 6);

@@ -1,17 +1,17 @@
-//! The buffer that replies are built in: owned bytes with shared pages in between.
+//! The buffer in which replies are built: owned bytes with shared pages in between.
 //!
 //! ```text
 //!  owned   |RRRR hhhhhhhhhhhhhhhhhhh|pp RRRR hhhhhhhhhhh|RRRR hhhhh|   one Vec<u8>
 //!  pieces                           ^page page page      ^page          each at an owned offset
 //!  sent    RRRR hhhhh page page page pp RRRR hhhhh page RRRR hhhhh      one vectored write
 //! ```
-//! Owned bytes of all replies of a batch share one allocation, so that building a small reply
-//! allocates nothing and a length word that stands before a payload can be filled in later.
+//! Owned bytes of all replies of a batch share one allocation. So building a small reply allocates
+//! nothing, and a length word before a payload can be filled in later.
 //!
 //! Invariants:
 //! - Pieces are sorted by place; none is empty; each piece's range lies inside its page.
-//! - `end` of a piece is its end in the stream as sent, so any offset is found by halving: a
-//!   write that the socket took in part is resumed without a walk over what was sent.
+//! - `end` of a piece is its end in the stream as sent, so any offset is found by binary search. A
+//!   write that the socket took in part is resumed without a walk over the sent part.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -124,13 +124,13 @@ impl EncodeBuf {
         self.len() == 0
     }
 
-    /// Memory that the buffer itself holds, in bytes, without the shared pages: what the
-    /// connection charges to its share.
+    /// Memory that the buffer itself holds, in bytes, without the shared pages: the connection
+    /// charges this to its share.
     pub fn held_bytes(&self) -> usize {
         self.owned.capacity() + self.pieces.capacity() * size_of::<Placed>()
     }
 
-    /// Empties the buffer and keeps its memory; the pages are let go.
+    /// Empties the buffer and keeps its memory; drops the pages.
     pub fn clear(&mut self) {
         self.owned.clear();
         self.pieces.clear();
@@ -185,10 +185,10 @@ impl EncodeBuf {
     }
 
     /// Appends all of `other`: its owned bytes are copied, its pages are not. Its marks and holes
-    /// do not hold here.
+    /// are not valid here.
     pub fn append(&mut self, other: EncodeBuf) {
         if self.is_empty() && other.pieces.len() > self.pieces.capacity() {
-            // Nothing to keep: the list of pieces need not be copied.
+            // This buffer is empty: the list of pieces need not be copied.
             *self = other;
             return;
         }
@@ -216,9 +216,9 @@ impl EncodeBuf {
         Segments { buf: self, owned: owned + skip_owned, next, skip: skip - skip_owned }
     }
 
-    /// Fills `slices` with at most `bytes_max` of what is to be sent from offset `from` on, for one
-    /// vectored write, and returns how many it filled. Linux takes at most 1024 at once; what does
-    /// not fit follows in the next call, with `from` moved on by what the socket took.
+    /// Fills `slices` with at most `bytes_max` of the bytes to send from offset `from` on, for one
+    /// vectored write. Returns how many slices it filled. Linux takes at most 1024 at once. The
+    /// rest follows in the next call, with `from` moved on by the bytes that the socket took.
     pub fn io_slices<'a>(
         &'a self,
         from: usize,
@@ -252,7 +252,7 @@ impl EncodeBuf {
         bytes
     }
 
-    /// Makes room for so many pieces.
+    /// Makes room for that many pieces.
     pub(super) fn reserve_pieces(&mut self, count: usize) {
         self.pieces.reserve(count);
     }
@@ -294,8 +294,8 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// The bytes of the first piece and of those that follow it both in what is sent and in memory; and
-/// how many pieces those are.
+/// The bytes of the first piece and of those that follow it both in the stream and in memory, and
+/// the number of those pieces.
 fn together(pieces: &[Placed]) -> Option<(&[u8], usize)> {
     let first = pieces.first()?;
     let follows = |left: &Placed, right: &Placed| {

@@ -4,8 +4,8 @@ use std::ops::{Deref, Range};
 
 use super::padding;
 
-/// What is wrong with received bytes. Offsets count from the start of the decoder's input, which
-/// for a call is the start of its record.
+/// An error in received bytes. Offsets count from the start of the decoder's input, which for a
+/// call is the start of its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum XdrError {
     /// The input ends inside an item.
@@ -16,7 +16,7 @@ pub enum XdrError {
         /// How many more bytes it takes.
         missing: usize,
     },
-    /// A variable-length item says it is longer than its definition allows.
+    /// A variable-length item claims to be longer than its definition allows.
     #[error("item at byte {offset} has length {len}, at most {limit} allowed")]
     TooLong {
         /// Where the item's length word is.
@@ -33,12 +33,12 @@ pub enum XdrError {
         offset: usize,
         /// The type, or the field whose rule is broken.
         what: &'static str,
-        /// What was found.
+        /// The value.
         value: u32,
     },
 }
 
-/// A type that can be read from XDR. What it borrows, it borrows from the input.
+/// A type that can be read from XDR. Its borrows are from the input.
 pub trait Decode<'a>: Sized {
     /// Reads one value and moves the decoder behind it.
     ///
@@ -191,10 +191,10 @@ impl<'a> Decoder<'a> {
     }
 
     /// A linked list of optional data (RFC 4506 section 4.19): TRUE and an element, until FALSE.
-    /// Each element takes input, so the list is bounded by what was received.
+    /// Each element takes input, so the received bytes bound the list.
     ///
     /// # Errors
-    /// What the elements give.
+    /// Errors of the elements.
     pub fn list<T: Decode<'a>>(&mut self) -> Result<Vec<T>, XdrError> {
         let mut items = Vec::new();
         while self.bool()? {
@@ -209,7 +209,7 @@ impl<'a> Decoder<'a> {
         Ok(*bytes)
     }
 
-    /// Lenient: the padding's value is not looked at, and it may be missing at the input's end.
+    /// Lenient: ignores the padding's value, and accepts its absence at the input's end.
     fn skip_padding(&mut self, len: usize) {
         let skipped = padding(len).min(self.rest.len());
         self.rest = self.rest.split_at_checked(skipped).map_or(&[], |(_, rest)| rest);

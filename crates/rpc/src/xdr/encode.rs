@@ -1,4 +1,4 @@
-//! The encoder: what each type appends to an [`EncodeBuf`].
+//! The encoder: appends each type to an [`EncodeBuf`].
 
 use super::{EncodeBuf, PagePiece, Span, UNIT_BYTES, padding};
 
@@ -48,7 +48,7 @@ impl EncodeBuf {
     /// Appends variable-length opaque data, or a string.
     ///
     /// # Panics
-    /// If `bytes` is 4 GiB or longer: no caller has such a thing to say.
+    /// If `bytes` is 4 GiB or longer: no caller has that much.
     pub fn opaque(&mut self, bytes: &[u8]) {
         self.u32(length_word(bytes.len()));
         self.opaque_fixed(bytes);

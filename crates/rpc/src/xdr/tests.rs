@@ -1,4 +1,4 @@
-//! XDR against RFC 4506: golden bytes, round trips, totality, and the pages inside a buffer.
+//! XDR, compared with RFC 4506: golden bytes, round trips, totality, and the pages inside a buffer.
 
 use std::io::IoSlice;
 
@@ -92,7 +92,7 @@ fn errors_name_the_place() {
     assert_eq!(from.opaque(usize::MAX), Err(short));
 }
 
-/// Padding that is not zero, or that is missing at the very end, is not held against the peer.
+/// Padding that is not zero, or that is missing at the very end, is accepted.
 #[test]
 fn padding_is_lenient() {
     let mut from = Decoder::new(&[0, 0, 0, 1, b'x', 9, 9, 9, 0, 0, 0, 5]);
@@ -170,7 +170,7 @@ fn payload_shares_pages_and_pads() {
     assert_eq!(to.len(), 20);
 }
 
-/// Pages that are neighbours in memory go out as one slice, wherever sending is resumed.
+/// Pages that are neighbours in memory are sent as one slice, wherever sending is resumed.
 #[test]
 fn neighbours_are_one_segment() {
     let content: Vec<u8> = (0..=250).cycle().take(16 * 4096).collect();
@@ -208,7 +208,7 @@ fn pieces_outside_their_page_do_not_exist() {
     assert!(PagePiece::new(page, 4096..4096).unwrap().is_empty());
 }
 
-/// What goes into an [`EncodeBuf`] in the property tests.
+/// Items of an [`EncodeBuf`] in the property tests.
 #[derive(Clone, Debug)]
 enum Item {
     Word(u32),
@@ -226,7 +226,7 @@ fn items() -> impl Strategy<Value = Vec<Item>> {
     prop::collection::vec(item, 0..12)
 }
 
-/// Encodes the items and, beside it, writes down the bytes that must come out.
+/// Encodes the items and, beside it, writes down the expected bytes.
 fn build(items: &[Item]) -> (EncodeBuf, Vec<u8>) {
     let (mut to, mut plain) = (EncodeBuf::new(), Vec::new());
     for item in items {
@@ -286,7 +286,7 @@ proptest! {
         prop_assert_eq!(sent, plain);
     }
 
-    /// Joining buffers is joining bytes; taking back is taking back.
+    /// Joining buffers joins bytes; truncating removes them.
     #[test]
     fn append_and_truncate(first in items(), second in items()) {
         let ((mut to, mut plain), (other, more)) = (build(&first), build(&second));
@@ -324,7 +324,7 @@ proptest! {
         prop_assert!(from.remaining().is_empty());
     }
 
-    /// Any bytes, any order of questions: an answer or an error, and never past the end.
+    /// Any bytes, any order of calls: a value or an error, and never past the end.
     #[test]
     fn total(
         bytes in prop::collection::vec(prop_oneof![Just(0), Just(1), any::<u8>()], 0..64),

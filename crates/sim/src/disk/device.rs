@@ -1,8 +1,8 @@
-//! One simulated device: content, faults, latency, and what an operation does when it ends.
+//! One simulated device: content, faults, latency, and the effect of each operation.
 //!
 //! Invariants:
-//! - What becomes of an operation is settled at its submission (`judge`), what it does happens at
-//!   its completion (`finish`).
+//! - The end of an operation is decided at its submission (`judge`), and takes effect at its
+//!   completion (`finish`).
 //! - A read returns, for each sector, the newest write that had completed before the read was
 //!   submitted, or one that overlaps the read in time.
 //! - Latency and faults draw from streams of their own.
@@ -23,7 +23,7 @@ use crate::rng::Rng;
 use crate::trace::{Action, Entry, Outcome, Trace};
 
 /// How long operations take, in virtual nanoseconds. The device serves one operation after the
-/// other for `service_ns` and `sector_ns`, then they ripen side by side.
+/// other for `service_ns` and `sector_ns`. After that they proceed side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latency {
     /// Serial time of each operation.
@@ -32,7 +32,7 @@ pub struct Latency {
     pub sector_ns: u64,
     /// Least time of a read, write or discard after that.
     pub base_ns: u64,
-    /// A random part of this is added: what puts completions out of order.
+    /// A random part of this is added, which puts completions out of order.
     pub spread_ns: u64,
     /// Least time of a flush.
     pub flush_base_ns: u64,
@@ -61,7 +61,7 @@ impl Latency {
 }
 
 impl Default for Latency {
-    /// A fast SSD that reorders freely and now and then takes a pause.
+    /// A fast SSD that reorders freely and sometimes pauses.
     fn default() -> Self {
         Latency {
             service_ns: 1_000,
@@ -76,7 +76,7 @@ impl Default for Latency {
     }
 }
 
-/// What kind of disk it is.
+/// The kind of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskConfig {
     /// How long operations take.
@@ -98,7 +98,7 @@ impl Default for DiskConfig {
     }
 }
 
-/// What a disk was asked for, since it was added.
+/// Counts of operations since the disk was added.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Reads submitted.
@@ -131,7 +131,7 @@ pub(crate) struct Device {
     latency_rng: Rng,
     pub(crate) fault_rng: Rng,
     pub(crate) fate_rng: Rng,
-    /// What a discarded sector may read as.
+    /// One possible content of a discarded sector.
     garbage: Page,
 }
 
@@ -179,7 +179,7 @@ impl Device {
         }
     }
 
-    /// Settles how an operation will end; `Err` if it makes the device vanish.
+    /// Decides how an operation will end; `Err` if it makes the device vanish.
     pub(crate) fn judge(
         &mut self,
         (action, sector, count): (Action, u64, u64),
@@ -225,7 +225,7 @@ impl Device {
         })
     }
 
-    /// What the operation holds while in flight.
+    /// The data of an operation while in flight.
     pub(crate) fn begin(&self, request: Request, sector: u64, plan: Plan) -> Body {
         match (request, plan) {
             (_, Plan::Gone) => Body::Void,
@@ -257,7 +257,7 @@ impl Device {
         self.busy_until_ns.saturating_add(ripe)
     }
 
-    /// When what came due during a stall will complete: soon after it, in any order.
+    /// When an operation that came due during a stall will complete: soon after it, in any order.
     pub(crate) fn after_stall_ns(&mut self) -> u64 {
         let spread = self.config.latency.spread_ns.saturating_add(1);
         self.stalled_until_ns.saturating_add(self.latency_rng.below(spread))
@@ -271,7 +271,7 @@ impl Device {
         self.fault_rng.below(most.saturating_add(1))
     }
 
-    /// Carries out what a write in flight achieves when nobody waits for it any more.
+    /// Carries out a part of a write in flight, for which nobody waits any more.
     pub(crate) fn carry_out(&mut self, op: &Op) -> Outcome {
         let Some((sector, pages)) = op.would_store() else {
             return Outcome::Lost;
@@ -285,7 +285,7 @@ impl Device {
         }
     }
 
-    /// The operation ends: its effect, its result, and a word for the trace.
+    /// The operation ends: its effect, its result, and its outcome for the trace.
     pub(crate) fn finish(&mut self, op: &mut Op, ops: &Ops) -> (IoResult, Outcome) {
         let body = std::mem::replace(&mut op.body, Body::Void);
         let done = match (op.plan, body) {
@@ -398,8 +398,8 @@ impl Device {
         }
     }
 
-    /// Later reads return anything: what was there, zeros, or garbage. A device may leave out any
-    /// part of a discard, so that of a huge one only the beginning is worth the work.
+    /// Later reads return anything: the old content, zeros, or garbage. A device may leave out any
+    /// part of a discard, so of a huge one only the beginning is carried out.
     fn finish_discard(&mut self, op: &Op, count: u64) -> IoResult {
         let page = match self.fault_rng.below(3) {
             0 => return Ok(Vec::new()),
@@ -411,7 +411,7 @@ impl Device {
         Ok(Vec::new())
     }
 
-    /// The power was off: nothing is queued any more.
+    /// The power was off: the queue is empty.
     pub(crate) fn idle(&mut self) {
         self.busy_until_ns = 0;
         self.stalled_until_ns = 0;

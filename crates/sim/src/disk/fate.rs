@@ -1,11 +1,11 @@
-//! What a power cut leaves of the writes that were not durable.
+//! The effect of a power cut on writes that were not durable.
 //!
 //! Invariants:
 //! - Durable sectors without a version in the cache are not touched.
 //! - Every version of a sector may win, the newest and the oldest alike: a real cache writes back
 //!   in its own order.
-//! - A torn sector is made of 512-byte pieces of what was durable and of one version, with at least
-//!   one piece of each.
+//! - A torn sector is made of 512-byte pieces of the durable content and of one version, with at
+//!   least one piece of each.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -16,7 +16,7 @@ use crate::disk::platter::{Platter, Version};
 use crate::rng::Rng;
 use crate::trace::Outcome;
 
-/// What a power cut does to the writes that were in flight or not flushed.
+/// The effect of a power cut on writes that were in flight or not flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CutMode {
     /// All of them are lost, on every disk.
@@ -29,8 +29,8 @@ pub enum CutMode {
     PerSector,
     /// One disk loses all of them, the others keep all.
     OneDiskLoses,
-    /// Every sector of every one is torn, on every disk: what four copies written at once must
-    /// survive.
+    /// Every sector of every one is torn, on every disk. Four copies written at once must survive
+    /// this.
     AllTorn,
 }
 
@@ -57,7 +57,8 @@ pub(crate) enum Loss {
 }
 
 impl Platter {
-    /// Empties the cache: `loss` decides what of it becomes durable. `note` is told of each sector.
+    /// Empties the cache: `loss` decides which writes become durable. `note` is called for each
+    /// sector.
     pub(crate) fn settle(&mut self, loss: Loss, rng: &mut Rng, mut note: impl FnMut(u64, Outcome)) {
         let mut fates = BTreeMap::new();
         for (sector, cached) in mem::take(&mut self.cache) {
@@ -103,8 +104,8 @@ enum WriteFate {
     Part,
 }
 
-/// The newest version whose write survives at this sector, and whether it is torn. A write is lost
-/// or kept whatever became of the older and newer ones, so that any of them may be the one left.
+/// The newest version whose write survives at this sector, and whether it is torn. Each write is
+/// lost or kept independently of older and newer ones, so any of them may be the one left.
 fn survivor_by_write<'a>(
     versions: impl Iterator<Item = &'a Version>,
     fates: &mut BTreeMap<u64, WriteFate>,
@@ -126,7 +127,7 @@ fn survivor_by_write<'a>(
     survivor
 }
 
-/// One of the versions or nothing, each as likely, and whether it is torn.
+/// One of the versions or none, with equal chances, and whether it is torn.
 fn survivor_by_sector<'a>(
     versions: impl Iterator<Item = &'a Version>,
     rng: &mut Rng,

@@ -1,9 +1,9 @@
-//! Faults that a disk is told to have, and when.
+//! Faults that a disk gets from the test, and when.
 //!
 //! Invariants:
-//! - Rules are asked in the order in which they were given, when an operation is submitted.
-//!   `Stall` and `Corrupt` act beside the operation and the next rule is asked; of the others the
-//!   first that fires decides.
+//! - Rules apply in the order in which they were given, when an operation is submitted. `Stall` and
+//!   `Corrupt` act beside the operation, and the next rule applies too. Of the others the first
+//!   that fires decides.
 //! - A rule draws from the disk's own fault stream, and only for operations it applies to.
 
 use std::ops::Range;
@@ -29,9 +29,9 @@ pub enum Fault {
     ReadError,
     /// A write fails with EIO; all, nothing or a prefix of it was stored.
     WriteError,
-    /// A flush fails with EIO. Some of the sectors it covered are durable, some will be by the next
-    /// flush, some never will be although they are still read. A durable write may meet it too,
-    /// after it was stored: that is a write and a flush in one.
+    /// A flush fails with EIO. Some of the sectors it covered are durable, and the next flush makes
+    /// some durable. Some never will be, although reads still return them. A durable write may meet
+    /// it too, after it was stored, because it is a write and a flush in one.
     FlushError,
     /// A write is acknowledged and stored nowhere.
     LostWrite,
@@ -56,9 +56,9 @@ pub enum Fault {
 /// How often a rule fires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// Once, after so many operations it applies to were let through.
+    /// Once, after this many operations it applies to have passed.
     OnceAfter(u64),
-    /// In so many of a million operations it applies to.
+    /// In this many of a million operations it applies to.
     Ppm(u32),
     /// For every operation it applies to.
     Always,
@@ -67,7 +67,7 @@ pub enum When {
 /// One fault, for some sectors, at some times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultRule {
-    /// What goes wrong.
+    /// The fault.
     pub fault: Fault,
     /// Operations that touch one of these sectors; a flush touches all.
     pub sectors: Range<u64>,
@@ -119,8 +119,8 @@ impl FaultRules {
         self.0.clear();
     }
 
-    /// Asks the rules about one operation: `beside` gets each fault that acts beside it, the result
-    /// is what becomes of the operation itself.
+    /// Applies the rules to one operation. Calls `beside` for each fault that acts beside it, and
+    /// returns the fault of the operation itself.
     pub(crate) fn ask(
         &mut self,
         (action, sector, count): (Action, u64, u64),

@@ -1,11 +1,11 @@
 //! The content of a disk: a sparse map from sector to page that is cloned in constant time.
 //!
-//! A radix tree of fixed depth over shared nodes. A clone shares everything; a write copies the
-//! nodes on its path that are still shared, so that a million seeds start from one prepared pool
-//! and pay only for what they change.
+//! A radix tree of fixed depth over shared nodes. A clone shares all nodes, and a write copies the
+//! shared ones on its path. So a million seeds start from one prepared pool and pay only for their
+//! changes.
 //!
 //! Invariants:
-//! - What one clone writes no other clone sees.
+//! - A write to one clone is invisible in every other.
 //! - A page of zeros is a hole.
 
 use std::fmt;
@@ -146,7 +146,7 @@ fn walk(node: &Node, shift: u32, first: u64, visit: &mut impl FnMut(u64, &Page))
     }
 }
 
-/// 32 entries a node: the first write below a shared root copies about 150 handles at 64 GiB, and
-/// a read follows five pointers.
+/// 32 entries for each node: the first write below a shared root copies about 150 handles at 64
+/// GiB, and a read follows five pointers.
 const FANOUT_BITS: u32 = 5;
 const FANOUT: usize = 1 << FANOUT_BITS;

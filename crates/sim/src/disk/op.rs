@@ -11,7 +11,7 @@ use aquifer_blockio::{DiskError, Page};
 
 use crate::trace::Action;
 
-/// What is asked of a disk.
+/// A request to a disk.
 pub(crate) enum Request {
     Read { count: usize },
     Write { pages: Vec<Page>, durable: bool },
@@ -41,9 +41,9 @@ impl Request {
     }
 }
 
-/// What the operation holds while it is in flight.
+/// The data of an operation while it is in flight.
 pub(crate) enum Body {
-    /// What the sectors held at submission, and how many writes had completed by then.
+    /// The sectors' content at submission, and how many writes had completed by then.
     Read {
         pages: Vec<Page>,
         seen: u64,
@@ -59,11 +59,11 @@ pub(crate) enum Body {
     Discard {
         count: u64,
     },
-    /// Settled before its time, because the device vanished.
+    /// Decided before its time, because the device vanished.
     Void,
 }
 
-/// How the operation will end: settled at its submission.
+/// How the operation will end: decided at its submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plan {
     Normal,
@@ -75,7 +75,7 @@ pub(crate) enum Plan {
     Gone,
 }
 
-/// Pages for a read, none for all else.
+/// Pages for a read, none for other operations.
 pub(crate) type IoResult = Result<Vec<Page>, DiskError>;
 
 pub(crate) struct Op {
@@ -94,7 +94,7 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// Where and what a write in flight would store; nothing for all else.
+    /// The sector and pages that a write in flight would store; nothing for other operations.
     pub(crate) fn would_store(&self) -> Option<(u64, &[Page])> {
         match (&self.body, self.plan) {
             (Body::Write { pages, .. }, Plan::Normal | Plan::Error | Plan::Unflushed) => {
@@ -146,12 +146,12 @@ impl Ops {
         self.slots.get_mut(slot)?.as_mut()
     }
 
-    /// Takes the operation out for the time of its completion; its slot stays its own.
+    /// Takes the operation out while it completes; its slot stays reserved.
     pub(crate) fn take(&mut self, slot: usize) -> Option<Op> {
         self.slots.get_mut(slot)?.take()
     }
 
-    /// Puts a completed operation back until its future asks; returns the waker to be woken.
+    /// Puts a completed operation back until its future polls; returns the waker to be woken.
     pub(crate) fn completed(&mut self, slot: usize, mut op: Op, result: IoResult) -> Option<Waker> {
         if op.abandoned {
             self.free.push(slot);
@@ -175,7 +175,7 @@ impl Ops {
             .filter(move |(_, op)| op.disk == disk && op.result.is_none())
     }
 
-    /// The future asks. The second part is a waker to be dropped outside the lock.
+    /// The future polls. The second part is a waker to be dropped outside the lock.
     pub(crate) fn poll(
         &mut self,
         ticket: Ticket,

@@ -1,12 +1,13 @@
-//! What one disk holds: the durable image, and the volatile cache in front of it.
+//! The content of one disk: the durable image, and the volatile cache in front of it.
 //!
 //! Invariants:
 //! - A completed write is a *version* in the cache until a flush that was submitted after its
-//!   completion has completed. Before that nothing is promised of it.
-//! - What is durable supersedes every older version of its sector; an older version never wins
-//!   over it later.
-//! - After a failed flush the writes it covered may be *doomed*: still read from the cache, covered
-//!   by no later flush. So a flush that is tried again and succeeds proves nothing.
+//!   completion has completed. Before that there is no promise for it.
+//! - A durable write supersedes every older version of its sector; an older version never wins over
+//!   it later.
+//! - After a failed flush the writes it covered may be *doomed*: reads still return them from the
+//!   cache, but no later flush covers them. So a flush that succeeds on a second try proves
+//!   nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -23,7 +24,7 @@ mod tests;
 /// Damage of a durable sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Corruption {
-    /// So many different bits are inverted.
+    /// This many different bits are inverted.
     FlipBits(u16),
     /// The sector holds random bytes.
     Garbage,
@@ -66,7 +67,7 @@ impl Cached {
         self.older.push(mem::replace(&mut self.newest, version));
     }
 
-    /// The versions that stay, of which `keep` is asked; `None` if none does.
+    /// The versions for which `keep` is true; `None` if there are none.
     fn retain(self, mut keep: impl FnMut(&Version) -> bool) -> Option<Cached> {
         let Cached { mut older, newest } = self;
         older.retain(&mut keep);
@@ -86,7 +87,7 @@ pub(crate) struct Platter {
     completed: u64,
     /// Sectors that give a read error until they are written.
     unreadable: BTreeSet<u64>,
-    /// What a hole reads as.
+    /// The content of a hole.
     zero: Page,
 }
 
@@ -105,7 +106,7 @@ impl Platter {
         self.durable.sectors()
     }
 
-    /// The number of the last completed write: what a flush submitted now covers.
+    /// The number of the last completed write: a flush submitted now covers writes up to it.
     pub(crate) fn completed(&self) -> u64 {
         self.completed
     }
@@ -144,7 +145,7 @@ impl Platter {
         pages
     }
 
-    /// A write completes into the cache. What lies past the end of the disk falls away.
+    /// A write completes into the cache. Sectors past the end of the disk are dropped.
     pub(crate) fn store(&mut self, write: u64, sector: u64, pages: impl IntoIterator<Item = Page>) {
         self.completed += 1;
         let completed = self.completed;
@@ -190,8 +191,8 @@ impl Platter {
         }
     }
 
-    /// A flush fails: of the sectors it covered some became durable, some did not, and of those
-    /// some never will.
+    /// A flush fails: some of the sectors it covered became durable, others did not, and some of
+    /// those never will.
     pub(crate) fn flush_failed(&mut self, covered: u64, rng: &mut Rng) {
         for (sector, mut cached) in mem::take(&mut self.cache) {
             let fate = rng.below(3);
@@ -248,6 +249,6 @@ impl Platter {
     }
 }
 
-/// Versions of one sector kept beside the newest. A disk that lies about flushes never lets go of
-/// any, so that there has to be an end; the oldest go first.
+/// Versions of one sector kept beside the newest. A disk that lies about flushes never drops any,
+/// so there must be a limit; the oldest go first.
 const OLDER_VERSIONS_MAX: usize = 15;

@@ -1,4 +1,4 @@
-//! A disk that says that it ends sooner: an image that was cut off, a wrong jumper.
+//! A disk that reports a smaller size: an image that was cut off, a wrong jumper.
 
 use aquifer_blockio::{Disk, IoFuture, Page};
 

@@ -1,5 +1,5 @@
-//! Tests of the simulated disk, one file a promise: what completion, flush and durable writes give
-//! (`order`), what a power cut and a kill leave (`cut`), what faults do (`fault`).
+//! Tests of the simulated disk, one file for each promise: the effects of completion, flush and
+//! durable writes (`order`), of a power cut and a kill (`cut`), and of faults (`fault`).
 
 mod cut;
 mod fault;
@@ -30,7 +30,7 @@ pub(crate) fn words(pages: &[Page]) -> Vec<Option<u64>> {
     pages.iter().map(word).collect()
 }
 
-/// What is durable at `sector`, as a word.
+/// The durable content of `sector`, as a word.
 pub(crate) fn durable(disk: &SimDisk, sector: u64) -> Option<u64> {
     word(&disk.durable_page(sector))
 }

@@ -91,7 +91,7 @@ fn random_numbers_do_not_depend_on_the_schedule() {
 
 #[test]
 fn time_passes_between_steps_so_that_deadlines_fall_among_them() {
-    // One task never lets the machine idle; the sleeper must come to its turn all the same.
+    // One task never lets the machine idle; the sleeper must have its turn nevertheless.
     let mut sim = Sim::new(4);
     let world = sim.world();
     let own = world.clone();

@@ -1,7 +1,8 @@
-//! Metaslabs whose current slot verified nowhere.
+//! Metaslabs whose current slot has no copy that verifies.
 //!
-//! What is free there is not known, so nothing is handed out until the metaslab is rebuilt, and its
-//! free sectors do not count as free: a sync must never be promised what it cannot take.
+//! Their free space is unknown. So nothing is handed out there until the metaslab is rebuilt, and
+//! their free sectors do not count as free: a sync must never get a promise of space that it cannot
+//! have.
 
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::txg_record::SlotEntry;
@@ -9,8 +10,8 @@ use aquifer_ondisk::types::Run;
 
 use super::{Allocator, MetaslabId};
 
-/// The checksum of a slot that is known to be lost. No slot is accepted for it: a reader that finds
-/// no such content closes the metaslab.
+/// The checksum of a lost slot. No slot matches it: a reader that finds no such content closes the
+/// metaslab.
 const LOST: u128 = 0;
 
 impl Allocator {
@@ -44,9 +45,9 @@ impl Allocator {
         self.locate(*run).is_some_and(|(of, _)| of == id)
     }
 
-    /// Brings the entry of a closed metaslab up to `txg`, so that the records that name it and that
-    /// changed it since need not be kept for ever. The changes since its slot was written are given
-    /// up with the slot: were that slot to verify one day, it would be wrong without them.
+    /// Brings the entry of a closed metaslab up to `txg`. So the pool need not keep for ever the
+    /// records that name it and that changed it since. The changes since its slot was written are
+    /// given up with the slot: if that slot verified one day, it would be wrong without them.
     pub fn give_up(&mut self, id: MetaslabId, txg: Txg) -> Option<SlotEntry> {
         let metaslab = self.metaslab_mut(id).filter(|metaslab| metaslab.closed)?;
         let before = metaslab.entry?;

@@ -1,8 +1,8 @@
 //! Which bitmaps stay in memory.
 //!
-//! Both views of all of a 10 TiB pool are 640 MiB. A bitmap may go as soon as its current slot on
-//! disk says all that its `used` view says, and its `taken` view differs from that only by frees
-//! that are held back: those are laid over it again when it is loaded the next time.
+//! Both views of all of a 10 TiB pool are 640 MiB. A bitmap may leave memory under two conditions.
+//! Its current slot on disk says the same as its `used` view. Its `taken` view differs from that
+//! only by frees that are held back: the next load applies those again.
 
 use std::collections::HashMap;
 
@@ -16,9 +16,9 @@ impl Allocator {
         all.filter(|slab| slab.views.is_some()).map(bytes_of).sum()
     }
 
-    /// Forgets bitmaps, the fullest first, until they take at most `bytes_max`, none can go, or
-    /// those left have no more than `free_wanted` free sectors. Must not be called while a slot
-    /// that [`Allocator::refresh`] returned is not on disk. Returns how many went.
+    /// Drops bitmaps, the fullest first. Stops when they take at most `bytes_max`, when none can
+    /// go, or when the rest would have fewer than `free_wanted` free sectors. Must not be called
+    /// while a slot that [`Allocator::refresh`] returned is not on disk. Returns how many went.
     pub fn unload(&mut self, bytes_max: u64, free_wanted: u64) -> usize {
         let mut bytes = self.bitmap_bytes();
         if bytes <= bytes_max {

@@ -1,10 +1,10 @@
 //! Which free sectors are handed out.
 //!
-//! First places are taken front to back through one metaslab at a time, the emptiest first, so that
-//! what is written together lies together. Second copies go elsewhere: to another metaslab with a
-//! cursor of its own, or half a metaslab away, but never into the segment of the first copy while
-//! any other has room. A scratch, a lost track of the flash translation layer or one misdirected
-//! write then takes one of the two.
+//! First places come front to back from one metaslab at a time, the emptiest first, so that data
+//! written together lies together. Second copies go elsewhere: to another metaslab with a cursor of
+//! its own, or half a metaslab away, but never into the segment of the first copy while any other
+//! has room. Then a scratch, a lost track of the flash translation layer or one misdirected write
+//! takes only one of the two.
 
 use aquifer_ondisk::txg_record::RUN_SECTORS_MAX;
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
@@ -13,7 +13,7 @@ use aquifer_ondisk::{Place, Txg};
 use super::{Allocator, MetaslabId, SpaceError, VdevSpace};
 use crate::metaslab::Metaslab;
 
-/// Sectors handed out from one vdev before the next one takes its turn: 1 MiB.
+/// Sectors handed out from one vdev before the next one has its turn: 1 MiB.
 pub(super) const STRIPE_SECTORS: u64 = 256;
 
 impl Allocator {
@@ -36,8 +36,8 @@ impl Allocator {
         Err(SpaceError::NoSpace(min))
     }
 
-    /// Takes a sector for the second copy of what lies at `first`: on another vdev if there is one
-    /// with room, else far away in the same, and in any case in another segment while one has room.
+    /// Takes a sector for the second copy of the block at `first`: on another vdev if there is one
+    /// with room, else far away on the same, and always in another segment while one has room.
     pub fn allocate_second(&mut self, txg: Txg, first: Place) -> Result<Run, SpaceError> {
         let (count, home) = (self.vdevs.len(), usize::from(first.vdev()));
         for vdev in (1..=count).map(|step| (home + step) % count) {
@@ -46,13 +46,13 @@ impl Allocator {
                 return Ok(self.taken(txg, run));
             }
         }
-        // All that is left lies beside the first copy: better there than not to go on.
+        // Only the segment of the first copy has room: a second copy there is better than a stop.
         self.allocate(txg, 1, 1)
     }
 
     /// Takes a whole aligned segment for `txg`, on vdev `rotor` or the next one with room: the
-    /// first free one, or with `from_end` the last. Of metaslabs that nothing was taken from yet
-    /// only those are brought into memory that this comes to: their bitmaps need not be read.
+    /// first free one, or with `from_end` the last. It loads untouched metaslabs only as it reaches
+    /// them: their bitmaps need not be read.
     pub fn allocate_segment(
         &mut self,
         txg: Txg,
@@ -124,7 +124,7 @@ impl VdevSpace {
     fn take_second(&mut self, avoid: Option<Place>) -> Option<Run> {
         let size = self.metaslabs.first()?.geometry.metaslab_sectors();
         let home = avoid.and_then(|place| usize::try_from(place.sector() / size).ok());
-        // The metaslab of the last second copy, unless data have come to it meanwhile.
+        // The metaslab of the last second copy, unless data is written there meanwhile.
         let last = self.second.filter(|at| Some(*at) != home && Some(*at) != self.current);
         if let Some(run) = last.and_then(|at| self.metaslabs.get_mut(at)).and_then(second_from) {
             return Some(run);
@@ -168,7 +168,7 @@ fn second_from(metaslab: &mut Metaslab) -> Option<Run> {
     mark(metaslab, start, count)
 }
 
-/// A sector half a metaslab away from `place`, or the next free one in another segment than its.
+/// A sector half a metaslab away from `place`, or the next free one in another segment.
 fn take_far(metaslab: &mut Metaslab, place: Place) -> Option<Run> {
     if metaslab.closed {
         return None;

@@ -11,7 +11,7 @@ use aquifer_threads::schedule::seed;
 
 use crate::clients::BASE;
 
-/// Nobody waits for a timer of the pool's.
+/// No thread waits for a timer of the pool.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 pub fn press_in() {
@@ -55,7 +55,7 @@ fn demands_stay_within_the_cap() {
     permute(&[&BASE], press_in, 40);
 }
 
-/// Within some ten times the schedules that it took.
+/// Within some ten times the schedules that it took first.
 #[cfg(sabotage)]
 #[test]
 fn admissions_counted_twice_are_found() {

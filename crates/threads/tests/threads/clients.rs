@@ -1,7 +1,7 @@
 //! Clients that share a tree, each on a thread: whole calls, beside txgs that go to disk.
 //!
-//! What they saw must be one history, and what lies there at the end must be its end: after an
-//! export, and where the process was killed in the middle of everything.
+//! Their answers must be one history, and the tree at the end must be its end: after an export, and
+//! where the process was killed in the middle of everything.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ use aquifer_threads::world::Thread;
 
 pub static BASE: Base = LazyLock::new(|| base(Shape::Single, async |_| ()));
 
-/// Little room, so that they meet.
+/// Little room, so that their calls collide.
 const HABITS: Habits = Habits { names: 4, directories: 2, files: 3, cells: 64, turn: 1 };
 
 fn work(bed: &Bed, shared: &Shared, clients: u64, calls: u64) -> Vec<Thread<Result<(), String>>> {

@@ -1,4 +1,4 @@
-//! Writers beside each other, each of whom knows what must come of it.
+//! Writers beside each other, each of which knows the right result.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -15,7 +15,7 @@ use aquifer_threads::run::permute;
 use aquifer_threads::schedule::seed;
 
 const QUOTA: u64 = 256 << 10;
-/// Nobody waits for a timer of the pool's: for disks, and to go slower.
+/// No thread waits for a timer of the pool: idle time comes only from disks and the throttle.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// A dataset with a quota, beside the other.
@@ -95,8 +95,8 @@ pub fn share_a_quota() {
     });
 }
 
-/// Writers of a dataset that an administrator takes out of the log and back, and a kill: what was
-/// acknowledged after it was back is there, and the log can be replayed.
+/// Writers of a dataset that an administrator takes out of the log and back, and a kill. What was
+/// acknowledged after it was back must be there, and the log must replay.
 pub fn change_the_mind() {
     block_on(async {
         let bed = Bed::open(&BASE).await;
@@ -105,7 +105,7 @@ pub fn change_the_mind() {
             let (service, killed) = (bed.service.clone(), killed.clone());
             bed.world.thread(async move || {
                 let cred = Credentials::root();
-                // Until the kill; but where nobody lets the administrator on, not for ever.
+                // Until the kill; but not for ever if the administrator never gets a turn.
                 for turn in 0..60 {
                     if killed.load(Ordering::SeqCst) {
                         return;

@@ -1,4 +1,5 @@
-//! A full pool, and many at once who need no more room than there was; and admission beside it.
+//! A full pool, and many threads at once whose changes need no more room than there was; and
+//! admission beside it.
 
 use std::sync::LazyLock;
 
@@ -29,7 +30,7 @@ pub static BASE: Base = LazyLock::new(|| {
             let data = noise(size, size as usize);
             while write(service, filler, offset, &data).await.is_ok() {
                 offset += size;
-                // What is on its way counts for the worst case.
+                // Changes under way count with their worst case.
                 service.pool.sync().await.unwrap();
             }
         }

@@ -1,4 +1,4 @@
-//! See the crate's head. `AQUIFER_SEEDS` says how many schedules of each scenario, from
+//! See the crate's head. `AQUIFER_SEEDS` is the number of schedules of each scenario, from
 //! `AQUIFER_FIRST_SEED` on; `AQUIFER_SEED` names one.
 #![expect(
     clippy::unwrap_used,

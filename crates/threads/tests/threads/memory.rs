@@ -26,7 +26,7 @@ fn verify(mark: u64, page: &Page) {
     assert!(found, "a page of {mark} shows something else");
 }
 
-/// Threads that hand pages to each other, let them go, and write in the place of old ones.
+/// Threads that hand pages to each other, drop them, and write in the place of old ones.
 pub fn pass_pages() {
     block_on(async {
         let world = Threads::new();
@@ -36,7 +36,7 @@ pub fn pass_pages() {
             world.thread(async move || {
                 let mut rng = Rng::stream(seed(), &format!("pages {at}"));
                 let mut own: Vec<Marked> = Vec::new();
-                // Blocks of which nothing has come back.
+                // Blocks of which no frame has come back.
                 let mut whole: Vec<Vec<Page>> = Vec::new();
                 for turn in 0..24 {
                     let mark = at << 32 | turn;
@@ -71,7 +71,7 @@ pub fn pass_pages() {
     });
 }
 
-/// Readers of a cache whose pages are written anew, in the same memory where nobody reads them.
+/// Readers of a cache whose pages are rewritten, in the same memory if nobody reads them.
 pub fn share_a_cache() {
     block_on(async {
         let world = Threads::new();

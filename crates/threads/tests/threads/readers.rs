@@ -1,5 +1,5 @@
 //! Readers without locks beside a writer of the same file, its txgs, and the frees of all that it
-//! wrote over: on a disk with little room, so that places are soon used again.
+//! overwrote. The disk has little room, so that places are soon reused.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -17,7 +17,7 @@ use aquifer_threads::schedule::seed;
 
 /// Pages of the file: some nodes of extents.
 const PAGES: u64 = 24;
-/// How often all of it is written over.
+/// How often all of it is overwritten.
 const VERSIONS: u64 = 8;
 
 /// Room for a few versions of it.
@@ -63,7 +63,7 @@ pub fn read_what_is_written_over() {
         let root = bed.service.files.root(DATASET).unwrap();
         let found = bed.service.files.lookup(&Credentials::root(), root, b"file").await.0;
         let file = found.unwrap().handle;
-        // Versions begun and done: a page shows one between.
+        // Versions begun and done: a page shows one of these or one in between.
         let (begun, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let reader = |at: u64| {
             let (service, begun, done) = (bed.service.clone(), begun.clone(), done.clone());
@@ -109,7 +109,7 @@ pub fn read_what_is_written_over() {
     });
 }
 
-/// Readers that stay while a writer goes on: what it frees meanwhile is held back for them.
+/// Readers that stay while a writer goes on: its frees meanwhile are held back for them.
 pub fn stay_for_long() {
     /// More than a rewind needs.
     const PASS_BY: u64 = 12;

@@ -1,4 +1,5 @@
-//! Counts and times against a disk that says how long it takes, on a clock that only it moves.
+//! Counts and times, compared with a disk that says how long it takes, on a clock that only it
+//! moves.
 
 use aquifer_blockio::world::Task;
 use aquifer_blockio::{Disk, DiskError, IoFuture, Page};
@@ -133,6 +134,6 @@ fn what_failed_is_an_error_and_no_operation() {
     assert_eq!(bad.counters.read_errors.load(Ordering::Relaxed), 1);
     assert_eq!(bad.counters.write_errors.load(Ordering::Relaxed), 1);
     assert_eq!(of(&good.io.look().reads), (1, 4096, 300));
-    // The vdev's own time has the failed try in it: its reader waited for that too.
+    // The vdev's own time includes the failed try: its reader waited for that too.
     assert_eq!(of(&vdev.io.look().reads), (1, 4096, 400));
 }

@@ -86,7 +86,7 @@ errors: /dev/b: write at sector 9: EIO
 #[test]
 fn log_devices_have_a_section_of_their_own() {
     let mut pool = pool();
-    // Whatever their numbers.
+    // Whatever the vdevs' numbers.
     pool.vdevs.insert(
         0,
         VdevStatus {

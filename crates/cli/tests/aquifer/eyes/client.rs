@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::support::Place;
 
-/// What a client spent on one procedure.
+/// A client's figures for one procedure.
 #[derive(Clone, Debug, Default)]
 pub struct Spent {
     times_ns: Vec<u64>,
@@ -47,8 +47,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the daemon from one of this machine's own addresses. One that was started a
-    /// moment ago may not listen yet.
+    /// Connects to the daemon from one of this machine's own addresses. A daemon that has just
+    /// started may not listen yet.
     pub fn new(place: &Place, from: &str) -> Client {
         let connected = OnceCell::new();
         place.wait_for(|| {
@@ -68,7 +68,7 @@ impl Client {
         Client { stream, sent_bytes: 0, got_bytes: 0, spent: BTreeMap::new() }
     }
 
-    /// What was spent on a procedure of NFS.
+    /// The figures of an NFS procedure.
     pub fn spent(&self, name: &str) -> &Spent {
         &self.spent[name]
     }
@@ -126,7 +126,7 @@ impl Client {
         self.nfs("commit", 21, &[opaque(file), words(&[0, 0, 0])].concat()).unwrap();
     }
 
-    /// What stands behind the status, if that is OK.
+    /// The results behind the status, if that is OK.
     fn nfs(&mut self, what: &'static str, procedure: u32, args: &[u8]) -> Result<Reply, u32> {
         let (mut reply, took) = self.call(100_003, procedure, args);
         let status = reply.word();
@@ -138,7 +138,7 @@ impl Client {
 
     fn call(&mut self, program: u32, procedure: u32, args: &[u8]) -> (Reply, Duration) {
         // xid, CALL, RPC 2, program, version, procedure; AUTH_SYS: stamp, no machine, user and
-        // group 0, no more groups; AUTH_NONE to verify.
+        // group 0, no more groups; verifier AUTH_NONE.
         let head = [7, 0, 2, program, 3, procedure, 1, 20, 0, 0, 0, 0, 0, 0, 0];
         let body = [words(&head), args.to_vec()].concat();
         let mark = 0x8000_0000 | u32::try_from(body.len()).unwrap();

@@ -1,4 +1,5 @@
-//! What `iostat` says, against the kernel's counters of a block device and of the process.
+//! The output of `iostat`, compared with the kernel's counters of a block device and of the
+//! process.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +15,7 @@ use crate::support::{Daemon, Place, has};
 struct Loop(String);
 
 impl Loop {
-    /// `None`, and a word, where there are none.
+    /// `None`, and a message, where there are none.
     fn new(image: &str) -> Option<Loop> {
         if !has("losetup") {
             return None;
@@ -44,8 +45,8 @@ impl Drop for Loop {
     }
 }
 
-/// What leaf number `index` did: bytes read, bytes written; how often it made something durable, by
-/// a flush or by a write that was durable by itself.
+/// Operations of leaf `index`: bytes read, bytes written, and how often it made data durable, by a
+/// flush or by a durable write.
 fn of_leaf(stat: &Value, index: usize) -> [u64; 3] {
     let leaves: Vec<&Value> = stat[0]["vdevs"]
         .as_array()
@@ -59,7 +60,7 @@ fn of_leaf(stat: &Value, index: usize) -> [u64; 3] {
     [told(&io["reads"]).1, written, told(&io["flushes"]).0 + durable]
 }
 
-/// Two looks at the same counters with nothing between them: then nothing is under way.
+/// Two equal looks at the same counters: then nothing is under way.
 fn at_rest(place: &Place) -> Value {
     let mut last = place.json(&["iostat", "tank"]);
     for _ in 0..200 {
@@ -98,22 +99,22 @@ fn a_block_device_did_what_is_told() {
     let daemon = served(&place, &[&device.0]);
     let (told_before, before) = (at_rest(&place), device.counted());
     work(&place);
-    // The txg: what is written to its place.
+    // The txg writes the data to its place.
     place.must(&["set", "quota=1G", "tank/vms"]);
     let (told_after, after) = (at_rest(&place), device.counted());
     let did = minus(after, before);
     let said = minus(of_leaf(&told_after, 0), of_leaf(&told_before, 0));
-    // Daemons of other tests may be looking for their disks everywhere.
+    // Daemons of other tests may be searching all disks.
     assert!(said[0] <= did[0], "bytes read: {} told, {} done", said[0], did[0]);
     assert_eq!(said[1], did[1], "bytes written");
     assert!(said[1] > 8 << 20, "{said:?}");
-    // The kernel may serve two flushes that wait at a time by one; a durable write is a write and a
-    // flush to a device that knows no better.
+    // The kernel may serve two waiting flushes by one. To a device without FUA, a durable write is
+    // a write and a flush.
     assert!(did[2] > 0 && did[2] <= said[2], "flushes: {} told, {} done", said[2], did[2]);
     drop(daemon);
 }
 
-/// A mirror of image files: each side writes everything, and the process all of it.
+/// A mirror of image files: each side writes all data, and the process the sum.
 #[test]
 fn a_mirror_writes_twice_what_its_vdev_does() {
     let place = Place::new();
@@ -133,12 +134,12 @@ fn a_mirror_writes_twice_what_its_vdev_does() {
     assert_eq!(logical[0], sides[0][0] + sides[1][0], "a read goes to one side");
     let labels = sides[0][1] - logical[1];
     assert!(labels > 0 && labels % (4 * 4096) == 0 && labels < 1 << 20, "uberblocks: {labels}");
-    // /proc/PID/io counts what the process caused to be written (proc(5)); beside the disks there
-    // is its log and list of pools.
+    // /proc/PID/io counts the bytes that the process caused to be written (proc(5)); beside the
+    // disks it writes its log and list of pools.
     let process = after - before;
     let disks = sides[0][1] + sides[1][1];
     assert!((disks..disks + (1 << 20)).contains(&process), "{disks} told, {process} written");
-    // What a table says is what the JSON says, by the second; and a row for each.
+    // The table has the figures of the JSON, for each second, and a row for each.
     let table = place.must(&["iostat", "-vlHp", "tank"]);
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split('\t').collect()).collect();
     let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();

@@ -1,4 +1,4 @@
-//! `aquifer events`, against what was done to the disks and asked of the daemon.
+//! `aquifer events`, compared with faults of the disks and requests to the daemon.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,8 @@ fn of_class<'a>(events: &'a Value, class: &str) -> Vec<&'a Value> {
     events.as_array().unwrap().iter().filter(|event| event["class"] == class).collect()
 }
 
-/// Where a page of this content lies in an image: aligned, and more than once if it is in the log.
+/// The places of a page of this content in an image: aligned, and more than once if it is in the
+/// log.
 fn places_of(image: &str, page: &[u8]) -> Vec<u64> {
     let bytes = fs::read(image).unwrap();
     let pages = bytes.chunks(4096).enumerate().filter(|(_, found)| *found == page);
@@ -49,7 +50,7 @@ fn rot_is_told_when_it_is_met_and_when_it_is_mended() {
     for at in 0..64 {
         assert_eq!(client.read(&file, at * 4096, 4096), Ok(4096));
     }
-    // What is met is mended behind the answer.
+    // Repairs follow after the answer.
     let all_mended = || {
         let status = place.json(&["pool", "status", "tank"]);
         let mut leaves = status["vdevs"][0]["leaves"].as_array().unwrap().iter();
@@ -98,7 +99,7 @@ fn acts_and_clients_are_told_as_they_come() {
             return event;
         }
     };
-    // What was before it began comes first.
+    // Earlier events come first.
     assert_eq!(next("daemon.started")["fields"]["pid"], daemon.pid().to_string());
     assert_eq!(next("pool.created")["fields"]["pool"], "tank");
     assert_eq!(next("dataset.created")["fields"]["dataset"], "tank/vms");
@@ -124,7 +125,7 @@ fn acts_and_clients_are_told_as_they_come() {
     assert_eq!(next("dataset.destroyed")["fields"]["dataset"], "tank/vms");
     place.must(&["pool", "export", "tank"]);
     assert_eq!(next("pool.exported")["fields"]["clean"], "true");
-    // The end of the daemon is not held up by who waits, and is his end.
+    // A waiting reader does not delay the end of the daemon, and ends with it.
     let begun = std::time::Instant::now();
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.ended().success());

@@ -1,4 +1,4 @@
-//! What is on the list, and who gets on it.
+//! The content of the list, and how clients get on it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -38,8 +38,8 @@ async fn keep(store: &Store, hosts: &[u8]) -> io::Result<()> {
     kept
 }
 
-/// Who had locks before a restart stays on the list until told of it, over further restarts,
-/// whatever others do meanwhile.
+/// Clients that had locks before a restart stay on the list until notified of it, over further
+/// restarts, whatever others do meanwhile.
 #[tokio::test]
 async fn who_was_not_told_stays_on_the_list() {
     let dir = tempfile::tempdir().unwrap();
@@ -47,14 +47,14 @@ async fn who_was_not_told_stays_on_the_list() {
     let (store, _) = Store::open(dir.path()).unwrap();
     keep(&store, &[1, 2]).await.unwrap();
     assert_eq!(known(), [host(1), host(2)]);
-    // Nobody has a lock any more but a third one; the first has heard of it.
+    // Only a third client has a lock now; the first one was notified.
     let (store, _) = Store::open(dir.path()).unwrap();
     store.told(&[host(1)]).await;
     keep(&store, &[3]).await.unwrap();
     assert_eq!(known(), [host(2), host(3)]);
 }
 
-/// Over restarts it is known who ever answered: they are told first.
+/// The list remembers over restarts which clients ever answered: they are notified first.
 #[tokio::test]
 async fn who_was_reached_is_remembered_with_the_list() {
     let dir = tempfile::tempdir().unwrap();
@@ -65,7 +65,7 @@ async fn who_was_reached_is_remembered_with_the_list() {
     let (store, _) = Store::open(dir.path()).unwrap();
     let was_reached = |last| store.was_reached(host(last).client.address);
     assert_eq!([was_reached(1), was_reached(2), was_reached(9)], [true, false, false]);
-    // A list of an earlier version does not say it.
+    // A list of an earlier version does not contain it.
     let path = dir.path().join(FILE_NAME);
     let text = fs::read_to_string(&path).unwrap().replace("\"reached\": true", "\"x\": 1");
     fs::write(&path, text.replace("\"reached\": false", "\"x\": 2")).unwrap();

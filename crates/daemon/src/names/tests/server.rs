@@ -1,4 +1,4 @@
-//! A server of DNS on a loopback port of its own, which behaves as a test wants.
+//! A DNS server on a loopback port of its own, which behaves as a test wants.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// How the server behaves.
+/// The server's behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
     Answers,
@@ -20,22 +20,22 @@ pub(super) enum Mood {
     LiesFirst,
     /// Only such answers.
     Lies,
-    /// Over UDP it only says that it does not fit.
+    /// Over UDP it only says that the answer does not fit.
     Truncates,
     /// After this many milliseconds.
     Slow(u64),
-    /// Bytes that are none.
+    /// Bytes that are no message.
     Garbage,
 }
 
 #[derive(Debug)]
 pub(super) struct Zone {
     pub mood: Mood,
-    /// Addresses and aliases by name, and how many seconds they hold.
+    /// Addresses and aliases by name, and how many seconds they are valid.
     pub records: HashMap<String, (Vec<String>, u32)>,
 }
 
-/// A server of DNS.
+/// A DNS server.
 #[derive(Clone, Debug)]
 pub(super) struct Dns {
     pub address: SocketAddr,

@@ -1,5 +1,5 @@
 //! A host that locks files: its portmapper, lock manager and status monitor, all at one port of the
-//! loopback interface, TCP and UDP. It writes down what it is told and answers as it was asked to.
+//! loopback interface, TCP and UDP. It notes its calls and answers as configured.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
@@ -18,9 +18,9 @@ pub type Heard = (u32, u32, Vec<u8>);
 #[derive(Default)]
 struct State {
     heard: Vec<Heard>,
-    /// What GRANTED is answered, next first; without any, NLM4_GRANTED. `None` fails the call.
+    /// The answers to GRANTED, next first; if empty, NLM4_GRANTED. `None` fails the call.
     answers: Vec<Option<Nlm4Stats>>,
-    /// What its status monitor says of itself; without, it fails the call.
+    /// Its status monitor's own state; `None` fails the call.
     monitor: Option<i32>,
 }
 
@@ -60,12 +60,12 @@ impl Host {
         Host { port, state }
     }
 
-    /// What GRANTED is to be answered next.
+    /// Sets the next answers to GRANTED.
     pub fn answer_next(&self, answers: &[Option<Nlm4Stats>]) {
         self.state.0.lock().unwrap().answers.extend(answers);
     }
 
-    /// What its status monitor is to say when it is asked for its state.
+    /// Sets the state that its status monitor answers with.
     pub fn has_state(&self, state: Option<i32>) {
         self.state.0.lock().unwrap().monitor = state;
     }
@@ -118,7 +118,7 @@ fn answer(call: &[u8], port: u16, state: &(Mutex<State>, Condvar)) -> Vec<u8> {
         }
         if (call.program, call.procedure) == (nsm::PROGRAM, nsm::Procedure::Stat.wire()) {
             match state.monitor {
-                // Of whom it is asked it knows nothing, as most of them say.
+                // It does not know the host in the question, as most monitors say.
                 Some(state) => results.put(&nsm::StatRes { res_stat: nsm::Res::Fail, state }),
                 None => status = Accepted::SystemErr,
             }

@@ -97,7 +97,7 @@ impl HandPool {
         pointer
     }
 
-    /// Makes what was changed a txg, and begins the next one.
+    /// Makes the changes a txg, and begins the next one.
     pub fn commit(&mut self) {
         let mut window_start = self.txg;
         let slots = self.write_slots(&mut window_start);

@@ -8,7 +8,7 @@ use crate::btree::journal::Journal;
 use crate::btree::{Difference, NodeSink, NodeStore, compare, merge};
 use crate::mem_store::{MemError, MemStore, OWNER, Rng};
 
-/// A store that keeps what is freed: as if a snapshot covered it.
+/// A store that keeps freed nodes, as if a snapshot covered them.
 struct Keeping<'a>(&'a MemStore);
 
 impl NodeStore for Keeping<'_> {

@@ -24,7 +24,7 @@ fn one_too_many_makes_two_halves() {
     let sizes = nodes(&plain(28, 145), Fill::Even);
     assert_eq!(sizes, [73 * 28, 72 * 28]);
     assert_eq!(nodes(&plain(28, 145), Fill::BrimAtEdge), [144 * 28, 28]);
-    // The last one gets what makes it not light: 36 entries.
+    // The last one gets just enough not to be light: 36 entries.
     assert_eq!(nodes(&plain(28, 145), Fill::Brim), [109 * 28, 36 * 28]);
 }
 
@@ -85,7 +85,7 @@ proptest! {
     ) {
         let mut run = 0;
         let item = |(bytes, tied): &(usize, bool)| {
-            // Small entries as those of extents may hang together, long ones do not.
+            // Small entries may be tied, as those of extents are; long ones are not.
             let bytes = if small { bytes % 140 + 20 } else { *bytes };
             let tied = small && *tied && run < 7;
             run = if tied { run + 1 } else { 0 };
@@ -106,7 +106,7 @@ proptest! {
             let light = nodes.iter().filter(|bytes| **bytes < NodeSize::FULL.light_bytes()).count();
             prop_assert!(light == 0, "{:?}", nodes);
         }
-        // No two neighbours would fit one node, unless they were to be filled evenly.
+        // No two neighbours would fit one node, unless the fill was to be even.
         if fill == Fill::BrimAtEdge {
             let tight = nodes.windows(2).all(|pair| pair[0] + 1344 + 8 * 160 > NODE_CAPACITY_BYTES);
             prop_assert!(tight, "{:?}", nodes);

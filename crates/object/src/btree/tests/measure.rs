@@ -1,5 +1,5 @@
-//! What single steps cost, without a store around them. The figures are printed by
-//! `cargo test --release -p aquifer-object -- --ignored --nocapture cost_of`.
+//! The cost of single steps, without a store around them.
+//! `cargo test --release -p aquifer-object -- --ignored --nocapture cost_of` prints the figures.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Tests of the tree: entries of every form made from numbers, and a model to hold it against.
+//! Tests of the tree: entries of every form made from numbers, and a model to compare it with.
 #![allow(clippy::cast_possible_truncation, reason = "small numbers of a test")]
 
 mod compare;
@@ -23,7 +23,7 @@ use crate::mem_store::{MemStore, OWNER, Rng, Shape, check_tree};
 /// A form whose entries can be made from numbers.
 pub(super) trait Sample: Packed {
     fn key_of(number: u64) -> Self::Key;
-    /// An entry at `key_of(number)`, of content that `salt` decides.
+    /// An entry at `key_of(number)`, whose content `salt` decides.
     fn entry(number: u64, salt: u64) -> Self::Entry;
 }
 
@@ -112,7 +112,7 @@ pub(super) fn levels(root: Option<BlockPointer>) -> u64 {
 
 pub(super) type Ops<F> = Vec<(<F as Form>::Key, Option<<F as Form>::Entry>)>;
 
-/// A tree, and what it should hold.
+/// A tree, and the content that it should have.
 pub(super) struct Twin<F: Sample> {
     pub(super) store: MemStore,
     pub(super) root: Option<BlockPointer>,
@@ -143,7 +143,7 @@ impl<F: Sample> Twin<F> {
         numbers.into_iter().map(op).collect()
     }
 
-    /// Applies ops to both sides and holds them against each other.
+    /// Applies ops to both sides and compares them.
     pub(super) fn apply(&mut self, ops: Ops<F>) -> Shape<F> {
         self.apply_unchecked(ops);
         self.check()
@@ -165,7 +165,7 @@ impl<F: Sample> Twin<F> {
         let (reads, writes, _) = self.store.take_counts();
         self.counts = (reads, writes);
         let born = self.store.live_of(self.store.txg()).len() as u64;
-        // Only what gives way to its one child was written for nothing.
+        // Only nodes that give way to their one child were written for nothing.
         let shrunk = levels(self.root).saturating_sub(levels(root));
         assert!(writes - born <= shrunk, "{writes} writes for {born} nodes, {shrunk} levels less");
         self.root = root;

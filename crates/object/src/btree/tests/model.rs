@@ -1,4 +1,4 @@
-//! Random batches on trees of every form, held against a map.
+//! Random batches on trees of every form, compared with a map.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn batch<F: Sample>(rng: &mut Rng, twin: &Twin<F>) -> Ops<F> {
             let end = twin.model.len() as u64 + NUMBERS;
             twin.ops(end..end + count % 60, rng, 0)
         }
-        // What stands, again, and deletes of nothing.
+        // Existing entries again, and deletes of nothing.
         _ => twin
             .model
             .iter()
@@ -66,7 +66,7 @@ fn many_batches<F: Sample>(seeds: u64, batches: u64) {
             let to = rng.chance(70).then(|| F::key_of(rng.below(NUMBERS)));
             twin.check_range(from, to, rng.below(300) as usize);
         }
-        // Down to nothing.
+        // Down to an empty tree.
         let rest: Ops<F> = twin.model.keys().map(|key| (*key, None)).collect();
         twin.apply(rest);
         assert!(twin.root.is_none() && twin.store.live().is_empty());
@@ -207,7 +207,7 @@ fn the_leftmost_path_begins_at_the_smallest_key() {
 }
 
 /// A leaf that loses nearly all its entries is joined with a neighbour that no op touches, right or
-/// left, and inner nodes likewise.
+/// left. So are inner nodes.
 #[test]
 fn light_nodes_are_joined_with_their_neighbours() {
     let grow = || {
@@ -226,7 +226,7 @@ fn light_nodes_are_joined_with_their_neighbours() {
         assert!(shape.leaf_counts.iter().all(|count| *count > 3), "leaf {at}");
         start += *count as u64;
     }
-    // Whole inner nodes but for one leaf.
+    // Whole inner nodes except for one leaf.
     for end in [600, 1200, 2000, 2990] {
         let mut twin = grow();
         let shape = twin.apply(twin.ops((100..end).map(|n| n * 2), &mut Rng::new(2), 100));
@@ -292,7 +292,7 @@ fn fill_after_ascending_and_random_inserts() {
     // 17 inodes fill a leaf to 0.96.
     assert!(shape.leaf_fill() > 0.95, "ascending with a follower: {}", shape.leaf_fill());
 
-    // The same in the middle of a tree, between what stands.
+    // The same in the middle of a tree, between existing entries.
     let mut twin = Twin::<Extents>::new(MemStore::instant());
     twin.apply(twin.ops((0..1000).chain(100_000..101_000), &mut rng, 0));
     for at in 0..400 {

@@ -92,7 +92,7 @@ fn cut_before_the_first_and_after_the_last() {
     assert!(halves.left.is_none() && halves.right.is_none());
 }
 
-/// Where a cut falls between nodes, no node is written that need not be.
+/// A cut between nodes writes no node that it need not write.
 #[test]
 fn cut_at_an_edge_keeps_the_tree() {
     let twin = grown::<Objects>(9, 4000, 3);
@@ -118,7 +118,7 @@ fn draining_reads_each_node_about_once() {
     assert!(reads < 2 * nodes, "{reads} reads of {nodes} nodes");
 }
 
-/// Where short leaves follow on full ones, more are read ahead than the budget has room for.
+/// Where short leaves follow full ones, the drain reads more ahead than the budget has room for.
 #[test]
 fn draining_keeps_to_its_budget() {
     let mut twin = Twin::<Directory>::new(MemStore::new());

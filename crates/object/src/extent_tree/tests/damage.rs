@@ -1,4 +1,4 @@
-//! Leaves that verify but break the rules of extents, and bytes that are none.
+//! Leaves that verify but break the rules of extents, and bytes that are no leaves.
 
 use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::extent::{Extent, Stored};
@@ -71,7 +71,7 @@ proptest! {
         let _ = store.live().len();
     }
 
-    /// Passing over an entry and decoding it read the same bytes.
+    /// Skipping an entry and decoding it read the same bytes.
     #[test]
     fn skipping_agrees_with_decoding(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let (mut skipped, mut decoded) = (Reader::new(&bytes, "x"), Reader::new(&bytes, "x"));

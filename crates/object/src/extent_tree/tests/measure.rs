@@ -1,5 +1,5 @@
-//! Depth and cost of a large tree. The figures are printed by
-//! `cargo test --release -p aquifer-object -- --ignored --nocapture cost_of`.
+//! Depth and cost of a large tree.
+//! `cargo test --release -p aquifer-object -- --ignored --nocapture cost_of` prints the figures.
 
 use std::time::Instant;
 
@@ -80,7 +80,7 @@ fn a_million_extents_put_at_random() {
     assert_eq!(shape.levels, 4);
     assert!((0.6..0.85).contains(&shape.leaf_fill()), "{}", shape.leaf_fill());
     assert!(shape.light <= shape.leaf_bytes.len() / 1000, "{} light", shape.light);
-    // No more than one leaf and its path an op, and the paths are shared.
+    // At most one leaf and its path for each op, and ops share the paths.
     let (reads, writes, _) = grown.merge(10_000, 1 << 36);
     assert!(reads < 1.0 && writes < 1.2, "{reads} reads, {writes} writes an op");
     grown.store.take_counts();
@@ -124,7 +124,7 @@ fn cost_of_merges_and_lookups() {
         let ns = start.elapsed().as_nanos() as u64 / (count / width);
         println!("lookup of {width} pages: {ns} ns, {found} found");
     }
-    // What of that is the store's: its lock, map and checksum of each node.
+    // The store's share of that: its lock, map and checksum of each node.
     let root = grown.root.unwrap();
     let start = Instant::now();
     (0..count).for_each(|_| drop(grown.store.sector(&root)));

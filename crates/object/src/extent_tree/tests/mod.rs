@@ -1,5 +1,5 @@
-//! Tests of extent trees: a canvas on which extents are painted, page by page, and against which
-//! every tree, every freed sector and every sum is held.
+//! Tests of extent trees. A canvas is painted with extents, page by page. Every tree, every freed
+//! sector and every sum is compared with it.
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
@@ -22,10 +22,10 @@ use super::{FreedExtent, Replace, Replaced, lookup_range, merge_extents, one_ten
 use crate::btree::NodeSink;
 use crate::mem_store::{MemStore, OWNER, Shape, check_tree};
 
-/// What a page shows: an extent, and which of its pages.
+/// The content of a page: an extent, and which of its pages.
 type Cell = (usize, u64);
 
-/// What is painted: where, and with what.
+/// A painted range: where, and with which extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stroke {
     pub(super) page: u64,
@@ -50,10 +50,10 @@ impl Paint {
     }
 }
 
-/// What a sector was, for what is said when it is freed.
+/// The life of a sector, to compare when it is freed.
 type Life = (Txg, Txg, bool);
 
-/// A file's tree, and what it should show.
+/// A file's tree, and the content that it should show.
 pub(super) struct Canvas {
     pub(super) store: MemStore,
     pub(super) root: Option<BlockPointer>,
@@ -116,7 +116,7 @@ impl Canvas {
         Some(self.extents.len() - 1)
     }
 
-    /// Paints strokes, later ones over earlier ones, and gives the ops that say so.
+    /// Paints strokes, later ones over earlier ones, and returns the matching ops.
     pub(super) fn paint(&mut self, strokes: &[Stroke]) -> Vec<Replace> {
         let mut painted: BTreeMap<u64, Option<Cell>> = BTreeMap::new();
         let mut cuts = BTreeSet::new();
@@ -174,7 +174,7 @@ impl Canvas {
         used
     }
 
-    /// Paints, merges, and holds all that comes of it against the canvas.
+    /// Paints, merges, and compares all results with the canvas.
     pub(super) fn apply(&mut self, strokes: &[Stroke]) -> Shape<Extents> {
         self.apply_unchecked(strokes);
         self.check()
@@ -199,7 +199,7 @@ impl Canvas {
         assert_eq!(merged.replaced.iter().flat_map(single).collect::<Vec<_>>(), replaced);
     }
 
-    /// Where each page that a plain extent shows lies, and since when.
+    /// The place of each page that a plain extent shows, and since when.
     fn plain(&self) -> BTreeMap<u64, (Place, Txg)> {
         let plain = |(page, (id, at)): (&u64, &Cell)| {
             let extent = &self.extents[*id];
@@ -209,7 +209,7 @@ impl Canvas {
         self.cells.iter().filter_map(plain).collect()
     }
 
-    /// Takes `freed` for what just left the cells: no more, no less, nothing twice.
+    /// Compares `freed` with the sectors that just left the cells: no more, no less, nothing twice.
     pub(super) fn settle(&mut self, freed: &[FreedExtent]) {
         let used = self.used();
         let mut gone = std::mem::replace(&mut self.live, used);
@@ -225,7 +225,7 @@ impl Canvas {
         assert!(gone.is_empty(), "not freed: {gone:?}");
     }
 
-    /// What `cells` shows between two pages.
+    /// The content of `cells` between two pages.
     fn shown(&self, from: u64, to: u64) -> BTreeMap<u64, Extent> {
         let cells = self.cells.range(from..to);
         cells

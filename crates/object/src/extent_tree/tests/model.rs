@@ -1,4 +1,4 @@
-//! Random strokes, held against the canvas.
+//! Random strokes, compared with the canvas.
 
 use aquifer_ondisk::tree_node::Extents;
 use proptest::prelude::*;

@@ -82,7 +82,7 @@ fn neighbours_of_one_run_and_life_are_joined() {
     assert!(!joins(compressed(0, 4, 100), plain(4, 5, 103)));
 }
 
-/// What an earlier merge of the same txg put is joined with what follows, on either side.
+/// The extents of an earlier merge in the same txg are joined with following ones, on either side.
 #[test]
 fn neighbours_put_one_after_the_other_are_joined() {
     let store = MemStore::new();
@@ -138,7 +138,7 @@ fn one_extent_at_two_places_is_two_tenancies() {
     let step = merged(&store, step.root, vec![hole(3, 4)]);
     assert_eq!((step.freed.len(), step.refer_sectors), (0, 0));
 
-    // A long row of them does not hang together.
+    // A long row of them does not count as one tenancy.
     let row = |at: u64| Extent { page: 1000 + 2 * at, counted: true, ..compressed(0, 2, 100) };
     let start = merged(&store, step.root, vec![put((0..2000).map(row).collect())]);
     assert_eq!(start.refer_sectors, 2000);
@@ -147,8 +147,8 @@ fn one_extent_at_two_places_is_two_tenancies() {
     assert_eq!((step.freed.len(), step.refer_sectors), (2000, -2000));
 }
 
-/// A cut through a compressed extent whose middle was overwritten page by page: all that is left
-/// of it stays left, however many entries lie between.
+/// A cut through a compressed extent whose middle was overwritten page by page: all its rest stays
+/// left, however many entries lie between.
 #[test]
 fn a_cut_through_an_overwritten_extent() {
     for at in 1..8 {

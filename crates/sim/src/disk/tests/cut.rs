@@ -1,4 +1,4 @@
-//! What a power cut and a kill leave.
+//! The effects of a power cut and a kill.
 
 use std::collections::BTreeSet;
 

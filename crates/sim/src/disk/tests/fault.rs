@@ -1,4 +1,4 @@
-//! What faults do, and that they do it when told.
+//! The effects of faults, and that they come when ordered.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -211,7 +211,7 @@ fn operations_in_flight_when_the_disk_vanishes_fail_within_the_bound() {
         assert_eq!(got.unwrap_err(), DiskError::Gone);
         assert!(world.now() <= Duration::from_millis(5) + Duration::from_nanos(500));
         longest = longest.max(world.now());
-        // Whatever was stored was stored before the disk could come back.
+        // All stored writes were stored before the disk could come back.
         disk.come_back();
         carried_out.extend(read(&mut sim, &disk, 0, 1));
     }
