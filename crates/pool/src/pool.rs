@@ -22,15 +22,15 @@ use futures_util::future::join_all;
 use crate::block::Cached;
 use crate::commit::Committer;
 use crate::error::PoolError;
+use crate::flow::throttle::Throttle;
+use crate::flow::window::Pace;
 use crate::intent_log::read::FoundBatch;
 use crate::intent_log::{IntentLog, Start};
 use crate::limits::Limits;
-use crate::pace::Pace;
 use crate::readers::Readers;
 use crate::record::RecordRing;
 use crate::space::Space;
 use crate::sync::SyncContext;
-use crate::throttle::Throttle;
 use crate::tree::{VdevTree, record_copies};
 use crate::txg::Txgs;
 

@@ -22,10 +22,10 @@ use aquifer_sync::atomic::Ordering;
 use aquifer_sync::{Mutex, Notify};
 
 use crate::error::PoolError;
+use crate::flow::spread::Spread;
 use crate::limits::{SYNC_WINDOW_SECTORS_MAX, SYNC_WRITE_SECTORS_MAX};
 use crate::patience::Patience;
 use crate::pool::{BoxFuture, Pool, Roots};
-use crate::spread::Spread;
 
 /// What the layer above uses to write its changes of one txg.
 #[derive(Debug)]

@@ -13,7 +13,6 @@
 //! what admission may hand out: never more than fits at home, where the log must find room when its
 //! vdevs are lost (`moving`).
 
-mod bias;
 mod early;
 mod moving;
 mod position;
@@ -37,6 +36,7 @@ pub use early::EarlyWrite;
 pub(crate) use position::{Position, Ring};
 
 use crate::error::PoolError;
+use crate::flow::placement::Bias;
 use crate::limits::LOG_BATCHES_IN_FLIGHT_MAX;
 use crate::txg::TxHold;
 
@@ -197,7 +197,7 @@ pub struct IntentLog {
     home: Ring,
     /// It lies on the data vdevs.
     at_home: AtomicBool,
-    bias: bias::Bias,
+    pub(crate) bias: Bias,
     /// Bytes that it can hold: what fits in its place, and at home.
     capacity_bytes: AtomicU64,
     /// Bytes of all batches since it came into service.
@@ -228,7 +228,7 @@ impl IntentLog {
             capacity_bytes: AtomicU64::new(start.ring.bytes().min(start.home.bytes())),
             sealed_bytes: AtomicU64::new(0),
             at_home: AtomicBool::new(at_home),
-            bias: bias::Bias::new(at_home),
+            bias: Bias::new(at_home),
             home: start.home,
             state: Mutex::new(State {
                 chain: start.chain,

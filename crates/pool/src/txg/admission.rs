@@ -2,7 +2,8 @@
 //!
 //! What a change may take at worst (memory until its txg is on disk, room in the log and on the
 //! disks) is set aside before it enters. When more comes in than the disks take, changes are slowed
-//! evenly ([`crate::throttle`]), but for the few small ones of what is at rest ([`Lane::Sparse`]).
+//! evenly ([`crate::flow::throttle`]), but for the few small ones of what is at rest
+//! ([`Lane::Sparse`]).
 //!
 //! # A full pool
 //! What takes no more room than there was ([`SpaceClass::Remove`]) always works, in any number: it
