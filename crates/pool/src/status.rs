@@ -10,7 +10,7 @@ use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_vdev::{IoCounts, LeafState};
 
 use crate::Pool;
-use crate::limits::TXG_SLOW_MS;
+use crate::flow::limits::TXG_SLOW_MS;
 
 /// One disk.
 #[derive(Debug, Clone)]

@@ -22,8 +22,8 @@ use aquifer_sync::atomic::Ordering;
 use aquifer_sync::{Mutex, Notify};
 
 use crate::error::PoolError;
+use crate::flow::limits::{SYNC_WRITE_SECTORS_MAX, SYNC_WRITES_MAX};
 use crate::flow::spread::Spread;
-use crate::limits::{SYNC_WINDOW_SECTORS_MAX, SYNC_WRITE_SECTORS_MAX};
 use crate::patience::Patience;
 use crate::pool::{BoxFuture, Pool, Roots};
 
@@ -173,7 +173,7 @@ impl SyncContext {
         loop {
             let landed = self.flight.landed.notified();
             let writes = self.flight.state.lock().writes;
-            if writes <= SYNC_WINDOW_SECTORS_MAX / SYNC_WRITE_SECTORS_MAX {
+            if writes <= SYNC_WRITES_MAX {
                 return;
             }
             landed.await;

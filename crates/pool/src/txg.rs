@@ -18,7 +18,7 @@ use aquifer_sync::{AsyncMutex, Mutex, Notify};
 use futures_util::future::{Either, select};
 
 use crate::error::PoolError;
-use crate::limits::{TXG_BACKGROUND_MS, TXG_INTERVAL_MS};
+use crate::flow::limits::{TXG_BACKGROUND_MS, TXG_INTERVAL_MS, TXG_LOG_SHARE};
 use crate::pool::{BoxFuture, Pool};
 
 pub use admission::{Admission, Demand, Lane, SpaceClass};
@@ -243,7 +243,7 @@ impl Pool {
     /// or of reservations on a pool that has little room, whichever comes first.
     fn fill(&self, state: &State, load: Load) -> f64 {
         let logged = self.log.sealed_bytes().saturating_sub(state.log_began_bytes);
-        let logged = share(logged, self.log.capacity_bytes() / 4);
+        let logged = share(logged, self.log.capacity_bytes() / TXG_LOG_SHARE);
         let reserved = share(load.sectors, state.full_sectors);
         self.share_of_memory(load.dirty_bytes).max(logged).max(reserved)
     }

@@ -12,6 +12,7 @@ use aquifer_sync::Mutex;
 use aquifer_sync::atomic::{AtomicBool, Ordering};
 use aquifer_vdev::{IoCount, IoCounts, Vdev};
 
+use super::limits::{PLACEMENT_BATCHES_MAX, PLACEMENT_BYTES, PLACEMENT_SAMPLES_MIN};
 use crate::pool::Pool;
 
 /// The judgement, and what it was last made from.
@@ -28,11 +29,6 @@ struct Times {
     ns: u64,
     bytes: u64,
 }
-
-/// The size for which it is judged.
-const LARGE_BYTES: u64 = 64 * 1024;
-/// Operations of each sort without which nothing is concluded.
-const SAMPLES_MIN: u64 = 8;
 
 impl Times {
     fn add(&mut self, count: &IoCount) {
@@ -86,14 +82,18 @@ impl Bias {
         let [old_writes, old_flushes, old_logged] = *seen;
         let (writes, flushes) = (writes.since(old_writes), flushes.since(old_flushes));
         let logged = logged.since(old_logged);
-        if writes.count < SAMPLES_MIN || logged.count < SAMPLES_MIN || flushes.count == 0 {
+        if writes.count < PLACEMENT_SAMPLES_MIN
+            || logged.count < PLACEMENT_SAMPLES_MIN
+            || flushes.count == 0
+        {
             return;
         }
         *seen = now;
         let early_ns = writes.mean_ns() + flushes.mean_ns();
         // Small batches say what a large one takes at least; large ones, what each byte takes.
         let batch_bytes = (logged.bytes / logged.count).max(1);
-        let logged_ns = logged.mean_ns() * LARGE_BYTES.div_ceil(batch_bytes).clamp(1, 4);
+        let logged_ns = logged.mean_ns()
+            * PLACEMENT_BYTES.div_ceil(batch_bytes).clamp(1, PLACEMENT_BATCHES_MAX);
         self.early.store(early_ns < logged_ns, Ordering::Relaxed);
     }
 }

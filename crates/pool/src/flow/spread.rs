@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use aquifer_sync::atomic::{AtomicU64, Ordering};
 
-use crate::limits::SYNC_SPREAD_MS;
+use super::limits::{SYNC_DONE_AT_FILL, SYNC_LOOK_MS, SYNC_SPREAD_MS, SYNC_STEPS_PER_LOOK};
 use crate::pool::Pool;
 use crate::txg::share;
 
@@ -26,12 +26,6 @@ pub(crate) struct Spread {
     handed_out: AtomicU64,
     steps: AtomicU64,
 }
-
-/// Steps between two looks: some 50 us of a processor.
-const STEPS_PER_LOOK: u64 = 16;
-/// The data is on its way when the open txg is full to this share. Writers are slowed by what is
-/// left of a sync long after that.
-const DONE_AT_FILL: f64 = 0.5;
 
 impl Spread {
     pub fn new(begun: Duration, dirty_bytes: u64) -> Spread {
@@ -51,14 +45,14 @@ impl Spread {
     /// A step is done: others have their turn, and if the sync is ahead of its plan, it waits.
     pub async fn step(&self, pool: &Pool) {
         let steps = self.steps.fetch_add(1, Ordering::Relaxed);
-        if !steps.is_multiple_of(STEPS_PER_LOOK) {
+        if !steps.is_multiple_of(SYNC_STEPS_PER_LOOK) {
             return;
         }
         // The kernel's workers first, then what this sync has handed out.
         pool.world.yield_thread();
         turn_of_others().await;
         while self.is_ahead(pool) {
-            pool.world.sleep(Duration::from_millis(1)).await;
+            pool.world.sleep(Duration::from_millis(SYNC_LOOK_MS)).await;
         }
     }
 
@@ -66,7 +60,7 @@ impl Spread {
         let handed_out = self.handed_out.load(Ordering::Relaxed);
         let elapsed = pool.world.now().saturating_sub(self.begun).as_secs_f64();
         let time = elapsed / Duration::from_millis(SYNC_SPREAD_MS).as_secs_f64();
-        let planned = time.max(pool.open_fill() / DONE_AT_FILL);
+        let planned = time.max(pool.open_fill() / SYNC_DONE_AT_FILL);
         planned < 1.0 && share(handed_out, self.sectors) > planned && !pool.txgs.is_awaited()
     }
 }

@@ -16,7 +16,11 @@ use std::time::Duration;
 use aquifer_sync::Mutex;
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::limits::{THROTTLE_CREDIT_MS, THROTTLE_LOOK_MS};
+use super::limits::{
+    EASY_SHARE, FASTEST, FILL_SHARE, LEARN_SHARE, LEFT_SECONDS_MIN, MISSING_SHARE_MIN,
+    PRESSED_SHARE, REST_LASTS, SPEED_SECONDS, STANDSTILL, THROTTLE_CREDIT_MS, THROTTLE_LOOK_MS,
+    THROTTLE_WAIT_MIN,
+};
 
 /// The queue of changes, and what is known of the txg on its way.
 #[derive(Debug)]
@@ -69,27 +73,6 @@ struct Known {
     /// Sectors written for a full one.
     sectors_per_share: f64,
 }
-
-/// The open txg is filled up to this share of what closes it, by the time the other is on disk. The
-/// rest is for what comes when that takes longer than it seemed.
-const FILL_SHARE: f64 = 0.95;
-/// That rest is made to last this much longer than the other seems to need.
-const REST_LASTS: f64 = 4.0;
-/// Faster than the disks by this factor at most, while txgs close full.
-const FASTEST: f64 = 4.0;
-/// Of a smaller txg nothing is learnt: fixed costs rule it.
-const LEARN_SHARE: f64 = 1.0 / 8.0;
-/// A txg as large as this closed because it was full.
-const PRESSED_SHARE: f64 = 0.9;
-/// While txgs do not close because they are full nobody waits below this.
-const EASY_SHARE: f64 = 0.5;
-/// A wait that rounds to nothing would never end.
-const WAIT_MIN: Duration = Duration::from_micros(20);
-/// The least that is expected of what a txg on its way still takes.
-const LEFT_SECONDS_MIN: f64 = 0.001;
-/// A txg that seems to stand still is expected to need this much longer than it has needed, or than
-/// those before it did.
-const STANDSTILL: f64 = 8.0;
 
 impl Throttle {
     pub fn new() -> Throttle {
@@ -173,7 +156,7 @@ impl Throttle {
         }
         let longest = Duration::from_millis(THROTTLE_LOOK_MS);
         let wait = Duration::from_secs_f64((ahead / pace).min(longest.as_secs_f64()));
-        Some(wait.max(WAIT_MIN))
+        Some(wait.max(THROTTLE_WAIT_MIN))
     }
 }
 
@@ -228,7 +211,7 @@ impl State {
         let expected = self.known.map(|known| draining.share * known.sectors_per_share);
         let expected = expected.unwrap_or(as_f64(draining.sectors)).max(1.0);
         // What is written in the end may be more than it seemed.
-        let missing = (expected - as_f64(written)).max(expected * 0.02);
+        let missing = (expected - as_f64(written)).max(expected * MISSING_SHARE_MIN);
         let all =
             self.known.map(|known| (draining.share / known.shares_per_second - tail).max(0.0));
         let own = draining.sectors_per_second.map(|speed| {
@@ -260,9 +243,6 @@ impl Draining {
         }
     }
 }
-
-/// The speed of late is that of about so long.
-const SPEED_SECONDS: f64 = 0.3;
 
 impl Known {
     fn mean(self, new: Known) -> Known {

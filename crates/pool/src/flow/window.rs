@@ -10,8 +10,9 @@ use std::time::Duration;
 use aquifer_sync::atomic::{AtomicUsize, Ordering};
 use aquifer_sync::{Semaphore, SemaphorePermit};
 
-use crate::limits::{
-    SYNC_WINDOW_SECTORS_MAX, SYNC_WINDOW_SECTORS_MIN, SYNC_WRITE_ALONE_MS, SYNC_WRITE_BESIDE_LOG_MS,
+use super::limits::{
+    SYNC_WINDOW_SECTORS_FIRST, SYNC_WINDOW_SECTORS_MAX, SYNC_WINDOW_SECTORS_MIN,
+    SYNC_WRITE_ALONE_MS, SYNC_WRITE_BESIDE_LOG_MS,
 };
 
 /// The window of a pool's syncs.
@@ -23,7 +24,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub fn new() -> Pace {
-        let sectors = SYNC_WINDOW_SECTORS_MAX / 4;
+        let sectors = SYNC_WINDOW_SECTORS_FIRST;
         Pace { room: Semaphore::new(sectors), sectors: AtomicUsize::new(sectors) }
     }
 

@@ -24,9 +24,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::log_batch::{
-    BATCH_HEADER_BYTES, BATCH_SECTORS_MAX, BATCH_TRAILER_BYTES, LogRecord,
-};
+use aquifer_ondisk::log_batch::{BATCH_HEADER_BYTES, BATCH_TRAILER_BYTES, LogRecord};
 use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::{Place, Txg};
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,17 +34,15 @@ pub use early::EarlyWrite;
 pub(crate) use position::{Position, Ring};
 
 use crate::error::PoolError;
+use crate::flow::limits::{
+    LOG_BATCHES_IN_FLIGHT_MAX, LOG_HEADER_BYTES_MAX, LOG_PAYLOAD_PAGES_MAX,
+    LOG_SECOND_BATCH_PAGES_MIN,
+};
 use crate::flow::placement::Bias;
-use crate::limits::LOG_BATCHES_IN_FLIGHT_MAX;
 use crate::txg::TxHold;
 
-/// Payload pages and header bytes above which a batch takes no more.
-const HEADER_BYTES_MAX: usize = 24 * 4096;
-const PAYLOAD_PAGES_MAX: usize = BATCH_SECTORS_MAX - HEADER_BYTES_MAX / 4096;
 /// Pages one record may carry: the rest of a longer change goes into further records.
-pub const RECORD_PAGES_MAX: usize = PAYLOAD_PAGES_MAX;
-/// A second batch goes out beside the first only if it has gathered this many pages.
-const SECOND_BATCH_PAGES_MIN: usize = 8;
+pub const RECORD_PAGES_MAX: usize = LOG_PAYLOAD_PAGES_MAX;
 
 /// Completes when its record is durable.
 #[derive(Debug, Clone)]
@@ -275,9 +271,9 @@ impl IntentLog {
         let mut state = self.state.lock();
         let bytes = record.encoded_bytes();
         let gathering = &state.gathering;
-        let full = gathering.pages.len() + pages.len() > PAYLOAD_PAGES_MAX
+        let full = gathering.pages.len() + pages.len() > LOG_PAYLOAD_PAGES_MAX
             || gathering.header_bytes + bytes + BATCH_HEADER_BYTES + BATCH_TRAILER_BYTES
-                > HEADER_BYTES_MAX;
+                > LOG_HEADER_BYTES_MAX;
         if full {
             let sealed = std::mem::take(&mut state.gathering);
             state.ready.push_back(sealed);
@@ -295,7 +291,7 @@ impl IntentLog {
             return ticket;
         }
         let second =
-            !state.ready.is_empty() || state.gathering.pages.len() >= SECOND_BATCH_PAGES_MIN;
+            !state.ready.is_empty() || state.gathering.pages.len() >= LOG_SECOND_BATCH_PAGES_MIN;
         let go = state.in_flight == 0 || (second && state.in_flight < LOG_BATCHES_IN_FLIGHT_MAX);
         if go && state.change.is_none() {
             state.in_flight += 1;

@@ -13,8 +13,8 @@ use aquifer_vdev::VdevLost;
 use futures_util::future::{join, join_all};
 
 use crate::error::PoolError;
+use crate::flow::limits::{LOG_BATCHES_IN_FLIGHT_MAX, LOG_IDLE_MS, LOG_IDLE_ROOM_BYTES_MIN};
 use crate::intent_log::{EarlyWrite, Gathering, IntentLog, LiveBatch, Position, Waiting};
-use crate::limits::{LOG_BATCHES_IN_FLIGHT_MAX, LOG_IDLE_MS};
 use crate::pool::Pool;
 
 /// A batch with its place in the chain.
@@ -133,7 +133,7 @@ impl Pool {
                 let room = state.room_bytes();
                 state.idle_timer = false;
                 // Never at the expense of records: they need the space more than the mark.
-                if room > 4096 * 512 {
+                if room > LOG_IDLE_ROOM_BYTES_MIN {
                     state.in_flight += 1;
                     state.ready.push_back(Gathering::default());
                     drop(state);

@@ -20,6 +20,10 @@ use aquifer_ondisk::layout::REWIND_TXGS;
 
 use super::{State, TxHold};
 use crate::error::PoolError;
+use crate::flow::limits::{
+    LOG_DELAY_US, LOG_EASY_PERCENT, SPARSE_BYTES_MAX, SPARSE_LOG_SHARE, SPARSE_TXG_SHARE,
+    TXG_FULL_SECTORS_MIN, TXG_SPACE_SHARE,
+};
 use crate::pool::Pool;
 
 /// How far into the pool's reserve a request may go (DESIGN, "Full pool").
@@ -156,7 +160,7 @@ impl Pool {
         let dirty = state.dirty_bytes();
         let open = state.loads.get(&state.open).copied().unwrap_or_default();
         // What others can never take is there for those few.
-        let lane_bytes = limits.txg_dirty_bytes / SPARSE_SHARE;
+        let lane_bytes = limits.txg_dirty_bytes / SPARSE_TXG_SHARE;
         let pass = demand.lane == Lane::Sparse
             && demand.dirty_bytes <= SPARSE_BYTES_MAX
             && open.sparse_bytes + demand.dirty_bytes <= lane_bytes;
@@ -181,7 +185,7 @@ impl Pool {
         state.admitted.sectors += demand.sectors;
         state.admitted.log_bytes += demand.log_bytes;
         let room = free.saturating_sub(self.reserve(demand.class));
-        state.full_sectors = (room / 2).max(FULL_SECTORS_MIN);
+        state.full_sectors = (room / TXG_SPACE_SHARE).max(TXG_FULL_SECTORS_MIN);
         if pass {
             let txg = state.open;
             state.loads.entry(txg).or_default().sparse_bytes += demand.dirty_bytes;
@@ -205,14 +209,14 @@ impl Pool {
 
     /// Room of the log that only sparse changes may take.
     fn log_kept(&self) -> u64 {
-        self.log.capacity_bytes() / LOG_KEPT_SHARE
+        self.log.capacity_bytes() / SPARSE_LOG_SHARE
     }
 
     /// A log that fills, whatever the txgs do: nothing below 60 %, then ever longer.
     fn log_delay(&self) -> Option<Duration> {
         let percent = self.log.fullness_percent().min(99);
-        let over = percent.checked_sub(60).filter(|over| *over > 0)?;
-        Some(Duration::from_micros(25 * over * over / (100 - percent)))
+        let over = percent.checked_sub(LOG_EASY_PERCENT).filter(|over| *over > 0)?;
+        Some(Duration::from_micros(LOG_DELAY_US * over * over / (100 - percent)))
     }
 
     /// Enters the open txg with what was admitted.
@@ -236,17 +240,6 @@ impl Pool {
 /// Commits after which a full pool is believed to be full: a free takes effect in its own, and is
 /// held back for two more.
 const SPACE_COMMITS_MAX: usize = 4;
-
-/// However little room there is, a txg is not full before it has reserved this: on a full pool it
-/// is not worth a txg to let in a change or two.
-const FULL_SECTORS_MIN: u64 = 4096;
-
-/// Sparse changes may take one part in so many of a txg's dirty memory,
-const SPARSE_SHARE: u64 = 16;
-/// each of them this much at most,
-const SPARSE_BYTES_MAX: u64 = 64 * 1024;
-/// and one part in so many of the log is kept for them.
-const LOG_KEPT_SHARE: u64 = 64;
 
 /// A change that is slowed with all others.
 struct Slowed {
