@@ -22,7 +22,7 @@ use futures_util::future::join_all;
 use crate::block::Cached;
 use crate::commit::Committer;
 use crate::error::PoolError;
-use crate::flow::throttle::Throttle;
+use crate::flow::Flow;
 use crate::flow::window::Pace;
 use crate::intent_log::read::FoundBatch;
 use crate::intent_log::{IntentLog, Start};
@@ -94,7 +94,7 @@ pub struct Pool {
     pub(crate) log: IntentLog,
     pub(crate) committer: Committer,
     pub(crate) pace: Pace,
-    pub(crate) throttle: Throttle,
+    pub(crate) flow: Flow,
     pub(crate) records: Mutex<RecordRing>,
     pub(crate) roots: Mutex<Roots>,
     pub(crate) trees: OnceLock<Weak<dyn Trees>>,
@@ -157,7 +157,7 @@ impl Pool {
             log: IntentLog::new(parts.log),
             committer: Committer::new(parts.uberblock, parts.host),
             pace: Pace::new(),
-            throttle: Throttle::new(),
+            flow: Flow::default(),
             records: Mutex::new(parts.records),
             roots: Mutex::new(parts.roots),
             trees: OnceLock::new(),

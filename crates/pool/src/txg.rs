@@ -19,6 +19,7 @@ use futures_util::future::{Either, select};
 
 use crate::error::PoolError;
 use crate::flow::limits::{TXG_BACKGROUND_MS, TXG_INTERVAL_MS, TXG_LOG_SHARE};
+use crate::flow::{Closed, share};
 use crate::pool::{BoxFuture, Pool};
 
 pub use admission::{Admission, Demand, Lane, SpaceClass};
@@ -177,12 +178,6 @@ impl Txgs {
         self.wanted.notify_one();
     }
 
-    /// Whether somebody waits for the txg on its way to disk, or for the open one behind it.
-    pub fn is_awaited(&self) -> bool {
-        let state = self.state.lock();
-        state.awaited || state.sync_awaited
-    }
-
     /// Something goes on with the next txg.
     pub fn background_waits(&self) {
         self.state.lock().background_waits = true;
@@ -248,10 +243,11 @@ impl Pool {
         self.share_of_memory(load.dirty_bytes).max(logged).max(reserved)
     }
 
-    /// How full the open txg is with all that is on its way into it.
-    pub(crate) fn open_fill(&self) -> f64 {
+    /// How full the open txg is with all that is on its way into it, and whether somebody waits for
+    /// it, or for the one on its way to disk.
+    pub(crate) fn open_look(&self) -> (f64, bool) {
         let state = self.txgs.state.lock();
-        self.fill(&state, state.coming())
+        (self.fill(&state, state.coming()), state.awaited || state.sync_awaited)
     }
 
     /// The share of a full txg that so many dirty bytes are.
@@ -259,20 +255,19 @@ impl Pool {
         share(dirty_bytes, self.limits.txg_dirty_bytes)
     }
 
-    /// Ends the open txg and waits until nobody holds it. Returns it, its dirty bytes, and how full
-    /// it was.
-    pub(crate) async fn close_txg(&self) -> (Txg, u64, f64) {
+    /// Ends the open txg and waits until nobody holds it.
+    pub(crate) async fn close_txg(&self) -> (Txg, Closed) {
         let closed = {
             let mut state = self.txgs.state.lock();
             let closing = state.open;
             let load = state.loads.get(&closing).copied().unwrap_or_default();
-            let dirty_bytes = load.dirty_bytes;
-            let fill = self.fill(&state, load);
+            let sectors = load.dirty_bytes / 4096;
+            let closed = Closed { share: self.fill(&state, load), sectors };
             state.open = closing.next();
             state.close_requested = false;
             state.sync_awaited = std::mem::take(&mut state.awaited);
             state.log_began_bytes = self.log.sealed_bytes();
-            (closing, dirty_bytes, fill)
+            (closing, closed)
         };
         self.txgs.quiesced(closed.0).await;
         closed
@@ -357,11 +352,6 @@ impl Pool {
 
 /// How often an export looks whether the last reader has gone.
 const EXPORT_POLL_MS: u64 = 1;
-
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more than 52 bits")]
-pub(crate) fn share(bytes: u64, of_bytes: u64) -> f64 {
-    bytes as f64 / of_bytes.max(1) as f64
-}
 
 impl TxHold {
     /// The txg that is held.

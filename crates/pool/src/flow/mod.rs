@@ -2,6 +2,103 @@
 
 pub(crate) mod limits;
 pub(crate) mod placement;
-pub(crate) mod spread;
-pub(crate) mod throttle;
+mod spread;
+mod throttle;
 pub(crate) mod window;
+
+use std::time::Duration;
+
+use aquifer_sync::Mutex;
+use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use limits::SYNC_STEPS_PER_LOOK;
+use throttle::Throttle;
+pub(crate) use throttle::{Closed, Turn};
+
+/// The flow of a pool.
+#[derive(Debug, Default)]
+pub(crate) struct Flow {
+    throttle: Mutex<Throttle>,
+    /// Whether a txg is on its way to disk.
+    is_syncing: AtomicBool,
+    /// Its sectors that are on their way to the devices, and those that have come to disk.
+    handed_out_sectors: AtomicU64,
+    written_sectors: AtomicU64,
+    steps: AtomicU64,
+}
+
+/// What happens to the txg on its way to disk.
+impl Flow {
+    /// It has closed.
+    pub fn txg_closed(&self, now: Duration, closed: Closed) {
+        self.written_sectors.store(0, Ordering::Relaxed);
+        self.handed_out_sectors.store(0, Ordering::Relaxed);
+        self.steps.store(0, Ordering::Relaxed);
+        self.is_syncing.store(true, Ordering::Relaxed);
+        self.throttle.lock().begin(now, closed);
+    }
+
+    /// Whether there is one.
+    pub fn is_syncing(&self) -> bool {
+        self.is_syncing.load(Ordering::Relaxed)
+    }
+
+    /// Sectors of it are on their way to the devices.
+    pub fn sync_hands_out(&self, sectors: u64) {
+        self.handed_out_sectors.fetch_add(sectors, Ordering::Relaxed);
+    }
+
+    /// Sectors of it have come to disk.
+    pub fn sync_wrote(&self, sectors: u64) {
+        self.written_sectors.fetch_add(sectors, Ordering::Relaxed);
+    }
+
+    /// A step of its sync is done. Returns whether it is time to look whether it is ahead.
+    pub fn sync_stepped(&self) -> bool {
+        self.steps.fetch_add(1, Ordering::Relaxed).is_multiple_of(SYNC_STEPS_PER_LOOK)
+    }
+
+    /// Whether its sync waits, with the open txg full to `fill`. Nothing waits that is `awaited`.
+    pub fn sync_is_ahead(&self, now: Duration, fill: f64, awaited: bool) -> bool {
+        let Some((begun, sectors)) = self.throttle.lock().draining() else { return false };
+        let handed_out = self.handed_out_sectors.load(Ordering::Relaxed);
+        !awaited && spread::is_ahead(handed_out, sectors, now.saturating_sub(begun), fill)
+    }
+
+    /// All its writes have come back.
+    pub fn sync_landed(&self, now: Duration) {
+        self.throttle.lock().landed(now);
+    }
+
+    /// It is on disk.
+    pub fn txg_synced(&self, now: Duration) {
+        self.is_syncing.store(false, Ordering::Relaxed);
+        self.throttle.lock().end(now, self.written_sectors.load(Ordering::Relaxed));
+    }
+}
+
+/// What changes wait for.
+impl Flow {
+    /// Queues up a change that takes such a share, with the open txg full to `fill`. `None`: it may
+    /// enter.
+    pub fn queue(&self, now: Duration, share: f64, fill: f64) -> Option<Turn> {
+        let written = self.written_sectors.load(Ordering::Relaxed);
+        self.throttle.lock().queue(now, share, fill, written)
+    }
+
+    /// How long a change waits before it asks again; `None`: its turn has come.
+    pub fn delay(&self, now: Duration, turn: Turn, fill: f64) -> Option<Duration> {
+        let written = self.written_sectors.load(Ordering::Relaxed);
+        self.throttle.lock().wait(now, turn, fill, written)
+    }
+}
+
+/// So much of so much.
+pub(crate) fn share(part: u64, whole: u64) -> f64 {
+    as_f64(part) / as_f64(whole.max(1))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share or a pace needs no more than 52 bits")]
+fn as_f64(number: u64) -> f64 {
+    number as f64
+}

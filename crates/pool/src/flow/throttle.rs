@@ -13,31 +13,20 @@
 
 use std::time::Duration;
 
-use aquifer_sync::Mutex;
-use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
+use super::as_f64;
 use super::limits::{
     EASY_SHARE, FASTEST, FILL_SHARE, LEARN_SHARE, LEFT_SECONDS_MIN, MISSING_SHARE_MIN,
     PRESSED_SHARE, REST_LASTS, SPEED_SECONDS, STANDSTILL, THROTTLE_CREDIT_MS, THROTTLE_LOOK_MS,
     THROTTLE_WAIT_MIN,
 };
 
-/// The queue of changes, and what is known of the txg on its way.
-#[derive(Debug)]
-pub(crate) struct Throttle {
-    state: Mutex<State>,
-    /// Sectors of the txg on its way that have come to disk.
-    written_sectors: AtomicU64,
-    /// Whether there is one.
-    is_draining: AtomicBool,
-}
-
 /// A change's place in the queue.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Turn(f64);
 
+/// The queue of changes, and what is known of the txg on its way.
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct Throttle {
     /// Shares that have queued up so far, and those that have been let in.
     queued: f64,
     let_in: f64,
@@ -48,6 +37,15 @@ struct State {
     /// Whether the last txg closed because it was full.
     pressed: bool,
     known: Option<Known>,
+}
+
+/// A txg that goes to disk.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Closed {
+    /// How full it was.
+    pub share: f64,
+    /// What it would take if all that is dirty were written as it is.
+    pub sectors: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,53 +73,34 @@ struct Known {
 }
 
 impl Throttle {
-    pub fn new() -> Throttle {
-        Throttle {
-            state: Mutex::default(),
-            written_sectors: AtomicU64::new(0),
-            is_draining: AtomicBool::new(false),
-        }
-    }
-
-    /// A txg that was full to this share has closed and goes to disk.
-    pub fn begin(&self, now: Duration, share: f64, dirty_bytes: u64) {
-        self.written_sectors.store(0, Ordering::Relaxed);
-        self.is_draining.store(true, Ordering::Relaxed);
-        let mut state = self.state.lock();
-        state.pressed = share >= PRESSED_SHARE;
-        state.draining = Some(Draining {
+    /// A txg has closed and goes to disk.
+    pub fn begin(&mut self, now: Duration, closed: Closed) {
+        self.pressed = closed.share >= PRESSED_SHARE;
+        self.draining = Some(Draining {
             begun: now,
-            share,
-            sectors: dirty_bytes / 4096,
+            share: closed.share,
+            sectors: closed.sectors,
             landed: None,
             looked: (now, 0),
             sectors_per_second: None,
         });
     }
 
-    /// Whether a txg is on its way to disk.
-    pub fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
-    }
-
-    /// Sectors of it have come to disk.
-    pub fn wrote(&self, sectors: u64) {
-        self.written_sectors.fetch_add(sectors, Ordering::Relaxed);
+    /// Since when a txg is on its way to disk, and the sectors that it seems to take.
+    pub fn draining(&self) -> Option<(Duration, u64)> {
+        self.draining.map(|draining| (draining.begun, draining.sectors))
     }
 
     /// All its writes have come back.
-    pub fn landed(&self, now: Duration) {
-        if let Some(draining) = &mut self.state.lock().draining {
+    pub fn landed(&mut self, now: Duration) {
+        if let Some(draining) = &mut self.draining {
             draining.landed = Some(now);
         }
     }
 
-    /// It is on disk.
-    pub fn end(&self, now: Duration) {
-        let written = self.written_sectors.load(Ordering::Relaxed);
-        self.is_draining.store(false, Ordering::Relaxed);
-        let mut state = self.state.lock();
-        let Some(Draining { begun, share, landed, .. }) = state.draining.take() else { return };
+    /// It is on disk, with so many sectors.
+    pub fn end(&mut self, now: Duration, written: u64) {
+        let Some(Draining { begun, share, landed, .. }) = self.draining.take() else { return };
         if share < LEARN_SHARE {
             return;
         }
@@ -131,26 +110,24 @@ impl Throttle {
             tail_seconds: now.saturating_sub(landed.unwrap_or(now)).as_secs_f64(),
             sectors_per_share: as_f64(written.max(1)) / share,
         };
-        state.known = Some(state.known.map_or(new, |old| old.mean(new)));
+        self.known = Some(self.known.map_or(new, |old| old.mean(new)));
     }
 
-    /// Queues up a change that takes such a share, with the open txg full to `fill`. `None`: it may
-    /// enter.
-    pub fn queue(&self, now: Duration, share: f64, fill: f64) -> Option<Turn> {
+    /// Queues up a change that takes such a share, with the open txg full to `fill`, and so many
+    /// sectors of the other on disk. `None`: it may enter.
+    pub fn queue(&mut self, now: Duration, share: f64, fill: f64, written: u64) -> Option<Turn> {
         if share <= 0.0 {
             return None;
         }
-        let mut state = self.state.lock();
-        state.queued += share;
-        state.look(now, fill, self.written_sectors.load(Ordering::Relaxed));
-        (state.queued > state.let_in).then_some(Turn(state.queued))
+        self.queued += share;
+        self.look(now, fill, written);
+        (self.queued > self.let_in).then_some(Turn(self.queued))
     }
 
     /// How long a change waits before it asks again; `None`: its turn has come.
-    pub fn wait(&self, now: Duration, turn: Turn, fill: f64) -> Option<Duration> {
-        let mut state = self.state.lock();
-        let pace = state.look(now, fill, self.written_sectors.load(Ordering::Relaxed))?;
-        let ahead = turn.0 - state.let_in;
+    pub fn wait(&mut self, now: Duration, turn: Turn, fill: f64, written: u64) -> Option<Duration> {
+        let pace = self.look(now, fill, written)?;
+        let ahead = turn.0 - self.let_in;
         if ahead <= 0.0 {
             return None;
         }
@@ -158,9 +135,7 @@ impl Throttle {
         let wait = Duration::from_secs_f64((ahead / pace).min(longest.as_secs_f64()));
         Some(wait.max(THROTTLE_WAIT_MIN))
     }
-}
 
-impl State {
     /// Lets in what the time since the last look allows. Returns the pace from here on.
     fn look(&mut self, now: Duration, fill: f64, written: u64) -> Option<f64> {
         if let Some(draining) = &mut self.draining {
@@ -253,11 +228,6 @@ impl Known {
             sectors_per_share: mean(self.sectors_per_share, new.sectors_per_share),
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a pace needs no more than 52 bits")]
-fn as_f64(number: u64) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]

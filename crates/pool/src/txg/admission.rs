@@ -2,7 +2,7 @@
 //!
 //! What a change may take at worst (memory until its txg is on disk, room in the log and on the
 //! disks) is set aside before it enters. When more comes in than the disks take, changes are slowed
-//! evenly ([`crate::flow::throttle`]), but for the few small ones of what is at rest
+//! evenly ([`crate::flow`]), but for the few small ones of what is at rest
 //! ([`Lane::Sparse`]).
 //!
 //! # A full pool
@@ -24,6 +24,7 @@ use crate::flow::limits::{
     LOG_DELAY_US, LOG_EASY_PERCENT, SPARSE_BYTES_MAX, SPARSE_LOG_SHARE, SPARSE_TXG_SHARE,
     TXG_FULL_SECTORS_MIN, TXG_SPACE_SHARE,
 };
+use crate::flow::share;
 use crate::pool::Pool;
 
 /// How far into the pool's reserve a request may go (DESIGN, "Full pool").
@@ -138,14 +139,13 @@ impl Pool {
         if let Some(delay) = self.log_delay() {
             self.world.sleep(delay).await;
         }
-        let Some(turn) = self.throttle.queue(self.world.now(), share, fill) else {
+        let Some(turn) = self.flow.queue(self.world.now(), share, fill) else {
             return Ok(());
         };
-        while let Some(delay) = self.throttle.wait(self.world.now(), turn, fill) {
+        while let Some(delay) = self.flow.delay(self.world.now(), turn, fill) {
             self.world.sleep(delay).await;
             self.txgs.check()?;
-            let state = self.txgs.state.lock();
-            fill = self.fill(&state, state.coming());
+            (fill, _) = self.open_look();
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ impl Pool {
         let fill = self.fill(&state, state.coming());
         let reserved = match demand.dirty_bytes {
             0 => 0.0,
-            _ => super::share(demand.sectors, state.full_sectors),
+            _ => share(demand.sectors, state.full_sectors),
         };
         let share = self.share_of_memory(demand.dirty_bytes).max(reserved);
         Ok(Verdict::Granted(Some(Slowed { share, fill })))

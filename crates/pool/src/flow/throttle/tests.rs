@@ -7,6 +7,8 @@ const SECTORS: f64 = 1e6;
 
 struct Model {
     throttle: Throttle,
+    /// Sectors of the one on its way that are on disk.
+    written: u64,
     now: Duration,
     /// Shares of the open txg, of the one on its way, and what of that is on disk.
     open: f64,
@@ -22,7 +24,8 @@ const STEP: Duration = Duration::from_micros(500);
 impl Model {
     fn new() -> Model {
         Model {
-            throttle: Throttle::new(),
+            throttle: Throttle::default(),
+            written: 0,
             now: Duration::from_secs(1),
             open: 0.0,
             draining: None,
@@ -44,9 +47,11 @@ impl Model {
             owed = (owed + offered * STEP.as_secs_f64()).min(share.max(offered / 100.0));
             while owed >= share {
                 let waits = match turn {
-                    Some(turn) => self.throttle.wait(self.now, turn, self.open).is_some(),
+                    Some(turn) => {
+                        self.throttle.wait(self.now, turn, self.open, self.written).is_some()
+                    }
                     None => {
-                        turn = self.throttle.queue(self.now, share, self.open);
+                        turn = self.throttle.queue(self.now, share, self.open, self.written);
                         turn.is_some()
                     }
                 };
@@ -69,15 +74,17 @@ impl Model {
             let more = (taken * STEP.as_secs_f64()).min(*share - *done);
             *done += more;
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small")]
-            self.throttle.wrote((more * SECTORS).round() as u64);
+            let sectors = (more * SECTORS).round() as u64;
+            self.written += sectors;
             if *done >= *share - 1e-9 {
                 self.throttle.landed(self.now);
-                self.throttle.end(self.now);
+                self.throttle.end(self.now, self.written);
                 self.draining = None;
             }
         }
         if self.draining.is_none() && self.open >= 1.0 {
-            self.throttle.begin(self.now, self.open, 4096 * 1_000_000);
+            self.written = 0;
+            self.throttle.begin(self.now, Closed { share: self.open, sectors: 1_000_000 });
             self.draining = Some((self.open, 0.0));
             self.open = 0.0;
         }
@@ -120,18 +127,18 @@ fn who_wants_less_than_the_disks_take_is_never_slowed() {
 
 #[test]
 fn a_burst_that_memory_takes_is_taken_as_it_comes() {
-    let throttle = Throttle::new();
+    let mut throttle = Throttle::default();
     let now = Duration::from_secs(5);
     // A txg closed half full, because it was asked for.
-    throttle.begin(now, 0.5, 1 << 30);
+    throttle.begin(now, Closed { share: 0.5, sectors: 1 << 18 });
     for fill in 0..49 {
-        assert!(throttle.queue(now, 0.01, f64::from(fill) / 100.0).is_none());
+        assert!(throttle.queue(now, 0.01, f64::from(fill) / 100.0, 0).is_none());
     }
 }
 
 #[test]
 fn nothing_is_asked_of_changes_that_take_no_memory() {
-    let throttle = Throttle::new();
-    throttle.begin(Duration::from_secs(5), 1.0, 1 << 30);
-    assert!(throttle.queue(Duration::from_secs(6), 0.0, 0.99).is_none());
+    let mut throttle = Throttle::default();
+    throttle.begin(Duration::from_secs(5), Closed { share: 1.0, sectors: 1 << 18 });
+    assert!(throttle.queue(Duration::from_secs(6), 0.0, 0.99, 0).is_none());
 }
