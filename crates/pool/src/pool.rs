@@ -23,7 +23,6 @@ use crate::block::Cached;
 use crate::commit::Committer;
 use crate::error::PoolError;
 use crate::flow::Flow;
-use crate::flow::window::Pace;
 use crate::intent_log::read::FoundBatch;
 use crate::intent_log::{IntentLog, Start};
 use crate::limits::Limits;
@@ -31,6 +30,7 @@ use crate::readers::Readers;
 use crate::record::RecordRing;
 use crate::space::Space;
 use crate::sync::SyncContext;
+use crate::sync::pace::Window;
 use crate::tree::{VdevTree, record_copies};
 use crate::txg::Txgs;
 
@@ -93,8 +93,8 @@ pub struct Pool {
     pub(crate) stable_writes: [SharedHistogram; 2],
     pub(crate) log: IntentLog,
     pub(crate) committer: Committer,
-    pub(crate) pace: Pace,
     pub(crate) flow: Flow,
+    pub(crate) sync_window: Window,
     pub(crate) records: Mutex<RecordRing>,
     pub(crate) roots: Mutex<Roots>,
     pub(crate) trees: OnceLock<Weak<dyn Trees>>,
@@ -156,8 +156,8 @@ impl Pool {
             limits: parts.limits,
             log: IntentLog::new(parts.log),
             committer: Committer::new(parts.uberblock, parts.host),
-            pace: Pace::new(),
-            flow: Flow::default(),
+            flow: Flow::new(),
+            sync_window: Window::new(),
             records: Mutex::new(parts.records),
             roots: Mutex::new(parts.roots),
             trees: OnceLock::new(),

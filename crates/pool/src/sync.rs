@@ -4,7 +4,7 @@
 //! leaf, then the uberblock and its flush. Nothing after the first step allocates: every sector the
 //! pool's own bookkeeping needs is reserved (slots at fixed places, records in their ring).
 
-mod pace;
+pub(crate) mod pace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -142,15 +142,15 @@ impl SyncContext {
         let (flight, pool) = (self.flight.clone(), self.pool.clone());
         let task = async move {
             let count = pages.len();
-            let permit = pool.pace.enter(count).await;
+            let permit = pool.sync_window.enter(&pool.flow, count).await;
             let begun = pool.world.now();
             let result = match pool.vdev(place) {
                 Ok(vdev) => vdev.write(place.sector(), pages).await.map_err(PoolError::from),
                 Err(error) => Err(error),
             };
             let took = pool.world.now().saturating_sub(begun);
-            pool.pace.leave(permit, took, pool.log.is_at_home());
-            pool.flow.sync_wrote(count as u64);
+            let log_beside = pool.log.is_at_home();
+            pool.sync_window.leave(&pool.flow, permit, (count, took), log_beside);
             {
                 let mut pending = pool.pending.lock();
                 (0..count as u64).for_each(|at| {

@@ -89,6 +89,10 @@ pub const SYNC_WINDOW_SECTORS_MAX: usize = 8192;
 pub const SYNC_WINDOW_SECTORS_MIN: usize = 512;
 /// The window before any write has come back.
 pub const SYNC_WINDOW_SECTORS_FIRST: usize = SYNC_WINDOW_SECTORS_MAX / 4;
+/// A write that came back soon makes the window larger by one part in so many of it,
+pub const SYNC_WINDOW_GROW_SHARE: usize = 4;
+/// and one that took long smaller by one part in so many: more, so that a slow device is seen soon.
+pub const SYNC_WINDOW_SHRINK_SHARE: usize = 2;
 /// A sync's write that takes longer than this shrinks the window, where batches of the log go to
 /// the same disks: each of them waits about as long.
 pub const SYNC_WRITE_BESIDE_LOG_MS: u64 = 4;

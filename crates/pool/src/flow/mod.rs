@@ -4,19 +4,20 @@ pub(crate) mod limits;
 pub(crate) mod placement;
 mod spread;
 mod throttle;
-pub(crate) mod window;
+mod window;
 
 use std::time::Duration;
 
 use aquifer_sync::Mutex;
-use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use aquifer_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use limits::SYNC_STEPS_PER_LOOK;
+use limits::{SYNC_STEPS_PER_LOOK, SYNC_WINDOW_SECTORS_FIRST};
 use throttle::Throttle;
 pub(crate) use throttle::{Closed, Turn};
+pub(crate) use window::Resize;
 
 /// The flow of a pool.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Flow {
     throttle: Mutex<Throttle>,
     /// Whether a txg is on its way to disk.
@@ -25,6 +26,30 @@ pub(crate) struct Flow {
     handed_out_sectors: AtomicU64,
     written_sectors: AtomicU64,
     steps: AtomicU64,
+    window_sectors: AtomicUsize,
+}
+
+impl Flow {
+    pub fn new() -> Flow {
+        Flow {
+            throttle: Mutex::default(),
+            is_syncing: AtomicBool::new(false),
+            handed_out_sectors: AtomicU64::new(0),
+            written_sectors: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
+            window_sectors: AtomicUsize::new(SYNC_WINDOW_SECTORS_FIRST),
+        }
+    }
+}
+
+/// A write of a sync that has come back.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct SyncWrite {
+    pub sectors: u64,
+    /// What it had taken of the window, in sectors.
+    pub entered: usize,
+    /// From its start on; waiting for the window does not count.
+    pub took: Duration,
 }
 
 /// What happens to the txg on its way to disk.
@@ -48,9 +73,21 @@ impl Flow {
         self.handed_out_sectors.fetch_add(sectors, Ordering::Relaxed);
     }
 
-    /// Sectors of it have come to disk.
-    pub fn sync_wrote(&self, sectors: u64) {
+    /// The sectors that a write of `count` takes of the window, and waits for.
+    pub fn window_entry(&self, count: usize) -> usize {
+        window::entry(count)
+    }
+
+    /// A write of its sync has come back. Returns what becomes of the window.
+    pub fn sync_wrote(&self, write: SyncWrite, log_beside: bool) -> Resize {
+        let SyncWrite { sectors, entered, took } = write;
         self.written_sectors.fetch_add(sectors, Ordering::Relaxed);
+        let resize = |window| window::resize(window, entered, took, log_beside);
+        let order = Ordering::Relaxed;
+        // Counted at once: two that come back together must not shrink it below its least.
+        let before =
+            self.window_sectors.fetch_update(order, order, |now| Some(resize(now).of(now)));
+        resize(before.unwrap_or_else(|now| now))
     }
 
     /// A step of its sync is done. Returns whether it is time to look whether it is ahead.

@@ -4,9 +4,49 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
+use aquifer_sync::{Semaphore, SemaphorePermit};
+
 use super::SyncContext;
-use crate::flow::limits::{SYNC_LOOK_MS, SYNC_WRITES_MAX};
+use crate::flow::limits::{SYNC_LOOK_MS, SYNC_WINDOW_SECTORS_FIRST, SYNC_WRITES_MAX};
+use crate::flow::{Flow, Resize, SyncWrite};
 use crate::pool::Pool;
+
+/// The window of a pool's syncs: the sectors that may be on their way at once.
+#[derive(Debug)]
+pub(crate) struct Window(Semaphore);
+
+impl Window {
+    pub fn new() -> Window {
+        Window(Semaphore::new(SYNC_WINDOW_SECTORS_FIRST))
+    }
+
+    /// Waits until a write of `count` sectors fits.
+    pub async fn enter(&self, flow: &Flow, count: usize) -> Option<SemaphorePermit<'_>> {
+        let entry = u32::try_from(flow.window_entry(count)).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        self.0.acquire_many(entry).await.ok()
+    }
+
+    /// A write of `count` sectors has come back after `took`.
+    pub fn leave(
+        &self,
+        flow: &Flow,
+        permit: Option<SemaphorePermit<'_>>,
+        (count, took): (usize, Duration),
+        log_beside: bool,
+    ) {
+        let Some(mut permit) = permit else { return };
+        let write = SyncWrite { sectors: count as u64, entered: permit.num_permits(), took };
+        match flow.sync_wrote(write, log_beside) {
+            Resize::Grow(more) => self.0.add_permits(more),
+            Resize::Shrink(less) => {
+                if let Some(gone) = permit.split(less) {
+                    gone.forget();
+                }
+            }
+        }
+    }
+}
 
 impl SyncContext {
     /// A step is done. Waits while more is on its way than memory should hold, and while the sync
