@@ -149,8 +149,7 @@ impl SyncContext {
                 Err(error) => Err(error),
             };
             let took = pool.world.now().saturating_sub(begun);
-            let log_beside = pool.log.is_at_home();
-            pool.sync_window.leave(&pool.flow, permit, (count, took), log_beside);
+            pool.sync_window.leave(&pool.flow, permit, (count, took));
             {
                 let mut pending = pool.pending.lock();
                 (0..count as u64).for_each(|at| {
@@ -283,13 +282,13 @@ impl Pool {
             .await?;
             *self.roots.lock() = roots;
             self.records.lock().note_root(window_start);
-            self.log.root_on_disk();
+            self.log.root_on_disk(&self.flow);
             if !self.log.is_replaying() {
                 // That was for what the log brought: from here on nothing is given up so lightly.
                 self.discards_unreadable.store(false, Ordering::Relaxed);
             }
             self.move_on()?;
-            self.judge_bias();
+            self.measure_devices();
             if let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) {
                 trees.committed(txg);
             }

@@ -1,7 +1,7 @@
 //! How fast changes come in, and how they go out.
 
 pub(crate) mod limits;
-pub(crate) mod placement;
+mod placement;
 mod spread;
 mod throttle;
 mod window;
@@ -12,6 +12,8 @@ use aquifer_sync::Mutex;
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use limits::{SYNC_STEPS_PER_LOOK, SYNC_WINDOW_SECTORS_FIRST};
+use placement::Placement;
+pub(crate) use placement::{Devices, Times};
 use throttle::Throttle;
 pub(crate) use throttle::{Closed, Turn};
 pub(crate) use window::Resize;
@@ -27,10 +29,16 @@ pub(crate) struct Flow {
     written_sectors: AtomicU64,
     steps: AtomicU64,
     window_sectors: AtomicUsize,
+    /// Batches of the log go to the disks that syncs write to.
+    log_at_home: AtomicBool,
+    placement: Mutex<Placement>,
+    /// Large data goes to its place before its record.
+    goes_early: AtomicBool,
 }
 
 impl Flow {
-    pub fn new() -> Flow {
+    /// Until devices have shown otherwise a log vdev is the faster way: that is why it is there.
+    pub fn new(log_at_home: bool) -> Flow {
         Flow {
             throttle: Mutex::default(),
             is_syncing: AtomicBool::new(false),
@@ -38,6 +46,9 @@ impl Flow {
             written_sectors: AtomicU64::new(0),
             steps: AtomicU64::new(0),
             window_sectors: AtomicUsize::new(SYNC_WINDOW_SECTORS_FIRST),
+            log_at_home: AtomicBool::new(log_at_home),
+            placement: Mutex::default(),
+            goes_early: AtomicBool::new(log_at_home),
         }
     }
 }
@@ -79,9 +90,10 @@ impl Flow {
     }
 
     /// A write of its sync has come back. Returns what becomes of the window.
-    pub fn sync_wrote(&self, write: SyncWrite, log_beside: bool) -> Resize {
+    pub fn sync_wrote(&self, write: SyncWrite) -> Resize {
         let SyncWrite { sectors, entered, took } = write;
         self.written_sectors.fetch_add(sectors, Ordering::Relaxed);
+        let log_beside = self.log_at_home.load(Ordering::Relaxed);
         let resize = |window| window::resize(window, entered, took, log_beside);
         let order = Ordering::Relaxed;
         // Counted at once: two that come back together must not shrink it below its least.
@@ -127,6 +139,33 @@ impl Flow {
     pub fn delay(&self, now: Duration, turn: Turn, fill: f64) -> Option<Duration> {
         let written = self.written_sectors.load(Ordering::Relaxed);
         self.throttle.lock().wait(now, turn, fill, written)
+    }
+}
+
+/// Where the log lies, and what goes into it.
+impl Flow {
+    /// The log has come to lie on the data vdevs, or on vdevs of its own. Where large data goes is
+    /// judged anew from what the devices there will take.
+    pub fn log_moved(&self, at_home: bool) {
+        self.log_at_home.store(at_home, Ordering::Relaxed);
+        self.goes_early.store(at_home, Ordering::Relaxed);
+    }
+
+    /// Whether the log lies on the data vdevs.
+    pub fn log_is_at_home(&self) -> bool {
+        self.log_at_home.load(Ordering::Relaxed)
+    }
+
+    /// What devices have done since import; told once a txg where the log has vdevs of its own.
+    pub fn devices_took(&self, devices: Devices) {
+        if let Some(early) = self.placement.lock().judge(devices) {
+            self.goes_early.store(early, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether large data goes to its place at once instead of into the log.
+    pub fn goes_early(&self) -> bool {
+        self.goes_early.load(Ordering::Relaxed)
     }
 }
 

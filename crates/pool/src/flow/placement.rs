@@ -5,38 +5,33 @@
 //! data is durable after a write and a flush of data vdevs, data in the log after a durable write
 //! there.
 
-use std::sync::Arc;
-
-use aquifer_ondisk::config::VdevClass;
-use aquifer_sync::Mutex;
-use aquifer_sync::atomic::{AtomicBool, Ordering};
-use aquifer_vdev::{IoCount, IoCounts, Vdev};
-
 use super::limits::{PLACEMENT_BATCHES_MAX, PLACEMENT_BYTES, PLACEMENT_SAMPLES_MIN};
-use crate::pool::Pool;
 
-/// The judgement, and what it was last made from.
-#[derive(Debug)]
-pub(crate) struct Bias {
-    early: AtomicBool,
-    seen: Mutex<[Times; 3]>,
+/// Operations of one sort: how many, how long they took in all, and how much they moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub count: u64,
+    pub ns: u64,
+    pub bytes: u64,
 }
 
-/// Operations of one sort: how many, and how long they took in all.
-#[derive(Debug, Clone, Copy, Default)]
-struct Times {
-    count: u64,
-    ns: u64,
-    bytes: u64,
+/// What devices have done since import.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Devices {
+    /// Writes and flushes of data vdevs.
+    pub writes: Times,
+    pub flushes: Times,
+    /// Durable writes of log vdevs.
+    pub logged: Times,
+}
+
+/// What it was last judged from.
+#[derive(Debug, Default)]
+pub(super) struct Placement {
+    seen: Devices,
 }
 
 impl Times {
-    fn add(&mut self, count: &IoCount) {
-        self.count += count.latency.count();
-        self.ns += count.latency.total_ns();
-        self.bytes += count.bytes;
-    }
-
     /// What came since `earlier`; all of it if counters began anew, as they do with a new vdev.
     fn since(self, earlier: Times) -> Times {
         let less = |now: u64, then: u64| now.checked_sub(then).unwrap_or(now);
@@ -52,63 +47,25 @@ impl Times {
     }
 }
 
-impl Bias {
-    /// Until devices have shown otherwise a log vdev is the faster one: that is why it is there.
-    pub fn new(at_home: bool) -> Bias {
-        Bias { early: AtomicBool::new(at_home), seen: Mutex::default() }
-    }
-
-    /// Large data goes early, or not, until the next judgement.
-    pub fn set(&self, early: bool) {
-        self.early.store(early, Ordering::Relaxed);
-    }
-
-    fn judge(&self, vdevs: &[Arc<Vdev>]) {
-        let mut now = [Times::default(); 3];
-        let [writes, flushes, logged] = &mut now;
-        for vdev in vdevs {
-            let IoCounts { writes: w, flushes: f, durable_writes: d, .. } = vdev.io.look();
-            match vdev.class {
-                VdevClass::Data => {
-                    writes.add(&w);
-                    flushes.add(&f);
-                }
-                VdevClass::Log => logged.add(&d),
-                VdevClass::Hole => {}
-            }
+impl Placement {
+    /// Whether large data goes early beside log vdevs, now that devices have done so much in all.
+    /// `None`: too little was done to say.
+    pub fn judge(&mut self, now: Devices) -> Option<bool> {
+        let writes = now.writes.since(self.seen.writes);
+        let flushes = now.flushes.since(self.seen.flushes);
+        let logged = now.logged.since(self.seen.logged);
+        let few = |times: Times| times.count < PLACEMENT_SAMPLES_MIN;
+        if few(writes) || few(logged) || flushes.count == 0 {
+            return None;
         }
-        let mut seen = self.seen.lock();
-        let [writes, flushes, logged] = now;
-        let [old_writes, old_flushes, old_logged] = *seen;
-        let (writes, flushes) = (writes.since(old_writes), flushes.since(old_flushes));
-        let logged = logged.since(old_logged);
-        if writes.count < PLACEMENT_SAMPLES_MIN
-            || logged.count < PLACEMENT_SAMPLES_MIN
-            || flushes.count == 0
-        {
-            return;
-        }
-        *seen = now;
+        self.seen = now;
         let early_ns = writes.mean_ns() + flushes.mean_ns();
         // Small batches say what a large one takes at least; large ones, what each byte takes.
         let batch_bytes = (logged.bytes / logged.count).max(1);
-        let logged_ns = logged.mean_ns()
-            * PLACEMENT_BYTES.div_ceil(batch_bytes).clamp(1, PLACEMENT_BATCHES_MAX);
-        self.early.store(early_ns < logged_ns, Ordering::Relaxed);
+        let batches = PLACEMENT_BYTES.div_ceil(batch_bytes).clamp(1, PLACEMENT_BATCHES_MAX);
+        Some(early_ns < logged.mean_ns() * batches)
     }
 }
 
-impl Pool {
-    /// Whether large data should go to its final place at once instead of into the log.
-    pub fn early_pays(&self) -> bool {
-        self.log.bias.early.load(Ordering::Relaxed)
-    }
-
-    /// Judges anew; called once a txg.
-    pub(crate) fn judge_bias(&self) {
-        let tree = self.tree();
-        if !self.log.is_at_home() {
-            self.log.bias.judge(&tree.vdevs);
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -27,18 +27,18 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::log_batch::{BATCH_HEADER_BYTES, BATCH_TRAILER_BYTES, LogRecord};
 use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::{Place, Txg};
-use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_sync::{Mutex, Notify, OnceLock};
 
 pub use early::EarlyWrite;
 pub(crate) use position::{Position, Ring};
 
 use crate::error::PoolError;
+use crate::flow::Flow;
 use crate::flow::limits::{
     LOG_BATCHES_IN_FLIGHT_MAX, LOG_HEADER_BYTES_MAX, LOG_PAYLOAD_PAGES_MAX,
     LOG_SECOND_BATCH_PAGES_MIN,
 };
-use crate::flow::placement::Bias;
 use crate::txg::TxHold;
 
 /// Pages one record may carry: the rest of a longer change goes into further records.
@@ -191,9 +191,6 @@ pub struct IntentLog {
     early: early::EarlyWrites,
     /// Its segments on data vdevs.
     home: Ring,
-    /// It lies on the data vdevs.
-    at_home: AtomicBool,
-    pub(crate) bias: Bias,
     /// Bytes that it can hold: what fits in its place, and at home.
     capacity_bytes: AtomicU64,
     /// Bytes of all batches since it came into service.
@@ -216,15 +213,19 @@ pub(crate) struct Start {
     pub restarting: bool,
 }
 
+impl Start {
+    /// Whether it lies on the data vdevs.
+    pub fn is_at_home(&self) -> bool {
+        self.ring.vdevs() == self.home.vdevs()
+    }
+}
+
 impl IntentLog {
     pub(crate) fn new(start: Start) -> Self {
-        let at_home = start.ring.vdevs() == start.home.vdevs();
         IntentLog {
             early: early::EarlyWrites::default(),
             capacity_bytes: AtomicU64::new(start.ring.bytes().min(start.home.bytes())),
             sealed_bytes: AtomicU64::new(0),
-            at_home: AtomicBool::new(at_home),
-            bias: Bias::new(at_home),
             home: start.home,
             state: Mutex::new(State {
                 chain: start.chain,
@@ -414,7 +415,7 @@ impl IntentLog {
     }
 
     /// The root of the last [`IntentLog::root_for`] is on disk: what lies before its head is free.
-    pub(crate) fn root_on_disk(&self) {
+    pub(crate) fn root_on_disk(&self, flow: &Flow) {
         let mut state = self.state.lock();
         if let Some((sequence, head)) = state.head_next.take() {
             (state.head_sequence, state.head_on_disk) = (sequence, head);
@@ -425,10 +426,7 @@ impl IntentLog {
         let Some(committed) = state.take_new_chain() else { return };
         let capacity = state.ring.bytes().min(self.home.bytes());
         self.capacity_bytes.store(capacity, Ordering::Relaxed);
-        // Judged anew from what the devices of the new place will take.
-        let at_home = state.ring.vdevs() == self.home.vdevs();
-        self.at_home.store(at_home, Ordering::Relaxed);
-        self.bias.set(at_home);
+        flow.log_moved(state.ring.vdevs() == self.home.vdevs());
         drop(state);
         committed.into_iter().for_each(|outcome| outcome.set(Ok(())));
     }

@@ -33,11 +33,10 @@ impl Window {
         flow: &Flow,
         permit: Option<SemaphorePermit<'_>>,
         (count, took): (usize, Duration),
-        log_beside: bool,
     ) {
         let Some(mut permit) = permit else { return };
         let write = SyncWrite { sectors: count as u64, entered: permit.num_permits(), took };
-        match flow.sync_wrote(write, log_beside) {
+        match flow.sync_wrote(write) {
             Resize::Grow(more) => self.0.add_permits(more),
             Resize::Shrink(less) => {
                 if let Some(gone) = permit.split(less) {
