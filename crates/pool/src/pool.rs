@@ -154,7 +154,7 @@ impl Pool {
             syncs: SharedHistogram::default(),
             stable_writes: Default::default(),
             limits: parts.limits,
-            flow: Flow::new(parts.log.is_at_home()),
+            flow: Flow::new(&parts.limits, parts.log.is_at_home()),
             log: IntentLog::new(parts.log),
             committer: Committer::new(parts.uberblock, parts.host),
             sync_window: Window::new(),

@@ -18,8 +18,8 @@ use aquifer_sync::{AsyncMutex, Mutex, Notify};
 use futures_util::future::{Either, select};
 
 use crate::error::PoolError;
-use crate::flow::limits::{TXG_BACKGROUND_MS, TXG_INTERVAL_MS, TXG_LOG_SHARE};
-use crate::flow::{Closed, share};
+use crate::flow::limits::{TXG_BACKGROUND_MS, TXG_INTERVAL_MS};
+use crate::flow::{Bounds, Closed, Held, Taken};
 use crate::pool::{BoxFuture, Pool};
 
 pub use admission::{Admission, Demand, Lane, SpaceClass};
@@ -57,8 +57,7 @@ struct State {
     background_waits: bool,
     /// Bytes that the log had taken when the open txg began.
     log_began_bytes: u64,
-    /// Sectors of which the open txg may have reserved as many before it is full: half of what is
-    /// there for it and the one on its way.
+    /// Sectors of which the open txg may have reserved as many before it is full.
     full_sectors: u64,
     running: bool,
 }
@@ -75,6 +74,16 @@ impl State {
     /// Dirty bytes of all txgs, and those on their way into one.
     fn dirty_bytes(&self) -> u64 {
         self.admitted.dirty_bytes + self.loads.values().map(|load| load.dirty_bytes).sum::<u64>()
+    }
+
+    /// What changes have taken of memory and log.
+    fn taken(&self) -> Taken {
+        let open = self.loads.get(&self.open).copied().unwrap_or_default();
+        Taken {
+            dirty_bytes: self.dirty_bytes(),
+            sparse_bytes: open.sparse_bytes,
+            log_bytes: self.admitted.log_bytes,
+        }
     }
 
     /// Sectors promised to changes that are not on disk yet.
@@ -234,13 +243,15 @@ impl Pool {
         self.txgs.open()
     }
 
-    /// How full the open txg is with this load: one is full of dirty memory, of records in the log,
-    /// or of reservations on a pool that has little room, whichever comes first.
+    /// How full the open txg is with this load.
     fn fill(&self, state: &State, load: Load) -> f64 {
-        let logged = self.log.sealed_bytes().saturating_sub(state.log_began_bytes);
-        let logged = share(logged, self.log.capacity_bytes() / TXG_LOG_SHARE);
-        let reserved = share(load.sectors, state.full_sectors);
-        self.share_of_memory(load.dirty_bytes).max(logged).max(reserved)
+        let logged_bytes = self.log.sealed_bytes().saturating_sub(state.log_began_bytes);
+        let Load { dirty_bytes, sectors, .. } = load;
+        self.flow.fill(Held { dirty_bytes, logged_bytes, sectors }, self.bounds(state))
+    }
+
+    fn bounds(&self, state: &State) -> Bounds {
+        Bounds { log_bytes: self.log.capacity_bytes(), sectors: state.full_sectors }
     }
 
     /// How full the open txg is with all that is on its way into it, and whether somebody waits for
@@ -248,11 +259,6 @@ impl Pool {
     pub(crate) fn open_look(&self) -> (f64, bool) {
         let state = self.txgs.state.lock();
         (self.fill(&state, state.coming()), state.awaited || state.sync_awaited)
-    }
-
-    /// The share of a full txg that so many dirty bytes are.
-    fn share_of_memory(&self, dirty_bytes: u64) -> f64 {
-        share(dirty_bytes, self.limits.txg_dirty_bytes)
     }
 
     /// Ends the open txg and waits until nobody holds it.

@@ -38,6 +38,7 @@ pub const SPARSE_BYTES_MAX: u64 = 64 * KIB;
 pub const SPARSE_LOG_SHARE: u64 = 64;
 /// Changes are not delayed by a log that is full up to this: two full txgs leave it below.
 pub const LOG_EASY_PERCENT: u64 = 60;
+const _: () = assert!(2 * 100 / TXG_LOG_SHARE < LOG_EASY_PERCENT, "room for two full txgs");
 /// Above it a change waits this long, times the square of the percents above it, over those free.
 pub const LOG_DELAY_US: u64 = 25;
 

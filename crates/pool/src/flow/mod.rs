@@ -2,6 +2,7 @@
 
 pub(crate) mod limits;
 mod placement;
+mod room;
 mod spread;
 mod throttle;
 mod window;
@@ -14,13 +15,19 @@ use aquifer_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use limits::{SYNC_STEPS_PER_LOOK, SYNC_WINDOW_SECTORS_FIRST};
 use placement::Placement;
 pub(crate) use placement::{Devices, Times};
+use room::Room;
+pub(crate) use room::{Bounds, Entry, Held, LogRoom, Taken};
 use throttle::Throttle;
 pub(crate) use throttle::{Closed, Turn};
 pub(crate) use window::Resize;
 
+use crate::limits::Limits;
+use crate::txg::Demand;
+
 /// The flow of a pool.
 #[derive(Debug)]
 pub(crate) struct Flow {
+    room: Room,
     throttle: Mutex<Throttle>,
     /// Whether a txg is on its way to disk.
     is_syncing: AtomicBool,
@@ -38,8 +45,9 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// Until devices have shown otherwise a log vdev is the faster way: that is why it is there.
-    pub fn new(log_at_home: bool) -> Flow {
+    pub fn new(limits: &Limits, log_at_home: bool) -> Flow {
         Flow {
+            room: Room::new(limits.txg_dirty_bytes, limits.dirty_cap_bytes),
             throttle: Mutex::default(),
             is_syncing: AtomicBool::new(false),
             handed_out_sectors: AtomicU64::new(0),
@@ -128,6 +136,32 @@ impl Flow {
 
 /// What changes wait for.
 impl Flow {
+    /// Whether memory and log have room for a change.
+    pub fn entry(&self, demand: &Demand, taken: Taken, log: LogRoom) -> Entry {
+        self.room.entry(demand, taken, log)
+    }
+
+    /// Sectors of which the open txg may have reserved as many before it is full, with so much room
+    /// on the disks for it and the one on its way.
+    pub fn full_sectors(&self, room_sectors: u64) -> u64 {
+        room::full_sectors(room_sectors)
+    }
+
+    /// How full the open txg is; from 1 on it closes.
+    pub fn fill(&self, held: Held, bounds: Bounds) -> f64 {
+        self.room.fill(held, bounds)
+    }
+
+    /// The share of a full txg that a change takes.
+    pub fn share_of(&self, demand: &Demand, bounds: Bounds) -> f64 {
+        self.room.share_of(demand, bounds)
+    }
+
+    /// How long a change waits for a log that fills, before it queues up.
+    pub fn log_delay(&self, log: LogRoom) -> Option<Duration> {
+        room::log_delay(log)
+    }
+
     /// Queues up a change that takes such a share, with the open txg full to `fill`. `None`: it may
     /// enter.
     pub fn queue(&self, now: Duration, share: f64, fill: f64) -> Option<Turn> {
@@ -170,7 +204,7 @@ impl Flow {
 }
 
 /// So much of so much.
-pub(crate) fn share(part: u64, whole: u64) -> f64 {
+fn share(part: u64, whole: u64) -> f64 {
     as_f64(part) / as_f64(whole.max(1))
 }
 

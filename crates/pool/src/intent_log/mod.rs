@@ -9,7 +9,7 @@
 //!
 //! # Space
 //! The log goes through its segments in turn. A segment is entered again only once the head of a
-//! root on disk has left it and every batch in it has been written. [`IntentLog::room_bytes`] is
+//! root on disk has left it and every batch in it has been written. [`IntentLog::room`] is
 //! what admission may hand out: never more than fits at home, where the log must find room when its
 //! vdevs are lost (`moving`).
 
@@ -34,11 +34,11 @@ pub use early::EarlyWrite;
 pub(crate) use position::{Position, Ring};
 
 use crate::error::PoolError;
-use crate::flow::Flow;
 use crate::flow::limits::{
     LOG_BATCHES_IN_FLIGHT_MAX, LOG_HEADER_BYTES_MAX, LOG_PAYLOAD_PAGES_MAX,
     LOG_SECOND_BATCH_PAGES_MIN,
 };
+use crate::flow::{Flow, LogRoom};
 use crate::txg::TxHold;
 
 /// Pages one record may carry: the rest of a longer change goes into further records.
@@ -311,16 +311,18 @@ impl IntentLog {
         self.state.lock().mark
     }
 
-    /// Bytes that batches not sealed yet may take, whatever their sizes.
-    pub(crate) fn room_bytes(&self) -> u64 {
+    /// Its room. What is left is for batches not sealed yet, whatever their sizes.
+    pub(crate) fn room(&self) -> LogRoom {
         let state = self.state.lock();
         let gathered = state.ready.iter().chain([&state.gathering]);
         let gathered: usize =
             gathered.map(|batch| batch.pages.len() * 4096 + batch.header_bytes + 4096).sum();
-        if left_out(Rule::LogReuseBehindRoot) {
-            return u64::MAX / 2;
-        }
-        state.room_bytes().min(self.home.bytes()).saturating_sub(gathered as u64)
+        let free_bytes = state.room_bytes();
+        let left_bytes = match left_out(Rule::LogReuseBehindRoot) {
+            true => u64::MAX / 2,
+            false => free_bytes.min(self.home.bytes()).saturating_sub(gathered as u64),
+        };
+        LogRoom { left_bytes, free_bytes, capacity_bytes: self.capacity_bytes() }
     }
 
     /// Bytes of all batches since it came into service.
@@ -331,12 +333,6 @@ impl IntentLog {
     /// Bytes that it can hold.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn fullness_percent(&self) -> u64 {
-        let state = self.state.lock();
-        let (total, room) = (self.capacity_bytes(), state.room_bytes());
-        100 - room.min(total) * 100 / total.max(1)
     }
 
     /// Nothing is acknowledged any more.
