@@ -1,5 +1,6 @@
 //! How fast changes come in, and how they go out.
 
+pub(crate) mod batches;
 pub(crate) mod limits;
 mod placement;
 mod room;

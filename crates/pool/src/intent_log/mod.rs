@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::log_batch::{BATCH_HEADER_BYTES, BATCH_TRAILER_BYTES, LogRecord};
+use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::{Place, Txg};
 use aquifer_sync::atomic::{AtomicU64, Ordering};
@@ -34,10 +34,8 @@ pub use early::EarlyWrite;
 pub(crate) use position::{Position, Ring};
 
 use crate::error::PoolError;
-use crate::flow::limits::{
-    LOG_BATCHES_IN_FLIGHT_MAX, LOG_HEADER_BYTES_MAX, LOG_PAYLOAD_PAGES_MAX,
-    LOG_SECOND_BATCH_PAGES_MIN,
-};
+use crate::flow::batches::{self, Batches, Gathered, Size};
+use crate::flow::limits::LOG_PAYLOAD_PAGES_MAX;
 use crate::flow::{Flow, LogRoom};
 use crate::txg::TxHold;
 
@@ -90,6 +88,12 @@ struct Gathering {
     outcome: Arc<Outcome>,
 }
 
+impl Gathering {
+    fn size(&self) -> Size {
+        Size { pages: self.pages.len(), header_bytes: self.header_bytes }
+    }
+}
+
 /// A sealed batch that the next root may still need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LiveBatch {
@@ -117,13 +121,11 @@ struct State {
     head_next: Option<(u64, Position)>,
     ready: VecDeque<Gathering>,
     gathering: Gathering,
-    in_flight: usize,
+    batches: Batches,
     /// Sequence of the batch that the head on disk is, or will be.
     head_sequence: u64,
     /// Sealed batches that are not acknowledged.
     waiting: BTreeMap<u64, Waiting>,
-    idle_timer: bool,
-    activity: u64,
     failure: Option<PoolError>,
     /// A new chain was begun by an uberblock; the next root makes it the root's own.
     restarting: bool,
@@ -177,6 +179,11 @@ impl State {
             acknowledged.push(batch.outcome);
         }
         acknowledged
+    }
+
+    /// Whether nothing on disk says what is durable by now.
+    fn mark_waits(&self) -> bool {
+        self.failure.is_none() && self.mark_sealed < self.mark
     }
 
     fn has_gathered(&self) -> bool {
@@ -241,10 +248,8 @@ impl IntentLog {
                 head_next: None,
                 ready: VecDeque::new(),
                 gathering: Gathering::default(),
-                in_flight: 0,
+                batches: Batches::default(),
                 waiting: BTreeMap::new(),
-                idle_timer: false,
-                activity: 0,
                 failure: None,
                 live: start.live,
                 restarting: start.restarting,
@@ -270,32 +275,25 @@ impl IntentLog {
         assert_eq!(record.page_sums.len(), pages.len(), "a checksum a page");
         assert!(pages.len() <= RECORD_PAGES_MAX, "a record of at most {RECORD_PAGES_MAX} pages");
         let mut state = self.state.lock();
-        let bytes = record.encoded_bytes();
-        let gathering = &state.gathering;
-        let full = gathering.pages.len() + pages.len() > LOG_PAYLOAD_PAGES_MAX
-            || gathering.header_bytes + bytes + BATCH_HEADER_BYTES + BATCH_TRAILER_BYTES
-                > LOG_HEADER_BYTES_MAX;
-        if full {
+        let size = Size { pages: pages.len(), header_bytes: record.encoded_bytes() };
+        if batches::splits(state.gathering.size(), size) {
             let sealed = std::mem::take(&mut state.gathering);
             state.ready.push_back(sealed);
         }
         let gathering = &mut state.gathering;
-        gathering.header_bytes += bytes;
+        gathering.header_bytes += size.header_bytes;
         gathering.max_txg = gathering.max_txg.max(record.txg);
         gathering.records.push(record);
         gathering.pages.extend(pages);
         gathering.early.extend(early);
         let ticket = Ticket(gathering.outcome.clone());
-        state.activity += 1;
         if let Some(error) = &state.failure {
             ticket.0.set(Err(error.clone()));
             return ticket;
         }
-        let second =
-            !state.ready.is_empty() || state.gathering.pages.len() >= LOG_SECOND_BATCH_PAGES_MIN;
-        let go = state.in_flight == 0 || (second && state.in_flight < LOG_BATCHES_IN_FLIGHT_MAX);
-        if go && state.change.is_none() {
-            state.in_flight += 1;
+        let gathered = Gathered { full: state.ready.len(), pages: state.gathering.pages.len() };
+        let moving = state.change.is_some();
+        if state.batches.record_gathered(gathered, moving) {
             drop(state);
             submit::spawn(hold.pool());
         }

@@ -93,7 +93,9 @@ impl State {
         }
         let held = std::mem::take(&mut self.stalled) || done;
         let go = held && self.change.is_none() && self.failure.is_none() && self.has_gathered();
-        self.in_flight += usize::from(go);
+        if go {
+            self.batches.held_up_goes();
+        }
         go
     }
 }
