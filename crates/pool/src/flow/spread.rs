@@ -19,3 +19,6 @@ pub(super) fn is_ahead(handed_out: u64, sectors: u64, elapsed: Duration, fill: f
     let planned = time.max(fill / SYNC_DONE_AT_FILL);
     planned < 1.0 && share(handed_out, sectors) > planned
 }
+
+#[cfg(test)]
+mod tests;
