@@ -1,4 +1,37 @@
-//! How fast changes come in, and how they go out.
+//! Flow: how fast changes come in, and how txgs and log go out. One place decides.
+//!
+//! ```text
+//!            room          throttle                          spread        window
+//!            is there any? when?                             is it ahead?  how many?
+//! changes -- asks -------> queues ---> open txg -- closes -> sync -------> writes --> data vdevs
+//!                                         |                                              ^
+//!                                         |              placement: large data, early    |
+//!                                      records ------------------------------------------'
+//!                                         |              batches: when to split, when to go
+//!                                         '------------------------------------------> the log
+//! ```
+//!
+//! Events go in, and each returns its part of the plan:
+//!
+//! | who | tells | learns |
+//! |---|---|---|
+//! | admission | a change asks (`entry`), queues (`queue`), waits (`delay`) | room, turn, delay |
+//! | txgs | what the open one holds (`fill`) | whether it is full |
+//! | sync | a txg closed, it stepped, wrote, landed, is on disk | whether it waits; the window |
+//! | log | it moved; what devices took | where large data goes |
+//! | log | a record gathered, a batch came back, it is idle ([`batches`]) | whether one goes |
+//!
+//! # What holds
+//! - The plan is a function of the events: nothing here reads a clock, does I/O or knows the pool.
+//!   `now` and what was measured are arguments. So tests run it in simulated time.
+//! - What txgs hold dirty is within two full ones; a single larger change goes alone.
+//! - Each change that queues up is let in at last, in turn, however slow the disks are.
+//! - While txgs do not close because they are full, nobody waits before the open one is half full.
+//!
+//! # Threads
+//! Rules are plain structs and functions; [`Flow`] alone knows of threads. What each write reads or
+//! counts is a relaxed atomic: a number that is late by a moment makes a plan that is late by as
+//! much. Locks are held for a little arithmetic.
 
 pub(crate) mod batches;
 pub(crate) mod limits;
@@ -213,3 +246,6 @@ fn share(part: u64, whole: u64) -> f64 {
 fn as_f64(number: u64) -> f64 {
     number as f64
 }
+
+#[cfg(test)]
+mod tests;

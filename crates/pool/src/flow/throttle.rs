@@ -21,7 +21,7 @@ use super::limits::{
 };
 
 /// A change's place in the queue.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub(crate) struct Turn(f64);
 
 /// The queue of changes, and what is known of the txg on its way.

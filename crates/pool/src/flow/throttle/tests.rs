@@ -142,3 +142,21 @@ fn nothing_is_asked_of_changes_that_take_no_memory() {
     throttle.begin(Duration::from_secs(5), Closed { share: 1.0, sectors: 1 << 18 });
     assert!(throttle.queue(Duration::from_secs(6), 0.0, 0.99, 0).is_none());
 }
+
+/// A change queues up on an open txg that is nearly full: it is let in before the other is on
+/// disk, however long that takes, and long after the first would have been in steady flow.
+#[test]
+fn disks_that_stand_still_stop_nobody_for_ever() {
+    let mut model = Model::new();
+    model.run(10.0, 1e-3, 50.0, 1.0);
+    let Model { mut throttle, mut now, .. } = model;
+    let full = Closed { share: 1.0, sectors: 1_000_000 };
+    throttle.begin(now, full);
+    let turn = throttle.queue(now, 1e-3, 0.99, 0).unwrap();
+    let begun = now;
+    while let Some(delay) = throttle.wait(now, turn, 0.99, 0) {
+        now += delay;
+        assert!(now - begun < Duration::from_secs(60), "it is never let in");
+    }
+    assert!(now - begun > Duration::from_millis(100), "{:?}", now - begun);
+}
