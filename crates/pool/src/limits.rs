@@ -3,48 +3,19 @@
 use aquifer_ondisk::tree_node::NODE_CAPACITY_BYTES;
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 
+use crate::flow::limits::TXG_LOG_SHARE;
+
 const MIB: u64 = 1 << 20;
 const SEGMENT_BYTES: u64 = SEGMENT_SECTORS * 4096;
 
-/// A txg closes at this age even if little is dirty.
-pub const TXG_INTERVAL_MS: u64 = 15_000;
-/// The same while something waits to be freed in the background: soon, and not one txg after the
-/// other for a few files each.
-pub const TXG_BACKGROUND_MS: u64 = 100;
 /// An idle pool says so often that a host uses it.
 pub const HOST_SAYS_MS: u64 = 10_000;
 /// Between two looks whether another host does.
 pub const HOST_LOOK_MS: u64 = 5_000;
 /// A host that was silent for so long is taken for gone: it missed its turn several times.
 pub const HOST_SILENT_MS: u64 = 60_000;
-/// A txg that takes longer than this to come to disk is told as slow. The next one is open all that
-/// time: its writers are slowed when it is full.
-pub const TXG_SLOW_MS: u64 = TXG_INTERVAL_MS;
-/// Segments of the intent log at most: four times the most that one txg may hold dirty.
-pub const LOG_SEGMENTS_MAX: u64 = 4 * 512 * MIB / SEGMENT_BYTES;
-/// Batches of the intent log on their way to the device at most.
-pub const LOG_BATCHES_IN_FLIGHT_MAX: usize = 3;
-/// A log that is idle this long writes its mark.
-pub const LOG_IDLE_MS: u64 = 10;
-/// A sync that nobody waits for spreads its work over so long, or until the open txg is half full.
-pub const SYNC_SPREAD_MS: u64 = 250;
-/// Writes of a sync on their way to the devices, in sectors: at most (32 MiB), and however slow the
-/// devices are (2 MiB).
-pub const SYNC_WINDOW_SECTORS_MAX: usize = 8192;
-/// See [`SYNC_WINDOW_SECTORS_MAX`].
-pub const SYNC_WINDOW_SECTORS_MIN: usize = 512;
-/// A sync's write that takes longer than this shrinks the window, where batches of the log go to
-/// the same disks: each of them waits about as long.
-pub const SYNC_WRITE_BESIDE_LOG_MS: u64 = 4;
-/// The same where the log has disks of its own: only reads wait.
-pub const SYNC_WRITE_ALONE_MS: u64 = 40;
-/// When changes are slowed, whoever comes after this long without others need not wait.
-pub const THROTTLE_CREDIT_MS: u64 = 5;
-/// Those that wait look this often whether their turn comes earlier than it seemed.
-pub const THROTTLE_LOOK_MS: u64 = 50;
-/// Longest single write of a sync, in sectors (512 KiB): devices gain nothing from longer ones, the
-/// kernel cuts them in pieces, and what waits beside one waits for all of it.
-pub const SYNC_WRITE_SECTORS_MAX: usize = 128;
+/// Segments of the intent log at most: as many as the largest txg asks for ([`TXG_LOG_SHARE`]).
+pub const LOG_SEGMENTS_MAX: u64 = TXG_LOG_SHARE * 512 * MIB / SEGMENT_BYTES;
 /// Memory that a pool is given if nobody says otherwise.
 pub const MEMORY_CAP_BYTES_DEFAULT: u64 = 1024 * MIB;
 /// Smallest memory cap.
@@ -127,7 +98,7 @@ impl Limits {
     ) -> Limits {
         let cap = memory_cap_bytes.max(MEMORY_CAP_BYTES_MIN);
         let log_bytes = log_segments * SEGMENT_BYTES;
-        let txg_dirty_bytes = scale.txg_dirty_bytes_max.min(cap / 8).min(log_bytes / 4);
+        let txg_dirty_bytes = scale.txg_dirty_bytes_max.min(cap / 8).min(log_bytes / TXG_LOG_SHARE);
         let dirty_cap_bytes = 2 * txg_dirty_bytes;
         let record_bytes = record_segments * scale.record_segment_sectors * 4096;
         Limits {

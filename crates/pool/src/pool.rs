@@ -22,15 +22,15 @@ use futures_util::future::join_all;
 use crate::block::Cached;
 use crate::commit::Committer;
 use crate::error::PoolError;
+use crate::flow::Flow;
 use crate::intent_log::read::FoundBatch;
 use crate::intent_log::{IntentLog, Start};
 use crate::limits::Limits;
-use crate::pace::Pace;
 use crate::readers::Readers;
 use crate::record::RecordRing;
 use crate::space::Space;
 use crate::sync::SyncContext;
-use crate::throttle::Throttle;
+use crate::sync::pace::Window;
 use crate::tree::{VdevTree, record_copies};
 use crate::txg::Txgs;
 
@@ -93,8 +93,8 @@ pub struct Pool {
     pub(crate) stable_writes: [SharedHistogram; 2],
     pub(crate) log: IntentLog,
     pub(crate) committer: Committer,
-    pub(crate) pace: Pace,
-    pub(crate) throttle: Throttle,
+    pub(crate) flow: Flow,
+    pub(crate) sync_window: Window,
     pub(crate) records: Mutex<RecordRing>,
     pub(crate) roots: Mutex<Roots>,
     pub(crate) trees: OnceLock<Weak<dyn Trees>>,
@@ -154,10 +154,10 @@ impl Pool {
             syncs: SharedHistogram::default(),
             stable_writes: Default::default(),
             limits: parts.limits,
+            flow: Flow::new(&parts.limits, parts.log.is_at_home()),
             log: IntentLog::new(parts.log),
             committer: Committer::new(parts.uberblock, parts.host),
-            pace: Pace::new(),
-            throttle: Throttle::new(),
+            sync_window: Window::new(),
             records: Mutex::new(parts.records),
             roots: Mutex::new(parts.roots),
             trees: OnceLock::new(),

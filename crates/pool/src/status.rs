@@ -10,7 +10,7 @@ use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_vdev::{IoCounts, LeafState};
 
 use crate::Pool;
-use crate::limits::TXG_SLOW_MS;
+use crate::flow::limits::TXG_SLOW_MS;
 
 /// One disk.
 #[derive(Debug, Clone)]
@@ -117,7 +117,7 @@ impl Pool {
     pub fn note_stable_writes(&self, begun: Duration, writes: usize) {
         let took = self.world.now().saturating_sub(begun);
         let [apart, in_sync] = &self.stable_writes;
-        let of = if self.throttle.is_draining() { in_sync } else { apart };
+        let of = if self.flow.is_syncing() { in_sync } else { apart };
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         (0..writes).for_each(|_| of.record(ns));
     }

@@ -4,6 +4,8 @@
 //! leaf, then the uberblock and its flush. Nothing after the first step allocates: every sector the
 //! pool's own bookkeeping needs is reserved (slots at fixed places, records in their ring).
 
+pub(crate) mod pace;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -22,10 +24,9 @@ use aquifer_sync::atomic::Ordering;
 use aquifer_sync::{Mutex, Notify};
 
 use crate::error::{Contradiction, PoolError};
-use crate::limits::{SYNC_WINDOW_SECTORS_MAX, SYNC_WRITE_SECTORS_MAX};
+use crate::flow::limits::SYNC_WRITE_SECTORS_MAX;
 use crate::patience::Patience;
 use crate::pool::{BoxFuture, Pool, Roots};
-use crate::spread::Spread;
 
 /// What the layer above uses to write its changes of one txg.
 #[derive(Debug)]
@@ -36,7 +37,6 @@ pub struct SyncContext {
     gathering: Mutex<BTreeMap<Stream, (u64, Vec<Page>)>>,
     flight: Arc<Flight>,
     used_sectors: Mutex<u64>,
-    spread: Spread,
 }
 
 /// A vdev, and whether second copies are meant: they lie apart and grow apart.
@@ -55,7 +55,7 @@ struct FlightState {
 }
 
 impl SyncContext {
-    fn new(pool: Arc<Pool>, txg: Txg, spread: Spread) -> Self {
+    fn new(pool: Arc<Pool>, txg: Txg) -> Self {
         SyncContext {
             pool,
             txg,
@@ -65,7 +65,6 @@ impl SyncContext {
                 landed: Notify::new(),
             }),
             used_sectors: Mutex::new(0),
-            spread,
         }
     }
 
@@ -139,19 +138,18 @@ impl SyncContext {
             return;
         }
         self.flight.state.lock().writes += 1;
-        self.spread.hands_out(pages.len() as u64);
+        self.pool.flow.sync_hands_out(pages.len() as u64);
         let (flight, pool) = (self.flight.clone(), self.pool.clone());
         let task = async move {
             let count = pages.len();
-            let permit = pool.pace.enter(count).await;
+            let permit = pool.sync_window.enter(&pool.flow, count).await;
             let begun = pool.world.now();
             let result = match pool.vdev(place) {
                 Ok(vdev) => vdev.write(place.sector(), pages).await.map_err(PoolError::from),
                 Err(error) => Err(error),
             };
             let took = pool.world.now().saturating_sub(begun);
-            pool.pace.leave(permit, took, pool.log.is_at_home());
-            pool.throttle.wrote(count as u64);
+            pool.sync_window.leave(&pool.flow, permit, (count, took));
             {
                 let mut pending = pool.pending.lock();
                 (0..count as u64).for_each(|at| {
@@ -164,20 +162,6 @@ impl SyncContext {
             flight.landed.notify_one();
         };
         self.pool.world.spawn("sync write", Box::pin(task));
-    }
-
-    /// A step is done. Waits while more is on its way than memory should hold, and while the sync
-    /// is ahead of its plan.
-    pub async fn pace(&self) {
-        self.spread.step(&self.pool).await;
-        loop {
-            let landed = self.flight.landed.notified();
-            let writes = self.flight.state.lock().writes;
-            if writes <= SYNC_WINDOW_SECTORS_MAX / SYNC_WRITE_SECTORS_MAX {
-                return;
-            }
-            landed.await;
-        }
     }
 
     async fn drain(&self) -> Result<(), PoolError> {
@@ -199,7 +183,7 @@ impl SyncContext {
 
     /// Reads a node, also one that this sync has just written.
     pub async fn read_node(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
-        self.spread.step(&self.pool).await;
+        self.step().await;
         self.pool.read_node(pointer, Patience::Long).await
     }
 
@@ -254,14 +238,13 @@ impl Pool {
             if takes {
                 self.load_for_sync().await?;
             }
-            let (txg, dirty_bytes, fill) = self.close_txg().await;
+            let (txg, closed) = self.close_txg().await;
             let begun = self.world.now();
-            self.throttle.begin(begun, fill, dirty_bytes);
+            self.flow.txg_closed(begun, closed);
             if takes {
                 self.load_for(txg).await?;
             }
-            let spread = Spread::new(begun, dirty_bytes);
-            let context = SyncContext::new(self.arc()?, txg, spread);
+            let context = SyncContext::new(self.arc()?, txg);
             let roots = match self.trees.get().map(std::sync::Weak::upgrade) {
                 Some(Some(trees)) => trees.sync(&context).await?,
                 // Its changes would be missing from a txg that says it holds them.
@@ -270,7 +253,7 @@ impl Pool {
             };
             context.drain().await?;
             self.log.wait_early_writes(txg).await;
-            self.throttle.landed(self.world.now());
+            self.flow.sync_landed(self.world.now());
             let used = *context.used_sectors.lock();
             let reserved = self.txgs.reserved_for(txg);
             if used > reserved + self.limits.slop_sectors / 4 {
@@ -296,13 +279,13 @@ impl Pool {
             .await?;
             *self.roots.lock() = roots;
             self.records.lock().note_root(window_start);
-            self.log.root_on_disk();
+            self.log.root_on_disk(&self.flow);
             if !self.log.is_replaying() {
                 // That was for what the log brought: from here on nothing is given up so lightly.
                 self.discards_unreadable.store(false, Ordering::Relaxed);
             }
             self.move_on()?;
-            self.judge_bias();
+            self.measure_devices();
             if let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) {
                 trees.committed(txg);
             }
@@ -311,7 +294,7 @@ impl Pool {
             self.release_frees(txg);
             self.unload_bitmaps();
             self.txgs.done(txg);
-            self.throttle.end(self.world.now());
+            self.flow.txg_synced(self.world.now());
             self.note_sync(txg, begun);
             Ok(txg)
         })

@@ -18,7 +18,8 @@ use aquifer_sync::{AsyncMutex, Mutex, Notify};
 use futures_util::future::{Either, select};
 
 use crate::error::PoolError;
-use crate::limits::{TXG_BACKGROUND_MS, TXG_INTERVAL_MS};
+use crate::flow::limits::{TXG_BACKGROUND_MS, TXG_INTERVAL_MS};
+use crate::flow::{Bounds, Closed, Held, Taken};
 use crate::pool::{BoxFuture, Pool};
 
 pub use admission::{Admission, Demand, Lane, SpaceClass};
@@ -56,8 +57,7 @@ struct State {
     background_waits: bool,
     /// Bytes that the log had taken when the open txg began.
     log_began_bytes: u64,
-    /// Sectors of which the open txg may have reserved as many before it is full: half of what is
-    /// there for it and the one on its way.
+    /// Sectors of which the open txg may have reserved as many before it is full.
     full_sectors: u64,
     running: bool,
 }
@@ -74,6 +74,16 @@ impl State {
     /// Dirty bytes of all txgs, and those on their way into one.
     fn dirty_bytes(&self) -> u64 {
         self.admitted.dirty_bytes + self.loads.values().map(|load| load.dirty_bytes).sum::<u64>()
+    }
+
+    /// What changes have taken of memory and log.
+    fn taken(&self) -> Taken {
+        let open = self.loads.get(&self.open).copied().unwrap_or_default();
+        Taken {
+            dirty_bytes: self.dirty_bytes(),
+            sparse_bytes: open.sparse_bytes,
+            log_bytes: self.admitted.log_bytes,
+        }
     }
 
     /// Sectors promised to changes that are not on disk yet.
@@ -177,12 +187,6 @@ impl Txgs {
         self.wanted.notify_one();
     }
 
-    /// Whether somebody waits for the txg on its way to disk, or for the open one behind it.
-    pub fn is_awaited(&self) -> bool {
-        let state = self.state.lock();
-        state.awaited || state.sync_awaited
-    }
-
     /// Something goes on with the next txg.
     pub fn background_waits(&self) {
         self.state.lock().background_waits = true;
@@ -239,40 +243,37 @@ impl Pool {
         self.txgs.open()
     }
 
-    /// How full the open txg is with this load: one is full of dirty memory, of records in the log,
-    /// or of reservations on a pool that has little room, whichever comes first.
+    /// How full the open txg is with this load.
     fn fill(&self, state: &State, load: Load) -> f64 {
-        let logged = self.log.sealed_bytes().saturating_sub(state.log_began_bytes);
-        let logged = share(logged, self.log.capacity_bytes() / 4);
-        let reserved = share(load.sectors, state.full_sectors);
-        self.share_of_memory(load.dirty_bytes).max(logged).max(reserved)
+        let logged_bytes = self.log.sealed_bytes().saturating_sub(state.log_began_bytes);
+        let Load { dirty_bytes, sectors, .. } = load;
+        self.flow.fill(Held { dirty_bytes, logged_bytes, sectors }, self.bounds(state))
     }
 
-    /// How full the open txg is with all that is on its way into it.
-    pub(crate) fn open_fill(&self) -> f64 {
+    fn bounds(&self, state: &State) -> Bounds {
+        Bounds { log_bytes: self.log.capacity_bytes(), sectors: state.full_sectors }
+    }
+
+    /// How full the open txg is with all that is on its way into it, and whether somebody waits for
+    /// it, or for the one on its way to disk.
+    pub(crate) fn open_look(&self) -> (f64, bool) {
         let state = self.txgs.state.lock();
-        self.fill(&state, state.coming())
+        (self.fill(&state, state.coming()), state.awaited || state.sync_awaited)
     }
 
-    /// The share of a full txg that so many dirty bytes are.
-    fn share_of_memory(&self, dirty_bytes: u64) -> f64 {
-        share(dirty_bytes, self.limits.txg_dirty_bytes)
-    }
-
-    /// Ends the open txg and waits until nobody holds it. Returns it, its dirty bytes, and how full
-    /// it was.
-    pub(crate) async fn close_txg(&self) -> (Txg, u64, f64) {
+    /// Ends the open txg and waits until nobody holds it.
+    pub(crate) async fn close_txg(&self) -> (Txg, Closed) {
         let closed = {
             let mut state = self.txgs.state.lock();
             let closing = state.open;
             let load = state.loads.get(&closing).copied().unwrap_or_default();
-            let dirty_bytes = load.dirty_bytes;
-            let fill = self.fill(&state, load);
+            let sectors = load.dirty_bytes / 4096;
+            let closed = Closed { share: self.fill(&state, load), sectors };
             state.open = closing.next();
             state.close_requested = false;
             state.sync_awaited = std::mem::take(&mut state.awaited);
             state.log_began_bytes = self.log.sealed_bytes();
-            (closing, dirty_bytes, fill)
+            (closing, closed)
         };
         self.txgs.quiesced(closed.0).await;
         closed
@@ -357,11 +358,6 @@ impl Pool {
 
 /// How often an export looks whether the last reader has gone.
 const EXPORT_POLL_MS: u64 = 1;
-
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more than 52 bits")]
-pub(crate) fn share(bytes: u64, of_bytes: u64) -> f64 {
-    bytes as f64 / of_bytes.max(1) as f64
-}
 
 impl TxHold {
     /// The txg that is held.

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
+use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::types::Run;
 use aquifer_sync::{Mutex, Notify};
+use aquifer_vdev::{IoCount, IoCounts};
 
 use crate::error::PoolError;
+use crate::flow::{Devices, Times};
 use crate::intent_log::{IntentLog, Outcome, Ticket};
 use crate::pool::Pool;
 use crate::txg::TxHold;
@@ -47,6 +50,32 @@ impl EarlyWrites {
 }
 
 impl Pool {
+    /// Whether large data should go to its final place at once instead of into the log.
+    pub fn early_pays(&self) -> bool {
+        self.flow.goes_early()
+    }
+
+    /// Tells the flow what devices took; called once a txg.
+    pub(crate) fn measure_devices(&self) {
+        if self.flow.log_is_at_home() {
+            return;
+        }
+        let mut devices = Devices::default();
+        let Devices { writes, flushes, logged } = &mut devices;
+        for vdev in &self.tree().vdevs {
+            let IoCounts { writes: w, flushes: f, durable_writes: d, .. } = vdev.io.look();
+            match vdev.class {
+                VdevClass::Data => {
+                    add(writes, &w);
+                    add(flushes, &f);
+                }
+                VdevClass::Log => add(logged, &d),
+                VdevClass::Hole => {}
+            }
+        }
+        self.flow.devices_took(devices);
+    }
+
     /// Takes space in the held txg and starts writing `pages` there at once. The run may be shorter
     /// than asked for: it takes as many of the pages as its sectors.
     pub fn write_early(&self, hold: &TxHold, pages: &[Page]) -> Result<EarlyWrite, PoolError> {
@@ -76,6 +105,12 @@ impl Pool {
         self.world.spawn("early write", Box::pin(task));
         Ok(early)
     }
+}
+
+fn add(times: &mut Times, count: &IoCount) {
+    times.count += count.latency.count();
+    times.ns += count.latency.total_ns();
+    times.bytes += count.bytes;
 }
 
 impl IntentLog {

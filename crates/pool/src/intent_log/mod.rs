@@ -9,11 +9,10 @@
 //!
 //! # Space
 //! The log goes through its segments in turn. A segment is entered again only once the head of a
-//! root on disk has left it and every batch in it has been written. [`IntentLog::room_bytes`] is
+//! root on disk has left it and every batch in it has been written. [`IntentLog::room`] is
 //! what admission may hand out: never more than fits at home, where the log must find room when its
 //! vdevs are lost (`moving`).
 
-mod bias;
 mod early;
 mod moving;
 mod position;
@@ -25,28 +24,23 @@ use std::sync::Arc;
 
 use aquifer_blockio::Page;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::log_batch::{
-    BATCH_HEADER_BYTES, BATCH_SECTORS_MAX, BATCH_TRAILER_BYTES, LogRecord,
-};
+use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::{Place, Txg};
-use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use aquifer_sync::atomic::{AtomicU64, Ordering};
 use aquifer_sync::{Mutex, Notify, OnceLock};
 
 pub use early::EarlyWrite;
 pub(crate) use position::{Position, Ring};
 
 use crate::error::PoolError;
-use crate::limits::LOG_BATCHES_IN_FLIGHT_MAX;
+use crate::flow::batches::{self, Batches, Gathered, Size};
+use crate::flow::limits::LOG_PAYLOAD_PAGES_MAX;
+use crate::flow::{Flow, LogRoom};
 use crate::txg::TxHold;
 
-/// Payload pages and header bytes above which a batch takes no more.
-const HEADER_BYTES_MAX: usize = 24 * 4096;
-const PAYLOAD_PAGES_MAX: usize = BATCH_SECTORS_MAX - HEADER_BYTES_MAX / 4096;
 /// Pages one record may carry: the rest of a longer change goes into further records.
-pub const RECORD_PAGES_MAX: usize = PAYLOAD_PAGES_MAX;
-/// A second batch goes out beside the first only if it has gathered this many pages.
-const SECOND_BATCH_PAGES_MIN: usize = 8;
+pub const RECORD_PAGES_MAX: usize = LOG_PAYLOAD_PAGES_MAX;
 
 /// Completes when its record is durable.
 #[derive(Debug, Clone)]
@@ -94,6 +88,12 @@ struct Gathering {
     outcome: Arc<Outcome>,
 }
 
+impl Gathering {
+    fn size(&self) -> Size {
+        Size { pages: self.pages.len(), header_bytes: self.header_bytes }
+    }
+}
+
 /// A sealed batch that the next root may still need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LiveBatch {
@@ -121,13 +121,11 @@ struct State {
     head_next: Option<(u64, Position)>,
     ready: VecDeque<Gathering>,
     gathering: Gathering,
-    in_flight: usize,
+    batches: Batches,
     /// Sequence of the batch that the head on disk is, or will be.
     head_sequence: u64,
     /// Sealed batches that are not acknowledged.
     waiting: BTreeMap<u64, Waiting>,
-    idle_timer: bool,
-    activity: u64,
     failure: Option<PoolError>,
     /// A new chain was begun by an uberblock; the next root makes it the root's own.
     restarting: bool,
@@ -183,6 +181,11 @@ impl State {
         acknowledged
     }
 
+    /// Whether nothing on disk says what is durable by now.
+    fn mark_waits(&self) -> bool {
+        self.failure.is_none() && self.mark_sealed < self.mark
+    }
+
     fn has_gathered(&self) -> bool {
         !self.ready.is_empty() || !self.gathering.records.is_empty()
     }
@@ -195,9 +198,6 @@ pub struct IntentLog {
     early: early::EarlyWrites,
     /// Its segments on data vdevs.
     home: Ring,
-    /// It lies on the data vdevs.
-    at_home: AtomicBool,
-    bias: bias::Bias,
     /// Bytes that it can hold: what fits in its place, and at home.
     capacity_bytes: AtomicU64,
     /// Bytes of all batches since it came into service.
@@ -220,15 +220,19 @@ pub(crate) struct Start {
     pub restarting: bool,
 }
 
+impl Start {
+    /// Whether it lies on the data vdevs.
+    pub fn is_at_home(&self) -> bool {
+        self.ring.vdevs() == self.home.vdevs()
+    }
+}
+
 impl IntentLog {
     pub(crate) fn new(start: Start) -> Self {
-        let at_home = start.ring.vdevs() == start.home.vdevs();
         IntentLog {
             early: early::EarlyWrites::default(),
             capacity_bytes: AtomicU64::new(start.ring.bytes().min(start.home.bytes())),
             sealed_bytes: AtomicU64::new(0),
-            at_home: AtomicBool::new(at_home),
-            bias: bias::Bias::new(at_home),
             home: start.home,
             state: Mutex::new(State {
                 chain: start.chain,
@@ -244,10 +248,8 @@ impl IntentLog {
                 head_next: None,
                 ready: VecDeque::new(),
                 gathering: Gathering::default(),
-                in_flight: 0,
+                batches: Batches::default(),
                 waiting: BTreeMap::new(),
-                idle_timer: false,
-                activity: 0,
                 failure: None,
                 live: start.live,
                 restarting: start.restarting,
@@ -273,32 +275,25 @@ impl IntentLog {
         assert_eq!(record.page_sums.len(), pages.len(), "a checksum a page");
         assert!(pages.len() <= RECORD_PAGES_MAX, "a record of at most {RECORD_PAGES_MAX} pages");
         let mut state = self.state.lock();
-        let bytes = record.encoded_bytes();
-        let gathering = &state.gathering;
-        let full = gathering.pages.len() + pages.len() > PAYLOAD_PAGES_MAX
-            || gathering.header_bytes + bytes + BATCH_HEADER_BYTES + BATCH_TRAILER_BYTES
-                > HEADER_BYTES_MAX;
-        if full {
+        let size = Size { pages: pages.len(), header_bytes: record.encoded_bytes() };
+        if batches::splits(state.gathering.size(), size) {
             let sealed = std::mem::take(&mut state.gathering);
             state.ready.push_back(sealed);
         }
         let gathering = &mut state.gathering;
-        gathering.header_bytes += bytes;
+        gathering.header_bytes += size.header_bytes;
         gathering.max_txg = gathering.max_txg.max(record.txg);
         gathering.records.push(record);
         gathering.pages.extend(pages);
         gathering.early.extend(early);
         let ticket = Ticket(gathering.outcome.clone());
-        state.activity += 1;
         if let Some(error) = &state.failure {
             ticket.0.set(Err(error.clone()));
             return ticket;
         }
-        let second =
-            !state.ready.is_empty() || state.gathering.pages.len() >= SECOND_BATCH_PAGES_MIN;
-        let go = state.in_flight == 0 || (second && state.in_flight < LOG_BATCHES_IN_FLIGHT_MAX);
-        if go && state.change.is_none() {
-            state.in_flight += 1;
+        let gathered = Gathered { full: state.ready.len(), pages: state.gathering.pages.len() };
+        let moving = state.change.is_some();
+        if state.batches.record_gathered(gathered, moving) {
             drop(state);
             submit::spawn(hold.pool());
         }
@@ -314,16 +309,18 @@ impl IntentLog {
         self.state.lock().mark
     }
 
-    /// Bytes that batches not sealed yet may take, whatever their sizes.
-    pub(crate) fn room_bytes(&self) -> u64 {
+    /// Its room. What is left is for batches not sealed yet, whatever their sizes.
+    pub(crate) fn room(&self) -> LogRoom {
         let state = self.state.lock();
         let gathered = state.ready.iter().chain([&state.gathering]);
         let gathered: usize =
             gathered.map(|batch| batch.pages.len() * 4096 + batch.header_bytes + 4096).sum();
-        if left_out(Rule::LogReuseBehindRoot) {
-            return u64::MAX / 2;
-        }
-        state.room_bytes().min(self.home.bytes()).saturating_sub(gathered as u64)
+        let free_bytes = state.room_bytes();
+        let left_bytes = match left_out(Rule::LogReuseBehindRoot) {
+            true => u64::MAX / 2,
+            false => free_bytes.min(self.home.bytes()).saturating_sub(gathered as u64),
+        };
+        LogRoom { left_bytes, free_bytes, capacity_bytes: self.capacity_bytes() }
     }
 
     /// Bytes of all batches since it came into service.
@@ -334,12 +331,6 @@ impl IntentLog {
     /// Bytes that it can hold.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn fullness_percent(&self) -> u64 {
-        let state = self.state.lock();
-        let (total, room) = (self.capacity_bytes(), state.room_bytes());
-        100 - room.min(total) * 100 / total.max(1)
     }
 
     /// Nothing is acknowledged any more.
@@ -418,7 +409,7 @@ impl IntentLog {
     }
 
     /// The root of the last [`IntentLog::root_for`] is on disk: what lies before its head is free.
-    pub(crate) fn root_on_disk(&self) {
+    pub(crate) fn root_on_disk(&self, flow: &Flow) {
         let mut state = self.state.lock();
         if let Some((sequence, head)) = state.head_next.take() {
             (state.head_sequence, state.head_on_disk) = (sequence, head);
@@ -429,10 +420,7 @@ impl IntentLog {
         let Some(committed) = state.take_new_chain() else { return };
         let capacity = state.ring.bytes().min(self.home.bytes());
         self.capacity_bytes.store(capacity, Ordering::Relaxed);
-        // Judged anew from what the devices of the new place will take.
-        let at_home = state.ring.vdevs() == self.home.vdevs();
-        self.at_home.store(at_home, Ordering::Relaxed);
-        self.bias.set(at_home);
+        flow.log_moved(state.ring.vdevs() == self.home.vdevs());
         drop(state);
         committed.into_iter().for_each(|outcome| outcome.set(Ok(())));
     }

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::pool_root::LogRoot;
-use aquifer_sync::atomic::Ordering;
 
 use crate::error::PoolError;
 use crate::intent_log::{IntentLog, Outcome, Position, Ring, State, submit};
@@ -94,7 +93,9 @@ impl State {
         }
         let held = std::mem::take(&mut self.stalled) || done;
         let go = held && self.change.is_none() && self.failure.is_none() && self.has_gathered();
-        self.in_flight += usize::from(go);
+        if go {
+            self.batches.held_up_goes();
+        }
         go
     }
 }
@@ -116,11 +117,6 @@ impl IntentLog {
         let named = state.change.as_ref().filter(|change| change.stage == Stage::Named);
         let rings = named.map(|change| &change.ring).into_iter().chain([&state.ring]);
         rings.into_iter().any(|ring| ring.vdevs().contains(&vdev))
-    }
-
-    /// Whether it lies on the data vdevs.
-    pub(crate) fn is_at_home(&self) -> bool {
-        self.at_home.load(Ordering::Relaxed)
     }
 
     /// Begins a move. One that is under way, and that no root names yet, gets the new aim.

@@ -16,8 +16,8 @@ use aquifer_vdev::{Leaf, ReadError, Vdev};
 use futures_util::future::join_all;
 
 use crate::error::ImportError;
+use crate::flow::limits::LOG_BATCHES_IN_FLIGHT_MAX;
 use crate::intent_log::{Position, Ring};
-use crate::limits::LOG_BATCHES_IN_FLIGHT_MAX;
 use crate::patience::{Patience, patiently};
 
 /// A batch as found.

@@ -13,8 +13,9 @@ use aquifer_vdev::VdevLost;
 use futures_util::future::{join, join_all};
 
 use crate::error::PoolError;
+use crate::flow::batches::Idle;
+use crate::flow::limits::LOG_IDLE_MS;
 use crate::intent_log::{EarlyWrite, Gathering, IntentLog, LiveBatch, Position, Waiting};
-use crate::limits::{LOG_BATCHES_IN_FLIGHT_MAX, LOG_IDLE_MS};
 use crate::pool::Pool;
 
 /// A batch with its place in the chain.
@@ -122,24 +123,19 @@ impl Pool {
     /// real one durable.
     async fn idle_timer(self: Arc<Pool>) {
         loop {
-            let before = self.log.state.lock().activity;
+            let records = self.log.state.lock().batches.records();
             self.world().sleep(Duration::from_millis(LOG_IDLE_MS)).await;
             let mut state = self.log.state.lock();
-            if state.failure.is_some() || state.mark_sealed >= state.mark {
-                state.idle_timer = false;
-                return;
-            }
-            if state.activity == before && state.in_flight == 0 && state.change.is_none() {
-                let room = state.room_bytes();
-                state.idle_timer = false;
-                // Never at the expense of records: they need the space more than the mark.
-                if room > 4096 * 512 {
-                    state.in_flight += 1;
+            let (mark_waits, room) = (state.mark_waits(), state.room_bytes());
+            let moving = state.change.is_some();
+            match state.batches.timer_ends(records, mark_waits, room, moving) {
+                Idle::Busy => {}
+                Idle::Over => return,
+                Idle::WritesMark => {
                     state.ready.push_back(Gathering::default());
                     drop(state);
-                    spawn(&self);
+                    return spawn(&self);
                 }
-                return;
             }
         }
     }
@@ -154,7 +150,7 @@ impl IntentLog {
             return Err(error.clone());
         }
         if state.change.is_some() && !left_out(Rule::MoveHoldsBatches) {
-            state.in_flight -= 1;
+            state.batches.sender_ends();
             return Ok(None);
         }
         let position = state.ring.place_for_next(state.next);
@@ -163,7 +159,7 @@ impl IntentLog {
         if entering && position.segment == state.tail().segment && !reuse {
             // What was admitted for a larger place, before a move to this one: after the next root.
             state.stalled = true;
-            state.in_flight -= 1;
+            state.batches.sender_ends();
             pool.txgs.request_close();
             return Ok(None);
         }
@@ -178,7 +174,7 @@ impl IntentLog {
                         state = self.state.lock();
                     }
                 }
-                state.in_flight -= 1;
+                state.batches.sender_ends();
                 return Ok(None);
             }
         };
@@ -226,9 +222,8 @@ impl IntentLog {
         let more = if state.change.is_some() {
             state.go_on()
         } else {
-            let more = !state.ready.is_empty() && state.in_flight < LOG_BATCHES_IN_FLIGHT_MAX;
-            state.in_flight += usize::from(more);
-            more
+            let full = state.ready.len();
+            state.batches.batch_came_back(full)
         };
         drop(state);
         acknowledged.into_iter().for_each(|outcome| outcome.set(Ok(())));
@@ -237,11 +232,10 @@ impl IntentLog {
 
     fn arm_idle_timer(&self) -> bool {
         let mut state = self.state.lock();
-        let arm = !state.idle_timer && state.mark_sealed < state.mark && state.failure.is_none();
         // The empty batch that carries the mark is durable itself, and needs no further one.
         let only_empty = state.mark == state.mark_sealed + 1
             && state.live.back().is_some_and(|batch| batch.max_txg.0 == 0);
-        state.idle_timer |= arm && !only_empty;
-        arm && !only_empty
+        let mark_waits = state.mark_waits() && !only_empty;
+        state.batches.arms_timer(mark_waits)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! What a change may take at worst (memory until its txg is on disk, room in the log and on the
 //! disks) is set aside before it enters. When more comes in than the disks take, changes are slowed
-//! evenly ([`crate::throttle`]), but for the few small ones of what is at rest ([`Lane::Sparse`]).
+//! evenly ([`crate::flow`]), but for the few small ones of what is at rest
+//! ([`Lane::Sparse`]).
 //!
 //! # A full pool
 //! What takes no more room than there was ([`SpaceClass::Remove`]) always works, in any number: it
@@ -19,6 +20,7 @@ use aquifer_ondisk::layout::REWIND_TXGS;
 
 use super::{State, TxHold};
 use crate::error::PoolError;
+use crate::flow::Entry;
 use crate::pool::Pool;
 
 /// How far into the pool's reserve a request may go (DESIGN, "Full pool").
@@ -129,42 +131,30 @@ impl Pool {
     }
 
     /// Waits among all changes until the disks can be expected to take this one.
-    async fn take_turn(&self, Slowed { share, mut fill }: Slowed) -> Result<(), PoolError> {
-        if let Some(delay) = self.log_delay() {
+    async fn take_turn(&self, slowed: Slowed) -> Result<(), PoolError> {
+        let Slowed { log_delay, share, mut fill } = slowed;
+        if let Some(delay) = log_delay {
             self.world.sleep(delay).await;
         }
-        let Some(turn) = self.throttle.queue(self.world.now(), share, fill) else {
+        let Some(turn) = self.flow.queue(self.world.now(), share, fill) else {
             return Ok(());
         };
-        while let Some(delay) = self.throttle.wait(self.world.now(), turn, fill) {
+        while let Some(delay) = self.flow.delay(self.world.now(), turn, fill) {
             self.world.sleep(delay).await;
             self.txgs.check()?;
-            let state = self.txgs.state.lock();
-            fill = self.fill(&state, state.coming());
+            (fill, _) = self.open_look();
         }
         Ok(())
     }
 
     fn try_admit(&self, demand: Demand) -> Result<Verdict, PoolError> {
         self.txgs.check()?;
-        let limits = &self.limits;
-        let log_room = self.log.room_bytes();
+        let log = self.log.room();
         let mut state = self.txgs.state.lock();
         // After the lock: what a sync has taken is told before it gives back what was set aside.
         let free = self.space.free_sectors();
-        let dirty = state.dirty_bytes();
-        let open = state.loads.get(&state.open).copied().unwrap_or_default();
-        // What others can never take is there for those few.
-        let lane_bytes = limits.txg_dirty_bytes / SPARSE_SHARE;
-        let pass = demand.lane == Lane::Sparse
-            && demand.dirty_bytes <= SPARSE_BYTES_MAX
-            && open.sparse_bytes + demand.dirty_bytes <= lane_bytes;
-        let kept = |bytes: u64| if pass { 0 } else { bytes };
-        // A single change may be larger than the cap: it goes alone.
-        let memory =
-            dirty == 0 || dirty + demand.dirty_bytes + kept(lane_bytes) <= limits.dirty_cap_bytes;
-        let log = state.admitted.log_bytes + demand.log_bytes + kept(self.log_kept()) <= log_room;
-        if !memory || !log {
+        let entry = self.flow.entry(&demand, state.taken(), log);
+        if entry == Entry::Full {
             return Ok(Verdict::Wait);
         }
         if !self.fits(&state, &demand, free) {
@@ -175,24 +165,21 @@ impl Pool {
             state = self.txgs.state.lock();
         }
         state.admitted.dirty_bytes += demand.dirty_bytes;
-        let dirty = state.dirty_bytes();
-        debug_assert!(dirty <= limits.dirty_cap_bytes.max(demand.dirty_bytes), "within the cap");
+        let cap = self.limits.dirty_cap_bytes.max(demand.dirty_bytes);
+        debug_assert!(state.dirty_bytes() <= cap, "within the cap");
         state.admitted.sectors += demand.sectors;
         state.admitted.log_bytes += demand.log_bytes;
         let room = free.saturating_sub(self.reserve(demand.class));
-        state.full_sectors = (room / 2).max(FULL_SECTORS_MIN);
-        if pass {
+        state.full_sectors = self.flow.full_sectors(room);
+        if entry == Entry::Passes {
             let txg = state.open;
             state.loads.entry(txg).or_default().sparse_bytes += demand.dirty_bytes;
             return Ok(Verdict::Granted(None));
         }
         let fill = self.fill(&state, state.coming());
-        let reserved = match demand.dirty_bytes {
-            0 => 0.0,
-            _ => super::share(demand.sectors, state.full_sectors),
-        };
-        let share = self.share_of_memory(demand.dirty_bytes).max(reserved);
-        Ok(Verdict::Granted(Some(Slowed { share, fill })))
+        let share = self.flow.share_of(&demand, self.bounds(&state));
+        let log_delay = self.flow.log_delay(log);
+        Ok(Verdict::Granted(Some(Slowed { log_delay, share, fill })))
     }
 
     /// Commits to wait for before a full pool is believed to be full: more of them while readers
@@ -200,18 +187,6 @@ impl Pool {
     fn space_commits_max(&self) -> usize {
         let held_by_readers = self.space.lock().held_txgs() as u64 > REWIND_TXGS;
         if held_by_readers { 8 * SPACE_COMMITS_MAX } else { SPACE_COMMITS_MAX }
-    }
-
-    /// Room of the log that only sparse changes may take.
-    fn log_kept(&self) -> u64 {
-        self.log.capacity_bytes() / LOG_KEPT_SHARE
-    }
-
-    /// A log that fills, whatever the txgs do: nothing below 60 %, then ever longer.
-    fn log_delay(&self) -> Option<Duration> {
-        let percent = self.log.fullness_percent().min(99);
-        let over = percent.checked_sub(60).filter(|over| *over > 0)?;
-        Some(Duration::from_micros(25 * over * over / (100 - percent)))
     }
 
     /// Enters the open txg with what was admitted.
@@ -236,19 +211,10 @@ impl Pool {
 /// held back for two more.
 const SPACE_COMMITS_MAX: usize = 4;
 
-/// However little room there is, a txg is not full before it has reserved this: on a full pool it
-/// is not worth a txg to let in a change or two.
-const FULL_SECTORS_MIN: u64 = 4096;
-
-/// Sparse changes may take one part in so many of a txg's dirty memory,
-const SPARSE_SHARE: u64 = 16;
-/// each of them this much at most,
-const SPARSE_BYTES_MAX: u64 = 64 * 1024;
-/// and one part in so many of the log is kept for them.
-const LOG_KEPT_SHARE: u64 = 64;
-
 /// A change that is slowed with all others.
 struct Slowed {
+    /// What it waits for a log that fills.
+    log_delay: Option<Duration>,
     /// What share of a full txg it takes.
     share: f64,
     /// How full the open one is, with all that is on its way into it.

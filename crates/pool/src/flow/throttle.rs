@@ -13,27 +13,20 @@
 
 use std::time::Duration;
 
-use aquifer_sync::Mutex;
-use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use crate::limits::{THROTTLE_CREDIT_MS, THROTTLE_LOOK_MS};
-
-/// The queue of changes, and what is known of the txg on its way.
-#[derive(Debug)]
-pub(crate) struct Throttle {
-    state: Mutex<State>,
-    /// Sectors of the txg on its way that have come to disk.
-    written_sectors: AtomicU64,
-    /// Whether there is one.
-    is_draining: AtomicBool,
-}
+use super::as_f64;
+use super::limits::{
+    EASY_SHARE, FASTEST, FILL_SHARE, LEARN_SHARE, LEFT_SECONDS_MIN, MISSING_SHARE_MIN,
+    PRESSED_SHARE, REST_LASTS, SPEED_SECONDS, STANDSTILL, THROTTLE_CREDIT_MS, THROTTLE_LOOK_MS,
+    THROTTLE_WAIT_MIN,
+};
 
 /// A change's place in the queue.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub(crate) struct Turn(f64);
 
+/// The queue of changes, and what is known of the txg on its way.
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct Throttle {
     /// Shares that have queued up so far, and those that have been let in.
     queued: f64,
     let_in: f64,
@@ -44,6 +37,15 @@ struct State {
     /// Whether the last txg closed because it was full.
     pressed: bool,
     known: Option<Known>,
+}
+
+/// A txg that goes to disk.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Closed {
+    /// How full it was.
+    pub share: f64,
+    /// What it would take if all that is dirty were written as it is.
+    pub sectors: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -70,75 +72,35 @@ struct Known {
     sectors_per_share: f64,
 }
 
-/// The open txg is filled up to this share of what closes it, by the time the other is on disk. The
-/// rest is for what comes when that takes longer than it seemed.
-const FILL_SHARE: f64 = 0.95;
-/// That rest is made to last this much longer than the other seems to need.
-const REST_LASTS: f64 = 4.0;
-/// Faster than the disks by this factor at most, while txgs close full.
-const FASTEST: f64 = 4.0;
-/// Of a smaller txg nothing is learnt: fixed costs rule it.
-const LEARN_SHARE: f64 = 1.0 / 8.0;
-/// A txg as large as this closed because it was full.
-const PRESSED_SHARE: f64 = 0.9;
-/// While txgs do not close because they are full nobody waits below this.
-const EASY_SHARE: f64 = 0.5;
-/// A wait that rounds to nothing would never end.
-const WAIT_MIN: Duration = Duration::from_micros(20);
-/// The least that is expected of what a txg on its way still takes.
-const LEFT_SECONDS_MIN: f64 = 0.001;
-/// A txg that seems to stand still is expected to need this much longer than it has needed, or than
-/// those before it did.
-const STANDSTILL: f64 = 8.0;
-
 impl Throttle {
-    pub fn new() -> Throttle {
-        Throttle {
-            state: Mutex::default(),
-            written_sectors: AtomicU64::new(0),
-            is_draining: AtomicBool::new(false),
-        }
-    }
-
-    /// A txg that was full to this share has closed and goes to disk.
-    pub fn begin(&self, now: Duration, share: f64, dirty_bytes: u64) {
-        self.written_sectors.store(0, Ordering::Relaxed);
-        self.is_draining.store(true, Ordering::Relaxed);
-        let mut state = self.state.lock();
-        state.pressed = share >= PRESSED_SHARE;
-        state.draining = Some(Draining {
+    /// A txg has closed and goes to disk.
+    pub fn begin(&mut self, now: Duration, closed: Closed) {
+        self.pressed = closed.share >= PRESSED_SHARE;
+        self.draining = Some(Draining {
             begun: now,
-            share,
-            sectors: dirty_bytes / 4096,
+            share: closed.share,
+            sectors: closed.sectors,
             landed: None,
             looked: (now, 0),
             sectors_per_second: None,
         });
     }
 
-    /// Whether a txg is on its way to disk.
-    pub fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
-    }
-
-    /// Sectors of it have come to disk.
-    pub fn wrote(&self, sectors: u64) {
-        self.written_sectors.fetch_add(sectors, Ordering::Relaxed);
+    /// Since when a txg is on its way to disk, and the sectors that it seems to take.
+    pub fn draining(&self) -> Option<(Duration, u64)> {
+        self.draining.map(|draining| (draining.begun, draining.sectors))
     }
 
     /// All its writes have come back.
-    pub fn landed(&self, now: Duration) {
-        if let Some(draining) = &mut self.state.lock().draining {
+    pub fn landed(&mut self, now: Duration) {
+        if let Some(draining) = &mut self.draining {
             draining.landed = Some(now);
         }
     }
 
-    /// It is on disk.
-    pub fn end(&self, now: Duration) {
-        let written = self.written_sectors.load(Ordering::Relaxed);
-        self.is_draining.store(false, Ordering::Relaxed);
-        let mut state = self.state.lock();
-        let Some(Draining { begun, share, landed, .. }) = state.draining.take() else { return };
+    /// It is on disk, with so many sectors.
+    pub fn end(&mut self, now: Duration, written: u64) {
+        let Some(Draining { begun, share, landed, .. }) = self.draining.take() else { return };
         if share < LEARN_SHARE {
             return;
         }
@@ -148,36 +110,32 @@ impl Throttle {
             tail_seconds: now.saturating_sub(landed.unwrap_or(now)).as_secs_f64(),
             sectors_per_share: as_f64(written.max(1)) / share,
         };
-        state.known = Some(state.known.map_or(new, |old| old.mean(new)));
+        self.known = Some(self.known.map_or(new, |old| old.mean(new)));
     }
 
-    /// Queues up a change that takes such a share, with the open txg full to `fill`. `None`: it may
-    /// enter.
-    pub fn queue(&self, now: Duration, share: f64, fill: f64) -> Option<Turn> {
+    /// Queues up a change that takes such a share, with the open txg full to `fill`, and so many
+    /// sectors of the other on disk. `None`: it may enter.
+    pub fn queue(&mut self, now: Duration, share: f64, fill: f64, written: u64) -> Option<Turn> {
         if share <= 0.0 {
             return None;
         }
-        let mut state = self.state.lock();
-        state.queued += share;
-        state.look(now, fill, self.written_sectors.load(Ordering::Relaxed));
-        (state.queued > state.let_in).then_some(Turn(state.queued))
+        self.queued += share;
+        self.look(now, fill, written);
+        (self.queued > self.let_in).then_some(Turn(self.queued))
     }
 
     /// How long a change waits before it asks again; `None`: its turn has come.
-    pub fn wait(&self, now: Duration, turn: Turn, fill: f64) -> Option<Duration> {
-        let mut state = self.state.lock();
-        let pace = state.look(now, fill, self.written_sectors.load(Ordering::Relaxed))?;
-        let ahead = turn.0 - state.let_in;
+    pub fn wait(&mut self, now: Duration, turn: Turn, fill: f64, written: u64) -> Option<Duration> {
+        let pace = self.look(now, fill, written)?;
+        let ahead = turn.0 - self.let_in;
         if ahead <= 0.0 {
             return None;
         }
         let longest = Duration::from_millis(THROTTLE_LOOK_MS);
         let wait = Duration::from_secs_f64((ahead / pace).min(longest.as_secs_f64()));
-        Some(wait.max(WAIT_MIN))
+        Some(wait.max(THROTTLE_WAIT_MIN))
     }
-}
 
-impl State {
     /// Lets in what the time since the last look allows. Returns the pace from here on.
     fn look(&mut self, now: Duration, fill: f64, written: u64) -> Option<f64> {
         if let Some(draining) = &mut self.draining {
@@ -228,7 +186,7 @@ impl State {
         let expected = self.known.map(|known| draining.share * known.sectors_per_share);
         let expected = expected.unwrap_or(as_f64(draining.sectors)).max(1.0);
         // What is written in the end may be more than it seemed.
-        let missing = (expected - as_f64(written)).max(expected * 0.02);
+        let missing = (expected - as_f64(written)).max(expected * MISSING_SHARE_MIN);
         let all =
             self.known.map(|known| (draining.share / known.shares_per_second - tail).max(0.0));
         let own = draining.sectors_per_second.map(|speed| {
@@ -261,9 +219,6 @@ impl Draining {
     }
 }
 
-/// The speed of late is that of about so long.
-const SPEED_SECONDS: f64 = 0.3;
-
 impl Known {
     fn mean(self, new: Known) -> Known {
         let mean = |old: f64, new: f64| (old + new) / 2.0;
@@ -273,11 +228,6 @@ impl Known {
             sectors_per_share: mean(self.sectors_per_share, new.sectors_per_share),
         }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a pace needs no more than 52 bits")]
-fn as_f64(number: u64) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]
