@@ -17,7 +17,6 @@ mod shares;
 
 use std::path::PathBuf;
 
-use aquifer_ondisk::Guid;
 use serde::{Deserialize, Serialize};
 
 pub use access::{CreateToken, Role, RotateToken, TokenInfo, TokenMade};
@@ -96,13 +95,13 @@ pub enum ErrorKind {
 }
 
 /// A guid as the API writes it.
-pub fn guid_text(guid: Guid) -> String {
-    format!("{:016x}", guid.0)
+pub fn guid_text(guid: u64) -> String {
+    format!("{guid:016x}")
 }
 
 /// The guid of a text that [`guid_text`] wrote.
-pub fn guid_of(text: &str) -> Option<Guid> {
-    (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok().map(Guid))?
+pub fn guid_of(text: &str) -> Option<u64> {
+    (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok())?
 }
 
 impl ApiError {

@@ -117,24 +117,22 @@ async fn know_user(
     next: Next,
 ) -> Response {
     let Some(uid) = uid else {
-        return ApiError::unauthorized("the kernel does not say whose call this is")
-            .into_response();
+        return refusal(ApiError::unauthorized("the kernel does not say whose call this is"));
     };
     request.extensions_mut().insert(Caller::of_socket(uid));
     next.run(request).await
 }
 
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let status = match self.kind {
-            ErrorKind::Invalid => StatusCode::BAD_REQUEST,
-            ErrorKind::NotFound => StatusCode::NOT_FOUND,
-            ErrorKind::Conflict => StatusCode::CONFLICT,
-            ErrorKind::Refused => StatusCode::UNPROCESSABLE_ENTITY,
-            ErrorKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
-            ErrorKind::Unauthorized => StatusCode::UNAUTHORIZED,
-            ErrorKind::Forbidden => StatusCode::FORBIDDEN,
-        };
-        (status, Json(self)).into_response()
-    }
+/// What a request that is not carried out is answered.
+pub fn refusal(error: ApiError) -> Response {
+    let status = match error.kind {
+        ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+        ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        ErrorKind::Conflict => StatusCode::CONFLICT,
+        ErrorKind::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorKind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        ErrorKind::Unauthorized => StatusCode::UNAUTHORIZED,
+        ErrorKind::Forbidden => StatusCode::FORBIDDEN,
+    };
+    (status, Json(error)).into_response()
 }

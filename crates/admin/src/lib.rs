@@ -18,10 +18,10 @@ mod devices;
 mod engine;
 pub mod events;
 pub mod http;
+pub mod keys;
 mod metrics;
 pub mod remote;
 pub mod sharenfs;
-pub mod size;
 mod status;
 pub mod time;
 

@@ -30,7 +30,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -41,7 +41,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::api::ApiError;
 use crate::caller::Caller;
-use crate::http::{Api, router};
+use crate::http::{Api, refusal, router};
 use crate::time::now_s;
 use certificate::Certificate;
 use guests::{Guest, Guests, Place};
@@ -172,7 +172,7 @@ async fn require_token(
     };
     // Who guesses has few guesses.
     sleep(door.patience.wrong).await;
-    ApiError::unauthorized(why).into_response()
+    refusal(ApiError::unauthorized(why))
 }
 
 /// Connections whose handshake is over.

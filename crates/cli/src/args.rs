@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use aquifer_admin::api::{VdevKind, VdevRequest};
-use aquifer_admin::size;
+use aquifer_meter::size;
 use clap::{Parser, Subcommand};
 
 mod pool;

@@ -20,8 +20,8 @@ use std::io::Write;
 
 use aquifer_admin::api::{ImportRequest, ReplaceDisk};
 use aquifer_admin::client::Client;
-use aquifer_admin::remote::keys;
-use aquifer_admin::size;
+use aquifer_admin::keys;
+use aquifer_meter::size;
 use clap::CommandFactory;
 use serde::Serialize;
 

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use aquifer_meter::Histogram;
-use aquifer_nfs::traffic;
 use serde::{Deserialize, Serialize};
 
 use super::{LeafState, VdevClass, VdevKind};
@@ -269,37 +268,6 @@ impl From<&Histogram> for Latency {
             count: histogram.count(),
             total_ns: histogram.total_ns(),
             buckets: histogram.buckets().collect(),
-        }
-    }
-}
-
-impl From<&aquifer_vdev::IoCounts> for DiskIo {
-    fn from(counts: &aquifer_vdev::IoCounts) -> Self {
-        let of = |count: &aquifer_vdev::IoCount| Count {
-            bytes: count.bytes,
-            latency: (&count.latency).into(),
-        };
-        DiskIo {
-            reads: of(&counts.reads),
-            writes: of(&counts.writes),
-            durable_writes: of(&counts.durable_writes),
-            flushes: of(&counts.flushes),
-        }
-    }
-}
-
-impl From<&traffic::Flow> for Flow {
-    fn from(flow: &traffic::Flow) -> Self {
-        let of = |stream: &traffic::Stream| Count {
-            bytes: stream.bytes,
-            latency: (&stream.latency).into(),
-        };
-        Flow {
-            reads: of(&flow.reads),
-            writes: of(&flow.writes),
-            others: flow.others,
-            others_ns: flow.others_ns,
-            errors: flow.errors,
         }
     }
 }

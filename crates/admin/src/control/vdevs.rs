@@ -216,7 +216,7 @@ impl Control {
         let leaves = status.vdevs.iter().flat_map(|vdev| &vdev.leaves);
         let cached = CachedPool {
             name: serving.name().into(),
-            guid: guid_text(pool.guid()),
+            guid: guid_text(pool.guid().0),
             disks: leaves.map(|leaf| PathBuf::from(&leaf.path)).collect(),
         };
         self.put(cached, State::Serving(Arc::clone(serving)));
@@ -261,7 +261,7 @@ fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
     for (index, class, vdev) in shown(&status) {
         let (of, count) = (name_of(index, vdev), vdev.leaves.len());
         let found =
-            vdev.leaves.iter().find(|leaf| same(&leaf.path) || guid_text(leaf.guid) == name);
+            vdev.leaves.iter().find(|leaf| same(&leaf.path) || guid_text(leaf.guid.0) == name);
         let whole = of == name || count == 1;
         let Some(leaf) = found.or(vdev.leaves.first().filter(|_| of == name)) else { continue };
         if class == VdevClass::Data {

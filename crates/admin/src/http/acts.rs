@@ -9,8 +9,8 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use serde::Serialize;
 
-use super::Api;
 use super::routes::answer;
+use super::{Api, refusal};
 use crate::api::{ApiError, ImportRequest, Role};
 use crate::caller::Caller;
 use crate::control::history::{Concerned, Facts, Leaving, changes};
@@ -133,11 +133,12 @@ impl About {
 }
 
 impl FromRequestParts<Api> for Acting {
-    type Rejection = ApiError;
+    type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Acting, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Acting, Response> {
         let caller = parts.extensions.get::<Caller>().cloned();
-        let caller = caller.ok_or_else(|| ApiError::failed("the daemon has a bug: no caller"))?;
+        let bug = || refusal(ApiError::failed("the daemon has a bug: no caller"));
+        let caller = caller.ok_or_else(bug)?;
         Ok(Acting { caller, api: api.clone() })
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use aquifer_pool::BoxFuture;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 
+use super::refusal;
 use crate::api::{ApiError, Role};
 use crate::caller::Caller;
 use crate::control::Control;
@@ -25,11 +26,11 @@ pub(super) struct Gate {
 pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let Some(caller) = request.extensions().get::<Caller>().cloned() else {
         tracing::error!(class = "daemon.bug", "a request came to the API without a caller");
-        return ApiError::failed("the daemon has a bug; its log says more").into_response();
+        return bug();
     };
     if let Err(refused) = caller.needs(gate.role) {
         forbidden(&caller, &request, gate);
-        return refused.into_response();
+        return refusal(refused);
     }
     match gate.is_act {
         true => carry_out(caller, request, next).await,
@@ -65,5 +66,5 @@ async fn carry_out(caller: Caller, request: Request, next: Next) -> Response {
 }
 
 fn bug() -> Response {
-    ApiError::failed("the daemon has a bug; its log says more").into_response()
+    refusal(ApiError::failed("the daemon has a bug; its log says more"))
 }

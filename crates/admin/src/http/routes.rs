@@ -58,10 +58,10 @@ use axum::{Json, Router};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Api;
 use super::acts::Acting;
 use super::gate::{Gate, pass};
 use super::words;
+use super::{Api, refusal};
 use crate::api::{self, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery};
 use crate::control::Control;
 use crate::control::history::Leaving;
@@ -112,8 +112,10 @@ fn table() -> Table {
 pub fn router(api: Api) -> Router {
     let router = table().router;
     router
-        .fallback(async || ApiError::not_found("the API has no such path"))
-        .method_not_allowed_fallback(async || ApiError::invalid("this path does not do that"))
+        .fallback(async || refusal(ApiError::not_found("the API has no such path")))
+        .method_not_allowed_fallback(async || {
+            refusal(ApiError::invalid("this path does not do that"))
+        })
         .layer(Extension(Arc::clone(&api.control)))
         .with_state(api)
 }
@@ -288,7 +290,7 @@ async fn datasets(
 ) -> Response {
     match query {
         Ok(Query(query)) => answer(control.datasets(&query)),
-        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
     }
 }
 
@@ -298,7 +300,7 @@ async fn iostat(
 ) -> Response {
     match query {
         Ok(Query(query)) => answer(control.iostat(&query)),
-        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
     }
 }
 
@@ -308,7 +310,7 @@ async fn share_why(
 ) -> Response {
     match query {
         Ok(Query(query)) => answer(control.share_why(query).await),
-        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
     }
 }
 
@@ -318,7 +320,7 @@ async fn events(
 ) -> Response {
     match query {
         Ok(Query(query)) => answer(Ok(control.events_after(&query).await)),
-        Err(rejection) => ApiError::invalid(rejection.body_text()).into_response(),
+        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
     }
 }
 
@@ -392,7 +394,7 @@ async fn revoke_token(acting: Acting, State(tokens): Tokens_, Name(name): Name) 
 pub(super) fn answer<T: Serialize>(result: Result<T, ApiError>) -> Response {
     match result {
         Ok(value) => Json(value).into_response(),
-        Err(error) => error.into_response(),
+        Err(error) => refusal(error),
     }
 }
 
@@ -400,12 +402,12 @@ pub(super) fn answer<T: Serialize>(result: Result<T, ApiError>) -> Response {
 struct Name(String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Name {
-    type Rejection = ApiError;
+    type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         match Path::from_request_parts(parts, state).await {
             Ok(Path(name)) => Ok(Name(name)),
-            Err(rejection) => Err(ApiError::invalid(rejection.body_text())),
+            Err(rejection) => Err(refusal(ApiError::invalid(rejection.body_text()))),
         }
     }
 }
@@ -414,12 +416,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 struct Body<T>(T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
-    type Rejection = ApiError;
+    type Rejection = Response;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
         match Json::from_request(request, state).await {
             Ok(Json(body)) => Ok(Body(body)),
-            Err(rejection) => Err(ApiError::invalid(rejection.body_text())),
+            Err(rejection) => Err(refusal(ApiError::invalid(rejection.body_text()))),
         }
     }
 }

@@ -11,8 +11,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::keys::certificates_of;
-use super::secret::{Hash, KeysError, read, read_secret};
+use super::secret::Hash;
+use crate::keys::{KeysError, certificates_of, read, read_secret};
 
 /// The daemon's certificate and key.
 #[derive(Debug)]

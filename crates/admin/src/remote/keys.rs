@@ -13,12 +13,9 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-
 use super::certificate::Certificate;
-pub use super::secret::KeysError;
-use super::secret::{make_directory, new_token, read, read_secret, replace};
+use super::secret::{make_directory, new_token, replace};
+use crate::keys::{KeysError, read_token};
 
 /// What a server needs.
 #[derive(Debug)]
@@ -54,42 +51,6 @@ impl Keys {
     }
 }
 
-/// The token in a file.
-///
-/// # Errors
-/// As [`Keys::open`].
-pub fn read_token(path: &Path) -> Result<String, KeysError> {
-    let text = read_secret(path)?;
-    let token = text.trim();
-    if token.len() < TOKEN_DIGITS_MIN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        let why = format!("a token has at least {TOKEN_DIGITS_MIN} characters and no spaces");
-        return Err(KeysError::content(path)(why));
-    }
-    Ok(token.to_string())
-}
-
-/// The certificates in a file.
-///
-/// # Errors
-/// As [`Keys::open`].
-pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeysError> {
-    certificates_of(path, &read(path)?)
-}
-
-/// The certificates in the text of the file at `path`.
-pub(super) fn certificates_of(
-    path: &Path,
-    pem: &str,
-) -> Result<Vec<CertificateDer<'static>>, KeysError> {
-    let wrong = KeysError::content(path);
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(wrong("holds no certificate in PEM".into())),
-        Err(error) => Err(wrong(error.to_string())),
-    }
-}
-
 /// A certificate and its key, in PEM.
 fn self_signed(names: &[String], addresses: &[IpAddr]) -> Result<(String, String), String> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -105,8 +66,6 @@ fn self_signed(names: &[String], addresses: &[IpAddr]) -> Result<(String, String
 
 /// The file of the token that was there before there were others, and its name: an administrator's.
 pub(super) const FIRST_TOKEN: &str = "token";
-
-const TOKEN_DIGITS_MIN: usize = 32;
 
 #[cfg(test)]
 mod tests {

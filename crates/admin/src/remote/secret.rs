@@ -1,55 +1,17 @@
-//! Files that hold secrets: how they are read, made and replaced.
+//! Secrets, and the files that hold them: how they are made and replaced.
 //!
-//! Invariants:
-//! - What is secret is never readable by others: such a file is refused, not used.
-//! - A file is replaced whole, and on disk when that is done.
+//! Invariant: a file is replaced whole, and on disk when that is done.
 
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 
 use aquifer_blockio::durable;
 use ring::digest;
 use subtle::ConstantTimeEq;
 
-/// The keys cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum KeysError {
-    /// A file cannot be read or made.
-    #[error("{path}: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A file does not hold what it should.
-    #[error("{path}: {why}")]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-}
-
-impl KeysError {
-    pub(super) fn file(path: &Path) -> impl FnOnce(io::Error) -> KeysError {
-        let path = path.to_path_buf();
-        move |source| KeysError::File { path, source }
-    }
-
-    pub(super) fn content(path: &Path) -> impl FnOnce(String) -> KeysError {
-        let path = path.to_path_buf();
-        move |why| KeysError::Content { path, why }
-    }
-
-    /// There is no such file.
-    pub(super) fn is_absence(&self) -> bool {
-        matches!(self, KeysError::File { source, .. } if source.kind() == ErrorKind::NotFound)
-    }
-}
+use crate::keys::KeysError;
 
 /// SHA-256 of a secret: what is compared, and kept where the secret itself need not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,25 +56,6 @@ pub(super) fn new_token() -> io::Result<String> {
 pub(super) fn make_directory(path: &Path) -> Result<(), KeysError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(KeysError::file(path))
-}
-
-/// A file's text.
-pub(super) fn read(path: &Path) -> Result<String, KeysError> {
-    fs::read_to_string(path).map_err(KeysError::file(path))
-}
-
-/// The text of a file that nobody else can read.
-pub(super) fn read_secret(path: &Path) -> Result<String, KeysError> {
-    let mut file = File::open(path).map_err(KeysError::file(path))?;
-    // Of what was opened: the name may be another file's by now.
-    let mode = file.metadata().map_err(KeysError::file(path))?.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        let why = format!("is secret, and others may use it (mode {mode:o}): chmod 600");
-        return Err(KeysError::content(path)(why));
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text).map_err(KeysError::file(path))?;
-    Ok(text)
 }
 
 /// Makes or replaces a file.

@@ -4,6 +4,7 @@ use std::net::{IpAddr, TcpStream as StdStream};
 use std::path::Path;
 
 use axum::extract::Extension;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
@@ -32,14 +33,14 @@ struct Served {
 fn serve_here() -> Served {
     let keys = tempfile::tempdir().unwrap();
     let opened = Keys::open(keys.path(), &[], &[]).unwrap();
-    let token = keys::read_token(&keys.path().join("token")).unwrap();
+    let token = crate::keys::read_token(&keys.path().join("token")).unwrap();
     let tokens = Arc::new(Tokens::open(keys.path()).unwrap());
     let connector = connector(keys.path());
     let listeners = bind(&["127.0.0.1:0".parse().unwrap()]).unwrap();
     let address = listeners[0].local_addr().unwrap();
     let who = async |Extension(caller): Extension<Caller>| match caller.needs(Role::Operator) {
         Ok(()) => format!("{caller} is here").into_response(),
-        Err(refused) => refused.into_response(),
+        Err(refused) => refusal(refused),
     };
     let router = Router::new().route("/daemon", get(who));
     let door = Door::new(Arc::clone(&tokens), SHORT);
@@ -50,7 +51,7 @@ fn serve_here() -> Served {
 /// A client that knows the certificate in a directory.
 fn connector(keys: &Path) -> TlsConnector {
     let mut roots = RootCertStore::empty();
-    for certificate in keys::read_certificates(&keys.join("certificate.pem")).unwrap() {
+    for certificate in crate::keys::read_certificates(&keys.join("certificate.pem")).unwrap() {
         roots.add(certificate).unwrap();
     }
     let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();

@@ -16,9 +16,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::keys::{FIRST_TOKEN, read_token};
-use super::secret::{Hash, KeysError, make_directory, new_token, read_secret, replace};
+use super::keys::FIRST_TOKEN;
+use super::secret::{Hash, make_directory, new_token, replace};
 use crate::api::{ApiError, CreateToken, Role, RotateToken, TokenInfo, TokenMade};
+use crate::keys::{KeysError, read_secret, read_token};
 use crate::time::{now_s, text_s};
 
 #[cfg(test)]

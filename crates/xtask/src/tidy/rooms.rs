@@ -52,7 +52,7 @@ const ROOMS: [Room; 25] = [
     },
     Room {
         name: "dataset",
-        uses: &["object", "pool", "vdev", "blockio", "ondisk", "sync"],
+        uses: &["object", "pool", "vdev", "blockio", "meter", "ondisk", "sync"],
         why: "history and names of datasets",
     },
     Room {
@@ -73,7 +73,11 @@ const ROOMS: [Room; 25] = [
     },
     Room { name: "space", uses: &["ondisk"], why: "free space, pure: no I/O, no tasks" },
     Room { name: "arc", uses: &["sync"], why: "a cache policy, pure: whatever it caches" },
-    Room { name: "meter", uses: &[], why: "counting, pure: whatever it counts" },
+    Room {
+        name: "meter",
+        uses: &[],
+        why: "counting, and sizes in words; pure: whatever it counts",
+    },
     Room {
         name: "sync",
         uses: &[],

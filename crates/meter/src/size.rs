@@ -1,7 +1,28 @@
-//! Sizes as people read them.
+//! Sizes as people write and read them.
 
 /// A size as `zfs` takes it: a number with K, M, G, T or P behind it, in powers of 1024.
-pub use aquifer_dataset::property::parse_bytes as parse;
+pub fn parse(text: &str) -> Option<u64> {
+    let text = text.trim().trim_end_matches(['B', 'b', 'i']);
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let exponent = match text.get(digits.len()..)?.to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        "P" => 5,
+        _ => return None,
+    };
+    let unit = 1u64 << (10 * exponent);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let whole = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+    if fraction.is_empty() {
+        return Some(whole);
+    }
+    let digits = u32::try_from(fraction.len()).ok().filter(|count| *count <= 6)?;
+    let part = fraction.parse::<u64>().ok()?.checked_mul(unit)? / 10u64.pow(digits);
+    whole.checked_add(part)
+}
 
 /// Bytes with a unit of 1024, three digits that count: `10G`, `1.50G`, `512M`, `0B`.
 pub fn human(bytes: u64) -> String {
@@ -44,6 +65,17 @@ mod tests {
             (u64::MAX, "15.9E"),
         ] {
             assert_eq!(human(bytes), text, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        assert_eq!(parse("512"), Some(512));
+        assert_eq!(parse("1K"), Some(1024));
+        assert_eq!(parse("1.5G"), Some(3 << 29));
+        assert_eq!(parse("10GiB"), Some(10 << 30));
+        for bad in ["", "G", "1X", "-1", "1.2.3", "99999999P", "1.1234567G"] {
+            assert_eq!(parse(bad), None, "{bad}");
         }
     }
 }
