@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::api::{ApiError, Role};
+use aquifer_api::{ApiError, Role};
 
 /// Who asks, and what they may do.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,6 +21,7 @@ use std::os::unix::net::{UnixListener as StdListener, UnixStream};
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
+use aquifer_api::{ApiError, ErrorKind};
 use axum::Json;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{FromRef, Request};
@@ -31,7 +32,6 @@ use axum::serve::IncomingStream;
 use rustix::fs::Mode;
 use tokio::net::UnixListener;
 
-use crate::api::{ApiError, ErrorKind};
 use crate::caller::Caller;
 use crate::control::Control;
 use crate::remote::tokens::Tokens;

@@ -8,11 +8,12 @@
 
 use std::fmt::Write;
 
+use aquifer_api::{Count, DaemonInfo, Flow, Health, NfsLoad, NfsStat, PoolSummary, VdevClass};
 use aquifer_meter::{BUCKETS, Histogram, floor_ns};
-use aquifer_pool as pool;
 use aquifer_vdev::{IoCount, IoCounts, LeafState};
 
-use crate::api::{Count, DaemonInfo, Flow, Health, NfsLoad, NfsStat, PoolSummary, VdevClass};
+use aquifer_pool as pool;
+
 use crate::status::{name_of, shown};
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use aquifer_api::ApiError;
+use aquifer_api::time::now_s;
 use axum::Router;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{Request, State};
@@ -39,10 +41,8 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::api::ApiError;
 use crate::caller::Caller;
 use crate::http::{Api, refusal, router};
-use crate::time::now_s;
 use certificate::Certificate;
 use guests::{Guest, Guests, Place};
 use keys::Keys;

@@ -1,13 +1,14 @@
 //! What the API says of a pool: the engine's numbers in an administrator's words, and what to do.
 
-use aquifer_ondisk::config::{Redundancy, VdevClass as Class};
-use aquifer_pool as pool;
-use aquifer_vdev::{IoCount, IoCounts};
-
-use crate::api::{
+use aquifer_api::{
     Count, DamagedFile, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo,
     PoolStatus, PoolSummary, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
 };
+use aquifer_ondisk::config::{Redundancy, VdevClass as Class};
+use aquifer_vdev::{IoCount, IoCounts};
+
+use aquifer_pool as pool;
+
 use crate::control::sum;
 use crate::devices::SECTOR;
 

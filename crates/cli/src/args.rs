@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use aquifer_admin::api::{VdevKind, VdevRequest};
+use aquifer_api::{VdevKind, VdevRequest};
 use aquifer_meter::size;
 use clap::{Parser, Subcommand};
 

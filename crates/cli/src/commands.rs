@@ -18,9 +18,9 @@ mod token;
 
 use std::io::Write;
 
-use aquifer_admin::api::{ImportRequest, ReplaceDisk};
-use aquifer_admin::client::Client;
-use aquifer_admin::keys;
+use aquifer_api::client::Client;
+use aquifer_api::keys;
+use aquifer_api::{ImportRequest, ReplaceDisk};
 use aquifer_meter::size;
 use clap::CommandFactory;
 use serde::Serialize;

@@ -3,9 +3,10 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use aquifer_api::client::ClientError;
+use aquifer_api::{ApiError, ErrorKind};
+
 use crate::shown::lines_shown;
-use aquifer_admin::api::{ApiError, ErrorKind};
-use aquifer_admin::client::ClientError;
 
 /// A command came to nothing.
 #[derive(Debug)]

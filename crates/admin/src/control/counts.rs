@@ -4,6 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use aquifer_api::{
+    ApiError, ClientStat, Count, DiskStat, Event, EventQuery, Flow, IoQuery, NfsLoad, NfsStat,
+    PoolIo, ProcedureStat, guid_text,
+};
 use aquifer_nfs::traffic::{self, Disk, DiskKey, TrafficCounts};
 use aquifer_ondisk::{Guid, ObjectId};
 use aquifer_vdev::IoCounts;
@@ -11,10 +15,6 @@ use tokio::time::timeout;
 
 use super::Control;
 use super::serving::Serving;
-use crate::api::{
-    ApiError, ClientStat, Count, DiskStat, Event, EventQuery, Flow, IoQuery, NfsLoad, NfsStat,
-    PoolIo, ProcedureStat, guid_text,
-};
 use crate::{metrics, status};
 
 /// What clients asked for, as the frontend knows it.

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use aquifer_api::{self as api, ApiError, ErrorKind, HistoryEntry, HistoryOutcome};
 use aquifer_dataset::Property;
 use aquifer_dataset::history::{Act, Asked, HistoryChange, Noted, Outcome};
 use parking_lot::Mutex;
@@ -18,7 +19,6 @@ use tokio::sync::MutexGuard;
 use super::Control;
 use super::datasets::nanoseconds;
 use super::serving::Serving;
-use crate::api::{self, ApiError, ErrorKind, HistoryEntry, HistoryOutcome};
 
 /// How things are, by name.
 pub(crate) type Facts = BTreeMap<String, String>;

@@ -3,6 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aquifer_api::{
+    ApiError, CreatePool, DestroyPool, DroppedLog, ImportRequest, PoolCreated, PoolDone,
+    ScanRequest, ScanResult, guid_text,
+};
 use aquifer_blockio::TokioWorld;
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::PoolConfig;
@@ -16,10 +20,6 @@ use super::datasets::act_on;
 use super::history::Leaving;
 use super::serving::{Serving, close};
 use super::{Control, Listed, State, layout, properties, still_importing};
-use crate::api::{
-    ApiError, CreatePool, DestroyPool, DroppedLog, ImportRequest, PoolCreated, PoolDone,
-    ScanRequest, ScanResult, guid_text,
-};
 use crate::cache::CachedPool;
 use crate::devices::{
     Claimed, Identity, OpenDisk, Search, Sought, TakeRequest, all_paths, claim, found_pool, search,

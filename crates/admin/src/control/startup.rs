@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use aquifer_api::{ApiError, guid_of};
 use aquifer_ondisk::Guid;
 use aquifer_pool::import::{FoundLeaf, ImportOptions};
 use futures_util::future::join_all;
@@ -23,7 +24,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::serving::{Serving, close};
 use super::{Control, Offer, State};
-use crate::api::{ApiError, guid_of};
 use crate::cache::CachedPool;
 use crate::devices::{Search, Sought, all_paths, claim, is_complete, search};
 

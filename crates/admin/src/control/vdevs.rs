@@ -7,6 +7,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aquifer_api::{
+    AddVdevs, ApiError, DiskRequest, PoolCreated, PoolDone, ReplaceDisk, VdevClass, guid_text,
+};
 use aquifer_ondisk::Guid;
 use aquifer_pool::create::VdevSpec;
 use aquifer_pool::{ImportError, Pool};
@@ -14,9 +17,6 @@ use aquifer_vdev::label_io::erase_labels;
 
 use super::serving::Serving;
 use super::{Control, State, layout};
-use crate::api::{
-    AddVdevs, ApiError, DiskRequest, PoolCreated, PoolDone, ReplaceDisk, VdevClass, guid_text,
-};
 use crate::cache::CachedPool;
 use crate::devices::{Identity, OpenDisk, TakeRequest, open_again, resolve, take};
 use crate::status::{name_of, shown};

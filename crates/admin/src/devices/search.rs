@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aquifer_api::{ApiError, FoundPool, FoundVdev, LeafState, guid_text};
 use aquifer_blockio::{FileDisk, OpenError, OpenOptions};
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::PoolConfig;
@@ -13,7 +14,6 @@ use aquifer_pool::import::{FoundLeaf, scan};
 
 use super::take::open_error;
 use super::{Identity, OpenDisk, places};
-use crate::api::{ApiError, FoundPool, FoundVdev, LeafState, guid_text};
 use crate::status::{class_of, health_of, kind_of, pool_health, vdev_name};
 
 /// Where to look.

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::net::IpAddr;
 
+use aquifer_api::{ApiError, ImportRequest, Role};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -11,7 +12,6 @@ use serde::Serialize;
 
 use super::routes::answer;
 use super::{Api, refusal};
-use crate::api::{ApiError, ImportRequest, Role};
 use crate::caller::Caller;
 use crate::control::history::{Concerned, Facts, Leaving, changes};
 
@@ -107,8 +107,8 @@ impl Acting {
             About::Token(name) => {
                 let tokens = self.api.tokens.list().into_iter();
                 let of = tokens.filter(|token| token.name == *name).map(|token| {
-                    let ends = token.expires_s.map_or("never".into(), crate::time::text_s);
-                    let made = crate::time::text_s(token.made_s);
+                    let ends = token.expires_s.map_or("never".into(), aquifer_api::time::text_s);
+                    let made = aquifer_api::time::text_s(token.made_s);
                     (format!("token {name}"), format!("{}, made {made}, ends {ends}", token.role))
                 });
                 of.collect()

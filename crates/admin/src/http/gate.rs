@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use aquifer_api::{ApiError, Role};
 use aquifer_pool::BoxFuture;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 
 use super::refusal;
-use crate::api::{ApiError, Role};
 use crate::caller::Caller;
 use crate::control::Control;
 use crate::control::history::Concerned;

@@ -46,6 +46,7 @@
 
 use std::sync::Arc;
 
+use aquifer_api::{self as api, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, FromRequest, FromRequestParts, Path, Query, Request, State};
 use axum::handler::Handler;
@@ -62,7 +63,6 @@ use super::acts::Acting;
 use super::gate::{Gate, pass};
 use super::words;
 use super::{Api, refusal};
-use crate::api::{self, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery};
 use crate::control::Control;
 use crate::control::history::Leaving;
 use crate::metrics;

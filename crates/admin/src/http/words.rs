@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use super::acts::{About, Told, import_needs, properties_need};
-use crate::api::{
+use aquifer_api::time::text_s;
+use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
     DiskRequest, ImportRequest, ReplaceDisk, RotateToken, SetProperties, VdevKind, VdevRequest,
 };
+
+use super::acts::{About, Told, import_needs, properties_need};
 use crate::control::history::Leaving;
-use crate::time::text_s;
 
 /// Words with blanks between them.
 #[derive(Default)]

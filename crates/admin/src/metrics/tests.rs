@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use aquifer_api::{ClientStat, DiskStat, NfsInfo, ProcedureStat};
 use aquifer_ondisk::config::{Redundancy, VdevClass};
 use aquifer_ondisk::{Guid, Txg};
 
 use super::*;
-use crate::api::{ClientStat, DiskStat, NfsInfo, ProcedureStat};
 
 type Labels = BTreeMap<String, String>;
 type Sample = (String, Labels, f64);

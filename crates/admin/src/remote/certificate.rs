@@ -6,13 +6,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aquifer_api::keys::{KeysError, certificates_of, read, read_secret};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::secret::Hash;
-use crate::keys::{KeysError, certificates_of, read, read_secret};
 
 /// The daemon's certificate and key.
 #[derive(Debug)]

@@ -13,9 +13,10 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use aquifer_api::keys::{KeysError, read_token};
+
 use super::certificate::Certificate;
 use super::secret::{make_directory, new_token, replace};
-use crate::keys::{KeysError, read_token};
 
 /// What a server needs.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use aquifer_blockio::durable;
 use ring::digest;
 use subtle::ConstantTimeEq;
 
-use crate::keys::KeysError;
+use aquifer_api::keys::KeysError;
 
 /// SHA-256 of a secret: what is compared, and kept where the secret itself need not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, TcpStream as StdStream};
 use std::path::Path;
 
+use aquifer_api::{CreateToken, Role, RotateToken};
 use axum::extract::Extension;
 use axum::response::IntoResponse;
 use axum::routing::get;
@@ -14,7 +15,6 @@ use tokio_rustls::TlsConnector;
 
 use super::guests::{ADDRESS_CONNECTIONS_MAX, CONNECTIONS_MAX};
 use super::*;
-use crate::api::{CreateToken, Role, RotateToken};
 
 const SHORT: Patience = Patience {
     token: Duration::from_millis(1500),
@@ -33,7 +33,7 @@ struct Served {
 fn serve_here() -> Served {
     let keys = tempfile::tempdir().unwrap();
     let opened = Keys::open(keys.path(), &[], &[]).unwrap();
-    let token = crate::keys::read_token(&keys.path().join("token")).unwrap();
+    let token = aquifer_api::keys::read_token(&keys.path().join("token")).unwrap();
     let tokens = Arc::new(Tokens::open(keys.path()).unwrap());
     let connector = connector(keys.path());
     let listeners = bind(&["127.0.0.1:0".parse().unwrap()]).unwrap();
@@ -51,7 +51,8 @@ fn serve_here() -> Served {
 /// A client that knows the certificate in a directory.
 fn connector(keys: &Path) -> TlsConnector {
     let mut roots = RootCertStore::empty();
-    for certificate in crate::keys::read_certificates(&keys.join("certificate.pem")).unwrap() {
+    for certificate in aquifer_api::keys::read_certificates(&keys.join("certificate.pem")).unwrap()
+    {
         roots.add(certificate).unwrap();
     }
     let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();

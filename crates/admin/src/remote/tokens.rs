@@ -13,14 +13,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aquifer_api::keys::{KeysError, read_secret, read_token};
+use aquifer_api::time::{now_s, text_s};
+use aquifer_api::{ApiError, CreateToken, Role, RotateToken, TokenInfo, TokenMade};
 use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::keys::FIRST_TOKEN;
 use super::secret::{Hash, make_directory, new_token, replace};
-use crate::api::{ApiError, CreateToken, Role, RotateToken, TokenInfo, TokenMade};
-use crate::keys::{KeysError, read_secret, read_token};
-use crate::time::{now_s, text_s};
 
 #[cfg(test)]
 mod tests;

@@ -9,11 +9,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_admin::api::{
+use aquifer_api::client::ClientError;
+use aquifer_api::{
     ClearLocks, CreateDataset, DatasetQuery, ErrorKind, SetProperties, ShareAccess, ShareInfo,
     ShareQuery,
 };
-use aquifer_admin::client::ClientError;
 use aquifer_nfs::lock::{Client as Host, LockKind, LockState, LockView, Owner, Range};
 
 use daemon::{Daemon, post, raw};

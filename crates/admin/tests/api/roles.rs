@@ -3,10 +3,10 @@
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-use aquifer_admin::api::{CreateToken, ErrorKind, Role, RotateToken};
 use aquifer_admin::caller::Caller;
-use aquifer_admin::client::ClientError;
 use aquifer_admin::http::{Api, router, routes};
+use aquifer_api::client::ClientError;
+use aquifer_api::{CreateToken, ErrorKind, Role, RotateToken};
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;

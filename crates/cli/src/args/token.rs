@@ -1,7 +1,7 @@
 //! `aquifer token`.
 
-use aquifer_admin::api::Role;
-use aquifer_admin::time::{now_s, parse_date, parse_span};
+use aquifer_api::Role;
+use aquifer_api::time::{now_s, parse_date, parse_span};
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]

@@ -3,8 +3,8 @@
 //! The options are those that each client needs to be as patient and as honest as the server;
 //! `docs/hypervisors` tells why.
 
-use aquifer_admin::api::{DatasetInfo, DatasetQuery};
-use aquifer_admin::client::Client;
+use aquifer_api::client::Client;
+use aquifer_api::{DatasetInfo, DatasetQuery};
 use serde::Serialize;
 
 use super::Output;

@@ -71,7 +71,7 @@ fn as_json(report: &Report) -> serde_json::Value {
     let summary = &report.summary;
     json!({
         "pool": summary.name,
-        "guid": aquifer_admin::api::guid_text(summary.guid.0),
+        "guid": aquifer_api::guid_text(summary.guid.0),
         "txg": summary.txg.0,
         "exported": summary.clean,
         "host": summary.host.as_ref().map(|host| &host.name),

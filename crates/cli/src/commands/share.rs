@@ -1,7 +1,7 @@
 //! `aquifer share`: what is exported, to whom, and why somebody is let in or refused.
 
-use aquifer_admin::api::{ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
-use aquifer_admin::client::Client;
+use aquifer_api::client::Client;
+use aquifer_api::{ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 
 use super::Output;
 use crate::failure::Failure;

@@ -1,10 +1,10 @@
 //! `aquifer pool status`: how pools are, and what to do.
 
-use aquifer_admin::api::{
+use aquifer_api::client::Client;
+use aquifer_api::time;
+use aquifer_api::{
     DamagedFile, Health, LeafStatus, PoolStatus, SyncDisabled, VdevKind, VdevStatus,
 };
-use aquifer_admin::client::Client;
-use aquifer_admin::time;
 
 use super::Output;
 use super::pool::{data_first, word};

@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use aquifer_admin::api::{HostInfo, NfsLoad};
 use aquifer_admin::{Frontend, NfsCounts, Offer, ServedPool};
+use aquifer_api::{HostInfo, NfsLoad};
 use aquifer_daemon::{
     Config, KnownHost, LockKeeper, Names, NamesConfig, Observer, PortmapState, Server,
 };

@@ -324,7 +324,7 @@ fn a_log_device_that_is_gone_is_given_up_by_name_only() {
     let since_ns = done["dropped_log"]["since_ns"].as_u64().unwrap();
     let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_nanos(since_ns));
     assert!(age.unwrap() < Duration::from_secs(120), "{done}");
-    let since = aquifer_admin::time::text(since_ns);
+    let since = aquifer_api::time::text(since_ns);
     let note = format!(
         "an import did without the log: changes acknowledged since txg {from}, written at about \
          {since}, may be missing in tank, tank/vms"

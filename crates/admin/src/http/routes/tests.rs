@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aquifer_api::ImportRequest;
+
 use super::super::acts::{import_needs, properties_need};
 use super::*;
-use crate::api::ImportRequest;
 
 #[test]
 fn the_page_names_every_route_with_its_role() {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::DamagedFile;
+use crate::DamagedFile;
 use crate::time;
 
 /// One line of `pool list`.
@@ -363,7 +363,7 @@ pub struct DroppedLog {
 
 impl DroppedLog {
     /// What may be missing by this loss and one of before.
-    pub(crate) fn with(mut self, before: DroppedLog) -> DroppedLog {
+    pub fn with(mut self, before: DroppedLog) -> DroppedLog {
         if before.from_txg < self.from_txg {
             (self.from_txg, self.since_ns) = (before.from_txg, before.since_ns);
         }
@@ -405,7 +405,7 @@ pub struct PoolDone {
 
 impl PoolDone {
     /// An act on a pool that lost nothing.
-    pub(crate) fn new(name: &str, notes: Vec<String>) -> PoolDone {
+    pub fn new(name: &str, notes: Vec<String>) -> PoolDone {
         PoolDone { name: name.into(), notes, dropped_log: None }
     }
 }

@@ -1,4 +1,5 @@
-//! The API's types: every request and every answer, as JSON over HTTP.
+//! The API's types, every request and every answer, as JSON over HTTP; and its client ([`client`]).
+//! Nothing of the engine: the daemon converts at its door.
 //!
 //! # What holds
 //! - Additive only: fields and values are added, never renamed, removed or given another meaning.
@@ -8,12 +9,15 @@
 //! - Sizes are bytes; a guid is 16 hexadecimal digits, since JSON's numbers do not hold 64 bits.
 
 mod access;
+pub mod client;
 mod counts;
 mod datasets;
 mod history;
+pub mod keys;
 mod locks;
 mod pools;
 mod shares;
+pub mod time;
 
 use std::path::PathBuf;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use aquifer_meter::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::{LeafState, VdevClass, VdevKind};
+use crate::{LeafState, VdevClass, VdevKind};
 
 /// How long things took.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

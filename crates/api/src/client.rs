@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use crate::api::{
+use crate::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
     CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
     DiskRequest, Event, EventQuery, HistoryEntry, ImportRequest, LocksInfo, NfsStat, PoolCreated,
