@@ -5,7 +5,7 @@
 //! - The API on TCP has a thread of its own, which yields to all others: strangers shake hands
 //!   there.
 //! - Each pool has a thread of its own for its txgs (see `engine` in aquifer-admin).
-//! - NFS has one thread per core, and one for strangers (see aquifer-daemon).
+//! - NFS has one thread per core, and one for strangers (see `aquifer_nfsd`).
 //!
 //! # Start and end
 //! The state directory is locked, the API's socket bound, the pools of the list imported; then NFS
@@ -29,9 +29,9 @@ use aquifer_admin::remote;
 use aquifer_admin::remote::keys::Keys;
 use aquifer_admin::remote::tokens::Tokens;
 use aquifer_admin::{Control, ControlConfig};
-use aquifer_daemon::limits::{Limits, allow_files};
-use aquifer_daemon::precedence::yield_to_clients;
-use aquifer_daemon::{Config, KeyFiles, NamesConfig, Portmap};
+use aquifer_nfsd::limits::{Limits, allow_files};
+use aquifer_nfsd::precedence::yield_to_clients;
+use aquifer_nfsd::{Config, KeyFiles, NamesConfig, Portmap};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};

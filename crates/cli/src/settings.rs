@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use aquifer_daemon::KeyFiles;
 use aquifer_meter::size;
+use aquifer_nfsd::KeyFiles;
 
 use crate::args::{ServeArgs, memory};
 use crate::failure::Failure;

@@ -17,13 +17,13 @@ use std::time::Duration;
 
 use aquifer_admin::{Frontend, NfsCounts, Offer, ServedPool};
 use aquifer_api::{HostInfo, NfsLoad};
-use aquifer_daemon::{
-    Config, KnownHost, LockKeeper, Names, NamesConfig, Observer, PortmapState, Server,
-};
 use aquifer_files::{FileHandle, Files};
 use aquifer_nfs::limits::EXPORTS_MAX;
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Export, Exports, Nfs, Root, Volume};
+use aquifer_nfsd::{
+    Config, KnownHost, LockKeeper, Names, NamesConfig, Observer, PortmapState, Server,
+};
 use aquifer_pool::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, sleep};

@@ -19,16 +19,16 @@ const ROOMS: [Room; 26] = [
     Room {
         name: "cli",
         uses: &[
-            "api", "admin", "daemon", "nfs", "rpc", "files", "dataset", "object", "pool", "vdev",
+            "api", "admin", "nfsd", "nfs", "rpc", "files", "dataset", "object", "pool", "vdev",
             "blockio", "meter", "inspect",
         ],
         why: "the one binary: a thin client of admin, and the place where `serve` puts the rooms \
               together and where the second opinion is asked",
     },
     Room {
-        name: "daemon",
-        uses: &["admin", "nfs", "rpc", "files", "dataset", "object", "pool", "vdev", "blockio"],
-        why: "sockets around the protocols and the control plane",
+        name: "nfsd",
+        uses: &["nfs", "rpc", "files", "dataset", "object", "pool", "vdev", "blockio"],
+        why: "sockets around the protocols: bytes come and go here, what they mean is below",
     },
     Room {
         name: "admin",
@@ -135,7 +135,7 @@ const ROOMS: [Room; 26] = [
     Room {
         name: "fuzz",
         uses: &[
-            "daemon", "admin", "api", "nfs", "rpc", "files", "pool", "blockio", "ondisk", "sim",
+            "nfsd", "admin", "api", "nfs", "rpc", "files", "pool", "blockio", "ondisk", "sim",
             "inspect",
         ],
         why: "outside: gives hostile bytes to whatever takes bytes from strangers",
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_line_is_that_of_the_design() {
-        let line = ["daemon", "nfs", "files", "dataset", "object", "pool", "vdev", "blockio"];
+        let line = ["nfsd", "nfs", "files", "dataset", "object", "pool", "vdev", "blockio"];
         for (at, upper) in line.iter().enumerate() {
             for (below, lower) in line.iter().enumerate() {
                 let may = room(upper).unwrap().uses.contains(lower);

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aquifer_blockio::{Disk, FileDisk, OpenOptions, TokioWorld, World, create_image};
-use aquifer_daemon::{Config, Portmap, Server};
 use aquifer_files::Service;
 use aquifer_nfs::{Access, Client, Entry, Export, Exports, Nfs, Volume, Whom};
+use aquifer_nfsd::{Config, Portmap, Server};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};

@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use aquifer_daemon::limits::Limits;
-use aquifer_daemon::{Config, Load};
 use aquifer_nfs::Export;
 use aquifer_nfs::proto::v3::{
     Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Getattr3Args, NfsFh3, Read3Args,
     Read3Res, Res3, Sattr3, StableHow, Write3Args, Write3Head, Write3Res,
 };
+use aquifer_nfsd::limits::Limits;
+use aquifer_nfsd::{Config, Load};
 use aquifer_rpc::xdr::Span;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

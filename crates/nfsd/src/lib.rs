@@ -1,4 +1,4 @@
-//! The daemon: sockets around [`aquifer_nfs`].
+//! NFS on the wire: sockets around [`aquifer_nfs`].
 //!
 //! One runtime per core. A client's connection is handed to the runtime with the fewest and stays
 //! there; a request that can be answered at once runs to completion on the thread that read it,

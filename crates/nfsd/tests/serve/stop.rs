@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use aquifer_daemon::Config;
 use aquifer_nfs::Export;
 use aquifer_nfs::proto::v3::{
     Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Getattr3Args, NfsFh3, Res3, Sattr3,
 };
+use aquifer_nfsd::Config;
 
 use crate::client::Client;
 use crate::fixture::{Fixture, config};

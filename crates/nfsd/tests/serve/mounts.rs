@@ -2,10 +2,10 @@
 
 use std::net::{SocketAddr, TcpStream};
 
-use aquifer_daemon::{Config, Portmap, PortmapState};
 use aquifer_nfs::proto::mount::{self, MountList, MountRes3, MountStat3, Procedure};
 use aquifer_nfs::proto::v3::{self, *};
 use aquifer_nfs::{Access, Export, Squash};
+use aquifer_nfsd::{Config, Portmap, PortmapState};
 use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::{Encode, EncodeBuf};
 

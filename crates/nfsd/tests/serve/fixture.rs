@@ -10,9 +10,9 @@ use std::time::Duration;
 use aquifer_blockio::{
     Disk, FileDisk, IoFuture, OpenOptions, Page, TokioWorld, World, create_image,
 };
-use aquifer_daemon::{Config, LockKeeper, Portmap, Server};
 use aquifer_files::{FileHandle, Service};
 use aquifer_nfs::{Export, Exports, Nfs, Volume};
+use aquifer_nfsd::{Config, LockKeeper, Portmap, Server};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::BoxFuture;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
@@ -163,7 +163,7 @@ impl Fixture {
     }
 
     /// Stops the server and takes the pool out of service.
-    pub fn stop(&mut self) -> Option<aquifer_daemon::Stopped> {
+    pub fn stop(&mut self) -> Option<aquifer_nfsd::Stopped> {
         let server = self.server.take()?;
         let stopped = self.runtime.block_on(server.stop());
         if let Some(pool) = self.pool.take() {

@@ -8,12 +8,12 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use aquifer_daemon::LockKeeper;
 use aquifer_nfs::lock::{LockState, LockView};
 use aquifer_nfs::proto::nlm::*;
 use aquifer_nfs::proto::nsm::{self, Res, StatChge, StatRes};
 use aquifer_nfs::proto::v3::NfsFh3;
 use aquifer_nfs::{Access, Export};
+use aquifer_nfsd::LockKeeper;
 use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::Encode;
 
