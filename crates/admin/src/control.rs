@@ -12,7 +12,7 @@
 
 mod counts;
 mod datasets;
-pub(crate) mod history;
+pub mod history;
 mod layout;
 mod locks;
 mod pools;

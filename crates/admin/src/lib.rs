@@ -11,7 +11,7 @@
 
 mod cache;
 pub mod caller;
-mod control;
+pub mod control;
 mod devices;
 mod engine;
 pub mod events;
@@ -19,7 +19,7 @@ pub mod http;
 mod metrics;
 pub mod remote;
 pub mod sharenfs;
-mod status;
+pub mod status;
 
 pub use cache::CacheError;
 pub use control::{Control, ControlConfig, Frontend, NfsCounts, Offer, ServedPool};

@@ -40,7 +40,7 @@ pub(crate) fn class_of(class: Class) -> Option<VdevClass> {
 }
 
 /// The vdevs of a pool in service that are shown, with their numbers.
-pub(crate) fn shown(
+pub fn shown(
     status: &pool::PoolStatus,
 ) -> impl Iterator<Item = (usize, VdevClass, &pool::VdevStatus)> {
     let each = status.vdevs.iter().enumerate();
@@ -81,7 +81,7 @@ fn worst(vdevs: impl Iterator<Item = Health>) -> Health {
 }
 
 /// The line of the list for a pool in service.
-pub(crate) fn summary(status: &pool::PoolStatus) -> PoolSummary {
+pub fn summary(status: &pool::PoolStatus) -> PoolSummary {
     let health = match status.suspended {
         Some(_) => Health::Suspended,
         None => pool_health(shown(status).map(|(_, class, vdev)| (class, health_of(states(vdev))))),
@@ -195,7 +195,7 @@ pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
 }
 
 /// A vdev's name.
-pub(crate) fn name_of(index: usize, vdev: &pool::VdevStatus) -> String {
+pub fn name_of(index: usize, vdev: &pool::VdevStatus) -> String {
     let first = vdev.leaves.first().map(|leaf| leaf.path.as_str()).unwrap_or_default();
     vdev_name(index, kind_of(vdev.redundancy), first)
 }

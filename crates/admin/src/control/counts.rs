@@ -10,12 +10,13 @@ use aquifer_api::{
 };
 use aquifer_nfs::traffic::{self, Disk, DiskKey, TrafficCounts};
 use aquifer_ondisk::{Guid, ObjectId};
+use aquifer_pool::PoolStatus;
 use aquifer_vdev::IoCounts;
 use tokio::time::timeout;
 
 use super::Control;
 use super::serving::Serving;
-use crate::{metrics, status};
+use crate::status;
 
 /// What clients asked for, as the frontend knows it.
 #[derive(Debug, Clone, Default)]
@@ -69,12 +70,9 @@ impl Control {
         }
     }
 
-    /// Everything, as Prometheus reads it.
-    pub async fn metrics(&self) -> String {
-        let nfs = self.nfs_stat().await;
-        let pools = self.all_serving();
-        let pools: Vec<_> = pools.iter().map(|one| one.service().pool.status()).collect();
-        metrics::page(&self.info(), &self.pools(), &pools, &nfs)
+    /// Pools in service, as the engine sees them.
+    pub fn engines(&self) -> Vec<PoolStatus> {
+        self.all_serving().iter().map(|one| one.service().pool.status()).collect()
     }
 
     /// What happened after an event, waiting for something to happen if that is asked for.

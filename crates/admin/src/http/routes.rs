@@ -325,7 +325,9 @@ async fn events(
 }
 
 async fn metrics(State(control): Control_) -> Response {
-    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], control.metrics().await).into_response()
+    let nfs = control.nfs_stat().await;
+    let page = metrics::page(&control.info(), &control.pools(), &control.engines(), &nfs);
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
 }
 
 async fn create_dataset(
