@@ -17,6 +17,7 @@ pub mod keys;
 mod locks;
 mod pools;
 mod shares;
+pub mod shown;
 pub mod time;
 
 use std::path::PathBuf;

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use aquifer_api::client::ClientError;
 use aquifer_api::{ApiError, ErrorKind};
 
-use crate::shown::lines_shown;
+use aquifer_api::shown::lines_shown;
 
 /// A command came to nothing.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The command line asks for what cannot be: exit code 2.
     Usage(String),
     /// It was tried, or refused: exit code 1.

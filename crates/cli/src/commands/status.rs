@@ -1,6 +1,7 @@
 //! `aquifer pool status`: how pools are, and what to do.
 
 use aquifer_api::client::Client;
+use aquifer_api::shown::shown;
 use aquifer_api::time;
 use aquifer_api::{
     DamagedFile, Health, LeafStatus, PoolStatus, SyncDisabled, VdevKind, VdevStatus,
@@ -9,7 +10,6 @@ use aquifer_api::{
 use super::Output;
 use super::pool::{data_first, word};
 use crate::failure::Failure;
-use crate::shown::shown;
 use crate::table::Table;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Keeps requests away from the disks of the machine that this runs on.
 
-use aquifer_admin::http::refusal;
 use aquifer_api::{self as api, ApiError, EventQuery};
+use aquifer_daemon::http::refusal;
 use axum::Json;
 use axum::extract::{FromRequest, Query, Request};
 use axum::http::Method;

@@ -1,5 +1,5 @@
 //! Calls that must not run twice, sent again: on the same connection, on another, while the first
-//! is under way. (Across restarts: with the real binary, in `crates/cli`.)
+//! is under way. (Across restarts: with the real binary, in `crates/aquifer`.)
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -15,15 +15,24 @@ struct Room {
 }
 
 /// In the order of the line; what stands outside comes last.
-const ROOMS: [Room; 26] = [
+const ROOMS: [Room; 28] = [
+    Room {
+        name: "aquifer",
+        uses: &["cli", "daemon", "admin", "api", "blockio", "inspect"],
+        why: "the one binary: command line or daemon; here the second opinion is asked",
+    },
     Room {
         name: "cli",
+        uses: &["api", "meter"],
+        why: "commands that ask a daemon by its API, and know nothing else of it",
+    },
+    Room {
+        name: "daemon",
         uses: &[
-            "api", "admin", "nfsd", "nfs", "rpc", "files", "dataset", "object", "pool", "vdev",
-            "blockio", "meter", "inspect",
+            "admin", "api", "nfsd", "nfs", "rpc", "files", "dataset", "object", "pool", "vdev",
+            "blockio", "meter",
         ],
-        why: "the one binary: a thin client of admin, and the place where `serve` puts the rooms \
-              together and where the second opinion is asked",
+        why: "puts the rooms together and serves them; the control plane's sockets",
     },
     Room {
         name: "nfsd",
@@ -135,8 +144,8 @@ const ROOMS: [Room; 26] = [
     Room {
         name: "fuzz",
         uses: &[
-            "nfsd", "admin", "api", "nfs", "rpc", "files", "pool", "blockio", "ondisk", "sim",
-            "inspect",
+            "daemon", "nfsd", "admin", "api", "nfs", "rpc", "files", "pool", "blockio", "ondisk",
+            "sim", "inspect",
         ],
         why: "outside: gives hostile bytes to whatever takes bytes from strangers",
     },

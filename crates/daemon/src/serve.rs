@@ -24,10 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_admin::events::EventRing;
-use aquifer_admin::http::{self, Api};
-use aquifer_admin::remote;
-use aquifer_admin::remote::keys::Keys;
-use aquifer_admin::remote::tokens::Tokens;
 use aquifer_admin::{Control, ControlConfig};
 use aquifer_nfsd::limits::{Limits, allow_files};
 use aquifer_nfsd::precedence::yield_to_clients;
@@ -37,18 +33,30 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use crate::http::{self, Api};
+use crate::remote;
+use crate::remote::keys::Keys;
+use crate::remote::tokens::Tokens;
+
 use crate::args::ServeArgs;
-use crate::commands::print;
 use crate::failure::Failure;
 use crate::settings::{self, Settings};
 use frontend::{LockSettings, NfsFrontend};
 
+/// The settings by which would be served, as a configuration has them.
+///
+/// # Errors
+/// A configuration that cannot be read, is not understood, or asks for what cannot be.
+pub fn settings(args: &ServeArgs) -> Result<String, Failure> {
+    toml::to_string(&Settings::of(args)?).map_err(Failure::failed)
+}
+
 /// Serves until a signal ends it.
-pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Result<(), Failure> {
-    let settings = Settings::of(&args)?;
-    if args.check {
-        return print(&toml::to_string(&settings).map_err(Failure::failed)?);
-    }
+///
+/// # Errors
+/// As [`settings`]; and what keeps a daemon from serving.
+pub fn serve(runtime: &Runtime, socket: &Path, args: &ServeArgs) -> Result<(), Failure> {
+    let settings = Settings::of(args)?;
     let portmap = match settings.portmap.enabled {
         true => Portmap::At(settings.portmap.listen),
         false => Portmap::Off,
@@ -79,11 +87,11 @@ pub(crate) fn serve(runtime: &Runtime, socket: PathBuf, args: ServeArgs) -> Resu
     let control = Control::open(config, Arc::new(frontend), events).map_err(Failure::failed)?;
     let tokens = Tokens::open(&keys_dir).map_err(Failure::failed)?;
     let api = Api { control, tokens: Arc::new(tokens) };
-    let listener = http::bind(&socket)
+    let listener = http::bind(socket)
         .map_err(|error| Failure::failed(format!("{}: {error}", socket.display())))?;
-    let served = runtime.block_on(run(api, listener, tcp, &socket));
+    let served = runtime.block_on(run(api, listener, tcp, socket));
     // Whoever starts next shall not find a socket that nobody answers.
-    if let Err(error) = std::fs::remove_file(&socket) {
+    if let Err(error) = std::fs::remove_file(socket) {
         tracing::warn!(socket = %socket.display(), %error, "the socket stays behind");
     }
     served

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use aquifer_admin::Control;
+use aquifer_admin::control::history::Concerned;
 use aquifer_api::{ApiError, Role};
 use aquifer_pool::BoxFuture;
 use axum::extract::{Request, State};
@@ -10,8 +12,6 @@ use axum::response::Response;
 
 use super::refusal;
 use crate::caller::Caller;
-use crate::control::Control;
-use crate::control::history::Concerned;
 
 /// A route's.
 #[derive(Debug, Clone, Copy)]

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
@@ -9,7 +10,6 @@ use aquifer_api::{
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
-use crate::control::history::Leaving;
 
 /// Words with blanks between them.
 #[derive(Default)]

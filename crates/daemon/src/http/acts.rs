@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::net::IpAddr;
 
+use aquifer_admin::control::history::{Concerned, Facts, Leaving, changes};
 use aquifer_api::{ApiError, ImportRequest, Role};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -13,7 +14,6 @@ use serde::Serialize;
 use super::routes::answer;
 use super::{Api, refusal};
 use crate::caller::Caller;
-use crate::control::history::{Concerned, Facts, Leaving, changes};
 
 /// An act that was asked for.
 #[derive(Debug, Clone)]

@@ -9,14 +9,33 @@ use std::sync::Arc;
 
 use aquifer_admin::disks_of_pool;
 use aquifer_blockio::{Disk, FileDisk, OpenError, OpenOptions};
+use aquifer_cli::{Failure, Output};
 use aquifer_inspect::{Options, Report, Severity, inspect as judge};
 use serde_json::json;
 
-use super::Output;
-use crate::args::InspectArgs;
-use crate::failure::Failure;
+/// What is read, and how thoroughly.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InspectArgs {
+    /// Where to look for the pool instead of all block devices.
+    #[arg(short = 'd', value_name = "PLACE")]
+    pub places: Vec<PathBuf>,
+    /// Also look at this many older roots.
+    #[arg(long, value_name = "TXGS", default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(0..=2))]
+    pub rewind: u8,
+    /// Read every copy on every disk.
+    #[arg(long)]
+    pub deep: bool,
+    /// Read all data.
+    #[arg(long)]
+    pub data: bool,
+    /// A pool's name or guid, or disks by absolute path.
+    #[arg(required = true, value_name = "POOL|DISK")]
+    pub targets: Vec<String>,
+}
 
-pub(super) async fn inspect(output: Output, args: InspectArgs) -> Result<(), Failure> {
+/// Says what is wrong with a pool.
+pub(crate) async fn inspect(output: Output, args: InspectArgs) -> Result<(), Failure> {
     let mut options =
         Options { rewind: args.rewind, deep: args.deep, data: args.data, ..Options::default() };
     let paths = match args.targets.as_slice() {

@@ -154,7 +154,7 @@ fn example() -> String {
         starting: false,
         nfs: NfsInfo::default(),
     };
-    page(&daemon, &[crate::status::summary(&status)], &[status], &nfs)
+    page(&daemon, &[aquifer_admin::status::summary(&status)], &[status], &nfs)
 }
 
 #[test]

@@ -21,6 +21,7 @@ use std::os::unix::net::{UnixListener as StdListener, UnixStream};
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
+use aquifer_admin::Control;
 use aquifer_api::{ApiError, ErrorKind};
 use axum::Json;
 use axum::extract::connect_info::{ConnectInfo, Connected};
@@ -33,7 +34,6 @@ use rustix::fs::Mode;
 use tokio::net::UnixListener;
 
 use crate::caller::Caller;
-use crate::control::Control;
 use crate::remote::tokens::Tokens;
 pub use routes::{Route, router, routes};
 

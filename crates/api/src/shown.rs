@@ -4,12 +4,12 @@
 //! no cursor, changes no colour and does not turn the direction of writing.
 
 /// A text in a line, with `?` for what would not stay there.
-pub(crate) fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     text.chars().map(|char| if stays(char) { char } else { '?' }).collect()
 }
 
 /// Several lines of our own making, in which the colours of [`RED`] and [`PLAIN`] may stand.
-pub(crate) fn lines_shown(text: &str) -> String {
+pub fn lines_shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(char) = rest.chars().next() {
@@ -34,8 +34,10 @@ fn stays(char: char) -> bool {
     !char.is_control() && !turns
 }
 
-pub(crate) const RED: &str = "\x1b[31m";
-pub(crate) const PLAIN: &str = "\x1b[0m";
+/// What turns a terminal red.
+pub const RED: &str = "\x1b[31m";
+/// What ends it.
+pub const PLAIN: &str = "\x1b[0m";
 
 #[cfg(test)]
 mod tests {

@@ -3,10 +3,10 @@
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-use aquifer_admin::caller::Caller;
-use aquifer_admin::http::{Api, router, routes};
 use aquifer_api::client::ClientError;
 use aquifer_api::{CreateToken, ErrorKind, Role, RotateToken};
+use aquifer_daemon::caller::Caller;
+use aquifer_daemon::http::{Api, router, routes};
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;

@@ -46,6 +46,8 @@
 
 use std::sync::Arc;
 
+use aquifer_admin::Control;
+use aquifer_admin::control::history::Leaving;
 use aquifer_api::{self as api, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, FromRequest, FromRequestParts, Path, Query, Request, State};
@@ -63,8 +65,6 @@ use super::acts::Acting;
 use super::gate::{Gate, pass};
 use super::words;
 use super::{Api, refusal};
-use crate::control::Control;
-use crate::control::history::Leaving;
 use crate::metrics;
 use crate::remote::tokens::Tokens;
 

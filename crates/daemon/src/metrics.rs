@@ -14,7 +14,7 @@ use aquifer_vdev::{IoCount, IoCounts, LeafState};
 
 use aquifer_pool as pool;
 
-use crate::status::{name_of, shown};
+use aquifer_admin::status::{name_of, shown};
 
 #[cfg(test)]
 mod tests;

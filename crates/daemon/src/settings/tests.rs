@@ -1,14 +1,15 @@
 use clap::Parser;
 
 use super::*;
-use crate::args::{Args, Command};
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(flatten)]
+    serve: ServeArgs,
+}
 
 fn serve(words: &[&str]) -> ServeArgs {
-    let words = ["aquifer", "serve"].iter().chain(words);
-    match Args::try_parse_from(words).unwrap().command {
-        Command::Serve(args) => args,
-        other => panic!("{other:?}"),
-    }
+    Line::try_parse_from(["serve"].iter().chain(words)).unwrap().serve
 }
 
 fn read(text: &str) -> Result<Settings, String> {

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_admin::http::{self, Api};
-use aquifer_admin::remote::tokens::Tokens;
 use aquifer_admin::{Control, ControlConfig, Frontend, NfsCounts, Offer, ServedPool};
 use aquifer_api::client::Client;
 use aquifer_api::{CreatePool, HostInfo, VdevKind, VdevRequest};
+use aquifer_daemon::http::{self, Api};
+use aquifer_daemon::remote::tokens::Tokens;
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Exports};
 use aquifer_pool::{BoxFuture, PoolError};

@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 
 use aquifer_admin::events::EventRing;
+use aquifer_api::shown::shown;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::filter_fn;
@@ -16,7 +17,6 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::events;
 use crate::failure::Failure;
-use crate::shown::shown;
 
 /// Logs what passes `filter`, and notes events.
 pub(super) fn to_stderr(filter: &str, events: &Arc<EventRing>) -> Result<(), Failure> {
