@@ -9,10 +9,10 @@ mod qemu;
 use std::time::Duration;
 
 use aquifer_conformance::clients::Clients;
-use aquifer_conformance::netns::NetNs;
-use aquifer_conformance::process::Invocation;
-use aquifer_conformance::server::Server;
-use aquifer_conformance::work::{Scratch, WorkDir};
+use aquifer_rig::netns::NetNs;
+use aquifer_rig::process::Invocation;
+use aquifer_rig::server::Server;
+use aquifer_rig::work::{Scratch, WorkDir};
 
 const SOON: Duration = Duration::from_secs(30);
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use aquifer_conformance::clients::Call;
-use aquifer_conformance::netns::{is_listening, wait_for_listener};
-use aquifer_conformance::process::{Invocation, Process};
+use aquifer_rig::netns::{is_listening, wait_for_listener};
+use aquifer_rig::process::{Invocation, Process};
 
 use crate::{SOON, Served};
 

@@ -4,11 +4,11 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use aquifer_conformance::tls::{Authority, Certified, Relay, Shown};
 use aquifer_nfs::proto::nlm::{self, Nlm4Stats};
 use aquifer_nfs::proto::v3::*;
 use aquifer_nfs::{Access, Client as Named, Entry, Export, Whom, Xprtsec};
 use aquifer_nfsd::{Config, KeyFiles};
+use aquifer_rig::tls::{Authority, Certified, Relay, Shown};
 use aquifer_rpc::auth::{AuthStat, Credential, OpaqueAuth};
 use aquifer_rpc::message::{Call, Rejection, Reply, ReplyBody};
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf, Span};

@@ -3,12 +3,13 @@
 //! Sending never blocks while replies wait to be read, so two sides that both have much to say
 //! cannot block each other.
 
+mod session;
+
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_conformance::tls::ask;
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path};
 use aquifer_nfs::proto::v3::{
     Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Fsstat3Res, Getattr3Args, NfsFh3,
@@ -23,8 +24,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::ClientConfig;
 
-use crate::tls::Session;
+use crate::tls::ask;
 use crate::{Error, Result};
+pub use session::SERVER;
+use session::Session;
 
 /// A connection. Its buffers are reused.
 #[derive(Debug)]

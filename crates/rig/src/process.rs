@@ -91,7 +91,7 @@ impl Invocation {
 
     /// The program is not killed with this process: it ends by itself when its input does.
     #[must_use]
-    pub(crate) fn ends_with_its_input(mut self) -> Self {
+    pub fn ends_with_its_input(mut self) -> Self {
         self.guarded = false;
         self
     }
@@ -360,12 +360,12 @@ impl Process {
     }
 
     /// The writing end of its input, once.
-    pub(crate) fn take_stdin(&mut self) -> Option<std::process::ChildStdin> {
+    pub fn take_stdin(&mut self) -> Option<std::process::ChildStdin> {
         self.child().stdin.take()
     }
 
     /// The reading end of its output, once.
-    pub(crate) fn take_stdout(&mut self) -> Option<std::process::ChildStdout> {
+    pub fn take_stdout(&mut self) -> Option<std::process::ChildStdout> {
         self.child().stdout.take()
     }
 

@@ -107,7 +107,7 @@ impl Write for Socket<'_> {
 }
 
 /// The name that the server's certificate is for.
-pub(crate) const SERVER: &str = "bench.example";
+pub const SERVER: &str = "bench.example";
 
 const BUFFER_BYTES: usize = 136 * 1024;
 const PLAINTEXT_BYTES: usize = 16 * 1024;
