@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use aquifer_conformance::netns::enter_network;
+use aquifer_rig::netns::enter_network;
 use serde::Serialize;
 
 use crate::pages::{Pages, Share};

@@ -13,11 +13,11 @@ use aquifer_nfs::proto::v3::{
     Args3, Commit3Args, Commit3Res, Getattr3Args, Getattr3Res, NfsFh3, Read3Args, Read3Res,
     StableHow, Write3Args, Write3Head, Write3Res, WriteVerf3,
 };
+use aquifer_rig::wire::{Connection, decode, granted, results};
 use aquifer_rpc::xdr::{Decoder, Span};
 use hdrhistogram::Histogram;
 
 use crate::pages::Share;
-use crate::wire::{Connection, decode, granted, results};
 use crate::{Error, Result};
 
 /// What a worker does.

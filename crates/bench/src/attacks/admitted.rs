@@ -12,6 +12,7 @@ use aquifer_nfs::proto::nsm;
 use aquifer_nfs::proto::v3::{
     Args3, NfsFh3, Read3Args, Read3Res, StableHow, Write3Args, Write3Head, Write3Res,
 };
+use aquifer_rig::wire::{decode, granted, results};
 use aquifer_rpc::message::{Accepted, Call, Reply};
 use aquifer_rpc::portmap;
 use aquifer_rpc::xdr::{Decoder, EncodeBuf, Span};
@@ -22,7 +23,6 @@ use super::place::{HOST, PORTMAP_PORT, nfs};
 use crate::load::Random;
 use crate::pages::Share;
 use crate::pattern::PAGE_BYTES;
-use crate::wire::{decode, granted, results};
 use crate::{Error, Result};
 
 /// The name that it gives itself.

@@ -367,7 +367,7 @@ const HISTORY_MAX: usize = 40;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::{Scratch, WorkDir};
+    use aquifer_rig::work::{Scratch, WorkDir};
 
     fn config(scratch: &Scratch, seed: u64) -> Config {
         let path = scratch.join("file");

@@ -94,7 +94,7 @@ const USED_BYTES_MAX: u64 = 64 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::WorkDir;
+    use aquifer_rig::work::WorkDir;
 
     #[test]
     fn passes_on_a_local_file_system_and_finds_a_wrapped_offset() {

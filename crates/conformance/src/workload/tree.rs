@@ -123,7 +123,7 @@ fn content(seed: u64, number: u64, random: &mut Random) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::WorkDir;
+    use aquifer_rig::work::WorkDir;
 
     #[test]
     fn passes_on_a_local_file_system_and_leaves_nothing() {
