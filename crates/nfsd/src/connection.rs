@@ -11,6 +11,7 @@
 //! - The end of a connection, whatever its reason, waits for the requests that are under way. Their
 //!   replies are sent if the connection still can.
 
+mod end;
 mod receive;
 mod requests;
 mod send;
@@ -38,12 +39,12 @@ use crate::peers::{Peers, Seat};
 use crate::stats::{Stats, add};
 use crate::tls::Keys;
 
+pub(crate) use end::End;
 pub(crate) use receive::Readers;
 use receive::{ReceiveError, Receiver};
 pub(crate) use requests::Budgets;
 use requests::{Begun, Done, Outcome, Requests};
 use send::Sender;
-use slow::TooSlow;
 use stream::Stream;
 use tls::TlsStream;
 
@@ -109,30 +110,6 @@ enum Way {
     Over,
     /// It belongs to a client: it leaves the lobby.
     In,
-}
-
-/// Why a connection ended.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum End {
-    #[error("closed by the client")]
-    ByClient,
-    #[error("lost: {0}")]
-    Lost(io::Error),
-    /// Received bytes that are no RPC, or break a limit.
-    #[error("not RPC: {0}")]
-    NotRpc(String),
-    /// The handshake failed, or a later TLS record.
-    #[error("{0}")]
-    NoTls(io::Error),
-    #[error("too slow: {0:?}")]
-    Slow(TooSlow),
-    #[error("a request panicked")]
-    Panicked,
-    #[error("the server stops")]
-    Stopped,
-    /// Too many are connected, and this one was idle.
-    #[error("idle, and others want to connect")]
-    Evicted,
 }
 
 impl Connection {
