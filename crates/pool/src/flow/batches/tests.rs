@@ -210,3 +210,38 @@ fn nothing_goes_while_the_log_moves_and_what_was_held_up_goes_after_it() {
     log.run(TAKES_US + 10 * IDLE_US);
     assert!(log.marks.is_empty() && log.timer.is_some());
 }
+
+#[test]
+fn what_was_held_up_goes_side_by_side_once_the_first_comes_back() {
+    let mut log = Log { moving: true, ..Log::default() };
+    for _ in 0..2 {
+        log.append(Size { pages: LOG_PAYLOAD_PAGES_MAX, header_bytes: 100 });
+    }
+    log.append(PAGE);
+    log.moving = false;
+    log.batches.held_up_goes();
+    log.send();
+    log.run(TAKES_US);
+    let when: Vec<u64> = log.sent.iter().map(|(at, _, _)| *at).collect();
+    assert_eq!(when, [0, TAKES_US, TAKES_US]);
+}
+
+#[test]
+fn one_timer_runs_at_a_time_and_ends_when_the_mark_is_written() {
+    let mut batches = Batches::default();
+    assert!(!batches.arms_timer(false));
+    assert!(batches.arms_timer(true) && !batches.arms_timer(true));
+    // A batch that is still on its way will carry the mark, or be followed by one that does.
+    assert!(batches.record_gathered(Gathered { full: 0, pages: 1 }, false));
+    assert_eq!(batches.timer_ends(1, true, ROOMY, false), Idle::Busy);
+    batches.sender_ends();
+    assert_eq!(batches.timer_ends(0, true, ROOMY, false), Idle::Busy);
+    assert_eq!(batches.timer_ends(1, true, ROOMY, true), Idle::Busy);
+    // A batch has carried it meanwhile, busy or not.
+    assert_eq!(batches.timer_ends(0, false, ROOMY, false), Idle::Over);
+    assert!(batches.arms_timer(true));
+    assert_eq!(batches.timer_ends(1, false, ROOMY, false), Idle::Over);
+    assert!(batches.arms_timer(true));
+    assert_eq!(batches.timer_ends(1, true, ROOMY, false), Idle::WritesMark);
+    assert_eq!(batches.in_flight, 1);
+}

@@ -217,6 +217,9 @@ fn the_speed_of_late_counts() {
     let (mut throttle, mut now) = knowing();
     throttle.begin(now, FULL);
     let mut written = 0;
+    // A few milliseconds say little, and count with those that follow.
+    throttle.look(now + 10 * MS, 0.5, 90_000);
+    assert!(throttle.draining.is_some_and(|of| of.sectors_per_second.is_none()));
     let mut speed_after = |steps: u64, each: u64| {
         for _ in 0..steps {
             now += 50 * MS;
@@ -247,6 +250,18 @@ fn nobody_waits_below_half_while_txgs_do_not_close_full() {
     let (mut throttle, now) = knowing();
     assert!(throttle.queue(now, 0.01, 0.999, 0).is_none());
     assert!(throttle.queue(now, 0.01, 1.0, 0).is_some());
+}
+
+#[test]
+fn what_was_learnt_is_a_mean() {
+    let (mut throttle, now) = knowing();
+    throttle.begin(now, FULL);
+    throttle.landed(now + 2000 * MS);
+    throttle.end(now + 3000 * MS, 3_000_000);
+    assert_pace(throttle.pace(now, 1.0, 0), (1.0 / 1.5 + 1.0 / 3.0) / 2.0);
+    let known = throttle.known.unwrap();
+    assert_pace(Some(known.tail_seconds), 0.75);
+    assert_pace(Some(known.sectors_per_share), 2e6);
 }
 
 #[test]
