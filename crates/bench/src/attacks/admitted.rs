@@ -13,13 +13,13 @@ use aquifer_nfs::proto::v3::{
     Args3, NfsFh3, Read3Args, Read3Res, StableHow, Write3Args, Write3Head, Write3Res,
 };
 use aquifer_rig::random::Random;
+use aquifer_rig::wire::call::{Caller, Source, of_nfs, of_nlm};
 use aquifer_rig::wire::{decode, granted, results};
 use aquifer_rpc::message::{Accepted, Call, Reply};
 use aquifer_rpc::portmap;
 use aquifer_rpc::xdr::{Decoder, EncodeBuf, Span};
 use hdrhistogram::Histogram;
 
-use super::call::{Caller, Source, of_nfs, of_nlm};
 use super::place::{HOST, PORTMAP_PORT, nfs};
 use crate::pages::Share;
 use crate::pattern::PAGE_BYTES;

@@ -9,11 +9,11 @@ use aquifer_nfs::proto::v3::{
     self, Args3, Getattr3Args, NfsFh3, Read3Args, StableHow, Write3Args, Write3Head,
 };
 use aquifer_rig::random::Random;
+use aquifer_rig::wire::call::{Caller, Source, datagram, of_mount, of_nfs, record};
 use aquifer_rpc::portmap::{self, IPPROTO_TCP, Mapping};
 use aquifer_rpc::xdr::Span;
 
 use super::{Attacker, Field, Held, Pace};
-use crate::attacks::call::{Caller, Source, datagram, of_mount, of_nfs, record};
 use crate::attacks::place::{EXPORT, HOST, nfs, portmapper, stranger};
 
 /// Connections that do nothing: of one address, of many, and of the portmapper.
