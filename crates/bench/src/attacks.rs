@@ -9,7 +9,6 @@
 
 mod admitted;
 mod attackers;
-mod call;
 mod place;
 pub mod verdict;
 mod watch;

@@ -8,7 +8,8 @@
 //!   other side had said so far.
 //! - Everything written lies under one directory ([`work`]); what was downloaded is used again.
 //!
-//! From the bottom up: [`process`], [`netns`] and [`work`] tame the machine; [`daemon`], [`server`]
+//! From the bottom up: [`process`], [`netns`] and [`work`] tame the machine; [`random`] is
+//! for all; [`daemon`], [`server`]
 //! and [`peer`] run what is tested; `wire` is a client's connection to it; [`tls`] carries clients
 //! over TLS that know nothing of it.
 
@@ -17,6 +18,7 @@ mod error;
 pub mod netns;
 pub mod peer;
 pub mod process;
+pub mod random;
 pub mod server;
 pub mod tls;
 #[cfg(feature = "wire")]

@@ -3,6 +3,7 @@
 //! Sending never blocks while replies wait to be read, so two sides that both have much to say
 //! cannot block each other.
 
+pub mod call;
 mod session;
 
 use std::io;
@@ -12,13 +13,12 @@ use std::time::Duration;
 
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path};
 use aquifer_nfs::proto::v3::{
-    Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Fsstat3Res, Getattr3Args, NfsFh3,
-    PROGRAM, Res3, Sattr3, VERSION,
+    Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Fsstat3Res, Getattr3Args, NfsFh3, Res3,
+    Sattr3,
 };
-use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
 use aquifer_rpc::limits::{RECEIVE_BUFFER_BYTES, RECORD_BYTES_MAX};
-use aquifer_rpc::message::{Accepted, Call, Reply, ReplyBody};
-use aquifer_rpc::record::{RecordReader, begin_record, end_record};
+use aquifer_rpc::message::{Accepted, Reply, ReplyBody};
+use aquifer_rpc::record::RecordReader;
 use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -26,6 +26,7 @@ use rustls::ClientConfig;
 
 use crate::tls::ask;
 use crate::{Error, Result};
+use call::{What, of_mount, of_nfs, superuser};
 pub use session::SERVER;
 use session::Session;
 
@@ -69,18 +70,11 @@ impl Connection {
 
     /// Appends a call to what is to be sent.
     pub fn put_nfs(&mut self, xid: u32, args: &Args3<'_>) {
-        self.put(xid, (PROGRAM, VERSION, args.procedure().wire()), args);
+        self.put(xid, of_nfs(args), args);
     }
 
-    fn put(&mut self, xid: u32, what: (u32, u32, u32), args: &impl Encode) {
-        let gids = Gids::default();
-        let sys = AuthSys { stamp: 0, machine_name: b"bench", uid: 0, gid: 0, gids };
-        let (program, version, procedure) = what;
-        let record = begin_record(&mut self.out);
-        let (credential, verifier) = (Credential::Sys(sys), OpaqueAuth::NONE);
-        self.out.put(&Call { xid, program, version, procedure, credential, verifier });
-        self.out.put(args);
-        end_record(&mut self.out, record);
+    fn put(&mut self, xid: u32, what: What, args: &impl Encode) {
+        call::put(&mut self.out, superuser(), xid, what, args);
     }
 
     /// Sends what the socket takes at once.
@@ -170,7 +164,7 @@ impl Connection {
     /// One call and its reply, with nothing else outstanding.
     fn call<T>(
         &mut self,
-        what: (u32, u32, u32),
+        what: What,
         args: &impl Encode,
         read: impl FnOnce(&mut Decoder<'_>) -> Result<T>,
     ) -> Result<T> {
@@ -192,11 +186,14 @@ impl Connection {
     /// # Errors
     /// [`Error::Failed`] with the status.
     pub fn mount(&mut self, path: &str) -> Result<NfsFh3> {
-        let what = (mount::PROGRAM, mount::VERSION, mount::Procedure::Mnt.wire());
-        self.call(what, &DirPath { path: Path(path.as_bytes()) }, |from| match decode(from)? {
-            MountRes3::Ok { fhandle, .. } => Ok(fhandle),
-            MountRes3::Fail(status) => Err(failed("MNT", format!("{status:?}"))),
-        })
+        self.call(
+            of_mount(mount::Procedure::Mnt),
+            &DirPath { path: Path(path.as_bytes()) },
+            |from| match decode(from)? {
+                MountRes3::Ok { fhandle, .. } => Ok(fhandle),
+                MountRes3::Fail(status) => Err(failed("MNT", format!("{status:?}"))),
+            },
+        )
     }
 
     /// One NFS call, what `read` makes of its results, with nothing else outstanding.
@@ -208,7 +205,7 @@ impl Connection {
         args: &Args3<'_>,
         read: impl FnOnce(&mut Decoder<'_>) -> Result<T>,
     ) -> Result<T> {
-        self.call((PROGRAM, VERSION, args.procedure().wire()), args, read)
+        self.call(of_nfs(args), args, read)
     }
 
     /// CREATE, unless it is there: a file's handle.

@@ -1,36 +1,33 @@
 //! Calls that must not run twice: sent, answered, and sent again, byte for byte, from a new port to
 //! a server that was killed in between.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path};
 use aquifer_nfs::proto::v3::{
     Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Getattr3Args, Getattr3Res, Link3Args,
-    Link3Res, Lookup3Res, Mkdir3Args, Mknod3Args, MknodData3, NfsFh3, PROGRAM, Read3Args, Read3Res,
+    Link3Res, Lookup3Res, Mkdir3Args, Mknod3Args, MknodData3, NfsFh3, Read3Args, Read3Res,
     Remove3Res, Rename3Args, Rename3Res, Res3, Sattr3, Setattr3Args, Setattr3Res, StableHow,
-    Symlink3Args, SymlinkData3, VERSION, Write3Args, Write3Head, Write3Res,
+    Symlink3Args, SymlinkData3, Write3Args, Write3Head, Write3Res,
 };
-use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
-use aquifer_rpc::message::{Accepted, Call, Reply, ReplyBody};
-use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf, Span};
+use aquifer_rig::wire::call::{Caller, of_mount, of_nfs, record_of};
+use aquifer_rig::wire::results;
+use aquifer_rpc::auth::{AuthSys, Gids};
+use aquifer_rpc::xdr::{Decode, Decoder, Span};
 
 use crate::exports::address;
 use crate::support::Place;
 
 /// A call as it is on the wire. The stamp is that of old Linux: a new one each time.
-fn record(xid: u32, stamp: u32, what: (u32, u32, u32), args: &impl Encode) -> Vec<u8> {
+fn nfs3(xid: u32, stamp: u32, args: &Args3<'_>) -> Vec<u8> {
+    record_of(caller(stamp), xid, of_nfs(args), args)
+}
+
+fn caller(stamp: u32) -> AuthSys<'static> {
     let gids = Gids::new(&[5, 6]).unwrap();
-    let sys = AuthSys { stamp, machine_name: b"esx7", uid: 0, gid: 0, gids };
-    let (credential, verifier) = (Credential::Sys(sys), OpaqueAuth::NONE);
-    let (program, version, procedure) = what;
-    let mut call = EncodeBuf::new();
-    call.put(&Call { xid, program, version, procedure, credential, verifier });
-    call.put(args);
-    let call = call.to_vec();
-    let mark = 0x8000_0000 | u32::try_from(call.len()).unwrap();
-    [&mark.to_be_bytes()[..], &call].concat()
+    AuthSys { stamp, machine_name: b"esx7", uid: 0, gid: 0, gids }
 }
 
 /// Sends a record on a connection of its own; returns the results.
@@ -38,13 +35,8 @@ fn exchange(nfs: &str, record: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(nfs).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(record).unwrap();
-    let mut mark = [0; 4];
-    stream.read_exact(&mut mark).unwrap();
-    let mut reply = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-    stream.read_exact(&mut reply).unwrap();
-    let mut from = Decoder::new(&reply);
-    let body = Reply::decode(&mut from).unwrap().body;
-    assert!(matches!(body, ReplyBody::Accepted { status: Accepted::Success, .. }), "{body:?}");
+    let reply = Caller::new(stream).receive().unwrap();
+    let (_, from) = results(&reply).unwrap();
     from.remaining().to_vec()
 }
 
@@ -53,10 +45,6 @@ fn decode<'a, T: Decode<'a>>(results: &'a [u8]) -> T {
     let value = T::decode(&mut from).unwrap();
     assert!(from.remaining().is_empty());
     value
-}
-
-fn nfs3(xid: u32, stamp: u32, args: &Args3<'_>) -> Vec<u8> {
-    record(xid, stamp, (PROGRAM, VERSION, args.procedure().wire()), args)
 }
 
 /// A call that only reads.
@@ -187,8 +175,9 @@ fn calls_get_their_first_answer_again(commit: bool) {
     place.must(&["pool", "create", "tank", &image]);
     place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
     let nfs = address(&place);
-    let mnt = (mount::PROGRAM, mount::VERSION, mount::Procedure::Mnt.wire());
-    let mounted = exchange(&nfs, &record(1, 0, mnt, &DirPath { path: Path(b"/tank/vms") }));
+    let path = DirPath { path: Path(b"/tank/vms") };
+    let mnt = record_of(caller(0), 1, of_mount(mount::Procedure::Mnt), &path);
+    let mounted = exchange(&nfs, &mnt);
     let MountRes3::Ok { fhandle: root, .. } = decode(&mounted) else { panic!("MNT") };
     let mut client = Client { nfs, sent: Vec::new() };
     let files = work(&mut client, root);

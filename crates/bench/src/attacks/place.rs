@@ -16,13 +16,13 @@ use aquifer_rig::netns::{NetNs, enter_network};
 use aquifer_rig::process::Invocation;
 use aquifer_rig::tls::{Authority, Shown};
 use aquifer_rig::wire::SERVER as TLS_NAME;
+use aquifer_rig::wire::call::{Caller, Source, of_mount, of_nfs};
 use aquifer_rig::wire::{decode, granted, results};
 use aquifer_rig::work::{Scratch, WorkDir};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::call::{Caller, Source, of_mount, of_nfs};
 use crate::target::image;
 use crate::{Error, Result};
 

@@ -10,10 +10,11 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
+use aquifer_rig::random::Random;
 use rustix::fs::OFlags;
 
 use super::{drop_cache, mapping::Mapping};
-use crate::pattern::{self, Random};
+use crate::pattern;
 use crate::{Error, Result};
 
 /// Parameters of a run.

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use aquifer_rig::random::Random;
+
 use super::drop_cache;
-use crate::pattern::{self, Random};
+use crate::pattern;
 use crate::{Error, Result};
 
 /// Makes `path` `size` bytes large with a few blocks of seeded content, the last one at its end,

@@ -8,7 +8,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::pattern::{self, Random};
+use aquifer_rig::random::Random;
+
+use crate::pattern;
 use crate::{Error, Result};
 
 /// Makes `count` files in `directory` (made, must not exist), lists and verifies them, removes them

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, MountStat3, Path};
-use aquifer_nfs::proto::v3::{self, *};
-use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
-use aquifer_rpc::message::{Accepted, Call, Rejection, Reply, ReplyBody};
-use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf};
+use aquifer_nfs::proto::v3::*;
+use aquifer_rig::wire::call::{What, of_mount, of_nfs, record_of};
+use aquifer_rpc::auth::{AuthSys, Gids};
+use aquifer_rpc::message::{Accepted, Rejection, Reply, ReplyBody};
+use aquifer_rpc::xdr::{Decode, Decoder, Encode};
 use tokio::net::TcpSocket;
 
 /// Longer than anything may take, except on a stalled machine.
@@ -79,30 +80,15 @@ impl Client {
         Client { stream: self.stream.try_clone().unwrap(), ..*self }
     }
 
-    fn credential(&self) -> Credential<'static> {
-        let gids = Gids::new(&[]).unwrap();
-        let (uid, gid) = (self.uid, self.uid);
-        Credential::Sys(AuthSys { stamp: 0, machine_name: b"test", uid, gid, gids })
-    }
-
     /// A whole record: mark, call, arguments.
-    pub fn record(
-        &mut self,
-        (program, version, procedure): (u32, u32, u32),
-        args: &impl Encode,
-    ) -> Vec<u8> {
+    pub fn record(&mut self, what: What, args: &impl Encode) -> Vec<u8> {
         self.xid += 1;
-        let (credential, verifier) = (self.credential(), OpaqueAuth::NONE);
-        let mut to = EncodeBuf::new();
-        to.put(&Call { xid: self.xid, program, version, procedure, credential, verifier });
-        to.put(args);
-        let call = to.to_vec();
-        let mark = 0x8000_0000 | u32::try_from(call.len()).unwrap();
-        [&mark.to_be_bytes()[..], &call].concat()
+        let (uid, gid, gids) = (self.uid, self.uid, Gids::default());
+        record_of(AuthSys { stamp: 0, machine_name: b"test", uid, gid, gids }, self.xid, what, args)
     }
 
     pub fn nfs_record(&mut self, args: &Args3<'_>) -> Vec<u8> {
-        self.record((PROGRAM, VERSION, args.procedure().wire()), args)
+        self.record(of_nfs(args), args)
     }
 
     pub fn null_record(&mut self) -> Vec<u8> {
@@ -162,7 +148,7 @@ impl Client {
 
     /// Calls a procedure; returns the results or RPC's refusal.
     #[track_caller]
-    pub fn call(&mut self, what: (u32, u32, u32), args: &impl Encode) -> Result<Results, Refusal> {
+    pub fn call(&mut self, what: What, args: &impl Encode) -> Result<Results, Refusal> {
         let record = self.record(what, args);
         self.send(&record);
         let (xid, answer) = self.answer();
@@ -187,14 +173,12 @@ impl Client {
 
     #[track_caller]
     pub fn nfs(&mut self, args: &Args3<'_>) -> Results {
-        let what = (v3::PROGRAM, v3::VERSION, args.procedure().wire());
-        self.call(what, args).unwrap()
+        self.call(of_nfs(args), args).unwrap()
     }
 
     #[track_caller]
     pub fn mount_call(&mut self, procedure: mount::Procedure, path: &str) -> Results {
-        let what = (mount::PROGRAM, mount::VERSION, procedure.wire());
-        self.call(what, &DirPath { path: Path(path.as_bytes()) }).unwrap()
+        self.call(of_mount(procedure), &DirPath { path: Path(path.as_bytes()) }).unwrap()
     }
 
     #[track_caller]

@@ -1,5 +1,6 @@
 //! READ, WRITE, COMMIT, SETATTR of the size, CREATE in its three ways, over a real pool.
 
+use aquifer_conformance::pattern;
 use aquifer_nfs::proto::v3::*;
 use aquifer_rpc::xdr::Span;
 
@@ -9,14 +10,9 @@ use crate::fixture::Fixture;
 const MIB: u64 = 1 << 20;
 
 pub fn bytes(seed: u64, count: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = |state: &mut u64| {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        (*state >> 24) as u8
-    };
-    (0..count).map(|_| next(&mut state)).collect()
+    let mut bytes = vec![0; count];
+    pattern::fill(seed, 0, &mut bytes);
+    bytes
 }
 
 #[track_caller]

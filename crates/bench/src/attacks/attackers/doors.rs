@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 
 use aquifer_rig::tls::ask;
 use aquifer_rig::wire::SERVER as TLS_NAME;
+use aquifer_rig::wire::call::Source;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Stream};
 
 use super::strangers::{HELD_MAX, answer, null};
 use super::{Attacker, Field, Held, Pace};
-use crate::attacks::call::Source;
 use crate::attacks::place::{nfs, stranger};
 use crate::attacks::watch::{knock, session};
 

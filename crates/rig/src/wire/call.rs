@@ -16,37 +16,42 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 
 /// Program, version, procedure.
-pub(super) type What = (u32, u32, u32);
+pub type What = (u32, u32, u32);
 
 /// A procedure of NLM.
-pub(super) fn of_nlm(procedure: nlm::Procedure) -> What {
+#[must_use]
+pub fn of_nlm(procedure: nlm::Procedure) -> What {
     (nlm::PROGRAM, nlm::VERSION, procedure.wire())
 }
 
 /// A procedure of MOUNT.
-pub(super) fn of_mount(procedure: mount::Procedure) -> What {
+#[must_use]
+pub fn of_mount(procedure: mount::Procedure) -> What {
     (mount::PROGRAM, mount::VERSION, procedure.wire())
 }
 
 /// The NFS call that has these arguments.
-pub(super) fn of_nfs(args: &v3::Args3<'_>) -> What {
+#[must_use]
+pub fn of_nfs(args: &v3::Args3<'_>) -> What {
     (v3::PROGRAM, v3::VERSION, args.procedure().wire())
 }
 
 /// From where a machine calls.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
+pub struct Source {
     address: Ipv4Addr,
     is_root: bool,
 }
 
 impl Source {
     /// From any port.
+    #[must_use]
     pub fn user(address: Ipv4Addr) -> Self {
         Source { address, is_root: false }
     }
 
     /// From a port below 1024, which only a superuser gets.
+    #[must_use]
     pub fn root(address: Ipv4Addr) -> Self {
         Source { address, is_root: true }
     }
@@ -61,6 +66,9 @@ impl Source {
     }
 
     /// A connection from there.
+    ///
+    /// # Errors
+    /// What the system gives.
     pub fn connect(self, to: SocketAddr) -> io::Result<TcpStream> {
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         for port in self.ports() {
@@ -87,6 +95,9 @@ impl Source {
     }
 
     /// A connection that leaves nothing behind when it is closed: the kernel resets it.
+    ///
+    /// # Errors
+    /// What the system gives.
     pub fn connect_abrupt(self, to: SocketAddr) -> io::Result<TcpStream> {
         let stream = self.connect(to)?;
         sockopt::set_socket_linger(&stream, Some(Duration::ZERO))?;
@@ -94,6 +105,9 @@ impl Source {
     }
 
     /// A socket for datagrams from there, also if the address is another machine's.
+    ///
+    /// # Errors
+    /// What the system gives.
     pub fn datagrams(self, to: SocketAddr) -> io::Result<UdpSocket> {
         let bound = self.ports().find_map(|port| UdpSocket::bind((self.address, port)).ok());
         let socket = bound.ok_or_else(|| io::Error::from(io::ErrorKind::AddrInUse))?;
@@ -105,23 +119,32 @@ impl Source {
 
 /// A connection on which calls are made one by one.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub struct Caller {
     stream: TcpStream,
     received: RecordReader,
     xid: u32,
 }
 
 impl Caller {
+    /// A caller on a connection from there.
+    ///
+    /// # Errors
+    /// What the system gives.
     pub fn connect(from: Source, to: SocketAddr) -> io::Result<Self> {
         from.connect(to).map(Caller::new)
     }
 
+    /// A caller on a connection.
+    #[must_use]
     pub fn new(stream: TcpStream) -> Self {
         let received = RecordReader::new(RECORD_BYTES_MAX, RECEIVE_BUFFER_BYTES);
         Caller { stream, received, xid: 0 }
     }
 
     /// Sends a call, without waiting for its reply.
+    ///
+    /// # Errors
+    /// What the system gives.
     pub fn send(&mut self, what: What, args: &impl Encode) -> io::Result<u32> {
         self.xid = self.xid.wrapping_add(1);
         self.stream.write_all(&record(self.xid, what, args))?;
@@ -129,6 +152,9 @@ impl Caller {
     }
 
     /// The next reply.
+    ///
+    /// # Errors
+    /// What the system gives; no stream of records.
     pub fn receive(&mut self) -> io::Result<Vec<u8>> {
         loop {
             if let Some(reply) = self.received.next_record().map_err(io::Error::other)? {
@@ -142,6 +168,9 @@ impl Caller {
     }
 
     /// A call and its reply.
+    ///
+    /// # Errors
+    /// What the system gives; no stream of records.
     pub fn call(&mut self, what: What, args: &impl Encode) -> io::Result<Vec<u8>> {
         self.send(what, args)?;
         self.receive()
@@ -149,21 +178,42 @@ impl Caller {
 }
 
 /// A call as it goes over a stream, with its mark.
-pub(super) fn record(xid: u32, what: What, args: &impl Encode) -> Vec<u8> {
-    let (program, version, procedure) = what;
-    let gids = Gids::default();
-    let sys = AuthSys { stamp: 0, machine_name: b"bench", uid: 0, gid: 0, gids };
-    let (credential, verifier) = (Credential::Sys(sys), OpaqueAuth::NONE);
+#[must_use]
+pub fn record(xid: u32, what: What, args: &impl Encode) -> Vec<u8> {
+    record_of(superuser(), xid, what, args)
+}
+
+/// The same from somebody else.
+#[must_use]
+pub fn record_of(caller: AuthSys<'_>, xid: u32, what: What, args: &impl Encode) -> Vec<u8> {
     let mut out = EncodeBuf::new();
-    let begun = begin_record(&mut out);
-    out.put(&Call { xid, program, version, procedure, credential, verifier });
-    out.put(args);
-    end_record(&mut out, begun);
+    put(&mut out, caller, xid, what, args);
     out.to_vec()
 }
 
+/// Who calls if nobody else is named.
+pub(super) fn superuser() -> AuthSys<'static> {
+    AuthSys { stamp: 0, machine_name: b"bench", uid: 0, gid: 0, gids: Gids::default() }
+}
+
+/// Appends a call, with its mark.
+pub(super) fn put(
+    out: &mut EncodeBuf,
+    caller: AuthSys<'_>,
+    xid: u32,
+    (program, version, procedure): What,
+    args: &impl Encode,
+) {
+    let begun = begin_record(out);
+    let (credential, verifier) = (Credential::Sys(caller), OpaqueAuth::NONE);
+    out.put(&Call { xid, program, version, procedure, credential, verifier });
+    out.put(args);
+    end_record(out, begun);
+}
+
 /// A call as it goes in a datagram.
-pub(super) fn datagram(xid: u32, what: What, args: &impl Encode) -> Vec<u8> {
+#[must_use]
+pub fn datagram(xid: u32, what: What, args: &impl Encode) -> Vec<u8> {
     record(xid, what, args).split_off(MARK_BYTES)
 }
 
