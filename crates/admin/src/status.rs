@@ -244,6 +244,7 @@ fn state_of(state: aquifer_vdev::LeafState) -> LeafState {
         aquifer_vdev::LeafState::Failed => LeafState::Failed,
         aquifer_vdev::LeafState::Outdated => LeafState::Outdated,
         aquifer_vdev::LeafState::Missing => LeafState::Missing,
+        aquifer_vdev::LeafState::Rebuilding => LeafState::Rebuilding,
     }
 }
 

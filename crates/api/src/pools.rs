@@ -158,6 +158,8 @@ pub enum LeafState {
     Outdated,
     /// It was not found.
     Missing,
+    /// It takes all writes, and gets what it missed.
+    Rebuilding,
 }
 
 /// One vdev that is asked for.

@@ -29,6 +29,7 @@ pub mod replies;
 pub mod sync;
 mod unlogged;
 mod values;
+mod walk;
 
 pub use damage::{DamageKind, DamageRecord};
 pub use dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};

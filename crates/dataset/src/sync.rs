@@ -1,6 +1,7 @@
 //! A txg of all datasets: objects, then object tables, then the namespace.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use aquifer_object::sync::sync_object;
@@ -11,12 +12,13 @@ use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::pool_root::TreeSlot;
 use aquifer_ondisk::tree_node::{Directory, Namespace, NodeOwner, Objects};
 use aquifer_ondisk::{BlockPointer, Corruption, ObjectId, Txg};
-use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees};
+use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees, Visitor};
 use aquifer_sync::atomic::Ordering;
 
 use crate::damage::only;
 use crate::dataset::{Dataset, ORPHANS};
 use crate::datasets::Datasets;
+use crate::walk::walk;
 
 /// Changes of one dataset's sync to its object table and its list of orphans.
 #[derive(Debug, Default)]
@@ -30,6 +32,15 @@ pub(crate) struct Gathered {
 impl Trees for Datasets {
     fn sync<'a>(&'a self, sync: &'a SyncContext) -> BoxFuture<'a, Result<Roots, PoolError>> {
         Box::pin(self.sync_all(sync))
+    }
+
+    fn walk<'a>(
+        &'a self,
+        roots: Roots,
+        since: Txg,
+        to: &'a dyn Visitor,
+    ) -> BoxFuture<'a, Result<ControlFlow<()>, PoolError>> {
+        Box::pin(walk(&self.pool, roots, since, to))
     }
 
     fn committed(&self, txg: Txg) {

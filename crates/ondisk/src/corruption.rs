@@ -37,6 +37,9 @@ pub enum Corruption {
     /// An extent shows pages that it does not hold.
     #[error("an extent shows pages that it lacks")]
     ExtentPages,
+    /// A tree of a kind that this version does not write.
+    #[error("a tree of kind {0}, which this version does not know")]
+    UnknownTree(u8),
     /// A symbolic link that says more than any may.
     #[error("symlink {object}: a target of {bytes} bytes")]
     SymlinkTarget {

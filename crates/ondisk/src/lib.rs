@@ -18,6 +18,7 @@ pub mod layout;
 pub mod log_batch;
 pub mod log_change;
 pub mod pool_root;
+pub mod rebuild_mark;
 pub mod reply;
 pub mod tree_node;
 pub mod txg_record;

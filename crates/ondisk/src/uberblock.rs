@@ -17,7 +17,7 @@
 //! 120 restart_chain u64 not 0: the root's log head is void, the log starts anew with this chain
 //! 128 floor u64         records with txg <= floor are skipped by replay
 //! 136 roots [3 x record pointer 52 bytes]: newest first
-//! 292 outdated u32, each: leaf_guid u64, since u64 (sequence of its last good uberblock)
+//! 292 outdated u32, each: leaf_guid u64, since u64 (sequence of the last uberblock it was given)
 //! ... padding
 //! 2344 host_id u64      the machine that wrote it, so that another one takes it for in use; 0: not
 //!                       told, as in pools of the first releases
@@ -76,7 +76,8 @@ pub struct LogEnd {
 pub struct Outdated {
     /// The leaf.
     pub leaf: Guid,
-    /// Sequence of the last uberblock that it took part in.
+    /// Sequence of the last uberblock that it was given: the newest that it may hold, unless it was
+    /// in use apart from the others.
     pub since: u64,
 }
 

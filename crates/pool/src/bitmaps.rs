@@ -117,7 +117,11 @@ impl Pool {
     }
 
     /// Reads the first copy of a slot that verifies. The error is one that may pass, if any is.
-    async fn read_slot(&self, entry: &SlotEntry, places: &[Place]) -> Result<Vec<u8>, PoolError> {
+    pub(crate) async fn read_slot(
+        &self,
+        entry: &SlotEntry,
+        places: &[Place],
+    ) -> Result<Vec<u8>, PoolError> {
         let mut worst = None;
         for place in places {
             let vdev = self.vdev(*place)?;

@@ -275,22 +275,44 @@ impl Pool {
         join_all(singles).await.into_iter().collect()
     }
 
+    /// The sectors of an extent as they lie on disk, from a copy that verifies.
+    pub(crate) async fn read_stored(&self, extent: &Extent) -> Result<Vec<Page>, PoolError> {
+        match &extent.stored {
+            Stored::Plain(sums) => self.read_pages(extent.place, sums).await,
+            Stored::Compressed { stored_sectors, checksum, .. } => {
+                let verify = |pages: &[Page]| checksum64(&bytes_of(pages)) == *checksum;
+                let count = usize::from(*stored_sectors);
+                self.read_verified(extent.place, count, &verify, Patience::Short).await
+            }
+        }
+    }
+
+    /// The same in as few parts as can be read: the whole, or page by page what each page gives.
+    pub(crate) async fn read_stored_in_parts(
+        &self,
+        extent: &Extent,
+    ) -> Vec<(Place, Result<Vec<Page>, PoolError>)> {
+        let whole = self.read_stored(extent).await;
+        let Stored::Plain(sums) = &extent.stored else { return vec![(extent.place, whole)] };
+        if whole.is_ok() {
+            return vec![(extent.place, whole)];
+        }
+        let mut parts = Vec::with_capacity(sums.len());
+        for (at, sum) in (0u64..).zip(sums) {
+            let place = extent.place.plus(at);
+            parts.push((place, self.read_pages(place, std::slice::from_ref(sum)).await));
+        }
+        parts
+    }
+
     async fn read_compressed(&self, extent: &Extent) -> Result<Arc<Vec<Page>>, PoolError> {
-        let Stored::Compressed {
-            algorithm,
-            total_pages,
-            stored_sectors,
-            stored_bytes,
-            checksum,
-            ..
-        } = &extent.stored
+        let Stored::Compressed { algorithm, total_pages, stored_sectors, stored_bytes, .. } =
+            &extent.stored
         else {
             return Err(Contradiction::NotCompressed.into());
         };
-        let verify = |pages: &[Page]| checksum64(&bytes_of(pages)) == *checksum;
         let (sector, count) = (extent.place.sector(), usize::from(*stored_sectors));
-        let stored = self.read_verified(extent.place, count, &verify, Patience::Short).await?;
-        let bytes = bytes_of(&stored);
+        let bytes = bytes_of(&self.read_stored(extent).await?);
         let bytes = bytes.get(..usize::from(*stored_bytes)).unwrap_or_default();
         let total = usize::from(*total_pages);
         let pages = crate::transform::decompress(*algorithm, bytes, total)

@@ -11,7 +11,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::txg_record::RecordPointer;
-use aquifer_ondisk::uberblock::{Host, Outdated, Uberblock};
+use aquifer_ondisk::uberblock::{Host, Outdated, ROOTS, Uberblock};
 use aquifer_sync::AsyncMutex;
 use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::{Leaf, LeafState, Vdev, label_io};
@@ -106,9 +106,9 @@ impl Pool {
     async fn write_to_leaves(&self, uberblock: &Uberblock) -> Result<(), PoolError> {
         let tree = self.tree();
         let writes = tree.online().map(|leaf| async move {
-            if label_io::write_uberblock(leaf, uberblock).await.is_ok() {
-                leaf.uberblock_sequence.store(uberblock.sequence, Ordering::Relaxed);
-            }
+            // Noted before: it may hold the uberblock also if it gives an error.
+            leaf.uberblock_sequence.store(uberblock.sequence, Ordering::Relaxed);
+            let _ = label_io::write_uberblock(leaf, uberblock).await;
         });
         join_all(writes).await;
         self.check_vdevs()
@@ -142,6 +142,16 @@ impl Pool {
             }
         }
         failed
+    }
+
+    /// The sequence of the newest uberblock.
+    pub(crate) async fn uberblock_sequence(&self) -> u64 {
+        self.committer.current.lock().await.uberblock.sequence
+    }
+
+    /// The records of the roots that the uberblock names, newest first.
+    pub(crate) async fn uberblock_roots(&self) -> [Option<RecordPointer>; ROOTS] {
+        self.committer.current.lock().await.uberblock.roots
     }
 
     /// The newest root's record.

@@ -1,6 +1,7 @@
 //! The pool: what all its modules share, and what it asks of the layers above.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ use crate::sync::SyncContext;
 use crate::sync::pace::Window;
 use crate::tree::{VdevTree, record_copies};
 use crate::txg::Txgs;
+use crate::walk::Visitor;
 
 /// What is large and rare returns one instead of being an `async fn`, whose body would be compiled
 /// again in each crate that awaits it.
@@ -48,6 +50,19 @@ pub trait Trees: Send + Sync {
 
     /// The txg is on disk: what was kept in memory for it can go.
     fn committed(&self, txg: Txg);
+
+    /// Shows `to` every block below these roots that was born after `since`, until it wants no
+    /// more. What lies below a node that cannot be read is passed over. The roots are held
+    /// ([`Pool::reading`]) until it returns.
+    ///
+    /// # Errors
+    /// The pool answers nothing any more.
+    fn walk<'a>(
+        &'a self,
+        roots: Roots,
+        since: Txg,
+        to: &'a dyn Visitor,
+    ) -> BoxFuture<'a, Result<ControlFlow<()>, PoolError>>;
 }
 
 /// Takes back what was logged but not committed.
@@ -73,6 +88,8 @@ pub struct Pool {
     guid: Guid,
     pub(crate) tree: RwLock<Arc<VdevTree>>,
     pub(crate) acts: Acts,
+    /// Held while a txg goes to disk: nothing that is written in place changes for who has it.
+    pub(crate) sync_turn: AsyncMutex<()>,
     pub(crate) limits: Limits,
     pub(crate) cache: Cache<Cached>,
     /// Nodes written by the running sync whose writes have not completed: read from here.
@@ -166,6 +183,7 @@ impl Pool {
             guid: tree.config.pool_guid,
             tree: RwLock::new(Arc::new(tree)),
             acts: Acts::default(),
+            sync_turn: AsyncMutex::default(),
             cache: Cache::new(parts.limits.arc_bytes, CACHE_SHARDS),
             pending: Mutex::new(HashMap::new()),
             space: Space::new(parts.space),

@@ -231,6 +231,7 @@ impl Pool {
     /// Closes the open txg and makes it real.
     pub(crate) fn sync_one(&self) -> BoxFuture<'_, Result<Txg, PoolError>> {
         Box::pin(async move {
+            let _turn = self.sync_turn.lock().await;
             // What this txg may take must be there to be taken: bitmaps are read before it closes,
             // and again for what entered it meanwhile. Without a layer above, as when a pool is
             // made, a txg takes nothing.

@@ -233,17 +233,21 @@ impl Allocator {
         if metaslab.views.is_some() || metaslab.closed {
             return None;
         }
-        let Some(entry) = metaslab.entry else {
+        if metaslab.entry.is_none() {
             let empty = metaslab.empty_bitmap();
             metaslab.load(empty);
             self.reapply(id);
             return None;
-        };
-        let geometry = metaslab.geometry;
-        let places = (0..geometry.copies)
-            .map(|copy| geometry.slot_place(id.index, entry.slot, copy))
-            .collect();
-        Some((entry, places))
+        }
+        self.slot(id)
+    }
+
+    /// The current slot of a metaslab, with its copies. `None` if it has none yet.
+    pub fn slot(&self, id: MetaslabId) -> Option<(SlotEntry, Vec<Place>)> {
+        let metaslab = self.metaslab(id)?;
+        let (entry, geometry) = (metaslab.entry?, metaslab.geometry);
+        let place = |copy| geometry.slot_place(id.index, entry.slot, copy);
+        Some((entry, (0..geometry.copies).map(place).collect()))
     }
 
     /// Loads a slot's bytes, which match its entry; `None` closes the metaslab to allocation.

@@ -7,11 +7,13 @@
 use std::sync::Arc;
 
 use aquifer_blockio::buf::{bytes_of, pages_of};
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Disk, DiskError, Page};
 use aquifer_ondisk::config::{Label, PoolConfig};
 use aquifer_ondisk::layout::{
     CONFIG_OFFSET, CONFIG_SECTORS, LABELS, RING_OFFSET, RING_SLOTS, label_sector,
 };
+use aquifer_ondisk::rebuild_mark::RebuildMark;
 use aquifer_ondisk::uberblock::Uberblock;
 use aquifer_ondisk::{FormatError, Guid};
 use futures_util::future::join_all;
@@ -23,8 +25,11 @@ use crate::leaf::Leaf;
 pub struct DiskLabels {
     /// The newest readable config.
     pub label: Label,
-    /// Every valid uberblock of this leaf, newest first, duplicates left out.
+    /// Every valid uberblock of this leaf, newest first, duplicates left out. None, if the newest
+    /// entry is a mark: they do not describe what the leaf holds.
     pub uberblocks: Vec<Uberblock>,
+    /// The newest entry of the ring, if that is a mark: the leaf is being rebuilt.
+    pub mark: Option<RebuildMark>,
     /// How many of the four labels have a damaged config.
     pub damaged: u8,
 }
@@ -94,14 +99,31 @@ pub async fn read_labels(disk: &Arc<dyn Disk>) -> Result<DiskLabels, LabelError>
         });
     };
     let mut uberblocks: Vec<Uberblock> = Vec::new();
+    let mut marks: Vec<RebuildMark> = Vec::new();
     for pages in areas.iter().flatten() {
         let skip = usize::try_from(RING_OFFSET - CONFIG_OFFSET).unwrap_or(0);
         let slots = pages.get(skip..).unwrap_or_default();
         uberblocks.extend(ring(slots, label.config.pool_guid, label.leaf_guid));
+        marks.extend(marks_in(slots, label.config.pool_guid, label.leaf_guid));
     }
     uberblocks.sort_by_key(|uberblock| std::cmp::Reverse(uberblock.sequence));
     uberblocks.dedup_by_key(|uberblock| uberblock.sequence);
-    Ok(DiskLabels { label, uberblocks, damaged })
+    let newest = uberblocks.first().map_or(0, |uberblock| uberblock.sequence);
+    let mark = marks.into_iter().max_by_key(|mark| mark.sequence);
+    let mark = mark.filter(|mark| mark.sequence > newest);
+    if mark.is_some() && !left_out(Rule::MarkHasNoVote) {
+        uberblocks.clear();
+    }
+    Ok(DiskLabels { label, uberblocks, mark, damaged })
+}
+
+fn marks_in(pages: &[Page], pool: Guid, leaf: Guid) -> impl Iterator<Item = RebuildMark> {
+    (0..).zip(pages).filter_map(move |(slot, page)| {
+        let mark = RebuildMark::decode(page.as_slice()).ok()?;
+        let own =
+            mark.pool_guid == pool && mark.leaf_guid == leaf && mark.sequence % RING_SLOTS == slot;
+        own.then_some(mark)
+    })
 }
 
 fn read_config(pages: &[Page], index: u8) -> Result<Label, FormatError> {
@@ -158,6 +180,19 @@ pub async fn write_uberblock(leaf: &Leaf, uberblock: &Uberblock) -> Result<(), D
     });
     for result in join_all(writes).await {
         result?;
+    }
+    leaf.flush().await
+}
+
+/// Writes the mark of a leaf that is about to be rebuilt to all four labels, durable when it
+/// returns.
+pub async fn write_mark(leaf: &Leaf, mark: &RebuildMark) -> Result<(), DiskError> {
+    let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
+    let slot = mark.sequence % RING_SLOTS;
+    for label in 0..4 {
+        let bytes = RebuildMark { label, ..*mark }.encode().map_err(|_| DiskError::Gone)?;
+        let sector = label_sector(label.into(), sectors) + RING_OFFSET + slot;
+        leaf.write(sector, pages_of(&bytes)).await?;
     }
     leaf.flush().await
 }

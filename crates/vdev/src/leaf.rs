@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aquifer_blockio::{Disk, DiskError, Page, SECTOR_BYTES, World};
 use aquifer_ondisk::Guid;
 use aquifer_sync::Mutex;
-use aquifer_sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use aquifer_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use crate::io::{IoCounters, IoKind};
 
@@ -21,6 +21,9 @@ pub enum LeafState {
     Outdated = 2,
     /// It was not found at import; an uberblock will name it outdated.
     Missing = 3,
+    /// It takes every write and flush, while what it missed is copied to it. An uberblock names it
+    /// outdated until it is whole. It is read only where no other copy verifies.
+    Rebuilding = 4,
 }
 
 /// Errors on one leaf since import.
@@ -50,8 +53,12 @@ pub struct Leaf {
     disk: Option<Arc<dyn Disk>>,
     state: AtomicU8,
     last_error: Mutex<Option<String>>,
-    /// Sequence of the last uberblock that is durable on it.
+    /// Sequence of the last uberblock that it was given: the newest that it may hold.
     pub uberblock_sequence: AtomicU64,
+    /// I/O that the disk was given and has not answered.
+    unanswered: AtomicU64,
+    /// The administrator took it offline.
+    offline: AtomicBool,
 }
 
 impl Leaf {
@@ -72,6 +79,8 @@ impl Leaf {
             state: AtomicU8::new(state as u8),
             last_error: Mutex::new(None),
             uberblock_sequence: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
+            offline: AtomicBool::new(false),
         }
     }
 
@@ -81,22 +90,71 @@ impl Leaf {
             0 => LeafState::Online,
             1 => LeafState::Failed,
             2 => LeafState::Outdated,
+            4 => LeafState::Rebuilding,
             _ => LeafState::Missing,
         }
     }
 
-    /// Whether it takes part in reads, writes and flushes.
+    /// Whether it holds everything committed: it is read, counts, and has a vote.
     pub fn is_online(&self) -> bool {
         self.state() == LeafState::Online
     }
 
-    /// Takes it out of use, as if it had failed, at the administrator's request.
+    /// Whether it takes part in writes and flushes.
+    pub fn takes_writes(&self) -> bool {
+        matches!(self.state(), LeafState::Online | LeafState::Rebuilding)
+    }
+
+    /// Whether all I/O that the disk was given has been answered. A call that was dropped halfway
+    /// never is.
+    pub fn is_quiet(&self) -> bool {
+        self.unanswered.load(Ordering::Acquire) == 0
+    }
+
+    /// Begins to rebuild it: from here on it takes writes. Whether it was outdated.
+    pub fn begin_rebuild(&self) -> bool {
+        self.exchange(LeafState::Outdated, LeafState::Rebuilding)
+    }
+
+    /// It is whole: from here on it counts. Whether it was being rebuilt up to here, without error.
+    pub fn end_rebuild(&self) -> bool {
+        self.exchange(LeafState::Rebuilding, LeafState::Online)
+    }
+
+    /// Its rebuild has ended without success, if it is not over: it is outdated.
+    pub fn give_up_rebuild(&self) {
+        self.exchange(LeafState::Rebuilding, LeafState::Outdated);
+    }
+
+    /// Takes it out of use, as if it had failed, at the administrator's request. It does not come
+    /// back by itself.
     pub fn take_offline(&self) {
-        let (online, failed) = (LeafState::Online as u8, LeafState::Failed as u8);
-        let order = Ordering::AcqRel;
-        if self.state.compare_exchange(online, failed, order, Ordering::Acquire).is_ok() {
+        self.offline.store(true, Ordering::Release);
+        if self.fail() {
             *self.last_error.lock() = Some("taken offline by the administrator".into());
         }
+    }
+
+    /// Lets it come back by itself again.
+    pub fn let_come_back(&self) {
+        self.offline.store(false, Ordering::Release);
+    }
+
+    /// Whether its disk is there, and nobody took it offline.
+    pub fn may_come_back(&self) -> bool {
+        self.disk.is_some() && !self.offline.load(Ordering::Acquire)
+    }
+
+    /// Ends its use: what is written from here on it misses. A leaf that counted is to be named by
+    /// an uberblock; one that was being rebuilt is named already. Whether it was in use.
+    fn fail(&self) -> bool {
+        self.exchange(LeafState::Online, LeafState::Failed)
+            || self.exchange(LeafState::Rebuilding, LeafState::Outdated)
+    }
+
+    fn exchange(&self, from: LeafState, to: LeafState) -> bool {
+        let (from, to) = (from as u8, to as u8);
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Marks it outdated: at import, or once an uberblock says so.
@@ -120,7 +178,7 @@ impl Leaf {
     pub async fn read(&self, sector: u64, count: usize) -> Result<Vec<Page>, DiskError> {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
         let begun = self.io.begin();
-        let read = disk.read(sector, count).await;
+        let read = self.answered(disk.read(sector, count)).await;
         let result = self.io.end(IoKind::Read, bytes_of(count), begun, read);
         if let Err(error) = &result {
             self.note(&self.counters.read_errors, error);
@@ -133,7 +191,7 @@ impl Leaf {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
         let bytes = bytes_of(pages.len());
         let begun = self.io.begin();
-        let written = disk.write(sector, pages).await;
+        let written = self.answered(disk.write(sector, pages)).await;
         let result = self.io.end(IoKind::Write, bytes, begun, written);
         self.fail_on(result)
     }
@@ -143,7 +201,7 @@ impl Leaf {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
         let bytes = bytes_of(pages.len());
         let begun = self.io.begin();
-        let written = disk.write_durable(sector, pages).await;
+        let written = self.answered(disk.write_durable(sector, pages)).await;
         let result = self.io.end(IoKind::DurableWrite, bytes, begun, written);
         self.fail_on(result)
     }
@@ -152,24 +210,30 @@ impl Leaf {
     pub async fn flush(&self) -> Result<(), DiskError> {
         let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
         let begun = self.io.begin();
-        let flushed = disk.flush().await;
+        let flushed = self.answered(disk.flush()).await;
         let result = self.io.end(IoKind::Flush, 0, begun, flushed);
         self.fail_on(result)
     }
 
     /// Tells the disk that sectors are no longer needed; failures do not matter.
     pub async fn discard(&self, sector: u64, count: u64) {
-        if let Some(disk) = self.disk.as_ref().filter(|_| self.is_online()) {
-            let _ = disk.discard(sector, count).await;
+        if let Some(disk) = self.disk.as_ref().filter(|_| self.takes_writes()) {
+            let _ = self.answered(disk.discard(sector, count)).await;
         }
+    }
+
+    /// Counts I/O while the disk has not answered it.
+    async fn answered<T>(&self, io: impl Future<Output = T>) -> T {
+        self.unanswered.fetch_add(1, Ordering::AcqRel);
+        let result = io.await;
+        self.unanswered.fetch_sub(1, Ordering::AcqRel);
+        result
     }
 
     fn fail_on(&self, result: Result<(), DiskError>) -> Result<(), DiskError> {
         if let Err(error) = &result {
             self.note(&self.counters.write_errors, error);
-            let (online, failed) = (LeafState::Online as u8, LeafState::Failed as u8);
-            let order = Ordering::AcqRel;
-            if self.state.compare_exchange(online, failed, order, Ordering::Acquire).is_ok() {
+            if self.fail() {
                 tracing::error!(
                     class = "disk.failed", leaf = %self.path, %error,
                     "disk failed: it is taken out of use"

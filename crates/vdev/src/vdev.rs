@@ -9,7 +9,7 @@ use aquifer_sync::atomic::Ordering;
 use futures_util::future::join_all;
 
 use crate::io::{IoCounters, IoKind};
-use crate::leaf::{Leaf, bytes_of};
+use crate::leaf::{Leaf, LeafState, bytes_of};
 
 /// A read that found no good copy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,9 +80,14 @@ impl Vdev {
         Vdev { index, class: config.class, geometry, leaves, io: IoCounters::new(clock) }
     }
 
-    /// Leaves in use.
+    /// Leaves that hold everything committed.
     pub fn online(&self) -> impl Iterator<Item = &Arc<Leaf>> {
         self.leaves.iter().filter(|leaf| leaf.is_online())
+    }
+
+    /// Leaves that are written to: those, and those that are being rebuilt.
+    fn written(&self) -> impl Iterator<Item = &Arc<Leaf>> {
+        self.leaves.iter().filter(|leaf| leaf.takes_writes())
     }
 
     /// Reads `count` sectors that `verify` accepts, and rewrites bad copies from the good one. Only
@@ -140,6 +145,15 @@ impl Vdev {
                 }
             }
         }
+        // A leaf that is being rebuilt may hold it already, or hold it still.
+        for leaf in self.leaves.iter().filter(|leaf| leaf.state() == LeafState::Rebuilding) {
+            if let Ok(pages) = leaf.read(sector, count).await
+                && verify(&pages)
+            {
+                let good = Good { pages, bad: bad.into_iter().cloned().collect() };
+                return self.io.end(IoKind::Read, bytes_of(count), begun, Ok(good));
+            }
+        }
         let vdev = self.index;
         Err(match unreadable {
             Some(error) => ReadError::Unreadable { vdev, sector, count, error },
@@ -159,7 +173,7 @@ impl Vdev {
         }
     }
 
-    /// Writes to every online leaf. Leaves that fail are failed; it is an error only if none is
+    /// Writes to every leaf that is online or being rebuilt. Leaves that fail are failed; it is an error only if none is
     /// left. Completed is not durable.
     pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
         let bytes = bytes_of(pages.len());
@@ -168,7 +182,8 @@ impl Vdev {
         self.io.end(IoKind::Write, bytes, begun, self.check())
     }
 
-    /// Writes to every online leaf; durable on those that stay online when it completes. Leaves
+    /// Writes to every leaf that is online or being rebuilt; durable on those that stay so when it
+    /// completes. Leaves
     /// that fail are failed; it is an error only if none is left.
     pub async fn write_durable(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
         let bytes = bytes_of(pages.len());
@@ -177,29 +192,29 @@ impl Vdev {
         self.io.end(IoKind::DurableWrite, bytes, begun, self.check())
     }
 
-    /// Runs `act` with `pages` on every online leaf; the last one gets the list itself.
+    /// Runs `act` with `pages` on every leaf that is written to; the last one gets the list itself.
     async fn on_each<'a, F: Future>(
         &'a self,
         pages: Vec<Page>,
         act: impl Fn(&'a Arc<Leaf>, Vec<Page>) -> F,
     ) {
-        let leaves: Vec<&Arc<Leaf>> = self.online().collect();
+        let leaves: Vec<&Arc<Leaf>> = self.written().collect();
         let Some((last, others)) = leaves.split_last() else { return };
         let mut acts: Vec<F> = others.iter().map(|leaf| act(leaf, pages.clone())).collect();
         acts.push(act(last, pages));
         join_all(acts).await;
     }
 
-    /// Flushes every online leaf.
+    /// Flushes every leaf that is written to.
     pub async fn flush(&self) -> Result<(), VdevLost> {
         let begun = self.io.begin();
-        join_all(self.online().map(|leaf| leaf.flush())).await;
+        join_all(self.written().map(|leaf| leaf.flush())).await;
         self.io.end(IoKind::Flush, 0, begun, self.check())
     }
 
-    /// Tells every online leaf that sectors are no longer needed.
+    /// Tells every leaf that is written to that sectors are no longer needed.
     pub async fn discard(&self, sector: u64, count: u64) {
-        join_all(self.online().map(|leaf| leaf.discard(sector, count))).await;
+        join_all(self.written().map(|leaf| leaf.discard(sector, count))).await;
     }
 
     /// Whether any leaf is left.

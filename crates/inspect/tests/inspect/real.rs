@@ -1,6 +1,7 @@
 //! Pools that the engine made. The power-cut test of `aquifer_files` inspects pools with files,
 //! after every cut.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use aquifer_blockio::{Disk, World};
@@ -9,7 +10,7 @@ use aquifer_ondisk::config::Redundancy;
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, import, scan};
-use aquifer_pool::{BoxFuture, Pool, PoolError, Replay, Roots, SyncContext, Trees};
+use aquifer_pool::{BoxFuture, Pool, PoolError, Replay, Roots, SyncContext, Trees, Visitor};
 use aquifer_sim::{DiskConfig, Image, Sim, SimDisk};
 
 use crate::{deep, kinds};
@@ -22,6 +23,14 @@ impl Trees for Nothing {
         Box::pin(async { Ok(self.0.roots()) })
     }
     fn committed(&self, _: aquifer_ondisk::Txg) {}
+    fn walk<'a>(
+        &'a self,
+        _: Roots,
+        _: aquifer_ondisk::Txg,
+        _: &'a dyn Visitor,
+    ) -> BoxFuture<'a, Result<ControlFlow<()>, PoolError>> {
+        Box::pin(async { Ok(ControlFlow::Continue(())) })
+    }
 }
 
 impl Replay for Nothing {

@@ -105,6 +105,7 @@ fn the_tables_of_fields_add_up() {
     let expected = [
         config,
         SECTOR_BYTES,
+        SECTOR_BYTES,
         RecordPointer::BYTES,
         SLOT_ENTRY_BYTES,
         BLOCK_POINTER_BYTES,
@@ -117,7 +118,7 @@ fn the_tables_of_fields_add_up() {
         DeadEntry::BYTES,
         ReplyEntry::BYTES,
     ];
-    assert_eq!(ends, expected, "sizes of label, uberblock, record pointer, slot entry, ...");
+    assert_eq!(ends, expected, "sizes of label, uberblock, mark, record pointer, slot entry, ...");
 }
 
 #[test]
@@ -143,7 +144,7 @@ fn the_magics_and_versions_are_those_on_disk() {
         }
     }
     let of_magic = magics.iter().filter(|(field, _)| field == "magic").count();
-    assert_eq!((of_magic, magics.len()), (5, 5 + 12), "{magics:?}");
+    assert_eq!((of_magic, magics.len()), (6, 6 + 13), "{magics:?}");
 }
 
 #[test]
@@ -169,6 +170,7 @@ fn every_example_and_module_is_named() {
         "log_batch",
         "log_change",
         "dead",
+        "rebuild_mark",
         "reply",
     ] {
         assert!(text.contains(&format!("`{module}`")), "module {module}");

@@ -9,6 +9,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::{LeafConfig, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::leaf_segments;
 use aquifer_ondisk::uberblock::{Outdated, Uberblock};
+use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::{Leaf, Vdev};
 
 use crate::error::ImportError;
@@ -58,8 +59,11 @@ fn take_leaf(
         Some(_) => None,
     };
     let note = unused.map(|why| format!("{path}: {why}"));
+    let newest = disk.and_then(|found| found.labels.uberblocks.first());
+    let sequence = newest.map_or(0, |uberblock| uberblock.sequence);
     let disk = disk.map(|found| found.disk.disk.clone());
     let built = Leaf::new(leaf.guid, path, disk, world.clone());
+    built.uberblock_sequence.store(sequence, Ordering::Relaxed);
     if unused.is_some() {
         built.set_outdated();
     }

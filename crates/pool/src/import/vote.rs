@@ -22,6 +22,11 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
         .filter_map(|leaf| Some((leaf.labels.label.leaf_guid, newest(leaf)?)))
         .collect();
     let names = Uberblock::names;
+    // Whether a leaf wrote uberblocks after it fell behind, as this one tells it.
+    let went_on = |(leaf, own): &(Guid, Uberblock), by: &Uberblock| {
+        let named = by.outdated.iter().find(|outdated| outdated.leaf == *leaf);
+        named.is_some_and(|outdated| own.sequence > outdated.since)
+    };
     // Only disks that hold blocks can have been in use apart. Two sides of a log may name each
     // other when each was taken into use again while the other was away.
     let data: Vec<Guid> = found
@@ -31,17 +36,18 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
         .map(|label| label.leaf_guid)
         .collect();
     let blocks = || all.iter().filter(|(guid, _)| data.contains(guid));
-    for (guid, uberblock) in blocks() {
-        for (other, theirs) in blocks() {
-            if guid < other && names(uberblock, *other) && names(theirs, *guid) {
-                return Err(ImportError::SplitBrain(*guid, *other));
+    for one in blocks() {
+        for other in blocks() {
+            // One that was rebuilt since is still named by one that left the pool before.
+            if one.0 < other.0 && went_on(one, &other.1) && went_on(other, &one.1) {
+                return Err(ImportError::SplitBrain(one.0, other.0));
             }
         }
     }
-    // An older uberblock says nothing of a disk of the log that holds a newer one: the disk came
-    // back into use since, and who says otherwise left the pool before.
+    // An older uberblock says nothing of a disk that holds a newer one: the disk came back into use
+    // since, and the one that says otherwise left the pool before.
     let back_since = |leaf: Guid, by: &Uberblock| {
-        let own = all.iter().filter(|(guid, _)| *guid == leaf && !data.contains(guid));
+        let own = all.iter().filter(|(guid, _)| *guid == leaf);
         own.map(|(_, uberblock)| uberblock.sequence).max() > Some(by.sequence)
     };
     let has_vote = |leaf: Guid| {

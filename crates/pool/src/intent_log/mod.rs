@@ -390,6 +390,16 @@ impl IntentLog {
         }
     }
 
+    /// The sequence that the next batch will have.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.state.lock().next_sequence
+    }
+
+    /// The sequence of the first batch that the newest root still needs.
+    pub(crate) fn head_sequence(&self) -> u64 {
+        self.state.lock().head_sequence
+    }
+
     /// Whether batches that an import found are still to be replayed.
     pub(crate) fn is_replaying(&self) -> bool {
         self.state.lock().replaying.is_some()

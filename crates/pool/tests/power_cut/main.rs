@@ -23,6 +23,7 @@ mod lives;
 mod log_tail;
 mod logs;
 mod shapes;
+mod sides;
 mod slots;
 mod unused;
 
@@ -129,6 +130,26 @@ fn nothing_acknowledged_is_lost_with_log_vdevs() {
     assert!(cuts < 100 || acts > 0, "the administrator did nothing");
 }
 
+/// Sides that come back are rebuilt, and then each does alone for good.
+#[cfg(not(sabotage))]
+#[test]
+fn a_rebuilt_side_is_whole() {
+    let bases = sides::mirrors();
+    let (mut cuts, mut alone, mut rewinds) = (0, 0, 0);
+    for seed in seeds(400) {
+        match sides::run_sides_seed(seed, &bases) {
+            Ok(run) => {
+                cuts += run.cuts;
+                alone += run.alone;
+                rewinds += run.rewinds;
+            }
+            Err(what) => panic!("{what}"),
+        }
+    }
+    println!("{cuts} cuts, {alone} rebuilt sides left alone, {rewinds} of them rewound");
+    assert!(cuts < 100 || alone > 0, "no side was rebuilt");
+}
+
 /// A seed that was found in one process tells the same in another, on another day.
 #[cfg(not(sabotage))]
 #[test]
@@ -201,6 +222,21 @@ const UNUSED_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::UnusedIsNamed], 0.
 const HOST_SABOTAGES: &[(&[Rule], Range<u64>)] =
     &[(&[Rule::LookForOthers], 0..10), (&[Rule::SayInUse], 0..10)];
 
+/// The same with sides that are rebuilt and then do alone.
+#[cfg(sabotage)]
+const SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
+    (&[Rule::MarkFirst], 0..2000),
+    (&[Rule::MarkHasNoVote], 0..2000),
+    (&[Rule::MissedFromItsOwn], 0..200),
+    (&[Rule::WalkAfterItCame], 0..2000),
+    (&[Rule::RebuiltHasLabels], 0..2000),
+    (&[Rule::RebuiltHasRecords], 0..200),
+    (&[Rule::RebuiltHasSlots], 0..2000),
+    (&[Rule::RebuiltHasOlderRoots], 0..2000),
+    (&[Rule::RebuiltHasLog], 0..2000),
+    (&[Rule::RebuiltIsFlushed], 0..2000),
+];
+
 /// Each rule that this level has, left out: the loss must show. `AQUIFER_RULE` names one.
 #[cfg(sabotage)]
 #[test]
@@ -214,6 +250,9 @@ fn a_rule_left_out_is_found() {
     missed.extend(find_all(RIVAL_SABOTAGES, rivals));
     missed.extend(find_all(UNUSED_SABOTAGES, unused::a_side_comes_up_smaller));
     missed.extend(find_all(HOST_SABOTAGES, hosts::one_host_at_a_time));
+    let bases = sides::mirrors();
+    let sides = |seed| sides::run_sides_seed(seed, &bases).map(|_| ());
+    missed.extend(find_all(SIDES_SABOTAGES, sides));
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 

@@ -1,6 +1,7 @@
 //! The smallest layer that can live on a pool: an array of pages, one tree node above them.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use aquifer_pool::intent_log::Ticket;
 use aquifer_pool::Patience;
 use aquifer_pool::{
     BoxFuture, Demand, Lane, Pool, PoolError, Replay, Roots, SpaceClass, SyncContext, Trees,
+    Visitor,
 };
 
 pub const SLOTS: u64 = 96;
@@ -115,18 +117,24 @@ fn record(slot: u64, txg: Txg) -> LogRecord {
     }
 }
 
+/// The slots that a root leads to.
+async fn below(pool: &Pool, root: &BlockPointer) -> Result<BTreeMap<u64, Committed>, PoolError> {
+    let page = pool.read_node(root, Patience::Short).await?;
+    let mut r = Reader::new(page.as_slice(), "slots");
+    let mut slots = BTreeMap::new();
+    for _ in 0..r.u64()? {
+        let slot = r.u64()?;
+        let entry = Committed { place: Place(r.u64()?), written: Txg(r.u64()?), sum: r.u64()? };
+        slots.insert(slot, entry);
+    }
+    Ok(slots)
+}
+
 impl Slots {
     pub async fn open(pool: Arc<Pool>) -> Result<Arc<Slots>, PoolError> {
         let mut state = State { root: pool.roots()[0], ..State::default() };
         if let Some(root) = &state.root {
-            let page = pool.read_node(root, Patience::Short).await?;
-            let mut r = Reader::new(page.as_slice(), "slots");
-            for _ in 0..r.u64()? {
-                let slot = r.u64()?;
-                let entry =
-                    Committed { place: Place(r.u64()?), written: Txg(r.u64()?), sum: r.u64()? };
-                state.committed.insert(slot, entry);
-            }
+            state.committed = below(&pool, root).await?;
         }
         Ok(Arc::new(Slots { pool, state: Mutex::new(state), delay_max: Mutex::default() }))
     }
@@ -309,6 +317,26 @@ impl Trees for Slots {
             state.committed = committed;
             state.root = Some(new);
             Ok(roots)
+        })
+    }
+
+    fn walk<'a>(
+        &'a self,
+        roots: Roots,
+        since: Txg,
+        to: &'a dyn Visitor,
+    ) -> BoxFuture<'a, Result<ControlFlow<()>, PoolError>> {
+        Box::pin(async move {
+            let Some(root) = roots[0].filter(|root| root.birth > since) else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            let mut on = to.node(&root).await;
+            for (slot, entry) in below(&self.pool, &root).await? {
+                if on.is_continue() && entry.written > since {
+                    on = to.extent(&entry.extent(slot)).await;
+                }
+            }
+            Ok(on)
         })
     }
 

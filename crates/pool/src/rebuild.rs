@@ -1,0 +1,400 @@
+//! Bringing an outdated leaf up to date, while the pool is in service.
+//!
+//! 1. All I/O that the leaf was given before has ended. A **mark** goes into its uberblock ring: from
+//!    here on, what its own uberblocks say no longer holds.
+//! 2. The leaf takes every write and flush. It gets no uberblock, has no vote, and stays named. An
+//!    error on it ends the work; it stays outdated.
+//! 3. A txg that opened after that is on disk. Its root is walked: what was written after the txg up
+//!    to which the leaf **kept** everything, and before it came, is copied to it, also where its own
+//!    copy would verify (what a failed flush lost still reads well from a cache).
+//! 4. Between two txgs: its labels, the live records, the slots of space bitmaps.
+//! 5. Two txgs more, so that the older roots which the uberblock names are on it too; and the log's
+//!    head has passed every batch that was begun before it came.
+//! 6. It counts: an error on it must be named from here on before anything is acknowledged. What was
+//!    begun before is flushed on it. Then an uberblock, on it too, drops its name.
+//!
+//! The walk is pruned by births: a leaf that was away briefly gets only what it missed.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_blockio::buf::{bytes_of, pages_of};
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_blockio::{DiskError, Page};
+use aquifer_ondisk::codec::checksum128;
+use aquifer_ondisk::config::VdevClass;
+use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::rebuild_mark::RebuildMark;
+use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
+use aquifer_ondisk::{BlockPointer, Guid, Place, Txg};
+use aquifer_space::MetaslabId;
+use aquifer_sync::atomic::{AtomicU64, Ordering};
+use aquifer_vdev::label_io::{self, DiskLabels, LabelError};
+use aquifer_vdev::{Leaf, LeafState, Vdev};
+
+use crate::error::PoolError;
+use crate::patience::Patience;
+use crate::pool::{BoxFuture, Pool};
+use crate::walk::Visitor;
+
+/// Why a leaf is not brought up to date.
+#[derive(Debug, thiserror::Error)]
+pub enum RebuildError {
+    /// Its labels cannot be used.
+    #[error("{0}")]
+    Label(#[from] LabelError),
+    /// Its disk gave an error.
+    #[error("{0}")]
+    Disk(#[from] DiskError),
+    /// The disk is another leaf's, or another pool's.
+    #[error("it is another disk")]
+    Foreign,
+    /// It failed on the way, or was taken out of use.
+    #[error("it failed while it was rebuilt")]
+    Failed,
+    /// The pool cannot go on.
+    #[error("{0}")]
+    Pool(#[from] PoolError),
+}
+
+/// When a leaf is tried again.
+struct Tries {
+    next: Duration,
+    rest: Duration,
+}
+
+/// The first and the longest rest between two tries.
+const REST_MIN: Duration = Duration::from_secs(10);
+const REST_MAX: Duration = Duration::from_secs(3600);
+/// How often it is looked for outdated leaves.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether a leaf's earlier I/O has ended.
+const QUIET_POLL_MS: u64 = 10;
+
+impl Pool {
+    /// Brings outdated leaves up to date whose disks are there, one after the other, as long as the
+    /// pool is in service: what an import found at once, what failed later after a while. One that
+    /// fails again is tried at growing intervals. Those that the administrator took offline wait for
+    /// him.
+    pub(crate) async fn rebuild_outdated(self: Arc<Pool>) {
+        let mut tries: HashMap<Guid, Tries> = HashMap::new();
+        let mut rest = Duration::ZERO;
+        loop {
+            for (vdev, leaf) in self.outdated() {
+                let now = self.world.now();
+                let tries = tries.entry(leaf.guid).or_insert(Tries { next: now + rest, rest });
+                if tries.next > now {
+                    continue;
+                }
+                let done = self.rebuild_and_tell(&vdev, &leaf).await;
+                tries.rest =
+                    if done { REST_MIN } else { (tries.rest * 2).clamp(REST_MIN, REST_MAX) };
+                tries.next = self.world.now() + tries.rest;
+            }
+            rest = REST_MIN;
+            tries.retain(|guid, _| self.outdated().iter().any(|(_, leaf)| leaf.guid == *guid));
+            self.world.sleep(LOOK_EVERY).await;
+            if self.txgs.failure().is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Outdated leaves that could be rebuilt.
+    fn outdated(&self) -> Vec<(Arc<Vdev>, Arc<Leaf>)> {
+        let tree = self.tree();
+        let leaves = tree.data().flat_map(|vdev| vdev.leaves.iter().map(move |leaf| (vdev, leaf)));
+        let waits = |leaf: &Leaf| leaf.state() == LeafState::Outdated && leaf.may_come_back();
+        leaves.filter(|(_, leaf)| waits(leaf)).map(|(v, l)| (v.clone(), l.clone())).collect()
+    }
+
+    /// Whether it is up to date now.
+    async fn rebuild_and_tell(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> bool {
+        let (pool, path) = (self.name(), &leaf.path);
+        tracing::info!(class = "disk.rebuild_begun", pool, leaf = %path, "disk is being rebuilt");
+        let rebuilt = self.rebuild(vdev, leaf).await;
+        match &rebuilt {
+            Ok(copied_bytes) => tracing::info!(
+                class = "disk.rebuilt", pool, leaf = %path, copied_bytes,
+                "disk is up to date again"
+            ),
+            Err(error) => tracing::error!(
+                class = "disk.rebuild_failed", pool, leaf = %path, %error,
+                "disk is not brought up to date: it stays outdated"
+            ),
+        }
+        rebuilt.is_ok()
+    }
+
+    /// Brings an outdated leaf up to date. Returns the bytes copied to it.
+    pub(crate) fn rebuild<'a>(
+        &'a self,
+        vdev: &'a Arc<Vdev>,
+        leaf: &'a Arc<Leaf>,
+    ) -> BoxFuture<'a, Result<u64, RebuildError>> {
+        Box::pin(async move {
+            assert_eq!(vdev.class, VdevClass::Data, "the log leaves a vdev instead");
+            let mark = self.mark(leaf).await?;
+            if !leaf.begin_rebuild() {
+                return Err(RebuildError::Failed);
+            }
+            let rebuilt = self.rebuild_marked(vdev, leaf, &mark).await;
+            leaf.give_up_rebuild();
+            rebuilt
+        })
+    }
+
+    async fn rebuild_marked(
+        &self,
+        vdev: &Arc<Vdev>,
+        leaf: &Arc<Leaf>,
+        mark: &RebuildMark,
+    ) -> Result<u64, RebuildError> {
+        // What enters later txgs and batches reaches the leaf when it is written.
+        let (came, batches) = (self.open_txg(), self.log.next_sequence());
+        let kept = if left_out(Rule::MissedFromItsOwn) { self.committed_txg() } else { mark.kept };
+        while self.committed_txg() <= came && !left_out(Rule::WalkAfterItCame) {
+            self.sync().await?;
+        }
+        let copied = self.copy_missed(vdev, leaf, (kept, came)).await?;
+        let _act = self.acts.turn.lock().await;
+        self.copy_in_place(vdev, leaf).await?;
+        self.let_roots_pass(leaf, batches).await?;
+        self.take_into_use(leaf, mark).await?;
+        Ok(copied)
+    }
+
+    /// Step 1.
+    async fn mark(&self, leaf: &Arc<Leaf>) -> Result<RebuildMark, RebuildError> {
+        while !leaf.is_quiet() {
+            self.world.sleep(Duration::from_millis(QUIET_POLL_MS)).await;
+        }
+        let disk = leaf.disk().ok_or(DiskError::Gone)?;
+        let labels = label_io::read_labels(disk).await?;
+        if labels.label.leaf_guid != leaf.guid || labels.label.config.pool_guid != self.guid() {
+            return Err(RebuildError::Foreign);
+        }
+        let own = labels.uberblocks.first().map_or(0, |uberblock| uberblock.sequence);
+        let own = own.max(labels.mark.map_or(0, |mark| mark.sequence));
+        let mark = RebuildMark {
+            pool_guid: self.guid(),
+            leaf_guid: leaf.guid,
+            label: 0,
+            sequence: own.max(self.uberblock_sequence().await) + 1,
+            kept: self.kept_by(&labels),
+        };
+        if !left_out(Rule::MarkFirst) {
+            label_io::write_mark(leaf, &mark).await?;
+        }
+        Ok(mark)
+    }
+
+    /// The txg up to which a leaf holds everything that lives. None, if its own uberblock says that
+    /// a leaf is outdated which is whole here: both were in use apart from each other.
+    fn kept_by(&self, labels: &DiskLabels) -> Txg {
+        let tree = self.tree();
+        let whole = |guid| tree.data().flat_map(|vdev| vdev.online()).any(|leaf| leaf.guid == guid);
+        match (labels.mark, labels.uberblocks.first()) {
+            (Some(mark), _) => mark.kept,
+            (None, Some(newest)) => {
+                let apart = newest.outdated.iter().any(|outdated| whole(outdated.leaf));
+                if apart { Txg(0) } else { newest.txg }
+            }
+            (None, None) => Txg(0),
+        }
+    }
+
+    /// Step 3. `kept` and `came`: what was written after the one and up to the other is missing.
+    async fn copy_missed(
+        &self,
+        vdev: &Arc<Vdev>,
+        leaf: &Arc<Leaf>,
+        (kept, came): (Txg, Txg),
+    ) -> Result<u64, RebuildError> {
+        let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) else {
+            return Err(PoolError::Exported.into());
+        };
+        let copied_bytes = AtomicU64::new(0);
+        let copier = Copier { pool: self, vdev, leaf, kept, came, copied_bytes };
+        let reading = self.reading();
+        let walked = trees.walk(self.roots(), kept, &copier).await?;
+        drop(reading);
+        if walked.is_break() {
+            return Err(RebuildError::Failed);
+        }
+        Ok(copier.copied_bytes.into_inner())
+    }
+
+    /// Step 4.
+    async fn copy_in_place(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), RebuildError> {
+        let _turn = self.sync_turn.lock().await;
+        self.txgs.check()?;
+        if !left_out(Rule::RebuiltHasLabels) {
+            label_io::write_config(leaf, &self.tree().config).await?;
+        }
+        if !left_out(Rule::RebuiltHasRecords) {
+            self.copy_records(vdev, leaf).await?;
+        }
+        if !left_out(Rule::RebuiltHasSlots) {
+            self.copy_slots(vdev, leaf).await?;
+        }
+        Ok(leaf.flush().await?)
+    }
+
+    /// Every record that one of the roots in the uberblock needs.
+    async fn copy_records(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), RebuildError> {
+        let roots = self.uberblock_roots().await;
+        let mut back_to = Txg(u64::MAX);
+        for root in roots.iter().flatten() {
+            if let Some(record) = self.copy_record(vdev, leaf, *root).await? {
+                back_to = back_to.min(record.window_start).min(root.txg);
+            }
+        }
+        let [mut next, ..] = roots;
+        while let Some(pointer) = next.filter(|pointer| pointer.txg >= back_to) {
+            let Some(record) = self.copy_record(vdev, leaf, pointer).await? else { break };
+            next = record.previous;
+        }
+        Ok(())
+    }
+
+    /// `None` if no copy of it verifies.
+    async fn copy_record(
+        &self,
+        vdev: &Arc<Vdev>,
+        leaf: &Arc<Leaf>,
+        pointer: RecordPointer,
+    ) -> Result<Option<TxgRecord>, RebuildError> {
+        let verify = |pages: &[Page]| checksum128(&bytes_of(pages)) == pointer.checksum;
+        let sectors = usize::try_from(pointer.sectors).unwrap_or(0);
+        for place in pointer.copies() {
+            let Ok(good) = self.vdev(place)?.read_good(place.sector(), sectors, &verify).await
+            else {
+                continue;
+            };
+            for place in pointer.copies().filter(|place| place.vdev() == vdev.index) {
+                leaf.write(place.sector(), good.pages.clone()).await?;
+            }
+            return Ok(TxgRecord::decode(&bytes_of(&good.pages)).ok());
+        }
+        Ok(None)
+    }
+
+    async fn copy_slots(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), RebuildError> {
+        for metaslab in 0..vdev.geometry.metaslabs() {
+            let id = MetaslabId { vdev: vdev.index, index: metaslab };
+            let Some((entry, places)) = self.space.lock().slot(id) else { continue };
+            // One that cannot be read is closed to allocation already.
+            let Ok(bytes) = self.read_slot(&entry, &places).await else { continue };
+            for place in places {
+                leaf.write(place.sector(), pages_of(&bytes)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Step 5.
+    async fn let_roots_pass(&self, leaf: &Arc<Leaf>, batches: u64) -> Result<(), RebuildError> {
+        if !left_out(Rule::RebuiltHasOlderRoots) {
+            for _ in 0..aquifer_ondisk::layout::REWIND_TXGS {
+                self.sync().await?;
+            }
+        }
+        while self.log.head_sequence() < batches && !left_out(Rule::RebuiltHasLog) {
+            if leaf.state() != LeafState::Rebuilding {
+                return Err(RebuildError::Failed);
+            }
+            self.sync().await?;
+        }
+        Ok(())
+    }
+
+    /// Step 6.
+    async fn take_into_use(
+        &self,
+        leaf: &Arc<Leaf>,
+        mark: &RebuildMark,
+    ) -> Result<(), RebuildError> {
+        if !leaf.end_rebuild() {
+            return Err(RebuildError::Failed);
+        }
+        if !left_out(Rule::RebuiltIsFlushed) {
+            // An error fails the leaf, and the uberblock below names it once more.
+            let _ = leaf.flush().await;
+        }
+        self.write_uberblock(|uberblock| {
+            uberblock.outdated.retain(|outdated| outdated.leaf != leaf.guid);
+            uberblock.sequence = uberblock.sequence.max(mark.sequence);
+        })
+        .await?;
+        if leaf.is_online() { Ok(()) } else { Err(RebuildError::Failed) }
+    }
+}
+
+/// Copies what a leaf has missed.
+struct Copier<'a> {
+    pool: &'a Pool,
+    vdev: &'a Arc<Vdev>,
+    leaf: &'a Arc<Leaf>,
+    kept: Txg,
+    came: Txg,
+    copied_bytes: AtomicU64,
+}
+
+impl Copier<'_> {
+    fn misses(&self, written: Txg) -> bool {
+        written > self.kept && written <= self.came
+    }
+
+    /// Writes sectors to the leaf. Ends the walk if the leaf takes no more.
+    async fn put(&self, place: Place, pages: Vec<Page>) -> ControlFlow<()> {
+        if self.leaf.state() != LeafState::Rebuilding {
+            return ControlFlow::Break(());
+        }
+        let bytes = (pages.len() * 4096) as u64;
+        match self.leaf.write(place.sector(), pages).await {
+            Ok(()) => {
+                self.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
+                ControlFlow::Continue(())
+            }
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+}
+
+impl Visitor for Copier<'_> {
+    fn node<'a>(&'a self, pointer: &'a BlockPointer) -> BoxFuture<'a, ControlFlow<()>> {
+        Box::pin(async move {
+            let own = |place: &Place| place.vdev() == self.vdev.index;
+            let places: Vec<Place> = pointer.copies().filter(own).collect();
+            if places.is_empty() || !self.misses(pointer.written) {
+                return ControlFlow::Continue(());
+            }
+            // What no copy has right is missing on the leaf as it is on the others.
+            let Ok(page) = self.pool.read_node(pointer, Patience::Short).await else {
+                return ControlFlow::Continue(());
+            };
+            for place in places {
+                self.put(place, vec![page.clone()]).await?;
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
+    fn extent<'a>(&'a self, extent: &'a Extent) -> BoxFuture<'a, ControlFlow<()>> {
+        Box::pin(async move {
+            if extent.place.vdev() != self.vdev.index || !self.misses(extent.written) {
+                return ControlFlow::Continue(());
+            }
+            for (place, read) in self.pool.read_stored_in_parts(extent).await {
+                if let Ok(pages) = read {
+                    self.put(place, pages).await?;
+                }
+            }
+            ControlFlow::Continue(())
+        })
+    }
+}

@@ -1,0 +1,281 @@
+//! Sides of a mirror that go away and come back: once they are rebuilt, each must do alone, for good.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use aquifer_blockio::World;
+use aquifer_ondisk::config::Redundancy;
+use aquifer_pool::create::{PoolSpec, VdevSpec, create};
+use aquifer_pool::import::ImportOptions;
+use aquifer_sim::{
+    CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
+};
+use aquifer_vdev::LeafState;
+
+use crate::clients::{Model, Open, check, check_space, mismatches, open, workload};
+use crate::shapes::named;
+use crate::{Kind, story};
+
+/// What a seed has shown.
+#[derive(Default)]
+pub struct SidesRun {
+    pub cuts: u64,
+    /// Times that a side was rebuilt while the others watched, and then did alone.
+    pub alone: u64,
+    /// Of these, those that went back to an older root.
+    pub rewinds: u64,
+}
+
+struct Machine {
+    rng: Rng,
+    sim: Sim,
+    world: Arc<dyn World>,
+    disks: Vec<SimDisk>,
+    model: Arc<Mutex<Model>>,
+    /// This disk is whole; the others may be.
+    keeper: usize,
+    run: SidesRun,
+}
+
+/// Fresh mirrors of two and of three sides.
+pub fn mirrors() -> Vec<Vec<Image>> {
+    [2, 3].map(mirror).to_vec()
+}
+
+fn mirror(sides: usize) -> Vec<Image> {
+    let mut sim = Sim::new(7);
+    let blank = |at| sim.add_disk(&format!("d{at}"), Image::new(65536), DiskConfig::default());
+    let disks: Vec<SimDisk> = (0..sides).map(blank).collect();
+    let world: Arc<dyn World> = Arc::new(sim.world());
+    let vdevs = vec![VdevSpec { redundancy: Redundancy::Mirror, disks: named(&disks) }];
+    let spec = PoolSpec { name: "tank".into(), vdevs, logs: Vec::new(), force: false };
+    sim.run_until(create(world, spec)).unwrap().unwrap();
+    disks.iter().map(SimDisk::durable_image).collect()
+}
+
+/// Lets a machine live and die as the seed says.
+pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>]) -> Result<SidesRun, String> {
+    let mut rng = Rng::stream(seed, "sides");
+    let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
+    let mut sim = Sim::with_config(seed, config);
+    let images = bases[rng.index(bases.len())].iter().enumerate();
+    let disks: Vec<SimDisk> = images
+        .map(|(at, image)| sim.add_disk(&format!("d{at}"), image.clone(), DiskConfig::default()))
+        .collect();
+    let world: Arc<dyn World> = Arc::new(sim.world());
+    let model = Arc::default();
+    let mut machine =
+        Machine { rng, sim, world, disks, model, keeper: 0, run: SidesRun::default() };
+    for _ in 0..2 + machine.rng.below(3) {
+        machine.round().map_err(|what| {
+            let (sides, keeper) = (machine.disks.len(), machine.keeper);
+            format!("seed {seed}, {sides} sides, d{keeper} kept: {what}\n{}", machine.sim.story())
+        })?;
+    }
+    Ok(machine.run)
+}
+
+impl Machine {
+    /// Sides miss something, come back, are rebuilt with cuts on the way, and one of them is left.
+    fn round(&mut self) -> Result<(), String> {
+        self.some_go_away();
+        for _ in 0..1 + self.rng.below(2) {
+            self.broken_life()?;
+        }
+        self.all_come_back();
+        for _ in 0..self.rng.below(4) {
+            self.broken_life()?;
+            if self.rng.below(3) == 0 {
+                self.a_half_built_side_knows_it()?;
+            }
+        }
+        self.all_become_whole()?;
+        self.one_does_alone()
+    }
+
+    fn some_go_away(&mut self) {
+        for (at, disk) in self.disks.iter().enumerate() {
+            disk.clear_faults();
+            if at != self.keeper && self.rng.coin() {
+                disk.vanish(Vanish::PowerLost);
+            }
+        }
+    }
+
+    fn all_come_back(&mut self) {
+        for disk in &self.disks {
+            disk.clear_faults();
+            disk.come_back();
+        }
+    }
+
+    /// A life that a cut ends anywhere, in which sides other than the keeper may fail.
+    fn broken_life(&mut self) -> Result<(), String> {
+        let longest = [60, 1200, 4000][self.rng.index(3)];
+        let event = 1 + self.rng.below(longest);
+        self.sim.plan_cut(CutPlan::AtEvent(event));
+        for (at, disk) in self.disks.iter().enumerate().filter(|(at, _)| *at != self.keeper) {
+            disk.clear_faults();
+            let after = When::OnceAfter(self.rng.below(300));
+            match self.rng.below(6) {
+                0 => disk.inject(FaultRule::new(Fault::Vanish(Vanish::PowerLost), after)),
+                1 => disk.inject(FaultRule::new(Fault::WriteError, after)),
+                2 => disk.inject(FaultRule::new(Fault::FlushError, after)),
+                3 if at == 0 => disk.come_back(),
+                _ => {}
+            }
+        }
+        let work = Rng::stream(self.rng.next_u64(), "work");
+        let ended = self.live(0, async |open, machine| {
+            let (world, model) = (machine.world.clone(), machine.model.clone());
+            let done = workload(world, open, model, &machine.disks, Kind::Short, work).await;
+            done.map_err(|error| error.to_string())?;
+            sound(open)
+        });
+        match ended {
+            Ok(Ok(()) | Err(Stop::Halted)) => {}
+            Ok(Err(stop)) => return Err(stop.to_string()),
+            // A disk that goes away while the log is read stops the import: the next one knows.
+            Err(what) if what.contains("the device is gone") => {}
+            Err(what) => return Err(what),
+        }
+        self.end();
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        match self.rng.below(4) {
+            0 => self.sim.kill(),
+            _ => {
+                self.sim.power_cut_any();
+            }
+        }
+        self.sim.plan_cut(CutPlan::Never);
+        self.run.cuts += 1;
+    }
+
+    /// Imports, checks, and does this. The error of `Result` is one that the engine told.
+    fn live(
+        &mut self,
+        rewind: u64,
+        work: impl AsyncFnOnce(&Open, &Machine) -> Result<(), String>,
+    ) -> Result<Result<(), Stop>, String> {
+        let options = ImportOptions { rewind, ..ImportOptions::default() };
+        let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
+        // The machine is only read while its simulation runs.
+        let mut sim = std::mem::replace(&mut self.sim, Sim::new(0));
+        let end = sim.run_until(async {
+            let open = open(world.clone(), disks, &options).await?;
+            check(&open, &model).await?;
+            world.spawn("txg", open.pool.clone().run());
+            work(&open, self).await
+        });
+        self.sim = sim;
+        match end {
+            Ok(Ok(())) => Ok(Ok(())),
+            Ok(Err(what)) => Err(what),
+            Err(stop) => Ok(Err(stop)),
+        }
+    }
+
+    /// With the whole ones away a side that was being rebuilt is refused, or it was whole already.
+    fn a_half_built_side_knows_it(&mut self) -> Result<(), String> {
+        let side = (self.keeper + 1) % self.disks.len();
+        self.leave_only(side);
+        let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
+        let mark = self.sim.run_until(async {
+            let labels = aquifer_vdev::label_io::read_labels(&disks[side].disk).await;
+            labels.is_ok_and(|labels| labels.mark.is_some())
+        });
+        if mark == Ok(true) {
+            let disks = named(&self.disks);
+            let opened = self.sim.run_until(async {
+                let open = open(world, disks, &ImportOptions::default()).await?;
+                check(&open, &model).await
+            });
+            if opened.map_err(|stop| stop.to_string())?.is_ok() {
+                return Err(format!("d{side} came up alone before it was whole"));
+            }
+        }
+        self.sim.kill();
+        self.all_come_back();
+        Ok(())
+    }
+
+    fn leave_only(&mut self, side: usize) {
+        self.all_come_back();
+        for (at, disk) in self.disks.iter().enumerate() {
+            if at != side {
+                disk.vanish(Vanish::PowerLost);
+            }
+        }
+    }
+
+    /// In peace every side is rebuilt, while clients write.
+    fn all_become_whole(&mut self) -> Result<(), String> {
+        self.all_come_back();
+        let mut work = Rng::stream(self.rng.next_u64(), "work");
+        let ended = self.live(0, async |open, machine| {
+            let writes = work.coin();
+            if writes {
+                let (world, model) = (machine.world.clone(), machine.model.clone());
+                let done = workload(world, open, model, &machine.disks, Kind::Short, work).await;
+                done.map_err(|error| error.to_string())?;
+            }
+            for _ in 0..1000 {
+                if whole(open) {
+                    sound(open)?;
+                    return if writes { Ok(()) } else { check_space(open) };
+                }
+                machine.world.sleep(Duration::from_millis(100)).await;
+            }
+            Err(format!("not rebuilt after 100 s: {:?}", states(open)))
+        })?;
+        ended.map_err(|stop| stop.to_string())?;
+        self.end();
+        Ok(())
+    }
+
+    /// One side is left alone for good: it has all, its older roots too. It is the keeper now.
+    fn one_does_alone(&mut self) -> Result<(), String> {
+        self.keeper = self.rng.index(self.disks.len());
+        self.leave_only(self.keeper);
+        let rewind = if self.rng.below(3) == 0 { 1 + self.rng.below(2) } else { 0 };
+        if rewind > 0 {
+            self.model.lock().unwrap().rewound();
+            self.run.rewinds += 1;
+        }
+        let ended = self.live(rewind, async |open, _| {
+            open.pool.sync().await.map_err(|error| error.to_string())?;
+            check_space(open)?;
+            sound(open)
+        });
+        match ended {
+            // There was a rewind a moment ago.
+            Err(why) if rewind > 0 && why.contains("cannot go back") => {}
+            ended => {
+                ended.map_err(|why| format!("alone: {why}"))?.map_err(|stop| stop.to_string())?;
+                self.run.alone += 1;
+            }
+        }
+        self.end();
+        Ok(())
+    }
+}
+
+fn states(open: &Open) -> Vec<LeafState> {
+    let vdevs = open.pool.status().vdevs;
+    vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.state).collect()
+}
+
+fn whole(open: &Open) -> bool {
+    states(open).iter().all(|state| *state == LeafState::Online)
+}
+
+/// Nothing rots here: a wrong checksum is content that a side lacks.
+fn sound(open: &Open) -> Result<(), String> {
+    match mismatches(&open.pool) {
+        0 => Ok(()),
+        found => Err(format!("{found} copies had a wrong checksum")),
+    }
+}
