@@ -47,7 +47,7 @@ sim:
 N ?= 200
 powercut:
 	scripts/setup-deps.sh build clients guest
-	cargo build --release -p aquifer-cli
+	cargo build --release -p aquifer
 	AQUIFER_BIN=$(CURDIR)/target/release/aquifer AQUIFER_CUTS=$(N) $(if $(SEED),AQUIFER_SEED=$(SEED)) \
 		cargo test -p aquifer-conformance --test aquifer -- --nocapture power_cut::program
 
@@ -119,35 +119,35 @@ fuzz-build:
 # front of nfs-ganesha.
 conformance:
 	scripts/setup-deps.sh build clients guest capture peer service
-	cargo build -p aquifer-cli -p aquifer-conformance
+	cargo build -p aquifer -p aquifer-conformance
 	AQUIFER_LONG=1 cargo test -p aquifer-conformance --test aquifer -- --nocapture
 	cargo test -p aquifer-conformance --test guest --test image -- --nocapture --include-ignored
 
 # The main job on real input, told in plain words. With a terminal the server stays until Ctrl-C.
 demo:
 	scripts/setup-deps.sh build clients guest
-	cargo build --profile quick -p aquifer-cli -p aquifer-demo -p aquifer-conformance
+	cargo build --profile quick -p aquifer -p aquifer-demo -p aquifer-conformance
 	target/quick/aquifer-demo
 
 # Aquifer, others and a server that does nothing, side by side, in about ten minutes; for instance
 # make bench BENCH="--only write-4k-stable-32 --rounds 9".
 bench:
 	scripts/setup-deps.sh build bench
-	cargo build --release -p aquifer-cli -p aquifer-bench
+	cargo build --release -p aquifer -p aquifer-bench
 	target/release/aquifer-bench $(BENCH)
 
 # Stable writes on slow disks, without and with a fast log, and one write outstanding, in about ten
 # minutes; for instance make bench-sync BENCH="--sustained 300 --aged --only sustained".
 bench-sync:
 	scripts/setup-deps.sh build bench
-	cargo build --release -p aquifer-cli -p aquifer-bench
+	cargo build --release -p aquifer -p aquifer-bench
 	target/release/aquifer-bench sync $(BENCH)
 
 # What a host that is let in is served under each of nine attacks, in about seven minutes; fails if a
 # limit is broken. For instance make attacks ATTACKS="--seconds 300" (an hour).
 attacks:
 	scripts/setup-deps.sh build guest
-	cargo build --release -p aquifer-cli -p aquifer-bench
+	cargo build --release -p aquifer -p aquifer-bench
 	target/release/aquifer-bench attacks $(ATTACKS)
 
 # The release binary, laid out by what a datastore does most: target/pgo/aquifer. Takes twice as long

@@ -30,7 +30,7 @@ trap 'rm -rf "$work" "$pool"' EXIT
 
 # With a target named, build scripts and macros are built without the flags.
 build() {
-    RUSTFLAGS=$1 cargo build --release --locked --target "$host" -p aquifer-cli
+    RUSTFLAGS=$1 cargo build --release --locked --target "$host" -p aquifer
 }
 
 cargo build --profile quick --locked -p aquifer-bench

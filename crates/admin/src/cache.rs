@@ -17,7 +17,7 @@ use aquifer_blockio::durable;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use crate::api::DroppedLog;
+use aquifer_api::DroppedLog;
 
 #[cfg(test)]
 mod tests;

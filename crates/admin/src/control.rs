@@ -12,7 +12,7 @@
 
 mod counts;
 mod datasets;
-pub(crate) mod history;
+pub mod history;
 mod layout;
 mod locks;
 mod pools;
@@ -30,6 +30,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use aquifer_api::{
+    ApiError, DaemonInfo, DroppedLog, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary,
+};
 use aquifer_files::Files;
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Export};
@@ -39,9 +42,6 @@ use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::MutexGuard;
 
-use crate::api::{
-    ApiError, DaemonInfo, DroppedLog, Health, HostInfo, NfsInfo, PoolStatus, PoolSummary,
-};
 use crate::cache::{Cache, CacheError, CachedPool, Kept};
 use crate::events::EventRing;
 use crate::status::{self, Beside};

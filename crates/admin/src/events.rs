@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::api::Event;
+use aquifer_api::Event;
 
 /// The newest events.
 #[derive(Debug)]

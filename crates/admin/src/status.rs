@@ -1,12 +1,14 @@
 //! What the API says of a pool: the engine's numbers in an administrator's words, and what to do.
 
+use aquifer_api::{
+    Count, DamagedFile, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo,
+    PoolStatus, PoolSummary, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
+};
 use aquifer_ondisk::config::{Redundancy, VdevClass as Class};
+use aquifer_vdev::{IoCount, IoCounts};
+
 use aquifer_pool as pool;
 
-use crate::api::{
-    DamagedFile, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo, PoolStatus,
-    PoolSummary, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
-};
 use crate::control::sum;
 use crate::devices::SECTOR;
 
@@ -38,7 +40,7 @@ pub(crate) fn class_of(class: Class) -> Option<VdevClass> {
 }
 
 /// The vdevs of a pool in service that are shown, with their numbers.
-pub(crate) fn shown(
+pub fn shown(
     status: &pool::PoolStatus,
 ) -> impl Iterator<Item = (usize, VdevClass, &pool::VdevStatus)> {
     let each = status.vdevs.iter().enumerate();
@@ -79,14 +81,14 @@ fn worst(vdevs: impl Iterator<Item = Health>) -> Health {
 }
 
 /// The line of the list for a pool in service.
-pub(crate) fn summary(status: &pool::PoolStatus) -> PoolSummary {
+pub fn summary(status: &pool::PoolStatus) -> PoolSummary {
     let health = match status.suspended {
         Some(_) => Health::Suspended,
         None => pool_health(shown(status).map(|(_, class, vdev)| (class, health_of(states(vdev))))),
     };
     PoolSummary {
         name: status.name.clone(),
-        guid: guid_text(status.guid),
+        guid: guid_text(status.guid.0),
         health,
         size_bytes: status.space.total * SECTOR,
         allocated_bytes: status.space.taken * SECTOR,
@@ -168,15 +170,15 @@ pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
     let summary = summary(status);
     let of_leaf = |leaf: &pool::LeafStatus| LeafIo {
         path: leaf.path.clone(),
-        guid: guid_text(leaf.guid),
+        guid: guid_text(leaf.guid.0),
         state: state_of(leaf.state),
-        io: (&leaf.io).into(),
+        io: disk_io(&leaf.io),
     };
     let of_vdev = |(index, class, vdev): (usize, VdevClass, &pool::VdevStatus)| VdevIo {
         name: name_of(index, vdev),
         class,
         kind: kind_of(vdev.redundancy),
-        io: (&vdev.io).into(),
+        io: disk_io(&vdev.io),
         leaves: vdev.leaves.iter().map(of_leaf).collect(),
     };
     PoolIo {
@@ -184,7 +186,7 @@ pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
         uptime_ns: u64::try_from(status.uptime.as_nanos()).unwrap_or(u64::MAX),
         allocated_bytes: summary.allocated_bytes,
         free_bytes: summary.free_bytes,
-        io: (&sum(status.vdevs.iter().map(|vdev| &vdev.io))).into(),
+        io: disk_io(&sum(status.vdevs.iter().map(|vdev| &vdev.io))),
         txgs: (&status.syncs).into(),
         stable_writes: (&status.stable_writes).into(),
         stable_writes_in_sync: (&status.stable_writes_in_sync).into(),
@@ -193,7 +195,7 @@ pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
 }
 
 /// A vdev's name.
-pub(crate) fn name_of(index: usize, vdev: &pool::VdevStatus) -> String {
+pub fn name_of(index: usize, vdev: &pool::VdevStatus) -> String {
     let first = vdev.leaves.first().map(|leaf| leaf.path.as_str()).unwrap_or_default();
     vdev_name(index, kind_of(vdev.redundancy), first)
 }
@@ -212,7 +214,7 @@ fn of_vdev((index, class, vdev): (usize, VdevClass, &pool::VdevStatus)) -> VdevS
 fn of_leaf(leaf: &pool::LeafStatus) -> LeafStatus {
     LeafStatus {
         path: leaf.path.clone(),
-        guid: guid_text(leaf.guid),
+        guid: guid_text(leaf.guid.0),
         state: state_of(leaf.state),
         read_errors: leaf.read_errors,
         write_errors: leaf.write_errors,
@@ -224,6 +226,16 @@ fn of_leaf(leaf: &pool::LeafStatus) -> LeafStatus {
 
 fn states(vdev: &pool::VdevStatus) -> impl Iterator<Item = LeafState> {
     vdev.leaves.iter().map(|leaf| state_of(leaf.state))
+}
+
+fn disk_io(counts: &IoCounts) -> DiskIo {
+    let of = |count: &IoCount| Count { bytes: count.bytes, latency: (&count.latency).into() };
+    DiskIo {
+        reads: of(&counts.reads),
+        writes: of(&counts.writes),
+        durable_writes: of(&counts.durable_writes),
+        flushes: of(&counts.flushes),
+    }
 }
 
 fn state_of(state: aquifer_vdev::LeafState) -> LeafState {

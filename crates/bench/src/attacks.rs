@@ -9,7 +9,6 @@
 
 mod admitted;
 mod attackers;
-mod call;
 mod place;
 pub mod verdict;
 mod watch;
@@ -19,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use aquifer_conformance::netns::enter_network;
+use aquifer_rig::netns::enter_network;
 use serde::Serialize;
 
 use crate::pages::{Pages, Share};

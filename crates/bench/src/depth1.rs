@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use aquifer_conformance::work::WorkDir;
+use aquifer_rig::work::WorkDir;
 use serde::Serialize;
 
 use crate::measure::{self, Latency};

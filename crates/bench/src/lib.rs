@@ -9,8 +9,8 @@
 //! - Beside what a client sees stands what the server paid: its processor time per operation, which
 //!   is the steadier figure where both share the cores.
 //!
-//! From the bottom up: [`pattern`] and [`pages`] say what a file must hold; [`wire`] is one
-//! connection; [`load`] keeps calls outstanding on it; [`workload`] names what is asked for;
+//! From the bottom up: [`pattern`] and [`pages`] say what a file must hold; [`load`] keeps calls
+//! outstanding on a connection ([`aquifer_rig::wire`]); [`workload`] names what is asked for;
 //! [`null`] is the server that stores nothing; [`slow`] are disks that the kernel slows down;
 //! [`target`] starts servers; [`measure`], [`idle`], [`raw`] and [`system`] take the figures;
 //! [`run`] takes turns, and so does [`sync`] on slow disks, with [`depth1`]; [`report`] tells.
@@ -31,8 +31,6 @@ pub mod slow;
 pub mod sync;
 pub mod system;
 pub mod target;
-mod tls;
-pub mod wire;
 pub mod workload;
 
-pub use aquifer_conformance::{Error, Result};
+pub use aquifer_rig::{Error, Result};

@@ -13,11 +13,12 @@ use aquifer_nfs::proto::v3::{
     Args3, Commit3Args, Commit3Res, Getattr3Args, Getattr3Res, NfsFh3, Read3Args, Read3Res,
     StableHow, Write3Args, Write3Head, Write3Res, WriteVerf3,
 };
+use aquifer_rig::random::Random;
+use aquifer_rig::wire::{Connection, decode, granted, results};
 use aquifer_rpc::xdr::{Decoder, Span};
 use hdrhistogram::Histogram;
 
 use crate::pages::Share;
-use crate::wire::{Connection, decode, granted, results};
 use crate::{Error, Result};
 
 /// What a worker does.
@@ -140,7 +141,7 @@ pub fn run(
         calls: 0,
         next_block: 0,
         shuffled: Vec::new(),
-        random: Random::new(),
+        random: Random::of_clock(),
         uncommitted: 0,
         verifier: None,
         payload: Vec::new(),
@@ -247,10 +248,10 @@ impl Worker<'_, '_> {
             return None;
         }
         let Mix::Data { read_percent } = self.plan.mix else { return Some(What::Getattr) };
-        let reads = self.random.below(100) < usize::from(read_percent);
+        let reads = self.random.below(100) < u64::from(read_percent);
         let blocks = self.share.blocks();
         let first = match self.plan.order {
-            Order::Random => self.random.below(blocks),
+            Order::Random => self.random.index(blocks),
             Order::Sequential => self.next_block % blocks,
             Order::Shuffled => *self.shuffled.get(self.next_block % blocks)?,
         };
@@ -368,33 +369,6 @@ fn millisecond(since: Duration) -> usize {
     usize::try_from(since.as_millis()).unwrap_or(usize::MAX)
 }
 
-/// xorshift64, seeded by the clock: which blocks are asked for need not be the same twice.
-#[derive(Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new() -> Self {
-        let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
-        Random(u64::try_from(now).unwrap_or(0) | 1)
-    }
-
-    /// All numbers below `bound`, in any order (Fisher and Yates).
-    fn order(&mut self, bound: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..bound).collect();
-        for last in (1..bound).rev() {
-            order.swap(last, self.below(last + 1));
-        }
-        order
-    }
-
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 >> 16).unwrap_or(0) % bound.max(1)
-    }
-}
-
 /// Most bytes of calls put together before they are sent.
 const BATCH_BYTES: usize = 256 * 1024;
 
@@ -403,18 +377,3 @@ pub const DEPTH_MAX: usize = 1 << 14;
 
 /// Longest time told apart.
 const LATENCY_MAX: Duration = Duration::from_secs(60);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_order_has_each_block_once() {
-        let mut random = Random::new();
-        let (mut first, second) = (random.order(1000), random.order(1000));
-        assert_ne!(first, second);
-        first.sort_unstable();
-        assert!(first.into_iter().eq(0..1000));
-        assert!(random.order(0).is_empty());
-    }
-}

@@ -5,6 +5,8 @@
 //! changed bit are all noticed, at an addition and a comparison per word. The step is odd and
 //! large: no four bytes come twice nearby, and no compression gains an eighth.
 
+use aquifer_rig::random::mix;
+
 /// Bytes of a page: the unit that generations are counted in.
 pub const PAGE_BYTES: usize = 4096;
 
@@ -52,12 +54,9 @@ pub fn describe(page: u64, generation: u32, found: &[u8]) -> String {
     format!("{expected}, {wrong} bytes differ, the first at {first:?}")
 }
 
-/// The first word (the finaliser of splitmix64: every bit of page and generation matters).
+/// The first word: every bit of page and generation matters.
 fn begin(page: u64, generation: u32) -> u64 {
-    let mut word = ((page << 32) ^ u64::from(generation)).wrapping_add(SEED);
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
+    mix(((page << 32) ^ u64::from(generation)).wrapping_add(SEED))
 }
 
 const SEED: u64 = 0x6163_6966_6572_2121;

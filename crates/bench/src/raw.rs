@@ -8,10 +8,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use aquifer_rig::random::Random;
 use hdrhistogram::Histogram;
 use rustix::fs::OFlags;
 
-use crate::load::Random;
 use crate::measure::Latency;
 use crate::{Error, Result};
 
@@ -44,7 +44,7 @@ impl Raw {
         let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap_or_default();
         let opened = File::options().read(true).write(true).custom_flags(direct).open(path);
         let file = opened.map_err(Error::at("open", path))?;
-        Ok(Raw { file, path: path.to_path_buf(), bytes, random: Random::new() })
+        Ok(Raw { file, path: path.to_path_buf(), bytes, random: Random::of_clock() })
     }
 
     /// Random I/O of `io_bytes` (a multiple of 4096) for some time; the time of each.
@@ -63,7 +63,7 @@ impl Raw {
             if begun >= end {
                 return Ok(Latency::of(&took));
             }
-            let offset = (self.random.below(places) * io_bytes) as u64;
+            let offset = (self.random.index(places) * io_bytes) as u64;
             self.once(io, buffer, offset).map_err(Error::at("read or write", &self.path))?;
             let nanoseconds = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
             took.record(nanoseconds).map_err(|error| Error::Malformed(error.to_string()))?;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use aquifer_conformance::work::WorkDir;
+use aquifer_rig::work::WorkDir;
 
 use crate::run::{self, Results, Turns, chosen, is_wanted};
 use crate::system::load_average;

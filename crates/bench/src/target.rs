@@ -11,19 +11,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_conformance::daemon::Daemon;
-use aquifer_conformance::netns::{self, NetNs, wait_for_listener};
-use aquifer_conformance::peer::ganesha::Ganesha;
-use aquifer_conformance::process::{Invocation, Process};
-use aquifer_conformance::work::Scratch;
 use aquifer_nfs::proto::v3::NfsFh3;
+use aquifer_rig::daemon::Daemon;
+use aquifer_rig::netns::{self, NetNs, wait_for_listener};
+use aquifer_rig::peer::ganesha::Ganesha;
+use aquifer_rig::process::{Invocation, Process};
+use aquifer_rig::wire::Connection;
+use aquifer_rig::work::Scratch;
 use rustls::ClientConfig;
 
 use crate::load::{self, Life, Plan, Tally};
 use crate::pages::Pages;
 use crate::pattern::PAGE_BYTES;
 use crate::slow::{Limits, Probe, SlowDisk};
-use crate::wire::Connection;
 use crate::workload;
 use crate::{Error, Result};
 

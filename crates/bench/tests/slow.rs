@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use aquifer_bench::raw::{Io, Raw};
 use aquifer_bench::slow::{Limits, SlowDisk};
-use aquifer_conformance::work::WorkDir;
+use aquifer_rig::work::WorkDir;
 
 const BYTES: u64 = 64 << 20;
 

@@ -1,24 +1,24 @@
 //! The command line.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
-use aquifer_admin::api::{VdevKind, VdevRequest};
-use aquifer_admin::size;
-use clap::{Parser, Subcommand};
+use aquifer_api::{VdevKind, VdevRequest};
+use aquifer_meter::size;
+use clap::Subcommand;
 
 mod pool;
 #[cfg(test)]
 mod tests;
 mod token;
 
-pub(crate) use pool::PoolCommand;
-pub(crate) use token::TokenCommand;
+pub use pool::PoolCommand;
+pub use token::TokenCommand;
 
-/// Turns disks into a datastore for virtual machines, served over NFS.
-#[derive(Debug, Parser)]
-#[command(name = "aquifer", version, disable_help_subcommand = true)]
-pub(crate) struct Args {
+/// What every command takes: which daemon is asked, and how the answer is printed.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Which daemon is asked.
     #[command(flatten)]
     pub api: ApiArgs,
     /// Answer in JSON, errors too.
@@ -30,13 +30,11 @@ pub(crate) struct Args {
     /// Sizes in bytes.
     #[arg(short = 'p', long, global = true)]
     pub exact: bool,
-    #[command(subcommand)]
-    pub command: Command,
 }
 
 /// Which daemon is asked.
 #[derive(Debug, clap::Args)]
-pub(crate) struct ApiArgs {
+pub struct ApiArgs {
     /// The daemon's socket.
     #[arg(long, global = true, value_name = "PATH", default_value = API_SOCKET)]
     pub api_socket: PathBuf,
@@ -51,10 +49,9 @@ pub(crate) struct ApiArgs {
     pub api_token: Option<PathBuf>,
 }
 
+/// What is asked of a daemon.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Run the daemon in the foreground.
-    Serve(ServeArgs),
+pub enum Command {
     /// Pools: create, import, export, list, status, history, destroy, and their disks.
     #[command(subcommand)]
     Pool(PoolCommand),
@@ -171,6 +168,7 @@ pub(crate) enum Command {
         /// are any.
         #[arg(long)]
         audit: bool,
+        /// What to ask instead.
         #[command(subcommand)]
         command: Option<ShareCommand>,
     },
@@ -188,17 +186,11 @@ pub(crate) enum Command {
         /// The dataset.
         dataset: String,
     },
-    /// Read an exported pool from its disks alone and say what is wrong with it.
-    Inspect(InspectArgs),
-    /// Print a completion script.
-    Completions {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
 }
 
+/// What to do with locks.
 #[derive(Debug, Subcommand)]
-pub(crate) enum LocksCommand {
+pub enum LocksCommand {
     /// End all locks of a client that is dead and does not come back. If it lives, it goes on to
     /// believe that it has them.
     Clear {
@@ -212,8 +204,9 @@ pub(crate) enum LocksCommand {
     },
 }
 
+/// What to ask about exports.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ShareCommand {
+pub enum ShareCommand {
     /// Name the rule that lets a client in or refuses it.
     Why {
         /// The client's address or name.
@@ -225,7 +218,7 @@ pub(crate) enum ShareCommand {
 
 /// Who uses a datastore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Hypervisor {
+pub enum Hypervisor {
     /// XCP-ng, XenServer
     XcpNg,
     /// VMware ESXi
@@ -240,61 +233,8 @@ pub(crate) enum Hypervisor {
     Linux,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct ServeArgs {
-    /// The configuration; what is given here beside it goes before. [default:
-    /// /etc/aquifer/aquifer.toml, if it is there]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Only say what would be served by, or what is wrong with it.
-    #[arg(long)]
-    pub check: bool,
-    /// Where the list of imported pools is kept. [default: /var/lib/aquifer]
-    #[arg(long, value_name = "DIR")]
-    pub state_dir: Option<PathBuf>,
-    /// Where NFS listens; may be given several times. [default: [::]:2049]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub nfs_addr: Vec<SocketAddr>,
-    /// Where the portmapper listens; may be given several times. [default: [::]:111]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub portmap_addr: Vec<SocketAddr>,
-    /// No portmapper: clients must be told the port.
-    #[arg(long, conflicts_with = "portmap_addr")]
-    pub no_portmap: bool,
-    /// Memory of each pool's engine, such as 4G; NFS takes up to 188 MiB beside it. [default: 1G]
-    #[arg(long, value_name = "SIZE", value_parser = memory)]
-    pub memory: Option<u64>,
-    /// Longest wait at the start for disks that are missing; those that uberblocks name outdated
-    /// are not waited for. [default: 30]
-    #[arg(long, value_name = "SECONDS")]
-    pub wait_for_disks: Option<u32>,
-    /// What is logged, as in RUST_LOG, which goes before the configuration. [default: info]
-    #[arg(long, value_name = "FILTER")]
-    pub log: Option<String>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct InspectArgs {
-    /// Where to look for the pool instead of all block devices.
-    #[arg(short = 'd', value_name = "PLACE")]
-    pub places: Vec<PathBuf>,
-    /// Also look at this many older roots.
-    #[arg(long, value_name = "TXGS", default_value_t = 0,
-        value_parser = clap::value_parser!(u8).range(0..=2))]
-    pub rewind: u8,
-    /// Read every copy on every disk.
-    #[arg(long)]
-    pub deep: bool,
-    /// Read all data.
-    #[arg(long)]
-    pub data: bool,
-    /// A pool's name or guid, or disks by absolute path.
-    #[arg(required = true, value_name = "POOL|DISK")]
-    pub targets: Vec<String>,
-}
-
 /// Where the daemon is asked if nobody says otherwise.
-pub(crate) const API_SOCKET: &str = "/run/aquifer/aquifer.sock";
+const API_SOCKET: &str = "/run/aquifer/aquifer.sock";
 
 /// The vdevs that the words of a command line ask for: those for data, those for the log.
 ///
@@ -351,13 +291,3 @@ pub(crate) fn assignment(text: &str) -> Result<(String, String), String> {
 fn bytes(text: &str) -> Result<u64, String> {
     size::parse(text).ok_or_else(|| format!("{text:?} is no size: say 10G, 512M, 1.5T"))
 }
-
-pub(crate) fn memory(text: &str) -> Result<u64, String> {
-    match bytes(text)? {
-        bytes if bytes < MEMORY_BYTES_MIN => Err("a pool needs 64M or more".into()),
-        bytes => Ok(bytes),
-    }
-}
-
-/// The smallest cap that the engine keeps to (pool, `limits`).
-const MEMORY_BYTES_MIN: u64 = 64 << 20;

@@ -1,11 +1,10 @@
-//! The commands that ask a daemon, and those that need none. One function each.
+//! The commands. One function each.
 
 mod connect;
 mod dataset;
 mod disks;
 mod events;
 mod history;
-mod inspect;
 mod iostat;
 mod locks;
 mod nfs;
@@ -16,23 +15,22 @@ mod since;
 mod status;
 mod token;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
-use aquifer_admin::api::{ImportRequest, ReplaceDisk};
-use aquifer_admin::client::Client;
-use aquifer_admin::remote::keys;
-use aquifer_admin::size;
-use clap::CommandFactory;
+use aquifer_api::client::Client;
+use aquifer_api::keys;
+use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
+use aquifer_api::{ImportRequest, ReplaceDisk};
+use aquifer_meter::size;
 use serde::Serialize;
 
-use crate::args::{ApiArgs, Args, Command, LocksCommand, PoolCommand, ShareCommand};
+use crate::args::{ApiArgs, Command, LocksCommand, Options, PoolCommand, ShareCommand};
 use crate::failure::Failure;
-use crate::shown::{PLAIN, RED, lines_shown, shown};
 use crate::table::Table;
 
 /// How answers are printed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Output {
+pub struct Output {
     /// The API's answer, unchanged.
     pub json: bool,
     /// Tables without headers, with tabs.
@@ -44,10 +42,12 @@ pub(crate) struct Output {
 }
 
 /// Carries out a command.
-pub(crate) async fn run(command: Command, api: &ApiArgs, output: Output) -> Result<(), Failure> {
-    let client = client(api)?;
+///
+/// # Errors
+/// That it makes no sense, or came to nothing.
+pub async fn run(command: Command, options: &Options) -> Result<(), Failure> {
+    let (client, output) = (client(&options.api)?, Output::of(options));
     match command {
-        Command::Serve(_) => Err(Failure::usage("serve is no command of a client")),
         Command::Pool(command) => run_pool(command, &client, output).await,
         Command::Create { properties, dataset } => {
             dataset::create(&client, output, properties, dataset).await
@@ -94,12 +94,6 @@ pub(crate) async fn run(command: Command, api: &ApiArgs, output: Output) -> Resu
             nfs::nfsiostat(&client, output, show, times).await
         }
         Command::Events { follow } => events::events(&client, output, follow).await,
-        Command::Inspect(args) => inspect::inspect(output, args).await,
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "aquifer", &mut script);
-            print(&String::from_utf8_lossy(&script))
-        }
     }
 }
 
@@ -172,6 +166,13 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
 }
 
 impl Output {
+    /// As the command line asks for it, in colours on a terminal.
+    pub fn of(options: &Options) -> Output {
+        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let &Options { json, script, exact, .. } = options;
+        Output { json, script, exact, colour }
+    }
+
     /// For lines that must stand out.
     pub fn red(self, text: &str) -> String {
         if !self.colour {
@@ -190,6 +191,9 @@ impl Output {
     }
 
     /// Prints an answer: as JSON, or as text by `text`.
+    ///
+    /// # Errors
+    /// As [`print`].
     pub fn answer<T: Serialize>(
         self,
         answer: &T,
@@ -203,7 +207,8 @@ impl Output {
         print(&json)
     }
 
-    pub fn table(self, table: &Table) -> String {
+    /// A table, for people or scripts.
+    pub(crate) fn table(self, table: &Table) -> String {
         match self.script {
             true => table.text(true),
             false => table.coloured(|line| self.red(line)),
@@ -221,7 +226,10 @@ pub(crate) fn tell(output: Output, notes: &[String]) {
 }
 
 /// Writes to stdout. A reader that stops reading (`| head`) is no failure.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+///
+/// # Errors
+/// What cannot be written.
+pub fn print(text: &str) -> Result<(), Failure> {
     match std::io::stdout().lock().write_all(lines_shown(text).as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::failed(format!("cannot write the answer: {error}")))

@@ -3,13 +3,14 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
-use crate::shown::lines_shown;
-use aquifer_admin::api::{ApiError, ErrorKind};
-use aquifer_admin::client::ClientError;
+use aquifer_api::client::ClientError;
+use aquifer_api::{ApiError, ErrorKind};
+
+use aquifer_api::shown::lines_shown;
 
 /// A command failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The command line asks for something impossible: exit code 2.
     Usage(String),
     /// It was tried, or refused: exit code 1.

@@ -1,6 +1,6 @@
 //! Tables: for people with aligned columns, for scripts with tabs.
 
-use crate::shown::shown;
+use aquifer_api::shown::shown;
 
 /// Rows under a header.
 #[derive(Debug, Default)]

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use aquifer_rig::netns::NetNs;
+use aquifer_rig::process::{Invocation, Outcome, Process};
+use aquifer_rig::work::Scratch;
 use rustix::process::Signal;
 
-use crate::netns::NetNs;
-use crate::process::{Invocation, Outcome, Process};
-use crate::work::Scratch;
 use crate::{Error, Result};
 
 /// A running capture of one interface of a namespace.

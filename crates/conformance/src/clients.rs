@@ -10,11 +10,12 @@ mod qemu;
 
 use std::time::Duration;
 
+use aquifer_rig::netns::NetNs;
+use aquifer_rig::process::{Invocation, Outcome};
+
 pub use qemu::Bench;
 
 use crate::Result;
-use crate::netns::NetNs;
-use crate::process::{Invocation, Outcome};
 
 /// Clients of the server in a namespace.
 #[derive(Clone, Debug)]

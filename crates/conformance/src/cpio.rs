@@ -127,8 +127,8 @@ const CHARACTER: u32 = 0o020_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::Invocation;
-    use crate::work::WorkDir;
+    use aquifer_rig::process::Invocation;
+    use aquifer_rig::work::WorkDir;
     use std::fs;
     use std::time::Duration;
 

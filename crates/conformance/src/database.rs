@@ -9,9 +9,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use aquifer_rig::process::Invocation;
+use aquifer_rig::work::Scratch;
+
 use crate::guest::initramfs::{GuestFile, program_files};
-use crate::process::Invocation;
-use crate::work::Scratch;
 use crate::{Error, Result};
 
 /// What a judged database has.

@@ -22,10 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use aquifer_rig::netns::NetNs;
+use aquifer_rig::work::{Scratch, WorkDir};
+
 use crate::kernel::Kernel;
-use crate::netns::NetNs;
 use crate::qemu::{Disk, Machine, MachineConfig, Network};
-use crate::work::{Scratch, WorkDir};
 use crate::{Error, Result};
 
 use frame::Frame;

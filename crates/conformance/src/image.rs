@@ -10,13 +10,14 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use aquifer_rig::netns::NetNs;
+use aquifer_rig::process::Invocation;
+use aquifer_rig::work::{Scratch, WorkDir};
+
 use crate::database;
 use crate::guest::initramfs::{self, Busybox};
 use crate::kernel::Kernel;
-use crate::netns::NetNs;
-use crate::process::Invocation;
 use crate::qemu::{Disk, Machine, MachineConfig, Network};
-use crate::work::{Scratch, WorkDir};
 use crate::{Error, Result};
 
 /// How the lines that a system prints about its task start.

@@ -8,8 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::process::Invocation;
-use crate::work::WorkDir;
+use aquifer_rig::process::Invocation;
+use aquifer_rig::work::WorkDir;
+
 use crate::{Error, Result};
 
 /// An unpacked kernel.

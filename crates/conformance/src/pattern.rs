@@ -1,38 +1,9 @@
-//! Seeded randomness and seeded content: what was written can be told from what is read by the
-//! seed alone.
+//! Seeded content: what was written can be told from what is read by the seed alone.
 //!
 //! What holds: the byte at an offset depends on nothing but seed and offset, so any part of a file
 //! can be written or verified alone, and content that landed at a wrong place is found.
 
-/// A stream of numbers from a seed (splitmix64: Steele, Lea, Flood, OOPSLA 2014).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// The stream of `seed`.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(GOLDEN);
-        mix(self.0)
-    }
-
-    /// A number in `0..bound`; 0 for a bound of 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        // The bias of the remainder is under 2^-40 for the bounds of tests.
-        self.next_u64().checked_rem(bound).unwrap_or(0)
-    }
-
-    /// As [`Random::below`], for sizes in memory.
-    pub fn index(&mut self, bound: usize) -> usize {
-        let wide = u64::try_from(bound).unwrap_or(u64::MAX);
-        usize::try_from(self.below(wide)).unwrap_or(0)
-    }
-}
+use aquifer_rig::random::Random;
 
 /// Fills `out` with the content that `seed` has from byte `offset` on.
 pub fn fill(seed: u64, offset: u64, out: &mut [u8]) {
@@ -68,17 +39,8 @@ pub fn first_difference(seed: u64, offset: u64, found: &[u8]) -> Option<u64> {
 }
 
 fn word(seed: u64, number: u64) -> [u8; 8] {
-    mix(seed.wrapping_add(number.wrapping_add(1).wrapping_mul(GOLDEN))).to_le_bytes()
+    Random::nth(seed, number).to_le_bytes()
 }
-
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// 2^64 divided by the golden ratio.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
 mod tests {
@@ -104,11 +66,5 @@ mod tests {
         assert!(first_difference(1, 58, &found).is_some());
         found[77] ^= 1;
         assert_eq!(first_difference(1, 50, &found), Some(127));
-    }
-
-    #[test]
-    fn splitmix_reference_value() {
-        // First output of splitmix64 for seed 0, as published with the algorithm.
-        assert_eq!(Random::new(0).next_u64(), 0xe220_a839_7b1d_cdaf);
     }
 }

@@ -11,8 +11,9 @@ use std::process::{ChildStdin, ChildStdout, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::netns::NetNs;
-use crate::process::{Invocation, Process, log_tail};
+use aquifer_rig::netns::NetNs;
+use aquifer_rig::process::{Invocation, Process, log_tail};
+
 use crate::{Error, Result};
 
 /// What a machine consists of.

@@ -8,11 +8,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use aquifer_rig::process::Invocation;
+use aquifer_rig::tls::Certified;
+use aquifer_rig::work::WorkDir;
+
 use crate::guest::initramfs::GuestFile;
 use crate::kernel::Kernel;
-use crate::process::Invocation;
-use crate::tls::Certified;
-use crate::work::WorkDir;
 use crate::{Error, Result};
 
 /// What a guest is to have for TLS.

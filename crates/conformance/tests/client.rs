@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use aquifer_conformance::clients::{Bench, Call, Clients};
 use aquifer_conformance::pattern;
-use aquifer_conformance::peer::ganesha::{EXPORT, Ganesha};
-use aquifer_conformance::work::{Scratch, WorkDir};
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::peer::ganesha::{EXPORT, Ganesha};
+use aquifer_rig::work::{Scratch, WorkDir};
 
 fn server(scratch: &Scratch) -> Result<(Ganesha, Clients)> {
     let ganesha = Ganesha::start(scratch, &scratch.dir("export")?)?;

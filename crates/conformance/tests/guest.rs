@@ -8,11 +8,11 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use aquifer_conformance::guest::{Guest, GuestConfig};
-use aquifer_conformance::peer::ganesha::{EXPORT, Ganesha};
-use aquifer_conformance::work::{Scratch, WorkDir};
 use aquifer_conformance::workload::acked;
 use aquifer_conformance::workload::journal::Journal;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::peer::ganesha::{EXPORT, Ganesha};
+use aquifer_rig::work::{Scratch, WorkDir};
 
 const SOON: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(200);

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use aquifer_conformance::clients::{Call, Clients};
 use aquifer_conformance::image::{self, Boot, Task, Userland};
-use aquifer_conformance::peer::ganesha::Ganesha;
 use aquifer_conformance::qemu::Disk;
-use aquifer_conformance::work::WorkDir;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::peer::ganesha::Ganesha;
+use aquifer_rig::work::WorkDir;
 
 const LIFE: Duration = Duration::from_secs(300);
 const WRITE: Task = Task::Write { files: 4, bytes: 3_000_000, seed: 5 };

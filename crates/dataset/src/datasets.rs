@@ -4,23 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_object::btree;
 use aquifer_ondisk::dataset::{
     DATASET_NAME_BYTES_MAX, DatasetRecord, Item, ItemClass, ItemKey, LineRecord,
 };
 use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::pool_root::TreeSlot;
-use aquifer_ondisk::tree_node::Namespace;
 use aquifer_ondisk::types::{FIRST_OBJECT, SEQUENCE_LIMIT};
-use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Reader, Txg, Writer};
+use aquifer_ondisk::{BlockPointer, DatasetId, Guid, ObjectId, Txg, Writer};
 use aquifer_pool::{BoxFuture, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use aquifer_sync::atomic::AtomicBool;
 use aquifer_sync::{AsyncMutex, Mutex};
 
-use crate::damage::{DamageList, DamageRecord};
+use crate::damage::DamageList;
 use crate::dataset::{Dataset, ORPHANS, ROOT_DIRECTORY};
 use crate::error::DatasetError;
 use crate::history::History;
+use crate::namespace::Found;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
 use crate::quota::Wanted;
 use crate::replies::Replies;
@@ -399,65 +398,6 @@ impl Datasets {
         w.u64(self.state.lock().next_dataset);
         let key = ItemKey::new(DatasetId(0), ItemClass::Record, 0);
         Item { key, value: w.into_bytes() }
-    }
-}
-
-/// The content of the namespace.
-#[derive(Debug)]
-struct Found {
-    records: Vec<(DatasetId, DatasetRecord)>,
-    /// Of them, those that are being emptied.
-    destroyed: BTreeSet<DatasetId>,
-    damages: DamageList,
-    values: BTreeMap<DatasetId, LocalValues>,
-    next_dataset: u64,
-}
-
-impl Found {
-    async fn read(pool: &Pool, root: Option<BlockPointer>) -> Result<Found, PoolError> {
-        let mut found = Found {
-            records: Vec::new(),
-            destroyed: BTreeSet::new(),
-            damages: DamageList::default(),
-            values: BTreeMap::new(),
-            next_dataset: 1,
-        };
-        let first = ItemKey { dataset: DatasetId(0), item: 0 };
-        let mut scan = btree::Scan::<Namespace, Pool>::new(pool, root, first, None)?;
-        while let Some(item) = scan.next().await? {
-            found.take(&item)?;
-        }
-        Ok(found)
-    }
-
-    fn take(&mut self, Item { key, value }: &Item) -> Result<(), PoolError> {
-        let (class, number) = key.class_and_number();
-        let dataset = key.dataset;
-        match (ItemClass::from_u8(class), dataset.0) {
-            // An invalid damage record must not prevent an import.
-            (Some(ItemClass::Damage), 0) => {
-                let record = DamageRecord::decode(value).ok();
-                record.into_iter().for_each(|record| self.damages.load(number, record));
-            }
-            (Some(ItemClass::Record), 0) => {
-                self.next_dataset = Reader::new(value, "dataset counters").sequence()?;
-            }
-            (Some(ItemClass::Record), _) => {
-                self.records.push((dataset, DatasetRecord::decode(value)?));
-            }
-            (Some(ItemClass::Destroyed), _) => {
-                self.records.push((dataset, DatasetRecord::decode(value)?));
-                self.destroyed.insert(dataset);
-            }
-            (Some(ItemClass::Property), _) => {
-                let value = String::from_utf8_lossy(value).into_owned();
-                if let Some(property) = Property::from_number(number) {
-                    self.values.entry(dataset).or_default().insert(property, value);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
     }
 }
 

@@ -21,6 +21,7 @@ mod datasets;
 mod destroy;
 mod error;
 pub mod history;
+mod namespace;
 pub mod property;
 mod quota;
 mod reap;

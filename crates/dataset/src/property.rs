@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use aquifer_meter::size;
 use aquifer_ondisk::extent::Compression;
 
 use crate::error::DatasetError;
@@ -137,7 +138,7 @@ impl Property {
             Property::Readonly => one_of(&["on", "off"]),
             Property::Quota | Property::Reservation => match value {
                 "none" | "0" => Ok("none".into()),
-                _ => parse_bytes(value).map(|bytes| bytes.to_string()).ok_or_else(|| {
+                _ => size::parse(value).map(|bytes| bytes.to_string()).ok_or_else(|| {
                     self.bad(format!("{value:?} is no size: say 500G, 1.5T or none"))
                 }),
             },
@@ -169,30 +170,6 @@ impl Property {
     fn bad(self, why: String) -> DatasetError {
         DatasetError::BadProperty { property: self.name().into(), why }
     }
-}
-
-/// A size with an optional suffix (powers of 1024), as `zfs` takes it.
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let text = text.trim().trim_end_matches(['B', 'b', 'i']);
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let exponent = match text.get(digits.len()..)?.to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" => 1,
-        "M" => 2,
-        "G" => 3,
-        "T" => 4,
-        "P" => 5,
-        _ => return None,
-    };
-    let unit = 1u64 << (10 * exponent);
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let whole = whole.parse::<u64>().ok()?.checked_mul(unit)?;
-    if fraction.is_empty() {
-        return Some(whole);
-    }
-    let digits = u32::try_from(fraction.len()).ok().filter(|count| *count <= 6)?;
-    let part = fraction.parse::<u64>().ok()?.checked_mul(unit)? / 10u64.pow(digits);
-    whole.checked_add(part)
 }
 
 /// Values set on one dataset.
@@ -237,17 +214,6 @@ impl Properties {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes() {
-        assert_eq!(parse_bytes("512"), Some(512));
-        assert_eq!(parse_bytes("1K"), Some(1024));
-        assert_eq!(parse_bytes("1.5G"), Some(3 << 29));
-        assert_eq!(parse_bytes("10GiB"), Some(10 << 30));
-        for bad in ["", "G", "1X", "-1", "1.2.3", "99999999P", "1.1234567G"] {
-            assert_eq!(parse_bytes(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn recordsize_is_refused_with_the_reason() {

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use aquifer_conformance::clients::{Call, Clients};
 use aquifer_conformance::image::{self, Boot, Task, Userland};
 use aquifer_conformance::qemu::{Disk, Machine};
-use aquifer_conformance::work::{Scratch, WorkDir};
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::work::{Scratch, WorkDir};
 
 use interrupt::Interrupt;
 use stage::Stage;

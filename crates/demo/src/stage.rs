@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use aquifer_conformance::daemon::Daemon;
-use aquifer_conformance::netns::NetNs;
-use aquifer_conformance::server::aquifer_program;
-use aquifer_conformance::work::Scratch;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::daemon::Daemon;
+use aquifer_rig::netns::NetNs;
+use aquifer_rig::server::aquifer_program;
+use aquifer_rig::work::Scratch;
 
 use crate::summary::Figures;
 use crate::tell;

@@ -2,9 +2,9 @@
 //!
 //! That an answer comes from the host that was called is the kernel's part: sockets are connected.
 
-use aquifer_daemon::answers::{port, results, state};
-use aquifer_daemon::limits::CALL_REPLY_BYTES_MAX;
 use aquifer_nfs::lock::GrantAnswer;
+use aquifer_nfsd::answers::{port, results, state};
+use aquifer_nfsd::limits::CALL_REPLY_BYTES_MAX;
 use aquifer_rpc::auth::AuthStat;
 use aquifer_rpc::message::{Accepted, Rejection, Reply};
 use aquifer_rpc::record::RecordReader;

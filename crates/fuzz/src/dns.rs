@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use aquifer_daemon::dns::{Answer, Kind, Question, Reply};
+use aquifer_nfsd::dns::{Answer, Kind, Question, Reply};
 use arbitrary::{Result, Unstructured};
 
 use crate::cost::{Limit, fair};

@@ -17,11 +17,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_admin::api::{ApiError, CreatePool, HostInfo, VdevKind, VdevRequest};
-use aquifer_admin::caller::Caller;
-use aquifer_admin::http::{Api, router};
-use aquifer_admin::remote::tokens::Tokens;
 use aquifer_admin::{Control, ControlConfig, Frontend, NfsCounts, Offer};
+use aquifer_api::{ApiError, CreatePool, HostInfo, VdevKind, VdevRequest};
+use aquifer_daemon::caller::Caller;
+use aquifer_daemon::http::{Api, router};
+use aquifer_daemon::remote::tokens::Tokens;
 use aquifer_nfs::lock::LockView;
 use aquifer_nfs::{Explanation, Exports};
 use aquifer_pool::BoxFuture;

@@ -295,7 +295,7 @@ fn view(
     }
     Some(VdevView {
         class: config.class,
-        geometry: Geometry::new(index, config.segments, redundant),
+        geometry: Geometry::new(index, config.segments, config.redundancy),
         sides,
     })
 }

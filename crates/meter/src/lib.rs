@@ -1,4 +1,5 @@
-//! Latencies, counted: one histogram of one shape for disks, procedures, clients and files.
+//! Latencies, counted: one histogram of one shape for disks, procedures, clients and files; and
+//! sizes as people write them ([`size`]).
 //!
 //! ```text
 //! bucket 0         below 1024 ns
@@ -12,6 +13,7 @@
 
 mod histogram;
 mod shared;
+pub mod size;
 
 pub use histogram::{BUCKETS, Histogram, floor_ns};
 pub use shared::SharedHistogram;

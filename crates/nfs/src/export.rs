@@ -9,6 +9,7 @@
 //!   are exported must be followed by another table, with the same exports if need be.
 //! - Path and options of an export were checked when it entered the table; MOUNT can say them all.
 
+mod rights;
 mod table;
 
 use std::collections::HashMap;
@@ -17,17 +18,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use aquifer_files::Credentials;
-use aquifer_rpc::auth::{AuthSys, Credential};
 use parking_lot::RwLock;
 
-use crate::access::{Access, Addresses, Judgement, Rules, Verdict};
+use crate::access::{Access, Addresses, Rules, Verdict};
 use crate::limits::{CLIENTS_MAX, EXPORTS_MAX};
 use crate::proto::mount::PATH_BYTES_MAX;
 use crate::refusals::{Refusals, Why};
 use crate::security::{Security, Xprtsec};
 use crate::server::Origin;
 use crate::volume::{Root, Volume};
+pub use rights::Refusal;
+pub(crate) use rights::Rights;
 pub(crate) use table::listed_bytes_max;
 use table::{Found, Table};
 
@@ -121,70 +122,6 @@ pub enum ExportError {
         /// How many there may be.
         limit: usize,
     },
-}
-
-/// What a client may do with the files of a dataset, and as whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rights {
-    pub read_only: bool,
-    /// See [`Export::nosuid`].
-    pub nosuid: bool,
-    squash: Squash,
-    anon_uid: u32,
-    anon_gid: u32,
-    refuse_anonymous: bool,
-}
-
-impl Rights {
-    fn new(export: &Export, judgement: &Judgement) -> Self {
-        let keeps_root = export.squash == Squash::Root && judgement.keeps_root();
-        Rights {
-            read_only: judgement.verdict != Verdict::ReadWrite,
-            nosuid: export.nosuid,
-            squash: if keeps_root { Squash::None } else { export.squash },
-            anon_uid: export.anon_uid,
-            anon_gid: export.anon_gid,
-            refuse_anonymous: export.refuse_anonymous,
-        }
-    }
-
-    /// Whom a credential stands for under this export. A flavor that names nobody is anonymous.
-    ///
-    /// # Errors
-    /// [`Refusal::NotAllowed`] to an anonymous caller where none may be.
-    pub fn credentials(&self, credential: &Credential<'_>) -> Result<Credentials, Refusal> {
-        Ok(match (credential, self.squash) {
-            (Credential::Sys(sys), Squash::None) => as_said(sys),
-            (Credential::Sys(sys), Squash::Root) if !(self.refuse_anonymous && sys.uid == 0) => {
-                let mut said = as_said(sys);
-                if said.uid == 0 {
-                    said.uid = self.anon_uid;
-                }
-                for gid in said.groups.iter_mut().chain([&mut said.gid]) {
-                    if *gid == 0 {
-                        *gid = self.anon_gid;
-                    }
-                }
-                said
-            }
-            _ if self.refuse_anonymous => return Err(Refusal::NotAllowed),
-            _ => {
-                let (uid, gid) = (self.anon_uid, self.anon_gid);
-                Credentials { uid, gid, groups: Vec::new(), call: None }
-            }
-        })
-    }
-}
-
-/// Why a call is not let to a file. No protocol's word: [`crate::status`] says it in each one's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// No export has the file system.
-    NotExported,
-    /// It cannot be told yet: pools are still imported, or names of clients looked up.
-    NotYet,
-    /// No export admits this client, or an anonymous caller.
-    NotAllowed,
 }
 
 /// Finds the root directory of a dataset by its full name, as long as there is such a dataset.
@@ -496,10 +433,6 @@ fn repeated(exports: &[Export]) -> Option<String> {
     paths.sort_unstable();
     let pairs = paths.iter().zip(paths.iter().skip(1));
     pairs.clone().find(|(a, b)| a == b).map(|(path, _)| (*path).clone())
-}
-
-fn as_said(sys: &AuthSys<'_>) -> Credentials {
-    Credentials { uid: sys.uid, gid: sys.gid, groups: sys.gids.iter().collect(), call: None }
 }
 
 /// Ports below this are the superuser's.

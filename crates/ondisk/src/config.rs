@@ -51,6 +51,17 @@ pub enum Redundancy {
     Mirror = 2,
 }
 
+impl Redundancy {
+    /// Copies, at places of their own, of what must outlive one bad sector: nodes, txg records and
+    /// bitmap slots. One is enough where another leaf has it too.
+    pub fn copies(self) -> u8 {
+        match self {
+            Redundancy::Single => 2,
+            Redundancy::Mirror => 1,
+        }
+    }
+}
+
 /// One disk of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafConfig {

@@ -26,6 +26,7 @@
 //! pool root -> intent log: chain, head, segments -> batches
 //! ```
 
+use crate::config::Redundancy;
 use crate::types::{Place, SEGMENT_SECTORS};
 
 /// Sectors of one label.
@@ -86,13 +87,13 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry of a vdev of `segments`, `redundant` if its leaves mirror each other.
-    pub fn new(vdev: u16, segments: u64, redundant: bool) -> Geometry {
+    /// The geometry of a vdev of `segments`.
+    pub fn new(vdev: u16, segments: u64, redundancy: Redundancy) -> Geometry {
         let ideal = (segments / METASLABS_PER_VDEV).max(1).next_power_of_two();
         let metaslab_segments = ideal.clamp(METASLAB_SEGMENTS_MIN, METASLAB_SEGMENTS_MAX);
         // A last metaslab of a single segment would have no room for its second copy: left unused.
         let whole = if segments % metaslab_segments == 1 { segments - 1 } else { segments };
-        Geometry { vdev, segments: whole, metaslab_segments, copies: if redundant { 1 } else { 2 } }
+        Geometry { vdev, segments: whole, metaslab_segments, copies: redundancy.copies() }
     }
 
     /// Sectors of logical space.

@@ -29,7 +29,7 @@ impl Pool {
     /// Adds a log vdev, and lets the log go there. `force` also takes disks with labels of another
     /// pool.
     pub async fn add_log(&self, spec: &VdevSpec, force: bool) -> Result<(), ImportError> {
-        let _act = self.acts.lock().await;
+        let _act = self.acts.turn.lock().await;
         let tree = self.tree();
         check_new_disks(std::slice::from_ref(spec), force).await?;
         if tree.config.leaves().count() + spec.disks.len() > LEAVES_MAX {
@@ -46,7 +46,7 @@ impl Pool {
 
     /// Takes the log vdev with this disk (a path or guid) out of the pool.
     pub async fn remove_log(&self, disk: &str) -> Result<(), ImportError> {
-        let _act = self.acts.lock().await;
+        let _act = self.acts.turn.lock().await;
         let found = self.log_leaf(disk)?;
         let _shunned = self.leave_log_vdev(found.vdev).await?;
         let tree = self.tree();
@@ -77,7 +77,7 @@ impl Pool {
         new: NamedDisk,
         force: bool,
     ) -> Result<(), ImportError> {
-        let _act = self.acts.lock().await;
+        let _act = self.acts.turn.lock().await;
         let found = self.log_leaf(disk)?;
         let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![new.clone()] };
         check_new_disks(&[spec], force).await?;
@@ -96,7 +96,7 @@ impl Pool {
 
     /// Takes a disk of a log vdev (a path or guid) out of use until [`Pool::online_log_disk`].
     pub async fn offline_log_disk(&self, disk: &str) -> Result<(), ImportError> {
-        let _act = self.acts.lock().await;
+        let _act = self.acts.turn.lock().await;
         let found = self.log_leaf(disk)?;
         let tree = self.tree();
         let vdev = tree.vdevs.get(found.vdev);
@@ -114,7 +114,7 @@ impl Pool {
     /// Takes a disk of a log vdev (a path or guid) into use again. `again` is the same disk, opened
     /// anew.
     pub async fn online_log_disk(&self, disk: &str, again: NamedDisk) -> Result<(), ImportError> {
-        let _act = self.acts.lock().await;
+        let _act = self.acts.turn.lock().await;
         let found = self.log_leaf(disk)?;
         let labels = label_io::read_labels(&again.disk)
             .await
@@ -145,7 +145,7 @@ impl Pool {
         let (config, vdevs) = tree.with_vdev(found.vdev, config, leaves, &self.world);
         let fresh = if new { vec![leaf] } else { Vec::new() };
         self.change_tree(config, vdevs, &fresh).await?;
-        *self.shunned_log.lock() = None;
+        *self.acts.shunned_log.lock() = None;
         Ok(self.move_log().await?)
     }
 
@@ -187,7 +187,7 @@ impl Pool {
 
     /// Lets the log leave a vdev, and stay away until what is returned is dropped.
     async fn leave_log_vdev(&self, vdev: usize) -> Result<Shunned<'_>, PoolError> {
-        *self.shunned_log.lock() = u16::try_from(vdev).ok();
+        *self.acts.shunned_log.lock() = u16::try_from(vdev).ok();
         let shunned = Shunned(self);
         self.move_log().await?;
         Ok(shunned)
@@ -219,7 +219,7 @@ struct Shunned<'a>(&'a Pool);
 
 impl Drop for Shunned<'_> {
     fn drop(&mut self) {
-        *self.0.shunned_log.lock() = None;
+        *self.0.acts.shunned_log.lock() = None;
         self.0.place_log();
     }
 }

@@ -190,7 +190,7 @@ pub fn import(
         .await?;
         claim_logged_places(&pool, &chain, uberblock.floor).await?;
         pool.load_for_sync().await?;
-        *pool.found.lock() = chain.batches;
+        *pool.import.found.lock() = chain.batches;
         Ok((pool, report))
     })
 }

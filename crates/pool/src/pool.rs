@@ -69,15 +69,10 @@ pub trait Replay: Send + Sync {
 pub struct Pool {
     pub(crate) this: Weak<Pool>,
     pub(crate) world: Arc<dyn World>,
-    /// When it was imported, by the world's clock.
-    pub(crate) imported: Duration,
     name: String,
     guid: Guid,
     pub(crate) tree: RwLock<Arc<VdevTree>>,
-    /// Held by acts of the administrator on vdevs, one at a time.
-    pub(crate) acts: AsyncMutex<()>,
-    /// A log vdev that is being removed or mended: the log does not go there.
-    pub(crate) shunned_log: Mutex<Option<u16>>,
+    pub(crate) acts: Acts,
     pub(crate) limits: Limits,
     pub(crate) cache: Cache<Cached>,
     /// Nodes written by the running sync whose writes have not completed: read from here.
@@ -87,10 +82,7 @@ pub struct Pool {
     /// Bytes of bitmaps above their share of memory.
     pub(crate) bitmap_bytes_over: AtomicU64,
     pub(crate) txgs: Txgs,
-    /// How long each sync took, from the closing of its txg on.
-    pub(crate) syncs: SharedHistogram,
-    /// Stable writes, and those that ended while a txg was on its way to disk.
-    pub(crate) stable_writes: [SharedHistogram; 2],
+    pub(crate) meters: Meters,
     pub(crate) log: IntentLog,
     pub(crate) committer: Committer,
     pub(crate) flow: Flow,
@@ -98,12 +90,38 @@ pub struct Pool {
     pub(crate) records: Mutex<RecordRing>,
     pub(crate) roots: Mutex<Roots>,
     pub(crate) trees: OnceLock<Weak<dyn Trees>>,
-    /// Batches that an import found and that wait for replay.
-    pub(crate) found: Mutex<Vec<FoundBatch>>,
+    pub(crate) import: Import,
+    /// Places of each inner node and pool-wide node, as [`record_copies`] says.
+    pub(crate) node_copies: u8,
+}
+
+/// Acts of the administrator on vdevs.
+#[derive(Debug, Default)]
+pub(crate) struct Acts {
+    /// Held by an act: one at a time.
+    pub turn: AsyncMutex<()>,
+    /// A log vdev that is being removed or mended: the log does not go there.
+    pub shunned_log: Mutex<Option<u16>>,
+}
+
+/// What is counted for the status and the metrics.
+#[derive(Debug)]
+pub(crate) struct Meters {
+    /// When the pool was imported, by the world's clock.
+    pub imported: Duration,
+    /// How long each sync took, from the closing of its txg on.
+    pub syncs: SharedHistogram,
+    /// Stable writes, and those that ended while a txg was on its way to disk.
+    pub stable_writes: [SharedHistogram; 2],
+}
+
+/// What an import leaves to its replay.
+#[derive(Debug)]
+pub(crate) struct Import {
+    /// Batches of the log that wait for replay.
+    pub found: Mutex<Vec<FoundBatch>>,
     /// What cannot be read counts as damaged, until the log is replayed and on disk.
-    pub(crate) discards_unreadable: AtomicBool,
-    /// Leaves mirror each other on every vdev: nodes and records need no second place.
-    pub(crate) redundant: bool,
+    pub discards_unreadable: AtomicBool,
 }
 
 impl std::fmt::Debug for Pool {
@@ -135,24 +153,25 @@ const CACHE_SHARDS: u32 = 16;
 impl Pool {
     pub(crate) fn assemble(parts: Parts) -> Arc<Pool> {
         let tree = VdevTree { config: parts.config, vdevs: parts.vdevs };
-        let redundant = record_copies(&tree.vdevs) == 1;
+        let node_copies = record_copies(&tree.vdevs);
         Arc::new_cyclic(|this| Pool {
             this: this.clone(),
-            imported: parts.world.now(),
+            meters: Meters {
+                imported: parts.world.now(),
+                syncs: SharedHistogram::default(),
+                stable_writes: Default::default(),
+            },
             world: parts.world,
             name: tree.config.name.clone(),
             guid: tree.config.pool_guid,
             tree: RwLock::new(Arc::new(tree)),
-            acts: AsyncMutex::new(()),
-            shunned_log: Mutex::new(None),
+            acts: Acts::default(),
             cache: Cache::new(parts.limits.arc_bytes, CACHE_SHARDS),
             pending: Mutex::new(HashMap::new()),
             space: Space::new(parts.space),
             readers: Readers::new(),
             bitmap_bytes_over: AtomicU64::new(0),
             txgs: Txgs::new(parts.committed, parts.open),
-            syncs: SharedHistogram::default(),
-            stable_writes: Default::default(),
             limits: parts.limits,
             flow: Flow::new(&parts.limits, parts.log.is_at_home()),
             log: IntentLog::new(parts.log),
@@ -161,14 +180,16 @@ impl Pool {
             records: Mutex::new(parts.records),
             roots: Mutex::new(parts.roots),
             trees: OnceLock::new(),
-            found: Mutex::new(Vec::new()),
-            discards_unreadable: AtomicBool::new(parts.discards_unreadable),
-            redundant,
+            import: Import {
+                found: Mutex::new(Vec::new()),
+                discards_unreadable: AtomicBool::new(parts.discards_unreadable),
+            },
+            node_copies,
         })
     }
 
     pub(crate) fn discards_unreadable(&self) -> bool {
-        self.discards_unreadable.load(Ordering::Relaxed)
+        self.import.discards_unreadable.load(Ordering::Relaxed)
     }
 
     /// Its name.

@@ -95,13 +95,14 @@ impl Drop for Locked<'_> {
 #[cfg(test)]
 mod tests {
     use aquifer_ondisk::Txg;
+    use aquifer_ondisk::config::Redundancy;
     use aquifer_ondisk::layout::Geometry;
 
     use super::*;
 
     #[test]
     fn what_is_free_is_told_when_the_lock_is_let_go_and_asked_without_it() {
-        let space = Space::new(Allocator::new(&[Some(Geometry::new(0, 64, true))]));
+        let space = Space::new(Allocator::new(&[Some(Geometry::new(0, 64, Redundancy::Mirror))]));
         let before = space.free_sectors();
         let mut locked = space.lock();
         assert_eq!(before, locked.space_use().free());

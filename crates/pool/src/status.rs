@@ -83,7 +83,7 @@ impl Pool {
     pub fn status(&self) -> PoolStatus {
         let tree = self.tree();
         let space = self.space.lock();
-        let [apart, in_sync] = &self.stable_writes;
+        let [apart, in_sync] = &self.meters.stable_writes;
         PoolStatus {
             name: self.name().to_string(),
             guid: self.guid(),
@@ -104,8 +104,8 @@ impl Pool {
                     io: vdev.io.look(),
                 })
                 .collect(),
-            uptime: self.world.now().saturating_sub(self.imported),
-            syncs: self.syncs.look(),
+            uptime: self.world.now().saturating_sub(self.meters.imported),
+            syncs: self.meters.syncs.look(),
             stable_writes: apart.look(),
             stable_writes_in_sync: in_sync.look(),
         }
@@ -116,7 +116,7 @@ impl Pool {
     /// Counts so many stable writes that were begun at this time of the world, and are durable.
     pub fn note_stable_writes(&self, begun: Duration, writes: usize) {
         let took = self.world.now().saturating_sub(begun);
-        let [apart, in_sync] = &self.stable_writes;
+        let [apart, in_sync] = &self.meters.stable_writes;
         let of = if self.flow.is_syncing() { in_sync } else { apart };
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         (0..writes).for_each(|_| of.record(ns));
@@ -125,7 +125,7 @@ impl Pool {
     /// Notes that `txg`, closed at `closed`, is on disk.
     pub(crate) fn note_sync(&self, txg: Txg, closed: Duration) {
         let took = self.world.now().saturating_sub(closed);
-        self.syncs.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.meters.syncs.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         if took >= Duration::from_millis(TXG_SLOW_MS) {
             let seconds = took.as_secs();
             tracing::warn!(

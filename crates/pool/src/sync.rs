@@ -197,7 +197,7 @@ impl SyncContext {
     ) -> Result<BlockPointer, PoolError> {
         let pool_wide =
             !matches!(kind, BlockKind::Extents | BlockKind::Objects | BlockKind::Directory);
-        let twice = !self.pool.redundant && (level > 0 || pool_wide);
+        let twice = self.pool.node_copies > 1 && (level > 0 || pool_wide);
         let first = self.allocate(1, 1)?.place;
         let second = if twice { self.allocate_second(first)? } else { Place::NULL };
         let pointer = BlockPointer {
@@ -282,7 +282,7 @@ impl Pool {
             self.log.root_on_disk(&self.flow);
             if !self.log.is_replaying() {
                 // That was for what the log brought: from here on nothing is given up so lightly.
-                self.discards_unreadable.store(false, Ordering::Relaxed);
+                self.import.discards_unreadable.store(false, Ordering::Relaxed);
             }
             self.move_on()?;
             self.measure_devices();

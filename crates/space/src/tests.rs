@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aquifer_ondisk::config::Redundancy;
 use aquifer_ondisk::layout::Geometry;
 use aquifer_ondisk::txg_record::SlotEntry;
 use aquifer_ondisk::types::Run;
@@ -17,7 +18,7 @@ fn sectors(run: Run) -> impl Iterator<Item = u64> {
 
 fn fresh(vdevs: u16, segments: u64) -> Allocator {
     let geometries: Vec<_> =
-        (0..vdevs).map(|vdev| Some(Geometry::new(vdev, segments, false))).collect();
+        (0..vdevs).map(|vdev| Some(Geometry::new(vdev, segments, Redundancy::Single))).collect();
     let mut allocator = Allocator::new(&geometries);
     for id in allocator.wanted_loads(u64::MAX) {
         assert!(allocator.begin_load(id).is_none(), "an empty metaslab needs no read");
@@ -119,7 +120,7 @@ fn slots_and_deltas_rebuild_the_same_view() {
         }
     }
     // An import: entries, then the runs of all records, oldest first.
-    let mut imported = Allocator::new(&[Some(Geometry::new(0, 64, false))]);
+    let mut imported = Allocator::new(&[Some(Geometry::new(0, 64, Redundancy::Single))]);
     for (entry, write) in &entries {
         assert!(write.is_some());
         imported.set_entry(*entry).unwrap();
@@ -155,8 +156,10 @@ fn slots_and_deltas_rebuild_the_same_view() {
 /// The first vdev alone has the little space that is wanted; but writes go to all in turn.
 #[test]
 fn every_vdev_has_its_share() {
-    let geometries: Vec<_> =
-        (0..3).map(|vdev| Some(Geometry::new(vdev, 64, false))).chain([None]).collect();
+    let geometries: Vec<_> = (0..3)
+        .map(|vdev| Some(Geometry::new(vdev, 64, Redundancy::Single)))
+        .chain([None])
+        .collect();
     let mut allocator = Allocator::new(&geometries);
     let wanted = allocator.wanted_loads(100);
     assert_eq!(wanted.iter().map(|id| id.vdev).collect::<Vec<_>>(), [0, 1, 2]);
@@ -178,7 +181,7 @@ fn closed_metaslabs_hand_out_nothing() {
     allocator.close_txg(Txg(1)).unwrap();
     let (_, id) = allocator.stale_metaslabs()[0];
     let (entry, _) = allocator.refresh(id, Txg(1), true).unwrap();
-    let mut imported = Allocator::new(&[Some(Geometry::new(0, 64, false))]);
+    let mut imported = Allocator::new(&[Some(Geometry::new(0, 64, Redundancy::Single))]);
     imported.set_entry(entry).unwrap();
     assert!(imported.begin_load(id).is_some());
     imported.finish_load(id, &entry, None);
@@ -186,7 +189,7 @@ fn closed_metaslabs_hand_out_nothing() {
     for id in imported.wanted_loads(u64::MAX) {
         imported.begin_load(id);
     }
-    let (start, count) = Geometry::new(0, 64, false).metaslab_range(id.index);
+    let (start, count) = Geometry::new(0, 64, Redundancy::Single).metaslab_range(id.index);
     while let Ok(run) = imported.allocate(Txg(2), 1, 4096) {
         let at = run.place.sector();
         assert!(at < start || at >= start + count, "{run:?} lies in the closed metaslab");
@@ -209,7 +212,7 @@ fn what_is_read_is_not_released() {
 /// in the one that data is being written to: they would cut it into holes.
 #[test]
 fn second_copies_lie_in_metaslabs_of_their_own() {
-    let geometry = Geometry::new(0, 128, false);
+    let geometry = Geometry::new(0, 128, Redundancy::Single);
     let metaslab = |run: Run| run.place.sector() / geometry.metaslab_sectors();
     let mut allocator = fresh(1, 128);
     assert!(geometry.metaslab_sectors() * 4 <= geometry.sectors());
@@ -228,7 +231,7 @@ fn second_copies_lie_in_metaslabs_of_their_own() {
 /// In a single metaslab, a second copy lies half of it away.
 #[test]
 fn alone_a_second_copy_lies_half_a_metaslab_away() {
-    let geometry = Geometry::new(0, 16, false);
+    let geometry = Geometry::new(0, 16, Redundancy::Single);
     let mut allocator = fresh(1, 16);
     let first = allocator.allocate(Txg(1), 1, 1).unwrap().place.sector();
     let second = allocator.allocate_second(Txg(1), Place::new(0, first)).unwrap().place.sector();
@@ -241,7 +244,7 @@ fn alone_a_second_copy_lies_half_a_metaslab_away() {
 #[test]
 fn alone_a_second_copy_lies_in_another_segment() {
     let mut allocator = fresh(1, 16);
-    let (start, _) = Geometry::new(0, 16, false).metaslab_range(0);
+    let (start, _) = Geometry::new(0, 16, Redundancy::Single).metaslab_range(0);
     let segment = |at: u64| Place::new(0, start.next_multiple_of(1024) + at * 1024);
     let (first, own, other) = (segment(3), segment(3).plus(7), segment(1).plus(2));
     for sector in start..16 * 1024 {
@@ -331,7 +334,8 @@ fn unloaded_bitmaps_come_back_the_same() {
         // An entry may be repeated for a later txg: the slot is the same.
         for (_, id) in allocator.stale_metaslabs() {
             if let Some(entry) = allocator.entry(id) {
-                let place = Geometry::new(0, 272, false).slot_place(id.index, entry.slot, 0);
+                let place =
+                    Geometry::new(0, 272, Redundancy::Single).slot_place(id.index, entry.slot, 0);
                 slots.get_mut(&place.0).unwrap().0 = entry;
             }
         }
@@ -351,7 +355,7 @@ fn unloaded_bitmaps_come_back_the_same() {
 
 /// The free sectors if all but `live` and the reserved places are free.
 fn free_of(allocator: &Allocator, live: &BTreeSet<u64>) -> u64 {
-    let empty = Allocator::new(&[Some(Geometry::new(0, 272, false))]);
+    let empty = Allocator::new(&[Some(Geometry::new(0, 272, Redundancy::Single))]);
     assert_eq!(empty.space_use().total, allocator.space_use().total);
     empty.space_use().free() - live.len() as u64
 }
@@ -369,7 +373,7 @@ fn a_double_free_is_refused() {
 /// runs, whichever bitmaps are in memory.
 #[test]
 fn an_emptier_metaslab_is_loaded_before_holes_are_refilled() {
-    let mut allocator = Allocator::new(&[Some(Geometry::new(0, 64, false))]);
+    let mut allocator = Allocator::new(&[Some(Geometry::new(0, 64, Redundancy::Single))]);
     let load = |allocator: &mut Allocator, sectors| {
         let wanted = allocator.wanted_loads(sectors);
         wanted.iter().for_each(|id| assert!(allocator.begin_load(*id).is_none()));
@@ -399,7 +403,7 @@ fn an_emptier_metaslab_is_loaded_before_holes_are_refilled() {
 /// Held-back frees in a closed metaslab do not come back, and are not counted so.
 #[test]
 fn what_is_held_back_in_a_closed_metaslab_is_not_on_its_way() {
-    let geometry = Geometry::new(0, 64, true);
+    let geometry = Geometry::new(0, 64, Redundancy::Mirror);
     let mut allocator = Allocator::new(&[Some(geometry)]);
     let entry = aquifer_ondisk::txg_record::SlotEntry {
         vdev: 0,
@@ -430,7 +434,7 @@ fn what_is_held_back_in_a_closed_metaslab_is_not_on_its_way() {
 /// that something there was freed.
 #[test]
 fn no_more_is_free_than_there_is_whatever_records_say() {
-    let mut imported = Allocator::new(&[Some(Geometry::new(0, 64, false))]);
+    let mut imported = Allocator::new(&[Some(Geometry::new(0, 64, Redundancy::Single))]);
     let entry = SlotEntry {
         vdev: 0,
         metaslab: 0,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aquifer_blockio::{DiskError, Page, World};
-use aquifer_ondisk::config::{Redundancy, VdevClass, VdevConfig};
+use aquifer_ondisk::config::{VdevClass, VdevConfig};
 use aquifer_ondisk::layout::Geometry;
 use aquifer_sync::atomic::Ordering;
 use futures_util::future::join_all;
@@ -76,8 +76,7 @@ impl Vdev {
         leaves: Vec<Arc<Leaf>>,
         clock: Arc<dyn World>,
     ) -> Self {
-        let redundant = config.redundancy == Redundancy::Mirror;
-        let geometry = Geometry::new(index, config.segments, redundant);
+        let geometry = Geometry::new(index, config.segments, config.redundancy);
         Vdev { index, class: config.class, geometry, leaves, io: IoCounters::new(clock) }
     }
 

@@ -4,18 +4,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use aquifer_nfs::traffic::{Disk, DiskKey, TrafficCounts};
+use aquifer_api::{
+    ApiError, ClientStat, Count, DiskStat, Event, EventQuery, Flow, IoQuery, NfsLoad, NfsStat,
+    PoolIo, ProcedureStat, guid_text,
+};
+use aquifer_nfs::traffic::{self, Disk, DiskKey, TrafficCounts};
 use aquifer_ondisk::{Guid, ObjectId};
+use aquifer_pool::PoolStatus;
 use aquifer_vdev::IoCounts;
 use tokio::time::timeout;
 
 use super::Control;
 use super::serving::Serving;
-use crate::api::{
-    ApiError, ClientStat, DiskStat, Event, EventQuery, IoQuery, NfsLoad, NfsStat, PoolIo,
-    ProcedureStat, guid_text,
-};
-use crate::{metrics, status};
+use crate::status;
 
 /// What clients asked for, as the frontend knows it.
 #[derive(Debug, Clone, Default)]
@@ -57,24 +58,21 @@ impl Control {
         let clients = traffic
             .clients
             .iter()
-            .map(|(client, flow)| ClientStat { client: client.to_string(), flow: flow.into() });
+            .map(|(client, flow)| ClientStat { client: client.to_string(), flow: flow_of(flow) });
         NfsStat {
             uptime_ns: u64::try_from(uptime.as_nanos()).unwrap_or(u64::MAX),
             procedures: procedures.collect(),
             load,
             clients: clients.collect(),
-            other_clients: (&traffic.other_clients).into(),
+            other_clients: flow_of(&traffic.other_clients),
             disks: self.named(&traffic.disks).await,
-            other_disks: (&traffic.other_disks).into(),
+            other_disks: flow_of(&traffic.other_disks),
         }
     }
 
-    /// Everything, as Prometheus reads it.
-    pub async fn metrics(&self) -> String {
-        let nfs = self.nfs_stat().await;
-        let pools = self.all_serving();
-        let pools: Vec<_> = pools.iter().map(|one| one.service().pool.status()).collect();
-        metrics::page(&self.info(), &self.pools(), &pools, &nfs)
+    /// Pools in service, as the engine sees them.
+    pub fn engines(&self) -> Vec<PoolStatus> {
+        self.all_serving().iter().map(|one| one.service().pool.status()).collect()
     }
 
     /// What happened after an event, waiting for something to happen if that is asked for.
@@ -106,7 +104,7 @@ impl Control {
         let each = disks.iter().map(|(key, disk)| {
             let path = names.get(key).and_then(|(path, _)| path.clone());
             DiskStat {
-                fs_guid: guid_text(Guid(key.fs_guid)),
+                fs_guid: guid_text(key.fs_guid),
                 object: key.object,
                 dataset: of_guid
                     .get(&key.fs_guid)
@@ -115,7 +113,7 @@ impl Control {
                 file: path.unwrap_or_else(|| format!("#{}", key.object)),
                 client: disk.client.to_string(),
                 shared: disk.shared,
-                flow: (&disk.flow).into(),
+                flow: flow_of(&disk.flow),
             }
         });
         each.collect()
@@ -141,6 +139,18 @@ async fn find(
     let mut paths = timeout(NAME_SEARCH_PATIENCE, search).await.unwrap_or_default();
     let now = Instant::now();
     keys.iter().map(|key| (*key, (paths.remove(&ObjectId(key.object)), now))).collect()
+}
+
+fn flow_of(flow: &traffic::Flow) -> Flow {
+    let of =
+        |stream: &traffic::Stream| Count { bytes: stream.bytes, latency: (&stream.latency).into() };
+    Flow {
+        reads: of(&flow.reads),
+        writes: of(&flow.writes),
+        others: flow.others,
+        others_ns: flow.others_ns,
+        errors: flow.errors,
+    }
 }
 
 /// The sum over vdevs.

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use aquifer_api::{
+    ApiError, ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
+    DestroyDataset, PropertyValue, SetProperties, SyncDisabled,
+};
 use aquifer_dataset::{DamageKind, DamageRecord, DatasetError, DatasetInfo as Info, Property};
 use aquifer_files::{Damaged, Time};
 
 use super::serving::Serving;
 use super::{Control, properties, shares};
-use crate::api::{
-    ApiError, ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
-    DestroyDataset, PropertyValue, SetProperties, SyncDisabled,
-};
 use crate::sharenfs;
 
 impl Control {

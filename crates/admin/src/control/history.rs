@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use aquifer_api::{self as api, ApiError, ErrorKind, HistoryEntry, HistoryOutcome};
 use aquifer_dataset::Property;
 use aquifer_dataset::history::{Act, Asked, HistoryChange, Noted, Outcome};
 use parking_lot::Mutex;
@@ -18,14 +19,13 @@ use tokio::sync::MutexGuard;
 use super::Control;
 use super::datasets::nanoseconds;
 use super::serving::Serving;
-use crate::api::{self, ApiError, ErrorKind, HistoryEntry, HistoryOutcome};
 
 /// How things are, by name.
-pub(crate) type Facts = BTreeMap<String, String>;
+pub type Facts = BTreeMap<String, String>;
 
 /// In which pools an act is noted.
 #[derive(Debug, Clone)]
-pub(crate) enum Concerned {
+pub enum Concerned {
     /// In this one, if it is in service.
     Pool(String),
     /// In all that are in service.
@@ -36,7 +36,7 @@ pub(crate) enum Concerned {
 
 /// An act under way.
 #[derive(Debug)]
-pub(crate) struct Noting {
+pub struct Noting {
     asked: Asked,
     begun: Vec<(Arc<Serving>, Act)>,
     /// For [`Concerned::New`]: what was in service before.
@@ -49,11 +49,13 @@ pub(crate) struct Noting {
 pub struct Leaving(Arc<Mutex<Option<Noting>>>);
 
 impl Leaving {
-    pub(crate) fn put(&self, noting: Noting) {
+    /// Hands it over, before the act.
+    pub fn put(&self, noting: Noting) {
         *self.0.lock() = Some(noting);
     }
 
-    pub(crate) fn take(&self) -> Option<Noting> {
+    /// What is left of it after the act.
+    pub fn take(&self) -> Option<Noting> {
         self.0.lock().take()
     }
 }
@@ -73,12 +75,12 @@ impl Control {
     }
 
     /// Waits until no other act is between its two looks at how things are.
-    pub(crate) async fn look_turn(&self) -> MutexGuard<'_, ()> {
+    pub async fn look_turn(&self) -> MutexGuard<'_, ()> {
         self.looks.lock().await
     }
 
     /// Notes that an act begins.
-    pub(crate) fn note_begin(&self, concerned: &Concerned, who: String, act: String) -> Noting {
+    pub fn note_begin(&self, concerned: &Concerned, who: String, act: String) -> Noting {
         let asked = Asked { who, host: self.host.name.clone(), act };
         let (serving, before) = match concerned {
             Concerned::Pool(name) => (self.serving(name).into_iter().collect(), None),
@@ -94,7 +96,7 @@ impl Control {
     }
 
     /// Notes what came of an act.
-    pub(crate) fn note_end(
+    pub fn note_end(
         &self,
         noting: Noting,
         result: Result<(), &ApiError>,
@@ -126,7 +128,7 @@ impl Control {
 
     /// Notes that somebody asked for what he may not do: the first in a second. The log has the
     /// same, and whoever asks for it again and again fills neither.
-    pub(crate) fn note_forbidden(&self, concerned: &Concerned, who: String, act: String) {
+    pub fn note_forbidden(&self, concerned: &Concerned, who: String, act: String) {
         {
             let mut last = self.forbidden.lock();
             if last.is_some_and(|last: Instant| last.elapsed() < FORBIDDEN_GAP) {
@@ -147,7 +149,7 @@ impl Control {
     }
 
     /// How the disks of a pool are, and what is told of it until it is cleared.
-    pub(crate) fn facts_of_pool(&self, name: &str) -> Facts {
+    pub fn facts_of_pool(&self, name: &str) -> Facts {
         let Ok(serving) = self.serving(name) else { return Facts::new() };
         let status = crate::status::status(&serving.service().pool.status(), Default::default());
         let mut facts = Facts::new();
@@ -170,7 +172,7 @@ impl Control {
 
     /// These properties of a dataset, as they are in force; if there is none, `used` and how many
     /// there are of it and below it.
-    pub(crate) fn facts_of_dataset(&self, name: &str, properties: &[String]) -> Facts {
+    pub fn facts_of_dataset(&self, name: &str, properties: &[String]) -> Facts {
         let Ok(serving) = self.pool_of(name) else { return Facts::new() };
         let datasets = &serving.service().datasets;
         let Some(dataset) = datasets.by_name(name) else { return Facts::new() };
@@ -194,7 +196,7 @@ impl Control {
     }
 
     /// How many locks there are of an address.
-    pub(crate) fn facts_of_locks(&self, address: IpAddr) -> Facts {
+    pub fn facts_of_locks(&self, address: IpAddr) -> Facts {
         let (locks, _) = self.frontend.locks();
         let of = locks.iter().filter(|lock| lock.owner.client.address == address.to_canonical());
         Facts::from([(format!("locks of {address}"), of.count().to_string())])
@@ -202,7 +204,7 @@ impl Control {
 }
 
 /// What is other than it was.
-pub(crate) fn changes(before: &Facts, after: &Facts) -> Vec<HistoryChange> {
+pub fn changes(before: &Facts, after: &Facts) -> Vec<HistoryChange> {
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let of = |facts: &Facts, name: &String| facts.get(name).cloned().unwrap_or_default();
     let change = |name: &String| HistoryChange {

@@ -1,9 +1,9 @@
 //! Vdevs as they are asked for, shown, and handed to the engine.
 
+use aquifer_api::{ApiError, VdevKind, VdevLayout, VdevRequest};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{NamedDisk, VdevSpec};
 
-use crate::api::{ApiError, VdevKind, VdevLayout, VdevRequest};
 use crate::devices::Taker;
 
 /// Whether each vdev has as many disks as its kind wants.

@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use aquifer_api::{ApiError, ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 use aquifer_files::{FileHandle, SEARCH_ENTRIES_MAX};
 use aquifer_nfs::lock::{LockKind, LockState, LockView};
 
 use super::Control;
-use crate::api::{ApiError, ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 
 /// A dataset's name, and a path in it.
 type Place = (String, Option<String>);

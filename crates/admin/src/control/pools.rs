@@ -3,6 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aquifer_api::{
+    ApiError, CreatePool, DestroyPool, DroppedLog, ImportRequest, PoolCreated, PoolDone,
+    ScanRequest, ScanResult, guid_text,
+};
 use aquifer_blockio::TokioWorld;
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::PoolConfig;
@@ -16,10 +20,6 @@ use super::datasets::act_on;
 use super::history::Leaving;
 use super::serving::{Serving, close};
 use super::{Control, Listed, State, layout, properties, still_importing};
-use crate::api::{
-    ApiError, CreatePool, DestroyPool, DroppedLog, ImportRequest, PoolCreated, PoolDone,
-    ScanRequest, ScanResult, guid_text,
-};
 use crate::cache::CachedPool;
 use crate::devices::{
     Claimed, Identity, OpenDisk, Search, Sought, TakeRequest, all_paths, claim, found_pool, search,
@@ -82,7 +82,7 @@ impl Control {
                 created.notes.push(error.to_string());
             }
         }
-        let guid = guid_text(config.pool_guid);
+        let guid = guid_text(config.pool_guid.0);
         tracing::info!(class = "pool.created", pool = %created.name, %guid, "pool created");
         created.notes.extend(self.refresh_exports().await);
         Ok(created)
@@ -99,7 +99,7 @@ impl Control {
             let there = pools.values().filter(|listed| !matches!(listed.state, State::Unavail(_)));
             there.map(|listed| listed.cached.guid.clone()).collect()
         };
-        let pools = found.pools.iter().filter(|(guid, _)| !here.contains(&guid_text(**guid)));
+        let pools = found.pools.iter().filter(|(guid, _)| !here.contains(&guid_text(guid.0)));
         Ok(ScanResult {
             pools: pools.map(|(guid, leaves)| found_pool(*guid, leaves)).collect(),
             refused: found.refused,
@@ -115,7 +115,7 @@ impl Control {
         self.check_not_imported(&request.pool)?;
         let mut found = search(self.sought(request.places)).await;
         let guid = found.pool(&request.pool)?;
-        self.check_not_imported(&guid_text(guid))?;
+        self.check_not_imported(&guid_text(guid.0))?;
         let leaves = found.pools.remove(&guid).unwrap_or_default();
         let name = found_pool(guid, &leaves).name;
         self.check_name_is_free(&name, Some(guid))?;
@@ -254,7 +254,7 @@ impl Control {
         options: ImportOptions,
     ) -> Result<Arc<Serving>, ApiError> {
         let disks = all_paths(&claimed.leaves);
-        let cached = CachedPool { name: name.into(), guid: guid_text(guid), disks };
+        let cached = CachedPool { name: name.into(), guid: guid_text(guid.0), disks };
         let serving = Arc::new(Serving::bring_up(name, claimed, options).await?);
         if let Some(dropped) = serving.dropped_log().cloned() {
             let mut all = self.dropped_logs.lock();
@@ -307,7 +307,7 @@ impl Control {
     fn check_name_is_free(&self, name: &str, own: Option<Guid>) -> Result<(), ApiError> {
         let pools = self.pools.read();
         let Some(listed) = pools.get(name) else { return Ok(()) };
-        if own.is_some_and(|own| guid_text(own) == listed.cached.guid) {
+        if own.is_some_and(|own| guid_text(own.0) == listed.cached.guid) {
             return Ok(());
         }
         Err(ApiError::conflict(match &listed.state {

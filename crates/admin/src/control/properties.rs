@@ -1,8 +1,8 @@
 //! Properties as the administrator gives them: checked before anything is changed.
 
+use aquifer_api::ApiError;
 use aquifer_dataset::{DatasetError, Property};
 
-use crate::api::ApiError;
 use crate::sharenfs;
 
 /// Whether `property=value` can be set on `dataset`.

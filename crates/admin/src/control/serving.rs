@@ -9,16 +9,16 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use aquifer_api::time;
+use aquifer_api::{ApiError, DroppedLog};
 use aquifer_blockio::{FileDisk, TokioWorld};
 use aquifer_dataset::{DatasetInfo, Property, SyncMode};
 use aquifer_files::Service;
 use aquifer_pool::import::ImportOptions;
 use parking_lot::Mutex;
 
-use crate::api::{ApiError, DroppedLog};
 use crate::devices::{Claimed, OpenDisk};
 use crate::engine::{EngineThread, Unfinished};
-use crate::time;
 
 /// A pool in service.
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use aquifer_api::{ApiError, HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 use aquifer_dataset::Property;
 use aquifer_nfs::limits::EXPORTS_MAX;
 use aquifer_nfs::{
@@ -14,7 +15,6 @@ use aquifer_nfs::{
 
 use super::Control;
 use super::serving::Serving;
-use crate::api::{ApiError, HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 use crate::sharenfs;
 
 impl Control {

@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use aquifer_api::{ApiError, guid_of};
+use aquifer_ondisk::Guid;
 use aquifer_pool::import::{FoundLeaf, ImportOptions};
 use futures_util::future::join_all;
 use tokio::task::JoinSet;
@@ -22,7 +24,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::serving::{Serving, close};
 use super::{Control, Offer, State};
-use crate::api::{ApiError, guid_of};
 use crate::cache::CachedPool;
 use crate::devices::{Search, Sought, all_paths, claim, is_complete, search};
 
@@ -130,7 +131,7 @@ impl Control {
 /// The disks of a listed pool: those of the list first; if some are missing, where the labels of
 /// the others say that they were, and all usual places.
 async fn find_listed(cached: &CachedPool, wait: Duration) -> Result<Vec<FoundLeaf>, ApiError> {
-    let guid = guid_of(&cached.guid).ok_or_else(|| {
+    let guid = guid_of(&cached.guid).map(Guid).ok_or_else(|| {
         ApiError::failed(format!("the list's guid {:?} of the pool is none", cached.guid))
     })?;
     let patience = Instant::now() + wait;

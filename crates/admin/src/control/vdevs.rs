@@ -7,6 +7,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aquifer_api::{
+    AddVdevs, ApiError, DiskRequest, PoolCreated, PoolDone, ReplaceDisk, VdevClass, guid_text,
+};
 use aquifer_ondisk::Guid;
 use aquifer_pool::create::VdevSpec;
 use aquifer_pool::{ImportError, Pool};
@@ -14,9 +17,6 @@ use aquifer_vdev::label_io::erase_labels;
 
 use super::serving::Serving;
 use super::{Control, State, layout};
-use crate::api::{
-    AddVdevs, ApiError, DiskRequest, PoolCreated, PoolDone, ReplaceDisk, VdevClass, guid_text,
-};
 use crate::cache::CachedPool;
 use crate::devices::{Identity, OpenDisk, TakeRequest, open_again, resolve, take};
 use crate::status::{name_of, shown};
@@ -216,7 +216,7 @@ impl Control {
         let leaves = status.vdevs.iter().flat_map(|vdev| &vdev.leaves);
         let cached = CachedPool {
             name: serving.name().into(),
-            guid: guid_text(pool.guid()),
+            guid: guid_text(pool.guid().0),
             disks: leaves.map(|leaf| PathBuf::from(&leaf.path)).collect(),
         };
         self.put(cached, State::Serving(Arc::clone(serving)));
@@ -261,7 +261,7 @@ fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
     for (index, class, vdev) in shown(&status) {
         let (of, count) = (name_of(index, vdev), vdev.leaves.len());
         let found =
-            vdev.leaves.iter().find(|leaf| same(&leaf.path) || guid_text(leaf.guid) == name);
+            vdev.leaves.iter().find(|leaf| same(&leaf.path) || guid_text(leaf.guid.0) == name);
         let whole = of == name || count == 1;
         let Some(leaf) = found.or(vdev.leaves.first().filter(|_| of == name)) else { continue };
         if class == VdevClass::Data {

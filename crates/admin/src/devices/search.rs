@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aquifer_api::{ApiError, FoundPool, FoundVdev, LeafState, guid_text};
 use aquifer_blockio::{FileDisk, OpenError, OpenOptions};
 use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::PoolConfig;
@@ -13,7 +14,6 @@ use aquifer_pool::import::{FoundLeaf, scan};
 
 use super::take::open_error;
 use super::{Identity, OpenDisk, places};
-use crate::api::{ApiError, FoundPool, FoundVdev, LeafState, guid_text};
 use crate::status::{class_of, health_of, kind_of, pool_health, vdev_name};
 
 /// Where to look.
@@ -104,7 +104,7 @@ impl Search {
         let name = |leaves: &[FoundLeaf]| {
             leaves.first().map(|leaf| leaf.labels.label.config.name.clone()).unwrap_or_default()
         };
-        let by_guid = self.pools.keys().find(|guid| guid_text(**guid) == wanted);
+        let by_guid = self.pools.keys().find(|guid| guid_text(guid.0) == wanted);
         let by_name: Vec<Guid> = self
             .pools
             .iter()
@@ -126,7 +126,7 @@ impl Search {
                 )));
             }
             (None, several) => {
-                let guids: Vec<String> = several.iter().map(|guid| guid_text(*guid)).collect();
+                let guids: Vec<String> = several.iter().map(|guid| guid_text(guid.0)).collect();
                 return Err(ApiError::conflict(format!(
                     "several pools are called {wanted:?}; import one by its guid: {}",
                     guids.join(", ")
@@ -224,7 +224,7 @@ pub(crate) fn found_pool(guid: Guid, leaves: &[FoundLeaf]) -> FoundPool {
     }
     FoundPool {
         name: config.map(|config| config.name.clone()).unwrap_or_default(),
-        guid: guid_text(guid),
+        guid: guid_text(guid.0),
         health: pool_health(vdevs.iter().map(|vdev| (vdev.class, vdev.health))),
         clean: newest(leaves).is_some_and(|uberblock| uberblock.clean),
         vdevs,

@@ -5,13 +5,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aquifer_api::ApiError;
 use aquifer_blockio::{BackingKind, FileDisk, OpenError, OpenOptions, create_image};
+use aquifer_meter::size::human;
 use aquifer_pool::create::NamedDisk;
 use aquifer_pool::import::scan;
 
 use super::{DISK_BYTES_MIN, Identity, OpenDisk, SECTOR, large_enough, loop_device_of};
-use crate::api::ApiError;
-use crate::size::human;
 
 /// Disks that are wanted, in order.
 #[derive(Debug)]

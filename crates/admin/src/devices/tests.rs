@@ -19,7 +19,7 @@ fn image(dir: &Path, name: &str, bytes: u64) -> String {
     path.to_str().unwrap().to_string()
 }
 
-fn taken(request: TakeRequest) -> Result<Taken, crate::api::ApiError> {
+fn taken(request: TakeRequest) -> Result<Taken, aquifer_api::ApiError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(take(request))
 }

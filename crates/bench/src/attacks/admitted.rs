@@ -12,17 +12,17 @@ use aquifer_nfs::proto::nsm;
 use aquifer_nfs::proto::v3::{
     Args3, NfsFh3, Read3Args, Read3Res, StableHow, Write3Args, Write3Head, Write3Res,
 };
+use aquifer_rig::random::Random;
+use aquifer_rig::wire::call::{Caller, Source, of_nfs, of_nlm};
+use aquifer_rig::wire::{decode, granted, results};
 use aquifer_rpc::message::{Accepted, Call, Reply};
 use aquifer_rpc::portmap;
 use aquifer_rpc::xdr::{Decoder, EncodeBuf, Span};
 use hdrhistogram::Histogram;
 
-use super::call::{Caller, Source, of_nfs, of_nlm};
 use super::place::{HOST, PORTMAP_PORT, nfs};
-use crate::load::Random;
 use crate::pages::Share;
 use crate::pattern::PAGE_BYTES;
-use crate::wire::{decode, granted, results};
 use crate::{Error, Result};
 
 /// The name that it gives itself.
@@ -75,7 +75,7 @@ pub(super) fn work(
 ) -> Result<Served> {
     let reads = work == Work::Read;
     let mut served = Served::default();
-    let mut random = Random::new();
+    let mut random = Random::of_clock();
     let mut payload = Vec::new();
     let mut caller = None;
     let (begun, pause) = (Instant::now(), Duration::from_secs(1) / CALLS_PER_S);
@@ -88,7 +88,7 @@ pub(super) fn work(
             break;
         }
         let from = if is_late { due } else { Instant::now() };
-        let block = random.below(share.blocks());
+        let block = random.index(share.blocks());
         // Nobody else is at these blocks, so both are always to be had.
         let _ = match reads {
             true => share.begin_read(block),

@@ -7,23 +7,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_conformance::daemon::Daemon;
-use aquifer_conformance::netns::{NetNs, enter_network};
-use aquifer_conformance::process::Invocation;
-use aquifer_conformance::tls::{Authority, Shown};
-use aquifer_conformance::work::{Scratch, WorkDir};
 use aquifer_nfs::proto::mount::{self, DirPath, MountRes3, Path as MountPath};
 use aquifer_nfs::proto::v3::{
     Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, NfsFh3, Sattr3,
 };
+use aquifer_rig::daemon::Daemon;
+use aquifer_rig::netns::{NetNs, enter_network};
+use aquifer_rig::process::Invocation;
+use aquifer_rig::tls::{Authority, Shown};
+use aquifer_rig::wire::SERVER as TLS_NAME;
+use aquifer_rig::wire::call::{Caller, Source, of_mount, of_nfs};
+use aquifer_rig::wire::{decode, granted, results};
+use aquifer_rig::work::{Scratch, WorkDir};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::call::{Caller, Source, of_mount, of_nfs};
 use crate::target::image;
-use crate::tls::SERVER as TLS_NAME;
-use crate::wire::{decode, granted, results};
 use crate::{Error, Result};
 
 /// The server.

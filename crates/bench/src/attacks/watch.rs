@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use aquifer_rig::wire::call::Source;
 use hdrhistogram::Histogram;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Stream};
 
-use super::call::Source;
 use super::place::{ADMINISTRATOR, POOL, SERVER, api};
 use crate::system::status_bytes;
 use crate::{Error, Result};

@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use aquifer_conformance::daemon::Daemon;
-use aquifer_conformance::netns::NetNs;
-use aquifer_conformance::tls::{Authority, Shown};
-use aquifer_conformance::work::Scratch;
+use aquifer_rig::daemon::Daemon;
+use aquifer_rig::netns::NetNs;
+use aquifer_rig::tls::{Authority, Shown};
+use aquifer_rig::wire::SERVER;
+use aquifer_rig::work::Scratch;
 
 use super::{NFS_PORT, NOT_OFFERED, PATIENCE, Server, Setup, Started, image};
-use crate::tls::SERVER;
 use crate::{Error, Result};
 
 /// A daemon with a pool: one image file, or several in a mirror.

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use aquifer_conformance::peer::ganesha::{EXPORT, Ganesha};
-use aquifer_conformance::process::Invocation;
-use aquifer_conformance::work::Scratch;
+use aquifer_rig::peer::ganesha::{EXPORT, Ganesha};
+use aquifer_rig::process::Invocation;
+use aquifer_rig::work::Scratch;
 
 use super::{NFS_PORT, PATIENCE, Server, Setup, Started, image};
 use crate::{Error, Result};

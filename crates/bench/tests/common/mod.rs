@@ -14,7 +14,7 @@ pub fn aquifer(bench: &Path) -> PathBuf {
         let profile_dir = bench.parent().unwrap();
         let release = profile_dir.ends_with("release").then_some("--release");
         let built = Command::new(env!("CARGO"))
-            .args(["build", "-p", "aquifer-cli", "--bins", "--target-dir"])
+            .args(["build", "-p", "aquifer", "--bins", "--target-dir"])
             .arg(profile_dir.parent().unwrap())
             .args(release)
             .status();

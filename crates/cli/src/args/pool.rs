@@ -6,8 +6,9 @@ use clap::Subcommand;
 
 use super::{assignment, bytes};
 
+/// What is done with pools.
 #[derive(Debug, Subcommand)]
-pub(crate) enum PoolCommand {
+pub enum PoolCommand {
     /// Make a pool and import it.
     Create {
         /// Also take disks that hold something else. It is lost.

@@ -1,5 +1,3 @@
-use clap::CommandFactory;
-
 use super::*;
 
 fn words(text: &str) -> Vec<String> {
@@ -10,15 +8,6 @@ fn layout(text: &str) -> Result<Vec<(VdevKind, usize)>, String> {
     let (data, logs) = vdevs(&words(text))?;
     assert!(logs.is_empty(), "{text}");
     Ok(data.iter().map(|vdev| (vdev.kind, vdev.disks.len())).collect())
-}
-
-fn parse(text: &str) -> Result<Args, clap::Error> {
-    Args::try_parse_from(std::iter::once("aquifer".to_string()).chain(words(text)))
-}
-
-#[test]
-fn the_command_line_makes_sense_to_clap() {
-    Args::command().debug_assert();
 }
 
 #[test]
@@ -69,101 +58,6 @@ fn layouts_that_cannot_be_say_why() {
 }
 
 #[test]
-fn commands_are_those_of_zpool_and_zfs() {
-    for text in [
-        "pool create tank mirror /a /b",
-        "pool create -f -n -o compression=off -o sharenfs=rw,root_squash tank /a --create-size 10G",
-        "pool create tank mirror /a /b log mirror /c /d",
-        "pool add -f -n --create-size 1G tank log mirror /c /d",
-        "pool remove tank mirror-1",
-        "pool replace -f --create-size 1G tank /c /d",
-        "pool offline tank /c",
-        "pool online tank /c",
-        "pool import -m tank",
-        "pool import --missing-log -d /images tank",
-        "pool import",
-        "pool import -d /dev -d /images tank --rewind=2 --discard-log",
-        "pool export tank",
-        "pool list -H -p",
-        "pool status -v tank --json",
-        "pool destroy -f tank",
-        "create -o sharenfs=on tank/vms",
-        "set compression=off sync=always tank/vms",
-        "inherit compression tank/vms",
-        "get all tank/vms",
-        "get -r quota,used",
-        "list -r tank",
-        "share",
-        "share -H",
-        "share why 10.0.0.1 /tank/vms --json",
-        "inspect --deep --data tank",
-        "iostat",
-        "iostat -vl tank 1 5",
-        "iostat -w 1",
-        "nfsstat 1",
-        "nfsiostat -d -n 5 10 3",
-        "events -f --json",
-        "completions bash",
-        "serve --nfs-addr 127.0.0.1:0 --nfs-addr [::1]:2049 --no-portmap --memory 64M --log debug",
-    ] {
-        if let Err(error) = parse(text) {
-            panic!("{text}: {error}");
-        }
-    }
-}
-
-#[test]
-fn wrong_usage_is_told_from_failure_by_its_exit_code() {
-    for text in [
-        "",
-        "pool",
-        "pool create tank",
-        "pool add tank",
-        "pool remove tank",
-        "pool replace tank /a",
-        "pool create -o compression tank /a",
-        "pool create --create-size huge tank /a",
-        "pool import --rewind=3 tank",
-        "set tank",
-        "share why 10.0.0.1",
-        "share tank",
-        "serve --memory 1M",
-        "serve --nfs-addr everywhere",
-        "serve --no-portmap --portmap-addr 0.0.0.0:111",
-        "nfsiostat -c -d",
-        "nfsstat 1 2 3",
-        "frobnicate",
-    ] {
-        assert_eq!(parse(text).unwrap_err().exit_code(), 2, "{text}");
-    }
-}
-
-#[test]
 fn sizes_have_units() {
     assert_eq!(bytes("1.5K"), Ok(1536));
-    assert_eq!(memory("64M"), Ok(MEMORY_BYTES_MIN));
-    assert!(memory("63M").is_err());
-}
-
-/// Every new command and option needs a description in the page.
-#[test]
-fn the_page_of_the_command_line_names_every_command_and_option() {
-    let page = include_str!("../../../../docs/cli.md");
-    let command = Args::command();
-    let mut todo = vec![("aquifer".to_string(), &command)];
-    while let Some((name, command)) = todo.pop() {
-        if command.has_subcommands() {
-            let below = command.get_subcommands();
-            todo.extend(below.map(|below| (format!("{name} {}", below.get_name()), below)));
-        }
-        if !command.has_subcommands() || !command.is_subcommand_required_set() {
-            let heading = format!("\n## {name}");
-            assert!(page.contains(&heading), "docs/cli.md has no heading for `{name}`");
-        }
-        for long in command.get_arguments().filter_map(|argument| argument.get_long()) {
-            // For -H and -p the page has the short form.
-            let told = page.contains(&format!("--{long}")) || ["script", "exact"].contains(&long);
-            assert!(told, "docs/cli.md says nothing of `{name} --{long}`");
-        }
-    }
 }

@@ -1,11 +1,12 @@
 //! `aquifer token`.
 
-use aquifer_admin::api::Role;
-use aquifer_admin::time::{now_s, parse_date, parse_span};
+use aquifer_api::Role;
+use aquifer_api::time::{now_s, parse_date, parse_span};
 use clap::Subcommand;
 
+/// What is done with tokens.
 #[derive(Debug, Subcommand)]
-pub(crate) enum TokenCommand {
+pub enum TokenCommand {
     /// Make a token and print it, this once.
     Create {
         /// What it may do: metrics, read, operator or admin; each may do what those before it may.

@@ -3,10 +3,8 @@
 //! The options make each client as patient and as honest as the server; `docs/hypervisors` gives
 //! the reasons.
 
-use aquifer_admin::api::{DatasetInfo, DatasetQuery};
-use aquifer_admin::client::Client;
-use aquifer_admin::sharenfs;
-use aquifer_nfs::Xprtsec;
+use aquifer_api::client::Client;
+use aquifer_api::{DatasetInfo, DatasetQuery};
 use serde::Serialize;
 
 use super::Output;
@@ -49,11 +47,10 @@ fn host_name() -> Result<String, Failure> {
 /// Options of a mount that gets the TLS that the export requires.
 fn protection(info: &DatasetInfo, hypervisor: Hypervisor) -> Result<Option<&'static str>, Failure> {
     let sharenfs = info.properties.iter().find(|property| property.name == "sharenfs");
-    let export = sharenfs.and_then(|of| sharenfs::parse(&info.name, &of.value).ok().flatten());
-    let asked = match export.map(|export| export.xprtsec).unwrap_or_default() {
-        Xprtsec::None => return Ok(None),
-        Xprtsec::Tls => "xprtsec=tls,nolock",
-        Xprtsec::Mtls => "xprtsec=mtls,nolock",
+    let asked = match sharenfs.and_then(|options| least_asked(&options.value)) {
+        None | Some("none") => return Ok(None),
+        Some("tls") => "xprtsec=tls,nolock",
+        Some(_) => "xprtsec=mtls,nolock",
     };
     match hypervisor {
         Hypervisor::Proxmox | Hypervisor::Libvirt | Hypervisor::Linux => Ok(Some(asked)),
@@ -63,6 +60,13 @@ fn protection(info: &DatasetInfo, hypervisor: Hypervisor) -> Result<Option<&'sta
             info.name
         ))),
     }
+}
+
+/// The least protection that the export takes, of those that its `xprtsec` names.
+fn least_asked(options: &str) -> Option<&'static str> {
+    let mut words = options.split(|c: char| c == ',' || c.is_whitespace());
+    let named = words.find_map(|word| word.strip_prefix("xprtsec="))?;
+    ["none", "tls", "mtls"].into_iter().find(|kind| named.split(':').any(|word| word == *kind))
 }
 
 fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advice, Failure> {
@@ -135,4 +139,22 @@ fn advice(hypervisor: Hypervisor, host: &str, info: &DatasetInfo) -> Result<Advi
         ));
     }
     Ok(Advice { lines: vec![line], why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_asks_for_the_least_protection_that_the_export_takes() {
+        for (options, least) in [
+            ("rw=@10.1.0.0/24,xprtsec=tls", Some("tls")),
+            ("rw xprtsec=mtls:tls", Some("tls")),
+            ("rw=cert:hv1.example,xprtsec=mtls", Some("mtls")),
+            ("rw,xprtsec=none:tls,secure", Some("none")),
+            ("off", None),
+        ] {
+            assert_eq!(least_asked(options), least, "{options}");
+        }
+    }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_admin::api::{
+use aquifer_api::client::Client;
+use aquifer_api::{
     ClearDamage, CreateDataset, DatasetInfo, DatasetQuery, DestroyDataset, PropertyValue,
     SetProperties,
 };
-use aquifer_admin::client::Client;
 use serde::Serialize;
 
 use super::pool::confirm;

@@ -1,7 +1,7 @@
 //! `aquifer pool add`, `remove`, `replace`, `offline`, `online`: the disks of a pool in service.
 
-use aquifer_admin::api::{AddVdevs, DiskRequest, PoolDone, ReplaceDisk};
-use aquifer_admin::client::Client;
+use aquifer_api::client::Client;
+use aquifer_api::{AddVdevs, DiskRequest, PoolDone, ReplaceDisk};
 
 use super::pool::{Wish, layout};
 use super::{Output, tell};

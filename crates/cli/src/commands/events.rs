@@ -1,8 +1,8 @@
 //! `aquifer events`: past events, as far as the daemon remembers them.
 
-use aquifer_admin::api::{Event, EventQuery};
-use aquifer_admin::client::Client;
-use aquifer_admin::time;
+use aquifer_api::client::Client;
+use aquifer_api::time;
+use aquifer_api::{Event, EventQuery};
 
 use super::Output;
 use super::repeat::print_some;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use aquifer_admin::api::{HistoryChange, HistoryEntry, HistoryOutcome};
-use aquifer_admin::client::Client;
-use aquifer_admin::time;
+use aquifer_api::client::Client;
+use aquifer_api::time;
+use aquifer_api::{HistoryChange, HistoryEntry, HistoryOutcome};
 
 use super::Output;
 use crate::failure::Failure;

@@ -1,7 +1,7 @@
 //! `aquifer iostat`: the operations of disks, as `zpool iostat` shows them.
 
-use aquifer_admin::api::{DiskIo, Latency, PoolIo, VdevClass, VdevIo, VdevKind};
-use aquifer_admin::client::Client;
+use aquifer_api::client::Client;
+use aquifer_api::{DiskIo, Latency, PoolIo, VdevClass, VdevIo, VdevKind};
 use aquifer_meter::{BUCKETS, Histogram, floor_ns};
 
 use super::Output;
@@ -94,7 +94,7 @@ fn rows(now: &[PoolIo], then: Option<&Vec<PoolIo>>, verbose: bool) -> Vec<Row> {
             };
             for leaf in &vdev.leaves {
                 let same = |old: &&_| {
-                    let aquifer_admin::api::LeafIo { guid, .. } = old;
+                    let aquifer_api::LeafIo { guid, .. } = old;
                     *guid == leaf.guid
                 };
                 let old = old.and_then(|old| old.leaves.iter().find(same));

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use aquifer_admin::api::{ClearLocks, LockExtent, LockInfo};
-use aquifer_admin::client::Client;
+use aquifer_api::client::Client;
+use aquifer_api::{ClearLocks, LockExtent, LockInfo};
 
 use super::pool::confirm;
 use super::{Output, tell};

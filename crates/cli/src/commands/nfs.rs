@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use aquifer_admin::api::{Flow, NfsStat};
-use aquifer_admin::client::Client;
+use aquifer_api::client::Client;
+use aquifer_api::{Flow, NfsStat};
 
 use super::Output;
 use super::repeat::{Times, repeat};
@@ -95,7 +95,7 @@ fn flows(now: &NfsStat, then: Option<&NfsStat>, show: Show, output: Output) -> S
     }
     if show.disks {
         let each = now.disks.iter().map(|one| {
-            let same = |old: &&aquifer_admin::api::DiskStat| {
+            let same = |old: &&aquifer_api::DiskStat| {
                 old.object == one.object && old.fs_guid == one.fs_guid
             };
             let old = then.and_then(|then| then.disks.iter().find(same));

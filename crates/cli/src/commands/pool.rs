@@ -3,11 +3,11 @@
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use aquifer_admin::api::{
+use aquifer_api::client::Client;
+use aquifer_api::{
     CreatePool, DestroyPool, FoundPool, FoundVdev, Health, ImportRequest, LeafState, PoolCreated,
     PoolSummary, ScanRequest, ScanResult, VdevClass, VdevKind, VdevLayout,
 };
-use aquifer_admin::client::Client;
 
 use super::{Output, tell};
 use crate::args::vdevs;

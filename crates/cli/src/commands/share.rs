@@ -1,7 +1,7 @@
 //! `aquifer share`: exports, their clients, and why a client is admitted or refused.
 
-use aquifer_admin::api::{ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
-use aquifer_admin::client::Client;
+use aquifer_api::client::Client;
+use aquifer_api::{ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 
 use super::Output;
 use crate::failure::Failure;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use aquifer_admin::api::{Count, Flow};
+use aquifer_api::{Count, Flow};
 use aquifer_meter::Histogram;
 
 use super::Output;

@@ -1,15 +1,15 @@
 //! `aquifer pool status`: the state of pools, and what to do.
 
-use aquifer_admin::api::{
+use aquifer_api::client::Client;
+use aquifer_api::shown::shown;
+use aquifer_api::time;
+use aquifer_api::{
     DamagedFile, Health, LeafStatus, PoolStatus, SyncDisabled, VdevKind, VdevStatus,
 };
-use aquifer_admin::client::Client;
-use aquifer_admin::time;
 
 use super::Output;
 use super::pool::{data_first, word};
 use crate::failure::Failure;
-use crate::shown::shown;
 use crate::table::Table;
 
 #[cfg(test)]

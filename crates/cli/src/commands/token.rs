@@ -1,8 +1,8 @@
 //! `aquifer token`: tokens for the API over TCP.
 
-use aquifer_admin::api::{CreateToken, RotateToken, TokenInfo, TokenMade};
-use aquifer_admin::client::Client;
-use aquifer_admin::time::text_s;
+use aquifer_api::client::Client;
+use aquifer_api::time::text_s;
+use aquifer_api::{CreateToken, RotateToken, TokenInfo, TokenMade};
 
 use super::{Output, tell};
 use crate::args::TokenCommand;
@@ -69,7 +69,7 @@ fn row(token: &TokenInfo) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use aquifer_admin::api::Role;
+    use aquifer_api::Role;
 
     use super::*;
 

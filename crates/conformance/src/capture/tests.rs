@@ -3,8 +3,9 @@
 
 use std::fs;
 
+use aquifer_rig::work::WorkDir;
+
 use super::*;
-use crate::work::WorkDir;
 
 const CLIENT: u16 = 700;
 const SERVER: u16 = 2049;

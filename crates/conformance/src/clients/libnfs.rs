@@ -1,8 +1,9 @@
 //! libnfs's command line tools, on `nfs://` URLs or, for one side of a copy, local paths.
 
+use aquifer_rig::process::Outcome;
+
 use super::Clients;
 use crate::Result;
-use crate::process::Outcome;
 
 impl Clients {
     /// `nfs-ls -s URL`: the directory as by `ls -l`, with a summary.

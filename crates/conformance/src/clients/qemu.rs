@@ -5,8 +5,9 @@
 //! server between the two has lost: kill no server under it and expect the data (see the users'
 //! pages on `sync=always`).
 
+use aquifer_rig::process::Outcome;
+
 use super::Clients;
-use crate::process::Outcome;
 use crate::{Error, Result};
 
 /// Parameters of `qemu-img bench`.

@@ -1,8 +1,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use aquifer_rig::work::WorkDir;
+
 use super::*;
-use crate::work::WorkDir;
 use crate::workload::acked;
 
 /// Runs `count` transactions on this machine.

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use aquifer_rig::process::Invocation;
+use aquifer_rig::work::WorkDir;
+
 use crate::cpio::Archive;
 use crate::kernel::Kernel;
-use crate::process::Invocation;
-use crate::work::WorkDir;
 use crate::{Error, Result};
 
 /// A file for the guest.

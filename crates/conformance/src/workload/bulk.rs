@@ -75,7 +75,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::WorkDir;
+    use aquifer_rig::work::WorkDir;
 
     #[test]
     fn verify_accepts_what_fill_wrote_and_nothing_else() {

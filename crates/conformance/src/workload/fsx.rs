@@ -10,10 +10,11 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
+use aquifer_rig::random::Random;
 use rustix::fs::OFlags;
 
 use super::{drop_cache, mapping::Mapping};
-use crate::pattern::{self, Random};
+use crate::pattern;
 use crate::{Error, Result};
 
 /// Parameters of a run.
@@ -367,7 +368,7 @@ const HISTORY_MAX: usize = 40;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::{Scratch, WorkDir};
+    use aquifer_rig::work::{Scratch, WorkDir};
 
     fn config(scratch: &Scratch, seed: u64) -> Config {
         let path = scratch.join("file");

@@ -174,7 +174,7 @@ const PAGE: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::{Scratch, WorkDir};
+    use aquifer_rig::work::{Scratch, WorkDir};
 
     fn journal(scratch: &Scratch, slots: u64) -> Journal {
         Journal { path: scratch.join(&format!("journal{slots}")), record_bytes: 512, slots }

@@ -107,7 +107,7 @@ fn done<T>(what: &str, result: io::Result<T>) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::WorkDir;
+    use aquifer_rig::work::WorkDir;
     use std::collections::BTreeSet;
     use std::os::unix::fs::PermissionsExt;
 

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use aquifer_rig::random::Random;
+
 use super::drop_cache;
-use crate::pattern::{self, Random};
+use crate::pattern;
 use crate::{Error, Result};
 
 /// Makes `path` `size` bytes large with a few blocks of seeded content, the last one at its end,
@@ -94,7 +96,7 @@ const USED_BYTES_MAX: u64 = 64 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::WorkDir;
+    use aquifer_rig::work::WorkDir;
 
     #[test]
     fn passes_on_a_local_file_system_and_finds_a_wrapped_offset() {

@@ -8,7 +8,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::pattern::{self, Random};
+use aquifer_rig::random::Random;
+
+use crate::pattern;
 use crate::{Error, Result};
 
 /// Makes `count` files in `directory` (made, must not exist), lists and verifies them, removes them
@@ -123,7 +125,7 @@ fn content(seed: u64, number: u64, random: &mut Random) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::WorkDir;
+    use aquifer_rig::work::WorkDir;
 
     #[test]
     fn passes_on_a_local_file_system_and_leaves_nothing() {

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use aquifer_conformance::pattern::Random;
-use aquifer_conformance::process::Invocation;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::process::Invocation;
+use aquifer_rig::random::Random;
 use serde_json::Value;
 
 use crate::place::SOON;

@@ -14,11 +14,11 @@ use aquifer_conformance::clients::Call;
 use aquifer_conformance::guest::initramfs::program_files;
 use aquifer_conformance::guest::{Guest, GuestConfig, Job};
 use aquifer_conformance::image::{self, Boot, DATABASE, Task, Userland};
-use aquifer_conformance::pattern::Random;
-use aquifer_conformance::process::Invocation;
 use aquifer_conformance::qemu::{Disk, Machine};
-use aquifer_conformance::work::WorkDir;
 use aquifer_conformance::{Error, Result, database, workload};
+use aquifer_rig::process::Invocation;
+use aquifer_rig::random::Random;
+use aquifer_rig::work::WorkDir;
 
 use crate::kill::more;
 use crate::kill_loop::seed;

@@ -6,7 +6,7 @@ use aquifer_conformance::capture::Capture;
 use aquifer_conformance::guest::initramfs::{GuestFile, program_files};
 use aquifer_conformance::guest::{Guest, GuestConfig};
 use aquifer_conformance::qemu::Network;
-use aquifer_conformance::work::WorkDir;
+use aquifer_rig::work::WorkDir;
 
 use crate::place::{Aquifer, SOON};
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use aquifer_conformance::capture::{Capture, MOUNT, NFS, PORTMAP};
 use aquifer_conformance::guest::{Guest, GuestConfig};
-use aquifer_conformance::work::WorkDir;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::work::WorkDir;
 
 use crate::place::{Aquifer, DATASET, EXPORT, LONG, SOON, Setup, V3, is_long, text};
 

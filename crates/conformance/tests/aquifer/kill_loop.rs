@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use aquifer_bench::wire::Connection;
-use aquifer_conformance::netns;
-use aquifer_conformance::pattern::Random;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::netns;
+use aquifer_rig::random::Random;
+use aquifer_rig::wire::Connection;
 
 use crate::administrator::Administrator;
 use crate::diary::Clock;

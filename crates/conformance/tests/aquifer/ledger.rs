@@ -218,7 +218,7 @@ fn unit(file: u32, number: usize, generation: u32) -> [u8; UNIT_BYTES] {
     let (head, content) = bytes.split_at_mut(HEAD_BYTES);
     head[..8].copy_from_slice(&place.to_be_bytes());
     head[8..].copy_from_slice(&u64::from(generation).to_be_bytes());
-    let mut seed = pattern::Random::new(place);
+    let mut seed = aquifer_rig::random::Random::new(place);
     let seed = seed.next_u64().wrapping_add(u64::from(generation) << 40);
     let random = if generation.is_multiple_of(4) { 8 } else { content.len() };
     pattern::fill(seed, 0, &mut content[..random]);

@@ -4,7 +4,7 @@
 //! ends with a shutdown in order and `aquifer inspect --deep --data`, which must find no error
 //! ([`place::Aquifer::finish`]). Nothing is left behind.
 //!
-//! `cargo test --workspace` builds the program; alone: `cargo build -p aquifer-cli` first. Needs
+//! `cargo test --workspace` builds the program; alone: `cargo build -p aquifer` first. Needs
 //! root and `scripts/setup-deps.sh guest clients capture`. Longer runs of the same tests:
 //! `AQUIFER_LONG=1 cargo test -p aquifer-conformance --test aquifer -- --nocapture`.
 #![allow(

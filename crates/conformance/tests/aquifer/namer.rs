@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use aquifer_bench::wire::{Connection, decode, granted, results};
-use aquifer_conformance::pattern::Random;
 use aquifer_conformance::{Error, Result};
 use aquifer_nfs::proto::v3::{
     Args3, Create3Args, Create3Res, CreateHow3, DirOpArgs3, Lookup3Res, NfsFh3, Nfsstat3,
     Remove3Res, Rename3Args, Rename3Res, Res3, Sattr3,
 };
+use aquifer_rig::random::Random;
+use aquifer_rig::wire::{Connection, decode, granted, results};
 use aquifer_rpc::xdr::Decoder;
 
 use crate::diary::{Clock, Diary};

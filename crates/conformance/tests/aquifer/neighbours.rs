@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use aquifer_conformance::Result;
 use aquifer_conformance::clients::Call;
-use aquifer_conformance::netns::connect;
-use aquifer_conformance::process::Invocation;
+use aquifer_rig::netns::connect;
+use aquifer_rig::process::Invocation;
 
 use crate::place::{Aquifer, DATASET, SOON, Setup};
 

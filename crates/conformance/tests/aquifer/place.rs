@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aquifer_conformance::clients::Clients;
-use aquifer_conformance::daemon::Daemon;
-use aquifer_conformance::netns::NetNs;
-use aquifer_conformance::process::{Invocation, Outcome, Process};
-use aquifer_conformance::server::aquifer_program;
-use aquifer_conformance::work::{Scratch, WorkDir};
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::daemon::Daemon;
+use aquifer_rig::netns::NetNs;
+use aquifer_rig::process::{Invocation, Outcome, Process};
+use aquifer_rig::server::aquifer_program;
+use aquifer_rig::work::{Scratch, WorkDir};
 use serde_json::Value;
 
 /// The dataset that clients use.

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
-use aquifer_conformance::pattern::Random;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::random::Random;
 
 use crate::diary::Clock;
 use crate::kill_loop::{KillLoop, connect, seed};

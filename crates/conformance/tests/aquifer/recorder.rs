@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
 
-use aquifer_conformance::netns::NetNs;
-use aquifer_conformance::pattern::Random;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::netns::NetNs;
+use aquifer_rig::random::Random;
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, KernelConfig,
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite,

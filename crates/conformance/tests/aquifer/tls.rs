@@ -1,10 +1,10 @@
 //! RPC-with-TLS with a real client: a guest whose kernel speaks it, with `tlshd`.
 
 use aquifer_conformance::guest::{Guest, GuestConfig};
-use aquifer_conformance::tls::Authority;
 use aquifer_conformance::trixie::{MODULES, START, TlsGuest};
-use aquifer_conformance::work::WorkDir;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::tls::Authority;
+use aquifer_rig::work::WorkDir;
 
 use crate::place::{Aquifer, DATASET, EXPORT, LONG, SOON, Setup, V3, text};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use aquifer_conformance::capture::{Capture, MOUNT, PORTMAP};
 use aquifer_conformance::clients::{Bench, Call};
-use aquifer_conformance::process::Invocation;
 use aquifer_conformance::{Error, Result, pattern};
+use aquifer_rig::process::Invocation;
 
 use crate::place::{Aquifer, DATASET, EXPORT, MIB, SOON, Setup, text};
 

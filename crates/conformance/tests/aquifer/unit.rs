@@ -16,11 +16,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use aquifer_conformance::clients::Clients;
-use aquifer_conformance::netns::{NetNs, wait_for_listener};
-use aquifer_conformance::process::{Invocation, Process};
-use aquifer_conformance::server::aquifer_program;
-use aquifer_conformance::work::{Scratch, WorkDir};
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::netns::{NetNs, wait_for_listener};
+use aquifer_rig::process::{Invocation, Process};
+use aquifer_rig::server::aquifer_program;
+use aquifer_rig::work::{Scratch, WorkDir};
 
 use crate::place::{MIB, SOON, text};
 use manager::Manager;
@@ -340,7 +340,7 @@ impl Drop for Loop {
     }
 }
 
-fn done(outcome: aquifer_conformance::process::Outcome) -> Result<()> {
+fn done(outcome: aquifer_rig::process::Outcome) -> Result<()> {
     match outcome.status.success() {
         true => Ok(()),
         false => Err(Error::Failed { what: "a client".into(), said: outcome.said() }),

@@ -8,13 +8,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use aquifer_bench::wire::{Connection, decode, granted, results};
-use aquifer_conformance::pattern::Random;
 use aquifer_conformance::{Error, Result};
 use aquifer_nfs::proto::v3::{
     Args3, Commit3Args, Commit3Res, NfsFh3, Read3Args, Read3Res, StableHow, Write3Args, Write3Head,
     Write3Res, WriteVerf3,
 };
+use aquifer_rig::random::Random;
+use aquifer_rig::wire::{Connection, decode, granted, results};
 use aquifer_rpc::xdr::{Decoder, Span};
 
 use crate::diary::{Clock, Diary};

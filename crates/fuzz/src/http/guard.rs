@@ -1,11 +1,12 @@
 //! Keeps requests away from the disks of the machine that this runs on.
 
-use aquifer_admin::api::{self, ApiError, EventQuery};
+use aquifer_api::{self as api, ApiError, EventQuery};
+use aquifer_daemon::http::refusal;
 use axum::Json;
 use axum::extract::{FromRequest, Query, Request};
 use axum::http::Method;
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::de::DeserializeOwned;
 
 /// Lets through what is known to open no disk. All routes that do are POSTs; a path is compared as
@@ -31,12 +32,12 @@ pub async fn guard(request: Request, next: Next) -> Response {
 async fn read<T: DeserializeOwned>(request: Request) -> Response {
     match Json::<T>::from_request(request, &()).await {
         Ok(_) => refuse("it opens disks"),
-        Err(why) => ApiError::invalid(why.body_text()).into_response(),
+        Err(why) => refusal(ApiError::invalid(why.body_text())),
     }
 }
 
 fn refuse(why: &str) -> Response {
-    ApiError::invalid(why).into_response()
+    refusal(ApiError::invalid(why))
 }
 
 /// Acts on datasets and locks, and one that forgets what was lost.

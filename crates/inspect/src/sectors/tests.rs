@@ -1,17 +1,9 @@
 //! Compared with a plain vector of flags.
 #![expect(clippy::cast_possible_truncation, reason = "numbers of a few hundred")]
 
+use aquifer_sim::Rng;
+
 use super::SectorMap;
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
 
 fn runs(flags: impl Iterator<Item = bool>) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -27,7 +19,7 @@ fn runs(flags: impl Iterator<Item = bool>) -> Vec<(u64, u64)> {
 #[test]
 fn agrees_with_flags() {
     const SECTORS: u64 = 640;
-    let mut rng = Rng(1);
+    let mut rng = Rng::stream(1, "runs");
     for _ in 0..300 {
         let mut maps = [SectorMap::new(SECTORS), SectorMap::new(SECTORS)];
         let mut flags = [vec![false; 640], vec![false; 640]];

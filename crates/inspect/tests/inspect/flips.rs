@@ -6,21 +6,11 @@ use aquifer_ondisk::layout::{CONFIG_OFFSET, LABEL_SECTORS, RING_OFFSET, label_se
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::types::{Place, SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
+use aquifer_sim::Rng;
 
 use crate::memory::MemoryDisk;
 use crate::pool::{HandPool, SECTORS, SESSION, Shape};
 use crate::{block_on, changed, deep, good, look_deep};
-
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-}
 
 fn with_log() -> HandPool {
     let mut pool = good(Shape::Single);
@@ -74,7 +64,7 @@ fn no_flip_goes_unnoticed() {
     let pool = with_log();
     let options = deep();
     let whole = said(&look_deep(pool.arcs()));
-    let mut rng = Rng(0x1234_5678);
+    let mut rng = Rng::stream(0x1234_5678, "flips");
     let mut tried = 0;
     let disk = &pool.disks[0];
     for sector in disk.written() {
@@ -104,7 +94,7 @@ fn a_flip_in_all_copies_is_an_error() {
         groups.push(vec![place(0), place(1)]);
     }
     groups.push(pool.trees[0].unwrap().copies().collect());
-    let mut rng = Rng(99);
+    let mut rng = Rng::stream(99, "flips");
     for group in groups {
         for _ in 0..20 {
             let (byte, bits) = (rng.below(4096) as usize, 1 << rng.below(8));
@@ -126,7 +116,7 @@ fn what_verifies_can_still_be_anything() {
     for seed in 1..=seeds {
         let shape = if seed % 2 == 0 { Shape::Single } else { Shape::Mirror };
         let mut pool = changed(shape, |pool, _, _| {
-            let mut rng = Rng(seed * 0x9e37_79b9 + 1);
+            let mut rng = Rng::stream(seed, "node");
             let share = 4 + rng.below(60);
             pool.hooks.node = Box::new(move |draft| {
                 while rng.below(share) == 0 {
@@ -134,14 +124,14 @@ fn what_verifies_can_still_be_anything() {
                     draft.bytes[at] = rng.below(256) as u8;
                 }
             });
-            let mut rng = Rng(seed * 0x0517_cc1b + 1);
+            let mut rng = Rng::stream(seed, "record");
             pool.hooks.record_bytes = Box::new(move |bytes| {
                 while rng.below(2) == 0 {
                     let at = rng.below(1800) as usize;
                     bytes[at] ^= 1 << rng.below(8);
                 }
             });
-            let mut rng = Rng(seed * 0x2545_f491 + 1);
+            let mut rng = Rng::stream(seed, "more");
             pool.hooks.uberblock = Box::new(move |uberblock| {
                 match rng.below(12) {
                     0 => uberblock.log_end.sequence = SEQUENCE_LIMIT - 1,
@@ -168,7 +158,7 @@ fn what_verifies_can_still_be_anything() {
 fn sectors_from_elsewhere() {
     let pool = with_log();
     let written = pool.disks[0].written();
-    let mut rng = Rng(4711);
+    let mut rng = Rng::stream(4711, "flips");
     for _ in 0..150 {
         let disk = pool.disks[0].copy("diskd0");
         for _ in 0..1 + rng.below(6) {
@@ -191,7 +181,7 @@ fn sectors_from_elsewhere() {
 #[test]
 fn a_disk_of_noise() {
     let disk = MemoryDisk::new("noise", SECTORS);
-    let mut rng = Rng(7);
+    let mut rng = Rng::stream(7, "flips");
     for label in 0..4 {
         for sector in 0..LABEL_SECTORS {
             let noise: Vec<u8> = (0..4096).map(|_| rng.below(256) as u8).collect();

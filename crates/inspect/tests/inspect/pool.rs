@@ -162,7 +162,7 @@ impl HandPool {
                 .collect(),
         };
         let geometry = |(at, config): (u16, &VdevConfig)| {
-            Geometry::new(at, config.segments, config.redundancy == Redundancy::Mirror)
+            Geometry::new(at, config.segments, config.redundancy)
         };
         let geometries: Vec<Geometry> = (0..).zip(&config.vdevs).map(geometry).collect();
         let mut pool = HandPool {

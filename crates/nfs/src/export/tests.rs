@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
-use aquifer_files::{FileHandle, Service};
-use aquifer_rpc::auth::{Gids, OpaqueAuth};
+use aquifer_files::{Credentials, FileHandle, Service};
+use aquifer_rpc::auth::{AuthSys, Credential, Gids, OpaqueAuth};
 
 use super::*;
 use crate::access::{Client, Entry, Whom};

@@ -1,5 +1,5 @@
 //! The server's side of a connection: records received in turns, begun in order, those together
-//! that may go together, as the daemon does it (`daemon::connection::requests`).
+//! that may go together, as the daemon does it (`nfsd::connection::requests`).
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use aquifer_ondisk::codec::{SECTOR_BYTES, checksum64, checksum128};
+use aquifer_ondisk::config::Redundancy;
 use aquifer_ondisk::layout::{self, Geometry};
 use aquifer_ondisk::types::{SEGMENT_SECTORS, SEQUENCE_LIMIT};
 use aquifer_ondisk::{
@@ -75,10 +76,9 @@ fn geometry(leaf_sectors: u64) -> String {
     let labels: Vec<u64> =
         (0..layout::LABELS).map(|index| layout::label_sector(index, leaf_sectors)).collect();
     writeln!(out, "  labels at sectors {labels:?}").unwrap();
-    for redundant in [true, false] {
-        let of = Geometry::new(0, layout::leaf_segments(leaf_sectors) - 1, redundant);
+    for (redundancy, kind) in [(Redundancy::Mirror, "mirror"), (Redundancy::Single, "single")] {
+        let of = Geometry::new(0, layout::leaf_segments(leaf_sectors) - 1, redundancy);
         let last = of.metaslabs() - 1;
-        let kind = if redundant { "mirror" } else { "single" };
         writeln!(
             out,
             "  {kind}: {} segments, {} metaslabs of {}, slots of {} sectors, {} copies",
@@ -165,10 +165,10 @@ proptest! {
             layout::LEAF_SEGMENTS_MIN - 1..20_000,
             layout::LEAF_SEGMENTS_MIN - 1..=config::VDEV_SEGMENTS_MAX,
         ],
-        redundant: bool,
+        redundancy in prop_oneof![Just(Redundancy::Mirror), Just(Redundancy::Single)],
         which: prop::sample::Index,
     ) {
-        let of = Geometry::new(3, segments, redundant);
+        let of = Geometry::new(3, segments, redundancy);
         prop_assert!(of.segments == segments || of.segments == segments - 1);
         let count = of.metaslabs();
         let (last, sectors) = of.metaslab_range(count - 1);

@@ -37,7 +37,7 @@ impl Pool {
     }
 
     async fn replay_found(&self, replay: &dyn Replay) -> Result<(), ImportError> {
-        let batches = std::mem::take(&mut *self.found.lock());
+        let batches = std::mem::take(&mut *self.import.found.lock());
         let live = |batch: &FoundBatch| LiveBatch {
             sequence: batch.header.sequence,
             position: batch.position,

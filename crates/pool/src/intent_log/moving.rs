@@ -169,7 +169,7 @@ impl Pool {
     pub(crate) fn place_log(&self) {
         let tree = self.tree();
         let mut on = tree.usable_logs();
-        if let Some(shunned) = *self.shunned_log.lock() {
+        if let Some(shunned) = *self.acts.shunned_log.lock() {
             on.remove(&shunned);
         }
         let home = self.log.home();

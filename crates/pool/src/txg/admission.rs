@@ -23,7 +23,7 @@ use crate::error::PoolError;
 use crate::flow::Entry;
 use crate::pool::Pool;
 
-/// How far into the pool's reserve a request may go (DESIGN, "Full pool").
+/// How far into the pool's reserve a request may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpaceClass {
     /// Writes and creates stop at slop.

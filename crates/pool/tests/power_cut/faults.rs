@@ -234,7 +234,7 @@ fn a_bitmap_that_cannot_be_read_at_once_closes_nothing() {
         }
         open.slots.committed(0).unwrap().place
     });
-    let geometry = Geometry::new(0, 63, true);
+    let geometry = Geometry::new(0, 63, Redundancy::Mirror);
     let index = place.sector() / geometry.metaslab_sectors();
     for slot in 0..4 {
         let first = geometry.slot_place(index, slot, 0).sector();
@@ -321,7 +321,7 @@ fn a_lost_bitmap_closes_its_metaslab_and_nothing_else() {
         early.unwrap().durable().await.unwrap();
         open.slots.committed(1).unwrap()
     });
-    let geometry = Geometry::new(0, 63, true);
+    let geometry = Geometry::new(0, 63, Redundancy::Mirror);
     let index = extent.place.sector() / geometry.metaslab_sectors();
     for slot in 0..4 {
         let place = geometry.slot_place(index, slot, 0);

@@ -12,7 +12,7 @@ pub struct Step {
 }
 
 /// Crates from the lowest to the highest: what is wrong in one shows in those above it, too.
-const LINE: [&str; 8] = ["vdev", "space", "pool", "object", "dataset", "files", "nfs", "daemon"];
+const LINE: [&str; 8] = ["vdev", "space", "pool", "object", "dataset", "files", "nfs", "nfsd"];
 
 /// Crates whose tests are asked of mutants below them, too.
 pub const ROOMS: [&str; 6] = ["space", "pool", "object", "dataset", "files", "nfs"];

@@ -65,7 +65,9 @@ pub fn check_file(file: &File, report: &mut Report) {
             report.error(path, line_of(&code, at), format!("{name} is left out: {instead}"));
         }
     }
-    if path.starts_with("crates/cli/src/") && !PRINTS.contains(&path) {
+    if ["crates/aquifer/src/", "crates/cli/src/"].iter().any(|of| path.starts_with(of))
+        && !PRINTS.contains(&path)
+    {
         for name in ["println!", "print!", "eprintln!", "eprint!"] {
             for at in find(&code, name) {
                 let why = format!("{name}: use commands::print or tell, which print what stays");

@@ -5,16 +5,16 @@ use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use aquifer_conformance::tls::ask;
+use aquifer_rig::tls::ask;
+use aquifer_rig::wire::SERVER as TLS_NAME;
+use aquifer_rig::wire::call::Source;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Stream};
 
 use super::strangers::{HELD_MAX, answer, null};
 use super::{Attacker, Field, Held, Pace};
-use crate::attacks::call::Source;
 use crate::attacks::place::{nfs, stranger};
 use crate::attacks::watch::{knock, session};
-use crate::tls::SERVER as TLS_NAME;
 
 /// At the API.
 pub(super) const API: [Attacker; 3] = [silent, half, wrong];

@@ -9,11 +9,11 @@ use aquifer_nfs::proto::nlm::{
 };
 use aquifer_nfs::proto::nsm::{self, StatChge};
 use aquifer_nfs::proto::v3::NfsFh3;
+use aquifer_rig::wire::call::{Caller, Source, What, datagram, of_nlm};
 use aquifer_rpc::xdr::{Encode, EncodeBuf};
 
 use super::{Attacker, Field, Pace};
 use crate::attacks::admitted;
-use crate::attacks::call::{Caller, Source, What, datagram, of_nlm};
 use crate::attacks::place::{HOST, NEIGHBOUR, PORTMAP_PORT, nfs};
 
 /// Users at the host's address, from ports that everybody gets.

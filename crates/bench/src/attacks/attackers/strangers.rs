@@ -8,13 +8,13 @@ use aquifer_nfs::proto::mount::{self, DirPath, Path};
 use aquifer_nfs::proto::v3::{
     self, Args3, Getattr3Args, NfsFh3, Read3Args, StableHow, Write3Args, Write3Head,
 };
+use aquifer_rig::random::Random;
+use aquifer_rig::wire::call::{Caller, Source, datagram, of_mount, of_nfs, record};
 use aquifer_rpc::portmap::{self, IPPROTO_TCP, Mapping};
 use aquifer_rpc::xdr::Span;
 
 use super::{Attacker, Field, Held, Pace};
-use crate::attacks::call::{Caller, Source, datagram, of_mount, of_nfs, record};
 use crate::attacks::place::{EXPORT, HOST, nfs, portmapper, stranger};
-use crate::load::Random;
 
 /// Connections that do nothing: of one address, of many, and of the portmapper.
 pub(super) const IDLE: [Attacker; 3] = [idle_of_one, idle_of_many, idle_at_the_portmapper];
@@ -62,7 +62,7 @@ fn garbage_of_users(field: &Field<'_>) {
 }
 
 fn garbage(field: &Field<'_>, pace: Pace, from: impl Fn(u32) -> Source) {
-    let mut random = Random::new();
+    let mut random = Random::of_clock();
     let mut held = Held::new(HELD_MAX / 2);
     field.repeat(pace, |number| {
         let mut stream = from(number).connect_abrupt(nfs())?;

@@ -1,4 +1,4 @@
-use aquifer_admin::api::{LeafState, PoolSummary, VdevClass};
+use aquifer_api::{LeafState, PoolSummary, VdevClass};
 
 use super::*;
 

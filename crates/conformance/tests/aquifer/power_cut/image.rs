@@ -11,8 +11,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use aquifer_conformance::pattern::Random;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::random::Random;
 
 use crate::recorder::{Change, SECTOR_BYTES, Tape, ZEROS};
 

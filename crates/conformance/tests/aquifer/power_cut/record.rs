@@ -1,6 +1,6 @@
 //! What disks and clients remember of a time, and the cuts that are drawn from it.
 
-use aquifer_conformance::pattern::Random;
+use aquifer_rig::random::Random;
 
 use super::image::{Cut, Image, Mode};
 use crate::kill_loop::KillLoop;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::IoSlice;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use aquifer_conformance::work::WorkDir;
+use aquifer_rig::work::WorkDir;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::ReadWriteFlags;
 

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use aquifer_conformance::netns::NetNs;
-use aquifer_conformance::process::{Invocation, Process};
-use aquifer_conformance::work::Scratch;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::netns::NetNs;
+use aquifer_rig::process::{Invocation, Process};
+use aquifer_rig::work::Scratch;
 
 use super::service::ID;
 use crate::place::{SOON, text};

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use aquifer_conformance::process::Invocation;
 use aquifer_conformance::{Error, Result};
+use aquifer_rig::process::Invocation;
 
 use crate::place::SOON;
 

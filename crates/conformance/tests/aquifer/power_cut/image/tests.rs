@@ -56,7 +56,7 @@ fn cut_writes_the_image_that_it_leaves() {
     let mut random = Random::new(1);
     let tape = tape();
     let cut = Cut { moment: 7, mode: Mode::AllKept, loser: 0, trusted: u64::MAX };
-    let dir = aquifer_conformance::work::WorkDir::open().unwrap().scratch("image").unwrap();
+    let dir = aquifer_rig::work::WorkDir::open().unwrap().scratch("image").unwrap();
     let image = Image::after(&cut, &tape, 0, &mut random);
     image.write(&dir.join("disk"), 1 << 20).unwrap();
     let bytes = std::fs::read(dir.join("disk")).unwrap();

@@ -1,0 +1,414 @@
+//! A client of the API: one call at a time, each on a connection of its own.
+//!
+//! There is no time limit: an import that replays a long log, or a pool being made on slow disks,
+//! takes as long as it takes, and the act would go on anyway.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
+    CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
+    DiskRequest, Event, EventQuery, HistoryEntry, ImportRequest, LocksInfo, NfsStat, PoolCreated,
+    PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
+    SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
+};
+
+/// A daemon that can be asked.
+#[derive(Debug, Clone)]
+pub struct Client {
+    endpoint: Endpoint,
+}
+
+#[derive(Debug, Clone)]
+enum Endpoint {
+    Socket(PathBuf),
+    Tcp(Remote),
+}
+
+/// A daemon on another machine.
+#[derive(Clone)]
+struct Remote {
+    host: String,
+    port: u16,
+    name: ServerName<'static>,
+    tls: Arc<ClientConfig>,
+    token: String,
+}
+
+impl std::fmt::Debug for Remote {
+    /// Without the token.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "https://{}:{}", self.host, self.port)
+    }
+}
+
+/// A call came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No daemon, or not for us.
+    #[error("{at}: no daemon can be asked there ({source}); {hint}")]
+    Unreachable {
+        /// The socket, or the address.
+        at: String,
+        /// The system's error.
+        source: io::Error,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The daemon refused or failed.
+    #[error("{0}")]
+    Api(#[from] ApiError),
+    /// It went away, or does not speak the API.
+    #[error("the daemon gave no answer that makes sense: {0}; its log may say why")]
+    Broken(String),
+    /// The address of a remote daemon makes no sense.
+    #[error("{0:?} is no address of an API: give https://HOST:PORT")]
+    Address(String),
+}
+
+/// What a call gives.
+pub type Answer<T> = Result<T, ClientError>;
+
+impl Client {
+    /// A client of the daemon behind `socket`. Nothing is done yet.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Client { endpoint: Endpoint::Socket(socket.into()) }
+    }
+
+    /// A client of the daemon at `url` (`https://HOST:PORT`), which must show one of
+    /// `certificates` or one that they vouch for, and will be told `token`. Nothing is done yet.
+    ///
+    /// # Errors
+    /// [`ClientError::Address`]; [`ClientError::Broken`] for certificates of no use.
+    pub fn remote(
+        url: &str,
+        certificates: Vec<CertificateDer<'static>>,
+        token: String,
+    ) -> Answer<Self> {
+        let address = || ClientError::Address(url.to_string());
+        let uri: Uri = url.parse().map_err(|_| address())?;
+        let authority = uri.authority().filter(|_| uri.scheme_str() == Some("https"));
+        let authority = authority.filter(|_| uri.path() == "/" && uri.query().is_none());
+        let port = authority.and_then(|at| at.port_u16()).ok_or_else(address)?;
+        let host = authority.map(|at| at.host().trim_matches(['[', ']'])).unwrap_or_default();
+        let name = ServerName::try_from(host.to_string()).map_err(|_| address())?;
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates {
+            roots.add(certificate).map_err(broken)?;
+        }
+        let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let (host, tls) = (host.to_string(), Arc::new(tls));
+        Ok(Client { endpoint: Endpoint::Tcp(Remote { host, port, name, tls, token }) })
+    }
+
+    /// Whether the daemon is on this machine, where a path is the same to both.
+    pub fn is_local(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Socket(_))
+    }
+
+    /// Who answers.
+    pub async fn daemon(&self) -> Answer<DaemonInfo> {
+        self.get("/daemon").await
+    }
+
+    /// All pools.
+    pub async fn pools(&self) -> Answer<Vec<PoolSummary>> {
+        self.get("/pools").await
+    }
+
+    /// One pool.
+    pub async fn pool(&self, name: &str) -> Answer<PoolStatus> {
+        self.get(&format!("/pools/{}", escaped(name))).await
+    }
+
+    /// What was done to a pool.
+    pub async fn history(&self, name: &str) -> Answer<Vec<HistoryEntry>> {
+        self.get(&format!("/pools/{}/history", escaped(name))).await
+    }
+
+    /// Makes a pool.
+    pub async fn create_pool(&self, request: &CreatePool) -> Answer<PoolCreated> {
+        self.post("/pools", request).await
+    }
+
+    /// Exports a pool.
+    pub async fn export_pool(&self, name: &str) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/export", escaped(name)), &()).await
+    }
+
+    /// Takes the notice of a loss off a pool.
+    pub async fn clear_pool(&self, name: &str) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/clear", escaped(name)), &()).await
+    }
+
+    /// Destroys a pool.
+    pub async fn destroy_pool(&self, name: &str, request: &DestroyPool) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/destroy", escaped(name)), request).await
+    }
+
+    /// Adds vdevs to a pool.
+    pub async fn add_vdevs(&self, name: &str, request: &AddVdevs) -> Answer<PoolCreated> {
+        self.post(&format!("/pools/{}/add", escaped(name)), request).await
+    }
+
+    /// Takes a vdev out of a pool.
+    pub async fn remove_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/remove", escaped(name)), request).await
+    }
+
+    /// Puts another disk in the place of one.
+    pub async fn replace_disk(&self, name: &str, request: &ReplaceDisk) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/replace", escaped(name)), request).await
+    }
+
+    /// Takes a disk out of use.
+    pub async fn offline_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/offline", escaped(name)), request).await
+    }
+
+    /// Takes a disk into use again.
+    pub async fn online_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/online", escaped(name)), request).await
+    }
+
+    /// Looks for pools.
+    pub async fn scan(&self, request: &ScanRequest) -> Answer<ScanResult> {
+        self.post("/scan", request).await
+    }
+
+    /// Imports a pool.
+    pub async fn import_pool(&self, request: &ImportRequest) -> Answer<PoolDone> {
+        self.post("/import", request).await
+    }
+
+    /// Lists datasets.
+    pub async fn datasets(&self, query: &DatasetQuery) -> Answer<Vec<DatasetInfo>> {
+        let mut path = format!("/datasets?recursive={}", query.recursive);
+        if let Some(name) = &query.name {
+            path.push_str("&name=");
+            path.push_str(&escaped(name));
+        }
+        self.get(&path).await
+    }
+
+    /// Makes a dataset.
+    pub async fn create_dataset(&self, request: &CreateDataset) -> Answer<DatasetDone> {
+        self.post("/datasets", request).await
+    }
+
+    /// Sets properties.
+    pub async fn set_properties(&self, request: &SetProperties) -> Answer<DatasetDone> {
+        self.post("/datasets/set", request).await
+    }
+
+    /// Destroys a dataset.
+    pub async fn destroy_dataset(&self, request: &DestroyDataset) -> Answer<DatasetDone> {
+        self.post("/datasets/destroy", request).await
+    }
+
+    /// Takes a damaged file as it is.
+    pub async fn clear_damage(&self, request: &ClearDamage) -> Answer<DatasetDone> {
+        self.post("/datasets/clear", request).await
+    }
+
+    /// Locks of files.
+    pub async fn locks(&self) -> Answer<LocksInfo> {
+        self.get("/locks").await
+    }
+
+    /// Ends all locks of a client.
+    pub async fn clear_locks(&self, request: &ClearLocks) -> Answer<ClearedLocks> {
+        self.post("/locks/clear", request).await
+    }
+
+    /// What disks did.
+    pub async fn iostat(&self, pool: Option<&str>) -> Answer<Vec<PoolIo>> {
+        let query = pool.map_or_else(String::new, |pool| format!("?pool={}", escaped(pool)));
+        self.get(&format!("/iostat{query}")).await
+    }
+
+    /// What clients asked for.
+    pub async fn nfs(&self) -> Answer<NfsStat> {
+        self.get("/nfs").await
+    }
+
+    /// What happened after an event; waits for something to happen, if that is asked for.
+    pub async fn events(&self, query: &EventQuery) -> Answer<Vec<Event>> {
+        let EventQuery { after, wait_ms } = query;
+        self.get(&format!("/events?after={after}&wait_ms={wait_ms}")).await
+    }
+
+    /// Lists exports.
+    pub async fn shares(&self) -> Answer<Vec<ShareInfo>> {
+        self.get("/shares").await
+    }
+
+    /// Asks what a host may do at a path, and why.
+    pub async fn share_why(&self, query: &ShareQuery) -> Answer<ShareWhy> {
+        let (host, path) = (escaped(&query.host), escaped(&query.path));
+        self.get(&format!("/shares/why?host={host}&path={path}")).await
+    }
+
+    /// Lists tokens.
+    pub async fn tokens(&self) -> Answer<Vec<TokenInfo>> {
+        self.get("/tokens").await
+    }
+
+    /// Makes a token.
+    pub async fn create_token(&self, request: &CreateToken) -> Answer<TokenMade> {
+        self.post("/tokens", request).await
+    }
+
+    /// Makes another token of the same name.
+    pub async fn rotate_token(&self, name: &str, request: &RotateToken) -> Answer<TokenMade> {
+        self.post(&format!("/tokens/{}/rotate", escaped(name)), request).await
+    }
+
+    /// Ends a token.
+    pub async fn revoke_token(&self, name: &str) -> Answer<TokenInfo> {
+        self.post(&format!("/tokens/{}/revoke", escaped(name)), &()).await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Answer<T> {
+        self.call(Method::GET, path, Bytes::new()).await
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Answer<T> {
+        self.call(Method::POST, path, serde_json::to_vec(body).map_err(broken)?.into()).await
+    }
+
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Answer<T> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, "aquifer")
+            .header(CONTENT_TYPE, "application/json");
+        if let Endpoint::Tcp(remote) = &self.endpoint {
+            request = request.header(AUTHORIZATION, format!("Bearer {}", remote.token));
+        }
+        let request = request.body(Full::new(body)).map_err(broken)?;
+        let (status, body) = match &self.endpoint {
+            Endpoint::Socket(socket) => {
+                let stream = UnixStream::connect(socket).await;
+                let at = || socket.display().to_string();
+                send(stream.map_err(|source| unreachable(at(), source))?, request).await?
+            }
+            Endpoint::Tcp(remote) => send(remote.connect().await?, request).await?,
+        };
+        if status == StatusCode::OK {
+            return serde_json::from_slice(&body).map_err(broken);
+        }
+        let error: Result<ApiError, _> = serde_json::from_slice(&body);
+        Err(match error {
+            Ok(error) => ClientError::Api(error),
+            Err(_) => broken(format!("status {status}")),
+        })
+    }
+}
+
+impl Remote {
+    async fn connect(&self) -> Answer<tokio_rustls::client::TlsStream<TcpStream>> {
+        let failed = |hint| {
+            let at = format!("https://{}:{}", self.host, self.port);
+            move |source| ClientError::Unreachable { at, source, hint }
+        };
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
+        let stream = stream
+            .map_err(failed("does it run, with `listen` under [api] in its configuration?"))?;
+        let connector = TlsConnector::from(Arc::clone(&self.tls));
+        let stream = connector.connect(self.name.clone(), stream).await;
+        stream.map_err(failed(
+            "is --api-certificate that daemon's certificate.pem, made for this name or address?",
+        ))
+    }
+}
+
+/// Sends a request on a new connection, and receives its answer.
+async fn send<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    request: Request<Full<Bytes>>,
+) -> Answer<(StatusCode, Bytes)> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    let connection = tokio::spawn(connection);
+    let response: Response<Incoming> = sender.send_request(request).await.map_err(broken)?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(broken)?.to_bytes();
+    drop(sender);
+    connection.abort();
+    Ok((status, body))
+}
+
+fn unreachable(at: String, source: io::Error) -> ClientError {
+    let hint = match source.kind() {
+        io::ErrorKind::PermissionDenied => "run as the user whom the daemon runs as, mostly root",
+        _ => "start one with `aquifer serve`, or name its socket with --api-socket",
+    };
+    ClientError::Unreachable { at, source, hint }
+}
+
+fn broken(error: impl ToString) -> ClientError {
+    ClientError::Broken(error.to_string())
+}
+
+/// A name as part of a path or query (RFC 3986 section 2.1).
+fn escaped(name: &str) -> String {
+    let mut text = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                text.push(char::from(byte));
+            }
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+/// Longest answer: some 100,000 datasets.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_https_with_a_port_and_nothing_else() {
+        let of = |url| Client::remote(url, Vec::new(), "secret".into());
+        for good in ["https://pool.example:9443", "https://10.0.0.1:1/", "https://[fd00::1]:9443"] {
+            let shown = format!("{:?}", of(good).unwrap());
+            assert!(!shown.contains("secret"), "{shown}");
+        }
+        let wrong = ["http://a:1", "https://a", "a:1", "https://a:1/x", "https://a:1?x", "", "\n"];
+        for wrong in wrong {
+            assert!(matches!(of(wrong), Err(ClientError::Address(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_survive_their_way_through_a_path() {
+        assert_eq!(escaped("tank/my vms?"), "tank%2Fmy%20vms%3F");
+        assert_eq!(escaped("tank-1_a.b:c"), "tank-1_a.b%3Ac");
+    }
+}

@@ -1,0 +1,114 @@
+//! What protects the API over TCP, as both ends read it: certificates and tokens in files.
+//!
+//! Invariant: what is secret is never readable by others: such a file is refused, not used.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+/// The keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// A file cannot be read or made.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{path}: {why}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl KeysError {
+    /// A file that the system does not give.
+    pub fn file(path: &Path) -> impl FnOnce(io::Error) -> KeysError {
+        let path = path.to_path_buf();
+        move |source| KeysError::File { path, source }
+    }
+
+    /// A file with something else in it.
+    pub fn content(path: &Path) -> impl FnOnce(String) -> KeysError {
+        let path = path.to_path_buf();
+        move |why| KeysError::Content { path, why }
+    }
+
+    /// There is no such file.
+    pub fn is_absence(&self) -> bool {
+        matches!(self, KeysError::File { source, .. } if source.kind() == ErrorKind::NotFound)
+    }
+}
+
+/// The token in a file.
+///
+/// # Errors
+/// What cannot be read or holds nothing of use, and a token that others can read.
+pub fn read_token(path: &Path) -> Result<String, KeysError> {
+    let text = read_secret(path)?;
+    let token = text.trim();
+    if token.len() < TOKEN_DIGITS_MIN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let why = format!("a token has at least {TOKEN_DIGITS_MIN} characters and no spaces");
+        return Err(KeysError::content(path)(why));
+    }
+    Ok(token.to_string())
+}
+
+/// The certificates in a file.
+///
+/// # Errors
+/// What cannot be read or holds nothing of use.
+pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeysError> {
+    certificates_of(path, &read(path)?)
+}
+
+/// The certificates in the text of the file at `path`.
+///
+/// # Errors
+/// What is none, and a text without any.
+pub fn certificates_of(path: &Path, pem: &str) -> Result<Vec<CertificateDer<'static>>, KeysError> {
+    let wrong = KeysError::content(path);
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(wrong("holds no certificate in PEM".into())),
+        Err(error) => Err(wrong(error.to_string())),
+    }
+}
+
+/// A file's text.
+///
+/// # Errors
+/// What the system says.
+pub fn read(path: &Path) -> Result<String, KeysError> {
+    fs::read_to_string(path).map_err(KeysError::file(path))
+}
+
+/// The text of a file that nobody else can read.
+///
+/// # Errors
+/// What the system says, and a file that others may use.
+pub fn read_secret(path: &Path) -> Result<String, KeysError> {
+    let mut file = File::open(path).map_err(KeysError::file(path))?;
+    // Of what was opened: the name may be another file's by now.
+    let mode = file.metadata().map_err(KeysError::file(path))?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let why = format!("is secret, and others may use it (mode {mode:o}): chmod 600");
+        return Err(KeysError::content(path)(why));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(KeysError::file(path))?;
+    Ok(text)
+}
+
+const TOKEN_DIGITS_MIN: usize = 32;

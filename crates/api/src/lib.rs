@@ -1,0 +1,153 @@
+//! The API's types, every request and every answer, as JSON over HTTP; and its client ([`client`]).
+//! Nothing of the engine: the daemon converts at its door.
+//!
+//! # What holds
+//! - Additive only: fields and values are added, never renamed, removed or given another meaning.
+//! - A request with a field that the daemon does not know is refused: what it asks for (to be
+//!   forced, to be rewound) must not be dropped silently. Answers may carry fields that an older
+//!   client does not know.
+//! - Sizes are bytes; a guid is 16 hexadecimal digits, since JSON's numbers do not hold 64 bits.
+
+mod access;
+pub mod client;
+mod counts;
+mod datasets;
+mod history;
+pub mod keys;
+mod locks;
+mod pools;
+mod shares;
+pub mod shown;
+pub mod time;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use access::{CreateToken, Role, RotateToken, TokenInfo, TokenMade};
+pub use counts::{
+    ClientStat, Count, DiskIo, DiskStat, Event, EventQuery, Flow, IoQuery, Latency, LeafIo,
+    NfsLoad, NfsStat, PoolIo, ProcedureStat, VdevIo,
+};
+pub use datasets::{
+    ClearDamage, CreateDataset, DamagedFile, DatasetDone, DatasetInfo, DatasetQuery,
+    DestroyDataset, PropertyValue, SetProperties,
+};
+pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
+pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
+pub use pools::{
+    AddVdevs, CreatePool, DestroyPool, DiskRequest, DroppedLog, FoundPool, FoundVdev, Health,
+    ImportRequest, LeafState, LeafStatus, PoolCreated, PoolDone, PoolStatus, PoolSummary,
+    ReplaceDisk, ScanRequest, ScanResult, SyncDisabled, VdevClass, VdevKind, VdevLayout,
+    VdevRequest, VdevStatus,
+};
+pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
+
+/// `GET /daemon`: who answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DaemonInfo {
+    /// Version of the software.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Where it keeps the list of its pools.
+    pub state_dir: PathBuf,
+    /// Memory of each pool's engine at most.
+    pub memory_bytes: u64,
+    /// Pools of the last run are still being imported.
+    pub starting: bool,
+    /// What clients are told: where NFS listens, or why it does not.
+    pub nfs: NfsInfo,
+}
+
+/// The NFS side.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NfsInfo {
+    /// Addresses and ports that are listened on.
+    pub listening: Vec<String>,
+    /// What keeps it, or a pool, from being served.
+    pub notes: Vec<String>,
+}
+
+/// Why a request was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// What kind of failure, for programs.
+    pub kind: ErrorKind,
+    /// What happened and what to do, for people.
+    pub message: String,
+}
+
+/// Kinds of failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// What is asked for makes no sense.
+    Invalid,
+    /// There is no such thing.
+    NotFound,
+    /// There is one already, or it is in another state.
+    Conflict,
+    /// It would destroy something, and was not forced.
+    Refused,
+    /// It was tried, and failed.
+    Failed,
+    /// Whoever asks did not show that they may.
+    Unauthorized,
+    /// The caller is known, and may not do this.
+    Forbidden,
+}
+
+/// A guid as the API writes it.
+pub fn guid_text(guid: u64) -> String {
+    format!("{guid:016x}")
+}
+
+/// The guid of a text that [`guid_text`] wrote.
+pub fn guid_of(text: &str) -> Option<u64> {
+    (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok())?
+}
+
+impl ApiError {
+    /// An error of a kind.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        let message = message.into();
+        ApiError { kind, message }
+    }
+
+    /// What is asked for makes no sense.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, message)
+    }
+
+    /// There is no such thing.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NotFound, message)
+    }
+
+    /// There is one already, or it is in another state.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Conflict, message)
+    }
+
+    /// It would destroy something.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Refused, message)
+    }
+
+    /// It was tried, and failed.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Failed, message)
+    }
+
+    /// Whoever asks did not show that they may.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unauthorized, message)
+    }
+
+    /// The caller is known, and may not do this.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Forbidden, message)
+    }
+}

@@ -1,0 +1,83 @@
+//! `aquifer`: the daemon, and the command line shaped like `zpool` and `zfs` that talks to it.
+//!
+//! Exit codes: 0 done, 1 failed or refused (the reason is on stderr), 2 wrong usage.
+
+#[cfg(sabotage)]
+compile_error!("a build with --cfg sabotage breaks rules on purpose and must not serve anybody");
+
+mod inspect;
+#[cfg(test)]
+mod tests;
+
+use std::process::ExitCode;
+
+use aquifer_cli::{Failure, Options, Output, print};
+use aquifer_daemon::ServeArgs;
+use clap::{CommandFactory, Parser, Subcommand};
+
+use inspect::InspectArgs;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Turns disks into a datastore for virtual machines, served over NFS.
+#[derive(Debug, Parser)]
+#[command(name = "aquifer", version, disable_help_subcommand = true)]
+struct Args {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the daemon in the foreground.
+    Serve(ServeArgs),
+    #[command(flatten)]
+    Ask(aquifer_cli::Command),
+    /// Read an exported pool from its disks alone and say what is wrong with it.
+    Inspect(InspectArgs),
+    /// Print a completion script.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let json = args.options.json;
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(json),
+    }
+}
+
+fn run(Args { options, command }: Args) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::failed(error.to_string()))?;
+    match command {
+        Command::Serve(serve) if serve.check => {
+            print(&aquifer_daemon::settings(&serve).map_err(of_daemon)?)
+        }
+        Command::Serve(serve) => {
+            let socket = options.api.api_socket;
+            aquifer_daemon::serve(&runtime, &socket, &serve).map_err(of_daemon)
+        }
+        Command::Ask(command) => runtime.block_on(aquifer_cli::run(command, &options)),
+        Command::Inspect(args) => runtime.block_on(inspect::inspect(Output::of(&options), args)),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "aquifer", &mut script);
+            print(&String::from_utf8_lossy(&script))
+        }
+    }
+}
+
+fn of_daemon(failure: aquifer_daemon::Failure) -> Failure {
+    match failure {
+        aquifer_daemon::Failure::Usage(why) => Failure::usage(why),
+        aquifer_daemon::Failure::Failed(why) => Failure::failed(why),
+    }
+}

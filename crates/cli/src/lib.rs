@@ -1,0 +1,11 @@
+//! The command line, shaped like `zpool` and `zfs`: commands that ask a daemon by its API, and know
+//! nothing else of it.
+
+mod args;
+mod commands;
+mod failure;
+mod table;
+
+pub use args::{Command, Options};
+pub use commands::{Output, print, run};
+pub use failure::Failure;

@@ -1,0 +1,100 @@
+//! Who asks: every request that reaches a handler has a [`Caller`] among its extensions.
+//!
+//! Invariant: a request without one is refused (`http::gate`), so that a new way into the API
+//! cannot forget to say who comes by it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use aquifer_api::{ApiError, Role};
+
+/// Who asks, and what they may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    who: Who,
+    role: Role,
+}
+
+/// By what the daemon knows a caller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    /// A user of this machine, by the Unix socket. The kernel says so.
+    User(u32),
+    /// A token, by TCP.
+    Token {
+        /// The token's name.
+        name: Arc<str>,
+        /// From where it was shown.
+        peer: IpAddr,
+    },
+}
+
+impl Caller {
+    /// A user who can open the socket: that is the daemon's own, or root.
+    pub fn of_socket(uid: u32) -> Caller {
+        Caller { who: Who::User(uid), role: Role::Admin }
+    }
+
+    /// The bearer of a token.
+    pub fn of_token(name: Arc<str>, role: Role, peer: IpAddr) -> Caller {
+        Caller { who: Who::Token { name, peer }, role }
+    }
+
+    /// By what the daemon knows them.
+    pub fn who(&self) -> &Who {
+        &self.who
+    }
+
+    /// What they may do.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whether they may do what needs `role`.
+    ///
+    /// # Errors
+    /// That they may not, in words for them.
+    pub fn needs(&self, role: Role) -> Result<(), ApiError> {
+        if self.role >= role {
+            return Ok(());
+        }
+        let who = match &self.who {
+            Who::User(uid) => format!("user {uid}"),
+            Who::Token { name, .. } => format!("token {name}"),
+        };
+        let why = format!("{who} has the role {}; this needs {role}", self.role);
+        Err(ApiError::forbidden(why))
+    }
+}
+
+impl fmt::Display for Caller {
+    /// As the log has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.who {
+            Who::User(uid) => write!(f, "uid {uid}"),
+            Who::Token { name, peer } => write!(f, "token {name} from {peer}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_does_what_lesser_ones_do_and_no_more() {
+        for mine in Role::ALL {
+            let caller = Caller::of_token("ci".into(), mine, [10, 0, 0, 1].into());
+            for needed in Role::ALL {
+                assert_eq!(caller.needs(needed).is_ok(), mine >= needed, "{mine} {needed}");
+            }
+        }
+        let caller = Caller::of_token("ci".into(), Role::Read, [10, 0, 0, 1].into());
+        let refused = caller.needs(Role::Operator).unwrap_err();
+        assert_eq!(refused.message, "token ci has the role read; this needs operator");
+        assert_eq!(caller.to_string(), "token ci from 10.0.0.1");
+        assert_eq!(Caller::of_socket(0).to_string(), "uid 0");
+        assert!(Caller::of_socket(7).needs(Role::Admin).is_ok());
+    }
+}

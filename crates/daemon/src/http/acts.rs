@@ -1,0 +1,169 @@
+//! How an act is carried out: once, noted in the history of the pools that it concerns, with who
+//! asked for it, what came of it, and what it changed.
+
+use std::future::Future;
+use std::net::IpAddr;
+
+use aquifer_admin::control::history::{Concerned, Facts, Leaving, changes};
+use aquifer_api::{ApiError, ImportRequest, Role};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::response::Response;
+use serde::Serialize;
+
+use super::routes::answer;
+use super::{Api, refusal};
+use crate::caller::Caller;
+
+/// An act that was asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    /// In words of the command line.
+    pub words: String,
+    /// What it is about.
+    pub about: About,
+    /// What the caller must be, beyond what the route needs.
+    pub needs: Role,
+}
+
+/// What an act is about.
+#[derive(Debug, Clone)]
+pub(super) enum About {
+    /// A pool.
+    Pool(String),
+    /// A pool that goes out of service.
+    Leaving(String, Leaving),
+    /// A pool that comes into service.
+    Coming,
+    /// These properties of a dataset, or all of it.
+    Dataset(String, Vec<String>),
+    /// Locks of an address.
+    Locks(IpAddr),
+    /// A token.
+    Token(String),
+    /// Nothing is changed.
+    Nothing,
+}
+
+impl Told {
+    /// An act that needs no more than its route.
+    pub fn new(words: String, about: About) -> Told {
+        Told { words, about, needs: Role::Metrics }
+    }
+}
+
+/// Who is to be answered.
+pub(super) struct Acting {
+    caller: Caller,
+    api: Api,
+}
+
+impl Acting {
+    /// Carries out an act.
+    pub async fn carry_out<T: Serialize + Send + 'static>(
+        self,
+        told: Told,
+        act: impl Future<Output = Result<T, ApiError>> + Send,
+    ) -> Response {
+        let Told { words, about, needs } = told;
+        let (control, who) = (&self.api.control, self.caller.to_string());
+        if let Err(refused) = self.caller.needs(needs) {
+            control.note_forbidden(&about.concerned(), who, words);
+            return answer::<T>(Err(refused));
+        }
+        if let About::Nothing = about {
+            return answer(act.await);
+        }
+        // What an act is about must not change by another one between the two looks at it. Tokens
+        // and locks are not waited for: to take a right away is not to wait for an import.
+        let turn = match about {
+            About::Locks(_) | About::Token(_) => None,
+            _ => Some(control.look_turn().await),
+        };
+        let before = self.facts(&about);
+        let noting = control.note_begin(&about.concerned(), who, words);
+        let (result, noting) = match &about {
+            About::Leaving(_, leaving) => {
+                leaving.put(noting);
+                // Still there if it was not carried out.
+                (act.await, leaving.take())
+            }
+            _ => (act.await, Some(noting)),
+        };
+        if let Some(noting) = noting {
+            let changed = changes(&before, &self.facts(&about));
+            control.note_end(noting, result.as_ref().map(drop), changed);
+        }
+        drop(turn);
+        answer(result)
+    }
+
+    fn facts(&self, about: &About) -> Facts {
+        let control = &self.api.control;
+        match about {
+            About::Pool(name) => control.facts_of_pool(name),
+            About::Dataset(name, properties) => control.facts_of_dataset(name, properties),
+            About::Locks(address) => control.facts_of_locks(*address),
+            About::Token(name) => {
+                let tokens = self.api.tokens.list().into_iter();
+                let of = tokens.filter(|token| token.name == *name).map(|token| {
+                    let ends = token.expires_s.map_or("never".into(), aquifer_api::time::text_s);
+                    let made = aquifer_api::time::text_s(token.made_s);
+                    (format!("token {name}"), format!("{}, made {made}, ends {ends}", token.role))
+                });
+                of.collect()
+            }
+            About::Leaving(..) | About::Coming | About::Nothing => Facts::new(),
+        }
+    }
+}
+
+impl About {
+    fn concerned(&self) -> Concerned {
+        match self {
+            About::Pool(name) | About::Leaving(name, _) => Concerned::Pool(name.clone()),
+            About::Dataset(name, _) => {
+                let pool = name.split_once('/').map_or(name.as_str(), |(pool, _)| pool);
+                Concerned::Pool(pool.into())
+            }
+            About::Locks(_) | About::Token(_) => Concerned::All,
+            About::Coming | About::Nothing => Concerned::New,
+        }
+    }
+}
+
+impl FromRequestParts<Api> for Acting {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Acting, Response> {
+        let caller = parts.extensions.get::<Caller>().cloned();
+        let bug = || refusal(ApiError::failed("the daemon has a bug: no caller"));
+        let caller = caller.ok_or_else(bug)?;
+        Ok(Acting { caller, api: api.clone() })
+    }
+}
+
+/// What an import needs.
+pub(super) fn import_needs(request: &ImportRequest) -> Role {
+    let loses = request.rewind > 0
+        || request.discard_log
+        || request.missing_log
+        || request.discard_unreadable
+        || request.force;
+    if loses { Role::Admin } else { Role::Operator }
+}
+
+/// What properties need that are to be set: `sharenfs` lets hosts in, which then write every disk;
+/// `sync=disabled` loses what was acknowledged.
+pub(super) fn properties_need<'a>(
+    set: impl Iterator<Item = (&'a String, Option<&'a String>)>,
+) -> Role {
+    let is_admins = |(name, value): (&'a String, Option<&'a String>)| match name.as_str() {
+        "sharenfs" => true,
+        // Inherited, it may be disabled.
+        "sync" => value.is_none_or(|value| value.starts_with("disabled")),
+        _ => false,
+    };
+    let mut set = set;
+    if set.any(is_admins) { Role::Admin } else { Role::Operator }
+}

@@ -1,0 +1,70 @@
+//! What stands before each handler: the role that its route needs, and the log of what is done.
+
+use std::sync::Arc;
+
+use aquifer_admin::Control;
+use aquifer_admin::control::history::Concerned;
+use aquifer_api::{ApiError, Role};
+use aquifer_pool::BoxFuture;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+
+use super::refusal;
+use crate::caller::Caller;
+
+/// A route's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gate {
+    /// What a caller must at least be.
+    pub role: Role,
+    /// It changes something.
+    pub is_act: bool,
+}
+
+/// Lets a caller through who may ask for this.
+pub(super) async fn pass(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let Some(caller) = request.extensions().get::<Caller>().cloned() else {
+        tracing::error!(class = "daemon.bug", "a request came to the API without a caller");
+        return bug();
+    };
+    if let Err(refused) = caller.needs(gate.role) {
+        forbidden(&caller, &request, gate);
+        return refusal(refused);
+    }
+    match gate.is_act {
+        true => carry_out(caller, request, next).await,
+        false => next.run(request).await,
+    }
+}
+
+/// Notes an act that the caller may not do. What was in its body is not looked at.
+fn forbidden(caller: &Caller, request: &Request, gate: Gate) {
+    if let Some(control) = request.extensions().get::<Arc<Control>>().filter(|_| gate.is_act) {
+        let act = format!("{} {}", request.method(), request.uri().path());
+        control.note_forbidden(&Concerned::All, caller.to_string(), act);
+    }
+}
+
+/// Carries out an act in a task of its own, and logs it: whoever hangs up leaves nothing half done,
+/// and nothing unlogged.
+async fn carry_out(caller: Caller, request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let act: BoxFuture<'static, Response> = Box::pin(async move {
+        let response = match tokio::spawn(next.run(request)).await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::error!(%error, "an act of the administrator panicked");
+                bug()
+            }
+        };
+        let status = response.status().as_u16();
+        tracing::info!(class = "api.act", %caller, %method, path, status, "an act was asked for");
+        response
+    });
+    tokio::spawn(act).await.unwrap_or_else(|_| bug())
+}
+
+fn bug() -> Response {
+    refusal(ApiError::failed("the daemon has a bug; its log says more"))
+}

@@ -1,0 +1,429 @@
+//! Every route of the API: what it asks for, what it answers, and the role that it needs.
+//!
+//! ```text
+//! GET  /metrics                 metrics                   -> text for Prometheus
+//! GET  /daemon                  read                      -> DaemonInfo
+//! GET  /pools                   read                      -> [PoolSummary]
+//! GET  /pools/{name}            read                      -> PoolStatus
+//! GET  /pools/{name}/history    read                      -> [HistoryEntry]
+//! GET  /locks                   read                      -> LocksInfo
+//! GET  /datasets                read      ?name&recursive -> [DatasetInfo]
+//! GET  /iostat                  read      ?pool           -> [PoolIo]
+//! GET  /nfs                     read                      -> NfsStat
+//! GET  /events                  read      ?after&wait_ms  -> [Event]
+//! GET  /shares                  read                      -> [ShareInfo]
+//! GET  /shares/why              read      ?host&path      -> ShareWhy
+//! GET  /tokens                  read                      -> [TokenInfo]
+//! POST /scan                    operator  ScanRequest     -> ScanResult
+//! POST /import                  operator  ImportRequest   -> PoolDone       (1)
+//! POST /pools/{name}/export     operator                  -> PoolDone
+//! POST /pools/{name}/clear      operator                  -> PoolDone
+//! POST /pools/{name}/offline    operator  DiskRequest     -> PoolDone
+//! POST /pools/{name}/online     operator  DiskRequest     -> PoolDone
+//! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
+//! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
+//! POST /pools                   admin     CreatePool      -> PoolCreated
+//! POST /pools/{name}/destroy    admin     DestroyPool     -> PoolDone
+//! POST /pools/{name}/add        admin     AddVdevs        -> PoolCreated
+//! POST /pools/{name}/remove     admin     DiskRequest     -> PoolDone
+//! POST /pools/{name}/replace    admin     ReplaceDisk     -> PoolDone
+//! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
+//! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
+//! POST /locks/clear             admin     ClearLocks      -> ClearedLocks
+//! POST /tokens                  admin     CreateToken     -> TokenMade
+//! POST /tokens/{name}/rotate    admin     RotateToken     -> TokenMade
+//! POST /tokens/{name}/revoke    admin                     -> TokenInfo
+//! ```
+//! (1) `admin` if it drops something, or takes the pool from another host ([`import_needs`]).
+//! (2) `admin` for `sharenfs` and `sync=disabled` ([`properties_need`]).
+//!
+//! How the roles were given: `read` asks, and changes nothing. `operator` does what loses nothing
+//! and lets nobody in. An `admin` alone writes over disks, changes what a pool is made of, takes
+//! something for lost, ends what clients rely on, and gives rights.
+//!
+//! Invariant: a route is added with its role, or not at all ([`Table`]); tests hold this page
+//! against the table.
+
+use std::sync::Arc;
+
+use aquifer_admin::Control;
+use aquifer_admin::control::history::Leaving;
+use aquifer_api::{self as api, ApiError, DatasetQuery, EventQuery, IoQuery, Role, ShareQuery};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, FromRequest, FromRequestParts, Path, Query, Request, State};
+use axum::handler::Handler;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Json, Router};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::acts::Acting;
+use super::gate::{Gate, pass};
+use super::words;
+use super::{Api, refusal};
+use crate::metrics;
+use crate::remote::tokens::Tokens;
+
+#[cfg(test)]
+mod tests;
+
+fn table() -> Table {
+    use Role::{Admin, Metrics, Operator, Read};
+    Table::default()
+        .question(Metrics, "/metrics", metrics)
+        .question(Read, "/daemon", async |State(c): Control_| answer(Ok(c.info())))
+        .question(Read, "/pools", async |State(c): Control_| answer(Ok(c.pools())))
+        .question(Read, "/pools/{name}", pool_status)
+        .question(Read, "/pools/{name}/history", history)
+        .question(Read, "/locks", async |State(c): Control_| answer(Ok(c.locks().await)))
+        .question(Read, "/datasets", datasets)
+        .question(Read, "/iostat", iostat)
+        .question(Read, "/nfs", async |State(c): Control_| answer(Ok(c.nfs_stat().await)))
+        .question(Read, "/events", events)
+        .question(Read, "/shares", async |State(c): Control_| answer(Ok(c.shares())))
+        .question(Read, "/shares/why", share_why)
+        .question(Read, "/tokens", async |State(t): Tokens_| answer(Ok(t.list())))
+        .search(Operator, "/scan", scan)
+        .act(Operator, "/import", import_pool)
+        .act(Operator, "/pools/{name}/export", export_pool)
+        .act(Operator, "/pools/{name}/clear", clear_pool)
+        .act(Operator, "/pools/{name}/offline", offline_disk)
+        .act(Operator, "/pools/{name}/online", online_disk)
+        .act(Operator, "/datasets", create_dataset)
+        .act(Operator, "/datasets/set", set_properties)
+        .act(Admin, "/pools", create_pool)
+        .act(Admin, "/pools/{name}/destroy", destroy_pool)
+        .act(Admin, "/pools/{name}/add", add_vdevs)
+        .act(Admin, "/pools/{name}/remove", remove_disk)
+        .act(Admin, "/pools/{name}/replace", replace_disk)
+        .act(Admin, "/datasets/destroy", destroy_dataset)
+        .act(Admin, "/datasets/clear", clear_damage)
+        .act(Admin, "/locks/clear", clear_locks)
+        .act(Admin, "/tokens", create_token)
+        .act(Admin, "/tokens/{name}/rotate", rotate_token)
+        .act(Admin, "/tokens/{name}/revoke", revoke_token)
+}
+
+/// All routes, each behind its role. A [`Caller`] must have been put among a request's extensions.
+pub fn router(api: Api) -> Router {
+    let router = table().router;
+    router
+        .fallback(async || refusal(ApiError::not_found("the API has no such path")))
+        .method_not_allowed_fallback(async || {
+            refusal(ApiError::invalid("this path does not do that"))
+        })
+        .layer(Extension(Arc::clone(&api.control)))
+        .with_state(api)
+}
+
+/// All routes, for tests of who may use them.
+pub fn routes() -> Vec<Route> {
+    table().routes
+}
+
+/// A route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// The method of HTTP.
+    pub method: &'static str,
+    /// The path; `{name}` stands for any.
+    pub path: &'static str,
+    /// What a caller must at least be.
+    pub role: Role,
+}
+
+/// Routes, as they are added: there is no other way to add one.
+#[derive(Default)]
+struct Table {
+    router: Router<Api>,
+    routes: Vec<Route>,
+}
+
+impl Table {
+    /// Changes nothing.
+    fn question<H: Handler<T, Api>, T: 'static>(
+        self,
+        role: Role,
+        path: &'static str,
+        handler: H,
+    ) -> Table {
+        self.add(Route { method: "GET", path, role }, Gate { role, is_act: false }, get(handler))
+    }
+
+    /// Changes nothing either, and has a body.
+    fn search<H: Handler<T, Api>, T: 'static>(
+        self,
+        role: Role,
+        path: &'static str,
+        handler: H,
+    ) -> Table {
+        self.add(Route { method: "POST", path, role }, Gate { role, is_act: false }, post(handler))
+    }
+
+    /// Is carried out to its end, and logged.
+    fn act<H: Handler<T, Api>, T: 'static>(
+        self,
+        role: Role,
+        path: &'static str,
+        handler: H,
+    ) -> Table {
+        self.add(Route { method: "POST", path, role }, Gate { role, is_act: true }, post(handler))
+    }
+
+    fn add(mut self, route: Route, gate: Gate, handler: MethodRouter<Api>) -> Table {
+        let handler = handler.route_layer(from_fn_with_state(gate, pass));
+        self.router = self.router.route(route.path, handler);
+        self.routes.push(route);
+        self
+    }
+}
+
+type Tokens_ = State<Arc<Tokens>>;
+type Control_ = State<Arc<Control>>;
+
+async fn create_pool(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::CreatePool>,
+) -> Response {
+    acting.carry_out(words::create_pool(&request), control.create_pool(request)).await
+}
+
+async fn history(State(control): Control_, Name(name): Name) -> Response {
+    answer(control.history(&name).await)
+}
+
+async fn pool_status(State(control): Control_, Name(name): Name) -> Response {
+    answer(control.pool_status(&name).await)
+}
+
+async fn export_pool(acting: Acting, State(control): Control_, Name(name): Name) -> Response {
+    let leaving = Leaving::default();
+    let told = words::leave("export", &name, &leaving);
+    acting.carry_out(told, control.export_pool(&name, &leaving)).await
+}
+
+async fn clear_pool(acting: Acting, State(control): Control_, Name(name): Name) -> Response {
+    acting.carry_out(words::clear_pool(&name), control.clear_pool(&name)).await
+}
+
+async fn destroy_pool(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::DestroyPool>,
+) -> Response {
+    let leaving = Leaving::default();
+    let told = words::leave("destroy", &name, &leaving);
+    acting.carry_out(told, control.destroy_pool(&name, request, &leaving)).await
+}
+
+async fn add_vdevs(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::AddVdevs>,
+) -> Response {
+    let told = words::add_vdevs(&name, &request);
+    acting.carry_out(told, control.add_vdevs(&name, request)).await
+}
+
+async fn remove_disk(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::DiskRequest>,
+) -> Response {
+    let told = words::on_disk("remove", &name, &request);
+    acting.carry_out(told, control.remove_disk(&name, request)).await
+}
+
+async fn replace_disk(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::ReplaceDisk>,
+) -> Response {
+    let told = words::replace_disk(&name, &request);
+    acting.carry_out(told, control.replace_disk(&name, request)).await
+}
+
+async fn offline_disk(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::DiskRequest>,
+) -> Response {
+    let told = words::on_disk("offline", &name, &request);
+    acting.carry_out(told, control.offline_disk(&name, request)).await
+}
+
+async fn online_disk(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::DiskRequest>,
+) -> Response {
+    let told = words::on_disk("online", &name, &request);
+    acting.carry_out(told, control.online_disk(&name, request)).await
+}
+
+async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {
+    answer(control.scan(request).await)
+}
+
+async fn import_pool(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::ImportRequest>,
+) -> Response {
+    acting.carry_out(words::import_pool(&request), control.import_pool(request)).await
+}
+
+async fn datasets(
+    State(control): Control_,
+    query: Result<Query<DatasetQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(control.datasets(&query)),
+        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
+    }
+}
+
+async fn iostat(
+    State(control): Control_,
+    query: Result<Query<IoQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(control.iostat(&query)),
+        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
+    }
+}
+
+async fn share_why(
+    State(control): Control_,
+    query: Result<Query<ShareQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(control.share_why(query).await),
+        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
+    }
+}
+
+async fn events(
+    State(control): Control_,
+    query: Result<Query<EventQuery>, QueryRejection>,
+) -> Response {
+    match query {
+        Ok(Query(query)) => answer(Ok(control.events_after(&query).await)),
+        Err(rejection) => refusal(ApiError::invalid(rejection.body_text())),
+    }
+}
+
+async fn metrics(State(control): Control_) -> Response {
+    let nfs = control.nfs_stat().await;
+    let page = metrics::page(&control.info(), &control.pools(), &control.engines(), &nfs);
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], page).into_response()
+}
+
+async fn create_dataset(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::CreateDataset>,
+) -> Response {
+    acting.carry_out(words::create_dataset(&request), control.create_dataset(request)).await
+}
+
+async fn set_properties(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::SetProperties>,
+) -> Response {
+    acting.carry_out(words::set_properties(&request), control.set_properties(request)).await
+}
+
+async fn destroy_dataset(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::DestroyDataset>,
+) -> Response {
+    acting.carry_out(words::destroy_dataset(&request), control.destroy_dataset(request)).await
+}
+
+async fn clear_damage(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::ClearDamage>,
+) -> Response {
+    acting.carry_out(words::clear_damage(&request), control.clear_damage(request)).await
+}
+
+async fn clear_locks(
+    acting: Acting,
+    State(control): Control_,
+    Body(request): Body<api::ClearLocks>,
+) -> Response {
+    let act = async { control.clear_locks(&request) };
+    acting.carry_out(words::clear_locks(&request), act).await
+}
+
+async fn create_token(
+    acting: Acting,
+    State(tokens): Tokens_,
+    Body(request): Body<api::CreateToken>,
+) -> Response {
+    acting.carry_out(words::create_token(&request), async { tokens.create(&request) }).await
+}
+
+async fn rotate_token(
+    acting: Acting,
+    State(tokens): Tokens_,
+    Name(name): Name,
+    Body(request): Body<api::RotateToken>,
+) -> Response {
+    let told = words::rotate_token(&name, &request);
+    acting.carry_out(told, async { tokens.rotate(&name, &request) }).await
+}
+
+async fn revoke_token(acting: Acting, State(tokens): Tokens_, Name(name): Name) -> Response {
+    acting.carry_out(words::revoke_token(&name), async { tokens.revoke(&name) }).await
+}
+
+pub(super) fn answer<T: Serialize>(result: Result<T, ApiError>) -> Response {
+    match result {
+        Ok(value) => Json(value).into_response(),
+        Err(error) => refusal(error),
+    }
+}
+
+/// The name in a path, whose errors are those of the API.
+struct Name(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(name)) => Ok(Name(name)),
+            Err(rejection) => Err(refusal(ApiError::invalid(rejection.body_text()))),
+        }
+    }
+}
+
+/// A JSON body, whose errors are those of the API.
+struct Body<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        match Json::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Body(body)),
+            Err(rejection) => Err(refusal(ApiError::invalid(rejection.body_text()))),
+        }
+    }
+}

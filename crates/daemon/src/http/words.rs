@@ -1,0 +1,184 @@
+//! What was asked for, in words of the command line, for the history.
+
+use std::fmt::Write;
+
+use aquifer_admin::control::history::Leaving;
+use aquifer_api::time::text_s;
+use aquifer_api::{
+    AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
+    DiskRequest, ImportRequest, ReplaceDisk, RotateToken, SetProperties, VdevKind, VdevRequest,
+};
+
+use super::acts::{About, Told, import_needs, properties_need};
+
+/// Words with blanks between them.
+#[derive(Default)]
+struct Words(String);
+
+impl Words {
+    fn of(command: &str) -> Words {
+        Words(command.into())
+    }
+
+    /// A word that somebody chose.
+    fn word(mut self, word: &str) -> Words {
+        let plain = !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c == '"');
+        // Writing to a text does not fail.
+        let _ = if plain { write!(self.0, " {word}") } else { write!(self.0, " {word:?}") };
+        self
+    }
+
+    fn flag(mut self, is_set: bool, flag: &str) -> Words {
+        if is_set {
+            self.0.push(' ');
+            self.0.push_str(flag);
+        }
+        self
+    }
+
+    fn option(self, flag: &str, value: Option<String>) -> Words {
+        match value {
+            Some(value) => self.flag(true, flag).word(&value),
+            None => self,
+        }
+    }
+
+    fn words<'a>(self, words: impl IntoIterator<Item = &'a String>) -> Words {
+        words.into_iter().fold(self, |words, word| words.word(word))
+    }
+
+    fn vdevs(self, vdevs: &[VdevRequest]) -> Words {
+        vdevs.iter().fold(self, |words, vdev| {
+            words.flag(vdev.kind == VdevKind::Mirror, "mirror").words(&vdev.disks)
+        })
+    }
+
+    fn told(self, about: About) -> Told {
+        Told::new(self.0, about)
+    }
+}
+
+fn bytes(size: Option<u64>) -> Option<String> {
+    size.map(|bytes| bytes.to_string())
+}
+
+/// Nothing is changed by a dry run.
+fn unless(dry_run: bool, about: About) -> About {
+    if dry_run { About::Nothing } else { about }
+}
+
+pub(super) fn create_pool(request: &CreatePool) -> Told {
+    let CreatePool { name, vdevs, logs, properties, force, dry_run, create_bytes } = request;
+    let words = Words::of("pool create").flag(*force, "-f");
+    let words = properties
+        .iter()
+        .fold(words, |words, (name, value)| words.flag(true, "-o").word(&format!("{name}={value}")))
+        .option("--create-size", bytes(*create_bytes))
+        .word(name)
+        .vdevs(vdevs)
+        .flag(!logs.is_empty(), "log")
+        .vdevs(logs);
+    words.told(unless(*dry_run, About::Coming))
+}
+
+pub(super) fn add_vdevs(name: &str, request: &AddVdevs) -> Told {
+    let AddVdevs { vdevs, logs, force, dry_run, create_bytes } = request;
+    let words = Words::of("pool add").flag(*force, "-f");
+    let words = words.option("--create-size", bytes(*create_bytes)).word(name).vdevs(vdevs);
+    let words = words.flag(!logs.is_empty(), "log").vdevs(logs);
+    words.told(unless(*dry_run, About::Pool(name.into())))
+}
+
+pub(super) fn on_disk(act: &str, name: &str, DiskRequest { disk }: &DiskRequest) -> Told {
+    let words = Words::of("pool").word(act).word(name).word(disk);
+    words.told(About::Pool(name.into()))
+}
+
+pub(super) fn replace_disk(name: &str, request: &ReplaceDisk) -> Told {
+    let ReplaceDisk { disk, new, force, create_bytes } = request;
+    let words = Words::of("pool replace").flag(*force, "-f");
+    let words = words.option("--create-size", bytes(*create_bytes));
+    words.word(name).word(disk).word(new).told(About::Pool(name.into()))
+}
+
+pub(super) fn clear_pool(name: &str) -> Told {
+    Words::of("pool clear").word(name).told(About::Pool(name.into()))
+}
+
+pub(super) fn leave(act: &str, name: &str, leaving: &Leaving) -> Told {
+    let about = About::Leaving(name.into(), leaving.clone());
+    Words::of("pool").word(act).word(name).told(about)
+}
+
+pub(super) fn import_pool(request: &ImportRequest) -> Told {
+    let ImportRequest { pool, rewind, .. } = request;
+    let words = Words::of("pool import")
+        .flag(request.force, "-f")
+        .option("--rewind", (*rewind > 0).then(|| rewind.to_string()))
+        .flag(request.discard_log, "--discard-log")
+        .flag(request.missing_log, "--missing-log")
+        .flag(request.discard_unreadable, "--discard-unreadable");
+    let words = request
+        .places
+        .iter()
+        .fold(words, |words, place| words.flag(true, "-d").word(&place.to_string_lossy()));
+    Told { needs: import_needs(request), ..words.word(pool).told(About::Coming) }
+}
+
+pub(super) fn create_dataset(request: &CreateDataset) -> Told {
+    let CreateDataset { name, properties } = request;
+    let words = properties.iter().fold(Words::of("create"), |words, (name, value)| {
+        words.flag(true, "-o").word(&format!("{name}={value}"))
+    });
+    let names = properties.keys().cloned().collect();
+    let needs = properties_need(properties.iter().map(|(name, value)| (name, Some(value))));
+    Told { needs, ..words.word(name).told(About::Dataset(name.clone(), names)) }
+}
+
+pub(super) fn set_properties(request: &SetProperties) -> Told {
+    let SetProperties { name, properties } = request;
+    let inherits = properties.values().all(Option::is_none);
+    let words = Words::of(if inherits { "inherit" } else { "set" });
+    let words = properties.iter().fold(words, |words, (name, value)| match value {
+        Some(value) => words.word(&format!("{name}={value}")),
+        None => words.word(name),
+    });
+    let names = properties.keys().cloned().collect();
+    let needs = properties_need(properties.iter().map(|(name, value)| (name, value.as_ref())));
+    Told { needs, ..words.word(name).told(About::Dataset(name.clone(), names)) }
+}
+
+pub(super) fn destroy_dataset(request: &DestroyDataset) -> Told {
+    let DestroyDataset { name, recursive, .. } = request;
+    let about = About::Dataset(name.clone(), Vec::new());
+    Words::of("destroy").flag(*recursive, "-r").word(name).told(about)
+}
+
+pub(super) fn clear_damage(ClearDamage { name, file }: &ClearDamage) -> Told {
+    let about = About::Dataset(name.clone(), Vec::new());
+    Words::of("clear").word(name).word(file).told(about)
+}
+
+pub(super) fn clear_locks(ClearLocks { address, client }: &ClearLocks) -> Told {
+    let words = Words::of("locks clear").word(&address.to_string()).words(client);
+    words.told(About::Locks(*address))
+}
+
+pub(super) fn create_token(request: &CreateToken) -> Told {
+    let CreateToken { name, role, expires_s } = request;
+    let words = Words::of("token create").option("--role", Some(role.to_string()));
+    let words = words.option("--expires", expires_s.map(text_s));
+    words.word(name).told(About::Token(name.clone()))
+}
+
+pub(super) fn rotate_token(name: &str, request: &RotateToken) -> Told {
+    let RotateToken { keep_s, expires_s } = request;
+    let words = Words::of("token rotate")
+        .option("--keep", (*keep_s > 0).then(|| format!("{keep_s}s")))
+        .option("--expires", expires_s.map(text_s));
+    words.word(name).told(About::Token(name.into()))
+}
+
+pub(super) fn revoke_token(name: &str) -> Told {
+    Words::of("token revoke").word(name).told(About::Token(name.into()))
+}

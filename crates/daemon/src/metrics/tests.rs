@@ -1,0 +1,209 @@
+//! The page against a strict reader of the text format (prometheus.io/docs/instrumenting/
+//! exposition_formats), which refuses what `promtool check metrics` does.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use aquifer_api::{ClientStat, DiskStat, NfsInfo, ProcedureStat};
+use aquifer_ondisk::config::{Redundancy, VdevClass};
+use aquifer_ondisk::{Guid, Txg};
+
+use super::*;
+
+type Labels = BTreeMap<String, String>;
+type Sample = (String, Labels, f64);
+
+/// All families: their type, and samples in order.
+fn read(page: &str) -> BTreeMap<String, (String, Vec<Sample>)> {
+    let mut families: BTreeMap<String, (String, Vec<_>)> = BTreeMap::new();
+    let (mut helped, mut current) = (String::new(), String::new());
+    let mut series = HashSet::new();
+    assert!(page.ends_with('\n'));
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            assert!(is_name(name, ":") && help.ends_with('.'), "{line}");
+            helped = name.into();
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert_eq!(name, helped, "HELP stands before TYPE: {line}");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            let twice = families.insert(name.into(), (kind.into(), Vec::new()));
+            assert!(twice.is_none(), "a family in two pieces: {line}");
+            current = name.into();
+        } else {
+            let (name, labels, value) = sample(line);
+            let (kind, samples) = families.get_mut(&current).expect("TYPE stands before samples");
+            let suffix = name.strip_prefix(&current).unwrap_or_else(|| panic!("{line}"));
+            let suffixes: &[&str] = match kind.as_str() {
+                "histogram" => &["_bucket", "_sum", "_count"],
+                _ => &[""],
+            };
+            assert!(suffixes.contains(&suffix), "{line}");
+            assert!(series.insert((name.clone(), labels.clone())), "twice: {line}");
+            samples.push((name, labels, value));
+        }
+    }
+    families
+}
+
+fn is_name(name: &str, more: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || more.contains(c);
+    name.chars().all(fits) && name.starts_with(|c: char| !c.is_ascii_digit())
+}
+
+fn sample(line: &str) -> Sample {
+    let end = line.find(['{', ' ']).unwrap();
+    let (name, mut rest) = line.split_at(end);
+    assert!(is_name(name, ":"), "{line}");
+    let mut labels = Labels::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        while !rest.starts_with('}') {
+            let (label, quoted) = rest.split_once("=\"").unwrap();
+            assert!(is_name(label, ""), "{line}");
+            let mut value = String::new();
+            let mut chars = quoted.char_indices();
+            rest = loop {
+                match chars.next().unwrap() {
+                    (at, '"') => break &quoted[at + 1..],
+                    (_, '\\') => value.push(match chars.next().unwrap().1 {
+                        'n' => '\n',
+                        same @ ('\\' | '"') => same,
+                        other => panic!("\\{other}: {line}"),
+                    }),
+                    (_, c) => value.push(c),
+                }
+            };
+            rest = rest.strip_prefix(',').unwrap_or(rest);
+            assert!(labels.insert(label.into(), value).is_none(), "{line}");
+        }
+        rest = &rest[1..];
+    }
+    (name.into(), labels, rest.strip_prefix(' ').unwrap().parse().unwrap())
+}
+
+fn histogram(times: &[u64]) -> Histogram {
+    let mut histogram = Histogram::default();
+    times.iter().for_each(|ns| histogram.record(*ns));
+    histogram
+}
+
+const TIMES: [u64; 6] = [500, 1024, 40_000, 41_000, 3_000_000_000, 60_000_000_000];
+
+fn example() -> String {
+    let counted = Count { bytes: 24_576, latency: (&histogram(&TIMES)).into() };
+    let flow = Flow { reads: counted, ..Flow::default() };
+    let disk = |file: &str| DiskStat {
+        fs_guid: "7".into(),
+        object: 5,
+        dataset: "tank/vms".into(),
+        file: file.into(),
+        client: "10.0.0.1".into(),
+        shared: false,
+        flow: flow.clone(),
+    };
+    let nfs = NfsStat {
+        uptime_ns: 1,
+        procedures: vec![ProcedureStat {
+            name: "read".into(),
+            errors: 2,
+            latency: (&histogram(&TIMES)).into(),
+        }],
+        clients: vec![ClientStat { client: "fd00::1".into(), flow: flow.clone() }],
+        disks: vec![disk("/a \"b\"\\\n\u{e9}{},="), disk("#6")],
+        other_disks: flow,
+        ..NfsStat::default()
+    };
+    let io = IoCounts::default();
+    let leaf = pool::LeafStatus {
+        guid: Guid(1),
+        path: "/dev/a".into(),
+        state: LeafState::Online,
+        read_errors: 0,
+        write_errors: 1,
+        checksum_errors: 2,
+        repaired: 3,
+        last_error: None,
+        io: io.clone(),
+    };
+    let status = pool::PoolStatus {
+        name: "tank".into(),
+        guid: Guid(1),
+        txg: Txg(9),
+        suspended: None,
+        space: aquifer_space::SpaceUse { total: 1000, taken: 300, held: 20 },
+        closed_metaslabs: 0,
+        vdevs: vec![pool::VdevStatus {
+            class: VdevClass::Data,
+            redundancy: Redundancy::Single,
+            sectors: 1000,
+            leaves: vec![leaf],
+            io,
+        }],
+        uptime: Duration::from_secs(1),
+        syncs: histogram(&[5]),
+        stable_writes: histogram(&[7, 8]),
+        stable_writes_in_sync: histogram(&[9_000_000]),
+    };
+    let daemon = DaemonInfo {
+        version: "1.2.3".into(),
+        pid: 1,
+        state_dir: "/".into(),
+        memory_bytes: 1,
+        starting: false,
+        nfs: NfsInfo::default(),
+    };
+    page(&daemon, &[aquifer_admin::status::summary(&status)], &[status], &nfs)
+}
+
+#[test]
+fn a_strict_reader_reads_the_page_and_finds_what_was_counted() {
+    let families = read(&example());
+    for (name, (kind, _)) in &families {
+        assert!(name.starts_with("aquifer_"), "{name}");
+        let total = name.ends_with("_total") || name == "aquifer_pool_txg";
+        assert_eq!(kind == "counter", total, "{name}: {kind}");
+    }
+    let (_, samples) = &families["aquifer_nfs_vmdisk_operations_total"];
+    let odd = samples.iter().find(|(_, labels, _)| labels["file"].starts_with("/a"));
+    let (_, labels, value) = odd.unwrap();
+    assert_eq!(labels["file"], "/a \"b\"\\\n\u{e9}{},=");
+    assert_eq!(*value, 6.0);
+    let (_, others) = &families["aquifer_nfs_vmdisk_others_bytes_total"];
+    assert_eq!(others[0].2, 24_576.0);
+    let (_, seconds) = &families["aquifer_nfs_client_seconds_total"];
+    let total: u64 = TIMES.iter().sum();
+    assert_eq!(seconds[0].2, total as f64 / 1e9);
+    let (_, repaired) = &families["aquifer_disk_repaired_total"];
+    assert_eq!((repaired[0].1["disk"].as_str(), repaired[0].2), ("/dev/a", 3.0));
+}
+
+/// Buckets rise to the count, and each has what is not above its bound.
+#[test]
+fn histograms_are_cumulative_and_true() {
+    let families = read(&example());
+    for (name, (kind, samples)) in &families {
+        if kind != "histogram" {
+            continue;
+        }
+        let mut last = (f64::NEG_INFINITY, 0.0);
+        for (sample, labels, value) in samples {
+            if let Some(bound) = labels.get("le") {
+                let bound: f64 = bound.parse().unwrap();
+                assert!(bound > last.0 && *value >= last.1, "{name} {labels:?}");
+                last = (bound, *value);
+            } else if sample.ends_with("_count") {
+                assert_eq!(last, (f64::INFINITY, *value), "{name}");
+                last = (f64::NEG_INFINITY, 0.0);
+            }
+        }
+    }
+    for (_, labels, value) in &families["aquifer_nfs_procedure_seconds"].1 {
+        let Some(bound) = labels.get("le") else { continue };
+        let bound_ns = bound.parse::<f64>().unwrap() * 1e9;
+        // A time at a bound lies above it here, and below it to Prometheus: a nanosecond.
+        let below = TIMES.iter().filter(|ns| (**ns as f64) < bound_ns).count();
+        assert_eq!(*value, below as f64, "{bound}");
+    }
+}

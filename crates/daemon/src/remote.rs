@@ -1,0 +1,329 @@
+//! The API over TCP, for who administers from another machine: TLS and a token, or nothing.
+//!
+//! Invariants:
+//! - Nothing of the API is reached without a token, and no token travels but inside TLS 1.3.
+//! - Who shows no token holds nobody else up: see [`guests`]. A connection on which nothing moves
+//!   is closed.
+//! - Tokens and certificate are those of the moment: each request is judged by what holds when it
+//!   comes, each connection shown the certificate that is there then.
+
+mod certificate;
+mod guests;
+pub mod keys;
+mod secret;
+pub mod tokens;
+
+#[cfg(test)]
+mod tests;
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use aquifer_api::ApiError;
+use aquifer_api::time::now_s;
+use axum::Router;
+use axum::extract::connect_info::{ConnectInfo, Connected};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use axum::serve::{IncomingStream, Listener};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::caller::Caller;
+use crate::http::{Api, refusal, router};
+use certificate::Certificate;
+use guests::{Guest, Guests, Place};
+use keys::Keys;
+use tokens::{Shown, Tokens};
+
+/// How long connections may take.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// From the beginning of the handshake until a request has shown a token.
+    token: Duration,
+    /// Without a byte in either direction: longer than the API lets who waits for events wait.
+    idle: Duration,
+    /// Before a wrong token is answered.
+    wrong: Duration,
+}
+
+const PATIENCE: Patience = Patience {
+    token: Duration::from_secs(10),
+    idle: Duration::from_secs(75),
+    wrong: Duration::from_secs(1),
+};
+
+/// After an accept that failed: of descriptors there will be some again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Listens on every address, none of which may be taken.
+///
+/// # Errors
+/// What the system gives, with the address.
+pub fn bind(addresses: &[SocketAddr]) -> io::Result<Vec<StdListener>> {
+    let bound = addresses.iter().map(|address| {
+        let listener = StdListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        listener.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))
+    });
+    bound.collect()
+}
+
+/// Answers who knows a token, until `stop` completes, and then those that have begun.
+///
+/// # Errors
+/// What the sockets give.
+pub async fn serve(
+    listeners: Vec<StdListener>,
+    keys: Keys,
+    api: Api,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let door = Door::new(Arc::clone(&api.tokens), PATIENCE);
+    serve_with(listeners, keys, router(api), door, stop).await
+}
+
+async fn serve_with(
+    listeners: Vec<StdListener>,
+    keys: Keys,
+    router: Router,
+    door: Door,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let router = router.layer(from_fn_with_state(door.clone(), require_token));
+    let listener = TlsListener::start(listeners, keys.certificate, door)?;
+    let service = router.into_make_service_with_connect_info::<Visitor>();
+    axum::serve(listener, service).with_graceful_shutdown(stop).await
+}
+
+/// What stands between the network and the API.
+#[derive(Clone, Debug)]
+struct Door {
+    tokens: Arc<Tokens>,
+    guests: Arc<Guests>,
+    patience: Patience,
+}
+
+impl Door {
+    fn new(tokens: Arc<Tokens>, patience: Patience) -> Door {
+        Door { tokens, guests: Arc::default(), patience }
+    }
+
+    /// Logs that a request was refused, so often as is good for the log.
+    fn tell(&self, peer: IpAddr, token: &str, path: &str, why: &str) {
+        if self.guests.is_told(peer, token) {
+            tracing::warn!(class = "api.refused", %peer, token, path, "{why}");
+        }
+    }
+}
+
+/// By which connection a request came.
+#[derive(Clone, Debug)]
+struct Visitor(Arc<Guest>);
+
+impl Connected<IncomingStream<'_, TlsListener>> for Visitor {
+    fn connect_info(stream: IncomingStream<'_, TlsListener>) -> Self {
+        Visitor(Arc::clone(&stream.io().place.guest))
+    }
+}
+
+async fn require_token(
+    State(door): State<Door>,
+    ConnectInfo(Visitor(guest)): ConnectInfo<Visitor>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let given = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let given = given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+    let peer = guest.address;
+    let path = request.uri().path().to_owned();
+    let why = match door.tokens.look(given, now_s()) {
+        Shown::Token { name, role } => {
+            guest.know();
+            request.extensions_mut().insert(Caller::of_token(Arc::clone(&name), role, peer));
+            let response = next.run(request).await;
+            if response.status() == StatusCode::FORBIDDEN {
+                door.tell(peer, &name, &path, "a token's role is too small for what was asked");
+            }
+            return response;
+        }
+        Shown::Expired { name } => {
+            door.tell(peer, &name, &path, "the API was asked with a token that has expired");
+            "this token has expired"
+        }
+        Shown::Nothing => {
+            door.tell(peer, "", &path, "the API was asked without a token of this daemon");
+            "this is not the token of this daemon"
+        }
+    };
+    // Who guesses has few guesses.
+    sleep(door.patience.wrong).await;
+    refusal(ApiError::unauthorized(why))
+}
+
+/// Connections whose handshake is over.
+struct TlsListener {
+    ready: mpsc::Receiver<(Connection, SocketAddr)>,
+    first: SocketAddr,
+}
+
+impl TlsListener {
+    fn start(
+        listeners: Vec<StdListener>,
+        certificate: Certificate,
+        door: Door,
+    ) -> io::Result<TlsListener> {
+        let (send, ready) = mpsc::channel(1);
+        let certificate = Arc::new(certificate);
+        let mut first = None;
+        for listener in listeners {
+            first = first.or(listener.local_addr().ok());
+            let listener = TcpListener::from_std(listener)?;
+            tokio::spawn(accept(listener, certificate.clone(), door.clone(), send.clone()));
+        }
+        let first = first.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+        Ok(TlsListener { ready, first })
+    }
+}
+
+/// Accepts until nobody takes the connections any more.
+async fn accept(
+    listener: TcpListener,
+    certificate: Arc<Certificate>,
+    door: Door,
+    ready: mpsc::Sender<(Connection, SocketAddr)>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = ready.closed() => return,
+        };
+        let Ok((stream, peer)) = accepted else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Some(place) = door.guests.enter(peer.ip()) else {
+            if door.guests.is_told(peer.ip(), "") {
+                tracing::warn!(class = "api.refused", %peer, "too many connections to the API");
+            }
+            continue;
+        };
+        let acceptor = TlsAcceptor::from(certificate.current());
+        let (ready, patience) = (ready.clone(), door.patience);
+        tokio::spawn(async move {
+            let end = Instant::now() + patience.token;
+            let gone = poll_fn(|cx| place.guest.poll_gone(cx));
+            let shaken = tokio::select! {
+                shaken = timeout_at(end, acceptor.accept(stream)) => shaken,
+                () = gone => return,
+            };
+            match shaken {
+                Ok(Ok(stream)) => {
+                    let (timer, idle) = (Box::pin(sleep_until(end)), patience.idle);
+                    let moved = Instant::now();
+                    let connection = Connection { stream, place, timer, idle, moved };
+                    // Nobody takes it: the daemon stops.
+                    let _ = ready.send((connection, peer)).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS with the API's client"),
+                Err(_) => tracing::debug!(%peer, "the API's client was too slow for TLS"),
+            }
+        });
+    }
+}
+
+impl Listener for TlsListener {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        match self.ready.recv().await {
+            Some(connection) => connection,
+            // Only when every acceptor has panicked: there will be no other connection.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.first)
+    }
+}
+
+/// A connection, which has its place until it is dropped.
+struct Connection {
+    stream: TlsStream<TcpStream>,
+    place: Place,
+    timer: Pin<Box<Sleep>>,
+    idle: Duration,
+    /// When a byte moved last.
+    moved: Instant,
+}
+
+impl Connection {
+    /// Ready when its time is over, or others need its place.
+    fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if self.place.guest.poll_gone(cx).is_ready() {
+            return Poll::Ready(io::Error::from(io::ErrorKind::ConnectionAborted));
+        }
+        while self.timer.as_mut().poll(cx).is_ready() {
+            let until = self.moved + self.idle;
+            if !self.place.guest.is_known() || until <= Instant::now() {
+                return Poll::Ready(io::Error::from(io::ErrorKind::TimedOut));
+            }
+            self.timer.as_mut().reset(until);
+        }
+        Poll::Pending
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Poll::Ready(over) = self.poll_over(cx) {
+            return Poll::Ready(Err(over));
+        }
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        self.moved = Instant::now();
+        Poll::Ready(read)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(over) = self.poll_over(cx) {
+            return Poll::Ready(Err(over));
+        }
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf));
+        self.moved = Instant::now();
+        Poll::Ready(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,356 @@
+//! Tokens: who may ask over TCP, under which name, for what, and until when.
+//!
+//! They are kept in `tokens.json` beside the keys (mode 0600), by the hash of each. The token in
+//! the file `token` is one more, an administrator's, called `token`.
+//!
+//! Invariants:
+//! - A token itself is never kept: the answer that made it is the only place where it stands. (The
+//!   file `token` is older than this rule, and its owner's.)
+//! - A change is on disk before it is answered, and holds from then on: the next request is judged
+//!   by it, on a connection too that has been there before.
+//! - To guess names nothing: a caller learns that a token has expired only by showing that token.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aquifer_api::keys::{KeysError, read_secret, read_token};
+use aquifer_api::time::{now_s, text_s};
+use aquifer_api::{ApiError, CreateToken, Role, RotateToken, TokenInfo, TokenMade};
+use parking_lot::Mutex;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::keys::FIRST_TOKEN;
+use super::secret::{Hash, make_directory, new_token, replace};
+
+#[cfg(test)]
+mod tests;
+
+/// All tokens of a daemon.
+#[derive(Debug)]
+pub struct Tokens {
+    /// Of the keys; it is made when the first token is.
+    directory: PathBuf,
+    kept: Mutex<Vec<Kept>>,
+    /// What was wrong with the file `token` when it was looked at last.
+    first_problem: Mutex<Option<String>>,
+}
+
+/// What a text is that a caller shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// A token that holds.
+    Token {
+        /// Its name.
+        name: Arc<str>,
+        /// What it may do.
+        role: Role,
+    },
+    /// One that held.
+    Expired {
+        /// Its name.
+        name: Arc<str>,
+    },
+    /// None.
+    Nothing,
+}
+
+/// A token, as the file has it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    name: String,
+    role: Role,
+    made_s: u64,
+    expires_s: Option<u64>,
+    hash: Hash,
+    /// The one before, which holds for a while.
+    earlier: Option<Earlier>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Earlier {
+    hash: Hash,
+    until_s: u64,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    tokens: Vec<Kept>,
+}
+
+impl Tokens {
+    /// The tokens in `directory`; none, if there are none yet.
+    ///
+    /// # Errors
+    /// A list that cannot be read, makes no sense, or is readable by others.
+    pub fn open(directory: &Path) -> Result<Tokens, KeysError> {
+        let path = directory.join(FILE_NAME);
+        let file = match read_secret(&path) {
+            Err(error) if error.is_absence() => File::default(),
+            read => serde_json::from_str(&read?).map_err(|error| {
+                let why = format!(
+                    "is no list of tokens ({error}); move it away, start again, and make them again"
+                );
+                KeysError::content(&path)(why)
+            })?,
+        };
+        let (kept, first_problem) = (Mutex::new(file.tokens), Mutex::default());
+        Ok(Tokens { directory: directory.into(), kept, first_problem })
+    }
+
+    /// What a text is that a caller shows at `now_s`.
+    pub fn look(&self, text: &str, now_s: u64) -> Shown {
+        let hash = Hash::of(text.as_bytes());
+        if self.first().is_some_and(|first| first.is(&hash)) {
+            return Shown::Token { name: FIRST_TOKEN.into(), role: Role::Admin };
+        }
+        let kept = self.kept.lock();
+        let found = kept.iter().find_map(|token| {
+            let is_earlier = token.earlier.as_ref().is_some_and(|earlier| earlier.hash.is(&hash));
+            (is_earlier || token.hash.is(&hash)).then_some((token, is_earlier))
+        });
+        let Some((token, is_earlier)) = found else { return Shown::Nothing };
+        let name = Arc::from(token.name.as_str());
+        let until_s = match &token.earlier {
+            Some(earlier) if is_earlier => Some(earlier.until_s),
+            _ => token.expires_s,
+        };
+        match until_s.is_some_and(|until_s| until_s <= now_s) {
+            true => Shown::Expired { name },
+            false => Shown::Token { name, role: token.role },
+        }
+    }
+
+    /// The hash of the token in the file `token`, read each time: a change holds at once. A file
+    /// that is missing or wrong is no token.
+    fn first(&self) -> Option<Hash> {
+        let read = read_token(&self.directory.join(FIRST_TOKEN));
+        let problem = match &read {
+            Err(error) if !error.is_absence() => Some(error.to_string()),
+            _ => None,
+        };
+        let mut before = self.first_problem.lock();
+        if let Some(error) = problem.as_ref().filter(|now| before.as_ref() != Some(now)) {
+            tracing::warn!(class = "api.token", error, "the file holds no token that is valid");
+        }
+        *before = problem;
+        read.ok().map(|token| Hash::of(token.as_bytes()))
+    }
+
+    /// All tokens, by name.
+    pub fn list(&self) -> Vec<TokenInfo> {
+        let now_s = now_s();
+        let first = self.first().map(|_| TokenInfo {
+            name: FIRST_TOKEN.into(),
+            role: Role::Admin,
+            made_s: self.first_made_s(),
+            expires_s: None,
+            expired: false,
+            earlier_until_s: None,
+        });
+        let mut all: Vec<TokenInfo> =
+            self.kept.lock().iter().map(|token| token.info(now_s)).chain(first).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    fn first_made_s(&self) -> u64 {
+        let changed = std::fs::metadata(self.directory.join(FIRST_TOKEN))
+            .and_then(|meta| meta.modified())
+            .map(|at| at.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs());
+        changed.unwrap_or_default()
+    }
+
+    /// Makes a token.
+    ///
+    /// # Errors
+    /// A name that is taken or cannot be, an end that is past, too many tokens, a full disk.
+    pub fn create(&self, request: &CreateToken) -> Result<TokenMade, ApiError> {
+        let CreateToken { name, role, expires_s } = request;
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+            return Err(ApiError::invalid(format!(
+                "{name:?} is no name of a token: up to {NAME_BYTES_MAX} letters, digits, . _ -"
+            )));
+        }
+        let now_s = now_s();
+        check_end(*expires_s, now_s)?;
+        let taken = |kept: &[Kept]| kept.iter().any(|token| token.name == *name);
+        self.change(|kept| {
+            if *name == FIRST_TOKEN || taken(kept) {
+                return Err(ApiError::conflict(format!(
+                    "there is a token {name} already: `aquifer token rotate {name}` replaces it"
+                )));
+            }
+            if kept.len() >= TOKENS_MAX {
+                return Err(ApiError::conflict(format!(
+                    "there are {TOKENS_MAX} tokens already: `aquifer token revoke` ends one"
+                )));
+            }
+            let (token, hash) = fresh()?;
+            let (name, role, expires_s) = (name.clone(), *role, *expires_s);
+            let made = Kept { name, role, made_s: now_s, expires_s, hash, earlier: None };
+            let info = made.info(now_s);
+            kept.push(made);
+            Ok(TokenMade { info, token })
+        })
+    }
+
+    /// Ends a token.
+    ///
+    /// # Errors
+    /// That there is none, or that it is a file's; a full disk.
+    pub fn revoke(&self, name: &str) -> Result<TokenInfo, ApiError> {
+        if name == FIRST_TOKEN {
+            return Err(ApiError::conflict(format!(
+                "{name} is the token of a file: `aquifer token rotate {name}` replaces it; without \
+                 that file, {}, the next start makes another one",
+                self.directory.join(FIRST_TOKEN).display()
+            )));
+        }
+        self.change(|kept| {
+            let at = kept.iter().position(|token| token.name == name);
+            Ok(kept.remove(at.ok_or_else(|| unknown(name))?).info(now_s()))
+        })
+    }
+
+    /// Makes another token of the same name and role. The one before ends, at once or in a while.
+    ///
+    /// # Errors
+    /// That there is none, an end that is past, a full disk.
+    pub fn rotate(&self, name: &str, request: &RotateToken) -> Result<TokenMade, ApiError> {
+        let RotateToken { keep_s, expires_s } = *request;
+        let now_s = now_s();
+        if keep_s > KEEP_S_MAX {
+            let days = KEEP_S_MAX / 86_400;
+            return Err(ApiError::invalid(format!("a token is kept for {days} days at most")));
+        }
+        if name == FIRST_TOKEN {
+            return self.rotate_first(request, now_s);
+        }
+        self.change(|kept| {
+            let found = kept.iter_mut().find(|token| token.name == name);
+            let token = found.ok_or_else(|| unknown(name))?;
+            let ends_s = token.expires_s;
+            let expires_s = expires_s.or(ends_s);
+            check_end(expires_s, now_s)?;
+            let (text, hash) = fresh()?;
+            // It is not kept for longer than it would have held.
+            let until_s = ends_s.map_or(now_s + keep_s, |ends_s| ends_s.min(now_s + keep_s));
+            let earlier = Earlier { hash: token.hash, until_s };
+            *token = Kept {
+                name: token.name.clone(),
+                role: token.role,
+                made_s: now_s,
+                expires_s,
+                hash,
+                earlier: (until_s > now_s).then_some(earlier),
+            };
+            Ok(TokenMade { info: token.info(now_s), token: text })
+        })
+    }
+
+    /// The file holds one token, which does not end by itself.
+    fn rotate_first(&self, request: &RotateToken, now_s: u64) -> Result<TokenMade, ApiError> {
+        if *request != RotateToken::default() {
+            return Err(ApiError::invalid(format!(
+                "{FIRST_TOKEN} is the token of a file: it is replaced at once, and has no end"
+            )));
+        }
+        let (token, _) = fresh()?;
+        let path = self.directory.join(FIRST_TOKEN);
+        let made = make_directory(&self.directory);
+        made.and_then(|()| replace(&path, token.as_bytes(), 0o600)).map_err(not_written)?;
+        let info = TokenInfo {
+            name: FIRST_TOKEN.into(),
+            role: Role::Admin,
+            made_s: now_s,
+            expires_s: None,
+            expired: false,
+            earlier_until_s: None,
+        };
+        Ok(TokenMade { info, token })
+    }
+
+    /// A change of the list: on disk first.
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut Vec<Kept>) -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let mut kept = self.kept.lock();
+        let mut tokens = kept.clone();
+        let changed = change(&mut tokens)?;
+        let mut text = serde_json::to_string_pretty(&File { tokens: tokens.clone() })
+            .map_err(|error| ApiError::failed(error.to_string()))?;
+        text.push('\n');
+        let made = make_directory(&self.directory);
+        let path = self.directory.join(FILE_NAME);
+        made.and_then(|()| replace(&path, text.as_bytes(), 0o600)).map_err(not_written)?;
+        *kept = tokens;
+        Ok(changed)
+    }
+}
+
+impl Kept {
+    fn info(&self, now_s: u64) -> TokenInfo {
+        let earlier = self.earlier.as_ref().map(|earlier| earlier.until_s);
+        TokenInfo {
+            name: self.name.clone(),
+            role: self.role,
+            made_s: self.made_s,
+            expires_s: self.expires_s,
+            expired: self.expires_s.is_some_and(|end_s| end_s <= now_s),
+            earlier_until_s: earlier.filter(|until_s| *until_s > now_s),
+        }
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.text().serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        Hash::from_text(&text).ok_or_else(|| serde::de::Error::custom("no hash of a token"))
+    }
+}
+
+fn check_end(expires_s: Option<u64>, now_s: u64) -> Result<(), ApiError> {
+    match expires_s {
+        Some(end_s) if end_s <= now_s => {
+            let end = text_s(end_s);
+            Err(ApiError::invalid(format!(
+                "it would have expired at {end}; give a later --expires"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn fresh() -> Result<(String, Hash), ApiError> {
+    let token = new_token().map_err(|error| ApiError::failed(error.to_string()))?;
+    let hash = Hash::of(token.as_bytes());
+    Ok((token, hash))
+}
+
+fn unknown(name: &str) -> ApiError {
+    ApiError::not_found(format!(
+        "there is no token {name:?}; `aquifer token list` shows those that there are"
+    ))
+}
+
+fn not_written(error: KeysError) -> ApiError {
+    ApiError::failed(format!("{error}: the tokens could not be written; nothing has changed"))
+}
+
+const FILE_NAME: &str = "tokens.json";
+/// Scripts, collectors and people of one storage server; each request looks at all.
+const TOKENS_MAX: usize = 256;
+const NAME_BYTES_MAX: usize = 64;
+/// Longer, and rotation ends nothing.
+const KEEP_S_MAX: u64 = 30 * 86_400;

@@ -1,0 +1,376 @@
+//! NFS as the pools' frontend.
+//!
+//! # What holds
+//! - One server for all pools. It listens while any pool is in service, so that clients that could
+//!   wait are not refused.
+//! - A change of exports replaces the table of the running server; clients keep their connections.
+//!   When a pool leaves, its exports go first. Then this waits for the requests that still work on
+//!   the pool.
+//! - A stopped server lives until its pools are out of service, because the engine's work on its
+//!   threads must finish.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use aquifer_admin::{Frontend, NfsCounts, Offer, ServedPool};
+use aquifer_api::{HostInfo, NfsLoad};
+use aquifer_files::{FileHandle, Files};
+use aquifer_nfs::limits::EXPORTS_MAX;
+use aquifer_nfs::lock::LockView;
+use aquifer_nfs::{Explanation, Export, Exports, Nfs, Root, Volume};
+use aquifer_nfsd::{
+    Config, KnownHost, LockKeeper, Names, NamesConfig, Observer, PortmapState, Server,
+};
+use aquifer_pool::BoxFuture;
+use parking_lot::{Mutex, RwLock};
+use tokio::time::{Instant, sleep};
+
+/// The NFS server, running or not.
+#[derive(Debug)]
+pub(super) struct NfsFrontend {
+    config: Config,
+    locks: LockSettings,
+    state: tokio::sync::Mutex<State>,
+    listening: Mutex<Vec<String>>,
+    /// From the first start of the server on; it outlives servers.
+    keeper: OnceLock<Arc<LockKeeper>>,
+    /// The running server for observers, and when it began.
+    observed: Mutex<Option<(Observer, Instant)>>,
+    /// The server's NFS layer; its table gets the addresses of hosts.
+    nfs: Arc<Mutex<Option<Arc<Nfs>>>>,
+    /// The hosts that exports name, once there are pools.
+    names: OnceLock<Names>,
+    names_config: NamesConfig,
+}
+
+/// The settings of the lock manager.
+#[derive(Debug)]
+pub(super) struct LockSettings {
+    /// The directory of the list of clients; nobody else uses it once pools are in service.
+    pub dir: PathBuf,
+    /// How long clients may reclaim their locks after a restart.
+    pub grace: Duration,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: Option<Running>,
+    /// Stopped servers, yet to be dropped.
+    stopped: Vec<Server>,
+}
+
+#[derive(Debug)]
+struct Running {
+    server: Server,
+    volumes: Vec<Arc<Volume>>,
+    roots: Roots,
+}
+
+/// The root directories of datasets, by name. Every NFS call asks for one, and the datasets
+/// themselves would build all names to find it. [`Frontend::serve`] keeps this up to date, since it
+/// follows every act that could change it.
+type Roots = Arc<RwLock<HashMap<String, Root>>>;
+
+impl NfsFrontend {
+    pub fn new(config: Config, locks: LockSettings, names_config: NamesConfig) -> Self {
+        NfsFrontend {
+            config,
+            locks,
+            state: Default::default(),
+            listening: Default::default(),
+            keeper: OnceLock::new(),
+            observed: Default::default(),
+            nfs: Default::default(),
+            names: OnceLock::new(),
+            names_config,
+        }
+    }
+
+    /// The hosts that exports name. Needs a runtime.
+    fn names(&self) -> &Names {
+        self.names.get_or_init(|| {
+            let nfs = Arc::clone(&self.nfs);
+            Names::start(self.names_config.clone(), move |addresses| {
+                if let Some(nfs) = &*nfs.lock() {
+                    nfs.exports().set_addresses(addresses);
+                }
+            })
+        })
+    }
+
+    /// Gives a server the addresses that are known now, and all later changes.
+    fn serve_names(&self, nfs: &Arc<Nfs>, hosts: &BTreeSet<String>) {
+        *self.nfs.lock() = Some(Arc::clone(nfs));
+        self.names().follow(hosts);
+    }
+
+    async fn serve_pools(&self, offer: Offer) -> Vec<String> {
+        let mut state = self.state.lock().await;
+        let mut notes = Vec::new();
+        let exports = offer.pools.iter().flat_map(|pool| &pool.exports);
+        let hosts = exports.flat_map(|export| export.access.hosts()).map(str::to_owned).collect();
+        if let Some(running) = &state.running {
+            // Before the table: addresses of new names are known from its first moment.
+            self.serve_names(running.server.nfs(), &hosts);
+        }
+        match &mut state.running {
+            _ if offer.pools.is_empty() => self.stop(&mut state).await,
+            Some(running) => notes.extend(running.change(&offer, self.config.drain).await.err()),
+            None => match self.start(&offer, &hosts).await {
+                Ok(running) => state.running = Some(running),
+                Err(why) => notes.push(why),
+            },
+        }
+        let problem = state.running.as_ref().and_then(Running::portmap_problem);
+        *self.listening.lock() = state.running.as_ref().map(Running::listening).unwrap_or_default();
+        let of_each = |note: String| {
+            let exporting = offer.pools.iter().filter(|pool| !pool.exports.is_empty());
+            let pools = exporting.map(|pool| format!("pool {:?}: {note}", pool.name));
+            pools.collect::<Vec<_>>()
+        };
+        notes.into_iter().chain(problem).flat_map(of_each).collect()
+    }
+
+    async fn start(&self, offer: &Offer, hosts: &BTreeSet<String>) -> Result<Running, String> {
+        let failed = |why: String| {
+            format!(
+                "not served over NFS: {why}; end what is in the way, or start the daemon with \
+                 another --nfs-addr"
+            )
+        };
+        let (volumes, found) = volumes(&offer.pools, &[]);
+        let roots: Roots = Arc::new(RwLock::new(found));
+        let known = Arc::clone(&roots);
+        let exports = Exports::new(exports(offer), move |name| known.read().get(name).cloned());
+        let exports = exports.map_err(|error| failed(error.to_string()))?;
+        exports.expect_more(offer.more_to_come);
+        let keeper = self.keeper().map_err(failed)?;
+        let nfs = Arc::new(Nfs::with_locks(exports, keeper.locks().clone()));
+        if !hosts.is_empty() {
+            // Named clients are admitted at once, if DNS answers.
+            self.names().look_up(hosts, LOOKUP_PATIENCE).await;
+        }
+        self.serve_names(&nfs, hosts);
+        let server = Server::start_with(self.config.clone(), nfs, Some(keeper.clone())).await;
+        let server = server.map_err(|error| {
+            // It holds the pools' files, and nobody else would drop them.
+            *self.nfs.lock() = None;
+            failed(error.to_string())
+        })?;
+        *self.observed.lock() = Some((server.observer(), Instant::now()));
+        Ok(Running { server, volumes, roots })
+    }
+
+    fn keeper(&self) -> Result<&Arc<LockKeeper>, String> {
+        if let Some(keeper) = self.keeper.get() {
+            return Ok(keeper);
+        }
+        let LockSettings { dir, grace } = &self.locks;
+        let opened = LockKeeper::open(dir, *grace);
+        let opened = opened.map_err(|error| format!("the list of lock clients: {error}"))?;
+        Ok(self.keeper.get_or_init(|| opened))
+    }
+
+    async fn stop(&self, state: &mut State) {
+        if let Some(running) = state.running.take() {
+            *self.observed.lock() = None;
+            *self.nfs.lock() = None;
+            let stopped = running.server.stop().await;
+            if stopped.stuck > 0 {
+                tracing::error!(
+                    requests_of = stopped.stuck,
+                    "connections have requests that do not end: a pool does not answer"
+                );
+            }
+            state.stopped.push(running.server);
+        }
+    }
+}
+
+impl Frontend for NfsFrontend {
+    fn serve(&self, offer: Offer) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(self.serve_pools(offer))
+    }
+
+    fn release(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let servers = std::mem::take(&mut self.state.lock().await.stopped);
+            // Dropping joins threads.
+            if let Err(error) = tokio::task::spawn_blocking(move || drop(servers)).await {
+                tracing::error!(%error, "an NFS server ended by a panic");
+            }
+        })
+    }
+
+    fn listening(&self) -> Vec<String> {
+        self.listening.lock().clone()
+    }
+
+    fn locks(&self) -> (Vec<LockView>, bool) {
+        let locks = self.keeper.get().map(|keeper| keeper.locks());
+        locks.map(|locks| (locks.list(), locks.in_grace())).unwrap_or_default()
+    }
+
+    fn clear_locks(&self, address: IpAddr, client: Option<&str>) -> usize {
+        let name = client.map(str::as_bytes);
+        self.keeper.get().map_or(0, |keeper| keeper.locks().clear(address, name))
+    }
+
+    fn counts(&self) -> Option<NfsCounts> {
+        let (observer, since) = self.observed.lock().clone()?;
+        let load = load(&observer);
+        Some(NfsCounts { uptime: since.elapsed(), traffic: observer.nfs().traffic().look(), load })
+    }
+
+    fn look_up(&self, hosts: BTreeSet<String>) -> BoxFuture<'_, Vec<HostInfo>> {
+        Box::pin(async move {
+            let known = self.names().look_up(&hosts, LOOKUP_PATIENCE).await;
+            known.into_iter().map(host_info).collect()
+        })
+    }
+
+    fn hosts(&self) -> Vec<HostInfo> {
+        let known = self.names.get().map(Names::known).unwrap_or_default();
+        known.into_iter().map(host_info).collect()
+    }
+
+    fn explain(&self, path: &str, client: IpAddr) -> Option<Explanation> {
+        self.nfs.lock().as_ref().map(|nfs| nfs.exports().explain(path, client))
+    }
+}
+
+fn load(observer: &Observer) -> NfsLoad {
+    let (load, counters) = (observer.load(), observer.nfs().counters());
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    NfsLoad {
+        connections: number(load.connections),
+        in_lobby: number(load.in_lobby),
+        accepted: load.accepted,
+        turned_away: load.turned_away,
+        accept_failures: load.accept_failures,
+        requests: load.requests,
+        requests_waited: load.requests_waited,
+        received_bytes: load.received_bytes,
+        sent_bytes: load.sent_bytes,
+        closed_as_slow: load.closed_as_slow,
+        protocol_errors: load.protocol_errors,
+        panics: load.panics,
+        request_bytes: number(load.request_bytes),
+        reply_bytes: number(load.reply_bytes),
+        mount_calls: counters.mount(),
+        portmap_calls: counters.portmap(),
+        lock_calls: counters.locks(),
+        refused_calls: counters.refused(),
+    }
+}
+
+fn host_info(KnownHost { name, addresses, problem }: KnownHost) -> HostInfo {
+    HostInfo { name, addresses, problem }
+}
+
+impl Running {
+    /// Serves the offer in place of the earlier one. Waits for requests to pools that are no longer
+    /// offered, at most for `patience`.
+    async fn change(&mut self, offer: &Offer, patience: Duration) -> Result<(), String> {
+        let (volumes, roots) = volumes(&offer.pools, &self.volumes);
+        let table = self.server.nfs().exports();
+        // Before pools leave, so that no client hears that files are gone which will come back.
+        table.expect_more(offer.more_to_come);
+        // Before the table: an export without a root would be refused for a moment.
+        self.roots.write().extend(roots.clone());
+        let replaced = table.replace_or_withdraw(exports(offer));
+        *self.roots.write() = roots;
+        let before = std::mem::replace(&mut self.volumes, volumes);
+        let stays =
+            |gone: &Arc<Volume>| self.volumes.iter().any(|volume| Arc::ptr_eq(gone, volume));
+        let gone: Vec<_> = before.into_iter().filter(|volume| !stays(volume)).collect();
+        if !left(&gone, Instant::now() + patience).await {
+            tracing::error!("requests to a pool that goes out of service do not end");
+        }
+        replaced.map_err(|error| format!("exports that have changed are withdrawn: {error}"))
+    }
+
+    fn listening(&self) -> Vec<String> {
+        let addresses = self.server.addresses().iter().map(|address| format!("nfs {address}"));
+        let portmap = match self.server.portmap() {
+            PortmapState::Own(addresses) => {
+                addresses.iter().map(|address| format!("portmap {address}")).collect()
+            }
+            PortmapState::Registered(address) => vec![format!("registered with {address}")],
+            PortmapState::Off | PortmapState::Unavailable(_) => Vec::new(),
+        };
+        addresses.chain(portmap).collect()
+    }
+
+    fn portmap_problem(&self) -> Option<String> {
+        match self.server.portmap() {
+            PortmapState::Unavailable(why) => {
+                Some(format!("clients that ask a portmapper do not find it: {why}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The exports of all pools, up to the limit. Logs those beyond it, which are not served.
+fn exports(offer: &Offer) -> Vec<Export> {
+    let mut exports: Vec<Export> =
+        offer.pools.iter().flat_map(|pool| pool.exports.iter().cloned()).collect();
+    if exports.len() > EXPORTS_MAX {
+        tracing::error!(
+            class = "exports.too_many",
+            exports = exports.len(),
+            most = EXPORTS_MAX,
+            "the last exports are not served"
+        );
+        exports.truncate(EXPORTS_MAX);
+    }
+    exports
+}
+
+/// The pools' volumes, reusing those in `present`, and the root directories of all datasets.
+fn volumes(
+    pools: &[ServedPool],
+    present: &[Arc<Volume>],
+) -> (Vec<Arc<Volume>>, HashMap<String, Root>) {
+    let (mut volumes, mut roots) = (Vec::new(), HashMap::new());
+    for pool in pools {
+        let known = present.iter().find(|volume| volume.is_of(&pool.files));
+        let volume = known.map_or_else(|| Volume::new(Arc::clone(&pool.files)), Arc::clone);
+        roots.extend(roots_of(&pool.name, &volume));
+        volumes.push(volume);
+    }
+    (volumes, roots)
+}
+
+/// The root directories of a pool's datasets: one pass, where `Files::root` looks at all datasets
+/// for each.
+fn roots_of(pool: &str, volume: &Arc<Volume>) -> Vec<(String, Root)> {
+    let datasets = volume.datasets();
+    let Some(root) = Files::root(volume, pool) else { return Vec::new() };
+    let each = datasets.all().into_iter().map(|dataset| {
+        let name = datasets.full_name(&dataset);
+        (name, volume.root(FileHandle { fs_guid: dataset.fs_guid, ..root }))
+    });
+    each.collect()
+}
+
+/// Whether all requests have left these volumes before `deadline`.
+async fn left(volumes: &[Arc<Volume>], deadline: Instant) -> bool {
+    while volumes.iter().any(|volume| Arc::strong_count(volume) > 1) {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        sleep(POLL).await;
+    }
+    true
+}
+
+/// How long a change of the exports waits for DNS.
+const LOOKUP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Between two checks whether requests have ended.
+const POLL: Duration = Duration::from_millis(5);

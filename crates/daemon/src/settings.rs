@@ -1,0 +1,225 @@
+//! The daemon's settings: from its configuration, and from its command line, which takes
+//! precedence.
+//!
+//! Invariant: an unknown or invalid setting is refused, with the file's line. If it were ignored,
+//! an administrator would believe in a setting that has no effect.
+
+use std::io::ErrorKind;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use aquifer_meter::size;
+use aquifer_nfsd::KeyFiles;
+
+use crate::args::{ServeArgs, memory};
+use crate::failure::Failure;
+
+#[cfg(test)]
+mod tests;
+
+/// All settings of the daemon, as the configuration has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    /// The directory of the list of imported pools.
+    pub state_dir: PathBuf,
+    /// Memory of each pool's engine, in bytes.
+    #[serde(deserialize_with = "read_memory", serialize_with = "write_memory")]
+    pub memory: u64,
+    /// Longest wait at the start for disks that are missing, in seconds.
+    pub wait_for_disks_s: u32,
+    /// The filter of the log.
+    pub log: String,
+    pub nfs: Nfs,
+    pub portmap: Portmap,
+    pub api: Api,
+    pub names: Names,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Nfs {
+    /// Addresses of NFS and MOUNT.
+    pub listen: Vec<SocketAddr>,
+    /// Threads; 0 is one per core.
+    pub threads: usize,
+    /// Most connections at a time.
+    pub connections: usize,
+    /// Seconds in which clients reclaim their locks after a restart.
+    pub lock_grace_s: u32,
+    pub tls: Tls,
+}
+
+/// Calls over TLS, in addition to clear text. An empty path means "not set".
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Tls {
+    /// The server's certificate.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The authorities of clients.
+    pub clients: PathBuf,
+}
+
+impl Tls {
+    /// The files, if TLS is wanted.
+    pub fn files(&self) -> Option<KeyFiles> {
+        let is_set = |path: &PathBuf| !path.as_os_str().is_empty();
+        is_set(&self.certificate).then(|| KeyFiles {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            clients: Some(self.clients.clone()).filter(is_set),
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Portmap {
+    pub enabled: bool,
+    pub listen: Vec<SocketAddr>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Names {
+    /// DNS servers; if empty, the system's.
+    pub servers: Vec<SocketAddr>,
+}
+
+/// The API on TCP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Api {
+    /// Its addresses; if empty, it does not listen.
+    pub listen: Vec<SocketAddr>,
+    /// Further names in its certificate.
+    pub names: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            state_dir: "/var/lib/aquifer".into(),
+            memory: 1 << 30,
+            wait_for_disks_s: 30,
+            log: "info".into(),
+            nfs: Nfs::default(),
+            portmap: Portmap::default(),
+            api: Api::default(),
+            names: Names::default(),
+        }
+    }
+}
+
+impl Default for Nfs {
+    fn default() -> Self {
+        let listen = vec![(Ipv6Addr::UNSPECIFIED, 2049).into()];
+        Nfs { listen, threads: 0, connections: 4096, lock_grace_s: 45, tls: Tls::default() }
+    }
+}
+
+impl Default for Portmap {
+    fn default() -> Self {
+        Portmap { enabled: true, listen: vec![(Ipv6Addr::UNSPECIFIED, 111).into()] }
+    }
+}
+
+impl Settings {
+    /// The settings of a daemon that is started with `args`.
+    ///
+    /// # Errors
+    /// A configuration that cannot be read, is invalid, or asks for something impossible.
+    pub fn of(args: &ServeArgs) -> Result<Settings, Failure> {
+        let mut settings = match &args.config {
+            Some(path) => Settings::read(path)?,
+            None => Settings::read_if_there(Path::new(CONFIG))?,
+        };
+        if let Some(state_dir) = &args.state_dir {
+            settings.state_dir.clone_from(state_dir);
+        }
+        if let Some(memory) = args.memory {
+            settings.memory = memory;
+        }
+        if let Some(seconds) = args.wait_for_disks {
+            settings.wait_for_disks_s = seconds;
+        }
+        let environment = std::env::var(tracing_subscriber::EnvFilter::DEFAULT_ENV).ok();
+        if let Some(log) = args.log.clone().or(environment) {
+            settings.log = log;
+        }
+        if !args.nfs_addr.is_empty() {
+            settings.nfs.listen.clone_from(&args.nfs_addr);
+        }
+        if !args.portmap_addr.is_empty() {
+            settings.portmap = Portmap { enabled: true, listen: args.portmap_addr.clone() };
+        }
+        settings.portmap.enabled &= !args.no_portmap;
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn read_if_there(path: &Path) -> Result<Settings, Failure> {
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Settings::default()),
+            _ => Settings::read(path),
+        }
+    }
+
+    fn read(path: &Path) -> Result<Settings, Failure> {
+        let wrong = |why: &dyn std::fmt::Display| {
+            Failure::usage(format!("configuration {}: {why}", path.display()))
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+        toml::from_str(&text).map_err(|error| wrong(&error))
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log);
+        filter.map_err(|error| Failure::usage(format!("log: {:?}: {error}", self.log)))?;
+        if self.nfs.listen.is_empty() {
+            return Err(Failure::usage("nfs.listen: there is no address to listen on"));
+        }
+        if !(1..=CONNECTIONS_MAX).contains(&self.nfs.connections) {
+            let why = format!("nfs.connections: from 1 to {CONNECTIONS_MAX}");
+            return Err(Failure::usage(why));
+        }
+        let Tls { certificate, key, clients } = &self.nfs.tls;
+        let given = [certificate, key, clients].map(|path| !path.as_os_str().is_empty());
+        if given[0] != given[1] || given[2] && !given[0] {
+            let why = "nfs.tls: certificate and key belong together, and clients to both";
+            return Err(Failure::usage(why));
+        }
+        if self.wait_for_disks_s > WAIT_FOR_DISKS_S_MAX {
+            let why = format!("wait_for_disks_s: at most {WAIT_FOR_DISKS_S_MAX}");
+            return Err(Failure::usage(why));
+        }
+        if self.portmap.enabled && self.portmap.listen.is_empty() {
+            return Err(Failure::usage("portmap.listen: there is no address to listen on"));
+        }
+        if !self.state_dir.is_absolute() {
+            let why = "a daemon may be started anywhere; say where by an absolute path";
+            return Err(Failure::usage(format!("state_dir: {:?}: {why}", self.state_dir)));
+        }
+        Ok(())
+    }
+}
+
+fn read_memory<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    memory(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn write_memory<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
+    size::human(*bytes).serialize(to)
+}
+
+/// More than anybody has; the allowances of this many are 1 GiB.
+const CONNECTIONS_MAX: usize = 65536;
+/// A machine that takes longer to find its disks has other problems.
+const WAIT_FOR_DISKS_S_MAX: u32 = 3600;
+/// The default configuration file.
+const CONFIG: &str = "/etc/aquifer/aquifer.toml";

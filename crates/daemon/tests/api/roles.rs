@@ -1,0 +1,163 @@
+//! Each role at each route.
+
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use aquifer_api::client::ClientError;
+use aquifer_api::{CreateToken, ErrorKind, Role, RotateToken};
+use aquifer_daemon::caller::Caller;
+use aquifer_daemon::http::{Api, router, routes};
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+
+use crate::daemon::{Daemon, raw};
+
+/// What each route needs, written down a second time: a new route is added here too, by a person.
+const NEEDED: [(Role, &[&str]); 4] = [
+    (Role::Metrics, &["GET /metrics"]),
+    (
+        Role::Read,
+        &[
+            "GET /daemon",
+            "GET /pools",
+            "GET /pools/{name}",
+            "GET /pools/{name}/history",
+            "GET /locks",
+            "GET /datasets",
+            "GET /iostat",
+            "GET /nfs",
+            "GET /events",
+            "GET /shares",
+            "GET /shares/why",
+            "GET /tokens",
+        ],
+    ),
+    (
+        Role::Operator,
+        &[
+            "POST /scan",
+            "POST /import",
+            "POST /pools/{name}/export",
+            "POST /pools/{name}/clear",
+            "POST /pools/{name}/offline",
+            "POST /pools/{name}/online",
+            "POST /datasets",
+            "POST /datasets/set",
+        ],
+    ),
+    (
+        Role::Admin,
+        &[
+            "POST /pools",
+            "POST /pools/{name}/destroy",
+            "POST /pools/{name}/add",
+            "POST /pools/{name}/remove",
+            "POST /pools/{name}/replace",
+            "POST /datasets/destroy",
+            "POST /datasets/clear",
+            "POST /locks/clear",
+            "POST /tokens",
+            "POST /tokens/{name}/rotate",
+            "POST /tokens/{name}/revoke",
+        ],
+    ),
+];
+
+/// The API for callers whose role a header names: `x-role`. Without it, a request has no caller.
+fn serve_roles(daemon: &Daemon) -> PathBuf {
+    let by_header = async |mut request: Request, next: Next| -> Response {
+        let name = request.headers().get("x-role").and_then(|value| value.to_str().ok());
+        let role = Role::ALL.into_iter().find(|role| Some(role.name()) == name);
+        if let Some(role) = role {
+            let caller = Caller::of_token("test".into(), role, [10, 0, 0, 1].into());
+            request.extensions_mut().insert(caller);
+        }
+        next.run(request).await
+    };
+    let api = Api { control: daemon.control.clone(), tokens: daemon.tokens.clone() };
+    let router = router(api).layer(from_fn(by_header));
+    let path = daemon.dir.path().join("roles");
+    let listener = UnixListener::bind(&path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    path
+}
+
+fn asked(method: &str, path: &str, role: &str, body: &str) -> String {
+    let path = path.replace("{name}", "nothing");
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: aquifer\r\nconnection: close\r\nx-role: {role}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn status(answer: &str) -> &str {
+    answer.split(' ').nth(1).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_role_at_each_route() {
+    let daemon = Daemon::start().await;
+    let socket = serve_roles(&daemon);
+    let needed =
+        NEEDED.into_iter().flat_map(|(role, routes)| routes.iter().map(move |r| (*r, role)));
+    let needed: Vec<(&str, Role)> = needed.collect();
+    assert_eq!(needed.len(), routes().len(), "a route is missing here");
+    for (route, needs) in needed {
+        let (method, path) = route.split_once(' ').unwrap();
+        assert!(routes().iter().any(|r| (r.method, r.path) == (method, path)), "{route}");
+        for role in Role::ALL {
+            // Nothing is there, or it makes no sense: who may ask learns that, and nobody else.
+            let answer = raw(&socket, &asked(method, path, role.name(), ""));
+            let is_refused = status(&answer) == "403";
+            assert_eq!(is_refused, role < needs, "{route} {role}: {answer}");
+            if is_refused {
+                let why = format!("token test has the role {role}; this needs {needs}");
+                assert!(answer.contains(&why) && answer.contains("forbidden"), "{answer}");
+            }
+        }
+        // Who has no role at all comes nowhere.
+        let answer = raw(&socket, &asked(method, path, "", ""));
+        assert_eq!(status(&answer), "500", "{route}: {answer}");
+    }
+    daemon.control.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_request_asks_for_may_need_more_than_its_route() {
+    let daemon = Daemon::start().await;
+    let socket = serve_roles(&daemon);
+    for (path, body, needs) in [
+        ("/import", r#"{"pool": "tank"}"#, Role::Operator),
+        ("/import", r#"{"pool": "tank", "force": true}"#, Role::Admin),
+        ("/datasets", r#"{"name": "tank/a", "properties": {"quota": "1G"}}"#, Role::Operator),
+        ("/datasets", r#"{"name": "tank/a", "properties": {"sharenfs": "on"}}"#, Role::Admin),
+        ("/datasets/set", r#"{"name": "tank", "properties": {"sync": "always"}}"#, Role::Operator),
+        ("/datasets/set", r#"{"name": "tank", "properties": {"sync": null}}"#, Role::Admin),
+    ] {
+        for role in Role::ALL {
+            let answer = raw(&socket, &asked("POST", path, role.name(), body));
+            assert_eq!(status(&answer) == "403", role < needs, "{path} {body} {role}: {answer}");
+        }
+    }
+    daemon.control.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_are_administered_by_the_socket() {
+    let daemon = Daemon::start().await;
+    let create = |name: &str| CreateToken { name: name.into(), role: Role::Read, expires_s: None };
+    let made = daemon.client.create_token(&create("ci")).await.unwrap();
+    let rotated = daemon.client.rotate_token("ci", &RotateToken::default()).await.unwrap();
+    assert_ne!(made.token, rotated.token);
+    assert_eq!(daemon.client.tokens().await.unwrap(), [rotated.info]);
+    let Err(ClientError::Api(error)) = daemon.client.create_token(&create("ci")).await else {
+        panic!("two tokens of one name");
+    };
+    assert_eq!(error.kind, ErrorKind::Conflict);
+    assert_eq!(daemon.client.revoke_token("ci").await.unwrap().name, "ci");
+    assert!(daemon.client.tokens().await.unwrap().is_empty());
+}

@@ -1,0 +1,71 @@
+//! The namespace of a pool, as an import reads it: datasets, their properties, and what is damaged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aquifer_object::btree;
+use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey};
+use aquifer_ondisk::tree_node::Namespace;
+use aquifer_ondisk::{BlockPointer, DatasetId, Reader};
+use aquifer_pool::{Pool, PoolError};
+
+use crate::damage::{DamageList, DamageRecord};
+use crate::property::{LocalValues, Property};
+
+/// The content of the namespace.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub records: Vec<(DatasetId, DatasetRecord)>,
+    /// Of them, those that are being emptied.
+    pub destroyed: BTreeSet<DatasetId>,
+    pub damages: DamageList,
+    pub values: BTreeMap<DatasetId, LocalValues>,
+    pub next_dataset: u64,
+}
+
+impl Found {
+    pub async fn read(pool: &Pool, root: Option<BlockPointer>) -> Result<Found, PoolError> {
+        let mut found = Found {
+            records: Vec::new(),
+            destroyed: BTreeSet::new(),
+            damages: DamageList::default(),
+            values: BTreeMap::new(),
+            next_dataset: 1,
+        };
+        let first = ItemKey { dataset: DatasetId(0), item: 0 };
+        let mut scan = btree::Scan::<Namespace, Pool>::new(pool, root, first, None)?;
+        while let Some(item) = scan.next().await? {
+            found.take(&item)?;
+        }
+        Ok(found)
+    }
+
+    fn take(&mut self, Item { key, value }: &Item) -> Result<(), PoolError> {
+        let (class, number) = key.class_and_number();
+        let dataset = key.dataset;
+        match (ItemClass::from_u8(class), dataset.0) {
+            // An invalid damage record must not prevent an import.
+            (Some(ItemClass::Damage), 0) => {
+                let record = DamageRecord::decode(value).ok();
+                record.into_iter().for_each(|record| self.damages.load(number, record));
+            }
+            (Some(ItemClass::Record), 0) => {
+                self.next_dataset = Reader::new(value, "dataset counters").sequence()?;
+            }
+            (Some(ItemClass::Record), _) => {
+                self.records.push((dataset, DatasetRecord::decode(value)?));
+            }
+            (Some(ItemClass::Destroyed), _) => {
+                self.records.push((dataset, DatasetRecord::decode(value)?));
+                self.destroyed.insert(dataset);
+            }
+            (Some(ItemClass::Property), _) => {
+                let value = String::from_utf8_lossy(value).into_owned();
+                if let Some(property) = Property::from_number(number) {
+                    self.values.entry(dataset).or_default().insert(property, value);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
