@@ -14,6 +14,7 @@ use std::time::Duration;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::layout::REWIND_TXGS;
+use aquifer_sync::atomic::{AtomicUsize, Ordering};
 use aquifer_sync::{AsyncMutex, Mutex, Notify};
 use futures_util::future::{Either, select};
 
@@ -38,7 +39,6 @@ struct Load {
     log_bytes: u64,
     /// Of those dirty bytes, what came by [`Lane::Sparse`].
     sparse_bytes: u64,
-    holders: usize,
     changed: bool,
 }
 
@@ -91,13 +91,12 @@ impl State {
         self.admitted.sectors + self.loads.values().map(|load| load.sectors).sum::<u64>()
     }
 
-    /// Takes a change with this demand into the open txg, held, and returns that.
+    /// Takes a change with this demand into the open txg, and returns that.
     fn enter(&mut self, demand: Demand) -> Txg {
         let txg = self.open;
         let load = self.loads.entry(txg).or_default();
         load.dirty_bytes += demand.dirty_bytes;
         load.sectors += demand.sectors;
-        load.holders += 1;
         load.changed = true;
         txg
     }
@@ -107,6 +106,34 @@ impl State {
         self.admitted.dirty_bytes -= demand.dirty_bytes;
         self.admitted.sectors -= demand.sectors;
         self.admitted.log_bytes -= demand.log_bytes;
+    }
+}
+
+/// How many hold the open txg, and the one that quiesces: by the last bit of their numbers, since a
+/// txg opens only after all holders of the one before the last are gone.
+#[derive(Debug, Default)]
+struct Holders([AtomicUsize; 2]);
+
+impl Holders {
+    fn of(&self, txg: Txg) -> &AtomicUsize {
+        let [even, odd] = &self.0;
+        if txg.0.is_multiple_of(2) { even } else { odd }
+    }
+
+    /// One more. Under the lock of [`State`], so that a txg that is open no more gets none.
+    fn add(&self, txg: Txg) {
+        self.of(txg).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One less, without that lock. Returns whether it was the last. What it did under the hold
+    /// comes before what is done once [`Holders::hold`] says no.
+    fn remove(&self, txg: Txg) -> bool {
+        self.of(txg).fetch_sub(1, Ordering::Release) == 1
+    }
+
+    /// Whether anybody holds this txg, which is open no more.
+    fn hold(&self, txg: Txg) -> bool {
+        self.of(txg).load(Ordering::Acquire) > 0
     }
 }
 
@@ -121,6 +148,7 @@ struct Progress {
 #[derive(Debug)]
 pub(crate) struct Txgs {
     state: Mutex<State>,
+    holders: Holders,
     /// A txg should close.
     wanted: Notify,
     /// A txg lost its last holder.
@@ -148,6 +176,7 @@ impl Txgs {
                 full_sectors: u64::MAX,
                 running: false,
             }),
+            holders: Holders::default(),
             wanted: Notify::new(),
             quiesced: Notify::new(),
             progress: Mutex::new(Progress { committed, failure: None }),
@@ -196,8 +225,7 @@ impl Txgs {
     async fn quiesced(&self, closing: Txg) {
         loop {
             let quiesced = self.quiesced.notified();
-            let holders = self.state.lock().loads.get(&closing).map_or(0, |load| load.holders);
-            if holders == 0 || left_out(Rule::CloseWaitsForHolders) {
+            if !self.holders.hold(closing) || left_out(Rule::CloseWaitsForHolders) {
                 return;
             }
             quiesced.await;
@@ -206,7 +234,10 @@ impl Txgs {
 
     /// Enters the open txg without admission: for replay, which paces itself.
     pub fn force_hold(&self, pool: &Arc<Pool>, demand: Demand) -> TxHold {
-        TxHold { pool: pool.clone(), txg: self.state.lock().enter(demand) }
+        let mut state = self.state.lock();
+        let txg = state.enter(demand);
+        self.holders.add(txg);
+        TxHold { pool: pool.clone(), txg }
     }
 
     /// Sectors that were reserved for the changes of a txg.
@@ -373,12 +404,8 @@ impl TxHold {
 
 impl Drop for TxHold {
     fn drop(&mut self) {
-        let mut state = self.pool.txgs.state.lock();
-        if let Some(load) = state.loads.get_mut(&self.txg) {
-            load.holders -= 1;
-            if load.holders == 0 {
-                self.pool.txgs.quiesced.notify_one();
-            }
+        if self.pool.txgs.holders.remove(self.txg) {
+            self.pool.txgs.quiesced.notify_one();
         }
     }
 }

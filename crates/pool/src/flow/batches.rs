@@ -1,11 +1,11 @@
 //! When the log begins a batch, and when one goes out.
 //!
-//! While a batch is on its way the next gathers, so a busy log has few large ones. A second goes
-//! beside the first once it is worth a write of its own, and a third. A record that comes alone
+//! While a batch is on its way the next one gathers, so a busy log writes few large ones. A second
+//! and a third go beside the first once each is worth a write of its own. A record that comes alone
 //! goes at once.
 //!
-//! This part of the flow lies under the lock of the log, not in [`Flow`](super::Flow): all that
-//! happens to it happens under that lock anyway, and a second one for each record would cost.
+//! This part of the flow lies under the lock of the log, not in [`Flow`](super::Flow): all its
+//! events come under that lock anyway, and a second lock for each record would cost.
 
 use aquifer_ondisk::log_batch::{BATCH_HEADER_BYTES, BATCH_TRAILER_BYTES};
 

@@ -1,6 +1,6 @@
-//! Every limit of flow, with its unit and its reason. What follows from a pool's size is in
-//! [`Limits`](crate::limits::Limits). A *share* is one of a full txg; where a constant is an
-//! integer and named so, it says "one part in so many".
+//! Every limit of flow, with its unit and its reason. Limits that depend on a pool's size are in
+//! [`Limits`](crate::limits::Limits). A share as `f64` is a share of a full txg. A share as integer
+//! is a divisor: 4 means a quarter.
 
 use std::time::Duration;
 
@@ -12,72 +12,74 @@ const KIB: u64 = 1 << 10;
 
 /// A txg closes at this age even if little is dirty.
 pub const TXG_INTERVAL_MS: u64 = 15_000;
-/// The same while something waits to be freed in the background: soon, and not one txg after the
-/// other for a few files each.
+/// The same while the background has something to free. It is soon, but not so soon that each txg
+/// frees a few files only.
 pub const TXG_BACKGROUND_MS: u64 = 100;
-/// A txg that takes longer than this to come to disk is told as slow. The next one is open all that
-/// time: its writers are slowed when it is full.
+/// A txg that takes longer than this to reach the disks is reported as slow. The next one stays
+/// open all that time, and its writers are slowed once it is full.
 pub const TXG_SLOW_MS: u64 = TXG_INTERVAL_MS;
-/// A txg is full when its records have taken one part in so many of the log: two txgs are in
-/// memory, and the log frees whole segments only.
+/// A txg is full when its records take this share of the log. Two txgs are in memory, and the log
+/// gives back whole segments only.
 pub const TXG_LOG_SHARE: u64 = 4;
-/// A txg is full when it has reserved one part in so many of the room on the disks: the other half
-/// is for the txg on its way.
+/// A txg is full when it has reserved this share of the room on the disks. The other half is for
+/// the txg on its way.
 pub const TXG_SPACE_SHARE: u64 = 2;
-/// However little room there is, a txg is not full before it has reserved so many sectors: on a
-/// full pool it is not worth a txg to let in a change or two.
+/// A txg is never full below so many reserved sectors. On a full pool a txg for one change or two
+/// would cost more than it gives.
 pub const TXG_FULL_SECTORS_MIN: u64 = 4096;
 
 // Which changes find room.
 
-/// Sparse changes may take one part in so many of a txg's dirty memory,
+/// Sparse changes may take this share of a txg's dirty memory,
 pub const SPARSE_TXG_SHARE: u64 = 16;
-/// each of them this much at most,
+/// each of them this many bytes at most,
 pub const SPARSE_BYTES_MAX: u64 = 64 * KIB;
-/// and one part in so many of the log is kept for them.
+/// and this share of the log is kept for them.
 pub const SPARSE_LOG_SHARE: u64 = 64;
-/// Changes are not delayed by a log that is full up to this: two full txgs leave it below.
+/// A log that is full to this percentage delays nobody. Two full txgs leave it below.
 pub const LOG_EASY_PERCENT: u64 = 60;
 const _: () = assert!(2 * 100 / TXG_LOG_SHARE < LOG_EASY_PERCENT, "room for two full txgs");
-/// Above it a change waits this long, times the square of the percents above it, over those free.
+/// Above it a change waits this many microseconds, times the square of the percents above it,
+/// divided by the percents that are free.
 pub const LOG_DELAY_US: u64 = 25;
 
 // How fast changes come in.
 
-/// When changes are slowed, whoever comes after this long without others need not wait.
+/// While changes are slowed, a change that follows a rest of this length need not wait.
 pub const THROTTLE_CREDIT_MS: u64 = 5;
-/// Those that wait look this often whether their turn comes earlier than it seemed.
+/// A change that waits looks this often whether its turn comes earlier than expected.
 pub const THROTTLE_LOOK_MS: u64 = 50;
 /// A wait that rounds to nothing would never end.
 pub const THROTTLE_WAIT_MIN: Duration = Duration::from_micros(20);
-/// The open txg is filled up to this share, by the time the other is on disk. The rest is for what
-/// comes when that takes longer than it seemed.
+/// The open txg is full to this share when the other one is on disk. The rest is a reserve for a
+/// sync that takes longer than expected.
 pub const FILL_SHARE: f64 = 0.95;
-/// That rest is made to last this much longer than the other seems to need.
+/// That reserve lasts this many times the time that the other one still needs.
 pub const REST_LASTS: f64 = 4.0;
-/// Faster than the disks by this factor at most, while txgs close full.
+/// While txgs close full, changes come in at most this many times as fast as the disks take them.
 pub const FASTEST: f64 = 4.0;
-/// Of a txg smaller than this share nothing is learnt: fixed costs rule it.
+/// A txg smaller than this share teaches nothing: fixed costs rule it.
 pub const LEARN_SHARE: f64 = 1.0 / 8.0;
-/// A txg as large as this share closed because it was full.
+/// A txg that reaches this share counts as closed because it was full.
 pub const PRESSED_SHARE: f64 = 0.9;
-/// While txgs do not close because they are full nobody waits below this share.
+/// While txgs close for other reasons, nobody waits below this share.
 pub const EASY_SHARE: f64 = 0.5;
-/// The least that is expected of what a txg on its way still takes, in seconds.
+/// A txg on its way is expected to take at least this many seconds more.
 pub const LEFT_SECONDS_MIN: f64 = 0.001;
-/// A txg that seems to stand still is expected to need this much longer than it has needed, or than
-/// those before it did.
+/// A txg that stands still is expected to take this many times its time so far, or the time of
+/// those before it, whichever is longer.
 pub const STANDSTILL: f64 = 8.0;
-/// The speed of late is that of about so long, in seconds.
+/// The recent speed of the disks is a mean over about so many seconds.
 pub const SPEED_SECONDS: f64 = 0.3;
-/// What is written in the end may be more than it seemed: by this share of it at least.
+/// A txg may write more than expected: this share of it always counts as missing.
 pub const MISSING_SHARE_MIN: f64 = 0.02;
 
 // How a sync goes out.
 
 /// A sync that nobody waits for spreads its work over so long, or until the open txg is half full.
 pub const SYNC_SPREAD_MS: u64 = 250;
-/// Its data is on its way when the open txg is full to this share: before that nobody is slowed.
+/// It has handed out its data when the open txg is full to this share, below which nobody is
+/// slowed.
 pub const SYNC_DONE_AT_FILL: f64 = EASY_SHARE;
 /// Steps between two looks at the plan: some 50 us of a processor.
 pub const SYNC_STEPS_PER_LOOK: u64 = 16;
@@ -88,11 +90,11 @@ pub const SYNC_LOOK_MS: u64 = 1;
 pub const SYNC_WINDOW_SECTORS_MAX: usize = 8192;
 /// See [`SYNC_WINDOW_SECTORS_MAX`].
 pub const SYNC_WINDOW_SECTORS_MIN: usize = 512;
-/// The window before any write has come back.
+/// The window, in sectors, before any write has come back.
 pub const SYNC_WINDOW_SECTORS_FIRST: usize = SYNC_WINDOW_SECTORS_MAX / 4;
-/// A write that came back soon makes the window larger by one part in so many of it,
+/// A write that came back soon grows the window by this share of the write,
 pub const SYNC_WINDOW_GROW_SHARE: usize = 4;
-/// and one that took long smaller by one part in so many: more, so that a slow device is seen soon.
+/// and one that took long shrinks it by this share: more, so that it follows a slow device quickly.
 pub const SYNC_WINDOW_SHRINK_SHARE: usize = 2;
 /// A sync's write that takes longer than this shrinks the window, where batches of the log go to
 /// the same disks: each of them waits about as long.
@@ -102,17 +104,17 @@ pub const SYNC_WRITE_ALONE_MS: u64 = 40;
 /// Longest single write of a sync, in sectors (512 KiB): devices gain nothing from longer ones, the
 /// kernel cuts them in pieces, and what waits beside one waits for all of it.
 pub const SYNC_WRITE_SECTORS_MAX: usize = 128;
-/// Writes of a sync that have been made up and are not on disk: as many as fit in the window. More
-/// would only take memory.
+/// Writes that a sync has handed out and that are not on disk. More than fit in the window would
+/// only take memory.
 pub const SYNC_WRITES_MAX: usize = SYNC_WINDOW_SECTORS_MAX / SYNC_WRITE_SECTORS_MAX;
 
 // Where large data goes.
 
-/// The size, in bytes, for which it is judged whether large data goes early.
+/// The size in bytes for which the two ways of large data are compared.
 pub const PLACEMENT_BYTES: u64 = 64 * KIB;
-/// Operations of each sort without which nothing is concluded.
+/// Fewer operations of a kind than this allow no conclusion.
 pub const PLACEMENT_SAMPLES_MIN: u64 = 8;
-/// A large batch is taken for so many small ones at most: devices take bytes in passing.
+/// A large batch takes at most as long as so many small ones.
 pub const PLACEMENT_BATCHES_MAX: u64 = 4;
 
 // When batches of the log go.
@@ -125,7 +127,7 @@ pub const LOG_SECOND_BATCH_PAGES_MIN: usize = 8;
 pub const LOG_HEADER_BYTES_MAX: usize = 24 * 4096;
 /// Payload pages above which a batch takes no more records: the rest of its sectors.
 pub const LOG_PAYLOAD_PAGES_MAX: usize = BATCH_SECTORS_MAX - LOG_HEADER_BYTES_MAX / 4096;
-/// A log that is idle this long writes its mark.
+/// A log that is idle for this long writes its mark.
 pub const LOG_IDLE_MS: u64 = 10;
-/// Room of the log, in bytes, below which it does not: records need the space more than the mark.
+/// With this many bytes of room or fewer it does not: records need the space more than the mark.
 pub const LOG_IDLE_ROOM_BYTES_MIN: u64 = 512 * 4 * KIB;

@@ -212,8 +212,8 @@ impl Flow {
 
 /// Where the log lies, and what goes into it.
 impl Flow {
-    /// The log has come to lie on the data vdevs, or on vdevs of its own. Where large data goes is
-    /// judged anew from what the devices there will take.
+    /// The log lies on the data vdevs now, or on vdevs of its own. The next judgement of large data
+    /// comes from the times of the devices there.
     pub fn log_moved(&self, at_home: bool) {
         self.log_at_home.store(at_home, Ordering::Relaxed);
         self.goes_early.store(at_home, Ordering::Relaxed);
@@ -224,7 +224,8 @@ impl Flow {
         self.log_at_home.load(Ordering::Relaxed)
     }
 
-    /// What devices have done since import; told once a txg where the log has vdevs of its own.
+    /// The operations of devices since import. An event once a txg, where the log has vdevs of its
+    /// own.
     pub fn devices_took(&self, devices: Devices) {
         if let Some(early) = self.placement.lock().judge(devices) {
             self.goes_early.store(early, Ordering::Relaxed);

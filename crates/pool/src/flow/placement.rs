@@ -1,9 +1,8 @@
 //! Whether large data goes to its final place before its record, or into the log with it.
 //!
-//! At home the log shares its disks with the data: what goes early is written once instead of
-//! twice. On log vdevs it depends on the devices, and is judged by what they took lately: early
-//! data is durable after a write and a flush of data vdevs, data in the log after a durable write
-//! there.
+//! At home the log shares its disks with the data, and early data is written once instead of twice.
+//! With log vdevs the devices decide, by the times that they took lately. Early data is durable
+//! after a write and a flush of data vdevs, data in the log after a durable write of log vdevs.
 
 use super::limits::{PLACEMENT_BATCHES_MAX, PLACEMENT_BYTES, PLACEMENT_SAMPLES_MIN};
 
@@ -25,14 +24,14 @@ pub(crate) struct Devices {
     pub logged: Times,
 }
 
-/// What it was last judged from.
+/// The counts of the last judgement.
 #[derive(Debug, Default)]
 pub(super) struct Placement {
     seen: Devices,
 }
 
 impl Times {
-    /// What came since `earlier`; all of it if counters began anew, as they do with a new vdev.
+    /// The operations since `earlier`; all of them if counters restarted, as with a new vdev.
     fn since(self, earlier: Times) -> Times {
         let less = |now: u64, then: u64| now.checked_sub(then).unwrap_or(now);
         Times {

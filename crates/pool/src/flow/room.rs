@@ -1,9 +1,9 @@
 //! Which changes find room, and when the open txg is full of them.
 //!
-//! Two txgs are in memory, and all that they hold dirty stays within the cap of two full ones. A
-//! txg is full of dirty memory, of records in the log, or of reservations on a pool that has little
-//! room, whichever comes first. Part of memory and log is kept for the few small changes of what is
-//! at rest ([`Lane::Sparse`]): what others can never take is there for those.
+//! Two txgs are in memory, and their dirty bytes stay within the cap of two full ones. A txg is
+//! full of dirty memory, of records in the log, or, on a pool with little room, of reservations:
+//! whichever comes first. A part of memory and log is kept for the few small changes of objects at
+//! rest ([`Lane::Sparse`]), so that others can never take it.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) struct Room {
     cap_bytes: u64,
 }
 
-/// What changes have taken by now of what they share.
+/// The shared memory and log that changes have taken so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Taken {
     /// Dirty memory of all txgs, and what is set aside for changes on their way into one.

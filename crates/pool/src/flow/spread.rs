@@ -1,11 +1,11 @@
 //! How a sync spreads its work over the time that it has.
 //!
-//! Left alone, a sync takes a processor and then the disks for itself, and whoever wants a stable
-//! write meanwhile waits: the kernel completes it on that processor, which is given up at a tick of
-//! its clock only, and the flush of a batch waits for all that the sync has put into the device's
-//! cache. But the next txg needs its time to fill, and the sync may take that: it is done with its
-//! data when the open txg is half full, or after [`SYNC_SPREAD_MS`]. Where somebody waits for the
-//! txg nothing is spread, and slow disks are behind that plan anyway.
+//! A sync at full speed takes a processor and then the disks for itself, and stable writes wait
+//! meanwhile. The kernel completes them on that processor, which it gives up only at a tick of its
+//! clock, and the flush of a batch waits for all data of the sync in the device's cache. But the
+//! next txg needs its time to fill, and the sync may take that: it has handed out its data when the
+//! open txg is half full, or after [`SYNC_SPREAD_MS`]. If somebody waits for the txg, the sync does
+//! not wait. Slow disks are always behind this plan.
 
 use std::time::Duration;
 

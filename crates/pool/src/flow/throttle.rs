@@ -1,15 +1,15 @@
 //! How fast changes may come in while the disks take them slower.
 //!
-//! A txg goes to disk while the next one fills. If writers filled it at the speed of the log, they
+//! A txg goes to disk while the next one fills. Writers that filled it at the speed of the log
 //! would stand still until the first is done, then burst again. So, once txgs close because they
-//! are full, the open one is filled at the pace at which the other drains: what is left of its room
-//! over the time that the other still needs, looked at anew all the time. All changes queue up; the
-//! wait of each is much like that of the one before.
+//! are full, the open one fills at the pace at which the other drains. The pace is the room left in
+//! it, divided by the time that the other still needs, and follows both all the time. All changes
+//! queue up, and each waits about as long as the one before it.
 //!
-//! Nobody waits while txgs close for other reasons and the open one is less than half full: a burst
-//! that memory takes is taken as it comes.
+//! Nobody waits while txgs close for other reasons and the open one is less than half full: memory
+//! takes such a burst.
 //!
-//! All is counted in shares of a full txg, be it full of dirty memory or of records in the log.
+//! Shares are those of a full txg, whether dirty memory or records in the log fill it.
 
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ impl Throttle {
         let pace = self.pace(now, fill, written);
         match pace {
             Some(pace) => {
-                // Who comes rarely owes nothing. Timers are late: that is made up for.
+                // A change after a rest need not wait, and late timers are made up for.
                 let credit = pace * Duration::from_millis(THROTTLE_CREDIT_MS).as_secs_f64();
                 self.let_in = (self.let_in + pace * since).min(self.queued + credit);
             }

@@ -1,9 +1,9 @@
 //! How much of a sync is on its way to the devices at once.
 //!
-//! A sync could fill the queues of its devices, and whoever wants a few sectors meanwhile (a batch
-//! of the intent log, a read) would wait behind all of it. So the sync keeps a window: it grows
-//! while its writes come back soon and shrinks while they take long. A slow disk is kept busy by a
-//! few writes, a fast one takes many before any of them waits.
+//! A sync could fill the queues of its devices. A batch of the intent log or a read would then wait
+//! behind all of it. So the sync has a window, which grows while its writes come back soon and
+//! shrinks while they take long. A few writes keep a slow disk busy, and a fast disk takes many
+//! before any of them waits.
 
 use std::time::Duration;
 

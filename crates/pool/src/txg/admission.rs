@@ -197,6 +197,7 @@ impl Pool {
         admission.used = true;
         state.give_back(demand);
         let txg = state.enter(demand);
+        self.txgs.holders.add(txg);
         let load = state.loads.get(&txg).copied().unwrap_or_default();
         if self.fill(&state, load) >= 1.0 && !state.close_requested {
             state.close_requested = true;

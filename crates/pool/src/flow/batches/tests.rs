@@ -6,7 +6,7 @@ use super::super::limits::LOG_IDLE_MS;
 use super::*;
 
 const TAKES_US: u64 = 100;
-/// How long whoever writes the mark waits for, in microseconds.
+/// The timer of a log that goes idle, in microseconds.
 const IDLE_US: u64 = LOG_IDLE_MS * 1000;
 const PAGE: Size = Size { pages: 1, header_bytes: 100 };
 const ROOMY: u64 = LOG_IDLE_ROOM_BYTES_MIN + 1;

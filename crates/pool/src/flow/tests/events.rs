@@ -1,4 +1,4 @@
-//! What happens to a flow, as values: told once, and told again.
+//! Events of a flow as values, so that the same ones can be fed again.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub enum Plan {
     Resize(Resize),
 }
 
-/// A flow, and all that it was told.
+/// A flow, and all its events with their plans.
 pub struct Traced {
     pub limits: Limits,
     flow: Flow,

@@ -296,7 +296,7 @@ impl World {
         delay
     }
 
-    /// Whoever queued up before one that is let in may enter, too.
+    /// A change that queued up before one that is let in may enter, too.
     fn check_order(&mut self, change: Change, fill: f64) {
         let turns: Vec<Turn> = self.waiting.iter().filter_map(|other| other.turn).collect();
         for turn in turns {

@@ -285,7 +285,7 @@ fn nothing_is_learnt_from_small_txgs() {
     assert!((1..100).all(|_| throttle.queue(now, 0.1, 0.5, 0).is_some()));
 }
 
-/// Somebody who comes rarely need not wait; a crowd after a rest is slowed as any other.
+/// A change after a rest need not wait; a crowd after a rest is slowed as any other.
 #[test]
 fn a_rest_is_no_credit_for_a_crowd() {
     let (mut throttle, now) = knowing();
@@ -298,7 +298,7 @@ fn a_rest_is_no_credit_for_a_crowd() {
 }
 
 #[test]
-fn whoever_waits_looks_soon_again_and_not_at_once() {
+fn a_change_that_waits_looks_soon_again_and_not_at_once() {
     let (mut throttle, now) = knowing();
     throttle.begin(now, FULL);
     let turn = throttle.queue(now, 0.5, 0.5, 0).unwrap();
