@@ -1,4 +1,5 @@
-//! Sockets and calls of machines that share one loopback interface, each with its address.
+//! Sockets and calls of machines that share one loopback interface, each with an address of its
+//! own.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
@@ -28,12 +29,12 @@ pub(super) fn of_mount(procedure: mount::Procedure) -> What {
     (mount::PROGRAM, mount::VERSION, procedure.wire())
 }
 
-/// The NFS call that has these arguments.
+/// The NFS procedure with these arguments.
 pub(super) fn of_nfs(args: &v3::Args3<'_>) -> What {
     (v3::PROGRAM, v3::VERSION, args.procedure().wire())
 }
 
-/// From where a machine calls.
+/// The address and the kind of port that a machine calls from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     address: Ipv4Addr,
@@ -51,7 +52,7 @@ impl Source {
         Source { address, is_root: true }
     }
 
-    /// Ports to try. Each caller begins elsewhere: the last port may be in use for a while.
+    /// Ports to try. Each caller begins with another: the last port may be in use for a while.
     fn ports(self) -> impl Iterator<Item = u16> {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let first = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -67,7 +68,7 @@ impl Source {
             let flags = SocketFlags::CLOEXEC;
             let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
             sockopt::set_socket_reuseaddr(&socket, true)?;
-            // A connection that nobody takes is no reason to wait.
+            // A connection that the server does not accept must not wait.
             sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
             sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
             let connected = bind(&socket, &SocketAddrV4::new(self.address, port))
@@ -93,7 +94,7 @@ impl Source {
         Ok(stream)
     }
 
-    /// A socket for datagrams from there, also if the address is another machine's.
+    /// A socket for datagrams from there, even if the address is another machine's.
     pub fn datagrams(self, to: SocketAddr) -> io::Result<UdpSocket> {
         let bound = self.ports().find_map(|port| UdpSocket::bind((self.address, port)).ok());
         let socket = bound.ok_or_else(|| io::Error::from(io::ErrorKind::AddrInUse))?;
@@ -141,14 +142,14 @@ impl Caller {
         }
     }
 
-    /// A call and its reply.
+    /// Sends a call and returns its reply.
     pub fn call(&mut self, what: What, args: &impl Encode) -> io::Result<Vec<u8>> {
         self.send(what, args)?;
         self.receive()
     }
 }
 
-/// A call as it goes over a stream, with its mark.
+/// The bytes of a call on a stream, with its mark.
 pub(super) fn record(xid: u32, what: What, args: &impl Encode) -> Vec<u8> {
     let (program, version, procedure) = what;
     let gids = Gids::default();
@@ -162,12 +163,12 @@ pub(super) fn record(xid: u32, what: What, args: &impl Encode) -> Vec<u8> {
     out.to_vec()
 }
 
-/// A call as it goes in a datagram.
+/// The bytes of a call in a datagram.
 pub(super) fn datagram(xid: u32, what: What, args: &impl Encode) -> Vec<u8> {
     record(xid, what, args).split_off(MARK_BYTES)
 }
 
 const LOW_PORTS: u16 = 424;
 const MARK_BYTES: usize = 4;
-/// Of one call or connect.
+/// Time limit of one call or connect.
 const PATIENCE: Duration = Duration::from_secs(3);
