@@ -10,11 +10,11 @@ use crate::import::FoundLeaf;
 
 pub(crate) struct Vote {
     pub config: PoolConfig,
-    /// The leaves that it names take no part.
+    /// The leaves that it names have no vote.
     pub uberblock: Uberblock,
 }
 
-/// Each leaf's newest uberblock votes, but for leaves that another's newest names outdated.
+/// Each leaf's newest uberblock votes, except for leaves that another's newest one names outdated.
 pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
     let newest = |leaf: &FoundLeaf| leaf.labels.uberblocks.first().cloned();
     let all: Vec<(Guid, Uberblock)> = found
@@ -22,8 +22,8 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
         .filter_map(|leaf| Some((leaf.labels.label.leaf_guid, newest(leaf)?)))
         .collect();
     let names = Uberblock::names;
-    // Only disks that hold blocks can have been in use apart. Two sides of a log may name each
-    // other when each was taken into use again while the other was away.
+    // Split brain is possible only with disks that hold blocks. Two sides of a log may name each
+    // other, if each was taken into use again while the other was away.
     let data: Vec<Guid> = found
         .iter()
         .map(|leaf| &leaf.labels.label)
@@ -38,8 +38,8 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
             }
         }
     }
-    // An older uberblock says nothing of a disk of the log that holds a newer one: the disk came
-    // back into use since, and who says otherwise left the pool before.
+    // An older uberblock has no say about a disk of the log with a newer one. The disk came back
+    // into use since then, and the disk with the older uberblock left the pool before that.
     let back_since = |leaf: Guid, by: &Uberblock| {
         let own = all.iter().filter(|(guid, _)| *guid == leaf && !data.contains(guid));
         own.map(|(_, uberblock)| uberblock.sequence).max() > Some(by.sequence)
@@ -53,7 +53,7 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
     let voters = all.iter().filter(|(guid, _)| has_vote(*guid));
     let (_, uberblock) =
         voters.max_by_key(|(_, uberblock)| uberblock.sequence).ok_or(ImportError::NoUberblock)?;
-    // A disk that was only labelled, by an act that was cut off, has no uberblock and no say.
+    // A disk that an interrupted act only labelled has no uberblock and no vote.
     let voting = found.iter().filter(|leaf| !leaf.labels.uberblocks.is_empty());
     let labels = voting.map(|leaf| &leaf.labels.label);
     let configs = labels.filter(|label| has_vote(label.leaf_guid)).map(|label| &label.config);
