@@ -1,10 +1,11 @@
 //! The list of imported pools and their disks, kept across restarts, as `zpool.cache` is. Beside it
-//! what was lost of pools and nobody has cleared yet, also of those that are exported.
+//! the file keeps the losses of pools that nobody has cleared yet, those of exported pools
+//! included.
 //!
-//! # What holds
-//! - The file is replaced whole: written beside, flushed, renamed, the directory flushed. After
-//!   kill -9 or a power cut it is the old list or the new one.
-//! - It is a hint where to look. What a disk belongs to, its labels say.
+//! # Invariants
+//! - The file is replaced whole: written to a second file, flushed, renamed, the directory flushed.
+//!   After kill -9 or a power cut it is the old list or the new one.
+//! - The list is a hint where to look. The labels of a disk say which pool it belongs to.
 //! - One daemon uses a state directory: it holds a lock on it as long as it lives.
 
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ pub struct CachedPool {
     pub name: String,
     /// Identity: 16 hexadecimal digits.
     pub guid: String,
-    /// Paths of its disks when it was imported; of missing ones, where they were last seen.
+    /// Paths of its disks when it was imported; for missing disks, where they were last seen.
     pub disks: Vec<PathBuf>,
 }
 
@@ -38,7 +39,7 @@ pub struct CachedPool {
 pub struct Kept {
     /// The list.
     pub pools: Vec<CachedPool>,
-    /// What imports without a log device may have lost, by the pool's guid.
+    /// Losses by imports without a log device, by the pool's guid.
     #[serde(default)]
     pub dropped_logs: BTreeMap<String, DroppedLog>,
 }
@@ -59,13 +60,13 @@ pub enum CacheError {
          directory of its own with --state-dir"
     )]
     InUse(PathBuf),
-    /// The identity of this host does not make sense.
+    /// The file is no identity of a host.
     #[error(
         "{0}: is no identity of a host; remove it and start again. Pools that were not exported \
          can then be imported a minute later"
     )]
     NoHostId(PathBuf),
-    /// The list does not make sense.
+    /// The file is no list of pools.
     #[error(
         "{path}: is no list of pools ({why}); move it away, start again, and bring the pools back \
          with `aquifer pool import`"
@@ -73,10 +74,10 @@ pub enum CacheError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error in it.
         why: String,
     },
-    /// The system refused.
+    /// A system call failed.
     #[error("{path}: {source}")]
     Io {
         /// File or directory.
@@ -87,10 +88,10 @@ pub enum CacheError {
 }
 
 impl Cache {
-    /// Takes the state directory, which is made if there is none.
+    /// Opens and locks the state directory, and makes it if there is none.
     ///
     /// # Errors
-    /// [`CacheError::InUse`], and what the system says.
+    /// [`CacheError::InUse`], and the system's errors.
     pub fn open(dir: &Path) -> Result<Cache, CacheError> {
         let failed = |path: &Path| {
             let path = path.to_path_buf();
@@ -113,11 +114,11 @@ impl Cache {
         &self.dir
     }
 
-    /// The identity that this host shows on its pools' disks, made once: 16 hexadecimal digits in
-    /// a file. Not that of the machine, which copies of a virtual machine share.
+    /// The identity that this host writes to its pools' disks, made once: 16 hexadecimal digits in
+    /// a file. It is not the machine's own identity, which copies of a virtual machine share.
     ///
     /// # Errors
-    /// [`CacheError::NoHostId`], and what the system says.
+    /// [`CacheError::NoHostId`], and the system's errors.
     pub fn host_id(&self) -> Result<u64, CacheError> {
         let path = self.dir.join(HOST_ID_NAME);
         match fs::read_to_string(&path) {
@@ -139,10 +140,10 @@ impl Cache {
         }
     }
 
-    /// What was kept; nothing if there is no list yet.
+    /// The content of the file; empty if there is no file yet.
     ///
     /// # Errors
-    /// [`CacheError::Unreadable`], and what the system says.
+    /// [`CacheError::Unreadable`], and the system's errors.
     pub fn load(&self) -> Result<Kept, CacheError> {
         let path = self.dir.join(FILE_NAME);
         let bytes = match fs::read(&path) {
@@ -154,10 +155,10 @@ impl Cache {
         kept.map_err(|why| CacheError::Unreadable { path, why: why.to_string() })
     }
 
-    /// Replaces what was kept; it is on disk when this returns.
+    /// Replaces the content of the file; it is on disk when this returns.
     ///
     /// # Errors
-    /// What the system says; the old list stands then.
+    /// The system's errors; the old list stays then.
     pub fn store(&self, kept: &Kept) -> Result<(), CacheError> {
         let path = self.dir.join(FILE_NAME);
         let stored = serde_json::to_vec_pretty(kept).map_err(io::Error::from);

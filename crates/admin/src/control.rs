@@ -1,14 +1,14 @@
-//! What the daemon does for its administrator: pools by name, one act at a time.
+//! The administrator's side of the daemon: pools by name, one act at a time.
 //!
-//! # What holds
-//! - Acts change something, and are carried out one after the other, each to its end: the caller
-//!   runs them in tasks of their own, so that nobody leaves one half done by hanging up. Questions
-//!   are answered at any time.
+//! # Invariants
+//! - Acts change something. They run one after the other, each to its end. The caller runs them in
+//!   tasks of their own, so that a caller who hangs up leaves none half done. Questions are
+//!   answered at any time.
 //! - The list in the state directory names a pool before the act that brings it into service is
-//!   answered, and until the one that takes it out is done. A daemon that is killed imports what
-//!   is on the list when it comes back.
-//! - What clients can mount follows from property `sharenfs` of each dataset when an act is
-//!   answered.
+//!   answered. It names the pool until the act that takes it out is done. A daemon that was killed
+//!   imports the pools on the list when it comes back.
+//! - The property `sharenfs` of each dataset, at the time when an act is answered, decides what
+//!   clients can mount.
 
 mod counts;
 mod datasets;
@@ -49,47 +49,47 @@ pub use counts::NfsCounts;
 pub(crate) use counts::sum;
 use serving::Serving;
 
-/// What clients see of the pools: NFS in the daemon, nothing where none is wanted.
+/// The clients' side of the pools: NFS in the daemon, nothing where no service is wanted.
 pub trait Frontend: Send + Sync + fmt::Debug {
-    /// Serves exactly what is offered from now on. When it returns, no request to any other pool is
-    /// being worked on; what the engine began on the frontend's runtimes goes on. Says what could
-    /// not be done.
+    /// Serves exactly this offer from now on. When it returns, no request to any other pool is in
+    /// progress; the engine's work on the frontend's runtimes continues. Returns what could not be
+    /// done.
     fn serve(&self, offer: Offer) -> BoxFuture<'_, Vec<String>>;
 
-    /// Pools that are not served any more are out of service now: lets go of their files, and ends
-    /// what still runs for them.
+    /// Pools that are not served any more are out of service now: releases their files, and ends
+    /// everything that still runs for them.
     fn release(&self) -> BoxFuture<'_, ()>;
 
-    /// Where it listens.
+    /// The addresses that it listens on.
     fn listening(&self) -> Vec<String>;
 
-    /// Locks of files, and whether only earlier ones may be claimed at the moment.
+    /// Locks of files, and whether the grace period still runs.
     fn locks(&self) -> (Vec<LockView>, bool);
 
-    /// Ends all locks of an address, or of one of the names there. How many that were.
+    /// Ends all locks of an address, or of one of the names there. Returns their number.
     fn clear_locks(&self, address: IpAddr, client: Option<&str>) -> usize;
 
-    /// What was asked of it, if it serves.
+    /// Counts of the clients' requests, if it serves.
     fn counts(&self) -> Option<NfsCounts>;
 
-    /// Looks up hosts that exports are about to name, those too that are known, and waits for the
-    /// answers, no longer than people do.
+    /// Looks up hosts that exports are about to name, known ones too, and waits for the answers, no
+    /// longer than people do.
     fn look_up(&self, hosts: BTreeSet<String>) -> BoxFuture<'_, Vec<HostInfo>>;
 
-    /// What is known of the hosts that exports name.
+    /// The known state of the hosts that exports name.
     fn hosts(&self) -> Vec<HostInfo>;
 
-    /// What the rules in force say to a client at a path; nothing, if nothing is served.
+    /// What the rules in force give a client at a path; `None`, if nothing is served.
     fn explain(&self, path: &str, client: IpAddr) -> Option<Explanation>;
 }
 
-/// What clients are to be served.
+/// The pools and exports to serve.
 #[derive(Debug, Clone, Default)]
 pub struct Offer {
     /// The pools in service.
     pub pools: Vec<ServedPool>,
-    /// There are more on the list, which cannot be imported at the moment: their clients are to
-    /// wait, not to give up.
+    /// The list has more pools, which cannot be imported at the moment: their clients should wait,
+    /// not give up.
     pub more_to_come: bool,
 }
 
@@ -100,16 +100,16 @@ pub struct ServedPool {
     pub name: String,
     /// Its files.
     pub files: Arc<Files>,
-    /// What of it is exported, by path.
+    /// Its exports, by path.
     pub exports: Vec<Export>,
 }
 
-/// What the daemon was told.
+/// The daemon's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlConfig {
-    /// Where the list of pools is kept.
+    /// The directory with the list of pools.
     pub state_dir: PathBuf,
-    /// Memory of each pool's engine.
+    /// Memory limit of each pool's engine.
     pub memory_bytes: u64,
     /// Longest wait at the start for disks that are missing.
     pub wait_for_disks: Duration,
@@ -120,22 +120,22 @@ pub struct ControlConfig {
 pub struct Control {
     config: ControlConfig,
     cache: Cache,
-    /// As what this machine uses its pools.
+    /// The identity of this machine as a user of its pools.
     host: Host,
     frontend: Arc<dyn Frontend>,
-    /// One act at a time. Holds whether the daemon is stopping.
+    /// Allows one act at a time. Holds whether the daemon is stopping.
     acts: tokio::sync::Mutex<bool>,
     pools: RwLock<BTreeMap<String, Listed>>,
-    /// What was lost of pools, here or exported, and not cleared yet, by guid.
+    /// Losses of pools, imported here or exported, that are not cleared yet, by guid.
     dropped_logs: Mutex<BTreeMap<String, DroppedLog>>,
     starting: AtomicBool,
-    /// What the frontend could not do, and exports that make no sense, by the last refresh.
+    /// Problems of the frontend, and invalid exports, as of the last refresh.
     export_notes: Mutex<Vec<String>>,
-    /// What was exported by then.
+    /// The exports as of the last refresh.
     exported: Mutex<Vec<Export>>,
-    /// One act at a time between its two looks at how things are: see [`history`].
+    /// Allows one act at a time between its two looks at the state: see [`history`].
     looks: tokio::sync::Mutex<()>,
-    /// When an act was last noted whose caller may not do it.
+    /// The time when a forbidden act was last noted.
     forbidden: Mutex<Option<Instant>>,
     events: Arc<EventRing>,
     names: tokio::sync::Mutex<counts::Names>,
@@ -152,17 +152,17 @@ struct Listed {
 enum State {
     /// The daemon has just started.
     Importing,
-    /// It could not be imported, for this reason.
+    /// The import failed, for this reason.
     Unavail(String),
     Serving(Arc<Serving>),
 }
 
 impl Control {
-    /// Takes the state directory. [`Control::start`] then imports its pools. What happens is noted
-    /// in `events` by whoever logs it.
+    /// Opens the state directory. [`Control::start`] then imports its pools. The subscriber that
+    /// logs events also notes them in `events`.
     ///
     /// # Errors
-    /// What keeps the directory from being used.
+    /// The reason why the directory cannot be used.
     pub fn open(
         config: ControlConfig,
         frontend: Arc<dyn Frontend>,
@@ -193,7 +193,7 @@ impl Control {
         }))
     }
 
-    /// Who answers.
+    /// The daemon's own data.
     pub fn info(&self) -> DaemonInfo {
         DaemonInfo {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -271,13 +271,13 @@ impl Control {
         self.pools.write().insert(cached.name.clone(), Listed { cached, state });
     }
 
-    /// What a restart must know.
+    /// The data that a restart needs.
     fn kept(&self) -> Kept {
         let pools = self.pools.read().values().map(|listed| listed.cached.clone()).collect();
         Kept { pools, dropped_logs: self.dropped_logs.lock().clone() }
     }
 
-    /// Writes the list. Its errors are answers: what was to be remembered is not.
+    /// Writes the list. An error goes into the answer: the list on disk is then out of date.
     fn store(&self) -> Result<(), ApiError> {
         self.cache.store(&self.kept()).map_err(|error| {
             ApiError::failed(format!(
@@ -292,14 +292,14 @@ impl Control {
         self.pools.read().values().filter_map(|listed| listed.serving().cloned()).collect()
     }
 
-    /// Whether the threads of all pools in service do what they are given within `patience`.
+    /// Whether the threads of all pools in service run a task within `patience`.
     pub async fn engines_answer(&self, patience: Duration) -> bool {
         let serving = self.all_serving();
         let answers = serving.iter().map(|serving| serving.run(async {}));
         tokio::time::timeout(patience, join_all(answers)).await.is_ok()
     }
 
-    /// Lets clients see what they are to see now. In an act.
+    /// Updates the exports that clients see. Call it in an act.
     async fn refresh_exports(&self) -> Vec<String> {
         let (serving, listed): (Vec<Arc<Serving>>, usize) = {
             let pools = self.pools.read();
@@ -318,7 +318,7 @@ impl Control {
         for note in &notes {
             tracing::warn!("{note}");
         }
-        // After they are served so: who reads it goes by it.
+        // Only after they are served: a reader of the event relies on it.
         self.tell_changes(exports);
         self.export_notes.lock().clone_from(&notes);
         notes
@@ -326,7 +326,7 @@ impl Control {
 }
 
 impl Control {
-    /// Notes what is exported from now on, if it is not what was.
+    /// Notes the changes of the exports, if there are any.
     fn tell_changes(&self, now: Vec<Export>) {
         let before = std::mem::replace(&mut *self.exported.lock(), now.clone());
         let (old, new) = (by_path(&before), by_path(&now));
@@ -368,7 +368,7 @@ impl Listed {
     }
 }
 
-/// What people call this machine.
+/// The name of this machine.
 fn host_name() -> String {
     let system = rustix::system::uname();
     let name = system.nodename().to_string_lossy();

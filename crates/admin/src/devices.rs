@@ -1,10 +1,9 @@
-//! Disks: from what people call them to opened ones that belong to nobody else.
+//! Disks: from their names to open ones that no one else uses.
 //!
-//! # What holds
-//! - A disk under two names is one disk: identity is the inode of an image file, the device number
-//!   of a block device, and for a loop device the file behind it.
-//! - Nothing is written by looking. Looking for pools opens for inspection only, so that it
-//!   disturbs nobody.
+//! # Invariants
+//! - A disk under two names is one disk. Its identity is the inode of an image file, the device
+//!   number of a block device, and for a loop device the file behind it.
+//! - A search writes nothing. It opens disks for inspection only, so it disturbs no other user.
 
 mod places;
 mod search;
@@ -30,22 +29,22 @@ pub(crate) use take::{TakeRequest, Taker, open_again, resolve, take};
 #[cfg(test)]
 mod tests;
 
-/// A disk that is ours alone.
+/// A disk that we hold exclusively.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenDisk {
-    /// Where it was opened.
+    /// The path that was opened.
     pub path: String,
     pub file: Arc<FileDisk>,
 }
 
 impl OpenDisk {
-    /// As the engine wants it.
+    /// In the engine's form.
     pub fn named(&self) -> NamedDisk {
         NamedDisk { path: self.path.clone(), disk: self.file.clone() }
     }
 }
 
-/// What makes a disk this disk, whatever it is called.
+/// The identity of a disk, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
     /// An image file: its file system and inode.
@@ -55,7 +54,7 @@ pub(crate) enum Identity {
 }
 
 impl Identity {
-    /// Of what is at `path`, symbolic links followed.
+    /// The identity of the disk at `path`; follows symbolic links.
     pub fn of(path: &Path) -> io::Result<Identity> {
         let meta = fs::metadata(path)?;
         Ok(match meta.file_type().is_block_device() {
@@ -64,7 +63,7 @@ impl Identity {
         })
     }
 
-    /// Of what was opened.
+    /// The identity of an open disk.
     pub fn of_opened(disk: &FileDisk) -> io::Result<Identity> {
         Ok(match disk.numbers()? {
             DiskNumbers::Image { device, inode } => Identity::File(device, inode),
@@ -73,7 +72,7 @@ impl Identity {
     }
 
     fn of_device(number: u64) -> Identity {
-        // A loop device is the file behind it, if that can still be named.
+        // A loop device counts as the file behind it, if that file still has a path.
         let behind = loop_file(number).and_then(|file| fs::metadata(file).ok());
         match behind {
             Some(file) => Identity::File(file.dev(), file.ino()),
@@ -105,7 +104,7 @@ fn is_file(meta: &fs::Metadata, file: Identity) -> bool {
     Identity::File(meta.dev(), meta.ino()) == file
 }
 
-/// Whether a disk of so many sectors can be part of a pool.
+/// Whether a disk of this many sectors can be part of a pool.
 pub(crate) fn large_enough(sectors: u64) -> bool {
     leaf_segments(sectors) >= LEAF_SEGMENTS_MIN
 }

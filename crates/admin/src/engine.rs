@@ -1,18 +1,18 @@
 //! A thread for each pool, on which the engine's own work runs.
 //!
 //! # Where the engine's tasks run, and why
-//! - The thread has a current-thread runtime, so one io_uring. The pool is opened there, and so the
-//!   txg loop lives there (`World::spawn` stays on the caller's runtime), with every write of a
-//!   sync. Merging trees and compressing a txg takes seconds of a core: on a thread of its own it
-//!   takes turns with the NFS runtimes by the kernel's scheduler, and never stands in the way of a
-//!   request on the same runtime.
-//! - Acts of the administrator on datasets run there too. They wait for a txg, and must not be
-//!   dropped half-way when the one who asked hangs up.
-//! - What a request spawns stays on the NFS runtime that read it: batches of the log, early writes.
-//!   A stable WRITE crosses no thread. A sync and a request meet at the pool's locks only.
-//! - One thread a pool, not one for all: a pool whose disk hangs holds up no other.
+//! - The thread has a current-thread runtime, so one io_uring. The pool is opened there, so the txg
+//!   loop lives there (`World::spawn` stays on the caller's runtime), with every write of a sync.
+//!   Merging trees and compressing a txg takes seconds of a core. On a thread of its own this work
+//!   shares the cores with the NFS runtimes by the kernel's scheduler. It never blocks a request on
+//!   the same runtime.
+//! - The administrator's acts on datasets run there too. They wait for a txg, and must not be
+//!   dropped half-way when the caller hangs up.
+//! - Tasks that a request spawns stay on the NFS runtime that read it: batches of the log, early
+//!   writes. A stable WRITE crosses no thread. A sync and a request meet only at the pool's locks.
+//! - Each pool has its own thread: a pool whose disk hangs delays no other.
 //!
-//! Invariant: what was handed to the thread runs to its end, unless the thread is stopped first.
+//! Invariant: work handed to the thread runs to its end, unless the thread is stopped first.
 
 use std::future::Future;
 use std::io;
@@ -43,9 +43,9 @@ impl EngineThread {
         let (stop, stopped) = oneshot::channel::<()>();
         let builder = std::thread::Builder::new().name(format!("pool {name}"));
         let thread = builder.spawn(move || {
-            // An error is a dropped sender: just as good.
+            // A dropped sender is an error, and ends the thread just as well.
             let _ = runtime.block_on(stopped);
-            // Not by dropping it: that waits for blocking calls, and a disk may hang in one.
+            // Do not just drop it: that waits for blocking calls, and a disk may hang in one.
             runtime.shutdown_background();
         })?;
         Ok(EngineThread { handle, stop: Some(stop), thread: Some(thread) })
@@ -56,22 +56,23 @@ impl EngineThread {
         &self.handle
     }
 
-    /// Runs `work` on the thread, also on if the caller goes away.
+    /// Runs `work` on the thread. It continues even if the caller goes away.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, Unfinished> {
         let (done, result) = oneshot::channel();
-        // One kind of task: the runtime is compiled anew for each, a sixth of this crate.
+        // Boxed into one type of task: otherwise the runtime is compiled again for each, a sixth of
+        // this crate.
         let work: BoxFuture<'static, ()> = Box::pin(async move {
-            // Nobody may be waiting any more.
+            // The caller may not wait any more.
             let _ = done.send(work.await);
         });
         self.handle.spawn(work).await.map_err(|error| Unfinished(error.to_string()))?;
         result.await.map_err(|error| Unfinished(error.to_string()))
     }
 
-    /// Ends the thread; what still runs there is dropped.
+    /// Ends the thread; drops the tasks that still run there.
     pub async fn stop(mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -1,10 +1,11 @@
-//! What happened lately: a ring in memory. The log on standard error has the same, and keeps it.
+//! The latest events: a ring in memory. The log on standard error has the same events, and keeps
+//! them.
 //!
 //! Invariants:
-//! - Bounded: so many events, of one class no more than a part of them, so that a disk full of rot
-//!   does not push out when it failed; and each event is cut to a size.
-//! - Numbers rise by one and never come again in one life of the daemon: who asks for what came
-//!   after the last one that he saw, misses nothing that is still kept, and sees what is gone.
+//! - Bounded: the ring has a number of events, and one class only a part of them. So a disk full of
+//!   bit rot does not push out the event of its failure. Each event is cut to a size.
+//! - Sequence numbers rise by one and never repeat in one life of the daemon. A reader that asks
+//!   for the events after its last one misses none that is still kept, and sees how many are gone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,7 +19,7 @@ use aquifer_api::Event;
 #[derive(Debug)]
 pub struct EventRing {
     events: Mutex<VecDeque<Event>>,
-    /// Number of the newest; [`u64::MAX`] when nobody is to wait any more.
+    /// The number of the newest event; [`u64::MAX`] when all waiting must end.
     newest: watch::Sender<u64>,
 }
 
@@ -29,7 +30,7 @@ impl Default for EventRing {
 }
 
 impl EventRing {
-    /// Notes what happened now.
+    /// Notes an event, with the present time.
     pub fn note(&self, level: &str, class: &str, message: &str, fields: BTreeMap<String, String>) {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut events = self.events.lock();
@@ -59,22 +60,22 @@ impl EventRing {
         });
     }
 
-    /// What is kept of what came after `after`.
+    /// The kept events after `after`.
     pub fn after(&self, after: u64) -> Vec<Event> {
         let events = self.events.lock();
         events.iter().filter(|event| event.sequence > after).cloned().collect()
     }
 
-    /// As [`EventRing::after`], but waits up to `patience` for there to be something.
+    /// As [`EventRing::after`], but waits up to `patience` for one.
     pub async fn wait_after(&self, after: u64, patience: Duration) -> Vec<Event> {
         let mut newest = self.newest.subscribe();
         let come = newest.wait_for(|newest| *newest > after);
-        // Out of patience, there is nothing: which is an answer too.
+        // After the time limit the answer is empty, which is an answer too.
         let _ = tokio::time::timeout(patience.min(PATIENCE_MAX), come).await;
         self.after(after)
     }
 
-    /// Nobody waits any more: the daemon stops.
+    /// Ends all waiting: the daemon stops.
     pub fn end(&self) {
         self.newest.send_replace(u64::MAX);
     }
@@ -87,9 +88,9 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// Events that are kept: with the sizes below some 4 MiB at the very most, mostly 300 KiB.
+/// Events that are kept: with the sizes below some 4 MiB at most, mostly 300 KiB.
 const EVENTS_MAX: usize = 1024;
-/// Of one class.
+/// Events of one class.
 const CLASS_EVENTS_MAX: usize = EVENTS_MAX / 4;
 /// Fields of one event, and characters of one text.
 const FIELDS_MAX: usize = 12;

@@ -1,10 +1,10 @@
-//! The administrator's side of the daemon: what stands behind the API.
+//! The administrator's side of the daemon: the implementation of the API.
 //!
-//! # The way of an act
-//! `cli` or web: a request of [`aquifer_api`] -> its client -> HTTP over a Unix socket ->
-//! `daemon` -> [`Control`] -> the engine, on the pool's own thread (see `engine`).
+//! # The path of an act
+//! `cli` or web: a request of [`aquifer_api`] -> its client -> HTTP over a Unix socket -> `daemon`
+//! -> [`Control`] -> the engine, on the pool's own thread (see `engine`).
 //!
-//! Invariant: every act can be asked for by the API alone; no tool reaches around it into a pool in
+//! Invariant: every act is possible through the API alone; no tool bypasses it to a pool in
 //! service.
 
 mod cache;

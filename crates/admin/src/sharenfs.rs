@@ -1,13 +1,14 @@
-//! Property `sharenfs`: what of a dataset is exported, to whom, and how.
+//! Property `sharenfs`: whether a dataset is exported, to which clients, and how.
 //!
 //! The words are those of share_nfs(1M) of Solaris, exports(5) of Linux and exports(5) of FreeBSD,
-//! as far as the export table knows what they mean: [`parse`] reads them, [`words`] writes an
-//! export's options, all of them. A word that is not known is refused: ignored, it could open what
-//! was meant to be closed, or let a server lie that was meant to be honest. Words that contradict
-//! each other are refused too: whoever wrote them did not get what he believes.
+//! as far as the export table has their meaning. [`parse`] reads them; [`words`] writes all options
+//! of an export. An unknown word is refused. If it were ignored, it could open an export that was
+//! meant to be closed, or make a server break a promise. Words that contradict each other are
+//! refused too: the author would not get what the words seem to say.
 //!
 //! Invariants:
-//! - What [`parse`] accepts, the export table accepts, and [`words`] of it means the same.
+//! - The export table accepts every value that [`parse`] accepts, and the [`words`] of the result
+//!   mean the same.
 
 mod clients;
 mod options;
@@ -20,10 +21,10 @@ use options::Options;
 #[cfg(test)]
 mod tests;
 
-/// What `sharenfs=value` makes of a dataset; `None` for `off`.
+/// The export that `sharenfs=value` defines for a dataset; `None` for `off`.
 ///
 /// # Errors
-/// What is wrong with the value, and what it could be.
+/// The error in the value, and possible values.
 pub fn parse(dataset: &str, value: &str) -> Result<Option<Export>, String> {
     match value.trim() {
         "off" => Ok(None),
@@ -32,8 +33,8 @@ pub fn parse(dataset: &str, value: &str) -> Result<Option<Export>, String> {
     }
 }
 
-/// What an export lets happen that its owner may not think of. A datastore's network is shared: by
-/// guests behind a hypervisor's NAT, and by users without privileges on it.
+/// Risks of an export that its owner may not think of. A datastore's network is shared: by guests
+/// behind a hypervisor's NAT, and by users without privileges on it.
 pub fn risks(export: &Export) -> Vec<&'static str> {
     let is_wide = |entry: &Entry| match &entry.client {
         Client::Network(network) => !entry.except && network.prefix() == 0,
@@ -41,7 +42,7 @@ pub fn risks(export: &Export) -> Vec<&'static str> {
     };
     let whom = &export.access.read_write;
     let is_open = *whom == Whom::Everybody || whom.entries().iter().any(is_wide);
-    // Who has shown a certificate is known by more than where he calls from.
+    // A client with a certificate is identified by more than its address.
     let is_proven = export.xprtsec == Xprtsec::Mtls;
     let writes_as_root = *whom != Whom::Nobody && export.squash == Squash::None && !is_proven;
     let open = is_open && writes_as_root;
@@ -67,7 +68,7 @@ pub fn path_of(dataset: &str) -> String {
     format!("/{dataset}")
 }
 
-/// All options of an export, those too that nobody gave, as [`parse`] takes them.
+/// All options of an export, defaults included, in a form for [`parse`].
 pub fn words(export: &Export) -> String {
     let Export { access, squash, anon_uid, anon_gid, .. } = export;
     let mut words = Vec::new();
@@ -104,7 +105,7 @@ pub fn words(export: &Export) -> String {
     words.join(",")
 }
 
-/// Entries as a list has them: IPv6 in brackets.
+/// The entries in the form of a list: IPv6 in brackets.
 fn list(entries: &[Entry]) -> String {
     let each = entries.iter().map(|entry| {
         let text = entry.client.to_string();

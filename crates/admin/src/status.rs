@@ -1,4 +1,5 @@
-//! What the API says of a pool: the engine's numbers in an administrator's words, and what to do.
+//! The state of a pool in the API's form: the engine's numbers in an administrator's terms, and
+//! what to do.
 
 use aquifer_api::{
     Count, DamagedFile, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo,
@@ -30,7 +31,7 @@ pub(crate) fn kind_of(redundancy: Redundancy) -> VdevKind {
     }
 }
 
-/// What a vdev is for; `None` for the place of one that was removed, which nobody is shown.
+/// The class of a vdev; `None` for the place of a removed one, which is not shown.
 pub(crate) fn class_of(class: Class) -> Option<VdevClass> {
     match class {
         Class::Data => Some(VdevClass::Data),
@@ -39,7 +40,7 @@ pub(crate) fn class_of(class: Class) -> Option<VdevClass> {
     }
 }
 
-/// The vdevs of a pool in service that are shown, with their numbers.
+/// The visible vdevs of a pool in service, with their numbers.
 pub fn shown(
     status: &pool::PoolStatus,
 ) -> impl Iterator<Item = (usize, VdevClass, &pool::VdevStatus)> {
@@ -47,7 +48,7 @@ pub fn shown(
     each.filter_map(|(index, vdev)| Some((index, class_of(vdev.class)?, vdev)))
 }
 
-/// How a vdev of these disks is.
+/// The health of a vdev with these disks.
 pub(crate) fn health_of(leaves: impl Iterator<Item = LeafState>) -> Health {
     let (mut all, mut any) = (true, false);
     for state in leaves {
@@ -61,7 +62,8 @@ pub(crate) fn health_of(leaves: impl Iterator<Item = LeafState>) -> Health {
     }
 }
 
-/// How a pool of such vdevs is. It can do without a log vdev: the log then lies on the others.
+/// The health of a pool with these vdevs. A pool works without a log vdev: the log then lies on the
+/// others.
 pub(crate) fn pool_health(vdevs: impl Iterator<Item = (VdevClass, Health)>) -> Health {
     worst(vdevs.map(|vdev| match vdev {
         (VdevClass::Log, Health::Unavail) => Health::Degraded,
@@ -112,7 +114,7 @@ pub(crate) fn absent(name: &str, guid: &str, health: Health, reason: Option<&str
     }
 }
 
-/// Everything of a pool that is not in service.
+/// The status of a pool that is not in service.
 pub(crate) fn absent_status(summary: PoolSummary) -> PoolStatus {
     let name = &summary.name;
     let action = (summary.health == Health::Unavail).then(|| {
@@ -136,7 +138,7 @@ pub(crate) fn absent_status(summary: PoolSummary) -> PoolStatus {
     }
 }
 
-/// What is known of a pool in service beside its engine's numbers.
+/// Facts about a pool in service beside its engine's numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     pub import_notes: Vec<String>,
@@ -146,7 +148,7 @@ pub(crate) struct Beside {
     pub dropped_log: Option<DroppedLog>,
 }
 
-/// Everything of a pool in service.
+/// The status of a pool in service.
 pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
     let Beside { import_notes, notes, damaged, sync_disabled, dropped_log } = beside;
     let summary = summary(status);
@@ -165,7 +167,7 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
     }
 }
 
-/// What the disks of a pool in service did.
+/// The work of the disks of a pool in service.
 pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
     let summary = summary(status);
     let of_leaf = |leaf: &pool::LeafStatus| LeafIo {
@@ -248,7 +250,7 @@ fn state_of(state: aquifer_vdev::LeafState) -> LeafState {
     }
 }
 
-/// What to do about the worst thing that is wrong. `lost`: an import did without the log.
+/// What to do about the worst problem. `lost`: an import dropped the log.
 fn action(summary: &PoolSummary, status: &pool::PoolStatus, lost: bool) -> Option<String> {
     let name = &summary.name;
     if summary.health == Health::Suspended {
@@ -291,7 +293,7 @@ fn action(summary: &PoolSummary, status: &pool::PoolStatus, lost: bool) -> Optio
     None
 }
 
-/// What to do about log vdevs that are so.
+/// What to do about log vdevs in these states.
 fn log_action(name: &str, logs: &[Health], lost: bool) -> Option<String> {
     if logs.iter().all(|health| *health == Health::Online) {
         return None;

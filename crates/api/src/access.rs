@@ -1,10 +1,10 @@
-//! Who may do what: roles, and the tokens that have them.
+//! Access rights: roles, and the tokens that have them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a caller may do. Each role may do what those before it may.
+/// The rights of a caller. Each role has the rights of those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -12,9 +12,9 @@ pub enum Role {
     Metrics,
     /// Read everything.
     Read,
-    /// Do what loses nothing and lets nobody in.
+    /// Every act that loses no data and admits nobody.
     Operator,
-    /// Do everything.
+    /// Every act.
     Admin,
 }
 
@@ -22,7 +22,7 @@ impl Role {
     /// From the least to the greatest.
     pub const ALL: [Role; 4] = [Role::Metrics, Role::Read, Role::Operator, Role::Admin];
 
-    /// As the API and the command line write it.
+    /// The name in the API and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Role::Metrics => "metrics",
@@ -43,11 +43,11 @@ impl fmt::Display for Role {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateToken {
-    /// What it is called: letters, digits, `.`, `_`, `-`.
+    /// Its name: letters, digits, `.`, `_`, `-`.
     pub name: String,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
-    /// When it ends, in seconds since 1970; without it, never.
+    /// When it expires, in seconds since 1970; without this, never.
     #[serde(default)]
     pub expires_s: Option<u64>,
 }
@@ -56,18 +56,19 @@ pub struct CreateToken {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RotateToken {
-    /// For how many seconds the one before still holds.
+    /// For how many seconds the previous token remains valid.
     #[serde(default)]
     pub keep_s: u64,
-    /// When the new one ends, in seconds since 1970; without it, when the one before would have.
+    /// When the new token expires, in seconds since 1970; without this, when the previous one would
+    /// have.
     #[serde(default)]
     pub expires_s: Option<u64>,
 }
 
-/// A new token: the only answer that holds it.
+/// A new token. No other answer contains a token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenMade {
-    /// What to say of it from now on.
+    /// The data about it, which later answers repeat.
     #[serde(flatten)]
     pub info: TokenInfo,
     /// The token.
@@ -75,7 +76,7 @@ pub struct TokenMade {
 }
 
 impl fmt::Debug for TokenMade {
-    /// Without the token.
+    /// Formats it without the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.info.fmt(f)
     }
@@ -86,14 +87,14 @@ impl fmt::Debug for TokenMade {
 pub struct TokenInfo {
     /// Its name.
     pub name: String,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
     /// When it was made or rotated, in seconds since 1970.
     pub made_s: u64,
-    /// When it ends.
+    /// When it expires.
     pub expires_s: Option<u64>,
-    /// It has ended.
+    /// It has expired.
     pub expired: bool,
-    /// Until when the one before it holds, if it still does.
+    /// How long the previous token is valid, if it still is.
     pub earlier_until_s: Option<u64>,
 }

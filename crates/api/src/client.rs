@@ -1,7 +1,7 @@
 //! A client of the API: one call at a time, each on a connection of its own.
 //!
-//! There is no time limit: an import that replays a long log, or a pool being made on slow disks,
-//! takes as long as it takes, and the act would go on anyway.
+//! There is no time limit: an import that replays a long log, or creating a pool on slow disks,
+//! takes as long as it takes. The act would continue anyway.
 
 use std::io;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ use crate::{
     SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
 };
 
-/// A daemon that can be asked.
+/// A client of one daemon.
 #[derive(Debug, Clone)]
 pub struct Client {
     endpoint: Endpoint,
@@ -51,16 +51,16 @@ struct Remote {
 }
 
 impl std::fmt::Debug for Remote {
-    /// Without the token.
+    /// Formats it without the token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "https://{}:{}", self.host, self.port)
     }
 }
 
-/// A call came to nothing.
+/// A call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// No daemon, or not for us.
+    /// No daemon, or none that we may use.
     #[error("{at}: no daemon can be asked there ({source}); {hint}")]
     Unreachable {
         /// The socket, or the address.
@@ -73,28 +73,28 @@ pub enum ClientError {
     /// The daemon refused or failed.
     #[error("{0}")]
     Api(#[from] ApiError),
-    /// It went away, or does not speak the API.
+    /// The daemon went away, or does not speak the API.
     #[error("the daemon gave no answer that makes sense: {0}; its log may say why")]
     Broken(String),
-    /// The address of a remote daemon makes no sense.
+    /// The address of a remote daemon is not valid.
     #[error("{0:?} is no address of an API: give https://HOST:PORT")]
     Address(String),
 }
 
-/// What a call gives.
+/// The result of a call.
 pub type Answer<T> = Result<T, ClientError>;
 
 impl Client {
-    /// A client of the daemon behind `socket`. Nothing is done yet.
+    /// A client of the daemon behind `socket`. Does not connect yet.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Client { endpoint: Endpoint::Socket(socket.into()) }
     }
 
-    /// A client of the daemon at `url` (`https://HOST:PORT`), which must show one of
-    /// `certificates` or one that they vouch for, and will be told `token`. Nothing is done yet.
+    /// A client of the daemon at `url` (`https://HOST:PORT`), which must show one of `certificates`
+    /// or one that they vouch for. The client sends it `token`. Does not connect yet.
     ///
     /// # Errors
-    /// [`ClientError::Address`]; [`ClientError::Broken`] for certificates of no use.
+    /// [`ClientError::Address`]; [`ClientError::Broken`] for unusable certificates.
     pub fn remote(
         url: &str,
         certificates: Vec<CertificateDer<'static>>,
@@ -116,12 +116,12 @@ impl Client {
         Ok(Client { endpoint: Endpoint::Tcp(Remote { host, port, name, tls, token }) })
     }
 
-    /// Whether the daemon is on this machine, where a path is the same to both.
+    /// Whether the daemon is on this machine, so that both see the same paths.
     pub fn is_local(&self) -> bool {
         matches!(self.endpoint, Endpoint::Socket(_))
     }
 
-    /// Who answers.
+    /// The daemon's own data.
     pub async fn daemon(&self) -> Answer<DaemonInfo> {
         self.get("/daemon").await
     }
@@ -136,7 +136,7 @@ impl Client {
         self.get(&format!("/pools/{}", escaped(name))).await
     }
 
-    /// What was done to a pool.
+    /// The acts on a pool.
     pub async fn history(&self, name: &str) -> Answer<Vec<HistoryEntry>> {
         self.get(&format!("/pools/{}/history", escaped(name))).await
     }
@@ -151,7 +151,7 @@ impl Client {
         self.post(&format!("/pools/{}/export", escaped(name)), &()).await
     }
 
-    /// Takes the notice of a loss off a pool.
+    /// Clears a pool's notice of a loss.
     pub async fn clear_pool(&self, name: &str) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/clear", escaped(name)), &()).await
     }
@@ -166,12 +166,12 @@ impl Client {
         self.post(&format!("/pools/{}/add", escaped(name)), request).await
     }
 
-    /// Takes a vdev out of a pool.
+    /// Removes a vdev from a pool.
     pub async fn remove_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/remove", escaped(name)), request).await
     }
 
-    /// Puts another disk in the place of one.
+    /// Replaces a disk.
     pub async fn replace_disk(&self, name: &str, request: &ReplaceDisk) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/replace", escaped(name)), request).await
     }
@@ -221,7 +221,7 @@ impl Client {
         self.post("/datasets/destroy", request).await
     }
 
-    /// Takes a damaged file as it is.
+    /// Accepts a damaged file as it is.
     pub async fn clear_damage(&self, request: &ClearDamage) -> Answer<DatasetDone> {
         self.post("/datasets/clear", request).await
     }
@@ -236,18 +236,18 @@ impl Client {
         self.post("/locks/clear", request).await
     }
 
-    /// What disks did.
+    /// The work of disks.
     pub async fn iostat(&self, pool: Option<&str>) -> Answer<Vec<PoolIo>> {
         let query = pool.map_or_else(String::new, |pool| format!("?pool={}", escaped(pool)));
         self.get(&format!("/iostat{query}")).await
     }
 
-    /// What clients asked for.
+    /// The requests of clients.
     pub async fn nfs(&self) -> Answer<NfsStat> {
         self.get("/nfs").await
     }
 
-    /// What happened after an event; waits for something to happen, if that is asked for.
+    /// The events after one; waits for an event if the query asks for that.
     pub async fn events(&self, query: &EventQuery) -> Answer<Vec<Event>> {
         let EventQuery { after, wait_ms } = query;
         self.get(&format!("/events?after={after}&wait_ms={wait_ms}")).await
@@ -258,7 +258,7 @@ impl Client {
         self.get("/shares").await
     }
 
-    /// Asks what a host may do at a path, and why.
+    /// A host's rights at a path, and the reasons.
     pub async fn share_why(&self, query: &ShareQuery) -> Answer<ShareWhy> {
         let (host, path) = (escaped(&query.host), escaped(&query.path));
         self.get(&format!("/shares/why?host={host}&path={path}")).await

@@ -1,7 +1,7 @@
-//! The API's numbers: counts that only rise, for whoever takes differences.
+//! The API's numbers: counts that only rise; clients take differences.
 //!
-//! What holds: an answer says by its own clock (`uptime_ns`) when it was made. Counts that are
-//! lower than in an earlier answer, or an uptime that is, have begun anew.
+//! Invariant: an answer gives the time when it was made, by the daemon's own clock (`uptime_ns`).
+//! If counts or the uptime are lower than in an earlier answer, they have started again.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{LeafState, VdevClass, VdevKind};
 
-/// How long things took.
+/// Times of operations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many there were.
+    /// The number of operations.
     pub count: u64,
-    /// How long all took together, in nanoseconds.
+    /// The sum of their times, in nanoseconds.
     pub total_ns: u64,
-    /// Of each bucket that is not empty: the least time that falls in it, in nanoseconds, and how
-    /// many did. A bucket is a quarter of a power of two wide, from 1024 ns to 17.2 s.
+    /// For each bucket that is not empty: the shortest time that falls in it, in nanoseconds, and
+    /// the number of operations. A bucket is a quarter of a power of two wide, from 1024 ns to 17.2
+    /// s.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -27,70 +28,70 @@ pub struct Latency {
 pub struct Count {
     /// Bytes that they moved.
     pub bytes: u64,
-    /// How many there were, and how long each took.
+    /// Their number and times.
     pub latency: Latency,
 }
 
-/// `GET /iostat?pool=..`; without a pool, of all in service.
+/// `GET /iostat?pool=..`; without a pool, all pools in service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IoQuery {
-    /// Only this one.
+    /// Only this pool.
     #[serde(default)]
     pub pool: Option<String>,
 }
 
-/// What a pool's disks did since its import.
+/// The work of a pool's disks since its import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolIo {
     /// Name.
     pub name: String,
-    /// Since the import.
+    /// Time since the import.
     pub uptime_ns: u64,
-    /// In use.
+    /// Bytes in use.
     pub allocated_bytes: u64,
-    /// To be had.
+    /// Bytes available.
     pub free_bytes: u64,
-    /// What its vdevs did, added up.
+    /// The work of its vdevs, added up.
     pub io: DiskIo,
-    /// How long its txgs took to come to disk.
+    /// The times of its txgs from closing to disk.
     pub txgs: Latency,
-    /// How long stable writes took that ended while no txg was on its way to disk.
+    /// The times of stable writes that ended while no txg was being synced.
     #[serde(default)]
     pub stable_writes: Latency,
-    /// Those that ended while one was.
+    /// The times of those that ended while one was.
     #[serde(default)]
     pub stable_writes_in_sync: Latency,
     /// Its vdevs.
     pub vdevs: Vec<VdevIo>,
 }
 
-/// What a top-level vdev did: each operation once, however many copies there are.
+/// The work of a top-level vdev: each operation once, however many copies there are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VdevIo {
     /// `mirror-0`, or the path of a single disk.
     pub name: String,
-    /// What it is for.
+    /// Its class.
     #[serde(default)]
     pub class: VdevClass,
-    /// How it keeps copies.
+    /// Its kind.
     pub kind: VdevKind,
-    /// What it did.
+    /// Its work.
     pub io: DiskIo,
     /// Its disks.
     pub leaves: Vec<LeafIo>,
 }
 
-/// What a disk did, its labels included.
+/// The work of a disk, its labels included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeafIo {
-    /// Where it is, or was last seen.
+    /// Its path, or the one where it was last seen.
     pub path: String,
     /// Identity.
     pub guid: String,
-    /// How it is.
+    /// Its state.
     pub state: LeafState,
-    /// What it did.
+    /// Its work.
     pub io: DiskIo,
 }
 
@@ -99,7 +100,7 @@ pub struct LeafIo {
 pub struct DiskIo {
     /// Reads.
     pub reads: Count,
-    /// Writes that were to be made durable later, by a flush.
+    /// Writes that a later flush makes durable.
     pub writes: Count,
     /// Writes that were durable when they completed: those of the intent log.
     pub durable_writes: Count,
@@ -107,21 +108,21 @@ pub struct DiskIo {
     pub flushes: Count,
 }
 
-/// `GET /nfs`: what clients asked for since NFS began to listen.
+/// `GET /nfs`: the requests of clients since NFS began to listen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NfsStat {
-    /// Since it began to listen; 0 if it does not.
+    /// Time since it began to listen; 0 if it does not.
     pub uptime_ns: u64,
-    /// NFSv3's procedures, in RFC order. A call's time is from the moment when the last of it was
-    /// read from the socket to that when its reply stood ready.
+    /// NFSv3's procedures, in RFC order. A call's time starts when its last byte was read from the
+    /// socket, and ends when its reply is ready.
     pub procedures: Vec<ProcedureStat>,
-    /// Connections and what came over them.
+    /// Connections and their load.
     pub load: NfsLoad,
     /// By client.
     pub clients: Vec<ClientStat>,
     /// Clients that made room for more active ones.
     pub other_clients: Flow,
-    /// By file: what a VM sees as its disk.
+    /// By file: each is a VM's disk.
     pub disks: Vec<DiskStat>,
     /// Files that made room for more active ones.
     pub other_disks: Flow,
@@ -130,46 +131,46 @@ pub struct NfsStat {
 /// One procedure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcedureStat {
-    /// In RFC 1813's words, small: `read`.
+    /// Its name in RFC 1813, in lower case: `read`.
     pub name: String,
-    /// Answered with an error status.
+    /// Calls that were answered with an error status.
     pub errors: u64,
-    /// All that were carried out.
+    /// All calls that were carried out.
     pub latency: Latency,
 }
 
-/// Connections, and what came over them.
+/// Connections and their load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NfsLoad {
     /// Open now.
     pub connections: u64,
-    /// Of these, the ones that no export takes calls of as they come.
+    /// Open ones whose calls no export accepts as they come.
     #[serde(default)]
     pub in_lobby: u64,
     /// Accepted.
     pub accepted: u64,
     /// Closed at once because there were too many.
     pub turned_away: u64,
-    /// Times that none could be accepted: the process had no file to give.
+    /// Times that none could be accepted, because the process had no file descriptor left.
     #[serde(default)]
     pub accept_failures: u64,
     /// Requests of all programs.
     pub requests: u64,
-    /// Those of them that could not be answered at once.
+    /// Requests that could not be answered at once.
     pub requests_waited: u64,
     /// Bytes received.
     pub received_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Connections closed because their slowness held others up.
+    /// Connections closed because their slowness delayed others.
     pub closed_as_slow: u64,
-    /// Connections closed because what they sent is no RPC.
+    /// Connections closed because they sent something that is no RPC.
     pub protocol_errors: u64,
     /// Requests that panicked: bugs of ours.
     pub panics: u64,
-    /// Memory that requests have now.
+    /// Memory that requests take now.
     pub request_bytes: u64,
-    /// Memory that replies have now.
+    /// Memory that replies take now.
     pub reply_bytes: u64,
     /// Calls of the MOUNT program.
     pub mount_calls: u64,
@@ -177,20 +178,20 @@ pub struct NfsLoad {
     pub portmap_calls: u64,
     /// Calls of the lock manager and the status monitor.
     pub lock_calls: u64,
-    /// Calls that RPC refused: no such program, version or procedure, and the like.
+    /// Calls that RPC refused: an unknown program, version or procedure, and the like.
     pub refused_calls: u64,
 }
 
-/// What went to and fro.
+/// Traffic in both directions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
     /// READ.
     pub reads: Count,
     /// WRITE.
     pub writes: Count,
-    /// Other calls; of a file, COMMIT.
+    /// Other calls; for a file, COMMIT.
     pub others: u64,
-    /// How long these took together.
+    /// The sum of their times.
     pub others_ns: u64,
     /// Calls of all kinds that were answered with an error.
     pub errors: u64,
@@ -201,7 +202,7 @@ pub struct Flow {
 pub struct ClientStat {
     /// Its address.
     pub client: String,
-    /// What it asked for.
+    /// Its traffic.
     #[serde(flatten)]
     pub flow: Flow,
 }
@@ -215,13 +216,13 @@ pub struct DiskStat {
     pub object: u64,
     /// Full name of the dataset; empty if that was destroyed.
     pub dataset: String,
-    /// Its path there, or `#` and its number if none was found.
+    /// Its path there, or `#` and its number if no path was found.
     pub file: String,
-    /// Who uses it; of several, one.
+    /// Its client; of several, one.
     pub client: String,
-    /// There were others.
+    /// There were other clients.
     pub shared: bool,
-    /// What was asked of it.
+    /// Its traffic.
     #[serde(flatten)]
     pub flow: Flow,
 }
@@ -233,12 +234,12 @@ pub struct EventQuery {
     /// Only those after this one.
     #[serde(default)]
     pub after: u64,
-    /// If there are none, wait for so long that there be one; at most 60,000.
+    /// If there are none, wait this long for one; at most 60,000.
     #[serde(default)]
     pub wait_ms: u64,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// Its number since the daemon started, from 1 on.
@@ -247,16 +248,16 @@ pub struct Event {
     pub wall_ns: u64,
     /// `error`, `warn`, `info` or `debug`, as in the log.
     pub level: String,
-    /// What it is, for programs: `disk.failed`.
+    /// Its class, for programs: `disk.failed`.
     pub class: String,
-    /// What it is, for people.
+    /// Its text, for people.
     pub message: String,
-    /// What it is about.
+    /// Its details, by name.
     pub fields: BTreeMap<String, String>,
 }
 
 impl Latency {
-    /// As what it was made from.
+    /// The histogram that it was made from.
     pub fn histogram(&self) -> Histogram {
         Histogram::of(self.total_ns, self.buckets.iter().copied())
     }

@@ -21,7 +21,7 @@ pub struct CreateDataset {
 pub struct SetProperties {
     /// Full name.
     pub name: String,
-    /// New values; none goes back to the inherited one.
+    /// New values; `null` returns to the inherited one.
     pub properties: BTreeMap<String, Option<String>>,
 }
 
@@ -30,26 +30,26 @@ pub struct SetProperties {
 pub struct DamagedFile {
     /// Full name of its dataset.
     pub dataset: String,
-    /// Its path in the dataset, or `#` and its number if it has none that could be found.
+    /// Its path in the dataset, or `#` and its number if no path was found.
     pub file: String,
-    /// Some of it cannot be read: only that gives I/O errors. Else changes of it were lost, and all
-    /// of it gives them until it is cleared or removed.
+    /// Part of it cannot be read, and only that part gives I/O errors. Otherwise changes of it were
+    /// lost, and all of it gives errors until it is cleared or removed.
     #[serde(default)]
     pub unreadable: bool,
-    /// Ranges of bytes that are concerned: the first, and the one after the last.
+    /// Affected ranges of bytes: the first byte, and the one after the last.
     #[serde(default)]
     pub ranges: Vec<(u64, u64)>,
-    /// More are concerned than are listed.
+    /// More ranges are affected than are listed.
     #[serde(default)]
     pub more: bool,
-    /// When it was met first, in nanoseconds since 1970.
+    /// When the damage was first met, in nanoseconds since 1970.
     #[serde(default)]
     pub since_ns: u64,
-    /// The txg in which it was met; 0: by a read or a replay.
+    /// The txg in which it was met; 0: a read or a replay met it.
     pub txg: u64,
     /// Bytes whose newest content is lost.
     pub lost_bytes: u64,
-    /// What could not be read.
+    /// The read error.
     pub error: String,
 }
 
@@ -76,12 +76,12 @@ pub struct ClearDamage {
     pub file: String,
 }
 
-/// What came of an act on a dataset.
+/// The result of an act on a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatasetDone {
     /// Full name.
     pub name: String,
-    /// What should be known.
+    /// Notes for people.
     pub notes: Vec<String>,
 }
 
@@ -90,11 +90,11 @@ pub struct DatasetDone {
 pub struct DatasetInfo {
     /// Full name.
     pub name: String,
-    /// What it and those below refer to.
+    /// Bytes that it and the datasets below it refer to.
     pub used_bytes: u64,
-    /// What can be written to it.
+    /// Bytes that can be written to it.
     pub available_bytes: u64,
-    /// What it refers to itself.
+    /// Bytes that it refers to itself.
     pub refer_bytes: u64,
     /// The path that clients mount, if it is exported.
     pub nfs_path: Option<String>,
@@ -109,18 +109,18 @@ pub struct PropertyValue {
     pub name: String,
     /// Value; sizes in bytes.
     pub value: String,
-    /// `local`, `default`, `inherited from DATASET`, or `-` for what cannot be set.
+    /// `local`, `default`, `inherited from DATASET`, or `-` for a property that cannot be set.
     pub source: String,
 }
 
-/// `GET /datasets?name=..&recursive=..`; without a name, all of all pools.
+/// `GET /datasets?name=..&recursive=..`; without a name, all datasets of all pools.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatasetQuery {
-    /// Only this one.
+    /// Only this dataset.
     #[serde(default)]
     pub name: Option<String>,
-    /// And those below it.
+    /// Also the datasets below it.
     #[serde(default)]
     pub recursive: bool,
 }

@@ -1,4 +1,4 @@
-//! What was done to a pool.
+//! The history of a pool.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,48 +9,48 @@ pub struct HistoryEntry {
     pub order: u64,
     /// When it began, in nanoseconds since 1970.
     pub began_ns: u64,
-    /// Who asked: `uid 0`, `token NAME from ADDRESS`.
+    /// The caller: `uid 0`, `token NAME from ADDRESS`.
     pub who: String,
-    /// The machine that was asked.
+    /// The machine that carried it out.
     pub host: String,
-    /// What was asked for, in words of the command line.
+    /// The request, in words of the command line.
     pub act: String,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: HistoryOutcome,
     /// Why it was not carried out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub result: String,
-    /// What it changed.
+    /// Its changes.
     #[serde(default)]
     pub changes: Vec<HistoryChange>,
-    /// A text was too long, or there were too many changes: not all is here.
+    /// Not everything is here: a text was too long, or there were too many changes.
     #[serde(default)]
     pub cut: bool,
 }
 
-/// What came of an act.
+/// The outcome of an act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HistoryOutcome {
     /// It was carried out.
     Done,
-    /// It was not, or not whole.
+    /// It was not carried out, or only in part.
     Failed,
     /// The caller may not do this.
     Forbidden,
-    /// It is under way.
+    /// It is in progress.
     Running,
-    /// The daemon ended before it knew: it may have been carried out.
+    /// The daemon ended before the outcome was known: it may have been carried out.
     Unknown,
 }
 
-/// Something that an act changed.
+/// A change that an act made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryChange {
-    /// What: a property, a disk, a token.
+    /// The changed thing: a property, a disk, a token.
     pub what: String,
-    /// How it was; nothing if there was none.
+    /// The state before; `None` if it did not exist.
     pub before: Option<String>,
-    /// How it is; nothing if there is none.
+    /// The state after; `None` if it does not exist.
     pub after: Option<String>,
 }

@@ -1,6 +1,7 @@
-//! What protects the API over TCP, as both ends read it: certificates and tokens in files.
+//! Keys that protect the API over TCP, for both ends: certificates and tokens in files.
 //!
-//! Invariant: what is secret is never readable by others: such a file is refused, not used.
+//! Invariant: a file with a secret must not be readable by others. Such a file is refused, not
+//! used.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -21,24 +22,24 @@ pub enum KeysError {
         /// The system's error.
         source: io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file has the wrong content.
     #[error("{path}: {why}")]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         why: String,
     },
 }
 
 impl KeysError {
-    /// A file that the system does not give.
+    /// A file that the system cannot open or read.
     pub fn file(path: &Path) -> impl FnOnce(io::Error) -> KeysError {
         let path = path.to_path_buf();
         move |source| KeysError::File { path, source }
     }
 
-    /// A file with something else in it.
+    /// A file with the wrong content.
     pub fn content(path: &Path) -> impl FnOnce(String) -> KeysError {
         let path = path.to_path_buf();
         move |why| KeysError::Content { path, why }
@@ -53,7 +54,7 @@ impl KeysError {
 /// The token in a file.
 ///
 /// # Errors
-/// What cannot be read or holds nothing of use, and a token that others can read.
+/// A file that cannot be read, has no valid token, or is readable by others.
 pub fn read_token(path: &Path) -> Result<String, KeysError> {
     let text = read_secret(path)?;
     let token = text.trim();
@@ -67,7 +68,7 @@ pub fn read_token(path: &Path) -> Result<String, KeysError> {
 /// The certificates in a file.
 ///
 /// # Errors
-/// What cannot be read or holds nothing of use.
+/// A file that cannot be read, or has no valid certificate.
 pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeysError> {
     certificates_of(path, &read(path)?)
 }
@@ -75,7 +76,7 @@ pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Ke
 /// The certificates in the text of the file at `path`.
 ///
 /// # Errors
-/// What is none, and a text without any.
+/// An invalid certificate, or a text without any.
 pub fn certificates_of(path: &Path, pem: &str) -> Result<Vec<CertificateDer<'static>>, KeysError> {
     let wrong = KeysError::content(path);
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
@@ -89,18 +90,18 @@ pub fn certificates_of(path: &Path, pem: &str) -> Result<Vec<CertificateDer<'sta
 /// A file's text.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn read(path: &Path) -> Result<String, KeysError> {
     fs::read_to_string(path).map_err(KeysError::file(path))
 }
 
-/// The text of a file that nobody else can read.
+/// The text of a file that only its owner can read.
 ///
 /// # Errors
-/// What the system says, and a file that others may use.
+/// The system's error, or a file that others may use.
 pub fn read_secret(path: &Path) -> Result<String, KeysError> {
     let mut file = File::open(path).map_err(KeysError::file(path))?;
-    // Of what was opened: the name may be another file's by now.
+    // The mode of the opened file: the name may be another file's by now.
     let mode = file.metadata().map_err(KeysError::file(path))?.mode() & 0o777;
     if mode & 0o077 != 0 {
         let why = format!("is secret, and others may use it (mode {mode:o}): chmod 600");

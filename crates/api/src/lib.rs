@@ -1,11 +1,11 @@
 //! The API's types, every request and every answer, as JSON over HTTP; and its client ([`client`]).
-//! Nothing of the engine: the daemon converts at its door.
+//! Types of the engine do not occur here: the daemon converts them.
 //!
-//! # What holds
+//! # Invariants
 //! - Additive only: fields and values are added, never renamed, removed or given another meaning.
-//! - A request with a field that the daemon does not know is refused: what it asks for (to be
-//!   forced, to be rewound) must not be dropped silently. Answers may carry fields that an older
-//!   client does not know.
+//! - A request with a field that the daemon does not know is refused: its meaning (such as force or
+//!   rewind) must not be dropped silently. Answers may have fields that an older client does not
+//!   know.
 //! - Sizes are bytes; a guid is 16 hexadecimal digits, since JSON's numbers do not hold 64 bits.
 
 mod access;
@@ -43,20 +43,20 @@ pub use pools::{
 };
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 
-/// `GET /daemon`: who answers.
+/// `GET /daemon`: the daemon's own data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonInfo {
     /// Version of the software.
     pub version: String,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Where it keeps the list of its pools.
+    /// The directory with the list of its pools.
     pub state_dir: PathBuf,
-    /// Memory of each pool's engine at most.
+    /// Memory limit of each pool's engine.
     pub memory_bytes: u64,
     /// Pools of the last run are still being imported.
     pub starting: bool,
-    /// What clients are told: where NFS listens, or why it does not.
+    /// The NFS side: where it listens, or why it does not.
     pub nfs: NfsInfo,
 }
 
@@ -65,15 +65,15 @@ pub struct DaemonInfo {
 pub struct NfsInfo {
     /// Addresses and ports that are listened on.
     pub listening: Vec<String>,
-    /// What keeps it, or a pool, from being served.
+    /// Reasons why NFS, or a pool, is not served.
     pub notes: Vec<String>,
 }
 
-/// Why a request was not carried out.
+/// The reason why a request was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// What kind of failure, for programs.
+    /// The kind of failure, for programs.
     pub kind: ErrorKind,
     /// What happened and what to do, for people.
     pub message: String,
@@ -83,19 +83,19 @@ pub struct ApiError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {
-    /// What is asked for makes no sense.
+    /// The request is not valid.
     Invalid,
-    /// There is no such thing.
+    /// The requested thing does not exist.
     NotFound,
-    /// There is one already, or it is in another state.
+    /// It exists already, or is in another state.
     Conflict,
-    /// It would destroy something, and was not forced.
+    /// It would destroy data, and was not forced.
     Refused,
-    /// It was tried, and failed.
+    /// The act was tried, and failed.
     Failed,
-    /// Whoever asks did not show that they may.
+    /// The caller has not proven its identity.
     Unauthorized,
-    /// The caller is known, and may not do this.
+    /// The caller is known, but may not do this.
     Forbidden,
 }
 
@@ -116,37 +116,37 @@ impl ApiError {
         ApiError { kind, message }
     }
 
-    /// What is asked for makes no sense.
+    /// The request is not valid.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// There is no such thing.
+    /// The requested thing does not exist.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::NotFound, message)
     }
 
-    /// There is one already, or it is in another state.
+    /// It exists already, or is in another state.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Conflict, message)
     }
 
-    /// It would destroy something.
+    /// It would destroy data.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Refused, message)
     }
 
-    /// It was tried, and failed.
+    /// The act was tried, and failed.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Failed, message)
     }
 
-    /// Whoever asks did not show that they may.
+    /// The caller has not proven its identity.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unauthorized, message)
     }
 
-    /// The caller is known, and may not do this.
+    /// The caller is known, but may not do this.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Forbidden, message)
     }

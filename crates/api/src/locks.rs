@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// `GET /locks`: locks of files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LocksInfo {
-    /// The daemon has just started: only locks from before are granted.
+    /// The grace period runs: only locks from before the restart are granted.
     pub grace: bool,
     /// All locks, by file.
     pub locks: Vec<LockInfo>,
@@ -17,17 +17,17 @@ pub struct LocksInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClearLocks {
-    /// Where the client is.
+    /// The client's address.
     pub address: IpAddr,
     /// The name that it gives itself; without one, all names there.
     #[serde(default)]
     pub client: Option<String>,
 }
 
-/// What came of it.
+/// The result of clearing locks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClearedLocks {
-    /// How many locks and wishes ended.
+    /// The number of locks and waiting requests that ended.
     pub ended: usize,
 }
 
@@ -42,35 +42,35 @@ pub struct LockInfo {
     pub object: u64,
     /// The client, as it names itself.
     pub client: String,
-    /// Where it is.
+    /// The client's address.
     pub address: IpAddr,
-    /// The process there, by the client's own count.
+    /// The process there, as the client numbers it.
     pub svid: i32,
-    /// What else the client names the owner by.
+    /// The client's further name for the owner.
     pub owner: String,
-    /// What it excludes.
+    /// Its kind.
     pub extent: LockExtent,
     /// First byte.
     pub offset: u64,
     /// Bytes; 0 reaches to the end.
     pub length: u64,
-    /// `held`, `granting` (the client who waited is being told) or `waiting`.
+    /// `held`, `granting` (the waiting client is being told) or `waiting`.
     pub state: String,
 }
 
-/// What a lock excludes.
+/// The kind of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LockExtent {
-    /// Exclusive locks.
+    /// Excludes exclusive locks.
     Shared,
-    /// All locks.
+    /// Excludes all locks.
     Exclusive,
-    /// Opening (DOS): bit 0 is reading, bit 1 writing.
+    /// Excludes opening (DOS): bit 0 is reading, bit 1 writing.
     Reservation {
-        /// What the owner does.
+        /// The owner's access.
         access: u32,
-        /// What others must not do.
+        /// The access that others must not have.
         deny: u32,
     },
 }

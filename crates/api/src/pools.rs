@@ -1,4 +1,4 @@
-//! Pools: how they are, and what can be done with them.
+//! Pools: their state, and the acts on them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,22 +16,22 @@ pub struct PoolSummary {
     pub name: String,
     /// Identity.
     pub guid: String,
-    /// How it is.
+    /// Its health.
     pub health: Health,
     /// Logical space of all data vdevs.
     pub size_bytes: u64,
-    /// Of that, in use.
+    /// The part of it in use.
     pub allocated_bytes: u64,
-    /// Of that, to be had.
+    /// The available part of it.
     pub free_bytes: u64,
-    /// Files that cannot be read in part, or lost changes.
+    /// Files that are partly unreadable, or lost changes.
     #[serde(default)]
     pub damaged_files: u64,
-    /// Why it is not in service, if it is not.
+    /// The reason why it is not in service, if it is not.
     pub reason: Option<String>,
 }
 
-/// How a pool is.
+/// The health of a pool or vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Health {
@@ -43,7 +43,7 @@ pub enum Health {
     Suspended,
     /// It is being imported.
     Importing,
-    /// Listed, and could not be imported.
+    /// It is on the list, but could not be imported.
     Unavail,
 }
 
@@ -55,34 +55,34 @@ pub struct PoolStatus {
     pub summary: PoolSummary,
     /// Newest txg on disk.
     pub txg: u64,
-    /// Freed, but held back for the txgs that may still be needed.
+    /// Bytes that were freed but are held back for the txgs that may still need them.
     pub held_bytes: u64,
     /// Metaslabs closed to allocation because their bitmap is damaged.
     pub closed_metaslabs: u64,
     /// Its vdevs.
     pub vdevs: Vec<VdevStatus>,
-    /// What the import had to say.
+    /// Notes of the import.
     pub import_notes: Vec<String>,
-    /// What else should be known, such as exports that do not work.
+    /// Further notes, such as exports that do not work.
     pub notes: Vec<String>,
-    /// What to do, if something is to be done.
+    /// What to do, if action is needed.
     pub action: Option<String>,
-    /// Files of which something is lost: no copy could be read when it was to be changed.
+    /// Files with losses: no copy could be read when they were to be changed.
     pub damaged: Vec<DamagedFile>,
-    /// Datasets that promise nothing.
+    /// Datasets with `sync=disabled`.
     #[serde(default)]
     pub sync_disabled: Vec<SyncDisabled>,
-    /// What an import without its log device may have lost; stays until it is cleared.
+    /// Possible losses of an import without its log device; stays until it is cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped_log: Option<DroppedLog>,
 }
 
-/// A dataset with `sync=disabled`: what it acknowledged is lost in a power cut or a crash.
+/// A dataset with `sync=disabled`: a power cut or a crash loses changes that it acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncDisabled {
     /// Full name.
     pub dataset: String,
-    /// Why, as whoever set it says.
+    /// The reason, in the words of the person who set it.
     pub reason: String,
 }
 
@@ -91,20 +91,20 @@ pub struct SyncDisabled {
 pub struct VdevStatus {
     /// `mirror-0`, or the path of a single disk.
     pub name: String,
-    /// What it is for.
+    /// Its class.
     #[serde(default)]
     pub class: VdevClass,
-    /// How it keeps copies.
+    /// Its kind.
     pub kind: VdevKind,
     /// Logical space.
     pub size_bytes: u64,
-    /// How it is.
+    /// Its health.
     pub health: Health,
     /// Its disks.
     pub leaves: Vec<LeafStatus>,
 }
 
-/// What a vdev is for.
+/// The class of a vdev.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VdevClass {
@@ -115,30 +115,30 @@ pub enum VdevClass {
     Log,
 }
 
-/// How a vdev keeps copies.
+/// The kind of a vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VdevKind {
     /// One disk.
     Single,
-    /// Every disk holds everything.
+    /// Every disk holds all the data.
     Mirror,
 }
 
 /// One disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeafStatus {
-    /// Where it is, or was last seen.
+    /// Its path, or the one where it was last seen.
     pub path: String,
     /// Identity.
     pub guid: String,
-    /// How it is.
+    /// Its state.
     pub state: LeafState,
     /// Reads that failed.
     pub read_errors: u64,
     /// Writes and flushes that failed.
     pub write_errors: u64,
-    /// Reads that gave something else than was written.
+    /// Reads that returned other data than was written.
     pub checksum_errors: u64,
     /// Bad copies that were rewritten from a good one.
     pub repaired: u64,
@@ -146,11 +146,11 @@ pub struct LeafStatus {
     pub last_error: Option<String>,
 }
 
-/// How a disk is.
+/// The state of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum LeafState {
-    /// Holds everything.
+    /// It holds all its data.
     Online,
     /// A write failed just now.
     Failed,
@@ -162,11 +162,11 @@ pub enum LeafState {
     Rebuilding,
 }
 
-/// One vdev that is asked for.
+/// A requested vdev.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VdevRequest {
-    /// How it keeps copies.
+    /// Its kind.
     pub kind: VdevKind,
     /// Its disks: absolute paths, or names below `/dev/disk/by-id` or `/dev`.
     pub disks: Vec<String>,
@@ -186,10 +186,10 @@ pub struct CreatePool {
     /// Properties of the pool's own dataset, which those below inherit.
     #[serde(default)]
     pub properties: BTreeMap<String, String>,
-    /// Also take disks that hold something else.
+    /// Also accept disks that hold something else.
     #[serde(default)]
     pub force: bool,
-    /// Only say whether it would work.
+    /// Only check whether it would work.
     #[serde(default)]
     pub dry_run: bool,
     /// Make image files that do not exist, of this many bytes.
@@ -207,10 +207,10 @@ pub struct AddVdevs {
     /// Log vdevs.
     #[serde(default)]
     pub logs: Vec<VdevRequest>,
-    /// Also take disks that hold something else.
+    /// Also accept disks that hold something else.
     #[serde(default)]
     pub force: bool,
-    /// Only say whether it would work.
+    /// Only check whether it would work.
     #[serde(default)]
     pub dry_run: bool,
     /// Make image files that do not exist, of this many bytes.
@@ -222,20 +222,20 @@ pub struct AddVdevs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskRequest {
-    /// The disk, as `pool status` shows it, by any other name that it has, or by its guid; a vdev
-    /// by its name (`mirror-1`) where all of it is meant.
+    /// The disk, as `pool status` shows it, by any other name of it, or by its guid. The name of a
+    /// vdev (`mirror-1`) stands for the whole vdev.
     pub disk: String,
 }
 
-/// `POST /pools/{name}/replace`: another disk in the place of one.
+/// `POST /pools/{name}/replace`: replaces a disk with another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceDisk {
-    /// The disk that goes.
+    /// The old disk.
     pub disk: String,
-    /// The disk that comes.
+    /// The new disk.
     pub new: String,
-    /// Take it also if it holds something else.
+    /// Accept it even if it holds something else.
     #[serde(default)]
     pub force: bool,
     /// Make it, if it is an image file that does not exist, of this many bytes.
@@ -243,26 +243,26 @@ pub struct ReplaceDisk {
     pub create_bytes: Option<u64>,
 }
 
-/// What came of a [`CreatePool`] or of [`AddVdevs`].
+/// The result of a [`CreatePool`] or of [`AddVdevs`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolCreated {
     /// Name.
     pub name: String,
-    /// Nothing was done.
+    /// It was a dry run: nothing was changed.
     pub dry_run: bool,
     /// The data vdevs that were or would be made, with the paths that were found.
     pub vdevs: Vec<VdevLayout>,
     /// The log vdevs.
     #[serde(default)]
     pub logs: Vec<VdevLayout>,
-    /// What should be known.
+    /// Notes for people.
     pub notes: Vec<String>,
 }
 
-/// A vdev as it was or would be made.
+/// A vdev that was or would be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VdevLayout {
-    /// How it keeps copies.
+    /// Its kind.
     pub kind: VdevKind,
     /// Paths of its disks.
     pub disks: Vec<String>,
@@ -270,21 +270,21 @@ pub struct VdevLayout {
     pub disk_bytes: u64,
 }
 
-/// `POST /scan`: which pools could be imported?
+/// `POST /scan`: searches for pools that could be imported.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScanRequest {
-    /// Where to look instead of the usual places: directories, devices, image files.
+    /// Places to search instead of the usual ones: directories, devices, image files.
     #[serde(default)]
     pub places: Vec<PathBuf>,
 }
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanResult {
     /// Pools that are not imported here.
     pub pools: Vec<FoundPool>,
-    /// Disks with labels that cannot be used, and why.
+    /// Disks with labels that cannot be used, and the reasons.
     pub refused: Vec<String>,
 }
 
@@ -295,7 +295,7 @@ pub struct FoundPool {
     pub name: String,
     /// Identity.
     pub guid: String,
-    /// Whether all disks were found, or enough, or too few (`UNAVAIL`).
+    /// Whether all disks were found, or enough of them, or too few (`UNAVAIL`).
     pub health: Health,
     /// It was exported, so its log is empty.
     pub clean: bool,
@@ -308,14 +308,14 @@ pub struct FoundPool {
 pub struct FoundVdev {
     /// `mirror-0`, or the path of a single disk.
     pub name: String,
-    /// What it is for.
+    /// Its class.
     #[serde(default)]
     pub class: VdevClass,
-    /// How it keeps copies.
+    /// Its kind.
     pub kind: VdevKind,
     /// Whether it can be used.
     pub health: Health,
-    /// Paths of its disks, and how they are.
+    /// Paths and states of its disks.
     pub leaves: Vec<(String, LeafState)>,
 }
 
@@ -325,46 +325,46 @@ pub struct FoundVdev {
 pub struct ImportRequest {
     /// Name or guid.
     pub pool: String,
-    /// Where to look instead of the usual places.
+    /// Places to search instead of the usual ones.
     #[serde(default)]
     pub places: Vec<PathBuf>,
-    /// Go back this many txgs (0 to 2), dropping them and the log.
+    /// Go back this many txgs (0 to 2), and drop them and the log.
     #[serde(default)]
     pub rewind: u64,
-    /// End the log where it is damaged, dropping the rest.
+    /// End the log where it is damaged, and drop the rest.
     #[serde(default)]
     pub discard_log: bool,
-    /// Do without a log device that is not there, dropping what only it holds.
+    /// Import without a log device that is missing, and drop the data that only it holds.
     #[serde(default)]
     pub missing_log: bool,
-    /// Take what the disks do not give while the log is replayed for damaged, dropping what the log
-    /// says of it.
+    /// Treat blocks that the disks do not give during the replay as damaged, and drop the records
+    /// about them.
     #[serde(default)]
     pub discard_unreadable: bool,
-    /// Take it although another host seems to use it.
+    /// Import the pool although another host seems to use it.
     #[serde(default)]
     pub force: bool,
 }
 
-/// An import has dropped the log, or its end: what may be missing.
+/// The possible losses of an import that dropped the log, or its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DroppedLog {
-    /// What was acknowledged in this txg or a later one.
+    /// Changes that were acknowledged in this txg or a later one.
     pub from_txg: u64,
-    /// When the txg before was written: Unix time in nanoseconds. Changes of the next may have been
-    /// acknowledged some seconds earlier.
+    /// When the previous txg was written: Unix time in nanoseconds. Changes of this one may have
+    /// been acknowledged some seconds earlier.
     #[serde(default)]
     pub since_ns: u64,
-    /// Txgs that were on disk were dropped too, by a rewind.
+    /// A rewind also dropped txgs that were on disk.
     #[serde(default)]
     pub rewound: bool,
-    /// In these datasets: all that could be written to, but for those that promised nothing
-    /// (`sync=disabled`); after a rewind all.
+    /// The affected datasets: all that could be written to, except those with `sync=disabled`;
+    /// after a rewind all.
     pub datasets: Vec<String>,
 }
 
 impl DroppedLog {
-    /// What may be missing by this loss and one of before.
+    /// The possible losses of this one and an earlier one together.
     pub fn with(mut self, before: DroppedLog) -> DroppedLog {
         if before.from_txg < self.from_txg {
             (self.from_txg, self.since_ns) = (before.from_txg, before.since_ns);
@@ -393,20 +393,20 @@ impl fmt::Display for DroppedLog {
     }
 }
 
-/// What came of an act on a pool.
+/// The result of an act on a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolDone {
     /// Name.
     pub name: String,
-    /// What should be known.
+    /// Notes for people.
     pub notes: Vec<String>,
-    /// What an import has dropped.
+    /// The log that an import dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped_log: Option<DroppedLog>,
 }
 
 impl PoolDone {
-    /// An act on a pool that lost nothing.
+    /// The result of an act that lost nothing.
     pub fn new(name: &str, notes: Vec<String>) -> PoolDone {
         PoolDone { name: name.into(), notes, dropped_log: None }
     }

@@ -1,4 +1,4 @@
-//! Exports, and who may use them.
+//! Exports, and their clients.
 
 use std::net::IpAddr;
 
@@ -13,25 +13,25 @@ pub struct ShareInfo {
     pub dataset: String,
     /// All options in force, as `sharenfs` takes them.
     pub options: String,
-    /// Where the dataset has them from.
+    /// Where the dataset gets them from.
     pub source: String,
-    /// The hosts that they name, as they are known now.
+    /// The known state of the hosts that they name.
     pub hosts: Vec<HostInfo>,
-    /// Why it is not exported.
+    /// The reason why it is not exported.
     pub problem: Option<String>,
-    /// Whom it lets in that its owner may not think of.
+    /// Clients that it admits although its owner may not expect that.
     #[serde(default)]
     pub risks: Vec<String>,
 }
 
-/// What is known of a host that an export names.
+/// The known state of a host that an export names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostInfo {
     /// Its name.
     pub name: String,
-    /// Its addresses, by the last good answer.
+    /// Its addresses, by the last successful lookup.
     pub addresses: Vec<IpAddr>,
-    /// What is wrong with it.
+    /// The problem with it.
     pub problem: Option<String>,
 }
 
@@ -45,23 +45,23 @@ pub struct ShareQuery {
     pub path: String,
 }
 
-/// What a host may do at a path.
+/// A host's rights at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareWhy {
-    /// Who.
+    /// The host.
     pub host: String,
-    /// Where.
+    /// The path.
     pub path: String,
     /// One for each address of the host.
     pub answers: Vec<ShareAnswer>,
 }
 
-/// What a client may do at a path, and why.
+/// A client's rights at a path, and the reasons.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareAnswer {
     /// The client.
     pub address: IpAddr,
-    /// What it may do.
+    /// Its rights.
     pub access: ShareAccess,
     /// The export that covers the path.
     pub export: Option<String>,
@@ -69,15 +69,15 @@ pub struct ShareAnswer {
     pub dataset: Option<String>,
     /// The dataset's property.
     pub sharenfs: Option<String>,
-    /// Where the dataset has it from.
+    /// Where the dataset gets it from.
     pub source: Option<String>,
-    /// The rule that decided; none, if no rule names the client.
+    /// The rule that decided; `None` if no rule names the client.
     pub rule: Option<String>,
-    /// The reasons, for people; the one that decided first.
+    /// The reasons, for people; the decisive one first.
     pub why: Vec<String>,
 }
 
-/// What a client may do.
+/// The rights of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShareAccess {
@@ -85,8 +85,8 @@ pub enum ShareAccess {
     ReadWrite,
     /// Read.
     ReadOnly,
-    /// Nothing.
+    /// None.
     Refused,
-    /// Nothing as yet: hosts are still to be looked up.
+    /// None yet: host names have not been looked up.
     Waits,
 }

@@ -1,9 +1,9 @@
 //! Untrusted text on a terminal or in a journal: names of files and clients, errors of programs.
 //!
-//! Invariant: the text stays where it is printed. It begins no line of its own, moves no cursor,
-//! changes no colour and does not turn the direction of writing.
+//! Invariant: the text stays in its place. It begins no line of its own, moves no cursor, changes
+//! no colour and does not change the direction of writing.
 
-/// A text within a line, with `?` for characters that would not stay there.
+/// A text for one line, with `?` for characters that would break out of it.
 pub fn shown(text: &str) -> String {
     text.chars().map(|char| if stays(char) { char } else { '?' }).collect()
 }
@@ -26,7 +26,7 @@ pub fn lines_shown(text: &str) -> String {
 }
 
 fn stays(char: char) -> bool {
-    // Marks that turn or isolate the direction of writing, and ends of lines and paragraphs.
+    // Marks that change or isolate the direction of writing, and ends of lines and paragraphs.
     let turns = matches!(
         char,
         '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
@@ -34,9 +34,9 @@ fn stays(char: char) -> bool {
     !char.is_control() && !turns
 }
 
-/// What turns a terminal red.
+/// The sequence that makes a terminal write in red.
 pub const RED: &str = "\x1b[31m";
-/// What ends it.
+/// The sequence that ends it.
 pub const PLAIN: &str = "\x1b[0m";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Times as people read them.
+//! Times in a form for people.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ pub fn text(wall_ns: u64) -> String {
     format!("{}.{ms:03}Z", to_second(wall_ns / 1_000_000_000))
 }
 
-/// RFC 3339, UTC, of seconds since 1970.
+/// RFC 3339, UTC, from seconds since 1970.
 pub fn text_s(seconds: u64) -> String {
     format!("{}Z", to_second(seconds))
 }
@@ -24,7 +24,7 @@ pub fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Seconds of a span as people write it: `90d`, `12h`, `30m`, `45s`, `2w`.
+/// Seconds of a time span as people write it: `90d`, `12h`, `30m`, `45s`, `2w`.
 pub fn parse_span(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let seconds = match unit {
@@ -42,7 +42,7 @@ pub fn parse_span(text: &str) -> Option<u64> {
 pub fn parse_date(text: &str) -> Option<u64> {
     let mut parts = text.splitn(3, '-').map(|part| part.parse::<u64>().ok());
     let wanted = (parts.next()??, parts.next()??, parts.next()??);
-    // The day is found by asking for the date of each: there is one conversion, and it is tested.
+    // Finds the day by converting each to its date: there is only one conversion, and it is tested.
     let first = wanted.0.checked_sub(1970)?.checked_mul(365)?;
     (wanted.0 < 10_000).then_some(())?;
     (first..first + YEAR_DAYS_SLACK).find(|day| date(*day) == wanted).map(|day| day * DAY_S)
@@ -70,7 +70,7 @@ const YEAR_DAYS_SLACK: u64 = 366 + 8000 / 4;
 mod tests {
     use super::*;
 
-    /// By `date -u -d @SECONDS`.
+    /// Compared with `date -u -d @SECONDS`.
     #[test]
     fn times_are_civil() {
         for (seconds, expected) in [

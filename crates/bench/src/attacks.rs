@@ -1,11 +1,11 @@
-//! Hostile neighbours: what a host that is let in is served while others do their worst.
+//! Hostile neighbours: the service of an admitted host while others attack the daemon.
 //!
-//! One daemon, and around it machines that are addresses of its network namespace ([`place`]). A
-//! host that the export names reads and writes at a steady pace and holds locks ([`admitted`]), the
-//! administrator asks the API and somebody watches memory and log ([`watch`]), while attackers
-//! ([`attackers`]) do one thing after the other. Before each attack there is a while of calm; all
-//! of these together are what attacks are compared with. [`verdict`] holds the figures against the
-//! limits.
+//! There is one daemon, and around it machines that are addresses of its network namespace
+//! ([`place`]). A host that the export names reads and writes at a steady pace and holds locks
+//! ([`admitted`]). The administrator asks the API, and a watcher reads memory and log ([`watch`]).
+//! Meanwhile attackers ([`attackers`]) run one attack after the other. A calm phase precedes each
+//! attack. All calm phases together are the figures that attacks are compared with. [`verdict`]
+//! compares the figures with the limits.
 
 mod admitted;
 mod attackers;
@@ -31,16 +31,16 @@ pub use attackers::{ATTACKS, Attack};
 use place::{HOST, PROMISED_BYTES, Place};
 use verdict::{Broken, Figures, Percentiles};
 
-/// What is to be run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The program `aquifer`.
     pub aquifer: PathBuf,
-    /// How long each attack lasts.
+    /// The length of each attack.
     pub length: Duration,
-    /// How long the calm before each lasts.
+    /// The length of the calm phase before each.
     pub calm: Duration,
-    /// Names of attacks; none means all.
+    /// Names of attacks; empty means all.
     pub only: Vec<String>,
     /// Size of the pool's only disk, an image file.
     pub image_bytes: u64,
@@ -51,7 +51,7 @@ pub struct Options {
 /// All figures of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    /// How long each attack lasted, in seconds.
+    /// The length of each attack, in seconds.
     pub seconds: f64,
     /// Locks that the host holds.
     pub locks: usize,
@@ -59,21 +59,21 @@ pub struct Results {
     pub promised_bytes: u64,
     /// Load averages of the machine, before anything was started and at the end.
     pub load_average: [String; 2],
-    /// Without an attack: all whiles of calm together.
+    /// The figures without an attack: all calm phases together.
     pub calm: Figures,
-    /// The 99th percentiles of each while of calm, in microseconds: reads and writes.
+    /// The 99th percentiles of each calm phase, in microseconds: reads and writes.
     pub calms_p99_us: Vec<(f64, f64)>,
-    /// By attack.
+    /// The figures of each attack.
     pub attacks: Vec<Figures>,
     /// The limits that were broken.
     pub broken: Vec<Broken>,
 }
 
-/// Runs.
+/// Runs all attacks.
 ///
 /// # Errors
-/// If the daemon cannot be set up, a name is unknown, the daemon ends, or gives back what was not
-/// written.
+/// The daemon cannot be set up, a name is unknown, the daemon ends, or it returns other data than
+/// was written.
 pub fn run(options: &Options) -> Result<Results> {
     let chosen = chosen(&options.only)?;
     idle::allow_connections()?;
@@ -115,7 +115,7 @@ pub fn run(options: &Options) -> Result<Results> {
     Ok(results)
 }
 
-/// Those that are named, or all.
+/// The attacks with these names, or all.
 fn chosen(only: &[String]) -> Result<Vec<Attack>> {
     let known = |name: &String| ATTACKS.iter().any(|attack| attack.name == *name);
     if let Some(unknown) = only.iter().find(|name| !known(name)) {
@@ -126,7 +126,7 @@ fn chosen(only: &[String]) -> Result<Vec<Attack>> {
     Ok(ATTACKS.iter().filter(is_wanted).copied().collect())
 }
 
-/// What was seen within a while.
+/// The observations of a phase.
 struct Phase {
     attack: Option<Attack>,
     length: Duration,
@@ -140,7 +140,7 @@ struct Phase {
     cores: (f64, f64),
 }
 
-/// A while, with an attack or without.
+/// Runs a phase, with an attack or without.
 fn phase(
     place: &Place,
     attack: Option<&Attack>,
@@ -178,7 +178,7 @@ fn phase(
         std::thread::sleep(WARM_UP + length);
         let after = Usage::now(Some(pid));
         over.store(true, Ordering::Relaxed);
-        // All are waited for, whoever failed.
+        // Joins all of them, even if one failed.
         let working: Vec<_> = working.into_iter().map(joined).collect();
         let (locks, monitor) = (joined(locks), joined(monitor));
         let (remote, local, seen) = (joined(remote), joined(local), joined(seen));
@@ -212,7 +212,7 @@ fn phase(
 }
 
 impl Phase {
-    /// Two whiles as one.
+    /// Adds the observations of another phase.
     fn with(mut self, other: Phase) -> Phase {
         self.served.add(&other.served);
         self.length += other.length;
@@ -257,7 +257,7 @@ impl Phase {
     }
 }
 
-/// Runs `work` in the network of process `pid`, with nothing else under way.
+/// Runs `work` in the network of process `pid`, and nothing else meanwhile.
 fn alone<T: Send>(pid: u32, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         joined(scope.spawn(move || enter_network(pid).and_then(|()| work())))
@@ -277,15 +277,15 @@ fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().map_err(|_| Error::Malformed("a thread panicked".into()))?
 }
 
-/// On Linux it is that of the calling thread, whatever priority this program has.
+/// On Linux this sets the priority of the calling thread, whatever this program's priority is.
 fn lowest_priority() -> Result<()> {
     let set = rustix::process::setpriority_process(None, 19);
     set.map_err(|errno| Error::io("set the priority of an attacker")(errno.into()))
 }
 
-/// What the host's connections are for.
+/// The purposes of the host's connections.
 const WORK: [Work; 2] = [Work::Read, Work::Write];
-/// Before a while counts.
+/// Time before a phase counts.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// After an attack, before the next calm.
+/// Time between an attack and the next calm phase.
 const SETTLE: Duration = Duration::from_secs(2);

@@ -1,10 +1,12 @@
-//! One stable write outstanding, against what the disk takes to write and flush by itself.
+//! One stable write outstanding, compared with the time that the disk alone takes to write and
+//! flush.
 //!
-//! What holds: the disk by itself is an image file written in full on the same disk as the pool's,
-//! measured in turn with the servers and where they are: on one processor (the generator, the
-//! server with all its threads), and then wherever the kernel likes. A wake-up on another processor
-//! costs as much as half a write. Where others use the processors a flush waits for a worker of the
-//! kernel to get its turn: half of all may take the scheduler's 4 ms, and p10 says more than p50.
+//! Invariant: the disk alone is an image file written in full, on the same disk as the pool's. It
+//! is measured in turn with the servers, and in the same two ways. The first is on one processor
+//! (the generator, and the server with all its threads). The second is wherever the kernel puts the
+//! threads. A wake-up on another processor costs as much as half a write. Where other programs use
+//! the processors, a flush waits for a worker of the kernel to get its turn. Half of all may take
+//! the scheduler's 4 ms, and p10 is then more telling than p50.
 
 use std::time::Duration;
 
@@ -17,14 +19,14 @@ use crate::system::Pinned;
 use crate::target::{self, Setup, Target};
 use crate::{Result, workload};
 
-/// What was measured on one server, or without any.
+/// The measurements of one server, or of the disk alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Depth1 {
     /// The target, or [`RAW`].
     pub name: String,
     /// On one processor, for each round.
     pub pinned: Vec<Latency>,
-    /// Wherever the kernel likes, for each round.
+    /// Wherever the kernel puts the threads, for each round.
     pub free: Vec<Latency>,
 }
 
@@ -34,16 +36,16 @@ impl Depth1 {
         &self.pinned
     }
 
-    /// Wherever.
+    /// Wherever the kernel puts the threads.
     pub(crate) fn free(&self) -> &[Latency] {
         &self.free
     }
 }
 
-/// The name of the disk by itself.
+/// The name of the disk alone.
 pub const RAW: &str = "write+fdatasync";
 
-/// Measures.
+/// Measures all targets.
 ///
 /// # Errors
 /// Those of the targets.
@@ -88,7 +90,7 @@ pub fn run(setup: &Setup, rounds: usize, length: Duration) -> Result<Vec<Depth1>
     Ok(all)
 }
 
-/// What it is, for people.
+/// A description for people.
 pub const WHAT: &str = "4 KiB random stable writes, 1 outstanding, on the machine's disk";
 
 const TARGETS: [&str; 3] = ["aquifer-single", "aquifer", "null"];

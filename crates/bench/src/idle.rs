@@ -1,4 +1,4 @@
-//! What connections cost that have worked and are now idle.
+//! The cost of connections that have worked and are now idle.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,18 @@ use crate::system::memory_bytes;
 use crate::target::Target;
 use crate::{Error, Result};
 
-/// Memory of a server's process, its own pages only (RssAnon). What the kernel has for its sockets
-/// is not in it.
+/// Memory of a server's process, only its own pages (RssAnon). The kernel's memory for its sockets
+/// is not included.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Idle {
     /// Connections that were opened.
     pub connections: usize,
-    /// Before them, in bytes.
+    /// Memory before them, in bytes.
     pub before_bytes: u64,
-    /// With them, in bytes.
+    /// Memory with them, in bytes.
     pub with_bytes: u64,
-    /// What another client then waited for until it had connected, mounted, and read and compared
-    /// 4 KiB, in milliseconds.
+    /// The time that another client then needed to connect, mount, and read and compare 4 KiB, in
+    /// milliseconds.
     pub newcomer_ms: f64,
 }
 
@@ -36,9 +36,9 @@ impl Idle {
     }
 }
 
-/// Opens connections, has each do a GETATTR so that what is made at first use is made, lets them be
-/// idle for some seconds, and looks; then lets one more client come. `None` for a server whose
-/// process is not ours.
+/// Opens connections, and has each do a GETATTR so that lazily made state exists. Lets them be idle
+/// for some seconds, and reads the memory. Then lets one more client connect. `None` for a server
+/// whose process is not ours.
 ///
 /// # Errors
 /// Those of the server.
@@ -54,7 +54,7 @@ pub fn measure(target: &mut Target, connections: usize, file_bytes: u64) -> Resu
         commit_after: None,
     };
     let mut opened = Vec::new();
-    // A GETATTR touches no page; the state of one is enough to ask for one.
+    // A GETATTR touches no page; the state of one page is enough to make the call.
     let mut none = Pages::new(4096, false);
     for _ in 0..connections {
         let mut connection = target.connect()?;
@@ -74,7 +74,7 @@ pub fn measure(target: &mut Target, connections: usize, file_bytes: u64) -> Resu
     Ok(Some(Idle { connections: opened.len(), before_bytes, with_bytes, newcomer_ms }))
 }
 
-/// Lets this program and the servers that it starts have as many files open as the system allows.
+/// Allows this program and the servers that it starts as many open files as the system permits.
 ///
 /// # Errors
 /// [`Error::Io`].

@@ -1,20 +1,20 @@
-//! Measures NFSv3 servers: our own, others, and one that does nothing, side by side in one run.
+//! Measures NFSv3 servers: ours, others, and one that stores nothing, side by side in one run.
 //!
-//! What holds:
-//! - Every byte that is read is compared with what was last acknowledged as written there
-//!   ([`pattern`], [`pages`]); a run that finds anything else fails. So does a short answer, an
-//!   error, a changed write verifier.
+//! # Invariants
+//! - Every byte that is read is compared with the last acknowledged write there ([`pattern`],
+//!   [`pages`]); a run that finds anything else fails. So does a short answer, an error, or a
+//!   changed write verifier.
 //! - Targets take turns, round by round, and figures are medians with their spread: the machine is
-//!   never quiet, and what disturbs one disturbs all.
-//! - Beside what a client sees stands what the server paid: its processor time per operation, which
-//!   is the steadier figure where both share the cores.
+//!   never quiet, and a disturbance of one disturbs all.
+//! - Each figure of a client comes with the server's processor time per operation. Where both share
+//!   the cores, that is the steadier figure.
 //!
-//! From the bottom up: [`pattern`] and [`pages`] say what a file must hold; [`load`] keeps calls
-//! outstanding on a connection ([`aquifer_rig::wire`]); [`workload`] names what is asked for;
+//! From the bottom up: [`pattern`] and [`pages`] define the content of a file. [`load`] keeps calls
+//! outstanding on a connection ([`aquifer_rig::wire`]), and [`workload`] names the workloads.
 //! [`null`] is the server that stores nothing; [`slow`] are disks that the kernel slows down;
-//! [`target`] starts servers; [`measure`], [`idle`], [`raw`] and [`system`] take the figures;
-//! [`run`] takes turns, and so does [`sync`] on slow disks, with [`depth1`]; [`report`] tells.
-//! [`attacks`] stands by itself: what a host is served while others do their worst.
+//! [`target`] starts servers. [`measure`], [`idle`], [`raw`] and [`system`] take the figures.
+//! [`run`] takes turns, and so does [`sync`] on slow disks, with [`depth1`]. [`report`] prints the
+//! results. [`attacks`] stands by itself: the service of a host while others attack.
 
 pub mod attacks;
 pub mod depth1;

@@ -1,11 +1,11 @@
-//! Keeps calls outstanding on one connection and judges every reply.
+//! Keeps calls outstanding on one connection and checks every reply.
 //!
-//! A worker issues while fewer than `depth` calls are outstanding, sends them together, and takes
-//! all replies that one read brought. The time of a call runs from when it was put to the others to
-//! be sent, until the read that brought its reply.
+//! A worker issues calls while fewer than `depth` are outstanding, sends them together, and takes
+//! all replies that one read brought. The time of a call runs from when it enters the send buffer,
+//! until the read that brought its reply.
 //!
-//! With `commit_after`, that many unstable writes are followed by a COMMIT of the whole file, sent
-//! when all of them are answered and answered before the next: what an fsync is.
+//! With `commit_after`, a COMMIT of the whole file follows that many UNSTABLE writes. It is sent
+//! when all of them are answered, and answered before the next write, like an fsync.
 
 use std::time::{Duration, Instant};
 
@@ -21,54 +21,54 @@ use hdrhistogram::Histogram;
 use crate::pages::Share;
 use crate::{Error, Result};
 
-/// What a worker does.
+/// The work of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Reads or writes, or neither.
     pub mix: Mix,
     /// Bytes of one READ or WRITE; a multiple of 4 KiB.
     pub bytes: u32,
-    /// Which blocks.
+    /// The blocks and their order.
     pub order: Order,
-    /// What WRITE asks for.
+    /// The durability that WRITE asks for.
     pub stable: StableHow,
-    /// Calls outstanding.
+    /// Number of calls outstanding.
     pub depth: usize,
-    /// A COMMIT after so many writes.
+    /// A COMMIT after this many writes.
     pub commit_after: Option<u64>,
 }
 
-/// Which calls.
+/// The kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
     /// GETATTR only.
     Getattr,
-    /// READ for so many of a hundred, WRITE for the others.
+    /// READ for this percentage of calls, WRITE for the others.
     Data {
         /// 0 to 100.
         read_percent: u8,
     },
 }
 
-/// Which blocks, in which order.
+/// The blocks that are used, and their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Any.
+    /// Any block each time.
     Random,
-    /// One after the other, and again from the first.
+    /// One after the other, then again from the first.
     Sequential,
-    /// Each once, at random; and again in the same order.
+    /// Each once, in random order; then again in the same order.
     Shuffled,
 }
 
-/// How long.
+/// How long a worker runs.
 #[derive(Clone, Copy, Debug)]
 pub enum Life {
     /// Each block once, in order; all calls count.
     Once,
-    /// So many calls; all count.
+    /// This many calls; all count.
     Calls(u32),
-    /// Until then; what is answered before `from` does not count.
+    /// Until a time; calls answered before `from` do not count.
     Window {
         /// The end of the warm-up.
         from: Instant,
@@ -77,7 +77,7 @@ pub enum Life {
     },
 }
 
-/// What a worker has seen.
+/// The results of a worker.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// Nanoseconds of each GETATTR.
@@ -101,7 +101,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Adds another worker's.
+    /// Adds another worker's results.
     pub fn add(&mut self, other: &Tally) {
         for (to, from) in [
             (&mut self.getattrs, &other.getattrs),
@@ -169,17 +169,17 @@ struct Worker<'a, 'p> {
     share: &'a mut Share<'p>,
     life: Life,
     file_bytes: u64,
-    /// A call's slot is the lower half of its xid.
+    /// Indexed by the lower half of a call's xid.
     slots: Vec<Option<Outstanding>>,
     outstanding: usize,
     calls: u32,
     next_block: usize,
-    /// All blocks, if they are taken in this order.
+    /// All blocks, if the order is shuffled.
     shuffled: Vec<usize>,
     random: Random,
     /// Writes since the last COMMIT.
     uncommitted: u64,
-    /// The first one seen.
+    /// The first verifier that was received.
     verifier: Option<WriteVerf3>,
     payload: Vec<u8>,
     tally: Tally,
@@ -201,7 +201,7 @@ enum What {
 }
 
 impl Worker<'_, '_> {
-    /// What is better done before time runs.
+    /// Work to do before time runs.
     fn prepare(&mut self) {
         if let Life::Window { from, until } = self.life {
             let window = until.saturating_duration_since(from);
@@ -212,7 +212,7 @@ impl Worker<'_, '_> {
         }
     }
 
-    /// Appends calls to what is to be sent; whether there was any to append.
+    /// Appends calls to the send buffer. Returns whether there were any.
     fn issue(&mut self, connection: &mut Connection) -> bool {
         let now = Instant::now();
         let mut issued = false;
@@ -231,7 +231,7 @@ impl Worker<'_, '_> {
         issued
     }
 
-    /// The next call, for which its block is taken; `None` if there is none for now.
+    /// The next call, for which it takes the block; `None` if there is none for now.
     fn choose(&mut self, now: Instant) -> Option<What> {
         let over = match self.life {
             Life::Once => self.next_block >= self.share.blocks(),
@@ -260,7 +260,7 @@ impl Worker<'_, '_> {
             false => self.share.begin_write(*block, &mut self.payload),
         };
         let block = match self.plan.order {
-            // Neighbours of what is busy are as random.
+            // The neighbours of a busy block are just as random.
             Order::Random => (first..blocks).chain(0..first).find(free)?,
             Order::Sequential | Order::Shuffled => Some(first).filter(free)?,
         };
@@ -312,13 +312,13 @@ impl Worker<'_, '_> {
             }
             let took = now.duration_since(call.sent).min(LATENCY_MAX);
             let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            // It grows as it must, up to LATENCY_MAX.
+            // The histogram grows as needed, up to LATENCY_MAX.
             tally.record(nanoseconds).map_err(|error| Error::Malformed(error.to_string()))?;
         }
         Ok(())
     }
 
-    /// Whether the reply is right.
+    /// Checks a reply.
     fn judge(&mut self, what: What, mut from: Decoder<'_>) -> Result<()> {
         let from = &mut from;
         match what {
@@ -364,7 +364,7 @@ fn wrong<T: std::fmt::Display>(what: &str, found: T, expected: T) -> Error {
     Error::Mismatch(format!("{what} is {found}, not {expected}"))
 }
 
-/// In which millisecond this is.
+/// The index of this time's millisecond.
 fn millisecond(since: Duration) -> usize {
     usize::try_from(since.as_millis()).unwrap_or(usize::MAX)
 }
@@ -375,5 +375,5 @@ const BATCH_BYTES: usize = 256 * 1024;
 /// Most calls outstanding on a connection: a slot is 16 bits of the xid.
 pub const DEPTH_MAX: usize = 1 << 14;
 
-/// Longest time told apart.
+/// Longest time in the histograms.
 const LATENCY_MAX: Duration = Duration::from_secs(60);

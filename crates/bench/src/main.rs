@@ -183,7 +183,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Fails also if a limit is broken.
+/// Also fails if a limit is broken.
 fn attacks(args: &AttacksArgs) -> ExitCode {
     let length = Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(30));
     let ran = setup(0, ATTACKED_BYTES).and_then(|setup| {
@@ -212,7 +212,7 @@ fn attacks(args: &AttacksArgs) -> ExitCode {
 }
 
 fn compare(args: &Args) -> Result<Results> {
-    // Some more: those of the harness itself.
+    // A few more: those of the harness itself.
     let connections = (args.idle > 4000).then_some(args.idle + 64);
     run::run(&Options {
         setup: Setup { connections, ..setup(args.file, IMAGE_BYTES)? },
@@ -239,7 +239,7 @@ fn slow(args: &SyncArgs) -> Result<Results> {
     })
 }
 
-/// The programs beside this one, and so much space.
+/// The programs beside this one, and this much space.
 fn setup(file_mib: usize, image_bytes: u64) -> Result<Setup> {
     let bench = std::env::current_exe().map_err(Error::io("find this program"))?;
     let beside = || bench.with_file_name("aquifer");
@@ -299,8 +299,8 @@ fn stable(text: &str) -> std::result::Result<StableHow, String> {
     }
 }
 
-/// Of the image file that the attacks need.
+/// Size of the image file that the attacks need.
 const ATTACKED_BYTES: u64 = 1 << 30;
 
-/// Of each image file: a working set many times over, since nothing is overwritten in place.
+/// Size of each image file: many times the working set, since no block is overwritten in place.
 const IMAGE_BYTES: u64 = 4 << 30;

@@ -1,4 +1,4 @@
-//! One measurement: a workload on a target for some seconds, and what it cost.
+//! One measurement: a workload on a target for some seconds, and its cost.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::load::{Life, Mix, Plan, Tally};
 use crate::system::Usage;
 use crate::target::Target;
 
-/// What was measured in one window.
+/// The measurements of one window.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Sample {
     /// Seconds of the window.
@@ -27,13 +27,13 @@ pub struct Sample {
     pub commit: Option<Latency>,
     /// Processor time of the server's process per operation, in microseconds.
     pub server_us_per_op: Option<f64>,
-    /// Processors that the server's process had busy.
+    /// Processors that the server's process kept busy.
     pub server_cores: Option<f64>,
-    /// Processors that the generator had busy.
+    /// Processors that the generator kept busy.
     pub own_cores: f64,
-    /// Processors that all others had busy: the kernel's threads and disks, strangers.
+    /// Processors that all others kept busy: the kernel's threads and disks, and other programs.
     pub other_cores: f64,
-    /// Processors that the server's threads had busy, by name.
+    /// Processors that the server's threads kept busy, by name.
     pub threads: Vec<(String, f64)>,
     /// Longest time without any operation answered, in whole milliseconds.
     pub gap_ms: u64,
@@ -44,22 +44,22 @@ pub struct Sample {
 /// Quantiles in microseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Latency {
-    /// How many there are of.
+    /// Number of calls.
     pub count: u64,
-    /// A tenth were faster.
+    /// A tenth were faster than this.
     pub p10_us: f64,
-    /// Half were faster.
+    /// Half were faster than this.
     pub p50_us: f64,
-    /// 99 of 100 were faster.
+    /// 99 of 100 were faster than this.
     pub p99_us: f64,
-    /// 999 of 1000 were faster.
+    /// 999 of 1000 were faster than this.
     pub p999_us: f64,
     /// The slowest.
     pub max_us: f64,
 }
 
 impl Latency {
-    /// Of a histogram.
+    /// The quantiles of a histogram.
     #[must_use]
     pub fn of(nanoseconds: &Histogram<u64>) -> Self {
         let at = |quantile| micros(nanoseconds.value_at_quantile(quantile));
@@ -74,9 +74,9 @@ impl Latency {
     }
 }
 
-/// Measures, on slow disks if the target has some. Afterwards, when they are no longer slow,
-/// everything that was written is read and compared, and the server has come to rest, as far as it
-/// does within seconds.
+/// Measures, with slow disks slow if the target has some. Afterwards, with the disks fast again, it
+/// reads and compares all written data. It then waits for the server to come to rest, for some
+/// seconds at most.
 ///
 /// # Errors
 /// [`crate::Error::Mismatch`] if the server is wrong; its errors.
@@ -145,13 +145,13 @@ fn summary(
     }
 }
 
-/// Most milliseconds on end without an operation.
+/// Longest run of milliseconds without an operation.
 fn longest_gap(timeline: &[u32]) -> u64 {
     let gaps = timeline.split(|ops| *ops > 0).map(<[u32]>::len);
     gaps.max().unwrap_or(0) as u64
 }
 
-/// Of each whole part of 10 s, if there are two.
+/// The rate in each whole part of 10 s, if there are two or more.
 fn rates(timeline: &[u32]) -> Vec<f64> {
     let parts = timeline.chunks_exact(RATE_MS);
     let sums = parts.map(|part| part.iter().map(|ops| f64::from(*ops)).sum::<f64>());
@@ -159,7 +159,7 @@ fn rates(timeline: &[u32]) -> Vec<f64> {
     if rates.len() < 2 { Vec::new() } else { rates }
 }
 
-/// Waits until the server does next to nothing, so that what it still owes is not paid by the next
+/// Waits until the server does almost nothing, so that its remaining work does not burden the next
 /// target.
 fn rest(target: &Target) -> Result<()> {
     let Some(pid) = target.pid()? else { return Ok(()) };

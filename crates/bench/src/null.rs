@@ -1,8 +1,8 @@
-//! A server that decodes every call and answers it, and stores nothing: what the wire, the codecs
-//! and the generator themselves cost. What is above its figures is not to be had.
+//! A server that decodes every call and answers it, and stores nothing. It shows the cost of the
+//! wire, the codecs and the generator: no server can have better figures.
 //!
-//! READ gives generation 0 of each page, whatever was written. It can also lie, so that a test
-//! shows that the generator notices.
+//! READ returns generation 0 of each page, whatever was written. It can also return wrong data, so
+//! that a test shows that the generator notices.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,38 +21,38 @@ use aquifer_rpc::xdr::{Decoder, EncodeBuf, Span};
 use crate::pattern::{self, PAGE_BYTES};
 use crate::{Error, Result};
 
-/// How the server is.
+/// The behaviour of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
     /// Size of its only file.
     pub file_bytes: u64,
-    /// What is wrong with it.
+    /// Its fault.
     pub fault: Fault,
 }
 
-/// What is wrong with the server.
+/// A fault of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
     None,
     /// Every 100th READ has one wrong bit.
     Bit,
-    /// Every 100th READ gives the bytes of the page after.
+    /// Every 100th READ returns the bytes of the next page.
     Misplaced,
-    /// Every 100th WRITE comes with another verifier.
+    /// Every 100th WRITE returns another verifier.
     Verifier,
-    /// READ gives what was never written there.
+    /// READ returns data that was never written there.
     Lost,
 }
 
 /// Serves on `listener` for ever, a thread for each connection.
 ///
 /// # Errors
-/// [`Error::Io`] if nothing can be accepted any more.
+/// [`Error::Io`] if no more connections can be accepted.
 pub fn serve(listener: &TcpListener, behaviour: Behaviour) -> Result<()> {
     loop {
         let (stream, _) = listener.accept().map_err(Error::io("accept"))?;
-        // A connection's end is no news.
+        // The end of a connection is not worth a message.
         std::thread::spawn(move || Server::new(behaviour).connection(stream));
     }
 }
@@ -148,7 +148,7 @@ impl Server {
             Args3::Commit(_) => {
                 out.put(&Commit3Res::Ok(Commit3ResOk { file_wcc, verf: [0; 8] }));
             }
-            // Nobody asks for more; whoever does sees that it is not there.
+            // No client needs more; one that asks gets "not supported".
             Args3::Getattr(_) => out.put(&Getattr3Res::Ok(self.attributes())),
             _ => out.put(&Getattr3Res::Fail { status: Nfsstat3::NotSupp, resfail: () }),
         }
@@ -182,7 +182,7 @@ fn send(stream: &mut TcpStream, out: &mut EncodeBuf) -> Result<()> {
     Ok(())
 }
 
-/// As long as Aquifer's.
+/// As long as Aquifer's handle.
 fn handle() -> NfsFh3 {
     NfsFh3::new(&[7; 32]).expect("32 bytes are a handle")
 }

@@ -1,8 +1,9 @@
-//! What is known of a file's pages: the generation last acknowledged, and who is at them now.
+//! The known state of a file's pages: the last acknowledged generation, and the calls in progress
+//! on them.
 //!
-//! Invariant: a page that is being written is neither read nor written by another call, and one
-//! that is being read is not written. So what a READ must give back is always one known generation,
-//! however servers order what is in flight.
+//! Invariant: a page that is being written is neither read nor written by another call, and a page
+//! that is being read is not written. So a READ must return one known generation, in whatever order
+//! a server executes outstanding calls.
 
 use crate::pattern::{self, PAGE_BYTES};
 use crate::{Error, Result};
@@ -22,8 +23,8 @@ struct State {
 }
 
 impl Pages {
-    /// A file of `bytes`, no page of which was written. A server that stores nothing gives
-    /// generation 0 whatever was written: without `counts`, every write is of that one.
+    /// A file of `bytes`, none of whose pages was written. A server that stores nothing always
+    /// returns generation 0. Without `counts`, every write is of that generation.
     #[must_use]
     pub fn new(bytes: usize, counts: bool) -> Self {
         Pages { states: vec![State::default(); bytes / PAGE_BYTES], counts }
@@ -38,7 +39,7 @@ impl Pages {
     /// Cuts the file into `shares` of whole blocks of `block_bytes`, one for each connection.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if there is not a block for each.
+    /// [`Error::Malformed`] if there is no block for each.
     pub fn shares(&mut self, shares: usize, block_bytes: usize) -> Result<Vec<Share<'_>>> {
         let block_pages = block_bytes.div_ceil(PAGE_BYTES).max(1);
         let blocks = self.states.len() / block_pages / shares.max(1);
@@ -69,7 +70,7 @@ pub struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// How many blocks there are.
+    /// Number of blocks.
     #[must_use]
     pub fn blocks(&self) -> usize {
         self.blocks
@@ -91,8 +92,8 @@ impl Share<'_> {
         free
     }
 
-    /// Takes a block for writing and puts what is to be written there to `to`; `false` if somebody
-    /// is at it.
+    /// Takes a block for writing and puts its new content into `to`; `false` if another call uses
+    /// it.
     pub fn begin_write(&mut self, block: usize, to: &mut Vec<u8>) -> bool {
         let (page, counts, pages) = (self.page(block), self.counts, self.block_pages);
         let states = self.block(block);
@@ -109,7 +110,7 @@ impl Share<'_> {
         true
     }
 
-    /// Gives back what was taken for reading, and compares what was read.
+    /// Releases a block after reading, and compares the data.
     ///
     /// # Errors
     /// [`Error::Mismatch`]: the server is wrong.
@@ -129,7 +130,7 @@ impl Share<'_> {
         Ok(())
     }
 
-    /// Gives back what was taken for writing: it is acknowledged.
+    /// Releases a block after writing: the write is acknowledged.
     pub fn end_write(&mut self, block: usize) {
         self.block(block).iter_mut().for_each(|state| state.written = false);
     }

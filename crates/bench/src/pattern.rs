@@ -1,9 +1,9 @@
-//! What a page holds: a function of its number and generation, cheap both ways.
+//! The content of a page: a function of its number and generation, cheap both ways.
 //!
-//! A page is 512 words in arithmetic progression; where it begins is a hash of page and
-//! generation. So a page of another place, an older generation, a page shifted by a word and any
-//! changed bit are all noticed, at an addition and a comparison per word. The step is odd and
-//! large: no four bytes come twice nearby, and no compression gains an eighth.
+//! A page is 512 words in arithmetic progression; a hash of page and generation is the first. So
+//! the comparison notices a page of another place, an older generation, a page shifted by a word
+//! and any changed bit. It costs an addition and a comparison per word. The step is odd and large:
+//! no four bytes repeat nearby, and no compression saves an eighth.
 
 use aquifer_rig::random::mix;
 
@@ -34,7 +34,7 @@ pub fn holds(page: u64, generation: u32, found: &[u8]) -> bool {
     differs == 0
 }
 
-/// What a page that does not hold what it should holds instead, for the message.
+/// Describes the wrong content of a page, for the message.
 #[must_use]
 pub fn describe(page: u64, generation: u32, found: &[u8]) -> String {
     let expected = format!("page {page}: generation {generation} expected");

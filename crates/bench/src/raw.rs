@@ -1,6 +1,6 @@
-//! A disk by itself: what it does at best, without any file system or server of ours above it.
+//! A disk alone: its best performance, without any file system or server above it.
 //!
-//! What holds: all I/O is direct (`O_DIRECT`), at multiples of its own size, one at a time.
+//! Invariant: all I/O is direct (`O_DIRECT`), at multiples of its own size, one at a time.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +31,7 @@ pub enum Io {
     Read,
     /// Writes.
     Write,
-    /// Writes, and waits until it would survive a power cut (fdatasync).
+    /// Writes, and waits until the data would survive a power cut (fdatasync).
     WriteFlush,
 }
 
@@ -47,7 +47,7 @@ impl Raw {
         Ok(Raw { file, path: path.to_path_buf(), bytes, random: Random::of_clock() })
     }
 
-    /// Random I/O of `io_bytes` (a multiple of 4096) for some time; the time of each.
+    /// Does random I/O of `io_bytes` (a multiple of 4096) for some time. Returns the time of each.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -82,5 +82,5 @@ impl Raw {
     }
 }
 
-/// What direct I/O wants of memory, on every disk there is.
+/// The memory alignment of direct I/O, enough for every disk.
 const ALIGN_BYTES: usize = 4096;

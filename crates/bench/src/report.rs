@@ -1,4 +1,4 @@
-//! Figures as a table: medians over the rounds, the spread beside them, ratios to the baseline.
+//! The figures as a table: medians over the rounds, their spread, and ratios to the baseline.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use crate::measure::Latency;
 use crate::measure::Sample;
 use crate::run::{OfWorkload, Results};
 
-/// Everything, for people.
+/// The whole report, for people.
 #[must_use]
 pub fn text(results: &Results) -> String {
     let mut out = String::new();
@@ -91,7 +91,7 @@ fn of_workload(workload: &OfWorkload, baselines: &[String]) -> String {
     out
 }
 
-/// A target under one workload; the ratio to each of the baselines, in operations a second.
+/// A target under one workload, and its ratios to the baselines in operations a second.
 fn of_target(name: &str, samples: &[Sample], baselines: &[Option<f64>]) -> String {
     let mut out = String::new();
     let of = |figure: fn(&Sample) -> f64| median(samples, figure);
@@ -141,7 +141,7 @@ fn of_target(name: &str, samples: &[Sample], baselines: &[Option<f64>]) -> Strin
     out
 }
 
-/// How it went over time.
+/// The rates over time.
 fn of_minutes(sample: &Sample) -> String {
     let rates: Vec<String> = sample.rates.iter().map(|rate| format!("{rate:.0}")).collect();
     let ratio = sample.latency.p999_us / sample.latency.p50_us.max(f64::MIN_POSITIVE);
@@ -153,7 +153,7 @@ fn of_minutes(sample: &Sample) -> String {
     )
 }
 
-/// Latencies beside those of the disk by itself.
+/// Latencies beside those of the disk alone.
 fn of_depth1(all: &[Depth1]) -> String {
     let mut out = String::new();
     let Some(raw) = all.iter().find(|of| of.name == RAW) else { return out };
@@ -189,7 +189,7 @@ fn of_depth1(all: &[Depth1]) -> String {
 
 type OfPlace = fn(&Depth1) -> &[Latency];
 
-/// The middle one; of an even number, the mean of the two.
+/// The median; of an even number, the mean of the middle two.
 fn median(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> f64 {
     middle(samples.iter().map(figure).collect())
 }

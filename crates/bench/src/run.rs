@@ -1,4 +1,4 @@
-//! A whole run: workloads one after the other, and within each the targets in turn, round by round.
+//! A whole run: one workload after the other, and in each the targets take turns, round by round.
 
 use std::time::Duration;
 
@@ -14,47 +14,47 @@ use crate::target::{BASELINES, Setup, Target};
 use crate::workload::{self, Workload};
 use crate::{Error, Result};
 
-/// What is to be run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How servers are set up.
     pub setup: Setup,
     /// Names of targets.
     pub targets: Vec<String>,
-    /// Names of workloads; none means all.
+    /// Names of workloads; empty means all.
     pub only: Vec<String>,
-    /// How often each target has its turn.
+    /// Turns of each target.
     pub rounds: usize,
-    /// How long one measurement takes.
+    /// The length of one measurement.
     pub length: Duration,
-    /// Connections at once.
+    /// Number of connections.
     pub connections: usize,
-    /// Connections of [`workload::IDLE`].
+    /// Number of connections of [`workload::IDLE`].
     pub idle: usize,
 }
 
 /// All figures of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Results {
-    /// Size of the file on each target: all of it fits each server's cache.
+    /// Size of the file on each target: it fits each server's cache.
     pub file_bytes: usize,
-    /// Connections at once, unless each workload says.
+    /// Number of connections, if it is the same for all workloads.
     pub connections: Option<usize>,
     /// Load averages of the machine, before anything was started and at the end.
     pub load_average: [String; 2],
-    /// Targets that others are compared with.
+    /// Targets that the others are compared with.
     pub baselines: Vec<String>,
-    /// What slow disks were seen to do by themselves, by target.
+    /// The measured performance of slow disks alone, by target.
     pub probes: Vec<(String, Vec<Probe>)>,
-    /// By workload.
+    /// The figures of each workload.
     pub workloads: Vec<OfWorkload>,
-    /// One write outstanding, against the disk by itself.
+    /// One write outstanding, compared with the disk alone.
     pub depth1: Vec<Depth1>,
     /// Memory of idle connections, by target.
     pub idle: Vec<(String, Option<Idle>)>,
-    /// Targets that were left out, since the program does not offer what they are about.
+    /// Targets that were left out because the program lacks the feature, with the reasons.
     pub left_out: Vec<(String, String)>,
-    /// Targets that failed, with what they said: a run with any has failed.
+    /// Targets that failed, with their errors: a run with any has failed.
     pub failures: Vec<(String, String)>,
 }
 
@@ -63,17 +63,17 @@ pub struct Results {
 pub struct OfWorkload {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// A description for people.
     pub what: String,
-    /// By target, each a sample for each round.
+    /// By target, one sample for each round.
     pub targets: Vec<(String, Vec<Sample>)>,
 }
 
-/// Runs.
+/// Runs all workloads.
 ///
 /// # Errors
-/// If no target can be set up as asked, or a name is unknown. A target that fails later is left out
-/// from there on and named in [`Results::failures`].
+/// No target can be set up as requested, or a name is unknown. A target that fails later is left
+/// out from there on and named in [`Results::failures`].
 pub fn run(options: &Options) -> Result<Results> {
     let workloads = chosen(workload::all(), &[workload::IDLE], &options.only)?;
     idle::allow_connections()?;
@@ -92,7 +92,7 @@ pub fn run(options: &Options) -> Result<Results> {
         baselines: BASELINES.map(String::from).to_vec(),
         ..Results::default()
     };
-    // First: later a server would give them memory that others have left.
+    // First of all: later a server could reuse memory that was freed.
     if is_wanted(workload::IDLE, &options.only) {
         eprintln!("{}", workload::IDLE);
         for target in &mut targets {
@@ -116,19 +116,19 @@ pub fn run(options: &Options) -> Result<Results> {
     Ok(results)
 }
 
-/// How targets take turns.
+/// The turns of targets.
 #[derive(Clone, Copy, Debug)]
 pub struct Turns {
-    /// How often each has its turn.
+    /// Turns of each target.
     pub rounds: usize,
-    /// How long one measurement takes.
+    /// The length of one measurement.
     pub length: Duration,
-    /// Connections, where the workload does not say.
+    /// Number of connections, where the workload does not say.
     pub connections: usize,
 }
 
 impl Turns {
-    /// Measures a workload on each target in turn; one that fails is no target any more.
+    /// Measures a workload on each target in turn, and removes a target that fails.
     pub fn take(
         self,
         workload: &Workload,
@@ -158,7 +158,8 @@ impl Turns {
     }
 }
 
-/// Those of `all` that `only` names, in the order in which they run. `others` are known, too.
+/// The workloads of `all` that `only` names, in the order in which they run. `others` are valid
+/// names, too.
 ///
 /// # Errors
 /// [`Error::Malformed`] with all names, if one is unknown.
@@ -172,7 +173,7 @@ pub fn chosen(mut all: Vec<Workload>, others: &[&str], only: &[String]) -> Resul
     Ok(all)
 }
 
-/// Whether `only` names it, or nothing.
+/// Whether `only` contains the name, or is empty.
 #[must_use]
 pub fn is_wanted(name: &str, only: &[String]) -> bool {
     only.is_empty() || only.iter().any(|wanted| wanted == name)

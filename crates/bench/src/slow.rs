@@ -1,15 +1,16 @@
 //! Slow disks: loop devices over image files, throttled by the kernel (blkio cgroup, version 1).
 //!
-//! What holds:
+//! # Invariants
 //! - The limits are set in the root cgroup: those of a child miss writeback, and a process in a
 //!   child escapes those of the root. So this program, and with it each server that it starts, must
-//!   be in the root cgroup of blkio; if not, or if the limits do not bite, there is no disk.
+//!   be in the root cgroup of blkio. If it is not, or if the limits have no effect, there is no
+//!   disk.
 //! - However this program ends, the limits are lifted, the loop device is detached and the images
-//!   are removed: a shell does it that waits for the end of its input, and no signal to this
-//!   program's group reaches it. The loop device goes when the last that has it open has gone.
+//!   are removed. A shell does that when its input ends, and no signal to this program's group
+//!   reaches the shell. The loop device goes when its last user has closed it.
 //!
-//! A limit counts requests in slices of 100 ms and knows no seeks: small I/O in sequence is as slow
-//! as at random, and a flush costs as much as a write. What gains is big I/O, as on a disk.
+//! A limit counts requests in slices of 100 ms and knows no seeks. Small sequential I/O is as slow
+//! as random I/O, and a flush costs as much as a write. Only large I/O is faster, as on a disk.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -25,7 +26,7 @@ use serde::Serialize;
 use crate::raw::{Io, Raw};
 use crate::{Error, Result};
 
-/// What a disk is held to, each way.
+/// The limits of a disk, in each direction.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Limits {
     /// I/Os per second.
@@ -34,7 +35,7 @@ pub struct Limits {
     pub bytes_per_s: u64,
 }
 
-/// A hard disk's.
+/// The limits of a hard disk.
 impl Default for Limits {
     fn default() -> Self {
         Limits { iops: 180, bytes_per_s: 120_000_000 }
@@ -51,18 +52,18 @@ pub struct SlowDisk {
     keeper: Child,
 }
 
-/// What a throttled disk was seen to do by itself.
+/// The measured performance of a throttled disk alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Probe {
     /// Its loop device.
     pub device: PathBuf,
-    /// What it was held to.
+    /// Its limits.
     pub limits: Limits,
-    /// Random 8 KiB writes per second: what the disk does at best with those.
+    /// Random 8 KiB writes per second: the best rate of the disk for these.
     pub writes_per_s: f64,
     /// Random 8 KiB reads per second.
     pub reads_per_s: f64,
-    /// 10^6 bytes per second in writes of 512 KiB, the biggest that the kernel does not cut.
+    /// 10^6 bytes per second in writes of 512 KiB, the largest that the kernel does not split.
     pub write_mb_per_s: f64,
 }
 
@@ -83,8 +84,8 @@ impl fmt::Display for Probe {
 }
 
 impl SlowDisk {
-    /// Makes `image` of so many bytes and a loop device over it; not throttled yet. A `sparse` one
-    /// is not allocated: it may be larger than what is there.
+    /// Makes `image` of this many bytes and a loop device over it; it is not throttled yet. A
+    /// `sparse` image is not allocated: it may be larger than the free space.
     ///
     /// # Errors
     /// [`Error::Failed`] where the kernel cannot throttle; [`Error::Io`].
@@ -113,7 +114,7 @@ impl SlowDisk {
         read.transpose().map_err(Error::io("read what losetup said"))?;
         let mut words = said.split_whitespace().map(str::to_owned);
         let (device, number) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        // From here on it goes when it is dropped.
+        // From here on, dropping it detaches the device.
         let disk = SlowDisk { device: device.into(), number, limits, keeper };
         match disk.number.is_empty() {
             false => Ok(disk),
@@ -139,11 +140,11 @@ impl SlowDisk {
         Ok(())
     }
 
-    /// Writes over the disk and reads it, throttled, to see that the limits bite. It is throttled
-    /// afterwards.
+    /// Writes over the disk and reads it, throttled, to check that the limits have an effect. The
+    /// disk stays throttled.
     ///
     /// # Errors
-    /// [`Error::Failed`] if they do not.
+    /// [`Error::Failed`] if they have none.
     pub fn probe(&self, bytes: u64) -> Result<Probe> {
         self.throttle(true)?;
         let mut raw = Raw::open(&self.device, bytes)?;
@@ -177,7 +178,7 @@ impl Drop for SlowDisk {
     }
 }
 
-/// Whether the kernel throttles what this process and its children do, from `/proc/self/cgroup`.
+/// Checks that the kernel throttles this process and its children, from `/proc/self/cgroup`.
 fn throttles(groups: &str, has_files: bool) -> Result<()> {
     let said = if !has_files {
         format!("there is no {CGROUP}/{} (blkio cgroup, version 1)", FILES[0])
@@ -200,8 +201,8 @@ fn throttles(groups: &str, has_files: bool) -> Result<()> {
     Err(Error::Failed { what: "slow disks are not to be had here: throttling".into(), said })
 }
 
-/// Refuses a disk that does more than it may. Half as much again is let pass: the first slice of
-/// 100 ms comes at once.
+/// Refuses a disk that is faster than its limit. Half as much again is accepted: the first slice of
+/// 100 ms passes at once.
 fn bites(device: &str, what: &str, seen: f64, limit: f64) -> Result<()> {
     if seen <= limit * 1.5 {
         return Ok(());
@@ -210,7 +211,7 @@ fn bites(device: &str, what: &str, seen: f64, limit: f64) -> Result<()> {
     Err(Error::Failed { what: "slow disks are not to be had here: the throttle".into(), said })
 }
 
-/// Which file gets which line; without limits they are lifted.
+/// The line for each file; without limits it lifts them.
 fn settings(number: &str, limits: Option<Limits>) -> [(&'static str, String); 4] {
     let iops = limits.map_or(0, |limits| u64::from(limits.iops));
     let bytes = limits.map_or(0, |limits| limits.bytes_per_s);
@@ -227,8 +228,8 @@ const FILES: [&str; 4] = [
     "blkio.throttle.write_bps_device",
 ];
 
-/// Makes the device, says its name and number, and undoes everything when its input ends; with the
-/// images beside it, which are the same target's.
+/// Makes the device, prints its name and number, and undoes everything when its input ends. It also
+/// removes the other images beside it, which belong to the same target.
 const KEEPER: &str = r#"
 trap '' HUP INT TERM
 cgroup=$1 image=$2

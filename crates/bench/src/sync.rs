@@ -1,9 +1,9 @@
 //! Stable writes on slow disks with and without a fast log (`make bench-sync`): a run.
 //!
-//! What holds: disks are slow only while a measurement runs. Pools are made, files filled, aged and
-//! compared on the same disks without limits, since that would take hours and is not what is
-//! measured. Each workload begins with young pools of its own: random writes of the one before
-//! would have left holes to the next.
+//! Invariant: disks are slow only while a measurement runs. Creating pools, and filling, aging and
+//! comparing files use the same disks without limits. That would otherwise take hours, and is not
+//! measured. Each workload begins with new pools of its own: the random writes of the previous one
+//! would leave holes for the next.
 
 use std::time::Duration;
 
@@ -14,31 +14,31 @@ use crate::system::load_average;
 use crate::target::{SLOW_BASELINES, Setup, Target, is_not_offered};
 use crate::{Error, Result, depth1, idle, workload};
 
-/// What is to be run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How servers are set up.
     pub setup: Setup,
     /// Names of targets.
     pub targets: Vec<String>,
-    /// Names of workloads; none means all.
+    /// Names of workloads; empty means all.
     pub only: Vec<String>,
-    /// How often each target has its turn.
+    /// Turns of each target.
     pub rounds: usize,
-    /// How long one measurement takes.
+    /// The length of one measurement.
     pub length: Duration,
-    /// How long [`workload::SQLIO`] is also run, once on each target.
+    /// How long [`workload::SQLIO`] also runs, once on each target.
     pub sustained: Option<Duration>,
-    /// That on an aged pool, too.
+    /// Also run that on an aged pool.
     pub aged: bool,
 }
 
-/// Runs.
+/// Runs all workloads.
 ///
 /// # Errors
-/// If no target can be set up as asked, or a name is unknown. A target that fails later is left out
-/// from there on and named in [`Results::failures`]; one that the program does not offer, in
-/// [`Results::left_out`].
+/// No target can be set up as requested, or a name is unknown. A target that fails later is left
+/// out from there on and named in [`Results::failures`]. A target whose feature the program lacks
+/// is named in [`Results::left_out`].
 pub fn run(options: &Options) -> Result<Results> {
     let others = [workload::DEPTH1, workload::SUSTAINED];
     let workloads = chosen(workload::slow(), &others, &options.only)?;
@@ -80,7 +80,7 @@ pub fn run(options: &Options) -> Result<Results> {
     Ok(results)
 }
 
-/// Starts a target, unless the program does not offer it.
+/// Starts a target, unless the program lacks its feature.
 fn start(name: &str, setup: &Setup, results: &mut Results) -> Result<Option<Target>> {
     eprintln!("starting {name}");
     let work = WorkDir::open()?;
@@ -99,14 +99,15 @@ fn start(name: &str, setup: &Setup, results: &mut Results) -> Result<Option<Targ
     Ok(Some(target))
 }
 
-/// A target is started for each workload; what is told of it is told once.
+/// Notes something about a target once, although the target is started for each workload.
 fn note_once<T>(told: &mut Vec<(String, T)>, name: &str, what: T) {
     if !told.iter().any(|(known, _)| known == name) {
         told.push((name.to_owned(), what));
     }
 }
 
-/// One after the other, each on disks of its own, which are gone before the next begins.
+/// Runs the targets one after the other, each on disks of its own, which are gone before the next
+/// begins.
 fn sustained(options: &Options, length: Duration, aged: bool, results: &mut Results) -> Result<()> {
     let (name, setup) = match aged {
         false => ("sustained-young", options.setup.clone()),
@@ -120,7 +121,7 @@ fn sustained(options: &Options, length: Duration, aged: bool, results: &mut Resu
     for target in &options.targets {
         let started = match start(target, &setup, results) {
             Ok(started) => started,
-            // So full a file system may be more than a peer can take: that is no failure of ours.
+            // A peer may not support so full a file system: that is no failure of ours.
             Err(error) if aged && !target.starts_with("aquifer") => {
                 eprintln!("{target} is left out: {error}");
                 results.left_out.push((format!("{target} ({name})"), error.to_string()));

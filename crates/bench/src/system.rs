@@ -1,4 +1,4 @@
-//! What `/proc` says: processor time of a process, its threads and the machine; memory.
+//! Data from `/proc`: processor time of a process, its threads and the machine; memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,18 +13,18 @@ use crate::{Error, Result};
 /// Processor time so far.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
-    /// User and system time of the process, threads that have ended too.
+    /// User and system time of the process, including threads that have ended.
     pub process: Duration,
-    /// The same of its living threads, by thread id, with their names.
+    /// The same for its living threads, by thread id, with their names.
     pub threads: BTreeMap<u32, (String, Duration)>,
-    /// Of this program.
+    /// Processor time of this program.
     pub own: Duration,
-    /// Of the whole machine: everything but idle and waiting.
+    /// Processor time of the whole machine: everything but idle and waiting.
     pub machine: Duration,
 }
 
 impl Usage {
-    /// Now. Without `pid` there is no process to look at.
+    /// The present values; without `pid`, none for a process.
     ///
     /// # Errors
     /// [`Error::Io`] if the process has ended.
@@ -35,7 +35,7 @@ impl Usage {
         (_, usage.process) = times(&PathBuf::from(format!("/proc/{pid}/stat")))?;
         let tasks = PathBuf::from(format!("/proc/{pid}/task"));
         for task in fs::read_dir(&tasks).map_err(Error::at("read", &tasks))?.flatten() {
-            // A thread may end meanwhile; the process's time has it.
+            // A thread may end meanwhile; the process's time includes it.
             if let Ok(of_thread) = times(&task.path().join("stat")) {
                 let id = task.file_name().to_string_lossy().parse().unwrap_or(0);
                 usage.threads.insert(id, of_thread);
@@ -83,13 +83,13 @@ fn machine() -> Result<Duration> {
     Ok(ticks(fields.iter().sum::<u64>() - idle))
 }
 
-/// Linux shows 100 ticks a second to user space, whatever its own clock does.
+/// Linux shows user space 100 ticks a second, whatever its own clock does.
 fn ticks(ticks: u64) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// Threads that are kept on one processor, until this is dropped: the one that asked, with those
-/// that it starts, and all of a process.
+/// Threads that stay on one processor until this is dropped: the calling one, the threads that it
+/// starts, and all of a process.
 #[derive(Debug)]
 pub struct Pinned {
     threads: Vec<Option<Pid>>,
@@ -118,7 +118,7 @@ impl Pinned {
         let mut own = pinned.threads.first().into_iter();
         own.try_for_each(|own| sched_setaffinity(*own, &one)).map_err(refused)?;
         for thread in pinned.threads.iter().skip(1) {
-            // A thread may have ended meanwhile; one that does not may be the kernel's.
+            // A thread may have ended meanwhile; one that refuses may be the kernel's.
             let _ = sched_setaffinity(*thread, &one);
         }
         Ok(pinned)
@@ -128,13 +128,13 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         for thread in &self.threads {
-            // Threads that have ended need nothing.
+            // Threads that have ended need no reset.
             let _ = sched_setaffinity(*thread, &self.before);
         }
     }
 }
 
-/// Memory of a process that is its own (RssAnon), in bytes.
+/// The process's own memory (RssAnon), in bytes.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Malformed`].
@@ -142,7 +142,7 @@ pub fn memory_bytes(pid: u32) -> Result<u64> {
     status_bytes(pid, "RssAnon")
 }
 
-/// A field of `/proc/PID/status` (proc(5)) that tells of memory, in bytes.
+/// A memory field of `/proc/PID/status` (proc(5)), in bytes.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Malformed`].
@@ -155,7 +155,7 @@ pub fn status_bytes(pid: u32, field: &str) -> Result<u64> {
     Ok(kib * 1024)
 }
 
-/// The 1-minute load average: who else was there.
+/// The 1-minute load average: it shows other load on the machine.
 #[must_use]
 pub fn load_average() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();

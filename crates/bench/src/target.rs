@@ -1,7 +1,7 @@
-//! What is measured: servers, each in a network namespace of its own, and the file on it.
+//! Targets: servers, each in a network namespace of its own, and the measured file on it.
 //!
-//! What holds: a target's server, its namespace, its slow disks and what it has mounted are gone
-//! with the [`Target`], or with this program however that ends.
+//! Invariant: dropping the [`Target`] removes its server, its namespace, its slow disks and its
+//! mounts. The same happens when this program ends, however that happens.
 
 mod aquifer;
 mod ganesha;
@@ -35,7 +35,7 @@ pub const NAMES: [&str; 6] =
 pub const SLOW_NAMES: [&str; 4] =
     ["aquifer-slow", "aquifer-slow-log", "aquifer-slow-log-nosync", "ganesha-btrfs-slow"];
 
-/// What others are compared with.
+/// The targets that others are compared with.
 pub const BASELINES: [&str; 1] = ["ganesha-ext4"];
 
 /// The same on slow disks.
@@ -48,21 +48,21 @@ pub struct Setup {
     pub bench: PathBuf,
     /// The program `aquifer`, where a target names no other.
     pub aquifer: PathBuf,
-    /// Size of the file that is worked on.
+    /// Size of the file that is used.
     pub file_bytes: usize,
     /// Size of each image file under a pool or a btrfs.
     pub image_bytes: u64,
-    /// Whether slow disks take room only where they are written.
+    /// Whether slow disks allocate space only where they are written.
     pub sparse_disks: bool,
-    /// Whether image files are written once before: on a disk there is no file system beneath that
-    /// must allocate on first writes. It takes seconds for each.
+    /// Whether image files are written once before: a real disk has no file system beneath it that
+    /// allocates on first writes. It takes seconds for each.
     pub written_images: bool,
-    /// What `aquifer serve --memory` is given, if not its default.
+    /// The value for `aquifer serve --memory`, if not its default.
     pub memory_bytes: Option<u64>,
     /// Most connections that `aquifer serve` is configured for, if not its default.
     pub connections: Option<usize>,
-    /// The file takes so much space that the pool is 80 % full, instead of `file_bytes`, and each
-    /// of its blocks was overwritten at random, twice.
+    /// Instead of `file_bytes`, the file takes enough space to fill the pool to 80 %. Each of its
+    /// blocks is then overwritten at random, twice.
     pub aged: bool,
 }
 
@@ -70,21 +70,21 @@ pub struct Setup {
 pub struct Target {
     name: String,
     server: Box<dyn Running>,
-    /// Where its NFS and its MOUNT listen.
+    /// The ports of its NFS and its MOUNT.
     ports: (u16, u16),
     export: String,
-    /// With what its NFS is called over TLS.
+    /// The TLS configuration for calling its NFS.
     tls: Option<Arc<ClientConfig>>,
-    /// Whether it is in a namespace of its own, to be entered by its process.
+    /// The process whose namespace to enter, if it has one of its own.
     pid: Option<u32>,
     file: NfsFh3,
     pages: Pages,
-    /// After the server, which has them open.
+    /// Dropped after the server, which has them open.
     disks: Vec<SlowDisk>,
     probes: Vec<Probe>,
 }
 
-/// A server while it runs. Each kind keeps what must live as long.
+/// A server while it runs. Each kind keeps the resources that must live as long.
 trait Running {
     /// Its process, if it is not a thread of this program.
     fn process(&self) -> Result<Option<&Process>>;
@@ -96,7 +96,7 @@ impl Running for Ganesha {
     }
 }
 
-/// A server that needs nothing else.
+/// A server without other resources.
 struct Alone {
     process: Process,
     _scratch: Scratch,
@@ -108,7 +108,7 @@ impl Running for Alone {
     }
 }
 
-/// Somebody else's server.
+/// A server that this program did not start.
 struct Foreign;
 
 impl Running for Foreign {
@@ -121,7 +121,7 @@ impl Target {
     /// Starts the server `name` and fills its file.
     ///
     /// # Errors
-    /// What the server says; [`Error::MissingTool`].
+    /// The server's error; [`Error::MissingTool`].
     pub fn start(name: &str, setup: &Setup, mut scratch: Scratch) -> Result<Self> {
         let (kind, program) = match name.split_once('@') {
             Some((kind, program)) => (kind, Path::new(program)),
@@ -170,7 +170,7 @@ impl Target {
     }
 
     /// A server that runs somewhere, with NFS and MOUNT at one address of this machine. `stores`:
-    /// it keeps what is written.
+    /// it keeps written data.
     ///
     /// # Errors
     /// As [`Target::start`].
@@ -194,8 +194,8 @@ impl Target {
         Ok(Self { name, server, ports, export, tls: None, pid, file, pages, disks, probes })
     }
 
-    /// Makes the file and fills it; for an aged pool, until it is full enough, and then writes over
-    /// it.
+    /// Makes the file and fills it. For an aged pool, it fills the pool to the target level, and
+    /// then overwrites the file.
     fn open(&mut self, aged: bool) -> Result<()> {
         let root = self.mount()?;
         if aged {
@@ -214,13 +214,13 @@ impl Target {
         if aged { self.compare() } else { Ok(()) }
     }
 
-    /// What it is called.
+    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process, unless it is somebody else's.
+    /// Its process, unless this program did not start it.
     ///
     /// # Errors
     /// [`Error::Failed`] with its log if it has ended.
@@ -234,13 +234,13 @@ impl Target {
         }
     }
 
-    /// What its slow disks were seen to do by themselves.
+    /// The measured performance of its slow disks alone.
     #[must_use]
     pub fn probes(&self) -> &[Probe] {
         &self.probes
     }
 
-    /// Makes its slow disks slow, or fast again; nothing happens if it has none.
+    /// Makes its slow disks slow, or fast again; does nothing if it has none.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -248,7 +248,7 @@ impl Target {
         self.disks.iter().try_for_each(|disk| disk.throttle(on))
     }
 
-    /// How long a measurement runs before it counts: longer on slow disks, which have to feel it.
+    /// How long a measurement runs before it counts: longer on slow disks, which react later.
     #[must_use]
     pub fn warm_up(&self) -> Duration {
         if self.disks.is_empty() { WARM_UP } else { SLOW_WARM_UP }
@@ -339,7 +339,7 @@ impl Target {
         self.pass(&workload::sweep(), 1, Life::Once, &mut |_| Ok(())).map(|_| ())
     }
 
-    /// Which server it was, and what it said if it is gone.
+    /// Adds the server's name to an error, and its log if it has ended.
     fn explain(&self, error: Error) -> Error {
         match (self.pid(), error) {
             (Err(gone), _) => gone,
@@ -349,21 +349,21 @@ impl Target {
     }
 }
 
-/// Ganesha's directory goes after Ganesha.
+/// Dropped in this order: Ganesha, then its directory.
 impl Running for (Ganesha, Scratch) {
     fn process(&self) -> Result<Option<&Process>> {
         Running::process(&self.0)
     }
 }
 
-/// The pool's disks go after the daemon.
+/// Dropped in this order: the daemon, then the pool's disks.
 impl Running for (Daemon, Scratch) {
     fn process(&self) -> Result<Option<&Process>> {
         self.0.process().map(Some)
     }
 }
 
-/// A server that was started.
+/// A running server, before it is a target.
 struct Started {
     server: Server,
     ports: (u16, u16),
@@ -390,7 +390,7 @@ fn null(setup: &Setup, scratch: &Scratch) -> Result<Started> {
     Ok(Started { server: Server::Alone(process), ports, export: "/null".into(), tls: None })
 }
 
-/// Two disks that can be slow, but are not yet, and what they did when they were.
+/// Two disks that can be slow, but are not yet, and their performance when they were.
 fn slow_disks(setup: &Setup, scratch: &Scratch) -> Result<(Vec<SlowDisk>, Vec<Probe>)> {
     let (bytes, sparse) = (setup.image_bytes, setup.sparse_disks);
     let new = |name| SlowDisk::new(&scratch.join(name), bytes, sparse, Limits::default());
@@ -406,7 +406,7 @@ fn slow_disks(setup: &Setup, scratch: &Scratch) -> Result<(Vec<SlowDisk>, Vec<Pr
     Ok((disks, probes))
 }
 
-/// Whether `error` only says that a server lacks what the target is about.
+/// Whether `error` only means that a server lacks the target's feature.
 #[must_use]
 pub fn is_not_offered(error: &Error) -> bool {
     matches!(error, Error::Failed { what, .. } if what == NOT_OFFERED)

@@ -7,20 +7,20 @@ use crate::load::{Mix, Order, Plan};
 /// A workload.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// What it is asked for by.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, for people.
+    /// A description for people.
     pub what: &'static str,
-    /// What each connection does.
+    /// The plan of each connection.
     pub plan: Plan,
-    /// How many connections, if it says.
+    /// The number of connections, if the workload fixes it.
     pub connections: Option<usize>,
 }
 
 /// Memory of idle connections: no [`Plan`], so not among [`all`].
 pub const IDLE: &str = "idle";
 
-/// All that are timed, in the order in which they run.
+/// All timed workloads, in the order in which they run.
 #[must_use]
 pub fn all() -> Vec<Workload> {
     let of = |name, what, plan| Workload { name, what, plan, connections: None };
@@ -69,8 +69,8 @@ pub fn all() -> Vec<Workload> {
     ]
 }
 
-/// Stable writes on slow disks, named after those whose complaints they are: the SQL Server load
-/// generator, Iometer, and dd on ESXi, which asks for every write to be stable.
+/// Stable writes on slow disks, named after the programs whose users complain about them: the SQL
+/// Server load generator, Iometer, and dd on ESXi, which makes every write stable.
 #[must_use]
 pub fn slow() -> Vec<Workload> {
     let of = |name, what, connections, plan| {
@@ -91,13 +91,13 @@ pub fn slow() -> Vec<Workload> {
     ]
 }
 
-/// The one of [`slow`] that is also run for minutes.
+/// The one of [`slow`] that can also run for minutes.
 pub const SQLIO: &str = "sqlio-8k";
 
-/// One write outstanding, against the disk by itself: not on slow disks, so not among [`slow`].
+/// One write outstanding, compared with the disk alone: not on slow disks, so not among [`slow`].
 pub const DEPTH1: &str = "depth1";
 
-/// [`SQLIO`] for minutes, if asked for.
+/// [`SQLIO`] for minutes, if requested.
 pub const SUSTAINED: &str = "sustained";
 
 /// 4 KiB random stable writes, one outstanding.
@@ -106,19 +106,19 @@ pub fn depth1() -> Plan {
     random(0, 4, 1)
 }
 
-/// What ages a file: each block of 8 KiB is written over once, in random order.
+/// Ages a file: overwrites each block of 8 KiB once, in random order.
 #[must_use]
 pub fn age() -> Plan {
     unstable(Plan { order: Order::Shuffled, ..random(0, 8, 64) }, 4096)
 }
 
-/// What fills a file before anything else.
+/// Fills a file before anything else.
 #[must_use]
 pub fn fill() -> Plan {
     unstable(sequential(0, 1024, 4), u64::MAX)
 }
 
-/// What reads a whole file, to compare it.
+/// Reads a whole file, to compare it.
 #[must_use]
 pub fn sweep() -> Plan {
     sequential(100, 1024, 4)

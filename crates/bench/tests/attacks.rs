@@ -1,4 +1,4 @@
-//! Each attack, shortly: what does not depend on how busy the machine is must hold.
+//! Each attack, for a short time: the checks that do not depend on the machine's load.
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
 
 mod common;
@@ -11,7 +11,7 @@ use aquifer_bench::attacks::verdict::{LOG_LINES_MAX, text};
 use aquifer_bench::attacks::{self, ATTACKS, Options};
 
 /// No lock is lost, memory and log stay within their limits, strangers get their share of
-/// connections and no more. Nothing is said of times.
+/// connections and no more. Times are not checked.
 #[test]
 fn attacks_take_nothing_from_a_host() {
     let bench = PathBuf::from(env!("CARGO_BIN_EXE_aquifer-bench"));
@@ -33,7 +33,7 @@ fn attacks_take_nothing_from_a_host() {
         assert_eq!(with.new_locks_refused, 0, "{name}: {shown}");
         assert!(with.resident_bytes <= results.promised_bytes, "{name}: {shown}");
         assert!(with.log_lines_in_worst_minute <= LOG_LINES_MAX, "{name}: {shown}");
-        // A sixteenth of 4096 for strangers; users of the host hold some of garbage, too.
+        // A sixteenth of 4096 for strangers; in `garbage`, users of the host hold some, too.
         assert!(with.connections_most <= 1000, "{name}: {shown}");
         assert_eq!(with.api_failed, 0, "{name}: {shown}");
     }

@@ -13,7 +13,7 @@ use aquifer_rig::work::WorkDir;
 
 const BYTES: u64 = 64 << 20;
 
-/// `None` on a machine where nothing is throttled, which the disk has then said.
+/// `None` on a machine that cannot throttle; the error of the disk must say so.
 fn disk(image: &Path) -> Option<SlowDisk> {
     match SlowDisk::new(image, BYTES, false, Limits::default()) {
         Ok(disk) => Some(disk),
@@ -51,7 +51,7 @@ fn a_slow_disk_is_slow_then_fast_then_gone() {
     assert!(!image.exists() && !backing_file(&device).is_some_and(own));
 }
 
-/// Killed, it can undo nothing itself.
+/// A killed run cannot clean up itself.
 #[test]
 fn a_killed_run_leaves_no_slow_disk() {
     let work = WorkDir::open().unwrap().scratch("slow-killed").unwrap();

@@ -1,4 +1,4 @@
-//! The benchmark works, and a server that gives back something else than was written is found.
+//! The benchmark works, and notices a server that returns other data than was written.
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
 
 mod common;
@@ -59,7 +59,8 @@ fn a_server_that_stores_nothing_is_found_if_it_should_store() {
     assert!(matches!(stored, Err(Error::Mismatch(_))));
 }
 
-/// The real thing, shortly: servers as processes in namespaces, turns, comparison, report.
+/// The real benchmark, for a short time: servers as processes in namespaces, turns, comparison,
+/// report.
 #[test]
 fn two_workloads_on_aquifer_and_null() {
     let bench = PathBuf::from(env!("CARGO_BIN_EXE_aquifer-bench"));

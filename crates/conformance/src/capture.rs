@@ -1,10 +1,10 @@
-//! What server and clients say on the wire, captured by dumpcap and judged by tshark, which has its
-//! own idea of every message.
+//! Messages between server and clients on the wire, captured by dumpcap and checked by tshark, an
+//! independent implementation of every message.
 //!
-//! What holds: a capture that missed a packet, and one in which an expected answer does not occur,
-//! are errors, so nothing is found sound because nothing was seen. A message is at fault if tshark
-//! cannot dissect it whole: it ends early, has bytes left over, or answers no call. What a client
-//! sends that is no call (the stray byte of XCP-ng) is none of the server's faults.
+//! Invariants: a capture that missed a packet is an error, and so is one without an expected
+//! answer. So a capture never counts as sound only because it saw nothing. A message is at fault if
+//! tshark cannot dissect it whole: it ends early, has bytes left over, or answers no call. Bytes
+//! from a client that are no call (the stray byte of XCP-ng) are no fault of the server.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Captures all that goes over `interface` (`lo`, `bridge`) into `scratch`, from when this
-    /// returns. Connections that exist already are not understood by tshark: begin before them.
+    /// Captures all traffic on `interface` (`lo`, `bridge`) into `scratch`, from when this returns.
+    /// tshark does not understand connections that exist already: start the capture before them.
     ///
     /// # Errors
     /// [`Error::MissingTool`]; [`Error::Failed`] or [`Error::Timeout`] if it does not begin.
@@ -39,7 +39,7 @@ impl Capture {
             .inside(netns)
             .spawn(&scratch.join("dumpcap.log"))?;
         let start = Instant::now();
-        // It names the file when it has opened the interface.
+        // It prints the file's name when it has opened the interface.
         while !dumpcap.said().contains("File: ") {
             if !dumpcap.is_running() {
                 return Err(Error::Failed { what: "dumpcap".into(), said: dumpcap.said() });
@@ -53,12 +53,12 @@ impl Capture {
         Ok(Self { dumpcap, file })
     }
 
-    /// Ends the capture and has it dissected.
+    /// Ends the capture and dissects it.
     ///
     /// # Errors
     /// [`Error::Failed`] if packets were lost or tshark fails; [`Error::Timeout`].
     pub fn finish(self) -> Result<Talk> {
-        // The kernel hands packets over in blocks, a partly filled one after some 100 ms.
+        // The kernel delivers packets in blocks, a partly filled one after some 100 ms.
         thread::sleep(Duration::from_secs(1));
         self.dumpcap.signal(Signal::INT)?;
         self.dumpcap.wait(SOON)?;
@@ -77,12 +77,12 @@ fn is_complete(said: &str) -> bool {
     counts.and_then(|counts| counts.split_once('/')).is_some_and(|(_, dropped)| dropped == "0")
 }
 
-/// What a capture holds.
+/// The content of a capture.
 #[derive(Debug, Default)]
 pub struct Talk {
     /// Replies that were dissected, by program and procedure.
     replies: BTreeMap<(u32, u32), u64>,
-    /// Frames at fault: their number, and what tshark says of them.
+    /// Frames at fault: their number, and tshark's message.
     faults: Vec<String>,
     /// Frames with a whole reply whose call tshark did not see.
     unmatched: Vec<String>,
@@ -97,11 +97,11 @@ impl Talk {
         let mut tshark = Invocation::tool("tshark", "capture")?
             .args(["-n", "-r"])
             .arg(file)
-            // Threads of one program that send on two processors overtake each other, most when
-            // one of them is stolen: without this tshark takes the replies to all calls of such
-            // segments for replies to none. Calls behind their replies need the second pass.
+            // Threads of one program that send on two processors overtake each other, most when the
+            // host steals processor time. Without this option tshark does not match the replies to
+            // the calls of such segments. Calls that follow their replies need the second pass.
             .args(["-2", "-o", "tcp.reassemble_out_of_order:TRUE"])
-            // Clients call from low ports, which belong to other protocols.
+            // Clients call from low ports, which are registered for other protocols.
             .args(["-d", "tcp.port==2049,rpc", "-o", "tcp.try_heuristic_first:TRUE"])
             .args(["-o", "udp.try_heuristic_first:TRUE"])
             .args(["-Y", "rpc or _ws.malformed or _ws.short or _ws.expert.severity == 8388608"])
@@ -109,7 +109,7 @@ impl Talk {
         for (name, _) in FIELDS {
             tshark = tshark.args(["-e", name]);
         }
-        // Nobody's own settings.
+        // Ignore any user's own settings.
         let settings = file.parent().unwrap_or(file);
         let read = tshark.env("WIRESHARK_CONFIG_DIR", settings).check(DISSECTION_LIMIT)?;
         Self::parse(&read)
@@ -151,19 +151,20 @@ impl Talk {
         Ok(talk)
     }
 
-    /// Replies to a procedure.
+    /// The number of replies to a procedure.
     #[must_use]
     pub fn replies(&self, program: u32, procedure: u32) -> u64 {
         self.replies.get(&(program, procedure)).copied().unwrap_or(0)
     }
 
-    /// All of it was well-formed, and every one of these procedures of these programs was answered.
+    /// Checks that all messages were well-formed, and that each of these procedures of these
+    /// programs was answered.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] with what is at fault or missing.
+    /// [`Error::Mismatch`] with the messages at fault, or the missing procedures.
     pub fn is_sound_with(&self, expected: &[(u32, &[u32])]) -> Result<()> {
-        // With one segment in fifteen out of order tshark still loses the call of one reply in
-        // 7,000. A server that invents replies makes more.
+        // With one segment in fifteen out of order tshark still misses the call of one reply in
+        // 7,000. A server that invents replies has more.
         let seen = self.replies.values().sum::<u64>();
         let unmatched = u64::try_from(self.unmatched.len()).unwrap_or(u64::MAX);
         let unmatched = if unmatched > seen / UNMATCHED_SHARE { &self.unmatched[..] } else { &[] };
@@ -185,7 +186,7 @@ impl Talk {
     }
 }
 
-/// One line per program: how often each procedure was answered.
+/// One line per program: how many times each procedure was answered.
 impl std::fmt::Display for Talk {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut last = None;
@@ -200,13 +201,13 @@ impl std::fmt::Display for Talk {
     }
 }
 
-/// A field of a frame that says something is wrong with it.
+/// How a field of a frame counts as a fault.
 enum Judge {
-    /// Not by itself.
+    /// Never by itself.
     Never,
-    /// If the frame has it.
+    /// Whenever the frame has it.
     Always,
-    /// If it names the severity of an error (warnings are TCP's own: a full window).
+    /// If its value is the severity of an error (warnings are TCP's own: a full window).
     Severity,
     /// If the frame comes from one of the server's ports.
     FromServer,
@@ -223,7 +224,7 @@ impl Judge {
     }
 }
 
-/// Whether these hexadecimal digits are one record that holds a reply (RFC 5531 section 11).
+/// Whether these hexadecimal digits are one record with a reply (RFC 5531 section 11).
 fn is_whole_reply(digits: &str) -> bool {
     let word = |number: usize| {
         let digits = digits.get(8 * number..8 * number + 8)?;
@@ -253,7 +254,7 @@ pub const NLM: u32 = 100_021;
 /// The status monitor's.
 pub const NSM: u32 = 100_024;
 
-/// The first five are taken apart by position.
+/// The first five are read by position.
 const FIELDS: &[(&str, Judge)] = &[
     ("frame.number", Judge::Never),
     ("tcp.srcport", Judge::Never),
@@ -268,7 +269,7 @@ const FIELDS: &[(&str, Judge)] = &[
     ("rpc.fragment.overlap.conflict", Judge::Always),
     ("rpc.unknown_body", Judge::Always),
     ("rpc.cannot_dissect", Judge::Always),
-    // Bytes of a message after all that its procedure has.
+    // Bytes of a message beyond the arguments or results of its procedure.
     ("data.len", Judge::Always),
     ("rpc.continuation_data", Judge::FromServer),
     ("_ws.expert.message", Judge::Never),
@@ -277,10 +278,10 @@ const FIELDS: &[(&str, Judge)] = &[
 const REPLY: u32 = 1;
 /// Wireshark's `PI_ERROR`.
 const ERROR: &str = "8388608";
-/// At most one in so many replies may be one to no call.
+/// At most one in this many replies may match no call.
 const UNMATCHED_SHARE: u64 = 1000;
 const SERVER_PORTS: [&str; 2] = ["111", "2049"];
-/// A reader that gets no processor for a second must not lose a gigabit's worth.
+/// A reader that gets no processor for a second must not lose a gigabit's worth of packets.
 const BUFFER_MIB: &str = "64";
 const SOON: Duration = Duration::from_secs(60);
 const DISSECTION_LIMIT: Duration = Duration::from_secs(300);

@@ -1,9 +1,9 @@
 //! Programs that are NFS clients themselves, run inside the server's namespace: libnfs's tools,
 //! `qemu-img` and `qemu-io` with QEMU's nfs driver, `showmount`, `rpcinfo`.
 //!
-//! What holds: a call returns what the program said whatever its exit status, because a refusal is
-//! a finding too; only a program that is missing or hangs is an error. [`Call::done`] turns a
-//! refusal into an error.
+//! Invariant: a call returns the program's outcome whatever its exit status, because a refusal is a
+//! finding too. Only a program that is missing or hangs is an error. [`Call::done`] turns a refusal
+//! into an error.
 
 mod libnfs;
 mod qemu;
@@ -31,7 +31,7 @@ impl Clients {
         Self { netns: netns.cloned(), limit }
     }
 
-    /// `showmount ARGS...` (`--no-headers -e HOST` is what XCP-ng and Proxmox ask).
+    /// `showmount ARGS...` (XCP-ng and Proxmox call `--no-headers -e HOST`).
     ///
     /// # Errors
     /// [`crate::Error::MissingTool`], [`crate::Error::Timeout`].
@@ -39,7 +39,7 @@ impl Clients {
         self.run("showmount", args)
     }
 
-    /// `rpcinfo ARGS...` (`-s HOST` is what XCP-ng asks, `-T tcp HOST nfs 4` Proxmox).
+    /// `rpcinfo ARGS...` (XCP-ng calls `-s HOST`, Proxmox `-T tcp HOST nfs 4`).
     ///
     /// # Errors
     /// [`crate::Error::MissingTool`], [`crate::Error::Timeout`].
@@ -61,7 +61,7 @@ pub trait Call {
     /// The outcome if the exit status is 0.
     ///
     /// # Errors
-    /// [`crate::Error::Failed`] with what the program said.
+    /// [`crate::Error::Failed`] with the program's output.
     fn done(self) -> Result<Outcome>;
 }
 

@@ -1,7 +1,7 @@
 //! Writer of cpio archives in the "new ASCII" form (`newc`), which the kernel unpacks as initramfs
 //! (Linux `Documentation/driver-api/early-userspace/buffer-format.rst`).
 //!
-//! What holds: a parent directory comes before what lies in it, once; everything belongs to root;
+//! Invariants: a parent directory comes once, before its content; everything belongs to root;
 //! headers, names and contents are padded to 4 bytes.
 
 use std::collections::BTreeSet;
@@ -17,10 +17,10 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Adds a directory and those above it. Paths have no leading slash.
+    /// Adds a directory and its parents. Paths have no leading slash.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for what the form cannot hold.
+    /// [`Error::Malformed`] for a value that the format cannot hold.
     pub fn directory(&mut self, path: &str) -> Result<()> {
         let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
         for part in ends.filter_map(|end| path.get(..end)).filter(|part| !part.is_empty()) {

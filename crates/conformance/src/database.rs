@@ -1,10 +1,10 @@
-//! A database in a guest, whose every commit is told to the host, and the judgement of what is left
-//! of it on a disk that was cut off: SQLite with `synchronous=FULL` on ext4.
+//! A database in a guest, which reports every commit to the host, and the check of its disk after a
+//! power cut: SQLite with `synchronous=FULL` on ext4.
 //!
-//! What holds: the disk is judged from outside, without its guest and without mounting it. Its file
-//! system may need its journal and what every boot mends by itself, nothing else. Then every
-//! transaction up to the last that was told is in the database, whole, and so are those after it
-//! of which nobody was told: each has left its trace in the accounts once.
+//! Invariants: the disk is checked from outside, without its guest and without mounting it. Its
+//! file system may need its journal, and the repairs that every boot makes, but nothing else. Then
+//! every transaction up to the last reported one is in the database, whole. So is each later one
+//! that was not reported: each has changed the accounts exactly once.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,16 +15,17 @@ use aquifer_rig::work::Scratch;
 use crate::guest::initramfs::{GuestFile, program_files};
 use crate::{Error, Result};
 
-/// What a judged database has.
+/// The content of a checked database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// Transactions committed: numbers below this.
     pub committed: u64,
-    /// Entries verified byte by byte: of the last transactions.
+    /// Entries verified byte by byte: those of the last transactions.
     pub entries: u64,
 }
 
-/// What a guest needs: SQLite's shell, and `transactions FILE JOURNAL_MODE` in /usr/local/bin.
+/// Files that a guest needs: SQLite's shell, and `transactions FILE JOURNAL_MODE` in
+/// /usr/local/bin.
 ///
 /// # Errors
 /// [`Error::MissingTool`].
@@ -38,8 +39,9 @@ pub fn files() -> Result<Vec<GuestFile>> {
 /// The program that runs transactions.
 pub const PROGRAM: &str = "/usr/local/bin/transactions";
 
-/// Judges `image`, an ext4 with a database at `path`, as a power cut has left it: first its file
-/// system, then that transactions up to `acked` are there. Mends the file system in `image`.
+/// Checks `image`, an ext4 with a database at `path`, as a power cut has left it. First its file
+/// system must be sound, then it must hold all transactions up to `acked`. Repairs the file system
+/// in `image`.
 ///
 /// # Errors
 /// [`Error::Failed`] if the file system is damaged; [`Error::Mismatch`] if a transaction is lost.
@@ -47,7 +49,7 @@ pub fn check_image(image: &Path, path: &str, acked: u64, scratch: &Scratch) -> R
     let fsck = |how: &[&str]| {
         let e2fsck = Invocation::tool("e2fsck", "build")?.args(how).arg(image);
         let outcome = e2fsck.run(MINUTE)?;
-        // 1: mended, by what was asked for and no more (e2fsck(8)).
+        // 1: repaired, only what the option allows (e2fsck(8)).
         let well = matches!(outcome.status.code(), Some(0 | 1));
         match well && (how != ["-f", "-n"] || outcome.status.success()) {
             true => Ok(()),
@@ -55,7 +57,7 @@ pub fn check_image(image: &Path, path: &str, acked: u64, scratch: &Scratch) -> R
         }
     };
     fsck(&["-E", "journal_only", "-y"])?;
-    // Files that were removed while open; it refuses to mend damage.
+    // Removes files that were unlinked while open; it refuses to repair damage.
     fsck(&["-f", "-p"])?;
     fsck(&["-f", "-n"])?;
     let copy = scratch.dir("database")?;
@@ -65,19 +67,19 @@ pub fn check_image(image: &Path, path: &str, acked: u64, scratch: &Scratch) -> R
             std::fs::remove_file(&to).map_err(Error::at("remove", &to))?;
         }
         let dump = format!("dump {path}{suffix} {}", to.display());
-        // That there is no such file is told, but is no failure.
+        // debugfs reports a missing file, but does not fail.
         Invocation::tool("debugfs", "build")?.args(["-R", &dump]).arg(image).check(MINUTE)?;
     }
     check(&copy.join("copy"), acked)
 }
 
-/// Judges the database `file`, recovering it as SQLite does.
+/// Checks the database `file`, and recovers it as SQLite does.
 ///
 /// # Errors
 /// [`Error::Mismatch`] if a transaction is lost or not whole.
 pub fn check(file: &Path, acked: u64) -> Result<Checked> {
     let sqlite = Invocation::tool("sqlite3", "guest")?.args(["-batch", "-bail"]).arg(file);
-    // Damage may be such that SQLite gives up.
+    // The damage may be such that SQLite gives up.
     let said = sqlite.arg(include_str!("database/check.sql")).run(MINUTE)?.said();
     let mut lines = said.lines();
     let integrity = lines.next().unwrap_or_default().to_owned();

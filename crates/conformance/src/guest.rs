@@ -1,8 +1,8 @@
 //! A Linux guest whose kernel's NFS client is the client under test.
 //!
-//! What holds: commands run at the host's will, several at a time, and their output arrives as it
-//! is printed, so that a test can act on the server in the middle of one. Every command has a time
-//! limit and so has the guest as a whole. Dropping the [`Guest`] ends it without a shutdown.
+//! Invariants: the host can run several commands at a time, and their output arrives as it is
+//! printed. So a test can act on the server in the middle of a command. Every command has a time
+//! limit, and so has the guest as a whole. Dropping the [`Guest`] ends it without a shutdown.
 //!
 //! ```text
 //!  host: Guest -- frames -- QEMU's stdin/stdout
@@ -34,16 +34,16 @@ use initramfs::GuestFile;
 use job::Jobs;
 pub use job::{Job, Step};
 
-/// What a guest consists of.
+/// The configuration of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestConfig {
-    /// Its kernel; none: that of this machine's Debian.
+    /// Its kernel; `None`: the kernel of this machine's Debian.
     pub kernel: Option<Kernel>,
-    /// Namespace of the server; none: the machine's own network.
+    /// Namespace of the server; `None`: the machine's own network.
     pub netns: Option<NetNs>,
-    /// Network; an address in it other than that of [`Network::User`] is for the caller to set.
+    /// Network. The caller sets the guest's address, except in [`Network::User`].
     pub network: Network,
-    /// Kernel modules, without those they need.
+    /// Kernel modules, without their dependencies.
     pub modules: Vec<&'static str>,
     /// Files beside busybox and `nfstest`.
     pub files: Vec<GuestFile>,
@@ -85,7 +85,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots a guest and waits until it takes commands. Logs and initramfs go into `scratch`.
+    /// Boots a guest and waits until it accepts commands. Logs and initramfs go into `scratch`.
     ///
     /// # Errors
     /// [`Error::Failed`] or [`Error::Timeout`] with the console's end if it does not come up.
@@ -124,7 +124,7 @@ impl Guest {
         Ok(Self { machine, to_guest, jobs, next_job, boot_time })
     }
 
-    /// From the start of QEMU to the first command.
+    /// Time from the start of QEMU to the first command.
     #[must_use]
     pub fn boot_time(&self) -> Duration {
         self.boot_time
@@ -141,7 +141,7 @@ impl Guest {
         Ok(Job::new(self, number, command))
     }
 
-    /// Runs a shell command to its end, whatever its exit status; killed at `limit`.
+    /// Runs a shell command to its end, whatever its exit status; kills it at `limit`.
     ///
     /// # Errors
     /// [`Error::Timeout`], [`Error::Failed`] if the guest ends meanwhile.
@@ -157,8 +157,8 @@ impl Guest {
         self.run(command, limit)?.success().map_err(|error| with_console(error, &self.machine))
     }
 
-    /// Runs the lines of `script` one by one, up to and including the first that fails; empty ones
-    /// and comments are skipped. `limit` is for each.
+    /// Runs the lines of `script` one by one, and stops after the first that fails. Skips empty
+    /// lines and comments. `limit` is for each line.
     ///
     /// # Errors
     /// As `run`.
@@ -176,8 +176,8 @@ impl Guest {
         Ok(steps)
     }
 
-    /// Mounts `export` of the server at 10.0.2.2 on `directory`, which is made. `options` as in
-    /// nfs(5), without the address; the kernel's own mount code is used, no mount.nfs.
+    /// Mounts `export` of the server at 10.0.2.2 on `directory`, which it makes. `options` are
+    /// those of nfs(5), without the address. It uses the kernel's own mount code, not mount.nfs.
     ///
     /// # Errors
     /// As [`Guest::check`].
@@ -197,12 +197,12 @@ impl Guest {
     /// # Errors
     /// [`Error::Timeout`] if it does not end, for instance because a server does not answer.
     pub fn power_off(self, limit: Duration) -> Result<()> {
-        // The answer may come or not: the guest goes down meanwhile.
+        // The answer may not come: the guest goes down meanwhile.
         let _job = self.start("sync; umount -a -t nfs,nfs4,ext4; poweroff -f")?;
         self.machine.wait_off(limit).map(|_| ())
     }
 
-    /// Pulls the plug: what the guest holds in memory is lost.
+    /// Pulls the plug: the guest loses its memory.
     pub fn power_cut(self) {
         self.machine.power_cut();
     }
@@ -214,7 +214,7 @@ impl Guest {
     }
 }
 
-/// Hands frames from the guest to the jobs they belong to, until the guest is gone.
+/// Hands frames from the guest to their jobs, until the guest is gone.
 fn receive(from_guest: ChildStdout, jobs: &Jobs) {
     let mut stream = BufReader::new(from_guest);
     let end = loop {
@@ -248,5 +248,5 @@ fn with_console(error: Error, machine: &Machine) -> Error {
     }
 }
 
-/// A guest is up in about 3 s on an idle machine; the rest is for busy ones.
+/// A guest takes about 3 s to boot on an idle machine; the rest is for busy ones.
 const BOOT_LIMIT: Duration = Duration::from_secs(120);

@@ -1,9 +1,9 @@
-//! A real Linux system on a disk image: what a demonstration keeps in the datastore and boots.
+//! A real Linux system on a disk image, which a demonstration keeps in the datastore and boots.
 //!
-//! What holds: the image is raw ext4 without partitions, built without mounting anything; it boots
-//! with Debian's cloud kernel, given by `-kernel`, from /dev/vda; its first program does one
-//! [`Task`], tells each step on the console in a line that starts with [`MARK`], and powers off.
-//! Any image boots with any task, so a disk can be written, then checked, by different machines.
+//! Invariants: the image is raw ext4 without partitions, built without mounting anything. It boots
+//! from /dev/vda with Debian's cloud kernel, given by `-kernel`. Its first program does one
+//! [`Task`], prints each step on the console in a line that starts with [`MARK`], and powers off.
+//! Any image boots with any task, so different machines can write a disk and then check it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -20,10 +20,10 @@ use crate::kernel::Kernel;
 use crate::qemu::{Disk, Machine, MachineConfig, Network};
 use crate::{Error, Result};
 
-/// How the lines that a system prints about its task start.
+/// The start of the lines that a system prints about its task.
 pub const MARK: &str = "aquifer: ";
 
-/// What is on the disk.
+/// The system on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Userland {
     /// One static program; 4 MB.
@@ -34,10 +34,10 @@ pub enum Userland {
     Debian,
 }
 
-/// What a system does after booting.
+/// The task of a system after booting.
 #[derive(Clone, Copy, Debug)]
 pub enum Task {
-    /// Writes files of seeded content, syncs, reads back, checks.
+    /// Writes files of seeded content, syncs, reads them back and checks them.
     Write {
         /// Number of files.
         files: u32,
@@ -46,7 +46,8 @@ pub enum Task {
         /// Seed of the content.
         seed: u64,
     },
-    /// Checks all that an earlier `Write` left on this disk, and the system's own files (Debian).
+    /// Checks everything that an earlier `Write` left on this disk, and the system's own files
+    /// (Debian).
     Verify,
     /// Writes a journal, one "ack NUMBER" per durable record.
     Journal {
@@ -57,7 +58,7 @@ pub enum Task {
         /// Pause between records, milliseconds.
         pause_ms: u64,
     },
-    /// Runs transactions, one "ack NUMBER" per commit, without end (see [`crate::database`]).
+    /// Runs transactions, with one "ack NUMBER" per commit, without end (see [`crate::database`]).
     Database {
         /// SQLite's journal mode: `wal`, `truncate` or `persist`.
         mode: &'static str,
@@ -66,7 +67,7 @@ pub enum Task {
     JournalCheck {
         /// The highest number that was acknowledged.
         acked: u64,
-        /// As it was written.
+        /// The same as when it was written.
         slots: u64,
     },
 }
@@ -90,7 +91,7 @@ impl Task {
     }
 }
 
-/// Builds an image of `bytes` (sparse) at `image`, which is replaced.
+/// Builds an image of `bytes` (sparse) at `image`, and replaces an existing one.
 ///
 /// # Errors
 /// [`Error::MissingTool`], [`Error::Failed`] if it does not fit or debootstrap fails.
@@ -128,7 +129,7 @@ pub fn build(work: &WorkDir, userland: Userland, bytes: u64, image: &Path) -> Re
         .map(|_| ())
 }
 
-/// Kernel and initial file system with which images boot.
+/// Kernel and initial file system that images boot with.
 #[derive(Clone, Debug)]
 pub struct Boot {
     kernel: PathBuf,
@@ -148,7 +149,7 @@ impl Boot {
         Ok(Self { kernel: kernel.image, initrd })
     }
 
-    /// Boots `disk` (a file, or an `nfs://` URL inside `netns`) and has it do `task`. Console and
+    /// Boots `disk` (a file, or an `nfs://` URL inside `netns`) and runs `task` in it. Console and
     /// QEMU's messages go into the directory `logs`; the machine is killed after `life`.
     ///
     /// # Errors
@@ -178,7 +179,8 @@ impl Boot {
     }
 }
 
-/// Waits until the machine has done its task and powered off; returns what it told, line by line.
+/// Waits until the machine has done its task and powered off; returns the lines that it printed
+/// about the task.
 ///
 /// # Errors
 /// [`Error::Failed`] with the console if the task failed; [`Error::Timeout`].
@@ -191,11 +193,11 @@ pub fn finish(machine: &Machine, limit: Duration) -> Result<Vec<String>> {
     Ok(told(&machine.console()))
 }
 
-/// What a console has of the task so far, without [`MARK`].
+/// The lines about the task on a console so far, without [`MARK`].
 #[must_use]
 pub fn told(console: &str) -> Vec<String> {
     let whole = console.rfind('\n').and_then(|end| console.get(..end)).unwrap_or_default();
-    // The kernel may have printed something on the same line before.
+    // The line may start with output of the kernel.
     let lines = whole.lines().filter_map(|line| line.split_once(MARK));
     lines.map(|(_, told)| told.trim_end().to_owned()).collect()
 }
@@ -215,7 +217,7 @@ fn lay_out_busybox(root: &Path) -> Result<()> {
     fs::write(&passwd, "root:x:0:0:root:/root:/bin/sh\n").map_err(Error::at("write", &passwd))
 }
 
-/// Installs this machine's release of Debian, from where apt gets its packages.
+/// Installs this machine's release of Debian, from the source of apt's packages.
 fn debootstrap(into: &Path) -> Result<()> {
     let targets = Invocation::tool("apt-get", "guest")?
         .args(["indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)"])
@@ -255,7 +257,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(Error::at("read", path))
 }
 
-/// Where the database of [`Task::Database`] lies on the disk.
+/// Path of the database of [`Task::Database`] on the disk.
 pub const DATABASE: &str = "/var/lib/aquifer/database";
 
 const MINUTE: Duration = Duration::from_secs(60);

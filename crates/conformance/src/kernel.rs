@@ -1,7 +1,7 @@
 //! Debian's cloud kernel and its modules, for guests: downloaded and unpacked, never installed.
 //!
-//! What holds: a module list is closed under dependencies and in an order in which `insmod` works;
-//! what the kernel has built in is left out.
+//! Invariant: a list of modules is closed under dependencies and in an order in which `insmod`
+//! works; it leaves out built-in code.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The kernel in the cache of `work`, or else that which the system's package lists name.
+    /// The kernel in the cache of `work`, or the one that the system's package lists name.
     ///
     /// # Errors
     /// [`Error::Failed`] if it cannot be downloaded (stale lists: `apt-get update`).
@@ -32,7 +32,7 @@ impl Kernel {
         Self::open(&work.cached("kernel", download)?)
     }
 
-    /// A kernel that was unpacked there.
+    /// An unpacked kernel at this path.
     pub(crate) fn open(unpacked: &Path) -> Result<Self> {
         // Newer packages have everything below /usr.
         let parents = ["usr/lib/modules", "lib/modules"].map(|parent| unpacked.join(parent));
@@ -46,7 +46,7 @@ impl Kernel {
         Ok(Self { release, image, modules })
     }
 
-    /// Files of the modules `names` and all that they need, in loading order.
+    /// Files of the modules `names` and their dependencies, in loading order.
     ///
     /// # Errors
     /// [`Error::Malformed`] for a module that this kernel does not have.
@@ -71,11 +71,11 @@ fn download(into: &Path) -> Result<()> {
         what: "apt-cache depends linux-image-cloud-amd64".into(),
         said: depends.clone(),
     })?;
-    // apt downloads into the directory it is in.
+    // apt downloads into the current directory.
     let script = "cd \"$0\" && apt-get -qq download \"$1\" && dpkg-deb -x *.deb . && rm *.deb";
     Invocation::new("sh").args(["-c", script]).arg(into).arg(package).check(10 * MINUTE)?;
     let release = Kernel::open(into)?.release;
-    // Debian writes modules.dep at installation, which does not happen here.
+    // Debian writes modules.dep at installation, which is skipped here.
     let depmod = Invocation::tool("depmod", "guest")?.arg("-b").arg(into).arg(release);
     depmod.check(MINUTE).map(|_| ())
 }
@@ -96,7 +96,7 @@ fn load_order(dep: &str, builtin: &str, names: &[&str]) -> Result<Vec<String>> {
         let found = known.get(&name);
         let (file, needs) =
             found.ok_or_else(|| Error::Malformed(format!("no kernel module {name}")))?;
-        // modules.dep lists all that is needed, with what must be loaded first at the end.
+        // modules.dep lists all dependencies, with those to load first at the end.
         for file in needs.split_whitespace().rev().chain([*file]) {
             if !order.iter().any(|have| have == file) {
                 order.push(file.to_owned());

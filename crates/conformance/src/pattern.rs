@@ -1,11 +1,11 @@
-//! Seeded content: what was written can be told from what is read by the seed alone.
+//! Seeded randomness and seeded content: the seed alone is enough to check content that was read.
 //!
-//! What holds: the byte at an offset depends on nothing but seed and offset, so any part of a file
-//! can be written or verified alone, and content that landed at a wrong place is found.
+//! Invariant: the byte at an offset depends only on seed and offset. So any part of a file can be
+//! written or verified alone, and content at a wrong place is found.
 
 use aquifer_rig::random::Random;
 
-/// Fills `out` with the content that `seed` has from byte `offset` on.
+/// Fills `out` with the content of `seed` from byte `offset` on.
 pub fn fill(seed: u64, offset: u64, out: &mut [u8]) {
     let mut word_number = offset / 8;
     let skip = usize::try_from(offset % 8).unwrap_or(0);
@@ -26,7 +26,7 @@ pub fn fill(seed: u64, offset: u64, out: &mut [u8]) {
     }
 }
 
-/// The first offset at which `found`, read at `offset`, is not the content of `seed`.
+/// The first offset at which `found`, read at `offset`, differs from the content of `seed`.
 #[must_use]
 pub fn first_difference(seed: u64, offset: u64, found: &[u8]) -> Option<u64> {
     let mut expected = vec![0; found.len()];

@@ -1,9 +1,9 @@
 //! A virtual machine in QEMU, with its serial console in a file.
 //!
-//! What holds: emulation is named explicitly (`-accel tcg`), so a machine behaves the same with and
-//! without /dev/kvm; a panic or reboot of the guest ends QEMU; QEMU ends at its time limit, when
-//! its owner is dropped and when this process dies. The guest's 10.0.2.2 is the loopback interface
-//! of the namespace QEMU runs in.
+//! Invariants: emulation is chosen explicitly (`-accel tcg`), so a machine behaves the same with
+//! and without /dev/kvm. A panic or reboot of the guest ends QEMU. QEMU also ends at its time
+//! limit, when its owner is dropped, and when this process dies. The guest's 10.0.2.2 is the
+//! loopback interface of the namespace in which QEMU runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use aquifer_rig::process::{Invocation, Process, log_tail};
 
 use crate::{Error, Result};
 
-/// What a machine consists of.
+/// The configuration of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineConfig {
     /// Kernel image.
@@ -29,7 +29,7 @@ pub struct MachineConfig {
     pub memory_mib: u32,
     /// Virtual processors.
     pub cpus: u32,
-    /// Namespace to run in; none: that of this process.
+    /// Namespace to run in; `None`: that of this process.
     pub netns: Option<NetNs>,
     /// Network.
     pub network: Network,
@@ -43,13 +43,14 @@ pub struct MachineConfig {
     pub logs: PathBuf,
 }
 
-/// How a machine is connected.
+/// The network connection of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Network {
-    /// By QEMU itself: the guest calls out, nobody calls it.
+    /// Through QEMU itself: the guest can call out, but nobody can call it.
     #[default]
     User,
-    /// By a tap device of the namespace (see [`NetNs::bridge`]): the guest is a host like others.
+    /// Through a tap device of the namespace (see [`NetNs::bridge`]): the guest is a host like
+    /// others.
     Tap {
         /// The device.
         device: String,
@@ -61,7 +62,7 @@ pub enum Network {
 /// A disk of a machine.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// File, or an `nfs://` URL for QEMU's own driver.
+    /// A file, or an `nfs://` URL for QEMU's own driver.
     pub source: String,
     /// QEMU's name of the image format: `raw`, `qcow2`.
     pub format: &'static str,
@@ -70,7 +71,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A raw image with write-back caching, in which a flush by the guest is a flush.
+    /// A raw image with write-back caching, in which a flush by the guest is a real flush.
     pub fn raw(source: impl Into<String>) -> Self {
         Self { source: source.into(), format: "raw", cache: "writeback" }
     }
@@ -87,12 +88,12 @@ impl Machine {
     /// Starts QEMU.
     ///
     /// # Errors
-    /// [`Error::MissingTool`], [`Error::Io`]. That a machine does not come up is seen by waiting.
+    /// [`Error::MissingTool`], [`Error::Io`]. Only waiting shows that a machine does not boot.
     pub fn start(config: &MachineConfig) -> Result<Self> {
         let console = config.logs.join("console.log");
         let log = config.logs.join("qemu.log");
         let invocation = command_line(config, &escape(&console.to_string_lossy()))?;
-        // Waiting for text in the console must not find that of an earlier machine.
+        // Waiting for text in the console must not find the text of an earlier machine.
         fs::write(&console, "").map_err(Error::at("create", &console))?;
         let qemu =
             if config.channel { invocation.spawn_piped(&log)? } else { invocation.spawn(&log)? };
@@ -106,7 +107,7 @@ impl Machine {
         String::from_utf8_lossy(&fs::read(&self.console).unwrap_or_default()).into_owned()
     }
 
-    /// Waits for `text` on the console and returns the line that has it.
+    /// Waits for `text` on the console and returns its line.
     ///
     /// # Errors
     /// [`Error::Timeout`] after `limit`, [`Error::Failed`] if QEMU ends without it.
@@ -115,7 +116,7 @@ impl Machine {
         loop {
             let running = self.is_running();
             let console = self.console();
-            // Only whole lines: the rest of the line may carry what the caller wants to know.
+            // Only whole lines: the rest of the line may be what the caller needs.
             let whole = console.rfind('\n').and_then(|end| console.get(..end)).unwrap_or_default();
             if let Some(line) = whole.lines().find(|line| line.contains(text)) {
                 return Ok(line.trim_end().to_owned());
@@ -134,21 +135,21 @@ impl Machine {
     /// Waits until the guest has powered itself off.
     ///
     /// # Errors
-    /// [`Error::Timeout`], [`Error::Failed`] if QEMU ended badly or the guest panicked.
+    /// [`Error::Timeout`], [`Error::Failed`] if QEMU ended with an error or the guest panicked.
     pub fn wait_off(&self, limit: Duration) -> Result<ExitStatus> {
         let timeout = |error| match error {
             Error::Timeout { what, limit, .. } => Error::Timeout { what, limit, said: self.said() },
             other => other,
         };
         let status = self.qemu.wait(limit).map_err(timeout)?;
-        // After a panic QEMU ends like after a shutdown: `-no-reboot` takes the reboot for one.
+        // After a panic QEMU ends as after a shutdown: `-no-reboot` treats the reboot as one.
         if !status.success() || self.console().contains("Kernel panic") {
             return Err(self.failed("QEMU"));
         }
         Ok(status)
     }
 
-    /// Pulls the plug: what the guest has not written is lost.
+    /// Pulls the plug: the guest loses all unwritten data.
     pub fn power_cut(&self) {
         self.qemu.kill9();
     }
@@ -165,7 +166,8 @@ impl Machine {
         format!("{}\n{}", log_tail(&self.console), self.qemu.said())
     }
 
-    /// The ends of the channel to /dev/vport0p1: to the guest, from the guest. Once.
+    /// The two ends of the channel to /dev/vport0p1: to the guest and from the guest. Available
+    /// once.
     pub(crate) fn take_channel(&mut self) -> Option<(ChildStdin, ChildStdout)> {
         Some((self.qemu.take_stdin()?, self.qemu.take_stdout()?))
     }
@@ -192,13 +194,13 @@ fn command_line(config: &MachineConfig, console: &str) -> Result<Invocation> {
             "-serial",
             "chardev:console",
         ]);
-    // First of the virtio devices: the guest names the port by that number.
+    // First of the virtio devices: the guest names the port by its number.
     if config.channel {
         qemu = qemu
             .args(["-chardev", "stdio,id=agent,signal=off", "-device", "virtio-serial-pci"])
             .args(["-device", "virtserialport,chardev=agent,name=agent"]);
     }
-    // No boot ROM: nobody boots from the network.
+    // No boot ROM: no machine boots from the network.
     let (netdev, address) = match &config.network {
         Network::User => ("user,id=net".into(), String::new()),
         Network::Tap { device, number } => (
@@ -220,7 +222,7 @@ fn command_line(config: &MachineConfig, console: &str) -> Result<Invocation> {
     })
 }
 
-/// QEMU's options separate by comma; a doubled comma is one.
+/// A comma separates QEMU's options; a doubled comma stands for one.
 fn escape(value: &str) -> String {
     value.replace(',', ",,")
 }

@@ -1,8 +1,8 @@
-//! A guest of the next Debian: a kernel whose NFS client knows TLS (6.5 and later), and `tlshd`,
-//! which shakes hands for it. Downloaded and unpacked, never installed.
+//! A guest of the next Debian: a kernel whose NFS client supports TLS (6.5 and later), and `tlshd`,
+//! which makes the handshakes for it. Downloaded and unpacked, never installed.
 //!
-//! What holds: packages come from the mirror that this machine's own come from, and are verified as
-//! apt verifies them; the machine's own package lists stay as they are.
+//! Invariant: packages come from the same mirror as this machine's own, and are verified as apt
+//! verifies them. The machine's own package lists do not change.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::guest::initramfs::GuestFile;
 use crate::kernel::Kernel;
 use crate::{Error, Result};
 
-/// What a guest is to have for TLS.
+/// The parts of a guest with TLS.
 #[derive(Debug)]
 pub struct TlsGuest {
     /// Its kernel.
@@ -25,15 +25,14 @@ pub struct TlsGuest {
     pub files: Vec<GuestFile>,
 }
 
-/// Modules beside those of every guest: nothing in it loads them by itself.
+/// Modules beside those of every guest: nothing in it loads them automatically.
 pub const MODULES: [&str; 3] = ["tls", "gcm", "ghash-generic"];
 
-/// Starts what shakes hands.
+/// The command that starts the handshake daemon.
 pub const START: &str = "/usr/sbin/tlshd -s >/tmp/tlshd.log 2>&1 &";
 
 impl TlsGuest {
-    /// The kernel, and `tlshd` with what it needs, which believes `authority` (PEM) and shows
-    /// `own`.
+    /// The kernel, and `tlshd` with its dependencies. It trusts `authority` (PEM) and shows `own`.
     ///
     /// # Errors
     /// [`Error::Failed`] if packages cannot be downloaded.
@@ -54,7 +53,7 @@ impl TlsGuest {
     }
 }
 
-/// `tlshd` and the libraries that it is linked to, which its own loader lists.
+/// `tlshd` and its linked libraries, which its own loader lists.
 fn programs(unpacked: &Path) -> Result<Vec<GuestFile>> {
     let loader = "usr/lib64/ld-linux-x86-64.so.2";
     let libraries = unpacked.join("usr/lib/x86_64-linux-gnu");
@@ -83,7 +82,7 @@ fn programs(unpacked: &Path) -> Result<Vec<GuestFile>> {
     Ok(files)
 }
 
-/// Kernel and `tlshd` with all that it depends on, unpacked into one tree.
+/// Kernel and `tlshd` with all dependencies, unpacked into one tree.
 fn download(into: &Path) -> Result<()> {
     let lists = Invocation::tool("apt-get", "guest")?
         .args(["indextargets", "--format", "$(REPO_URI)"])

@@ -1,9 +1,9 @@
-//! What the guest does on a mounted file system; the commands of the program `nfstest`.
+//! The guest's workloads on a mounted file system: the commands of the program `nfstest`.
 //!
-//! What holds: each is driven by a seed and its parameters alone, checks everything it reads, and
-//! reports a wrong server as [`crate::Error::Mismatch`] with what was expected and found. They are
-//! plain POSIX programs: that they pass on a local file system is tested here, so a failure over
-//! NFS is one of the server or its client.
+//! Invariants: each depends only on a seed and its parameters, and checks everything that it reads.
+//! It reports a wrong server as [`crate::Error::Mismatch`] with the expected and the found value.
+//! They are plain POSIX programs, and tests here run them on a local file system. So a failure over
+//! NFS comes from the server or its client.
 
 pub mod bulk;
 pub mod fsx;
@@ -18,8 +18,8 @@ use std::fs::File;
 
 use crate::{Error, Result};
 
-/// The last number that a program has told to be durable, as 'ack NUMBER', in whole lines of what
-/// it has printed.
+/// The last number that a program has reported as durable, as 'ack NUMBER', in the whole lines of
+/// its output.
 #[must_use]
 pub fn acked(output: &str) -> Option<u64> {
     let whole = output.rfind('\n').and_then(|end| output.get(..end)).unwrap_or_default();
@@ -27,11 +27,11 @@ pub fn acked(output: &str) -> Option<u64> {
     last.and_then(|number| number.parse().ok())
 }
 
-/// Puts dirty pages of `file` on the server and drops them from this machine's cache, so that the
+/// Writes dirty pages of `file` to the server and drops them from this machine's cache, so that the
 /// next read asks the server.
 ///
 /// # Errors
-/// [`Error::Io`]: a write that failed earlier is reported here.
+/// [`Error::Io`]: an earlier failed write is reported here.
 pub fn drop_cache(file: &File) -> Result<()> {
     file.sync_all().map_err(Error::io("fsync"))?;
     let advised = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);

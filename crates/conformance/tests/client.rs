@@ -1,5 +1,5 @@
-//! libnfs's tools and QEMU's nfs driver against nfs-ganesha: proves the wrappers, and is the
-//! pattern for the same tests against Aquifer.
+//! libnfs's tools and QEMU's nfs driver against nfs-ganesha. This proves the wrappers, and is the
+//! model for the same tests against Aquifer.
 //!
 //! Select with `cargo test client_`. Needs root and `scripts/setup-deps.sh clients peer`.
 

@@ -1,5 +1,5 @@
-//! The Linux kernel's NFS client in a guest, against nfs-ganesha: proves the harness, and is the
-//! pattern for the same tests against Aquifer.
+//! The Linux kernel's NFS client in a guest, against nfs-ganesha. This proves the harness, and is
+//! the model for the same tests against Aquifer.
 //!
 //! Slow (a guest each); select with `cargo test guest_` or leave out with `--skip guest_`. Needs
 //! root and `scripts/setup-deps.sh guest peer clients`.
@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(200);
 const V3: &str = "vers=3,proto=tcp,mountproto=tcp,nolock,hard";
 
-/// A server, and a guest that has it mounted on /mnt.
+/// A server, and a guest that has mounted it on /mnt.
 fn mounted(scratch: &Scratch, options: &str) -> Result<(Guest, Ganesha)> {
     let ganesha = Ganesha::start(scratch, &scratch.dir("export")?)?;
     let netns = Some(ganesha.netns().clone());
@@ -84,7 +84,7 @@ fn guest_that_panics_or_lives_too_long_is_an_error_not_a_hang() -> Result<()> {
     assert!(matches!(panic, Err(Error::Failed { .. })), "{panic:?}");
     assert!(guest.console().contains("Kernel panic"), "{}", guest.console());
     assert!(guest.power_off(SOON).is_err());
-    // Enough to come up, however slow the machine is at the moment.
+    // Long enough to boot, however slow the machine is at the moment.
     let life = Duration::from_secs(12).max(3 * boot);
     let short = GuestConfig { life, ..GuestConfig::default() };
     let guest = Guest::boot(&work, &scratch, &short)?;
@@ -184,11 +184,11 @@ fn guest_journal_survives_killed_servers_v3() -> Result<()> {
     guest.check("echo 3 >/proc/sys/vm/drop_caches", SOON)?;
     guest.check("nfstest journal-check /mnt/append --acked 599", SOON)?;
     guest.check("nfstest journal-check /mnt/ring --acked 599 --slots 16", SOON)?;
-    // What the server's side has is the same.
+    // The file on the server's side is the same.
     let path = ganesha.directory().join("append");
     let journal = Journal { path, record_bytes: 4096, slots: 0 };
     assert_eq!(journal.check(Some(599))?.newest, Some(599));
-    // And a checker that could not fail would prove nothing.
+    // A checker that cannot fail would prove nothing.
     let file = fs::File::options().write(true).open(&journal.path);
     let file = file.map_err(Error::at("open", &journal.path))?;
     file.set_len(599 * 4096).map_err(Error::at("truncate", &journal.path))?;

@@ -32,7 +32,7 @@ fn guest_system_on_an_image_writes_and_another_verifies() -> Result<()> {
     assert_eq!(written.last().map(String::as_str), Some("done write, status 0"));
     let verified = image::finish(&start(Task::Verify, "verify")?, LIFE)?;
     assert!(verified.contains(&"checksums match".to_owned()), "{verified:?}");
-    // One changed byte in a file of the image must be found.
+    // The check must find one changed byte in a file of the image.
     let content = fs::read(&image).map_err(Error::at("read", &image))?;
     let mut wanted = [0; 64];
     aquifer_conformance::pattern::fill(5 + 2, 1_000_000 / 4096 * 4096, &mut wanted);

@@ -1,4 +1,4 @@
-//! What befalls a disk.
+//! Damage to a disk.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -6,9 +6,9 @@ use std::path::Path;
 
 use aquifer_conformance::{Error, Result, pattern};
 
-/// Overwrites a quarter of the first GiB of a disk with garbage, 1 MiB in every 4, behind the
-/// labels at its front: in turn one that readers ask this side of the mirror for first, and one
-/// that they ask the other for. The number of bytes.
+/// Overwrites a quarter of the first GiB of a disk with garbage, 1 MiB in every 4, after the labels
+/// at its front. The pieces alternate between those that readers ask this side of the mirror for
+/// first and those that they ask the other side for. Returns the number of bytes.
 pub fn rot(disk: &Path) -> Result<u64> {
     let file = File::options().write(true).open(disk).map_err(Error::at("open", disk))?;
     let mut garbage = vec![0; PIECE_BYTES];

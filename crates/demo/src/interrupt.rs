@@ -1,4 +1,5 @@
-//! Ctrl-C: ends the demo at any time and leaves nothing behind; at its end, it is the way out.
+//! Ctrl-C: ends the demo at any time and leaves nothing behind; at the demo's end, it is the way
+//! out.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
@@ -11,19 +12,20 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Watches for SIGINT and SIGTERM.
 pub struct Interrupt {
     signalled: Receiver<()>,
-    /// What to remove when a signal ends the program; nobody waits for the signal meanwhile.
+    /// The directory to remove when a signal ends the program; `None` while the demo waits for the
+    /// signal.
     leftover: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl Interrupt {
-    /// Watches from now on.
+    /// Starts watching.
     pub fn watch() -> Self {
         let (sender, signalled) = channel();
         let leftover = Arc::new(Mutex::new(None::<PathBuf>));
         let shared = Arc::clone(&leftover);
         thread::spawn(move || {
             if wait_for_signal().is_err() {
-                // Without a handler, a signal ends the program as it does any other.
+                // Without a handler, a signal ends the program like any other.
                 return;
             }
             let leftover = shared.lock().unwrap_or_else(PoisonError::into_inner).take();

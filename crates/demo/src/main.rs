@@ -1,10 +1,12 @@
 //! `make demo`: the main job on real input, told in plain words.
 //!
-//! A mirrored pool on two image files, the real daemon, a Linux system put on the datastore, a
-//! virtual machine that boots from `nfs://` and works while the server is killed under it, and a
-//! disk that rots. What holds: every figure printed was measured in this run; everything runs in a
-//! network namespace of its own and is gone when the program ends; a step that does not do what it
-//! should ends the program with status 1.
+//! The story begins with a mirrored pool on two image files, the real daemon, and a Linux system
+//! put on the datastore. A virtual machine boots from `nfs://` and works while its server is
+//! killed. Then a disk rots.
+//!
+//! Invariants: every printed figure was measured in this run. Everything runs in a network
+//! namespace of its own and is gone when the program ends. A step that fails ends the program with
+//! status 1.
 
 mod disaster;
 mod interrupt;
@@ -84,7 +86,7 @@ fn play(interrupt: &Interrupt, stays: bool) -> Result<()> {
     stage.stop()
 }
 
-/// What virtual machines are started with.
+/// The parameters that virtual machines start with.
 struct Machines<'scratch> {
     boot: Boot,
     scratch: &'scratch Scratch,
@@ -100,7 +102,7 @@ impl Machines<'_> {
     }
 }
 
-/// A machine writes, and its server dies and returns again and again.
+/// A machine writes while its server dies and returns again and again.
 fn killed_under_a_machine(
     machines: &Machines<'_>,
     stage: &mut Stage,
@@ -123,7 +125,7 @@ fn killed_under_a_machine(
     figures.written(FILES, FILE_BYTES, told.iter().any(|line| line == "checksums match"))
 }
 
-/// Waits for the end of a machine's task; what it told.
+/// Waits for the end of a machine's task; returns its lines.
 fn finished(machine: &Machine) -> Result<Vec<String>> {
     let told = image::finish(machine, LIFE)?;
     for line in told.iter().filter(|line| !line.contains("ed file")) {
@@ -145,7 +147,7 @@ fn build_system(work: &WorkDir, image: &std::path::Path) -> Result<&'static str>
     }
 }
 
-/// Far more than any step takes, also under software emulation.
+/// Far more than any step takes, even under software emulation.
 const LIFE: Duration = Duration::from_secs(300);
 const IMAGE_BYTES: u64 = 1 << 30;
 const FILES: u32 = 12;

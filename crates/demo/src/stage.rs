@@ -1,4 +1,4 @@
-//! The daemon on the stage: its pool, its commands, its deaths.
+//! The demo's daemon: its pool, its commands, its deaths.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ impl Stage {
         &self.disks
     }
 
-    /// Where a file of the dataset is for QEMU.
+    /// The URL of a file of the dataset, for QEMU.
     pub fn url(&self, file: &str) -> String {
         format!("nfs://127.0.0.1/{DATASET}/{file}")
     }
@@ -61,7 +61,7 @@ impl Stage {
         self.daemon.stop(PATIENCE)
     }
 
-    /// The pool, the dataset, its export.
+    /// Makes the pool, the dataset and its export.
     pub fn make_pool(&self) -> Result<()> {
         let [a, b] = &self.disks;
         let size = ["pool", "create", "--create-size=4G", "tank", "mirror"];
@@ -82,7 +82,7 @@ impl Stage {
         self.aquifer(&["inspect"], &[a, b])
     }
 
-    /// SIGKILL, a second of nothing, and a new start.
+    /// Sends SIGKILL, waits for a second, and starts the daemon again.
     pub fn server_dies_and_returns(&mut self, figures: &mut Figures) -> Result<()> {
         let died = Instant::now();
         self.daemon.kill9();
@@ -95,7 +95,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Shows the pool's status; how many blocks were repaired.
+    /// Shows the pool's status; returns the number of repaired blocks.
     pub fn repaired(&self) -> Result<u64> {
         self.aquifer(&["pool", "status", "tank"], &[])?;
         let json = self.run(&["--json", "pool", "status", "tank"], &[])?;
@@ -113,7 +113,7 @@ impl Stage {
         }
     }
 
-    /// How to look at it from another terminal.
+    /// Prints how to look at the pool from another terminal.
     pub fn invite(&self) {
         let command = self.daemon.command().line();
         println!(
@@ -127,7 +127,8 @@ it and removes all. From another terminal:
         );
     }
 
-    /// Runs the command line, shown as a person would type it, and shows the answer.
+    /// Runs a command of the command line. Prints it as a person would type it, and prints the
+    /// answer.
     fn aquifer(&self, words: &[&str], disks: &[&PathBuf]) -> Result<()> {
         let names = disks.iter().filter_map(|disk| disk.file_name()?.to_str());
         let typed: Vec<&str> = words.iter().copied().chain(names).collect();

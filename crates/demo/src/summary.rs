@@ -1,4 +1,4 @@
-//! What the demo showed, in plain words, and what to type next.
+//! The results of the demo, in plain words, and the next commands to type.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,37 +7,37 @@ use aquifer_conformance::{Error, Result};
 
 use crate::tell::seconds;
 
-/// What was measured in this run.
+/// The measurements of this run.
 #[derive(Debug, Default)]
 pub struct Figures {
     /// The system on the image.
     pub system: &'static str,
     image_bytes: u64,
     copy: Duration,
-    /// From QEMU's start to the system's first program.
+    /// Time from QEMU's start to the system's first program.
     pub boot: Duration,
-    /// How long the server was away each time: killed, one second of nothing, serving again.
+    /// How long the server was away each time: killed, one second of pause, serving again.
     pub away: Vec<Duration>,
     written_bytes: u64,
     packages: Option<String>,
     /// Bytes of one disk that were overwritten with garbage.
     pub rotten_bytes: u64,
-    /// Blocks that were read wrong from it and written anew.
+    /// Blocks that were read wrong from it and rewritten.
     pub repaired: u64,
 }
 
 impl Figures {
-    /// The image at `source` was copied into the datastore in `took`.
+    /// Notes that the image at `source` was copied into the datastore in `took`.
     pub fn copied(&mut self, source: &Path, took: Duration) -> Result<()> {
         use std::os::unix::fs::MetadataExt;
         let metadata = std::fs::metadata(source).map_err(Error::at("stat", source))?;
-        // What the image holds, without its holes.
+        // The allocated part of the image, without its holes.
         self.image_bytes = metadata.blocks() * 512;
         self.copy = took;
         Ok(())
     }
 
-    /// The guest wrote so much, and read it back right or not.
+    /// Notes that the guest wrote this much, and whether it read the same back.
     pub fn written(&mut self, files: u32, bytes: u64, right: bool) -> Result<()> {
         if !right {
             return Err(Error::Mismatch("the guest did not read back what it wrote".into()));
@@ -46,7 +46,7 @@ impl Figures {
         Ok(())
     }
 
-    /// What the second machine told of its checks.
+    /// Notes the second machine's report on its checks.
     pub fn verified(&mut self, told: &[String]) -> Result<()> {
         if !told.iter().any(|line| line == "checksums match") {
             return Err(Error::Mismatch("the second machine did not verify the files".into()));

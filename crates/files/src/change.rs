@@ -1,6 +1,6 @@
-//! Changes: what an operation does to objects, once decided. The same list is applied to the
-//! overlays, goes into the log record, and is applied again by replay.
-//! How they lie in the record is told in `aquifer_ondisk::log_change`.
+//! Changes: the effect of an operation on objects, once decided. The operation applies the list to
+//! the overlays and puts it into the log record. Replay applies it again.
+//! `aquifer_ondisk::log_change` describes its form in the record.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ pub use aquifer_ondisk::log_change::RECORD_KIND;
 /// One change.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// These are an object's attributes from now on; makes the object if there is none.
+    /// An object's new attributes; makes the object if there is none.
     Inode(Inode),
-    /// A name in a directory.
+    /// Sets a name in a directory.
     Entry(ObjectId, Dirent),
-    /// A name less.
+    /// Removes a name, by its key.
     Drop(ObjectId, u64),
-    /// Pages from here on are gone.
+    /// Removes all pages from this one on.
     Cut(ObjectId, u64),
-    /// Pages written.
+    /// Sets pages; the earlier content is replaced.
     Pages(ObjectId, Vec<(u64, DirtyPage)>),
 }
 
@@ -48,8 +48,8 @@ impl Change {
     }
 }
 
-/// A record of these changes, of the call that they were made for, and its payload. `written` is
-/// when early data went to its place.
+/// A record of these changes and of the call behind them, and its payload. `written` is the txg in
+/// which early data went to its place.
 pub fn record(
     dataset: &Dataset,
     txg: Txg,
@@ -116,8 +116,8 @@ fn log_page(
     }
 }
 
-/// What a record says, for replay: the changes, and the call that they were made for. Early pages
-/// come without their content.
+/// Decodes a record for replay: the changes, and the call behind them. Early pages come without
+/// their content.
 pub fn decode(
     record: &LogRecord,
     payload: &[Page],
@@ -166,11 +166,13 @@ pub fn decode(
     Ok((changes, reply))
 }
 
-/// Applies changes to the overlays of objects that are in memory: to each all of its own at once,
-/// in the order of the first. So a reader never finds a directory without a name that is only
-/// replaced. Under the hold of `txg` and the writer locks of all objects changed. `ticket` is that
-/// of the record that holds them, which is in the log already. Returns the places of early data
-/// that nothing needs any more.
+/// Applies changes to the overlays of objects that are in memory.
+///
+/// Each object gets all of its changes at once; the objects follow in the order of their first
+/// changes. So a reader never finds a directory without a name that is only replaced. The caller
+/// has the hold of `txg` and the writer locks of all changed objects. `ticket` is that of the
+/// changes' record, which is in the log already. Returns the places of early data that nothing
+/// needs any more.
 pub fn apply(
     dataset: &Dataset,
     txg: Txg,
@@ -192,7 +194,7 @@ pub fn apply(
         dataset.mark_dirty(txg, object.id);
         let mut state = object.state.lock();
         let ObjectState { inode: newest, overlay, last_ticket, .. } = &mut *state;
-        // With the change itself: a reader that sees the one waits for the other.
+        // Set with the change itself: a reader that sees the change waits for its record.
         if ticket.is_some() {
             *last_ticket = ticket.cloned();
         }
@@ -210,7 +212,8 @@ pub fn apply(
     dropped
 }
 
-/// The object of changes to one; made, if there is none and they say what it is.
+/// The object that these changes belong to. Makes it if there is none and the changes hold its
+/// attributes.
 fn changed_object<'a>(
     dataset: &Dataset,
     id: ObjectId,

@@ -1,4 +1,4 @@
-//! What all operations share: finding objects, locking them, and making changes durable.
+//! The common parts of all operations: finding objects, locking them, and making changes durable.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::error::FsError;
 use crate::made::Promised;
 use crate::types::{Around, Attributes, Before, Credentials, FileHandle};
 
-/// Sectors that each of the trees above a change may take in its sync: a path of the object's tree,
-/// of the object table, of the namespace, of the reply table, each twice as wide for splits, in two
-/// copies.
+/// Sectors that the trees above a change may take in its sync. This covers a path of the object's
+/// tree, of the object table, of the namespace and of the reply table. Each is twice as wide for
+/// splits, and in two copies.
 pub(crate) const TREE_SECTORS: u64 = 24;
-/// What has not changed for this long is not in the middle of bulk writes.
+/// An object that has not changed for this long is not in the middle of bulk writes.
 const RESTED_SECONDS: i64 = 2;
-/// Memory of a change beside its pages.
+/// Memory that a change takes beside its pages.
 pub(crate) const CHANGE_BYTES: u64 = 2048;
 /// Bytes of a record beside its payload: a header sector of its own, and room in it.
 pub(crate) const RECORD_BYTES: u64 = 8192;
@@ -36,7 +36,7 @@ pub struct Files {
     pub(crate) datasets: Arc<Datasets>,
     pub(crate) pool: Arc<Pool>,
     verifier: AtomicU64,
-    /// One move of a directory at a time: the check for cycles looks at several.
+    /// Held while a directory moves, one at a time: the check for cycles looks at several.
     pub(crate) directory_moves: AsyncMutex<()>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn attributes(dataset: &Dataset, inode: &Inode) -> Attributes {
     }
 }
 
-/// What a directory shows as its size: something that grows with it.
+/// The size that a directory shows: it grows with the number of entries.
 fn directory_bytes(inode: &Inode) -> u64 {
     inode.entries.saturating_mul(32).saturating_add(4096)
 }
@@ -110,8 +110,8 @@ impl Files {
         Arc::new(Files { datasets, pool, verifier, directory_moves: Default::default() })
     }
 
-    /// Changes with every start of the service, and when a damaged file is taken as it is: what was
-    /// UNSTABLE before it may be lost, and clients send it again.
+    /// The write verifier. It changes with every start of the service, and when a damaged file is
+    /// accepted as it is: earlier UNSTABLE writes may be lost, and clients send them again.
     pub fn verifier(&self) -> u64 {
         self.verifier.load(Ordering::Relaxed)
     }
@@ -189,7 +189,7 @@ impl Files {
         Ok(directory.object.check()?)
     }
 
-    /// Enters the open txg for a change of a dataset. A destroyed one takes none.
+    /// Enters the open txg for a change of a dataset. Refuses a destroyed dataset.
     pub(crate) fn hold(&self, dataset: &Dataset, admission: Admission) -> Result<TxHold, FsError> {
         let hold = self.pool.hold(admission)?;
         if dataset.is_destroyed() { Err(FsError::Stale) } else { Ok(hold) }
@@ -200,16 +200,17 @@ impl Files {
         dataset.properties().sync == SyncMode::Always
     }
 
-    /// A small change of what has not changed for a while waits for nobody.
+    /// The lane of a change. A small change of an object that has not changed for a while waits for
+    /// no other change.
     pub(crate) fn lane(&self, target: &Target) -> Lane {
         let changed = target.object.state.lock().inode.ctime;
         let rested = self.now().seconds.saturating_sub(changed.seconds);
         if rested >= RESTED_SECONDS { Lane::Sparse } else { Lane::Bulk }
     }
 
-    /// Admission for a change of names or attributes. What is admitted while a dataset is not
-    /// logged and enters its txg when it is again has no room in the log set aside: a few records
-    /// at most, which at worst wait for the next root.
+    /// Admission for a change of names or attributes. A change may be admitted while a dataset is
+    /// not logged, and enter its txg when logging is on again. Then no room in the log is reserved
+    /// for it. This concerns a few records at most, which at worst wait for the next root.
     pub(crate) async fn admit_names(
         &self,
         dataset: &Dataset,
@@ -226,9 +227,9 @@ impl Files {
         Ok(self.pool.admit(demand).await?)
     }
 
-    /// Enters the open txg, logs `changes` in one record with the call that they are made for,
-    /// unless the dataset is not logged, and applies them; `given` is the object whose handle that
-    /// is answered with. Under the writer locks of all objects changed.
+    /// Enters the open txg, logs `changes` in one record with the call behind them, and applies
+    /// them. In a dataset that is not logged there is no record. `given` is the object whose handle
+    /// is in the answer. The caller has the writer locks of all changed objects.
     pub(crate) fn change(
         &self,
         cred: &Credentials,
@@ -241,18 +242,19 @@ impl Files {
         let hold = self.hold(dataset, admission)?;
         let reply = cred.call.and_then(|call| replies.entry(call, dataset.id, given));
         let log = || self.log(dataset, &hold, changes, Vec::new(), reply.as_ref());
-        // Once a new object is seen others may change it: their records come after this one.
+        // Others may change a new object once they see it: their records come after this one.
         let ticket = dataset.logs(&hold).then(log);
         self.apply(dataset, &hold, changes, ticket.as_ref());
         if let Some(entry) = reply {
-            // The table gets it with the changes, logged or not: they are never seen apart.
+            // The reply table gets the entry with the changes, logged or not: nobody sees one
+            // without the other.
             replies.record(hold.txg(), entry, ticket.clone());
         }
         Ok(Promised::new(ticket))
     }
 
-    /// A call that succeeds without a change is recorded too, if it must not run twice: when it
-    /// comes again, things may have changed.
+    /// Records a call that succeeds without a change, if it must not run twice: when it comes
+    /// again, its objects may have changed.
     pub(crate) async fn nothing_changed(
         &self,
         cred: &Credentials,
@@ -278,7 +280,7 @@ impl Files {
         }
     }
 
-    /// Logs changes that are then applied under this hold, and the call that they are made for.
+    /// Logs changes, and the call behind them. The caller then applies them under this hold.
     pub(crate) fn log(
         &self,
         dataset: &Dataset,
@@ -291,11 +293,11 @@ impl Files {
         self.pool.log().append(hold, record, payload, early)
     }
 
-    /// A later COMMIT waits for what is on its way.
+    /// Stores the record's ticket with each changed object, so that a later COMMIT waits for it.
     pub(crate) fn remember(&self, dataset: &Dataset, changes: &[Change], ticket: &Ticket) {
         let mut last = None;
         for id in changes.iter().map(Change::object) {
-            // A write changes its file's attributes and pages: one after the other.
+            // A write changes its file's attributes and its pages, in this order.
             if last.replace(id) != Some(id)
                 && let Some(object) = dataset.cached(id)
             {
@@ -336,14 +338,15 @@ pub(crate) fn permits(cred: &Credentials, inode: &Inode, wanted: u32) -> bool {
     bits & wanted == wanted
 }
 
-/// Content or owner that anybody but root changes: it runs with the caller's rights from then on.
+/// Removes setuid and setgid when a caller other than root changes content or owner: the program
+/// would otherwise run that caller's content with the old rights.
 pub(crate) fn drop_set_id(cred: &Credentials, inode: &mut Inode) {
     if cred.uid != 0 {
         inode.mode &= !0o6000;
     }
 }
 
-/// A mode without setgid, if the caller may not give the rights of this group.
+/// The mode without setgid, if the caller may not grant the rights of this group.
 pub(crate) fn without_foreign_set_gid(cred: &Credentials, gid: u32, mode: u32) -> u32 {
     if cred.uid == 0 || cred.in_group(gid) { mode } else { mode & !0o2000 }
 }

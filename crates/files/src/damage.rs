@@ -1,4 +1,4 @@
-//! What is damaged, by name.
+//! Damaged objects and their names.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -11,31 +11,31 @@ use futures_util::future::join_all;
 use crate::core::{Files, Target};
 use crate::error::FsError;
 
-/// Directory entries that a search for a path looks at, unless somebody wants it sooner.
+/// Most directory entries that a search for a path reads, unless the caller needs a faster answer.
 pub const SEARCH_ENTRIES_MAX: usize = 1_000_000;
-/// The same for the path that an event tells.
+/// The same limit for the path in an event.
 const EVENT_ENTRIES_MAX: usize = 10_000;
 /// Entries read at a time.
 const SEARCH_ENTRIES: usize = 1_000;
 
-/// A damaged object, for people.
+/// A damaged object, in a form for people.
 #[derive(Debug, Clone)]
 pub struct Damaged {
     /// Full name of its dataset.
     pub dataset: String,
-    /// Where it stands in the dataset, if it could be found: `/a/b`.
+    /// Its path in the dataset, if the search found one: `/a/b`.
     pub path: Option<String>,
-    /// What was lost, or cannot be read.
+    /// The lost or unreadable part.
     pub damage: DamageRecord,
 }
 
 impl Files {
-    /// What is damaged. Searches directories for the paths: not for every
-    /// scrape of a metric.
+    /// All damage. Searches directories for the paths, so do not call it for every scrape of a
+    /// metric.
     pub async fn damages(&self) -> Vec<Damaged> {
         let mut named = Vec::new();
         for damage in self.datasets.damages() {
-            // What a destroyed dataset cannot free any more has a name no longer.
+            // A destroyed dataset that the pool cannot free any more has no name.
             let dataset = self.datasets.by_id(damage.dataset);
             let Some(dataset) = dataset.filter(|dataset| !dataset.is_destroyed()) else {
                 named.push(Damaged { dataset: String::new(), path: None, damage });
@@ -48,8 +48,8 @@ impl Files {
         named
     }
 
-    /// Notes what a read of these pages did not get. Rare, and large: boxed, so that it is no part
-    /// of every read's future.
+    /// Notes that these pages could not be read. Rare, and large: boxed, so that it is no part of
+    /// every read's future.
     pub(crate) fn unreadable_pages<'a>(
         &'a self,
         target: &'a Target,
@@ -114,25 +114,24 @@ impl Files {
         );
     }
 
-    /// Takes a damaged object as it is on disk now: see
-    /// [`Datasets::clear_damage`](aquifer_dataset::Datasets::clear_damage). Of what was written
-    /// UNSTABLE to it some may be lost, so no COMMIT may succeed for it: clients send it again.
+    /// Accepts a damaged object as it is on disk now: see
+    /// [`Datasets::clear_damage`](aquifer_dataset::Datasets::clear_damage). Some of its UNSTABLE
+    /// writes may be lost, so no COMMIT may succeed for it: clients send them again.
     ///
     /// # Errors
-    /// A dataset or object that does not exist; what the pool gives.
+    /// The dataset or object does not exist, or the pool fails.
     pub async fn clear_damage(&self, name: &str, object: ObjectId) -> Result<(), DatasetError> {
         self.change_verifier();
         self.datasets.clear_damage(name, object).await
     }
 
-    /// A path of an object: a search through the directories, as far as they can be read, and up to
-    /// a million entries.
+    /// A path of an object. Searches the readable directories, up to a million entries.
     pub async fn path_of(&self, dataset: &str, object: ObjectId) -> Option<String> {
         self.paths_of(dataset, HashSet::from([object]), SEARCH_ENTRIES_MAX).await.remove(&object)
     }
 
-    /// A path of each of these objects that one search as that of [`Files::path_of`] finds, among
-    /// the first `entries_max` entries.
+    /// A path of each of these objects. One search like that of [`Files::path_of`] finds them,
+    /// among the first `entries_max` entries.
     pub fn paths_of<'a>(
         &'a self,
         dataset: &'a str,
@@ -148,7 +147,7 @@ impl Files {
             let mut waiting = VecDeque::from([(ROOT_DIRECTORY, String::new())]);
             let mut seen = 0;
             while let Some((directory, path)) = waiting.pop_front() {
-                // Nothing that is met here is noted: the search may be for what is noted.
+                // Notes no damage here: the search may run because of damage that was just noted.
                 let Ok(Some(object)) = dataset.object(&self.pool, directory).await else {
                     continue;
                 };

@@ -1,4 +1,4 @@
-//! What can go wrong with a file operation, in POSIX terms. Protocols map these at their edge.
+//! Errors of file operations, in POSIX terms. Protocols map them at their edge.
 
 use aquifer_dataset::Refused;
 use aquifer_pool::PoolError;
@@ -48,7 +48,7 @@ pub enum FsError {
     /// The directory is not empty (ENOTEMPTY).
     #[error("directory not empty")]
     NotEmpty,
-    /// The file is gone: its handle names nothing any more (ESTALE).
+    /// The file is gone: its handle is stale (ESTALE).
     #[error("stale file handle")]
     Stale,
     /// A guarded change found another ctime (NFS3ERR_NOT_SYNC).
@@ -60,7 +60,7 @@ pub enum FsError {
     /// Link or rename across datasets (EXDEV).
     #[error("crosses a dataset")]
     CrossDevice,
-    /// This kind of object does not do that (ENOTSUP).
+    /// This kind of object does not support the operation (ENOTSUP).
     #[error("not supported")]
     NotSupported,
     /// Not now; ask again (NFS3ERR_JUKEBOX).

@@ -1,18 +1,24 @@
 //! Files: POSIX names and contents over datasets, for every protocol.
 //!
-//! # How an operation goes
-//! It looks and checks; is admitted (memory, space, log: may wait); takes the writer locks of all
-//! objects that it changes, in the order of their ids; looks again; turns into a list of
-//! [`change::Change`]s; and under one hold of the open txg appends them to the intent log as one
-//! record and applies them to the overlays: in this order, for a new object can be changed by
-//! others as soon as it is seen. Then the locks go, and the caller gets [`Made`]: the answer, and
-//! what it waits for. Replay applies the same list.
+//! # The path of an operation
+//! 1. It reads the objects and checks the request.
+//! 2. Admission reserves memory, space and log, and may wait.
+//! 3. It takes the writer locks of all objects that it changes, in the order of their ids, and
+//!    checks again.
+//! 4. It becomes a list of [`change::Change`]s.
+//! 5. Under one hold of the open txg it appends the list to the intent log as one record, then
+//!    applies the list to the overlays. The order matters: others can change a new object as soon
+//!    as they see it.
+//! 6. It releases the locks, and the caller gets [`Made`]: the answer, and the promise that the
+//!    answer waits for.
+//!
+//! Replay applies the same list.
 //!
 //! # Invariants
 //! - The order of an object's records in the log is the order of its changes.
 //! - Every change of a name, an attribute or a size is durable before its answer; so is a stable
-//!   WRITE. An UNSTABLE one is durable after COMMIT, or with its txg.
-//! - An object without a name (nlink 0) answers stale, and is on the list of orphans until its
+//!   WRITE. An UNSTABLE write is durable after COMMIT, or with its txg.
+//! - An object without a name (nlink 0) answers stale. It is on the list of orphans until its
 //!   blocks are free.
 //! - Bytes beyond a file's end, in its last page, are zeros.
 

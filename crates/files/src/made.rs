@@ -1,7 +1,7 @@
-//! What a changing operation has made, and what its answer waits for.
+//! The result of a changing operation, and the promise that its answer waits for.
 //!
-//! Every operation that changes something returns before its record is durable: its caller puts the
-//! answer together while the disks write, and then waits. Whatever is dropped without that wait is
+//! Every changing operation returns before its record is durable. Its caller prepares the answer
+//! while the disks write, and then waits. A change whose result is dropped without that wait is
 //! made all the same; it was only never promised.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use aquifer_pool::intent_log::Ticket;
 use crate::error::FsError;
 use crate::types::{Around, Stability};
 
-/// What an answer waits for: a record of the intent log, or nothing.
+/// The promise behind an answer: a record of the intent log, or nothing.
 #[must_use = "an answer waits for what it promises"]
 #[derive(Debug, Default)]
 pub struct Promised {
@@ -21,14 +21,14 @@ pub struct Promised {
     writes: Option<StableWrites>,
 }
 
-/// Stable writes, whose time is counted.
+/// Stable writes that the pool's latency counters will count.
 #[derive(Debug)]
 pub(crate) struct StableWrites {
-    /// Where they are counted.
+    /// The pool that counts them.
     pub pool: Arc<Pool>,
     /// When they began, in the world's time.
     pub begun: Duration,
-    /// How many.
+    /// Their number.
     pub count: usize,
 }
 
@@ -41,8 +41,8 @@ impl Promised {
         Promised { writes: ticket.is_some().then_some(writes), ticket }
     }
 
-    /// This, or what a record before it promised if this is nothing. Records become durable in
-    /// their order: the later one is enough.
+    /// This promise, or `earlier` if this one is empty. Records become durable in their order: the
+    /// later one is enough.
     pub(crate) fn or(self, earlier: Option<Ticket>) -> Self {
         Promised { ticket: self.ticket.or(earlier), ..self }
     }
@@ -50,7 +50,7 @@ impl Promised {
     /// Waits until the change may be answered.
     ///
     /// # Errors
-    /// What its record met on the way to the disks: the change may not be answered as made.
+    /// The record did not become durable: the caller must not answer that the change was made.
     pub async fn kept(self) -> Result<(), FsError> {
         if let Some(ticket) = self.ticket {
             ticket.durable().await?;
@@ -62,21 +62,22 @@ impl Promised {
     }
 }
 
-/// A change that was made, or why it was not. It may be answered once it is [kept](Made::kept).
+/// A change that was made, or the reason why it was not. The caller may answer once it is
+/// [kept](Made::kept).
 #[must_use = "a change may be answered once it is kept"]
 #[derive(Debug)]
 pub struct Made<T, A = Around> {
     /// The answer.
     pub result: Result<T, FsError>,
-    /// The attributes around the change.
+    /// The attributes before and after the change.
     pub around: A,
-    /// What the answer waits for.
+    /// The promise that the answer waits for.
     pub promised: Promised,
 }
 
 impl<T, A> Made<T, A> {
-    /// `Ok` with what is around the change that was made; else `around` is what there is to say of
-    /// objects that did not change.
+    /// `Ok` with the attributes around the change. On an error `around` gives those of the
+    /// unchanged objects.
     pub(crate) fn new(made: Result<(T, A, Promised), FsError>, around: impl FnOnce() -> A) -> Self {
         match made {
             Ok((value, around, promised)) => Made { result: Ok(value), around, promised },
@@ -88,7 +89,7 @@ impl<T, A> Made<T, A> {
         Made { result: Err(error), around, promised: Promised::default() }
     }
 
-    /// Waits until the change may be answered, and gives its answer: an error if its record did not
+    /// Waits until the change may be answered. Returns its answer: an error if its record did not
     /// become durable.
     pub async fn kept(self) -> (Result<T, FsError>, A) {
         let kept = self.promised.kept().await;
@@ -99,10 +100,10 @@ impl<T, A> Made<T, A> {
 /// A batch of writes that was made.
 #[derive(Debug)]
 pub struct Written {
-    /// How durable the data is once the batch is kept: at least what was asked for.
+    /// How durable the data is once the batch is kept: at least as durable as requested.
     pub stability: Stability,
-    /// What is around each write.
+    /// The attributes before and after each write.
     pub arounds: Vec<Around>,
-    /// What the answers wait for.
+    /// The promise that the answers wait for.
     pub promised: Promised,
 }

@@ -15,7 +15,7 @@ use crate::core::{CHANGE_BYTES, Files, TREE_SECTORS};
 
 impl Replay for Files {
     fn prepare(&self, records: &mut dyn Iterator<Item = &LogRecord>) -> Result<(), PoolError> {
-        // An unknown dataset is told when the record's turn comes.
+        // An unknown dataset is reported when the record's turn comes.
         for record in records {
             let Some(dataset) = self.datasets.by_id(record.dataset) else { continue };
             for change in log_change::decode(&record.body)? {
@@ -45,18 +45,18 @@ impl Files {
         }
         let dataset = self.datasets.by_id(record.dataset);
         let dataset = dataset.ok_or(Corruption::RecordDataset(record.dataset))?;
-        // What is left of a destroyed dataset takes no changes.
+        // A destroyed dataset takes no changes.
         if dataset.is_destroyed() {
             self.drop_record(record);
             return Ok(());
         }
         let (mut changes, reply) = change::decode(record, pages)?;
-        // Everything that is changed must be in memory; what the record itself makes comes first.
+        // Every changed object must be in memory; objects that the record itself makes come first.
         for change in &mut changes {
             let id = change.object();
             let known = match dataset.object(&self.pool, id).await {
-                // One damaged leaf of the object table must not keep the pool away. Half a record
-                // would leave names without objects: all of it is left out, and told.
+                // One damaged leaf of the object table must not keep the pool out of service. Half
+                // a record would leave names without objects: skip all of it, and report that.
                 Err(error) if error.is_damage() => {
                     self.datasets.note_table_damage(&dataset, id, Txg(0), only(error));
                     self.drop_record(record);
@@ -92,7 +92,7 @@ impl Files {
         Ok(())
     }
 
-    /// Content of pages that went to their place early.
+    /// Reads the content of pages that were written early.
     async fn read_early(
         &self,
         record: &LogRecord,
@@ -102,7 +102,8 @@ impl Files {
             let extent = record.extents.iter().find(|extent| extent.page == *page);
             let Some(extent) = extent else { continue };
             dirty.page = match self.pool.read_extent(extent).await {
-                // It was durable and is damaged now: the page alone is lost, its reads fail.
+                // The page was durable and is damaged now. Only this page is lost, and its reads
+                // fail.
                 Err(error) if error.is_damage() => None,
                 read => read?.pop(),
             };
@@ -110,7 +111,7 @@ impl Files {
         Ok(())
     }
 
-    /// Gives back what only a record that is left out refers to.
+    /// Frees the early data that only a skipped record refers to.
     fn drop_record(&self, record: &LogRecord) {
         let demand = Demand {
             dirty_bytes: 0,
@@ -128,7 +129,7 @@ impl Files {
     }
 }
 
-/// Pages that changes write.
+/// The number of pages that changes write.
 fn pages_of(changes: &[Change]) -> u64 {
     let pages = |change: &Change| match change {
         Change::Pages(_, pages) => pages.len() as u64,

@@ -18,7 +18,7 @@ pub struct Service {
     pub datasets: Arc<Datasets>,
     /// Their files.
     pub files: Arc<Files>,
-    /// What the import did.
+    /// The report of the import.
     pub report: ImportReport,
 }
 
@@ -41,10 +41,10 @@ impl From<PoolError> for ServiceError {
 
 impl Service {
     /// Imports the pool on these disks, replays its log, and starts its txgs on the world's
-    /// executor. Clients may come when this returns.
+    /// executor. Clients may connect when this returns.
     ///
     /// # Errors
-    /// What keeps a pool from coming into service.
+    /// The reason why the pool cannot come into service.
     pub fn open(
         world: Arc<dyn World>,
         found: Vec<FoundLeaf>,
@@ -60,7 +60,7 @@ impl Service {
             world.spawn("txg", pool.clone().run());
             datasets.ensure_root().await?;
             if datasets.has_background_work() {
-                // What a crash left to be freed does not wait for a client's change.
+                // Objects that a crash left to be freed do not wait for a client's change.
                 pool.request_txg();
             }
             Ok(Service { pool, datasets, files, report })

@@ -1,4 +1,4 @@
-//! The words of this layer: handles, attributes, credentials, and what a change returns.
+//! The types of this layer: handles, attributes, credentials, and the results of changes.
 
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ impl FileHandle {
         bytes
     }
 
-    /// Reads a wire form; `None` if it cannot be a handle of ours.
+    /// Reads a wire form; `None` if it cannot be one of our handles.
     pub fn decode(bytes: &[u8]) -> Option<FileHandle> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
         let (words, _) = bytes.as_chunks::<8>();
@@ -52,7 +52,7 @@ impl FileHandle {
     }
 }
 
-/// Who asks, and in which call.
+/// The caller's identity, and the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// User.
@@ -61,8 +61,7 @@ pub struct Credentials {
     pub gid: u32,
     /// Further groups.
     pub groups: Vec<u32>,
-    /// The call, if it must not run twice: what it does is recorded under this name. See
-    /// [`Replies`].
+    /// The call, if it must not run twice: its effect is recorded under this name. See [`Replies`].
     pub call: Option<CallId>,
 }
 
@@ -87,7 +86,7 @@ pub struct Attributes {
     pub kind: FileKind,
     /// Permission bits, 07777.
     pub mode: u32,
-    /// Names.
+    /// Number of names.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -95,7 +94,7 @@ pub struct Attributes {
     pub gid: u32,
     /// Bytes of content.
     pub size: u64,
-    /// Bytes of disk, what is not written out yet included.
+    /// Bytes on disk, including data that is not synced yet.
     pub used: u64,
     /// Device number: (major, minor).
     pub rdev: (u32, u32),
@@ -107,11 +106,11 @@ pub struct Attributes {
     pub ctime: Time,
     /// Birth.
     pub crtime: Time,
-    /// Rises with every change; no other content ever has the same, not even after a crash.
+    /// Rises with every change. No other content ever has the same number, not even after a crash.
     pub change: u64,
 }
 
-/// What weak cache consistency wants from before a change: size, mtime, ctime.
+/// The attributes that weak cache consistency needs from before a change: size, mtime, ctime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Before {
     /// Bytes of content.
@@ -122,13 +121,13 @@ pub struct Before {
     pub ctime: Time,
 }
 
-/// Attributes of an object around a change, taken in one piece with it. Either may be unknown when
-/// the change failed early.
+/// Attributes of an object around a change, read together with the change. Either may be unknown
+/// when the change failed early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Around {
     /// Just before.
     pub before: Option<Before>,
-    /// Just after (or as it is, if nothing changed).
+    /// Just after (or the present ones, if nothing changed).
     pub after: Option<Attributes>,
 }
 
@@ -162,7 +161,7 @@ pub struct SetAttributes {
 }
 
 impl SetAttributes {
-    /// Whether the times are times: nanoseconds below 10^9, or nothing could store them.
+    /// Whether the times are valid: nanoseconds below 10^9. No other time can be stored.
     pub fn is_valid(&self) -> bool {
         let valid = |time: SetTime| match time {
             SetTime::To(time) => time.nanoseconds < 1_000_000_000,
@@ -183,7 +182,7 @@ pub enum CreateHow {
     Exclusive(u64),
 }
 
-/// What MKNOD makes.
+/// The kinds of node that MKNOD makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
     /// Block device (major, minor).
@@ -199,19 +198,19 @@ pub enum NodeKind {
 /// How durable a WRITE must be when it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
-    /// In memory: COMMIT follows.
+    /// In memory: the client sends a COMMIT later.
     Unstable,
-    /// Data and what is needed to read it are durable.
+    /// The data is durable, with the metadata needed to read it.
     DataSync,
-    /// All is durable.
+    /// Data and all metadata are durable.
     FileSync,
 }
 
 /// An entry that a directory listing shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// Where to go on after it. 1 is `.`, 2 is `..`; others are stored with the entry and survive
-    /// changes and restarts.
+    /// Listing continues after this. 1 is `.`, 2 is `..`; others are stored with the entry and
+    /// survive changes and restarts.
     pub cookie: u64,
     /// The name.
     pub name: Vec<u8>,
@@ -219,7 +218,7 @@ pub struct DirectoryEntry {
     pub handle: FileHandle,
     /// Its kind.
     pub kind: FileKind,
-    /// Its attributes, if they were asked for, may be had and can be read.
+    /// Its attributes, if the caller asked for them, may see them, and they can be read.
     pub attributes: Option<Attributes>,
 }
 
@@ -257,20 +256,20 @@ pub mod access {
 /// Content that a READ returns.
 #[derive(Debug, Clone)]
 pub struct ReadData {
-    /// The pages that the answer lies in, in order; `None` are zeros.
+    /// The pages with the content, in order; `None` means zeros.
     pub(crate) pages: Vec<Option<Page>>,
-    /// Where in the first page it begins.
+    /// The offset of the content in the first page.
     pub(crate) skip: usize,
     /// Bytes in all.
     pub count: usize,
-    /// The answer reaches the end of the file.
+    /// Whether the content reaches the end of the file.
     pub eof: bool,
     /// The file.
     pub attributes: Attributes,
 }
 
 impl ReadData {
-    /// Pieces in order: a page, and the bytes of it that belong to the answer.
+    /// Pieces in order: a page, and the range of its bytes that belongs to the content.
     pub fn into_pieces(self) -> impl ExactSizeIterator<Item = (Page, Range<usize>)> {
         let (skip, end) = (self.skip, self.skip + self.count);
         self.pages.into_iter().enumerate().map(move |(at, page)| {
@@ -281,7 +280,7 @@ impl ReadData {
     }
 }
 
-/// The page that holes are read as.
+/// The page that stands for a hole.
 pub(crate) fn zero_page() -> Page {
     static ZERO: OnceLock<Page> = OnceLock::new();
     ZERO.get_or_init(Page::zeroed).clone()

@@ -1,6 +1,6 @@
-//! Answers to what we call on hosts that lock: their portmapper, status monitor and lock manager.
+//! Answers to our calls on hosts that lock: from their portmapper, status monitor and lock manager.
 //!
-//! That an answer comes from the host that was called is the kernel's part: sockets are connected.
+//! The kernel ensures that an answer comes from the called host: sockets are connected.
 
 use aquifer_nfs::lock::GrantAnswer;
 use aquifer_nfsd::answers::{port, results, state};
@@ -39,13 +39,13 @@ fn answered(reply: &[u8], xid: u32) {
     }
     assert!(said.1.is_none_or(|state| state > 0));
     if said.2 == GrantAnswer::Accepted {
-        // A cookie, and the word that it is granted.
+        // A cookie, and the status "granted".
         let cookie = usize::try_from(word.unwrap()).unwrap().next_multiple_of(4);
         assert_eq!(results[4 + cookie..][..4], [0; 4]);
     }
 }
 
-/// The first reply to this call of a connection, as it is waited for.
+/// The first reply to this call on a connection, read as in service.
 fn stream(bytes: &[u8]) {
     let found = fair("a stream", bytes.len(), &STREAM, || {
         let mut reader = RecordReader::new(CALL_REPLY_BYTES_MAX, CALL_REPLY_BYTES_MAX);
@@ -91,5 +91,5 @@ fn nearly_right(from: &mut Unstructured<'_>) -> Result<(Vec<u8>, u32)> {
 
 const STREAM_XID: u32 = 7;
 const LIMIT: Limit = Limit { peak: 4096, peak_per_byte: 8, steps: 1000, steps_per_byte: 10 };
-/// The reader's buffer, and room for one record more.
+/// The reader's buffer, and room for one more record.
 const STREAM: Limit = Limit { peak: 600_000, peak_per_byte: 8, steps: 30_000, steps_per_byte: 20 };

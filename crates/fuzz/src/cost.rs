@@ -1,19 +1,19 @@
-//! What an input costs: memory at most, and steps in all. A target asserts that both keep in
-//! proportion to what the input stands for, so that a few bytes cannot keep a server busy.
+//! The cost of an input: peak memory, and the total of steps. A target asserts that both stay in
+//! proportion to the input, so that a few bytes cannot keep a server busy.
 //!
-//! A step is an edge between blocks of the workspace's own code, or [`BYTES_PER_STEP`] bytes that
-//! are allocated. Steps are counted, not timed: the same input takes the same steps on any machine,
+//! A step is an edge between blocks of the workspace's own code, or [`BYTES_PER_STEP`] bytes of
+//! allocation. Steps are counted, not timed: the same input takes the same steps on any machine,
 //! however busy it is. Edges are counted in the program of `make fuzz`, whose code is compiled to
-//! call [`__sanitizer_cov_trace_pc`] at each; elsewhere the bytes alone count.
+//! call [`__sanitizer_cov_trace_pc`] at each. In other builds only the bytes count.
 //!
 //! Rules:
-//! - A limit is a constant for what every input costs, and so many steps for each byte of it, or
-//!   for each thing that it names. It is four to ten times the most that was seen, so that a slow
-//!   change passes and a factor that grows with the input does not.
+//! - A limit is a constant for the cost of every input, plus steps for each byte of it, or for each
+//!   thing that it names. The limit is four to ten times the highest cost seen. So a slow change
+//!   passes, and a factor that grows with the input does not.
 //! - Only the product is measured, not the target's own checks: [`fair`] and [`Metered`] go around
-//!   the calls of the product alone.
-//! - What costs no steps (a `memmove`, a search in `std`) is seen by the thread's clock, with a
-//!   wide margin, where the work can be done again: the least of some tries counts.
+//!   only the calls of the product.
+//! - The thread's clock measures work that costs no steps (a `memmove`, a search in `std`), with a
+//!   wide margin. It does so where the work can be repeated: the shortest of some tries counts.
 #![expect(unsafe_code, reason = "a global allocator that counts, and a hook of the compiler's")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -25,29 +25,30 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What something cost.
+/// The cost of some work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes of memory held at most, above those held before.
+    /// Peak memory in bytes, above the memory held before.
     pub peak: usize,
     /// Steps.
     pub steps: u64,
 }
 
-/// What something may cost.
+/// The allowed cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// Whatever the input.
+    /// Memory for any input.
     pub peak: usize,
-    /// For each byte of it.
+    /// Memory for each byte of it.
     pub peak_per_byte: usize,
-    /// Whatever the input.
+    /// Steps for any input.
     pub steps: u64,
-    /// For each byte of it.
+    /// Steps for each byte of it.
     pub steps_per_byte: u64,
 }
 
-/// What `work` makes of `bytes` bytes of input, within `limit`. It must be possible to do it again.
+/// The result of `work` on `bytes` bytes of input. Asserts that its cost is within `limit`. `work`
+/// must be repeatable.
 pub fn fair<T>(what: &str, bytes: usize, limit: &Limit, mut work: impl FnMut() -> T) -> T {
     let began = thread_time();
     let (value, cost) = cost_of(&mut work);
@@ -66,7 +67,7 @@ pub fn fair<T>(what: &str, bytes: usize, limit: &Limit, mut work: impl FnMut() -
     value
 }
 
-/// What `work` gives, and what it cost.
+/// The result of `work`, and its cost.
 pub fn cost_of<T>(work: impl FnOnce() -> T) -> (T, Cost) {
     let before = Counted::now();
     PEAK.set(before.live);
@@ -75,7 +76,7 @@ pub fn cost_of<T>(work: impl FnOnce() -> T) -> (T, Cost) {
 }
 
 impl Cost {
-    /// Breaks if this is more than `limit` allows an input of so many bytes.
+    /// Panics if this is more than `limit` allows for an input of this many bytes.
     pub fn check(&self, what: &str, bytes: usize, limit: &Limit) {
         let peak = limit.peak + limit.peak_per_byte * bytes;
         assert!(self.peak <= peak, "{what}: {} bytes of memory for {bytes}, not {peak}", self.peak);
@@ -84,7 +85,7 @@ impl Cost {
     }
 }
 
-/// A future, and the steps that its polls take: what others do meanwhile is not its cost.
+/// A future, and the steps that its polls take: work of others in between is not its cost.
 #[derive(Debug)]
 pub struct Metered<F> {
     work: Pin<Box<F>>,
@@ -92,7 +93,7 @@ pub struct Metered<F> {
 }
 
 impl<F: Future> Metered<F> {
-    /// Nothing was done yet.
+    /// A future that was not polled yet.
     pub fn new(work: F) -> Self {
         Metered { work: Box::pin(work), steps: 0 }
     }
@@ -134,11 +135,12 @@ impl Counted {
     }
 }
 
-/// Edges that were passed. Threads beside that of the target may lose some: it is alone.
+/// Edges passed so far. Other threads beside the target's could lose some counts: the target runs
+/// alone.
 static EDGES: AtomicU64 = AtomicU64::new(0);
 
-/// What code that is compiled for `make fuzz` calls at each edge. The compiler leaves functions of
-/// such names out.
+/// The function that code compiled for `make fuzz` calls at each edge. The compiler does not
+/// instrument functions of such names.
 #[unsafe(no_mangle)]
 pub extern "C" fn __sanitizer_cov_trace_pc() {
     // Not `fetch_add`, which would take as long as ten edges.
@@ -146,7 +148,7 @@ pub extern "C" fn __sanitizer_cov_trace_pc() {
 }
 
 thread_local! {
-    // Signed: a thread may give back what another one took.
+    // Signed: a thread may free memory that another one allocated.
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
     static ALLOCATED: Cell<u64> = const { Cell::new(0) };
@@ -192,9 +194,9 @@ fn thread_time() -> Duration {
     Duration::new(u64::try_from(now.tv_sec).unwrap(), nanos)
 }
 
-/// A page takes as long to clear as the edges that it counts for.
+/// Clearing a page takes as long as the edges that it counts for.
 const BYTES_PER_STEP: u64 = 32;
-/// Far more than the steps of an input can take: this is for what costs no steps.
+/// Far more than an input's steps can take: this limits work that costs no steps.
 const TIME: Duration = Duration::from_millis(20);
 const TIME_PER_BYTE: Duration = Duration::from_micros(10);
 const TIME_TRIES: u32 = 5;

@@ -1,5 +1,5 @@
-//! What is on disk: a disk that lies must not take the server with it. Decoding is total, takes no
-//! more memory than the bytes stand for, and what it lets pass can be written and read again.
+//! Content of disks: a disk that lies must not bring the server down. Decoding is total, and takes
+//! memory in proportion to the bytes. A value that decodes can be encoded and decoded again.
 
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::config::Label;
@@ -21,8 +21,8 @@ use aquifer_ondisk::uberblock::Uberblock;
 use crate::cost::{Limit, fair};
 use crate::structures::{Structure, reseal};
 
-/// Tries one input: its first byte says as what the others are read, its second in how many sectors
-/// (0: as they are). What is new comes last, so that the corpus keeps its meaning.
+/// Tries one input. Its first byte chooses the type that the others are read as, its second the
+/// number of sectors (0: as they are). New types come last, so that the corpus keeps its meaning.
 pub fn run(input: &[u8]) {
     let Some(([which, sectors], bytes)) = input.split_first_chunk() else { return };
     let sectors = usize::from(*sectors).min(SECTORS_MAX);
@@ -73,7 +73,7 @@ fn read_as<S: Structure>(bytes: &mut [u8]) {
 
 const SECTORS_MAX: usize = 12;
 const SECTOR_BYTES: usize = 4096;
-/// Of memory, see the format's own tests of hostile bytes.
+/// For memory, see the format's own tests of hostile bytes.
 const LIMIT: Limit = Limit { peak: 2048, peak_per_byte: 48, steps: 500, steps_per_byte: 40 };
 /// A label is written with room for more.
 const WRITTEN: Limit =

@@ -1,4 +1,4 @@
-//! Answers of DNS: believed only if they answer the question, and then no more than they say.
+//! Answers of DNS: believed only if they answer the question, and then only what they contain.
 
 use std::net::IpAddr;
 
@@ -7,14 +7,14 @@ use arbitrary::{Result, Unstructured};
 
 use crate::cost::{Limit, fair};
 
-/// Tries one input: as a message, and as what a message is made of.
+/// Tries one input: as a message, and as the source of a message.
 pub fn run(input: &[u8]) {
     let Some(([kind, name], message)) = input.split_first_chunk() else { return };
     let kind = if kind & 1 == 0 { Kind::A } else { Kind::Aaaa };
     let name = NAMES[usize::from(*name) % NAMES.len()];
     let question = Question::new(name, kind).unwrap();
     let mut raw = message.to_vec();
-    // What nobody can guess is given: all else is to be found out.
+    // The id, which nobody can guess, is set here; the fuzzer must find the rest.
     if let Some(id) = raw.get_mut(..2) {
         id.copy_from_slice(&question.bytes()[..2]);
     }
@@ -39,7 +39,7 @@ fn answer(question: &Question, kind: Kind, name: &str, message: &[u8]) {
             assert!(said, "{address} is made up");
         }
     }
-    // It was an answer to this question, and so to no other.
+    // It answered this question, so it must answer no other.
     let mut other = message.to_vec();
     other[0] ^= 1;
     assert_eq!(question.reply(&other), None, "another number");
@@ -89,7 +89,7 @@ fn nearly_right(from: &mut Unstructured<'_>, question: &Question) -> Result<Vec<
                 message.extend([0; 20]);
             }
             16 if from.arbitrary()? => {
-                // Pointers that lead to pointers: the last is as long a way as any.
+                // Pointers that lead to pointers: the last one has the longest path.
                 for _ in 0..from.int_in_range(1..=1000)? {
                     let before = message.len() - 2;
                     message.extend((0xc000 | u16::try_from(before).unwrap()).to_be_bytes());

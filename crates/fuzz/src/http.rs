@@ -1,13 +1,13 @@
 //! The API over HTTP: any bytes on a connection, and requests that are nearly right.
 //!
-//! Behind it is a daemon without NFS and with one pool, in an image file whose name is gone. No
-//! request comes to a route that opens disks: it is read as the route reads it, and refused
-//! ([`guard`]). What passes is listed there; whatever is not listed does not.
+//! Behind it is a daemon without NFS and with one pool, in an unlinked image file. No request
+//! reaches a route that opens disks: the request is parsed as the route does, and refused
+//! ([`guard`]). Only listed requests pass.
 //!
-//! Invariants that are tried:
+//! The target checks these invariants:
 //! - no panic, not in an act either, which would be answered as a bug;
-//! - what comes back is HTTP, its JSON is JSON, and a refusal of the API is an [`ApiError`];
-//! - bounded memory.
+//! - each answer is HTTP, its JSON is JSON, and a refusal of the API is an [`ApiError`];
+//! - memory is bounded.
 
 mod guard;
 
@@ -35,7 +35,7 @@ use tokio::sync::mpsc;
 
 use crate::cost::cost_of;
 
-/// Tries one input: as it is, and as what a request is made of.
+/// Tries one input: as it is, and as the source of a request.
 pub fn run(input: &[u8]) {
     DAEMON.with(|daemon| {
         let (_, cost) = cost_of(|| {
@@ -88,7 +88,7 @@ impl Daemon {
             let guarded: Router = routes.layer(from_fn(guard::guard));
             tokio::spawn(async { axum::serve(Connections(connections), guarded).await });
         });
-        // What is open stays; what an act of the pools' would write does not.
+        // The open image stays; a write of the pool's acts would not.
         dir.close().unwrap();
         Daemon { runtime, connect }
     }
@@ -100,7 +100,7 @@ impl Daemon {
             let (mut from, mut to) = tokio::io::split(&mut ours);
             let mut answer = Vec::new();
             let write = async {
-                // It may be closed before all was read.
+                // The server may close the connection before it has read everything.
                 let _ = to.write_all(request).await;
                 let _ = to.shutdown().await;
             };
@@ -115,7 +115,7 @@ impl Daemon {
     }
 }
 
-/// The first answer of a connection.
+/// Checks the first answer of a connection.
 fn check(answer: &[u8]) {
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
     let head = std::str::from_utf8(&answer[..end]).unwrap();
@@ -141,13 +141,13 @@ fn check(answer: &[u8]) {
         Some("application/json") => {
             drop(serde_json::from_slice::<serde_json::Value>(body).unwrap())
         }
-        // What is no HTTP never came to a route.
+        // A request that is no HTTP never came to a route.
         None => assert!(status < 300 || body.is_empty(), "{head}"),
         Some(other) => assert!(status < 400, "{other}: {head}"),
     }
 }
 
-/// A request of a route that there is, about things that there may be.
+/// A request for an existing route, about things that may exist.
 fn nearly_right(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let route = *from.choose(&ROUTES)?;
     let query = match route.contains('?') && from.ratio(7, 8)? {
@@ -167,7 +167,7 @@ fn nearly_right(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(request.into_bytes())
 }
 
-/// A value of JSON, with the names that requests have.
+/// A value of JSON, with field names of requests.
 fn value(from: &mut Unstructured<'_>, to: &mut String, depth: u32) -> Result<()> {
     match from.int_in_range(0..=11)? {
         _ if depth == 0 && !from.ratio(1, 16)? => object(from, to, depth)?,
@@ -209,7 +209,7 @@ fn text(from: &mut Unstructured<'_>) -> Result<String> {
     Ok(text)
 }
 
-/// Connections that are made in this process.
+/// Connections made in this process.
 struct Connections(mpsc::UnboundedReceiver<DuplexStream>);
 
 impl Listener for Connections {
@@ -228,7 +228,7 @@ impl Listener for Connections {
     }
 }
 
-/// A frontend that serves nobody.
+/// A frontend without clients.
 #[derive(Debug)]
 struct Nowhere;
 

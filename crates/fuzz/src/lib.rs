@@ -1,12 +1,12 @@
-//! Hostile input: targets for fuzzing, each a function that takes any bytes and panics if what it
-//! tries breaks a promise.
+//! Hostile input: targets for fuzzing, each a function that takes any bytes and panics if a promise
+//! is broken.
 //!
-//! `make fuzz` builds them with coverage and lets libFuzzer look for such bytes; what it found
-//! worth keeping lies in `corpus/TARGET`, and a plain test gives that to the targets again. A new
-//! target is a function, a row in [`TARGETS`] and a directory with a first input or two.
+//! `make fuzz` builds them with coverage and lets libFuzzer search for such bytes. Inputs worth
+//! keeping are in `corpus/TARGET`, and a plain test gives them to the targets again. A new target
+//! is a function, a row in [`TARGETS`] and a directory with a first input or two.
 //!
-//! Invariant: a target depends on its input alone, but for the pool of the servers, which lives
-//! for some inputs (see [`server`]).
+//! Invariant: a target depends on its input alone, except for the servers' pool, which lives for
+//! several inputs (see [`server`]).
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -28,12 +28,12 @@ pub mod wire;
 #[path = "../../ondisk/tests/format/structures.rs"]
 mod structures;
 
-/// One thing that takes bytes from strangers.
+/// A parser or server that takes bytes from strangers.
 #[derive(Debug)]
 pub struct Target {
     /// Its name, and that of its corpus.
     pub name: &'static str,
-    /// What is tried.
+    /// A description of the target.
     pub about: &'static str,
     /// Tries these bytes.
     pub run: fn(&[u8]),

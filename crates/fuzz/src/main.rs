@@ -1,4 +1,4 @@
-//! libFuzzer around one target, which `AQUIFER_FUZZ` names; its own options as it has them.
+//! libFuzzer around one target, which `AQUIFER_FUZZ` names; libFuzzer's own options apply.
 #![no_main]
 
 use std::sync::LazyLock;

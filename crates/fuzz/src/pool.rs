@@ -1,15 +1,15 @@
-//! A whole hostile pool: the image of a small one, changed here and there, imported and read back,
-//! and inspected before and after.
+//! A whole hostile pool: the image of a small one with changed bytes, imported and read back, and
+//! inspected before and after.
 //!
-//! Half of the inputs have the checksums made right again, up to the uberblock ([`sums`]): what a
-//! liar can write. The others are what a disk can do.
+//! For half of the inputs the checksums are corrected, up to the uberblock ([`sums`]): a liar can
+//! write such a disk. The other inputs are what a faulty disk can do.
 //!
-//! Invariants that are tried:
-//! - no panic, whatever the disk says; an end, in bounded memory and steps;
-//! - with wrong checksums, what is read is what some txg had there, or an error: never other bytes,
-//!   and no name that nobody gave;
-//! - with wrong checksums, an import that is refused spoils nothing: with the bytes as they were,
-//!   the pool is imported and whole.
+//! The target checks these invariants:
+//! - no panic, whatever the disk contains; the import ends, in bounded memory and steps;
+//! - with wrong checksums, a read returns data that some txg had there, or an error: never other
+//!   bytes, and no name that nobody gave;
+//! - with wrong checksums, a refused import spoils nothing: with the original bytes, the pool
+//!   imports and is whole.
 
 mod sums;
 mod tank;
@@ -40,7 +40,7 @@ thread_local! {
 /// The pool that is changed.
 struct Base {
     image: Image,
-    /// Sectors that hold something.
+    /// Sectors with content.
     sectors: Vec<u64>,
     sums: Sums,
 }
@@ -70,7 +70,7 @@ impl Base {
         machine.inspect();
         let is_plain = options.rewind == 0 && !options.discard_log;
         if opened == Opened::Refused && !right_sums && is_plain {
-            // What was changed and not written since is as it was.
+            // Changed sectors that were not written since get their original bytes back.
             let mut image = machine.image();
             for (sector, bytes) in &changed {
                 if image.get(*sector).is_none_or(|page| **page == *bytes) {
@@ -85,7 +85,7 @@ impl Base {
         Ok(())
     }
 
-    /// Sectors as the input changes them.
+    /// The sectors that the input changes.
     fn changed(
         &self,
         from: &mut Unstructured<'_>,
@@ -93,7 +93,8 @@ impl Base {
     ) -> Result<BTreeMap<u64, Sector>> {
         let mut changed = BTreeMap::new();
         for _ in 0..from.int_in_range(1..=EDITS_MAX)? {
-            // Most of the sectors are labels' and data: what is summed up as a whole is the rest.
+            // Most sectors are of labels and data; the others are structures with a checksum of the
+            // whole.
             let sector = match from.ratio(3, 4)? {
                 true => *from.choose(self.sums.structures())?,
                 false => *from.choose(&self.sectors)?,
@@ -111,7 +112,7 @@ impl Base {
         Ok(changed)
     }
 
-    /// What lies there twice, since a lost copy is no loss, is changed in both places.
+    /// Changes a block with two copies in both places, since the loss of one copy is no loss.
     fn change_copies(&self, changed: &mut BTreeMap<u64, Sector>) {
         for (sector, bytes) in changed.clone() {
             let before = self.bytes(sector);
@@ -176,7 +177,7 @@ fn edit(from: &mut Unstructured<'_>, bytes: &mut Sector, other: &Sector) -> Resu
 }
 
 const EDITS_MAX: u32 = 6;
-/// Most of it is what an import takes of a pool that nobody changed.
+/// Most of it is the cost of importing the unchanged pool.
 const LIMIT: Limit =
     Limit { peak: 256 << 20, peak_per_byte: 0, steps: 50_000_000, steps_per_byte: 0 };
 
@@ -187,8 +188,8 @@ fn a_pool_that_nobody_changed_is_read_whole() {
     assert_eq!(machine.import_and_read(&ImportOptions::default()), Opened::Whole);
 }
 
-/// Each structure in turn: of a third, every sum in the image is right then. Of the others some are
-/// not, which is less than it could be: such inputs end at a wrong checksum.
+/// For each structure in turn: in a third of the cases every checksum in the image is right
+/// afterwards. In the others some are not, which wastes such inputs: they end at a wrong checksum.
 #[test]
 fn checksums_are_made_right_up_to_the_uberblock() {
     let base = Base::new();

@@ -19,7 +19,7 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// Messages to ours, over UDP and TCP.
+/// Messages to our portmapper, over UDP and TCP.
 fn ask(message: &[u8]) {
     let table = [(100_003, 3, 2049), (100_005, 3, 2049), (100_005, 1, 2049), (100_000, 2, 111)];
     let table = table.map(|(prog, vers, port)| {
@@ -57,7 +57,8 @@ fn ask(message: &[u8]) {
     }
 }
 
-/// GETADDR and GETVERSADDR tell the address for the transport of the call, if none is named.
+/// GETADDR and GETVERSADDR return the address for the transport of the call, if the call names
+/// none.
 fn asks_for_the_address_here(call: &Call<'_>) -> bool {
     asks_rpcbind(call, [rpcb::Procedure::Getaddr, rpcb::Procedure::Getversaddr])
 }
@@ -85,7 +86,8 @@ fn answer_of_another(reply: &[u8]) {
         Request::Getport(mapping),
         Request::Dump,
     ] {
-        // Any outcome is right but a panic: the compiler must not know that nobody looks.
+        // Any outcome except a panic is right. The compiler must not learn that the result is
+        // unused.
         let decode = || asked.decode_answer(xid, reply);
         std::hint::black_box(fair("an answer", reply.len(), &LIMIT, decode)).ok();
     }
@@ -109,9 +111,9 @@ fn nearly_a_call(from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(message)
 }
 
-/// xid, REPLY, accepted, no verifier (its flavor and length), and how the call went.
+/// xid, REPLY, accepted, no verifier (its flavor and length), and the status of the call.
 const HEADER_BYTES: usize = 24;
-/// A header and what DUMP of versions 3 and 4 says of four services: of each its address in words,
-/// its transport and who registered it.
+/// A header, and the answer of DUMP of versions 3 and 4 about four services: for each its address
+/// in words, its transport and its owner.
 const REPLY_BYTES_MAX: usize = HEADER_BYTES + 4 * 100 + 4;
 const LIMIT: Limit = Limit { peak: 8192, peak_per_byte: 48, steps: 2000, steps_per_byte: 10 };

@@ -1,4 +1,4 @@
-//! Record marking: the reader against a model that has the whole stream before it.
+//! Record marking: the reader, compared with a model that sees the whole stream at once.
 
 use aquifer_rpc::limits::EMPTY_FRAGMENTS_MAX;
 use aquifer_rpc::record::{RecordError, RecordReader};
@@ -6,13 +6,13 @@ use arbitrary::{Result, Unstructured};
 
 use crate::cost::{Limit, fair};
 
-/// A stream, how it arrives, and what is accepted.
+/// A stream, the way it arrives, and the limit of a record.
 struct Case {
     stream: Vec<u8>,
-    /// Lengths of the reads, again and again.
+    /// Lengths of the reads, repeated.
     reads: Vec<usize>,
     record_bytes_max: usize,
-    /// Records whose last fragment is arriving are let go.
+    /// Detaches records whose last fragment is still arriving.
     detach: bool,
 }
 
@@ -52,7 +52,7 @@ fn fragment(from: &mut Unstructured<'_>, stream: &mut Vec<u8>) -> Result<()> {
         1 => u32::from(from.arbitrary::<u8>()?),
         2 => u32::from(from.arbitrary::<u16>()?),
         3 => {
-            // No mark at all.
+            // Too few bytes for a mark.
             let count = from.int_in_range(0..=16)?;
             stream.extend_from_slice(from.bytes(count)?);
             return Ok(());
@@ -62,7 +62,7 @@ fn fragment(from: &mut Unstructured<'_>, stream: &mut Vec<u8>) -> Result<()> {
     };
     stream.extend_from_slice(&(last | length).to_be_bytes());
     let bytes = usize::try_from(length).unwrap().min(PAYLOAD_BYTES_MAX);
-    // Numbered bytes show an exchange; they need not come from the input.
+    // Numbered bytes show a mix-up; they need not come from the input.
     let start = stream.len();
     stream.extend((start..start + bytes).map(|at| u8::try_from(at % 251).unwrap()));
     Ok(())
@@ -70,7 +70,7 @@ fn fragment(from: &mut Unstructured<'_>, stream: &mut Vec<u8>) -> Result<()> {
 
 type Received = (Vec<Vec<u8>>, Option<RecordError>);
 
-/// RFC 5531 section 11, read off a whole stream.
+/// RFC 5531 section 11, applied to a whole stream.
 fn model(stream: &[u8], limit: usize) -> Received {
     let (mut records, mut record, mut empty) = (Vec::new(), Vec::new(), 0);
     let mut rest = stream;
@@ -96,7 +96,7 @@ fn model(stream: &[u8], limit: usize) -> Received {
     (records, None)
 }
 
-/// What the reader makes of the stream when it arrives in reads of these lengths.
+/// The reader's result for the stream, which arrives in reads of these lengths.
 fn receive(case: &Case, reads: &[usize]) -> Received {
     let mut reader = RecordReader::new(case.record_bytes_max, BUFFER_BYTES);
     let held_max = BUFFER_BYTES.max(case.record_bytes_max + READ_AHEAD_BYTES + 8);
@@ -138,8 +138,8 @@ fn receive(case: &Case, reads: &[usize]) -> Received {
 
 const STREAM_BYTES_MAX: usize = 200_000;
 const PAYLOAD_BYTES_MAX: usize = 66_000;
-/// What the reader takes at least for its buffer, and beyond what is missing: see its constants.
+/// The reader's smallest buffer, and its read-ahead beyond the missing bytes: see its constants.
 const BUFFER_BYTES: usize = 128 * 1024;
 const READ_AHEAD_BYTES: usize = 64 * 1024;
-/// For the buffer, and what was received: reads may be of one byte each.
+/// For the buffer and the received bytes: reads may be of one byte each.
 const LIMIT: Limit = Limit { peak: 400_000, peak_per_byte: 48, steps: 20_000, steps_per_byte: 100 };

@@ -1,17 +1,19 @@
 //! A whole server over a pool on a simulated disk: calls that are nearly right, and any record.
 //!
-//! Each input works in a directory of its own, through handles that earlier replies gave. The pool
-//! lives for [`INPUTS_MAX`] inputs, so that damage done by one would meet the next; then it is
-//! exported and inspected. The world is simulated: one thread, its own clock, the same every time.
+//! Each input works in a directory of its own, through handles from earlier replies. The pool lives
+//! for [`INPUTS_MAX`] inputs, so that damage by one would affect the next. Then it is exported and
+//! inspected. The world is simulated: one thread with its own clock, the same every time.
 //!
-//! Invariants that are tried:
-//! - a call is answered once, in one record, with its xid, in no more bytes than were announced, or
-//!   not at all if it is no call; so are WRITEs that are carried out together;
-//! - the reply is what its procedure's reply is, to the last byte, and keeps to the call's counts;
-//! - what changed names or attributes, sent again, gets its first answer word by word;
-//! - no two owners hold locks that conflict;
-//! - a call takes steps in proportion to what it says, hears, and has to look at ([`limits`]);
-//! - no input takes more than [`MEMORY_MAX`]; the pool stays in service and is consistent after.
+//! The target checks these invariants:
+//! - a call is answered once, in one record, with its xid and at most the announced number of
+//!   bytes, or not at all if it is no call; so are coalesced WRITEs;
+//! - the reply parses as its procedure's reply, to the last byte, and keeps to the call's counts;
+//! - a change of names or attributes that is sent again gets its first answer byte for byte;
+//! - no two owners hold conflicting locks;
+//! - a call takes steps in proportion to its own bytes, its reply and the data that it must look at
+//!   ([`limits`]);
+//! - no input takes more than [`MEMORY_MAX`]; the pool stays in service and is consistent
+//!   afterwards.
 
 mod call;
 mod crowd;
@@ -44,12 +46,12 @@ use crate::cost::{Metered, cost_of};
 use call::{Known, Sent};
 use crowd::Crowd;
 
-/// Tries calls that are made from the input.
+/// Tries calls made from the input.
 pub fn calls(input: &[u8]) {
     with_bed(false, |bed| bed.calls(&mut Unstructured::new(input)));
 }
 
-/// Tries calls that are made from the input, on a server that thousands use.
+/// Tries calls made from the input, on a server with thousands of users.
 pub fn crowd(input: &[u8]) {
     with_bed(true, |bed| bed.calls(&mut Unstructured::new(input)));
 }
@@ -94,10 +96,10 @@ struct Bed {
     disk: SimDisk,
     service: Service,
     nfs: Arc<Nfs>,
-    /// The roots of the exports; the first may be changed by everybody.
+    /// The roots of the exports; everybody may change the first one.
     roots: Vec<NfsFh3>,
     inputs: u32,
-    /// What this input said and heard so far.
+    /// Bytes that this input has sent and received so far.
     bytes: usize,
     crowd: Option<Crowd>,
 }
@@ -168,8 +170,8 @@ impl Bed {
         self.check_locks();
     }
 
-    /// Exchanges, and remembers the handles in the replies. What changed something is sent again,
-    /// as by a client that heard nothing: it must not run twice.
+    /// Exchanges, and remembers the handles in the replies. Sends each change again, like a client
+    /// without an answer: it must not run twice.
     fn learn(&mut self, sent: Vec<Sent>, known: &mut Known) {
         let answers = self.exchange(sent.clone());
         let mut again = Vec::new();
@@ -185,10 +187,10 @@ impl Bed {
         assert_eq!(second, first.into_iter().map(Some).collect::<Vec<_>>(), "first answers again");
     }
 
-    /// No two owners' locks conflict.
+    /// Checks that no two owners' locks conflict.
     fn check_locks(&self) {
         let mut locks = self.nfs.locks().list();
-        // The crowd's own are many, and the same each time.
+        // The crowd's own locks are many, and the same each time.
         locks.retain(|lock| !crowd::is_one_of(lock.owner.client.address));
         let held = |lock: &&LockView| lock.state != LockState::Waiting;
         for (at, lock) in locks.iter().enumerate().filter(|(_, lock)| held(lock)) {
@@ -206,7 +208,7 @@ impl Bed {
         }
     }
 
-    /// Sends records at once; their replies, without marks.
+    /// Sends records at once; returns their replies, without marks.
     fn exchange(&mut self, sent: Vec<Sent>) -> Vec<Option<Vec<u8>>> {
         let nfs = &self.nfs;
         let answers = sent.iter().map(|Sent { peer, record }| async move {
@@ -234,7 +236,7 @@ impl Bed {
         answers.into_iter().map(|(reply, _)| reply).collect()
     }
 
-    /// Exports the pool and looks at what is left of it.
+    /// Exports the pool and inspects it.
     fn finish(self) {
         let Bed { mut sim, disk, service, nfs, .. } = self;
         sim.run_until(service.pool.export()).unwrap().unwrap();
@@ -246,7 +248,7 @@ impl Bed {
     }
 }
 
-/// Of a WRITE that others may go with: itself, sent twice, in the way in which several go.
+/// Sends a WRITE that can be coalesced twice, on the path for coalesced WRITEs.
 async fn twice_together(nfs: &Nfs, peer: SocketAddr, record: &[u8]) {
     let Some(data) = aquifer_nfs::write_data(record, record.len()) else { return };
     let pages = pages_of(&record[data.clone()]);
@@ -262,7 +264,7 @@ async fn twice_together(nfs: &Nfs, peer: SocketAddr, record: &[u8]) {
     }
 }
 
-/// The one record of a reply to the call in `record`, without its mark.
+/// The single record of a reply to the call in `record`, without its mark.
 fn body(reply: &EncodeBuf, record: &[u8]) -> Vec<u8> {
     let reply = reply.to_vec();
     let (mark, body) = reply.split_first_chunk().unwrap();
@@ -273,7 +275,7 @@ fn body(reply: &EncodeBuf, record: &[u8]) -> Vec<u8> {
     body.to_vec()
 }
 
-/// The bytes of a lock, and whether it is exclusive.
+/// The byte range of a lock, and whether it is exclusive.
 fn range(lock: &LockView) -> Option<(Range, bool)> {
     match lock.kind {
         LockKind::Shared(range) => Some((range, false)),
@@ -297,7 +299,7 @@ async fn service(world: Arc<dyn World>, disk: SimDisk) -> Service {
     service
 }
 
-/// One export for everybody, one to be read only, one for a host whose users are squashed.
+/// One export for everybody, one that is read-only, one for a host whose users are squashed.
 fn exports(service: &Service, more: Vec<Export>) -> Exports {
     let read_only = Export { access: Access::read_only(), ..Export::new("/tank/ro", "tank/ro") };
     let access = Access::read_write_for(["10.0.0.1".parse().unwrap()]);
@@ -313,9 +315,9 @@ fn exports(service: &Service, more: Vec<Export>) -> Exports {
 const INPUTS_MAX: u32 = 200;
 /// Rounds of calls from one input.
 const ROUNDS_MAX: usize = 16;
-/// Sectors of the disk: a GiB, of which little is ever written.
+/// Sectors of the disk: a GiB, of which only a little is ever written.
 const DISK_SECTORS: u64 = 256 << 10;
 /// Time that passes now and then: longer than a txg stays open.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Memory for one input: what its WRITEs leave in the open txg, and a sync of it.
+/// Memory for one input: the data of its WRITEs in the open txg, and a sync of it.
 const MEMORY_MAX: usize = 128 << 20;

@@ -1,5 +1,5 @@
-//! Property `sharenfs`: what parses means one export, which the export table takes and which is
-//! written so that it means the same.
+//! Property `sharenfs`: a text that parses means one export. The export table accepts it, and
+//! writing it gives a text with the same meaning.
 
 use aquifer_admin::sharenfs::{parse, risks, words};
 use aquifer_nfs::Exports;
@@ -34,7 +34,7 @@ fn read(text: &str) {
     assert!(Exports::new(vec![export], |_| None).is_ok(), "{text:?}");
 }
 
-/// Words that there are, in any order and number, with clients of all kinds.
+/// Known words, in any order and number, with clients of all kinds.
 fn nearly_right(from: &mut Unstructured<'_>) -> Result<String> {
     let mut text = String::new();
     while !from.is_empty() && text.len() < TEXT_BYTES_MAX {
@@ -129,6 +129,6 @@ const WORDS: [&str; 78] = [
 const TEXT_BYTES_MAX: usize = 8192;
 /// The longest reason, without the text that it repeats.
 const WHY_BYTES: usize = 1000;
-/// It is said twice at most, and a byte that cannot be printed takes six.
+/// The text is repeated twice at most, and an unprintable byte takes six.
 const WHY_PER_BYTE: usize = 12;
 const LIMIT: Limit = Limit { peak: 16_384, peak_per_byte: 64, steps: 5000, steps_per_byte: 100 };

@@ -1,4 +1,4 @@
-//! XDR: decoding is total and takes no more memory than its bytes stand for, and what decodes is
+//! XDR: decoding is total and takes memory in proportion to its bytes. A value that decodes is
 //! written in one form only.
 
 use std::fmt::Debug;
@@ -20,7 +20,7 @@ use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf, Span};
 
 use crate::cost::{self, Limit};
 
-/// Tries one input: its first byte says as what the others are read.
+/// Tries one input: its first byte chooses the type that the others are read as.
 pub fn run(input: &[u8]) {
     let Some((which, bytes)) = input.split_first() else { return };
     let which = usize::from(*which);
@@ -33,7 +33,8 @@ pub fn run(input: &[u8]) {
     }
 }
 
-/// What decodes, encodes to as many bytes as were read, and these give the same again.
+/// A value that decodes must encode to as many bytes as were read, and these must decode to the
+/// same value.
 macro_rules! one_form {
     ($($type:ty,)*) => {
         [$(|bytes: &[u8]| {
@@ -55,8 +56,8 @@ macro_rules! one_form {
     };
 }
 
-/// Every type that a stranger's bytes are read as, but for NFS's arguments and headers. What is new
-/// comes last, so that the corpus keeps its meaning.
+/// Every type that a stranger's bytes are read as, except for NFS's arguments and headers. New
+/// types come last, so that the corpus keeps its meaning.
 const TYPES: &[fn(&[u8])] = &one_form![
     u32,
     i64,
@@ -123,7 +124,7 @@ fn arguments(procedure: Procedure3, bytes: &[u8]) {
     }
 }
 
-/// A call's header: read, refused with its own xid, or nothing to answer to.
+/// A call's header: it is read, refused with its own xid, or no answer is possible.
 fn header(bytes: &[u8]) {
     let decode = || {
         let mut from = Decoder::new(bytes);
@@ -156,13 +157,13 @@ fn encoded(value: &(impl Encode + Debug)) -> Vec<u8> {
     to.to_vec()
 }
 
-/// What `read` makes of `bytes`, at what they stand for.
+/// The result of `read` on `bytes`, at a cost in proportion to them.
 fn fair<T>(bytes: &[u8], read: impl FnMut() -> T) -> T {
     cost::fair("decoding", bytes.len(), &LIMIT, read)
 }
 
-/// First bytes from here on are procedures of NFS, and after these a call's header.
+/// First bytes from this one on choose a procedure of NFS, and after these a call's header.
 const FIRST_PROCEDURE: usize = 128;
-/// The densest list is that of READDIRPLUS: 32 bytes become an entry of 300, in a list that
-/// doubles as it grows. A list's first few places are taken at once.
+/// The densest list is that of READDIRPLUS: 32 bytes become an entry of 300, in a list that doubles
+/// as it grows. The first few places of a list are allocated at once.
 const LIMIT: Limit = Limit { peak: 2048, peak_per_byte: 48, steps: 500, steps_per_byte: 8 };

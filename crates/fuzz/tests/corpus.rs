@@ -1,4 +1,4 @@
-//! What fuzzing found worth keeping is given to the targets again, without its engine.
+//! Gives the inputs worth keeping to the targets again, without the fuzzing engine.
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by ending")]
 
 use std::collections::BTreeSet;
@@ -18,8 +18,8 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The Makefile goes through the directories: one without a target, or the other way round, would
-/// be left out there.
+/// The Makefile iterates over the directories: it would omit a target without one, or a directory
+/// without a target.
 #[test]
 fn every_target_has_a_corpus_and_no_other_has() {
     let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -47,7 +47,7 @@ fn the_corpus_breaks_nothing() {
     }
 }
 
-/// Bytes without any plan, so that a target that takes nothing at all is seen.
+/// Random bytes, so that a target that accepts nothing at all is noticed.
 #[test]
 fn noise_breaks_nothing() {
     for target in TARGETS {

@@ -1,14 +1,14 @@
-//! A histogram that has one owner: plain numbers.
+//! A histogram with one owner: plain numbers.
 
 /// Buckets of a histogram; see the head of this crate.
 pub const BUCKETS: usize = 2 + 4 * OCTAVES;
 
-/// From 1 us to 17 s: below the one nobody waits, above the other nobody waits any more.
+/// From 1 us to 17 s: nobody notices shorter times, and nobody waits for longer ones.
 const OCTAVES: usize = 24;
 /// The first bound is 2^10 ns.
 const FIRST_BITS: u32 = 10;
 
-/// How many took how long.
+/// Counts of times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histogram {
     total_ns: u64,
@@ -22,13 +22,13 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one that took `ns` nanoseconds.
+    /// Counts an operation that took `ns` nanoseconds.
     pub fn record(&mut self, ns: u64) {
         self.total_ns = self.total_ns.wrapping_add(ns);
         self.put(ns, 1);
     }
 
-    /// A histogram of these buckets, each given by any time that falls in it, and a count.
+    /// A histogram of these buckets. Each is given by any time that falls in it, and a count.
     pub fn of(total_ns: u64, buckets: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut histogram = Histogram { total_ns, ..Histogram::default() };
         for (ns, count) in buckets {
@@ -43,12 +43,12 @@ impl Histogram {
         }
     }
 
-    /// How many there were.
+    /// The number of operations.
     pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// How long all of them took together, in nanoseconds.
+    /// The sum of all times, in nanoseconds.
     pub fn total_ns(&self) -> u64 {
         self.total_ns
     }
@@ -58,8 +58,8 @@ impl Histogram {
         self.total_ns / self.count().max(1)
     }
 
-    /// The time in nanoseconds that `thousandths` of 1000 were not slower than; 0 of none. Of those
-    /// beyond the last bound, the bound.
+    /// The time in nanoseconds that `thousandths` of 1000 did not exceed; 0 without any. For times
+    /// beyond the last bound, the result is the bound.
     pub fn quantile_ns(&self, thousandths: u64) -> u64 {
         let count = u128::from(self.count());
         let rank = (count * u128::from(thousandths.min(1000))).div_ceil(1000).max(1);
@@ -77,13 +77,14 @@ impl Histogram {
         0
     }
 
-    /// Those that are not empty: the least time that falls in it, in nanoseconds, and its count.
+    /// The buckets that are not empty: the shortest time that falls in each, in nanoseconds, and
+    /// its count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let each = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
         each.map(|(index, count)| (floor_ns(index), *count))
     }
 
-    /// Adds what another one counted.
+    /// Adds the counts of another histogram.
     pub fn add(&mut self, other: &Histogram) {
         self.total_ns = self.total_ns.wrapping_add(other.total_ns);
         for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
@@ -91,7 +92,8 @@ impl Histogram {
         }
     }
 
-    /// What was counted since `earlier`; all of it, if that is not an earlier look at the same.
+    /// The counts since `earlier`; all of them, if `earlier` is not an earlier state of the same
+    /// histogram.
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut pairs = self.buckets.iter().zip(&earlier.buckets);
         if self.total_ns < earlier.total_ns || pairs.any(|(now, then)| now < then) {
@@ -114,7 +116,8 @@ pub(crate) fn bucket_of(ns: u64) -> usize {
     (1 + 4 * octave + quarter).min(BUCKETS - 1)
 }
 
-/// The least time in nanoseconds that falls in a bucket; of those after the last, that of the last.
+/// The shortest time in nanoseconds that falls in a bucket; beyond the last bucket, that of the
+/// last.
 pub fn floor_ns(bucket: usize) -> u64 {
     let Some(beyond) = bucket.min(BUCKETS - 1).checked_sub(1) else { return 0 };
     let (octave, quarter) = (beyond / 4, beyond as u64 % 4);
@@ -149,7 +152,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against sorting: the exact mean, and quantiles within their bucket.
+        /// Compared with sorting: the exact mean, and quantiles within their bucket.
         #[test]
         fn quantiles_are_those_of_the_sorted_list(
             mut times in prop::collection::vec(0u64..40_000_000_000, 1..400),
@@ -170,7 +173,7 @@ mod tests {
             prop_assert_eq!(histogram.mean_ns(), times.iter().sum::<u64>() / times.len() as u64);
         }
 
-        /// What is told over the API is all there is.
+        /// The buckets that the API sends are enough to rebuild the histogram.
         #[test]
         fn sums_differences_and_copies_agree(
             first in prop::collection::vec(any::<u32>(), 0..50),
@@ -186,7 +189,7 @@ mod tests {
             both.add(&second);
             prop_assert_eq!(both.since(&first), second.clone());
             prop_assert_eq!(Histogram::of(both.total_ns(), both.buckets()), both.clone());
-            // A counter that began anew.
+            // A counter that started again.
             if second.count() > 0 {
                 prop_assert_eq!(first.since(&both), first);
             }

@@ -1,4 +1,4 @@
-//! Latencies, counted: one histogram of one shape for disks, procedures, clients and files; and
+//! Counted latencies: one histogram of one shape for disks, procedures, clients and files; and
 //! sizes as people write them ([`size`]).
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //! the last         17.2 s and more
 //! ```
 //! Invariants:
-//! - Pure: no clock, no lock, no allocation when something is recorded.
-//! - Counts only rise, so that the difference of two looks is what happened between them.
-//! - A quantile lies in the bucket of the true one: it is wrong by a quarter at most.
+//! - Pure: no clock, no lock, no allocation in `record`.
+//! - Counts only rise, so the difference between two states counts the operations between them.
+//! - A quantile is in the bucket of the true one: its error is a quarter at most.
 
 mod histogram;
 mod shared;

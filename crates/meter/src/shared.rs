@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::histogram::{BUCKETS, Histogram, bucket_of, floor_ns};
 
-/// As [`Histogram`], for everybody. A look at it may miss what is being counted at that moment.
+/// As [`Histogram`], shared by threads. A copy of it may miss operations that are being counted at
+/// that moment.
 #[derive(Debug)]
 pub struct SharedHistogram {
     total_ns: AtomicU64,
@@ -19,7 +20,7 @@ impl Default for SharedHistogram {
 }
 
 impl SharedHistogram {
-    /// Counts one that took `ns` nanoseconds.
+    /// Counts an operation that took `ns` nanoseconds.
     pub fn record(&self, ns: u64) {
         self.total_ns.fetch_add(ns, Ordering::Relaxed);
         if let Some(bucket) = self.buckets.get(bucket_of(ns)) {
@@ -27,7 +28,7 @@ impl SharedHistogram {
         }
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn look(&self) -> Histogram {
         let each = self.buckets.iter().enumerate();
         let each = each.map(|(index, count)| (floor_ns(index), count.load(Ordering::Relaxed)));

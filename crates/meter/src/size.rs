@@ -1,6 +1,6 @@
 //! Sizes as people write and read them.
 
-/// A size as `zfs` takes it: a number with K, M, G, T or P behind it, in powers of 1024.
+/// A size in the syntax of `zfs`: a number followed by K, M, G, T or P, in powers of 1024.
 pub fn parse(text: &str) -> Option<u64> {
     let text = text.trim().trim_end_matches(['B', 'b', 'i']);
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -24,7 +24,7 @@ pub fn parse(text: &str) -> Option<u64> {
     whole.checked_add(part)
 }
 
-/// Bytes with a unit of 1024, three digits that count: `10G`, `1.50G`, `512M`, `0B`.
+/// Bytes with a unit of 1024 and three significant digits: `10G`, `1.50G`, `512M`, `0B`.
 pub fn human(bytes: u64) -> String {
     let units = ["K", "M", "G", "T", "P", "E"];
     let mut shift = 0u32;
@@ -36,7 +36,7 @@ pub fn human(bytes: u64) -> String {
         (shift, unit) = (10 * step, name);
     }
     let whole = bytes >> shift;
-    // In hundredths, rounded down: what is shown is there.
+    // In hundredths, rounded down: never more than there is.
     let rest = bytes - (whole << shift);
     let hundredths = u64::try_from((u128::from(rest) * 100) >> shift).unwrap_or(0);
     match (hundredths, whole) {

@@ -1,5 +1,5 @@
-//! What the wire costs a request, without socket and file system: nanoseconds per request, median
-//! of several rounds. `cargo run --release -p aquifer-nfs --example codec_speed`
+//! The cost of the wire format for a request, without socket and file system: nanoseconds per
+//! request, median of several rounds. `cargo run --release -p aquifer-nfs --example codec_speed`
 
 use std::hint::black_box;
 use std::io::IoSlice;
@@ -47,7 +47,7 @@ fn main() {
     report("encode READDIRPLUS reply, 64 KiB", || send(list));
 }
 
-/// About 4 MiB of records with one call each, and how many.
+/// About 4 MiB of records with one call each, and their number.
 fn stream(args: impl Fn(&mut EncodeBuf), procedure: u32) -> (Vec<u8>, u32) {
     let (mut to, mut calls) = (EncodeBuf::new(), 0);
     while to.len() < 4 << 20 {

@@ -1,20 +1,20 @@
-//! Rules of access: which clients an export lets in, how far, and whose superuser stays one.
+//! Rules of access: which clients an export admits, with which rights, and whose superuser stays
+//! one.
 //!
 //! How a client is judged:
 //! - A list is read from its front to the first entry that names the client. If that entry has a
 //!   minus sign, the list does not name the client (share_nfs(1M) of Solaris).
-//! - Who is in `none` is refused. Else the narrower of the two entries in `rw` and `ro` holds, and
-//!   `ro` if they are equally wide: one host in `rw=` and its network in `ro=`, or the other way
-//!   round, mean what they seem to. Everybody is the widest entry of all.
-//! - Who is named nowhere is refused.
+//! - A client in `none` is refused. Otherwise the narrower of the two entries in `rw` and `ro`
+//!   holds, and `ro` if they are equally wide. So one host in `rw=` and its network in `ro=`, or
+//!   the other way round, mean what they seem to. "Everybody" is the widest entry of all.
+//! - A client that no list names is refused.
 //!
 //! Invariants:
-//! - Names of hosts are judged by the addresses that they had when they were last looked up; a
-//!   judgement looks up nothing. The name that belongs to an address is never asked for: whoever
-//!   owns the address could claim any.
-//! - As long as a name was never looked up, whoever it could change something for has to wait: he
-//!   is neither let in nor told that he is refused for good. A name that shuts out, or that makes
-//!   read-only, is never taken for nobody's.
+//! - A host name stands for the addresses that its last lookup gave; judging looks up nothing. The
+//!   name that belongs to an address is never asked for: the owner of the address could claim any.
+//! - Until a name was looked up, every client for which it could change the result has to wait. It
+//!   is neither admitted nor refused for good. A name that shuts out or makes read-only is never
+//!   taken to be nobody's.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,21 +25,21 @@ use crate::network::{Bits, Network, NetworkBits};
 #[cfg(test)]
 mod tests;
 
-/// What is known of hosts, by name.
+/// The known addresses of hosts, by name.
 pub type Addresses = HashMap<String, HostAddresses>;
 
-/// The addresses of a host, of each family by itself: DNS is asked for each, and may answer for one
-/// long before the other. What was never looked up is unknown, which is not the same as none.
+/// The addresses of a host, by family: DNS is asked for each family, and may answer for one long
+/// before the other. "Not looked up" is not the same as "no address".
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostAddresses {
-    /// Of IPv4.
+    /// IPv4 addresses; `None` until looked up.
     pub v4: Option<Vec<IpAddr>>,
-    /// Of IPv6.
+    /// IPv6 addresses; `None` until looked up.
     pub v6: Option<Vec<IpAddr>>,
 }
 
 impl HostAddresses {
-    /// All that are known.
+    /// All known addresses.
     pub fn all(&self) -> impl Iterator<Item = IpAddr> {
         self.v4.iter().chain(&self.v6).flatten().copied()
     }
@@ -73,57 +73,57 @@ pub enum Client {
     Network(Network),
     /// By name, in lower case and without a dot at the end.
     Host(String),
-    /// By a name that its certificate is valid for, in lower case. A client that shows none is not
-    /// named by it: no rule may shut out so.
+    /// By a name that its certificate is valid for, in lower case. Such an entry does not name a
+    /// client without a certificate, so no rule may shut out this way.
     Certificate(String),
 }
 
 /// An entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Whom it names.
+    /// The clients that it names.
     pub client: Client,
-    /// It says that the list is not about them.
+    /// The list does not name these clients (a minus sign).
     pub except: bool,
 }
 
-/// Whom an option is about.
+/// The clients that an option applies to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Whom {
     /// The option was not given.
     #[default]
     Nobody,
-    /// It was given without a list.
+    /// The option was given without a list.
     Everybody,
-    /// It was given with one.
+    /// The option was given with a list.
     Listed(Vec<Entry>),
 }
 
-/// Whom an export lets in.
+/// The clients that an export admits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// Who may read and write.
+    /// Clients that may read and write.
     pub read_write: Whom,
-    /// Who may read.
+    /// Clients that may read.
     pub read_only: Whom,
-    /// Who may not, whatever the others say.
+    /// Clients that are refused, whatever the other lists say.
     pub none: Vec<Entry>,
-    /// Whose superuser is one here, where the superuser is squashed.
+    /// Clients whose superuser stays one, where the superuser is squashed.
     pub root: Vec<Entry>,
 }
 
 impl Access {
-    /// Everybody may read and write.
+    /// Admits everybody to read and write.
     pub fn read_write() -> Self {
         Access { read_write: Whom::Everybody, ..Access::default() }
     }
 
-    /// Everybody may read.
+    /// Admits everybody to read.
     pub fn read_only() -> Self {
         Access { read_only: Whom::Everybody, ..Access::default() }
     }
 
-    /// Those in these networks may read and write.
+    /// Admits the clients in these networks to read and write.
     pub fn read_write_for(networks: impl IntoIterator<Item = Network>) -> Self {
         let entry = |network| Entry { client: Client::Network(network), except: false };
         let listed = networks.into_iter().map(entry).collect();
@@ -144,12 +144,12 @@ impl Access {
         lists.into_iter().flatten()
     }
 
-    /// Whom EXPORT names: nobody, if everybody is let in.
+    /// The groups that EXPORT shows: none, if everybody is admitted.
     pub(crate) fn groups(&self) -> Vec<String> {
         let refused = self.none.iter().map(|entry| format!("-{}", entry.client));
         let all = [&self.read_write, &self.read_only].contains(&&Whom::Everybody);
         if all {
-            // An empty list says everybody, which is not so if some are refused.
+            // An empty list means everybody, which is wrong if some are refused.
             let refused: Vec<String> = refused.collect();
             let others = (!refused.is_empty()).then(|| "*".to_owned());
             return refused.into_iter().chain(others).collect();
@@ -164,7 +164,7 @@ impl Access {
         groups
     }
 
-    /// At least what [`Access::groups`] takes in EXPORT's reply, in bytes.
+    /// An upper bound of the bytes that [`Access::groups`] takes in EXPORT's reply.
     pub(crate) fn groups_bytes_max(&self) -> usize {
         let bytes = |entry: &Entry| match &entry.client {
             Client::Network(_) => GROUP_BYTES_MAX,
@@ -185,7 +185,7 @@ impl Whom {
     }
 }
 
-/// What a client may do.
+/// The rights of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Read and write.
@@ -194,18 +194,18 @@ pub enum Verdict {
     ReadOnly,
     /// Nothing.
     Refused,
-    /// Nothing as yet: names are still being looked up.
+    /// Nothing yet: names are still being looked up.
     Waiting,
 }
 
 impl Verdict {
-    /// Whether it lets the client in.
+    /// Whether the client is admitted.
     pub fn admits(self) -> bool {
         matches!(self, Verdict::ReadWrite | Verdict::ReadOnly)
     }
 }
 
-/// A judgement and what it follows from.
+/// A judgement and the rules behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Judgement {
     pub verdict: Verdict,
@@ -223,13 +223,13 @@ enum By {
 }
 
 impl Judgement {
-    /// Whether the client is named by `root=`.
+    /// Whether `root=` names the client.
     pub fn keeps_root(&self) -> bool {
         self.root.is_some()
     }
 
-    /// The rule of `access` that decided, as an administrator writes it; of a refusal that no rule
-    /// decided, there is none.
+    /// The rule of `access` that decided, in the form in which an administrator writes it. `None`
+    /// if the client was refused because no rule names it.
     pub fn rule(&self, access: &Access) -> Option<String> {
         let of = |name: &str, entries: &[Entry], at: usize| {
             entries.get(at).map(|entry| format!("{name}={entry}"))
@@ -250,27 +250,27 @@ impl Judgement {
     }
 }
 
-/// Rules made ready to judge by: names are replaced by addresses.
+/// Rules in a form for fast judging: names are replaced by addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     read_write: List,
     read_only: List,
     none: List,
     root: List,
-    /// For clients of IPv4, and for those of IPv6.
+    /// For IPv4 clients, and for IPv6 clients.
     unknown: [Unknown; 2],
 }
 
-/// What names that were never looked up could change for clients of a family.
+/// The effect that names without a lookup could have on clients of a family.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unknown {
-    /// There is one.
+    /// There is such a name.
     any: bool,
-    /// And it is one that shuts out.
+    /// One of them shuts out.
     shuts_out: bool,
-    /// Or one that makes read-only.
+    /// One of them makes read-only.
     makes_read_only: bool,
-    /// Or one that is excepted from `root`.
+    /// One of them is excepted from `root`.
     not_root: bool,
 }
 
@@ -284,7 +284,7 @@ struct List {
 #[derive(Clone, Debug)]
 struct Line {
     whom: Named,
-    /// How narrow it is. Compared for one client, so for one family.
+    /// How narrow it is. Only compared for one client, so within one family.
     narrowness: u16,
     except: bool,
     /// The entry that it comes from.
@@ -327,13 +327,13 @@ impl Rules {
         }
     }
 
-    /// Whether a certificate may let somebody in.
+    /// Whether a certificate may admit a client.
     pub fn takes_certificates(&self) -> bool {
         let lines = self.read_write.lines.iter().chain(&self.read_only.lines);
         lines.into_iter().any(|line| matches!(line.whom, Named::Certificate(_)))
     }
 
-    /// What a client of this address may do that has proven to have these names.
+    /// The rights of a client with this address and these proven names.
     pub fn judge(&self, client: IpAddr, names: &[String]) -> Judgement {
         let client = Asking { address: Bits::of(client), names };
         let [v4, v6] = self.unknown;
@@ -362,7 +362,7 @@ impl Rules {
     }
 }
 
-/// Who is judged.
+/// The client to judge.
 #[derive(Clone, Copy)]
 struct Asking<'a> {
     address: Bits,
@@ -388,7 +388,7 @@ impl List {
 fn lines((entry, of): (usize, &Entry), addresses: &Addresses) -> Vec<Line> {
     let line = |network: Network| Line {
         whom: Named::Network(network.bits()),
-        // 0 is everybody.
+        // 0 stands for everybody.
         narrowness: u16::from(network.prefix()) + 1,
         except: of.except,
         entry,
@@ -432,10 +432,10 @@ impl fmt::Display for Entry {
     }
 }
 
-/// What stands before a certificate's name.
+/// The prefix of a certificate's name.
 const CERTIFICATE: &str = "cert:";
 
 /// A group on the wire without its text: link, length, minus sign, padding.
 const GROUP_HEAD_BYTES: usize = 4 + 4 + 1 + 3;
-/// And the longest network: an IPv6 address (39), `/`, bits.
+/// The longest network in a group: an IPv6 address (39), `/`, bits.
 const GROUP_BYTES_MAX: usize = GROUP_HEAD_BYTES + 44;

@@ -1,7 +1,7 @@
 //! Attributes and times between POSIX and the wire (RFC 1813 section 2.5).
 //!
-//! Invariant: what is not known is left out, never made up; `wcc_data` is exactly what `files`
-//! took in one piece with the change.
+//! Invariant: an unknown value is left out, never made up. `wcc_data` is exactly what `files` read
+//! together with the change.
 
 use aquifer_files::{Around, Attributes, Before, FileHandle, FileKind, SetAttributes, Time};
 
@@ -11,7 +11,7 @@ use crate::proto::v3::{
 };
 
 /// `fattr3` of a file. The file system id is the dataset's guid, which is the same over every
-/// address and after every restart, and the fileid is the object's number, which is never reused.
+/// address and after every restart. The fileid is the object's number, which is never reused.
 pub(crate) fn fattr3(file: &Attributes) -> Fattr3 {
     let (specdata1, specdata2) = file.rdev;
     Fattr3 {
@@ -39,16 +39,16 @@ pub(crate) fn wcc_data(around: &Around) -> WccData {
     }
 }
 
-/// The wire's form of a handle.
+/// The wire form of a handle.
 pub(crate) fn nfs_fh3(file: FileHandle) -> NfsFh3 {
     const { assert!(FileHandle::BYTES <= crate::proto::v3::FH_BYTES_MAX) };
     NfsFh3::new(&file.encode()).expect("24 bytes fit a handle")
 }
 
-/// What a `sattr3` sets.
+/// The attributes that a `sattr3` sets.
 ///
 /// # Errors
-/// [`Nfsstat3::Inval`] for a time that is none, [`Nfsstat3::Fbig`] for a size no file can have.
+/// [`Nfsstat3::Inval`] for an invalid time, [`Nfsstat3::Fbig`] for a size that no file can have.
 pub(crate) fn set_attributes(set: &Sattr3) -> Result<SetAttributes, Nfsstat3> {
     if set.size.is_some_and(|size| size > FILE_BYTES_MAX) {
         return Err(Nfsstat3::Fbig);
@@ -66,7 +66,7 @@ pub(crate) fn set_attributes(set: &Sattr3) -> Result<SetAttributes, Nfsstat3> {
 /// A time that a client sent.
 ///
 /// # Errors
-/// [`Nfsstat3::Inval`] if it has a second's worth of nanoseconds or more.
+/// [`Nfsstat3::Inval`] if its nanoseconds make a second or more.
 pub(crate) fn time(time: Nfstime3) -> Result<Time, Nfsstat3> {
     if time.nseconds >= NANOSECONDS {
         return Err(Nfsstat3::Inval);
@@ -74,7 +74,7 @@ pub(crate) fn time(time: Nfstime3) -> Result<Time, Nfsstat3> {
     Ok(Time { seconds: i64::from(time.seconds), nanoseconds: time.nseconds })
 }
 
-/// The protocol counts seconds from 1970 to 2106; what lies outside is shown as the nearer end.
+/// The protocol counts seconds from 1970 to 2106; a time outside is shown as the nearer end.
 fn nfstime3(time: Time) -> Nfstime3 {
     let seconds = time.seconds.clamp(0, i64::from(u32::MAX));
     Nfstime3 { seconds: u32::try_from(seconds).unwrap_or(u32::MAX), nseconds: time.nanoseconds }
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// A guard is compared for equality: what was shown must come back as it was.
+    /// A guard is compared for equality: the time that was shown must come back unchanged.
     #[test]
     fn a_time_that_was_shown_comes_back_the_same() {
         for seconds in [0, 1, i64::from(u32::MAX)] {

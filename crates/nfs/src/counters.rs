@@ -1,5 +1,5 @@
-//! How often the programs beside NFSv3 were called, and how often RPC refused. What NFSv3 did, and
-//! for whom, is counted by [`crate::traffic`].
+//! Counts of calls of the programs beside NFSv3, and of calls that RPC refused. [`crate::traffic`]
+//! counts NFSv3's calls, by client and file.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,8 +28,8 @@ impl Counters {
         self.locks.load(Ordering::Relaxed)
     }
 
-    /// Calls that RPC refused: no such program, version or procedure, arguments that do not
-    /// decode, credentials that are not accepted.
+    /// Calls that RPC refused: an unknown program, version or procedure, arguments that do not
+    /// decode, or credentials that are not accepted.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }

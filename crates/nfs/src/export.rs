@@ -3,11 +3,12 @@
 //! Invariants:
 //! - Every call's handle passes [`Exports::admit`]: a handle that a client kept, guessed or heard
 //!   of opens nothing that it could not mount.
-//! - A handle names its dataset by file system guid. Which datasets have which guid is looked up
-//!   when the table is replaced; at each use it is asked whether that still holds: a dataset that
-//!   was destroyed or has exchanged names is not served by memory. So a change of datasets that
-//!   are exported must be followed by another table, with the same exports if need be.
-//! - Path and options of an export were checked when it entered the table; MOUNT can say them all.
+//! - A handle names its dataset by file system guid. The table looks up the datasets' guids when it
+//!   is replaced. Each use checks that the guid still holds, so a dataset that was destroyed or has
+//!   exchanged names is not served from memory. So after a change of exported datasets the table
+//!   must be replaced, with the same exports if need be.
+//! - Path and options of an export were checked when it entered the table; MOUNT can carry them
+//!   all.
 
 mod rights;
 mod table;
@@ -45,24 +46,24 @@ pub struct Export {
     pub path: String,
     /// The dataset's full name: `tank/vms`.
     pub dataset: String,
-    /// Who may use it. Changes are refused with NFS3ERR_ROFS to those who may only read.
+    /// The clients that may use it. Changes by read-only clients are refused with NFS3ERR_ROFS.
     pub access: Access,
-    /// Who is made anonymous.
+    /// The users that become anonymous.
     pub squash: Squash,
     /// Anonymous user.
     pub anon_uid: u32,
     /// Anonymous group.
     pub anon_gid: u32,
-    /// Who is anonymous is refused.
+    /// Refuses anonymous callers.
     pub refuse_anonymous: bool,
-    /// Clients cannot set the bits setuid and setgid: they are left out of every mode that a
-    /// client sets.
+    /// Clients cannot set setuid and setgid: the server removes both bits from every mode that a
+    /// client sends.
     pub nosuid: bool,
-    /// Only calls from ports below 1024 are answered. QEMU's own driver and libnfs without
-    /// privileges call from others.
+    /// Answers only calls from ports below 1024. QEMU's own driver and libnfs without privileges
+    /// call from higher ones.
     pub secure_ports: bool,
-    /// How calls must travel. MOUNT is answered in the clear all the same: Linux' client asks so,
-    /// and a handle opens nothing by itself.
+    /// The protection that calls need. MOUNT is answered in the clear all the same: Linux' client
+    /// calls it so, and a handle opens nothing by itself.
     pub xprtsec: Xprtsec,
 }
 
@@ -92,34 +93,34 @@ impl Export {
     }
 }
 
-/// Whose credentials are replaced by the anonymous ones.
+/// The users whose credentials are replaced by the anonymous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Squash {
-    /// Nobody's.
+    /// No user.
     None,
-    /// The superuser's.
+    /// The superuser.
     Root,
-    /// Everybody's.
+    /// Every user.
     All,
 }
 
-/// Why a list of exports is no table.
+/// The reason why a list of exports cannot become a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
-    /// The path cannot be one.
+    /// The path is not valid.
     #[error("export path `{0}`: {1}")]
     Path(String, &'static str),
-    /// Two exports have one path.
+    /// Two exports have the same path.
     #[error("`{0}` is exported twice")]
     Twice(String),
     /// More exports or clients than fit.
     #[error("too many {what}: {count}, at most {limit}")]
     TooMany {
-        /// Of what.
+        /// The kind of thing.
         what: &'static str,
-        /// How many there are.
+        /// The number that was given.
         count: usize,
-        /// How many there may be.
+        /// The largest number allowed.
         limit: usize,
     },
 }
@@ -151,7 +152,7 @@ impl Exports {
         Ok(this)
     }
 
-    /// Puts another table in place of this one, for all calls from now on.
+    /// Replaces the table, for all calls from now on.
     ///
     /// # Errors
     /// [`ExportError`]; the present table then stays.
@@ -164,18 +165,19 @@ impl Exports {
         if let Some(path) = repeated(&exports) {
             return Err(ExportError::Twice(path));
         }
-        // Looked up before the table is locked: calls go on meanwhile.
+        // Looked up before the table is locked: calls continue meanwhile.
         let guids = table::guids(&exports, &self.root_of);
         let mut table = self.table.write();
         *table = Table::new(exports, guids, std::mem::take(&mut table.addresses));
         Ok(())
     }
 
-    /// As [`Exports::replace`]; if the new table cannot be, whatever would have changed with it is
-    /// withdrawn: a client that it shuts out must not be let in because of something else in it.
+    /// Replaces the table as [`Exports::replace`] does. If the new table is not valid, withdraws
+    /// every export that it would have changed. A client that it shuts out must not be admitted
+    /// because of another error in it.
     ///
     /// # Errors
-    /// [`ExportError`]; what is exported then is what was and would have stayed as it is.
+    /// [`ExportError`]; the exports that would not have changed stay.
     pub fn replace_or_withdraw(&self, exports: Vec<Export>) -> Result<(), ExportError> {
         let by_path: HashMap<&str, &Export> =
             exports.iter().map(|export| (export.path.as_str(), export)).collect();
@@ -189,13 +191,13 @@ impl Exports {
         })
     }
 
-    /// Tells the addresses of hosts that exports name, for all calls from now on.
+    /// Sets the addresses of hosts that exports name, for all calls from now on.
     pub fn set_addresses(&self, addresses: Addresses) {
         self.table.write().set_addresses(addresses);
     }
 
-    /// Says whether pools that belong here are not served yet: clients of theirs are then told to
-    /// ask again later, where "stale" would be the end of the file to them.
+    /// Sets whether pools that belong here are not served yet. Their clients are then told to ask
+    /// again later: "stale" would be the end of the file to them.
     pub fn expect_more(&self, more_to_come: bool) {
         self.more_to_come.store(more_to_come, Ordering::Relaxed);
     }
@@ -205,12 +207,12 @@ impl Exports {
         self.list_for(None)
     }
 
-    /// Those of them that admit a client of this address; all, if none is given.
+    /// The exports that admit a client of this address; all, if none is given.
     pub(crate) fn list_for(&self, client: Option<IpAddr>) -> Vec<Export> {
         self.table.read().list_for(client)
     }
 
-    /// At least what the list of exports takes in EXPORT's reply, in bytes.
+    /// An upper bound of the bytes that the list of exports takes in EXPORT's reply.
     pub(crate) fn list_bytes_max(&self) -> usize {
         self.table.read().list_bytes_max
     }
@@ -220,31 +222,31 @@ impl Exports {
         self.table.read().standing(client, &Security::Clear).is_admitted
     }
 
-    /// Whether any export admits a client of this address, or may yet, once names are looked up or
+    /// Whether an export admits a client of this address, or may do so once names are looked up or
     /// more pools are there.
     pub fn may_come(&self, client: IpAddr) -> bool {
         self.may_come_as(client, &Security::Clear)
     }
 
-    /// As [`Exports::may_come`], of a client that has proven something.
+    /// As [`Exports::may_come`], for a client with this security.
     pub fn may_come_as(&self, client: IpAddr, security: &Security) -> bool {
         self.more_to_come.load(Ordering::Relaxed)
             || self.table.read().standing(client, security).may_come
     }
 
-    /// Whether any export takes calls to files of this origin, or may yet, once names are looked up
-    /// or more pools are there.
+    /// Whether an export accepts calls to files from this origin, or may do so once names are
+    /// looked up or more pools are there.
     pub fn may_call(&self, origin: &Origin) -> bool {
         self.may_admit(origin, true)
     }
 
-    /// Says something of a client, once a while.
+    /// Logs something about a client, at a limited rate.
     pub(crate) fn tell(&self, client: IpAddr, path: &str, why: Why) {
         self.refusals.note(client, path, why);
     }
 
-    /// Whether any export takes calls of this origin, or may yet, once names are looked up or more
-    /// pools are there.
+    /// Whether an export accepts calls from this origin, or may do so once names are looked up or
+    /// more pools are there.
     pub(crate) fn may_admit(&self, origin: &Origin, needs_port: bool) -> bool {
         self.more_to_come.load(Ordering::Relaxed) || {
             let standing = self.table.read().standing(origin.peer.ip(), &origin.security);
@@ -255,7 +257,7 @@ impl Exports {
         }
     }
 
-    /// A call that belongs to no file is refused to a client whom no export admits.
+    /// Notes the refusal of a call that belongs to no file, from a client that no export admits.
     pub(crate) fn refuse_locks(&self, origin: &Origin) {
         let client = origin.peer.ip();
         let standing = self.table.read().standing(client, &origin.security);
@@ -267,13 +269,13 @@ impl Exports {
         self.refusals.note(client, "any, locks", why);
     }
 
-    /// Logs how often clients were refused since the last report, beside the first time, which was
-    /// logged at once. To be called once a while.
+    /// Logs how often clients were refused since the last report. The first time of each was logged
+    /// at once. Call this at regular times.
     pub fn report_refusals(&self) {
         self.refusals.report();
     }
 
-    /// Says which rule lets the client `address` in at `path`, or refuses him.
+    /// Returns the rule that admits or refuses the client `address` at `path`.
     pub fn explain(&self, path: &str, address: IpAddr) -> Explanation {
         let path: Vec<&[u8]> = components(path.as_bytes()).collect();
         let Some((export, rules, _)) = self.covering(&path) else {
@@ -288,8 +290,9 @@ impl Exports {
         }))
     }
 
-    /// What a caller may do with the file system `guid`. If that is exported more than once, the
-    /// first export that admits the client holds: a handle does not tell how it was come by.
+    /// A caller's rights on the file system `guid`. If it is exported more than once, the first
+    /// export that admits the client holds: a handle does not show through which export the client
+    /// got it.
     ///
     /// # Errors
     /// [`Refusal::NotExported`] if no export has it, [`Refusal::NotAllowed`] if none admits this
@@ -308,7 +311,8 @@ impl Exports {
         }
     }
 
-    /// Whether `peer` may mount what `export` is. A refusal is logged.
+    /// Whether `origin` may mount `export`. A client that a certificate may admit can mount without
+    /// one: MOUNT comes in the clear. A refusal is logged.
     pub(crate) fn may_mount(&self, export: &Export, rules: &Rules, origin: &Origin) -> bool {
         let peer = origin.peer;
         let verdict = rules.judge(peer.ip(), origin.security.names()).verdict;
@@ -333,7 +337,7 @@ impl Exports {
         if refused.waiting { Refusal::NotYet } else { Refusal::NotAllowed }
     }
 
-    /// The export under whose path a normalised path lies, with its rules, and the components
+    /// The export whose path is the nearest above a normalised path, its rules, and the components
     /// beyond it.
     pub(crate) fn covering<'p>(&self, path: &[&'p [u8]]) -> Option<(Export, Rules, Vec<&'p [u8]>)> {
         let table = self.table.read();
@@ -341,7 +345,7 @@ impl Exports {
         Some((export.clone(), rules.clone(), beyond.to_vec()))
     }
 
-    /// The root directory of an export's dataset, if there is such a dataset.
+    /// The root directory of an export's dataset, if the dataset exists.
     pub(crate) fn root_of(&self, export: &Export) -> Option<Root> {
         (self.root_of)(&export.dataset)
     }
@@ -353,37 +357,37 @@ impl fmt::Debug for Exports {
     }
 }
 
-/// A client is not let in.
+/// The refusal of a client.
 struct Refused {
-    /// Of the export.
+    /// The path of the export.
     path: String,
-    /// Names are still to be looked up.
+    /// Names have not been looked up yet.
     waiting: bool,
-    /// It came from a port that it might come from.
+    /// It came from a port that the export accepts.
     port: bool,
-    /// Its calls travel as they must.
+    /// Its calls have the protection that the export asks for.
     is_protected: bool,
 }
 
-/// Why a client is let in or refused.
+/// The reason why a client is admitted or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Explanation {
     /// Nothing is exported there.
     NotExported,
-    /// Something is.
+    /// Something is exported there.
     Exported(Box<Explained>),
 }
 
-/// An export and what it is to a client.
+/// An export, and a client's rights on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
     /// The export.
     pub export: Export,
-    /// What the client may do, if he comes from a port that he may come from.
+    /// The client's rights, if it comes from a port that the export accepts.
     pub verdict: Verdict,
     /// The rule that decided; none, if no rule names the client.
     pub rule: Option<String>,
-    /// The rule by which the client's superuser is one here in spite of squashing.
+    /// The rule by which the client's superuser stays one in spite of squashing.
     pub root_rule: Option<String>,
 }
 
@@ -392,7 +396,7 @@ pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
-/// The one way to write a path of these components.
+/// The only way to write a path of these components.
 pub(crate) fn path_of<'p>(components: impl Iterator<Item = &'p [u8]>) -> Vec<u8> {
     let mut path = Vec::new();
     for name in components {

@@ -1,12 +1,12 @@
 //! NFS and its companions: bytes in, reply out.
 //!
-//! The way of a call: [`Nfs::answer`] decodes it and hands it to its program; a procedure of
-//! [`v3`] asks the export table whether this client may name that file, and as whom; calls one
-//! function of `aquifer-files`; and says what came of it in the protocol's words.
+//! The path of a call: [`Nfs::answer`] decodes it and hands it to its program. A procedure of
+//! [`v3`] asks the export table whether this client may name that file, and as which user. It calls
+//! one function of `aquifer-files`, and reports the result in the protocol's terms.
 //!
 //! Invariants:
 //! - No socket, no clock, no task: the caller brings a record and a peer, and sends the reply.
-//! - A handle is worth nothing by itself: every call passes the export table, also for a client
+//! - A handle is worth nothing by itself: every call passes the export table, even from a client
 //!   that mounted long ago.
 //! - Any bytes give a reply or [`NoCall`], never a panic.
 

@@ -1,24 +1,24 @@
-//! Locks of files: who holds what, who waits, who is told. Pure: no socket, no clock.
+//! Locks of files: holders, waiters, and messages to clients. Pure: no socket, no clock.
 //!
 //! ```text
 //!  nlm, nsm --> Locks --> table: files --> one file's locks, waiters, shares
 //!                 |
-//!  daemon <-------+  what is to be said to clients: a queue that it empties
+//!  daemon <-------+  messages to clients: a queue that it empties
 //! ```
 //! A lock is a range of bytes of a file, shared or exclusive, of an owner: a process (`svid`, `oh`)
-//! of a client (an address and the name that it gives itself). They are advisory: READ and WRITE
-//! do not know of them. They live in memory. After a restart clients claim theirs again, in a
-//! period of grace in which nobody else gets any.
+//! of a client (an address and the name that it gives itself). Locks are advisory: READ and WRITE
+//! do not know of them. They live in memory. After a restart clients reclaim theirs, in a grace
+//! period in which nobody else gets any.
 //!
 //! Invariants:
 //! - No two owners' locks of one file conflict, and an owner's locks do not overlap.
-//! - Who waits is served in order; a waiter is passed over only by those whom it does not conflict
-//!   with. When it is its turn it has the lock, then it is told; if it cannot be told or does not
-//!   want it any more, the lock goes on to the next.
-//! - A client's lock is answered only after the client is on the durable list of those who are to
-//!   be told of a restart.
-//! - Deadlocks are not looked for: clients wait with time limits of their own (NLM's DEADLCK is a
-//!   "may").
+//! - Waiters are served in order. A waiter is passed over only by those that do not conflict with
+//!   it. When its turn comes it holds the lock, and then the server tells it. If it cannot be told
+//!   or does not want the lock any more, the lock goes to the next.
+//! - A client's lock is answered only after the client is on the durable list of clients to tell of
+//!   a restart.
+//! - The server does not look for deadlocks: clients wait with time limits of their own (NLM's
+//!   DEADLCK is a "may").
 
 mod callouts;
 mod file;
@@ -41,10 +41,10 @@ pub(crate) use service::Manner;
 pub use service::{Claimants, DurableList, Locks, Monitored, Outside};
 pub(crate) use table::{Ask, Locked, Shared};
 
-/// A machine that locks files, as it shows itself.
+/// A machine that locks files, as it identifies itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Client {
-    /// Where its calls come from: nobody else can touch its locks.
+    /// The address that its calls come from: no other address can touch its locks.
     pub address: IpAddr,
     /// The name that it gives itself (`caller_name`); behind one address there may be several.
     pub name: Box<[u8]>,
@@ -58,7 +58,7 @@ impl Client {
     }
 }
 
-/// What limits by address go by: IPv6 gives one machine a network of 64 bits.
+/// The key of limits by address: IPv6 gives one machine a network of 64 bits.
 fn site(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
@@ -66,14 +66,14 @@ fn site(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Who holds a lock: a process of a client.
+/// The owner of a lock: a process of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The machine.
     pub client: Arc<Client>,
-    /// The process, by the client's count.
+    /// The process, as the client numbers it.
     pub svid: i32,
-    /// What else the client names it by (`oh`).
+    /// The client's further name for it (`oh`).
     pub oh: Box<[u8]>,
 }
 
@@ -119,38 +119,38 @@ impl Range {
 /// A lock, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockView {
-    /// Of which file.
+    /// The file.
     pub file: FileHandle,
-    /// Whose.
+    /// Its owner.
     pub owner: Arc<Owner>,
-    /// What.
+    /// Its kind and range.
     pub kind: LockKind,
-    /// How far it is.
+    /// Its state.
     pub state: LockState,
 }
 
-/// What a lock excludes.
+/// The kind of a lock, with the range that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
-    /// Exclusive locks of others.
+    /// Excludes exclusive locks of others.
     Shared(Range),
-    /// All locks of others.
+    /// Excludes all locks of others.
     Exclusive(Range),
-    /// Others' opening (DOS): bit 0 is reading, bit 1 writing.
+    /// Excludes opening by others (DOS): bit 0 is reading, bit 1 writing.
     Share {
-        /// What the owner does.
+        /// The owner's access.
         access: u32,
-        /// What others must not do.
+        /// The access that others must not have.
         deny: u32,
     },
 }
 
-/// How far a lock is.
+/// The state of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
     /// Held.
     Held,
-    /// Held for somebody who waited and has not said yet that he knows.
+    /// Held for a waiter that has not confirmed it yet.
     Granting,
     /// Waited for.
     Waiting,

@@ -1,12 +1,13 @@
 //! The procedures of MOUNT version 3 (RFC 1813 appendix I), and those of versions 1 and 2 that
-//! clients still use (RFC 1094 appendix A): some unmount with version 1 what they mounted with 3.
+//! clients still use (RFC 1094 appendix A): some mount with version 3 and unmount with version 1.
 //!
 //! Invariants:
-//! - A handle is given only to a client that the export admits, and mounting gives no right: every
-//!   NFS call is admitted anew.
-//! - DUMP and EXPORT tell the truth: what was mounted since the start and not unmounted, as far as
-//!   the list reaches; what can be mounted and by whom. A client learns what admits it and what it
-//!   has mounted itself, a stranger nothing, this machine everything.
+//! - Only a client that the export admits gets a handle, or one that a certificate may admit later.
+//!   Mounting gives no right: every NFS call is admitted again.
+//! - DUMP and EXPORT tell the truth. DUMP lists the mounts since the start that were not unmounted,
+//!   as far as the list reaches. EXPORT lists the exports, and which clients may mount them. A
+//!   client learns which exports admit it and what it has mounted itself. A stranger learns
+//!   nothing, this machine everything.
 
 mod mnt;
 mod mounts;
@@ -22,11 +23,11 @@ use crate::server::Origin;
 
 pub(crate) use mounts::Mounts;
 
-/// The lowest version that is served. It and version 2 belong to NFSv2, which is not: they have no
-/// MNT here.
+/// The lowest version that is served. Versions 1 and 2 belong to NFSv2, which is not served: they
+/// have no MNT here.
 pub(crate) const VERSION_LOW: u32 = 1;
 
-/// Who asks, and what of.
+/// The caller, and the server's tables.
 pub(crate) struct MountRequest<'a> {
     pub exports: &'a Exports,
     pub mounts: &'a Mounts,
@@ -36,7 +37,7 @@ pub(crate) struct MountRequest<'a> {
 /// Carries out one call and appends its results.
 ///
 /// # Errors
-/// What RPC is to say instead of results.
+/// The status that RPC returns instead of results.
 pub(crate) async fn carry_out(
     request: &MountRequest<'_>,
     version: u32,
@@ -73,7 +74,8 @@ pub(crate) fn reply_bytes_max(exports: &Exports, mounts: &Mounts, procedure: u32
     }
 }
 
-/// EXPORT: what can be mounted, if given by this client, and by whom; no groups are everybody.
+/// EXPORT: the exports, only those for this client if one is given, and the clients that may mount
+/// each. No groups means everybody.
 fn export(exports: &Exports, client: Option<IpAddr>, to: &mut EncodeBuf) {
     let mut room_bytes = exports.list_bytes_max();
     for export in exports.list_for(client) {

@@ -1,7 +1,7 @@
-//! Networks of clients: an address and how many of its bits count.
+//! Networks of clients: an address, and the number of its bits that count.
 //!
-//! Invariant: an IPv4 client is the same client whether it came over an IPv4 socket or mapped into
-//! IPv6, and a network is written in one form only: the bits that do not count are zero.
+//! Invariant: an IPv4 client is the same client over an IPv4 socket and mapped into IPv6. A network
+//! is written in one form only: the bits that do not count are zero.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +14,7 @@ pub struct Network {
     prefix: u8,
 }
 
-/// Why a text names no network.
+/// The reason why a text names no network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
     /// The part before `/` is no address. Names of hosts are not looked up.
@@ -53,12 +53,12 @@ impl Network {
         self.bits().contain(Bits::of(client))
     }
 
-    /// How many bits of an address count: 32 for one IPv4 address, 128 for one of IPv6.
+    /// The number of address bits that count: 32 for one IPv4 address, 128 for one of IPv6.
     pub fn prefix(&self) -> u8 {
         self.prefix
     }
 
-    /// Made ready to be compared often.
+    /// In a form for fast comparison.
     pub(crate) fn bits(&self) -> NetworkBits {
         let mask = match self.address {
             IpAddr::V4(_) => {

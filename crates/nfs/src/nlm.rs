@@ -2,13 +2,13 @@
 //!
 //! Invariants:
 //! - Every call needs what NFS calls need: a handle of ours, in an export that admits the caller's
-//!   address and port; an exclusive lock, one that can be written to. Only what is not exported
-//!   any more is given back without: from a port that the superuser has.
-//! - What a client locks over connections, no datagram gives back.
-//! - Users are not looked at: clients lock as whoever they like (Linux as root), after they have
-//!   opened the file as the right one.
-//! - An asynchronous procedure does what the other does, and sends the results in a call of its
-//!   own.
+//!   address and port. An exclusive lock needs an export that can be written. A lock in a file that
+//!   is no longer exported can be released without that: from a port that the superuser has.
+//! - No datagram releases a lock that a client took over a connection.
+//! - The user does not matter: clients lock as any user (Linux as root), after the right user has
+//!   opened the file.
+//! - An asynchronous procedure does the same as its synchronous one, and sends the results in a
+//!   call of its own.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::refusals::Why;
 use crate::server::Origin;
 use crate::status::nlm4_stats;
 
-/// Who asks, and what of.
+/// The caller, and the server's tables.
 pub(crate) struct LockRequest<'a> {
     pub exports: &'a Exports,
     pub locks: &'a Locks,
@@ -38,7 +38,7 @@ pub(crate) struct LockRequest<'a> {
 /// Carries out one call and appends its results.
 ///
 /// # Errors
-/// What RPC is to say instead of results.
+/// The status that RPC returns instead of results.
 pub(crate) async fn carry_out(
     request: &LockRequest<'_>,
     procedure: u32,
@@ -71,7 +71,7 @@ pub(crate) async fn carry_out(
         Null | TestRes | LockRes | CancelRes | UnlockRes | GrantedRes => Ok(()),
         Procedure::FreeAll => {
             let Notify4 { name } = decode(from)?;
-            // By a datagram, nothing is given up.
+            // A datagram releases nothing.
             let client = request.client(name.0).filter(|_| request.origin.is_from_root());
             if let Some(client) = client
                 && request.locks.free_all(&client) > 0
@@ -89,7 +89,7 @@ pub(crate) async fn carry_out(
 }
 
 impl LockRequest<'_> {
-    /// Carries out a procedure that has results, one of those that also come as a message.
+    /// Carries out a procedure that has results and that may also come as a message.
     async fn results(
         &self,
         procedure: Procedure,
@@ -115,7 +115,7 @@ impl LockRequest<'_> {
                 (args.cookie, self.unlock(&args).unwrap_or_else(|stat| stat))
             }
             Procedure::Granted => {
-                // Nobody here waits for a lock of another server.
+                // This server never waits for a lock of another server.
                 let args: TestArgs4<'_> = decode(from)?;
                 (args.cookie, Nlm4Stats::Denied)
             }
@@ -160,7 +160,7 @@ impl LockRequest<'_> {
             Err(stat) => return stat,
         };
         let manner = Manner {
-            // What was held before cannot have to wait.
+            // A lock that was held before cannot have to wait.
             may_wait: args.block && !args.reclaim,
             is_monitored,
             by_stream: !self.origin.is_datagram,
@@ -174,7 +174,7 @@ impl LockRequest<'_> {
         }
     }
 
-    /// Whether now is the time for claims of earlier locks, or for others.
+    /// Whether it is the time for reclaims of earlier locks, or for other locks.
     fn is_its_time(&self, client: &Client, reclaims: bool) -> bool {
         if reclaims { self.locks.may_claim(client) } else { !self.locks.in_grace() }
     }
@@ -233,7 +233,7 @@ impl LockRequest<'_> {
         Ok(())
     }
 
-    /// The lock that is meant.
+    /// The requested lock.
     fn asked(&self, alock: &Lock4<'_>, exclusive: bool) -> Result<Ask, Nlm4Stats> {
         let range = Range::new(alock.l_offset, alock.l_len).ok_or(Nlm4Stats::Fbig)?;
         let owner = self.owner(alock.caller_name.0, alock.oh.0, alock.svid);
@@ -241,7 +241,7 @@ impl LockRequest<'_> {
         Ok(Ask { owner, range, exclusive, via: self.origin.local })
     }
 
-    /// `None` for one whose names are too long.
+    /// The owner; `None` if its names are too long.
     fn owner(&self, caller_name: &[u8], oh: &[u8], svid: i32) -> Option<Arc<Owner>> {
         let client = Arc::new(self.client(caller_name)?);
         let fits = oh.len() <= LOCK_NAME_BYTES_MAX;
@@ -253,7 +253,7 @@ impl LockRequest<'_> {
         (name.len() <= LOCK_NAME_BYTES_MAX).then(|| Client { address, name: name.into() })
     }
 
-    /// The file in which `client` gives something back.
+    /// The file in which `client` releases something.
     fn given_back(&self, fh: &Netobj<'_>, client: &Client) -> Result<FileHandle, Nlm4Stats> {
         let file = handle(fh).ok_or(Nlm4Stats::StaleFh)?;
         if self.origin.is_datagram && self.locks.locks_by_stream(client) {
@@ -261,13 +261,13 @@ impl LockRequest<'_> {
         }
         match self.exports.admit(file.fs_guid.0, self.origin) {
             Ok(_) => Ok(file),
-            // Not exported any more: what the host has there it may still give back.
+            // The file is not exported any more: the host may still release its locks there.
             Err(Refusal::NotExported) if self.origin.is_from_low_port() => Ok(file),
             Err(refusal) => Err(refusal.into()),
         }
     }
 
-    /// The file, if there is such a one and the caller may lock it.
+    /// The file, if it exists and the caller may lock it.
     async fn file(&self, fh: &Netobj<'_>, to_write: bool) -> Result<FileHandle, Nlm4Stats> {
         let file = handle(fh).ok_or(Nlm4Stats::StaleFh)?;
         let (volume, rights) = self.exports.admit(file.fs_guid.0, self.origin)?;

@@ -1,10 +1,10 @@
-//! The procedures of NSM: what hosts tell each other of restarts.
+//! The procedures of NSM: hosts tell each other of restarts.
 //!
 //! Invariants:
-//! - That a host has restarted is looked into before its locks end ([`Restart`]): everybody behind
-//!   its address can say so, and the sender of a datagram can be forged.
-//! - Nobody else is monitored by us: that is for lock managers of this machine, and ours needs no
-//!   service to do it.
+//! - A notice of a restart is verified before the host's locks end ([`Restart`]): everybody behind
+//!   its address can send one, and the sender of a datagram can be forged.
+//! - We monitor no host for others: that service is for lock managers of this machine, and ours
+//!   does not need it.
 
 use aquifer_rpc::message::Accepted;
 use aquifer_rpc::xdr::{Decode, Decoder, EncodeBuf};
@@ -17,7 +17,7 @@ use crate::proto::nsm::{Procedure, Res, StatChge, StatRes};
 /// Carries out one call and appends its results.
 ///
 /// # Errors
-/// What RPC is to say instead of results.
+/// The status that RPC returns instead of results.
 pub(crate) fn carry_out(
     request: &LockRequest<'_>,
     procedure: u32,
@@ -26,7 +26,7 @@ pub(crate) fn carry_out(
 ) -> Result<(), Accepted> {
     let state = request.locks.state();
     match Procedure::from_wire(procedure).ok_or(Accepted::ProcUnavail)? {
-        // A restart is not played: it would cost every client its locks.
+        // A restart is not simulated: it would cost every client its locks.
         Procedure::Null | Procedure::SimuCrash => {}
         Procedure::Stat | Procedure::Mon => to.put(&StatRes { res_stat: Res::Fail, state }),
         Procedure::Unmon | Procedure::UnmonAll => to.i32(state),

@@ -1,14 +1,16 @@
-//! What clients cause to be logged, told once a while: a client that is shut out asks again and
-//! again, and a hostile one would fill the journal.
+//! Log lines that clients cause, at a limited rate: a client that is shut out asks again and again,
+//! and a hostile one would fill the journal.
 //!
 //! Invariants:
-//! - The first time of a client at an export is logged at once, further ones as a number by
-//!   [`Refusals::report`].
-//! - Of all clients together, [`TOLD_AT_ONCE_MAX`] lines are logged at once between two reports and
-//!   [`REPORTED_MAX`] in one: a machine may have as many addresses as it likes. What only a client
-//!   that is named by an export can cause has as many of its own, so that strangers do not hide it.
-//! - What a client sends is no reason for another line: only the kind of its end counts.
-//! - Memory is bounded: what does not fit is counted together. Whoever is let in pays nothing.
+//! - The first refusal of a client at an export is logged at once. [`Refusals::report`] logs
+//!   further ones as a number.
+//! - For all clients together, [`TOLD_AT_ONCE_MAX`] lines are logged at once between two reports,
+//!   and [`REPORTED_MAX`] in one: a machine may have as many addresses as it likes. Lines that only
+//!   a client named by an export can cause have a limit of their own, so that strangers do not hide
+//!   them.
+//! - The bytes that a client sends never cause another line: only the kind of its end counts.
+//! - Memory is bounded: refusals that do not fit are counted together. An admitted client costs
+//!   nothing here.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -20,7 +22,7 @@ use parking_lot::Mutex;
 
 use crate::limits::{REFUSALS_MAX, REPORTED_MAX, TOLD_AT_ONCE_MAX};
 
-/// The refusals since the last report, of strangers and of clients that an export names.
+/// The refusals since the last report: of strangers, and of clients that an export names.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     strangers: Mutex<Seen>,
@@ -29,25 +31,25 @@ pub(crate) struct Refusals {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// What was told of each, or is still to be told.
+    /// Per client: the lines that were logged, or are still to be logged.
     each: HashMap<Key, Again>,
     /// Lines since the last report.
     told: usize,
-    /// What did not fit.
+    /// Refusals that did not fit.
     others: u64,
 }
 
 type Key = (IpAddr, String, Discriminant<Why>);
 
-/// How often something came that was not told.
+/// Counts repetitions that were not logged.
 #[derive(Debug)]
 struct Again {
     times: u64,
-    /// The last of them.
+    /// The last reason.
     why: Why,
 }
 
-/// What is said of a client.
+/// The reason for a line about a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Why {
     /// No rule lets the client in.
@@ -56,7 +58,7 @@ pub enum Why {
     Port,
     /// It comes in the clear, or without a certificate, and the export asks for more (`xprtsec`).
     Unprotected,
-    /// Names of hosts were never looked up with success.
+    /// Host names were never looked up successfully.
     NamesUnknown,
     /// It has mounted an export.
     Mounted,
@@ -66,7 +68,7 @@ pub enum Why {
     TooMany,
     /// Its connection was closed at once: its runtime is overloaded.
     Overloaded,
-    /// Its connection ended, and not as it should.
+    /// Its connection did not end properly.
     Ended(String),
 }
 
@@ -81,12 +83,12 @@ impl Why {
         }
     }
 
-    /// Whether only a client can cause it that an export names.
+    /// Whether only a client that an export names can cause it.
     fn is_of_named(&self) -> bool {
         matches!(self, Why::Mounted | Why::GaveUp | Why::Port | Why::Unprotected)
     }
 
-    /// Whether somebody may have to do something about it.
+    /// Whether somebody may have to act on it.
     fn is_warning(&self) -> bool {
         !matches!(self, Why::Mounted | Why::GaveUp | Why::Ended(_))
     }
@@ -103,7 +105,7 @@ impl Why {
         }
     }
 
-    /// The first time, or how often it came again.
+    /// Logs the first time, or the number of repetitions.
     fn log(&self, client: IpAddr, export: &str, times: Option<u64>) {
         let (class, text) = (self.class(), self.text());
         let export = (!export.is_empty()).then_some(export);
@@ -123,7 +125,7 @@ impl Refusals {
         }
     }
 
-    /// Logs what was not told at once, and begins anew for those who have stopped.
+    /// Logs what was not logged at once, and forgets the clients that have stopped.
     pub fn report(&self) {
         for of in [&self.named, &self.strangers] {
             let (reported, others) = of.lock().report();
@@ -140,7 +142,7 @@ impl Refusals {
         }
     }
 
-    /// Whether it is to be logged at once. If not, it is counted.
+    /// Whether to log it at once. If not, it is counted.
     fn is_told(&self, client: IpAddr, path: &str, why: &Why) -> bool {
         let of = if why.is_of_named() { &self.named } else { &self.strangers };
         of.lock().is_told((client, path.to_owned(), discriminant(why)), why)
@@ -164,8 +166,8 @@ impl Seen {
         is_told
     }
 
-    /// What is to be logged, most frequent first, and how often others came. Whoever came again is
-    /// still known afterwards.
+    /// The repetitions to log, most frequent first, and the number of those that did not fit. A
+    /// client with repetitions is still known afterwards.
     fn report(&mut self) -> (Vec<(Key, Again)>, u64) {
         self.told = 0;
         let mut all = Vec::new();
@@ -232,7 +234,7 @@ mod tests {
         assert_eq!(seen.others, 10_000 - u64::try_from(REFUSALS_MAX).unwrap());
     }
 
-    /// A machine with many addresses, and one that makes up mistakes.
+    /// A machine with many addresses, and one that makes up errors.
     #[test]
     fn strangers_fill_no_log_and_hide_nobody() {
         let refusals = Refusals::default();

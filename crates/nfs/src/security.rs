@@ -1,7 +1,7 @@
-//! How a client's calls travel, and who it has proven to be (RPC-with-TLS, RFC 9289).
+//! The protection of a client's calls, and the client's proven identity (RPC-with-TLS, RFC 9289).
 //!
-//! Each stands above those before it: where calls in the clear are taken, those over TLS are too.
-//! exports(5) of Linux has the same words, each for itself.
+//! Each level includes those before it: an export that accepts calls in the clear accepts those
+//! over TLS too. exports(5) of Linux has the same words, but each stands for itself.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub enum Security {
 }
 
 impl Security {
-    /// The most that an export may ask for.
+    /// The highest protection that an export may ask of it.
     pub(crate) fn level(&self) -> Xprtsec {
         match self {
             Security::Clear => Xprtsec::None,
@@ -39,7 +39,7 @@ impl Security {
         }
     }
 
-    /// The names that are proven.
+    /// The proven names.
     pub(crate) fn names(&self) -> &[String] {
         match self {
             Security::Mtls(names) => names,

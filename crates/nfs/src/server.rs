@@ -1,10 +1,10 @@
-//! From a record to its reply: RPC, and the programs that are served.
+//! From a record to its reply: RPC, and the programs that this server has.
 //!
 //! Invariants:
-//! - Every call whose xid can be read is answered exactly once, and what cannot be answered leaves
-//!   the buffer as it was.
-//! - A call that is refused says why in RPC's own words, at once: a client that asks for NFSv4 is
-//!   told PROG_MISMATCH with the versions that there are, and goes on.
+//! - Every call whose xid can be read is answered exactly once. A record that cannot be answered
+//!   leaves the buffer as it was.
+//! - A refused call gets the reason in RPC's own terms, at once: a client that asks for NFSv4 gets
+//!   PROG_MISMATCH with the versions that exist, and continues.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -50,38 +50,37 @@ pub struct Nfs {
     traffic: Traffic,
 }
 
-/// A record is no call, and there is nothing to answer to: the stream is to be closed.
+/// A record is no call, and no answer is possible: close the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a call: {0}")]
 pub struct NoCall(#[from] pub CallError);
 
-/// Where a call came from.
+/// The origin of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The client.
     pub peer: SocketAddr,
-    /// The address of ours that it called, if that is known: clients of locks believe only calls
-    /// from there.
+    /// The local address that it called, if known: clients of locks believe only calls from there.
     pub local: Option<IpAddr>,
-    /// It came as a datagram: who sent it can be forged.
+    /// It came as a datagram: the sender can be forged.
     pub is_datagram: bool,
-    /// How it travelled.
+    /// The protection of the connection.
     pub security: Security,
 }
 
 impl Origin {
-    /// The caller's address: that of IPv4, if it is one in IPv6's clothes.
+    /// The caller's address, as IPv4 if it is an IPv4 address mapped into IPv6.
     pub fn address(&self) -> IpAddr {
         self.peer.ip().to_canonical()
     }
 
-    /// Whether the caller has a port that the superuser gets: nothing, if a network behind the
-    /// address chooses its own.
+    /// Whether the caller has a port that only the superuser gets. This means nothing if a network
+    /// behind the address chooses its own ports.
     pub(crate) fn is_from_low_port(&self) -> bool {
         self.peer.port() < RESERVED_PORTS
     }
 
-    /// Whether a superuser of the caller's machine speaks, as far as its address tells.
+    /// Whether the caller is a superuser of its machine, as far as its address shows.
     pub(crate) fn is_from_root(&self) -> bool {
         self.is_from_low_port() && !self.is_datagram
     }
@@ -94,12 +93,12 @@ impl From<SocketAddr> for Origin {
 }
 
 impl Nfs {
-    /// A server of what is exported, whose locks are told to nobody.
+    /// A server of these exports, whose locks call no client.
     pub fn new(exports: Exports) -> Self {
         Nfs::with_locks(exports, Arc::new(Locks::alone()))
     }
 
-    /// A server of what is exported, with these locks.
+    /// A server of these exports, with these locks.
     pub fn with_locks(exports: Exports, locks: Arc<Locks>) -> Self {
         Nfs {
             exports,
@@ -111,7 +110,7 @@ impl Nfs {
         }
     }
 
-    /// The export table, to be looked at or replaced.
+    /// The export table, to read or replace.
     pub fn exports(&self) -> &Exports {
         &self.exports
     }
@@ -121,22 +120,23 @@ impl Nfs {
         &self.locks
     }
 
-    /// Says something of a client in the log: at once the first time, then once a while.
+    /// Logs something about a client: the first time at once, then at a limited rate.
     pub fn tell(&self, client: IpAddr, why: Why) {
         self.exports.tell(client, "", why);
     }
 
-    /// How often what was called beside NFSv3.
+    /// Counts of calls beside NFSv3.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Who asked NFSv3 for what. The caller of [`Nfs::answer`] counts: he has the clock.
+    /// Counts of NFSv3 calls by client and file. The caller of [`Nfs::answer`] counts, because it
+    /// has the clock.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// Where the programs listen, for clients that ask the portmapper: the daemon knows.
+    /// Sets where the programs listen, for clients that ask the portmapper: the daemon knows.
     pub fn set_portmap(&self, table: Vec<Service>) {
         *self.portmap.write() = table;
     }
@@ -146,19 +146,18 @@ impl Nfs {
         self.portmap.read().clone()
     }
 
-    /// Whether the call in `record` is of a program that is served over UDP too: locks, and what
-    /// hosts tell each other of restarts. Their calls are small, and clients mostly have no choice.
+    /// Whether the call in `record` is of a program that is also served over UDP: locks, and
+    /// notices of restarts. Such calls are small, and clients mostly have no choice.
     pub fn serves_datagram(&self, record: &[u8]) -> bool {
         let call = Call::decode(&mut Decoder::new(record));
         call.is_ok_and(|call| [nlm_proto::PROGRAM, nsm_proto::PROGRAM].contains(&call.program))
     }
 
-    /// Carries out the call in `record` (without its mark), which came from `peer` (its address, or
-    /// an [`Origin`] with both ends), and appends the reply (with its mark) to `out`. Says what was
-    /// done, if it was a call of NFSv3.
+    /// Carries out the call in `record` (without its mark), and appends the reply (with its mark)
+    /// to `out`. The call came from `peer`: its address, or an [`Origin`] with both ends. Returns
+    /// what was done, if it was a call of NFSv3.
     ///
-    /// Dropping the future may leave the call carried out and unanswered, as a lost connection
-    /// does.
+    /// Dropping the future may leave the call carried out and unanswered, like a lost connection.
     ///
     /// # Errors
     /// [`NoCall`]; `out` is then as it was.
@@ -171,8 +170,8 @@ impl Nfs {
         self.answer_with(peer.into(), record, None, out)
     }
 
-    /// As [`Nfs::answer`]; of a WRITE whose data was received into pages ([`write_data`]), `record`
-    /// ends where they begin.
+    /// As [`Nfs::answer`]. If the data of a WRITE was received into pages ([`write_data`]),
+    /// `record` ends where the data begins.
     ///
     /// # Errors
     /// [`NoCall`]; `out` is then as it was.
@@ -222,8 +221,8 @@ impl Nfs {
         Ok(done.unwrap_or(None))
     }
 
-    /// The longest reply that the call in `record` can have, in bytes, its mark included: what is
-    /// to be set aside before it is carried out.
+    /// The longest reply that the call in `record` can have, in bytes, including its mark. Reserve
+    /// that much before carrying it out.
     pub fn reply_bytes_max(&self, record: &[u8]) -> usize {
         let mut from = Decoder::new(record);
         let Some(asked) = Asked::decode(&mut from) else { return SMALL_REPLY_BYTES_MAX };
@@ -276,8 +275,8 @@ impl Nfs {
         }
     }
 
-    /// Whether the caller may call this procedure at all. What belongs to a file asks its export;
-    /// of locks not everything does, and strangers are to cost nothing.
+    /// Whether the caller may call this procedure at all. A call about a file is checked by its
+    /// export. Some lock calls name no file, and strangers must cost nothing.
     fn may_call(&self, origin: &Origin, call: &Call<'_>) -> bool {
         match call.program {
             _ if call.procedure == NULL => true,
@@ -285,7 +284,7 @@ impl Nfs {
                 self.exports.may_admit(origin, true)
                     || origin.is_from_low_port() && self.locks.knows(origin.address())
             }
-            // Status monitors call from ports of any kind.
+            // Status monitors call from any port.
             nsm_proto::PROGRAM => {
                 self.exports.may_admit(origin, false) || self.locks.knows(origin.address())
             }
@@ -332,9 +331,9 @@ impl Nfs {
     }
 }
 
-/// Where the data of a WRITE lies in its record of `record_bytes`, of which `head` has come: up to
-/// the record's end, whole pages for whole pages of the file. `None` if that is not so, or not seen
-/// yet: then the record is received as any other.
+/// The place of a WRITE's data in its record of `record_bytes`, of which `head` has arrived. The
+/// data must reach to the record's end, and be whole pages for whole pages of the file. `None` if
+/// that is not so, or not known yet: the record is then received like any other.
 pub fn write_data(head: &[u8], record_bytes: usize) -> Option<Range<usize>> {
     let mut from = Decoder::new(head);
     let asked = Asked::decode(&mut from)?;
@@ -351,7 +350,7 @@ pub fn write_data(head: &[u8], record_bytes: usize) -> Option<Range<usize>> {
     (aligned && bytes == write.count && bytes <= TRANSFER_BYTES_MAX).then_some(data)
 }
 
-/// A WRITE whose data is in pages: no less and no more than it says.
+/// A WRITE whose data is in pages, if they hold exactly its count.
 pub(crate) fn decode_write(from: &mut Decoder<'_>, pages: &[Page]) -> Option<Write3Args<'static>> {
     let head = Write3Head::decode(from).ok()?;
     let is_all = u64::from(head.count) == pages.len() as u64 * PAGE && from.remaining().is_empty();
@@ -369,7 +368,7 @@ fn served(version: u32, low: u32, high: u32) -> Result<(), Accepted> {
     if (low..=high).contains(&version) { Ok(()) } else { Err(Accepted::ProgMismatch { low, high }) }
 }
 
-/// What a reply of NFSv3 may take beside [`SMALL_REPLY_BYTES_MAX`].
+/// Bytes that a reply of NFSv3 may take beside [`SMALL_REPLY_BYTES_MAX`].
 fn nfs3_bytes_max(procedure: u32, from: &mut Decoder<'_>) -> usize {
     let bytes = |count: u32, limit: u32| usize::try_from(count.min(limit)).unwrap_or(usize::MAX);
     match Procedure3::from_wire(procedure) {

@@ -1,5 +1,5 @@
-//! The one place where errors of `files` and refusals of the exports become the words of each
-//! protocol (RFC 1813 section 2.6).
+//! The one place that translates errors of `files` and refusals of the exports into each protocol's
+//! terms (RFC 1813 section 2.6).
 
 use aquifer_files::FsError;
 use aquifer_pool::PoolError;
@@ -46,7 +46,7 @@ impl From<Refusal> for Nfsstat3 {
     }
 }
 
-/// What NLM says of a failed operation: it knows fewer words than NFS.
+/// NLM's status of a failed operation: NLM has fewer of them than NFS.
 pub(crate) fn nlm4_stats(error: &FsError) -> Nlm4Stats {
     match nfsstat3(error) {
         Nfsstat3::Stale => Nlm4Stats::StaleFh,
@@ -67,7 +67,7 @@ impl From<Refusal> for Nlm4Stats {
     }
 }
 
-/// The status of a mount that failed as `status` says: MOUNT knows fewer words.
+/// MOUNT's status for an NFS status: MOUNT has fewer of them.
 pub(crate) fn mountstat3(status: Nfsstat3) -> MountStat3 {
     match status {
         Nfsstat3::Perm => MountStat3::Perm,
@@ -82,9 +82,9 @@ pub(crate) fn mountstat3(status: Nfsstat3) -> MountStat3 {
     }
 }
 
-/// A pool that stopped itself is no I/O error: that would make guests give their disks up, or
-/// believe that unstable writes are lost. JUKEBOX makes clients ask again until the pool is back,
-/// or the service has started anew with another verifier.
+/// A pool that stopped itself is not an I/O error: guests would give up their disks, or believe
+/// that UNSTABLE writes are lost. JUKEBOX makes clients ask again until the pool is back, or the
+/// service has restarted with another verifier.
 fn pool(error: &PoolError) -> Nfsstat3 {
     match error {
         PoolError::NoSpace => Nfsstat3::NoSpc,

@@ -1,13 +1,13 @@
-//! WRITEs that are carried out together: small ones of one caller to one file, equally stable, that
-//! came at once.
+//! Coalescing of WRITEs: small ones of one caller to one file, equally stable, that arrived at
+//! once.
 //!
-//! A guest that keeps 32 writes outstanding sends the next 32 when it has its answers. Carried out
-//! one by one they find the same file 32 times, ask for room, enter a txg and, if they are stable,
-//! make a record of the log; together, once (`Files::write_batch`). What a caller sees is what
-//! it would see of 32 writes made one after the other in the same instant: each has its own answer.
+//! A guest that keeps 32 writes outstanding sends the next 32 when it has its answers. One by one
+//! they look up the same file 32 times, ask for room, and enter a txg. If they are stable, each
+//! makes a record of the log. Together they do so once (`Files::write_batch`). A caller sees the
+//! same as with 32 writes made one after the other in the same instant: each has its own answer.
 //!
-//! Invariant: whatever is out of the ordinary, from a credential that is refused to a pool that is
-//! full, is nothing for here: the calls are then carried out one by one, and each is told its own.
+//! Invariant: any unusual case, from a refused credential to a full pool, is left to the normal
+//! path. The calls are then carried out one by one, and each gets its own answer.
 
 use aquifer_blockio::Page;
 use aquifer_files::TOGETHER_PAGES_MAX;
@@ -32,14 +32,14 @@ pub struct PagedWrite<'a> {
 }
 
 impl<'a> PagedWrite<'a> {
-    /// Whether `next`, which came after this one, may be carried out together with it. It is
-    /// enough to ask it of the first of several and each of the others.
+    /// Whether `next`, which arrived later, may be carried out together with this one. Comparing
+    /// the first with each of the others is enough.
     pub fn may_take(&self, next: &PagedWrite<'_>) -> bool {
         matches!((self.common(), next.common()), (Some(one), Some(other)) if one == other)
     }
 
-    /// What is the same in writes that go together: their heads differ in the transaction id, the
-    /// offset and the length, and in nothing else. `None` if this goes with no other.
+    /// The common part of writes that go together: their heads differ in the transaction id, the
+    /// offset and the length, and in nothing else. `None` if this one cannot be coalesced.
     fn common(&self) -> Option<(&'a [u8], u32)> {
         let (head, own) = self.head.split_last_chunk::<OWN_BYTES>()?;
         let [.., s0, s1, s2, s3, _, _, _, _] = *own;
@@ -48,12 +48,13 @@ impl<'a> PagedWrite<'a> {
     }
 }
 
-/// A reply with its mark, and what was done if it was a call of NFSv3. Without a reply: why.
+/// A reply with its mark, and what was done if it was a call of NFSv3; otherwise the reason for no
+/// reply.
 pub type Answered = (EncodeBuf, Result<Option<Done>, NoCall>);
 
 impl Nfs {
-    /// Carries out calls of which the first [may take](PagedWrite::may_take) each of the others,
-    /// which came from `origin`: together, or if that cannot be each by itself.
+    /// Carries out calls from `origin`: together, or each by itself if that is not possible. The
+    /// first must [take](PagedWrite::may_take) each of the others.
     pub async fn answer_together(
         &self,
         origin: &Origin,
@@ -110,10 +111,10 @@ impl Nfs {
     }
 }
 
-/// What differs at the end of the head of a WRITE: offset, count, how stable, length of the data.
+/// The differing end of the head of a WRITE: offset, count, stability, length of the data.
 const OWN_BYTES: usize = 20;
 
-/// And at its beginning.
+/// The differing beginning: the transaction id.
 const XID_BYTES: usize = 4;
 
 /// A WRITE's reply: mark 4, header 24, status 4, `wcc_data` 120, count, committed and verifier 16.

@@ -1,16 +1,15 @@
-//! Who asks for what, and how long it takes: by procedure, by client, by file.
+//! Traffic: calls and their latency, by procedure, by client, by file.
 //!
-//! A file here is what a VM sees as its disk. Every runtime of the daemon counts in a [`Meter`] of
-//! its own, and whoever looks adds them up: nothing on the way of a call is shared between cores.
+//! A file here is a VM's disk. Every runtime of the daemon counts in a [`Meter`] of its own, and a
+//! reader adds them up: cores share nothing on a call's path.
 //!
 //! Invariants:
 //! - Time is an argument: there is no clock here.
-//! - Memory is bounded ([`DISKS_MAX`], [`TRAFFIC_CLIENTS_MAX`]: 4 MiB in all) and taken for what is
-//!   new, not for what is counted. Who was idle longest, roughly, makes room, and goes on in
-//!   `others`.
-//! - Totals never fall: what leaves a table is in `others` from then on.
-//! - Only what was admitted is counted by file: a client cannot fill the table with handles that it
-//!   made up.
+//! - Memory is bounded ([`DISKS_MAX`], [`TRAFFIC_CLIENTS_MAX`]: 4 MiB in all). Only a new entry
+//!   allocates, counting does not. The entry that was idle longest, roughly, makes room, and its
+//!   counts move to `others`.
+//! - Totals never fall: the counts of an entry that leaves a table are in `others` from then on.
+//! - Only admitted calls are counted by file: a client cannot fill the table with made-up handles.
 
 mod table;
 
@@ -29,14 +28,14 @@ use table::Table;
 #[cfg(test)]
 mod tests;
 
-/// What a call was, and what came of it.
+/// A call and its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Which procedure.
+    /// The procedure.
     pub procedure: Procedure3,
-    /// How it was answered.
+    /// The status of the answer.
     pub status: Nfsstat3,
-    /// Whose content it read, wrote or committed, if the caller may use that.
+    /// The file whose content it read, wrote or committed, if the caller may use it.
     pub file: Option<FileHandle>,
     /// Bytes of content that were moved.
     pub bytes: u32,
@@ -51,7 +50,7 @@ pub struct DiskKey {
     pub object: u64,
 }
 
-/// What went to and fro.
+/// Traffic in both directions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// READ.
@@ -60,7 +59,7 @@ pub struct Flow {
     pub writes: Stream,
     /// Other calls: of a file, COMMIT.
     pub others: u64,
-    /// How long these took together, in nanoseconds.
+    /// The time of these together, in nanoseconds.
     pub others_ns: u64,
     /// Calls of all kinds that were answered with an error.
     pub errors: u64,
@@ -75,29 +74,29 @@ pub struct Stream {
     pub latency: Histogram,
 }
 
-/// What one file has seen.
+/// The traffic of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Who uses it; of several, whoever was last on the runtime where it is busiest.
+    /// Its client; of several, the last one on the runtime where the file is busiest.
     pub client: IpAddr,
-    /// There were others.
+    /// There were other clients.
     pub shared: bool,
-    /// What went to and fro.
+    /// The traffic.
     pub flow: Flow,
 }
 
 /// One procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcedureCount {
-    /// Which.
+    /// The procedure.
     pub procedure: Procedure3,
-    /// Those that were answered with an error status.
+    /// Calls that were answered with an error status.
     pub failed: u64,
-    /// All that were carried out, whatever came of them, and how long each took.
+    /// All calls that were carried out, whatever their status, with the time of each.
     pub latency: Histogram,
 }
 
-/// All that was counted.
+/// All counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrafficCounts {
     /// Every procedure, in RFC order.
@@ -121,7 +120,7 @@ pub struct Traffic {
     clients_left: Arc<AtomicUsize>,
 }
 
-/// The counters of one runtime. Others only look: its lock is free but for moments.
+/// The counters of one runtime. Other threads only read: its lock is free except for moments.
 #[derive(Debug)]
 pub struct Meter(Mutex<Tables>);
 
@@ -154,7 +153,7 @@ impl Traffic {
         meter
     }
 
-    /// What all meters counted so far. What is moving out of a table at this moment may be missing.
+    /// The counts of all meters so far. An entry that leaves a table at this moment may be missing.
     pub fn look(&self) -> TrafficCounts {
         let mut counts = TrafficCounts { procedures: procedures(), ..Default::default() };
         let (mut clients, mut disks) = (table::Sums::default(), table::Sums::default());
@@ -215,7 +214,7 @@ impl Flow {
         self.reads.latency.count() + self.writes.latency.count() + self.others
     }
 
-    /// Adds what another one counted.
+    /// Adds the counts of another one.
     pub fn add(&mut self, other: &Flow) {
         let streams = [(&mut self.reads, &other.reads), (&mut self.writes, &other.writes)];
         for (sum, one) in streams {
@@ -228,7 +227,7 @@ impl Flow {
     }
 }
 
-/// The file whose content a call is about, if it was answered for somebody who may use it.
+/// The file whose content a call is about, if the caller may use it.
 pub(crate) fn file_of(args: &Args3<'_>, status: Nfsstat3) -> Option<FileHandle> {
     match args {
         Args3::Read(args) => content_of(&args.file, status),
@@ -238,11 +237,11 @@ pub(crate) fn file_of(args: &Args3<'_>, status: Nfsstat3) -> Option<FileHandle> 
     }
 }
 
-/// The file whose content a call was about that was answered with `status`.
+/// The file whose content a call, answered with `status`, was about.
 pub(crate) fn content_of(handle: &NfsFh3, status: Nfsstat3) -> Option<FileHandle> {
     match status {
         Nfsstat3::BadHandle | Nfsstat3::Stale | Nfsstat3::Acces | Nfsstat3::Jukebox => None,
-        // No file at all.
+        // Not a regular file.
         Nfsstat3::IsDir | Nfsstat3::Inval => None,
         _ => FileHandle::decode(handle.bytes()),
     }

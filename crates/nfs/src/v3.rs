@@ -1,15 +1,16 @@
 //! The procedures of NFSv3 (RFC 1813 section 3.3), one per file, in their order.
 //!
-//! The way of each is the same: [`Request::look`] or [`Request::change`] turns the handle into a
-//! file and the caller's credentials under its export, names are checked, one function of `files`
-//! does it, and what it says is put into the protocol's words. NULL has no file: it does nothing.
+//! Each takes the same path. [`Request::look`] or [`Request::change`] turns the handle into a file
+//! and the caller's credentials under its export. Names are checked, and one function of `files`
+//! does the work. The procedure then puts the result into the protocol's terms. NULL has no file:
+//! it does nothing.
 //!
 //! Invariants:
-//! - What changes names or attributes goes through [`once`].
-//! - Nothing is done for a handle that was not admitted, nothing changed through a read-only
+//! - Every change of names or attributes goes through [`once`].
+//! - Nothing is done for a handle that was not admitted, and nothing is changed through a read-only
 //!   export.
-//! - Every status but OK comes from the table in [`crate::status`], from the rules of names in
-//!   [`names`], or from the limits that FSINFO and PATHCONF tell.
+//! - A status other than OK comes from the table in [`crate::status`], from the rules of names in
+//!   [`names`], or from the limits that FSINFO and PATHCONF report.
 
 mod access;
 mod commit;
@@ -48,11 +49,11 @@ use request::{Fail, Promise, Unknown};
 pub(crate) use request::{Outcome, Request};
 pub(crate) use write::{Paged, carry_out_writes};
 
-/// Carries out one call and appends its results. Returns the status, and how many bytes of content
-/// were moved, for the counters.
+/// Carries out one call and appends its results. Returns the status and the number of content bytes
+/// that were moved, for the counters.
 ///
-/// What is rare beside reads and writes is boxed: every call pays for the size of this future,
-/// which is moved when it is begun.
+/// Futures of procedures that are rare beside reads and writes are boxed: every call pays for the
+/// size of this future, which is moved when it begins.
 pub(crate) async fn carry_out(
     request: &Request<'_>,
     args: &Args3<'_>,
@@ -102,7 +103,7 @@ pub(crate) fn put<T: Encode, F: Encode>(to: &mut EncodeBuf, outcome: Outcome<T, 
     res.status()
 }
 
-/// Appends what a change is answered, and waits until it may be answered.
+/// Appends the answer to a change, and waits until it may be sent.
 async fn put_kept<T: Encode, F: Encode + Unknown>(
     to: &mut EncodeBuf,
     change: Promise<T, F>,
@@ -117,9 +118,9 @@ async fn put_kept<T: Encode, F: Encode + Unknown>(
     }
 }
 
-/// The one place where answers wait for the intent log. Each stands in its buffer already, from
-/// `begun` on: it was encoded while the disks write. If they may not be given, an error takes the
-/// place of each. Returns the status of all.
+/// The one place where answers wait for the intent log. Each is already in its buffer, from `begun`
+/// on: it was encoded while the disks write. If the answers may not be given, an error replaces
+/// each. Returns the status of all.
 async fn keep<T: Encode, F: Encode + Unknown>(
     promised: Promised,
     to: &mut [&mut EncodeBuf],
@@ -147,7 +148,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Whoever carries calls out charges so much for each.
+    /// The caller charges this much for each call.
     #[test]
     fn boxed_futures_are_no_larger_than_is_said() {
         let sizes = [

@@ -1,4 +1,4 @@
-//! A pool's files while clients are served from them.
+//! A pool's files, while clients use them.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use aquifer_files::{FileHandle, Files};
 
-/// The files of a pool. Each call that is being carried out holds its volume, so whoever has taken
-/// a volume's exports away can see when nobody works on it any more.
+/// The files of a pool. Each call in progress holds its volume. So after a volume's exports are
+/// removed, the holder can see when no call works on it any more.
 pub struct Volume(Arc<Files>);
 
 impl Volume {
-    /// The volume of a pool; one for as long as the pool is served.
+    /// The volume of a pool; make one, for as long as the pool is served.
     pub fn new(files: Arc<Files>) -> Arc<Volume> {
         Arc::new(Volume(files))
     }
 
-    /// Whether it is that of this pool.
+    /// Whether it belongs to this pool.
     pub fn is_of(&self, files: &Arc<Files>) -> bool {
         Arc::ptr_eq(&self.0, files)
     }
@@ -43,7 +43,7 @@ impl fmt::Debug for Volume {
 /// The root directory of a dataset.
 #[derive(Clone, Debug)]
 pub struct Root {
-    /// Where it is.
+    /// The volume of the dataset.
     pub volume: Arc<Volume>,
     /// Its handle.
     pub handle: FileHandle,

@@ -1,9 +1,10 @@
-//! Acts of the administrator on the vdevs of a pool in service: log vdevs come, go, and are mended.
+//! Acts of the administrator on the vdevs of a pool in service: log vdevs are added, removed and
+//! repaired.
 //!
-//! A change of the tree is on disk before it counts: the new config goes to the labels of new
-//! disks, then to those in use, and an uberblock tells its sequence. A cut in between leaves both
-//! configs, an import takes the newer one and levels the labels. A vdev is touched only while the
-//! log does not lie on it, so no side of it ever has to be brought up to date.
+//! A change of the tree is on disk before it counts. The new config goes to the labels of new
+//! disks, then to those in use, and an uberblock carries its sequence. A power cut in between
+//! leaves both configs. An import then uses the newer one and levels the labels. An act touches a
+//! vdev only while the log does not lie on it, so no side of it ever has to be resilvered.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::error::{Contradiction, ImportError, PoolError};
 use crate::pool::Pool;
 use crate::tree::{VdevTree, put};
 
-/// A disk of the log: where it stands in the tree, and as what.
+/// A disk of the log: its place in the tree, and its config.
 struct Found {
     vdev: usize,
     leaf: usize,
@@ -26,8 +27,8 @@ struct Found {
 }
 
 impl Pool {
-    /// Adds a log vdev, and lets the log go there. `force` also takes disks with labels of another
-    /// pool.
+    /// Adds a log vdev, and lets the log move there. `force` also accepts disks with labels of
+    /// another pool.
     pub async fn add_log(&self, spec: &VdevSpec, force: bool) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
         let tree = self.tree();
@@ -44,7 +45,7 @@ impl Pool {
         Ok(self.move_log().await?)
     }
 
-    /// Takes the log vdev with this disk (a path or guid) out of the pool.
+    /// Removes the log vdev with this disk (a path or guid) from the pool.
     pub async fn remove_log(&self, disk: &str) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
         let found = self.log_leaf(disk)?;
@@ -61,7 +62,7 @@ impl Pool {
         };
         let (config, vdevs) = tree.with_vdev(found.vdev, hole, Vec::new(), &self.world);
         self.change_tree(config, vdevs, &[]).await?;
-        // Their labels go last, when no config names them any more.
+        // Their labels are erased last, when no config names them any more.
         for leaf in gone.iter().flat_map(|vdev| &vdev.leaves) {
             if let Some(disk) = leaf.disk() {
                 let _ = label_io::erase_labels(disk).await;
@@ -70,7 +71,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Puts `new` in the place of a disk (a path or guid) of a log vdev.
+    /// Replaces a disk (a path or guid) of a log vdev with `new`.
     pub async fn replace_log_disk(
         &self,
         disk: &str,
@@ -112,7 +113,7 @@ impl Pool {
     }
 
     /// Takes a disk of a log vdev (a path or guid) into use again. `again` is the same disk, opened
-    /// anew.
+    /// again.
     pub async fn online_log_disk(&self, disk: &str, again: NamedDisk) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
         let found = self.log_leaf(disk)?;
@@ -129,8 +130,8 @@ impl Pool {
         self.put_leaf(&found, again, false).await
     }
 
-    /// Puts a leaf, fresh, into its place in a log vdev that the log has left, and lets the log
-    /// come back.
+    /// Puts a new leaf into its place in a log vdev that the log has left, and lets the log come
+    /// back.
     async fn put_leaf(&self, found: &Found, disk: NamedDisk, new: bool) -> Result<(), ImportError> {
         let (tree, guid) = (self.tree(), found.config.guid);
         let leaf = Arc::new(Leaf::new(guid, disk.path, Some(disk.disk), self.world.clone()));
@@ -149,7 +150,7 @@ impl Pool {
         Ok(self.move_log().await?)
     }
 
-    /// Makes a tree the pool's own. `fresh` are disks that were not in it.
+    /// Makes a tree the pool's own. `fresh` are disks that were not part of it.
     async fn change_tree(
         &self,
         mut config: PoolConfig,
@@ -168,7 +169,7 @@ impl Pool {
         let tree = Arc::new(VdevTree { config, vdevs });
         let is_fresh = |leaf: &&Arc<Leaf>| fresh.iter().any(|new| new.guid == leaf.guid);
         for leaf in tree.online().filter(|leaf| !is_fresh(leaf)) {
-            // A disk that fails here is named outdated by the uberblock.
+            // The uberblock marks a disk that fails here as outdated.
             let _ = label_io::write_config(leaf, &tree.config).await;
         }
         *self.tree.write() = tree.clone();
@@ -176,7 +177,7 @@ impl Pool {
         let known: Vec<Guid> = tree.config.leaves().map(|(_, leaf)| leaf.guid).collect();
         self.write_uberblock(|uberblock| {
             uberblock.config_sequence = sequence;
-            // Disks that are up to date again, and disks that are no longer of the pool.
+            // Removes disks that are up to date again, and disks that are no longer the pool's.
             uberblock
                 .outdated
                 .retain(|entry| known.contains(&entry.leaf) && !in_use.contains(&entry.leaf));
@@ -185,7 +186,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Lets the log leave a vdev, and stay away until what is returned is dropped.
+    /// Moves the log off a vdev, and keeps it away until the returned value is dropped.
     async fn leave_log_vdev(&self, vdev: usize) -> Result<Shunned<'_>, PoolError> {
         *self.acts.shunned_log.lock() = u16::try_from(vdev).ok();
         let shunned = Shunned(self);
@@ -214,7 +215,7 @@ impl Pool {
     }
 }
 
-/// While it lives the log stays away from a vdev.
+/// Keeps the log away from a vdev until it is dropped.
 struct Shunned<'a>(&'a Pool);
 
 impl Drop for Shunned<'_> {

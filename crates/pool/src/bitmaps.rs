@@ -1,10 +1,10 @@
-//! Bitmaps on their way between disk and memory, and when what was freed is free again.
+//! Bitmaps between disk and memory, and the time when freed space can be reused.
 //!
 //! Invariants:
-//! - A sync takes only from bitmaps in memory, so before it takes anything those are loaded that
-//!   hold all that was promised to its changes.
-//! - A slot is written only behind the current one, and bitmaps leave memory only when their slot
-//!   is on disk.
+//! - A sync takes space only from bitmaps in memory. So before it takes any, it loads bitmaps that
+//!   hold all space promised to its changes.
+//! - A slot is never written over the current one, and a bitmap leaves memory only when its slot is
+//!   on disk.
 
 use aquifer_blockio::Page;
 use aquifer_blockio::buf::{bytes_of, pages_of};
@@ -32,13 +32,13 @@ impl Pool {
         self.space.lock().release(txg, keep, unread);
     }
 
-    /// Whether frees are held back.
+    /// Whether some frees are held back.
     pub(crate) fn frees_wait(&self) -> bool {
         self.space.held_sectors() > 0
     }
 
-    /// Keeps the bitmaps within their share of memory. Where the next syncs need more of them than
-    /// that, the read cache gives up the difference.
+    /// Keeps the bitmaps within their share of memory. If the next syncs need more than that, the
+    /// read cache gives up the difference.
     pub(crate) fn unload_bitmaps(&self) {
         let mut space = self.space.lock();
         let gone =
@@ -56,16 +56,16 @@ impl Pool {
         }
     }
 
-    /// Free sectors of loaded metaslabs that a txg's sync may need: what its changes reserve, what
-    /// may go to its place early, and the part of the reserve that a sync may go into.
+    /// Free sectors of loaded metaslabs that a txg's sync may need: those that its changes reserve,
+    /// those for early writes, and the part of the reserve that a sync may use.
     fn wanted_free_sectors(&self, txg: Txg) -> u64 {
         let early = self.limits.dirty_cap_bytes / 4096;
         let reserved = self.txgs.reserved_for(txg);
         self.limits.slop_sectors / 4 + reserved + early
     }
 
-    /// Loads bitmaps until the sectors reserved for the open txg can be taken from them, and what
-    /// may go to its place early before the next sync.
+    /// Loads bitmaps until they hold the sectors reserved for the open txg, and those for early
+    /// writes before the next sync.
     pub(crate) async fn load_for_sync(&self) -> Result<(), PoolError> {
         self.load_for(self.txgs.open()).await
     }
@@ -82,13 +82,14 @@ impl Pool {
             for id in &metaslabs {
                 self.load_metaslab(*id).await?;
             }
-            // What is free there was an estimate: frees that are held back count only from here on.
+            // The free space there was an estimate: frees that are held back are known only from
+            // here on.
             before = metaslabs;
         }
     }
 
-    /// Reads a metaslab's bitmap. One that verifies nowhere is closed to allocation; so is one that
-    /// cannot be read, also after a long while.
+    /// Reads a metaslab's bitmap. If no copy verifies, the metaslab is closed to allocation. The
+    /// same happens if no copy can be read, even after a long time.
     pub(crate) async fn load_metaslab(&self, id: MetaslabId) -> Result<(), PoolError> {
         let Some((entry, places)) = self.space.lock().begin_load(id) else {
             return Ok(());
@@ -145,7 +146,8 @@ impl Pool {
     }
 
     /// Refreshes the slots that have gone longest without, so that the window of live records stays
-    /// within its bytes: those never written, at least one more, and as many as the window needs.
+    /// within its bytes. It writes those that were never written, at least one more, and as many as
+    /// the window needs.
     pub(crate) async fn refresh_slots(
         &self,
         txg: Txg,
@@ -159,8 +161,8 @@ impl Pool {
             let since = self.records.lock().bytes_since(as_of);
             let over = since + own_bytes > self.limits.window_bytes;
             if self.space.lock().is_closed(id) {
-                // It has no slot to write. While the window has room its records are kept: it may
-                // be that its slot could not be read today only.
+                // It has no slot to write. While the window has room, its records are kept: its
+                // slot may be unreadable only today.
                 if over {
                     let given_up = self.space.lock().give_up(id, txg);
                     refreshed.extend(given_up.map(|entry| (entry, None)));

@@ -1,7 +1,7 @@
-//! Reading blocks: every byte verified, from memory if it is there.
+//! Reading blocks: every byte is verified, and comes from memory if it is there.
 //!
-//! Whoever reads by way of a root that it took itself holds a [`Reading`](crate::Reading)
-//! meanwhile; a sync, import and replay need none, since nothing is released while they run.
+//! A reader that takes a root itself holds a [`Reading`](crate::Reading) while it reads below that
+//! root. A sync, import and replay need none, since nothing is released while they run.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::error::{Contradiction, PoolError};
 use crate::patience::Patience;
 use crate::pool::Pool;
 
-/// What the cache holds: verified and decompressed.
+/// An entry of the cache: verified and decompressed.
 #[derive(Debug, Clone)]
 pub enum Cached {
     /// A node or a plain page.
@@ -28,12 +28,12 @@ pub enum Cached {
     Extent(Arc<Vec<Page>>),
 }
 
-/// An extent, and a slot for each page that it shows.
+/// An extent, and a slot for each of its visible pages.
 pub type Shown<'e, 's> = (&'e Extent, &'s mut [Option<Page>]);
 
 const PAGE_CHARGE_BYTES: u32 = 4096 + 64;
-/// So many extents at a time, if they are short, are searched for together: a large read of what
-/// was written page by page. Longer ones are searched for as a run each.
+/// From this many short extents on, they are searched for together, as in a large read of data that
+/// was written page by page. Each longer extent is searched for as a run.
 const SHORT_EXTENTS_MIN: usize = 8;
 const SHORT_PAGES_MAX: u8 = 7;
 
@@ -55,7 +55,8 @@ impl Pool {
         let verify = |pages: &[Page]| {
             pages.first().is_some_and(|page| checksum128(page.as_slice()) == pointer.checksum)
         };
-        // Large, and little beside a disk: not a part of every future that may come to it.
+        // Large, and cheap beside a disk: boxed, so that it is not a part of every future that may
+        // need it.
         let page = Box::pin(self.read_copies(pointer.places, &verify, patience)).await?;
         self.cache.insert(key, Cached::Page(page.clone()), PAGE_CHARGE_BYTES, Class::Node);
         Ok(page)
@@ -71,15 +72,15 @@ impl Pool {
         if second.is_null() {
             return one(self.read_verified(first, 1, verify, patience).await?);
         }
-        // What one place does not give at the moment the other may.
+        // The other place may have the data if one place cannot give it at the moment.
         match self.read_verified(first, 1, verify, Patience::Short).await {
             Ok(pages) => one(pages),
-            // Rare, and large: not a part of every read's future.
+            // Rare, and large: boxed, so that it is not a part of every read's future.
             Err(error) => Box::pin(self.read_second(places, verify, patience, error)).await,
         }
     }
 
-    /// Reads what the first place did not give.
+    /// Reads the block from the second place, after the first failed.
     async fn read_second(
         &self,
         [first, second]: [Place; 2],
@@ -89,21 +90,21 @@ impl Pool {
     ) -> Result<Page, PoolError> {
         let page = match self.read_verified(second, 1, verify, patience).await {
             Ok(pages) => one(pages)?,
-            // Damaged there; here it may be right.
+            // The second copy is damaged; the first one may be right.
             Err(_) if !error.is_damage() => {
                 return one(self.read_verified(first, 1, verify, patience).await?);
             }
             Err(error) => return Err(error),
         };
-        // The copy elsewhere is good: put it back where the bad one lies.
+        // The second copy is good: rewrite the bad first one.
         let vdev = self.vdev(first)?.clone();
         let leaves = vdev.online().cloned().collect();
         self.spawn_repair(vdev, first.sector(), vec![page.clone()], leaves)?;
         Ok(page)
     }
 
-    /// Reads sectors that `verify` accepts. Bad copies are rewritten from the good one, later.
-    /// What cannot be read at the moment is tried again: see [`crate::patience`].
+    /// Reads sectors that `verify` accepts. Bad copies are rewritten from the good one, later. A
+    /// read that fails is repeated: see [`crate::patience`].
     async fn read_verified(
         &self,
         place: Place,
@@ -128,7 +129,7 @@ impl Pool {
         Ok(good.pages)
     }
 
-    /// Rewrites bad copies in a task of its own: its write must end under the protection of
+    /// Rewrites bad copies in a task of its own. Its write must end under the protection of
     /// [`Pool::reading`], and the reader may be cancelled at any time.
     fn spawn_repair(
         &self,
@@ -148,7 +149,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Reads the pages that an extent entry shows.
+    /// Reads the visible pages of an extent entry.
     pub async fn read_extent(&self, extent: &Extent) -> Result<Vec<Page>, PoolError> {
         let mut pages = vec![None; extent.pages.into()];
         if !self.cached_extent(extent, &mut pages) {
@@ -157,8 +158,8 @@ impl Pool {
         Ok(pages.into_iter().flatten().collect())
     }
 
-    /// Fills `pages`, one for each page that an extent entry shows, from memory. Whether all of
-    /// them were there.
+    /// Fills `pages`, one for each visible page of an extent entry, from memory. Returns whether
+    /// all of them were there.
     fn cached_extent(&self, extent: &Extent, pages: &mut [Option<Page>]) -> bool {
         let first = key(extent.place, extent.written);
         match &extent.stored {
@@ -180,7 +181,7 @@ impl Pool {
         }
     }
 
-    /// Fills the slots of each of these from memory. Gives those of which not all pages were there.
+    /// Fills the slots of each of these from memory. Returns the extents with missing pages.
     pub fn cached_extents<'e, 's>(&self, shown: Vec<Shown<'e, 's>>) -> Vec<Shown<'e, 's>> {
         let are_many = shown.len() >= SHORT_EXTENTS_MIN;
         let (mut short, mut missing) = (Vec::new(), Vec::new());
@@ -212,7 +213,7 @@ impl Pool {
         });
     }
 
-    /// Reads from disk what [`Pool::cached_extents`] has left empty.
+    /// Reads the pages that [`Pool::cached_extents`] did not find.
     pub async fn read_missing(
         &self,
         extent: &Extent,
@@ -241,7 +242,7 @@ impl Pool {
         sums: &[u64],
         pages: &mut [Option<Page>],
     ) -> Result<(), PoolError> {
-        // One read from the first to the last page missing: an extent is at most 64 KiB.
+        // One read from the first to the last missing page: an extent is at most 64 KiB.
         let Some(first) = pages.iter().position(Option::is_none) else { return Ok(()) };
         let last = pages.iter().rposition(Option::is_none).unwrap_or(first);
         let wanted = sums.get(first..=last).unwrap_or_default();
@@ -265,7 +266,7 @@ impl Pool {
             Err(error) if sums.len() == 1 => return Err(error),
             Err(_) => {}
         }
-        // Each copy may be bad at another page: page by page, each from where it is good.
+        // Each copy may be bad in another page: read each page by itself, from where it is good.
         let singles = (0u64..).zip(sums).map(|(at, sum)| async move {
             let verify = |pages: &[Page]| {
                 pages.first().is_some_and(|page| checksum64(page.as_slice()) == *sum)
@@ -324,8 +325,8 @@ impl Pool {
         Ok(pages)
     }
 
-    /// Keeps a page that was just written: it is likely to be read. It takes the place of the one
-    /// that it is written instead of, if there is one, with the policy and in memory.
+    /// Caches a page that was just written: it is likely to be read. If it replaces an older page,
+    /// it takes that page's place in the cache, in the policy and in memory.
     pub fn cache_page(&self, place: Place, written: Txg, page: Page, old: Option<(Place, Txg)>) {
         let new = key(place, written);
         let (charge, class) = (PAGE_CHARGE_BYTES, Class::Data);
@@ -347,20 +348,20 @@ impl Pool {
         self.cache.insert(key, Cached::Page(page), PAGE_CHARGE_BYTES, Class::Node);
     }
 
-    /// Forgets freed blocks.
+    /// Removes freed blocks from the cache.
     pub(crate) fn uncache(&self, run: Run, written: Txg) {
         for at in 0..run.sectors {
             self.cache.remove(&key(run.place.plus(at), written));
         }
     }
 
-    /// What the cache holds and how it fares.
+    /// The content of the cache, and its hits and misses.
     pub fn cache_stats(&self) -> aquifer_arc::Stats {
         self.cache.stats()
     }
 }
 
-/// What names a block for the cache.
+/// The cache's key of a block.
 fn key(place: Place, written: Txg) -> Key {
     Key { place: place.0, written: written.0 }
 }
@@ -369,8 +370,8 @@ fn is_short(extent: &Extent) -> bool {
     matches!(extent.stored, Stored::Plain(_)) && extent.pages <= SHORT_PAGES_MAX
 }
 
-/// Fills `pages` from those of a compressed extent, of which they show what begins at `offset`.
-/// Whether there were enough.
+/// Fills `pages` from those of a compressed extent, which are visible from `offset` on. Returns
+/// whether there were enough.
 fn show(all: &[Page], offset: u8, pages: &mut [Option<Page>]) -> bool {
     let shown = all.get(offset.into()..).unwrap_or_default();
     for (slot, page) in pages.iter_mut().zip(shown) {

@@ -1,8 +1,8 @@
-//! The uberblock: one writer, one atomic step, and the naming of leaves that missed it.
+//! The uberblock: one writer, one atomic step, and the marking of leaves that missed it.
 //!
 //! An uberblock goes to every leaf that it does not name outdated, and counts once each of them has
-//! flushed it. A leaf that fails on the way is named by a further uberblock before this returns, so
-//! nothing is acknowledged on the strength of a side that could later come up alone as whole.
+//! flushed it. If a leaf fails on the way, a further uberblock names it before this returns. So no
+//! acknowledgement relies on a side that could later come up alone as whole.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,11 +31,11 @@ pub(crate) struct Committer {
     pub host: Option<Host>,
 }
 
-/// What was written last, and seen.
+/// The last uberblock, and the state of watching others'.
 #[derive(Debug)]
 pub(crate) struct Current {
     pub uberblock: Uberblock,
-    /// When it was written, by this import.
+    /// When this import wrote it.
     written: Option<Duration>,
     /// When the ring was last looked at.
     pub looked: Option<Duration>,
@@ -60,10 +60,10 @@ impl Pool {
         self.write_next(&mut current, change).await
     }
 
-    /// Writes the current uberblock again if that was so long ago.
+    /// Writes the current uberblock again if the last write was `after` ago or earlier.
     pub(crate) async fn repeat_uberblock(&self, after: Duration) -> Result<(), PoolError> {
         let mut current = self.committer.current.lock().await;
-        // Once it is exported the disks belong to others.
+        // After an export the disks belong to others.
         self.txgs.check()?;
         let now = self.world.now();
         if current.written.is_some_and(|written| now.saturating_sub(written) < after) {
@@ -84,14 +84,14 @@ impl Pool {
         loop {
             next.sequence += 1;
             if left_out(Rule::UberblockSlot) {
-                // A slot chosen otherwise: the newest valid one is overwritten.
+                // Slots chosen in another way: this overwrites the newest valid one.
                 next.sequence = current.uberblock.sequence + 64;
             }
             next.wall_ns = self.world.wall_ns();
             next.mark = next.mark.max(self.log.mark());
             let named = self.name_failed(&mut next);
             self.write_to_leaves(&next).await?;
-            // A leaf that failed on the way took the uberblock for granted nowhere: name it too.
+            // A leaf that failed on the way may not have the uberblock: name it too.
             for leaf in named {
                 leaf.set_outdated();
             }
@@ -115,8 +115,9 @@ impl Pool {
     }
 
     /// Leaves that failed and that an uberblock may name outdated. The last side of a log vdev is
-    /// left out while the newest root's log lies there: should the disk come back after a power
-    /// cut, it is the one that holds what was acknowledged. Until the next root nothing more is.
+    /// excluded while the newest root's log lies there. If the disk comes back after a power cut,
+    /// it is the one with the acknowledged changes. Until the next root nothing more is
+    /// acknowledged.
     fn failed_leaves(&self) -> Vec<Arc<Leaf>> {
         let tree = self.tree();
         let nameable = |vdev: &&Arc<Vdev>| {
@@ -165,8 +166,8 @@ impl Pool {
         self.committer.current.lock().await.uberblock.floor
     }
 
-    /// Makes sure that every leaf that missed a write is named so on disk. Called before anything
-    /// is acknowledged.
+    /// Makes sure that every leaf that missed a write is named on disk. Called before any
+    /// acknowledgement.
     pub(crate) async fn name_outdated(&self) -> Result<(), PoolError> {
         self.check_vdevs()?;
         if self.failed_leaves().is_empty() || left_out(Rule::NameOutdated) {

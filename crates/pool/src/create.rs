@@ -1,4 +1,4 @@
-//! Making a pool: labels, the first record, the first uberblock.
+//! Creating a pool: labels, the first txg record, the first uberblock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::tree::{allocator, data, record_copies};
 #[cfg(test)]
 mod tests;
 
-/// A disk with the path that people know it by.
+/// A disk with its path.
 #[derive(Debug, Clone)]
 pub struct NamedDisk {
     /// Path.
@@ -33,16 +33,16 @@ pub struct NamedDisk {
     pub disk: Arc<dyn Disk>,
 }
 
-/// One top-level vdev of a pool to be made.
+/// One top-level vdev of a new pool.
 #[derive(Debug, Clone)]
 pub struct VdevSpec {
-    /// How it keeps copies.
+    /// Its redundancy.
     pub redundancy: Redundancy,
     /// Its disks.
     pub disks: Vec<NamedDisk>,
 }
 
-/// A pool to be made.
+/// The parameters of a new pool.
 #[derive(Debug, Clone)]
 pub struct PoolSpec {
     /// Name.
@@ -51,11 +51,11 @@ pub struct PoolSpec {
     pub vdevs: Vec<VdevSpec>,
     /// Log vdevs.
     pub logs: Vec<VdevSpec>,
-    /// Also take disks that hold another pool's labels.
+    /// Also accept disks with labels of another pool.
     pub force: bool,
 }
 
-/// Whether a pool may be called this: a letter first, then letters, digits, `-`, `_`, `.`, `:`.
+/// Checks the name of a pool: a letter first, then letters, digits, `-`, `_`, `.`, `:`.
 pub fn check_pool_name(name: &str) -> Result<(), ImportError> {
     let bad = |why: &str| Err(ImportError::BadConfig(format!("pool name {name:?}: {why}")));
     let first = name.chars().next();
@@ -75,7 +75,7 @@ pub fn check_pool_name(name: &str) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Makes a pool on these disks. When this returns the pool is on disk, exported.
+/// Creates a pool on these disks. When this returns the pool is on disk, exported.
 pub fn create(
     world: Arc<dyn World>,
     spec: PoolSpec,
@@ -159,7 +159,8 @@ async fn check_disks(spec: &PoolSpec) -> Result<(), ImportError> {
     check_new_disks(&all, spec.force).await
 }
 
-/// Whether vdevs can be made of these disks. `force` also takes disks with labels of another pool.
+/// Checks that vdevs can be made of these disks. `force` also accepts disks with labels of another
+/// pool.
 pub(crate) async fn check_new_disks(specs: &[VdevSpec], force: bool) -> Result<(), ImportError> {
     let bad = |why: String| Err(ImportError::BadConfig(why));
     let disks: Vec<&NamedDisk> = specs.iter().flat_map(|vdev| &vdev.disks).collect();
@@ -197,7 +198,7 @@ pub(crate) async fn check_new_disks(specs: &[VdevSpec], force: bool) -> Result<(
     Ok(())
 }
 
-/// Every label can be written as it is to be: known before any disk is touched.
+/// Checks that every label can be written, before any disk is touched.
 pub(crate) fn check_labels(config: &PoolConfig) -> Result<(), ImportError> {
     for (_, leaf) in config.leaves() {
         let label = Label { leaf_guid: leaf.guid, index: 0, config: config.clone() };
@@ -228,7 +229,7 @@ fn reserve(vdevs: &[Arc<Vdev>]) -> Result<Reserved, crate::PoolError> {
     };
     let mut records = Vec::new();
     for copy in 0..usize::from(record_copies(vdevs)) {
-        // Second copies far from the first: on another disk, or at the other end of this one.
+        // Second copies are far from the first: on another disk, or at the other end of this one.
         records.extend(take(record_segments, copy, copy > 0)?);
     }
     let mut log = Vec::new();
@@ -239,7 +240,7 @@ fn reserve(vdevs: &[Arc<Vdev>]) -> Result<Reserved, crate::PoolError> {
     Ok(Reserved { space, records, log })
 }
 
-/// Writes labels, first record and first uberblock.
+/// Writes labels, first txg record and first uberblock.
 async fn format(
     world: Arc<dyn World>,
     config: PoolConfig,

@@ -1,4 +1,4 @@
-//! What can go wrong in a pool.
+//! Errors of a pool.
 
 use aquifer_blockio::DiskError;
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -11,7 +11,7 @@ use aquifer_vdev::{ReadError, VdevLost};
 /// An operation on an imported pool failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
-    /// No good copy of something.
+    /// No copy is good.
     #[error("{0}")]
     Read(#[from] ReadError),
     /// Bytes verified but do not make sense.
@@ -20,10 +20,10 @@ pub enum PoolError {
     /// Blocks verified but do not fit together.
     #[error("{0}")]
     Corrupt(#[from] Corruption),
-    /// No copy of something can be read, and the administrator said to take it for damaged.
+    /// No copy can be read, and the administrator ordered to treat it as damaged.
     #[error("{0}; given up by order")]
     GivenUp(ReadError),
-    /// The pool is full for this kind of request.
+    /// The pool is full for this class of request.
     #[error("the pool is out of space")]
     NoSpace,
     /// Too few disks are left; the pool answers nothing until it is imported again.
@@ -38,14 +38,14 @@ pub enum PoolError {
     /// The pool is imported read-only.
     #[error("the pool is imported read-only")]
     ReadOnly,
-    /// A rule of the engine was broken; the pool is suspended to protect what is on disk.
+    /// A rule of the engine was broken; the pool is suspended to protect the disks.
     #[error("internal contradiction: {0}")]
     Contradiction(#[from] Contradiction),
 }
 
 impl PoolError {
-    /// Whether something on disk is damaged for certain: what no copy has right, however often it
-    /// is read. That concerns what lies there, and nothing else of the pool.
+    /// Whether something on disk is certainly damaged: no copy is right, however often it is read.
+    /// That concerns this block, and nothing else of the pool.
     pub fn is_damage(&self) -> bool {
         match self {
             PoolError::Read(ReadError::Unreadable { .. }) => left_out(Rule::UnreadableIsNoDamage),
@@ -57,7 +57,8 @@ impl PoolError {
         }
     }
 
-    /// Whether something cannot be read: damage, or a disk that gives errors and may hold it still.
+    /// Whether something cannot be read: it is damaged, or a disk gives errors and may still hold
+    /// it.
     pub fn cannot_be_read(&self) -> bool {
         self.is_damage() || matches!(self, PoolError::Read(_))
     }
@@ -84,25 +85,25 @@ impl From<SpaceError> for PoolError {
     }
 }
 
-/// What the engine's own rules exclude.
+/// States that the engine's own rules exclude.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Contradiction {
-    /// Space was given out twice, or was never there.
+    /// Space was allocated twice, or never existed.
     #[error("{0}")]
     Space(SpaceError),
-    /// A place on a vdev that the pool does not have.
+    /// A place on a vdev that is not the pool's.
     #[error("vdev {} is none of this pool's", .0.vdev())]
     NoVdev(Place),
-    /// An extent that was to be decompressed is not compressed.
+    /// An extent to decompress is not compressed.
     #[error("a plain extent read as compressed")]
     NotCompressed,
-    /// A read of one sector gave none.
+    /// A read of one sector returned none.
     #[error("a read of one sector gave none")]
     NoSector,
-    /// The layer above went away without an export.
+    /// The layer above was dropped without an export.
     #[error("the layer above went away without an export")]
     NoTrees,
-    /// The next record of a txg would lie in no segment of its ring.
+    /// The next record of a txg would be in no segment of its ring.
     #[error("the next record's place, sector {} of vdev {}, is in no segment",
         .0.sector(), .0.vdev())]
     RecordPlace(Place),
@@ -117,7 +118,7 @@ pub enum Contradiction {
 /// A pool could not be made or brought into service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// The config that was asked for cannot be.
+    /// The requested config is not possible.
     #[error("{0}")]
     BadConfig(String),
     /// A disk cannot be used.
@@ -125,7 +126,7 @@ pub enum ImportError {
     BadDisk {
         /// The disk.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A disk's labels cannot be used.
@@ -133,21 +134,21 @@ pub enum ImportError {
     Label {
         /// The disk.
         path: String,
-        /// Why.
+        /// The reason.
         error: LabelError,
     },
     /// A disk failed.
     #[error("{0}")]
     Disk(#[from] DiskError),
-    /// Too few leaves of a vdev are there.
+    /// Too few leaves of a vdev are present.
     #[error("vdev {vdev} has no usable disk: missing or outdated are {leaves}")]
     VdevMissing {
         /// Number of the vdev.
         vdev: u16,
-        /// Its leaves, for people.
+        /// Its leaves, in a form for people.
         leaves: String,
     },
-    /// The device that the intent log lies on is not there.
+    /// The device of the intent log is missing.
     #[error(
         "the log device is missing or outdated: {devices}; with it comes what was acknowledged \
              since txg {from}. Attach it and import again, or `import --missing-log` drops that"
@@ -155,7 +156,7 @@ pub enum ImportError {
     LogMissing {
         /// Its disks.
         devices: String,
-        /// The first txg of which something may be missing.
+        /// The first txg that may have lost changes.
         from: Txg,
     },
     /// Another host seems to use it.
@@ -169,7 +170,7 @@ pub enum ImportError {
         host: String,
         /// Its identity.
         id: u64,
-        /// Seconds since it last said so.
+        /// Seconds since its last uberblock.
         silent_s: u64,
     },
     /// Two leaves each say that the other is outdated.
@@ -192,10 +193,10 @@ pub enum ImportError {
     RootUnreadable {
         /// Its txg.
         txg: Txg,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A disk does not give what the replay of the log needs.
+    /// A disk does not return data that the replay of the log needs.
     #[error(
         "{0}. Nothing is lost: once the disk gives it again, import the pool again. \
              `import --discard-unreadable` takes it for damaged, and drops what the log says of it"
@@ -212,10 +213,10 @@ pub enum ImportError {
     LogDamaged {
         /// The batch.
         sequence: u64,
-        /// What was found.
+        /// The content that was found.
         reason: String,
     },
-    /// A disk does not give a part of the intent log.
+    /// A disk does not return a part of the intent log.
     #[error(
         "batch {sequence} of the intent log cannot be read ({reason}). Nothing is lost: once the \
              disk gives it again, import the pool again. `import --discard-log` drops it and all \
@@ -224,13 +225,13 @@ pub enum ImportError {
     LogUnreadable {
         /// The batch.
         sequence: u64,
-        /// What the disk said.
+        /// The disk's error.
         reason: String,
     },
-    /// Replay met something that cannot be.
+    /// Replay met an impossible record.
     #[error("replay of the intent log failed: {0}")]
     Replay(String),
-    /// The pool could not be written while it was brought into service.
+    /// The pool could not be written during the import.
     #[error("{0}")]
     Pool(#[from] PoolError),
 }

@@ -1,15 +1,15 @@
-//! One pool, one machine: what keeps two hosts from writing to the same disks.
+//! One pool, one machine: rules that keep two hosts from writing to the same disks.
 //!
-//! Each uberblock names the host that wrote it, and when. A pool in use writes one every few
-//! seconds, also while it is idle.
+//! Each uberblock names the host that wrote it, and the time. A pool in use writes one every few
+//! seconds, even while it is idle.
 //!
 //! - An import refuses a pool that another host used in the last minute and did not export.
 //! - Before it writes an uberblock, a pool looks now and then at the ring of one leaf. An uberblock
-//!   there that it did not write is another host's, which was told to take the pool: this one is
-//!   suspended and writes none any more.
+//!   that it did not write comes from another host, which was ordered to take the pool. The pool is
+//!   then suspended and writes no more uberblocks.
 //!
-//! Limits: what the loser writes between two looks is written. Clocks that differ by more than a
-//! minute keep the import from seeing the other host; the look does not need them.
+//! Limits: writes of the losing host between two looks stay. If clocks differ by more than a
+//! minute, the import does not notice the other host; the look does not depend on clocks.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -36,7 +36,8 @@ pub(crate) fn check_host(
     if options.host.as_ref().is_some_and(|own| own.id == other.id) {
         return Ok(());
     }
-    // Of one that seems to come from the future only this is sure: clocks differ.
+    // If an uberblock seems to come from the future, the clocks differ, and nothing else is
+    // certain.
     let silent = Duration::from_nanos(wall_ns.saturating_sub(newest.wall_ns));
     if silent >= Duration::from_millis(HOST_SILENT_MS) {
         return Ok(());
@@ -46,7 +47,7 @@ pub(crate) fn check_host(
 }
 
 impl Pool {
-    /// Looks now and then whether another host has written an uberblock. The caller is about to
+    /// Now and then checks whether another host has written an uberblock. The caller is about to
     /// write one.
     pub(crate) async fn look_for_others(&self, current: &mut Current) -> Result<(), PoolError> {
         if let Some(error) = &current.taken_over {
@@ -66,7 +67,7 @@ impl Pool {
         let ours = (&found.host, found.session) == (&self.committer.host, own.session);
         let foreign = match found.sequence.cmp(&own.sequence) {
             std::cmp::Ordering::Less => false,
-            // The first one of this session is not written yet.
+            // The first uberblock of this session is not written yet.
             std::cmp::Ordering::Equal => !first && !ours,
             std::cmp::Ordering::Greater => first || !ours,
         };
@@ -98,7 +99,7 @@ impl Pool {
         None
     }
 
-    /// Keeps saying that this host uses the pool, and looking whether another one does.
+    /// Regularly writes that this host uses the pool, and checks whether another one does.
     pub(crate) fn begin_saying_in_use(&self) {
         if self.committer.host.is_none() || left_out(Rule::SayInUse) {
             return;
@@ -116,7 +117,7 @@ impl Pool {
     }
 }
 
-/// Returns whether the pool is in service still.
+/// Returns whether the pool is still in service.
 async fn say_in_use(pool: &Weak<Pool>) -> bool {
     let Some(pool) = pool.upgrade() else {
         return false;

@@ -1,11 +1,11 @@
-//! Bringing a pool into service: which root is the newest whole one, where the log ends, replay.
+//! Bringing a pool into service: finds the newest whole root and the end of the log, and replays.
 //!
 //! Nothing is allocated, replayed or answered before these steps, in this order:
 //!
-//! 1. Uberblocks vote: which root is the newest.
+//! 1. Uberblocks vote on the newest root.
 //! 2. The chain of the intent log is read from that root's head to its end.
-//! 3. What was read is made durable, and level on all sides.
-//! 4. One uberblock fixes the end found, and a new session.
+//! 3. The chain is made durable, and the same on all sides.
+//! 4. One uberblock fixes the end that was found, and a new session.
 //! 5. Replay.
 
 mod leaves;
@@ -38,7 +38,7 @@ use crate::limits::{Limits, MEMORY_CAP_BYTES_DEFAULT, Scale};
 use crate::pool::{BoxFuture, Parts, Pool};
 use crate::tree::{data, record_copies};
 
-/// What the administrator may ask of an import.
+/// The administrator's options of an import.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
     /// Memory for the engine.
@@ -47,13 +47,14 @@ pub struct ImportOptions {
     pub rewind: u64,
     /// End the log where it is damaged or cannot be read, and drop the rest.
     pub discard_log: bool,
-    /// Do without a log device that is not there, and without what only it holds.
+    /// Import without a missing log device, and without the data that only it holds.
     pub missing_log: bool,
-    /// What cannot be read while the log is replayed counts as damaged: changes of it are given up.
+    /// Blocks that cannot be read while the log is replayed count as damaged: changes of them are
+    /// given up.
     pub discard_unreadable: bool,
-    /// For simulators: see there.
+    /// For simulators: see [`Scale`].
     pub scale: Scale,
-    /// The machine that this is: uberblocks say so.
+    /// This machine: uberblocks name it.
     pub host: Option<Host>,
     /// Import although another host seems to use the pool.
     pub take_over: bool,
@@ -83,30 +84,30 @@ pub struct FoundLeaf {
     pub labels: DiskLabels,
 }
 
-/// What an import did, for people.
+/// The report of an import, for people.
 #[derive(Debug, Clone, Default)]
 pub struct ImportReport {
-    /// Lines that should be read.
+    /// Notes for people.
     pub notes: Vec<String>,
-    /// Batches of the log to be replayed.
+    /// Batches of the log to replay.
     pub log_batches: usize,
-    /// What the import has dropped.
+    /// The log that the import dropped.
     pub dropped_log: Option<DroppedLog>,
 }
 
-/// The log was dropped, or its end: what was acknowledged in `from` or a later txg may be missing.
+/// The log or its end was dropped: changes acknowledged in `from` or a later txg may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DroppedLog {
     /// The first txg that was not on disk.
     pub from: Txg,
-    /// When the one before was written: Unix time in nanoseconds.
+    /// When the previous txg was written: Unix time in nanoseconds.
     pub since_ns: u64,
-    /// Txgs that were on disk were dropped too, by a rewind.
+    /// A rewind also dropped txgs that were on disk.
     pub rewound: bool,
 }
 
-/// Reads the labels of disks and groups them by pool. Disks without labels are left out; others
-/// that cannot be used come back with the reason.
+/// Reads the labels of disks and groups them by pool. Disks without labels are left out. Others
+/// that cannot be used are returned with the reason.
 pub async fn scan(
     disks: Vec<NamedDisk>,
 ) -> (BTreeMap<Guid, Vec<FoundLeaf>>, Vec<(NamedDisk, LabelError)>) {
@@ -125,8 +126,8 @@ pub async fn scan(
     (pools, refused)
 }
 
-/// Brings the pool on these disks (all of one pool) into service up to the point where the layer
-/// above replays: [`Pool::replay`] must follow, then [`Pool::run`].
+/// Imports the pool on these disks (all of one pool), up to the point where the layer above
+/// replays: [`Pool::replay`] must follow, then [`Pool::run`].
 pub fn import(
     world: Arc<dyn World>,
     found: Vec<FoundLeaf>,
@@ -201,15 +202,15 @@ async fn read_log(reader: &Reader<'_>, root: &LogRoot) -> Result<Chain, ImportEr
         let online = online_leaves(reader.vdevs);
         let chain = reader.read(root).await?;
         level::level(reader.world, reader.vdevs, reader.ring, &chain, reader.rules.floor).await?;
-        // A leaf that failed on the way may have been the only one to hold the end of the chain:
-        // what was acknowledged is on the others too, so they are asked again.
+        // A leaf that failed on the way may have been the only one with the end of the chain.
+        // Acknowledged batches are on the others too, so read these again.
         if online_leaves(reader.vdevs) == online {
             return Ok(chain);
         }
     }
 }
 
-/// What was found in the log; `dropped` is what may be missing if its end was discarded.
+/// Notes the result of reading the log; `dropped` is the possible loss if its end was discarded.
 fn note_log(chain: &Chain, dropped: DroppedLog, report: &mut ImportReport) {
     report.log_batches = chain.batches.len();
     if chain.discarded {
@@ -222,8 +223,9 @@ fn note_log(chain: &Chain, dropped: DroppedLog, report: &mut ImportReport) {
 }
 
 impl Pool {
-    /// Writes the config to disks in use whose labels say less: an act of the administrator was cut
-    /// off, or labels are damaged. A disk that cannot be written fails, and is named so next.
+    /// Writes the config to disks in use with an older label: an act of the administrator was
+    /// interrupted, or labels are damaged. A disk that cannot be written fails, and the next
+    /// uberblock names it.
     async fn level_labels(&self, found: &[FoundLeaf]) {
         let tree = self.tree();
         for leaf in tree.online() {
@@ -242,21 +244,22 @@ fn online_leaves(vdevs: &[Arc<Vdev>]) -> usize {
     vdevs.iter().map(|vdev| vdev.online().count()).sum()
 }
 
-/// Paths of log vdevs that the root's log lies on and that have no usable disk.
+/// Paths of log vdevs that hold the root's log and have no usable disk.
 fn lost_log_devices(log: &LogRoot, vdevs: &[Arc<Vdev>]) -> Vec<String> {
     let ring = Ring::new(&log.segments);
     let on = ring.vdevs();
     let lost = vdevs.iter().filter(|vdev| on.contains(&vdev.index) && vdev.check().is_err());
     let mut paths: Vec<String> =
         lost.flat_map(|vdev| vdev.leaves.iter().map(|leaf| leaf.path.clone())).collect();
-    // A root may name a vdev that a newer config no longer has only if that was never on disk.
+    // A root may name a vdev that a newer config does not have, but only if that vdev was never on
+    // disk.
     if on.iter().any(|index| usize::from(*index) >= vdevs.len()) {
         paths.push("a disk that no label names".into());
     }
     paths
 }
 
-/// The log begins with a chain of its own, at home: its device is not there.
+/// Lets the log begin with a new chain at home, because its device is missing.
 fn do_without_log(
     uberblock: &mut Uberblock,
     lost: &[String],
@@ -282,7 +285,7 @@ fn do_without_log(
     Ok(())
 }
 
-/// Goes back to an older root: drops what came after, and the log.
+/// Goes back to an older root: drops the later ones, and the log.
 fn rewind(
     uberblock: &mut Uberblock,
     back: usize,
@@ -309,7 +312,7 @@ fn rewind(
     Ok(())
 }
 
-/// Step 4: the end found, a new session, and a first txg above all seen.
+/// Step 4: fixes the end that was found, a new session, and a first txg above all known ones.
 fn fix_end(uberblock: &mut Uberblock, chain: &Chain, chain_id: u64) {
     let last = chain.next_sequence - 1;
     if !left_out(Rule::FixLogEnd) {
@@ -390,7 +393,8 @@ fn build(
     })
 }
 
-/// Places that log records name hold data that is in no root: nobody else may have them.
+/// Claims the places that log records name: they hold data that is in no root, so nothing else may
+/// use them.
 async fn claim_logged_places(
     pool: &Arc<Pool>,
     chain: &Chain,

@@ -1,25 +1,25 @@
 //! One consistent state per txg: transaction groups, the intent log, import, and the cache.
 //!
-//! # What holds at every moment
-//! - On disk there is one newest root, named by the newest uberblock; everything it reaches is
+//! # Invariants
+//! - On disk there is one newest root, named by the newest uberblock; everything that it reaches is
 //!   whole on every leaf that no uberblock names outdated.
-//! - What was acknowledged is in that root, or in a durable batch of the intent log that the root's
-//!   head leads to.
-//! - No sector that this root or the two before it reach is written (see `aquifer_space`), and none
-//!   that anybody reads under an older root ([`Pool::reading`]).
+//! - Every acknowledged change is in that root, or in a durable batch of the intent log that the
+//!   root's head leads to.
+//! - No sector that this root or the two before it reach is written (see `aquifer_space`). The same
+//!   holds for sectors that are being read under an older root ([`Pool::reading`]).
 //!
-//! # A change's way
-//! [`Pool::admit`] reserves memory, space and log for the worst case, and waits its turn; then
-//! [`Pool::hold`] enters the open txg, without any await until it is dropped. Under the hold the
-//! layer above changes its overlays and appends a record
-//! ([`IntentLog::append`](intent_log::IntentLog::append)); the ticket it gets completes when the
+//! # The path of a change
+//! [`Pool::admit`] reserves memory, space and log for the worst case, and waits its turn. Then
+//! [`Pool::hold`] enters the open txg, without any await until the hold is dropped. Under the hold
+//! the layer above changes its overlays and appends a record
+//! ([`IntentLog::append`](intent_log::IntentLog::append)). The resulting ticket completes when the
 //! record is durable. Later the txg closes, the layer above writes its changes through a
 //! [`SyncContext`], and one uberblock makes it real.
 //!
-//! # Why a cut at any point is safe
-//! Before the uberblock: the old root still stands, its blocks are untouched, its log head leads to
-//! every durable batch. After it: the new root holds all records up to its txg. The uberblock goes
-//! to its own ring slot: if it is torn, the one before still verifies.
+//! # Why a power cut at any point is safe
+//! Before the uberblock, the old root is still in force. Its blocks are untouched, and its log head
+//! leads to every durable batch. After it, the new root holds all records up to its txg. The
+//! uberblock goes to its own ring slot: if it is torn, the previous one still verifies.
 
 mod acts;
 mod bitmaps;

@@ -8,40 +8,41 @@ use crate::flow::limits::TXG_LOG_SHARE;
 const MIB: u64 = 1 << 20;
 const SEGMENT_BYTES: u64 = SEGMENT_SECTORS * 4096;
 
-/// An idle pool says so often that a host uses it.
+/// Interval in which an idle pool writes that a host uses it.
 pub const HOST_SAYS_MS: u64 = 10_000;
-/// Between two looks whether another host does.
+/// Interval in which it checks whether another host does.
 pub const HOST_LOOK_MS: u64 = 5_000;
-/// A host that was silent for so long is taken for gone: it missed its turn several times.
+/// A host that was silent for this long counts as gone: it missed several writes.
 pub const HOST_SILENT_MS: u64 = 60_000;
-/// Segments of the intent log at most: as many as the largest txg asks for ([`TXG_LOG_SHARE`]).
+/// Most segments of the intent log: as many as the largest txg needs ([`TXG_LOG_SHARE`]).
 pub const LOG_SEGMENTS_MAX: u64 = TXG_LOG_SHARE * 512 * MIB / SEGMENT_BYTES;
-/// Memory that a pool is given if nobody says otherwise.
+/// Memory of a pool by default.
 pub const MEMORY_CAP_BYTES_DEFAULT: u64 = 1024 * MIB;
 /// Smallest memory cap.
 pub const MEMORY_CAP_BYTES_MIN: u64 = 64 * MIB;
 
-/// Sizes at which the engine begins to do things another way. A pool in service has those of
-/// [`Scale::REAL`]; a simulator takes smaller ones, and meets in a short life what takes a real
-/// pool days. Nothing on disk depends on them: each import may have others.
+/// Sizes at which the engine changes its behaviour. A pool in service has those of [`Scale::REAL`].
+/// A simulator uses smaller ones, and so meets in a short life what takes a real pool days. Nothing
+/// on disk depends on them: each import may have others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
-    /// A txg closes when so much of it is dirty, or earlier.
+    /// A txg closes when this much of it is dirty, or earlier.
     pub txg_dirty_bytes_max: u64,
-    /// The read cache takes so much, or less.
+    /// Most memory of the read cache.
     pub arc_bytes_max: u64,
-    /// More extents than this beyond a cut are cut off whole, and freed in the background.
+    /// If a truncation removes more extents than this, the tail is cut off whole, and freed in the
+    /// background.
     pub cut_extents_max: usize,
     /// Entries that the background frees in one txg and dataset.
     pub reap_entries_max: usize,
-    /// Bytes of entries in a tree node, as far as entries are not larger themselves.
+    /// Bytes of entries in a tree node, unless a single entry is larger.
     pub node_bytes: usize,
-    /// Sectors that records take of each of their segments, as far as a record is not larger.
+    /// Sectors that records use in each of their segments, unless a single record is larger.
     pub record_segment_sectors: u64,
 }
 
 impl Scale {
-    /// What pools in service have.
+    /// The sizes of pools in service.
     pub const REAL: Scale = Scale {
         txg_dirty_bytes_max: 512 * MIB,
         arc_bytes_max: u64::MAX,
@@ -59,19 +60,19 @@ pub struct Limits {
     pub memory_cap_bytes: u64,
     /// A txg closes when this much of it is dirty.
     pub txg_dirty_bytes: u64,
-    /// Dirty memory of all txgs at most.
+    /// Most dirty memory of all txgs.
     pub dirty_cap_bytes: u64,
-    /// The read cache.
+    /// Memory of the read cache.
     pub arc_bytes: u64,
-    /// Runs that one txg may take and give back: bounds its record.
+    /// Most runs that one txg may take and free: bounds its record.
     pub txg_runs_max: usize,
     /// Bytes of live txg records that the window may hold.
     pub window_bytes: u64,
-    /// Bitmaps of metaslabs in memory. Above it the read cache pays.
+    /// Memory of bitmaps of metaslabs. Beyond it the read cache pays.
     pub bitmap_bytes: u64,
     /// Free sectors below which writes and creates stop.
     pub slop_sectors: u64,
-    /// Where it changes its ways.
+    /// The sizes at which it changes its behaviour.
     pub scale: Scale,
 }
 
@@ -106,8 +107,8 @@ impl Limits {
             txg_dirty_bytes,
             dirty_cap_bytes,
             arc_bytes: ((cap - dirty_cap_bytes) / 2).min(scale.arc_bytes_max),
-            // A sixteenth of the ring a txg, a quarter for the window: with the windows of three
-            // roots and the record being written, half the ring stays free.
+            // A sixteenth of the ring for a txg, a quarter for the window. With the windows of
+            // three roots and the record being written, half the ring stays free.
             txg_runs_max: usize::try_from(record_bytes / 16 / 8).unwrap_or(usize::MAX),
             window_bytes: (record_bytes / 4).min(cap / 16),
             bitmap_bytes: cap / 16,

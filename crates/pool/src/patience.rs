@@ -1,13 +1,14 @@
-//! Reads that fail, and are tried again.
+//! Failed reads, which are repeated.
 //!
-//! A disk that gives an error (a cable, a controller that starts over, a device that is busy) may
-//! hold what it does not give. Only content that is wrong on every copy is damage. So a read is
-//! tried again after a while: for a client as long as it may well wait, for a sync, an import or a
-//! replay, which would give up acknowledged changes, much longer. What a sync still cannot read
-//! then suspends the pool, and nothing is lost: the log holds the changes, and the next import
-//! tries again. If the disk never gives it back, an administrator may order (`discard_unreadable`
-//! of [`ImportOptions`](crate::import::ImportOptions)) that it counts as damaged from then on
-//! until the log is replayed and on disk.
+//! A disk that gives an error may still hold the data: the cause may be a cable, a controller that
+//! restarts, or a busy device. Only content that is wrong on every copy is damage. So a failed read
+//! is repeated after a pause. For a client this goes on as long as the client can reasonably wait.
+//! A sync, an import or a replay would otherwise give up acknowledged changes, so they try much
+//! longer. If a sync still cannot read, the pool is suspended, and nothing is lost: the log holds
+//! the changes, and the next import tries again. If the disk never returns the data, an
+//! administrator may give an order (`discard_unreadable` of
+//! [`ImportOptions`](crate::import::ImportOptions)). The data then counts as damaged until the log
+//! is replayed and on disk.
 
 use std::time::Duration;
 
@@ -18,23 +19,23 @@ use aquifer_vdev::ReadError;
 use crate::error::PoolError;
 use crate::pool::{BoxFuture, Pool};
 
-/// How long somebody may wait for a read.
+/// How long a read may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// A client.
+    /// For a client.
     Short,
-    /// A sync, an import or a replay.
+    /// For a sync, an import or a replay.
     Long,
 }
 
-/// The first pause; each is twice as long as the one before.
+/// The first pause in milliseconds; each is twice as long as the previous one.
 const PAUSE_MS: u64 = 10;
 /// Pauses of [`Patience::Short`]: 30 ms in all.
 const SHORT_PAUSES: u32 = 2;
 /// Pauses of [`Patience::Long`]: 10 s in all. Less than a hypervisor waits.
 const LONG_PAUSES: u32 = 10;
 
-/// After so many failures: waits before the next try, unless there were enough.
+/// After this many failures, waits before the next try, or returns false if there were enough.
 async fn pause(world: &dyn World, failures: u32, patience: Patience) -> bool {
     let pauses = match patience {
         Patience::Short => SHORT_PAUSES,
@@ -47,7 +48,8 @@ async fn pause(world: &dyn World, failures: u32, patience: Patience) -> bool {
     goes_on
 }
 
-/// Reads, and reads again after a pause while an error may pass, until there were enough.
+/// Reads, and reads again after a pause while an error may be transient, until there were enough
+/// tries.
 pub(crate) async fn patiently<T, E, R: Future<Output = Result<T, E>>>(
     world: &dyn World,
     patience: Patience,
@@ -68,15 +70,15 @@ pub(crate) async fn patiently<T, E, R: Future<Output = Result<T, E>>>(
 }
 
 impl Pool {
-    /// After `failures` reads that failed with `error`: waits before the next, or says that there
-    /// is none.
+    /// After `failures` reads that failed with `error`: waits before the next one, or returns the
+    /// error if there is none.
     pub(crate) fn wait_to_read_again(
         &self,
         error: ReadError,
         failures: u32,
         patience: Patience,
     ) -> BoxFuture<'_, Result<(), PoolError>> {
-        // Rare, and large: not a part of every read's future.
+        // Rare, and large: boxed, so that it is not a part of every read's future.
         Box::pin(self.wait_or_fail(error, failures, patience))
     }
 

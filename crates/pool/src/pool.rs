@@ -1,4 +1,4 @@
-//! The pool: what all its modules share, and what it asks of the layers above.
+//! The pool: state shared by all its modules, and its interface to the layers above.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -36,19 +36,20 @@ use crate::tree::{VdevTree, record_copies};
 use crate::txg::Txgs;
 use crate::walk::Visitor;
 
-/// What is large and rare returns one instead of being an `async fn`, whose body would be compiled
-/// again in each crate that awaits it.
+/// Large and rare functions return this instead of being an `async fn`, whose body would be
+/// compiled again in each crate that awaits it.
 pub use futures_util::future::BoxFuture;
 
 /// Roots of the pool-wide trees, opaque to the pool.
 pub type Roots = [Option<BlockPointer>; TREES];
 
-/// What the pool asks of the layer above: its changes of a txg.
+/// The layer above, as the pool needs it: its changes of a txg.
 pub trait Trees: Send + Sync {
-    /// Writes every change of `sync.txg()` and returns the new roots. Nothing more enters that txg.
+    /// Writes every change of `sync.txg()` and returns the new roots. No more changes enter that
+    /// txg.
     fn sync<'a>(&'a self, sync: &'a SyncContext) -> BoxFuture<'a, Result<Roots, PoolError>>;
 
-    /// The txg is on disk: what was kept in memory for it can go.
+    /// The txg is on disk: memory kept for it can be freed.
     fn committed(&self, txg: Txg);
 
     /// Shows `to` every block below these roots that was born after `since`, until it wants no
@@ -65,14 +66,14 @@ pub trait Trees: Send + Sync {
     ) -> BoxFuture<'a, Result<ControlFlow<()>, PoolError>>;
 }
 
-/// Takes back what was logged but not committed.
+/// Applies changes that were logged but not committed.
 pub trait Replay: Send + Sync {
-    /// All that will be replayed, before the first record is: what the log names is nobody else's,
-    /// however many txgs the replay takes.
+    /// Shows all records to replay, before the first one is applied: nothing else may use what the
+    /// log names, however many txgs the replay takes.
     fn prepare(&self, records: &mut dyn Iterator<Item = &LogRecord>) -> Result<(), PoolError>;
 
-    /// Applies one record, with its payload pages, to the open txg. Records come in the order in
-    /// which they were logged.
+    /// Applies one record, with its payload pages, to the open txg. Records come in the order of
+    /// the log.
     fn replay<'a>(
         &'a self,
         record: &'a LogRecord,
@@ -147,7 +148,7 @@ impl std::fmt::Debug for Pool {
     }
 }
 
-/// What a pool is put together from.
+/// The parts of a new pool.
 pub(crate) struct Parts {
     pub world: Arc<dyn World>,
     pub config: PoolConfig,
@@ -240,13 +241,13 @@ impl Pool {
         *self.roots.lock()
     }
 
-    /// Names the layer above; must be done once, before the first txg is held.
+    /// Sets the layer above; call it once, before the first txg is held.
     pub fn attach(&self, trees: Weak<dyn Trees>) {
         let first = self.trees.set(trees).is_ok();
         assert!(first, "a pool has one layer above it");
     }
 
-    /// Why the pool answers nothing any more, if so.
+    /// The reason why the pool answers nothing any more, if so.
     pub fn suspended(&self) -> Option<String> {
         match self.txgs.failure() {
             Some(PoolError::Suspended(why)) => Some(why),
@@ -255,11 +256,11 @@ impl Pool {
         }
     }
 
-    /// Stops the pool: nothing is acknowledged any more, what is on disk stays as it is.
+    /// Suspends the pool: it acknowledges nothing any more, and its disks stay as they are.
     pub(crate) fn suspend(&self, error: PoolError) {
         let error = match error {
             PoolError::Suspended(_) | PoolError::Contradiction(_) | PoolError::Exported => error,
-            // Whatever it was, to clients it is that: they wait for the pool to come back.
+            // To clients every error is a suspension: they wait for the pool to come back.
             other => PoolError::Suspended(other.to_string()),
         };
         tracing::error!(
@@ -269,24 +270,25 @@ impl Pool {
         self.log.fail(error);
     }
 
-    /// Asks for the open txg to close soon, and does not wait for it.
+    /// Requests that the open txg close soon, and does not wait for it.
     pub fn request_txg(&self) {
         self.txgs.request_close();
     }
 
-    /// Has the next txg close soon, whether anything changes or not: not at once, as it would for
-    /// somebody who waits.
+    /// Lets the next txg close soon, whether there are changes or not. It does not close at once,
+    /// as it would for a waiting caller.
     pub fn background_waits(&self) {
         self.txgs.background_waits();
     }
 
-    /// Gives back what a txg that is not written yet took early, and no longer wants.
+    /// Frees early space of a txg that is not synced yet, and does not need it any more.
     pub fn free_unsynced(&self, txg: Txg, run: Run) {
         self.space.lock().free(txg, run);
     }
 
-    /// Bytes that clients can still write: what is free above the reserve, and what is held back.
-    /// Who needs that waits for the commits that give it back ([`Pool::admit`]), and has it.
+    /// Bytes that clients can still write: free space above the reserve, and held-back frees. A
+    /// client that needs the latter waits for the commits that release them ([`Pool::admit`]), and
+    /// gets them.
     pub fn writable_bytes(&self) -> u64 {
         self.space.coming_sectors().saturating_sub(self.limits.slop_sectors) * 4096
     }

@@ -1,27 +1,28 @@
-//! Who is reading under which root, so that no place is reused under a reader.
+//! Readers and the roots that they read, so that no place is reused while it is read.
 //!
 //! A reader takes a committed root and then its blocks, one read after the other, without any lock.
-//! Three commits later those blocks could be other data. That is worse than a wrong answer, which a
-//! checksum would show: of a mirror one side may hold the new content already and the other not
-//! yet, so the slow reader finds one copy bad and the other good, and its *repair* would overwrite
-//! the new data with the old.
+//! Three commits later those blocks could hold other data. That is worse than a wrong answer, which
+//! a checksum would show. One side of a mirror may already hold the new content while the other
+//! does not. The slow reader then finds one copy bad and the other good, and its *repair* would
+//! overwrite the new data with the old.
 //!
-//! So every reader enters the current **epoch** before it looks at any root. After a commit, when
-//! no new reader can find what its txg freed, those frees are noted with the epoch of that moment,
-//! and the epoch advances. Held-back frees are reused only once nobody is left in their epoch or an
-//! older one. Nobody waits: what is not released by this commit is released by a later one. Writes
-//! of repairs count as readers until they are done, even if the reader that asked has gone.
+//! So every reader enters the current **epoch** before it looks at any root. After a commit no new
+//! reader can find the blocks that its txg freed. Those frees are then noted with the epoch of that
+//! moment, and the epoch advances. Held-back frees are reused only once no reader is left in their
+//! epoch or an older one. Nothing waits for that: frees that this commit cannot release are
+//! released by a later one. Writes of repairs count as readers until they are done, even if the
+//! reader that caused the repair has gone.
 //!
 //! Entering costs one atomic increment in a shard of the thread's own.
 //!
-//! Rejected: to check, before a repair, that the place is in use in the newest root, and to read
-//! the good side once more. It needs nothing of readers, but a side that lost the new write without
-//! saying so would still show the old content, and the only good copy would be overwritten.
-//! Rejected too: to carry the reader's txg through every read. A reader that is cancelled would
-//! take its protection away while the repair that it asked for still writes.
+//! Rejected: before a repair, checking that the place is in use in the newest root, and reading the
+//! good side once more. This needs nothing of readers. But a side that silently lost the new write
+//! would still show the old content, and the repair would overwrite the only good copy. Also
+//! rejected: carrying the reader's txg through every read. A cancelled reader would take its
+//! protection away while its repair still writes.
 //!
-//! The cost: a reader that hangs keeps what is freed meanwhile from being reused, up to the point
-//! of a full pool. So nobody may wait for admission while reading.
+//! The cost: a reader that hangs keeps all later frees from being reused, up to the point of a full
+//! pool. So no caller may wait for admission while it reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,8 +36,8 @@ use crate::pool::Pool;
 #[cfg(test)]
 mod tests;
 
-/// Epochs told apart. A reader that outlasts as many commits keeps the epoch from advancing, and
-/// so a little more from being reused, but is never overlooked.
+/// Number of separate epochs. A reader that outlasts that many commits keeps the epoch from
+/// advancing. A little more freed space then stays unused, but the reader is never overlooked.
 const SEATS: usize = 8;
 const EPOCHS: u64 = SEATS as u64;
 /// Shards, so that cores do not share a cache line.
@@ -50,22 +51,22 @@ struct Shard {
 
 #[derive(Debug)]
 pub(crate) struct Readers {
-    /// Never below `EPOCHS`, so that looking back needs no care.
+    /// Never below `EPOCHS`, so that subtracting cannot underflow.
     epoch: AtomicU64,
     shards: [Shard; SHARDS],
-    /// Per committed txg whose frees are held back: the last epoch whose readers may know them.
-    /// Locked also by whoever changes the epoch or joins an older one.
+    /// For each committed txg whose frees are held back: the last epoch whose readers may reach
+    /// them. Changing the epoch and joining an older one need this lock too.
     retired: Mutex<VecDeque<(Txg, u64)>>,
 }
 
-/// Where somebody is counted.
+/// Where a reader is counted.
 #[derive(Debug, Clone, Copy)]
 struct Seat {
     shard: usize,
     epoch: u64,
 }
 
-/// While it lives, nothing that was reachable when it was made is reused.
+/// While it exists, nothing that was reachable when it was made is reused.
 #[derive(Debug)]
 pub struct Reading<'a> {
     readers: &'a Readers,
@@ -110,7 +111,7 @@ impl Readers {
         loop {
             let seat = Seat { shard, epoch: self.epoch.load(Ordering::SeqCst) };
             self.sit(seat);
-            // Counted in an epoch that had ended meanwhile, it might be overlooked: once more.
+            // The epoch ended meanwhile, and a reader counted there might be overlooked: try again.
             if self.epoch.load(Ordering::SeqCst) == seat.epoch {
                 return seat;
             }
@@ -118,8 +119,8 @@ impl Readers {
         }
     }
 
-    /// Joins the oldest epoch in which anybody is left: for a repair, which must be counted as long
-    /// as the reader that asked for it would have been, and does not know in which epoch that is.
+    /// Joins the oldest epoch with readers, for a repair. The repair must count as long as its
+    /// reader would have, and does not know that reader's epoch.
     fn enter_oldest(&self) -> Seat {
         let _unchanged = self.retired.lock();
         let epoch = self.epoch.load(Ordering::SeqCst);
@@ -136,18 +137,18 @@ impl Readers {
         })
     }
 
-    /// `txg` is on disk and its roots are the ones that new readers find.
+    /// Notes that `txg` is on disk and that new readers find its roots.
     pub fn retire(&self, txg: Txg) {
         let mut retired = self.retired.lock();
         let epoch = self.epoch.load(Ordering::SeqCst);
         retired.push_back((txg, epoch));
-        // The next epoch's counts are those of one long past: they must be empty.
+        // The next epoch reuses the counters of an old one: they must be zero.
         if !self.is_occupied(epoch + 1) {
             self.epoch.store(epoch + 1, Ordering::SeqCst);
         }
     }
 
-    /// The oldest txg whose frees somebody may still read.
+    /// The oldest txg whose frees some reader may still reach.
     pub fn oldest_read(&self) -> Option<Txg> {
         let mut retired = self.retired.lock();
         let epoch = self.epoch.load(Ordering::SeqCst);
@@ -156,11 +157,11 @@ impl Readers {
         while retired.front().is_some_and(|(_, last)| *last < oldest) {
             retired.pop_front();
         }
-        // Without any reader nothing of the past is read: what is left was retired just now.
+        // Without readers no old block is read: the remaining entry was retired just now.
         retired.front().map(|(txg, _)| *txg)
     }
 
-    /// Whether anybody reads or repairs.
+    /// Whether there is any reader or repair.
     pub fn is_busy(&self) -> bool {
         let epoch = self.epoch.load(Ordering::SeqCst);
         (epoch - (EPOCHS - 1)..=epoch).any(|epoch| self.is_occupied(epoch))
@@ -184,8 +185,8 @@ impl Drop for Repairing {
 }
 
 impl Pool {
-    /// Begins to read. To be taken before any root or pointer is looked up, and kept until the last
-    /// block read by way of it has come: until then nothing that it may reach is reused.
+    /// Begins to read. Take this before looking up any root or pointer, and keep it until the last
+    /// block below it has been read: until then nothing that it may reach is reused.
     pub fn reading(&self) -> Reading<'_> {
         Reading { readers: &self.readers, seat: self.readers.enter() }
     }

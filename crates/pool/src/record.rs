@@ -1,4 +1,5 @@
-//! The ring of txg records: where the next part goes, and what must not be overwritten.
+//! The ring of txg records: the place of the next part, and the places that must not be
+//! overwritten.
 
 use std::collections::VecDeque;
 
@@ -16,10 +17,10 @@ pub(crate) struct RecordRing {
     segments: Vec<Place>,
     /// Second copies, segment by segment; empty if leaves mirror each other.
     mirrors: Vec<Place>,
-    /// Where the next part goes if it fits.
+    /// The place of the next part, if it fits.
     segment: usize,
     offset: u64,
-    /// Sectors of each segment that records take.
+    /// Sectors that records use in each segment.
     taken_of_each: u64,
     /// Newest record in each segment.
     newest: Vec<Txg>,
@@ -77,12 +78,13 @@ impl RecordRing {
         })
     }
 
-    /// Import: goes to the next segment after so many sectors, unless a record alone is larger.
+    /// At import: the ring goes to the next segment after this many sectors, unless a single record
+    /// is larger.
     pub fn take_sectors_of_each(&mut self, sectors: u64) {
         self.taken_of_each = sectors.min(SEGMENT_SECTORS);
     }
 
-    /// Import: a record that lies here, oldest first.
+    /// At import: notes a record at this place, oldest first.
     pub fn note(&mut self, txg: Txg, place: Place, sectors: u64) {
         let first = place.plus(0).sector() / SEGMENT_SECTORS * SEGMENT_SECTORS;
         let start = Place::new(place.vdev(), first);
@@ -94,7 +96,7 @@ impl RecordRing {
         self.add_size(txg, sectors * 4096);
     }
 
-    /// Import, and after a commit: the window of a root that is on disk.
+    /// At import, and after a commit: notes the window of a root that is on disk.
     pub fn note_root(&mut self, window_start: Txg) {
         self.windows.push_back(window_start);
         while self.windows.len() as u64 > REWIND_TXGS + 1 {
@@ -106,7 +108,7 @@ impl RecordRing {
         }
     }
 
-    /// Records from this txg on are needed by some root on disk.
+    /// Some root on disk needs the records from this txg on.
     fn keep_from(&self) -> Txg {
         self.windows.iter().min().copied().unwrap_or(Txg(0))
     }
@@ -122,7 +124,7 @@ impl RecordRing {
         (self.segments.len() + self.mirrors.len()) as u64 * SEGMENT_SECTORS
     }
 
-    /// A place (and that of its copy) for a part of `sectors`, for `txg`.
+    /// A place (and that of its second copy) for a part of `sectors`, for `txg`.
     pub fn take(&mut self, txg: Txg, sectors: u64) -> Result<[Place; 2], PoolError> {
         if self.offset > 0 && self.offset + sectors > self.taken_of_each {
             let next = (self.segment + 1) % self.segments.len();
@@ -157,8 +159,8 @@ impl RecordRing {
         runs_of(&all)
     }
 
-    /// Where the next part goes if it fits, for the root. A full segment names its last sector,
-    /// where nothing more fits.
+    /// The place of the next part, if it fits, for the root. For a full segment this is its last
+    /// sector, where nothing more fits.
     pub fn next(&self) -> Place {
         let start = self.segments.get(self.segment).copied().unwrap_or(Place::NULL);
         start.plus(self.offset.min(SEGMENT_SECTORS - 1))
@@ -169,8 +171,7 @@ impl RecordRing {
 mod tests {
     use super::*;
 
-    /// The next segment is taken after so many sectors: worlds of the simulator go round the ring
-    /// soon.
+    /// A small limit of sectors per segment: simulated pools go round the ring soon.
     #[test]
     fn a_segment_is_left_after_so_many_sectors() {
         let run = Run::new(Place::new(0, 4 * SEGMENT_SECTORS), 3 * SEGMENT_SECTORS);
@@ -180,7 +181,7 @@ mod tests {
         let first = run.place.sector();
         assert_eq!([taken(1, 4), taken(2, 6)], [first, first + 4]);
         assert_eq!(taken(3, 1), first + SEGMENT_SECTORS);
-        // One that alone is larger has a segment of its own.
+        // A single larger record has a segment of its own.
         assert_eq!(taken(4, 20), first + 2 * SEGMENT_SECTORS);
     }
 }

@@ -1,14 +1,13 @@
-//! The pool's allocator behind its lock, and beside it what it has free.
+//! The pool's allocator with its lock, and its free space for reading without the lock.
 //!
-//! A sync keeps the lock while it puts away what a txg took and gave back, for a millisecond and
-//! more. Who only asks how much is free, as every change does before it enters a txg, does not
-//! wait for that.
+//! A sync keeps the lock for a millisecond and more, while it enters what a txg took and freed.
+//! Every change reads the free space before it enters a txg, and does not wait for that lock.
 //!
 //! Invariants:
-//! - `free_sectors` and `held_sectors` are what the allocator says whenever nobody holds the lock:
-//!   whoever held it tells before letting go.
-//! - What is held back and then free is never in both: the first to be told is the last to be asked
-//!   for.
+//! - `free_sectors` and `held_sectors` are the allocator's values whenever the lock is free: the
+//!   holder stores them before it releases the lock.
+//! - Space that changes from held back to free is never counted in both: the value that is stored
+//!   first is read last.
 
 use std::ops::{Deref, DerefMut};
 
@@ -23,7 +22,7 @@ pub(crate) struct Space {
     told: Told,
 }
 
-/// What is told without the lock.
+/// The values that can be read without the lock.
 #[derive(Debug)]
 struct Told {
     free_sectors: AtomicU64,
@@ -49,17 +48,17 @@ impl Space {
         Locked { allocator: self.allocator.lock(), told: &self.told }
     }
 
-    /// Sectors that can be handed out, as of the last time that the lock was let go.
+    /// Sectors that can be allocated, as of the last release of the lock.
     pub(crate) fn free_sectors(&self) -> u64 {
         self.told.free_sectors.load(Ordering::Acquire)
     }
 
-    /// Sectors that were freed and are held back, as of then.
+    /// Sectors that are freed but held back, as of then.
     pub(crate) fn held_sectors(&self) -> u64 {
         self.told.held_sectors.load(Ordering::Acquire)
     }
 
-    /// Sectors that are free, or will be without anything else being freed.
+    /// Sectors that are free, or will be without further frees.
     pub(crate) fn coming_sectors(&self) -> u64 {
         let free = self.free_sectors();
         free + self.held_sectors()
@@ -109,7 +108,7 @@ mod tests {
         let ids = locked.wanted_loads(u64::MAX);
         ids.into_iter().for_each(|id| assert!(locked.begin_load(id).is_none()));
         let run = locked.allocate(Txg(1), 1, 8).unwrap();
-        // The lock is held: nobody waits for it.
+        // The lock is held, and this does not wait for it.
         assert_eq!(space.free_sectors(), before);
         drop(locked);
         assert_eq!(space.free_sectors(), before - run.sectors);

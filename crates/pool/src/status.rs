@@ -1,4 +1,4 @@
-//! What a pool says of itself, for `pool status` and metrics.
+//! The state of a pool, for `pool status` and metrics.
 
 use std::time::Duration;
 
@@ -25,28 +25,28 @@ pub struct LeafStatus {
     pub read_errors: u64,
     /// Failed writes and flushes.
     pub write_errors: u64,
-    /// Wrong checksums met.
+    /// Reads with wrong checksums.
     pub checksum_errors: u64,
-    /// Bad copies rewritten.
+    /// Bad copies that were rewritten.
     pub repaired: u64,
     /// The last error.
     pub last_error: Option<String>,
-    /// What was done on it since import.
+    /// Its operations since import.
     pub io: IoCounts,
 }
 
 /// One top-level vdev.
 #[derive(Debug, Clone)]
 pub struct VdevStatus {
-    /// What it is for.
+    /// Its class.
     pub class: VdevClass,
-    /// How it keeps copies.
+    /// Its redundancy.
     pub redundancy: Redundancy,
     /// Sectors of logical space.
     pub sectors: u64,
     /// Its disks.
     pub leaves: Vec<LeafStatus>,
-    /// What was done on it since import, each counted once however many copies there are.
+    /// Its operations since import, each counted once however many copies there are.
     pub io: IoCounts,
 }
 
@@ -59,9 +59,9 @@ pub struct PoolStatus {
     pub guid: Guid,
     /// Newest committed txg.
     pub txg: Txg,
-    /// Why the pool is suspended, if it is.
+    /// The reason for a suspension, if the pool is suspended.
     pub suspended: Option<String>,
-    /// Where its sectors are.
+    /// The use of its sectors.
     pub space: SpaceUse,
     /// Metaslabs closed to allocation.
     pub closed_metaslabs: usize,
@@ -69,12 +69,12 @@ pub struct PoolStatus {
     pub vdevs: Vec<VdevStatus>,
     /// Time since the import.
     pub uptime: Duration,
-    /// How long each txg took to come to disk.
+    /// The time that each txg took to reach the disk.
     pub syncs: Histogram,
-    /// How long stable writes took that ended while no txg was on its way to disk, from their
-    /// admission until they were durable.
+    /// Times of stable writes that ended outside of a sync, from their admission until they were
+    /// durable.
     pub stable_writes: Histogram,
-    /// Those that ended while one was: what it costs others that data go to disk.
+    /// Times of those that ended during a sync: the sync's cost to others.
     pub stable_writes_in_sync: Histogram,
 }
 
@@ -113,7 +113,7 @@ impl Pool {
 }
 
 impl Pool {
-    /// Counts so many stable writes that were begun at this time of the world, and are durable.
+    /// Counts this many durable stable writes, which began at this time of the world.
     pub fn note_stable_writes(&self, begun: Duration, writes: usize) {
         let took = self.world.now().saturating_sub(begun);
         let [apart, in_sync] = &self.meters.stable_writes;

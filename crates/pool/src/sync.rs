@@ -1,8 +1,8 @@
 //! Writing out a txg.
 //!
 //! Order: changes of the layer above, then bitmap slots, then the record, then a flush of every
-//! leaf, then the uberblock and its flush. Nothing after the first step allocates: every sector the
-//! pool's own bookkeeping needs is reserved (slots at fixed places, records in their ring).
+//! leaf, then the uberblock and its flush. Nothing after the first step allocates: every sector for
+//! the pool's own bookkeeping is reserved (slots at fixed places, records in their ring).
 
 pub(crate) mod pace;
 
@@ -28,18 +28,18 @@ use crate::flow::limits::SYNC_WRITE_SECTORS_MAX;
 use crate::patience::Patience;
 use crate::pool::{BoxFuture, Pool, Roots};
 
-/// What the layer above uses to write its changes of one txg.
+/// The interface with which the layer above writes its changes of one txg.
 #[derive(Debug)]
 pub struct SyncContext {
     pool: Arc<Pool>,
     txg: Txg,
-    /// Writes that may still grow: one per vdev, and another for second copies.
+    /// Writes that may still grow: one per vdev, and another for its second copies.
     gathering: Mutex<BTreeMap<Stream, (u64, Vec<Page>)>>,
     flight: Arc<Flight>,
     used_sectors: Mutex<u64>,
 }
 
-/// A vdev, and whether second copies are meant: they lie apart and grow apart.
+/// A vdev, and whether this is for second copies: they are elsewhere and grow separately.
 type Stream = (u16, bool);
 
 #[derive(Debug)]
@@ -78,13 +78,13 @@ impl SyncContext {
         &self.pool
     }
 
-    /// Whether records that were not replayed yet may name what lies here: nothing is to go but
-    /// what the replayed changes themselves take away.
+    /// Whether records that were not replayed yet may name present blocks: then only the replayed
+    /// changes themselves may remove anything.
     pub fn is_replay(&self) -> bool {
         self.pool.log.is_replaying() && !left_out(Rule::ReplayReapsNothing)
     }
 
-    /// Takes `min` to `want` sectors.
+    /// Allocates `min` to `want` sectors.
     pub fn allocate(&self, min: u64, want: u64) -> Result<Run, PoolError> {
         let run = self.pool.space.lock().allocate(self.txg, min, want)?;
         *self.used_sectors.lock() += run.sectors;
@@ -97,13 +97,13 @@ impl SyncContext {
         Ok(run.place)
     }
 
-    /// Gives back a block.
+    /// Frees a block.
     pub fn free(&self, run: Run, written: Txg) {
         self.pool.uncache(run, written);
         self.pool.space.lock().free(self.txg, run);
     }
 
-    /// Frees that this txg may still take without its record growing too large.
+    /// Number of frees that this txg can still take without its record becoming too large.
     pub fn frees_left(&self) -> usize {
         let runs = self.pool.space.lock().open_runs(self.txg);
         self.pool.limits.txg_runs_max.saturating_sub(runs)
@@ -181,14 +181,14 @@ impl SyncContext {
         }
     }
 
-    /// Reads a node, also one that this sync has just written.
+    /// Reads a node, even one that this sync has just written.
     pub async fn read_node(&self, pointer: &BlockPointer) -> Result<Page, PoolError> {
         self.step().await;
         self.pool.read_node(pointer, Patience::Long).await
     }
 
-    /// Takes a place for a node, queues it, and returns its pointer. Where leaves do not mirror
-    /// each other, inner nodes and pool-wide trees get a second place, in another segment.
+    /// Allocates a place for a node, queues the node, and returns its pointer. Where leaves do not
+    /// mirror each other, inner nodes and pool-wide trees get a second place, in another segment.
     pub fn write_node(
         &self,
         kind: BlockKind,
@@ -219,7 +219,7 @@ impl SyncContext {
         Ok(pointer)
     }
 
-    /// Gives back a node.
+    /// Frees a node.
     pub fn free_node(&self, pointer: &BlockPointer) {
         for place in pointer.copies() {
             self.free(Run::new(place, pointer.sectors()), pointer.written);
@@ -228,13 +228,13 @@ impl SyncContext {
 }
 
 impl Pool {
-    /// Closes the open txg and makes it real.
+    /// Closes the open txg and commits it.
     pub(crate) fn sync_one(&self) -> BoxFuture<'_, Result<Txg, PoolError>> {
         Box::pin(async move {
             let _turn = self.sync_turn.lock().await;
-            // What this txg may take must be there to be taken: bitmaps are read before it closes,
-            // and again for what entered it meanwhile. Without a layer above, as when a pool is
-            // made, a txg takes nothing.
+            // The space that this txg may take must be available. So bitmaps are read before it
+            // closes, and again for changes that entered it meanwhile. Without a layer above, as
+            // when a pool is created, a txg takes nothing.
             let takes = self.trees.get().is_some();
             if takes {
                 self.load_for_sync().await?;
@@ -248,7 +248,7 @@ impl Pool {
             let context = SyncContext::new(self.arc()?, txg);
             let roots = match self.trees.get().map(std::sync::Weak::upgrade) {
                 Some(Some(trees)) => trees.sync(&context).await?,
-                // Its changes would be missing from a txg that says it holds them.
+                // Its changes would be missing from a txg that claims to hold them.
                 Some(None) => return Err(Contradiction::NoTrees.into()),
                 None => self.roots(),
             };
@@ -290,7 +290,8 @@ impl Pool {
             if let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) {
                 trees.committed(txg);
             }
-            // From here on new readers find this root: nobody new comes upon what it freed.
+            // From here on new readers find this root: none of them can reach the blocks that it
+            // freed.
             self.readers.retire(txg);
             self.release_frees(txg);
             self.unload_bitmaps();
@@ -385,8 +386,8 @@ impl Pool {
         })
     }
 
-    /// The oldest record that names a current slot: its entry is read there, and the runs of later
-    /// records go on top.
+    /// The oldest record that names a current slot: an import reads the slot's entry there, and
+    /// applies the runs of later records.
     fn window_start(&self, txg: Txg) -> Txg {
         let oldest = self.space.lock().stale_metaslabs().first().map(|(as_of, _)| *as_of);
         oldest.unwrap_or(txg).min(txg)
@@ -400,7 +401,7 @@ struct Part {
     freed: Vec<Run>,
 }
 
-/// Spreads a txg's entries over parts of at most 1 MiB. The last part also carries the root.
+/// Distributes a txg's entries over parts of at most 1 MiB. The last part also has the root.
 fn split_parts(allocated: Vec<Run>, freed: Vec<Run>, slots: Vec<SlotEntry>) -> Vec<Part> {
     // Half a part's bytes for runs and slots leaves ample room for the root and for group headers.
     let runs_max = RECORD_SECTORS_MAX * 4096 / 2 / RUN_BYTES;

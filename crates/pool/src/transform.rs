@@ -7,12 +7,12 @@ use aquifer_blockio::{Page, SECTOR_BYTES};
 use aquifer_ondisk::extent::Compression;
 use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 
-/// Zstandard's level: the fast end, as its user asked for ratio but not for days.
+/// Zstandard's level: at the fast end, since its user wants a good ratio but not at any price.
 const ZSTD_LEVEL: i32 = 3;
 
 thread_local! {
-    /// Table and output of LZ4, kept by each thread: to make and zero them anew for each extent was
-    /// a seventh of finding that it cannot be compressed.
+    /// Table and output of LZ4, kept by each thread. Allocating and zeroing them for each extent
+    /// took a seventh of the time of finding that it is incompressible.
     static LZ4: RefCell<(CompressTable, Vec<u8>)> = RefCell::default();
 }
 
@@ -39,7 +39,7 @@ pub fn compress(algorithm: Compression, pages: &[Page]) -> Option<Vec<u8>> {
     }
 }
 
-/// Decompresses to exactly `pages` pages; `None` if the bytes are not that.
+/// Decompresses to exactly `pages` pages; `None` if the bytes do not decompress to that.
 pub fn decompress(algorithm: Compression, bytes: &[u8], pages: usize) -> Option<Vec<Page>> {
     let size = pages * SECTOR_BYTES;
     let out = match algorithm {
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Pages of random bytes, the first `same` bytes of each all alike.
+    /// Pages of random bytes, except for the first `same` bytes of each, which are equal.
     fn pages(count: usize, same: usize, seed: u64) -> Vec<Page> {
         let mut bytes = vec![7; count * SECTOR_BYTES];
         let mut rng = Rng::stream(seed, "pages");
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn what_is_compressed_comes_back_whatever_was_compressed_before_it() {
         for algorithm in [Compression::Lz4, Compression::Zstd] {
-            // Long and short, what saves much, little and nothing, in turn on one thread.
+            // Long and short extents, with large, small and no savings, in turn on one thread.
             for (seed, count) in [8, 2, 5, 8, 3, 2, 8].into_iter().enumerate() {
                 for same in [4000, 0, 3000, 300] {
                     let pages = pages(count, same, seed as u64 + 1);

@@ -1,4 +1,4 @@
-//! The vdev tree: config and vdevs, as one value that an act of the administrator replaces.
+//! The vdev tree: config and vdevs, as one value that an administrator's act replaces.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::intent_log::Ring;
 use crate::limits::LOG_SEGMENTS_MAX;
 use crate::pool::Pool;
 
-/// Those vdevs that hold blocks.
+/// The vdevs that hold blocks.
 pub(crate) fn data(vdevs: &[Arc<Vdev>]) -> impl Iterator<Item = &Arc<Vdev>> {
     vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data)
 }
 
-/// Copies of a txg record: two unless every vdev that holds blocks mirrors them.
+/// Number of copies of a txg record: two, unless every vdev that holds blocks is a mirror.
 pub(crate) fn record_copies(vdevs: &[Arc<Vdev>]) -> u8 {
     if data(vdevs).any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 }
 }
 
-/// The space of vdevs of which nothing is known yet.
+/// The space of vdevs whose bitmaps are not known yet.
 pub(crate) fn allocator(vdevs: &[Arc<Vdev>]) -> Allocator {
     let of = |vdev: &Arc<Vdev>| (vdev.class == VdevClass::Data).then_some(vdev.geometry);
     Allocator::new(&vdevs.iter().map(of).collect::<Vec<_>>())
 }
 
-/// What the pool consists of. Vdevs and the config's entries have the same numbers.
+/// The parts of the pool. Vdevs and the config's entries have the same numbers.
 #[derive(Debug)]
 pub(crate) struct VdevTree {
     pub config: PoolConfig,
@@ -38,7 +38,7 @@ pub(crate) struct VdevTree {
 }
 
 impl VdevTree {
-    /// Vdevs that hold blocks: the pool cannot do without any of them.
+    /// Vdevs that hold blocks: the pool needs every one of them.
     pub fn data(&self) -> impl Iterator<Item = &Arc<Vdev>> {
         data(&self.vdevs)
     }
@@ -53,7 +53,7 @@ impl VdevTree {
         self.vdevs.iter().flat_map(|vdev| vdev.online())
     }
 
-    /// Config and vdevs with another vdev at `at`, or one more.
+    /// Config and vdevs with the vdev at `at` replaced, or one more.
     pub fn with_vdev(
         &self,
         at: usize,
@@ -90,7 +90,7 @@ pub(crate) fn put<T>(items: &mut Vec<T>, at: usize, item: T) {
 }
 
 impl Pool {
-    /// The vdev tree as it is now.
+    /// The present vdev tree.
     pub(crate) fn tree(&self) -> Arc<VdevTree> {
         self.tree.read().clone()
     }
@@ -102,8 +102,8 @@ impl Pool {
         vdev.ok_or_else(|| Contradiction::NoVdev(place).into())
     }
 
-    /// Whether every vdev that holds blocks has a disk left. Log vdevs without one are given up:
-    /// the log goes elsewhere.
+    /// Checks that every vdev that holds blocks has a disk left. Log vdevs without one are given
+    /// up: the log moves elsewhere.
     pub(crate) fn check_vdevs(&self) -> Result<(), PoolError> {
         let tree = self.tree();
         for vdev in tree.data() {

@@ -1,9 +1,9 @@
-//! Transaction groups: the open one, who holds it, and when it closes.
+//! Transaction groups: the open one, its holders, and its closing.
 //!
-//! Two txgs are in memory at most: the open one, and the one that quiesces and then syncs. A change
-//! is *admitted* first ([`admission`]: it may wait there, for memory, log, space or the disks),
-//! then *holds* the open txg: no await until the hold is dropped, so a txg quiesces at once. Clippy
-//! sees to that (`await-holding-invalid-types`).
+//! At most two txgs are in memory: the open one, and the one that quiesces and is then synced. A
+//! change is first *admitted* ([`admission`]: it may wait there, for memory, log, space or the
+//! disks). Then it *holds* the open txg. There is no await until the hold is dropped, so a txg
+//! quiesces at once. Clippy enforces that (`await-holding-invalid-types`).
 
 mod admission;
 
@@ -37,7 +37,7 @@ struct Load {
     dirty_bytes: u64,
     sectors: u64,
     log_bytes: u64,
-    /// Of those dirty bytes, what came by [`Lane::Sparse`].
+    /// The part of these dirty bytes that came by [`Lane::Sparse`].
     sparse_bytes: u64,
     changed: bool,
 }
@@ -45,25 +45,25 @@ struct Load {
 #[derive(Debug)]
 struct State {
     open: Txg,
-    /// Of txgs not on disk yet.
+    /// Loads of txgs that are not on disk yet.
     loads: BTreeMap<Txg, Load>,
     /// Admitted, not yet holding.
     admitted: Load,
     close_requested: bool,
-    /// Somebody waits for the open txg, or for the one on its way.
+    /// A caller waits for the open txg, or for the one being synced.
     awaited: bool,
     sync_awaited: bool,
-    /// Something is to go on with the next txg, which closes soon.
+    /// Background work continues with the next txg, which closes soon.
     background_waits: bool,
-    /// Bytes that the log had taken when the open txg began.
+    /// Bytes in the log when the open txg began.
     log_began_bytes: u64,
-    /// Sectors of which the open txg may have reserved as many before it is full.
+    /// The open txg is full when it has reserved this many sectors.
     full_sectors: u64,
     running: bool,
 }
 
 impl State {
-    /// What the open txg holds, and what is on its way into it.
+    /// The load of the open txg, and of changes about to enter it.
     fn coming(&self) -> Load {
         let mut load = self.loads.get(&self.open).copied().unwrap_or_default();
         load.dirty_bytes += self.admitted.dirty_bytes;
@@ -71,12 +71,12 @@ impl State {
         load
     }
 
-    /// Dirty bytes of all txgs, and those on their way into one.
+    /// Dirty bytes of all txgs, and of changes about to enter one.
     fn dirty_bytes(&self) -> u64 {
         self.admitted.dirty_bytes + self.loads.values().map(|load| load.dirty_bytes).sum::<u64>()
     }
 
-    /// What changes have taken of memory and log.
+    /// Memory and log that changes have taken.
     fn taken(&self) -> Taken {
         let open = self.loads.get(&self.open).copied().unwrap_or_default();
         Taken {
@@ -91,7 +91,7 @@ impl State {
         self.admitted.sectors + self.loads.values().map(|load| load.sectors).sum::<u64>()
     }
 
-    /// Takes a change with this demand into the open txg, and returns that.
+    /// Enters a change with this demand into the open txg, as a holder, and returns that txg.
     fn enter(&mut self, demand: Demand) -> Txg {
         let txg = self.open;
         let load = self.loads.entry(txg).or_default();
@@ -101,7 +101,7 @@ impl State {
         txg
     }
 
-    /// What was set aside for an admission is needed no more.
+    /// Releases the reservation of an admission.
     fn give_back(&mut self, demand: Demand) {
         self.admitted.dirty_bytes -= demand.dirty_bytes;
         self.admitted.sectors -= demand.sectors;
@@ -154,8 +154,8 @@ pub(crate) struct Txgs {
     /// A txg lost its last holder.
     quiesced: Notify,
     progress: Mutex<Progress>,
-    /// Wakes all who watch that, in the order in which they came. (A `watch` channel wakes them in
-    /// a random one, and no seed of the simulator would tell its story twice.)
+    /// Wakes all waiters for progress, in the order in which they came. (A `watch` channel wakes
+    /// them in random order, so no seed of the simulator would repeat its story.)
     progressed: Notify,
     /// See [`admission`], "A full pool".
     row: AsyncMutex<()>,
@@ -207,7 +207,7 @@ impl Txgs {
         self.state.lock().open
     }
 
-    /// Asks for the open txg to be closed: somebody waits for it, or for the one before.
+    /// Requests to close the open txg: a caller waits for it, or for the one before.
     pub fn request_close(&self) {
         let mut state = self.state.lock();
         state.close_requested = true;
@@ -216,12 +216,12 @@ impl Txgs {
         self.wanted.notify_one();
     }
 
-    /// Something goes on with the next txg.
+    /// Notes that background work continues with the next txg.
     pub fn background_waits(&self) {
         self.state.lock().background_waits = true;
     }
 
-    /// Waits until nobody holds a txg that is open no more.
+    /// Waits until a txg that is no longer open has no holders.
     async fn quiesced(&self, closing: Txg) {
         loop {
             let quiesced = self.quiesced.notified();
@@ -232,7 +232,7 @@ impl Txgs {
         }
     }
 
-    /// Enters the open txg without admission: for replay, which paces itself.
+    /// Enters the open txg without admission: for replay, which sets its own pace.
     pub fn force_hold(&self, pool: &Arc<Pool>, demand: Demand) -> TxHold {
         let mut state = self.state.lock();
         let txg = state.enter(demand);
@@ -240,12 +240,12 @@ impl Txgs {
         TxHold { pool: pool.clone(), txg }
     }
 
-    /// Sectors that were reserved for the changes of a txg.
+    /// Sectors reserved for the changes of a txg.
     pub fn reserved_for(&self, txg: Txg) -> u64 {
         self.state.lock().loads.get(&txg).map_or(0, |load| load.sectors)
     }
 
-    /// The txg is on disk.
+    /// Notes that the txg is on disk.
     pub fn done(&self, txg: Txg) {
         self.state.lock().loads.remove(&txg);
         self.progress.lock().committed = txg;
@@ -257,7 +257,7 @@ impl Txgs {
         state.loads.get(&state.open).is_some_and(|load| load.changed)
     }
 
-    /// Dirty bytes of all txgs, and those on their way into one.
+    /// Dirty bytes of all txgs, and of changes about to enter one.
     pub fn dirty_bytes(&self) -> u64 {
         self.state.lock().dirty_bytes()
     }
@@ -285,14 +285,14 @@ impl Pool {
         Bounds { log_bytes: self.log.capacity_bytes(), sectors: state.full_sectors }
     }
 
-    /// How full the open txg is with all that is on its way into it, and whether somebody waits for
-    /// it, or for the one on its way to disk.
+    /// How full the open txg is with all changes about to enter it. Also whether a caller waits for
+    /// it, or for the one being synced.
     pub(crate) fn open_look(&self) -> (f64, bool) {
         let state = self.txgs.state.lock();
         (self.fill(&state, state.coming()), state.awaited || state.sync_awaited)
     }
 
-    /// Ends the open txg and waits until nobody holds it.
+    /// Closes the open txg and waits until it has no holders.
     pub(crate) async fn close_txg(&self) -> (Txg, Closed) {
         let closed = {
             let mut state = self.txgs.state.lock();
@@ -310,12 +310,12 @@ impl Pool {
         closed
     }
 
-    /// Commits everything that entered before this call.
+    /// Commits every change that entered before this call.
     pub async fn sync(&self) -> Result<Txg, PoolError> {
         let txg = {
             let mut state = self.txgs.state.lock();
             let txg = state.open;
-            // An administrative act may have no load of its own, and still wants its txg.
+            // An administrative act may have no load of its own, but needs its txg.
             state.loads.entry(txg).or_default().changed = true;
             txg
         };
@@ -324,11 +324,12 @@ impl Pool {
         Ok(txg)
     }
 
-    /// Commits all, marks the pool cleanly exported, and ends its service. Nothing may be using it.
+    /// Commits everything, marks the pool cleanly exported, and ends its service. It must not be in
+    /// use.
     pub async fn export(&self) -> Result<(), PoolError> {
         self.sync().await?;
         self.txgs.fail(PoolError::Exported);
-        // No write of a repair may be under way when somebody else takes the disks over.
+        // No write of a repair may be in progress when another host takes the disks.
         while self.readers.is_busy() {
             self.world.sleep(Duration::from_millis(EXPORT_POLL_MS)).await;
         }
@@ -372,10 +373,11 @@ impl Pool {
                 if asked || background || self.txgs.has_changes() {
                     follow = REWIND_TXGS;
                 } else if follow > 0 && self.frees_wait() {
-                    // Counted, so that an idle pool comes to rest even if its empty txgs free.
+                    // Limited, so that an idle pool comes to rest even if its empty txgs free
+                    // something.
                     follow -= 1;
                 } else {
-                    // Readers may have left that held back what older txgs freed.
+                    // Readers that held back frees of older txgs may be gone.
                     self.release_frees(self.committed_txg());
                     continue;
                 }
@@ -388,11 +390,11 @@ impl Pool {
     }
 }
 
-/// How often an export looks whether the last reader has gone.
+/// Interval in which an export checks whether the last reader has gone.
 const EXPORT_POLL_MS: u64 = 1;
 
 impl TxHold {
-    /// The txg that is held.
+    /// The held txg.
     pub fn txg(&self) -> Txg {
         self.txg
     }

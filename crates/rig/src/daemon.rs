@@ -1,9 +1,9 @@
 //! `aquifer serve` in a network namespace, and the commands that ask it.
 //!
-//! What holds: a daemon that is started has its state and its log where the one before it had them,
-//! so that it may be killed and started again. Its socket lies in the system's directory for
-//! temporary files, since a socket's path may have 107 bytes, which a directory of the project may
-//! not leave; it goes with the [`Daemon`].
+//! Invariant: each daemon keeps its state and its log where the previous one had them, so it can be
+//! killed and started again. Its socket is in the system's directory for temporary files. A
+//! socket's path may have 107 bytes, and a directory of the project may not leave that many.
+//! Dropping the [`Daemon`] removes the socket.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -25,14 +25,14 @@ pub struct Daemon {
     netns: NetNs,
     ports: &'static [u16],
     log: PathBuf,
-    /// What it had logged before its last start, in bytes.
+    /// The length of its log before its last start, in bytes.
     logged: usize,
-    /// Goes before the namespace.
+    /// Dropped before the namespace.
     process: Option<Process>,
 }
 
 impl Daemon {
-    /// `program serve ARGS...` in `netns`, with state and log in `scratch`. It serves when somebody
+    /// `program serve ARGS...` in `netns`, with state and log in `scratch`. It serves when it
     /// listens on each of the TCP `ports`. Nothing is started yet.
     #[must_use]
     pub fn new<A: AsRef<OsStr>>(
@@ -60,12 +60,12 @@ impl Daemon {
         }
     }
 
-    /// Sets a variable of its environment, from its next start on.
+    /// Sets a variable of its environment, for its next starts.
     pub fn set_env(&mut self, name: &str, value: &str) {
         self.serve = self.serve.clone().env(name, value);
     }
 
-    /// Starts it and waits until it takes commands: without a pool it serves nothing.
+    /// Starts it and waits until it accepts commands; without a pool it serves nothing.
     ///
     /// # Errors
     /// [`Error::Failed`] if it ends; [`Error::Timeout`].
@@ -85,7 +85,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Starts it on the pools it had; returns the time until clients can connect.
+    /// Starts it on its earlier pools; returns the time until clients can connect.
     ///
     /// # Errors
     /// As [`Daemon::wait_serving`].
@@ -96,7 +96,7 @@ impl Daemon {
         Ok(start.elapsed())
     }
 
-    /// Starts it and kills it after `span`, wherever in its start it is then.
+    /// Starts it and kills it after `span`, at whatever step of its start.
     ///
     /// # Errors
     /// [`Error::Failed`] if it had ended by itself.
@@ -111,10 +111,10 @@ impl Daemon {
         }
     }
 
-    /// Waits until it listens on its ports, or has given up a pool that it had.
+    /// Waits until it listens on its ports, or has given up one of its pools.
     ///
     /// # Errors
-    /// [`Error::Failed`] if it ends, or does not get a pool; [`Error::Timeout`].
+    /// [`Error::Failed`] if it ends, or gives up a pool; [`Error::Timeout`].
     pub fn wait_serving(&self) -> Result<()> {
         let start = Instant::now();
         for port in self.ports {
@@ -131,23 +131,23 @@ impl Daemon {
         Ok(())
     }
 
-    /// What it has said of a pool that it could not import since its last start.
+    /// The line of its log since its last start about a pool that it could not import.
     fn given_up(&self) -> Option<String> {
         let log = self.log();
         let mut lines = log.get(self.logged..)?.lines();
         lines.find(|line| line.contains("class=\"pool.unavailable\"")).map(str::to_owned)
     }
 
-    /// SIGKILL; gone when this returns.
+    /// Sends SIGKILL; the daemon is gone when this returns.
     pub fn kill9(&mut self) {
         // Dropping a process kills and reaps it.
         self.process = None;
     }
 
-    /// SIGTERM; waits for the end, at most `limit`.
+    /// Sends SIGTERM, and waits at most `limit` for the end.
     ///
     /// # Errors
-    /// [`Error::Timeout`]; [`Error::Failed`] if it ended badly, or did not run.
+    /// [`Error::Timeout`]; [`Error::Failed`] if it ended with an error, or did not run.
     pub fn stop(&mut self, limit: Duration) -> Result<()> {
         let ended = self.process()?.terminate(limit)?;
         self.process = None;
@@ -166,7 +166,7 @@ impl Daemon {
         self.process.as_ref().ok_or_else(gone)
     }
 
-    /// Its command line, with which `aquifer COMMAND` reaches it.
+    /// The beginning of a command line with which `aquifer COMMAND` reaches it.
     #[must_use]
     pub fn command(&self) -> Invocation {
         Invocation::new(&self.program).arg("--api-socket").arg(&self.socket)
@@ -186,7 +186,7 @@ impl Daemon {
         &self.netns
     }
 
-    /// Its Unix socket, where the API is.
+    /// The Unix socket of its API.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
@@ -198,7 +198,7 @@ impl Daemon {
         &self.log
     }
 
-    /// All that it has logged, from its first start on.
+    /// Its whole log, from its first start on.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
@@ -214,12 +214,12 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.kill9();
-        // A daemon that is killed leaves it; one that ended has removed it.
+        // A killed daemon leaves its socket; one that ended has removed it.
         let _ = std::fs::remove_file(&self.socket);
     }
 }
 
-/// After so long without a listener its log is looked at.
+/// After this long without a listener, look at its log.
 const LOOK: Duration = Duration::from_millis(500);
-/// For a start on a busy machine, with a log to replay.
+/// Time limit for a start on a busy machine, with a log to replay.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,7 +1,7 @@
-//! What can go wrong in the harness: few kinds, each with the words needed to act on it.
+//! Errors of the harness: few kinds, each with the words needed to act on it.
 //!
-//! A finding about the server under test is [`Error::Mismatch`]; everything else is trouble of the
-//! harness, the machine or a program it ran.
+//! A finding about the server under test is [`Error::Mismatch`]; every other error is a problem of
+//! the harness, the machine or a program that it ran.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use std::time::Duration;
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a harness call did not do what it was asked.
+/// The reason why a call of the harness failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done, with the path or program.
+        /// The action, with the path or program.
         what: String,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A program that the harness runs is not installed.
@@ -36,26 +36,26 @@ pub enum Error {
         /// The end of what it printed.
         said: String,
     },
-    /// Something did not happen in time.
+    /// An event did not happen in time.
     #[error("{what}: not within {limit:?}; last output: {said}")]
     Timeout {
-        /// What was waited for.
+        /// The expected event.
         what: String,
-        /// How long.
+        /// The time limit.
         limit: Duration,
-        /// The end of what the other side had printed.
+        /// The end of the other side's output.
         said: String,
     },
     /// Bytes from the guest, a tool or a file of the system are not in the expected form.
     #[error("malformed: {0}")]
     Malformed(String),
-    /// The server under test is wrong: content, attribute or status is not what it must be.
+    /// The server under test is wrong: its content, attribute or status is not the expected one.
     #[error("mismatch: {0}")]
     Mismatch(String),
 }
 
 impl Error {
-    /// Maps an I/O error to [`Error::Io`], with what was being done.
+    /// Maps an I/O error to [`Error::Io`], with the action.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

@@ -1,17 +1,17 @@
-//! What tests, demo and benchmarks need around a server: its process, its network, its place.
+//! The surroundings of a server, for tests, demo and benchmarks: its process, its network, its
+//! directory.
 //!
-//! What holds:
-//! - Servers run in a network namespace of their own ([`netns`]); nothing listens on the machine
-//!   itself, and port 111 is always free there.
-//! - No process outlives the program that started it, however that ends ([`process`]).
-//! - Every wait has a limit, and running into it is an [`Error::Timeout`] that carries what the
-//!   other side had said so far.
-//! - Everything written lies under one directory ([`work`]); what was downloaded is used again.
+//! # Invariants
+//! - Servers run in a network namespace of their own ([`netns`]). Nothing listens on the machine
+//!   itself, and port 111 is always free in the namespace.
+//! - No process outlives the program that started it, however that program ends ([`process`]).
+//! - Every wait has a limit. Reaching it is an [`Error::Timeout`] with the other side's output so
+//!   far.
+//! - All files are written under one directory ([`work`]); downloads are reused.
 //!
-//! From the bottom up: [`process`], [`netns`] and [`work`] tame the machine; [`random`] is
-//! for all; [`daemon`], [`server`]
-//! and [`peer`] run what is tested; `wire` is a client's connection to it; [`tls`] carries clients
-//! over TLS that know nothing of it.
+//! From the bottom up: [`process`], [`netns`] and [`work`] isolate a run from the machine.
+//! [`daemon`], [`server`] and [`peer`] run the programs under test. `wire` is a client's connection
+//! to them. [`tls`] carries clients without TLS over TLS.
 
 pub mod daemon;
 mod error;

@@ -1,12 +1,12 @@
 //! A network of its own for a server and its clients.
 //!
-//! What holds: a namespace has only a loopback interface, so every port in it is free (111 for
+//! Invariant: a namespace has only a loopback interface. So every port in it is free (111 for
 //! rpcbind, 2049) and nothing in it can be reached from the machine. It is also a mount namespace
 //! with an empty `/run` and `/var/lib/nfs`, since rpcbind and nfs-ganesha keep sockets and state
-//! there. With the last [`NetNs`], or with this process however that ends, everything in the
-//! namespace is killed, daemons that forked or changed their user too: the process that holds it
-//! sees its input end and does so. Without root the namespace is one of a user namespace, in which
-//! the caller is root.
+//! there. Everything in the namespace is killed with the last [`NetNs`], or with this process
+//! however that ends. That includes daemons that forked or changed their user. The process that
+//! holds the namespace does so when its input ends. Without root the namespace belongs to a user
+//! namespace, in which the caller is root.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -31,14 +31,15 @@ pub struct NetNs {
     user: bool,
 }
 
-/// The process that keeps the namespace and clears it in the end.
+/// The process that keeps the namespace, and clears it in the end.
 #[derive(Debug)]
 struct Holder(Process);
 
 impl Drop for Holder {
     fn drop(&mut self) {
         drop(self.0.take_stdin());
-        // If it does not end, it is killed as every process; what is in the namespace may survive.
+        // If it does not end, it is killed like every process; processes in the namespace may
+        // survive.
         let _ = self.0.wait(CLEAR_LIMIT);
     }
 }
@@ -70,8 +71,8 @@ impl NetNs {
         Ok(Self { holder: Arc::new(Holder(holder)), user })
     }
 
-    /// A network of tap devices, with the namespace at `address` (`10.9.0.1/24`) in it: guests on
-    /// them can call the namespace and each other, and be called.
+    /// A network of tap devices, with the namespace at `address` (`10.9.0.1/24`) in it. Guests on
+    /// them can call the namespace and each other, and can be called.
     ///
     /// # Errors
     /// [`Error::Failed`] where the system has no such devices.
@@ -100,15 +101,15 @@ impl NetNs {
         words.into_iter().map(OsString::from).collect()
     }
 
-    /// What to type before a command to run it in the namespace.
+    /// The words to type before a command to run it in the namespace.
     #[must_use]
     pub fn enter_line(&self) -> String {
         let words = self.enter().into_iter().filter(|word| word != "--mount");
         words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Moves the calling thread into the namespace's mounts: what it mounts from then on is seen
-    /// there only, and goes with the namespace. The thread stays there to its end.
+    /// Moves the calling thread into the namespace's mounts. Its later mounts are visible only
+    /// there, and go with the namespace. The thread stays there to its end.
     ///
     /// # Errors
     /// [`Error::Io`], always without root.
@@ -128,12 +129,12 @@ impl NetNs {
     }
 }
 
-/// Connects to `address` as it is in the network of process `pid`, or of this one.
+/// Connects to `address` in the network of process `pid`, or of this one.
 ///
 /// # Errors
 /// [`Error::Io`].
 pub fn connect(pid: Option<u32>, address: SocketAddr) -> Result<TcpStream> {
-    // A thread is in a namespace, a socket stays in the one it was made in.
+    // A thread enters a namespace; a socket stays in the one where it was made.
     let connect = move || {
         pid.map_or(Ok(()), enter_network)?;
         TcpStream::connect(address).map_err(Error::io(format!("connect to {address}")))
@@ -154,8 +155,8 @@ pub fn enter_network(pid: u32) -> Result<()> {
     moved.map_err(|errno| Error::at("enter", &path)(errno.into()))
 }
 
-/// Waits until somebody listens on TCP `port` in `netns` (on this machine itself without one), or
-/// `server` has ended. Connects to nobody: some servers count connections.
+/// Waits until a process listens on TCP `port` in `netns` (on this machine itself without one), or
+/// `server` has ended. Makes no connection: some servers count connections.
 ///
 /// # Errors
 /// [`Error::Timeout`] after `limit`, [`Error::Failed`] if `server` ended.
@@ -175,13 +176,13 @@ pub fn wait_for_listener(
             let what = format!("listener on port {port}");
             return Err(Error::Timeout { what, limit, said: server.said() });
         }
-        // A look at the machine's sockets costs milliseconds where there are many.
+        // Reading the machine's sockets costs milliseconds where there are many.
         thread::sleep(Duration::from_millis(25));
     }
     Ok(())
 }
 
-/// Whether somebody listens on TCP `port`, by the kernel's table of sockets.
+/// Whether a process listens on TCP `port`, by the kernel's table of sockets.
 #[must_use]
 pub fn is_listening(netns: Option<&NetNs>, port: u16) -> bool {
     let own = || ["/proc/self/net/tcp", "/proc/self/net/tcp6"].map(PathBuf::from);

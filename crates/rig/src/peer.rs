@@ -1,3 +1,3 @@
-//! Other NFS servers: to prove the harness against, and to compare with.
+//! Other NFS servers: to prove the harness, and to compare with.
 
 pub mod ganesha;

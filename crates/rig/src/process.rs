@@ -1,11 +1,11 @@
 //! Programs that the harness runs.
 //!
-//! What holds: no child outlives this process. Each is started through `setpriv --pdeathsig KILL`,
-//! so the kernel kills it with its parent even if that is killed itself. The kernel means the
-//! parent *thread*: hence one thread, which never ends, starts all children. A program that changes
-//! its user loses that signal (prctl(2)), as rpcbind does: a namespace sees to those in it.
-//! Dropping a [`Process`] kills and reaps it. A pid is signalled only under the lock under which it
-//! is reaped, so never one that was given out again.
+//! Invariant: no child outlives this process. Each is started through `setpriv --pdeathsig KILL`,
+//! so the kernel kills it with its parent even if the parent itself is killed. For the kernel the
+//! parent is a *thread*, so one thread, which never ends, starts all children. A program that
+//! changes its user loses that signal (prctl(2)), as rpcbind does; a namespace kills those in it.
+//! Dropping a [`Process`] kills and reaps it. Signals are sent under the lock under which a process
+//! is reaped, so a pid that was reused never gets one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::netns::NetNs;
 use crate::{Error, Result};
 
-/// A program with its arguments, to be run once or kept running.
+/// A program with its arguments, to run once or keep running.
 #[derive(Clone, Debug)]
 pub struct Invocation {
     program: OsString,
@@ -33,7 +33,7 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// `program` is a path or found in `PATH`.
+    /// `program` is a path, or a name to find in `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let program = program.as_ref().to_os_string();
         Self { program, args: Vec::new(), env: Vec::new(), netns: None, guarded: true }
@@ -75,21 +75,21 @@ impl Invocation {
         self
     }
 
-    /// Takes a variable out of the inherited environment.
+    /// Removes a variable from the inherited environment.
     #[must_use]
     pub fn env_remove(mut self, name: &str) -> Self {
         self.env.push((name.into(), None));
         self
     }
 
-    /// Runs the program in `netns`, which then lives at least as long.
+    /// Runs the program in `netns`, which lives at least as long as the program.
     #[must_use]
     pub fn inside(mut self, netns: &NetNs) -> Self {
         self.netns = Some(netns.clone());
         self
     }
 
-    /// The program is not killed with this process: it ends by itself when its input does.
+    /// Does not kill the program with this process: it ends by itself when its input does.
     #[must_use]
     pub fn ends_with_its_input(mut self) -> Self {
         self.guarded = false;
@@ -103,7 +103,7 @@ impl Invocation {
         words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Runs the program to its end, without input, and returns what came of it; killed at `limit`.
+    /// Runs the program to its end, without input, and returns its outcome; kills it at `limit`.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be started, [`Error::Timeout`].
@@ -145,7 +145,7 @@ impl Invocation {
         Err(Error::Failed { what, said: tail(&outcome.said()) })
     }
 
-    /// Starts the program without input; its output goes to the end of `log`.
+    /// Starts the program without input; its output is appended to `log`.
     ///
     /// # Errors
     /// [`Error::Io`] if the log cannot be opened or the program cannot be started.
@@ -190,7 +190,7 @@ impl Invocation {
         let mut words = words.into_iter();
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words);
-        // Ctrl-C is this program's: it decides how the others end.
+        // Ctrl-C is only for this program: it decides how the others end.
         command.process_group(0);
         for (name, value) in &self.env {
             match value {
@@ -202,7 +202,7 @@ impl Invocation {
     }
 }
 
-/// How a program ended and what it printed.
+/// How a program ended, and its output.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Exit status or signal.
@@ -250,7 +250,7 @@ impl Process {
         Ok(Self { child, pid, name, log, _netns: invocation.netns.clone() })
     }
 
-    /// Process id; of the program itself, which its starters have become by `exec`.
+    /// Process id of the program itself, which its starters have become by `exec`.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
@@ -277,21 +277,21 @@ impl Process {
                 let what = format!("end of {}", self.name);
                 return Err(Error::Timeout { what, limit, said: self.said() });
             }
-            // Short programs are waited for shortly, long ones without burning the processor.
+            // Short waits for short programs, longer ones to save the processor.
             let nap = start.elapsed() / 8;
             thread::sleep(nap.clamp(Duration::from_millis(1), Duration::from_millis(25)));
         }
     }
 
-    /// SIGKILL, and waits until it is gone. No harm if it has ended already.
+    /// Sends SIGKILL, and waits until it is gone. Harmless if it has ended already.
     pub fn kill9(&self) {
         let mut child = self.child();
-        // Both fail only for a process that was reaped before.
+        // Both fail only for a process that was already reaped.
         let _ = child.kill();
         let _ = child.wait();
     }
 
-    /// Sends `signal`; nothing happens if it has ended.
+    /// Sends `signal`; does nothing if the process has ended.
     ///
     /// # Errors
     /// [`Error::Io`] if the system refuses.
@@ -306,7 +306,7 @@ impl Process {
         sent.map_err(Error::io(format!("signal {}", self.name)))
     }
 
-    /// SIGTERM, and SIGKILL if it has not ended within `limit`.
+    /// Sends SIGTERM, and SIGKILL if it has not ended within `limit`.
     ///
     /// # Errors
     /// [`Error::Timeout`] if it had to be killed.
@@ -319,7 +319,7 @@ impl Process {
         ended
     }
 
-    /// Kills the program once `life` is over, wherever the rest of the test hangs.
+    /// Kills the program once `life` is over, even if the rest of the test hangs.
     pub fn kill_after(&self, life: Duration) {
         let child = Arc::downgrade(&self.child);
         thread::spawn(move || {
@@ -331,7 +331,7 @@ impl Process {
                 thread::sleep(left.min(Duration::from_millis(500)));
             }
             if let Some(child) = child.upgrade() {
-                // Fails only for one that has ended.
+                // Fails only for a process that has ended.
                 let _ = child.lock().unwrap_or_else(PoisonError::into_inner).kill();
             }
         });
@@ -344,7 +344,8 @@ impl Process {
     pub fn cpu_time(&self) -> Result<Duration> {
         let path = PathBuf::from(format!("/proc/{}/stat", self.pid));
         let text = std::fs::read_to_string(&path).map_err(Error::at("read", &path))?;
-        // The name, field 2, is in parentheses and may hold anything; utime and stime are 14, 15.
+        // The name, field 2, is in parentheses and may contain any characters; utime and stime are
+        // 14, 15.
         let after_name = text.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
         let mut fields = after_name.split_whitespace().skip(11).map(str::parse::<u64>);
         match (fields.next(), fields.next()) {
@@ -399,7 +400,7 @@ fn tail(text: &str) -> String {
 fn drain(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // A pipe fails to be read only if it is none; what was read so far is what there is.
+        // Reading a pipe fails only if it is none; use the bytes read so far.
         let _ = pipe.read_to_end(&mut bytes);
         bytes
     })
@@ -413,7 +414,7 @@ fn start(command: Command) -> std::io::Result<Child> {
         let (sender, requests) = mpsc::channel::<Request>();
         thread::spawn(move || {
             for (mut command, answer) in requests {
-                // The asker waits; it cannot have gone.
+                // The caller waits; it cannot have gone.
                 let _ = answer.send(command.spawn());
             }
         });

@@ -1,7 +1,7 @@
 //! A server under test as a process: started, killed, started again.
 //!
-//! What holds: `start` returns only when somebody listens on the server's port, and only if the
-//! server itself still runs; a killed server is gone when `kill9` returns, and its port with it.
+//! Invariant: `start` returns only when the server's port has a listener, and only if the server
+//! itself still runs. A killed server is gone when `kill9` returns, and its port with it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -22,8 +22,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that is started by `invocation`, listens on `port` in `netns` (or on this machine),
-    /// and whose output is added to `log`. Not started yet.
+    /// A server that `invocation` starts, and that listens on `port` in `netns` (or on this
+    /// machine). Its output is appended to `log`. It is not started yet.
     #[must_use]
     pub fn new(invocation: Invocation, netns: Option<&NetNs>, port: u16, log: &Path) -> Self {
         let invocation = match netns {
@@ -36,7 +36,7 @@ impl Server {
     /// Starts it and waits for its port.
     ///
     /// # Errors
-    /// [`Error::Failed`] if it ends or somebody else has the port; [`Error::Timeout`].
+    /// [`Error::Failed`] if it ends or the port is taken; [`Error::Timeout`].
     pub fn start(&mut self, limit: Duration) -> Result<()> {
         if is_listening(self.netns.as_ref(), self.port) {
             let what = format!("{}: port {} is taken", self.invocation.line(), self.port);
@@ -46,13 +46,13 @@ impl Server {
         wait_for_listener(self.netns.as_ref(), self.port, process, limit)
     }
 
-    /// SIGKILL; returns when it is gone.
+    /// Sends SIGKILL; returns when it is gone.
     pub fn kill9(&mut self) {
         // Dropping a process kills and reaps it.
         self.process = None;
     }
 
-    /// SIGTERM, and waits for the end.
+    /// Sends SIGTERM, and waits for the end.
     ///
     /// # Errors
     /// [`Error::Timeout`] if it had to be killed; [`Error::Failed`] if it did not run.
@@ -62,7 +62,7 @@ impl Server {
         ended
     }
 
-    /// SIGKILL and start: what a crash and its supervisor do.
+    /// Kills it with SIGKILL and starts it, like a crash and a supervisor.
     ///
     /// # Errors
     /// Those of `start`.
@@ -94,7 +94,8 @@ impl Server {
     }
 }
 
-/// The program `aquifer`: `$AQUIFER_BIN`, else that in the target directory of the running test.
+/// The program `aquifer`: `$AQUIFER_BIN`, or else the one in the target directory of the running
+/// test.
 ///
 /// # Errors
 /// [`Error::MissingTool`] if there is no such program.

@@ -1,7 +1,7 @@
-//! RPC-with-TLS for clients that have none (RFC 9289): a relay that takes connections in the clear
+//! RPC-with-TLS for clients without it (RFC 9289): a relay that accepts connections in the clear
 //! and carries them over TLS, and an authority that makes certificates for both sides.
 //!
-//! The probe is written here byte by byte, apart from what the server under test makes of it.
+//! The probe is written here byte by byte, independent of the code of the server under test.
 
 use std::fs;
 use std::io::{self, Read, Result, Write};
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// An authority whose certificates lie in a directory.
+/// An authority, with its certificates in a directory.
 #[derive(Debug)]
 pub struct Authority {
     home: PathBuf,
@@ -43,10 +43,10 @@ pub struct Certified {
 }
 
 impl Authority {
-    /// A new one, whose own certificate is `NAME.pem` in `home`.
+    /// A new authority, whose own certificate is `NAME.pem` in `home`.
     ///
     /// # Errors
-    /// What cannot be made or written.
+    /// A file that cannot be made or written.
     pub fn new(home: &Path, name: &str) -> Result<Self> {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -60,7 +60,7 @@ impl Authority {
     /// A certificate for these names of a host, server or client, as `FILE.pem` and `FILE.key`.
     ///
     /// # Errors
-    /// What cannot be made or written.
+    /// A file that cannot be made or written.
     pub fn certify(&self, file: &str, names: &[&str]) -> Result<Certified> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).map_err(wrong)?;
@@ -77,22 +77,22 @@ impl Authority {
     }
 }
 
-/// How a client comes.
+/// The TLS identity of a client.
 #[derive(Debug, Clone)]
 pub struct Shown {
-    /// The authorities that it believes, in PEM.
+    /// The authorities that it trusts, in PEM.
     pub authority: PathBuf,
     /// The server's name, which its certificate must be valid for.
     pub server: String,
-    /// The certificate that it shows, if it shows any.
+    /// The certificate that it shows, if any.
     pub own: Option<Certified>,
 }
 
 impl Shown {
-    /// This as a client of rustls has it.
+    /// A client configuration of rustls with these values.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// A file that cannot be read.
     pub fn config(&self) -> Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         for authority in CertificateDer::pem_file_iter(&self.authority).map_err(wrong)? {
@@ -114,21 +114,21 @@ impl Shown {
     }
 }
 
-/// Takes connections in the clear and carries each over TLS.
+/// Accepts connections in the clear and carries each over TLS.
 #[derive(Debug)]
 pub struct Relay {
-    /// Where it listens.
+    /// The address that it listens on.
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// A relay to `server`, in this thread's network namespace, which calls from ports below 1024
-    /// if it may.
+    /// A relay to `server`, in this thread's network namespace. It calls from ports below 1024 if
+    /// it may.
     ///
     /// # Errors
-    /// What cannot be read or listened on.
+    /// A file that cannot be read, or an address that it cannot listen on.
     pub fn start(server: SocketAddr, shown: &Shown) -> Result<Self> {
         let connector = TlsConnector::from(shown.config()?);
         let name = ServerName::try_from(shown.server.clone()).map_err(wrong)?;
@@ -144,7 +144,7 @@ impl Relay {
                     while let Ok((near, _)) = listener.accept().await {
                         let (connector, name) = (connector.clone(), name.clone());
                         tokio::spawn(async move {
-                            // What fails is seen by the client: its connection ends.
+                            // The client notices a failure: its connection ends.
                             if let Ok(far) = connect(server, &connector, name).await {
                                 carry(near, far).await;
                             }
@@ -171,14 +171,14 @@ impl Drop for Relay {
 }
 
 async fn carry(mut near: TcpStream, mut far: TlsStream<TcpStream>) {
-    // Its end is the client's.
+    // When it ends, so does the client's connection.
     let _ = copy_bidirectional(&mut near, &mut far).await;
 }
 
 /// A connection to `server` over TLS.
 ///
 /// # Errors
-/// If it is refused, in either step.
+/// It is refused, in either step.
 pub async fn connect(
     server: SocketAddr,
     connector: &TlsConnector,
@@ -198,7 +198,7 @@ pub async fn connect(
     timeout(PATIENCE, asked).await.map_err(|_| wrong("no TLS within 20 s"))?
 }
 
-/// From a port that the superuser has, if one is to be had.
+/// Connects from a port that only the superuser gets, if one is free.
 async fn dial(server: SocketAddr) -> Result<TcpStream> {
     for port in (600..1024).rev() {
         let socket = TcpSocket::new_v4()?;
@@ -216,10 +216,10 @@ fn wrong(error: impl ToString) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Asks over a blocking stream to go on with TLS.
+/// Asks over a blocking stream to switch to TLS.
 ///
 /// # Errors
-/// If the server does not.
+/// The server does not.
 pub fn ask(stream: &mut std::net::TcpStream) -> Result<()> {
     stream.write_all(&PROBE)?;
     let mut answer = [0; ANSWER.len()];
@@ -242,7 +242,7 @@ const PROBE: [u8; 44] = [
     0, 0, 0, 0, 0, 0, 0, 0, // AUTH_NONE, empty
 ];
 
-/// Accepted, with a verifier that says STARTTLS.
+/// Accepted, with a verifier of STARTTLS.
 const ANSWER: [u8; 36] = [
     0x80, 0, 0, 32, // the mark
     0x70, 0x72, 0x62, 0x65, // xid

@@ -1,6 +1,6 @@
 //! One connection to an NFSv3 server: calls out, replies in.
 //!
-//! Sending never blocks while replies wait to be read, so two sides that both have much to say
+//! Sending never blocks while replies wait to be read, so two sides that both have much to send
 //! cannot block each other.
 
 pub mod call;
@@ -55,7 +55,7 @@ impl Connection {
     /// The same over TLS.
     ///
     /// # Errors
-    /// [`Error::Io`], also if the server has none.
+    /// [`Error::Io`], also if the server does not offer TLS.
     pub fn over_tls(mut stream: TcpStream, config: Arc<ClientConfig>) -> Result<Self> {
         ask(&mut stream).map_err(Error::io("ask for TLS"))?;
         let session = Session::begin(&mut stream, config).map_err(Error::io("shake hands"))?;
@@ -68,7 +68,7 @@ impl Connection {
         self.out.len() - self.sent
     }
 
-    /// Appends a call to what is to be sent.
+    /// Appends a call to the send buffer.
     pub fn put_nfs(&mut self, xid: u32, args: &Args3<'_>) {
         self.put(xid, of_nfs(args), args);
     }
@@ -77,7 +77,7 @@ impl Connection {
         call::put(&mut self.out, superuser(), xid, what, args);
     }
 
-    /// Sends what the socket takes at once.
+    /// Sends as much as the socket takes at once.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -106,11 +106,11 @@ impl Connection {
         }
     }
 
-    /// Moves on: sends what the socket takes, and receives something unless it only sent. To be
-    /// called when [`Connection::next_reply`] has given `None`.
+    /// Makes progress: sends as much as the socket takes, and receives something unless it only
+    /// sent. Call it when [`Connection::next_reply`] has returned `None`.
     ///
     /// # Errors
-    /// [`Error::Io`], also if the server closes or is silent for half a minute.
+    /// [`Error::Io`], also if the server closes the connection or is silent for half a minute.
     pub fn exchange(&mut self) -> Result<()> {
         self.send_some()?;
         let in_session = self.tls.as_ref().is_some_and(|tls| tls.has_unsent());
@@ -141,7 +141,7 @@ impl Connection {
             None => recv(&self.stream, space, flags).map(|(_, bytes)| bytes).map_err(Into::into),
         };
         let bytes = match received {
-            // Part of a record came.
+            // Only a part of a record has arrived.
             Err(error) if flags == RecvFlags::DONTWAIT && is_early(&error) => return Ok(()),
             received => received.map_err(Error::io("receive"))?,
         };
@@ -153,7 +153,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next whole reply among what was received.
+    /// The next whole reply in the received bytes.
     ///
     /// # Errors
     /// [`Error::Malformed`]: no stream of records.
@@ -161,7 +161,7 @@ impl Connection {
         self.received.next_record().map_err(|error| Error::Malformed(error.to_string()))
     }
 
-    /// One call and its reply, with nothing else outstanding.
+    /// Makes one call and reads its reply, with nothing else outstanding.
     fn call<T>(
         &mut self,
         what: What,
@@ -181,7 +181,7 @@ impl Connection {
         }
     }
 
-    /// MNT: the handle of what is exported.
+    /// MNT: the handle of the export.
     ///
     /// # Errors
     /// [`Error::Failed`] with the status.
@@ -196,10 +196,10 @@ impl Connection {
         )
     }
 
-    /// One NFS call, what `read` makes of its results, with nothing else outstanding.
+    /// Makes one NFS call, with nothing else outstanding. Returns what `read` makes of its results.
     ///
     /// # Errors
-    /// As sending and receiving; those of `read`.
+    /// Those of sending and receiving; those of `read`.
     pub fn call_nfs<T>(
         &mut self,
         args: &Args3<'_>,
@@ -208,7 +208,7 @@ impl Connection {
         self.call(of_nfs(args), args, read)
     }
 
-    /// CREATE, unless it is there: a file's handle.
+    /// CREATE, unless the file exists: returns the file's handle.
     ///
     /// # Errors
     /// [`Error::Failed`] with the status.
@@ -238,12 +238,12 @@ fn is_early(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
-/// Of a file system, in bytes.
+/// The space of a file system, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
-    /// All of it.
+    /// Total space.
     pub total_bytes: u64,
-    /// What is free.
+    /// Free space.
     pub free_bytes: u64,
 }
 
@@ -269,7 +269,7 @@ pub fn decode<'a, T: Decode<'a>>(from: &mut Decoder<'a>) -> Result<T> {
     T::decode(from).map_err(|error| Error::Malformed(error.to_string()))
 }
 
-/// What a procedure gives if it was carried out.
+/// The results of a procedure that succeeded.
 ///
 /// # Errors
 /// [`Error::Failed`] with the status.
@@ -280,7 +280,7 @@ pub fn granted<T, F>(procedure: &str, results: Res3<T, F>) -> Result<T> {
     }
 }
 
-/// A procedure that did not do what was asked.
+/// The error of a procedure that did not succeed.
 #[must_use]
 fn failed(what: &str, said: String) -> Error {
     Error::Failed { what: what.to_owned(), said }
@@ -288,5 +288,5 @@ fn failed(what: &str, said: String) -> Error {
 
 const ONLY_XID: u32 = 1;
 
-/// A server that moves nothing for so long has failed.
+/// A server that moves no bytes for this long has failed.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,10 +1,10 @@
-//! Where the harness writes: one directory, with a cache that outlives runs and scratch that does
-//! not.
+//! The directory that the harness writes to, with a cache that outlives runs, and scratch
+//! directories that do not.
 //!
-//! What holds: the root is `$AQUIFER_WORK_DIR`, else `conformance` under the cargo target
-//! directory of the running program, else under the system's temporary directory. A cache entry
-//! appears by one rename, complete or not at all, and only one process at a time makes one. A
-//! scratch directory is removed when its owner is dropped, but kept when the test is failing or
+//! Invariant: the root is `$AQUIFER_WORK_DIR`, else `conformance` under the cargo target directory
+//! of the running program, else under the system's temporary directory. A cache entry appears by
+//! one rename, complete or not at all, and only one process at a time makes one. A scratch
+//! directory is removed when its owner is dropped, but kept when the test is failing or
 //! `AQUIFER_KEEP` is set.
 
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ impl WorkDir {
         Self::at(&root)
     }
 
-    /// Uses `root`, made if need be.
+    /// Uses `root`, and makes it if need be.
     ///
     /// # Errors
     /// [`Error::Io`] if the directory cannot be made.
@@ -48,8 +48,8 @@ impl WorkDir {
         &self.root
     }
 
-    /// The cache entry `name`: as it lies there, or made by `make` in a directory that then gets
-    /// this name. Other processes that want it wait meanwhile.
+    /// The cache entry `name`: the existing one, or one that `make` makes in a directory that then
+    /// gets this name. Other processes that need it wait meanwhile.
     ///
     /// # Errors
     /// What `make` returns, or [`Error::Io`].
@@ -72,7 +72,7 @@ impl WorkDir {
         Ok(entry)
     }
 
-    /// A new, empty directory for one test; `name` is for whoever looks into a kept one.
+    /// A new, empty directory for one test; `name` helps a person who looks into a kept one.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be made.
@@ -118,7 +118,7 @@ impl Scratch {
         Ok(path)
     }
 
-    /// Leaves the directory in place, for whoever looks into a failure.
+    /// Keeps the directory, for a person who looks into a failure.
     pub fn keep(&mut self) {
         self.keep = true;
     }
@@ -128,7 +128,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let wanted = std::env::var_os("AQUIFER_KEEP").is_some();
         if !self.keep && !wanted && !std::thread::panicking() {
-            // What cannot be removed is only in the way of nobody: the next run has another name.
+            // A directory that cannot be removed does no harm: the next run uses another name.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

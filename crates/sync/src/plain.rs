@@ -1,4 +1,4 @@
-//! As in service: the types themselves.
+//! The types in service: those of the libraries themselves.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ pub use tokio::sync::{
     Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify, Semaphore, SemaphorePermit,
 };
 
-/// Whether threads are permuted. What is large for speed alone is small then, so that tests reach
-/// all of it in few steps.
+/// Whether threads are permuted. Structures that are large only for speed are then small, so that
+/// tests reach all of them in few steps.
 pub const PERMUTED: bool = false;
 
-/// The number of the calling thread: small, and its own.
+/// The number of the calling thread: small and unique.
 pub fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

@@ -1,4 +1,4 @@
-//! Tasks of the workspace that are no part of Aquifer: `cargo run -p xtask -- tidy`.
+//! Tasks of the workspace that are not part of Aquifer: `cargo run -p xtask -- tidy`.
 
 mod mutants;
 mod tidy;
@@ -55,7 +55,7 @@ fn run_mutants(wanted: Wanted<'_>) -> ExitCode {
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The workspace.
+/// The root directory of the workspace.
 fn root() -> &'static Path {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here)

@@ -17,7 +17,7 @@ fn kept(pools: &[&str]) -> Kept {
     Kept { pools: pools.iter().map(|name| pool(name)).collect(), dropped_logs }
 }
 
-/// As the first release wrote it.
+/// A file that the first release wrote.
 #[test]
 fn a_list_without_losses_is_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -53,8 +53,8 @@ fn two_daemons_do_not_share_a_directory() {
     assert!(Cache::open(dir.path()).is_ok());
 }
 
-/// A daemon that dies between writing beside and renaming leaves the old list, and the next one
-/// writes over what it left.
+/// A daemon that dies between writing the second file and renaming it leaves the old list. The next
+/// daemon overwrites what it left.
 #[test]
 fn half_a_replacement_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Numbers: what disks did and what clients asked for.
+//! Numbers: the work of disks, and the requests of clients.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,25 +18,25 @@ use super::Control;
 use super::serving::Serving;
 use crate::status;
 
-/// What clients asked for, as the frontend knows it.
+/// The requests of clients, counted by the frontend.
 #[derive(Debug, Clone, Default)]
 pub struct NfsCounts {
     /// Since it began to listen.
     pub uptime: Duration,
     /// By procedure, client and file.
     pub traffic: TrafficCounts,
-    /// Connections and what came over them.
+    /// Connections and their load.
     pub load: NfsLoad,
 }
 
-/// Paths of files that were asked for, and when they were found, or not.
+/// Paths of files in the counts, and when each was found, or not found.
 pub(super) type Names = HashMap<DiskKey, (Option<String>, Instant)>;
 
 impl Control {
-    /// What the disks of pools in service did.
+    /// The work of the disks of pools in service.
     ///
     /// # Errors
-    /// If the pool that is asked for is not in service.
+    /// The requested pool is not in service.
     pub fn iostat(&self, query: &IoQuery) -> Result<Vec<PoolIo>, ApiError> {
         let pools = match &query.pool {
             Some(name) => vec![self.serving(name)?],
@@ -45,7 +45,7 @@ impl Control {
         Ok(pools.iter().map(|serving| status::io(&serving.service().pool.status())).collect())
     }
 
-    /// What clients asked for.
+    /// The requests of clients.
     pub async fn nfs_stat(&self) -> NfsStat {
         let Some(NfsCounts { uptime, traffic, load }) = self.frontend.counts() else {
             return NfsStat::default();
@@ -70,18 +70,18 @@ impl Control {
         }
     }
 
-    /// Pools in service, as the engine sees them.
+    /// The engines' state of pools in service.
     pub fn engines(&self) -> Vec<PoolStatus> {
         self.all_serving().iter().map(|one| one.service().pool.status()).collect()
     }
 
-    /// What happened after an event, waiting for something to happen if that is asked for.
+    /// The events after one. Waits for an event if the query asks for that.
     pub async fn events_after(&self, query: &EventQuery) -> Vec<Event> {
         self.events.wait_after(query.after, Duration::from_millis(query.wait_ms)).await
     }
 
-    /// Files with their names. These are looked for, all of a dataset in one walk, when they are
-    /// asked for: what is done on a file does not know what it is called.
+    /// Files with their names. One walk of a dataset finds all of its names, on request: an
+    /// operation on a file does not know the file's name.
     async fn named(&self, disks: &[(DiskKey, Disk)]) -> Vec<DiskStat> {
         let pools = self.all_serving();
         let mut names = self.names.lock().await;
@@ -170,10 +170,10 @@ pub(crate) fn sum<'a>(of: impl Iterator<Item = &'a IoCounts>) -> IoCounts {
     })
 }
 
-/// How long names are looked for.
+/// Time limit of a search for names.
 const NAME_SEARCH_PATIENCE: Duration = Duration::from_secs(1);
-/// After so long a name is looked for again: it may have been changed.
+/// A name is searched again after this time: it may have changed.
 const NAME_AGE_MAX: Duration = Duration::from_secs(60);
-/// Names that are looked at in a dataset to find those of its files: a datastore has hundreds or
-/// thousands, and this many take some 50 ms.
+/// Directory entries of a dataset that a search for its files' names reads. A datastore has
+/// hundreds or thousands, and this many take some 50 ms.
 const NAME_SEARCH_ENTRIES_MAX: usize = 100_000;

@@ -14,10 +14,10 @@ use super::{Control, properties, shares};
 use crate::sharenfs;
 
 impl Control {
-    /// Makes a dataset; it is on disk, and exported if it is to be, when this returns.
+    /// Makes a dataset. When this returns it is on disk, and exported if its property says so.
     ///
     /// # Errors
-    /// Names and values that cannot be, a parent that does not exist.
+    /// Invalid names and values, or a parent that does not exist.
     pub async fn create_dataset(&self, request: CreateDataset) -> Result<DatasetDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.pool_of(&request.name)?;
@@ -37,11 +37,11 @@ impl Control {
         Ok(DatasetDone { name: request.name, notes })
     }
 
-    /// Sets properties, or lets them go back to what is inherited. All are checked before the
-    /// first is set.
+    /// Sets properties, or returns them to the inherited value. All are checked before the first is
+    /// set.
     ///
     /// # Errors
-    /// Unknown datasets, properties, values.
+    /// Unknown datasets and properties, or invalid values.
     pub async fn set_properties(&self, request: SetProperties) -> Result<DatasetDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.pool_of(&request.name)?;
@@ -75,12 +75,12 @@ impl Control {
         Ok(DatasetDone { name: request.name, notes })
     }
 
-    /// Destroys a dataset. It is gone, on disk and for clients, when this returns; its space comes
-    /// back in the background.
+    /// Destroys a dataset. When this returns it is gone, on disk and for clients. The background
+    /// frees its space.
     ///
     /// # Errors
-    /// If the name was not confirmed; unknown datasets, the pool's own one, those with others below
-    /// them unless it is recursive.
+    /// The name was not confirmed, or the dataset is unknown or the pool's own one. The same if
+    /// there are datasets below it and the request is not recursive.
     pub async fn destroy_dataset(&self, request: DestroyDataset) -> Result<DatasetDone, ApiError> {
         let _act = self.act().await?;
         let DestroyDataset { name, confirm, recursive } = request;
@@ -98,11 +98,11 @@ impl Control {
         Ok(DatasetDone { name, notes: self.refresh_exports().await })
     }
 
-    /// Takes a damaged file as it is on disk now: it is read and written again, and what was lost
-    /// stays lost.
+    /// Accepts a damaged file as it is on disk now: it can be read and written again, and the lost
+    /// data stays lost.
     ///
     /// # Errors
-    /// If there is no such damaged file.
+    /// There is no such damaged file.
     pub async fn clear_damage(&self, request: ClearDamage) -> Result<DatasetDone, ApiError> {
         let _act = self.act().await?;
         let ClearDamage { name, file } = request;
@@ -127,7 +127,7 @@ impl Control {
     /// Datasets by name: one, one and those below it, or all of all pools.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// There is none with that name.
     pub fn datasets(&self, query: &DatasetQuery) -> Result<Vec<DatasetInfo>, ApiError> {
         let Some(name) = &query.name else {
             return Ok(self.all_serving().iter().flat_map(|serving| list(serving)).collect());
@@ -160,7 +160,7 @@ pub(super) async fn act_on(
     done.map_err(properties::api_error)
 }
 
-/// What is damaged in a pool.
+/// The damage in a pool.
 pub(super) async fn damaged(serving: &Serving) -> Vec<DamagedFile> {
     let damages = serving.service().files.damages().await;
     let each = damages.into_iter().map(|damaged| DamagedFile {
@@ -189,7 +189,7 @@ fn pages(damage: &DamageRecord) -> u64 {
     damage.ranges.iter().map(|(from, to)| to - from).sum()
 }
 
-/// Datasets of a pool that promise nothing, and why.
+/// Datasets of a pool with `sync=disabled`, and the reasons.
 pub(super) fn sync_disabled(serving: &Serving) -> Vec<SyncDisabled> {
     let listed = serving.service().datasets.list().into_iter();
     let each = listed.filter_map(|info| {

@@ -1,9 +1,10 @@
-//! Who did what to a pool: noted in the pool itself before an act and after it.
+//! The history of a pool: each act is noted in the pool itself, before and after it.
 //!
 //! Invariants:
-//! - An act is in the history no later on disk than what it changes, and what came of it within
-//!   seconds, or with the next act or the export, whichever comes first.
-//! - What an act changed is what was seen before and after it, not what was asked for.
+//! - An act is in the history on disk no later than its effect. Its outcome follows within seconds,
+//!   or with the next act or the export, whichever comes first.
+//! - The changes of an act are the differences between the states before and after it, not the
+//!   request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,51 +21,51 @@ use super::Control;
 use super::datasets::nanoseconds;
 use super::serving::Serving;
 
-/// How things are, by name.
+/// A state, as named values.
 pub type Facts = BTreeMap<String, String>;
 
-/// In which pools an act is noted.
+/// The pools in which an act is noted.
 #[derive(Debug, Clone)]
 pub enum Concerned {
-    /// In this one, if it is in service.
+    /// This one, if it is in service.
     Pool(String),
-    /// In all that are in service.
+    /// All that are in service.
     All,
-    /// In those that come into service by it.
+    /// Those that the act brings into service.
     New,
 }
 
-/// An act under way.
+/// An act in progress.
 #[derive(Debug)]
 pub struct Noting {
     asked: Asked,
     begun: Vec<(Arc<Serving>, Act)>,
-    /// For [`Concerned::New`]: what was in service before.
+    /// For [`Concerned::New`]: the pools in service before.
     before: Option<BTreeSet<String>>,
 }
 
-/// The noting of an act that takes a pool out of service: the last moment to note what came of it
-/// is before.
+/// The note of an act that takes a pool out of service: its outcome must be noted before the pool
+/// leaves.
 #[derive(Debug, Clone, Default)]
 pub struct Leaving(Arc<Mutex<Option<Noting>>>);
 
 impl Leaving {
-    /// Hands it over, before the act.
+    /// Hands the note over, before the act.
     pub fn put(&self, noting: Noting) {
         *self.0.lock() = Some(noting);
     }
 
-    /// What is left of it after the act.
+    /// Takes the note back after the act, if it is still there.
     pub fn take(&self) -> Option<Noting> {
         self.0.lock().take()
     }
 }
 
 impl Control {
-    /// What was done to a pool, in order.
+    /// The acts on a pool, in order.
     ///
     /// # Errors
-    /// If there is no such pool in service, or its history cannot be read.
+    /// There is no such pool in service, or its history cannot be read.
     pub async fn history(&self, name: &str) -> Result<Vec<HistoryEntry>, ApiError> {
         let serving = self.serving(name)?;
         let datasets = serving.service().datasets.clone();
@@ -74,7 +75,7 @@ impl Control {
         Ok(noted.map_err(unread)?.into_iter().map(entry).collect())
     }
 
-    /// Waits until no other act is between its two looks at how things are.
+    /// Waits until no other act is between its two looks at the state.
     pub async fn look_turn(&self) -> MutexGuard<'_, ()> {
         self.looks.lock().await
     }
@@ -95,7 +96,7 @@ impl Control {
         Noting { asked, begun, before }
     }
 
-    /// Notes what came of an act.
+    /// Notes the outcome of an act.
     pub fn note_end(
         &self,
         noting: Noting,
@@ -121,13 +122,13 @@ impl Control {
         for (serving, act) in begun {
             let service = serving.service();
             service.datasets.history().finish(act, outcome, result.clone(), changes.clone());
-            // Soon, and not at once: each txg is one that nobody can go back behind.
+            // Soon, but not at once: no rewind can go back behind each further txg.
             service.pool.background_waits();
         }
     }
 
-    /// Notes that somebody asked for what he may not do: the first in a second. The log has the
-    /// same, and whoever asks for it again and again fills neither.
+    /// Notes that a caller asked for a forbidden act, at most one in a second. The log has the
+    /// same, and a caller that repeats the request fills neither.
     pub fn note_forbidden(&self, concerned: &Concerned, who: String, act: String) {
         {
             let mut last = self.forbidden.lock();
@@ -148,7 +149,7 @@ impl Control {
         self.all_serving().iter().map(|serving| serving.name().to_string()).collect()
     }
 
-    /// How the disks of a pool are, and what is told of it until it is cleared.
+    /// The state of a pool's disks, and its notices that await clearing.
     pub fn facts_of_pool(&self, name: &str) -> Facts {
         let Ok(serving) = self.serving(name) else { return Facts::new() };
         let status = crate::status::status(&serving.service().pool.status(), Default::default());
@@ -170,8 +171,8 @@ impl Control {
         facts
     }
 
-    /// These properties of a dataset, as they are in force; if there is none, `used` and how many
-    /// there are of it and below it.
+    /// The values in force of these properties of a dataset. Without properties: `used`, and the
+    /// number of datasets, itself and those below it.
     pub fn facts_of_dataset(&self, name: &str, properties: &[String]) -> Facts {
         let Ok(serving) = self.pool_of(name) else { return Facts::new() };
         let datasets = &serving.service().datasets;
@@ -195,7 +196,7 @@ impl Control {
         known.map(value).collect()
     }
 
-    /// How many locks there are of an address.
+    /// The number of locks of an address.
     pub fn facts_of_locks(&self, address: IpAddr) -> Facts {
         let (locks, _) = self.frontend.locks();
         let of = locks.iter().filter(|lock| lock.owner.client.address == address.to_canonical());
@@ -203,7 +204,7 @@ impl Control {
     }
 }
 
-/// What is other than it was.
+/// The differences between two states.
 pub fn changes(before: &Facts, after: &Facts) -> Vec<HistoryChange> {
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let of = |facts: &Facts, name: &String| facts.get(name).cloned().unwrap_or_default();
@@ -241,7 +242,7 @@ fn entry(Noted { record, running }: Noted) -> HistoryEntry {
     }
 }
 
-/// Between two that are noted of those that may not do what they ask for.
+/// Least time between two notes of forbidden acts.
 const FORBIDDEN_GAP: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Vdevs as they are asked for, shown, and handed to the engine.
+//! Vdevs in requests, in answers, and for the engine.
 
 use aquifer_api::{ApiError, VdevKind, VdevLayout, VdevRequest};
 use aquifer_ondisk::config::Redundancy;
@@ -6,7 +6,7 @@ use aquifer_pool::create::{NamedDisk, VdevSpec};
 
 use crate::devices::Taker;
 
-/// Whether each vdev has as many disks as its kind wants.
+/// Checks that each vdev has the number of disks that its kind needs.
 pub(super) fn check(vdevs: &[VdevRequest]) -> Result<(), ApiError> {
     for vdev in vdevs {
         match (vdev.kind, vdev.disks.len()) {
@@ -25,12 +25,12 @@ pub(super) fn check(vdevs: &[VdevRequest]) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// All disks that vdevs ask for, in order.
+/// The disks of all requested vdevs, in order.
 pub(super) fn disks<'a>(vdevs: impl IntoIterator<Item = &'a VdevRequest>) -> Vec<String> {
     vdevs.into_iter().flat_map(|vdev| vdev.disks.clone()).collect()
 }
 
-/// The vdevs with the paths and sizes that were found. Takes their disks from `takers`.
+/// The vdevs with the paths and sizes of the disks, which it takes from `takers`.
 pub(super) fn shown<'a>(
     vdevs: &[VdevRequest],
     takers: &mut impl Iterator<Item = &'a Taker>,
@@ -46,7 +46,7 @@ pub(super) fn shown<'a>(
     vdevs.iter().map(&mut of_vdev).collect()
 }
 
-/// As the engine wants them. Takes their disks from `disks`.
+/// The vdevs for the engine. Takes their disks from `disks`.
 pub(super) fn specs(
     vdevs: &[VdevRequest],
     disks: &mut impl Iterator<Item = NamedDisk>,

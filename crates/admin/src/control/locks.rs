@@ -1,4 +1,4 @@
-//! Locks of files, with the names that people know the files by.
+//! Locks of files, with the files' paths for people.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,8 @@ use super::Control;
 type Place = (String, Option<String>);
 
 impl Control {
-    /// All locks. Searches directories for the paths: not for every scrape of a metric.
+    /// All locks. Searches directories for the paths, so do not call it for every scrape of a
+    /// metric.
     pub async fn locks(&self) -> LocksInfo {
         let (views, grace) = self.frontend.locks();
         let files = views.iter().map(|view| view.file).collect();
@@ -33,7 +34,7 @@ impl Control {
     /// Ends all locks of a client: it is dead, and others wait.
     ///
     /// # Errors
-    /// If it has none.
+    /// It has no locks.
     pub fn clear_locks(&self, request: &ClearLocks) -> Result<ClearedLocks, ApiError> {
         let ClearLocks { address, client } = request;
         let address = address.to_canonical();

@@ -30,7 +30,7 @@ impl Control {
     /// Makes a pool, imports it and sets the properties of its own dataset.
     ///
     /// # Errors
-    /// Every reason not to take a disk; nothing was written then.
+    /// Any reason to refuse a disk; nothing was written then.
     pub async fn create_pool(&self, request: CreatePool) -> Result<PoolCreated, ApiError> {
         let _act = self.act().await?;
         check_pool_name(&request.name).map_err(|error| ApiError::invalid(error.to_string()))?;
@@ -88,10 +88,10 @@ impl Control {
         Ok(created)
     }
 
-    /// Which pools could be imported.
+    /// The pools that could be imported.
     ///
     /// # Errors
-    /// None at present: what cannot be looked at is told in the answer.
+    /// None at present: the answer names the disks that could not be read.
     pub async fn scan(&self, request: ScanRequest) -> Result<ScanResult, ApiError> {
         let found = search(self.sought(request.places)).await;
         let here: Vec<String> = {
@@ -109,7 +109,7 @@ impl Control {
     /// Brings a pool into service.
     ///
     /// # Errors
-    /// If it is not found or not to be told from others, in use, or damaged.
+    /// The pool is not found, ambiguous, in use, or damaged.
     pub async fn import_pool(&self, request: ImportRequest) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         self.check_not_imported(&request.pool)?;
@@ -142,7 +142,7 @@ impl Control {
     /// Takes a pool out of service, cleanly, and off the list.
     ///
     /// # Errors
-    /// If there is none of this name, or the list cannot be written.
+    /// There is none of this name, or the list cannot be written.
     pub async fn export_pool(&self, name: &str, leaving: &Leaving) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let (disks, notes) = self.withdraw(name, leaving).await?;
@@ -151,10 +151,10 @@ impl Control {
         Ok(PoolDone::new(name, notes))
     }
 
-    /// Takes the notice of a loss off a pool: somebody has read it.
+    /// Clears a pool's notice of a loss, which somebody has read.
     ///
     /// # Errors
-    /// If there is none of this name, or the list cannot be written: the notice stays then.
+    /// There is none of this name, or the list cannot be written: the notice stays then.
     pub async fn clear_pool(&self, name: &str) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let guid = self.listed(name)?.cached.guid;
@@ -172,7 +172,7 @@ impl Control {
     /// Exports a pool and blanks its labels.
     ///
     /// # Errors
-    /// If the name was not confirmed, the pool is not in service, or a disk cannot be written.
+    /// The name was not confirmed, the pool is not in service, or a disk cannot be written.
     pub async fn destroy_pool(
         &self,
         name: &str,
@@ -189,8 +189,8 @@ impl Control {
         let guid = self.listed(name)?.cached.guid;
         let (disks, notes) = self.withdraw(name, leaving).await?;
         self.dropped_logs.lock().remove(&guid);
-        // Off the list first: a daemon that is killed now leaves a pool that can be imported, and
-        // not a list with a pool that is half there.
+        // Off the list first. A daemon that is killed now leaves a pool that can be imported, and
+        // not a list with a pool that is half erased.
         self.store()?;
         let mut failed = Vec::new();
         for disk in &disks {
@@ -209,7 +209,7 @@ impl Control {
         Ok(PoolDone::new(name, notes))
     }
 
-    /// Takes a pool out of service; gives back its disks, still open.
+    /// Takes a pool out of service; returns its disks, still open.
     async fn withdraw(
         &self,
         name: &str,
@@ -245,7 +245,7 @@ impl Control {
         Ok((serving.let_go().await, notes))
     }
 
-    /// Imports, and puts on the list.
+    /// Imports a pool, and puts it on the list.
     async fn bring_up(
         &self,
         name: &str,
@@ -268,7 +268,8 @@ impl Control {
         match self.store() {
             Ok(()) => Ok(serving),
             Err(error) => {
-                // Not remembered, so not in service: a restart would not bring it back.
+                // It is not on the list, so it must not stay in service: a restart would not bring
+                // it back.
                 self.pools.write().remove(name);
                 if let Some(error) = serving.export().await {
                     tracing::error!(pool = %name, %error, "pool not exported cleanly");
@@ -279,7 +280,7 @@ impl Control {
         }
     }
 
-    /// Where to look for pools: the usual places, and where those of the list were.
+    /// The places to search for pools: the usual ones, and the disks of the pools on the list.
     fn sought(&self, places: Vec<PathBuf>) -> Sought {
         if !places.is_empty() {
             return Sought::Places(places);
@@ -302,8 +303,8 @@ impl Control {
         disks.collect()
     }
 
-    /// A name stands for one pool. One on the list that could not be imported has it too, unless
-    /// it is this very one.
+    /// Checks that no other pool has this name. A pool on the list whose import failed keeps its
+    /// name, unless it is this very one.
     fn check_name_is_free(&self, name: &str, own: Option<Guid>) -> Result<(), ApiError> {
         let pools = self.pools.read();
         let Some(listed) = pools.get(name) else { return Ok(()) };
@@ -319,7 +320,7 @@ impl Control {
         }))
     }
 
-    /// Whether a name or guid belongs to a pool that is in service, or about to be.
+    /// Checks that no pool in service, or about to be, has this name or guid.
     fn check_not_imported(&self, wanted: &str) -> Result<(), ApiError> {
         let pools = self.pools.read();
         let mut same = pools
@@ -335,7 +336,7 @@ impl Control {
     }
 }
 
-/// Writes labels, first record and first uberblock.
+/// Writes labels, first txg record and first uberblock.
 async fn format(request: &CreatePool, disks: &[OpenDisk]) -> Result<PoolConfig, ApiError> {
     let mut disks = disks.iter().map(OpenDisk::named);
     let spec = PoolSpec {

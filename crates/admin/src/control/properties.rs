@@ -1,4 +1,4 @@
-//! Properties as the administrator gives them: checked before anything is changed.
+//! Properties in an administrator's request: checked before anything is changed.
 
 use aquifer_api::ApiError;
 use aquifer_dataset::{DatasetError, Property};
@@ -16,7 +16,7 @@ pub(super) fn check(dataset: &str, property: &str, value: &str) -> Result<(), Ap
     Ok(())
 }
 
-/// The property of this name, or why there is none.
+/// The property of this name, or the reason why there is none.
 pub(super) fn known(property: &str) -> Result<Property, ApiError> {
     let absent = ABSENT.iter().find(|(name, _)| *name == property);
     if let Some((name, why)) = absent {
@@ -25,7 +25,7 @@ pub(super) fn known(property: &str) -> Result<Property, ApiError> {
     Property::from_name(property).map_err(api_error)
 }
 
-/// What datasets say, with what to do.
+/// An error of the datasets, with what to do.
 pub(super) fn api_error(error: DatasetError) -> ApiError {
     let message = error.to_string();
     match error {
@@ -40,7 +40,7 @@ pub(super) fn api_error(error: DatasetError) -> ApiError {
     }
 }
 
-/// Properties that people know from ZFS and that are not needed here, or cannot be set.
+/// Properties known from ZFS that do not exist here, or cannot be set.
 const ABSENT: [(&str, &str); 9] = [
     ("ashift", "does not exist here: a sector is 4 KiB on every disk"),
     ("checksum", "does not exist here: every page has a checksum, which cannot be switched off"),

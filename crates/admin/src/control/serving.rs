@@ -1,10 +1,10 @@
 //! A pool in service: brought up on a thread of its own, and taken down again.
 //!
-//! The way down has three steps, after clients are gone: [`export`](Serving::export); the frontend
-//! lets go, on whose runtimes the engine may have begun something that the export had to wait for;
-//! [`let_go`](Serving::let_go).
+//! Taking it down has three steps, after clients are gone. [`export`](Serving::export) comes first.
+//! Then the frontend releases the pool: the engine may have begun something on its runtimes that
+//! the export had to wait for. [`let_go`](Serving::let_go) is last.
 //!
-//! Invariant: when `let_go` returns, nobody holds the disks but the caller.
+//! Invariant: when `let_go` returns, only the caller holds the disks.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::engine::{EngineThread, Unfinished};
 #[derive(Debug)]
 pub(super) struct Serving {
     service: Service,
-    /// The disks that are there, also those that the engine does not use at the moment.
+    /// The disks that are present, those included that the engine does not use at the moment.
     disks: Mutex<Vec<OpenDisk>>,
     dropped_log: Option<DroppedLog>,
     import_notes: Vec<String>,
@@ -32,7 +32,7 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    /// Imports the pool on these disks, which are opened exclusively.
+    /// Imports the pool on these disks, which are open exclusively.
     pub async fn bring_up(
         name: &str,
         Claimed { leaves, disks }: Claimed,
@@ -54,8 +54,8 @@ impl Serving {
     }
 
     fn new(service: Service, mut disks: Vec<OpenDisk>, engine: EngineThread) -> Serving {
-        // One that still has labels of the pool, but is none of its disks any more, belongs to
-        // nobody: its removal was cut off.
+        // A disk may still have labels of the pool and be none of its disks any more: its removal
+        // was interrupted. Such a disk is released.
         let status = service.pool.status();
         let own = |disk: &OpenDisk| {
             status.vdevs.iter().flat_map(|vdev| &vdev.leaves).any(|leaf| leaf.path == disk.path)
@@ -87,12 +87,12 @@ impl Serving {
         self.service.pool.name()
     }
 
-    /// What the import had to say.
+    /// The notes of the import.
     pub fn import_notes(&self) -> &[String] {
         &self.import_notes
     }
 
-    /// What the import has dropped.
+    /// The log that the import dropped.
     pub fn dropped_log(&self) -> Option<&DroppedLog> {
         self.dropped_log.as_ref()
     }
@@ -102,12 +102,13 @@ impl Serving {
         self.disks.lock().clone()
     }
 
-    /// These are disks of the pool from now on.
+    /// Adds disks of the pool.
     pub fn take_disks(&self, disks: Vec<OpenDisk>) {
         self.disks.lock().extend(disks);
     }
 
-    /// These are no disks of the pool any more: closes them, once the engine has let go.
+    /// Removes disks that are no longer the pool's, and closes them once the engine has released
+    /// them.
     pub async fn drop_disks(&self, paths: &[String]) {
         let (gone, kept) =
             self.disks.lock().drain(..).partition(|disk: &OpenDisk| paths.contains(&disk.path));
@@ -124,8 +125,8 @@ impl Serving {
         self.engine.run(work).await
     }
 
-    /// Commits everything and marks the pool cleanly exported; it answers nothing any more. Says
-    /// why it could not be marked. Clients must be gone.
+    /// Commits everything and marks the pool cleanly exported; it answers nothing any more. Returns
+    /// the reason if it could not be marked. Clients must be gone.
     pub async fn export(&self) -> Option<String> {
         let pool = self.service.pool.clone();
         match self.engine.run(async move { pool.export().await }).await {
@@ -134,9 +135,9 @@ impl Serving {
         }
     }
 
-    /// Ends the engine; gives back the disks, still open.
+    /// Ends the engine; returns the disks, still open.
     pub async fn let_go(self: Arc<Self>) -> Vec<OpenDisk> {
-        // Whoever asks for a status holds it for a moment.
+        // A request for a status holds it for a moment.
         let mut shared = self;
         let serving = loop {
             match Arc::try_unwrap(shared) {
@@ -154,7 +155,7 @@ impl Serving {
     }
 }
 
-/// Closes disks that nobody else holds.
+/// Closes disks that no one else holds.
 pub(super) async fn close(disks: Vec<OpenDisk>) {
     let held: Vec<Weak<FileDisk>> = disks.iter().map(|disk| Arc::downgrade(&disk.file)).collect();
     drop(disks);
@@ -163,7 +164,7 @@ pub(super) async fn close(disks: Vec<OpenDisk>) {
     }
 }
 
-/// Waits until nobody else holds the disks: what the engine had begun ends within moments.
+/// Waits until no one else holds the disks: the engine's remaining work ends within moments.
 async fn released(disks: &[OpenDisk]) {
     for _ in 0..RELEASE_POLLS_MAX {
         if disks.iter().all(|disk| Arc::strong_count(&disk.file) == 1) {
@@ -174,7 +175,7 @@ async fn released(disks: &[OpenDisk]) {
     tracing::warn!("disks that were let go are still held after {RELEASE_POLLS_MAX} looks");
 }
 
-/// What is missing of a pool of which an import has dropped something, and where.
+/// What may be missing after an import that dropped something, and in which datasets.
 fn dropped_log(service: &Service) -> Option<DroppedLog> {
     let dropped = service.report.dropped_log?;
     let datasets = service.datasets.list().into_iter();
@@ -184,8 +185,8 @@ fn dropped_log(service: &Service) -> Option<DroppedLog> {
     Some(DroppedLog { from_txg, since_ns, rewound, datasets: affected.collect() })
 }
 
-/// Whether changes of a dataset were acknowledged that only the log held. What is read-only has
-/// none, and what is `sync=disabled` was never logged.
+/// Whether only the log held some acknowledged changes of a dataset. A read-only dataset has none,
+/// and one with `sync=disabled` was never logged.
 fn may_have_lost(info: &DatasetInfo) -> bool {
     !info.properties.iter().any(|(property, value, _)| match property {
         Property::Readonly => value == "on",
@@ -194,7 +195,7 @@ fn may_have_lost(info: &DatasetInfo) -> bool {
     })
 }
 
-/// Between two looks whether somebody has let go.
+/// Time between two checks whether the others have released them.
 const POLL: Duration = Duration::from_millis(5);
 /// 5 s in all.
 const RELEASE_POLLS_MAX: u32 = 1000;

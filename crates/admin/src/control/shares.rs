@@ -1,6 +1,6 @@
-//! What is exported, to whom, and why somebody is let in or refused.
+//! Exports, their clients, and the reasons why a client is admitted or refused.
 //!
-//! Invariant: why is asked of the export table that requests are judged by, not of the properties
+//! Invariant: the reasons come from the export table that judges requests, not from the properties
 //! that it was made from.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use super::serving::Serving;
 use crate::sharenfs;
 
 impl Control {
-    /// All exports of all pools in service, and datasets whose property makes no sense.
+    /// All exports of all pools in service, and datasets whose property is invalid.
     pub fn shares(&self) -> Vec<ShareInfo> {
         let known = self.frontend.hosts();
         let mut shares = Vec::new();
@@ -44,10 +44,10 @@ impl Control {
         shares
     }
 
-    /// What a host may do at a path, and by which rule.
+    /// A host's rights at a path, and the rule behind them.
     ///
     /// # Errors
-    /// A host that has no address.
+    /// The host has no address.
     pub async fn share_why(&self, query: ShareQuery) -> Result<ShareWhy, ApiError> {
         let ShareQuery { host, path } = query;
         let path = if path.starts_with('/') { path } else { format!("/{path}") };
@@ -106,22 +106,22 @@ impl Control {
         }
     }
 
-    /// Whether so many more datasets can be exported.
+    /// Checks that this many more datasets can be exported.
     ///
     /// # Errors
-    /// If not: nothing is to be done then.
+    /// They cannot: the act must not begin then.
     pub(super) fn check_room(&self, more: usize) -> Result<(), ApiError> {
         room(self.exported.lock().len(), more)
     }
 
-    /// What is to be known of the exports of a dataset and of those below it.
+    /// The risks of the exports of a dataset and of those below it.
     pub(super) fn risks_of(&self, dataset: &str) -> Vec<String> {
         let exported = self.exported.lock();
         told(exported.iter().filter(|export| is_in(&export.dataset, dataset)))
     }
 
-    /// Looks up the hosts that values of `sharenfs` among these name, before they hold. Says which
-    /// have no address.
+    /// Looks up the hosts that values of `sharenfs` among these name, before the values are in
+    /// force. Returns those without an address.
     pub(super) async fn look_up_hosts<'v>(
         &self,
         dataset: &str,
@@ -140,7 +140,7 @@ impl Control {
     }
 }
 
-/// How many more datasets are exported once this one is made with a value of its own, or without.
+/// The number of further exports once this dataset is made, with a value of its own or without.
 pub(super) fn made_exported(serving: &Serving, dataset: &str, value: Option<&String>) -> usize {
     let parent = dataset.rsplit_once('/').map_or("", |(parent, _)| parent);
     let is_exported = match value {
@@ -150,7 +150,7 @@ pub(super) fn made_exported(serving: &Serving, dataset: &str, value: Option<&Str
     usize::from(is_exported)
 }
 
-/// How many more datasets are exported, at most, once one has this value, or what is inherited.
+/// The highest number of further exports once a dataset has this value, or the inherited one.
 pub(super) fn set_exported(serving: &Serving, dataset: &str, value: Option<&String>) -> usize {
     if value.is_some_and(|value| value == OFF) {
         return 0;
@@ -177,7 +177,7 @@ fn room(exported: usize, more: usize) -> Result<(), ApiError> {
     )))
 }
 
-/// Exports that let in more than their owner may believe: each risk once, with some datasets.
+/// Exports that admit more than their owner may expect: each risk once, with some datasets.
 pub(super) fn told<'e>(exports: impl Iterator<Item = &'e Export>) -> Vec<String> {
     let mut by_risk: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for export in exports {
@@ -196,7 +196,7 @@ pub(super) fn told<'e>(exports: impl Iterator<Item = &'e Export>) -> Vec<String>
     each.collect()
 }
 
-/// A dataset's property and what it makes of it.
+/// A dataset's property, and the export that it defines.
 pub(super) struct Share {
     dataset: String,
     value: String,
@@ -206,7 +206,7 @@ pub(super) struct Share {
 }
 
 impl Serving {
-    /// What `sharenfs` makes of each dataset: its export, or what is wrong with the value.
+    /// The export that `sharenfs` defines for each dataset, or the error in the value.
     fn shares(&self) -> Vec<Share> {
         let datasets = &self.service().datasets;
         let each = datasets.all().into_iter().map(|of| {
@@ -224,7 +224,7 @@ impl Serving {
         each.collect()
     }
 
-    /// What of the pool is exported, by path.
+    /// The pool's exports, by path.
     pub(super) fn exports(&self) -> Vec<Export> {
         let shares = self.shares().into_iter();
         let mut exports: Vec<Export> = shares.filter_map(|share| share.export.ok()?).collect();
@@ -232,7 +232,7 @@ impl Serving {
         exports
     }
 
-    /// Which datasets are not exported because their property makes no sense.
+    /// The datasets that are not exported because their property is invalid.
     pub(super) fn export_problems(&self) -> Vec<String> {
         let shares = self.shares().into_iter();
         let wrong = shares.filter_map(|share| Some((share.dataset, share.export.err()?)));
@@ -240,7 +240,7 @@ impl Serving {
     }
 }
 
-/// Which hosts that exports name have no address, or only an old one, and why.
+/// The hosts named by exports that have no address, or only an old one, and the reasons.
 pub(super) fn unknown_hosts(exports: &[Export], known: &[HostInfo]) -> Vec<String> {
     let names: BTreeSet<&str> = exports.iter().flat_map(|export| export.access.hosts()).collect();
     let known = known.iter().filter(|host| names.contains(host.name.as_str()));
@@ -269,7 +269,8 @@ fn access(verdict: Verdict) -> ShareAccess {
     }
 }
 
-/// Why nothing is exported at a path: the property of the dataset that would be it.
+/// The reason why nothing is exported at a path: the property of the dataset that the path would be
+/// of.
 fn not_exported(path: &str, shares: &[Share]) -> String {
     let covers = |share: &&Share| {
         let own = sharenfs::path_of(&share.dataset);

@@ -1,14 +1,14 @@
-//! Start and end of the daemon: the pools of the list come into service, and leave it cleanly.
+//! Start and end of the daemon: the pools on the list come into service, and leave it cleanly.
 //!
-//! # What holds
-//! - A pool that cannot be imported stays on the list with the reason; the others are not held up
-//!   by it, a disk that hangs included.
-//! - A mirror side that is late (a bus that is still being scanned) is waited for, as long as the
-//!   configuration says: an import without it names it outdated, and it is lost to the pool.
-//! - The list is a hint: a daemon that was killed after it changed a pool, and before it noted it,
-//!   finds all disks again, by what the labels say of each other.
-//! - Clients come when all pools are in service, or given up: a handle of a pool that is not there
-//!   yet would be answered with "stale", which they take for the end of the file.
+//! # Invariants
+//! - A pool that cannot be imported stays on the list with the reason. It does not delay the
+//!   others, even if a disk of it hangs.
+//! - The import waits for a late side of a mirror (on a bus that is still being scanned), for the
+//!   configured time. An import without it marks it as outdated, and the pool loses it.
+//! - The list is a hint. A daemon that was killed between changing a pool and noting the change
+//!   finds all disks again, because the labels name each other.
+//! - Clients are admitted when all pools are in service, or given up. A handle of a missing pool
+//!   would get "stale", which clients take for the end of the file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ use crate::cache::CachedPool;
 use crate::devices::{Search, Sought, all_paths, claim, is_complete, search};
 
 impl Control {
-    /// Imports the pools of the list and lets clients in. Returns when that is done, or when
-    /// the patience for a pool that hangs has run out: that one then joins later.
+    /// Imports the pools of the list and admits clients. Returns when that is done, or when the
+    /// time limit for a pool that hangs has run out: that pool joins later.
     pub async fn start(self: &Arc<Self>) {
         let listed: Vec<CachedPool> =
             self.pools.read().values().map(|listed| listed.cached.clone()).collect();
@@ -77,7 +77,7 @@ impl Control {
         }
     }
 
-    /// Writes the list if the pools turned out to be on other disks.
+    /// Writes the list if the pools were found on other disks.
     fn keep_list(&self) {
         if self.cache.load().is_ok_and(|kept| kept != self.kept())
             && let Err(error) = self.store()
@@ -102,8 +102,8 @@ impl Control {
         }
     }
 
-    /// Ends all service: clients first, then every pool is exported. The list stays, so that the
-    /// next start brings them back.
+    /// Ends all service: clients first, then every pool is exported. The list stays, so the next
+    /// start brings the pools back.
     pub async fn stop(&self) {
         self.events.end();
         let mut stopping = self.acts.lock().await;
@@ -128,8 +128,8 @@ impl Control {
     }
 }
 
-/// The disks of a listed pool: those of the list first; if some are missing, where the labels of
-/// the others say that they were, and all usual places.
+/// The disks of a listed pool. It tries the disks of the list first. If some are missing, it tries
+/// the places that the labels of the others name, and all usual places.
 async fn find_listed(cached: &CachedPool, wait: Duration) -> Result<Vec<FoundLeaf>, ApiError> {
     let guid = guid_of(&cached.guid).map(Guid).ok_or_else(|| {
         ApiError::failed(format!("the list's guid {:?} of the pool is none", cached.guid))
@@ -172,11 +172,11 @@ fn none_found(cached: &CachedPool) -> ApiError {
     ApiError::not_found(format!("none of its disks was found: {}", disks.join(", ")))
 }
 
-/// Patience with all imports together before clients are let in: they are patient for 35 s (an
+/// Time limit of all imports together before clients are admitted. Clients are patient for 35 s (an
 /// ESXi lock), and most of that must be left to them.
 const START_LIMIT: Duration = Duration::from_secs(15);
-/// Between the first two looks for a disk that is late; later ones are farther apart, since each
-/// opens all disks of the machine.
+/// Time between the first two searches for a late disk. Later searches are farther apart, since
+/// each opens all disks of the machine.
 const LEAF_POLL: Duration = Duration::from_millis(250);
-/// Between two looks at most.
+/// Longest time between two searches.
 const LEAF_POLL_MAX: Duration = Duration::from_secs(2);

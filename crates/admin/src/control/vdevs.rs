@@ -1,8 +1,8 @@
 //! Acts on the vdevs of a pool in service: add, remove, replace, offline, online.
 //!
-//! So far they work on log vdevs. The engine does them between two txgs, without holding anybody
-//! up; what is kept here beside it is which disks are ours alone, and where to look for them next
-//! time.
+//! So far they work on log vdevs. The engine does them between two txgs, without delaying clients.
+//! This module keeps track of the disks that the daemon holds exclusively, and of their paths for
+//! the next import.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ struct Member {
     path: String,
     /// Paths of the vdev's disks.
     all: Vec<String>,
-    /// The vdev was meant, not one disk of several.
+    /// The name was the vdev's, not that of one disk of several.
     whole: bool,
 }
 
@@ -38,7 +38,7 @@ impl Control {
     /// Adds log vdevs to a pool.
     ///
     /// # Errors
-    /// Data vdevs; every reason not to take a disk. Nothing was written then.
+    /// Data vdevs, or any reason to refuse a disk. Nothing was written then.
     pub async fn add_vdevs(&self, name: &str, request: AddVdevs) -> Result<PoolCreated, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
@@ -86,10 +86,10 @@ impl Control {
         Ok(added)
     }
 
-    /// Takes a log vdev out of a pool.
+    /// Removes a log vdev from a pool.
     ///
     /// # Errors
-    /// If there is none of this name; what the engine gives.
+    /// There is none of this name; the engine's errors.
     pub async fn remove_disk(
         &self,
         name: &str,
@@ -113,10 +113,10 @@ impl Control {
         Ok(PoolDone::new(name, self.list_anew(&serving).into_iter().collect()))
     }
 
-    /// Puts another disk in the place of one of the log.
+    /// Replaces a disk of the log with another one.
     ///
     /// # Errors
-    /// If there is none of this name; every reason not to take the new one.
+    /// There is none of this name; any reason to refuse the new one.
     pub async fn replace_disk(
         &self,
         name: &str,
@@ -159,10 +159,10 @@ impl Control {
         Ok(PoolDone::new(name, notes))
     }
 
-    /// Takes a disk of the log out of use, until it is taken into use again.
+    /// Takes a disk of the log out of use, until it is brought online again.
     ///
     /// # Errors
-    /// If there is none of this name; what the engine gives.
+    /// There is none of this name; the engine's errors.
     pub async fn offline_disk(
         &self,
         name: &str,
@@ -178,10 +178,10 @@ impl Control {
         Ok(PoolDone::new(name, Vec::new()))
     }
 
-    /// Takes a disk of the log into use again, which is opened anew for that.
+    /// Takes a disk of the log into use again, after opening it again.
     ///
     /// # Errors
-    /// If there is none of this name, or another disk is there now.
+    /// There is none of this name, or another disk is there now.
     pub async fn online_disk(
         &self,
         name: &str,
@@ -202,8 +202,8 @@ impl Control {
         Ok(PoolDone::new(name, Vec::new()))
     }
 
-    /// Notes where the disks of a pool are now, and writes the list. What was done is done, also
-    /// if it cannot be written: that is only said.
+    /// Notes where the disks of a pool are now, and writes the list. The act is done even if the
+    /// list cannot be written, so the error only becomes a note.
     fn list_anew(&self, serving: &Arc<Serving>) -> Option<String> {
         self.note_disks(serving);
         self.store().err().map(|error| error.to_string())
@@ -246,12 +246,13 @@ where
     })
 }
 
-/// The handle by which a disk is ours.
+/// The open disk at this path, held exclusively.
 fn held(serving: &Serving, path: &str) -> Option<OpenDisk> {
     serving.disks().into_iter().find(|disk| disk.path == path)
 }
 
-/// A disk of the log: by its path or another name of it, by its guid, or by the name of its vdev.
+/// Finds a disk of the log: by its path or another name of it, by its guid, or by the name of its
+/// vdev.
 fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
     let status = serving.service().pool.status();
     let identity = resolve(name).ok().and_then(|path| Identity::of(&path).ok());
@@ -283,7 +284,7 @@ fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
     )))
 }
 
-/// As [`member`], but one disk must be meant.
+/// As [`member`], but the name must stand for one disk.
 fn one_disk(serving: &Serving, name: &str) -> Result<Member, ApiError> {
     let found = member(serving, name)?;
     if found.vdev == name && found.all.len() > 1 {

@@ -1,4 +1,4 @@
-//! Where disks are looked for.
+//! Places to search for disks.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{DISK_BYTES_MIN, Identity};
 
-/// The usual places: `also`, block devices by their lasting names, then by the kernel's.
+/// The usual places: `also`, block devices by their persistent names, then by the kernel's names.
 pub(super) fn usual(also: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut paths = entries(Path::new("/dev/disk/by-id"));
     let kernel = |path: &PathBuf| {
@@ -21,8 +21,8 @@ pub(super) fn usual(also: Vec<PathBuf>) -> Vec<PathBuf> {
     once_each(also.chain(paths).collect())
 }
 
-/// What is at the places that were named: a directory stands for the devices and image files in
-/// it that are large enough.
+/// The disks at the given places. A directory stands for the devices and image files in it that are
+/// large enough.
 pub(super) fn named(places: &[PathBuf]) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for place in places {
@@ -47,7 +47,8 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// A disk under its first name only. What cannot be looked at stays: opening it says why.
+/// Each disk once, under its first name. A path that cannot be read stays: opening it shows the
+/// reason.
 fn once_each(paths: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut seen = std::collections::HashSet::new();
     let new = |path: &PathBuf| Identity::of(path).map_or(true, |identity| seen.insert(identity));

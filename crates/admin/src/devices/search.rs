@@ -1,4 +1,4 @@
-//! Looking for pools on disks, and taking hold of the disks of one.
+//! Searching disks for pools, and opening the disks of one exclusively.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::take::open_error;
 use super::{Identity, OpenDisk, places};
 use crate::status::{class_of, health_of, kind_of, pool_health, vdev_name};
 
-/// Where to look.
+/// Where to search.
 #[derive(Debug)]
 pub(crate) enum Sought {
     /// These disks, and all usual places.
@@ -30,9 +30,9 @@ pub(crate) enum Sought {
 pub(crate) struct Search {
     /// By identity; each leaf once.
     pub pools: BTreeMap<Guid, Vec<FoundLeaf>>,
-    /// Disks that could not be used.
+    /// Disks that cannot be used, with the reasons.
     pub refused: Vec<String>,
-    /// Pools of which a leaf was found on two different disks, and what to say of it.
+    /// Pools with a leaf that was found on two different disks, and the message about it.
     twins: BTreeMap<Guid, String>,
 }
 
@@ -82,7 +82,7 @@ impl Search {
             return;
         };
         let (a, b) = (&twin.disk.path, &leaf.disk.path);
-        // A loop device beside its file is one disk; a copy of a disk is two.
+        // A loop device and its file are one disk; a copy of a disk is a second one.
         let identity = |path: &str| Identity::of(Path::new(path)).ok();
         if identity(a).is_none() || identity(a) != identity(b) {
             self.twins.entry(guid).or_insert_with(|| {
@@ -94,7 +94,7 @@ impl Search {
         }
     }
 
-    /// Only these disks, as [`claim`] takes them.
+    /// The paths of these disks, for [`claim`].
     pub fn paths(leaves: &[FoundLeaf]) -> Vec<PathBuf> {
         leaves.iter().map(|leaf| PathBuf::from(&leaf.disk.path)).collect()
     }
@@ -140,11 +140,11 @@ impl Search {
     }
 }
 
-/// The disks of the pool of this name or guid, found at `places` or, if there are none, at the
-/// usual ones: for tools that look at a pool without a daemon.
+/// The disks of the pool with this name or guid, found at `places` or, if there are none, at the
+/// usual ones. For tools that read a pool without a daemon.
 ///
 /// # Errors
-/// If it is not found, or not to be told from others.
+/// The pool is not found, or is ambiguous.
 pub async fn disks_of_pool(
     wanted: &str,
     places: Vec<PathBuf>,
@@ -159,14 +159,14 @@ pub async fn disks_of_pool(
     Ok((guid, Search::paths(leaves)))
 }
 
-/// The disks of a pool, ours alone.
+/// The disks of a pool, held exclusively.
 #[derive(Debug)]
 pub(crate) struct Claimed {
     pub leaves: Vec<FoundLeaf>,
     pub disks: Vec<OpenDisk>,
 }
 
-/// Opens the disks of a pool exclusively and reads their labels again: until now somebody else
+/// Opens the disks of a pool exclusively and reads their labels again: until now another process
 /// could have written them.
 pub(crate) async fn claim(guid: Guid, paths: Vec<PathBuf>) -> Result<Claimed, ApiError> {
     let opened = tokio::task::spawn_blocking(move || open_each(&paths, OpenOptions::exclusive()));
@@ -177,7 +177,7 @@ pub(crate) async fn claim(guid: Guid, paths: Vec<PathBuf>) -> Result<Claimed, Ap
 }
 
 impl Claimed {
-    /// Those of these disks that belong to a pool, if any does.
+    /// The disks that belong to a pool, if any does.
     pub async fn of(guid: Guid, mut disks: Vec<OpenDisk>) -> Option<Claimed> {
         let (mut pools, _) = scan(disks.iter().map(OpenDisk::named).collect()).await;
         let leaves = pools.remove(&guid)?;
@@ -194,18 +194,18 @@ fn open_each(paths: &[PathBuf], options: OpenOptions) -> Vec<Result<OpenDisk, Op
     paths.iter().map(open).collect()
 }
 
-/// Where all disks of the pool are, or were last seen.
+/// The paths where all disks of the pool are, or were last seen.
 pub(crate) fn all_paths(leaves: &[FoundLeaf]) -> Vec<PathBuf> {
     leaf_states(leaves).into_iter().flatten().map(|(path, _)| PathBuf::from(path)).collect()
 }
 
-/// Whether every disk of the pool is there that no uberblock names outdated.
+/// Whether every disk of the pool is present, except those that an uberblock marks as outdated.
 pub(crate) fn is_complete(leaves: &[FoundLeaf]) -> bool {
     let states = leaf_states(leaves);
     states.iter().flatten().all(|(_, state)| *state != LeafState::Missing)
 }
 
-/// What the API says of a pool that was found.
+/// A found pool in the API's form.
 pub(crate) fn found_pool(guid: Guid, leaves: &[FoundLeaf]) -> FoundPool {
     let config = newest_config(leaves);
     let mut vdevs = Vec::new();
@@ -236,8 +236,8 @@ fn newest(leaves: &[FoundLeaf]) -> Option<&Uberblock> {
     newest.max_by_key(|uberblock| uberblock.sequence)
 }
 
-/// As an import chooses it: a disk that was only labelled, by an act that was cut off, has no
-/// uberblock and no say, if any other has.
+/// The configuration that an import would choose. A disk that an interrupted act only labelled has
+/// no uberblock. It does not count if any other disk has one.
 fn newest_config(leaves: &[FoundLeaf]) -> Option<&PoolConfig> {
     let rank = |leaf: &&FoundLeaf| {
         let config_sequence = leaf.labels.label.config.config_sequence;
@@ -268,5 +268,5 @@ fn leaf_states(leaves: &[FoundLeaf]) -> Vec<Vec<(String, LeafState)>> {
         .collect()
 }
 
-/// Disks that are open at the same time while pools are looked for.
+/// Most disks that a search has open at the same time.
 const OPEN_MAX: usize = 64;

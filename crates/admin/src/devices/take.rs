@@ -1,4 +1,4 @@
-//! Taking disks for a new pool: every reason to refuse one, before anything is written.
+//! Taking disks for a new pool: checks every reason to refuse one before anything is written.
 
 use std::fs;
 use std::io;
@@ -13,26 +13,26 @@ use aquifer_pool::import::scan;
 
 use super::{DISK_BYTES_MIN, Identity, OpenDisk, SECTOR, large_enough, loop_device_of};
 
-/// Disks that are wanted, in order.
+/// Requested disks, in order.
 #[derive(Debug)]
 pub(crate) struct TakeRequest {
     /// As given.
     pub disks: Vec<String>,
-    /// Also those that hold something.
+    /// Accept disks that hold something.
     pub force: bool,
     /// Image files that do not exist get this many bytes.
     pub create_bytes: Option<u64>,
-    /// Nothing is made.
+    /// Make nothing.
     pub dry_run: bool,
     /// Disks of imported pools, with the pool's name.
     pub in_use: Vec<(Identity, String)>,
 }
 
-/// Disks that can be had, opened exclusively, in the order of the request.
+/// Accepted disks, opened exclusively, in the order of the request.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub disks: Vec<Taker>,
-    /// Image files made for this; removed when dropped, unless they are kept.
+    /// Image files made for this request; removed when dropped, unless they are kept.
     made: Vec<PathBuf>,
 }
 
@@ -41,12 +41,12 @@ pub(crate) struct Taken {
 pub(crate) struct Taker {
     pub path: PathBuf,
     pub bytes: u64,
-    /// None if it is an image file that would have been made.
+    /// `None` if it is an image file that would have been made.
     pub disk: Option<Arc<FileDisk>>,
 }
 
 impl Taker {
-    /// The disk, if it is there.
+    /// The disk, if it exists.
     pub fn opened(&self) -> Option<OpenDisk> {
         let file = self.disk.clone()?;
         Some(OpenDisk { path: self.path.display().to_string(), file })
@@ -54,17 +54,17 @@ impl Taker {
 }
 
 impl Taken {
-    /// The image files that were made are wanted: they stay.
+    /// Keeps all image files that were made.
     pub fn keep(&mut self) {
         self.made.clear();
     }
 
-    /// Those of the image files that were made are wanted: they stay.
+    /// Keeps those of the image files that have these paths.
     pub fn keep_made(&mut self, paths: &[String]) {
         self.made.retain(|made| !paths.iter().any(|path| made.as_path() == Path::new(path)));
     }
 
-    /// Those that are there, which in all but a dry run are all.
+    /// The disks that exist: all of them, except in a dry run.
     pub fn opened(&self) -> Vec<OpenDisk> {
         self.disks.iter().filter_map(Taker::opened).collect()
     }
@@ -80,7 +80,7 @@ impl Drop for Taken {
     }
 }
 
-/// Opens the disks and checks that they may be taken. Labels of other pools are checked too.
+/// Opens the disks and checks that they may be used. Checks for labels of other pools too.
 pub(crate) async fn take(request: TakeRequest) -> Result<Taken, ApiError> {
     let force = request.force;
     let opened = tokio::task::spawn_blocking(move || open_all(&request)).await;
@@ -158,7 +158,7 @@ fn open_one(request: &TakeRequest, path: PathBuf, identity: Identity) -> Result<
         )));
     }
     let disk = FileDisk::open(&path, OpenOptions::exclusive()).map_err(open_error)?;
-    // What was compared with the disks in use is what was opened.
+    // The opened disk must be the one that was compared with the disks in use.
     if Identity::of_opened(&disk).ok() != Some(identity) {
         return Err(open_error(OpenError::Exchanged { path }));
     }
@@ -182,7 +182,7 @@ fn open_one(request: &TakeRequest, path: PathBuf, identity: Identity) -> Result<
     Ok(Taker { path, bytes: sectors * SECTOR, disk: Some(Arc::new(disk)) })
 }
 
-/// Opens a disk of a pool anew, which `held` is until now, if it was there at all.
+/// Opens a disk of a pool again. `held` is the earlier open file, if there was one.
 pub(crate) async fn open_again(
     path: String,
     held: Option<Arc<FileDisk>>,

@@ -72,7 +72,7 @@ fn image_files_are_made_and_go_again_if_nothing_comes_of_it() {
         create_bytes: Some(DISK_BYTES_MIN + 5000),
         ..request(disks)
     };
-    // A later disk is refused: what was made for this goes.
+    // A later disk is refused: the files made for the request are removed.
     assert!(refusal(make(&[new, &small])).contains("too small"));
     assert!(!path.exists());
     let dry = taken(TakeRequest { dry_run: true, ..make(&[new]) }).unwrap();
@@ -122,7 +122,7 @@ fn a_place_is_a_disk_or_a_directory_of_them() {
     fs::create_dir(dir.path().join("below")).unwrap();
     let named = |place: &str| places::named(&[PathBuf::from(place)]);
     assert_eq!(named(dir.path().to_str().unwrap()), [PathBuf::from(&a)]);
-    // What is named outright is looked at, so that it is said what is wrong with it.
+    // A disk that is named explicitly is opened, so that the answer can say what is wrong with it.
     assert_eq!(named(&small), [PathBuf::from(&small)]);
     assert_eq!(named("/no/such"), [PathBuf::from("/no/such")]);
 }

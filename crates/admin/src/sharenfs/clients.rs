@@ -1,14 +1,14 @@
-//! Clients in `sharenfs`: addresses, networks and names of hosts, between colons.
+//! Clients in `sharenfs`: addresses, networks and host names, separated by colons.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use aquifer_nfs::{Client, Entry, Network};
 
-/// A list of clients between colons: `-10.1.2.3:@10.1.0.0/16:[fd00::]/8:hv1.example`. IPv6 stands
-/// in brackets, since it has colons of its own; a minus sign takes clients out of the list.
+/// A list of clients separated by colons: `-10.1.2.3:@10.1.0.0/16:[fd00::]/8:hv1.example`. IPv6 is
+/// in brackets, since it has colons of its own; a minus sign excludes clients from the list.
 ///
 /// # Errors
-/// What is wrong with an entry.
+/// The error in an entry.
 pub(super) fn list(text: &str) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     let mut rest = text;
@@ -19,7 +19,7 @@ pub(super) fn list(text: &str) -> Result<Vec<Entry>, String> {
             None => (false, one),
         };
         let (client, after) = match after {
-            // A certificate's name stands behind a colon of its own.
+            // A certificate's name follows a colon of its own.
             Some(behind) if one == CERTIFICATE => {
                 let (name, after) = first_of(behind)?;
                 let client = Client::Certificate(host(name)?);
@@ -46,7 +46,7 @@ pub(super) fn list(text: &str) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Why a certificate stands only where it lets somebody in.
+/// The reason why a certificate is allowed only where it admits a client.
 pub(super) fn shuts_nobody_out(client: &Client) -> String {
     format!("{client} shuts nobody out: a client that shows no certificate is not named by it")
 }
@@ -56,7 +56,7 @@ const CERTIFICATE: &str = "cert";
 /// One client of a list.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error in it.
 pub(super) fn client(text: &str) -> Result<Client, String> {
     if text.is_empty() {
         return Err("a list of clients has an empty entry; IPv6 stands in brackets".into());
@@ -76,7 +76,7 @@ pub(super) fn client(text: &str) -> Result<Client, String> {
     host(text).map(Client::Host)
 }
 
-/// A network behind `@`: with the bits that count, or as many bytes of IPv4 as are written
+/// A network after `@`: with a number of bits, or with as many bytes of IPv4 as are written
 /// (share_nfs(1M): "assumes a byte-aligned netmask").
 fn network(text: &str) -> Result<Network, String> {
     let plain = plain(text)?;
@@ -113,7 +113,7 @@ fn not_a_network(text: &str, error: &aquifer_nfs::NetworkError) -> String {
 /// FreeBSD's `-network` and `-mask`.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The error in them.
 pub(super) fn masked(address: &str, mask: Option<&str>) -> Result<Client, String> {
     let Some(mask) = mask else { return network(address).map(Client::Network) };
     let bits = match mask.parse::<IpAddr>() {
@@ -127,7 +127,7 @@ pub(super) fn masked(address: &str, mask: Option<&str>) -> Result<Client, String
     network(&format!("{address}/{bits}")).map(Client::Network)
 }
 
-/// How many bits a mask has, if they are the leading ones.
+/// The number of leading bits of a mask, if it has no others.
 fn prefix_of(mask: Ipv4Addr) -> Option<u32> {
     let bits = mask.to_bits().leading_ones();
     (mask.to_bits().count_ones() == bits).then_some(bits)
@@ -141,11 +141,11 @@ fn plain(text: &str) -> Result<String, String> {
     Ok(format!("{address}{behind}"))
 }
 
-/// The name of a host as it is kept: in lower case, without a dot at the end (RFC 1123 section
-/// 2.1, RFC 1035 section 2.3.4; `_` is used, too).
+/// The normal form of a host name: in lower case, without a dot at the end (RFC 1123 section 2.1,
+/// RFC 1035 section 2.3.4; `_` is used, too).
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error in it.
 pub(crate) fn host(text: &str) -> Result<String, String> {
     let wrong = |why: &str| Err(format!("{text:?} is no name of a host: {why}"));
     if text.starts_with('.') || text.contains('*') || text.contains('?') {
@@ -175,7 +175,7 @@ pub(crate) fn host(text: &str) -> Result<String, String> {
     Ok(name)
 }
 
-/// Cuts off what stands before the first colon outside brackets.
+/// Splits at the first colon outside brackets.
 fn first_of(text: &str) -> Result<(&str, Option<&str>), String> {
     let behind_brackets = match (text.find('['), text.find(':')) {
         (Some(open), Some(colon)) if open < colon => {

@@ -1,17 +1,17 @@
-//! The options of `sharenfs`, gathered word by word and then made one export.
+//! The options of `sharenfs`, collected word by word and then combined into one export.
 //!
-//! Invariant: each option is said once; what says the same twice in other words is refused, since
-//! one of the two would not hold.
+//! Invariant: each option is given once. Two words for the same option are refused, since one of
+//! the two would not hold.
 
 use aquifer_nfs::limits::CLIENTS_MAX;
 use aquifer_nfs::{ANONYMOUS, Access, Client, Entry, Export, Squash, Whom, Xprtsec};
 
 use super::{clients, path_of};
 
-/// What the words said.
+/// The collected words.
 #[derive(Debug, Default)]
 pub(super) struct Options {
-    /// `rw`, `ro` without a list.
+    /// `rw` or `ro` without a list.
     all: Option<&'static str>,
     rw: Option<Vec<Entry>>,
     ro: Option<Vec<Entry>>,
@@ -27,7 +27,7 @@ pub(super) struct Options {
     freebsd: FreeBsd,
 }
 
-/// Words of FreeBSD's exports(5): its clients stand alone, behind the options.
+/// Words of FreeBSD's exports(5): its clients follow the options without a keyword.
 #[derive(Debug, Default)]
 struct FreeBsd {
     used: bool,
@@ -40,7 +40,7 @@ impl Options {
     /// Reads all words, with commas or spaces between them.
     ///
     /// # Errors
-    /// What is wrong with a word.
+    /// The error in a word.
     pub fn read(value: &str) -> Result<Self, String> {
         let mut options = Options::default();
         for part in value.split(',') {
@@ -88,7 +88,7 @@ impl Options {
             ("insecure" | "noresvport", None) => self.ports(false)?,
             ("xprtsec", Some(text)) => once(name, &mut self.xprtsec, xprtsec(text)?)?,
             ("nosuid", None) => self.nosuid = true,
-            // What is so in any case may be said.
+            // Words for what always holds are accepted.
             ("sync" | "no_subtree_check" | "no_wdelay", None) | ("sec", Some("sys")) => {}
             _ if self.freebsd.used && argument.is_none() && word.contains(['.', ':']) => {
                 let client = match word.parse() {
@@ -102,7 +102,7 @@ impl Options {
         Ok(())
     }
 
-    /// A word behind a dash; its argument may stand behind `=` or be the next word.
+    /// A word after a dash; its argument follows `=` or is the next word.
     fn take_freebsd<'v>(
         &mut self,
         word: &'v str,
@@ -162,7 +162,8 @@ impl Options {
         }
     }
 
-    /// `anon=` of Solaris: whom the superuser of clients, and who says no name, stands for.
+    /// `anon=` of Solaris: the user for the superuser of clients, and for callers without a user
+    /// name.
     fn anon(&mut self, word: &str, id: &str) -> Result<(), String> {
         match id {
             "0" | "root" => self.squash(Squash::None, word)?,
@@ -177,18 +178,18 @@ impl Options {
         Ok(())
     }
 
-    /// `-maproot=` of FreeBSD: whom the superuser of clients stands for.
+    /// `-maproot=` of FreeBSD: the user for the superuser of clients.
     fn map_root(&mut self, word: &str, user: &str) -> Result<(), String> {
         let word = format!("-{word}");
         if let Some("root" | "0") = user.split(':').next() {
-            // Who says no name is nobody all the same.
+            // A caller without a user name is anonymous all the same.
             return self.squash(Squash::None, &word);
         }
         self.squash(Squash::Root, &word)?;
         self.user("maproot", user)
     }
 
-    /// `user` or `user:group`. Names of users are those of other machines.
+    /// `user` or `user:group`. User names would be those of other machines.
     fn user(&mut self, option: &str, text: &str) -> Result<(), String> {
         let id = |text: &str| match text {
             "root" | "wheel" => Ok(0),
@@ -206,7 +207,7 @@ impl Options {
         Ok(())
     }
 
-    /// The export that all words together are.
+    /// The export that all words define together.
     ///
     /// # Errors
     /// Words that contradict each other.
@@ -227,14 +228,14 @@ impl Options {
             anon_gid: self.gid.unwrap_or(ANONYMOUS),
             refuse_anonymous: self.refuse_anonymous,
             nosuid: self.nosuid,
-            // As knfsd has it.
+            // As in knfsd.
             secure_ports: self.secure.unwrap_or(true),
             xprtsec: self.xprtsec.unwrap_or_default(),
             ..Export::new(path_of(dataset), dataset)
         })
     }
 
-    /// Clients in FreeBSD's words become those of `rw` or `ro`.
+    /// Turns clients in FreeBSD's words into those of `rw` or `ro`.
     fn take_freebsd_clients(&mut self) -> Result<(), String> {
         let FreeBsd { network, mask, hosts, .. } = std::mem::take(&mut self.freebsd);
         let mut clients = hosts;
@@ -280,7 +281,7 @@ impl Options {
         })
     }
 
-    /// Who is squashed: with `root=`, the superusers of all others.
+    /// The users that are squashed: with `root=`, the superusers of all other clients.
     fn whole_squash(&self) -> Result<Squash, String> {
         match (&self.squash, &self.root) {
             (Some((squash @ (Squash::None | Squash::All), word)), Some(_)) => {
@@ -304,7 +305,7 @@ fn once<T>(name: &str, place: &mut Option<T>, value: T) -> Result<(), String> {
     }
 }
 
-/// The least of what is named: who comes with more is let in, too.
+/// The lowest of the named levels: a client with a higher one is admitted, too.
 fn xprtsec(text: &str) -> Result<Xprtsec, String> {
     let each = text.split(':').map(|word| match word {
         "none" => Ok(Xprtsec::None),

@@ -7,12 +7,12 @@ fn export(value: &str) -> Export {
     parse("tank/vms", value).unwrap_or_else(|why| panic!("{value}: {why}")).unwrap()
 }
 
-/// What an export's options are when all are written out.
+/// All options of an export, written out.
 fn all(value: &str) -> String {
     words(&export(value))
 }
 
-/// `access` of the whole line.
+/// Compares the `access` part of the line.
 #[track_caller]
 fn access(value: &str, expected: &str) {
     let words = all(value);
@@ -63,7 +63,7 @@ fn tls_and_certificates_are_asked_for() {
     for wrong in ["xprtsec=", "xprtsec=ssl", "xprtsec=tls,xprtsec=tls", "rw=cert:", "rw=cert:@10"] {
         parse("tank/vms", wrong).unwrap_err();
     }
-    // They could leave the certificate out.
+    // Clients could leave the certificate out.
     for open in ["rw,none=cert:hv1", "rw=-cert:hv1:@10.1", "none=10.0.0.1:cert:hv1,rw"] {
         assert!(parse("tank/vms", open).unwrap_err().contains("shuts nobody out"), "{open}");
     }
@@ -83,7 +83,7 @@ fn clients_are_addresses_networks_and_hosts_between_colons() {
     access("rw=hv1,ro=@10.1,root=hv1", "rw=hv1,ro=10.1.0.0/16,root=hv1");
 }
 
-/// share_nfs(1M): a network without its bits has as many as bytes are written.
+/// share_nfs(1M): a network without its bits has as many bits as its written bytes.
 #[test]
 fn a_network_behind_an_at_sign_has_the_bytes_that_are_written() {
     for (short, full) in [
@@ -127,7 +127,7 @@ fn words_of_solaris_mean_what_they_do_there() {
     assert_eq!(export("anon=-1").squash, Squash::Root);
 }
 
-/// What is listed can be set again, and means the same.
+/// Listed options can be set again, and mean the same.
 #[test]
 fn all_options_written_out_are_read_the_same() {
     for value in [
@@ -219,7 +219,7 @@ fn the_export_table_takes_what_is_accepted() {
     assert_eq!(entries[0].client, Client::Host("hv1".into()));
 }
 
-/// Exports that let everybody in as root.
+/// Exports that admit everybody as root.
 #[test]
 fn what_lets_in_more_than_hosts_is_a_risk() {
     let count = |value: &str| risks(&export(value)).len();

@@ -95,7 +95,7 @@ fn with_log(state: Engine) -> pool::PoolStatus {
 fn a_log_device_that_is_lost_degrades_a_pool_and_nothing_more() {
     let good = status(&with_log(Engine::Online), Beside::default());
     assert_eq!((good.summary.health, good.action), (Health::Online, None));
-    // What was removed is shown nowhere, and the others keep their numbers.
+    // A removed vdev is shown nowhere, and the others keep their numbers.
     let shown: Vec<_> = good.vdevs.iter().map(|v| (v.name.as_str(), v.class)).collect();
     assert_eq!(shown, [("mirror-0", VdevClass::Data), ("/dev/l", VdevClass::Log)]);
     assert_eq!(io(&with_log(Engine::Online)).vdevs.len(), 2);
@@ -121,7 +121,7 @@ fn a_log_device_that_is_lost_degrades_a_pool_and_nothing_more() {
     assert!(!without.contains("othing is lost"), "{without}");
     let action = status(&two, Beside::default()).action.unwrap();
     assert!(action.contains("the log is on the other one"), "{action}");
-    // A data disk that is lost too is told of first.
+    // A lost data disk is reported first.
     let mut both = with_log(Engine::Missing);
     both.vdevs[0].leaves[0].state = Engine::Failed;
     let action = status(&both, Beside::default()).action.unwrap();

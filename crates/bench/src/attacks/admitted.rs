@@ -1,4 +1,4 @@
-//! The host that the export names: what it does all the time, and how that goes.
+//! The host that the export names: its steady work, and how well the daemon serves it.
 
 use std::io;
 use std::net::UdpSocket;
@@ -29,23 +29,23 @@ use crate::{Error, Result};
 pub(super) const NAME: &[u8] = b"hv1";
 /// Locks that it holds.
 pub(super) const LOCKS: usize = 8;
-/// Calls of each of its two connections in a second.
+/// Calls per second on each of its two connections.
 pub(super) const CALLS_PER_S: u32 = 250;
 
-/// What a connection is for. Reads wait for no disk: on a connection of their own they show what
-/// the daemon and its processors do.
+/// The purpose of a connection. Reads wait for no disk: on a connection of their own they show the
+/// daemon and its processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Read,
     Write,
 }
 
-/// How its calls went.
+/// The results of its calls.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
     pub reads: Histogram<u64>,
     pub writes: Histogram<u64>,
-    /// Calls that had to be made again: the connection was closed, or the call refused.
+    /// Repeated calls: the connection was closed, or the call refused.
     pub again: u64,
 }
 
@@ -64,9 +64,9 @@ impl Served {
     }
 }
 
-/// Reads or writes 4 KiB at a steady pace, and compares what it reads. The time of a call runs from
-/// when it was due if the one before it was late, or else from when it was sent: no wait for the
-/// server is left out, and no wait of the generator for its timer counts. `counts`: from then on.
+/// Reads or writes 4 KiB at a steady pace, and compares the data that it reads. The time of a call
+/// runs from its due time if the previous call was late, and from sending otherwise. So every wait
+/// for the server counts, and no wait of the generator for its timer. Calls count from `counts` on.
 pub(super) fn work(
     file: NfsFh3,
     (work, share): (Work, &mut Share<'_>),
@@ -102,7 +102,7 @@ pub(super) fn work(
                 Ok(data) if reads => share.end_read(block, &data)?,
                 Ok(_) => share.end_write(block),
                 Err(error) => {
-                    // A broken connection is opened again; no answer for long is the end.
+                    // It opens a broken connection again; a long time without an answer ends it.
                     if from.elapsed() > GIVEN_UP {
                         return Err(Error::io("read or write")(error));
                     }
@@ -124,7 +124,7 @@ pub(super) fn work(
     Ok(served)
 }
 
-/// Writes each block once, and waits for no disk.
+/// Writes each block once, with UNSTABLE writes that wait for no disk.
 ///
 /// # Errors
 /// Those of the first write that fails.
@@ -154,7 +154,7 @@ pub(super) fn compare(file: NfsFh3, share: &mut Share<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A READ, or a WRITE of `payload`: what was read.
+/// Sends a READ, or a WRITE of `payload`. Returns the data that it read.
 fn exchange(
     caller: &mut Option<Caller>,
     (file, offset): (NfsFh3, u64),
@@ -186,14 +186,14 @@ fn exchange(
     }
 }
 
-/// What became of its locks.
+/// The state of its locks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Kept {
-    /// The fewest of its locks that kept another owner out.
+    /// The smallest number of its locks that kept another owner out.
     pub held_least: usize,
-    /// How often a new lock was asked for.
+    /// How often it asked for a new lock.
     pub asked: u64,
-    /// How often it was not to be had.
+    /// How often the new lock was refused.
     pub refused: u64,
 }
 
@@ -203,7 +203,7 @@ fn lock(file: &NfsFh3, svid: i32, range: u64) -> Lock4<'_> {
     Lock4 { caller_name, fh, oh, svid, l_offset: range * RANGE_BYTES, l_len: RANGE_BYTES }
 }
 
-/// Its locks: file and range of each. The last range of the last file is for new ones.
+/// Its locks: file and range of each. The last range of the last file is for new locks.
 fn own(files: &[NfsFh3]) -> impl Iterator<Item = (i32, &NfsFh3, u64)> {
     let places = files.iter().flat_map(|file| [(file, 0), (file, 1)]);
     (1..).zip(places).take(LOCKS).map(|(svid, (file, range))| (svid, file, range))
@@ -235,11 +235,11 @@ fn take(caller: &mut Caller, alock: Lock4<'_>) -> Result<Nlm4Stats> {
     stat(&caller.call(of_nlm(Procedure::Lock), &args).map_err(Error::io("LOCK"))?)
 }
 
-/// Looks once a second whether the locks still keep others out, and takes and gives back a new one,
-/// as a virtual machine that starts or stops.
+/// Checks once a second that the locks still keep others out. Also takes and releases a new lock,
+/// like a virtual machine that starts or stops.
 ///
 /// # Errors
-/// If nothing is answered for long.
+/// No answer for a long time.
 pub(super) fn watch_locks(files: &[NfsFh3], over: &AtomicBool) -> Result<Kept> {
     let mut kept = Kept { held_least: LOCKS, ..Kept::default() };
     let mut answered = Instant::now();
@@ -251,13 +251,13 @@ pub(super) fn watch_locks(files: &[NfsFh3], over: &AtomicBool) -> Result<Kept> {
                 kept.held_least = kept.held_least.min(held);
                 answered = Instant::now();
             }
-            // It connects again.
+            // The next attempt connects again.
             Err(error) if answered.elapsed() > GIVEN_UP => return Err(error),
             Err(_) => caller = None,
         }
         std::thread::sleep(LOOK);
     }
-    // The last word, once whatever was under way has had its effect.
+    // A last look, once all calls in progress have had their effect.
     caller = None;
     let held = look(&mut caller, files, &mut kept)?;
     kept.held_least = kept.held_least.min(held);
@@ -291,7 +291,7 @@ fn look(caller: &mut Option<Caller>, files: &[NfsFh3], kept: &mut Kept) -> Resul
     Ok(held)
 }
 
-/// The host's portmapper and status monitor, which say that it has not restarted.
+/// The host's portmapper and status monitor, which report that it has not restarted.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -310,14 +310,14 @@ pub(super) fn monitor(over: &AtomicBool) -> Result<()> {
             nsm::PROGRAM => reply.put(&nsm::StatRes { res_stat: nsm::Res::Fail, state: 1 }),
             _ => reply.put(&Nlm4Res { cookie: Limited(b"x"), stat: Nlm4Stats::Granted }),
         }
-        // Whoever asked asks again.
+        // A caller without an answer asks again.
         let _ = socket.send_to(&reply.to_vec(), from);
     }
     Ok(())
 }
 
 const RANGE_BYTES: u64 = 1000;
-/// A process of the host's that holds no lock.
+/// A process of the host that holds no lock.
 const OTHER: i32 = 99;
 const LOOK: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(10);

@@ -1,9 +1,9 @@
-//! The attacks: who does what, and how fast.
+//! The attacks: their attackers, and the pace of each.
 //!
 //! Each attacker is a thread of this program with the lowest priority (nice 19), at a pace of its
-//! own. So the host that is measured, and the daemon, get a processor when they want one, and what
-//! the host suffers is what the daemon lets it suffer. `elsewhere` is the counterproof: as much
-//! work of the attackers, and nothing of it for the daemon.
+//! own. So the measured host and the daemon get a processor when they need one. Any loss of service
+//! for the host comes from the daemon. `elsewhere` is the control: as much work for the attackers,
+//! and none of it reaches the daemon.
 
 mod doors;
 mod lockers;
@@ -25,26 +25,26 @@ type Attacker = fn(&Field<'_>);
 pub struct Attack {
     /// Its name.
     pub name: &'static str,
-    /// What it is.
+    /// A description for people.
     pub what: &'static str,
-    /// Who takes part.
+    /// The attackers that take part.
     crew: &'static [&'static [Attacker]],
 }
 
 impl Attack {
-    /// Whether it leaves the daemon alone.
+    /// Whether it is the control, which does not touch the daemon.
     #[must_use]
     pub fn is_control(&self) -> bool {
         self.name == ELSEWHERE
     }
 
-    /// All who take part.
+    /// All attackers that take part.
     pub(super) fn crew(&self) -> impl Iterator<Item = Attacker> {
         self.crew.iter().flat_map(|crew| crew.iter()).copied()
     }
 }
 
-/// The counterproof.
+/// The control.
 const ELSEWHERE: &str = "elsewhere";
 
 /// All attacks, in the order in which they come.
@@ -110,13 +110,13 @@ pub const ATTACKS: [Attack; 10] = [
     },
 ];
 
-/// What attackers share.
+/// State shared by the attackers.
 pub(super) struct Field<'a> {
     pub place: &'a Place,
     pub over: &'a AtomicBool,
-    /// Connections, calls and datagrams that were sent.
+    /// Number of connections, calls and datagrams that were sent.
     asked: AtomicU64,
-    /// Those that were let in or answered, whatever the answer.
+    /// Number of those that were admitted or answered, whatever the answer.
     answered: AtomicU64,
 }
 
@@ -125,13 +125,13 @@ impl<'a> Field<'a> {
         Field { place, over, asked: AtomicU64::new(0), answered: AtomicU64::new(0) }
     }
 
-    /// How many were sent, and how many of them let in or answered.
+    /// Returns how many were sent, and how many of them were admitted or answered.
     pub fn counts(&self) -> (u64, u64) {
         (self.asked.load(Ordering::Relaxed), self.answered.load(Ordering::Relaxed))
     }
 
-    /// Does something at this pace until the attack is over. It says how many of what it sent were
-    /// let in or answered; what fails is part of the attack.
+    /// Repeats `act` at this pace until the attack is over. `act` returns how many of its messages
+    /// were admitted or answered; its failures are part of the attack.
     fn repeat(&self, pace: Pace, mut act: impl FnMut(u32) -> io::Result<u64>) {
         let (mut begun, mut done) = (Instant::now(), 0);
         let pause = Duration::from_secs(1) / pace.per_second;
@@ -139,7 +139,7 @@ impl<'a> Field<'a> {
             let due = begun + pause * done;
             let now = Instant::now();
             if now > due + BEHIND_MAX {
-                // What could not be done in time is not made up for.
+                // It does not make up for acts that it missed.
                 (begun, done) = (now, 0);
             } else if due > now + NAP {
                 std::thread::sleep(due - now);
@@ -151,18 +151,18 @@ impl<'a> Field<'a> {
             self.asked.fetch_add(pace.each, Ordering::Relaxed);
             match act(number) {
                 Ok(answered) => drop(self.answered.fetch_add(answered, Ordering::Relaxed)),
-                // A door that is shut is not broken down in a loop.
+                // After a failure it pauses, instead of retrying in a tight loop.
                 Err(_) => std::thread::sleep(NAP),
             }
         }
     }
 }
 
-/// How fast an attacker is.
+/// The pace of an attacker.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     per_second: u32,
-    /// What is sent each time.
+    /// Messages in each act.
     each: u64,
 }
 
@@ -176,7 +176,7 @@ impl Pace {
     }
 }
 
-/// Connections that are held, the oldest of which goes when there are too many.
+/// Open connections. When there are too many, the oldest is closed.
 struct Held {
     streams: VecDeque<TcpStream>,
     most: usize,
@@ -195,7 +195,7 @@ impl Held {
     }
 }
 
-/// Later than this, an attacker does not catch up.
+/// An attacker that is later than this does not catch up.
 const BEHIND_MAX: Duration = Duration::from_millis(100);
 /// The shortest sleep.
 const NAP: Duration = Duration::from_micros(500);

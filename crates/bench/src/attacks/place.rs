@@ -1,4 +1,4 @@
-//! Where the attacks take place: a daemon in a network of its own, and the machines around it.
+//! The place of the attacks: a daemon in a network of its own, and the machines around it.
 //!
 //! All of 10.9.0.0/16 is on the namespace's loopback interface, so each machine is an address.
 
@@ -30,12 +30,12 @@ use crate::{Error, Result};
 pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 /// A hypervisor that the export names.
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 10);
-/// Another one.
+/// Another hypervisor that the export names.
 pub(super) const NEIGHBOUR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 11);
 /// The administrator's machine, which no export names.
 pub(super) const ADMINISTRATOR: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 20);
 
-/// A machine that no export names. There are many.
+/// A machine that no export names. There are 4096 of them.
 pub(super) fn stranger(number: u32) -> Ipv4Addr {
     let number = number % 4096;
     Ipv4Addr::from_bits(u32::from_be_bytes([10, 9, 64, 0]) + number)
@@ -43,39 +43,39 @@ pub(super) fn stranger(number: u32) -> Ipv4Addr {
 
 /// Files that are locked.
 pub(super) const LOCK_FILES: usize = 4;
-/// Memory that the daemon's engine is given.
+/// Memory limit of the daemon's engine.
 pub(super) const ENGINE_MIB: u64 = 256;
-/// What NFS takes beside it, with as many connections as are allowed, and the table of replies of
-/// the pool (docs/operations.md).
+/// Memory that NFS takes beside it, with as many connections as are allowed, and the pool's table
+/// of replies (docs/operations.md).
 const BESIDE_MIB: u64 = 188 + 8;
-/// Program text, stacks, what the allocator keeps: as for the tests of the daemon's memory.
+/// Program text, stacks and the allocator's reserve, as in the tests of the daemon's memory.
 const BASE_MIB: u64 = 48;
 
-/// Most memory that the daemon promises to be resident.
+/// The daemon's promise: most resident memory.
 pub(super) const PROMISED_BYTES: u64 = (ENGINE_MIB + BESIDE_MIB + BASE_MIB) << 20;
 
 /// A daemon with a file and locks on it.
 pub(super) struct Place {
     daemon: Daemon,
-    /// The directory that is exported.
+    /// The exported directory.
     pub root: NfsFh3,
-    /// What the host reads and writes.
+    /// The file that the host reads and writes.
     pub file: NfsFh3,
-    /// What it locks.
+    /// The files that it locks.
     pub locked: Vec<NfsFh3>,
-    /// For NFS over TLS.
+    /// TLS configuration for NFS over TLS.
     pub tls: Arc<ClientConfig>,
-    /// For the API over TCP, with its token.
+    /// TLS configuration and token for the API over TCP.
     pub api: (Arc<ClientConfig>, String),
-    /// After the daemon, which has its files in it.
+    /// Dropped after the daemon, whose files are in it.
     _scratch: Scratch,
 }
 
 impl Place {
-    /// Starts a daemon and shares a dataset with two hosts.
+    /// Starts a daemon and exports a dataset to two hosts.
     ///
     /// # Errors
-    /// What the daemon says; [`Error::MissingTool`].
+    /// The daemon's error; [`Error::MissingTool`].
     pub fn start(program: &Path, image_bytes: u64) -> Result<Self> {
         if !program.is_file() {
             return Err(Error::MissingTool { tool: program.display().to_string(), group: "build" });
@@ -133,7 +133,7 @@ impl Place {
         self.daemon.socket()
     }
 
-    /// What the daemon logs to.
+    /// The daemon's log file.
     pub fn log(&self) -> &Path {
         self.daemon.log_path()
     }
@@ -147,7 +147,7 @@ fn within<T: Send>(pid: u32, work: impl FnOnce() -> T + Send) -> Result<T> {
     })
 }
 
-/// The export's root, the file for data and those for locks.
+/// Makes the file for data and those for locks, and returns their handles with the export's root.
 fn make_files() -> Result<(NfsFh3, NfsFh3, Vec<NfsFh3>)> {
     let mut host = Caller::connect(Source::root(HOST), nfs()).map_err(Error::io("connect"))?;
     let path = DirPath { path: MountPath(EXPORT.as_bytes()) };
@@ -173,7 +173,7 @@ fn make_files() -> Result<(NfsFh3, NfsFh3, Vec<NfsFh3>)> {
     Ok((root, file, locked?))
 }
 
-/// How the administrator comes from another machine.
+/// The keys with which the administrator calls from another machine.
 fn api_keys(state: &Path) -> Result<(Arc<ClientConfig>, String)> {
     let home = state.join("api");
     let (certificate, token) = (home.join("certificate.pem"), home.join("token"));
@@ -185,23 +185,23 @@ fn api_keys(state: &Path) -> Result<(Arc<ClientConfig>, String)> {
     }
     let builder = ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13]);
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    // A handshake each time, as each command makes one.
+    // A full handshake each time, as each command makes one.
     config.resumption = rustls::client::Resumption::disabled();
     let token = std::fs::read_to_string(&token).map_err(Error::at("read", &token))?;
     Ok((Arc::new(config), token.trim().to_owned()))
 }
 
-/// Where NFS, MOUNT and the locks are.
+/// The address of NFS, MOUNT and the locks.
 pub(super) fn nfs() -> SocketAddr {
     (SERVER, NFS_PORT).into()
 }
 
-/// Where the portmapper is.
+/// The address of the portmapper.
 pub(super) fn portmapper() -> SocketAddr {
     (SERVER, PORTMAP_PORT).into()
 }
 
-/// Where the API is.
+/// The address of the API.
 pub(super) fn api() -> SocketAddr {
     (SERVER, API_PORT).into()
 }
@@ -212,7 +212,7 @@ pub(super) const POOL: &str = "tank";
 const DATASET: &str = "tank/vms";
 const NFS_PORT: u16 = 2049;
 const API_PORT: u16 = 9443;
-/// Images of tests are smaller, and sparse.
+/// Smaller images are for tests, and sparse.
 const WRITTEN_BYTES_MIN: u64 = 1 << 30;
 const SOON: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(120);

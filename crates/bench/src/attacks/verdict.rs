@@ -1,4 +1,4 @@
-//! The figures, the limits, and the table that people read.
+//! The figures, the limits, and the table for people.
 
 use std::fmt::Write;
 
@@ -7,23 +7,23 @@ use serde::Serialize;
 
 use super::Results;
 
-/// The 99th percentile of the host's calls may grow by this factor.
+/// The factor by which the 99th percentile of the host's calls may grow.
 pub const P99_RATIO_MAX: f64 = 2.0;
-/// Lines that the log may grow by within a minute.
+/// Most lines that the log may grow by within a minute.
 pub const LOG_LINES_MAX: u64 = 100;
-/// How long an answer of the API may take, in milliseconds.
+/// Longest time of an answer of the API, in milliseconds.
 pub const API_MS_MAX: f64 = 100.0;
 
-/// Some times.
+/// Percentiles of a set of times.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Percentiles {
-    /// How many there were.
+    /// The number of times.
     pub count: u64,
-    /// Half of them were not longer, in microseconds.
+    /// The 50th percentile, in microseconds.
     pub p50_us: f64,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99_us: f64,
-    /// The longest.
+    /// The longest time.
     pub max_us: f64,
 }
 
@@ -35,38 +35,38 @@ impl Percentiles {
     }
 }
 
-/// What was seen within a while.
+/// The figures of a phase.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
     /// The attack, or `calm`.
     pub name: String,
-    /// What happened.
+    /// A description for people.
     pub what: String,
-    /// The daemon was left alone: no limit holds.
+    /// The attack is the control: no limit applies.
     pub is_control: bool,
     /// Connections, calls and datagrams of the attackers per second.
     pub sent_per_s: f64,
-    /// Those of them that were let in or answered, whatever the answer.
+    /// Those of them that were admitted or answered, whatever the answer.
     pub answered_per_s: f64,
     /// Calls of the host that were answered per second.
     pub calls_per_s: f64,
-    /// Calls of the host that had to be made again: its connection was closed, or a call refused.
+    /// Repeated calls of the host: its connection was closed, or a call refused.
     pub calls_again: u64,
     /// The host's READs.
     pub reads: Percentiles,
     /// The host's WRITEs.
     pub writes: Percentiles,
-    /// The fewest locks of the host that held, at any look.
+    /// The smallest number of the host's locks that held, at any look.
     pub locks_held: usize,
     /// New locks that the host asked for.
     pub new_locks: u64,
-    /// Those of them that it did not get.
+    /// Those of them that were refused.
     pub new_locks_refused: u64,
-    /// Most memory of the daemon that was resident.
+    /// Most resident memory of the daemon.
     pub resident_bytes: u64,
     /// Most connections to NFS.
     pub connections_most: u64,
-    /// Lines of the daemon's log in the minute that had most.
+    /// Lines of the daemon's log in the minute with most.
     pub log_lines_in_worst_minute: u64,
     /// Answers of the API over its Unix socket.
     pub api_local: Percentiles,
@@ -86,7 +86,7 @@ impl Figures {
         (self.reads.p99_us, self.writes.p99_us)
     }
 
-    /// By how much the 99th percentiles of reads and writes are longer than those of `calm`.
+    /// The ratios of the 99th percentiles of reads and writes to those of `calm`.
     #[must_use]
     pub fn ratios(&self, calm: &Figures) -> (f64, f64) {
         let ratio = |with: f64, without: f64| with / without.max(0.001);
@@ -104,13 +104,13 @@ impl Figures {
 /// A limit that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Broken {
-    /// By which attack.
+    /// The attack that broke it.
     pub attack: String,
-    /// Which, and by how much.
+    /// The limit, and by how much it was broken.
     pub what: String,
 }
 
-/// Holds the figures against the limits.
+/// Compares the figures with the limits.
 #[must_use]
 pub fn judge(results: &Results) -> Vec<Broken> {
     let mut broken = Vec::new();
@@ -155,7 +155,7 @@ fn mib(bytes: u64) -> u64 {
     bytes >> 20
 }
 
-/// Everything, for people.
+/// The whole report, for people.
 #[must_use]
 pub fn text(results: &Results) -> String {
     let mut out = String::new();

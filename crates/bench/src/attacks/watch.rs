@@ -1,4 +1,4 @@
-//! What is seen of the daemon from outside: answers of its API, its memory, its log.
+//! The daemon as seen from outside: answers of its API, its memory, its log.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,13 +18,13 @@ use super::place::{ADMINISTRATOR, POOL, SERVER, api};
 use crate::system::status_bytes;
 use crate::{Error, Result};
 
-/// How the API answered.
+/// The answers of the API.
 #[derive(Clone, Debug)]
 pub(super) struct Answers {
     pub times: Histogram<u64>,
-    /// Requests without an answer, or with another than 200.
+    /// Requests without an answer, or with another status than 200.
     pub failed: u64,
-    /// Most connections to NFS that it told of.
+    /// Most connections to NFS that it reported.
     pub connections_most: u64,
 }
 
@@ -36,14 +36,14 @@ impl Default for Answers {
 }
 
 impl Answers {
-    /// Adds what was seen in another while.
+    /// Adds the answers of another phase.
     pub fn add(&mut self, other: &Answers) {
         self.times += &other.times;
         self.failed += other.failed;
         self.connections_most = self.connections_most.max(other.connections_most);
     }
 
-    /// Asks at a steady pace, each time on a connection of its own.
+    /// Asks at a steady pace, each time on a new connection.
     fn ask(pause: Duration, over: &AtomicBool, mut ask: impl FnMut(&mut Answers, usize)) -> Self {
         let mut answers = Answers::default();
         for number in 0.. {
@@ -65,7 +65,7 @@ impl Answers {
     }
 }
 
-/// Asks over the Unix socket: who answers, a pool, the locks, the connections, by turns.
+/// Asks over the Unix socket, in turns: for the daemon's data, a pool, the locks, the connections.
 pub(super) fn ask_locally(socket: &Path, over: &AtomicBool) -> Answers {
     let pool = format!("/pools/{POOL}");
     let paths = ["/daemon", pool.as_str(), "/locks", "/nfs"];
@@ -109,13 +109,14 @@ pub(super) fn session(config: &Arc<ClientConfig>) -> io::Result<ClientConnection
     ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)
 }
 
-/// A request and the body of its answer, which must be 200.
+/// Sends a request and returns the body of its answer, which must have status 200.
 fn get(stream: &mut (impl Read + Write), path: &str, more: &str) -> io::Result<String> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: pool\r\n{more}Connection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
-        // Closed without a word of it; that all of it came is seen below.
+        // The peer closed without close_notify; the check below shows whether all of the answer
+        // came.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
         read => drop(read?),
     }
@@ -138,7 +139,7 @@ fn connections(said: &str) -> Option<u64> {
     said.get("load")?.get("connections")?.as_u64()
 }
 
-/// Locks that a client at an address holds, in the answer to `/locks`.
+/// The number of locks that a client at an address holds, in the answer to `/locks`.
 pub(super) fn locks_held(said: &str, address: &str, client: &str) -> usize {
     let said: serde_json::Value = serde_json::from_str(said).unwrap_or_default();
     let all = said.get("locks").and_then(|locks| locks.as_array());
@@ -151,17 +152,17 @@ pub(super) fn locks_held(said: &str, address: &str, client: &str) -> usize {
     held.count()
 }
 
-/// Memory and log of the daemon, over a while.
+/// Memory and log of the daemon, over a phase.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     /// Most memory that was resident.
     pub resident_most: u64,
-    /// Lines that were logged so far, at each look.
+    /// The number of lines logged so far, at each look.
     pub lines: Vec<(Duration, u64)>,
 }
 
 impl Seen {
-    /// Adds what was seen in a later while, as if it had followed at once.
+    /// Adds the observations of a later phase, as if it had followed at once.
     pub fn add(&mut self, later: &Seen) {
         self.resident_most = self.resident_most.max(later.resident_most);
         let (at, lines) = self.lines.last().copied().unwrap_or_default();
@@ -179,12 +180,13 @@ impl Seen {
     }
 }
 
-/// Looks at the daemon.
+/// Watches the daemon.
 ///
 /// # Errors
-/// If it has ended.
+/// It has ended.
 pub(super) fn look(pid: u32, log: &Path, over: &AtomicBool) -> Result<Seen> {
-    // The most since now (proc(5)); where that is not to be had, what is seen counts.
+    // Resets the peak of resident memory (proc(5)). Where that fails, the values seen by polling
+    // count.
     let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
     let mut file = File::open(log).map_err(Error::at("open", log))?;
     file.seek(SeekFrom::End(0)).map_err(Error::at("read", log))?;
@@ -205,7 +207,7 @@ pub(super) fn look(pid: u32, log: &Path, over: &AtomicBool) -> Result<Seen> {
     }
 }
 
-/// A stream over TCP to the API, for those who are in no hurry to say who they are.
+/// A TCP stream to the API, for clients that do not authenticate at once.
 pub(super) fn knock(from: Source) -> io::Result<TcpStream> {
     from.connect_abrupt(api())
 }

@@ -1,5 +1,5 @@
-//! Aquifer: the release binary with a pool on image files or slow disks, everything as it comes by
-//! default but for the memory where a setup says so.
+//! Aquifer: the release binary with a pool on image files or slow disks. All settings are the
+//! defaults, except for the memory where a setup says so.
 
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,7 @@ pub(super) fn on_devices(
 ) -> Result<Started> {
     let log = scratch.join("log.img");
     if sync.is_some() {
-        // More than the pool has in flight with that memory: it is not the log that bounds a burst.
+        // More than the pool has in flight with that memory: the log must not limit a burst.
         image(&log, setup.memory_bytes.unwrap_or_default().max(LOG_BYTES_MIN), true)?;
     }
     start(program, devices, sync.map(|sync| (log.as_path(), sync)), "", (setup, scratch))
@@ -94,7 +94,7 @@ fn start(
     }
     let mut daemon = Daemon::new(program, &netns, scratch, args, &[NFS_PORT]);
     daemon.start()?;
-    // Disks that were probed hold something.
+    // Probed disks are not empty.
     let create = daemon.command().args(["pool", "create", "-f", "tank"]);
     let create = create.args((disks.len() > 1).then_some("mirror")).args(disks);
     let create = match log_and_sync {

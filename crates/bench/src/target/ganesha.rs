@@ -1,5 +1,5 @@
-//! nfs-ganesha on a directory of the file system that everything lies on (named after the usual
-//! one, ext4), and on a btrfs raid1 of two loop devices.
+//! nfs-ganesha on a directory of the machine's own file system (named after the usual one, ext4),
+//! and on a btrfs raid1 of two loop devices.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use aquifer_rig::work::Scratch;
 use super::{NFS_PORT, PATIENCE, Server, Setup, Started, image};
 use crate::{Error, Result};
 
-/// Where `crates/conformance` has Ganesha listen for MOUNT.
+/// The MOUNT port that `crates/conformance` gives Ganesha.
 const MOUNT_PORT: u16 = 20048;
 
 /// On a plain directory.
@@ -18,8 +18,8 @@ pub(super) fn on_directory(scratch: &Scratch) -> Result<Started> {
     started(Ganesha::start(scratch, &scratch.dir("export")?)?)
 }
 
-/// On btrfs with checksums and two copies, as a mirror has. Mounted as for a solid-state disk: loop
-/// devices say that they rotate.
+/// On btrfs with checksums and two copies, like a mirror. Mounted as for a solid-state disk: loop
+/// devices claim to be rotational.
 pub(super) fn on_btrfs(setup: &Setup, scratch: &Scratch) -> Result<Started> {
     let device = |name| {
         let path = scratch.join(name);
@@ -27,12 +27,13 @@ pub(super) fn on_btrfs(setup: &Setup, scratch: &Scratch) -> Result<Started> {
         LoopDevice::of(&path)
     };
     let (first, second) = (device("a.img")?, device("b.img")?);
-    // When this ends the loop devices are the mount's alone.
+    // When this returns, only the mount holds the loop devices.
     on_devices(&[Path::new(&first.0), Path::new(&second.0)], scratch)
 }
 
-/// The same on devices that are there. They are not told what is free (`-K`, `nodiscard`): a loop
-/// device would give it back to the file system beneath, which then allocates on first writes.
+/// The same on existing devices. They get no information about free space (`-K`, `nodiscard`). A
+/// loop device would return that space to the file system beneath, which then allocates on first
+/// writes.
 pub(super) fn on_devices(devices: &[&Path], scratch: &Scratch) -> Result<Started> {
     let make = Invocation::tool("mkfs.btrfs", "bench")?;
     let make = make.args(["-q", "-f", "-K", "-d", "raid1", "-m", "raid1"]);
@@ -40,7 +41,7 @@ pub(super) fn on_devices(devices: &[&Path], scratch: &Scratch) -> Result<Started
     let directory = scratch.dir("btrfs")?;
     let mounted = Mount::new(devices, &directory)?;
     let ganesha = Ganesha::start(scratch, &directory)?;
-    // From here on the mount is Ganesha's namespace's alone, and with it the devices: they go when
+    // From here on only Ganesha's namespace holds the mount, and with it the devices. They go when
     // it goes, even if this program is killed.
     drop(mounted);
     started(ganesha)
@@ -51,7 +52,7 @@ fn started(ganesha: Ganesha) -> Result<Started> {
     Ok(Started { server, ports, export: EXPORT.into(), tls: None })
 }
 
-/// A loop device; when dropped, it goes as soon as nobody uses it.
+/// A loop device; when dropped, it goes as soon as it has no users.
 struct LoopDevice(String);
 
 impl LoopDevice {

@@ -1,10 +1,10 @@
-//! What tests of the benchmark have in common.
+//! Code shared by the tests of the benchmark.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `aquifer` of the same profile: as it lies there, or built. (Tests of the whole workspace build
-/// it before any runs.)
+/// `aquifer` of the same profile: the existing program, or a new build. (Tests of the whole
+/// workspace build it before any runs.)
 pub fn aquifer(bench: &Path) -> PathBuf {
     if let Some(named) = std::env::var_os("AQUIFER_BIN") {
         return named.into();

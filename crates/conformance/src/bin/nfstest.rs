@@ -1,8 +1,8 @@
 //! The program that test guests run: the host's agent, NFS mounts, and the workloads of
 //! `aquifer_conformance::workload`.
 //!
-//! What holds: exit status 0 means everything was as it must be, 1 a finding or a failure (told on
-//! standard error), 2 a wrong command line.
+//! Invariant: exit status 0 means that every check passed. 1 is a finding or a failure (described
+//! on standard error), and 2 a wrong command line.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -57,7 +57,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// A command, its words, and its options, all of which are numbers.
+/// A command, its words, and its options, whose values are all numbers.
 struct Args {
     command: String,
     words: Vec<String>,
@@ -177,14 +177,14 @@ fn write_journal(args: &Args) -> std::result::Result<(), Failure> {
     let (first, records) = (args.number("first", 0), args.number("records", 100));
     journal(args)?.write(first, records, durability, pause, |number| {
         println!("ack {number}");
-        // Told at once: the host kills the server when it has seen enough. If nobody listens any
-        // more, nobody counts on the record either.
+        // Printed at once: the host kills the server when it has seen enough. If nobody reads any
+        // more, nobody relies on the record either.
         let _ = std::io::stdout().flush();
     })?;
     Ok(())
 }
 
-/// Mounts without mount.nfs: the kernel asks the server's portmapper and mountd itself, but wants
+/// Mounts without mount.nfs: the kernel itself asks the server's portmapper and mountd, but needs
 /// the address among the options.
 fn mount(source: &str, directory: &Path, options: &str) -> Result<()> {
     let malformed = |what: &str| Error::Malformed(format!("{what} of mount {source}"));

@@ -1,5 +1,5 @@
-//! Captures made by hand, of a LOOKUP and its reply, are judged: whole ones as sound, and each kind
-//! of damage is found.
+//! Hand-made captures of a LOOKUP and its reply: whole ones are sound, and each kind of damage is
+//! found.
 
 use std::fs;
 
@@ -28,8 +28,8 @@ fn reply() -> Vec<u8> {
     words(&[XID, 1, 0, 0, 0, 0, 0, 8, 3, 4, 0, 0])
 }
 
-/// A capture file of a connection over which these records went: from which port, the length that
-/// the record mark tells, and the bytes that came.
+/// A capture file of a connection with these records: the sending port, the length in the record
+/// mark, and the bytes of each.
 fn capture(scratch: &Scratch, records: &[(u16, usize, &[u8])]) -> PathBuf {
     saved(scratch, &frames(records))
 }
@@ -43,7 +43,7 @@ fn saved(scratch: &Scratch, frames: &[Vec<u8>]) -> PathBuf {
     path
 }
 
-/// Three to connect, then one for each record.
+/// Three frames to connect, then one for each record.
 fn frames(records: &[(u16, usize, &[u8])]) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let mut next = [(CLIENT, 1000), (SERVER, 5000)];
@@ -122,7 +122,7 @@ fn every_damage_of_a_reply_is_found() {
     }
     let mut talk = judge(&edited(0, XID + 1));
     assert!(talk.is_sound_with(&[]).is_err() && talk.unmatched.len() == 1, "{talk:?}");
-    // Of a thousand it may be tshark that lost the call.
+    // In a thousand replies, tshark itself may have missed one call.
     talk.replies.insert((100_003, 3), 1000);
     talk.is_sound_with(LOOKUP).unwrap();
 }
@@ -132,7 +132,7 @@ fn a_stray_byte_of_a_client_is_no_fault_and_one_of_the_server_is() {
     let scratch = WorkDir::open().unwrap().scratch("capture-stray").unwrap();
     let (call, reply) = (call(), reply());
     let said = [(CLIENT, call.len(), &call[..]), (SERVER, reply.len(), &reply[..])];
-    // The record mark tells of 10 bytes, of which a call cannot consist.
+    // The record mark announces 10 bytes, too few for a call.
     let stray = (CLIENT, 10, &b"0123456789"[..]);
     let talk = Talk::read(&capture(&scratch, &[said[0], said[1], stray])).unwrap();
     talk.is_sound_with(LOOKUP).unwrap();
@@ -152,7 +152,7 @@ fn segments_that_overtake_each_other_are_no_fault() {
     let replies = [1, 2, 3].map(|number| (SERVER, numbered(reply(), number)));
     let said = [&calls[0], &calls[1], &replies[0], &replies[1], &calls[2], &replies[2]];
     let frames = frames(&said.map(|(from, record)| (*from, record.len(), &record[..])));
-    // Two calls, two replies, a call behind replies, a call behind its own.
+    // Two calls, two replies, a call after replies, a call after its own reply.
     for (one, other) in [(3, 4), (5, 6), (4, 6), (7, 8)] {
         let mut frames = frames.clone();
         frames.swap(one, other);

@@ -6,7 +6,7 @@ use super::Clients;
 use crate::Result;
 
 impl Clients {
-    /// `nfs-ls -s URL`: the directory as by `ls -l`, with a summary.
+    /// `nfs-ls -s URL`: the directory in the form of `ls -l`, with a summary.
     ///
     /// # Errors
     /// [`crate::Error::MissingTool`], [`crate::Error::Timeout`].

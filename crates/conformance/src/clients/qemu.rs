@@ -1,9 +1,9 @@
-//! `qemu-img` and `qemu-io`: disk images at `nfs://` URLs through QEMU's own driver, as the virtual
-//! machines of libvirt and Proxmox may have them.
+//! `qemu-img` and `qemu-io`: disk images at `nfs://` URLs through QEMU's own driver, which virtual
+//! machines of libvirt and Proxmox may use.
 //!
-//! That driver writes UNSTABLE, COMMITs at a flush, and never sends again what a restart of the
-//! server between the two has lost: kill no server under it and expect the data (see the users'
-//! pages on `sync=always`).
+//! That driver writes UNSTABLE and COMMITs at a flush. It never sends again the writes that a
+//! restart of the server between the two has lost. So do not kill a server under it and expect the
+//! data (see the users' pages on `sync=always`).
 
 use aquifer_rig::process::Outcome;
 
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub struct Bench {
     /// Requests in all.
     pub count: u32,
-    /// Requests under way at a time.
+    /// Requests outstanding at a time.
     pub depth: u32,
     /// Size of a request, bytes.
     pub bytes: u32,
@@ -23,7 +23,7 @@ pub struct Bench {
     pub write: bool,
     /// A flush after this many writes, at least `depth` of them; 0: none.
     pub flush_every: u32,
-    /// What is written: every byte. Zeros are holes to some servers, and cost nothing.
+    /// The byte that is written everywhere. Zeros are holes to some servers, and cost nothing.
     pub pattern: u8,
 }
 
@@ -36,7 +36,7 @@ impl Clients {
         self.run("qemu-img", &["create", "-q", "-f", format, image, &bytes.to_string()])
     }
 
-    /// `qemu-img convert`: copies an image, perhaps into another format.
+    /// `qemu-img convert`: copies an image, optionally into another format.
     ///
     /// # Errors
     /// [`Error::MissingTool`], [`Error::Timeout`].
@@ -70,10 +70,10 @@ impl Clients {
         self.run("qemu-img", &["info", "--output=json", "-f", format, image])
     }
 
-    /// `qemu-img bench` and the requests per second it came to. It verifies no content.
+    /// `qemu-img bench`; returns the requests per second. It verifies no content.
     ///
     /// # Errors
-    /// [`Error::Failed`] if it fails, [`Error::Malformed`] if it does not tell its time.
+    /// [`Error::Failed`] if it fails, [`Error::Malformed`] if it does not print its time.
     pub fn image_bench(&self, format: &str, image: &str, bench: Bench) -> Result<f64> {
         let [count, depth, bytes] = [bench.count, bench.depth, bench.bytes].map(|n| n.to_string());
         let flush = format!("--flush-interval={}", bench.flush_every);
@@ -92,8 +92,8 @@ impl Clients {
         Ok(f64::from(bench.count) / seconds)
     }
 
-    /// `qemu-io`, one command per entry (`write -P 0x5a 0 64k`, `read -P ...`, `flush`): a read of
-    /// another pattern than expected is exit status 1.
+    /// `qemu-io`, one command per entry (`write -P 0x5a 0 64k`, `read -P ...`, `flush`). A read of
+    /// another pattern than expected gives exit status 1.
     ///
     /// # Errors
     /// [`Error::MissingTool`], [`Error::Timeout`].

@@ -1,7 +1,7 @@
-//! The guest's side: runs what the host asks for and reports as it happens.
+//! The guest's side: runs the host's commands and reports their output as it happens.
 //!
-//! What holds: jobs run at the same time, each in a process group of its own, without input; of a
-//! job `Exit` is the last frame. The agent ends when the host does.
+//! Invariants: jobs run at the same time, each in a process group of its own, without input. `Exit`
+//! is the last frame of a job. The agent ends when the host does.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -49,7 +49,7 @@ pub fn serve(port: &Path) -> Result<()> {
     }
 }
 
-/// The port appears a moment after its driver: device and driver first talk about it.
+/// The port appears a moment after its driver, once device and driver have negotiated.
 fn open(port: &Path) -> Result<File> {
     let mut tries = 0..CONNECT_TRIES;
     loop {
@@ -69,7 +69,7 @@ fn run(job: u32, command: &[u8], output: &Mutex<File>, groups: &Groups) {
         Ok(status) => status,
         Err(error) => {
             let text = format!("agent: {error}\n").into_bytes();
-            // If the port is broken, the host sees that by itself.
+            // If the port is broken, the host notices that by itself.
             let _ = send(output, job, &Frame::Output(text));
             STATUS_NOT_STARTED
         }
@@ -91,7 +91,7 @@ fn run_shell(job: u32, command: &[u8], output: &Mutex<File>, groups: &Groups) ->
     if let Some(group) = group {
         groups.lock().unwrap_or_else(PoisonError::into_inner).insert(job, group);
     }
-    // Until everybody who holds the pipe is gone: a job that leaves something behind has not ended.
+    // Until no process holds the pipe any more: a job with a remaining child has not ended.
     let mut buffer = vec![0; OUTPUT_BYTES_MAX];
     loop {
         let count = reader.read(&mut buffer)?;
@@ -105,7 +105,7 @@ fn run_shell(job: u32, command: &[u8], output: &Mutex<File>, groups: &Groups) ->
     status.map(shell_status)
 }
 
-/// The status a shell would give: 128 + number for a signal.
+/// The status that a shell would give: 128 + number for a signal.
 fn shell_status(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|number| 128 + number)).unwrap_or(-1)
 }
@@ -115,8 +115,8 @@ fn send(output: &Mutex<File>, job: u32, frame: &Frame) -> io::Result<()> {
     frame::write(&mut *output, job, frame)
 }
 
-/// A virtio port reads as ended until the host's side is connected, which it may be a little after
-/// the guest is up; QEMU connects it once and for all, so an end after that is one.
+/// A virtio port reads as ended until the host's side is connected, which may happen a little after
+/// the guest is up. QEMU connects it once and for all, so a later end is a real one.
 struct PortReader<'a>(&'a mut File);
 
 impl Read for PortReader<'_> {
@@ -135,7 +135,7 @@ impl Read for PortReader<'_> {
 /// Waits for the port and for the host, 10 s in all.
 const CONNECT_TRIES: u32 = 500;
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
-/// Output is sent in pieces of this size at most.
+/// Longest piece of output in a frame.
 const OUTPUT_BYTES_MAX: usize = 16 << 10;
-/// What a shell says for a command it could not start.
+/// A shell's status for a command that it could not start.
 const STATUS_NOT_STARTED: i32 = 127;

@@ -4,8 +4,9 @@
 //! | kind u8 | job u32 LE | length u32 LE | payload: length bytes, at most FRAME_BYTES_MAX |
 //! ```
 //!
-//! What holds: the host picks job numbers and uses none twice; of a job the guest sends any number
-//! of `Output` and then one `Exit`, nothing after. Decoding is total: bad bytes give an error.
+//! Invariants: the host chooses job numbers and never reuses one. The guest sends any number of
+//! `Output` frames for a job, then one `Exit`, and nothing after. Decoding is total: bad bytes give
+//! an error.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
@@ -27,7 +28,7 @@ pub enum Frame {
 /// Writes a frame in one piece.
 ///
 /// # Errors
-/// Of the stream; `InvalidInput` for a payload over [`FRAME_BYTES_MAX`].
+/// Those of the stream; `InvalidInput` for a payload over [`FRAME_BYTES_MAX`].
 pub fn write(stream: &mut impl Write, job: u32, frame: &Frame) -> Result<()> {
     let (kind, payload) = match frame {
         Frame::Run(command) => (RUN, command.clone()),
@@ -50,7 +51,7 @@ pub fn write(stream: &mut impl Write, job: u32, frame: &Frame) -> Result<()> {
 /// Reads a frame and the number of its job.
 ///
 /// # Errors
-/// Of the stream (`UnexpectedEof` at its end); `InvalidData` for what is no frame.
+/// Those of the stream (`UnexpectedEof` at its end); `InvalidData` for bytes that are no frame.
 pub fn read(stream: &mut impl Read) -> Result<(u32, Frame)> {
     let [kind] = read_array(stream)?;
     let job = u32::from_le_bytes(read_array(stream)?);

@@ -1,7 +1,7 @@
 //! Initial file systems of guests: busybox, kernel modules, `nfstest`, an init script.
 //!
-//! What holds: `/init` loads the modules in `/modules/order` itself; nothing in the guest needs
-//! udev, modprobe or a shared library.
+//! Invariant: `/init` itself loads the modules in `/modules/order`; the guest needs no udev,
+//! modprobe or shared library.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ pub struct GuestFile {
     pub content: Vec<u8>,
 }
 
-/// Writes an initramfs to `into`: `modules` with all they need, `files`, and `init` as `/init`.
+/// Writes an initramfs to `into`: `modules` with their dependencies, `files`, and `init` as
+/// `/init`.
 ///
 /// # Errors
 /// [`Error::MissingTool`] without busybox, [`Error::Malformed`] for an unknown module.
@@ -41,7 +42,7 @@ pub fn build(
     for directory in ["proc", "sys", "tmp", "mnt", "etc", "root", "var/run"] {
         archive.directory(directory)?;
     }
-    // The kernel opens it for init before anything is mounted (Documentation/admin-guide/devices).
+    // The kernel opens it for init before any mount (Documentation/admin-guide/devices).
     archive.character_device("dev/console", 0o600, (5, 1))?;
     archive.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
     archive.file("etc/group", 0o644, b"root:x:0:\n")?;
@@ -54,7 +55,7 @@ pub fn build(
     let mut order = String::new();
     for module in kernel.modules(modules)? {
         let name = module.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // Debian's newer kernels have them compressed, which no insmod of ours understands.
+        // Debian's newer kernels compress their modules, which our insmod does not understand.
         let (name, content) = match name.strip_suffix(".xz") {
             Some(name) => (name.to_owned(), unpacked(&module)?),
             None => (name, read(&module)?),
@@ -75,7 +76,7 @@ fn unpacked(module: &Path) -> Result<Vec<u8>> {
     Ok(xz.check(Duration::from_secs(60))?.stdout)
 }
 
-/// A program of this machine with the libraries that it is linked to, for a guest.
+/// A program of this machine with its linked libraries, for a guest.
 ///
 /// # Errors
 /// [`Error::MissingTool`] if it is not installed.
@@ -108,9 +109,9 @@ pub(crate) fn busybox() -> Result<Busybox> {
     Ok(Busybox { path, applets: listed.text().lines().map(str::to_owned).collect() })
 }
 
-/// The test program `nfstest`, linked statically, as a file for the guest: `/bin/nfstest`.
-/// Built from this crate by cargo, in a target directory of its own; `AQUIFER_NFSTEST` names one
-/// that exists already.
+/// The test program `nfstest`, linked statically, as a file for the guest: `/bin/nfstest`. Cargo
+/// builds it from this crate, in a target directory of its own; `AQUIFER_NFSTEST` names an existing
+/// one.
 ///
 /// # Errors
 /// [`Error::Failed`] with the compiler's output.

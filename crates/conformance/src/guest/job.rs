@@ -1,6 +1,6 @@
-//! Commands under way in a guest: what they have printed, how they ended.
+//! Commands in progress in a guest: their output, and how they ended.
 //!
-//! What holds: once the guest is gone, nobody waits any longer.
+//! Invariant: once the guest is gone, all waiting ends.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,7 @@ impl Step {
     }
 }
 
-/// A command under way.
+/// A command in progress.
 #[derive(Debug)]
 pub struct Job<'a> {
     guest: &'a Guest,
@@ -50,16 +50,16 @@ impl<'a> Job<'a> {
         Self { guest, number, command: command.to_owned(), started: Instant::now() }
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     #[must_use]
     pub fn output(&self) -> String {
         self.guest.jobs.lock().output(self.number)
     }
 
-    /// Waits until `enough` holds for the output so far, and returns that.
+    /// Waits until `enough` holds for the output so far, and returns the output.
     ///
     /// # Errors
-    /// [`Error::Timeout`]; [`Error::Failed`] if the command or the guest ends before.
+    /// [`Error::Timeout`]; [`Error::Failed`] if the command or the guest ends before that.
     pub fn wait_output(&self, enough: impl Fn(&str) -> bool, limit: Duration) -> Result<String> {
         let what = format!("output of {}", self.command);
         self.guest.jobs.wait(&what, limit, |state| {
@@ -73,7 +73,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Waits for the end; the command is killed (SIGKILL) at `limit`.
+    /// Waits for the end; kills the command (SIGKILL) at `limit`.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the output, [`Error::Failed`] if the guest ends meanwhile.
@@ -104,7 +104,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// All commands of a guest; shared with the thread that receives.
+/// All commands of a guest; shared with the receiving thread.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     state: Mutex<State>,
@@ -143,7 +143,7 @@ impl Jobs {
             (Frame::Output(bytes), Some(job)) => job.output.extend_from_slice(&bytes),
             (Frame::Exit(status), Some(job)) => job.status = Some(status),
             (other, _) => {
-                // Whoever waits learns it: nothing more will come that could be believed.
+                // All waiting ends: later frames could not be trusted.
                 state.gone = Some(format!("unexpected frame for job {number}: {other:?}"));
             }
         }
@@ -160,7 +160,7 @@ impl Jobs {
         self.wait("boot of the guest", limit, |state| state.ready.then_some(Ok(())))
     }
 
-    /// Waits until `done` says something; it is asked once more after the guest is gone.
+    /// Waits until `done` returns a value; calls it once more after the guest is gone.
     fn wait<T>(
         &self,
         what: &str,

@@ -1,4 +1,4 @@
-//! A large file of seeded content: written in order, verified later, perhaps by somebody else.
+//! A large file of seeded content: written in order, verified later, perhaps by another machine.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,7 @@ use super::drop_cache;
 use crate::pattern;
 use crate::{Error, Result};
 
-/// Writes `bytes` of the content of `seed` to `path`, made or emptied, and syncs it.
+/// Writes `bytes` of the content of `seed` to `path`, which is made or truncated, and syncs it.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -21,8 +21,8 @@ pub fn fill(path: &Path, seed: u64, bytes: u64) -> Result<()> {
     file.sync_all().map_err(Error::at("fsync", path))
 }
 
-/// As [`fill`], but calls `hold` when all is written and nothing is synced. On an NFS mount with
-/// `write=eager` the server has all of it then, UNSTABLE and not committed.
+/// As [`fill`], but calls `hold` when everything is written and nothing is synced. On an NFS mount
+/// with `write=eager` the server has all of it then, UNSTABLE and not committed.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -36,7 +36,7 @@ pub fn fill_and_hold(path: &Path, seed: u64, bytes: u64, hold: impl FnOnce()) ->
     file.sync_all().map_err(Error::at("fsync", path))
 }
 
-/// Verifies that `path` holds exactly `bytes` of the content of `seed`, read from the server.
+/// Verifies that `path` holds exactly `bytes` of the content of `seed`, as read from the server.
 ///
 /// # Errors
 /// [`Error::Mismatch`] with the first wrong offset; [`Error::Io`].

@@ -1,9 +1,9 @@
-//! Random I/O on one file against a model in memory, in the manner of Apple's and the Linux Test
-//! Project's fsx: pread, pwrite, shared mappings, truncate, direct I/O, fsync, dropped caches,
-//! close and reopen.
+//! Random I/O on one file, compared with a model in memory, like Apple's and the Linux Test
+//! Project's fsx. The operations are pread, pwrite, shared mappings, truncate, direct I/O, fsync,
+//! dropped caches, close and reopen.
 //!
-//! What holds: after every operation the file is what the model is; every read is compared whole.
-//! The operations depend on the seed alone.
+//! Invariants: after every operation the file equals the model; every read is compared whole. The
+//! operations depend on the seed alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -20,21 +20,21 @@ use crate::{Error, Result};
 /// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The file; made or emptied.
+    /// The file; made or truncated.
     pub path: PathBuf,
     /// Seed of operations and content.
     pub seed: u64,
     /// Number of operations.
     pub operations: u64,
-    /// The file never grows over this, bytes.
+    /// Longest length of the file, bytes.
     pub length_max: usize,
     /// Whether to use shared mappings.
     pub mapped: bool,
-    /// Whether to use O_DIRECT beside the cache; not every local file system has it.
+    /// Whether to use O_DIRECT beside the cache; not every local file system supports it.
     pub direct: bool,
 }
 
-/// Runs the operations and returns how many there were of each kind.
+/// Runs the operations and returns the number of each kind.
 ///
 /// # Errors
 /// [`Error::Mismatch`] with the last operations; [`Error::Io`].
@@ -96,7 +96,7 @@ struct Fsx<'a> {
     history: VecDeque<(u64, Operation)>,
     counts: BTreeMap<&'static str, u64>,
     writes: u64,
-    /// There was a write through a mapping that was not synced yet.
+    /// A write through a mapping was not synced yet.
     mapped_unsynced: bool,
 }
 
@@ -144,7 +144,8 @@ impl<'a> Fsx<'a> {
         }
     }
 
-    /// A range in the file's maximum; half of them at page boundaries, where the errors are.
+    /// A range within the file's longest length; half of them start at a page boundary, where the
+    /// errors are.
     fn range(&mut self) -> (usize, usize) {
         let max = self.config.length_max;
         let mut at = self.random.index(max);
@@ -155,7 +156,7 @@ impl<'a> Fsx<'a> {
         (at, 1 + self.random.index(longest))
     }
 
-    /// The part of a range that lies in the file as it is now.
+    /// The part of a range within the present file.
     fn inside(&self, at: usize, length: usize) -> Option<(usize, usize)> {
         let at = at.checked_rem(self.model.len())?;
         Some((at, length.min(self.model.len() - at)))
@@ -222,9 +223,9 @@ impl<'a> Fsx<'a> {
         }
     }
 
-    /// open(2) leaves direct I/O beside writes through a mapping undefined, and Linux's NFS client
-    /// (6.1) does read old content then: `nfs_start_io_direct` writes back only when it comes from
-    /// buffered I/O, and page faults are not counted as such. Not the server's fault.
+    /// open(2) leaves direct I/O beside writes through a mapping undefined. Linux's NFS client
+    /// (6.1) then does read old content: `nfs_start_io_direct` writes back only after buffered I/O,
+    /// and page faults do not count as such. This is not the server's fault.
     fn sync_mapped(&mut self) -> Result<()> {
         if self.mapped_unsynced { self.apply(Operation::Sync) } else { Ok(()) }
     }
@@ -242,7 +243,8 @@ impl<'a> Fsx<'a> {
         self.expect(at, &content)
     }
 
-    /// New content: from the number of the write, so that an old one is never taken for a new.
+    /// New content, derived from the number of the write, so that old content is never mistaken for
+    /// new.
     fn content(&mut self, at: usize, length: usize) -> Vec<u8> {
         self.writes += 1;
         let mut content = vec![0; length];
@@ -323,7 +325,7 @@ fn open_direct(config: &Config) -> Result<Option<File>> {
     opened.map(Some).map_err(Error::at("open with O_DIRECT", &config.path))
 }
 
-/// Reads until the buffer is full or the file ends, and returns how much there was.
+/// Reads until the buffer is full or the file ends, and returns the number of bytes.
 fn read_all(file: &File, at: usize, into: &mut [u8]) -> Result<usize> {
     let mut done = 0;
     loop {
@@ -335,14 +337,14 @@ fn read_all(file: &File, at: usize, into: &mut [u8]) -> Result<usize> {
             0 => return Ok(done),
             count => done += count,
         }
-        // Direct reads must start at a page; a short one in the middle of a page is the end.
+        // Direct reads must start at a page; a short read in the middle of a page is the end.
         if done % PAGE != 0 && into.len().is_multiple_of(PAGE) && at.is_multiple_of(PAGE) {
             return Ok(done);
         }
     }
 }
 
-/// `length` bytes in `buffer` (a page longer) that start at a page boundary.
+/// `length` bytes of `buffer` (which is a page longer) that start at a page boundary.
 fn aligned(buffer: &mut [u8], length: usize) -> &mut [u8] {
     let skip = buffer.as_ptr().align_offset(PAGE);
     buffer.get_mut(skip..skip + length).unwrap_or_default()
@@ -402,7 +404,7 @@ mod tests {
                 Operation::DirectRead { at, length: 4096 },
             ] {
                 let found = fsx.apply(operation);
-                // 0..1004 is intact, the direct read of the first page too.
+                // 0..1004 is intact, and so is the direct read of the first page.
                 assert_eq!(found.is_err(), at == 4096, "{operation:?} {found:?}");
             }
         }

@@ -1,9 +1,9 @@
-//! A journal whose writer tells which records are durable, and the checker that holds the server to
-//! it after a crash.
+//! A journal whose writer reports durable records, and the checker that compares the file with
+//! these reports after a crash.
 //!
-//! What holds: a record is acknowledged only after fsync (or a synchronous write) has returned, and
+//! Invariants: a record is acknowledged only after fsync (or a synchronous write) has returned, and
 //! records are written one after the other. So after a crash at any moment all acknowledged records
-//! must be whole, and at most the one after them may be anything.
+//! must be whole, and at most the next one may be in any state.
 //!
 //! ```text
 //! | magic 8 | number 8 LE | content by number | xxh3-64 of all before, 8 LE |   = record_bytes
@@ -23,7 +23,7 @@ use super::drop_cache;
 use crate::pattern;
 use crate::{Error, Result};
 
-/// Where a journal lies and what its records are like.
+/// The place of a journal, and the form of its records.
 #[derive(Clone, Debug)]
 pub struct Journal {
     /// The file.
@@ -43,7 +43,7 @@ pub enum Durability {
     Direct,
 }
 
-/// What a checker found.
+/// The results of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checked {
     /// Records that were verified.
@@ -53,8 +53,8 @@ pub struct Checked {
 }
 
 impl Journal {
-    /// Writes the records `first..first + count` and calls `acknowledge` with the number of each
-    /// when it is durable; `pause` between them.
+    /// Writes the records `first..first + count`. Calls `acknowledge` with the number of each when
+    /// it is durable, and pauses for `pause` between them.
     ///
     /// # Errors
     /// [`Error::Io`]: the record after the last acknowledged one may be lost.
@@ -78,7 +78,7 @@ impl Journal {
             .custom_flags(flags)
             .open(&self.path);
         let file = opened.map_err(Error::at("open", &self.path))?;
-        // Direct I/O wants memory at a page boundary.
+        // Direct I/O needs memory at a page boundary.
         let mut buffer = vec![0; self.record_bytes + PAGE];
         let skip = buffer.as_ptr().align_offset(PAGE);
         for number in first..first.saturating_add(count) {
@@ -96,16 +96,16 @@ impl Journal {
         Ok(())
     }
 
-    /// Verifies, reading from the server, that all records up to `acknowledged` are there, as far
-    /// as they were not overwritten by later ones.
+    /// Verifies that all records up to `acknowledged` are there, except those that later ones have
+    /// overwritten. Reads them from the server.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] with the first record that is lost; [`Error::Io`].
+    /// [`Error::Mismatch`] with the first lost record; [`Error::Io`].
     pub fn check(&self, acknowledged: Option<u64>) -> Result<Checked> {
         let file = File::open(&self.path).map_err(Error::at("open", &self.path))?;
         drop_cache(&file)?;
         let end = acknowledged.map_or(0, |number| number.saturating_add(1));
-        // In a ring, the slot that the record after the last acknowledged one goes to may be torn.
+        // In a ring, the slot of the record after the last acknowledged one may be torn.
         let first =
             if self.slots == 0 { 0 } else { end.saturating_sub(self.slots.saturating_sub(1)) };
         for number in first..end {
@@ -119,7 +119,7 @@ impl Journal {
                 }
             }
         }
-        // A crash takes the printed acknowledgements of the last moment with it: look further.
+        // A crash loses the acknowledgements printed in the last moment: look further.
         let mut newest = end.checked_sub(1);
         for number in end.. {
             if self.read(&file, number)? != Some(number) {
@@ -140,7 +140,7 @@ impl Journal {
         }
         let number = found.get(8..16).and_then(|bytes| bytes.try_into().ok());
         let number = number.map(u64::from_le_bytes);
-        // The number says what the whole record must be; checksum and content come with it.
+        // The number determines the whole record, including checksum and content.
         let whole = number.map(|number| self.record(number)).transpose()?;
         Ok(number.filter(|_| whole.is_some_and(|whole| whole == found)))
     }
@@ -231,10 +231,10 @@ mod tests {
         let journal = journal(&scratch, 4);
         write(&journal, 0, 10);
         assert_eq!(journal.check(Some(9)).unwrap(), Checked { verified: 3, newest: Some(9) });
-        // The next record, 10, goes over 6: a crash may leave anything there.
+        // The next record, 10, overwrites 6: a crash may leave anything there.
         damage(&journal, 2 * 512 + 50);
         journal.check(Some(9)).unwrap();
-        // An old write that wins over a newer one: 5 in the place of 9.
+        // An old write that overwrites a newer one: 5 in the place of 9.
         write(&journal, 5, 1);
         let error = journal.check(Some(9)).unwrap_err().to_string();
         assert!(error.contains("record 9 ") && error.contains("Some(5)"), "{error}");

@@ -1,4 +1,4 @@
-//! A lock of a whole file as POSIX has it (`fcntl`), which over NFSv3 is a lock of the server.
+//! A POSIX lock of a whole file (`fcntl`), which over NFSv3 is a lock of the server.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,10 +7,10 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 
 use crate::{Error, Result};
 
-/// Locks `path` exclusively, has `held` called, and unlocks it.
+/// Locks `path` exclusively, calls `held`, and unlocks it.
 ///
 /// # Errors
-/// [`Error::Io`], also if it is locked by somebody else and is not to be waited for.
+/// [`Error::Io`], also if another owner has the lock and `waits` is false.
 pub fn hold(path: &Path, waits: bool, held: impl FnOnce()) -> Result<()> {
     let options = File::options().read(true).write(true).create(true).truncate(false).open(path);
     let file = options.map_err(Error::at("open", path))?;

@@ -1,7 +1,7 @@
 //! A shared mapping of a part of a file, accessed by copying.
 //!
-//! What holds: no reference into the mapping is ever formed, since another process may change the
-//! file; accesses outside of it are errors. A page that the file system cannot deliver kills the
+//! Invariants: no reference into the mapping is ever formed, since another process may change the
+//! file. Accesses outside of it are errors. A page that the file system cannot deliver kills the
 //! process with SIGBUS, which the test sees as its exit status.
 
 use std::fs::File;
@@ -47,7 +47,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// Writes what was changed to the file system, waits for it.
+    /// Writes the changes to the file system, and waits for that.
     pub(super) fn sync(&self) -> Result<()> {
         #[expect(unsafe_code, reason = "exactly the range that is mapped")]
         let synced = unsafe { msync(self.start, self.length, MsyncFlags::SYNC) };
@@ -65,7 +65,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         #[expect(unsafe_code, reason = "exactly what was mapped; nobody refers into it")]
-        // Fails only for a range that is none.
+        // Fails only for an invalid range.
         let _ = unsafe { munmap(self.start, self.length) };
     }
 }

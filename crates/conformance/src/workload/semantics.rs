@@ -1,8 +1,8 @@
-//! What POSIX promises, item by item, on a mounted file system.
+//! The promises of POSIX, one by one, on a mounted file system.
 //!
-//! What holds: each check works in a fresh directory of its own and depends on no other; a failure
-//! names what was expected. Checks that need a second user do it in a thread that gives up its
-//! rights (`as_user`), so they must be run by root.
+//! Invariants: each check works in a new directory of its own and depends on no other; a failure
+//! names the expected result. Checks that need a second user do so in a thread that gives up its
+//! rights (`as_user`), so root must run them.
 
 mod links;
 mod names;
@@ -36,7 +36,8 @@ pub fn checks() -> Vec<Check> {
     [links::CHECKS, names::CHECKS, opens::CHECKS, permissions::CHECKS, times::CHECKS].concat()
 }
 
-/// Runs the checks in `directory` and tells `report` what came of each; returns how many failed.
+/// Runs the checks in `directory` and calls `report` with the result of each; returns the number of
+/// failures.
 ///
 /// # Errors
 /// [`Error::Io`] if a check's directory cannot be made or removed.
@@ -55,8 +56,8 @@ pub fn run(directory: &Path, mut report: impl FnMut(&str, &Result<()>)) -> Resul
     Ok(failed)
 }
 
-/// Runs `action` as an ordinary user with this id as user and only group. Linux has credentials per
-/// thread; only the new thread gives up its rights.
+/// Runs `action` as an ordinary user with this id as user and only group. On Linux credentials
+/// belong to a thread; only the new thread gives up its rights.
 fn as_user<T: Send>(id: u32, action: impl FnOnce() -> T + Send) -> Result<T> {
     let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
     let changed = |error: Errno| Error::io(format!("become user {id}"))(error.into());
@@ -76,7 +77,7 @@ fn as_user<T: Send>(id: u32, action: impl FnOnce() -> T + Send) -> Result<T> {
 const ALICE: u32 = 1001;
 const BOB: u32 = 1002;
 
-/// `result` must be this error.
+/// Checks that `result` is one of these errors.
 fn expect_errno<T: Debug>(what: &str, result: io::Result<T>, errnos: &[Errno]) -> Result<()> {
     let found = match result {
         Err(error) => Errno::from_io_error(&error),
@@ -91,7 +92,7 @@ fn expect_errno<T: Debug>(what: &str, result: io::Result<T>, errnos: &[Errno]) -
     }
 }
 
-/// `found` must be `expected`.
+/// Checks that `found` equals `expected`.
 fn expect<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Result<()> {
     if found == expected {
         return Ok(());
@@ -99,7 +100,7 @@ fn expect<T: PartialEq + Debug>(what: &str, found: T, expected: T) -> Result<()>
     Err(Error::Mismatch(format!("{what}: {found:?}, expected {expected:?}")))
 }
 
-/// The call must succeed.
+/// Checks that the call succeeded.
 fn done<T>(what: &str, result: io::Result<T>) -> Result<T> {
     result.map_err(Error::io(what))
 }

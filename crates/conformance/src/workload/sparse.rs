@@ -10,11 +10,11 @@ use super::drop_cache;
 use crate::pattern;
 use crate::{Error, Result};
 
-/// Makes `path` `size` bytes large with a few blocks of seeded content, the last one at its end,
-/// and verifies content, holes, space used, and that what a truncate cut off reads as zeros.
+/// Makes `path` `size` bytes long, with a few blocks of seeded content, the last one at its end.
+/// Verifies content, holes and used space, and that the part cut off by a truncate reads as zeros.
 ///
 /// # Errors
-/// [`Error::Mismatch`]; [`Error::Io`], for instance if the server cannot hold such a file.
+/// [`Error::Mismatch`]; [`Error::Io`], for instance if the server cannot store such a file.
 pub fn run(path: &Path, seed: u64, size: u64) -> Result<()> {
     let file = File::options().read(true).write(true).create(true).truncate(true).open(path);
     let file = file.map_err(Error::at("open", path))?;
@@ -26,7 +26,7 @@ pub fn run(path: &Path, seed: u64, size: u64) -> Result<()> {
         file.write_all_at(&block, *at).map_err(Error::io(format!("write at {at}")))?;
     }
     check(&file, seed, size, &places, size)?;
-    // Cut in the middle, then grow again: the second half must be gone for good.
+    // Truncate in the middle, then extend again: the second half must be gone for good.
     let half = size / 2;
     file.set_len(half).map_err(Error::io(format!("truncate to {half}")))?;
     file.set_len(size).map_err(Error::io(format!("truncate to {size}")))?;
@@ -35,7 +35,8 @@ pub fn run(path: &Path, seed: u64, size: u64) -> Result<()> {
     std::fs::remove_file(path).map_err(Error::at("remove", path))
 }
 
-/// Blocks at `places` have their content below `cut`, zeros from there; so have their neighbours.
+/// Blocks at `places`, and their neighbours, have their content below `cut`, and zeros from there
+/// on.
 fn check(file: &File, seed: u64, size: u64, places: &[u64], cut: u64) -> Result<()> {
     drop_cache(file)?;
     let metadata = file.metadata().map_err(Error::io("fstat"))?;
@@ -72,7 +73,8 @@ fn compare(file: &File, at: u64, expected: &[u8]) -> Result<()> {
     Err(Error::Mismatch(format!("wrong content at {at} (all zeros: {holds_zeros})")))
 }
 
-/// Start, end, both sides of the powers of two at which offsets are cut off, and random ones.
+/// Start, end, both sides of the powers of two at which offsets could be truncated, and random
+/// places.
 fn places(seed: u64, size: u64) -> Vec<u64> {
     let last = size.saturating_sub(STRIDE);
     let mut random = Random::new(seed);
@@ -86,7 +88,7 @@ fn places(seed: u64, size: u64) -> Vec<u64> {
     places
 }
 
-/// Length of a piece of content; odd, so that pages are cut.
+/// Length of a piece of content; odd, so that it ends within a page.
 const BLOCK: usize = 10_001;
 /// Pieces do not overlap at this distance.
 const STRIDE: u64 = 1 << 20;
@@ -104,7 +106,7 @@ mod tests {
         let path = scratch.join("file");
         run(&path, 1, 5 << 40).unwrap();
         assert!(!path.exists());
-        // What a server does that cuts offsets to 32 bits: two places are one.
+        // The behaviour of a server that truncates offsets to 32 bits: two places are one.
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         file.set_len(5 << 40).unwrap();
         let places = [0, 1 << 32];

@@ -1,6 +1,7 @@
-//! Many files in one directory: READDIR over many replies, cookies that stay valid while names go.
+//! Many files in one directory: READDIR over many replies, with cookies that stay valid while names
+//! go.
 //!
-//! What holds: every listing is compared as a whole: each name once, none missing, none else; each
+//! Invariants: every listing is compared as a whole: each name once, none missing, no others. Each
 //! file has a number of its own, which does not change.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +14,9 @@ use aquifer_rig::random::Random;
 use crate::pattern;
 use crate::{Error, Result};
 
-/// Makes `count` files in `directory` (made, must not exist), lists and verifies them, removes them
-/// in three ways: every third by name, half of the rest while listing, what is left after that.
+/// Makes `count` files in `directory` (made here, must not exist), lists and verifies them. Then
+/// removes them in three ways: every third by name, half of the others while listing, and then the
+/// rest.
 ///
 /// # Errors
 /// [`Error::Mismatch`]; [`Error::Io`].
@@ -55,8 +57,8 @@ pub fn run(directory: &Path, seed: u64, count: u64) -> Result<()> {
     fs::remove_dir(directory).map_err(Error::at("rmdir", directory))
 }
 
-/// Removes every other name that a listing gives, as it gives it. The listing must still give every
-/// name that is not removed (POSIX readdir: only for removed and new ones it is unspecified).
+/// Removes every other name while listing the directory. The listing must still return every name
+/// that is not removed (POSIX readdir: only removed and new names are unspecified).
 fn remove_while_listing(directory: &Path, kept: &mut BTreeSet<String>) -> Result<()> {
     let mut seen = BTreeSet::new();
     for (number, entry) in
@@ -105,7 +107,7 @@ fn remove(path: &PathBuf) -> Result<()> {
     fs::remove_file(path).map_err(Error::at("remove", path))
 }
 
-/// Some names are as long as a name may be (255 bytes), so that replies end at any place.
+/// Some names have the longest length (255 bytes), so that replies end at any place.
 fn name(number: u64, random: &mut Random) -> String {
     let padding = match random.below(10) {
         0 => 255 - 8,

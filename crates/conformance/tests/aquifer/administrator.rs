@@ -1,7 +1,7 @@
-//! An administrator who changes the log of a pool in service, and whose server is killed meanwhile:
-//! disks are taken off line and come back, are replaced, and the log vdev is removed and added.
+//! An administrator who changes the log of a pool in service while its server is killed. Disks go
+//! offline and come back, they are replaced, and the log vdev is removed and added.
 //!
-//! What holds: what is refused, or cut off, is told; the pool says what came of it.
+//! Invariant: every refusal and every interruption is reported; the pool's state shows the outcome.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,21 +19,21 @@ use crate::place::SOON;
 pub struct Administrator {
     /// Reaches the daemon.
     aquifer: Invocation,
-    /// What the log may lie on.
+    /// Disks that the log may use.
     disks: Vec<String>,
     random: Random,
-    /// What was done.
+    /// Counts of acts.
     pub acts: Acts,
-    /// And what became of it, since somebody looked.
+    /// The acts and their outcomes, since the story was last taken.
     pub story: String,
 }
 
-/// Acts, by what came of them.
+/// Acts, by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Acts {
     pub done: u64,
     pub refused: u64,
-    /// By the end of the daemon: they may have come to anything.
+    /// Interrupted by the end of the daemon: their outcome is open.
     pub cut_off: u64,
 }
 

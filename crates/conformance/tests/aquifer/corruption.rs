@@ -1,8 +1,8 @@
 //! One side of a mirror is overwritten with garbage, range by range, while clients read and write.
 //!
-//! What holds: reads are right at every moment, since every read is verified and the other side is
-//! whole; what was read from the bad side is repaired; a daemon that is killed in the middle starts
-//! on what it finds. What nobody reads stays damaged on that side: there is no scrub yet.
+//! Invariants: reads are right at every moment, since every read is verified and the other side is
+//! whole. Bad copies that were read are repaired. A daemon that is killed in the middle starts on
+//! these disks. Blocks that are not read stay damaged on that side: there is no scrub yet.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ use crate::place::{Aquifer, MIB, Setup, is_long, text};
 #[test]
 fn client_reads_stay_right_while_one_side_of_a_mirror_rots() -> Result<()> {
     let disk_bytes = if is_long() { 2048 * MIB } else { 320 * MIB };
-    // The cache holds a small part of what is read.
+    // The cache holds only a small part of the data that is read.
     let setup = Setup { disk_bytes, memory: "64M", sync: "always", ..Setup::default() };
     let mut aquifer = Aquifer::start("rot", setup)?;
     let clients = aquifer.clients();
@@ -29,12 +29,12 @@ fn client_reads_stay_right_while_one_side_of_a_mirror_rots() -> Result<()> {
         aquifer_conformance::workload::bulk::fill(&local, file, FILE_BYTES)?;
         clients.nfs_cp(&text(&local), &aquifer.url(&format!("file{file}"))).done()?;
     }
-    // All but the last segment: two of the four labels stay, so the side is still known.
+    // All but the last segment: two of the four labels stay, so the pool still recognises the side.
     let bad = aquifer.disks()[0].clone();
     let seen = rot_under_load(&aquifer, &bad, disk_bytes - SEGMENT_BYTES)?;
     eprintln!("{} files read while it rotted; {}", seen.files_read, counters(&aquifer)?);
     aquifer.kill9();
-    // Its log too, which is to be replayed now.
+    // Its log too, which must be replayed now.
     garbage(&bad, 0, disk_bytes - SEGMENT_BYTES)?;
     aquifer.serve()?;
     read_all(&aquifer, &clients)?;
@@ -65,7 +65,7 @@ fn client_reads_stay_right_while_one_side_of_a_mirror_rots() -> Result<()> {
     without_the_side(aquifer, &bad, disk_bytes)
 }
 
-/// The labels go too: the pool lives on the other side alone, and that is without an error.
+/// The labels are overwritten too: the pool runs on the other side alone, without an error.
 fn without_the_side(mut aquifer: Aquifer, bad: &Path, disk_bytes: u64) -> Result<()> {
     for at in [0, disk_bytes - SEGMENT_BYTES] {
         garbage(bad, at, SEGMENT_BYTES)?;
@@ -88,8 +88,8 @@ fn without_the_side(mut aquifer: Aquifer, bad: &Path, disk_bytes: u64) -> Result
     aquifer.finish_unjudged()
 }
 
-/// Overwrites `0..end` of a disk, while two readers verify all files and a writer writes durable
-/// pages and reads them back.
+/// Overwrites `0..end` of a disk. Meanwhile two readers verify all files, and a writer writes
+/// durable pages and reads them back.
 fn rot_under_load(aquifer: &Aquifer, bad: &Path, end: u64) -> Result<Seen> {
     let clients = aquifer.clients();
     let image = aquifer.url("written.raw");
@@ -138,10 +138,10 @@ fn rot_under_load(aquifer: &Aquifer, bad: &Path, end: u64) -> Result<Seen> {
     })
 }
 
-/// What the clients did while a side rotted.
+/// The clients' work while a side rotted.
 struct Seen {
     files_read: u64,
-    /// What each MiB of the written image holds.
+    /// The content of each MiB of the written image.
     written: [u32; 16],
 }
 
@@ -169,7 +169,7 @@ fn garbage(disk: &Path, at: u64, bytes: u64) -> Result<()> {
     written.map_err(Error::at("write", disk))
 }
 
-/// What `pool status` says of one side.
+/// One side in `pool status`.
 fn side(aquifer: &Aquifer, number: usize) -> Result<Value> {
     let status = aquifer.status()?;
     let side = status.pointer(&format!("/vdevs/0/leaves/{number}"));

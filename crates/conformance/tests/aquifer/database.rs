@@ -1,8 +1,8 @@
-//! A database in a guest, on a disk in the datastore, through servers that are killed: no committed
+//! A database in a guest, on a disk in the datastore, while servers are killed: no committed
 //! transaction is missing afterwards, and the disk's file system is sound.
 //!
-//! Each guest has ext4 on its disk and SQLite with `synchronous=FULL` on that, and tells each
-//! commit. In the end guest and server are cut off together, and the disk is judged from outside
+//! Each guest has ext4 on its disk and SQLite with `synchronous=FULL` on that, and reports each
+//! commit. In the end guest and server are cut off together, and the disk is checked from outside
 //! ([`database::check_image`]).
 
 use std::fmt::Debug;
@@ -24,8 +24,8 @@ use crate::kill::more;
 use crate::kill_loop::seed;
 use crate::place::{Aquifer, EXPORT, LONG, MIB, SOON, Setup, V3, is_long, text};
 
-/// QEMU's own driver never sends again what a restart lost: `sync=always` is what makes it safe.
-/// The guest knows nothing of NFS.
+/// QEMU's own driver never sends again the writes that a restart lost: `sync=always` makes it safe.
+/// The guest does not know about NFS.
 #[test]
 fn guest_database_by_qemus_driver_survives_kill_9() -> Result<()> {
     by_qemus_driver("wal")?;
@@ -63,9 +63,10 @@ fn by_qemus_driver(mode: &'static str) -> Result<()> {
     aquifer.finish()
 }
 
-/// A hypervisor with the datastore mounted by its kernel, which is what `sync=standard` is for:
-/// what was UNSTABLE when the server died is sent again. The disks are files on that mount, one
-/// written by way of the page cache and one around it (QEMU's `cache=writeback` and `cache=none`).
+/// A hypervisor with the datastore mounted by its kernel, the case for `sync=standard`: the client
+/// sends again writes that were UNSTABLE when the server died. The disks are files on that mount.
+/// One is written through the page cache and one around it (QEMU's `cache=writeback` and
+/// `cache=none`).
 #[test]
 fn guest_database_on_a_kernel_mount_survives_kill_9() -> Result<()> {
     if !is_long() {
@@ -117,13 +118,13 @@ impl Killer {
         Self { random: Random::new(seed()), kills: 0 }
     }
 
-    /// So that a kill does not always follow a commit.
+    /// A random pause, so that a kill does not always follow a commit.
     fn wait(&mut self) {
         thread::sleep(Duration::from_millis(self.random.below(250)));
     }
 
-    /// Kills the server, perhaps its next start too, leaves clients without one for a while, and
-    /// has it serve again.
+    /// Kills the server, perhaps its next start too. Leaves clients without a server for a while,
+    /// and starts it again.
     fn kill<T: Debug>(&mut self, aquifer: &mut Aquifer, acked: impl Fn() -> T) -> Result<()> {
         self.wait();
         aquifer.kill9();
@@ -181,7 +182,7 @@ fn put(aquifer: &Aquifer, image: &Path, name: &str) -> Result<()> {
     aquifer.clients().image_compare(("raw", &local), ("raw", &url)).done().map(|_| ())
 }
 
-/// Judges a disk of a guest that is gone.
+/// Checks a disk of a guest that is gone.
 fn judge(aquifer: &Aquifer, name: &str, path: &str, acked: u64, mode: &str) -> Result<()> {
     let copy = aquifer.scratch().join("copy.raw");
     aquifer.clients().image_convert(("raw", &aquifer.url(name)), ("raw", &text(&copy))).done()?;
@@ -190,7 +191,7 @@ fn judge(aquifer: &Aquifer, name: &str, path: &str, acked: u64, mode: &str) -> R
     Ok(())
 }
 
-/// Waits until the machine has told of transaction `number`, or one after it.
+/// Waits until the machine has reported transaction `number`, or a later one.
 fn wait_acked(machine: &Machine, number: u64) -> Result<()> {
     machine.wait_console(&format!("{}ack {number}", image::MARK), LONG).map(|_| ())
 }
@@ -208,5 +209,5 @@ fn kills() -> u64 {
 }
 
 const DISK_BYTES: u64 = 96 * MIB;
-/// Commits from one kill to the next, at least.
+/// Fewest commits from one kill to the next.
 const COMMITS_BETWEEN: u64 = 25;

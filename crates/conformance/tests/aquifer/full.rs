@@ -1,5 +1,5 @@
-//! A pool that the kernel's client fills to the last byte it may have: what was written stays
-//! right, the daemon starts again on it, and removing gives the space back.
+//! The kernel's client fills a pool to its last byte: written data stays right, the daemon starts
+//! again on it, and removing files frees the space.
 
 use aquifer_conformance::{Error, Result};
 
@@ -28,7 +28,7 @@ fn guest_fills_the_pool_and_empties_it_again() -> Result<()> {
         let files = filled.lines().find_map(|line| line.strip_prefix("files ")?.parse().ok());
         let files: u64 = files.ok_or_else(|| Error::Malformed(filled.clone()))?;
         eprintln!("round {round}: {files} files of 8 MB fit 256 MiB");
-        // Nothing is lost from one round to the next.
+        // No space is lost from one round to the next.
         assert!(files > 15 && files + 1 >= most, "{files} files, {most} before");
         most = most.max(files);
         guest.check("echo 3 >/proc/sys/vm/drop_caches", SOON)?;

@@ -1,5 +1,5 @@
-//! Guests that are hosts on a network of their own, and can be called back there: with the services
-//! that a Debian or XCP-ng host runs beside its mounts (rpcbind, status monitor).
+//! Guests that are hosts on a network of their own, where the server can call them back. They run
+//! the services that a Debian or XCP-ng host runs beside its mounts (rpcbind, status monitor).
 
 use aquifer_conformance::Result;
 use aquifer_conformance::capture::Capture;
@@ -18,26 +18,26 @@ const TAPS: [&str; 3] = ["tap1", "tap2", "tap3"];
 pub struct Host<'a> {
     /// Its tap device, 1 to 3.
     pub number: u8,
-    /// `one` is 10.9.0.11, any other 10.9.0.12.
+    /// Its name: `one` is 10.9.0.11, any other is 10.9.0.12.
     pub name: &'a str,
     /// Programs beside busybox and the services.
     pub programs: &'a [&'a str],
-    /// What its status monitor remembers from before.
+    /// The state of its status monitor from an earlier life.
     pub monitored: Option<Monitor>,
 }
 
-/// What a status monitor has on disk.
+/// The files of a status monitor.
 pub struct Monitor {
-    /// The host that is monitored: the file's name.
+    /// The monitored host: the file's name.
     pub of: String,
     /// The file's content.
     pub entry: String,
-    /// How often the host has started, as its monitor counts.
+    /// How many times the host has started, as its monitor counts.
     pub state: Vec<u8>,
 }
 
 impl Monitor {
-    /// What a host's monitor has now.
+    /// The present files of a host's monitor.
     pub fn of(guest: &Guest) -> Result<Monitor> {
         let of = guest.check("ls /var/lib/nfs/sm", SOON)?.output.trim().to_owned();
         let entry = guest.check(&format!("cat /var/lib/nfs/sm/{of}"), SOON)?.output;
@@ -47,7 +47,7 @@ impl Monitor {
     }
 }
 
-/// Puts the server on the hosts' network, and captures what goes over it.
+/// Connects the server to the hosts' network, and captures the traffic there.
 pub fn network(aquifer: &Aquifer) -> Result<Capture> {
     aquifer.netns().bridge(&format!("{SERVER}/24"), &TAPS)?;
     Capture::start(aquifer.netns(), "bridge", aquifer.scratch())
@@ -66,7 +66,7 @@ pub fn both(boot: impl Fn(u8, &str) -> Result<Guest> + Sync) -> Result<(Guest, G
 pub fn boot(aquifer: &Aquifer, host: &Host<'_>) -> Result<Guest> {
     let mut files = vec![
         text_file("/etc/nsswitch.conf", "hosts: files\nservices: files\nrpc: files\n"),
-        // rpcbind looks its port up, rpcinfo and showmount the programs.
+        // rpcbind looks up its port, rpcinfo and showmount the programs.
         text_file("/etc/services", "sunrpc 111/tcp portmapper\nsunrpc 111/udp portmapper\n"),
         text_file("/etc/rpc", "portmapper 100000\nnfs 100003 nfsprog\nmountd 100005 mount\n"),
         text_file("/etc/netconfig", include_str!("locks/netconfig")),

@@ -1,4 +1,4 @@
-//! Disk images of every format that hypervisors use, by QEMU's own driver (`nfs://`).
+//! Disk images of every format that hypervisors use, through QEMU's own driver (`nfs://`).
 
 use std::fs;
 
@@ -8,14 +8,16 @@ use aquifer_conformance::{Error, Result, pattern};
 
 use crate::place::{Aquifer, MIB, Setup, text};
 
-/// What XCP-ng calls VHD is `vpc` to QEMU. Whether `qemu-img check` knows the format.
+/// QEMU's name for VHD (XCP-ng's format) is `vpc`. The flag: whether `qemu-img check` supports the
+/// format.
 const FORMATS: [(&str, bool); 4] =
     [("raw", false), ("qcow2", true), ("vpc", false), ("vmdk", true)];
 const BYTES: u64 = 12 * MIB;
 const BENCH: Bench =
     Bench { count: 600, depth: 16, bytes: 4096, write: true, flush_every: 64, pattern: 0x77 };
 
-/// Made, copied, checked, compared, written to at depth, read after a kill, and copied back.
+/// Each image is made, copied, checked, compared, written to at depth, read after a kill, and
+/// copied back.
 #[test]
 fn client_images_of_every_format_hold_what_was_written() -> Result<()> {
     let setup = Setup { sync: "always", ..Setup::default() };
@@ -42,7 +44,7 @@ fn client_images_of_every_format_hold_what_was_written() -> Result<()> {
         let back = aquifer.scratch().join("back");
         clients.image_convert((format, &image), ("raw", &text(&back))).done()?;
         let back = fs::read(&back).map_err(Error::at("read", &back))?;
-        // A VHD has whole cylinders: what is after the content is zeros.
+        // A VHD has whole cylinders: zeros follow the content.
         assert!(
             back.starts_with(&content) && back[content.len()..].iter().all(|b| *b == 0),
             "{format}"
@@ -55,7 +57,7 @@ fn client_images_of_every_format_hold_what_was_written() -> Result<()> {
     aquifer.finish()
 }
 
-/// After the bench, which writes from the start on.
+/// Read after the bench, which writes from the start on.
 const READS: [&str; 4] =
     ["read -P 0x77 0 2400k", "read -P 0x5a 5M 128k", "read -P 0 7M 1M", "read -P 0xa5 15M 64k"];
 

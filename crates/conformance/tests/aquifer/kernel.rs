@@ -1,4 +1,4 @@
-//! What the Linux kernel's NFSv3 client sees: one guest, all of what file systems promise.
+//! The Linux kernel's NFSv3 client: one guest checks all promises of a file system.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub fn boot(aquifer: &Aquifer) -> Result<Guest> {
     Guest::boot(&WorkDir::open()?, aquifer.scratch(), &config)
 }
 
-/// Runs a command and tells its time; a status other than 0 is an error.
+/// Runs a command and prints its time; a status other than 0 is an error.
 pub fn timed(guest: &Guest, command: &str) -> Result<String> {
     let step = guest.check(command, LONG)?;
     eprintln!("{:6} ms  {command}", step.took.as_millis());
@@ -33,7 +33,7 @@ fn guest_kernel_client_finds_what_posix_promises() -> Result<()> {
     guest.mount(EXPORT, "/mnt", V3)?;
     let mounted = guest.check("grep /mnt /proc/mounts", SOON)?.output;
     assert!(mounted.contains("rsize=1048576,wsize=1048576"), "{mounted}");
-    // XCP-ng makes a directory and then mounts that.
+    // XCP-ng makes a directory and then mounts it.
     guest.check("mkdir /mnt/sr", SOON)?;
     guest.mount(&format!("{EXPORT}/sr"), "/other", &format!("{V3},nosharecache"))?;
     let semantics = guest.run("mkdir /mnt/s && nfstest semantics /mnt/s", LONG)?;
@@ -44,8 +44,8 @@ fn guest_kernel_client_finds_what_posix_promises() -> Result<()> {
     exclusive_creates(&guest)?;
     let files = if is_long() { 10_000 } else { 2_500 };
     timed(&guest, &format!("nfstest tree /mnt/many --files {files}"))?;
-    // The kernel's client asks for READDIR only if it is told to, and never for a link's text
-    // that it has written itself.
+    // The kernel's client sends READDIR only with this option, and never READLINK for a link that
+    // it has made itself.
     guest.mount(EXPORT, "/plain", &format!("{V3},nosharecache,nordirplus"))?;
     guest.check("ln -s text /mnt/link && ls /plain | grep sr && readlink /plain/link", SOON)?;
     let talk = capture.finish()?;
@@ -55,10 +55,10 @@ fn guest_kernel_client_finds_what_posix_promises() -> Result<()> {
     handles_outlive_the_daemon(guest, aquifer)
 }
 
-/// Four connections of one mount: requests are answered out of order, and on the connection that
-/// they came on.
+/// Four connections of one mount: the server answers requests out of order, each on its own
+/// connection.
 fn several_connections(guest: &Guest) -> Result<()> {
-    // The first mount of a server decides for all that follow.
+    // The first mount of a server decides for all later ones.
     guest.mount(EXPORT, "/four", &format!("{V3},nconnect=4"))?;
     let connections = guest.check("grep -c 'xprt:.tcp' /proc/self/mountstats", SOON)?.output;
     assert_eq!(connections.trim(), "4");
@@ -82,7 +82,7 @@ fn random_io(guest: &Guest, directory: &str) -> Result<()> {
     Ok(())
 }
 
-/// Two mounts that share nothing race for the same names, as two hosts do for a lock file: each
+/// Two mounts that share no cache race for the same names, like two hosts for a lock file: each
 /// name has one winner (EXCLUSIVE CREATE).
 fn exclusive_creates(guest: &Guest) -> Result<()> {
     let race = "mkdir /mnt/sr/locks; for mount in /mnt/sr /other; do \
@@ -96,7 +96,7 @@ fn exclusive_creates(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// XCP-ng takes a datastore's size and use from FSSTAT.
+/// XCP-ng reads a datastore's size and use from FSSTAT.
 fn capacity(guest: &Guest, aquifer: &Aquifer) -> Result<()> {
     let total = |guest: &Guest| -> Result<u64> {
         let output = guest.check("df -k /mnt | tail -1", SOON)?.output;
@@ -115,8 +115,8 @@ fn capacity(guest: &Guest, aquifer: &Aquifer) -> Result<()> {
     guest.check("echo again >/mnt/again && sync && cat /mnt/again", SOON).map(|_| ())
 }
 
-/// The daemon is stopped and started under mounts and open files: a client that goes on does not
-/// notice, not even one whose file has no name any more (the kernel's client renames it).
+/// The daemon is stopped and started under mounts and open files. A client that continues does not
+/// notice, not even one with an unlinked open file (the kernel's client renames it).
 fn handles_outlive_the_daemon(guest: Guest, mut aquifer: Aquifer) -> Result<()> {
     let open = "cd /mnt && nfstest fill kept --bytes 300000 --seed 4 && \
         exec 3<kept 4>>removed && rm removed && echo opened && while [ ! -e /tmp/go ]; do sleep \
@@ -127,7 +127,7 @@ fn handles_outlive_the_daemon(guest: Guest, mut aquifer: Aquifer) -> Result<()> 
     aquifer.stop()?;
     let took = aquifer.serve()?;
     eprintln!("serving again after {took:?}");
-    // And so is the pool alone.
+    // The same with the pool alone.
     aquifer.must(&["pool", "export", "tank"])?;
     let place = text(&aquifer.disks_dir());
     aquifer.must(&["pool", "import", "-d", &place, "tank"])?;

@@ -1,5 +1,5 @@
-//! `kill -9` of the server under load: what it has acknowledged as durable is there afterwards, and
-//! clients go on.
+//! `kill -9` of the server under load: all data that it acknowledged as durable is there
+//! afterwards, and clients continue.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use aquifer_conformance::{Error, Result, pattern};
 use crate::kernel::{boot, timed};
 use crate::place::{Aquifer, EXPORT, LONG, SOON, Setup, V3, is_long};
 
-/// The kernel's client writes UNSTABLE, and what a restart lost before the COMMIT it sends again,
-/// if the verifier says so: `sync=standard` is safe with it.
+/// The kernel's client writes UNSTABLE. It sends again the writes that a restart lost before the
+/// COMMIT, if the write verifier differs: `sync=standard` is safe with it.
 #[test]
 fn guest_kernel_client_goes_on_after_kill_9() -> Result<()> {
     let mut aquifer = Aquifer::start("kill-kernel", Setup::default())?;
@@ -23,7 +23,7 @@ fn guest_kernel_client_goes_on_after_kill_9() -> Result<()> {
     let ring = format!(
         "exec nfstest journal /mnt/ring --records {endless} --slots 64 --direct 1 --pause-ms 2"
     );
-    // Every file is durable, and its name, when its number is told. All of it may be sent twice.
+    // Each file, and its name, is durable when its number is printed. Everything may be sent twice.
     let files = "mkdir /mnt/files; number=0; while [ ! -e /tmp/stop ]; do \
         echo content $number | dd of=/mnt/files/$number conv=fsync 2>/dev/null || exit 1; \
         echo ack $number; number=$((number + 1)); done";
@@ -32,12 +32,12 @@ fn guest_kernel_client_goes_on_after_kill_9() -> Result<()> {
     let files = guest.start(files)?;
     let mut bulks = Vec::new();
     for kill in 0..kills() {
-        // Each kill finds a file that is being written, of which nothing was committed yet.
+        // Each kill comes while a file is being written, with nothing of it committed yet.
         bulks.push(guest.start(&format!("nfstest fill /mnt/bulk{kill} {bulk}"))?);
         for job in [&append, &ring, &files] {
             more(job, 20 + 7 * kill)?;
         }
-        // Now and then as an upgrade does it.
+        // Now and then an orderly stop, as in an upgrade.
         let start = Instant::now();
         if kill % 4 == 2 {
             aquifer.stop()?;
@@ -62,7 +62,7 @@ fn guest_kernel_client_goes_on_after_kill_9() -> Result<()> {
     let files = files.ok_or_else(|| Error::Malformed("no file was acknowledged".into()))?;
     eprintln!("acknowledged: {append} appended, {ring} in the ring, {files} files");
     check_kernel(&guest, append, ring, files)?;
-    // And once more from the disks alone.
+    // Once more from the disks alone.
     aquifer.kill9();
     aquifer.serve()?;
     check_kernel(&guest, append, ring, files)?;
@@ -70,17 +70,17 @@ fn guest_kernel_client_goes_on_after_kill_9() -> Result<()> {
     aquifer.finish()
 }
 
-/// The client has written a file whole, and has not committed it, when the server is killed: what
-/// is gone then it must send again, and that it learns from the write verifier alone.
+/// The client has written a whole file, without a COMMIT, when the server is killed. It must send
+/// the lost data again, and only the write verifier tells it so.
 #[test]
 fn guest_kernel_client_sends_again_what_a_kill_9_lost() -> Result<()> {
     let mut aquifer = Aquifer::start("kill-verifier", Setup::default())?;
     let guest = boot(&aquifer)?;
-    // Pages go to the server as they are written, and are not committed for that; the flusher
-    // thread, which would, wakes in an hour.
+    // Pages go to the server as they are written, without a COMMIT. The flusher thread, which would
+    // send one, wakes in an hour.
     guest.mount(EXPORT, "/mnt", &format!("{V3},write=eager"))?;
     guest.check("echo 360000 >/proc/sys/vm/dirty_writeback_centisecs", SOON)?;
-    // A txg that closes just now makes all of it durable; not every time.
+    // A txg that closes just now makes all of it durable; that does not happen every time.
     let mut lost = false;
     for round in 0..ROUNDS_MAX {
         lost = lost || is_sent_again(&mut aquifer, &guest, &format!("lost{round}"))?;
@@ -90,8 +90,8 @@ fn guest_kernel_client_sends_again_what_a_kill_9_lost() -> Result<()> {
     aquifer.finish()
 }
 
-/// Kills the server when it has all of a file, UNSTABLE, and verifies the file after its COMMIT;
-/// returns whether the server had lost anything.
+/// Kills the server when it has all of a file, UNSTABLE, and verifies the file after its COMMIT.
+/// Returns whether the server had lost anything.
 fn is_sent_again(aquifer: &mut Aquifer, guest: &Guest, name: &str) -> Result<bool> {
     let (file, go) = (format!("/mnt/{name}"), format!("/tmp/go-{name}"));
     let seeded = format!("--bytes {BULK_BYTES} --seed {BULK_SEED}");
@@ -120,7 +120,7 @@ fn is_sent_again(aquifer: &mut Aquifer, guest: &Guest, name: &str) -> Result<boo
     Ok(left < BULK_BYTES)
 }
 
-/// Bytes from the front of the file that the server has, as another client finds them.
+/// Bytes from the start of the file that the server has, as another client reads them.
 fn kept(aquifer: &Aquifer, name: &str) -> Result<u64> {
     let found = aquifer.clients().nfs_cat(&aquifer.url(name)).done()?.stdout;
     let all = u64::try_from(found.len()).unwrap_or(0);
@@ -142,13 +142,13 @@ fn check_kernel(guest: &Guest, append: u64, ring: u64, files: u64) -> Result<()>
     timed(guest, &compare).map(|_| ())
 }
 
-/// Waits until a job has acknowledged this many more records than so far.
+/// Waits until a job has acknowledged this many more records.
 pub fn more(job: &Job<'_>, count: u64) -> Result<()> {
     let enough = acked(&job.output()).map_or(count, |number| number + count);
     job.wait_output(|output| acked(output) >= Some(enough), LONG).map(|_| ())
 }
 
-/// Ends an endless journal and returns the last number that it has acknowledged.
+/// Ends an endless journal and returns the last number that it acknowledged.
 pub fn stopped(job: Job<'_>) -> Result<u64> {
     job.signal(15)?;
     let output = job.wait(LONG)?.output;

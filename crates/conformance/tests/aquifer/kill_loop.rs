@@ -1,11 +1,11 @@
-//! `kill -9` of the daemon, over and over, under clients that keep account of what it has
-//! acknowledged: the power-cut simulator's question, asked of the real program.
+//! `kill -9` of the daemon, over and over, while clients keep a ledger of its acknowledgements: the
+//! power-cut simulator's test, made with the real program.
 //!
-//! What holds: after each start every unit of every file and every name is verified, before and
+//! Invariants: after each start every unit of every file and every name is verified, before and
 //! while the next kill comes. Kills fall at moments drawn from a seed (`AQUIFER_SEED`, else the
-//! clock): in the import and replay too, and while the clients verify. The moments are the same for
-//! the same seed, what the daemon does at them is not. A failure tells seed and story, and leaves
-//! the disks.
+//! clock): also in the import and the replay, and while the clients verify. The same seed gives the
+//! same moments, but the daemon may be doing something else at them. A failure prints seed and
+//! story, and keeps the disks.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::namer::{self, Namer};
 use crate::place::{Aquifer, Setup, is_long, text};
 use crate::writer::{Plan, Tally, Writer};
 
-/// Pools to kill a server of; on one with a spare disk an administrator changes the log.
+/// Pools whose server is killed. On a pool with a spare disk an administrator changes the log.
 const POOLS: [(&str, Setup); 5] = [
     ("one disk", Setup { sides: 1, ..SMALL }),
     ("mirror", SMALL),
@@ -33,7 +33,7 @@ const POOLS: [(&str, Setup); 5] = [
     ("mirror, log mirror that changes", Setup { log_sides: 2, spares: 1, ..SMALL }),
 ];
 
-/// Little memory, so that txgs close in the midst of things.
+/// Little memory, so that txgs close in the middle of operations.
 const SMALL: Setup = Setup { memory: "96M", disk_bytes: 1 << 30, ..Setup::DEFAULT };
 
 #[test]
@@ -63,13 +63,14 @@ fn client_finds_all_that_was_acknowledged_after_each_of_many_kills() -> Result<(
     eprintln!("in all: {killed} kills, 0 lost, {} (seed {})\n  {names:?}", told(all), seed());
     assert!(all.stable > 0 && all.committed > 0 && all.verified > 0, "{all:?}");
     assert!(names.made > 0 && names.moved > 0 && names.removed > 0, "{names:?}");
-    // In few lives there may be no COMMIT of what another server had taken.
+    // In few lives there may be no COMMIT of writes to an earlier server.
     assert!(!is_long() || all.sent_again > 0 && all.newer > 0, "{all:?}");
     assert!(!is_long() || names.done > 0 && names.undone > 0, "{names:?}");
     Ok(())
 }
 
-/// What finds no loss must be able to: `sync=disabled` says of everything that it is durable.
+/// A test that finds no loss must be able to find one: `sync=disabled` reports everything as
+/// durable.
 #[test]
 fn client_finds_that_a_dataset_without_sync_loses_what_it_has_acknowledged() -> Result<()> {
     for (pool, writes) in [("lies", true), ("lies-of-names", false)] {
@@ -92,12 +93,12 @@ fn client_finds_that_a_dataset_without_sync_loses_what_it_has_acknowledged() -> 
     Ok(())
 }
 
-/// A daemon, its clients, and what has happened to them.
+/// A daemon, its clients, and their history.
 pub struct KillLoop {
     pub aquifer: Aquifer,
     pub writers: Vec<Writer>,
     pub namer: Namer,
-    /// If there is a spare disk.
+    /// Present if there is a spare disk.
     administrator: Option<Administrator>,
     random: Random,
     kills: u32,
@@ -120,7 +121,7 @@ impl KillLoop {
         Ok(Self { aquifer, writers, namer, administrator, random, kills: 0, story })
     }
 
-    /// On a pool whose disks keep the time by `clock`, as the clients do then.
+    /// A loop on a pool whose disks and clients use `clock`.
     pub fn recorded(aquifer: Aquifer, seed: u64, clock: &Clock) -> Self {
         let mut random = Random::new(seed);
         let writers = (1..=CLIENTS).map(|number| Writer::new(number, random.next_u64()));
@@ -130,18 +131,18 @@ impl KillLoop {
         Self { aquifer, writers, namer, administrator, random, kills: 0, story }
     }
 
-    /// The clients go on from how they stood at `moment`.
+    /// The clients continue from their state at `moment`.
     pub fn rewind(&mut self, moment: u64) {
         self.writers.iter_mut().for_each(|writer| writer.rewind(moment));
         self.namer.rewind(moment);
     }
 
-    /// A life of the daemon from when it serves to its end, and the next start, which may take
-    /// several.
+    /// One life of the daemon from the start of service to its end, and the next start, which may
+    /// take several attempts.
     fn life(&mut self) -> Result<()> {
         let before = self.tally();
         let span = self.span();
-        // Now and then the files are not all verified yet.
+        // Now and then before all files are verified.
         let verified = self.random.below(4) > 0;
         self.write_until_killed(verified, span)?;
         let now = self.tally();
@@ -157,7 +158,7 @@ impl KillLoop {
         ));
         self.kills += 1;
         if self.kills.is_multiple_of(INSPECT_EVERY) {
-            // The second opinion on what a killed daemon has left.
+            // An independent check of the disks that a killed daemon has left.
             self.aquifer.inspect_clean()?;
         }
         while self.random.below(3) == 0 {
@@ -213,13 +214,13 @@ impl KillLoop {
         ends.into_iter().collect()
     }
 
-    /// Mostly short: the first WRITEs are under way.
+    /// The time until a kill. Mostly short: the first WRITEs are then in progress.
     fn span(&mut self) -> Duration {
         let most = [30, 150, 400, if is_long() { 1500 } else { 400 }][self.random.index(4)];
         Duration::from_millis(self.random.below(most))
     }
 
-    /// Verifies all once more, and what is on the disks.
+    /// Verifies everything once more, and the disks.
     fn finish(mut self) -> Result<(u32, Tally, namer::Tally)> {
         let pid = self.aquifer.daemon()?.pid();
         let verified = AtomicU32::new(0);
@@ -245,7 +246,7 @@ impl KillLoop {
     }
 }
 
-/// To the server that is process `pid`.
+/// Connects to the server that is process `pid`.
 pub fn connect(pid: u32) -> Result<Connection> {
     Connection::new(netns::connect(Some(pid), SocketAddr::from(([127, 0, 0, 1], 2049)))?)
 }
@@ -260,7 +261,7 @@ fn told(tally: Tally) -> String {
     )
 }
 
-/// Of all that is drawn in this run.
+/// The seed of this run.
 pub fn seed() -> u64 {
     use std::sync::LazyLock;
     static SEED: LazyLock<u64> = LazyLock::new(|| {
@@ -271,8 +272,8 @@ pub fn seed() -> u64 {
     *SEED
 }
 
-/// That write; one more changes names.
+/// Clients that write; one more changes names.
 const CLIENTS: u32 = 3;
-/// A start takes about as long.
+/// About the time that a start takes.
 const START_MS: u64 = 300;
 const INSPECT_EVERY: u32 = 10;

@@ -1,15 +1,16 @@
-//! What a client knows of a file that it writes while servers are killed: of each unit of 512 bytes
-//! the generation that is durable by the server's word, and those sent since, of which any may be.
+//! A client's knowledge of a file that it writes while servers are killed. For each unit of 512
+//! bytes it knows the generation that the server reported as durable. It also knows the later ones
+//! that were sent, any of which may be there.
 //!
-//! What holds: generations of a unit only rise, and a unit under way in one call is in no other; so
-//! after a restart a unit holds what was durable or one of those sent since, and whatever it is
-//! found to hold is durable from then on: what was lost must not come back.
+//! Invariants: generations of a unit only rise, and a unit in progress in one call is in no other.
+//! So after a restart a unit holds the durable generation or a later one. From then on the
+//! generation that was found counts as durable: a lost one must not come back.
 
 use aquifer_conformance::pattern;
 
 use crate::diary::{Clock, Diary};
 
-/// Bytes of a unit: the smallest that a disk of a guest writes.
+/// Bytes of a unit: the smallest write of a guest's disk.
 pub const UNIT_BYTES: usize = 512;
 
 /// A file's units.
@@ -20,26 +21,26 @@ pub struct Ledger {
     diary: Diary<Entry>,
 }
 
-/// What a diary says of a file.
+/// An entry of a file's diary.
 #[derive(Clone, Debug)]
 enum Entry {
     Sent(Run),
     Durable(Run),
-    /// These generations, after a restart.
+    /// Found after a restart: these generations.
     Found(Run),
 }
 
-/// Generation 0 was never written.
+/// Generation 0 means: never written.
 #[derive(Clone, Debug, Default)]
 struct Unit {
     durable: u32,
     newest: u32,
-    /// Sent and not known to be durable, in the order sent.
+    /// Sent and not known to be durable, in the order of sending.
     since: Vec<u32>,
     busy: bool,
 }
 
-/// What a WRITE carries: these generations of the units from `first` on.
+/// The content of a WRITE: these generations of the units from `first` on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     pub first: usize,
@@ -51,33 +52,33 @@ impl Run {
         self.first..self.first + self.generations.len()
     }
 
-    /// Where in the file.
+    /// The offset in the file.
     pub fn offset(&self) -> u64 {
         (self.first * UNIT_BYTES) as u64
     }
 }
 
-/// What a look at a file after a restart has shown.
+/// The results of reading a file after a restart.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Found {
-    /// Units that hold what was durable by the server's word.
+    /// Units with the generation that the server reported as durable.
     pub durable: u64,
-    /// Units that hold something newer, which it had not promised.
+    /// Units with a newer one, which the server had not promised.
     pub newer: u64,
 }
 
 impl Ledger {
-    /// File number `file`, which holds nothing yet.
+    /// An empty file with number `file`.
     pub fn new(file: u32, units: usize) -> Self {
         Self { file, units: vec![Unit::default(); units], diary: Diary::default() }
     }
 
-    /// From now on it is noted what happens when.
+    /// Notes all events from now on.
     pub fn keep_diary(&mut self, clock: &Clock) {
         self.diary = Diary::new(clock);
     }
 
-    /// As it stood at `moment`, with no call under way.
+    /// The state at `moment`, with no call in progress.
     pub fn as_of(&self, moment: u64) -> Self {
         let mut then = Self::new(self.file, self.units.len());
         for entry in self.diary.until(moment) {
@@ -90,13 +91,13 @@ impl Ledger {
         then
     }
 
-    /// Knows nothing of what came after `moment`, as the server.
+    /// Forgets everything after `moment`, like the server.
     pub fn rewind(&mut self, moment: u64) {
         self.units = self.as_of(moment).units;
         self.diary.rewind(moment);
     }
 
-    /// When something was said to be durable.
+    /// The moments at which the server reported something as durable.
     pub fn promises(&self) -> Vec<u64> {
         self.diary.moments(|entry| matches!(entry, Entry::Durable(_)))
     }
@@ -106,7 +107,7 @@ impl Ledger {
         self.units.len()
     }
 
-    /// A new generation of `count` units, to be sent; none if one of them is under way.
+    /// A new generation of `count` units, to send; `None` if one of them is in progress.
     pub fn begin(&mut self, first: usize, count: usize) -> Option<Run> {
         let units = &mut self.units[first..first + count];
         if units.iter().any(|unit| unit.busy) {
@@ -116,7 +117,8 @@ impl Ledger {
         self.again(first, count)
     }
 
-    /// What the units are to hold, to be sent once more; none if one of them is under way.
+    /// The newest generations of the units, to send once more; `None` if one of them is in
+    /// progress.
     pub fn again(&mut self, first: usize, count: usize) -> Option<Run> {
         let units = &mut self.units[first..first + count];
         if units.iter().any(|unit| unit.busy) {
@@ -143,11 +145,11 @@ impl Ledger {
         self.units[run.units()].iter_mut().for_each(|unit| unit.busy = false);
     }
 
-    /// The server has said that `run` is durable.
+    /// The server has reported `run` as durable.
     pub fn durable(&mut self, run: &Run) {
         self.diary.note(|| Entry::Durable(run.clone()));
         for (unit, generation) in self.units[run.units()].iter_mut().zip(&run.generations) {
-            // Something newer may be already.
+            // A newer generation may be durable already.
             if *generation > unit.durable {
                 unit.durable = *generation;
                 unit.since.retain(|since| since > generation);
@@ -163,10 +165,11 @@ impl Ledger {
         }
     }
 
-    /// After a restart: what the file holds from unit `first` on, shorter where it ends.
+    /// After a restart: takes the file's content from unit `first` on, which is shorter at the
+    /// file's end.
     ///
     /// # Errors
-    /// The first unit that holds what it must not.
+    /// The first unit with impossible content.
     pub fn found(&mut self, first: usize, count: usize, bytes: &[u8]) -> Result<Found, String> {
         let mut found = Found::default();
         let mut pieces = bytes.chunks(UNIT_BYTES);
@@ -187,7 +190,7 @@ impl Ledger {
         Ok(found)
     }
 
-    /// These are on disk now, and what was sent beside them is gone.
+    /// These generations are on disk now; others that were sent are gone.
     fn settled(&mut self, run: &Run) {
         for (unit, generation) in self.units[run.units()].iter_mut().zip(&run.generations) {
             unit.durable = *generation;
@@ -210,8 +213,8 @@ impl Ledger {
     }
 }
 
-/// `| file u32, unit u32, generation u64, content |`: so a unit tells itself what it is. Every
-/// fourth generation compresses.
+/// `| file u32, unit u32, generation u64, content |`: so a unit identifies itself. Every fourth
+/// generation compresses.
 fn unit(file: u32, number: usize, generation: u32) -> [u8; UNIT_BYTES] {
     let mut bytes = [0; UNIT_BYTES];
     let place = u64::from(file) << 32 | number as u64;
@@ -228,7 +231,7 @@ fn unit(file: u32, number: usize, generation: u32) -> [u8; UNIT_BYTES] {
     bytes
 }
 
-/// Which generation of the unit this is; a hole, and what is after the end, is the first.
+/// The generation of this content of the unit; a hole, or a place beyond the end, is generation 0.
 fn generation(file: u32, number: usize, found: &[u8]) -> Option<u32> {
     if found.iter().all(|byte| *byte == 0) {
         return Some(0);
@@ -253,7 +256,7 @@ fn ledger_finds_what_is_lost_torn_misplaced_or_comes_back() {
     let mut ledger = Ledger::new(7, 64);
     let (one, first) = written(&mut ledger, 8, 8);
     ledger.durable(&one);
-    // Acknowledged: zeros, a short file, a flipped bit, a neighbour are all losses.
+    // Acknowledged: zeros, a short file, a flipped bit, or a neighbour's content are all losses.
     assert!(ledger.found(8, 8, &[0; 8 * UNIT_BYTES]).is_err());
     assert!(ledger.found(8, 8, &first[..7 * UNIT_BYTES]).is_err());
     let mut flipped = first.clone();
@@ -267,7 +270,7 @@ fn ledger_finds_what_is_lost_torn_misplaced_or_comes_back() {
     assert_eq!(ledger.found(8, 8, &second).unwrap().newer, 8);
     assert!(ledger.found(8, 8, &first).unwrap_err().contains("generation 2 was acknowledged"));
     assert!(ledger.found(8, 8, &third).is_err(), "what was lost came back");
-    // A verifier that does not change says that everything is there, which it is not.
+    // A verifier that does not change claims that everything is there, which is false.
     let lost = ledger.again(8, 8).unwrap();
     assert_eq!(lost.generations, [3; 8]);
     ledger.end(&lost);
@@ -317,10 +320,10 @@ fn ledger_knows_how_it_stood_at_each_moment() {
         assert_eq!(finds(moment, &first), one, "{moment}");
         assert_eq!(finds(moment, &second), two, "{moment}");
     }
-    // After a restart, what was found.
+    // After a restart: the generation that was found.
     assert!(ledger.found(0, 1, &second).is_ok());
     assert!(ledger.as_of(clock.now()).found(0, 1, &first).is_err());
-    // It goes on from an earlier one: what came after it was never sent.
+    // It continues from an earlier moment: later calls were never sent.
     ledger.rewind(promised);
     assert!(ledger.as_of(clock.now()).found(0, 1, &second).is_err());
     assert!(ledger.found(0, 1, &first).is_ok());

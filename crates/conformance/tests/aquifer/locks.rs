@@ -1,8 +1,8 @@
 //! Locks between hosts: two guests with the kernel's lock manager and status monitor, as Debian
-//! starts them, on a network in which they can be called back. Mounts without `nolock`.
+//! starts them, on a network where the server can call them back. Mounts without `nolock`.
 //!
-//! What is found here is what libvirt and Proxmox count on: an image is locked on all hosts, a host
-//! that dies frees its locks when it is back, and a server that dies does not.
+//! libvirt and Proxmox rely on the tested properties. An image is locked on all hosts. A host that
+//! dies frees its locks when it is back, and a server that dies frees none.
 
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,9 @@ use crate::hosts::{self, Host, Monitor, SERVER};
 use crate::place::{Aquifer, EXPORT, MIB, SOON, Setup};
 
 const OPTIONS: &str = "vers=3,proto=tcp,mountproto=tcp,hard,timeo=20";
-/// A restart must not cost the test what it would cost hosts.
+/// A restart must not cost the test as long as it costs real hosts.
 const GRACE_S: u32 = 10;
-/// The kernel asks for a lock again after 30 s: whoever has it before was called back.
+/// The kernel asks for a lock again after 30 s: a host that gets it earlier was called back.
 const CALLED_BACK: Duration = Duration::from_secs(15);
 
 #[test]
@@ -39,16 +39,16 @@ fn locks_hold_between_hosts_and_outlive_the_server() -> Result<()> {
     aquifer.finish()
 }
 
-/// A host that has the export mounted, with locks.
+/// A host that has mounted the export, with locks.
 fn host(aquifer: &Aquifer, number: u8, name: &str, monitored: Option<Monitor>) -> Result<Guest> {
     let guest = hosts::boot(aquifer, &Host { number, name, programs: &["qemu-io"], monitored })?;
     guest.check(&format!("nfstest mount {SERVER}:{EXPORT} /mnt {OPTIONS}"), SOON)?;
     Ok(guest)
 }
 
-/// QEMU locks single bytes of its images (100 to 203), by OFD locks.
+/// QEMU locks single bytes of its images (100 to 203), with OFD locks.
 fn an_image_in_use_is_locked(one: &Guest, two: &Guest, aquifer: &Aquifer) -> Result<()> {
-    // QEMU lets raw images be shared by its tools; nobody else may write to a qcow2 one.
+    // QEMU's tools may share raw images; a qcow2 image has only one writer.
     aquifer.clients().image_create("qcow2", &aquifer.url("disk"), 64 * MIB).done()?;
     let uses = one.start("/usr/bin/qemu-io -f qcow2 -c 'sleep 3600000' /mnt/disk")?;
     let locks = wait_for_lock(aquifer, "/disk", "held")?;
@@ -85,8 +85,8 @@ fn who_waits_is_called(one: &Guest, two: &Guest, aquifer: &Aquifer) -> Result<()
     Ok(())
 }
 
-/// The server is killed while the second host holds a lock. It is told of the restart and claims
-/// it; the first host does not get it, neither in the time of grace nor after.
+/// The server is killed while the second host holds a lock. The host is told of the restart and
+/// reclaims the lock. The first host does not get it, neither in the grace period nor after.
 fn a_killed_server_gives_locks_back(one: &Guest, two: &Guest, aquifer: &mut Aquifer) -> Result<()> {
     let holds = two.start("nfstest lock /mnt/file /tmp/go")?;
     holds.wait_output(|output| output.contains("locked"), SOON)?;
@@ -107,8 +107,8 @@ fn a_killed_server_gives_locks_back(one: &Guest, two: &Guest, aquifer: &mut Aqui
     Ok(())
 }
 
-/// The second host loses power with a lock. Back again, its status monitor tells the server, and
-/// the first host, which waits, has the lock.
+/// The second host loses power while it holds a lock. When it is back, its status monitor notifies
+/// the server, and the waiting first host gets the lock.
 fn a_killed_host_frees_its_locks(one: &Guest, two: Guest, aquifer: &Aquifer) -> Result<()> {
     let holds = two.start("nfstest lock /mnt/file /tmp/go")?;
     holds.wait_output(|output| output.contains("locked"), SOON)?;
@@ -124,7 +124,7 @@ fn a_killed_host_frees_its_locks(one: &Guest, two: Guest, aquifer: &Aquifer) -> 
     waits.wait(SOON)?.success().map(|_| ())
 }
 
-/// As of a host that is dead and does not come back.
+/// For a host that is dead and does not come back.
 fn an_administrator_ends_locks(one: &Guest, aquifer: &Aquifer) -> Result<()> {
     let holds = one.start("nfstest lock /mnt/file /tmp/stay")?;
     holds.wait_output(|output| output.contains("locked"), SOON)?;

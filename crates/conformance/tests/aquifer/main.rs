@@ -1,7 +1,7 @@
 //! The program `aquifer` itself under real clients: the Linux kernel's in a guest, libnfs, QEMU.
 //!
-//! What holds: each test has a network namespace, disks (image files) and a daemon of its own, and
-//! ends with a shutdown in order and `aquifer inspect --deep --data`, which must find no error
+//! Invariants: each test has its own network namespace, disks (image files) and daemon. It ends
+//! with an orderly shutdown and `aquifer inspect --deep --data`, which must find no error
 //! ([`place::Aquifer::finish`]). Nothing is left behind.
 //!
 //! `cargo test --workspace` builds the program; alone: `cargo build -p aquifer` first. Needs

@@ -1,7 +1,8 @@
-//! The daemon's resident memory under load stays within what it was given.
+//! The daemon's resident memory under load stays within its limit.
 //!
-//! What is counted: `--memory` for the engine, what NFS takes beside it (`aquifer serve --help`
-//! says up to 184 MiB), and a base for program text, threads and the allocator.
+//! The limit is the sum of `--memory` for the engine, NFS's memory beside it, and a base for
+//! program text, threads and the allocator. The test allows 184 MiB for NFS, a little less than the
+//! 188 MiB of `aquifer serve --help`.
 
 use std::fs;
 use std::path::Path;
@@ -13,8 +14,8 @@ use aquifer_conformance::{Error, Result};
 
 use crate::place::{Aquifer, MIB, Setup, is_long, text};
 
-/// Three clients copy more than the cap in and out, a fourth writes and reads small pages with many
-/// requests at a time, all at once.
+/// All at once: three clients copy more than the cap in and out, and a fourth writes and reads
+/// small pages with many requests outstanding.
 #[test]
 fn client_load_keeps_the_daemon_within_its_memory() -> Result<()> {
     let setup = Setup {
@@ -57,14 +58,14 @@ fn client_load_keeps_the_daemon_within_its_memory() -> Result<()> {
     aquifer.finish()
 }
 
-/// What the copying clients do, with the prefix of their files' names.
+/// A round of the copying clients, with the prefix of their files' names.
 #[derive(Clone, Copy, Debug)]
 enum Round {
     Write(&'static str),
     Read(&'static str),
 }
 
-/// Copies `local` to the server, or back, and verifies that.
+/// Copies `local` to the server, or copies it back and verifies it.
 fn copy(aquifer: &Aquifer, round: Round, number: u32, local: &Path, bytes: u64) -> Result<()> {
     let (Round::Write(name) | Round::Read(name)) = round;
     let url = aquifer.url(&format!("{name}{number}"));
@@ -95,5 +96,5 @@ fn status_bytes(aquifer: &Aquifer, field: &str) -> Result<u64> {
 }
 
 const SEED: u64 = 11;
-/// Program text, stacks, what the allocator keeps.
+/// Program text, stacks, the allocator's reserve.
 const BASE_BYTES: u64 = 48 * MIB;

@@ -1,8 +1,8 @@
-//! A client that makes, moves and removes names for as long as its server lives, and goes on with
-//! the next one: with calls outstanding, each on names of its own.
+//! A client that makes, moves and removes names as long as its server lives, and continues with the
+//! next server. It keeps calls outstanding, each on names of its own.
 //!
-//! What holds: a call that was answered holds from then on, and one that was not was carried out
-//! whole or not at all: what was moved is never under both names, nor under none.
+//! Invariants: the effect of an answered call stays. An unanswered call was carried out whole or
+//! not at all: a moved file is never under both names, nor under none.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,22 +19,22 @@ use aquifer_rpc::xdr::Decoder;
 use crate::diary::{Clock, Diary};
 use crate::place::EXPORT;
 
-/// What came of all lives so far.
+/// The results of all lives so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Files made, moved, removed: answered.
+    /// Answered calls: files made, moved, removed.
     pub made: u64,
     pub moved: u64,
     pub removed: u64,
-    /// Looks at a name after a restart.
+    /// Names that were looked up after a restart.
     pub verified: u64,
-    /// Calls without an answer that were carried out nevertheless, and that were not.
+    /// Unanswered calls that were carried out, and those that were not.
     pub done: u64,
     pub undone: u64,
 }
 
 impl Tally {
-    /// Adds what another client has seen.
+    /// Adds another client's results.
     pub fn add(&mut self, other: Self) {
         self.made += other.made;
         self.moved += other.moved;
@@ -55,22 +55,22 @@ pub struct Namer {
     pub tally: Tally,
 }
 
-/// What a diary says of the names.
+/// An entry of the names' diary.
 #[derive(Clone, Debug)]
 enum Entry {
     Sent(Act),
-    /// With the file that it made.
+    /// With the file that the call made.
     Answered(Act, File),
-    /// After a restart.
+    /// The state after a restart.
     Found(Vec<File>),
 }
 
 /// A change of names, which are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
-    /// A new file where there is none.
+    /// Makes a new file under a free name.
     Make(usize),
-    /// What is there gets the other name, instead of what may have that.
+    /// Moves a file to another name, over a file that may be there.
     Move(usize, usize),
     Remove(usize),
 }
@@ -90,21 +90,21 @@ impl Namer {
             random: Random::new(seed),
             known: Known { files: vec![None; NAMES], unanswered: Vec::new() },
             calls: HashMap::new(),
-            // Not those of the other clients of this host: a server knows again what it is sent
-            // twice.
+            // Different from those of the other clients on this host: a server recognises a
+            // repeated transaction id.
             xid: 1 << 30,
             diary: Diary::default(),
             tally: Tally::default(),
         }
     }
 
-    /// A client that can tell how things stood at a moment of `clock`.
+    /// A client that can reproduce its state at a moment of `clock`.
     pub fn with_diary(mut self, clock: &Clock) -> Self {
         self.diary = Diary::new(clock);
         self
     }
 
-    /// The client as it stood at `moment`, its server gone.
+    /// The client as it was at `moment`, with its server gone.
     pub fn as_of(&self, moment: u64) -> Self {
         let mut then = Self::new(0);
         let Known { files, unanswered } = &mut then.known;
@@ -124,19 +124,19 @@ impl Namer {
         then
     }
 
-    /// Goes on from how it stood at `moment`. Its calls have new numbers nevertheless.
+    /// Continues from its state at `moment`. Its calls have new numbers nevertheless.
     pub fn rewind(&mut self, moment: u64) {
         self.known = self.as_of(moment).known;
         self.diary.rewind(moment);
         self.calls.clear();
     }
 
-    /// When a call was answered.
+    /// The moments at which calls were answered.
     pub fn promises(&self) -> Vec<u64> {
         self.diary.moments(|entry| matches!(entry, Entry::Answered(..)))
     }
 
-    /// Looks at all names, adds one to `verified`, and changes them until the connection breaks.
+    /// Looks up all names, adds one to `verified`, and changes names until the connection breaks.
     /// Without a depth (calls outstanding) it only looks.
     ///
     /// # Errors
@@ -172,7 +172,7 @@ impl Namer {
         }
     }
 
-    /// A change of names that are in no other call.
+    /// Chooses a change of names that are in no other call.
     fn choose(&mut self) -> Option<Act> {
         let busy: Vec<usize> = self.calls.values().flat_map(|act| act.names()).collect();
         let mut draw = || Some(self.random.index(NAMES)).filter(|at| !busy.contains(at));
@@ -229,24 +229,24 @@ impl Namer {
     }
 }
 
-/// Under a name: a file, by its handle.
+/// The file under a name, by its handle.
 type File = Option<NfsFh3>;
 
-/// What the client knows.
+/// The client's knowledge.
 #[derive(Debug)]
 struct Known {
-    /// By the server's word.
+    /// As the server reported.
     files: Vec<File>,
-    /// Calls that the last server took with it: no two of the same name.
+    /// Calls that the last server left unanswered: no two of the same name.
     unanswered: Vec<Act>,
 }
 
 impl Known {
-    /// After a restart: what is found. Of the calls without an answer so many were carried out, and
-    /// so many were not.
+    /// After a restart: takes the state that was found. Returns how many of the unanswered calls
+    /// were carried out, and how many were not.
     ///
     /// # Errors
-    /// The first name that stands for what it must not.
+    /// The first name with an impossible file.
     fn found(&mut self, found: Vec<File>) -> std::result::Result<(u64, u64), String> {
         let mut expected = self.files.clone();
         let (mut done, mut undone) = (0, 0);
@@ -282,7 +282,7 @@ impl Known {
     }
 }
 
-/// What a name stands for, with nothing else outstanding.
+/// Looks up a name, with nothing else outstanding.
 fn look(connection: &mut Connection, dir: NfsFh3, at: usize) -> Result<File> {
     let name = name(at);
     let place = DirOpArgs3 { dir, name: name.as_bytes() };
@@ -319,7 +319,7 @@ fn known_names_are_lost_doubled_or_torn_in_no_other_way_than_is_said() {
     for lost in [[None, two, None], [two, one, None], [one, two, new], [one, new, None]] {
         assert!(after(&[], lost).unwrap_err().starts_with("LOST"), "{lost:?}");
     }
-    // Over another, or to where nothing was: whole or not at all.
+    // Over another file, or to a free name: whole or not at all.
     assert_eq!(after(&[Act::Move(0, 1)], [None, one, None]), Ok((1, 0)));
     assert_eq!(after(&[Act::Move(0, 1)], [one, two, None]), Ok((0, 1)));
     assert_eq!(after(&[Act::Move(0, 2)], [None, two, one]), Ok((1, 0)));

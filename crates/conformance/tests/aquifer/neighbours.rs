@@ -1,4 +1,4 @@
-//! Machines that no export names: they take nothing from those that are named.
+//! Machines that no export names: they take nothing from the named ones.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
@@ -10,10 +10,10 @@ use aquifer_rig::process::Invocation;
 
 use crate::place::{Aquifer, DATASET, SOON, Setup};
 
-/// The machine's address on a network, and so that of a machine that calls it from there.
+/// The machine's address on a network: a machine that calls it from there has the same address.
 const NETWORK: &str = "10.9.0.1";
 
-/// Connections that do nothing: as many as a stranger likes to open.
+/// Idle connections: as many as a stranger likes to open.
 #[test]
 fn client_comes_in_while_a_stranger_holds_connections() -> Result<()> {
     let aquifer = Aquifer::start("neighbours", Setup::default())?;

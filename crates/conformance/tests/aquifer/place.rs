@@ -1,7 +1,7 @@
 //! A daemon with disks, in a namespace of its own, and the commands that ask it.
 //!
-//! What holds: the dataset [`DATASET`] is exported at the well-known ports, mounted as [`EXPORT`].
-//! The disks outlive the daemon: a killed one is started again on them. A test that fails shows
+//! Invariants: the dataset [`DATASET`] is exported at the well-known ports, mounted as [`EXPORT`].
+//! The disks outlive the daemon: a killed daemon is started again on them. A failing test prints
 //! the end of the daemon's log.
 
 use std::fs::{self, File};
@@ -19,27 +19,27 @@ use serde_json::Value;
 
 /// The dataset that clients use.
 pub const DATASET: &str = "tank/vms";
-/// What clients mount.
+/// The path that clients mount.
 pub const EXPORT: &str = "/tank/vms";
-/// The directory of the disks, in that of the test.
+/// The directory of the disks, in the test's directory.
 const DISKS: &str = "disks";
-/// How the kernel's client mounts; a restart shall not cost it a minute.
+/// Mount options of the kernel's client; a restart must not cost it a minute.
 pub const V3: &str = "vers=3,proto=tcp,mountproto=tcp,nolock,hard,timeo=20,rsize=1048576,\
     wsize=1048576";
-/// For what takes milliseconds on an idle machine.
+/// Time limit for work that takes milliseconds on an idle machine.
 pub const SOON: Duration = Duration::from_secs(60);
-/// For work of a guest on a busy machine.
+/// Time limit for work of a guest on a busy machine.
 pub const LONG: Duration = Duration::from_secs(600);
 pub const MIB: u64 = 1 << 20;
 
-/// What a pool and its daemon are like.
+/// The parameters of a pool and its daemon.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Disks, all in one mirror.
     pub sides: u32,
     /// Disks of the log vdev, all in one mirror; 0: none.
     pub log_sides: u32,
-    /// Disks that belong to nobody.
+    /// Disks outside of the pool.
     pub spares: u32,
     /// Size of each (sparse).
     pub disk_bytes: u64,
@@ -47,14 +47,14 @@ pub struct Setup {
     pub memory: &'static str,
     /// `sync` of the dataset.
     pub sync: &'static str,
-    /// `nfs.lock_grace_s` of the configuration.
+    /// `nfs.lock_grace_s` in the configuration.
     pub lock_grace_s: u32,
-    /// How the daemon reaches its disks; empty: as it likes.
+    /// The daemon's way to access its disks; empty: its own choice.
     pub engine: &'static str,
 }
 
 impl Setup {
-    /// A mirror, and what is the default of everything else.
+    /// A mirror, and the defaults of everything else.
     pub const DEFAULT: Self = Self {
         sides: 2,
         log_sides: 0,
@@ -83,7 +83,7 @@ pub struct Aquifer {
 }
 
 impl Aquifer {
-    /// Makes the pool and serves it. `name` is for whoever looks into a kept directory.
+    /// Makes the pool and serves it. `name` helps a person who looks into a kept directory.
     pub fn start(name: &str, setup: Setup) -> Result<Self> {
         Self::start_on(name, setup, |_, disks| sparse(setup, disks))
     }
@@ -93,8 +93,8 @@ impl Aquifer {
         Self::start_with(name, setup, config, |_, disks| sparse(setup, disks))
     }
 
-    /// The same on disks that `lay` puts where they are to lie, all in one directory, as the
-    /// namespace shows it.
+    /// The same on disks that `lay` makes at their paths, all in one directory, as the namespace
+    /// shows it.
     pub fn start_on(
         name: &str,
         setup: Setup,
@@ -158,7 +158,7 @@ impl Aquifer {
         &self.disks
     }
 
-    /// Where they all lie.
+    /// The directory of all disks.
     pub fn disks_dir(&self) -> PathBuf {
         self.scratch.join(DISKS)
     }
@@ -173,7 +173,7 @@ impl Aquifer {
         format!("nfs://127.0.0.1{EXPORT}/{path}")
     }
 
-    /// Where the daemon keeps what is not in its pools.
+    /// The daemon's state directory.
     pub fn state_dir(&self) -> PathBuf {
         self.scratch.join("state")
     }
@@ -183,7 +183,7 @@ impl Aquifer {
         self.daemon.process()
     }
 
-    /// SIGKILL; gone when this returns.
+    /// Sends SIGKILL; the daemon is gone when this returns.
     pub fn kill9(&mut self) {
         self.daemon.kill9();
     }
@@ -198,12 +198,12 @@ impl Aquifer {
         self.daemon.serve_for(span)
     }
 
-    /// SIGTERM; waits for the end.
+    /// Sends SIGTERM; waits for the end.
     pub fn stop(&mut self) -> Result<()> {
         self.daemon.stop(LONG)
     }
 
-    /// Shuts down in order; then what is on the disks must be without an error.
+    /// Shuts down in order; then the disks must have no error.
     pub fn finish(mut self) -> Result<()> {
         self.stop()?;
         let report = self.inspect_clean()?;
@@ -214,24 +214,24 @@ impl Aquifer {
         Ok(())
     }
 
-    /// Leaves its directory in place.
+    /// Keeps its directory.
     pub fn keep(&mut self) {
         self.scratch.keep();
     }
 
-    /// What its log says is of no interest any more.
+    /// The test has its verdict: the log need not be printed any more.
     pub fn judged(&mut self) {
         self.finished = true;
     }
 
-    /// For a test whose disks are not to be judged.
+    /// For a test whose disks must not be checked.
     pub fn finish_unjudged(mut self) -> Result<()> {
         self.stop()?;
         self.finished = true;
         Ok(())
     }
 
-    /// What `aquifer inspect --deep --data` says of all disks, which must be without an error.
+    /// The report of `aquifer inspect --deep --data` on all disks, which must have no error.
     pub fn inspect_clean(&self) -> Result<Value> {
         let report = self.inspect(&self.disks)?;
         match report.get("errors") == Some(&0.into()) {
@@ -240,7 +240,7 @@ impl Aquifer {
         }
     }
 
-    /// What `aquifer inspect --deep --data` says of `disks`.
+    /// The report of `aquifer inspect --deep --data` on `disks`.
     pub fn inspect(&self, disks: &[PathBuf]) -> Result<Value> {
         let paths: Vec<String> = disks.iter().map(|disk| text(disk)).collect();
         let mut words = vec!["--json", "inspect", "--deep", "--data"];
@@ -248,7 +248,7 @@ impl Aquifer {
         json(&self.ask(&words, LONG)?)
     }
 
-    /// A command that must succeed; returns what it printed.
+    /// A command that must succeed; returns its output.
     pub fn must(&self, words: &[&str]) -> Result<String> {
         let said = self.ask(words, SOON)?;
         if said.status.success() {
@@ -257,12 +257,12 @@ impl Aquifer {
         Err(Error::Failed { what: format!("aquifer {words:?}"), said: said.said() })
     }
 
-    /// What `pool status --json` says.
+    /// The output of `pool status --json`.
     pub fn status(&self) -> Result<Value> {
         json(&self.ask(&["--json", "pool", "status", "tank"], SOON)?)
     }
 
-    /// `aquifer` as it reaches the daemon.
+    /// An invocation of `aquifer` that reaches the daemon.
     pub fn command(&self) -> Invocation {
         self.daemon.command()
     }
@@ -287,12 +287,12 @@ impl Drop for Aquifer {
     }
 }
 
-/// Longer runs are asked for.
+/// Whether longer runs are requested.
 pub fn is_long() -> bool {
     std::env::var_os("AQUIFER_LONG").is_some()
 }
 
-/// As the command line takes it.
+/// The path as a word of the command line.
 pub fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }

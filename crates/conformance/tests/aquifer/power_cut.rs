@@ -1,16 +1,16 @@
-//! The power goes under the program: its disks remember each write and flush ([`recorder`]), and
-//! from what they remember images are cut as they were at any moment, with what was not flushed
-//! lost, torn, or written in another order. The program must come up on each, without help, and
-//! hold what its clients had been told.
+//! Power cuts under the real program. Its disks record each write and flush ([`recorder`]). From
+//! the record, the test builds images as a cut at any moment could have left them. Unflushed writes
+//! are lost, torn, or in another order. The program must start on each without help, and hold
+//! everything that it promised its clients.
 //!
-//! What holds: clients and disks go by one clock, so that for each moment it is known what had been
-//! promised before it. Loads go on after a SIGKILL, and after a power cut on disks that record the
-//! import and replay as well: then cuts fall there too. After each cut `inspect --deep --data`
-//! finds no error.
+//! Invariants: clients and disks use one clock, so for each moment the test knows what was promised
+//! before it. Loads continue after a SIGKILL. They also continue after a power cut, on disks that
+//! record the import and the replay as well: then cuts fall there too. After each cut `inspect
+//! --deep --data` finds no error.
 //!
-//! A seed names one cut of one load: it draws what the clients do, the moment, and what becomes of
-//! each write. What the program's threads do meanwhile is not repeated: a failure, and a seed that
-//! is asked for, leave the images as they were cut.
+//! A seed names one cut of one load. It determines the clients' operations, the moment, and the
+//! fate of each write. The timing of the program's threads is not repeatable. So a failure, or a
+//! requested seed, keeps the images of the cut.
 
 mod image;
 mod record;
@@ -32,7 +32,7 @@ use crate::{namer, writer};
 use image::{Cut, Fates, Image};
 use record::Record;
 
-/// Pools whose power is cut.
+/// The pools whose power is cut.
 const POOLS: [(&str, Setup); 4] = [
     ("one disk", SMALL),
     ("mirror", Setup { sides: 2, ..SMALL }),
@@ -40,7 +40,7 @@ const POOLS: [(&str, Setup); 4] = [
     ("mirror, log, blocking calls", Setup { sides: 2, log_sides: 1, engine: "pread", ..SMALL }),
 ];
 
-/// Little memory, so that txgs close in the midst of things.
+/// Little memory, so that txgs close in the middle of operations.
 const SMALL: Setup = Setup { sides: 1, memory: "96M", disk_bytes: 400 << 20, ..Setup::DEFAULT };
 
 #[test]
@@ -71,13 +71,14 @@ fn program_holds_what_it_has_acknowledged_after_each_power_cut() -> Result<()> {
     Ok(())
 }
 
-/// What finds no loss must be able to: `sync=disabled` says of everything that it is durable.
+/// A test that finds no loss must be able to find one: `sync=disabled` reports everything as
+/// durable.
 #[test]
 fn power_cut_finds_that_a_dataset_without_sync_loses_what_it_has_acknowledged() -> Result<()> {
     must_lose("disabled:to be caught", |_| u64::MAX)
 }
 
-/// And so does a disk that says "flushed" and does nothing.
+/// The same for a disk that reports a flush and does none.
 #[test]
 fn power_cut_finds_that_a_disk_which_does_not_flush_loses_what_was_acknowledged() -> Result<()> {
     must_lose("standard", |load| load.record.ready)
@@ -87,7 +88,7 @@ fn must_lose(sync: &'static str, trusted: impl Fn(&Load) -> u64) -> Result<()> {
     if !recorder::is_there() {
         return Ok(());
     }
-    // The first pool: with another side nothing need be lost.
+    // The first pool: with a second side nothing need be lost.
     let mut load = Load::record(seed() % (1 << 40) * POOLS.len() as u64, sync, 0)?;
     for number in 0..CUTS_OF_A_LOAD {
         match load.cut(number, trusted(&load)).and_then(|cut| load.check(&cut)) {
@@ -97,7 +98,7 @@ fn must_lose(sync: &'static str, trusted: impl Fn(&Load) -> u64) -> Result<()> {
                 load.finish();
                 return Ok(());
             }
-            // What can be read no more is lost as well, up to the export's own directory.
+            // An unreadable file is lost as well, up to the export's own directory.
             Err(Error::Failed { what, said }) if said == "Io" => {
                 eprintln!("found by cut {}: {what} gives an I/O error", number + 1);
                 load.finish();
@@ -109,31 +110,32 @@ fn must_lose(sync: &'static str, trusted: impl Fn(&Load) -> u64) -> Result<()> {
     panic!("nothing was lost:\n{}", load.run.story);
 }
 
-/// What clients and disks remember of some seconds, and the daemon that wakes on what is cut of it.
+/// The record of some seconds by clients and disks, and the daemon that starts on the images of
+/// cuts.
 struct Load {
     pool: &'static str,
     seed: u64,
     disk_bytes: u64,
     clock: Clock,
     run: KillLoop,
-    /// While the load goes on.
+    /// Present while the load runs.
     recorder: Option<Recorder>,
-    /// Of its end: from when its daemon was ready, or its disks had lost their power.
+    /// The record of its end, from when its daemon was ready, or its disks had lost their power.
     record: Record,
-    /// What the daemon keeps elsewhere, as it was then.
+    /// The daemon's state directory as it was then.
     state: PathBuf,
     sum: Sum,
 }
 
-/// Of many cuts.
+/// Sums over many cuts.
 #[derive(Default)]
 struct Sum {
     cuts: u64,
-    /// Cuts on which a load went on.
+    /// Cuts after which a load continued.
     meanwhile: u64,
-    /// Answers that promised something, of all loads.
+    /// Answers that promised something, in all loads.
     promises: u64,
-    /// Of the disks, of all loads.
+    /// Of the disks, in all loads.
     changes: u64,
     flushes: u64,
     clients: writer::Tally,
@@ -142,7 +144,7 @@ struct Sum {
 }
 
 impl Load {
-    /// Has clients work on a pool until the daemon is killed. Before that it is killed up to
+    /// Lets clients work on a pool until the daemon is killed. Before that it is killed up to
     /// `meanwhile` times, or its disks lose their power, and it starts again.
     fn record(seed: u64, sync: &'static str, meanwhile: u64) -> Result<Self> {
         let (pool, setup) = POOLS[(seed % POOLS.len() as u64) as usize];
@@ -183,14 +185,15 @@ impl Load {
         Ok(())
     }
 
-    /// What was recorded up to now.
+    /// Takes the record up to now.
     fn rest(&mut self) {
         let tapes = self.recorder.take().map(Recorder::finish).unwrap_or_default();
         self.record = Record::new(tapes, &self.run, self.record.ready, self.clock.now());
         self.sum.add(Sum::of(&self.record));
     }
 
-    /// The load goes on from a cut: with disks as that leaves them, and clients as they were then.
+    /// The load continues after a cut, with the disks of the cut and the clients' state at its
+    /// moment.
     fn lose_power(&mut self, life: u64, random: &mut Random) -> Result<()> {
         self.rest();
         let cut = self.record.draw(random, u64::MAX);
@@ -212,12 +215,12 @@ impl Load {
         Ok(())
     }
 
-    /// Cuts the power, and panics with the story if the program does not hold what it must.
+    /// Cuts the power, and panics with the story if the program breaks a promise.
     fn cut_and_check(&mut self, number: u64, trusted: u64, keep: bool) -> Result<()> {
         let cut = self.cut(number, trusted)?;
         let checked = self.check(&cut);
         if checked.is_err() || keep {
-            // As they were cut: the daemon has changed them.
+            // The images as they were cut: the daemon has changed its own.
             let kept = self.run.aquifer.scratch().join("cut");
             fs::create_dir_all(&kept).map_err(Error::at("create", &kept))?;
             self.lay(number, trusted, &kept)?;
@@ -232,7 +235,7 @@ impl Load {
         Ok(())
     }
 
-    /// Lays images as cut number `number` leaves them where the daemon's disks are.
+    /// Puts the images of cut number `number` in the place of the daemon's disks.
     fn cut(&mut self, number: u64, trusted: u64) -> Result<Cut> {
         self.run.aquifer.kill9();
         let dir = self.run.aquifer.disks()[0].parent().map(Path::to_path_buf).unwrap_or_default();
@@ -247,7 +250,7 @@ impl Load {
         Ok(cut)
     }
 
-    /// Images in `dir`, of what the seed draws.
+    /// Writes the images of a cut, as the seed draws it, to `dir`.
     fn lay(&self, number: u64, trusted: u64, dir: &Path) -> Result<(Cut, Fates)> {
         let mut random = Random::new(self.seed_of(number));
         let cut = self.record.draw(&mut random, trusted);
@@ -256,7 +259,7 @@ impl Load {
         Ok((cut, fates))
     }
 
-    /// Wakes the daemon on what was cut: it must hold what it must, and be without an error.
+    /// Starts the daemon on the images: it must keep its promises, and have no error.
     fn check(&mut self, cut: &Cut) -> Result<()> {
         let served = self.run.aquifer.serve();
         let took = served.map_err(|error| Error::Mismatch(format!("LOST: no service: {error}")))?;
@@ -277,12 +280,12 @@ impl Load {
         Ok(())
     }
 
-    /// Names a cut of this load.
+    /// The seed that names a cut of this load.
     fn seed_of(&self, number: u64) -> u64 {
         self.seed * CUTS_OF_A_LOAD + number
     }
 
-    /// What came of it, with the load's own figures.
+    /// The sums, with the load's own figures.
     fn finish(mut self) -> Sum {
         let (tally, names, sum) = (self.run.tally(), self.run.namer.tally, &mut self.sum);
         (sum.clients.stable, sum.clients.committed) = (tally.stable, tally.committed);
@@ -306,7 +309,7 @@ impl Load {
 }
 
 impl Sum {
-    /// What was recorded, with no cut of it yet.
+    /// The sums of a record, before any cut.
     fn of(record: &Record) -> Self {
         let changes = record.tapes.iter().flat_map(|tape| tape.changes());
         let changes = changes.filter(|change| change.began > 0).count() as u64;
@@ -348,7 +351,7 @@ impl Sum {
     }
 }
 
-/// Image files in `dir`, by the names of `disks`.
+/// Writes image files to `dir`, with the names of `disks`.
 fn write(images: &[Image<'_>], dir: &Path, disks: &[PathBuf], bytes: u64) -> Result<Fates> {
     let mut fates = Fates::default();
     for (image, path) in images.iter().zip(disks) {
@@ -358,7 +361,7 @@ fn write(images: &[Image<'_>], dir: &Path, disks: &[PathBuf], bytes: u64) -> Res
     Ok(fates)
 }
 
-/// The state directory as it was.
+/// Restores the state directory.
 fn restore(state: &Path, dir: &Path) -> Result<()> {
     fs::remove_dir_all(dir).map_err(Error::at("remove", dir))?;
     copy_dir(state, dir)
@@ -378,9 +381,9 @@ fn copy_dir(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Cuts that share a load, at most.
+/// Most cuts that share a load.
 const CUTS_OF_A_LOAD: u64 = 25;
-/// A load takes this to twice this, beside its starts.
+/// A load lasts between this and twice this, beside its starts.
 const SPAN_MS: u64 = 500;
-/// Kills and cuts within a load, at most.
+/// Most kills and cuts within a load.
 const MEANWHILE: u64 = 2;

@@ -1,9 +1,10 @@
-//! Disks that remember: image files in a file system of this process (FUSE), in memory, which keep
-//! every write, flush and discard that the program makes, with the moments between which it ran.
+//! Recording disks: image files in a file system of this process (FUSE), in memory. They keep every
+//! write, flush and discard of the program, with the moments of its begin and its end.
 //!
-//! What holds: nothing is cached before the disks, several requests run at once, and some take
-//! long, so that flushes meet writes under way. The mount is seen in the daemon's namespace only,
-//! and goes with it, however this process ends; a dropped recorder unmounts it at once.
+//! Invariants: nothing is cached above the disks, several requests run at once, and some take long,
+//! so that flushes overlap writes in progress. Only the daemon's namespace sees the mount. The
+//! mount goes with the namespace, however this process ends; a dropped recorder unmounts it at
+//! once.
 
 mod tape;
 
@@ -28,16 +29,16 @@ use rustix::mount::UnmountFlags;
 use crate::diary::Clock;
 pub use tape::{Change, Flush, SECTOR_BYTES, Tape, ZEROS};
 
-/// Mounted disks. Their daemon has to be gone before it is dropped.
+/// Mounted disks. Their daemon must be gone before this is dropped.
 #[derive(Debug)]
 pub struct Recorder {
     disks: Arc<Disks>,
-    /// The thread that mounted ends when this goes.
+    /// The mounting thread ends when this is dropped.
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the requests work on.
+/// The state that requests work on.
 #[derive(Debug)]
 struct Disks {
     names: Vec<String>,
@@ -48,8 +49,8 @@ struct Disks {
 }
 
 impl Recorder {
-    /// Mounts disks of `bytes` at these paths, all in one directory, in `netns`, each with what its
-    /// tape holds.
+    /// Mounts disks of `bytes` at these paths, all in one directory, in `netns`. Each has the
+    /// content of its tape.
     ///
     /// # Errors
     /// [`Error::Io`] where there is no FUSE.
@@ -77,7 +78,7 @@ impl Recorder {
             let Ok(session) = session else { return };
             let _ = mounted.send(Ok(()));
             let _: std::result::Result<(), mpsc::RecvError> = ended.recv();
-            // A program that has a disk open keeps it, and nobody is waited for.
+            // A program that has a disk open keeps it, and this does not wait.
             if rustix::mount::unmount(&dir, UnmountFlags::DETACH).is_ok() {
                 let _ = session.umount_and_join();
             }
@@ -87,7 +88,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Unmounts them; what happened to each, in the order of their paths.
+    /// Unmounts them; returns the tape of each, in the order of their paths.
     pub fn finish(mut self) -> Vec<Tape> {
         self.unmount();
         self.disks.tapes.iter().map(|tape| std::mem::take(&mut *tape.lock().unwrap())).collect()
@@ -107,7 +108,7 @@ impl Drop for Recorder {
     }
 }
 
-/// Whether this machine has FUSE for us; if not, says so.
+/// Whether this machine lets us use FUSE; if not, prints that.
 pub fn is_there() -> bool {
     let opened = File::options().read(true).write(true).open("/dev/fuse");
     let why = match opened {
@@ -152,11 +153,11 @@ impl Disks {
     }
 
     fn tape(&self, ino: INodeNo) -> Option<&Mutex<Tape>> {
-        // After the directory, which is 1.
+        // After the directory, whose inode is 1.
         self.tapes.get(usize::try_from(ino.0).ok()?.checked_sub(2)?)
     }
 
-    /// Carries out a change; false if it is not of whole sectors of a disk.
+    /// Makes a change; false if it is not of whole sectors of a disk.
     fn change(&self, ino: INodeNo, at: (u64, u64), bytes: Option<&[u8]>, through: bool) -> bool {
         let (start, length) = at;
         let whole = start.is_multiple_of(SECTOR_BYTES as u64)
@@ -174,7 +175,7 @@ impl Disks {
         true
     }
 
-    /// As disks do, now and then for long.
+    /// Takes some time, as disks do, now and then a long time.
     fn dawdle(&self) {
         let mut random = self.random.lock().unwrap();
         let micros = if random.below(8) == 0 { random.below(DAWDLE_US) } else { 0 };
@@ -190,7 +191,7 @@ struct Served(Arc<Disks>);
 
 impl fuser::Filesystem for Served {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Refused is what is more than the kernel has; then it takes less at once.
+        // The kernel refuses more than its maximum, and then sends smaller writes.
         let _ = config.set_max_write(1 << 20);
         Ok(())
     }
@@ -254,7 +255,7 @@ impl fuser::Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // RWF_DSYNC arrives as a flag of the file; the kernel sends no fsync after it.
+        // RWF_DSYNC arrives as a flag of the file; no fsync follows.
         let through = flags.0 & OFlags::DSYNC.bits().cast_signed() != 0;
         match self.0.change(ino, (offset, data.len() as u64), Some(data), through) {
             true => reply.written(data.len() as u32),
@@ -291,11 +292,11 @@ impl fuser::Filesystem for Served {
 
 /// FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE.
 const PUNCH_HOLE: i32 = 3;
-/// Requests at once.
+/// Requests that run at once.
 const THREADS: usize = 8;
-/// What a write or a flush may take.
+/// Longest time of a write or a flush.
 const DAWDLE_US: u64 = 2000;
-/// Nothing changes but content.
+/// Only content changes.
 const FOREVER: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! A start with a long log to replay.
 //!
-//! The clients' patience is the bound (an ESXi lock lasts 35 s): the goal is 5 s for 1 GiB,
-//! measured and told here; what is asserted leaves room for busy machines. A log holds at most
-//! what may be dirty, a quarter of the memory; how much of that a txg has just taken is chance.
-//! So what must be in the log is less than one txg: nothing takes it before the kill.
+//! The clients' patience is the limit (an ESXi lock lasts 35 s). The goal is 5 s for 1 GiB, which
+//! this test measures and prints; its assertions leave room for busy machines. A log holds at most
+//! as much as may be dirty, a quarter of the memory. How much of that a txg has just taken is
+//! chance. So the expected log is less than one txg: no txg takes it before the kill.
 
 use std::time::{Duration, Instant};
 
@@ -24,14 +24,14 @@ fn client_is_served_soon_after_a_kill_with_a_long_log() -> Result<()> {
 
 #[test]
 fn client_is_served_soon_after_a_kill_with_many_small_records() -> Result<()> {
-    // As much as is written before a txg closes by its age, 15 s.
+    // As much as can be written before a txg closes by its age, 15 s.
     let batches = replayed(if is_long() { 960 * MIB } else { 60 * MIB }, 4096)?;
     assert!(batches > 0, "nothing was replayed");
     Ok(())
 }
 
-/// Writes `total` bytes durably in writes of `bytes`, kills the daemon, and starts it again;
-/// returns how many batches of the log it replayed.
+/// Writes `total` bytes durably in writes of `bytes`, kills the daemon, and starts it again.
+/// Returns how many batches of the log it replayed.
 fn replayed(total: u64, bytes: u32) -> Result<u64> {
     let setup =
         Setup { sides: 1, disk_bytes: 48 << 30, memory: "4G", sync: "always", ..Setup::default() };

@@ -1,4 +1,4 @@
-//! Two hosts on one export, as in every pool of hosts: each with its own virtual disks, both in the
+//! Two hosts on one export, as in every pool of hosts. Each has its own virtual disks, both in the
 //! same directories.
 
 use aquifer_conformance::Result;
@@ -8,7 +8,7 @@ use aquifer_conformance::guest::{Guest, Job};
 use crate::hosts::{self, Host, SERVER};
 use crate::place::{Aquifer, EXPORT, LONG, SOON, Setup, is_long};
 
-/// Directories are asked for every time, as on XCP-ng's hosts: a name is seen when it is there.
+/// Directories are not cached, as on XCP-ng's hosts: a host sees a name once it exists.
 const OPTIONS: &str = "hard,proto=tcp,vers=3,acdirmin=0,acdirmax=0,timeo=20";
 const NAMES: u32 = 150;
 const LINES: u32 = 150;
@@ -42,8 +42,8 @@ fn guest_two_hosts_share_an_export() -> Result<()> {
     aquifer.finish()
 }
 
-/// The virtual disks of a host, written around the page cache: one by random I/O that is verified
-/// against a model as it goes, one whose records the other host verifies in the end.
+/// The virtual disks of a host, written around the page cache. Random I/O on one is verified
+/// against a model as it goes. The other host verifies the records on the second in the end.
 struct Disks<'a> {
     name: &'a str,
     random: Job<'a>,
@@ -73,7 +73,7 @@ impl<'a> Disks<'a> {
     }
 }
 
-/// What one host does with names, the other sees at its next look.
+/// One host's changes of names are visible to the other at its next look.
 fn names_are_seen(one: &Guest, two: &Guest, round: u32) -> Result<()> {
     let made = format!(
         "rm -rf /mnt/names && mkdir /mnt/names && cd /mnt/names && echo {round} >a && mv a b && \
@@ -90,7 +90,7 @@ fn names_are_seen(one: &Guest, two: &Guest, round: u32) -> Result<()> {
     Ok(())
 }
 
-/// Both hosts want the same lock files, as for a virtual machine that may run once.
+/// Both hosts try to create the same lock files, as for a virtual machine that may run only once.
 fn exclusive_creates_have_one_winner(one: &Guest, two: &Guest) -> Result<()> {
     one.check("mkdir /mnt/locks", SOON)?;
     let race = |name: &str| {
@@ -106,7 +106,7 @@ fn exclusive_creates_have_one_winner(one: &Guest, two: &Guest) -> Result<()> {
     for (job, name) in jobs.into_iter().zip(["one", "two"]) {
         let said = job.wait(LONG)?.success()?.output;
         let won: u32 = said.trim().parse().unwrap();
-        // Who was told to have won is who is in the file, for both hosts.
+        // The host that was told to have won is named in the file, for both hosts.
         for guest in [one, two] {
             let count = format!("cat $(printf '/mnt/locks/%s ' $(seq {NAMES})) | grep -cx {name}");
             let found = guest.run(&count, SOON)?.output;
@@ -119,8 +119,8 @@ fn exclusive_creates_have_one_winner(one: &Guest, two: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// One host appends (O_APPEND), the other reads meanwhile: always some whole lines from the first
-/// on, in the end all of them.
+/// One host appends (O_APPEND) and the other reads meanwhile: it always sees whole lines from the
+/// first on, and all of them in the end.
 fn appended_lines_are_read_whole(one: &Guest, two: &Guest) -> Result<()> {
     let append =
         format!("for line in $(seq {LINES}); do echo line $line >>/mnt/log || exit 1; done");

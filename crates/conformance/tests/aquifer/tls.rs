@@ -1,4 +1,4 @@
-//! RPC-with-TLS with a real client: a guest whose kernel speaks it, with `tlshd`.
+//! RPC-with-TLS with a real client: a guest whose kernel supports it, with `tlshd`.
 
 use aquifer_conformance::guest::{Guest, GuestConfig};
 use aquifer_conformance::trixie::{MODULES, START, TlsGuest};
@@ -8,7 +8,7 @@ use aquifer_rig::work::WorkDir;
 
 use crate::place::{Aquifer, DATASET, EXPORT, LONG, SOON, Setup, V3, text};
 
-/// The server as the guest's network shows it: its certificate is for that.
+/// The server's address in the guest's network, which its certificate is for.
 const SERVER: &str = "10.0.2.2";
 /// The name in the guest's certificate.
 const GUEST: &str = "hv1.example";
@@ -42,10 +42,10 @@ fn the_kernels_client_comes_over_tls() -> Result<()> {
     guest.modules.extend(MODULES);
     let guest = Guest::boot(&work, aquifer.scratch(), &guest)?;
     guest.check(START, SOON)?;
-    // In the clear it comes as far as MOUNT.
+    // In the clear it gets only as far as MOUNT.
     let refused = guest.run(&mount("/clear", &format!("{V3},soft,retrans=1")), LONG)?;
     assert_ne!(refused.status, 0, "{}", refused.output);
-    // tlshd takes a moment to be there; until then the kernel knows of nobody who shakes hands.
+    // tlshd takes a moment to start; until then the kernel has no handshake daemon.
     let over_tls = mount("/mnt", &format!("{V3},xprtsec=mtls"));
     let patient = format!("for try in $(seq 20); do {over_tls} && exit 0; sleep 1; done; exit 1");
     let shaken = guest.run(&patient, LONG)?;
@@ -61,7 +61,7 @@ fn the_kernels_client_comes_over_tls() -> Result<()> {
         nfstest verify /mnt/copy --bytes 20000001 --seed 7";
     guest.check(copy, LONG)?;
     guest.check("nfstest fsx /mnt/fsx --seed 1 --ops 500 --direct 1", LONG)?;
-    // A certificate that the rules do not name is none.
+    // A certificate that the rules do not name gives no access.
     aquifer.must(&["set", "sharenfs=insecure,rw=cert:other.example,xprtsec=mtls", DATASET])?;
     let refused = guest.run("ls /mnt/ && cat /mnt/copy >/dev/null", SOON)?;
     assert_ne!(refused.status, 0, "{}", refused.output);

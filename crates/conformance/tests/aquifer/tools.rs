@@ -1,5 +1,5 @@
-//! Programs that are NFS clients themselves, and what hypervisors ask before they mount, against
-//! the daemon as it is started: well-known ports, the portmapper, restarts between calls.
+//! Programs that are NFS clients themselves, and the probes that hypervisors send before they
+//! mount, against a running daemon: well-known ports, the portmapper, restarts between calls.
 
 use std::fs;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use aquifer_rig::process::Invocation;
 
 use crate::place::{Aquifer, DATASET, EXPORT, MIB, SOON, Setup, text};
 
-/// What Proxmox does before it mounts (PVE::Storage::NFSPlugin), and what administrators ask; the
-/// whole of XCP-ng's sequence is a test of its own.
+/// Proxmox's probes before it mounts (PVE::Storage::NFSPlugin), and common calls of administrators.
+/// XCP-ng's whole sequence has a test of its own.
 #[test]
 fn client_probes_of_hypervisors_are_answered() -> Result<()> {
     let aquifer = Aquifer::start("probes", Setup::default())?;
@@ -28,7 +28,7 @@ fn client_probes_of_hypervisors_are_answered() -> Result<()> {
     let versions = nfs.as_deref().and_then(|line| line.split_whitespace().nth(1));
     assert_eq!(versions, Some("3"), "no NFSv4: {listed}");
     for transport in ["tcp", "udp"] {
-        // The portmapper itself is asked over both.
+        // The portmapper itself answers over both.
         clients.rpcinfo(&["-T", transport, "127.0.0.1", "portmapper", "2"]).done()?;
     }
     for program in ["nfs", "mountd"] {
@@ -38,7 +38,7 @@ fn client_probes_of_hypervisors_are_answered() -> Result<()> {
     // A server without version 4 must refuse at once: the driver waits for the answer.
     let four = clients.rpcinfo(&["-T", "tcp", "127.0.0.1", "nfs", "4"])?;
     assert!(!four.status.success() && four.took < Duration::from_secs(5), "{four:?}");
-    // XCP-ng probes the port with one byte and closes, Proxmox without any.
+    // XCP-ng probes the port with one byte and closes it, Proxmox without any byte.
     for byte in ["printf '\\n' >&3", "true"].repeat(10) {
         let probe = &format!("exec 3<>/dev/tcp/127.0.0.1/2049 && {byte}");
         Invocation::new("bash").args(["-c", probe]).inside(aquifer.netns()).check(SOON)?;
@@ -55,8 +55,8 @@ fn client_probes_of_hypervisors_are_answered() -> Result<()> {
     aquifer.finish()
 }
 
-/// `rpcinfo` and `showmount` as people and drivers type them, over both families and by the default
-/// configuration; what they show is true.
+/// `rpcinfo` and `showmount` as people and drivers call them, over both families and with the
+/// default configuration; their output is true.
 #[test]
 fn client_discovery_tells_the_truth_over_ipv4_and_ipv6() -> Result<()> {
     let mut aquifer = Aquifer::start("discovery", Setup::default())?;
@@ -66,7 +66,7 @@ fn client_discovery_tells_the_truth_over_ipv4_and_ipv6() -> Result<()> {
         "sharenfs=rw=localhost:@10.1,ro=[fd00::]/8,none=10.1.9.9",
         "tank/iso",
     ])?;
-    // Also after the server died: nothing that it held may be in the way of the next.
+    // Also after the server was killed: its leftovers must not block the next one.
     for killed in [false, true] {
         if killed {
             aquifer.kill9();
@@ -105,8 +105,8 @@ fn client_discovery_tells_the_truth_over_ipv4_and_ipv6() -> Result<()> {
     aquifer.finish()
 }
 
-/// An export to everybody comes with a warning; hosts that are named come in from ports of
-/// their superuser, and by default from no others.
+/// An export to everybody comes with a warning. Named hosts are admitted from ports of their
+/// superuser, and by default from no others.
 #[test]
 fn client_access_is_narrow_by_default_and_warned_of() -> Result<()> {
     let aquifer = Aquifer::start("access", Setup::default())?;
@@ -136,7 +136,7 @@ fn client_access_is_narrow_by_default_and_warned_of() -> Result<()> {
     aquifer.finish()
 }
 
-/// Copies and images go through restarts of both kinds between calls.
+/// Copies and images survive restarts of both kinds between calls.
 #[test]
 fn client_tools_find_their_data_after_restarts() -> Result<()> {
     let setup = Setup { sync: "always", ..Setup::default() };
@@ -157,7 +157,7 @@ fn client_tools_find_their_data_after_restarts() -> Result<()> {
         Bench { count: 4000, depth: 32, bytes: 4096, write: true, flush_every: 64, pattern: 0x77 };
     let rate = clients.image_bench("raw", &raw, bench)?;
     eprintln!("{rate:.0} durable writes of 4 KiB/s");
-    // The bench has overwritten the front of the raw image.
+    // The bench has overwritten the start of the raw image.
     let front = usize::try_from(bench.count * bench.bytes).unwrap();
     content[..front].fill(bench.pattern);
     fs::write(&local, &content).map_err(Error::at("write", local.as_ref()))?;
@@ -184,5 +184,5 @@ fn client_tools_find_their_data_after_restarts() -> Result<()> {
     aquifer.finish()
 }
 
-/// Proxmox gives a probe 2 s; the rest is for starting programs on a busy machine.
+/// Proxmox's time limit for a probe is 2 s; the rest is for starting programs on a busy machine.
 const PROXMOX: Duration = Duration::from_secs(10);

@@ -1,10 +1,11 @@
-//! The unit for systemd: how much it takes away, and that the daemon lives with what is left.
+//! The unit for systemd: the rights that it removes, and that the daemon works with the remaining
+//! ones.
 //!
-//! Twice: systemd itself starts the unit, in namespaces of its own, where control groups can be
-//! made ([`manager`]); and its rights are given by hand, anywhere ([`service`]): user, groups,
-//! capabilities, limits, mounts. There the filters of system calls are compared with the calls that
-//! the daemon makes. Not seen: what other versions of the C library call, and the unit's
-//! dependencies on other units, which are left out.
+//! There are two ways. systemd itself starts the unit, in namespaces of its own, where control
+//! groups can be made ([`manager`]). Elsewhere the test sets the unit's rights by hand
+//! ([`service`]): user, groups, capabilities, limits, mounts. There it compares the filters of
+//! system calls with the daemon's calls. Two things are not tested: the calls of other versions of
+//! the C library, and the unit's dependencies on other units, which are left out.
 
 mod manager;
 mod service;
@@ -26,9 +27,9 @@ use crate::place::{MIB, SOON, text};
 use manager::Manager;
 use service::{ID, Service};
 
-/// What `systemd-analyze security` may say at most, in tenths.
+/// Highest result of `systemd-analyze security`, in tenths.
 const EXPOSURE_MAX: &str = "30";
-/// By default.
+/// The default.
 const SOCKET: &str = "/run/aquifer/aquifer.sock";
 
 #[test]
@@ -43,8 +44,8 @@ fn unit_exposure_is_small_and_every_setting_is_known() -> Result<()> {
     Ok(())
 }
 
-/// On a block device of group disk, with an rpcbind that takes registrations from the superuser
-/// alone, or from ports below 1024.
+/// On a block device of group disk, with an rpcbind that accepts registrations only from the
+/// superuser, or from ports below 1024.
 #[test]
 fn unit_rights_serve_a_block_device_beside_rpcbind() -> Result<()> {
     let unit = Unit::prepare("unit-device")?;
@@ -62,13 +63,13 @@ fn unit_rights_serve_a_block_device_beside_rpcbind() -> Result<()> {
     Ok(())
 }
 
-/// On an image under the state directory, its own portmapper; and every system call is one that the
-/// unit's filters let through.
+/// On an image under the state directory, with its own portmapper. The unit's filters must allow
+/// every system call.
 #[test]
 fn unit_rights_serve_an_image_and_calls_stay_in_the_filter() -> Result<()> {
     let unit = Unit::prepare("unit-image")?;
     let image = "/var/lib/aquifer/images/a.img";
-    // Before the filter: started, and started again on what it has.
+    // Without the filter: started, and started again on its pool.
     let daemon = unit.start("")?;
     unit.must(&["pool", "create", "--create-size=512M", "tank", image])?;
     unit.write_and_read(&daemon, "a")?;
@@ -86,12 +87,12 @@ fn unit_rights_serve_an_image_and_calls_stay_in_the_filter() -> Result<()> {
     judge(&Service::shipped(), &calls)
 }
 
-/// systemd itself starts the unit, all filters, mounts and device rules in force.
+/// systemd itself starts the unit, with all filters, mounts and device rules in force.
 #[test]
 fn unit_serves_under_systemd_itself() -> Result<()> {
     let unit = Unit::prepare("unit-systemd")?;
     let (program, lib) = (&unit.program, unit.lib());
-    // What a daemon left that ran as root.
+    // Files left by a daemon that ran as root.
     let state = lib.join("aquifer");
     let left = state.join("host_id");
     fs::write(&left, "00000000000000aa\n").map_err(Error::at("write", &left))?;
@@ -125,7 +126,7 @@ fn unit_serves_under_systemd_itself() -> Result<()> {
     for line in ["Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000400"] {
         assert!(status.contains(line), "{status}");
     }
-    // Of the devices: those of blocks, and no others.
+    // Block devices are allowed, and no others.
     let device = "dd if=/dev/kmsg of=/dev/null count=1 iflag=nonblock";
     let outside = manager.inside("sh").args(["-c", device]).run(SOON)?;
     let group = "/sys/fs/cgroup/system.slice/aquifer.service/cgroup.procs";
@@ -142,14 +143,14 @@ fn unit_serves_under_systemd_itself() -> Result<()> {
     Ok(())
 }
 
-/// Compares what was called with the unit's filters.
+/// Compares the daemon's calls with the unit's filters.
 fn judge(service: &Service, calls: &str) -> Result<()> {
     let allowed = service.allowed_calls()?;
     let families = service.words("RestrictAddressFamilies");
     assert_eq!(service.value("MemoryDenyWriteExecute"), "true");
     let mut seen = std::collections::BTreeSet::new();
     for line in calls.lines() {
-        // `1234  openat(AT_FDCWD, ...) = 3`; other lines go on with one, or tell of a signal.
+        // `1234  openat(AT_FDCWD, ...) = 3`; other lines continue one, or report a signal.
         let Some((_, call)) = line.split_once(' ') else { continue };
         let Some((name, args)) = call.trim_start().split_once('(') else { continue };
         if !name
@@ -179,13 +180,13 @@ fn judge(service: &Service, calls: &str) -> Result<()> {
         }
     }
     eprintln!("{} system calls, all allowed", seen.len());
-    // Else nothing was looked at.
+    // Otherwise nothing was traced.
     assert!(seen.contains("io_uring_setup") || seen.contains("pwrite64"), "{seen:?}");
     assert!(seen.contains("socket") && seen.contains("mmap"), "{seen:?}");
     Ok(())
 }
 
-/// Where a daemon runs with the rights of the unit.
+/// The surroundings of a daemon with the rights of the unit.
 struct Unit {
     netns: NetNs,
     program: PathBuf,
@@ -197,7 +198,7 @@ impl Unit {
         let scratch = WorkDir::open()?.scratch(name)?;
         let netns = NetNs::new(&scratch)?;
         let unit = Unit { netns, program: aquifer_program()?, scratch };
-        // What systemd makes before it starts the command.
+        // The directories that systemd makes before it starts the command.
         for directory in Service::shipped().words("StateDirectory") {
             let path = unit.scratch.dir(&format!("lib/{directory}"))?;
             let mode = Service::shipped().value("StateDirectoryMode").to_string();
@@ -207,7 +208,7 @@ impl Unit {
         Ok(unit)
     }
 
-    /// A block device `/run/disk`, owned as udev does it.
+    /// A block device `/run/disk`, with the owner that udev gives it.
     fn device(&self) -> Result<Option<Loop>> {
         let Some(device) = Loop::attach(&self.scratch.join("device"))? else { return Ok(None) };
         let numbers = device.numbers()?;
@@ -220,7 +221,7 @@ impl Unit {
         self.scratch.join("lib")
     }
 
-    /// The unit's command, once its pools are in service.
+    /// Starts the unit's command, and waits until its pools are in service.
     fn start(&self, tracer: &str) -> Result<Process> {
         let line = Service::shipped().start_line(&text(&self.program), &text(&self.lib()), tracer);
         let words = ["--mount", "--propagation", "private", "--", "sh", "-c", &line];
@@ -261,10 +262,10 @@ impl Unit {
         fs::read_to_string(self.scratch.join("log")).unwrap_or_default()
     }
 
-    /// A client of the well-known port writes a file and reads it; the daemon has the rights that
-    /// the unit gives, and no more.
+    /// A client of the well-known port writes a file and reads it; the daemon has exactly the
+    /// rights of the unit.
     fn write_and_read(&self, daemon: &Process, name: &str) -> Result<()> {
-        // Made by the first call of two.
+        // Made by the first of two calls.
         self.ask(&["create", "-o", "sharenfs=rw", "tank/vms"])?;
         wait_for_listener(Some(&self.netns), 2049, daemon, LATE)?;
         let file = self.scratch.join("file");
@@ -292,7 +293,7 @@ impl Unit {
         Ok(())
     }
 
-    /// What was called, once the tracer has written all.
+    /// The traced calls, once the tracer has written all of them.
     fn calls(&self) -> Result<String> {
         let path = self.lib().join("aquifer/calls");
         let start = Instant::now();
@@ -309,11 +310,11 @@ impl Unit {
     }
 }
 
-/// A loop device, until it is dropped.
+/// A loop device, detached when dropped.
 struct Loop(String);
 
 impl Loop {
-    /// None where the machine has none.
+    /// `None` where the machine has no loop devices.
     fn attach(image: &Path) -> Result<Option<Loop>> {
         let made = File::create(image).and_then(|file| file.set_len(512 * MIB));
         made.map_err(Error::at("create", image))?;
@@ -347,5 +348,5 @@ fn done(outcome: aquifer_rig::process::Outcome) -> Result<()> {
     }
 }
 
-/// Traced, everything takes its time.
+/// Time limit: tracing makes everything slow.
 const LATE: Duration = Duration::from_secs(120);

@@ -1,9 +1,9 @@
-//! A client that writes one file, STABLE and UNSTABLE with COMMITs, for as long as its server
-//! lives, and goes on with the next one: with calls outstanding, and with the write verifier
-//! honoured as RFC 1813 (3.3.21) has it.
+//! A client that writes one file, STABLE and UNSTABLE with COMMITs, as long as its server lives,
+//! and continues with the next server. It keeps calls outstanding, and honours the write verifier
+//! as RFC 1813 (3.3.21) requires.
 //!
-//! What holds: what the [`Ledger`] calls durable was said to be by the server: by a WRITE that is
-//! answered as stable, or by a COMMIT whose verifier is that of the WRITE.
+//! Invariant: the [`Ledger`] calls a unit durable only if the server reported it: a WRITE that is
+//! answered as stable, or a COMMIT with the same verifier as the WRITE.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,31 +21,31 @@ use crate::diary::{Clock, Diary};
 use crate::ledger::{Ledger, Run, UNIT_BYTES};
 use crate::place::EXPORT;
 
-/// How a life is spent.
+/// The work of a life.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Calls outstanding.
     pub depth: usize,
-    /// Of a hundred WRITEs so many are stable.
+    /// Percentage of WRITEs that are stable.
     pub stable_percent: u64,
-    /// How large they are.
+    /// Their sizes.
     pub size: Size,
-    /// A COMMIT after so many that are not stable.
+    /// A COMMIT after this many UNSTABLE ones.
     pub commit_after: usize,
 }
 
-/// Of WRITEs, in units of 512 bytes.
+/// Sizes of WRITEs, in units of 512 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// Up to 8 KiB, anywhere.
     Sectors,
-    /// 4 KiB at its place.
+    /// 4 KiB, aligned.
     Page,
     /// Up to 128 KiB, anywhere.
     Any,
-    /// 1 MiB at its place.
+    /// 1 MiB, aligned.
     Large,
-    /// All of these.
+    /// Any of these.
     Mixed,
 }
 
@@ -61,7 +61,7 @@ impl Plan {
     }
 }
 
-/// What came of all lives so far.
+/// The results of all lives so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// WRITEs that were answered as stable.
@@ -70,16 +70,16 @@ pub struct Tally {
     pub committed: u64,
     /// COMMITs answered.
     pub commits: u64,
-    /// WRITEs sent again since the verifier of their COMMIT was another.
+    /// WRITEs sent again because their COMMIT returned another verifier.
     pub sent_again: u64,
     /// Units that were verified after a restart.
     pub verified: u64,
-    /// Those of them that held something newer than what was promised.
+    /// Those of them with newer content than was promised.
     pub newer: u64,
 }
 
 impl Tally {
-    /// Adds what another client has seen.
+    /// Adds another client's results.
     pub fn add(&mut self, other: Self) {
         self.stable += other.stable;
         self.committed += other.committed;
@@ -96,11 +96,11 @@ pub struct Writer {
     ledger: Ledger,
     random: Random,
     handle: Option<NfsFh3>,
-    /// When that was learnt.
+    /// When the handle was learnt.
     learnt: Diary<NfsFh3>,
-    /// Units that are to be sent again, and how many from there on.
+    /// Units to send again: the first, and their number.
     again: Vec<(usize, usize)>,
-    /// Answered as UNSTABLE.
+    /// WRITEs answered as UNSTABLE.
     uncommitted: Vec<(Run, WriteVerf3)>,
     calls: HashMap<u32, Call>,
     xid: u32,
@@ -130,21 +130,21 @@ impl Writer {
         }
     }
 
-    /// A client that can tell how things stood at a moment of `clock`.
+    /// A client that can reproduce its state at a moment of `clock`.
     pub fn with_diary(mut self, clock: &Clock) -> Self {
         self.ledger.keep_diary(clock);
         self.learnt = Diary::new(clock);
         self
     }
 
-    /// The client as it stood at `moment`, its server gone.
+    /// The client as it was at `moment`, with its server gone.
     pub fn as_of(&self, moment: u64) -> Self {
         let ledger = self.ledger.as_of(moment);
         let handle = self.learnt.until(moment).last().copied();
         Self { name: self.name.clone(), ledger, handle, ..Self::new(0, 0) }
     }
 
-    /// Goes on from how it stood at `moment`. Its calls have new numbers nevertheless.
+    /// Continues from its state at `moment`. Its calls have new numbers nevertheless.
     pub fn rewind(&mut self, moment: u64) {
         self.ledger.rewind(moment);
         self.learnt.rewind(moment);
@@ -153,7 +153,7 @@ impl Writer {
         self.calls.clear();
     }
 
-    /// When something was said to be durable.
+    /// The moments at which the server reported something as durable.
     pub fn promises(&self) -> Vec<u64> {
         self.ledger.promises()
     }
@@ -192,7 +192,7 @@ impl Writer {
         }
     }
 
-    /// What was under way when the last server went is sent again.
+    /// Queues the calls that the last server left unanswered, to send them again.
     fn outlive(&mut self) {
         for (_, call) in self.calls.drain() {
             match call {
@@ -221,7 +221,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts a call to what is to be sent, if there is one.
+    /// Appends a call to the send buffer, if there is one to make.
     fn issue(&mut self, connection: &mut Connection, file: NfsFh3, plan: Plan) -> bool {
         if self.calls.len() >= plan.depth {
             return false;
@@ -229,7 +229,7 @@ impl Writer {
         self.xid += 1;
         let commits = self.calls.values().any(|call| matches!(call, Call::Commit { .. }));
         if self.uncommitted.len() >= plan.commit_after && !commits {
-            // What is answered by now, while other WRITEs are under way.
+            // The WRITEs answered by now, while others are in progress.
             let covered = std::mem::take(&mut self.uncommitted);
             connection.put_nfs(self.xid, &Args3::Commit(Commit3Args { file, offset: 0, count: 0 }));
             self.calls.insert(self.xid, Call::Commit { covered });
@@ -322,5 +322,5 @@ impl Writer {
 const FILE_UNITS: usize = 24 << 10;
 /// 1 MiB.
 const READ_UNITS: usize = 2048;
-/// Places to look at for units that are not under way.
+/// Attempts to find units that are in no call.
 const TRIES: u32 = 8;

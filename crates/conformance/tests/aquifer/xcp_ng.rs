@@ -1,6 +1,6 @@
-//! What an XCP-ng host does with an NFS datastore, in its order (xapi-project/sm: nfs.py, NFSSR.py,
-//! FileSR.py): probes, the mount of a sub-directory, the checks before its use, a virtual disk, and
-//! its soft mount while the server is killed.
+//! The operations of an XCP-ng host on an NFS datastore, in its order (xapi-project/sm: nfs.py,
+//! NFSSR.py, FileSR.py): probes, the mount of a sub-directory, the checks before its use, a virtual
+//! disk, and its soft mount while the server is killed.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::kernel::timed;
 use crate::kill::{more, stopped};
 use crate::place::{Aquifer, DATASET, EXPORT, LONG, MIB, SOON, Setup};
 
-/// As `soft_mount` of nfs.py puts them together, word by word.
+/// The options of `soft_mount` in nfs.py, word by word.
 const OPTIONS: &str = "soft,proto=tcp,vers=3,acdirmin=0,acdirmax=0,timeo=200,retrans=4";
 const SR: &str = "0e1f3ce6-5c3c-4d4a-9a4e-6f6b3a0c9d11";
 /// A refusal must not cost the driver a timeout.
@@ -38,7 +38,7 @@ fn guest_xcp_ng_attaches_and_uses_a_datastore() -> Result<()> {
     let talk = capture.finish()?;
     eprintln!("{talk}");
     let nfs = (100_003, &[0, 1, 2, 3, 4, 6, 7, 8, 9, 12, 14, 15, 17, 18, 19, 20][..]);
-    // QEMU locks its images: TEST, LOCK, UNLOCK; a server that comes back notifies its clients.
+    // QEMU locks its images: TEST, LOCK, UNLOCK; a restarted server notifies its clients.
     let locks = [(NLM, &[1, 2, 4][..]), (NSM, &[6])];
     let probes = [(MOUNT, &[0, 1, 5][..]), (PORTMAP, &[3, 4])];
     talk.is_sound_with(&[&[nfs][..], &locks, &probes].concat())?;
@@ -47,7 +47,7 @@ fn guest_xcp_ng_attaches_and_uses_a_datastore() -> Result<()> {
 
 /// Before anything is mounted.
 fn probes(guest: &Guest) -> Result<()> {
-    // A port that takes a connection and a byte; the server ends what is no call.
+    // The port accepts a connection and a byte; the server closes a connection that sends no call.
     for _ in 0..3 {
         guest.check(&format!("printf '\\n' | nc {SERVER} 2049"), SOON)?;
     }
@@ -63,7 +63,7 @@ fn probes(guest: &Guest) -> Result<()> {
     let exports = format!("/usr/sbin/showmount --no-headers -e {SERVER}");
     let exports = guest.check(&exports, SOON)?.output;
     assert!(exports.lines().any(|line| line.split(' ').next() == Some(EXPORT)), "{exports}");
-    // As the service's check does; and Proxmox.
+    // The check of the service; Proxmox makes it too.
     guest.check(&format!("/usr/sbin/rpcinfo -T tcp {SERVER} nfs 3"), SOON).map(|_| ())
 }
 
@@ -80,7 +80,7 @@ fn attaches(guest: &Guest) -> Result<()> {
     guest.check(&format!("mkdir /probe/{SR} && umount /probe"), SOON)?;
     mount(&format!("{EXPORT}/{SR}"), "/sr")?;
     guest.check("[ -z \"$(ls -A /sr)\" ] && touch /sr/check && rm /sr/check", SOON)?;
-    // Without hard links snapshots are not safe, and the driver looks for them.
+    // Without hard links snapshots are not safe, so the driver tests for them.
     let links = "cd /sr && echo content >linked && ln linked link && [ linked -ef link ] && \
         stat -c %h link && rm linked && cat link && stat -c %h link && rm link";
     let found = guest.check(links, SOON)?.output;
@@ -88,7 +88,7 @@ fn attaches(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// Size and use, as the driver computes them from statvfs, bytes.
+/// Size and use in bytes, as the driver computes them from statvfs.
 fn capacity(guest: &Guest) -> Result<(u64, u64)> {
     let output = guest.check("stat -f -c '%S %b %f' /sr", SOON)?.output;
     let numbers: Vec<u64> =
@@ -105,7 +105,7 @@ fn capacity_is_true(guest: &Guest, aquifer: &Aquifer) -> Result<()> {
     assert_eq!(size, 1 << 30);
     // Content that does not compress.
     guest.check(&format!("nfstest fill /sr/file --bytes {} --seed 6", 40 * MIB), LONG)?;
-    // An act of the administrator closes the txg.
+    // An administrator's act closes the txg.
     aquifer.must(&["set", "quota=1536M", DATASET])?;
     let (size, used) = wait_for_use(guest, |used| used >= before + 40 * MIB)?;
     assert_eq!(size, 1536 * MIB);
@@ -122,7 +122,7 @@ fn capacity_is_true(guest: &Guest, aquifer: &Aquifer) -> Result<()> {
     Ok(())
 }
 
-/// Space is counted when a txg has it, and free when its removal was synced.
+/// Space counts as used once a txg has it, and as free once its removal was synced.
 fn wait_for_use(guest: &Guest, enough: impl Fn(u64) -> bool) -> Result<(u64, u64)> {
     let start = Instant::now();
     loop {
@@ -138,7 +138,7 @@ fn wait_for_use(guest: &Guest, enough: impl Fn(u64) -> bool) -> Result<(u64, u64
     }
 }
 
-/// A VHD, written around the page cache as tapdisk does, then moved and linked as for a snapshot.
+/// A VHD, written around the page cache like tapdisk does, then moved and linked as for a snapshot.
 fn virtual_disk(guest: &Guest, aquifer: &Aquifer) -> Result<()> {
     let io = "/usr/bin/qemu-io -t none -f vpc";
     timed(guest, "/usr/bin/qemu-img create -q -f vpc -o subformat=dynamic /sr/disk.vhd 256M")?;
@@ -151,7 +151,7 @@ fn virtual_disk(guest: &Guest, aquifer: &Aquifer) -> Result<()> {
     let reads = [&reads[..], &["read -P 0xa5 100M 192k"]].concat();
     let said: Vec<String> = reads.iter().map(|read| format!("-c '{read}'")).collect();
     timed(guest, &format!("{io} {} /sr/disk.vhd", said.join(" ")))?;
-    // And as another client finds it.
+    // The same data through another client.
     let url = aquifer.url(&format!("{SR}/disk.vhd"));
     aquifer.clients().image_io("vpc", &url, &reads).done()?;
     let wrong = aquifer.clients().image_io("vpc", &url, &["read -P 0x5b 1M 64k"])?;
@@ -159,8 +159,8 @@ fn virtual_disk(guest: &Guest, aquifer: &Aquifer) -> Result<()> {
     Ok(())
 }
 
-/// The server is away for up to 5 s, twice. A soft mount gives up after 100 s, and nothing may be
-/// lost or fail before.
+/// The server is away for up to 5 s, twice. A soft mount gives up after 100 s; before that nothing
+/// may be lost or fail.
 fn soft_mount_outlives_restarts(guest: &Guest, aquifer: &mut Aquifer) -> Result<()> {
     let endless = "--records 1000000";
     let append = guest.start(&format!("exec nfstest journal /sr/append {endless}"))?;

@@ -16,7 +16,7 @@ use crate::ops::write::dirty_page;
 use crate::types::{Around, Credentials, FileHandle, SetAttributes, SetTime};
 
 impl Files {
-    /// Sets attributes; with `guard`, only if ctime is still that.
+    /// Sets attributes; with `guard`, only if ctime still equals it.
     pub async fn setattr(
         &self,
         cred: &Credentials,
@@ -42,8 +42,8 @@ impl Files {
         if !set.is_valid() {
             return Err(FsError::Invalid);
         }
-        // Takes the place of what was, or makes room: works on a full pool. What a file gains at
-        // its end is a hole.
+        // This replaces data or frees space, so it works on a full pool. A file that grows gains a
+        // hole at its end.
         let class = (SpaceClass::Remove, self.lane(target));
         let admission = self.admit_names(&target.dataset, class).await?;
         let writer = target.object.writer.lock().await;
@@ -57,7 +57,8 @@ impl Files {
         let now = self.now();
         let mut inode = old.clone();
         let mut changes = Vec::new();
-        // Size first: it is permitted by the old owner and mode, and a given mtime outlives it.
+        // Size first: the old owner and mode permit it, and a given mtime must not be overwritten
+        // by it.
         if let Some(size) = set.size {
             changes = self.resize(cred, target, &mut inode, size, now).await?;
         }
@@ -70,8 +71,8 @@ impl Files {
         Ok(((), Around { before: Some(before(&old)), after: Some(after) }, promised))
     }
 
-    /// Changes of content for a new size. Bytes beyond the end of a file are zeros in its last
-    /// page, always.
+    /// Changes of content for a new size. Bytes beyond the end of a file are always zeros in its
+    /// last page.
     pub(crate) async fn resize(
         &self,
         cred: &Credentials,
@@ -112,7 +113,8 @@ impl Files {
                     }
                     None => Page::zeroed(),
                 };
-                // Also if it is all zeros: that may be an UNSTABLE write that no record holds.
+                // Logged even if it is all zeros: the page may be an UNSTABLE write that no record
+                // holds.
                 let dirty = DirtyPage { logged: true, ..dirty_page(content) };
                 changes.push(Change::Pages(inode.object, vec![(page, dirty)]));
             }

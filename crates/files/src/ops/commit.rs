@@ -1,5 +1,5 @@
-//! COMMIT: logs the present content of what no record holds, each piece with the txg it lies in. In
-//! a dataset that is not logged it does nothing.
+//! COMMIT: logs the present content of pages that no record holds, each piece with the txg that it
+//! lies in. In a dataset that is not logged it does nothing.
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::overlay::Unlogged;
@@ -14,7 +14,7 @@ use crate::made::{Made, Promised};
 use crate::types::{Around, Credentials, FileHandle};
 
 impl Files {
-    /// Makes durable what was written UNSTABLE in a range (`count` 0: to the end).
+    /// Makes the UNSTABLE writes of a range durable (`count` 0: to the end).
     pub async fn commit(
         &self,
         _cred: &Credentials,
@@ -37,13 +37,13 @@ impl Files {
 
     async fn commit_range(&self, target: &Target, from: u64, to: u64) -> Result<Promised, FsError> {
         loop {
-            // Of what was written UNSTABLE, a sync may have lost some.
+            // A sync may have lost some of the UNSTABLE writes.
             target.object.check()?;
             target.dataset.takes_changes().await;
             if !target.dataset.is_logged(&self.pool) {
                 return Ok(Promised::default());
             }
-            // As much as one admission covers at a time.
+            // Only as much as one admission covers at a time.
             let pages = {
                 let state = target.object.state.lock();
                 state.overlay.count_unlogged(from, to, RECORD_PAGES_MAX)
@@ -58,7 +58,8 @@ impl Files {
             let admission = self.pool.admit(demand).await?;
             let (more, ticket) = {
                 let _writer = target.object.writer.lock().await;
-                // It may have been waited for behind a removal: the log names nothing that is gone.
+                // The lock may have come after a removal: the log must not name an object that is
+                // gone.
                 if target.inode().nlink == 0 && !left_out(Rule::ReplayReapsNothing) {
                     return Err(FsError::Stale);
                 }
@@ -69,14 +70,14 @@ impl Files {
                 self.log_unlogged(target, &hold, (from, to), pages)
             };
             if !more {
-                // What was logged before is durable no later than the object's last record.
+                // Data that was logged before is durable no later than the object's last record.
                 return Ok(Promised::new(ticket));
             }
         }
     }
 
     /// Logs up to `limit` pages of a range that no record holds, with their txg. Returns whether
-    /// there are more, and the record to wait for.
+    /// more are left, and the ticket to wait for.
     fn log_unlogged(
         &self,
         target: &Target,

@@ -17,7 +17,7 @@ use crate::types::{
     Around, Attributes, CreateHow, Credentials, FileHandle, NodeKind, SetAttributes, SetTime,
 };
 
-/// What is to be made.
+/// The object to make.
 struct New<'a> {
     kind: FileKind,
     rdev: u64,
@@ -32,7 +32,7 @@ impl New<'_> {
     }
 }
 
-/// What was made, what is around its directory, and what the answer waits for.
+/// The new object's attributes, those around its directory, and the promise of the answer.
 type MadeAnew = Result<(Attributes, Around, Promised), FsError>;
 
 impl Files {
@@ -77,7 +77,7 @@ impl Files {
         let inode = target.inode();
         match how {
             CreateHow::Guarded(_) => Err(FsError::Exists),
-            // The same call again gets the file that it made.
+            // A retransmitted call gets the file that it made.
             CreateHow::Exclusive(verifier)
                 if inode.kind == FileKind::Regular && inode.verifier == verifier =>
             {
@@ -100,8 +100,8 @@ impl Files {
         }
     }
 
-    /// The answer to a CREATE that finds its file made. That may have been a moment ago: the answer
-    /// promises that it stays.
+    /// The answer to a CREATE that finds its file made. Another call may have made it a moment ago:
+    /// the answer promises that the file stays.
     async fn as_it_is(&self, cred: &Credentials, target: &Target) -> Result<Promised, FsError> {
         let last = target.object.state.lock().last_ticket.clone();
         let inode = target.inode();
@@ -192,7 +192,7 @@ impl Files {
         if device && cred.uid != 0 {
             return Err(FsError::NotPermitted);
         }
-        // What exists is told before a full pool is.
+        // A name that exists is reported before a full pool is.
         if self.find(cred, directory, name).await?.entry.is_some() {
             return Err(FsError::Exists);
         }
@@ -238,7 +238,7 @@ impl Files {
         let promised =
             self.change(cred, (&directory.dataset, Some(&inode)), admission, &changes)?;
         let after = attributes(&directory.dataset, &directory.inode());
-        // From memory, where the change has just put it: with what its pages take.
+        // Read from memory, where the change has just put it, with the space of its pages.
         let made = directory.dataset.cached(inode.object).map(|object| object.inode());
         let made = attributes(&directory.dataset, made.as_ref().unwrap_or(&inode));
         drop(writer);

@@ -17,9 +17,9 @@ const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
 impl Files {
-    /// Lists entries after `cookie` (0: from the start, `.` and `..` first), at most `limit`;
-    /// whether the list reaches the end; the directory. Attributes are for those who may search
-    /// it.
+    /// Lists at most `limit` entries after `cookie` (0: from the start, `.` and `..` first). Also
+    /// returns whether the list reaches the end, and the directory. Only a caller with search
+    /// permission gets attributes.
     pub async fn readdir(
         &self,
         cred: &Credentials,
@@ -31,7 +31,8 @@ impl Files {
         let directory = self.directory(dir).await?;
         let inode = directory.inode();
         require(cred, &inode, READ)?;
-        // A name alone opens nothing; what it stands for is for those who may look it up.
+        // A name alone opens nothing. Only a caller with search permission sees the object behind
+        // it.
         let with_attributes = with_attributes && require(cred, &inode, SEARCH).is_ok();
         let mut list = Vec::new();
         if cookie < DOT {
@@ -45,7 +46,7 @@ impl Files {
         list.truncate(limit);
         let room = limit - list.len();
         let from = cookie.max(DOT_DOT).saturating_add(1);
-        // One more than asked for tells whether the end is reached.
+        // Reads one entry more than requested, to see whether the end is reached.
         let entries = directory.object.read_entries(&self.pool, from, u64::MAX - 1, room + 1).await;
         let entries = match entries {
             Err(error) => {

@@ -1,12 +1,12 @@
-//! Data that goes to its final place before its txg is written out: large stable writes, and runs
-//! of UNSTABLE ones. The log then holds only where they are, and the sync only their entries: such
-//! data is written once.
+//! Early writes: data that goes to its final place before its txg is synced. These are large stable
+//! writes, and runs of UNSTABLE ones. The log then holds only their places, and the sync only their
+//! entries: such data is written once.
 //!
 //! Invariants:
-//! - An early write is an allocation of the txg in which its pages lie, under that txg's hold.
+//! - An early write is an allocation of the txg that holds its pages, under that txg's hold.
 //! - A record that names early data carries its write: it is durable when both are.
-//! - Where a log vdev is the faster way, nothing goes early (`Pool::early_pays`).
-//! - Data that would be stored compressed goes the long way, through the log's pages: what is early
+//! - Where a log vdev is faster, no write goes early (`Pool::early_pays`).
+//! - Data that would be stored compressed goes the normal way, through the log's pages: early data
 //!   lies page by page.
 
 use aquifer_blockio::Page;
@@ -20,13 +20,12 @@ use crate::core::{Files, Target};
 /// Stable writes of at least this many whole pages go early.
 pub(crate) const STABLE_PAGES_MIN: usize = 16;
 
-/// UNSTABLE data goes early by whole aligned runs of this many pages (1 MiB): large enough for a
-/// slow disk, and seldom written again before its txg is over.
+/// UNSTABLE data goes early in whole aligned runs of this many pages (1 MiB). Such a run is large
+/// enough for a slow disk, and seldom rewritten before its txg is over.
 const RUN_PAGES: usize = 256;
 
 impl Files {
-    /// Sends the pages of a large stable write to their place at once, or as many of them as find
-    /// room.
+    /// Sends the pages of a large stable write to their place at once, as many as find room.
     pub(crate) fn place_early(
         &self,
         target: &Target,
@@ -50,8 +49,9 @@ impl Files {
         early
     }
 
-    /// Sends runs that an UNSTABLE write of `count` pages from `first` on has made whole to their
-    /// place, before any COMMIT asks for them. Under the hold of that write, and the writer lock.
+    /// Sends the runs that an UNSTABLE write of `count` pages from `first` on has completed to
+    /// their place, before any COMMIT asks for them. The caller has the hold of that write, and the
+    /// writer lock.
     pub(crate) fn place_runs(&self, target: &Target, hold: &TxHold, first: u64, count: u64) {
         if !self.pool.early_pays() {
             return;
@@ -76,12 +76,12 @@ impl Files {
         }
     }
 
-    /// As many pages from the first on as find room right now.
+    /// Sends as many pages from the first on as find room now.
     fn send_early(&self, hold: &TxHold, pages: &[Page]) -> Vec<EarlyWrite> {
         let mut rest = pages;
         let mut early = Vec::new();
         while !rest.is_empty() {
-            // Without room the rest goes the long way, which was admitted.
+            // Without room the rest goes the normal way, which was admitted.
             let Ok(write) = self.pool.write_early(hold, rest) else { break };
             let count = usize::try_from(write.run().sectors).unwrap_or(usize::MAX);
             rest = rest.get(count..).unwrap_or_default();

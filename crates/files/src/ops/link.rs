@@ -15,7 +15,7 @@ use crate::ops::remove::same_dataset;
 use crate::types::{Around, Attributes, Credentials, FileHandle};
 
 impl Files {
-    /// Makes a hard link. The file's attributes after, and the directory's surroundings.
+    /// Makes a hard link. Returns the file's attributes afterwards, and those around the directory.
     pub async fn link(
         &self,
         cred: &Credentials,

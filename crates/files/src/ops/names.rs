@@ -6,7 +6,7 @@ use crate::core::{Files, Target, require};
 use crate::error::FsError;
 use crate::types::Credentials;
 
-/// A name, and where it is or would be stored.
+/// A name, and the place where it is or would be stored.
 pub(crate) struct Found {
     /// The entry, if the name exists.
     pub entry: Option<Dirent>,
@@ -30,8 +30,8 @@ pub(crate) fn is_dot(name: &[u8]) -> bool {
 }
 
 impl Files {
-    /// Looks a name up in a directory, and for a key that it could have. Nobody learns of a name
-    /// in a directory that he may not search.
+    /// Looks up a name in a directory, and a free key for it. A caller without search permission
+    /// learns no name.
     pub(crate) async fn find(
         &self,
         cred: &Credentials,

@@ -49,8 +49,8 @@ impl Files {
         let mut entry = self.find(cred, directory, name).await?.entry.ok_or(FsError::NotFound)?;
         loop {
             match self.object(&directory.dataset, entry.object).await {
-                // The entry was there. If its object is gone by now, so is the name, or it names
-                // another that was moved there.
+                // The entry was there. If its object is gone by now, the name is gone too, or it
+                // names another object that was moved there.
                 Err(FsError::Stale) => {}
                 target => return Ok(target?.attributes()),
             }
@@ -138,8 +138,8 @@ impl Files {
             FileKind::Directory => return Err(FsError::IsDirectory),
             _ => return Err(FsError::Invalid),
         }
-        // As every NFS server: the owner may, whatever the mode says, since he could when he
-        // opened it; and who may execute may read to do so.
+        // As in every NFS server, the owner may read whatever the mode says: the owner had access
+        // when opening the file. A caller that may execute must read to do so.
         if cred.uid != inode.uid && !permits(cred, &inode, 4) && !permits(cred, &inode, 1) {
             return Err(FsError::AccessDenied);
         }
@@ -165,7 +165,7 @@ impl Files {
         let target = self.target(file).await?;
         let available = self.datasets.available_bytes(&target.dataset);
         let used = self.datasets.used_bytes(&target.dataset);
-        // An object takes a leaf's share at least; more of them than that cannot be made.
+        // An object takes at least its share of a leaf, so no more objects fit.
         let free_files = available / 512;
         let space = FsSpace {
             total_bytes: used + available,

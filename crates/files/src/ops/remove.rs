@@ -14,7 +14,7 @@ use crate::ops::names::{check_name, is_dot};
 use crate::types::{Around, Credentials, FileHandle};
 
 impl Files {
-    /// Removes a name that is no directory.
+    /// Removes a name that is not a directory's.
     pub async fn remove(&self, cred: &Credentials, dir: FileHandle, name: &[u8]) -> Made<()> {
         self.remove_any(cred, dir, name, false).await
     }
@@ -106,8 +106,8 @@ pub(crate) fn check_sticky(
     if sticky && !owner { Err(FsError::AccessDenied) } else { Ok(()) }
 }
 
-/// Changes of an object that loses a name. With its last one it goes on the list of orphans, which
-/// the background frees.
+/// Changes of an object that loses a name. An object that loses its last name goes on the list of
+/// orphans, which a background task frees.
 pub(crate) fn unlink(inode: &Inode, now: Time) -> Vec<Change> {
     let mut left = inode.clone();
     left.touch(now);
@@ -122,7 +122,7 @@ pub(crate) fn unlink(inode: &Inode, now: Time) -> Vec<Change> {
     changes
 }
 
-/// Whether a dataset is that of both.
+/// Fails unless both are the same dataset.
 pub(crate) fn same_dataset(left: &Dataset, right: &Dataset) -> Result<(), FsError> {
     if left.id == right.id { Ok(()) } else { Err(FsError::CrossDevice) }
 }

@@ -17,10 +17,10 @@ use crate::ops::names::{check_name, is_dot};
 use crate::ops::remove::{check_sticky, same_dataset, unlink};
 use crate::types::{Around, Credentials, FileHandle};
 
-/// Directories above one another that the check for cycles follows.
+/// Most directories above one another that the check for cycles follows.
 const DEPTH_MAX: usize = 4096;
 
-/// What a rename found under its locks.
+/// The state that a rename found under its locks.
 struct Plan {
     source: Dirent,
     replaced: Option<(Dirent, Inode)>,
@@ -29,7 +29,8 @@ struct Plan {
 }
 
 impl Files {
-    /// Renames, over an existing target if POSIX allows it. Both directories' surroundings.
+    /// Renames, and replaces an existing target if POSIX allows it. Returns the attributes around
+    /// both directories.
     pub async fn rename(
         &self,
         cred: &Credentials,
@@ -66,7 +67,7 @@ impl Files {
         let orphans = self.orphans(&from_dir.dataset).await?;
         let admission =
             self.admit_names(&from_dir.dataset, (SpaceClass::Remove, self.lane(from_dir))).await?;
-        // Moves of directories one at a time: two at once could make a cycle together.
+        // Directories move one at a time: two moves at once could make a cycle together.
         let source = self.find(cred, from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
         let move_lock = match source.kind {
             FileKind::Directory => Some(self.directory_moves.lock().await),
@@ -76,7 +77,7 @@ impl Files {
             let source = self.find(cred, from_dir, from.1).await?.entry.ok_or(FsError::NotFound)?;
             let replaced = self.find(cred, to_dir, to.1).await?.entry;
             if source.kind == FileKind::Directory && move_lock.is_none() {
-                // The name became a directory's meanwhile: the client may try again.
+                // Meanwhile the name became a directory's: the client may try again.
                 return Err(FsError::TryLater);
             }
             let moved = self.object(&from_dir.dataset, source.object).await?;
@@ -98,7 +99,7 @@ impl Files {
                 return Err(FsError::Stale);
             }
             if replaced.as_ref().is_some_and(|entry| entry.object == source.object) {
-                // Two names of one file: POSIX says, do nothing.
+                // Both names are of one file: POSIX says to do nothing.
                 drop((locks, admission));
                 let promised = self.nothing_changed(cred, (&from_dir.dataset, None)).await?;
                 return Ok(((), (unchanged(from_dir), unchanged(to_dir)), promised));
@@ -179,7 +180,7 @@ impl Files {
             to_inode = from_inode.clone();
         }
         to_inode.entry_added();
-        // Below the limit: checked; or one that a hostile disk made up.
+        // The limit was checked, unless a hostile disk made up the number: saturate.
         to_inode.nlink = to_inode.nlink.saturating_add(u32::from(directory));
         let mut unlinked = Vec::new();
         if let Some((_, over)) = &plan.replaced {
@@ -192,8 +193,9 @@ impl Files {
         if directory {
             moved.parent = to_dir.object.id;
         }
-        // In the order in which others may see it: the new name first, in the place of the old one
-        // that it replaces (which has its key), and then nothing that still has a name is without.
+        // The order in which others may see the changes. The new name comes first, in the place of
+        // the replaced one (it has that key). So every object that still has a name can be found
+        // throughout.
         let entry = Dirent { key: plan.key, name: name.to_vec(), ..plan.source };
         let mut changes = vec![Change::Entry(to_dir.object.id, entry)];
         changes.push(Change::Inode(to_inode));

@@ -1,11 +1,11 @@
 //! WRITE.
 //!
-//! A write builds whole pages first (reading what it only partly covers, under the object's writer
-//! lock), and only then takes a txg. A stable one is logged under the same hold. Small writes that
-//! a client has outstanding to one file are made as one change (decision 0019).
+//! A write builds whole pages first, under the object's writer lock, and reads the pages that it
+//! covers only in part. Only then it takes a txg. A stable write is logged under the same hold.
+//! Small writes that a client has outstanding to one file become one change (decision 0019).
 //!
-//! In a dataset with `sync=disabled` nothing is logged: every write is made as an UNSTABLE one is.
-//! A client that asks for a stable write is told that it is one.
+//! In a dataset with `sync=disabled` nothing is logged: every write is made like an UNSTABLE one. A
+//! client that asks for a stable write gets the answer that it is stable.
 
 use aquifer_blockio::{Page, PageMut, SECTOR_BYTES};
 use aquifer_dataset::Promise;
@@ -29,9 +29,9 @@ use crate::types::{Around, Credentials, FileHandle, Stability};
 /// One of the writes of a batch.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece<'a> {
-    /// Where it begins, in bytes.
+    /// The byte at which it begins.
     pub offset: u64,
-    /// What is written there.
+    /// The bytes to write.
     pub data: Data<'a>,
 }
 
@@ -46,13 +46,13 @@ impl<'a> Piece<'a> {
         self.offset.saturating_add(self.data.len() as u64)
     }
 
-    /// The first page that it touches, and how many it does.
+    /// The first page that it touches, and the number of pages.
     fn pages(&self) -> (u64, u64) {
         let first = self.offset / 4096;
         (first, self.end().div_ceil(4096) - first)
     }
 
-    /// Whether it may be one of several.
+    /// Whether it may be in a batch with others.
     fn is_small(&self) -> bool {
         match self.data {
             Data::Bytes(_) => false,
@@ -61,12 +61,12 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// What is to be written.
+/// The data of a write.
 #[derive(Debug, Clone, Copy)]
 pub enum Data<'a> {
     /// Any bytes, at any offset.
     Bytes(&'a [u8]),
-    /// Whole pages at a multiple of 4 KiB. They are not copied: they become the file's.
+    /// Whole pages at a multiple of 4 KiB. They become the file's pages without a copy.
     Pages(&'a [Page]),
 }
 
@@ -82,16 +82,16 @@ impl Data<'_> {
 /// Most writes of a batch.
 pub const TOGETHER_MAX: usize = 32;
 
-/// Most pages of a write in a batch of several. Such small ones never go to their place early,
-/// however many they are.
+/// Most pages of a write in a batch of several. Such small writes never go early, however many they
+/// are.
 pub const TOGETHER_PAGES_MAX: usize = 4;
 
 const _: () = assert!(TOGETHER_PAGES_MAX < STABLE_PAGES_MIN, "no more than each by itself");
 const _: () = assert!(TOGETHER_MAX * TOGETHER_PAGES_MAX <= RECORD_PAGES_MAX, "one record");
 
 impl Files {
-    /// Writes bytes, and waits until they may be answered. Returns how durable they are: at least
-    /// what was asked for.
+    /// Writes bytes, and waits until the write may be answered. Returns how durable the bytes are:
+    /// at least as durable as requested.
     pub async fn write(
         &self,
         cred: &Credentials,
@@ -110,16 +110,16 @@ impl Files {
     }
 
     /// Makes a batch of writes to one file as one change, with one record: any single write, or up
-    /// to [`TOGETHER_MAX`], each of up to [`TOGETHER_PAGES_MAX`] whole pages. They may be answered
-    /// once they are [kept](crate::Promised::kept).
+    /// to [`TOGETHER_MAX`], each of up to [`TOGETHER_PAGES_MAX`] whole pages. The caller may answer
+    /// them once they are [kept](crate::Promised::kept).
     ///
     /// To the client it is as if they had been made one after the other in the same instant. Each
     /// has its own answer.
     ///
     /// # Errors
-    /// Nothing has changed then. What keeps one of several from being made keeps all of them from
-    /// it: the caller makes each by itself, for its own answer. With the error comes what is around
-    /// the file.
+    /// Nothing has changed then. An error of one of several writes fails them all: the caller then
+    /// makes each by itself, for its own answer. The error comes with the attributes around the
+    /// file.
     pub async fn write_batch(
         &self,
         cred: &Credentials,
@@ -205,7 +205,7 @@ impl Files {
             }
             None
         };
-        // What they take is known now.
+        // The space that the pages take is known now.
         let used = target.inode().refer_bytes;
         arounds.iter_mut().filter_map(|around| around.after.as_mut()).for_each(|a| a.used = used);
         drop(hold);
@@ -232,14 +232,14 @@ impl Files {
             class: SpaceClass::Write,
             lane: self.lane(target),
         };
-        // What stands there uncompressed is freed for what comes: that always works, and adds
-        // nothing to what the dataset refers to.
+        // Uncompressed data in this place is freed for the new data. Such a write always works, and
+        // adds nothing to the space that the dataset refers to.
         let promise = match self.datasets.promise_now(&target.dataset, pages * 4096) {
             Ok(promise) => Some(promise),
             Err(_) if Box::pin(self.is_mapped(target, pieces)).await? => None,
             Err(_) => match self.datasets.promise(&target.dataset, pages * 4096).await {
                 Ok(promise) => Some(promise),
-                // It lies on disk only now.
+                // The old data may have reached the disk only now.
                 Err(_) if Box::pin(self.is_mapped(target, pieces)).await? => None,
                 Err(refused) => return Err(refused.into()),
             },
@@ -255,8 +255,8 @@ impl Files {
         }
     }
 
-    /// Admits what takes no more room than there was, and what a reservation has kept room for:
-    /// what others set aside for a while does not count against it.
+    /// Admits writes that take no more room than the old data, and writes for which a reservation
+    /// keeps room. Space that others reserve for a while does not count against them.
     async fn admit_on_full(
         &self,
         (target, covered): (&Target, bool),
@@ -265,7 +265,7 @@ impl Files {
     ) -> Result<Admission, FsError> {
         if !covered && !self.is_mapped(target, pieces).await? {
             match self.pool.admit(demand).await {
-                // What was written a moment ago lies on disk only now.
+                // Data written a moment ago may have reached the disk only now.
                 Err(PoolError::NoSpace) if self.is_mapped(target, pieces).await? => {}
                 result => return Ok(result?),
             }
@@ -276,7 +276,7 @@ impl Files {
 
     /// Whether all pages that are written hold uncompressed data on disk.
     async fn is_mapped(&self, target: &Target, pieces: &[Piece<'_>]) -> Result<bool, FsError> {
-        // Before the root is looked at: from here on nothing below it is reused.
+        // Taken before the root is read: from here on nothing below it is reused.
         let _reading = self.pool.reading();
         let root = target.object.state.lock().root_to_read()?;
         let plain = |extent: &&aquifer_ondisk::extent::Extent| {
@@ -299,7 +299,7 @@ impl Files {
         Ok(true)
     }
 
-    /// The whole pages that writes leave behind.
+    /// The whole pages that these writes leave behind.
     async fn build(
         &self,
         target: &Target,
@@ -332,8 +332,8 @@ impl Files {
     ) -> Result<Vec<(u64, DirtyPage)>, FsError> {
         let end = offset + data.len() as u64;
         let (first, last) = (offset / 4096, end.div_ceil(4096) - 1);
-        // Only the outermost pages can be covered in part, and only below the old end is there
-        // anything to keep: a small file that is written whole needs no look at what it was.
+        // Only the first and the last page can be covered in part, and there is old content to keep
+        // only below the old end. A small file that is written whole needs no read.
         let mut built = Vec::new();
         let mut rest = data;
         for page in first..=last {
@@ -379,7 +379,7 @@ impl Files {
         overlay.version(hold.txg(), inode).unlogged = true;
     }
 
-    /// The last record's ticket: with it all are durable.
+    /// Returns the last record's ticket: once it is durable, all records are.
     fn write_stable(
         &self,
         target: &Target,
@@ -393,8 +393,8 @@ impl Files {
         let early = if is_alone { self.place_early(target, hold, &mut pages) } else { Vec::new() };
         let mut changes = vec![inode];
         let mut last = None;
-        // One record, or two for the largest writes. Each is a write of its own to a replay: the
-        // size is right after either.
+        // One record, or two for the largest writes. A replay treats each as a write of its own:
+        // the size is right after either.
         while !pages.is_empty() {
             let later = pages.split_off(pages.len().min(RECORD_PAGES_MAX));
             changes.push(Change::Pages(id, std::mem::replace(&mut pages, later)));

@@ -1,4 +1,4 @@
-//! SETATTR, and what FSSTAT tells.
+//! SETATTR, and the numbers of FSSTAT.
 
 use aquifer_files::{Credentials, FsError, SetAttributes, SetTime, Stability, Time};
 
@@ -8,7 +8,7 @@ fn at(seconds: i64, nanoseconds: u32) -> SetTime {
     SetTime::To(Time { seconds, nanoseconds })
 }
 
-/// Times are what was said, to the last nanosecond of a second, and nothing else is one.
+/// Times are stored exactly, to the last nanosecond of a second; invalid times are refused.
 #[test]
 fn times_are_set_to_what_is_a_time() {
     let mut bed = Bed::new(1, 65536);
@@ -35,8 +35,8 @@ fn times_are_set_to_what_is_a_time() {
     });
 }
 
-/// An owner who says again what he is changes nothing; a group of his that he gives the file to
-/// does not get the rights of the one before.
+/// Setting the present owner again changes nothing. When an owner gives a file to another group,
+/// that group does not get the rights of the one before.
 #[test]
 fn set_id_bits_go_with_an_owner_that_is_another_one() {
     let mut bed = Bed::new(1, 65536);
@@ -58,7 +58,7 @@ fn set_id_bits_go_with_an_owner_that_is_another_one() {
     });
 }
 
-/// What is in use counts into the total of files, by the least that one with content takes.
+/// Files in use count into the total, each with the least that a file with content takes.
 #[test]
 fn fsstat_counts_files_that_are_there() {
     let mut bed = Bed::new(1, 65536);

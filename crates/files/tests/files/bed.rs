@@ -1,4 +1,4 @@
-//! A pool on simulated disks, brought into service for one life after the other.
+//! A pool on simulated disks, in service for one life after the other.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use aquifer_sim::{Corruption, CutMode, DiskConfig, Image, Sim, SimDisk};
 pub struct Bed {
     pub sim: Sim,
     pub disks: Vec<SimDisk>,
-    /// How its pool is imported.
+    /// The options of each import.
     pub options: ImportOptions,
     world: Arc<dyn World>,
 }
@@ -31,7 +31,7 @@ fn named(disks: &[SimDisk]) -> Vec<NamedDisk> {
 }
 
 impl Bed {
-    /// A new pool `tank` of one vdev of `sides` disks of so many sectors.
+    /// A new pool `tank` of one vdev with this many disks, each of this many sectors.
     pub fn new(sides: usize, sectors: u64) -> Bed {
         let mut sim = Sim::new(11);
         let disk = |sim: &mut Sim, at: usize| {
@@ -43,7 +43,7 @@ impl Bed {
         Bed::made(sim, disks, vdevs, Vec::new())
     }
 
-    /// A new pool `tank` of so many vdevs of one disk each.
+    /// A new pool `tank` with this many vdevs of one disk each.
     pub fn apart(vdevs: usize, sectors: u64) -> Bed {
         let mut sim = Sim::new(11);
         let disk = |at| sim.add_disk(&format!("d{at}"), Image::new(sectors), DiskConfig::default());
@@ -56,7 +56,7 @@ impl Bed {
         Bed::made(sim, disks, vdevs, Vec::new())
     }
 
-    /// A new pool `tank` of one disk for data and one for the log, of so many sectors each.
+    /// A new pool `tank` of one disk for data and one for the log, with this many sectors each.
     pub fn with_log(sectors: u64, data: DiskConfig, log: DiskConfig) -> Bed {
         let mut sim = Sim::new(11);
         let disks = vec![
@@ -76,13 +76,13 @@ impl Bed {
         Bed { sim, disks, options: ImportOptions::default(), world }
     }
 
-    /// Imports the pool, does this, and exports it.
+    /// Imports the pool, runs `work`, and exports the pool.
     pub fn life<T, F: Future<Output = T>>(&mut self, work: impl FnOnce(Service) -> F) -> T {
         let (world, disks) = (self.world.clone(), self.disks.clone());
         let options = self.options.clone();
         let life = async move {
             let service = open_with(world, &disks, &options).await;
-            // The pool knows its layers weakly: they must be there for the last txg.
+            // The pool has only weak references to its layers: they must live for the last txg.
             let result = work(service.clone()).await;
             service.pool.export().await.unwrap();
             result
@@ -90,7 +90,7 @@ impl Bed {
         self.sim.run_until(life).unwrap()
     }
 
-    /// Imports the pool and does this; then the process is killed.
+    /// Imports the pool and runs `work`; then kills the process.
     pub fn short_life<T, F: Future<Output = T>>(&mut self, work: impl FnOnce(Service) -> F) -> T {
         let (world, disks) = (self.world.clone(), self.disks.clone());
         let options = self.options.clone();
@@ -100,7 +100,7 @@ impl Bed {
         result
     }
 
-    /// Imports the pool and does this; then the power goes, and with it what was not flushed.
+    /// Imports the pool and runs `work`; then cuts the power, which loses all that was not flushed.
     pub fn cut_life<T, F: Future<Output = T>>(&mut self, work: impl FnOnce(Service) -> F) -> T {
         let (world, disks) = (self.world.clone(), self.disks.clone());
         let options = self.options.clone();
@@ -125,7 +125,7 @@ impl Bed {
         assert!(report.is_clean(), "{report}");
     }
 
-    /// Errors and warnings but for these.
+    /// Fails on an error or warning of any other kind.
     pub fn assert_only(&mut self, allowed: &[Kind]) {
         let report = self.inspect();
         let other = report.findings.iter().find(|finding| {
@@ -166,14 +166,15 @@ impl Bed {
         found.map(|(_, sector)| sector)
     }
 
-    /// The newest first leaf of the history: the one that holds the counters.
+    /// The newest first leaf of the history, which holds the counters.
     pub fn find_history_leaf(&self) -> u64 {
         let image = self.disks[0].durable_image();
         let mut found: Option<(u64, u64)> = None;
         image.for_each(|sector, page| {
             let bytes = page.as_slice();
             let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-            // A leaf of items; its second is of dataset 0 and class 1, which the namespace has not.
+            // A leaf of items. Its second item is of dataset 0 and class 1, which the namespace
+            // does not have.
             let is_leaf = &bytes[..4] == b"AQTN" && bytes[6..8] == [4, 0];
             let second = 64 + 18 + 26;
             if is_leaf
@@ -187,7 +188,7 @@ impl Bed {
         found.expect("no history").1
     }
 
-    /// Damages what lies in a sector wherever there is a copy of it: on all sides, and elsewhere.
+    /// Damages the content of a sector in every copy of it: on all sides, and elsewhere.
     pub fn rot(&mut self, sector: u64) {
         let image = self.disks[0].durable_image();
         let content = image.get(sector).unwrap().clone();
@@ -246,7 +247,7 @@ pub async fn read(service: &Service, file: FileHandle, page: u64) -> Result<Vec<
     Ok(pieces.flat_map(|(page, range)| page.as_slice()[range].to_vec()).collect())
 }
 
-/// Content that no two pages share and nothing compresses.
+/// Content of which no two pages are equal and nothing compresses.
 pub fn noise(seed: u64, pages: usize) -> Vec<u8> {
     let mut bytes = vec![0; pages * 4096];
     aquifer_sim::Rng::stream(seed, "noise").fill(&mut bytes);

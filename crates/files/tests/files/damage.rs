@@ -1,5 +1,5 @@
-//! Nodes that no copy gives, met by reads, by a sync, by a replay, by the freeing of a file: the
-//! pool goes on, and so do all other files.
+//! Nodes that no copy gives. Reads, a sync, a replay and the freeing of a file meet them: the pool
+//! goes on, and so do all other files.
 
 use aquifer_dataset::DamageKind;
 use aquifer_files::{Damaged, FileHandle, FsError, Service, SetAttributes, Stability};
@@ -27,13 +27,13 @@ fn is_io(error: &FsError) -> bool {
     matches!(error, FsError::Pool(PoolError::Read(_) | PoolError::Corrupt(_)))
 }
 
-/// What lost changes.
+/// The objects that lost changes.
 async fn lost_changes(service: &Service) -> Vec<Damaged> {
     let damages = service.files.damages().await.into_iter();
     damages.filter(|damaged| damaged.damage.kind == DamageKind::Lost).collect()
 }
 
-/// What is known to be unreadable.
+/// The page ranges that are known to be unreadable.
 fn unreadable(service: &Service) -> Vec<(ObjectId, Vec<(u64, u64)>)> {
     let damages = service.datasets.damages().into_iter();
     let unreadable = damages.filter(|damage| damage.kind == DamageKind::Unreadable);
@@ -49,7 +49,7 @@ async fn fill(service: &Service, name: &str) -> FileHandle {
     file
 }
 
-/// A pool with files `a` and `b` of several leaves each; of `a` a node is damaged.
+/// A pool with files `a` and `b` of several leaves each. A node of `a` is damaged.
 fn damaged(sides: usize, level: u8) -> (Bed, FileHandle) {
     let mut bed = Bed::new(sides, 65536);
     let a = bed.life(async |service| {
@@ -69,12 +69,12 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
         let (mut bed, a) = damaged(sides, 0);
         bed.life(async |service| {
             let b = find(&service, "tank", "b").await.unwrap();
-            // Reads: the rest of the file is there.
+            // Reads work in the rest of the file.
             assert!(is_io(&read(&service, a, 0).await.unwrap_err()));
             let last = (PAGES - 1) * STEP;
             assert_eq!(read(&service, a, last).await.unwrap(), noise(PAGES - 1, 1));
             assert_eq!(unreadable(&service), [(a.object, vec![(0, 1)])]);
-            // Writes into the damage and elsewhere, of both files, all of them acknowledged.
+            // Writes into the damage and elsewhere, of both files. All are acknowledged.
             for (file, page) in [(a, 0), (a, 1), (a, last), (b, 0), (b, last)] {
                 let stability = Stability::FileSync;
                 write(&service, file, page, &noise(7 + page, 1), stability).await.unwrap();
@@ -86,7 +86,7 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
             assert_eq!((found.dataset.as_str(), found.path.as_deref()), ("tank", Some("/a")));
             assert_eq!(found.damage.ranges, [(0, 2)]);
             assert_eq!(found.damage.object, a.object);
-            // From now on the file says so, and nothing stale is shown.
+            // From now on reads of the file fail, and show no stale data.
             for page in [0, 1, last] {
                 assert!(is_io(&read(&service, a, page).await.unwrap_err()));
             }
@@ -100,10 +100,10 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
         });
         bed.assert_only(&DAMAGE);
         bed.life(async |service| {
-            // It is remembered; a person may take what there is.
+            // The damage is remembered, until a person accepts the rest of the file.
             let last = (PAGES - 1) * STEP;
             assert!(is_io(&read(&service, a, last).await.unwrap_err()));
-            // What was written UNSTABLE is lost too: clients must send it again.
+            // UNSTABLE writes are lost too: clients must send them again.
             let verifier = service.files.verifier();
             service.files.clear_damage("tank", a.object).await.unwrap();
             assert_ne!(service.files.verifier(), verifier);
@@ -112,7 +112,7 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
             write(&service, a, last, &noise(1, 1), Stability::FileSync).await.unwrap();
             service.pool.sync().await.unwrap();
             assert_eq!(read(&service, a, last).await.unwrap(), noise(1, 1));
-            // Truncation to nothing needs no node: the file is whole again.
+            // Truncation to zero needs no node: the file is whole again.
             let set = SetAttributes { size: Some(0), ..Default::default() };
             service.files.setattr(&root(), a, &set, None).await.kept().await.0.unwrap();
             write(&service, a, 0, &noise(2, 1), Stability::FileSync).await.unwrap();
@@ -134,14 +134,14 @@ fn a_damaged_leaf_costs_what_lies_in_it() {
     }
 }
 
-/// All reads of a sector fail, so often.
+/// Reads of a sector fail, as often as `when` says.
 fn refuse_reads(bed: &Bed, sector: u64, when: When) {
     for disk in &bed.disks {
         disk.inject(FaultRule::new(Fault::ReadError, when).within(sector..sector + 1));
     }
 }
 
-/// A disk that gives an error may hold what it does not give: nothing is given up for that.
+/// A disk that gives an error may still hold the data: a passing error costs nothing.
 #[test]
 pub fn a_read_error_that_passes_costs_nothing() {
     for sides in [1, 2] {
@@ -152,7 +152,8 @@ pub fn a_read_error_that_passes_costs_nothing() {
         bed.life(async |service| {
             write(&service, a, 0, &noise(7, 1), Stability::FileSync).await.unwrap();
             for (at, disk) in disks.iter().enumerate() {
-                // One after the other, so that each read meets one; the second try of each, too.
+                // One after the other, so that each read meets one; the second try of each read,
+                // too.
                 for skipped in [0, at as u64] {
                     let rule = FaultRule::new(Fault::ReadError, When::OnceAfter(skipped));
                     disk.inject(rule.within(leaf..leaf + 1));
@@ -167,8 +168,8 @@ pub fn a_read_error_that_passes_costs_nothing() {
     }
 }
 
-/// One that does not pass suspends the pool, and the log keeps what was acknowledged. What lies
-/// there is given up only by order.
+/// A lasting read error suspends the pool, and the log keeps all acknowledged changes. The pool
+/// gives up the unreadable data only by order.
 #[test]
 pub fn a_read_error_that_stays_keeps_what_was_acknowledged() {
     let mut bed = Bed::new(1, 65536);
@@ -181,7 +182,7 @@ pub fn a_read_error_that_stays_keeps_what_was_acknowledged() {
         assert!(matches!(failed, Err(PoolError::Suspended(_))), "{failed:?}");
         assert!(service.pool.suspended().is_some());
     });
-    // The next import comes up to where it would be written out, and stops there too.
+    // The next import gets to the point where it would write the changes out, and stops there too.
     bed.short_life(async |service| {
         let failed = service.pool.sync().await;
         assert!(matches!(failed, Err(PoolError::Suspended(_))), "{failed:?}");
@@ -202,7 +203,7 @@ pub fn a_read_error_that_stays_keeps_what_was_acknowledged() {
         service.pool.sync().await.unwrap();
         let found = lost_changes(&service).await;
         assert_eq!(found[0].damage.ranges, [(0, 1)]);
-        // By order only for what the log brought.
+        // The order covers only the changes that the log brought.
         let b = make(&service, service.files.root("tank").unwrap(), "b").await;
         write(&service, b, 0, &noise(9, 1), Stability::FileSync).await.unwrap();
     });
@@ -225,7 +226,7 @@ fn a_damaged_root_node_costs_the_file_and_nothing_else() {
             assert_eq!(found[0].damage.ranges, [(0, 4), (500, 504), (5000, 5004)]);
             assert!(is_io(&read(&service, a, 5000).await.unwrap_err()));
             assert_eq!(read(&service, b, 5000).await.unwrap(), noise(5003, 4)[..4096]);
-            // Removal works; what cannot be read stays taken, and keeps no txg busy.
+            // Removal works. The unreadable blocks stay allocated, and keep no txg busy.
             let top = service.files.root("tank").unwrap();
             service.files.remove(&root(), top, b"a").await.kept().await.0.unwrap();
             service.pool.sync().await.unwrap();
@@ -241,7 +242,7 @@ fn a_damaged_root_node_costs_the_file_and_nothing_else() {
     }
 }
 
-/// What was written for a leaf that cannot be changed is given back.
+/// Space that was allocated for an unreadable leaf is freed again.
 #[test]
 fn what_finds_no_place_takes_no_room() {
     const LOST_PAGES: usize = 200;
@@ -263,7 +264,7 @@ fn what_finds_no_place_takes_no_room() {
     bed.assert_only(&DAMAGE);
 }
 
-/// Some directory entries of a large directory cannot be changed.
+/// Some entries of a large directory cannot be changed.
 #[test]
 fn a_damaged_directory_loses_names_and_says_which() {
     let mut bed = Bed::new(1, 65536);
@@ -302,8 +303,8 @@ fn a_damaged_directory_loses_names_and_says_which() {
     bed.assert_only(&[Kind::NodeUnreadable, Kind::LeakUnknown, Kind::Orphan]);
 }
 
-/// A leaf of the object table: its objects are lost, and the dataset takes no changes, but the pool
-/// goes on and is imported again, with records for those objects in its log.
+/// A damaged leaf of the object table. Its objects are lost, and the dataset takes no changes. The
+/// pool goes on, and a later import works with records for those objects in its log.
 #[test]
 fn a_damaged_object_table_stops_its_dataset_only() {
     let mut bed = Bed::new(2, 65536);
@@ -321,7 +322,7 @@ fn a_damaged_object_table_stops_its_dataset_only() {
     let sector = bed.find_node(0, 0, lost.object.0);
     let kept = *files.first().unwrap();
     assert_ne!(kept, lost);
-    // In memory the file is known, on disk its inode rots: its changes have no place.
+    // The file is in memory while its inode rots on disk: its changes have no place.
     let cloned = bed.disks.clone();
     bed.short_life(async |service| {
         for file in [lost, kept] {
@@ -330,7 +331,7 @@ fn a_damaged_object_table_stops_its_dataset_only() {
         cloned.iter().for_each(|disk| disk.corrupt(sector, aquifer_sim::Corruption::Garbage));
     });
     bed.short_life(async |service| {
-        // The replay left one record out.
+        // The replay skipped one record.
         let damages = lost_changes(&service).await;
         assert_eq!(damages.len(), 1);
         assert!(damages[0].damage.inode_lost);
@@ -349,7 +350,7 @@ fn a_damaged_object_table_stops_its_dataset_only() {
         assert_eq!(read(&service, other, 0).await.unwrap(), noise(3, 1));
         assert_eq!(read(&service, kept, 0).await.unwrap(), noise(1, 1));
         assert!(is_io(&read(&service, lost, 0).await.unwrap_err()));
-        // The dataset can be destroyed all the same; what is damaged stays taken.
+        // The dataset can be destroyed all the same; its damaged blocks stay allocated.
         service.datasets.destroy("tank/vms", false).await.unwrap();
         for _ in 0..5 {
             service.pool.sync().await.unwrap();
@@ -359,7 +360,7 @@ fn a_damaged_object_table_stops_its_dataset_only() {
     bed.assert_only(&[Kind::NodeUnreadable, Kind::LeakUnknown, Kind::ReferBytes]);
 }
 
-/// What only reads met is remembered too, by name and range, until it is written over.
+/// Damage that only reads met is remembered too, by name and range, until it is overwritten.
 #[test]
 fn what_reads_do_not_get_is_remembered_until_it_is_written_over() {
     for sides in [1, 2] {
@@ -388,14 +389,14 @@ fn what_reads_do_not_get_is_remembered_until_it_is_written_over() {
             assert_eq!(remembered(&service), all);
             let found = service.files.damages().await;
             assert_eq!(found[0].path.as_deref(), Some("/a"));
-            // The file is not marked: all else of it can be read and written.
+            // The file is not marked as damaged: the rest of it can be read and written.
             assert_eq!(read_page(&service, a, 4).await, noise(2, 1));
             service.pool.sync().await.unwrap();
         });
         let report = bed.inspect();
         let kinds: Vec<Kind> = report.findings.iter().map(|finding| finding.kind).collect();
         assert!(kinds.contains(&Kind::DamageRemembered), "{report}");
-        // Over a restart and a kill; a write over one of them, and a cut below another.
+        // Across a restart and a kill. A write covers one of the ranges, and a truncation another.
         bed.short_life(async |service| {
             assert_eq!(remembered(&service), all);
             write(&service, a, 0, &noise(7, 1), Stability::FileSync).await.unwrap();
@@ -424,7 +425,7 @@ async fn read_page(service: &Service, file: FileHandle, page: u64) -> Vec<u8> {
     read(service, file, page).await.unwrap()
 }
 
-/// What is left of a range that is written over here and there fits its record, however long it is.
+/// The rest of a range, overwritten in many places, fits its record, however long it is.
 #[test]
 fn a_range_written_over_here_and_there_fits_its_record() {
     let mut bed = Bed::new(1, 65536);
@@ -443,7 +444,7 @@ fn a_range_written_over_here_and_there_fits_its_record() {
     bed.assert_clean();
 }
 
-/// However much is lost, what is remembered of it is bounded.
+/// The list of damage is bounded, however much is lost.
 #[test]
 fn what_is_remembered_is_bounded() {
     let mut bed = Bed::new(1, 65536);

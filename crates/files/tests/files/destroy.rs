@@ -1,4 +1,4 @@
-//! Datasets destroyed: at once for clients, in the background on disk.
+//! Destroyed datasets: clients see them go at once, and the background frees them on disk.
 
 use aquifer_dataset::DatasetError;
 use aquifer_files::{FsError, Service, SetAttributes, Stability};
@@ -40,7 +40,7 @@ fn a_destroyed_dataset_is_gone_and_its_space_comes_back() {
         for dataset in ["tank/vms", "tank/vms/deep"] {
             populate(&service, dataset).await;
         }
-        // Some of it on disk, some not, some with data at its place already.
+        // Some of it is on disk, some is not, and some has early data in its place.
         service.pool.sync().await.unwrap();
         let top = service.files.root("tank/vms").unwrap();
         let early = make(&service, top, "early").await;
@@ -69,7 +69,7 @@ fn a_destroyed_dataset_is_gone_and_its_space_comes_back() {
     bed.assert_clean();
 }
 
-/// Killed, or with the power cut, at any moment of a destroy: it did not happen, or it goes on.
+/// A kill or a power cut at any moment of a destroy: either it did not happen, or it goes on.
 #[test]
 fn a_crash_in_the_middle_goes_on_after_import() {
     let (mut undone, mut unfinished) = (0, 0);
@@ -93,7 +93,7 @@ fn a_crash_in_the_middle_goes_on_after_import() {
             let service = crate::bed::open(world, &disks).await;
             let handle = find(&service, "tank/vms", "f3").await.unwrap();
             let writer = async {
-                // Others write to it all the while.
+                // Other clients write to it all the while.
                 for page in 0..100 {
                     let data = noise(page, 20);
                     match write(&service, handle, page, &data, Stability::FileSync).await {
@@ -139,8 +139,8 @@ fn a_crash_in_the_middle_goes_on_after_import() {
     assert!(undone > 5 && unfinished > 5, "{undone} undone, {unfinished} unfinished");
 }
 
-/// A write of part of a page waits for its turn, with the file in hand, while its dataset goes and
-/// its blocks become another's.
+/// A write of part of a page waits for its turn with the file in hand. Meanwhile its dataset goes
+/// and its blocks become another file's.
 #[test]
 pub fn what_waits_while_its_dataset_goes_reads_nothing_of_what_comes_after() {
     let mut bed = Bed::new(2, 65536);

@@ -1,4 +1,4 @@
-//! Which data goes to its place early: what does takes its room at once.
+//! Which data goes early. Early data takes its room at once.
 
 use aquifer_files::{Service, Stability};
 use aquifer_sim::{DiskConfig, Latency};
@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use crate::bed::{Bed, find, make, noise, read, write};
 
-/// Sectors that stable writes of so many pages take before any txg is written out.
+/// Sectors that stable writes of these sizes in pages take before any txg is synced.
 async fn taken_at_once<const N: usize>(service: Service, pages: [usize; N]) -> [u64; N] {
     let top = service.files.root("tank").unwrap();
     let file = match find(&service, "tank", "file").await {
@@ -41,7 +41,7 @@ fn with_a_log_vdev_nothing_goes_early() {
     bed.assert_clean();
 }
 
-/// A log vdev that takes longer than a write and a flush of the data's disks.
+/// A log vdev that takes longer than a write and a flush of the data disks.
 #[test]
 fn beside_a_slow_log_vdev_large_writes_go_early() {
     let log = DiskConfig { latency: Latency::fixed(20_000_000, 20_000_000), ..Default::default() };
@@ -60,7 +60,7 @@ fn beside_a_slow_log_vdev_large_writes_go_early() {
 }
 
 /// Large writes that come while the log is busy with small ones share a batch, and lie on several
-/// vdevs: before any answer all of these are flushed.
+/// vdevs. All of these vdevs are flushed before any answer.
 #[test]
 fn what_went_early_is_durable_on_every_vdev() {
     const LARGE: u64 = 12;

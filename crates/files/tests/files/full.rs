@@ -1,5 +1,5 @@
-//! A full pool: what takes no more room than there was always works, in any number, one after the
-//! other and at once.
+//! A full pool. Operations that take no more room than before always work: any number of them, one
+//! after the other or at once.
 
 use std::future::Future;
 
@@ -10,7 +10,7 @@ use futures_util::future::join;
 
 use crate::bed::{Bed, make, noise, root, write};
 
-/// What was refused, of how many.
+/// Counts of refused operations and of all.
 #[derive(Debug, Default)]
 struct Tally {
     refused: usize,
@@ -33,8 +33,8 @@ impl Tally {
     }
 }
 
-/// Writes until nothing more can be written, at once and in smaller and smaller pieces. How many
-/// pages `file` has then.
+/// Writes until the pool is full, at once and in smaller and smaller pieces. Returns the number of
+/// pages that `file` has then.
 async fn fill(service: &Service, file: FileHandle) -> u64 {
     let mut end = 0;
     for pages in [64, 16, 1] {
@@ -57,7 +57,7 @@ async fn each_in_turn<F: Future<Output = Result<(), FsError>>>(
     tally
 }
 
-/// 32 under way at any time.
+/// Runs the calls, 32 at any time.
 async fn at_once<F: Future<Output = Result<(), FsError>>>(
     calls: impl IntoIterator<Item = F>,
 ) -> Tally {
@@ -69,7 +69,7 @@ async fn at_once<F: Future<Output = Result<(), FsError>>>(
     tally
 }
 
-/// Overwrites of 1 to 4 pages anywhere below `pages`.
+/// Overwrites of 1 to 4 pages each, anywhere below `pages`.
 fn overwrites<'a>(
     service: &'a Service,
     (file, pages): (FileHandle, u64),
@@ -99,7 +99,7 @@ fn set_attributes<'a>(
     })
 }
 
-/// A full pool, with a large file (its pages) and 200 small ones.
+/// A full pool with a large file (and its number of pages) and 200 small ones.
 pub async fn full(service: &Service) -> ((FileHandle, u64), Vec<FileHandle>) {
     let top = service.files.root("tank").unwrap();
     let large = make(service, top, "large").await;
@@ -129,17 +129,17 @@ fn what_is_allocated_is_overwritten() {
     on_full_pools(async |service, large, _| {
         let begun = service.pool.committed_txg().0;
         each_in_turn(overwrites(service, large, (1, 300))).await.assert_none("in turn");
-        // Not several for each: a guest would wait for all of them.
+        // Fewer than one commit for each overwrite: a guest would wait for all of them.
         let commits = service.pool.committed_txg().0 - begun;
         assert!(commits < 150, "{commits} commits");
         at_once(overwrites(service, large, (2, 3000))).await.assert_none("at once");
-        // What was written a moment ago.
+        // Overwrites of data that was written a moment ago.
         let few = (large.0, 40);
         at_once(overwrites(service, few, (3, 1000))).await.assert_none("the same at once");
     });
 }
 
-/// A write that begins in what is allocated and ends beyond it needs room.
+/// A write that begins in allocated pages and ends beyond them needs room.
 #[test]
 fn what_goes_beyond_is_refused() {
     on_full_pools(async |service, _, small| {
@@ -199,7 +199,7 @@ fn files_are_cut_and_removed() {
     });
 }
 
-/// Others who ask for new room, and are refused, take nothing away from those who need none.
+/// Refused writers that need new room take nothing away from those that need none.
 #[test]
 fn what_needs_no_room_goes_on_beside_what_does() {
     on_full_pools(async |service, large, small| {
@@ -231,8 +231,8 @@ fn what_needs_no_room_goes_on_beside_what_does() {
     });
 }
 
-/// What was written when there was room is overwritten when there is none, before and after it is
-/// on disk.
+/// Data that was written when there was room is overwritten when there is none, before and after it
+/// is on disk.
 #[test]
 fn what_was_just_written_is_overwritten() {
     on_full_pools(async |service, large, _| {
@@ -240,7 +240,7 @@ fn what_was_just_written_is_overwritten() {
         for round in 0..10u64 {
             let name = format!("small-{round}");
             service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0.unwrap();
-            // Into the room that it leaves, and beyond.
+            // Into the room that is left, and beyond.
             let first = large.1 + round * 100;
             let calls = (0..40u64).map(|at| {
                 let (data, page) = (noise(round * 100 + at, 1), first + at);
@@ -257,7 +257,7 @@ fn what_was_just_written_is_overwritten() {
     });
 }
 
-/// Compressed data gives back less than what comes in its place takes.
+/// Overwriting compressed data frees less than the new data takes.
 #[test]
 fn what_was_compressed_needs_room() {
     let mut bed = Bed::new(1, 65536);
@@ -284,7 +284,8 @@ fn what_was_compressed_needs_room() {
     bed.assert_clean();
 }
 
-/// Trees grow while long extents are overwritten page by page: not into what removals need.
+/// Trees grow while long extents are overwritten page by page, but not into the reserve for
+/// removals.
 #[test]
 fn overwrites_without_end_leave_room_for_removals() {
     let mut bed = Bed::new(1, 65536);

@@ -1,4 +1,4 @@
-//! Handles: none ever names two files, whatever life of the pool they were shown in.
+//! Handles: no handle ever names two files, in whatever life of the pool a client got it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use aquifer_ondisk::types::SEQUENCE_LIMIT;
 
 use crate::bed::{Bed, find, make, noise, read, root, write};
 
-/// What a rewind drops was shown to clients. Their handles must not name what is made after it.
+/// Clients saw files that a rewind drops. Their handles must not name files that are made later.
 #[test]
 pub fn a_rewind_gives_no_handle_out_again() {
     let mut bed = Bed::new(1, 65536);
@@ -39,8 +39,8 @@ pub fn a_rewind_gives_no_handle_out_again() {
     bed.assert_clean();
 }
 
-/// A name can be looked up before its CREATE is durable. A cut takes the file; its handle is in a
-/// client's hands.
+/// A client can look up a name before its CREATE is durable. A power cut takes the file, and the
+/// client still has its handle.
 #[test]
 pub fn a_file_seen_before_it_was_durable_leaves_no_handle_behind() {
     let mut bed = Bed::new(1, 65536);
@@ -74,8 +74,8 @@ pub fn a_file_seen_before_it_was_durable_leaves_no_handle_behind() {
     bed.assert_clean();
 }
 
-/// A handle opens its file without a LOOKUP of the directories above: it is a secret. Who has many
-/// learns nothing of others.
+/// A handle opens its file without a LOOKUP of the directories above, so it is a secret. A client
+/// that has many learns nothing about others.
 #[test]
 pub fn a_handle_cannot_be_guessed_from_others() {
     const FILES: usize = 200;
@@ -98,8 +98,8 @@ async fn several(service: &Service, range: std::ops::Range<usize>) -> Vec<u64> {
     generations
 }
 
-/// A hostile disk may say that nearly all ids were given out. The last one is, and no other; and
-/// what is written then can be read.
+/// A hostile disk may claim that nearly all ids are in use. The last one is given out, and no
+/// other; data written then can be read.
 #[test]
 fn ids_end_before_what_the_format_can_hold() {
     let mut bed = Bed::new(1, 65536);

@@ -1,4 +1,4 @@
-//! The history of a pool: over restarts and cuts, bounded, and when its tree is damaged.
+//! The history of a pool: across restarts and power cuts, its bounds, and with a damaged tree.
 
 use aquifer_dataset::history::{Asked, HistoryChange, Noted, Outcome};
 use aquifer_files::{Service, Stability};
@@ -61,7 +61,7 @@ fn history_is_kept_over_restarts_and_numbers_go_on() {
     bed.assert_clean();
 }
 
-/// An act is no later on disk than what it changes; its end may be.
+/// An act is on disk no later than its effect; the note of its end may be later.
 #[test]
 fn history_has_what_was_cut_off_in_the_middle() {
     let mut bed = Bed::new(2, 65536);
@@ -95,7 +95,7 @@ fn history_is_bounded_and_what_failed_pushes_out_nothing_that_was_done() {
         for at in 0..acts {
             act(&service, &format!("act {at}"), Outcome::Done);
         }
-        // What waits is written bit by bit, without anybody asking.
+        // Waiting acts are written little by little, without a request.
         for _ in 0..acts {
             service.pool.sync().await.unwrap();
             if !service.datasets.has_background_work() {
@@ -150,7 +150,7 @@ fn a_damaged_history_keeps_nobody_from_serving() {
     });
 }
 
-/// Nobody is charged for the history: it must fit into what a full pool keeps back.
+/// No dataset is charged for the history: it must fit into the reserve of a full pool.
 #[test]
 fn history_of_a_full_pool_goes_on_and_takes_no_more_than_is_kept_back() {
     let long = "x".repeat(2000);

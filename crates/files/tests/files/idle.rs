@@ -1,4 +1,4 @@
-//! A pool that is left alone: what was removed comes back, and then nothing happens.
+//! An idle pool: it frees removed files, and then does nothing.
 
 use std::time::Duration;
 
@@ -39,8 +39,7 @@ fn what_is_removed_is_free_soon_and_then_the_pool_rests() {
     bed.assert_clean();
 }
 
-/// What takes several txgs to be freed has them soon after each other, although nobody asks for
-/// one.
+/// Freeing that takes several txgs gets them soon after each other, without a request.
 #[test]
 fn an_idle_pool_frees_without_long_pauses() {
     let mut bed = Bed::new(1, 65536);

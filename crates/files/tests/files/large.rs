@@ -1,5 +1,5 @@
-//! Large directories and files. Bounds are on work, counted in txgs, reads and writes of the disk,
-//! and on the simulator's clock, never on the time that the test takes.
+//! Large directories and files. Limits are on work, counted in txgs, reads and writes of the disk,
+//! and on the simulator's clock. They are never on the time that the test takes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,12 +13,12 @@ fn size(bytes: u64) -> SetAttributes {
     SetAttributes { size: Some(bytes), ..SetAttributes::default() }
 }
 
-/// Many files emptied at once, and again in the next txgs: each gives little back, all of them more
-/// than the ring of records holds.
+/// Many files are emptied at once, and again in the next txgs. Each frees little, but together they
+/// free more than the ring of records holds.
 #[test]
 pub fn truncations_of_many_files_fit_the_records() {
     const FILES: u64 = 48;
-    // A few less than are freed at once.
+    // A few fewer than one txg frees at once.
     const EXTENTS: u64 = 500;
     let mut bed = Bed::new(1, 65536);
     // A ring of 24 sectors: some 12,000 runs.
@@ -38,7 +38,7 @@ pub fn truncations_of_many_files_fit_the_records() {
         }
     });
     let empty = async |service: &Service, files: std::ops::Range<u64>| {
-        // What lies between stays: no two of the blocks that come free are neighbours.
+        // The pages between them stay: no two of the freed blocks are neighbours.
         for at in files.map(|at| 2 * at) {
             let file = find(service, "tank", &format!("f{at}")).await.unwrap();
             service.files.setattr(&root(), file, &size(0), None).await.kept().await.0.unwrap();
@@ -50,7 +50,7 @@ pub fn truncations_of_many_files_fit_the_records() {
             service.pool.sync().await.unwrap();
         }
     });
-    // The rest by a replay.
+    // A replay empties the rest.
     bed.short_life(async |service| empty(&service, 36..FILES).await);
     bed.life(async |service| {
         let mut txgs = 0;
@@ -109,9 +109,9 @@ fn a_directory_of_100_000_entries() {
         let (names, calls) = list(&service, dir, 1000).await;
         let reads = disk.counters().reads - cold;
         assert_eq!((names.len() as u64, calls), (ENTRIES, ENTRIES / 1000));
-        // Some 60 entries a leaf; a call reads its leaves and the path to the first.
+        // About 60 entries a leaf; a call reads its leaves and the path to the first.
         assert!(reads < 6_000, "{reads} reads for a listing");
-        // A name is one path down.
+        // A lookup reads one path down.
         let cold = disk.counters().reads;
         for at in (0..ENTRIES).step_by(1009) {
             let name = format!("entry number {at}");
@@ -193,7 +193,7 @@ fn a_sparse_file_of_many_terabytes() {
     bed.assert_clean();
 }
 
-/// A file of so many single-page extents, on a pool that it fills.
+/// A file with this many single-page extents, on a pool that it fills.
 async fn scattered(service: &Service, extents: u64) -> FileHandle {
     let off = [("compression".to_string(), "off".to_string())];
     service.datasets.create("tank/raw", &off).await.unwrap();
@@ -210,8 +210,8 @@ async fn scattered(service: &Service, extents: u64) -> FileHandle {
     file
 }
 
-/// While a huge file is cut or removed, another client's operations go on: none waits long, and the
-/// freeing is done in a bounded number of txgs, with records of bounded size.
+/// While a huge file is truncated or removed, another client's operations go on and none waits
+/// long. The freeing takes a bounded number of txgs, with records of bounded size.
 async fn freed_beside_a_client(service: &Service, extents: u64) {
     let world = service.pool.world().clone();
     let name = format!("other{}", world.random());
@@ -235,14 +235,15 @@ async fn freed_beside_a_client(service: &Service, extents: u64) {
     assert!(slowest < Duration::from_secs(1), "an operation took {slowest:?}");
 }
 
-/// A million extents take 4 GiB: for `cargo test -- --ignored`, and in CI a quarter of it.
+/// A million extents take 4 GiB: run them with `cargo test -- --ignored`. CI runs a quarter of
+/// that.
 fn cut_and_removed(extents: u64) {
     let mut bed = Bed::new(1, extents * 5 / 4 + 32768);
     bed.life(async |service| {
         let file = scattered(&service, extents).await;
         let full = service.files.getattr(file).await.unwrap().used;
         assert!(full >= extents * 4096 * 9 / 10, "{full} bytes");
-        // Truncated in the middle: the tail goes in the background, and counts until then.
+        // Truncated in the middle. The background frees the tail, which counts as used until then.
         service
             .files
             .setattr(&root(), file, &size(extents * 4096), None)
@@ -251,7 +252,7 @@ fn cut_and_removed(extents: u64) {
             .await
             .0
             .unwrap();
-        // The tail is cut off by this sync; the next ones free it.
+        // This sync cuts off the tail; the next ones free it.
         service.pool.sync().await.unwrap();
         assert!(service.datasets.has_background_work());
         freed_beside_a_client(&service, extents / 2).await;
@@ -278,7 +279,7 @@ fn a_file_of_a_million_extents_is_cut_and_removed() {
     cut_and_removed(1_000_000);
 }
 
-/// Killed while a tail is being freed: sums are right at every moment.
+/// Killed while a tail is being freed: the sums are right at every moment.
 #[test]
 fn a_tail_counts_until_it_is_freed() {
     let mut bed = Bed::new(1, 131_072);

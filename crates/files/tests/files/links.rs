@@ -5,8 +5,8 @@ use futures_util::future::{join, join_all};
 
 use crate::bed::{Bed, find, make, noise, root, write};
 
-/// Names that are made at once, in directories that must be read first, while the file is written
-/// and changed: each is counted, and nothing of the others is lost.
+/// Links are made at once, in directories that must be read first, while the file is written and
+/// changed. Each is counted, and no change of the others is lost.
 #[test]
 fn names_made_at_once_are_all_counted() {
     const DIRECTORIES: u32 = 12;

@@ -1,5 +1,5 @@
-//! Files on a simulated machine: damage, destroyed datasets, quotas, large things, and small ones
-//! together.
+//! Files on a simulated machine: damage, destroyed datasets, quotas, large files, and batches of
+//! small writes.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,11 +1,11 @@
-//! What lies in memory.
+//! Memory that data takes.
 
 use aquifer_blockio::buf::Filling;
 use aquifer_files::{FileHandle, Piece, Service, Stability};
 
 use crate::bed::{Bed, find, make, noise, read, root};
 
-/// As a server takes them from its socket: neighbours in memory.
+/// Writes pages as a server gets them from its socket: neighbours in memory.
 async fn write_block(service: &Service, file: FileHandle, data: &[u8]) {
     let mut filling = Filling::new(data.len() / 4096);
     filling.put(data);
@@ -36,7 +36,7 @@ fn what_is_freed_leaves_the_cache() {
     });
 }
 
-/// What lies on disk compressed is in memory as it was, and counts as that.
+/// Data that is compressed on disk is uncompressed in memory, and counts with that size.
 #[test]
 fn compressed_blocks_count_for_what_they_take_in_memory() {
     const PAGES: usize = 256;

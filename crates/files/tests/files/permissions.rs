@@ -19,7 +19,7 @@ async fn mkdir(service: &Service, name: &str, set: &SetAttributes) -> FileHandle
     service.files.mkdir(&root(), top, name.as_bytes(), set).await.kept().await.0.unwrap().handle
 }
 
-/// A user who may not search a directory learns of no name in it, by any call.
+/// A user without search permission on a directory learns no name in it, by any call.
 #[test]
 fn a_directory_that_may_not_be_searched_tells_no_name() {
     let mut bed = Bed::new(1, 65536);
@@ -63,7 +63,7 @@ fn a_directory_that_may_not_be_searched_tells_no_name() {
     });
 }
 
-/// Who may list a directory and not search it sees names, and no way to what they stand for.
+/// A user that may list a directory but not search it sees names, and no way to their objects.
 #[test]
 fn a_listing_gives_no_handles_where_lookup_is_refused() {
     let mut bed = Bed::new(1, 65536);
@@ -78,7 +78,8 @@ fn a_listing_gives_no_handles_where_lookup_is_refused() {
     });
 }
 
-/// What runs with the rights of a group is made by its members, and changed by nobody else.
+/// Only members of a group make a file that runs with the group's rights, and nobody else changes
+/// it.
 #[test]
 fn set_id_bits_do_not_outlive_strangers() {
     const GROUP: u32 = 8;
@@ -98,7 +99,7 @@ fn set_id_bits_do_not_outlive_strangers() {
         let below =
             files.mkdir(&user(7, 7), directory, b"below", &with_mode(0o755)).await.kept().await.0;
         assert_eq!(below.unwrap().mode, 0o2755, "a directory hands its group on");
-        // Content that somebody else writes or cuts off.
+        // Content that another user writes or truncates.
         let by = [(&user(9, 9), 0o777), (&root(), 0o6777)];
         for ((cred, left), is_cut) in by.into_iter().flat_map(|by| [(by, false), (by, true)]) {
             let name = format!("{left:o}{is_cut}");
@@ -114,7 +115,7 @@ fn set_id_bits_do_not_outlive_strangers() {
     });
 }
 
-/// Each class of users has its own three bits, and no others, even where these grant more.
+/// Each class of users has its own three bits and no others, even where the others grant more.
 #[test]
 fn who_may_do_what() {
     const OWNER: u32 = 7;

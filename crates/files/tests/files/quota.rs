@@ -1,4 +1,4 @@
-//! Quotas and reservations are hard, and what overwrites needs no more room.
+//! Quotas and reservations are hard limits, and overwrites need no more room.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn dataset(service: &Service, name: &str, properties: &[(&str, &str)]) -> 
     make(service, top, "file").await
 }
 
-/// Writes runs of pages until something is refused; how many pages went, and why no more.
+/// Writes runs of pages until one is refused. Returns the number of written pages, and the error.
 async fn fill(service: &Service, file: FileHandle, pages: usize, from: u64) -> (u64, FsError) {
     let mut page = from;
     loop {
@@ -45,7 +45,7 @@ fn a_quota_is_not_overrun_by_what_is_not_on_disk_yet() {
         service.pool.sync().await.unwrap();
         let up = service.datasets.by_name("tank/up").unwrap();
         assert_eq!(service.datasets.used_bytes(&up), written);
-        // What lies there can be overwritten, again and again, and removed.
+        // The present data can be overwritten, again and again, and removed.
         for round in 0..5 {
             for page in [0, 30, 60] {
                 let data = noise(round * 100 + page, 3);
@@ -65,7 +65,7 @@ fn a_quota_is_not_overrun_by_what_is_not_on_disk_yet() {
     bed.assert_clean();
 }
 
-/// A dataset with a full quota of which nothing waits to be written, `file` and `top`.
+/// A dataset with a full quota and no unwritten changes, with `file` and `top`.
 async fn full(service: &Service, name: &str) -> (FileHandle, FileHandle) {
     let file = dataset(service, name, &[("compression", "off"), ("quota", "8M")]).await;
     let (written, error) = fill(service, file, 1, 0).await;
@@ -74,7 +74,7 @@ async fn full(service: &Service, name: &str) -> (FileHandle, FileHandle) {
     (file, service.files.root(name).unwrap())
 }
 
-/// Nobody waits for a txg to end by itself: a client that makes room has it.
+/// A client need not wait for a txg to end by itself: room that it makes is there at once.
 #[test]
 fn what_is_removed_makes_room_at_once() {
     let mut bed = Bed::new(1, 131_072);
@@ -108,16 +108,16 @@ fn what_is_removed_makes_room_at_once() {
     bed.assert_clean();
 }
 
-/// What is freed piece by piece makes room piece by piece.
+/// A file that is freed piece by piece makes room piece by piece.
 #[test]
 fn a_large_file_that_is_removed_makes_room_at_once() {
-    // Of these 204,800,000 bytes the reaper frees less than a half in a txg.
+    // The reaper frees less than half of these 204,800,000 bytes in a txg.
     const PAGES: u64 = 50_000;
     let mut bed = Bed::new(1, 131_072);
     bed.life(async |service| {
         let off = ("compression", "off");
         let file = dataset(&service, "tank/large", &[off, ("quota", "204800000")]).await;
-        // An entry a page.
+        // One extent for each page.
         let odd = (0..PAGES).map(|at| at * 2 + 1);
         for page in odd {
             write(&service, file, page, &noise(page, 1), Stability::Unstable).await.unwrap();
@@ -132,7 +132,7 @@ fn a_large_file_that_is_removed_makes_room_at_once() {
     bed.assert_clean();
 }
 
-/// Who asks in vain does not keep the disks busy, and what is overwritten asks for nothing.
+/// Refused writers do not keep the disks busy, and overwrites do not ask for room.
 #[test]
 fn a_full_quota_is_told_without_commits() {
     let mut bed = Bed::new(1, 131_072);
@@ -163,7 +163,7 @@ fn a_quota_counts_what_compression_leaves() {
     let mut bed = Bed::new(1, 65536);
     bed.life(async |service| {
         let file = dataset(&service, "tank/z", &[("quota", "2M")]).await;
-        // Of each page all but a few bytes are the same.
+        // All but a few bytes of each page are the same.
         let mut written = 0;
         for at in 0..1000 {
             let mut data = vec![7; 8 * 4096];
@@ -206,7 +206,7 @@ fn a_reservation_keeps_its_room() {
     bed.assert_clean();
 }
 
-/// On a full pool, what no snapshot covers is overwritten without end, and removals work.
+/// On a full pool, data that no snapshot covers can be overwritten without end, and removals work.
 #[test]
 fn a_full_pool_takes_overwrites() {
     let mut bed = Bed::new(2, 65536);
@@ -235,7 +235,7 @@ async fn reserve(service: &Service, name: &str, bytes: u64) -> bool {
     service.datasets.set(name, "reservation", Some(&value)).await.is_ok()
 }
 
-/// Bytes that can be reserved of an empty pool.
+/// Bytes that an empty pool can reserve.
 fn free(service: &Service) -> u64 {
     service.pool.writable_bytes() / 4096 * 4096
 }
@@ -255,7 +255,7 @@ fn two_reservations_at_once_are_not_of_the_same_room() {
     bed.assert_clean();
 }
 
-/// What is reserved for the dataset itself is not free a second time.
+/// Space reserved for the dataset itself is not free a second time.
 #[test]
 fn a_reservation_is_raised_as_far_as_there_is_room() {
     let mut bed = Bed::new(1, 65536);
@@ -265,7 +265,7 @@ fn a_reservation_is_raised_as_far_as_there_is_room() {
         assert!(reserve(&service, "tank/a", free / 4 * 3).await);
         assert!(!reserve(&service, "tank/a", free / 4 * 5).await);
         assert!(reserve(&service, "tank/a", free / 8 * 7).await);
-        // Within it there is room for one of a child.
+        // Within it a child can have a reservation.
         let within = [("reservation".to_string(), (free / 4).to_string())];
         service.datasets.create("tank/a/b", &within).await.unwrap();
         assert!(!reserve(&service, "tank/a/b", free / 4 * 5).await);
@@ -274,7 +274,7 @@ fn a_reservation_is_raised_as_far_as_there_is_room() {
     bed.assert_clean();
 }
 
-/// Writes that came while nothing was limited take room that is not there to be reserved.
+/// Writes that came while no limit was set take room that cannot be reserved then.
 #[test]
 fn what_is_not_on_disk_yet_is_not_reserved() {
     let mut bed = Bed::new(1, 65536);
@@ -318,18 +318,18 @@ pub fn what_a_replay_writes_counts() {
     bed.assert_clean();
 }
 
-/// Others write into what a dataset has reserved while that is being given up, and the power goes
-/// as soon as their writes are durable.
+/// Others write into the reservation of a dataset while it is given up. The power goes as soon as
+/// their writes are durable.
 #[test]
 pub fn others_wait_until_the_disk_knows_that_a_reservation_is_given_up() {
     for is_destroyed in [true, false] {
-        // The act takes its time, and the log does not.
+        // Giving it up takes long on this disk, and the log is fast.
         let mut bed = Bed::with_log(65536, slow(1 << 20), fast());
         let reserved = bed.life(async |service| {
             for name in ["tank/a", "tank/b"] {
                 dataset(&service, name, &[("compression", "off")]).await;
             }
-            // With little free, what is lacking at the end is more than what any write takes beside
+            // With little space free, the shortage at the end exceeds what any write takes beside
             // its data.
             let file = make(&service, service.files.root("tank/b").unwrap(), "first").await;
             for at in 0.. {

@@ -1,4 +1,4 @@
-//! RENAME over a name that exists: nobody ever finds it missing.
+//! RENAME over an existing name: no reader ever finds it missing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use aquifer_files::{FileHandle, FsError, SetAttributes};
 
 use crate::bed::{Bed, make, root};
 
-/// A directory goes anywhere but below itself.
+/// A directory can move anywhere except below itself.
 #[test]
 fn a_directory_is_moved_with_all_below_it() {
     let mut bed = Bed::new(1, 65536);
@@ -49,7 +49,7 @@ fn a_directory_is_moved_with_all_below_it() {
     bed.assert_clean();
 }
 
-/// On another thread, as the daemon has one for each core.
+/// On another thread: the daemon has one for each core.
 #[test]
 fn a_name_that_is_replaced_is_never_missing() {
     let mut bed = Bed::new(1, 65536);
@@ -72,7 +72,7 @@ fn a_name_that_is_replaced_is_never_missing() {
                 while !done.load(Ordering::Relaxed) {
                     let seen = directory.state.lock().overlay.entries(key_of_one, key_of_one);
                     looks += 1;
-                    // What the overlay says nothing of is in the tree.
+                    // A name that is not in the overlay is in the tree.
                     missing += u64::from(seen.get(&key_of_one).is_some_and(Option::is_none));
                 }
                 (looks, missing)

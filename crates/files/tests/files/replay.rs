@@ -1,4 +1,4 @@
-//! Replays that span several txgs: what the background does must not meet what is still to come.
+//! Replays that span several txgs: background work must not touch objects that later records name.
 
 use aquifer_files::change::{self, Change};
 use aquifer_files::{FileHandle, FsError, Service, SetAttributes, Stability};
@@ -8,14 +8,14 @@ use futures_util::future::{join_all, join3};
 use crate::bed::{Bed, find, make, noise, read, root, write};
 
 const GIB: u64 = 1 << 30;
-/// The least that a pool takes: a replay of more than an eighth of it spans several txgs.
+/// The smallest limit that a pool takes: a replay of more than an eighth of it spans several txgs.
 const LITTLE_MEMORY_BYTES: u64 = 64 << 20;
 
 fn sized(bytes: u64) -> SetAttributes {
     SetAttributes { size: Some(bytes), ..SetAttributes::default() }
 }
 
-/// A file of so many extents of a page each, on disk.
+/// A file with this many extents of a page each, on disk.
 async fn scattered(service: &Service, directory: FileHandle, name: &str, extents: u64) {
     let file = make(service, directory, name).await;
     let page = noise(1, 1);
@@ -41,7 +41,7 @@ async fn four_syncs(service: &Service) {
     }
 }
 
-/// A tail that the replay cuts off gets an id; a file that is made later in the log had that one.
+/// A tail that the replay cuts off gets an id. It must not be that of a file made later in the log.
 #[test]
 pub fn a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names() {
     let mut bed = Bed::new(1, 4 * GIB / 4096);
@@ -71,7 +71,7 @@ pub fn a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names() {
 /// Not in memory after a restart.
 const COLD_PAGE: u64 = 100_000;
 
-/// A COMMIT that waits for a file behind its removal logs nothing of it.
+/// A COMMIT that waits for a file behind its removal logs none of its data.
 #[test]
 pub fn a_commit_overtaken_by_a_removal_leaves_a_log_that_can_be_replayed() {
     let mut bed = Bed::new(1, 4 * GIB / 4096);
@@ -82,12 +82,12 @@ pub fn a_commit_overtaken_by_a_removal_leaves_a_log_that_can_be_replayed() {
     bed.short_life(async |service| {
         let top = service.files.root("tank").unwrap();
         let doomed = find(&service, "tank", "doomed").await.unwrap();
-        // Pages apart, so that they go through the log: 32 MiB, four txgs of the replay.
+        // Separate pages, so that they go through the log: 32 MiB, four txgs of the replay.
         let page = noise(1, 1);
         for at in 0..8192 {
             write(&service, doomed, 2 * at, &page, Stability::Unstable).await.unwrap();
         }
-        // The first has the file for as long as it takes to read a page from disk.
+        // The first call holds the file for as long as it takes to read a page from disk.
         let (cred, offset) = (root(), COLD_PAGE * 4096 + 1);
         let write = service.files.write(&cred, doomed, offset, b"part", Stability::Unstable);
         let remove = async { service.files.remove(&cred, top, b"doomed").await.kept().await };
@@ -104,7 +104,7 @@ pub fn a_commit_overtaken_by_a_removal_leaves_a_log_that_can_be_replayed() {
     bed.assert_clean();
 }
 
-/// A dataset is emptied in the background once it is destroyed: not while the log still names it.
+/// The background empties a destroyed dataset, but not while the log still names it.
 #[test]
 pub fn what_a_replay_still_names_of_a_destroyed_dataset_stays_until_it_is_done() {
     let mut bed = Bed::new(1, 4 * GIB / 4096);
@@ -121,8 +121,9 @@ pub fn what_a_replay_still_names_of_a_destroyed_dataset_stays_until_it_is_done()
         let change = Change::Inode(file.unwrap().inode());
         let bulk = find(&service, "tank", "bulk").await.unwrap();
         service.datasets.destroy("tank/gone", false).await.unwrap();
-        // On another thread a change may find the dataset alive, and enter the txg after the one
-        // in which it goes: before the mark is set. This one does what it would do.
+        // On another thread a change may find the dataset alive. It may then enter the txg after
+        // the one in which the dataset goes, before the mark is set. This code does what that
+        // thread would do.
         let log = async || {
             let demand = Demand {
                 dirty_bytes: 4096,
@@ -155,7 +156,7 @@ pub fn what_a_replay_still_names_of_a_destroyed_dataset_stays_until_it_is_done()
     bed.assert_clean();
 }
 
-/// Whatever the list of files without a name says: one with a name is not freed.
+/// The reaper never frees a file with a name, whatever the list of orphans says.
 #[test]
 fn the_reaper_leaves_what_has_a_name() {
     let mut bed = Bed::new(1, 65536);

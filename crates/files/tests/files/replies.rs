@@ -1,5 +1,5 @@
-//! Calls that must not run twice: for how long, how many, over which ends of a life, and what
-//! damage does to them.
+//! Calls that must not run twice: for how long, how many, after which ends of a life, and with a
+//! damaged table.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn caller(call: CallId) -> Credentials {
     Credentials { call: Some(call), ..root() }
 }
 
-/// What is known of a call. Asking is no carrying out.
+/// The known answer to a call. Asking does not carry the call out.
 async fn known(service: &Service, call: CallId) -> Option<Answer> {
     match service.datasets.replies().begin(call).await.unwrap() {
         Begun::New(_) => None,
@@ -59,14 +59,15 @@ fn top(service: &Service) -> FileHandle {
     service.files.root("tank").unwrap()
 }
 
-/// Whether an answer is that of a call that gave out this handle.
+/// Whether an answer is that of a call that returned this handle.
 fn gave(answer: Option<Answer>, file: FileHandle) -> bool {
     let given =
         |answer: Answer| (answer.entry.status, answer.entry.object, answer.entry.generation);
     answer.map(given) == Some((0, file.object, file.generation))
 }
 
-/// In the log alone; in the log and then in the table; in the table alone, after an export too.
+/// Known from the log alone; from the log and then the table; from the table alone, after an export
+/// too.
 #[test]
 fn what_was_done_is_known_after_every_end_of_a_life() {
     let mut bed = Bed::new(2, 65536);
@@ -91,7 +92,7 @@ fn what_was_done_is_known_after_every_end_of_a_life() {
     bed.assert_clean();
 }
 
-/// It succeeds and changes nothing: if it ran again later, it would.
+/// It succeeds and changes nothing. If it ran again later, it would change something.
 #[test]
 fn a_success_without_a_change_is_known_too() {
     let mut bed = Bed::new(1, 65536);
@@ -114,7 +115,7 @@ fn a_success_without_a_change_is_known_too() {
     bed.assert_clean();
 }
 
-/// A failure is known with its answer, as long as the service runs.
+/// A failed call is known with its answer, as long as the service runs.
 #[test]
 fn a_failure_is_known_until_a_restart() {
     let mut bed = Bed::new(1, 65536);
@@ -130,7 +131,7 @@ fn a_failure_is_known_until_a_restart() {
     bed.assert_clean();
 }
 
-/// The same call much later is another call; time without service does not count.
+/// The same call much later is another call. Time out of service does not count.
 #[test]
 fn a_call_is_known_for_its_time_and_runs_again_then() {
     let mut bed = Bed::new(1, 65536);
@@ -158,8 +159,8 @@ fn a_call_is_known_for_its_time_and_runs_again_then() {
     bed.assert_clean();
 }
 
-/// However many calls, over however many txgs and lives: the table is bounded (the inspector sees
-/// to it), and the newest, and those of clients with few, are in it.
+/// The table is bounded, for any number of calls, txgs and lives: the inspector checks that. It
+/// holds the newest calls, and those of clients with few.
 #[test]
 fn the_table_holds_the_newest_and_those_of_quiet_clients() {
     const CALLS: u32 = 9_000;
@@ -190,7 +191,7 @@ fn the_table_holds_the_newest_and_those_of_quiet_clients() {
     bed.assert_clean();
 }
 
-/// A table that cannot be read keeps nobody away: what is new is known in memory.
+/// A table that cannot be read keeps no client away: new calls are known in memory.
 #[test]
 fn a_damaged_table_is_done_without() {
     let mut bed = Bed::new(1, 65536);
@@ -221,8 +222,8 @@ fn a_damaged_table_is_done_without() {
     }
 }
 
-/// Two clients, or one by two calls, make one file: the second answer promises what the first does,
-/// and waits for it as long.
+/// Two clients, or one in two calls, make one file. The second answer promises the same as the
+/// first, and waits for it as long.
 #[test]
 fn who_finds_the_file_made_waits_until_it_stays() {
     const EXCLUSIVE: CreateHow = CreateHow::Exclusive(7);
@@ -233,7 +234,8 @@ fn who_finds_the_file_made_waits_until_it_stays() {
             let make = async |how| {
                 service.files.create(&root, top(&service), b"file", how).await.kept().await
             };
-            // The first is made, and its record is on its way, when the second one comes.
+            // The first has made the file, and its record is on its way, when the second call
+            // comes.
             let (first, second) = (Box::pin(make(how)), Box::pin(make(how)));
             let answered = select(first, second).await;
             match answered {

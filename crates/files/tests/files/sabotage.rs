@@ -1,4 +1,4 @@
-//! Rules left out: the test named beside each must fail.
+//! Rules left out: the test beside each rule must fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

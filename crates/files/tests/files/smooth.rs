@@ -1,5 +1,5 @@
-//! Writers that hand in more than the disks take are slowed evenly: nobody stands still while a txg
-//! goes to slow disks. Bounds are on the simulator's clock.
+//! Writers that submit more than the disks take are slowed evenly: none stands still while a txg
+//! goes to slow disks. Limits are on the simulator's clock.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::bed::{Bed, make, noise, write};
 
 const FILE_PAGES: u64 = 32 * 1024;
 
-/// A disk that turns: 180 operations a second, and so many bytes.
+/// A spinning disk: 180 operations a second, and this many bytes.
 pub fn slow(bytes_per_second: u64) -> DiskConfig {
     let latency = Latency {
         service_ns: 5_500_000,
@@ -31,7 +31,7 @@ pub fn fast() -> DiskConfig {
     DiskConfig { latency, ..DiskConfig::default() }
 }
 
-/// When writes were answered, and how long each took.
+/// When writes were answered, and the time that each took.
 #[derive(Default)]
 struct Seen {
     writes: Vec<(Duration, Duration)>,
@@ -44,7 +44,7 @@ impl Seen {
         took[(took.len() - 1) * per_mille / 1000]
     }
 
-    /// The longest time in which nothing was answered.
+    /// The longest time without an answer.
     fn gap(&self) -> Duration {
         let pairs = self.writes.windows(2);
         pairs.map(|pair| pair[1].0.saturating_sub(pair[0].0)).max().unwrap()
@@ -59,7 +59,7 @@ async fn fill(service: &Service, file: FileHandle) {
     service.pool.sync().await.unwrap();
 }
 
-/// Random writes of 8 KiB, so many outstanding.
+/// Random writes of 8 KiB, with this many outstanding.
 async fn random_writes(
     service: &Service,
     file: FileHandle,
@@ -86,7 +86,7 @@ async fn random_writes(
     Arc::into_inner(seen).unwrap().into_inner().unwrap()
 }
 
-/// A pool with a file on slow disks, of which writers of 8 KiB may have their way.
+/// Lets writers of 8 KiB run freely on a file of a pool with slow disks.
 fn overrun(sectors: u64, clients: u64, memory_cap_bytes: u64, bytes_per_second: u64) -> Seen {
     let mut bed = Bed::with_log(sectors, slow(bytes_per_second), fast());
     bed.options.memory_cap_bytes = memory_cap_bytes;
@@ -106,16 +106,16 @@ fn writers_that_outrun_the_disks_are_slowed_evenly() {
         let seen = overrun(524_288, clients, memory_mib << 20, rate);
         let (middle, late) = (seen.quantile(500), seen.quantile(999));
         let told = format!("{clients}: p50 {middle:?}, p99.9 {late:?}, gap {:?}", seen.gap());
-        // Unslowed: some 6000 times, and up to a second.
+        // Without slowing: some 6000 times, and up to a second.
         assert!(late < middle * 20, "{told}");
         assert!(seen.gap() < Duration::from_millis(100), "{told}");
-        // The disks are kept busy all the same: 8 KiB each, and some for trees.
+        // The disks are busy all the same: 8 KiB for each write, and more for trees.
         let rate = seen.writes.len() as u64 * 8192 / LENGTH.as_secs();
         assert!(rate > 14_000_000, "{told}: {rate} bytes a second");
     }
 }
 
-/// Writers wait for room that is only reserved as they do for memory.
+/// Writers wait for reserved room in the same way as for memory.
 #[test]
 fn on_a_pool_with_little_room_nobody_stands_still_either() {
     let seen = overrun(66_560, 8, 256 << 20, 20_000_000);
@@ -126,7 +126,7 @@ fn on_a_pool_with_little_room_nobody_stands_still_either() {
     assert!(seen.gap() < Duration::from_millis(100), "{told}");
 }
 
-/// What nobody waits for is written out little by little, what somebody waits for at once.
+/// Changes that nobody waits for are synced little by little; others at once.
 #[test]
 fn a_sync_takes_the_time_it_has() {
     let mut bed = Bed::with_log(262_144, fast(), fast());
@@ -160,8 +160,8 @@ fn a_sync_takes_the_time_it_has() {
     assert!(awaited < Duration::from_millis(50), "{awaited:?}");
 }
 
-/// Who waits for room is woken in the order in which they came, not at random: what a seed tells
-/// does not depend on the process that tells it.
+/// Writers that wait for room are woken in the order in which they came, not at random. The story
+/// of a seed is the same in every process.
 #[test]
 fn a_crowd_that_waits_runs_the_same_again() {
     let trace = || {
@@ -188,7 +188,7 @@ fn a_crowd_that_waits_runs_the_same_again() {
     assert_eq!(trace(), trace());
 }
 
-/// A lock that is renewed beside bulk writes waits for a batch of the log, not for them.
+/// The renewal of a lock beside bulk writes waits for a batch of the log, not for the writes.
 #[test]
 fn small_writes_do_not_queue_behind_bulk_ones() {
     let mut bed = Bed::with_log(524_288, slow(20_000_000), fast());
@@ -212,7 +212,7 @@ fn small_writes_do_not_queue_behind_bulk_ones() {
             longest
         };
         let (seen, longest) = futures_util::future::join(bulk, renewals).await;
-        // They do wait for each other.
+        // The bulk writes do wait for each other.
         assert!(seen.quantile(500) > Duration::from_millis(40), "{:?}", seen.quantile(500));
         longest
     });

@@ -1,4 +1,4 @@
-//! Writes that are made together.
+//! Small writes that become one change.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ async fn together(
     Some(made.arounds)
 }
 
-/// What cannot be made together changes nothing; what can is all there after the server was killed.
+/// Writes that cannot be coalesced change nothing; coalesced ones are all there after the server
+/// was killed.
 #[test]
 fn writes_are_made_together_whole_or_not_at_all() {
     let mut bed = Bed::new(1, 65_536);
@@ -54,7 +55,7 @@ fn writes_are_made_together_whole_or_not_at_all() {
             assert_eq!(around.after.unwrap().size, next.before.unwrap().size);
         }
         assert!(together(&service, file, two).await.is_some());
-        // The first batch after a rest waits for nobody.
+        // The first batch after a rest waits for no other.
         world.sleep(Duration::from_secs(3)).await;
         write(&service, file, 0, &noise(77, 1), Stability::FileSync).await.unwrap();
         let latest = &[write_at(70, 4), write_at(71, 1)];

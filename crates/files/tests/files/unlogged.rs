@@ -1,5 +1,5 @@
-//! `sync=disabled`: nothing of such a dataset is logged, and it can be logged again at any moment.
-//! What power cuts make of it, the power-cut simulator tries at random.
+//! `sync=disabled`: such a dataset has no log records, and can be logged again at any moment. The
+//! power-cut simulator tries power cuts on it at random.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -37,7 +37,7 @@ fn nothing_is_logged_and_every_answer_says_what_was_asked_for() {
         assert_eq!(service.pool.log().mark(), mark, "something was logged");
         let other = make(&service, vms, "file").await;
         assert!(service.pool.log().mark() > mark);
-        // The dataset is not logged, all others are.
+        // This dataset is not logged; all others are.
         service.pool.sync().await.unwrap();
         write(&service, kept, 0, &noise(7, 1), Stability::FileSync).await.unwrap();
         write(&service, other, 0, &noise(8, 1), Stability::FileSync).await.unwrap();
@@ -52,9 +52,9 @@ fn nothing_is_logged_and_every_answer_says_what_was_asked_for() {
     bed.assert_clean();
 }
 
-/// The one place where time decides: two changes are past the gate when it is shut. One enters its
-/// txg behind the commit that was to be the last one, the other is logged as soon as anything is,
-/// and its record holds what the first one made of the directory. There the machine dies.
+/// The one place where timing decides. Two changes are past the gate when it is shut. One enters
+/// its txg after the commit that was meant to be the last one. The other is logged as soon as
+/// logging is on, and its record holds the directory with the first change. There the machine dies.
 #[test]
 fn a_late_change_is_on_disk_before_anything_is_logged() {
     let mut bed = Bed::new(1, 65536);
@@ -81,7 +81,7 @@ fn a_late_change_is_on_disk_before_anything_is_logged() {
             join(make(&service, top, "late"), moved).await;
         };
         let switch = async {
-            // Behind the others, which wait for the directory by now.
+            // After the others, which wait for the directory by now.
             world.sleep(Duration::from_micros(1)).await;
             let open = service.pool.open_txg();
             let set = service.datasets.set("tank/scratch", "sync", Some("standard"));
@@ -109,7 +109,7 @@ fn a_late_change_is_on_disk_before_anything_is_logged() {
     bed.assert_clean();
 }
 
-/// Writers that never pause do not keep a dataset from being logged again.
+/// Writers that never pause do not keep the dataset from being logged again.
 #[test]
 fn a_busy_dataset_is_logged_again_soon() {
     const WRITES_MAX: u64 = 20_000;
@@ -147,7 +147,7 @@ fn a_busy_dataset_is_logged_again_soon() {
     bed.assert_clean();
 }
 
-/// A handle that was given out and lost with the machine names nothing, whatever is made later.
+/// A handle that was lost with the machine never names another file, whatever is made later.
 #[test]
 fn a_lost_handle_never_names_another_file() {
     let mut bed = Bed::new(1, 65536);

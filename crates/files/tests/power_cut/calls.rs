@@ -1,5 +1,6 @@
-//! Calls that must not run twice, as a client sends them: again when it hears nothing, on a new
-//! connection while the first is under way, and after the server was started anew.
+//! Calls that must not run twice, sent as a client sends them. The client sends a call again when
+//! no answer comes. It does so on a new connection while the first is under way, and after a
+//! restart of the server.
 
 use std::fmt;
 use std::pin::pin;
@@ -13,7 +14,7 @@ use futures_util::future::{Either, join, select};
 use crate::model::{DirectoryModel, FileModel};
 use crate::workload::{Client, allowed};
 
-/// What is to be done.
+/// The operation of a call.
 #[derive(Clone, Debug)]
 pub enum Op {
     Create(String, CreateHow),
@@ -23,16 +24,16 @@ pub enum Op {
     Link(String, FileHandle, String),
 }
 
-/// A call, with what it is known by.
+/// A call, and its id in the duplicate request cache.
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub id: CallId,
     pub op: Op,
-    /// The model's number of a file that it makes.
+    /// The model's number of the file that the call makes.
     pub file: u64,
 }
 
-/// An answer: the handle, if it gave one out; or a failure.
+/// An answer: the handle, if the call returned one; or a failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
     Done(Option<FileHandle>),
@@ -46,7 +47,7 @@ impl fmt::Display for Sent {
 }
 
 impl Sent {
-    /// What it makes of a directory.
+    /// The effect of the call on a directory.
     pub fn change(&self, model: &mut DirectoryModel) {
         match &self.op {
             Op::Create(name, _) => {
@@ -62,7 +63,7 @@ impl Sent {
             Op::Remove(name) => model.drop_name(name),
             Op::Rename(from, to) => {
                 let file = model.names[from];
-                // Two names of one file: nothing happens.
+                // Both names are of one file: nothing happens.
                 if model.names.get(to) != Some(&file) {
                     model.drop_name(to);
                     model.names.remove(from);
@@ -78,7 +79,8 @@ impl Sent {
 }
 
 impl Client {
-    /// Sends a call, as networks are: sometimes twice at once, sometimes the connection breaks.
+    /// Sends a call over an unreliable network: sometimes twice at once, sometimes the connection
+    /// breaks.
     pub async fn send(&mut self, sent: &Sent) -> Result<Outcome, String> {
         match self.rng.below(8) {
             0 => {
@@ -102,7 +104,7 @@ impl Client {
         }
     }
 
-    /// What the protocol does with a call.
+    /// Handles a call as the protocol does.
     async fn deliver(&self, sent: &Sent) -> Result<Outcome, String> {
         let begun = self.files.datasets().replies().begin(sent.id).await;
         match begun.map_err(|error| format!("{sent}: {error}"))? {
@@ -161,7 +163,7 @@ impl Client {
         };
         match result {
             Ok(handle) => Ok(Outcome::Done(handle)),
-            // What takes no more room than there was works on a full pool too.
+            // A call that takes no more room than before works on a full pool too.
             Err(error) if allowed(&error) && matches!(sent.op, Op::Create(..) | Op::Link(..)) => {
                 Ok(Outcome::Failed)
             }
@@ -169,8 +171,8 @@ impl Client {
         }
     }
 
-    /// The server was started anew: the client sends again what it has no answer to, and some of
-    /// what it has. `carried_out` is what the directory tells of the call that was under way.
+    /// The server was restarted. The client sends again every unanswered call, and some answered
+    /// ones. `carried_out` is what the directory shows of the call that was under way.
     pub async fn after_restart(&mut self, carried_out: Option<bool>) -> Result<(), String> {
         let open = self.knowledge.lock().unwrap().open.clone();
         if let Some(sent) = open {
@@ -198,8 +200,8 @@ impl Client {
         Ok(())
     }
 
-    /// Sends again a call that was answered: it gets that answer, and nothing happens. One that
-    /// failed may have been forgotten by a restart.
+    /// Sends an answered call again: it gets the same answer, and nothing happens. A restart may
+    /// have made the server forget a failed call.
     pub async fn ask_again(&mut self) -> Result<(), String> {
         let answered = self.knowledge.lock().unwrap().answered.clone();
         let at = self.rng.index(answered.len().max(1));

@@ -1,6 +1,6 @@
 //! The power-cut simulator: files on a simulated machine whose power goes at any moment.
-//! `AQUIFER_SEEDS` says how many seeds, from `AQUIFER_FIRST_SEED` on; `AQUIFER_SEED` names one and
-//! tells its story.
+//! `AQUIFER_SEEDS` is the number of seeds, from `AQUIFER_FIRST_SEED` on. `AQUIFER_SEED` runs one
+//! seed and prints its story.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -57,7 +57,7 @@ fn base(shape: Shape) -> Vec<Image> {
     })
 }
 
-/// Makes the datasets and directories of the clients, as far as they are not there.
+/// Makes the missing datasets and directories of the clients.
 async fn furnish(service: &Service) -> Result<(), String> {
     let off = [("compression".to_string(), "off".to_string())];
     for (name, properties) in [("tank/vms", &[][..]), ("tank/raw", &off)] {
@@ -84,7 +84,7 @@ async fn furnish(service: &Service) -> Result<(), String> {
     Ok(())
 }
 
-/// Leaves about so much to write.
+/// Fills the pool until about this much room is left.
 async fn fill(service: &Service, leaves_bytes: u64) {
     let (files, cred) = (&service.files, Credentials::root());
     let root = service.files.root("tank/raw").unwrap();
@@ -122,8 +122,8 @@ async fn directory(service: &Service, client: usize) -> Result<aquifer_files::Fi
     found.map(|found| found.handle).map_err(|e| format!("directory of client {client}: {e}"))
 }
 
-/// The clients after a start: what is there is what they know. With each, what is there of the call
-/// that it had under way.
+/// The clients after a start: the files must match their knowledge. With each client comes whether
+/// the call that it had under way was carried out.
 async fn checked(
     service: &Service,
     world: &Arc<dyn World>,
@@ -168,11 +168,11 @@ async fn incarnation(
     done.into_iter().collect::<Result<Vec<()>, String>>().map(drop)
 }
 
-/// What a seed has shown.
+/// The results of a seed.
 #[cfg_attr(sabotage, expect(dead_code, reason = "a sabotage is found or not"))]
 struct Run {
     cuts: u64,
-    /// Of all that happened on the disks.
+    /// A trace of all operations on the disks.
     trace: u64,
 }
 
@@ -198,7 +198,8 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
         let end = sim.run_until(incarnation(world.clone(), &disks, &knowledge, work, ops));
         match end {
             Ok(Ok(())) | Err(Stop::Halted) => {}
-            // A disk that goes away while the log is read stops the import: the next one knows.
+            // A disk that goes away while the log is read stops the import; the next import sees
+            // the loss.
             Ok(Err(what)) if fickle.is_some() && is_loss_at_import(&what) => {}
             Ok(Err(what)) => return Err(tell(&sim, what)),
             Err(stop) => return Err(tell(&sim, stop.to_string())),
@@ -208,14 +209,14 @@ fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
         } else {
             sim.power_cut_any();
         }
-        // What was to go wrong next does not: this is about what lies there.
+        // Planned faults do not happen now: this step checks the content of the disks.
         if let Some(disk) = &fickle {
             disk.clear_faults();
             if shape == Shape::SingleLog {
                 disk.come_back();
             }
         }
-        // Now and then every page is read, and the roots before the newest are looked at too.
+        // Now and then every page is read, and the two roots before the newest are inspected too.
         let (data, rewind) = (rng.below(8) == 0, rng.below(3) as u8);
         match sim.run_until(inspected(&disks, data, rewind)) {
             Ok(Ok(())) => {}
@@ -256,7 +257,7 @@ fn nothing_acknowledged_is_lost() {
     println!("{cuts} cuts");
 }
 
-/// A seed that was found in one process tells the same in another, on another day.
+/// A seed that was found in one process has the same story in another, on another day.
 #[cfg(not(sabotage))]
 #[test]
 fn a_seed_runs_the_same_again() {
@@ -274,10 +275,10 @@ fn a_seed_runs_the_same_again() {
     assert_eq!(traces(), traces());
 }
 
-/// Rules left out, each with the seeds within which the loss must show: some ten times what it
-/// took when this was written. COMMIT logging old requests instead of the present content: an older
-/// write would win. What a call is known by missing from its record or from the table: it would run
-/// twice. An answer given again too early: what it tells could be lost.
+/// Rules left out, each with the number of seeds within which the loss must show: some ten times
+/// what it took when this was written. If COMMIT logs old requests instead of the present content,
+/// an older write wins. If a call's id is missing from its record or from the table, the call runs
+/// twice. If an answer is repeated too early, the change that it reports could be lost.
 #[cfg(sabotage)]
 #[test]
 fn a_rule_left_out_is_found() {

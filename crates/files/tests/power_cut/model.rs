@@ -1,10 +1,10 @@
-//! What one client knows of its directory: what must be there, and what may be.
+//! One client's knowledge of its directory: what must be there, and what may be.
 
 use std::collections::BTreeMap;
 
 const PAGE: usize = 4096;
 
-/// A page's content: what is durable, and what later UNSTABLE writes may have made of it.
+/// A page's content: the durable one, and those that later UNSTABLE writes may have left.
 #[derive(Clone, Default, Debug)]
 struct Page {
     durable: Vec<u8>,
@@ -115,7 +115,7 @@ impl FileModel {
                 head == &content[..head.len()] && tail.iter().all(|byte| *byte == 0)
             };
             let page = self.pages.get(&at).cloned().unwrap_or_default();
-            // What lay beyond an older, smaller end may be zeros.
+            // Bytes beyond an older, smaller end may be zeros.
             let fits = matches(&page.durable) || page.pending.iter().any(|p| matches(p));
             if !fits {
                 let states = page.pending.len() + 1;
@@ -125,7 +125,7 @@ impl FileModel {
         Ok(())
     }
 
-    /// What was found stays.
+    /// The content that was found stays.
     pub fn settle(&mut self, found: &[u8]) {
         self.size = found.len() as u64;
         self.sizes.clear();
@@ -152,7 +152,7 @@ impl DirectoryModel {
         }
     }
 
-    /// Whether this may be what a directory holds: content by name, and which names are one file.
+    /// Whether a directory may hold this: content by name, and which names are of one file.
     pub fn accepts(&self, found: &BTreeMap<String, (u64, Vec<u8>)>) -> Result<(), String> {
         let (here, there): (Vec<_>, Vec<_>) = (self.names.keys().collect(), found.keys().collect());
         if here != there {

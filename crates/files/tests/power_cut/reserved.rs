@@ -1,12 +1,12 @@
-//! Quotas and reservations on pools that are nearly full: clients write more than there is room
-//! for, remove files, and administrators change their minds, two at a time.
+//! Quotas and reservations on pools that are nearly full. Clients write more than there is room for
+//! and remove files. Administrators, two at a time, change the limits.
 //!
-//! What must hold, also after a cut: a value that was set is there, and one that was being set is
-//! the old or the new one. A write that is answered fits the quotas in force. A write that a
-//! reservation covers is never refused for want of space, whatever others have written: nothing is
-//! promised to two.
+//! These rules must hold, also after a power cut. A limit that was set is there; one that was being
+//! set is the old or the new one. A write that is answered fits the quotas in force. A write that a
+//! reservation covers never fails for want of space, whatever others have written: no room is
+//! promised twice.
 //!
-//! Every page is new and incompressible, and nothing is overwritten, so the model knows the bytes
+//! Every page is new and incompressible, and no page is overwritten. So the model knows the bytes
 //! that a dataset takes: see [`ledger`].
 
 mod ledger;
@@ -26,7 +26,7 @@ use futures_util::future::{Either, join_all, select, try_join};
 use crate::{Shape, created, disks_of, fill, inspected, open, story};
 use ledger::{Answer, Ledger, Met, NAMES, Page};
 
-/// What clients find free, at first.
+/// The room that clients find at first.
 const ROOM_BYTES: u64 = 8 << 20;
 const PAGE: usize = 4096;
 
@@ -45,14 +45,14 @@ fn tell(what: &str) {
     }
 }
 
-/// Content that no two pages share and nothing compresses.
+/// Content of which no two pages are equal and nothing compresses.
 fn content(file: u64, page: usize) -> Vec<u8> {
     let mut bytes = vec![0; PAGE];
     Rng::stream(file << 20 | page as u64, "content").fill(&mut bytes);
     bytes
 }
 
-/// Who writes to one dataset, one call after the other.
+/// A client that writes to one dataset, one call after the other.
 struct Writer {
     service: Service,
     ledger: Shared,
@@ -113,7 +113,7 @@ impl Writer {
         ledger.next_file
     }
 
-    /// Adds new pages to a file. Whether there was room.
+    /// Adds new pages to a file. Returns whether there was room.
     async fn write(&mut self) -> Result<bool, String> {
         let Some((number, file)) = self.handle().await? else { return Ok(false) };
         let most = if self.rng.coin() { 4 } else { 64 };
@@ -209,7 +209,7 @@ fn limit(ledger: &Shared, of: usize, property: &str, change: impl FnOnce(&mut le
     change(if property == "quota" { &mut account.quota } else { &mut account.reservation });
 }
 
-/// What is there after a restart, against what is known.
+/// Compares the datasets after a restart with the ledger.
 async fn check(service: &Service, ledger: &Shared) -> Result<(), String> {
     ledger.lock().unwrap().begin_life();
     for (of, name) in NAMES.iter().enumerate() {
@@ -234,7 +234,7 @@ async fn check(service: &Service, ledger: &Shared) -> Result<(), String> {
             let (_, bytes) = there.ok_or_else(|| format!("{name}/{file} is gone"))?;
             settle(*file, pages, &bytes).map_err(|why| format!("{name}/{file}: {why}"))?;
         }
-        // Made without an answer.
+        // Files that were made without an answer.
         for (file, (_, bytes)) in found {
             let (file, mut pages) = (file.parse().unwrap(), Vec::new());
             settle(file, &mut pages, &bytes).map_err(|why| format!("{name}/{file}: {why}"))?;
@@ -245,7 +245,7 @@ async fn check(service: &Service, ledger: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// What a file holds is what is known of it.
+/// Compares a file's content with its known pages, and takes it over.
 fn settle(file: u64, pages: &mut Vec<Page>, bytes: &[u8]) -> Result<(), String> {
     let stable = pages.iter().rposition(|page| *page == Page::Stable);
     if stable.is_some_and(|last| bytes.len() < (last + 1) * PAGE) {
@@ -262,7 +262,7 @@ fn settle(file: u64, pages: &mut Vec<Page>, bytes: &[u8]) -> Result<(), String> 
     Ok(())
 }
 
-/// Waits until what was removed is free.
+/// Waits until removed files are free.
 async fn tidy(service: &Service, ledger: &Shared) -> Result<(), String> {
     for _ in 0..3 {
         service.pool.sync().await.map_err(|error| error.to_string())?;
@@ -297,7 +297,7 @@ async fn life(
     if rng.coin() {
         tidy(&service, ledger).await?;
     }
-    // What is promised is asked for, now and then at once.
+    // Asks for the promised room, now and then at once.
     if calls == 0 || rng.below(4) == 0 {
         let mut order = [0, 1, 2, 3];
         rng.shuffle(&mut order);
@@ -396,12 +396,12 @@ fn what_is_promised_is_promised_to_one() {
     }
     println!("{cuts} cuts, {all:?}");
     if cuts >= 80 {
-        // Else nothing was tried. Of few cuts chance makes what it wants.
+        // Otherwise nothing was tried. With few cuts the numbers are up to chance.
         assert!(all.set > cuts && all.refused > 0 && all.kept > 0, "{all:?}");
     }
 }
 
-/// Each with the seeds within which it must show: some ten times what it took.
+/// Each with the number of seeds within which the loss must show: some ten times what it took.
 #[cfg(sabotage)]
 #[test]
 fn a_rule_left_out_is_found() {

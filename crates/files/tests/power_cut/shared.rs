@@ -1,7 +1,7 @@
-//! A tree that several clients share, with many calls under way at once, on an engine whose sizes
-//! are small: txgs of 64 KiB, nodes of a few entries, tails from four extents on, a ring of records
-//! that goes round. What they saw is held against each other, and against what is there after each
-//! cut: see `aquifer_checker`.
+//! A tree that several clients share, with many calls under way at once. The engine has small
+//! sizes: txgs of 64 KiB, nodes of a few entries, tails from four extents on, and a ring of records
+//! that wraps. The clients' observations are compared with each other, and with the disks after
+//! each power cut: see `aquifer_checker`.
 
 use aquifer_checker::bed::Shape;
 use aquifer_checker::files_door::FilesDoor;
@@ -28,7 +28,7 @@ fn clients_of_one_tree_see_one_history() {
     lives::run_seeds(200, |seed| run_seed(seed, &bases));
 }
 
-/// Each with the seeds within which it must show: some ten times what it took.
+/// Each with the number of seeds within which the loss must show: some ten times what it took.
 #[cfg(sabotage)]
 #[test]
 fn a_rule_left_out_is_found() {

@@ -1,11 +1,11 @@
 //! Two pools of one name in one machine: a mirror and a single disk. The power goes for both at
-//! once, their disks come under each other's names, and all of one may vanish. A side of the
-//! mirror may be made a third pool while the first one is out of service, also by an act that is
-//! cut off.
+//! once, their disks come back under each other's names, and all disks of one may vanish. A side of
+//! the mirror may become a third pool while the first one is out of service. A power cut may
+//! interrupt that, too.
 //!
-//! What must hold: each pool finds its own disks and all that it acknowledged, whatever becomes of
-//! the others. A handle of one is stale to the others. A pool on a disk that another one had is
-//! empty, and the disk has no part in the other any more.
+//! These rules must hold. Each pool finds its own disks and all changes that it acknowledged,
+//! whatever happens to the others. A handle of one pool is stale to the others. A pool on a disk
+//! that another pool had is empty, and the disk has no part in that other pool any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ use futures_util::future::join_all;
 use crate::workload::Shared;
 use crate::{CLIENTS, Shape, checked, directory, disks_of, furnish, inspected, story};
 
-/// Disks of the mirror and of the single one.
+/// Disks of the mirror and of the single-disk pool.
 const DISKS: [&[usize]; 2] = [&[0, 1], &[2]];
-/// The one that may leave the mirror.
+/// The disk that may leave the mirror.
 const GIVEN_AWAY: usize = 1;
 
-/// What the third pool is at the moment.
+/// The present state of the third pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Third {
     No,
-    /// It was being made.
+    /// Its creation was interrupted.
     Perhaps,
     Made(Guid),
-    /// Clients use it.
+    /// It exists, and clients use it.
     Furnished(Guid),
 }
 
-/// What is known of the pools.
+/// The known state of the pools.
 struct World3 {
     world: Arc<dyn World>,
     disks: Vec<SimDisk>,
@@ -57,7 +57,7 @@ pub struct Run {
     pub trace: u64,
 }
 
-/// A life, as the seed has it.
+/// The parameters of a life, drawn from the seed.
 struct Life {
     seed: u64,
     ops: u64,
@@ -69,7 +69,7 @@ struct Life {
 type Pools = BTreeMap<Guid, Vec<FoundLeaf>>;
 
 impl World3 {
-    /// The pools that are to be there, with what was found of them.
+    /// The pools that should be there, with the leaves found of each.
     fn sort(&mut self, mut found: Pools) -> Result<Vec<(usize, Vec<FoundLeaf>)>, String> {
         let mut pools = Vec::new();
         for (at, guid) in self.guids.iter().enumerate() {
@@ -108,7 +108,7 @@ impl World3 {
                     }
                     pools.push((at, service));
                 }
-                // It was not made to its end.
+                // Its creation was not finished.
                 Err(_) if at == 2 && self.third == Third::Perhaps => {}
                 Err(error) => {
                     let what = format!("import: {error}");
@@ -160,7 +160,7 @@ impl World3 {
     }
 }
 
-/// A new pool holds nothing, whatever its disk held.
+/// A new pool is empty, whatever its disk held.
 async fn is_new(service: &Service) -> Result<(), String> {
     let ours = ["tank", "tank/vms", "tank/raw"];
     let other = service.datasets.list().into_iter().find(|of| !ours.contains(&of.name.as_str()));
@@ -169,13 +169,13 @@ async fn is_new(service: &Service) -> Result<(), String> {
     }
     match service.report.log_batches {
         0 => Ok(()),
-        // Its own, if an earlier life was cut off.
+        // Its own batches, if a power cut ended an earlier life.
         _ if service.datasets.by_name("tank/vms").is_some() => Ok(()),
         count => Err(format!("a new pool has {count} batches to replay")),
     }
 }
 
-/// What one pool calls its files is nothing to the others.
+/// A handle of one pool is stale to the others.
 async fn foreign_handles(pools: &[(usize, Service)], loser: Option<usize>) -> Result<(), String> {
     let cred = Credentials::root();
     for (of, service) in pools.iter().filter(|(of, _)| loser != Some(*of)) {
@@ -230,8 +230,8 @@ pub fn run_seed(seed: u64, bases: &[Vec<Image>; 2]) -> Result<Run, String> {
     let mut mirror_is_whole = true;
     for at in 0..=lives {
         let is_last = at == lives;
-        // A mirror one of whose sides was away may have its newest on the other side alone, for
-        // good: nobody may give that one away.
+        // If a side of a mirror was away, the newest data may lie on the other side alone, for
+        // good. That side must not be given away.
         let may_go = mirror_is_whole && matches!(machine.third, Third::No | Third::Perhaps);
         if !is_last && may_go && rng.below(4) == 0 {
             give_away(&mut sim, &mut machine, &mut rng).map_err(|what| tell(&sim, what))?;
@@ -262,7 +262,7 @@ pub fn run_seed(seed: u64, bases: &[Vec<Image>; 2]) -> Result<Run, String> {
         run.cuts += 1;
         cut(&mut sim, &disks, &mut rng);
         let (data, rewind) = (rng.below(8) == 0, rng.below(3) as u8);
-        // What a disk that is being given away says belongs to nobody.
+        // A disk that is being given away belongs to no pool.
         let whole = if machine.third == Third::No { &disks[..2] } else { &disks[..1] };
         for of in [whole, &disks[2..]] {
             match sim.run_until(inspected(of, data, rewind)) {

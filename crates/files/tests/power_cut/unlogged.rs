@@ -1,10 +1,11 @@
-//! A dataset that is `sync=disabled` now and then, among others that are not: one client changes
-//! it, one thing after the other, while an administrator changes its mind.
+//! A dataset that is `sync=disabled` now and then, among others that are not. One client changes
+//! it, one operation after the other, while an administrator changes the property.
 //!
-//! What must hold after a cut: the dataset is as it was after *some* of what the client did, up to
-//! a point and nothing behind it. All is there that was done while it was logged, and all whose txg
-//! is on disk; nothing is there that was not logged and whose txg is not. The table knows the calls
-//! up to that point and no others. And no handle is ever given to two files.
+//! These rules must hold after a power cut. The dataset is as it was after *some* of the client's
+//! operations, up to a point and none after it. Every operation is there that was done while the
+//! dataset was logged, or whose txg is on disk. No operation is there that was not logged and whose
+//! txg is not on disk. The table knows the calls up to that point and no others. And no handle is
+//! ever given to two files.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -24,25 +25,26 @@ use crate::workload::{Shared, allowed, snapshot};
 use crate::{CLIENTS, Shape, checked, disks_of, inspected, named, open, story, with_datasets};
 
 const DATASET: &str = "tank/top/scratch";
-/// Another one that inherits from the same, in which many are busy whom nobody follows: what they
-/// log must not keep the pool away.
+/// Another dataset that inherits from the same one. Many clients are busy in it, and no model
+/// follows them: their records must not keep the pool from being imported.
 const CROWD: &str = "tank/top/crowd";
 const PAGE: usize = 4096;
 
 type Model = BTreeMap<String, Vec<u8>>;
 
-/// What the dataset was like after something was done.
+/// The dataset after an operation.
 #[derive(Clone, Debug, Default)]
 struct Step {
     what: String,
     model: Model,
-    /// It is in a txg from this one on, and up to that one.
+    /// The operation is in a txg of this range.
     txgs: (Txg, Txg),
     call: Option<CallId>,
     mode: Mode,
 }
 
-/// How changes are made now: in which state of the property, counted; nothing while it changes.
+/// How changes are made now. `epoch` counts the states of the property; both flags are false while
+/// it changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Mode {
     epoch: u64,
@@ -51,7 +53,7 @@ struct Mode {
 }
 
 impl Mode {
-    /// What is sure of something that began in this mode and ended in that one.
+    /// The part of this mode that is certain for an operation that ended in mode `now`.
     fn still(self, now: Mode) -> Mode {
         if self == now { self } else { Mode { epoch: now.epoch, ..Mode::default() } }
     }
@@ -64,12 +66,13 @@ impl Mode {
 
 #[derive(Debug, Default)]
 struct History {
-    /// The first is what an import found.
+    /// The first step is the state that an import found.
     steps: Vec<Step>,
     under_way: Option<Step>,
     mode: Mode,
-    /// The newest txg on disk at the starts since the last check, the least of them: an import that
-    /// ends unchecked writes later ones, and a cut takes what a killed process had not flushed.
+    /// The smallest of the newest txgs on disk at the starts since the last check. An import that
+    /// ends unchecked writes later ones, and a power cut takes what a killed process had not
+    /// flushed.
     newest: Option<Txg>,
     handles: HashSet<(ObjectId, u64)>,
     next: u32,
@@ -219,7 +222,7 @@ fn mode(service: &Service) -> SyncMode {
     service.datasets.by_name(DATASET).unwrap().properties().sync
 }
 
-/// Sets and inherits the property, above and here, until the power goes.
+/// Sets and inherits the property, on the parent and here, until the power goes.
 async fn administrator(
     service: &Service,
     world: &Arc<dyn World>,
@@ -246,13 +249,14 @@ async fn administrator(
         history.mode = history.mode.next(Some(mode(service)));
         tell(&format!("  is {:?}", history.mode));
         if history.mode.logged {
-            // Whatever was done by now is there to stay.
+            // All operations done by now are durable.
             history.steps.iter_mut().for_each(|step| step.mode.logged = true);
         }
     }
 }
 
-/// One of the crowd: makes a file, writes to it, and gives it other names, until the power goes.
+/// A client of the crowd. It makes a file, writes to it and gives it other names, until the power
+/// goes.
 async fn busy(service: Service, mut rng: Rng, number: u64) -> Result<(), String> {
     let (files, cred) = (&service.files, Credentials::root());
     let top = files.root(CROWD).ok_or("the dataset is gone")?;
@@ -295,7 +299,8 @@ async fn newest_txg(disks: &[SimDisk]) -> Txg {
     newest.max_by_key(|uberblock| uberblock.sequence).map_or(Txg(0), |uberblock| uberblock.txg)
 }
 
-/// The dataset after a start, against what its client knows. Returns how many steps are lost.
+/// Compares the dataset after a start with its client's knowledge. Returns the number of lost
+/// steps.
 async fn check(service: &Service, history: &Mutex<History>, newest: Txg) -> Result<u64, String> {
     let top = service.files.root(DATASET).ok_or("the dataset is gone")?;
     let found = snapshot(&service.files, top).await?;
@@ -333,7 +338,7 @@ fn sizes(model: &Model) -> Vec<(&str, usize)> {
     model.iter().map(|(name, content)| (name.as_str(), content.len())).collect()
 }
 
-/// Whether the dataset may be as it was after step `at`, of which the first `done` were answered.
+/// Whether the dataset may be as it was after step `at`, if the first `done` were answered.
 async fn may_end(
     service: &Service,
     steps: &[Step],
@@ -450,8 +455,9 @@ pub fn bases() -> Vec<(Shape, Vec<Image>)> {
     [Shape::Single, Shape::Mirror, Shape::FullSingle].into_iter().map(of).collect()
 }
 
-/// Each with the seeds within which it must show. A record of what no root knows: an import fails.
-/// Generations from where the root left off: a handle names another file.
+/// Each with the number of seeds within which the loss must show. If a record names something that
+/// no root knows, an import fails. If generations continue where the root left off, a handle names
+/// another file.
 #[cfg(sabotage)]
 #[test]
 fn a_rule_left_out_is_found() {
@@ -476,7 +482,7 @@ fn what_is_not_logged_is_whole_up_to_a_txg_and_costs_others_nothing() {
     }
     println!("{all:?}");
     if all.cuts >= 500 {
-        // Else nothing was tried. Of few cuts chance makes what it wants.
+        // Otherwise nothing was tried. With few cuts the numbers are up to chance.
         assert!(all.switches > all.cuts && all.lost > all.cuts / 4, "{all:?}");
     }
 }

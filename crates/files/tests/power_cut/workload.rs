@@ -1,4 +1,4 @@
-//! A client that does everything to the files of its own directory, and checks what it reads.
+//! A client that does every operation on the files of its own directory, and checks its reads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -15,14 +15,14 @@ use aquifer_sim::Rng;
 use crate::calls::{Op, Outcome, Sent};
 use crate::model::DirectoryModel;
 
-/// One client's knowledge: what is, and what the call under way makes of it.
+/// One client's knowledge: the present state, and the one that the call under way leads to.
 #[derive(Default, Debug)]
 pub struct Knowledge {
     pub is: DirectoryModel,
     pub may_be: Option<DirectoryModel>,
-    /// A call that must not run twice, sent and not answered.
+    /// An unanswered call that must not run twice.
     pub open: Option<Sent>,
-    /// Such calls that were answered, and how: the newest.
+    /// The newest such calls that were answered, with their answers.
     pub answered: VecDeque<(Sent, Outcome)>,
     next_file: u64,
     next_xid: u32,
@@ -57,14 +57,14 @@ impl Client {
         self.rng.pick(&names).cloned()
     }
 
-    /// Tells what is done, if one seed's story is asked for.
+    /// Prints an operation, if the story of one seed is requested.
     pub fn say(&self, what: std::fmt::Arguments<'_>) {
         if std::env::var("AQUIFER_SEED").is_ok() {
             println!("{:>12?} {:?}: {what}", self.world.now(), self.directory.object);
         }
     }
 
-    /// What the next call is sent as.
+    /// The next call, with its id.
     fn next_call(&self, op: Op) -> Sent {
         let mut knowledge = self.knowledge.lock().unwrap();
         knowledge.next_file += 1;
@@ -75,7 +75,7 @@ impl Client {
         Sent { id, op, file: knowledge.next_file }
     }
 
-    /// Notes what a call would make of the directory.
+    /// Notes the effect that a call would have on the directory.
     fn expect(&self, change: impl FnOnce(&mut DirectoryModel, u64)) {
         let mut knowledge = self.knowledge.lock().unwrap();
         knowledge.next_file += 1;
@@ -108,7 +108,7 @@ impl Client {
     pub async fn run(mut self, ops: u64) -> Result<(), String> {
         for _ in 0..ops {
             self.step().await?;
-            // Txgs close at 15 s or when full: far too seldom for a short life.
+            // Txgs close after 15 s or when full: far too seldom for a short life.
             if self.rng.below(12) == 0 {
                 self.files.datasets().pool().request_txg();
             }
@@ -152,7 +152,7 @@ impl Client {
             0..=4 => (self.rng.below(24) * 4096, 4096),
             5..=7 => (self.rng.below(90_000), 1 + self.rng.below(9_000)),
             8 => (self.rng.below(4) * 4096, (16 + self.rng.below(20)) * 4096),
-            // Far from the rest, but not so far that the model, which reads files whole, chokes.
+            // Far from the rest, but not too far for the model, which reads whole files.
             _ => (self.rng.below(256 * 1024), 1 + self.rng.below(5_000)),
         };
         let stability = if self.rng.coin() { Stability::FileSync } else { Stability::Unstable };
@@ -194,8 +194,8 @@ impl Client {
         self.done(result)
     }
 
-    /// Several small writes that are outstanding together, some of them to the same pages: to their
-    /// file one change.
+    /// Several small writes outstanding together, some of them to the same pages. The file system
+    /// makes them one change.
     async fn write_together(&mut self) -> Result<(), String> {
         let Some(name) = self.existing() else { return Ok(()) };
         let mut writes: Vec<(u64, Vec<u8>)> = Vec::new();
@@ -225,7 +225,7 @@ impl Client {
         match self.files.write_batch(&self.cred, handle, &pieces, stability).await {
             Ok(made) => self.done(made.promised.kept().await.map(|()| made.stability)),
             Err(_) => {
-                // Nothing was changed: one by one they are what they always were.
+                // Nothing was changed: the client makes them one by one.
                 self.knowledge.lock().unwrap().may_be = None;
                 self.say(format_args!("  one by one"));
                 for (offset, data) in writes {
@@ -236,8 +236,8 @@ impl Client {
         }
     }
 
-    /// A page written UNSTABLE in one txg, stable in the next, and committed: the old content must
-    /// not come back.
+    /// A page is written UNSTABLE in one txg, stable in the next, and committed: the old content
+    /// must not come back.
     async fn overwrite(&mut self) -> Result<(), String> {
         let Some(name) = self.existing() else { return Ok(()) };
         let offset = self.rng.below(24) * 4096;
@@ -248,8 +248,8 @@ impl Client {
         self.commit_file(&name).await
     }
 
-    /// A run written UNSTABLE in pieces, in an order of its own: the last one makes it whole, and
-    /// it goes to its place early. Then some of it changes, and perhaps it is committed.
+    /// A run is written UNSTABLE in pieces, in any order. The last piece completes it, and it goes
+    /// early. Then some of it changes, and perhaps a COMMIT follows.
     async fn stream(&mut self) -> Result<(), String> {
         let Some(name) = self.existing() else { return Ok(()) };
         const PIECES: u64 = 8;
@@ -321,7 +321,7 @@ impl Client {
         self.call(Op::Link(from, handle, to)).await
     }
 
-    /// A call that must not run twice, and what the client makes of the answer.
+    /// Sends a call that must not run twice, and handles the answer.
     async fn call(&mut self, op: Op) -> Result<(), String> {
         let sent = self.next_call(op);
         {
@@ -334,7 +334,7 @@ impl Client {
         self.say(format_args!("{sent}"));
         let outcome = self.send(&sent).await?;
         self.take_answer(sent, outcome);
-        // Now and then the client has not heard it.
+        // Now and then the client misses the answer.
         if self.rng.below(8) == 0 { self.ask_again().await } else { Ok(()) }
     }
 
@@ -376,7 +376,7 @@ impl Client {
     }
 }
 
-/// What a directory holds.
+/// The content of a directory.
 pub async fn snapshot(
     files: &Files,
     directory: FileHandle,
@@ -408,8 +408,8 @@ pub async fn snapshot(
     }
 }
 
-/// Compares a directory after a crash with what its client knows. If a call was under way: whether
-/// it must have been carried out, or cannot have been; `None` if nobody can tell.
+/// Compares a directory after a crash with its client's knowledge. If a call was under way, returns
+/// whether it must have been carried out or cannot have been; `None` if that is unknown.
 pub async fn check(
     files: &Files,
     directory: FileHandle,

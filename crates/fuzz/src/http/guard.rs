@@ -1,4 +1,4 @@
-//! Keeps requests away from the disks of the machine that this runs on.
+//! Keeps requests away from the disks of the machine that runs the target.
 
 use aquifer_api::{self as api, ApiError, EventQuery};
 use aquifer_daemon::http::refusal;
@@ -9,8 +9,8 @@ use axum::middleware::Next;
 use axum::response::Response;
 use serde::de::DeserializeOwned;
 
-/// Lets through what is known to open no disk. All routes that do are POSTs; a path is compared as
-/// it stands in the request, as the router does.
+/// Passes requests that are known to open no disk. All routes that open disks are POSTs. A path is
+/// compared literally, as the router does.
 pub async fn guard(request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let waits = Query::<EventQuery>::try_from_uri(request.uri()).is_ok_and(|of| of.wait_ms > 0);
@@ -28,7 +28,7 @@ pub async fn guard(request: Request, next: Next) -> Response {
     }
 }
 
-/// Reads the body as the route would, and does nothing.
+/// Parses the body as the route would, and does nothing.
 async fn read<T: DeserializeOwned>(request: Request) -> Response {
     match Json::<T>::from_request(request, &()).await {
         Ok(_) => refuse("it opens disks"),
@@ -40,7 +40,7 @@ fn refuse(why: &str) -> Response {
     refusal(ApiError::invalid(why))
 }
 
-/// Acts on datasets and locks, and one that forgets what was lost.
+/// Acts on datasets and locks, and one that clears a notice of a loss.
 const PASSES: [&str; 6] = [
     "/datasets",
     "/datasets/set",

@@ -1,6 +1,6 @@
-//! Which bytes of an image are the checksum of which others. Found by looking, not by knowing the
-//! format: each run of sectors is summed in each way in which the format does, and the image is
-//! searched for the sums.
+//! The places of checksums in an image, found by search instead of by knowledge of the format. Each
+//! run of sectors is summed in each way that the format uses, and the image is searched for the
+//! sums.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,12 +18,12 @@ pub struct Sums {
     structures: Vec<u64>,
 }
 
-/// Sectors that are summed up somewhere.
+/// Sectors whose checksum is stored somewhere.
 struct Run {
     first: u64,
     sectors: u64,
     how: How,
-    /// Where its sum stands: sector and byte.
+    /// The places of its checksum: sector and byte.
     places: Vec<(u64, usize)>,
 }
 
@@ -32,7 +32,7 @@ enum How {
     /// A page or compressed extent of a file.
     Data,
     Block,
-    /// All but its own last 16 bytes.
+    /// All bytes except the last 16.
     Sealed,
 }
 
@@ -73,12 +73,12 @@ impl Sums {
         Sums { runs, of_sector, structures }
     }
 
-    /// Sectors of structures, not of files.
+    /// Sectors of structures, as opposed to files.
     pub fn structures(&self) -> &[u64] {
         &self.structures
     }
 
-    /// How many sums are not what stands for them.
+    /// The number of stored checksums that are wrong.
     #[cfg(test)]
     pub fn wrong(&self, now: impl Fn(u64) -> Sector) -> usize {
         let wrong = self.runs.iter().filter(|run| {
@@ -88,10 +88,12 @@ impl Sums {
         wrong.count()
     }
 
-    /// Puts the right sums wherever those of changed sectors stand, and so on.
+    /// Stores the right checksums of the changed sectors, then of the sectors changed by that, and
+    /// so on.
     pub fn make_right(&self, changed: &mut BTreeMap<u64, Sector>, base: impl Fn(u64) -> Sector) {
         let mut next: Vec<u64> = changed.keys().copied().collect();
-        // Sums of sums end at what is sealed. Two places may disagree about one sum for ever.
+        // A chain of checksums ends at a sealed structure. Two places may disagree about one
+        // checksum for ever.
         for _ in 0..DEPTH_MAX {
             let runs = next.drain(..).flat_map(|sector| self.of_sector.get(&sector));
             let mut runs: Vec<usize> = runs.flatten().copied().collect();
@@ -127,7 +129,7 @@ impl Run {
     }
 }
 
-/// Whatever may be summed up.
+/// All runs that may have a checksum.
 fn candidates(image: &Image, sectors: &[u64]) -> Vec<Run> {
     let mut runs = Vec::new();
     for first in sectors {

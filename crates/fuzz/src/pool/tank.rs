@@ -1,4 +1,4 @@
-//! The small pool: what is written into it, and what may be read back.
+//! The small pool: its written content, and the content that a read may return.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, scan};
 use aquifer_sim::{DiskConfig, Image, Sim, SimConfig, SimDisk, Stop};
 
-/// How far an import came.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
     Refused,
-    /// In service, but something could not be read, or is of an earlier txg.
+    /// In service, but some content could not be read, or is of an earlier txg.
     Partly,
-    /// All is there, as it was acknowledged last.
+    /// All content is there, as last acknowledged.
     Whole,
 }
 
@@ -29,7 +29,7 @@ pub enum Opened {
 pub struct Machine {
     sim: Sim,
     disk: SimDisk,
-    /// What is read must have been written.
+    /// Whether every content that is read must have been written.
     is_honest: bool,
 }
 
@@ -45,7 +45,7 @@ impl Machine {
         Machine { sim, disk, is_honest }
     }
 
-    /// What the disk holds, durable or not.
+    /// The content of the disk, durable or not.
     pub fn image(&mut self) -> Image {
         self.sim.kill();
         self.sim.run_until(self.disk.flush()).unwrap().unwrap();
@@ -72,9 +72,9 @@ impl Machine {
             let mut reader = Reader { is_honest, is_whole: true, entries: 0 };
             reader.datasets(&service).await;
             reader.history(&service).await;
-            // It goes on, whatever there was.
+            // The service continues, whatever was read.
             act(&service);
-            // The pool may have been suspended meanwhile: that is an answer, too.
+            // The pool may have been suspended meanwhile: that is a valid outcome, too.
             let exported = service.pool.export().await;
             match reader.is_whole && exported.is_ok() {
                 true => Opened::Whole,
@@ -85,14 +85,14 @@ impl Machine {
         self.sim.kill();
         match opened {
             Ok(opened) => opened,
-            // It waits for the administrator: on disks that fail, for ever.
+            // It waits for the administrator: on failing disks for ever.
             Err(Stop::TimeLimit(_)) => Opened::Partly,
             Err(stop) => panic!("{stop}"),
         }
     }
 }
 
-/// Reads all there is.
+/// Reads everything.
 struct Reader {
     is_honest: bool,
     is_whole: bool,
@@ -189,13 +189,13 @@ impl Reader {
         }
     }
 
-    /// What must be so if the disk may be wrong, but nobody lies.
+    /// Checks a property that holds if the disk may be wrong but nobody lies.
     fn expect(&self, is_so: bool, what: impl FnOnce() -> String) {
         assert!(is_so || !self.is_honest, "{}", what());
     }
 }
 
-/// A pool with two datasets, of which the newest changes are only in the log.
+/// A pool with two datasets, whose newest changes are only in the log.
 pub fn made() -> Image {
     let mut machine = Machine::new(Image::new(SECTORS), true);
     let (world, disks): (Arc<dyn World>, _) = (Arc::new(machine.sim.world()), named(&machine.disk));
@@ -266,7 +266,7 @@ async fn fill(files: &Files, root: FileHandle, is_last: bool) {
     }
 }
 
-/// Which version of a page was written last: 0 none, 1 before the export, 2 after it.
+/// The version of a page that was written last: 0 none, 1 before the export, 2 after it.
 fn version(name: &str, page: u64, is_last: bool) -> u8 {
     match (name, is_last) {
         _ if name.starts_with("many") => 0,
@@ -276,8 +276,8 @@ fn version(name: &str, page: u64, is_last: bool) -> u8 {
     }
 }
 
-/// What a version of a page holds: zeros, or words that say what they are, half of them so that
-/// they can be compressed.
+/// The content of a version of a page: zeros, or words that identify it; half of the contents are
+/// compressible.
 fn content(name: &str, page: u64, version: u8) -> Vec<u8> {
     if version == 0 {
         return vec![0; 4096];
@@ -308,7 +308,7 @@ const MANY: usize = 40;
 const ENTRIES: usize = FILES.len() + 2 + MANY;
 const ENTRIES_MAX: usize = 1000;
 const PAGES: u64 = 20;
-/// The smallest disk that there may be.
+/// The smallest possible disk.
 const SECTORS: u64 = 80 * 1024;
 /// Twenty times what an import without changes takes.
 const SIM_STEPS_MAX: u64 = 400_000;

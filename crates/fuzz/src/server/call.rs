@@ -1,4 +1,4 @@
-//! Calls that are nearly right: what a stranger who has read the RFCs would send.
+//! Calls that are nearly right: a stranger who has read the RFCs would send them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -29,14 +29,14 @@ pub struct Sent {
     pub record: Vec<u8>,
 }
 
-/// What the client has heard of.
+/// The client's knowledge.
 pub struct Known {
-    /// The exports' roots, then what replies told.
+    /// The exports' roots, then handles from replies.
     handles: Vec<NfsFh3>,
     roots: usize,
-    /// Cookies that listings gave.
+    /// Cookies from listings.
     cookies: Vec<u64>,
-    /// Some calls come from those who have locks already.
+    /// Some calls come from machines that have locks already.
     is_crowded: bool,
 }
 
@@ -45,7 +45,7 @@ impl Known {
         Known { handles: roots.to_vec(), roots: roots.len(), cookies: vec![0], is_crowded: false }
     }
 
-    /// Of a server that others use: these handles, too.
+    /// Adds these handles, of a server that others use.
     pub fn of_crowd(&mut self, handles: impl IntoIterator<Item = NfsFh3>) {
         self.is_crowded = true;
         for handle in handles {
@@ -60,7 +60,7 @@ impl Known {
         }
     }
 
-    /// The handle that was learned last.
+    /// The handle that was learnt last.
     pub fn newest(&self) -> Option<NfsFh3> {
         self.handles.last().copied()
     }
@@ -72,7 +72,7 @@ impl Known {
     }
 }
 
-/// A call as root of a host that may do anything.
+/// A call as root of a host with all rights.
 pub fn plain((program, version, procedure): (u32, u32, u32), args: &impl Encode) -> Sent {
     let gids = Gids::new(&[]).unwrap();
     let sys = AuthSys { stamp: 0, machine_name: b"host", uid: 0, gid: 0, gids };
@@ -88,7 +88,7 @@ pub fn nfs3(args: &Args3<'_>) -> Sent {
     plain((v3::PROGRAM, v3::VERSION, args.procedure().wire()), args)
 }
 
-/// A call out of the input.
+/// A call made from the input.
 pub fn arbitrary(from: &mut Unstructured<'_>, known: &Known) -> Result<Sent> {
     let mut to = EncodeBuf::new();
     match from.int_in_range(0..=21)? {
@@ -126,7 +126,7 @@ fn peer(from: &mut Unstructured<'_>, known: &Known) -> Result<SocketAddr> {
     })
 }
 
-/// Callers of whom exports say different things; the last is most of them.
+/// Callers with different rights on the exports; most calls come from the last one.
 pub const PEERS: [SocketAddr; 4] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 700),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 40_000),
@@ -134,7 +134,7 @@ pub const PEERS: [SocketAddr; 4] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 700),
 ];
 
-/// A call's header; once in a while with a credential that breaks its limits.
+/// A call's header, now and then with a credential that breaks its limits.
 fn header(from: &mut Unstructured<'_>, to: &mut EncodeBuf, words: [u32; 3]) -> Result<()> {
     let [program, version, procedure] = words;
     let xid = from.arbitrary::<u16>()?.into();
@@ -182,7 +182,7 @@ fn mount(from: &mut Unstructured<'_>, to: &mut EncodeBuf) -> Result<()> {
     Ok(())
 }
 
-/// A call of NLM, or a notification.
+/// A call of NLM, or a notification of NSM.
 fn lock(from: &mut Unstructured<'_>, to: &mut EncodeBuf, known: &Known) -> Result<()> {
     let long = [b'h'; 1025];
     let words: [&[u8]; 5] =
@@ -228,7 +228,7 @@ fn lock(from: &mut Unstructured<'_>, to: &mut EncodeBuf, known: &Known) -> Resul
     Ok(())
 }
 
-/// Changes some bytes, or leaves some out, once in a while.
+/// Changes or removes some bytes, now and then.
 fn damage(from: &mut Unstructured<'_>, record: &mut Vec<u8>) -> Result<()> {
     match from.int_in_range(0..=31)? {
         0 => record.truncate(from.choose_index(record.len())?),
@@ -253,7 +253,7 @@ fn handle(from: &mut Unstructured<'_>, known: &Known) -> Result<NfsFh3> {
     match from.int_in_range(0..=31)? {
         0 => bytes.truncate(from.choose_index(bytes.len())?),
         1 => bytes.resize(from.int_in_range(25..=v3::FH_BYTES_MAX)?, from.arbitrary()?),
-        // Another file system, object or generation: all are words of eight bytes.
+        // Another file system, object or generation: each is a word of eight bytes.
         2 => {
             let at = from.choose_index(bytes.len())?;
             bytes[at] ^= from.arbitrary::<u8>()?;
@@ -266,13 +266,13 @@ fn handle(from: &mut Unstructured<'_>, known: &Known) -> Result<NfsFh3> {
         4 => bytes = newest.bytes().iter().rev().copied().collect(),
         5..=7 => return Ok(any),
         8..=15 => return Ok(newest),
-        // The directory of this input, and what was made in it.
+        // The directory of this input, and objects that it made there.
         _ => return Ok(*from.choose(&known.handles[known.roots.min(known.handles.len() - 1)..])?),
     }
     Ok(NfsFh3::new(&bytes).unwrap_or(any))
 }
 
-/// Two names, mostly of a few so that they meet again.
+/// Two names, mostly out of a few, so that they collide.
 fn names(from: &mut Unstructured<'_>) -> Result<[Vec<u8>; 2]> {
     Ok([name(from)?, name(from)?])
 }
@@ -464,5 +464,5 @@ fn args<'a>(
     })
 }
 
-/// Handles and cookies that are remembered.
+/// Most handles and cookies that are remembered.
 const KNOWN_MAX: usize = 24;

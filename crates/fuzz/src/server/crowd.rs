@@ -1,5 +1,5 @@
-//! A server that thousands use: what costs little with a few files, locks and exports must not cost
-//! much because others have many.
+//! A server with thousands of users: a call that is cheap with a few files, locks and exports must
+//! not become expensive because others have many.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use arbitrary::Unstructured;
 use super::call::{self, Known, Sent};
 use super::{Bed, PAUSE};
 
-/// What the crowd has.
+/// The files of the crowd.
 pub struct Crowd {
-    /// Files with as many locks as there may be, a directory of many files, a file in many pieces.
+    /// Files with as many locks as allowed, a directory of many files, and a file in many pieces.
     shown: Vec<NfsFh3>,
 }
 
@@ -51,7 +51,7 @@ impl Crowd {
             let file = bed.made(root, format!("locked {file}").as_bytes(), false);
             shown.push(file);
             let held = (0..HELD).map(|at| lock(file, at, at * 2, 1, false));
-            // Each of those waits for one of the others, or for three.
+            // Each of these waits for one of the others, or for three.
             let waiting = (0..WAITING).map(|at| lock(file, at + 1, at * 8, 1 + at % 2 * 4, true));
             let nfs = bed.nfs.clone();
             let sent: Vec<Sent> = held.chain(waiting).collect();
@@ -65,7 +65,7 @@ impl Crowd {
         }
         let pause = bed.sim.world().sleep(PAUSE);
         bed.sim.run_until(pause).unwrap();
-        // What an address may do is looked up in all rules once, and then known.
+        // The first call of an address looks it up in all rules; after that the result is known.
         for peer in call::PEERS.into_iter().chain([member(0), member(1), member(2)]) {
             assert!(bed.nfs.exports().knows(peer.ip()));
         }
@@ -74,7 +74,7 @@ impl Crowd {
         Crowd { shown }
     }
 
-    /// Lets an input know of some of it.
+    /// Shows an input some of these handles.
     pub fn show(&self, from: &mut Unstructured<'_>, known: &mut Known) {
         let mut shown = self.shown.clone();
         shown.retain(|_| from.ratio(1, 3).unwrap_or(false));
@@ -83,7 +83,7 @@ impl Crowd {
 }
 
 impl Bed {
-    /// Makes a directory or a file.
+    /// Makes a directory or a file, and returns its handle.
     fn made(&mut self, dir: NfsFh3, name: &[u8], is_dir: bool) -> NfsFh3 {
         let sent = match is_dir {
             true => {
@@ -103,7 +103,7 @@ fn create(dir: NfsFh3, name: &[u8]) -> Sent {
     call::nfs3(&Args3::Create(Create3Args { place, how }))
 }
 
-/// A LOCK of one of the crowd: as many owners as locks, of some machines.
+/// A LOCK by a member of the crowd: as many owners as locks, on a few machines.
 fn lock(file: NfsFh3, number: u64, l_offset: u64, l_len: u64, block: bool) -> Sent {
     let machine = u8::try_from(number % MACHINES).unwrap();
     let (caller_name, fh) = (Limited(&b"host"[..]), Limited(file.bytes()));
@@ -115,18 +115,18 @@ fn lock(file: NfsFh3, number: u64, l_offset: u64, l_len: u64, block: bool) -> Se
     Sent { peer: member(machine), ..call::plain(what, &args) }
 }
 
-/// One of the machines of the crowd.
+/// A machine of the crowd.
 pub fn member(number: u8) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(20, 0, 0, number), 700))
 }
 
-/// Whether this address is that of one of the crowd.
+/// Whether this address belongs to the crowd.
 pub fn is_one_of(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(address) if address.octets()[0] == 20)
 }
 
-/// Exports of datasets that are elsewhere, each for a few hosts: what it takes to find that none of
-/// them is meant.
+/// Exports of datasets that do not exist here, each for a few hosts: they show the cost of finding
+/// that none of them matches.
 pub fn exports() -> Vec<Export> {
     let export = |number| {
         let hosts = (0..4).map(|host| format!("30.0.{host}.{}", number % 256).parse().unwrap());
@@ -136,12 +136,12 @@ pub fn exports() -> Vec<Export> {
     (0..EXPORTS).map(export).collect()
 }
 
-/// Locks of a server that can tell clients of their grants, so that they may wait.
+/// Locks of a server that can call clients, so that requests may wait.
 pub fn locks() -> Arc<Locks> {
     Arc::new(Locks::new(Arc::new(Willing), 1, None))
 }
 
-/// Tells hosts what is to be told, until there is nothing more: some accept, some do not answer.
+/// Calls hosts until there are no more messages: some accept, some do not answer.
 pub fn attend(locks: &Locks, from: &mut Unstructured<'_>) {
     while let Some(host) = locks.next_host() {
         while let Some(callout) = locks.next_callout(host) {
@@ -159,7 +159,7 @@ pub fn attend(locks: &Locks, from: &mut Unstructured<'_>) {
     }
 }
 
-/// Writes everything down at once.
+/// Writes every list at once.
 #[derive(Debug)]
 struct Willing;
 
@@ -178,16 +178,17 @@ impl Outside for Willing {
     }
 }
 
-/// Exports beside those that are used.
+/// Exports beside the used ones.
 const EXPORTS: u32 = 4000;
 /// Files in one directory.
 const FILES: u32 = 1000;
-/// Pages of a file that do not touch.
+/// Separate pages of a file.
 const PIECES: u64 = 500;
-/// Files with locks, and how many each has: nearly as many as it may, and as all may.
+/// Files with locks, and the number of locks of each: nearly as many as a file may have, and as all
+/// may have together.
 const LOCKED_FILES: u64 = 8;
 const HELD: u64 = 1000;
 const WAITING: u64 = 250;
 const MACHINES: u64 = 16;
-/// Of each machine: those of whom inputs speak, too.
+/// Owners on each machine, including those that inputs use.
 const OWNERS: u64 = 3;

@@ -1,11 +1,12 @@
-//! What a call may cost.
+//! The allowed cost of a call.
 //!
-//! - Any: so many steps whatever it says, so many for each byte of it and of its reply, and a few
-//!   for each byte of the input's earlier calls, which may be what it commits or cuts off.
-//! - One of locks: so many for each lock of the file that it names, and for each pair of one that
-//!   holds and one that waits there. Locks of other files cost nothing.
-//! - One that may end what a client or a file has: so many for each lock there is.
-//! - EXPORT: so many for each export there is, those too that it does not tell.
+//! - Any call: a constant, and a number of steps for each byte of it and of its reply. A few more
+//!   for each byte of the input's earlier calls, which it may commit or truncate.
+//! - A lock call: a number of steps for each lock of the file that it names, and for each pair of a
+//!   holder and a waiter there. Locks of other files cost nothing.
+//! - A call that may end everything of a client or a file: a number of steps for each lock that
+//!   exists.
+//! - EXPORT: a number of steps for each export that exists, even those that it does not list.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use aquifer_nfs::proto::{mount, nlm, nsm};
 use aquifer_rpc::message::Call;
 use aquifer_rpc::xdr::Decoder;
 
-/// Breaks if a call took more steps than it may. `bytes`: its own, and the input's so far.
+/// Panics if a call took more steps than allowed. `bytes`: its own, and those of the input so far.
 pub fn check(record: &[u8], steps: u64, bytes: [usize; 2], nfs: &Nfs) {
     let call = Call::decode(&mut Decoder::new(record)).ok();
     let what = call.map(|call| (call.program, call.procedure)).unwrap_or_default();
@@ -32,7 +33,7 @@ pub fn check(record: &[u8], steps: u64, bytes: [usize; 2], nfs: &Nfs) {
     }
 }
 
-/// What locks and exports allow beside. They are looked at after the call.
+/// The additional steps for locks and exports. They are counted after the call.
 fn more(what: (u32, u32), record: &[u8], nfs: &Nfs) -> u64 {
     let files = crowded(nfs.locks());
     let all: u64 = files.values().flatten().sum();
@@ -54,7 +55,7 @@ fn more(what: (u32, u32), record: &[u8], nfs: &Nfs) -> u64 {
     }
 }
 
-/// Locks that are held and waited for, by file.
+/// Numbers of held locks and waiters, by file.
 fn crowded(locks: &Locks) -> HashMap<[u8; FileHandle::BYTES], [u64; 2]> {
     let mut files: HashMap<_, [u64; 2]> = HashMap::new();
     for lock in locks.list() {

@@ -1,4 +1,4 @@
-//! What replies must be, and what is learned from them.
+//! Checks of replies, and the knowledge that they give.
 
 use aquifer_nfs::limits::TRANSFER_BYTES_MAX;
 use aquifer_nfs::proto::v3::{
@@ -11,7 +11,7 @@ use aquifer_rpc::xdr::{Decode, Decoder};
 
 use super::call::Known;
 
-/// A reply's header, whatever it says, is one.
+/// Checks that a reply begins with a valid header, whatever it contains.
 pub fn header(reply: &[u8]) {
     Reply::decode(&mut Decoder::new(reply)).unwrap();
 }
@@ -25,8 +25,8 @@ pub fn results(reply: &[u8]) -> Option<Decoder<'_>> {
     }
 }
 
-/// Checks the reply to the NFSv3 call in `record`, and remembers what it tells. Whether the call
-/// changed a name or an attribute.
+/// Checks the reply to the NFSv3 call in `record`, and remembers its handles and cookies. Returns
+/// whether the call changed a name or an attribute.
 pub fn check(record: &[u8], reply: &[u8], known: &mut Known) -> bool {
     let mut asked = Decoder::new(record);
     let Ok(call) = Call::decode(&mut asked) else { return false };
@@ -74,7 +74,7 @@ pub fn check(record: &[u8], reply: &[u8], known: &mut Known) -> bool {
     succeeded && changes(procedure)
 }
 
-/// RFC 1813 section 4.5: what must not run twice.
+/// RFC 1813 section 4.5: procedures that must not run twice.
 fn changes(procedure: Procedure3) -> bool {
     use Procedure3::{Create, Link, Mkdir, Mknod, Remove, Rename, Rmdir, Setattr, Symlink};
     let once = [Setattr, Create, Mkdir, Symlink, Mknod, Remove, Rmdir, Rename, Link];
@@ -95,7 +95,7 @@ fn write(count: u32, from: &mut Decoder<'_>) {
     }
 }
 
-/// Results that need only be well formed.
+/// Checks results that only need to be well formed.
 fn form(args: &Args3<'_>, from: &mut Decoder<'_>) {
     match args {
         Args3::Getattr(_) => drop(of::<Getattr3Res>(from)),

@@ -76,7 +76,7 @@ impl Capture {
     }
 }
 
-/// Who calls in all samples.
+/// The caller of all samples.
 pub fn credential() -> Credential<'static> {
     let gids = Gids::new(&[10, 20]).unwrap_or_default();
     Credential::Sys(AuthSys { stamp: 9, machine_name: b"sampler", uid: 0, gid: 0, gids })

@@ -1,5 +1,5 @@
-//! Writes a packet capture with a call and two replies of every NFSv3 and MOUNT procedure, so that
-//! another implementation can be asked what it reads in them:
+//! Writes a packet capture with a call and two replies of every NFSv3 and MOUNT procedure. Another
+//! implementation can then show how it reads them:
 //!
 //! ```text
 //! cargo run -p aquifer-nfs --example wire_samples -- samples.pcap
@@ -296,7 +296,7 @@ fn buf(value: &impl Encode) -> EncodeBuf {
     to
 }
 
-/// What was encoded already.
+/// Bytes that are already encoded.
 struct Raw<'a>(&'a EncodeBuf);
 
 impl Encode for Raw<'_> {

@@ -1,15 +1,15 @@
-//! Values that the samples share.
+//! Values shared by the samples.
 
 use aquifer_nfs::proto::v3::{
     Fattr3, Ftype3, NfsFh3, Nfstime3, Sattr3, SetTime, SpecData3, WccAttr, WccData,
 };
 
-/// A sample.
+/// A sample handle.
 pub fn handle() -> NfsFh3 {
     NfsFh3::new(&[0xa5; 28]).unwrap_or_else(|| unreachable!("28 bytes fit a handle"))
 }
 
-/// A sample.
+/// Sample attributes.
 pub fn attributes() -> Fattr3 {
     let time = Nfstime3 { seconds: 1_700_000_000, nseconds: 5 };
     Fattr3 {
@@ -29,7 +29,7 @@ pub fn attributes() -> Fattr3 {
     }
 }
 
-/// A sample.
+/// Sample attributes around a change.
 pub fn wcc() -> WccData {
     let time = Nfstime3 { seconds: 1_700_000_000, nseconds: 4 };
     WccData {
@@ -38,7 +38,7 @@ pub fn wcc() -> WccData {
     }
 }
 
-/// A sample.
+/// Sample attributes to set.
 pub fn sattr() -> Sattr3 {
     Sattr3 {
         mode: Some(0o600),

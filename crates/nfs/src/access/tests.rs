@@ -1,4 +1,4 @@
-//! Who is let in by which rule.
+//! Which rule admits which client.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn known() -> Addresses {
     .into()
 }
 
-/// What comes of a client, and by which rule.
+/// Checks the verdict for a client, and the rule behind it.
 #[track_caller]
 fn judged(access: &Access, client: &str, verdict: Verdict, rule: Option<&str>) {
     let judgement = Rules::new(access, &known()).judge(client.parse().unwrap(), &[]);
@@ -108,7 +108,7 @@ fn a_host_is_each_of_its_addresses() {
     judged(&rules, "10.1.0.3", Refused, None);
 }
 
-/// Somebody may be whom a name means that nobody knows yet; somebody else is judged at once.
+/// A client that an unknown name could mean has to wait; any other client is judged at once.
 #[test]
 fn who_is_named_nowhere_waits_for_names_that_were_not_looked_up() {
     let rules = access("new 10.1.0.0/24", "nobody", "10.9.0.0/16");
@@ -117,7 +117,7 @@ fn who_is_named_nowhere_waits_for_names_that_were_not_looked_up() {
     judged(&rules, "10.9.0.1", Refused, Some("none=10.9.0.0/16"));
 }
 
-/// The rule that opens must not hold before the one that closes.
+/// A rule that admits must not hold before one that shuts out is known.
 #[test]
 fn a_name_that_shuts_out_lets_nobody_in_before_it_is_known() {
     for rules in [
@@ -163,8 +163,8 @@ fn export_lists_who_is_let_in_and_nobody_for_everybody() {
     }
 }
 
-/// DNS has answered for IPv4 and not yet for IPv6: a host that is shut out does not come in by its
-/// other address, and one that is let in is not told that it is refused.
+/// DNS has answered for IPv4 and not yet for IPv6. A host that is shut out does not come in by its
+/// other address. A host that is admitted is not refused.
 #[test]
 fn each_family_is_known_by_itself() {
     let half = |v4: &[&str], v6: Option<&[&str]>| {
@@ -197,7 +197,7 @@ fn each_family_is_known_by_itself() {
     assert!(judge(&no_root, Some(&[]), "fd00::1").keeps_root());
 }
 
-/// A certificate names its client wherever it calls from, and is as narrow as a host.
+/// A certificate names its client at any address, and is as narrow as a host.
 #[test]
 fn a_certificate_is_one_host() {
     let certificate =

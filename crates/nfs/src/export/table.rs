@@ -1,10 +1,10 @@
-//! The exports and what finds them: by guid, by path, by client.
+//! The exports, and the maps that find them by guid, by path and by client.
 //!
 //! Invariants:
-//! - What any caller can make up (a guid, a path, an address) is looked up in a map: no search over
-//!   all exports, no lock that keeps others out. An address that was not seen yet is judged once
-//!   by each kind of rules.
-//! - What is remembered of clients is bounded, and forgotten with each change of the rules.
+//! - A guid, path or address that a caller can make up is looked up in a map: no search over all
+//!   exports, and no lock that keeps others out. A new address is judged once by each kind of
+//!   rules.
+//! - The table's memory of clients is bounded, and cleared with each change of the rules.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -25,37 +25,38 @@ type Guids = HashMap<u64, Vec<usize>>;
 #[derive(Debug, Default)]
 pub(super) struct Table {
     exports: Vec<Export>,
-    /// Those of the export at the same place.
+    /// The rules of the export at the same index.
     rules: Vec<Rules>,
-    /// One export of each kind: of most, many have the same rules, which they inherit.
+    /// The first export of each kind: many exports inherit the same rules.
     kinds: Vec<usize>,
-    /// Of the hosts that the exports name.
+    /// The addresses of the hosts that the exports name.
     pub addresses: Addresses,
     by_guid: Guids,
     by_path: HashMap<Vec<u8>, usize>,
     /// Components of the longest path.
     depth: usize,
-    /// At least what EXPORT's reply takes.
+    /// An upper bound of the bytes of EXPORT's reply.
     pub list_bytes_max: usize,
     standings: Mutex<HashMap<(IpAddr, Security), Standing>>,
 }
 
-/// What a client's address is worth, and what it has proven, over all exports.
+/// The standing of a client's address and its security, over all exports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Standing {
-    /// An export admits it, if it comes as it must: from such a port, over TLS.
+    /// An export admits it, if it comes from such a port and with such protection as the export
+    /// requires.
     pub is_admitted: bool,
-    /// An export admits it, or may yet.
+    /// An export admits it, or may do so later.
     pub may_come: bool,
-    /// And its calls travel as they must.
+    /// And its calls have the protection that this export requires.
     pub calls: bool,
-    /// And from any port.
+    /// And this export accepts calls from any port.
     pub calls_from_any_port: bool,
 }
 
-/// What came of a handle.
+/// The result of looking up a handle.
 pub(super) enum Found {
-    /// There is nothing of this guid.
+    /// No export has this guid.
     Nothing,
     Refused(Refused),
     Admitted(Arc<Volume>, Rights),
@@ -92,7 +93,7 @@ impl Table {
         }
     }
 
-    /// How many kinds of rules there are.
+    /// The number of kinds of rules.
     #[cfg(test)]
     pub fn kinds(&self) -> usize {
         self.kinds.len()
@@ -144,7 +145,7 @@ impl Table {
         let candidates = self.by_guid.get(&guid).into_iter().flatten();
         let exports =
             candidates.filter_map(|index| self.exports.get(*index).zip(self.rules.get(*index)));
-        // Of all exports of a dataset: what was looked up may not hold any more.
+        // Checked for all exports of a dataset: the lookup may not hold any more.
         let mut exports = exports
             .filter_map(|(export, rules)| {
                 let root = root_of(&export.dataset)?;
@@ -172,7 +173,7 @@ impl Table {
         Found::Refused(refused)
     }
 
-    /// The export under whose path a path lies, the nearest one, and the components beyond it.
+    /// The export whose path is the nearest above a path, and the components beyond it.
     pub fn covering<'a, 'p>(
         &self,
         path: &'a [&'p [u8]],
@@ -185,7 +186,7 @@ impl Table {
     }
 }
 
-/// Looks up which exports have which guid.
+/// Looks up the guid of each export.
 pub(super) fn guids(exports: &[Export], root_of: &RootOf) -> Guids {
     let mut guids = Guids::new();
     for (index, export) in exports.iter().enumerate() {
@@ -196,7 +197,7 @@ pub(super) fn guids(exports: &[Export], root_of: &RootOf) -> Guids {
     guids
 }
 
-/// The first of all exports that let in the same clients in the same way.
+/// The first of all exports that admit the same clients in the same way.
 fn kinds(exports: &[Export]) -> Vec<usize> {
     let mut seen = HashSet::new();
     let kind = |export: &Export| (export.access.clone(), export.xprtsec, export.secure_ports);
@@ -208,7 +209,7 @@ fn rules(exports: &[Export], addresses: &Addresses) -> Vec<Rules> {
     exports.iter().map(|export| Rules::new(&export.access, addresses)).collect()
 }
 
-/// At least what an export takes in EXPORT's reply, in bytes.
+/// An upper bound of the bytes that an export takes in EXPORT's reply.
 pub(crate) fn listed_bytes_max(export: &Export) -> usize {
     16 + export.path.len() + export.access.groups_bytes_max()
 }

@@ -1,4 +1,4 @@
-//! Who may use which dataset, and as whom.
+//! Which client may use which dataset, and as which user.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -20,7 +20,7 @@ fn root(guid: u64) -> Root {
     volume().root(handle(guid))
 }
 
-/// A volume of a pool without a file: the table asks it nothing.
+/// A volume of a pool without a file: the table never uses the files.
 fn volume() -> &'static Arc<Volume> {
     static POOL: OnceLock<(tokio::runtime::Runtime, Service, Arc<Volume>)> = OnceLock::new();
     let (_, _, volume) = POOL.get_or_init(|| {
@@ -115,8 +115,8 @@ fn a_dataset_exported_twice_has_the_rights_of_the_first_export_that_admits() {
 }
 
 /// A dataset that is destroyed, or exchanges names with another (promote), changes its guid under
-/// the export: what was admitted before must not be remembered. The new one is admitted as soon as
-/// the table is told.
+/// the export. The table must not remember the old one. The new one is admitted once the table is
+/// replaced.
 #[test]
 fn a_dataset_that_changes_is_looked_up_anew() {
     let now = Arc::new(AtomicU64::new(7));
@@ -143,8 +143,8 @@ fn a_dataset_that_changes_is_looked_up_anew() {
     assert_eq!(admitted(7), admits);
 }
 
-/// What a caller can make up costs no search: not over the exports, and not under a lock that keeps
-/// others out. With a search, each of these took milliseconds.
+/// A handle that a caller makes up costs no search: not over the exports, and not under a lock that
+/// keeps others out. With a search, each of these took milliseconds.
 #[test]
 fn what_is_made_up_is_found_to_be_nothing_at_once() {
     let one = |number| Export {
@@ -167,7 +167,7 @@ fn what_is_made_up_is_found_to_be_nothing_at_once() {
         assert!(!exports.knows(peer("10.9.0.1:5").ip()) && exports.knows(peer("10.1.0.1:5").ip()));
     }
     drop(reader);
-    // Any number of strangers: what is remembered of them is bounded.
+    // Any number of strangers: the table's memory of them is bounded.
     for number in 0..2 * u32::try_from(STANDINGS_MAX).unwrap() {
         assert!(
             !exports
@@ -182,7 +182,7 @@ fn what_is_made_up_is_found_to_be_nothing_at_once() {
     }
 }
 
-/// The first of so many are listed; all can be mounted.
+/// Only the first of that many are listed; all can be mounted.
 #[test]
 fn a_list_of_exports_ends_where_its_room_does() {
     let one = |number: usize| Export::new(format!("/{number}/{}", "x".repeat(100)), "a");
@@ -193,7 +193,7 @@ fn a_list_of_exports_ends_where_its_room_does() {
     assert_eq!(exports.covering(&path).unwrap().0.path, last);
 }
 
-/// A change that shuts somebody out holds, also if the table that it comes with cannot be.
+/// A change that shuts a client out holds, even if the rest of the new table is not valid.
 #[test]
 fn what_changes_in_a_table_that_cannot_be_is_withdrawn() {
     let (a, b) = (Export::new("/a", "a"), Export::new("/b", "b"));
@@ -310,8 +310,8 @@ fn the_superuser_of_a_host_in_root_stays_one() {
     assert_eq!((said.rule.as_deref(), said.root_rule.as_deref()), (Some("rw"), Some("root=admin")));
 }
 
-/// A name that was never looked up keeps clients waiting: NFS3ERR_ACCES would be an I/O error to
-/// the guests of a hypervisor that is only early after a restart.
+/// A name without a lookup keeps clients waiting. NFS3ERR_ACCES would be an I/O error to the guests
+/// of a hypervisor that comes early after a restart.
 #[test]
 fn a_host_is_its_addresses_from_the_moment_they_are_told() {
     let export = Export { access: host("hv1"), ..Export::new("/vms", "vms") };
@@ -355,8 +355,8 @@ fn an_explanation_names_the_nearest_export_and_its_rule() {
     assert_eq!(said("/", "10.2.2.3"), None);
 }
 
-/// Datasets inherit their rules: an address that nobody has seen yet costs as much as there are
-/// rules, not as there are exports.
+/// Datasets inherit their rules: a new address costs one judgement for each kind of rules, not one
+/// for each export.
 #[test]
 fn a_new_address_is_judged_once_by_each_kind_of_rules() {
     let export = |at: usize| {

@@ -1,11 +1,10 @@
-//! What is to be said to hosts, and whose turn it is.
+//! Messages to hosts, and the order in which hosts are served.
 //!
 //! Invariants:
-//! - One caller attends to a host at a time: a host that does not answer keeps nobody else waiting
-//!   but itself.
-//! - Grants go first, those of other hosts too: results are asked for again if they are lost, while
-//!   a grant is a lock that everybody waits for.
-//! - Results are bounded, for a host and for all. One too many is dropped, which to a client is a
+//! - One caller serves a host at a time: a host that does not answer keeps only itself waiting.
+//! - Grants go first, those of other hosts too. A client asks again for a lost result, while
+//!   everybody waits for a lock that is granted.
+//! - Results are bounded, for a host and for all. One too many is dropped; to a client that is a
 //!   lost datagram.
 
 use std::collections::{HashMap, VecDeque};
@@ -17,22 +16,21 @@ use super::grants::Grant;
 use crate::limits::{HOST_GRANTS_LOOK, HOST_MESSAGES_MAX, MESSAGES_MAX};
 use crate::proto::nlm::{Limited, Lock4, Nlm4Res, Nlm4Stats, Procedure, TestArgs4};
 
-/// Something to be said to a client's lock manager.
+/// A message to a client's lock manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callout {
-    /// The address to call from: clients believe no other.
+    /// The address of ours to call from: clients believe no other.
     pub via: Option<IpAddr>,
     /// The procedure of NLM version 4.
     pub procedure: u32,
     /// Its arguments.
     pub args: Vec<u8>,
-    /// The grant that it tells of, whose answer is to be given to
-    /// [`Locks::granted`](super::Locks::granted). Without one, the message is sent once and no
-    /// answer is waited for.
+    /// The grant that it announces; pass its answer to [`Locks::granted`](super::Locks::granted).
+    /// Without a grant, the message is sent once and no answer is waited for.
     pub grant: Option<u64>,
 }
 
-/// What came of telling a grant.
+/// The result of announcing a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantAnswer {
     /// The client has its lock.
@@ -44,7 +42,7 @@ pub enum GrantAnswer {
 }
 
 impl GrantAnswer {
-    /// Reads the results of GRANTED. What makes no sense is no acceptance.
+    /// Reads the results of GRANTED. A result that makes no sense does not accept the grant.
     pub fn of(results: &[u8]) -> GrantAnswer {
         match Nlm4Res::decode(&mut Decoder::new(results)) {
             Ok(Nlm4Res { stat: Nlm4Stats::Granted, .. }) => GrantAnswer::Accepted,
@@ -57,10 +55,10 @@ impl GrantAnswer {
 #[derive(Debug, Default)]
 pub(super) struct Callouts {
     hosts: HashMap<IpAddr, Host>,
-    /// Hosts whose turn it may be, those with grants before those with results.
+    /// Hosts that may be next, those with grants before those with results.
     with_grants: VecDeque<IpAddr>,
     with_results: VecDeque<IpAddr>,
-    /// Of all hosts.
+    /// The number of results for all hosts.
     results: usize,
 }
 
@@ -71,7 +69,7 @@ struct Host {
     is_attended: bool,
 }
 
-/// What is to be said next.
+/// The next message.
 #[derive(Debug)]
 pub(super) enum Next {
     Grant(u64),
@@ -79,7 +77,7 @@ pub(super) enum Next {
 }
 
 impl Callouts {
-    /// `host` is to be told of a grant. `holds` says which grants are still on their way.
+    /// Queues a grant for `host`. `holds` returns whether a grant is still on its way.
     pub fn add_grant(&mut self, host: IpAddr, grant: u64, holds: impl Fn(u64) -> bool) {
         let entry = self.hosts.entry(host).or_default();
         entry.grants.push_back(grant);
@@ -91,7 +89,7 @@ impl Callouts {
         }
     }
 
-    /// A grant is to be told again, before others.
+    /// Queues a grant again, before others.
     pub fn add_again(&mut self, host: IpAddr, grant: u64) {
         self.hosts.entry(host).or_default().grants.push_front(grant);
     }
@@ -111,13 +109,12 @@ impl Callouts {
         }
     }
 
-    /// Whether a host waits that nobody attends to.
+    /// Whether a host waits that no caller serves.
     pub fn is_waited_for(&self) -> bool {
         !self.with_grants.is_empty() || !self.with_results.is_empty()
     }
 
-    /// The host whose turn it is. The caller attends to it until [`Callouts::next_for`] has nothing
-    /// more.
+    /// The next host to serve. The caller serves it until [`Callouts::next_for`] returns nothing.
     pub fn next_host(&mut self) -> Option<IpAddr> {
         while let Some(address) =
             self.with_grants.pop_front().or_else(|| self.with_results.pop_front())
@@ -130,8 +127,7 @@ impl Callouts {
         None
     }
 
-    /// What is to be said next to a host that is attended to. If there is nothing, it is not
-    /// attended to any more.
+    /// The next message to a host that is being served. If there is none, serving it ends.
     pub fn next_for(&mut self, address: IpAddr) -> Option<Next> {
         let host = self.hosts.get_mut(&address)?;
         if let Some(grant) = host.grants.pop_front() {
@@ -145,7 +141,7 @@ impl Callouts {
         None
     }
 
-    /// A host cannot be reached: what was to be said to it is dropped. Its grants are returned.
+    /// Drops all messages to a host that cannot be reached. Returns its grants.
     pub fn give_up(&mut self, address: IpAddr) -> Vec<u64> {
         let Some(host) = self.hosts.get_mut(&address) else { return Vec::new() };
         self.results -= host.results.len();
@@ -154,7 +150,7 @@ impl Callouts {
     }
 }
 
-/// The call that tells a grant.
+/// The call that announces a grant.
 pub(super) fn granted_call(id: u64, grant: &Grant) -> Callout {
     let Grant { file, waiter } = grant;
     let owner = &waiter.owner;

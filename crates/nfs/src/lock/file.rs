@@ -1,12 +1,12 @@
-//! The locks of one file: ranges of bytes, who waits for some, and share reservations.
+//! The locks of one file: ranges of bytes, waiters, and share reservations.
 //!
 //! Invariants:
 //! - Locks of one owner are disjoint, and those of one kind do not touch: they are one.
 //! - Locks of different owners that overlap are both shared.
-//! - Who waits is in conflict with somebody who holds, or queues behind somebody who waits. So a
-//!   change can only serve those who wait for a part of the range that changed, or whose owner's
-//!   locks changed: nobody else is looked at. That, and the limits, keep a call's time short
-//!   whatever clients have set up.
+//! - A waiter conflicts with a holder, or queues behind another waiter. So a change can only serve
+//!   those that wait for a part of the changed range, or whose owner's locks changed: no other
+//!   waiter is looked at. That, and the limits, keep a call's time short whatever clients have set
+//!   up.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -23,13 +23,13 @@ pub(super) struct Held {
     pub owner: Arc<Owner>,
 }
 
-/// Somebody who waits.
+/// A request that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
     pub range: Range,
     pub exclusive: bool,
     pub owner: Arc<Owner>,
-    /// Our address as the client knows it: it believes only what comes from there.
+    /// Our address as the client knows it: the client believes only calls from there.
     pub via: Option<IpAddr>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Share {
     pub deny: u32,
 }
 
-/// What has changed: the locks of an owner, in a range.
+/// A change of the locks of an owner, in a range.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub range: Range,
@@ -54,11 +54,11 @@ impl Change {
     }
 }
 
-/// Somebody who had to wait, and has its lock now.
+/// A waiter that has its lock now.
 #[derive(Debug)]
 pub(super) struct Served {
     pub waiter: Waiter,
-    /// Locks and waiters of the file before and after.
+    /// Numbers of locks and waiters of the file before and after.
     pub before: usize,
     pub after: usize,
 }
@@ -80,20 +80,20 @@ impl FileLocks {
         self.held.len() + self.shares.len() + more <= FILE_LOCKS_MAX
     }
 
-    /// Whether one more may wait.
+    /// Whether there is room for one more waiter.
     pub fn fits_waiter(&self) -> bool {
         self.waiting.len() < FILE_WAITERS_MAX
     }
 
-    /// A lock of somebody else that is in the way.
+    /// A lock of another owner that conflicts.
     pub fn conflict(&self, owner: &Owner, range: &Range, exclusive: bool) -> Option<&Held> {
         self.held.iter().find(|held| {
             held.range.overlaps(range) && (held.exclusive || exclusive) && *held.owner != *owner
         })
     }
 
-    /// Gives `owner` a lock of `range` (`Some(exclusive)`) in place of what it has there, or takes
-    /// that away (`None`).
+    /// Gives `owner` a lock of `range` (`Some(exclusive)`) in place of its locks there, or removes
+    /// them (`None`).
     pub fn set(&mut self, owner: &Arc<Owner>, range: Range, kind: Option<bool>) {
         let mut whole = range;
         let mut rests = Vec::new();
@@ -121,15 +121,15 @@ impl FileLocks {
         self.held.extend(kind.map(|exclusive| Held { range: whole, exclusive, owner }));
     }
 
-    /// Whether taking `range` away from its owner leaves two locks of one.
+    /// Whether removing `range` from its owner splits one lock into two.
     pub fn would_split(&self, owner: &Owner, range: &Range) -> bool {
         self.held.iter().any(|held| {
             held.range.first < range.first && range.last < held.range.last && *held.owner == *owner
         })
     }
 
-    /// Whether somebody before place `place` of the queue waits for what is in conflict with this.
-    /// An owner that holds something already does not queue: those before it may wait for it.
+    /// Whether a waiter before place `place` of the queue waits for a conflicting lock. An owner
+    /// that holds something already does not queue: the waiters before it may wait for it.
     pub fn must_queue(&self, owner: &Owner, range: &Range, exclusive: bool, place: usize) -> bool {
         let ahead = self.waiting.iter().take(place).any(|waiter| {
             waiter.range.overlaps(range)
@@ -143,7 +143,7 @@ impl FileLocks {
         self.held.iter().any(|held| *held.owner == *owner)
     }
 
-    /// Gives their locks to all who need not wait any longer after `change`, in their order.
+    /// Gives their locks to all waiters that `change` allows, in their order.
     pub fn serve(&mut self, change: Change) -> Vec<Served> {
         let (mut changes, mut served, mut place) = (vec![change], Vec::new(), 0);
         while let Some(waiter) = self.waiting.get(place) {
@@ -158,7 +158,7 @@ impl FileLocks {
             let before = self.held.len() + self.waiting.len();
             let Some(waiter) = self.waiting.remove(place) else { break };
             let Waiter { range, exclusive, owner, .. } = &waiter;
-            // Others before it may have their turn now: further wishes of an owner that holds
+            // Earlier waiters may have their turn now: further requests of an owner that holds
             // something do not queue, and an exclusive lock may have become a shared one.
             let was_more = |held: &Held| held.exclusive && *held.owner == **owner;
             if !self.holds(owner) || !exclusive && self.held.iter().any(was_more) {
@@ -172,14 +172,14 @@ impl FileLocks {
         served
     }
 
-    /// The place of this very wish in the queue.
+    /// The place of this very request in the queue.
     pub fn place_of(&self, owner: &Owner, range: &Range, exclusive: bool) -> Option<usize> {
         self.waiting.iter().position(|waiter| {
             waiter.range == *range && waiter.exclusive == exclusive && *waiter.owner == *owner
         })
     }
 
-    /// A share of somebody else that is in the way.
+    /// A share reservation of another owner that conflicts.
     pub fn share_conflict(&self, owner: &Owner, access: u32, deny: u32) -> bool {
         self.shares.iter().any(|share| {
             *share.owner != *owner && (share.access & deny != 0 || share.deny & access != 0)

@@ -1,9 +1,9 @@
-//! Grants on their way: locks that are held for somebody who waited and does not know yet.
+//! Grants on their way: locks held for a waiter that does not know yet.
 //!
 //! Invariants:
-//! - A grant is settled by the first of: the client's answer, the client's own word (LOCK, UNLOCK,
-//!   CANCEL of it), the client's end, the file's end.
-//! - What is asked of the grants of one file does not look at those of others.
+//! - A grant is settled by the first of these: the client's answer, the client's own call about it
+//!   (LOCK, UNLOCK, CANCEL), the client's end, the file's end.
+//! - Work on the grants of one file does not look at those of others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use aquifer_files::FileHandle;
 use super::file::Waiter;
 use super::{Owner, Range};
 
-/// A lock that is held for somebody who does not know yet.
+/// A lock held for a waiter that does not know yet.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub file: FileHandle,
@@ -25,7 +25,7 @@ pub(super) struct Grants {
     all: BTreeMap<u64, Grant>,
     of_file: HashMap<FileHandle, BTreeSet<u64>>,
     last: u64,
-    /// Made since they were last taken, and the hosts that are to be told.
+    /// Grants since the last `take_new`, with the hosts to tell.
     new: Vec<(IpAddr, u64)>,
 }
 
@@ -52,7 +52,7 @@ impl Grants {
         Some(removed)
     }
 
-    /// The grants of these owners end.
+    /// Ends the grants of these owners.
     pub fn end_of_owners(&mut self, is_gone: impl Fn(&Owner) -> bool) {
         let gone = self.all.iter().filter(|(_, grant)| is_gone(&grant.waiter.owner));
         let gone: Vec<u64> = gone.map(|(grant, _)| *grant).collect();
@@ -67,7 +67,7 @@ impl Grants {
         }
     }
 
-    /// The owner has spoken of this range, so it needs not be told of grants in it.
+    /// The owner has called about this range, so it need not be told of grants in it.
     pub fn settle(&mut self, file: FileHandle, owner: &Owner, range: &Range) {
         let settled: Vec<u64> = self
             .of_file(file)
@@ -85,18 +85,18 @@ impl Grants {
         of_file.filter_map(|grant| Some((*grant, &self.all.get(grant)?.waiter)))
     }
 
-    /// Those who do not know yet, and the file.
+    /// The owners that do not know yet, each with the file.
     pub fn owners(&self) -> HashSet<(FileHandle, &Owner)> {
         self.all.values().map(|grant| (grant.file, &*grant.waiter.owner)).collect()
     }
 
-    /// All are to be told again.
+    /// Marks all grants as new.
     pub fn renew(&mut self) {
         let host = |grant: &Grant| grant.waiter.owner.client.address;
         self.new = self.all.iter().map(|(number, grant)| (host(grant), *number)).collect();
     }
 
-    /// The grants that were made since this was asked last, in their order.
+    /// The grants since the last call, in their order.
     pub fn take_new(&mut self) -> Vec<(IpAddr, u64)> {
         std::mem::take(&mut self.new)
     }

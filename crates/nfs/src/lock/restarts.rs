@@ -1,16 +1,16 @@
-//! Hosts that say that they have restarted, and what is known of hosts to compare it with.
+//! Notices of restarts from hosts, and the known states of hosts to compare them with.
 //!
-//! Others can say it (SM_NOTIFY) in a host's name: a guest behind the host's NAT, a process without
-//! privileges, who forges datagrams. So it is looked into before locks end.
+//! Others can send a notice (SM_NOTIFY) in a host's name: a guest behind the host's NAT, or a
+//! process without privileges that forges datagrams. So a notice is verified before locks end.
 //!
 //! Invariants:
-//! - What a host says ends locks only of clients of its address and name, and only those that it
-//!   took before: a client says its state with each LOCK.
+//! - A host's notice ends only locks of clients with its address and name, and only those from
+//!   before the restart: a client sends its state with each LOCK.
 //! - Each restart ends locks once.
-//! - One host is looked into once at a time, whatever domain its name is given. Else whoever makes
-//!   up domains would have its status monitor asked by us all the time.
-//! - What is said of a host while it is looked into is looked into afterwards. It is the host's own
-//!   status monitor that decides, so of many words the last one will do.
+//! - One host is verified once at a time, whatever domain its name is given. Otherwise a sender
+//!   that makes up domains would have us ask the host's status monitor all the time.
+//! - Notices that arrive while a host is verified are verified afterwards. The host's own status
+//!   monitor decides, so of many notices the last one is enough.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -18,57 +18,59 @@ use std::net::IpAddr;
 use super::Client;
 use crate::limits::{REBOOTS_MAX, RESTARTS_MAX};
 
-/// A host says that it has restarted.
+/// A host's notice that it has restarted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Restart {
     /// The host, as its status monitor names it.
     pub host: Client,
-    /// The state that it has now.
+    /// Its present state.
     pub state: i32,
     /// Our address, as the host knows it.
     pub via: Option<IpAddr>,
     /// It came over TCP from a port that only the superuser of its sender gets. If the host's
-    /// status monitor cannot be asked, this is believed.
+    /// status monitor cannot be asked, such a notice is believed.
     pub is_from_root: bool,
 }
 
 impl Restart {
-    /// Whether locks of this client may be meant. `before` is the state that the client last said.
+    /// Whether the notice may concern locks of this client. `before` is the client's last known
+    /// state.
     pub(super) fn concerns(&self, client: &Client, before: Option<i32>) -> bool {
         client.address == self.host.address
             && before != Some(self.state)
             && (same_host(&client.name, &self.host.name) || self.names_address())
     }
 
-    /// Some monitors call themselves by their address.
+    /// Some monitors name themselves by their address.
     fn names_address(&self) -> bool {
         names_address(&self.host)
     }
 }
 
-/// What a host's word that it has restarted is worth.
+/// How far a host's notice of a restart is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Belief {
-    /// The host's status monitor says that it has this state.
+    /// The host's status monitor reports this state.
     Confirmed(i32),
-    /// The monitor cannot be asked, and the word came from the host's superuser.
+    /// The monitor cannot be asked, and the notice came from the host's superuser.
     OnItsWord,
-    /// Nothing: the monitor cannot be asked.
+    /// Not at all: the monitor cannot be asked.
     None,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Restarts {
-    /// To be looked into.
+    /// Notices that wait to be verified.
     waiting: VecDeque<Restart>,
-    /// What waits or is being looked into, by host ([`plain`]), and what was said of it since.
+    /// Notices that wait or are being verified, by host ([`plain`]), each with the latest one
+    /// since.
     open: HashMap<Client, (Restart, Option<Restart>)>,
-    /// The last state of each host that was believed, oldest first.
+    /// The last believed state of each host, oldest first.
     believed: VecDeque<(Client, i32)>,
 }
 
 impl Restarts {
-    /// A host says it.
+    /// Adds a host's notice.
     pub fn add(&mut self, restart: Restart) {
         let Restart { host, state, .. } = &restart;
         if self.believed.iter().any(|known| (&known.0, known.1) == (host, *state)) {
@@ -91,7 +93,7 @@ impl Restarts {
         !self.waiting.is_empty()
     }
 
-    /// A host has restarted and has this state now.
+    /// Notes that a host has restarted and has this state now.
     pub fn believe(&mut self, host: &Client, state: i32) {
         self.believed.retain(|(known, _)| known != host);
         self.believed.push_back((host.clone(), state));
@@ -100,14 +102,14 @@ impl Restarts {
         }
     }
 
-    /// A host is not looked into any more: now it is the turn of what was said of it since.
+    /// A host's verification has ended: the latest notice since is next.
     pub fn closed(&mut self, host: &Client) {
         if let Some((_, Some(since))) = self.open.remove(&plain(host)) {
             self.add(since);
         }
     }
 
-    /// Nobody looks into anything any more: all of it waits again.
+    /// All verifications were given up: all notices wait again.
     pub fn begin_anew(&mut self) {
         self.waiting = self.open.values().map(|(restart, _)| restart.clone()).collect();
     }
@@ -118,7 +120,7 @@ fn names_address(host: &Client) -> bool {
     named.is_some_and(|named| named.to_canonical() == host.address)
 }
 
-/// A host under the one name that all of its names have in common.
+/// A host under one name that stands for all of its names.
 fn plain(host: &Client) -> Client {
     let name = match names_address(host) {
         true => host.address.to_string().into_bytes(),
@@ -127,7 +129,7 @@ fn plain(host: &Client) -> Client {
     Client { address: host.address, name: name.to_ascii_lowercase().into() }
 }
 
-/// Whether two names are of one host: one of them may have its domain, and case does not matter.
+/// Whether two names are of one host: one of them may include its domain, and case does not matter.
 fn same_host(a: &[u8], b: &[u8]) -> bool {
     let label = |name: &[u8]| name.split(|byte| *byte == b'.').next().map(<[u8]>::to_vec);
     let qualified = |name: &[u8]| name.contains(&b'.');

@@ -1,11 +1,11 @@
 //! The locks of a server, between the protocols and the daemon.
 //!
 //! Invariants:
-//! - A client is on the durable list before its first lock is answered. Who has no lock any more
-//!   leaves the list when somebody joins it: only then is it written.
-//! - After a restart, only clients that were on the list claim locks of before: until the grace has
-//!   ended, and until they were told of the restart and had their time.
-//! - What was locked over a connection is given back over one: the sender of a datagram can be
+//! - A client is on the durable list before its first lock is answered. A client without locks
+//!   leaves the list when another joins it: only then is the list written.
+//! - After a restart, only clients that were on the list may reclaim earlier locks. They may do so
+//!   until the grace period has ended, and until they were told of the restart and had their time.
+//! - A lock taken over a connection can only be released over one: the sender of a datagram can be
 //!   forged.
 
 use std::collections::{HashMap, HashSet};
@@ -24,14 +24,14 @@ use super::table::{Ask, Blocker, Locked, Shared, Table};
 use super::{Client, LockView, Owner, Range};
 use crate::limits::HOSTS_LOOK;
 
-/// What the locks need of the world outside: the daemon, or a test.
+/// The outside world of the locks: the daemon, or a test.
 pub trait Outside: Send + Sync + fmt::Debug {
-    /// [`Locks::next_host`] or [`Locks::next_restart`] has something.
+    /// Called when [`Locks::next_host`] or [`Locks::next_restart`] has something.
     fn wake(&self);
 
-    /// Puts a new list of clients that are to be told of a restart on disk, in place of the old
-    /// one, because `newcomer` is to be on it. Lists are asked for and written one at a time.
-    /// [`io::ErrorKind::WouldBlock`]: not now, its address joins too often.
+    /// Writes a new list of clients to tell of a restart to disk, in place of the old one, because
+    /// `newcomer` joins it. Lists are requested and written one at a time.
+    /// [`io::ErrorKind::WouldBlock`]: not now, clients of its address join too often.
     fn keep<'a>(
         &'a self,
         newcomer: &'a Client,
@@ -39,28 +39,28 @@ pub trait Outside: Send + Sync + fmt::Debug {
     ) -> BoxFuture<'a, io::Result<()>>;
 }
 
-/// The list of clients that are to be told of a restart.
+/// The list of clients to tell of a restart.
 pub trait DurableList: Send + Sync {
-    /// What is to be written. `None` if the newcomer is on the list that was written last.
+    /// The list to write. `None` if the newcomer is on the list that was written last.
     fn list(&self) -> Option<Vec<Monitored>>;
 
-    /// What [`DurableList::list`] gave is on disk.
+    /// The list from [`DurableList::list`] is on disk.
     fn written(&self);
 }
 
-/// A client that is to be told of a restart.
+/// A client to tell of a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Monitored {
-    /// Who.
+    /// The client.
     pub client: Client,
     /// Our address as the client knows it, if that is known.
     pub via: Option<IpAddr>,
 }
 
-/// Who may claim locks of before a restart.
+/// The clients that may reclaim locks from before a restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimants {
-    /// Everybody: who had locks is not known.
+    /// Everybody: the earlier holders are not known.
     Everybody,
     /// These.
     Listed(HashSet<Client>),
@@ -88,36 +88,36 @@ pub struct Locks {
 #[derive(Debug)]
 struct Inner {
     table: Table,
-    /// Only claims are granted.
+    /// Only reclaims are granted.
     grace: bool,
     claimants: Claimants,
     callouts: Callouts,
     restarts: Restarts,
-    /// What is known of clients that have locks, and of some that had.
+    /// Notes on clients that have locks, and on some that had.
     hosts: HashMap<Arc<Client>, Host>,
-    /// Those of them that are on the durable list.
+    /// The clients that are on the durable list.
     durable: HashSet<Arc<Client>>,
 }
 
 /// A client that has locks.
 #[derive(Debug)]
 struct Host {
-    /// Our address as it knows it.
+    /// Our address as the client knows it.
     via: Option<IpAddr>,
-    /// It counts on being told of a restart.
+    /// It expects to be told of a restart.
     is_monitored: bool,
     /// It locks over connections.
     by_stream: bool,
-    /// The state of its status monitor, as it said with its last LOCK; 0 says nothing.
+    /// The state of its status monitor, from its last LOCK; 0 means unknown.
     state: i32,
 }
 
-/// How a lock is asked for.
+/// The circumstances of a lock request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     /// Whether to wait.
     pub may_wait: bool,
-    /// Whether the client counts on being told of a restart.
+    /// Whether the client expects to be told of a restart.
     pub is_monitored: bool,
     /// Whether it came over a connection.
     pub by_stream: bool,
@@ -126,19 +126,19 @@ pub(crate) struct Manner {
 }
 
 impl Locks {
-    /// Locks of a server whose status monitor has this `state`. With `claimants`, only their claims
-    /// of earlier locks are granted until [`Locks::end_grace`].
+    /// Locks of a server whose status monitor has this `state`. With `claimants`, only their
+    /// reclaims are granted until [`Locks::end_grace`].
     pub fn new(outside: Arc<dyn Outside>, state: i32, claimants: Option<Claimants>) -> Self {
         Locks { outside: Some(outside), state, inner: Mutex::new(Inner::new(claimants)) }
     }
 
-    /// Locks of a server that calls nobody and remembers nobody: clients that wait must ask again.
+    /// Locks of a server that calls no client and keeps no list: clients that wait must ask again.
     pub fn alone() -> Self {
         Locks { outside: None, state: 1, inner: Mutex::new(Inner::new(None)) }
     }
 
-    /// From now on everybody gets locks. Clients on the list still claim theirs, if nobody else has
-    /// them by then: until [`Locks::end_claims`].
+    /// Ends the grace period: from now on everybody gets locks. Clients on the list may still
+    /// reclaim theirs, if nobody else has them by then: until [`Locks::end_claims`].
     pub fn end_grace(&self) {
         let mut inner = self.inner.lock();
         inner.grace = false;
@@ -147,19 +147,19 @@ impl Locks {
         }
     }
 
-    /// A client has had its time to claim its locks.
+    /// Ends the time in which a client may reclaim its locks.
     pub fn end_claims(&self, client: &Client) {
         if let Claimants::Listed(listed) = &mut self.inner.lock().claimants {
             listed.remove(client);
         }
     }
 
-    /// Whether only claims of earlier locks are granted.
+    /// Whether only reclaims are granted.
     pub fn in_grace(&self) -> bool {
         self.inner.lock().grace
     }
 
-    /// Whether a client may claim locks of before the restart.
+    /// Whether a client may reclaim locks from before the restart.
     pub(crate) fn may_claim(&self, client: &Client) -> bool {
         self.inner.lock().claimants.contain(client)
     }
@@ -174,13 +174,13 @@ impl Locks {
         self.inner.lock().table.list()
     }
 
-    /// A host to which something is to be said, and to which nobody says anything yet. The caller
-    /// attends to it until [`Locks::next_callout`] has nothing more.
+    /// A host with messages that no caller serves yet. The caller serves it until
+    /// [`Locks::next_callout`] returns nothing.
     pub fn next_host(&self) -> Option<IpAddr> {
         self.inner.lock().callouts.next_host()
     }
 
-    /// What is to be said next to a host that is attended to. `None` ends that.
+    /// The next message to a host that is being served. `None` ends that.
     pub fn next_callout(&self, host: IpAddr) -> Option<Callout> {
         let mut inner = self.inner.lock();
         loop {
@@ -195,13 +195,13 @@ impl Locks {
         }
     }
 
-    /// Whether a grant is still to be told: the client may have spoken of it meanwhile.
+    /// Whether a grant is still to be announced: the client may have called about it meanwhile.
     pub fn is_on_its_way(&self, grant: u64) -> bool {
         self.inner.lock().table.grants.get(grant).is_some()
     }
 
-    /// What came of telling a grant to a host that is attended to. After [`GrantAnswer::Later`] it
-    /// is what is said next to that host.
+    /// Takes the result of announcing a grant to a host that is being served. After
+    /// [`GrantAnswer::Later`] the grant is the next message to that host.
     pub fn granted(&self, grant: u64, answer: GrantAnswer) {
         self.changing(|inner| match answer {
             GrantAnswer::Accepted => inner.table.answered(grant, true),
@@ -214,8 +214,8 @@ impl Locks {
         });
     }
 
-    /// A host that is attended to cannot be reached: others get what was granted to it. How many
-    /// grants that were.
+    /// A host that is being served cannot be reached: others get its grants. Returns the number of
+    /// grants.
     pub fn unreachable(&self, host: IpAddr) -> usize {
         self.changing(|inner| {
             let grants = inner.callouts.give_up(host);
@@ -226,14 +226,14 @@ impl Locks {
         })
     }
 
-    /// A host that says that it has restarted. It is to be looked into, [`Locks::restart_judged`]
-    /// to be called, and [`Locks::restart_closed`].
+    /// A host's notice of a restart. Verify it, then call [`Locks::restart_judged`] and
+    /// [`Locks::restart_closed`].
     pub fn next_restart(&self) -> Option<Restart> {
         self.inner.lock().restarts.next()
     }
 
-    /// A host's word that it has restarted was looked into. If it is believed, its locks of before
-    /// end: how many that were.
+    /// Takes the result of verifying a notice of a restart. If it is believed, the host's earlier
+    /// locks end. Returns their number.
     pub fn restart_judged(&self, restart: &Restart, belief: Belief) -> Option<usize> {
         self.changing(|inner| {
             let Inner { table, hosts, restarts, .. } = inner;
@@ -245,7 +245,8 @@ impl Locks {
             let now = Restart { state, ..restart.clone() };
             let freed = table.free(|client| {
                 let before = state_of(hosts, client);
-                // Of who never said its state only the host's own word tells something new.
+                // For a client that never sent its state, only the state in the host's own notice
+                // is news.
                 (before.is_some() || state == restart.state) && now.concerns(client, before)
             });
             let is_believed = freed > 0 || state == restart.state;
@@ -256,12 +257,12 @@ impl Locks {
         })
     }
 
-    /// From now on, what this host says of a restart is looked into again.
+    /// From now on, new notices of this host are verified again.
     pub fn restart_closed(&self, restart: &Restart) {
         self.changing(|inner| inner.restarts.closed(&restart.host));
     }
 
-    /// Nobody attends to hosts any more: what was to be said is to be said again.
+    /// No caller serves hosts any more: every message is to be sent again.
     pub fn begin_anew(&self) {
         self.changing(|inner| {
             inner.callouts = Callouts::default();
@@ -270,8 +271,8 @@ impl Locks {
         });
     }
 
-    /// Ends all locks of an address, or of one of the names there: the administrator says that they
-    /// are nobody's any more. How many that were.
+    /// Ends all locks of an address, or of one of the names there: the administrator says that
+    /// nobody holds them any more. Returns their number.
     pub fn clear(&self, address: IpAddr, name: Option<&[u8]>) -> usize {
         let is_meant = |client: &Client| {
             client.address == address && name.is_none_or(|name| *client.name == *name)
@@ -279,12 +280,12 @@ impl Locks {
         self.changing(|inner| inner.table.free(is_meant))
     }
 
-    /// Whether anything is held or waited for by this address.
+    /// Whether this address holds or waits for anything.
     pub(crate) fn knows(&self, address: IpAddr) -> bool {
         self.inner.lock().table.knows(address)
     }
 
-    /// A host says that it has restarted: it is looked into, if it has locks.
+    /// Takes a host's notice of a restart: it is verified, if the host has locks.
     pub(crate) fn says_restarted(&self, restart: Restart) {
         self.changing(|inner| {
             let Inner { table, hosts, restarts, .. } = inner;
@@ -295,8 +296,8 @@ impl Locks {
         });
     }
 
-    /// A client gives up all its locks. Those of a client that is monitored end otherwise (X/Open
-    /// C702, NLM_FREE_ALL): how many ended.
+    /// Ends all locks of a client at its request, and returns their number. Locks of a monitored
+    /// client end in another way (X/Open C702, NLM_FREE_ALL).
     pub(crate) fn free_all(&self, client: &Client) -> usize {
         self.changing(|inner| {
             let is_monitored = inner.hosts.get(client).is_some_and(|host| host.is_monitored);
@@ -304,7 +305,7 @@ impl Locks {
         })
     }
 
-    /// Whether this client's locks are not to be touched by datagrams.
+    /// Whether datagrams must not touch this client's locks.
     pub(crate) fn locks_by_stream(&self, client: &Client) -> bool {
         self.inner.lock().hosts.get(client).is_some_and(|host| host.by_stream)
     }
@@ -325,7 +326,7 @@ impl Locks {
             (outcome, locked && manner.is_monitored && !inner.durable.contains(client))
         });
         if is_new && let Err(error) = self.keep(client).await {
-            // Who joins too often may ask as often as it likes: that is no news.
+            // A client that joins too often may ask as often as it likes: that is no news.
             match error.kind() {
                 io::ErrorKind::WouldBlock => tracing::debug!(%error, "a lock is refused"),
                 _ => tracing::error!(
@@ -367,7 +368,7 @@ impl Locks {
         self.inner.lock().table.forget(file);
     }
 
-    /// Has results sent to a client, or drops them if too many wait.
+    /// Queues results for a client, or drops them if too many wait.
     pub(crate) fn send(&self, to: IpAddr, results: Callout) {
         self.changing(|inner| inner.callouts.add_result(to, results));
     }
@@ -378,7 +379,7 @@ impl Locks {
         outside.keep(client, &list).await
     }
 
-    /// Does something after which there may be something to be said.
+    /// Makes a change after which there may be messages to send.
     fn changing<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
         let (done, wakes) = {
             let mut inner = self.inner.lock();
@@ -421,7 +422,7 @@ impl Inner {
     }
 }
 
-/// The durable list, with a client that is to be on it.
+/// The durable list, with a client that joins it.
 struct ListFor<'a> {
     locks: &'a Locks,
     client: &'a Arc<Client>,
@@ -439,7 +440,7 @@ impl DurableList for ListFor<'_> {
         let monitored = hosts.iter().filter(|(_, host)| host.is_monitored);
         let mut listed = self.listed.lock();
         *listed = monitored.clone().map(|(client, _)| client.clone()).collect();
-        // Who is not on this list is not on disk any more, however the writing ends.
+        // A client that is not on this list is not on disk any more, however the write ends.
         durable.retain(|client| listed.contains(client));
         let each =
             monitored.map(|(client, host)| Monitored { client: client.as_text(), via: host.via });
@@ -451,7 +452,7 @@ impl DurableList for ListFor<'_> {
     }
 }
 
-/// What a client last said of its state.
+/// A client's last known state.
 fn state_of(hosts: &HashMap<Arc<Client>, Host>, client: &Client) -> Option<i32> {
     hosts.get(client).map(|host| host.state).filter(|state| *state != 0)
 }

@@ -1,11 +1,11 @@
 //! The locks of all files, counted.
 //!
 //! Invariants:
-//! - `clients`, `sites` and `total` count what is in `files`; all stay within the limits, also when
-//!   an UNLOCK would split a lock.
-//! - Names cost nothing to make up, addresses do: what one address may have is limited whatever
-//!   names it gives, and the last quarter of the table is for addresses that have little.
-//! - A grant that is on its way is a lock that is held.
+//! - `clients`, `sites` and `total` count the content of `files`. All stay within the limits, even
+//!   when an UNLOCK would split a lock.
+//! - Names cost nothing to make up, addresses do. The limit of one address holds for all of its
+//!   names together, and the last quarter of the table is for addresses that have little.
+//! - A grant on its way is a lock that is held.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use super::grants::{Grant, Grants};
 use super::{Client, LockKind, LockState, LockView, Owner, Range, site};
 use crate::limits::{LOCKS_MAX, LOCKS_RESERVED, SITE_LOCKS_MAX, SITE_LOCKS_SMALL, SITE_NAMES_MAX};
 
-/// A lock that is asked for.
+/// A request for a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub owner: Arc<Owner>,
@@ -28,19 +28,19 @@ pub(crate) struct Ask {
     pub via: Option<IpAddr>,
 }
 
-/// What comes of it.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Locked {
     Granted,
-    /// This is in the way.
+    /// Another lock conflicts.
     Denied(Blocker),
-    /// It waits, and will be told.
+    /// The request waits, and the server will call the client.
     Blocked,
     /// There are too many locks.
     NoLocks,
 }
 
-/// The lock that is in the way.
+/// The conflicting lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blocker {
     pub owner: Arc<Owner>,
@@ -52,13 +52,13 @@ pub(crate) struct Blocker {
 pub(super) struct Table {
     files: HashMap<FileHandle, FileLocks>,
     clients: HashMap<Arc<Client>, usize>,
-    /// By address, or by what one machine may have of addresses.
+    /// By site: an address, or the network of addresses that one machine may have.
     sites: HashMap<IpAddr, Site>,
     total: usize,
     pub grants: Grants,
 }
 
-/// What is held and waited for by one address.
+/// What one site holds and waits for.
 #[derive(Debug, Default)]
 struct Site {
     locks: usize,
@@ -66,14 +66,14 @@ struct Site {
 }
 
 impl Table {
-    /// What would keep `ask` from being granted.
+    /// The lock that conflicts with `ask`, if any.
     pub fn test(&self, file: FileHandle, ask: &Ask) -> Option<Blocker> {
         let held = self.files.get(&file)?.conflict(&ask.owner, &ask.range, ask.exclusive)?;
         let Held { owner, range, exclusive } = held.clone();
         Some(Blocker { owner, range, exclusive })
     }
 
-    /// Grants a lock, or lets it wait if it may.
+    /// Grants a lock, or queues the request if it may wait.
     pub fn lock(&mut self, file: FileHandle, ask: &Ask, may_wait: bool) -> Locked {
         let Ask { owner, range, exclusive, via } = ask;
         let (fits_one, fits_two) = (self.fits(&owner.client, 1), self.fits(&owner.client, 2));
@@ -87,7 +87,7 @@ impl Table {
             Locked::Denied(Blocker { owner, range, exclusive })
         } else if blocker.is_some() || may_wait && queues() {
             match place {
-                // Asked again: clients do, in case that the grant was lost.
+                // A repeated request: clients repeat it in case the grant was lost.
                 Some(_) => Locked::Blocked,
                 None if fits_one && locks.fits_waiter() => {
                     let (owner, range, exclusive) = (owner.clone(), *range, *exclusive);
@@ -115,21 +115,21 @@ impl Table {
         outcome
     }
 
-    /// Takes a range away from its owner. `false` if that would make too many locks of one.
+    /// Releases a range of its owner's locks. `false` if that would make too many locks of one.
     pub fn unlock(&mut self, file: FileHandle, owner: &Arc<Owner>, range: Range) -> bool {
         let splits = self.files.get(&file).filter(|locks| locks.would_split(owner, &range));
         if splits.is_some_and(|locks| !locks.fits(1) || !self.fits(&owner.client, 1)) {
             return false;
         }
-        // Also where nothing is held: a grant may be on its way.
+        // Even if nothing is held: a grant may be on its way.
         self.grants.settle(file, owner, &range);
         self.set(file, owner, range, None);
         self.changed(file, owner, range);
         true
     }
 
-    /// Ends the wait for a lock, or gives it back if it was granted meanwhile and nobody knows.
-    /// Whether there was such a thing.
+    /// Ends the wait for a lock, or releases it if it was granted meanwhile without the client's
+    /// knowledge. Returns whether there was either.
     pub fn cancel(&mut self, file: FileHandle, ask: &Ask) -> bool {
         let Ask { owner, range, exclusive, .. } = ask;
         let Some(locks) = self.files.get_mut(&file) else { return false };
@@ -152,7 +152,7 @@ impl Table {
         }
     }
 
-    /// Reserves. `Denied` carries nobody: NLM does not say who is in the way.
+    /// Makes a share reservation. `Denied` names no holder: NLM does not report one.
     pub fn share(
         &mut self,
         file: FileHandle,
@@ -179,7 +179,7 @@ impl Table {
         outcome
     }
 
-    /// Gives a reservation back.
+    /// Releases a reservation.
     pub fn unshare(&mut self, file: FileHandle, owner: &Owner) {
         let Some(locks) = self.files.get_mut(&file) else { return };
         let before = locks.shares.len();
@@ -191,9 +191,9 @@ impl Table {
         }
     }
 
-    /// Ends everything of the clients that `gone` names. How many locks that were.
+    /// Ends everything of the clients that `gone` names. Returns the number of locks.
     pub fn free(&mut self, gone: impl Fn(&Client) -> bool) -> usize {
-        // By name, not by what is counted: a grant may be on its way of which nothing is left.
+        // By name, not by the counts: a grant may be on its way of which nothing is held.
         self.grants.end_of_owners(|owner| gone(&owner.client));
         let counted = self.clients.iter().filter(|(client, _)| gone(client));
         let counted: Vec<_> = counted.map(|(client, count)| (client.clone(), *count)).collect();
@@ -222,7 +222,7 @@ impl Table {
         counted.iter().map(|(_, count)| count).sum()
     }
 
-    /// The file is no more, and its locks with it.
+    /// Removes a file that is gone, with its locks.
     pub fn forget(&mut self, file: FileHandle) {
         let Some(locks) = self.files.remove(&file) else { return };
         self.grants.end_of_file(file);
@@ -282,7 +282,7 @@ impl Table {
         list
     }
 
-    /// Gives back what a grant gave. Whether there is such a grant.
+    /// Releases the lock of a grant. Returns whether there is such a grant.
     fn give_back(&mut self, grant: u64) -> bool {
         let Some(Grant { file, waiter }) = self.grants.remove(grant) else { return false };
         self.set(file, &waiter.owner, waiter.range, None);
@@ -298,8 +298,8 @@ impl Table {
         self.count(&owner.client, after, before);
     }
 
-    /// Serves those whose turn it is now that an owner's locks in a range are others, and forgets a
-    /// file without locks.
+    /// Serves the waiters that a change of an owner's locks in a range allows, and forgets a file
+    /// without locks.
     fn changed(&mut self, file: FileHandle, owner: &Arc<Owner>, range: Range) {
         let Some(locks) = self.files.get_mut(&file) else { return };
         let served = locks.serve(Change { range, owner: owner.clone() });
@@ -344,7 +344,7 @@ impl Table {
     }
 }
 
-/// What comes of a reservation.
+/// The result of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shared {
     Granted,

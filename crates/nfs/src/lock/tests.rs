@@ -1,4 +1,4 @@
-//! The table against a model that keeps every byte; and what is told to whom.
+//! The table compared with a model that keeps every byte, and the messages to clients.
 
 mod calls;
 mod limits;
@@ -28,7 +28,7 @@ fn ask(owner: &Arc<Owner>, offset: u64, length: u64, exclusive: bool) -> Ask {
     Ask { owner: owner.clone(), range, exclusive, via: None }
 }
 
-/// Grants since this was asked last, and who is to be told.
+/// Grants since the last call, with their owners.
 fn new_grants(table: &mut Table) -> Vec<(u64, Arc<Owner>)> {
     let new = table.grants.take_new().into_iter();
     new.filter_map(|(_, grant)| Some((grant, table.grants.get(grant)?.waiter.owner.clone())))
@@ -60,7 +60,7 @@ fn ranges_reach_to_the_end_of_64_bits_and_not_beyond() {
     assert_eq!(Range::new(100, 104).map(|range| range.length()), Some(104));
 }
 
-/// What POSIX says of fcntl: an owner's locks replace each other, split and join.
+/// POSIX on fcntl: an owner's locks replace each other, split and join.
 #[test]
 fn locks_of_an_owner_split_and_join() {
     let (mut table, me) = (Table::default(), owner(1, 1));
@@ -88,7 +88,7 @@ fn who_waits_is_served_in_order_and_told_once() {
     for number in [2, 3, 4] {
         let exclusive = number == 3;
         assert_eq!(table.lock(file(1), &whole(number, exclusive), true), Locked::Blocked);
-        // Asked again, it is in the queue once.
+        // A repeated request is in the queue once.
         assert_eq!(table.lock(file(1), &whole(number, exclusive), true), Locked::Blocked);
     }
     assert!(new_grants(&mut table).is_empty());
@@ -108,7 +108,7 @@ fn who_waits_is_served_in_order_and_told_once() {
     let granted = new_grants(&mut table);
     let [(second, ref told)] = granted[..] else { panic!("{granted:?}") };
     assert_eq!(*told, of(3));
-    // It does not want it any more: both readers have their turn.
+    // It does not want the lock any more: both readers have their turn.
     table.answered(second, false);
     let told: Vec<_> = new_grants(&mut table).into_iter().map(|(_, owner)| owner).collect();
     assert_eq!(told, [of(4), of(5)]);
@@ -134,7 +134,7 @@ fn a_grant_on_its_way_is_settled_by_what_the_client_says() {
     let grant = blocked(&mut table);
     assert!(table.cancel(file(1), &wish) && table.grants.get(grant).is_none());
     assert!(held_by(&table, 1).is_empty() && !table.cancel(file(1), &wish));
-    // It was told and unlocks before its answer is seen.
+    // It is told, and unlocks before its answer arrives.
     let grant = blocked(&mut table);
     assert!(table.unlock(file(1), &me, wish.range));
     assert_eq!(table.lock(file(1), &ask(&other, 0, 0, true), false), Locked::Granted);
@@ -142,7 +142,7 @@ fn a_grant_on_its_way_is_settled_by_what_the_client_says() {
     assert_eq!((held_by(&table, 1).len(), held_by(&table, 2).len()), (0, 1));
 }
 
-/// Who holds something that others wait for must not wait behind them.
+/// An owner that others wait for must not wait behind them.
 #[test]
 fn a_holder_goes_before_those_who_wait_for_it() {
     let (mut table, reader, writer) = (Table::default(), owner(1, 1), owner(2, 1));
@@ -177,7 +177,7 @@ fn reservations_exclude_as_dos_has_it() {
     assert_eq!(table.share(file(1), &b, write, none), Shared::Denied);
     assert_eq!(table.share(file(1), &b, read, read), Shared::Denied);
     assert_eq!(table.share(file(1), &b, read, write), Shared::Granted);
-    // One's own is replaced.
+    // An owner's own reservation is replaced.
     assert_eq!(table.share(file(1), &a, read, none), Shared::Granted);
     table.unshare(file(1), &b);
     assert_eq!(table.share(file(1), &b, write, none), Shared::Granted);

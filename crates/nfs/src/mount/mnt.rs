@@ -29,7 +29,7 @@ pub(super) async fn mnt(request: &MountRequest<'_>, path: &[u8]) -> MountRes3 {
         }
         Err(status) => {
             let path = String::from_utf8_lossy(path);
-            // Who may not is logged by the export table, once a while.
+            // The export table logs a client that may not mount, at a limited rate.
             if status != MountStat3::Acces {
                 tracing::debug!(client = %request.origin.peer, ?path, ?status, "mount refused");
             }
@@ -43,7 +43,7 @@ async fn directory(request: &MountRequest<'_>, path: &[u8]) -> Result<Attributes
     let said = |error| mountstat3(nfsstat3(&error));
     let files = root.volume;
     let mut at = files.getattr(root.handle).await.map_err(said)?;
-    // As root, as every server resolves mounts: what the client may do there, NFS itself checks.
+    // As root, as every server resolves mounts: NFS itself checks the client's rights there.
     let cred = Credentials::root();
     for name in beyond {
         let name = to_look_up(name).map_err(mountstat3)?;

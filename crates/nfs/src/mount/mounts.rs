@@ -1,4 +1,4 @@
-//! Who has mounted what, for DUMP: a courtesy to people, kept in memory since the start.
+//! The mounts of all clients, for DUMP: a courtesy to people, kept in memory since the start.
 //!
 //! Invariants:
 //! - A client's path is in the list once; the list stays within its limits, and the oldest mount
@@ -27,7 +27,7 @@ struct List {
 }
 
 impl Mounts {
-    /// `host` has mounted `directory`, a path in its one form.
+    /// Notes that `host` has mounted `directory`, a normalised path.
     pub(crate) fn add(&self, host: IpAddr, directory: Vec<u8>) {
         let mut list = self.list.lock();
         list.retain(|by, path| (by, path) != (host, &directory));
@@ -39,18 +39,18 @@ impl Mounts {
         }
     }
 
-    /// `host` has unmounted `path`.
+    /// Notes that `host` has unmounted `path`.
     pub(super) fn remove(&self, host: IpAddr, path: &[u8]) {
         let directory = path_of(components(path));
         self.list.lock().retain(|by, path| (by, path) != (host, &directory));
     }
 
-    /// `host` has unmounted everything.
+    /// Notes that `host` has unmounted everything.
     pub(super) fn remove_all(&self, host: IpAddr) {
         self.list.lock().retain(|by, _| by != host);
     }
 
-    /// Appends a `mountlist`, of one host if it is given.
+    /// Appends a `mountlist`, of one host if `only` is given.
     pub(super) fn encode(&self, only: Option<IpAddr>, to: &mut EncodeBuf) {
         let list = self.list.lock();
         let told = list.mounts.iter().filter(|(host, _)| only.is_none_or(|only| only == *host));
@@ -62,7 +62,7 @@ impl Mounts {
         to.bool(false);
     }
 
-    /// At least what [`Mounts::encode`] appends now, in bytes.
+    /// An upper bound of the bytes that [`Mounts::encode`] appends now.
     pub(super) fn encoded_bytes_max(&self) -> usize {
         let list = self.list.lock();
         4 + list.path_bytes + list.mounts.len() * MOUNT_BYTES_MAX

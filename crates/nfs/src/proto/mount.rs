@@ -24,13 +24,13 @@ xdr_table! {
         Null = 0,
         /// MOUNTPROC3_MNT: a path's handle. Argument [`DirPath`], result [`MountRes3`].
         Mnt = 1,
-        /// MOUNTPROC3_DUMP: who has mounted what. Result [`MountList`].
+        /// MOUNTPROC3_DUMP: the mounts of all clients. Result [`MountList`].
         Dump = 2,
         /// MOUNTPROC3_UMNT: the caller has unmounted. Argument [`DirPath`].
         Umnt = 3,
         /// MOUNTPROC3_UMNTALL: the caller has unmounted everything.
         Umntall = 4,
-        /// MOUNTPROC3_EXPORT: what can be mounted. Result [`Exports`].
+        /// MOUNTPROC3_EXPORT: the exports. Result [`Exports`].
         Export = 5,
     }
 
@@ -66,9 +66,9 @@ xdr_table! {
 
     /// `struct mountbody`: one line of DUMP.
     struct MountBody<'a> {
-        /// Who has mounted.
+        /// The client.
         hostname: Name<'a>,
-        /// What.
+        /// The directory that it has mounted.
         directory: Path<'a>,
     }
 }
@@ -89,7 +89,7 @@ pub struct Name<'a>(
 
 impl Encode for Path<'_> {
     /// # Panics
-    /// If the path is longer than the protocol has it: exports are checked when configured.
+    /// If the path is longer than the protocol allows: exports are checked when configured.
     fn encode(&self, to: &mut EncodeBuf) {
         assert!(self.0.len() <= PATH_BYTES_MAX, "a path that MOUNT cannot carry");
         to.opaque(self.0);
@@ -104,7 +104,7 @@ impl<'a> Decode<'a> for Path<'a> {
 
 impl Encode for Name<'_> {
     /// # Panics
-    /// If the name is longer than the protocol has it.
+    /// If the name is longer than the protocol allows.
     fn encode(&self, to: &mut EncodeBuf) {
         assert!(self.0.len() <= NAME_BYTES_MAX, "a name that MOUNT cannot carry");
         to.opaque(self.0);
@@ -187,9 +187,9 @@ impl<'a> Decode<'a> for MountList<'a> {
 /// `struct exportnode`: one line of EXPORT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportNode<'a> {
-    /// What can be mounted.
+    /// The path of the export.
     pub dir: Path<'a>,
-    /// By whom; empty for everybody.
+    /// The clients that may mount it; empty for everybody.
     pub groups: Vec<Name<'a>>,
 }
 

@@ -1,5 +1,5 @@
 //! NLM version 4: the network lock manager (RFC 1813 appendix II; X/Open C702 chapters 9 to 11 for
-//! what it means). Version 4 is version 3 with offsets of 64 bits and handles of NFSv3.
+//! the semantics). Version 4 is version 3 with offsets of 64 bits and handles of NFSv3.
 
 use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf, XdrError};
 use aquifer_rpc::xdr_table;
@@ -18,7 +18,7 @@ xdr_table! {
     enum Procedure {
         /// NLMPROC4_NULL.
         Null = 0,
-        /// NLMPROC4_TEST: is there a lock in the way?
+        /// NLMPROC4_TEST: asks for a conflicting lock.
         Test = 1,
         /// NLMPROC4_LOCK.
         Lock = 2,
@@ -26,7 +26,7 @@ xdr_table! {
         Cancel = 3,
         /// NLMPROC4_UNLOCK.
         Unlock = 4,
-        /// NLMPROC4_GRANTED: the server's call: a lock that was waited for is held now.
+        /// NLMPROC4_GRANTED: the server's call: the client now holds a lock that it waited for.
         Granted = 5,
         /// NLMPROC4_TEST_MSG.
         TestMsg = 6,
@@ -62,17 +62,17 @@ xdr_table! {
     enum Nlm4Stats {
         /// NLM4_GRANTED: done.
         Granted = 0,
-        /// NLM4_DENIED: somebody else's lock is in the way.
+        /// NLM4_DENIED: another owner's lock conflicts.
         Denied = 1,
-        /// NLM4_DENIED_NOLOCKS: there are too many.
+        /// NLM4_DENIED_NOLOCKS: there are too many locks.
         DeniedNolocks = 2,
-        /// NLM4_BLOCKED: it waits; GRANTED will tell.
+        /// NLM4_BLOCKED: the request waits; a GRANTED call follows.
         Blocked = 3,
-        /// NLM4_DENIED_GRACE_PERIOD: only earlier locks are claimed now; later.
+        /// NLM4_DENIED_GRACE_PERIOD: only reclaims are granted now; ask again later.
         DeniedGracePeriod = 4,
-        /// NLM4_DEADLCK: it would never end.
+        /// NLM4_DEADLCK: the wait would never end.
         Deadlck = 5,
-        /// NLM4_ROFS: exclusive, and nothing can be written.
+        /// NLM4_ROFS: an exclusive lock where nothing can be written.
         Rofs = 6,
         /// NLM4_STALE_FH: there is no such file.
         StaleFh = 7,
@@ -98,7 +98,7 @@ xdr_table! {
         l_len: u64,
     }
 
-    /// `struct nlm4_holder`: a lock that is in the way.
+    /// `struct nlm4_holder`: a conflicting lock.
     struct Holder4<'a> {
         /// Whether it is exclusive.
         exclusive: bool,
@@ -160,9 +160,9 @@ xdr_table! {
 
     /// `struct nlm4_res`.
     struct Nlm4Res<'a> {
-        /// Of the call.
+        /// The cookie of the call.
         cookie: Netobj<'a>,
-        /// What came of it.
+        /// The status.
         stat: Nlm4Stats,
     }
 
@@ -174,9 +174,9 @@ xdr_table! {
         fh: Netobj<'a>,
         /// The owner.
         oh: Netobj<'a>,
-        /// `fsh4_mode`: what others must not do; bit 0 reading, bit 1 writing.
+        /// `fsh4_mode`: the access that others must not have; bit 0 reading, bit 1 writing.
         mode: u32,
-        /// `fsh4_access`: what the owner does.
+        /// `fsh4_access`: the owner's access.
         access: u32,
     }
 
@@ -192,9 +192,9 @@ xdr_table! {
 
     /// `struct nlm4_shareres`.
     struct ShareRes4<'a> {
-        /// Of the call.
+        /// The cookie of the call.
         cookie: Netobj<'a>,
-        /// What came of it.
+        /// The status.
         stat: Nlm4Stats,
         /// For clients that count their calls: 0.
         sequence: i32,
@@ -234,11 +234,11 @@ impl<'a, const MAX: usize> Decode<'a> for Limited<'a, MAX> {
 /// `struct nlm4_testres`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestRes4<'a> {
-    /// Of the call.
+    /// The cookie of the call.
     pub cookie: Netobj<'a>,
-    /// What would come of the lock.
+    /// The status that a LOCK would have.
     pub stat: Nlm4Stats,
-    /// What is in the way, with [`Nlm4Stats::Denied`] only.
+    /// The conflicting lock, with [`Nlm4Stats::Denied`] only.
     pub holder: Option<Holder4<'a>>,
 }
 

@@ -15,15 +15,15 @@ xdr_table! {
     enum Procedure {
         /// SM_NULL.
         Null = 0,
-        /// SM_STAT: can a host be monitored?
+        /// SM_STAT: asks whether a host can be monitored.
         Stat = 1,
-        /// SM_MON: monitor one.
+        /// SM_MON: monitor a host.
         Mon = 2,
-        /// SM_UNMON: do not, any more.
+        /// SM_UNMON: stop monitoring a host.
         Unmon = 3,
         /// SM_UNMON_ALL.
         UnmonAll = 4,
-        /// SM_SIMU_CRASH: do as after a restart.
+        /// SM_SIMU_CRASH: act as after a restart.
         SimuCrash = 5,
         /// SM_NOTIFY: the caller has restarted.
         Notify = 6,
@@ -39,7 +39,7 @@ xdr_table! {
 
     /// `struct sm_stat_res`.
     struct StatRes {
-        /// Whether it can be done.
+        /// Whether the host can be monitored.
         res_stat: Res,
         /// The state of this host's monitor.
         state: i32,
@@ -47,7 +47,7 @@ xdr_table! {
 
     /// `struct stat_chge`, of SM_NOTIFY.
     struct StatChge<'a> {
-        /// Who has restarted.
+        /// The host that has restarted.
         mon_name: Name<'a>,
         /// Its state now: odd while it is up.
         state: i32,

@@ -1,5 +1,5 @@
-//! What RPC and the export table refuse, before any file is asked for; MOUNT's lists; and that no
-//! bytes make a panic. Most procedures over real files are tested with the daemon.
+//! Refusals of RPC and of the export table, before any file is used; MOUNT's lists; and that no
+//! bytes cause a panic. Tests with the daemon cover most procedures over real files.
 
 mod files;
 mod fuzz;
@@ -30,7 +30,7 @@ fn client(last: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, last], 700))
 }
 
-/// A server over a pool without a dataset that is exported: what the table lets pass is stale.
+/// A server over a pool without exported datasets: a handle that the table admits is stale.
 struct Served {
     nfs: Nfs,
     _pool: Service,
@@ -113,7 +113,7 @@ fn nfs3(args: &Args3<'_>) -> Vec<u8> {
     call(PROGRAM, VERSION, args.procedure().wire(), args)
 }
 
-/// The reply without its mark, which must be right, and within what was announced.
+/// The reply without its mark. Checks the mark, and that the reply fits the announced size.
 async fn answer(nfs: &Nfs, peer: SocketAddr, record: &[u8]) -> Vec<u8> {
     let announced = nfs.reply_bytes_max(record);
     let mut out = EncodeBuf::new();
@@ -136,7 +136,7 @@ fn reply_of(body: &[u8]) -> (ReplyBody<'_>, Decoder<'_>) {
     (reply.body, from)
 }
 
-/// How RPC took a call.
+/// RPC's status for a call.
 async fn accepted(nfs: &Nfs, record: &[u8]) -> Accepted {
     let body = answer(nfs, client(1), record).await;
     match reply_of(&body).0 {
@@ -145,7 +145,8 @@ async fn accepted(nfs: &Nfs, record: &[u8]) -> Accepted {
     }
 }
 
-/// The status of a procedure's result, which must decode as that procedure's to its last byte.
+/// The status of a procedure's result. The result must decode as that procedure's, to its last
+/// byte.
 async fn status(nfs: &Nfs, peer: SocketAddr, args: &Args3<'_>) -> Nfsstat3 {
     let body = answer(nfs, peer, &nfs3(args)).await;
     let (reply, mut from) = reply_of(&body);
@@ -184,7 +185,7 @@ fn decode_result(procedure: Procedure3, from: &mut Decoder<'_>) -> Nfsstat3 {
     }
 }
 
-/// Every procedure that only looks, on `object`.
+/// Every procedure that changes nothing, on `object`.
 fn looks(object: NfsFh3, name: &[u8]) -> Vec<Args3<'_>> {
     let only = Getattr3Args { object };
     let (dir, cookie, cookieverf) = (object, 0, [0; 8]);

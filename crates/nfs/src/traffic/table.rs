@@ -1,7 +1,8 @@
-//! A bounded table of what is active.
+//! A bounded table of active entries.
 //!
-//! Who makes room is found as a clock finds it: a hand goes round and takes the first that was not
-//! used since it came by last. That is about the least recently used, at the cost of a bit.
+//! It chooses the entry that makes room with the clock algorithm. A hand goes round and takes the
+//! first entry that was not used since it last came by. That is about the least recently used one,
+//! at the cost of a bit.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -16,10 +17,10 @@ use crate::limits::TRAFFIC_ENTRIES_MIN;
 
 type Index<K> = HashMap<K, usize, BuildHasherDefault<Mix>>;
 
-/// What is counted of a key.
+/// The counts of a key.
 pub(super) trait Counted: Clone {
     fn flow(&self) -> &Flow;
-    /// Adds what another meter counted of the same.
+    /// Adds another meter's counts of the same key.
     fn join(&mut self, other: &Self);
 }
 
@@ -27,13 +28,13 @@ pub(super) trait Counted: Clone {
 pub(super) struct Table<K, V> {
     index: Index<K>,
     entries: Vec<Box<Entry<K, V>>>,
-    /// The place that was asked for last: calls of a connection come in batches.
+    /// The index of the last request: calls of a connection come in batches.
     last: usize,
-    /// Where the hand stands.
+    /// The position of the hand.
     hand: usize,
     /// Entries that all tables of this kind may still take.
     left: Arc<AtomicUsize>,
-    /// What those counted that made room.
+    /// The counts of entries that made room.
     others: Flow,
 }
 
@@ -70,7 +71,7 @@ impl<K: Hash + Eq + Copy, V: Counted> Table<K, V> {
         &mut entry.value
     }
 
-    /// Gives `key` a place; where it is.
+    /// Gives `key` a place, and returns its index.
     fn put(&mut self, key: K, value: V) -> usize {
         let entry = Entry { key, value, used: true };
         let place = if self.may_grow() {
@@ -94,7 +95,7 @@ impl<K: Hash + Eq + Copy, V: Counted> Table<K, V> {
             || self.entries.len() < TRAFFIC_ENTRIES_MIN
     }
 
-    /// The place of one that was not used lately.
+    /// The index of an entry that was not used lately.
     fn idle(&mut self) -> usize {
         loop {
             let place = self.hand % self.entries.len();
@@ -123,7 +124,7 @@ impl<K, V> Default for Sums<K, V> {
 impl<K: Hash + Eq + Copy + Ordered, V: Counted> Sums<K, V> {
     /// Adds the table that `of` finds. It is locked for moments only: its owner serves calls.
     pub(super) fn add<T>(&mut self, tables: &Mutex<T>, of: impl Fn(&T) -> &Table<K, V>) {
-        // First: what moves there after this look is missing, where it would be there twice.
+        // `others` first: an entry that moves there later is missing, instead of counted twice.
         self.others.add(&of(&tables.lock()).others);
         let mut from = 0;
         loop {
@@ -145,7 +146,7 @@ impl<K: Hash + Eq + Copy + Ordered, V: Counted> Sums<K, V> {
         }
     }
 
-    /// All of them, in the order of their keys.
+    /// All sums, in the order of their keys.
     pub(super) fn end(self) -> (Vec<(K, V)>, Flow) {
         let mut sums: Vec<(K, V)> = self.sums.into_iter().collect();
         sums.sort_by_key(|(key, _)| key.order());
@@ -153,7 +154,7 @@ impl<K: Hash + Eq + Copy + Ordered, V: Counted> Sums<K, V> {
     }
 }
 
-/// Some order of keys that have none of their own.
+/// An order for keys that have none of their own.
 pub(super) trait Ordered {
     fn order(&self) -> (u128, u64);
 }
@@ -195,7 +196,8 @@ impl Counted for Disk {
     }
 }
 
-/// A hash of a few words in a few instructions. Nobody gains by collisions in a table of hundreds.
+/// A hash of a few words in a few instructions. Collisions in a table of hundreds gain an attacker
+/// nothing.
 #[derive(Default)]
 struct Mix(u64);
 
@@ -219,10 +221,11 @@ impl Hasher for Mix {
     }
 
     fn finish(&self) -> u64 {
-        // The upper bits of a product depend on all of its factors', and are wanted below too.
+        // The upper bits of a product depend on all bits of its factors, and are needed in the
+        // lower bits too.
         self.0.rotate_left(26)
     }
 }
 
-/// Entries that are copied under one lock: some 10 us.
+/// Entries that are copied under one lock: about 10 us.
 const COPIED_AT_ONCE: usize = 32;

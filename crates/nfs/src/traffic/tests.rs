@@ -1,4 +1,4 @@
-//! Counts against what was recorded, by hand and by a model that forgets nothing.
+//! Counts compared with the recorded calls: by hand, and by a model that forgets nothing.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -98,7 +98,7 @@ fn tables_are_bounded_and_lose_nothing_and_keep_whom_is_active() {
     }
     let calls: u64 = sent.values().sum();
     assert_eq!(totals(&all), [0, 0, calls, 3 * calls, 0, 1_500 * calls, 0]);
-    // A runtime that comes late has some room for its own.
+    // A runtime that starts late has some room of its own.
     let late = traffic.meter();
     for object in 0..100 {
         late.record(client(1), &call(Procedure3::Read, 1 << 40 | object, 1), 1);
@@ -106,7 +106,7 @@ fn tables_are_bounded_and_lose_nothing_and_keep_whom_is_active() {
     assert_eq!(traffic.look().disks.len(), DISKS_MAX + TRAFFIC_ENTRIES_MIN);
 }
 
-/// What the daemon charges to nobody is small.
+/// The memory that the daemon charges to no client is small.
 #[test]
 fn the_tables_take_no_more_than_is_said() {
     let disks = DISKS_MAX * (size_of::<Disk>() + 64);

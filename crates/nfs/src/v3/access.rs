@@ -9,7 +9,7 @@ pub(super) async fn access(
     args: &Access3Args,
 ) -> Outcome<Access3ResOk, PostOpAttr> {
     let (target, rights) = request.admit(&args.object)?;
-    // What a read-only export refuses is not granted either: clients decide by this alone.
+    // A right that a read-only export refuses is not granted either: clients decide by this alone.
     let known = if rights.read_only { ALL & !CHANGES } else { ALL };
     match target.files.access(&target.cred, target.file, args.access & known).await {
         Ok((granted, attributes)) => Ok(Access3ResOk {

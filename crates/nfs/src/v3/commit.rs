@@ -10,7 +10,7 @@ pub(super) async fn commit(
     request: &Request<'_>,
     args: &Commit3Args,
 ) -> Promise<Commit3ResOk, WccData> {
-    // No change: what may be committed was written when that was allowed.
+    // COMMIT is no change: the data was written when writes were allowed.
     let target = request.look(&args.file)?;
     let committed = target.files.commit(&target.cred, target.file, args.offset, args.count).await;
     changed(committed, wcc_data, |(), file_wcc| Commit3ResOk { file_wcc, verf: verifier(&target) })

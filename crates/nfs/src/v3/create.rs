@@ -20,7 +20,7 @@ pub(super) async fn create(
     made(dir.files.create(&dir.cred, dir.file, name, how).await)
 }
 
-/// The results of the four procedures that make something.
+/// The results of the four procedures that make an object.
 pub(super) fn made(made: Made<Attributes>) -> Promise<Create3ResOk, WccData> {
     changed(made, wcc_data, |attributes, dir_wcc| Create3ResOk {
         obj: Some(nfs_fh3(attributes.handle)),
@@ -33,7 +33,7 @@ fn how(dir: &Target, how: &CreateHow3) -> Result<CreateHow, Nfsstat3> {
     Ok(match how {
         CreateHow3::Unchecked(set) => CreateHow::Unchecked(dir.to_set(set)?),
         CreateHow3::Guarded(set) => CreateHow::Guarded(dir.to_set(set)?),
-        // 0 is the verifier of files that were made otherwise.
+        // 0 is the verifier of files that were made in another way.
         CreateHow3::Exclusive(verf) => CreateHow::Exclusive(u64::from_be_bytes(*verf).max(1)),
     })
 }

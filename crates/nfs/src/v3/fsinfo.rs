@@ -29,6 +29,6 @@ pub(super) async fn fsinfo(
     })
 }
 
-/// Contents lie in whole pages: what begins and ends on their bounds costs no read.
+/// Content lies in whole pages: a WRITE that begins and ends at their bounds costs no read.
 const PAGE_BYTES: u32 = 4096;
 const _: () = assert!(PAGE_BYTES as usize == SECTOR_BYTES, "SECTOR_BYTES in 32 bits");

@@ -18,7 +18,7 @@ pub(super) async fn fsstat(
             tfiles: space.total_files,
             ffiles: space.free_files,
             afiles: space.free_files,
-            // The space changes with every write of anybody.
+            // Any client's write changes the space.
             invarsec: 0,
         }),
         Err(error) => Err(Fail::new(&error, request.attributes_now(&args.object).await)),

@@ -1,7 +1,7 @@
 //! The rules of names (RFC 1813 section 3.2, and the procedures' own remarks on `.` and `..`).
 //!
-//! Invariant: what passes here is 1 to 255 bytes without `/` and NUL; and unless it is looked up,
-//! it is not `.` or `..`. `files` is never asked to make, remove or move one of those.
+//! Invariant: a name that passes is 1 to 255 bytes without `/` and NUL; and unless it is looked up,
+//! it is not `.` or `..`. `files` never has to make, remove or move one of those.
 
 use crate::limits::NAME_BYTES_MAX;
 use crate::proto::v3::Nfsstat3;
@@ -10,7 +10,7 @@ use crate::proto::v3::Nfsstat3;
 ///
 /// # Errors
 /// [`Nfsstat3::Acces`] for the empty name and for characters that no name has, both as section 3.2
-/// wants it; [`Nfsstat3::NameTooLong`].
+/// requires; [`Nfsstat3::NameTooLong`].
 pub(crate) fn to_look_up(name: &[u8]) -> Result<&[u8], Nfsstat3> {
     if name.is_empty() || name.iter().any(|byte| matches!(byte, b'/' | 0)) {
         return Err(Nfsstat3::Acces);
@@ -46,8 +46,8 @@ pub(super) fn to_remove(name: &[u8]) -> Result<&[u8], Nfsstat3> {
 /// A name for RMDIR.
 ///
 /// # Errors
-/// As [`to_look_up`]; section 3.3.13 wants [`Nfsstat3::Inval`] for `.` and [`Nfsstat3::Exist`] for
-/// `..`.
+/// As [`to_look_up`]; section 3.3.13 requires [`Nfsstat3::Inval`] for `.` and [`Nfsstat3::Exist`]
+/// for `..`.
 pub(super) fn to_rmdir(name: &[u8]) -> Result<&[u8], Nfsstat3> {
     match to_look_up(name)? {
         b"." => Err(Nfsstat3::Inval),
@@ -59,7 +59,7 @@ pub(super) fn to_rmdir(name: &[u8]) -> Result<&[u8], Nfsstat3> {
 /// Either name of a RENAME.
 ///
 /// # Errors
-/// As [`to_look_up`]; section 3.3.14 wants [`Nfsstat3::Inval`] for `.` and `..`.
+/// As [`to_look_up`]; section 3.3.14 requires [`Nfsstat3::Inval`] for `.` and `..`.
 pub(super) fn to_rename(name: &[u8]) -> Result<&[u8], Nfsstat3> {
     match to_look_up(name)? {
         b"." | b".." => Err(Nfsstat3::Inval),

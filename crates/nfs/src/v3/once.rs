@@ -1,16 +1,17 @@
-//! Calls that must not run twice: those that change names and attributes.
+//! Duplicate request cache: calls that must not run twice, because they change names or attributes.
 //!
-//! A client that hears nothing sends its call again, maybe on another connection, maybe to a server
-//! that was started anew. What is known of such calls is kept with the pool that they change
-//! (`aquifer_files::Replies`); here is what makes two calls the same one, and what a call is
-//! answered that was carried out before: the first answer word by word if that is in memory, else
-//! one with the same status and handle and the attributes of now.
+//! A client that gets no answer sends its call again, maybe on another connection, maybe to a
+//! restarted server. The pool that such calls change stores them (`aquifer_files::Replies`). This
+//! module decides when two calls are the same, and answers a call that was carried out before. It
+//! repeats the first answer byte for byte if that is in memory. Otherwise the answer has the same
+//! status and handle, and the present attributes.
 //!
 //! Invariants:
 //! - Two calls are the same if they come from the same address (any port), with the same
 //!   transaction id, procedure, credential and arguments. The stamp in an AUTH_SYS credential does
-//!   not count: Linux before 5.1 puts the seconds since its start there, anew each time it sends.
-//! - READ, WRITE, COMMIT and what only looks have nothing to do with this.
+//!   not count: Linux before 5.1 puts the seconds since its start there, a new value each time it
+//!   sends.
+//! - READ, WRITE, COMMIT and the procedures that change nothing are not involved.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -44,7 +45,7 @@ pub(crate) fn is_once(procedure: Procedure3) -> bool {
     )
 }
 
-/// What a call from `peer` with these arguments is known by.
+/// The id of a call from `peer` with these arguments.
 pub(crate) fn call_id(peer: SocketAddr, call: &Call<'_>, arguments: &[u8]) -> CallId {
     let address = match peer.ip().to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -62,7 +63,7 @@ pub(crate) fn call_id(peer: SocketAddr, call: &Call<'_>, arguments: &[u8]) -> Ca
     CallId::new(address.octets(), call.xid, (call.program, call.procedure), said)
 }
 
-/// Carries out such a call, or gives its first answer again. Returns the status, for the counters.
+/// Carries out such a call, or repeats its first answer. Returns the status, for the counters.
 pub(crate) async fn carry_out_once(
     request: &Request<'_>,
     call: CallId,
@@ -93,8 +94,8 @@ pub(crate) async fn carry_out_once(
     }
 }
 
-/// What a call changes: the file, or the directory (of two the first: they are of one pool, or the
-/// call fails).
+/// The object that a call changes: the file, or the directory. Of two directories it is the first:
+/// both are in one pool, or the call fails.
 fn changed_by<'a>(args: &'a Args3<'_>) -> Option<&'a NfsFh3> {
     match args {
         Args3::Setattr(args) => Some(&args.object),
@@ -109,8 +110,8 @@ fn changed_by<'a>(args: &'a Args3<'_>) -> Option<&'a NfsFh3> {
     }
 }
 
-/// Success again, from what is on disk of it: `wcc_data` without what was before, which nobody
-/// knows any more.
+/// A success again, from the present state on disk: `wcc_data` without the earlier attributes,
+/// which are not known any more.
 async fn succeeded(
     request: &Request<'_>,
     target: &Target,
@@ -154,7 +155,7 @@ async fn made(
 ) -> Outcome<Create3ResOk, WccData> {
     let (object, generation) = (entry.object, entry.generation);
     let obj = nfs_fh3(FileHandle { fs_guid: target.file.fs_guid, object, generation });
-    // It may be gone again; that it was made stays true.
+    // The object may be gone again, but the call did make it.
     let obj_attributes = request.attributes_now(&obj).await;
     let dir_wcc = request.untouched(&place.dir).await;
     Ok(Create3ResOk { obj: Some(obj), obj_attributes, dir_wcc })

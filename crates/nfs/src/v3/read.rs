@@ -1,6 +1,6 @@
 //! READ (RFC 1813 section 3.3.6).
 //!
-//! Invariant: the data is not copied: the pages that `files` gives go to the socket as they are.
+//! Invariant: the data is not copied: the pages from `files` go to the socket as they are.
 
 use aquifer_files::ReadData;
 use aquifer_rpc::xdr::{EncodeBuf, PagePiece};
@@ -10,7 +10,7 @@ use crate::proto::v3::{Nfsstat3, PostOpAttr, Read3Args, Read3Head, Read3Res};
 
 use super::request::{Fail, Outcome, Request, post_op_attr};
 
-/// Says the status, and how many bytes were read.
+/// Returns the status, and the number of bytes read.
 pub(super) async fn read(
     request: &Request<'_>,
     args: &Read3Args,

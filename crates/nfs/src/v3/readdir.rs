@@ -1,10 +1,11 @@
-//! READDIR (RFC 1813 section 3.3.16), and what READDIRPLUS shares with it.
+//! READDIR (RFC 1813 section 3.3.16), and the parts that READDIRPLUS shares with it.
 //!
 //! Invariants:
-//! - The reply never exceeds the client's `count` nor ours; what did not fit is offered again, as
-//!   the cookie of the last entry taken says. Eof is said only behind the directory's last entry.
-//! - Cookies are stored with the entries and survive changes and restarts, so that no cookie
-//!   verifier is needed: 0 is given and any is taken.
+//! - The reply never exceeds the client's `count` nor ours. Entries that did not fit are offered
+//!   again, from the cookie of the last entry taken. Eof is set only after the directory's last
+//!   entry.
+//! - Cookies are stored with the entries and survive changes and restarts. So no cookie verifier is
+//!   needed: 0 is given and any is accepted.
 
 use aquifer_files::{Attributes, DirectoryEntry};
 use aquifer_rpc::xdr::EncodeBuf;
@@ -62,17 +63,17 @@ pub(super) struct Listing {
     target: Target,
     with_attributes: bool,
     entries: std::vec::IntoIter<DirectoryEntry>,
-    /// Where the next batch begins.
+    /// The cookie at which the next batch begins.
     cookie: u64,
-    /// There is no next batch.
+    /// There is no further batch.
     end: bool,
     batch: usize,
-    /// The directory, as the first batch found it.
+    /// The directory's attributes with the first batch.
     pub directory: Attributes,
 }
 
 impl Listing {
-    /// Asks for the first batch of entries after `cookie`.
+    /// Requests the first batch of entries after `cookie`.
     pub(super) async fn open(
         request: &Request<'_>,
         dir: &NfsFh3,
@@ -100,7 +101,7 @@ impl Listing {
         Ok(this)
     }
 
-    /// The next entry; `None` behind the last one.
+    /// The next entry; `None` after the last one.
     pub(super) async fn next(&mut self) -> Outcome<Option<DirectoryEntry>, PostOpAttr> {
         loop {
             if let Some(entry) = self.entries.next() {
@@ -128,7 +129,8 @@ impl Listing {
     }
 }
 
-/// How many entries to ask for when `bytes` are to be filled with such of about `each` bytes.
+/// The number of entries to request, if `bytes` are to be filled with entries of about `each`
+/// bytes.
 pub(super) fn batch(bytes: u32, each: u32) -> usize {
     usize::try_from(bytes / each).unwrap_or(usize::MAX).clamp(LISTING_BATCH_MIN, LISTING_BATCH_MAX)
 }
@@ -136,5 +138,5 @@ pub(super) fn batch(bytes: u32, each: u32) -> usize {
 /// See this module's invariants.
 pub(super) const NO_VERIFIER: CookieVerf3 = [0; 8];
 
-/// An entry with a name of 16 bytes: a guess; if names are shorter, more are asked for.
+/// An entry with a name of 16 bytes: a guess; if names are shorter, more entries are requested.
 const ENTRY_BYTES: u32 = 40;

@@ -46,7 +46,7 @@ async fn list(
             name: &entry.name,
             cookie: entry.cookie,
             name_attributes: entry.attributes.as_ref().and_then(post_op_attr),
-            // Where the caller may not look names up, a listing gives no way to the files.
+            // A caller that may not look up names gets no handles from a listing.
             name_handle: entry.attributes.as_ref().map(|_| nfs_fh3(entry.handle)),
         });
         if fit == Fit::Full {
@@ -59,5 +59,5 @@ async fn list(
 /// An entry with a name of 16 bytes, attributes and handle.
 const ENTRY_BYTES: u32 = 40 + 4 + 84 + 4 + 28;
 
-/// What of it counts for `dircount`.
+/// The part of it that counts for `dircount`.
 const NAME_ENTRY_BYTES: u32 = 40;

@@ -1,4 +1,4 @@
-//! A call on its way: who asks, and how a handle becomes a file.
+//! A call in progress: the caller, and the file behind a handle.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::server::Origin;
 use crate::status::nfsstat3;
 use crate::volume::Volume;
 
-/// Who asks, and what of.
+/// The caller, and the server's exports.
 pub(crate) struct Request<'a> {
     pub exports: &'a Exports,
     pub origin: &'a Origin,
@@ -28,7 +28,7 @@ pub(crate) struct Request<'a> {
     pub pages: Option<&'a [Page]>,
 }
 
-/// A file that the caller may name, where it is, and who the caller is to it.
+/// A file that the caller may name, its volume, and the caller's credentials for it.
 pub(super) struct Target {
     pub files: Arc<Volume>,
     pub file: FileHandle,
@@ -38,7 +38,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// What of a `sattr3` is set here.
+    /// The attributes of a `sattr3` that are set here.
     ///
     /// # Errors
     /// As [`set_attributes`].
@@ -51,7 +51,7 @@ impl Target {
     }
 }
 
-/// What a procedure says: results, or a status with what the protocol adds to it.
+/// The outcome of a procedure: results, or a status with the protocol's additions.
 pub(crate) type Outcome<T, F> = Result<T, Fail<F>>;
 
 /// An error and its body.
@@ -67,7 +67,7 @@ impl<F> Fail<F> {
     }
 }
 
-/// The body of an error about whose objects nothing is known.
+/// The body of an error without any attributes.
 pub(crate) trait Unknown {
     const UNKNOWN: Self;
 }
@@ -134,25 +134,25 @@ impl Request<'_> {
         }
     }
 
-    /// `post_op_attr` of an object as it is now, for an error that was found before `files` was
-    /// asked. Nothing, if it cannot be had.
+    /// `post_op_attr` of an object as it is now, for an error found before `files` was called.
+    /// `None`, if the attributes cannot be read.
     pub(super) async fn attributes_now(&self, handle: &NfsFh3) -> PostOpAttr {
         let target = self.look(handle).ok()?;
         let attributes = target.files.getattr(target.file).await.ok()?;
         Some(fattr3(&attributes))
     }
 
-    /// The `wcc_data` of an object that was not touched.
+    /// The `wcc_data` of an object that was not changed.
     pub(super) async fn untouched(&self, handle: &NfsFh3) -> WccData {
         WccData { before: None, after: self.attributes_now(handle).await }
     }
 
-    /// A refusal of a change before `files` was asked, with what there is to say of the object.
+    /// A refusal of a change before `files` was called, with the object's attributes.
     pub(super) async fn refuse(&self, status: Nfsstat3, handle: &NfsFh3) -> Fail<WccData> {
         Fail { status, resfail: self.untouched(handle).await }
     }
 
-    /// The object, and what its export allows.
+    /// The object, and its export's rights.
     ///
     /// # Errors
     /// As [`Request::look`].
@@ -164,10 +164,11 @@ impl Request<'_> {
     }
 }
 
-/// What a changing procedure says, and what the answer waits for. A failure waits for nothing.
+/// The outcome of a changing procedure, and the promise that its answer waits for. A failure waits
+/// for nothing.
 pub(crate) type Promise<T, F> = Outcome<(T, Promised), F>;
 
-/// What a change is answered: `wcc` says what is around it, `with` makes the results.
+/// The answer to a change: `wcc` makes the attributes around it, `with` the results.
 pub(super) fn changed<R, A, T, F>(
     made: Made<R, A>,
     wcc: impl FnOnce(&A) -> F,
@@ -180,7 +181,7 @@ pub(super) fn changed<R, A, T, F>(
     }
 }
 
-/// `post_op_attr` of what `files` told.
+/// `post_op_attr` of attributes from `files`.
 pub(super) fn post_op_attr(attributes: &Attributes) -> PostOpAttr {
     Some(fattr3(attributes))
 }

@@ -22,7 +22,7 @@ pub(super) async fn symlink(
     made(dir.files.symlink(&dir.cred, dir.file, name, target, &set).await)
 }
 
-/// What a link may say: anything that a path may be (POSIX symlink(2)).
+/// The target of a link: any valid path (POSIX symlink(2)).
 fn target(data: &[u8]) -> Result<&[u8], Nfsstat3> {
     if data.is_empty() || data.contains(&0) {
         return Err(Nfsstat3::Inval);

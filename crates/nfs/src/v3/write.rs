@@ -1,7 +1,7 @@
 //! WRITE (RFC 1813 section 3.3.7).
 //!
-//! Invariant: `committed` is never less than was asked for, and nothing stable is answered before
-//! `files` has said that it is.
+//! Invariant: `committed` is at least as durable as requested, and a stable write is answered only
+//! after `files` has reported it durable.
 
 use aquifer_blockio::Page;
 use aquifer_files::{Data, Piece, Stability, Written};
@@ -14,15 +14,15 @@ use crate::proto::v3::{Nfsstat3, StableHow, WccData, Write3Args, Write3Head, Wri
 use super::request::{Fail, Request, Target};
 use super::{keep, put};
 
-/// A WRITE; its data may have been received into pages of its own.
+/// A WRITE; its data may have been received into separate pages.
 pub(crate) type Paged<'a> = (Write3Args<'a>, Option<&'a [Page]>);
 
 /// Makes WRITEs to one file, equally stable, as one change, and waits until they may be answered: a
-/// single one, or a batch as `Files::write_batch` takes it. Appends the results of each to its
+/// single one, or a write batch for `Files::write_batch`. Appends the results of each to its
 /// buffer. Returns the status of all.
 ///
 /// # Errors
-/// The answer to a single one. Of several nothing was changed then: each is to be made by itself.
+/// The answer to a single one. With several, nothing was changed: the caller makes each by itself.
 pub(crate) async fn carry_out_writes(
     request: &Request<'_>,
     writes: &[Paged<'_>],
@@ -64,7 +64,7 @@ async fn write(
     }
 }
 
-/// What of a WRITE is written. `None` beyond the end of the largest file.
+/// The part of a WRITE that is written. `None` beyond the end of the largest file.
 fn piece<'a>((args, pages): &Paged<'a>) -> Option<Piece<'a>> {
     let offset = args.head.offset;
     let count = count(&args.head);
@@ -77,8 +77,8 @@ fn piece<'a>((args, pages): &Paged<'a>) -> Option<Piece<'a>> {
     Some(Piece { offset, data })
 }
 
-/// How much of a WRITE is written: more than FSINFO offers is legal to send, and what is written of
-/// it is legal to choose.
+/// The number of bytes that a WRITE writes. A client may send more than FSINFO offers, and the
+/// server may choose how many of these bytes it writes.
 pub(super) fn count(head: &Write3Head) -> u32 {
     head.count.min(TRANSFER_BYTES_MAX)
 }

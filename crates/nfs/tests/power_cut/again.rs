@@ -1,8 +1,8 @@
-//! After a restart: what was under way is sent again, before anything else.
+//! After a restart: clients first send their unanswered calls again.
 //!
-//! The look at what is there comes after that. So a call that must not run twice is no ghost: it
-//! has its answer by then, and ran once or not at all. A WRITE that is sent again is another call
-//! to the witness, since it may be carried out twice; what was sent before the cut stays a ghost.
+//! The check of the files comes after that. So a call that must not run twice is no ghost: it has
+//! its answer by then, and ran once or not at all. A WRITE that is sent again may be carried out
+//! twice, so it is another call to the witness. The one sent before the cut stays a ghost.
 
 use aquifer_checker::op::{Op, Reply};
 use aquifer_checker::{Door, End};
@@ -12,15 +12,15 @@ use futures_util::future::join_all;
 use crate::door::{Made, NfsDoor, UnderWay};
 use crate::wire;
 
-/// Sends again what is under way, and some of what was answered.
+/// Sends again the unanswered calls, and some of the answered ones.
 ///
 /// # Errors
-/// An answer that cannot be.
+/// An answer that is impossible.
 pub async fn send_all(doors: &[NfsDoor], end: End) -> Result<(), String> {
     for door in doors {
         let mut known = door.known().lock().unwrap();
         if end == End::Rewind {
-            // Nothing that was promised holds: clients begin again, too.
+            // No promise holds: the clients start over, too.
             known.under_way.clear();
             known.made.clear();
         }
@@ -67,7 +67,7 @@ async fn resume(door: &NfsDoor, xid: u32, sent: &UnderWay) -> Result<(), String>
     };
     {
         let mut witness = shared.lock().unwrap();
-        // Answered as done, it may have been done in this life: sent twice, the first answer lost.
+        // The answer may be of a call made in this life: sent twice, with the first answer lost.
         let was_done = match &outcome {
             Ok(Reply::Done { attributes, .. }) => {
                 !attributes.as_ref().is_some_and(|made| witness.is_of_this_life(made.handle))
@@ -91,8 +91,8 @@ async fn resume(door: &NfsDoor, xid: u32, sent: &UnderWay) -> Result<(), String>
     }
 }
 
-/// The COMMIT with this number has another verifier than WRITEs that it was to make durable: their
-/// data is sent again, and committed.
+/// The COMMIT with this number has another write verifier than the WRITEs that it covers: sends
+/// their data again, and commits it.
 async fn write_again(door: &NfsDoor, tag: u32, commit: usize, verifier: u64) {
     let shared = door.shared();
     let lost: Vec<Op> = {
@@ -120,7 +120,7 @@ async fn write_again(door: &NfsDoor, tag: u32, commit: usize, verifier: u64) {
     }
 }
 
-/// A change that was made, sent again long after its answer, is not made again.
+/// A change that is sent again long after its answer is not made again.
 async fn repeat(door: &NfsDoor, made: &Made) -> Result<(), String> {
     let answer = wire::answer(&made.op, &door.repeat(&made.record).await);
     let handle = |seen: &aquifer_files::Attributes| Some(seen.handle);

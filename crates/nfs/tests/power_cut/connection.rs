@@ -1,5 +1,5 @@
-//! The server's side of a connection: records received in turns, begun in order, those together
-//! that may go together, as the daemon does it (`nfsd::connection::requests`).
+//! The server's side of a connection. It receives records in turns, begins them in order, and
+//! coalesces WRITEs where possible, as the daemon does (`nfsd::connection::requests`).
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::wire;
 
-/// A connection, as its client sees it.
+/// A connection, from its client's side.
 pub struct Connection {
     client: u64,
     to: mpsc::UnboundedSender<Sent>,
@@ -27,7 +27,7 @@ pub struct Connection {
 
 enum Sent {
     Record(Received),
-    /// The connection is lost, with all that is carried out for it.
+    /// The connection is lost, with all calls in progress for it.
     Lost,
 }
 
@@ -48,7 +48,7 @@ impl Received {
         let (mark, body) = reply.split_first_chunk().unwrap();
         assert_eq!(u32::from_be_bytes(*mark), body.len() as u32 | 1 << 31, "one record");
         assert_eq!(body[..4], self.bytes[..4], "the call's xid");
-        // Maybe nobody waits for it any more.
+        // The client may not wait for it any more.
         let _ = self.reply.send(body.to_vec());
     }
 }
@@ -65,7 +65,8 @@ impl Connection {
         Connection { client, to }
     }
 
-    /// Sends a record; the data of a WRITE is received into pages, if it can be and is to be.
+    /// Sends a record. The data of a WRITE is received into pages, if `to_pages` is set and it is
+    /// possible.
     pub fn send(&self, record: &[u8], to_pages: bool) -> oneshot::Receiver<Vec<u8>> {
         let (reply, replied) = oneshot::channel();
         let asker = (self.client, wire::xid(record));
@@ -77,12 +78,12 @@ impl Connection {
             }
             None => Received { asker, bytes: record.to_vec(), pages: None, reply },
         };
-        // A connection that is lost drops what it is sent.
+        // A lost connection drops what is sent to it.
         let _ = self.to.send(Sent::Record(received));
         replied
     }
 
-    /// The connection is lost.
+    /// Loses the connection.
     pub fn lose(&self) {
         let _ = self.to.send(Sent::Lost);
     }
@@ -109,7 +110,7 @@ async fn serve(nfs: Arc<Nfs>, peer: SocketAddr, mut from: mpsc::UnboundedReceive
                     Box::pin(answer_together(nfs.clone(), peer, records))
                 }
             };
-            // Each is begun before the next.
+            // Each begins before the next.
             under_way.push(serving);
             poll_all(&mut under_way, cx);
         }
@@ -125,7 +126,7 @@ fn poll_all(under_way: &mut FuturesUnordered<Serving>, cx: &mut Context<'_>) {
     while let Poll::Ready(Some(())) = Pin::new(&mut *under_way).poll_next(cx) {}
 }
 
-/// Where those are that may be carried out together with the first.
+/// The indexes of the records that may be carried out together with the first.
 fn together(received: &VecDeque<Received>) -> Vec<usize> {
     let Some(first) = received.front().and_then(Received::paged) else { return Vec::new() };
     let goes = |record: &Received| record.paged().is_some_and(|next| first.may_take(&next));

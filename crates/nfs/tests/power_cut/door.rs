@@ -1,7 +1,7 @@
-//! A client's side: connections, transaction ids, calls that are sent again.
+//! A client's side: connections, transaction ids, retransmitted calls.
 //!
-//! A client is as Linux's is: it holds on until it has an answer, over lost connections and
-//! restarts of the server (`hard`). What it knows outlives the server ([`Known`]).
+//! A client behaves like Linux' one: it repeats a call until it has an answer, over lost
+//! connections and restarts of the server (`hard`). Its knowledge outlives the server ([`Known`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -21,19 +21,18 @@ use tokio::sync::oneshot;
 use crate::connection::Connection;
 use crate::wire;
 
-/// A server, and what it has in common with those who watch it.
+/// A server, and the state that it shares with the observers.
 pub struct Server {
     pub world: Arc<Ticking>,
     pub service: Service,
     pub nfs: Arc<Nfs>,
     pub shared: Shared,
-    /// Groups of WRITEs under way.
-    /// Calls under way that nobody waits for.
+    /// Calls in progress that no client waits for.
     pub late: AtomicUsize,
 }
 
 impl Server {
-    /// Waits until nothing is under way that nobody waits for.
+    /// Waits until there is no call in progress without a waiting client.
     pub async fn is_quiet(&self) {
         while self.late.load(Ordering::Relaxed) > 0 {
             self.world.sleep(Duration::from_millis(1)).await;
@@ -41,7 +40,7 @@ impl Server {
     }
 }
 
-/// A call without an answer.
+/// An unanswered call.
 #[derive(Clone)]
 pub struct UnderWay {
     pub op: Op,
@@ -55,11 +54,11 @@ pub struct UnderWay {
 pub struct Made {
     pub op: Op,
     pub record: Vec<u8>,
-    /// What was made.
+    /// The new object.
     pub handle: Option<FileHandle>,
 }
 
-/// What a client knows.
+/// A client's knowledge.
 #[derive(Default)]
 pub struct Known {
     last_xid: u32,
@@ -84,13 +83,13 @@ struct Wires {
     rng: Rng,
     connections: Vec<Connection>,
     next_port: u16,
-    /// Which one is used.
+    /// The index of the connection in use.
     current: usize,
 }
 
 /// Connections of a client.
 const CONNECTIONS: usize = 3;
-/// How often a client asks again that was told to come later.
+/// How often a client asks again after the answer "later".
 const ATTEMPTS_MAX: u64 = 200;
 /// Changes that are remembered.
 const MADE_MAX: usize = 6;
@@ -107,7 +106,7 @@ impl NfsDoor {
         NfsDoor(Arc::new(Inner { server, at, known, wires }))
     }
 
-    /// What it knows.
+    /// The client's knowledge.
     pub fn known(&self) -> &Mutex<Known> {
         &self.0.known
     }
@@ -116,17 +115,17 @@ impl NfsDoor {
         &self.0.server.shared
     }
 
-    /// One in so many times.
+    /// True once in `of` times on average.
     pub fn chance(&self, of: u64) -> bool {
         self.0.below(of) == 0
     }
 
-    /// Sends a call again that was sent to a server that is gone.
+    /// Repeats a call that was sent to a server that is gone.
     pub async fn resume(&self, xid: u32, sent: &UnderWay, number: usize) -> Result<Reply, FsError> {
         self.0.ask(&sent.op, Some(number), Some((xid, sent.record.clone()))).await
     }
 
-    /// Sends a record, and waits for the reply to it, on however many connections.
+    /// Sends a record and waits for its reply, on as many connections as it takes.
     pub async fn repeat(&self, record: &[u8]) -> Vec<u8> {
         loop {
             let sent = self.0.send(record);
@@ -169,14 +168,15 @@ impl Inner {
         wires.connections[wires.current].send(record, to_pages)
     }
 
-    /// The connection in use is lost.
+    /// Loses the connection in use.
     fn lose_connection(&self) {
         let wires = &mut *self.wires.lock().unwrap();
         let connection = wires.connect(&self.server, self.at);
         std::mem::replace(&mut wires.connections[wires.current], connection).lose();
     }
 
-    /// Makes a call until it has an answer, first as it was sent before, if it was.
+    /// Makes a call until it has an answer. The first attempt repeats an earlier record, if there
+    /// is one.
     async fn ask(
         self: &Arc<Self>,
         op: &Op,
@@ -230,7 +230,7 @@ impl Inner {
         }
     }
 
-    /// Sends a record until its reply comes. Whether it was sent more than once.
+    /// Sends a record until its reply comes. Returns whether it was sent more than once.
     async fn exchange(
         self: &Arc<Self>,
         op: &Op,
@@ -259,7 +259,7 @@ impl Inner {
                 Err(_) => {
                     was_lost = true;
                     if let Some(number) = number.filter(|_| op.changes() && !wire::is_once(op)) {
-                        // What was sent first may be carried out too.
+                        // The first transmission may be carried out too.
                         self.server.shared.lock().unwrap().lose(number);
                     }
                 }
@@ -280,8 +280,8 @@ impl Inner {
         }
     }
 
-    /// Sends a record again, at once or later, and does not wait for the reply. What may be carried
-    /// out twice is another call then.
+    /// Sends a record again, at once or later, and does not wait for the reply. A call that may be
+    /// carried out twice is then a call of its own to the witness.
     fn send_again(self: &Arc<Self>, op: &Op, record: &[u8], first: &First) {
         let delay = match self.below(3) {
             0 => 0,
@@ -316,7 +316,7 @@ impl Inner {
         self.server.world.spawn("sent again", Box::pin(work));
     }
 
-    /// The connection in use is lost in a moment.
+    /// Loses the connection in use after a moment.
     fn lose_later(self: &Arc<Self>) {
         let (inner, delay) = (self.clone(), Duration::from_micros(self.below(600)));
         self.server.late.fetch_add(1, Ordering::Relaxed);
@@ -328,7 +328,8 @@ impl Inner {
         self.server.world.spawn("lost connection", Box::pin(work));
     }
 
-    /// All entries of a directory, in calls of so many; if `plus`, with their attributes.
+    /// All entries of a directory, in calls of about `limit` entries; if `plus`, with their
+    /// attributes.
     async fn list(&self, node: &Node, limit: usize, plus: bool) -> Result<Reply, FsError> {
         let (mut entries, mut from) = (Vec::new(), Position::default());
         loop {
@@ -341,7 +342,7 @@ impl Inner {
         }
     }
 
-    /// About so many of them.
+    /// About `limit` entries from a position.
     async fn list_from(
         &self,
         node: &Node,
@@ -369,7 +370,7 @@ impl Inner {
 impl Door for NfsDoor {
     async fn call(&self, op: &Op, number: Option<usize>) -> Result<Reply, FsError> {
         if let Op::List(node, limit) = op {
-            // Who looks at all there is needs all there is to tell.
+            // The check of all files needs all attributes.
             let plus = number.is_none() || self.0.below(3) > 0;
             return self.0.list(node, *limit, plus).await;
         }

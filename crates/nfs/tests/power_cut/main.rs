@@ -1,8 +1,8 @@
-//! The power-cut simulator at the wire: calls of NFSv3, encoded, on several connections of several
-//! clients, in turns, together, sent again, on a simulated machine whose power goes at any moment.
-//! What clients saw is held against each other and against what is there after each cut: see
-//! `aquifer_checker`. `AQUIFER_SEEDS` says how many seeds, from `AQUIFER_FIRST_SEED` on;
-//! `AQUIFER_SEED` names one and tells its story.
+//! The power-cut simulator at the wire. Clients send encoded calls of NFSv3 on several connections
+//! each: in turns, together, and again. The simulated machine loses its power at any moment. The
+//! clients' observations are compared with each other and with the disks after each cut: see
+//! `aquifer_checker`. `AQUIFER_SEEDS` is the number of seeds, from `AQUIFER_FIRST_SEED` on.
+//! `AQUIFER_SEED` runs one seed and prints its story.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -28,7 +28,7 @@ use door::{Known, NfsDoor, Server};
 
 /// Clients, at most.
 const CLIENTS_MAX: u64 = 6;
-/// Calls that a client has under way, at most, beside those that are pieces of one write.
+/// Calls that a client has in progress, at most, beside those that are pieces of one write.
 const TURN: usize = 6;
 
 fn exports(service: &Service) -> Exports {
@@ -57,7 +57,7 @@ async fn live(life: &Life<'_>, clients: &[Arc<Mutex<Known>>]) -> Result<(), Stri
         .collect();
     again::send_all(&doors, life.end()).await?;
     server.is_quiet().await;
-    // What is found next is taken for what there is: it must not hang on WRITEs that were sent
+    // The content that is found next counts as present: it must not depend on WRITEs that were sent
     // again and are UNSTABLE.
     server.service.pool.sync().await.map_err(|error| error.to_string())?;
     restart::check(&doors[0], &shared, life.end()).await?;
@@ -80,7 +80,7 @@ fn nothing_is_lost_over_nfs() {
     lives::run_seeds(60, |seed| run_seed(seed, &bases));
 }
 
-/// A seed that was found in one process tells the same in another, on another day.
+/// A seed that was found in one process has the same story in another, on another day.
 #[cfg(not(sabotage))]
 #[test]
 fn a_seed_runs_the_same_again() {
@@ -92,8 +92,8 @@ fn a_seed_runs_the_same_again() {
     assert_eq!(traces(), traces());
 }
 
-/// Each with the seeds within which it must show: some ten times what it took when this was
-/// written.
+/// Each with the number of seeds within which the loss must show: some ten times what it took when
+/// this was written.
 #[cfg(sabotage)]
 #[test]
 fn a_rule_left_out_is_found() {

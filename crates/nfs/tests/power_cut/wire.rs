@@ -75,7 +75,7 @@ pub fn call(xid: u32, op: &Op) -> Vec<u8> {
     record(xid, &args)
 }
 
-/// The record of a call for about so many entries; with their attributes, or their names alone.
+/// The record of a call for about this many entries; with their attributes, or only their names.
 pub fn list(xid: u32, node: &Node, from: Position, entries: usize, plus: bool) -> Vec<u8> {
     let (dir, cookie, cookieverf) = (fh(node), from.cookie, from.verifier);
     let entries = entries as u32;
@@ -125,7 +125,7 @@ fn stable_how(stability: Stability) -> StableHow {
     }
 }
 
-/// What a reply, without its mark, says to a call.
+/// The answer that a reply, without its mark, gives to a call.
 pub fn answer(op: &Op, reply: &[u8]) -> Result<Reply, FsError> {
     let mut from = results(reply);
     let from = &mut from;
@@ -191,7 +191,7 @@ pub fn answer(op: &Op, reply: &[u8]) -> Result<Reply, FsError> {
     answer
 }
 
-/// What a reply says to a call for entries; nothing if not even one has room.
+/// The entries in a reply; `None` if not even one has room.
 pub fn listed(reply: &[u8], plus: bool) -> Result<Option<Listed>, FsError> {
     let mut from = results(reply);
     if from.remaining().starts_with(&Nfsstat3::TooSmall.wire().to_be_bytes()) {
@@ -203,7 +203,7 @@ pub fn listed(reply: &[u8], plus: bool) -> Result<Option<Listed>, FsError> {
         true => {
             let listed = granted::<Readdirplus3Res<'_>, _, _>(&mut from)?;
             for entry in &listed.entries {
-                // What went meanwhile has a name alone.
+                // An entry that is gone meanwhile has only a name.
                 let seen = entry.name_handle.zip(entry.name_attributes);
                 let seen = seen.map(|(handle, seen)| attributes(&handle, &seen));
                 entries.push((name(entry.name), seen));
@@ -222,18 +222,18 @@ pub fn listed(reply: &[u8], plus: bool) -> Result<Option<Listed>, FsError> {
     Ok(Some(Listed { entries, next, eof }))
 }
 
-/// Whether a call is to be made again later.
+/// Whether to make a call again later.
 pub fn is_later(answer: &Result<Reply, FsError>) -> bool {
     matches!(answer, Err(FsError::Pool(PoolError::Suspended(_))))
 }
 
-/// Whether two replies to a call sent twice are one answer. That it was carried out may be told by
-/// its first answer, or by what is kept of it.
+/// Whether two replies to a call sent twice are one answer. Success may be reported by the first
+/// answer, or by one made from the stored entry.
 pub fn agree(op: &Op, one: &[u8], other: &[u8]) -> bool {
     if one[4..] == other[4..] {
         return true;
     }
-    // What was made, if the reply says so; and whether it comes from what is kept.
+    // The new object, if the reply names it, and whether the reply comes from the stored entry.
     let made = |reply: &Result<Reply, FsError>| match reply {
         Ok(Reply::Changed { attributes, .. }) => Some((*attributes, false)),
         Ok(Reply::Done { attributes, .. }) => Some((*attributes, true)),
@@ -275,7 +275,7 @@ fn granted<'a, R: Decode<'a> + Granted<T, F>, T, F>(from: &mut Decoder<'a>) -> R
     R::decode(from).unwrap().granted().map_err(error)
 }
 
-/// What came of a change, by the attributes of the object around it.
+/// The result of a change, from the attributes around it.
 fn changed(wcc: &WccData, attributes: Option<Attributes>) -> Reply {
     let until_ns = until_ns(wcc);
     match wcc.before {
@@ -284,7 +284,7 @@ fn changed(wcc: &WccData, attributes: Option<Attributes>) -> Reply {
             let (stability, verifier) = (Stability::FileSync, 0);
             Reply::Changed { ctime_ns: until_ns, attributes, stability, verifier }
         }
-        // Nobody knows any more what was before.
+        // The earlier attributes are not known any more.
         None => {
             let made_ns = attributes.as_ref().map_or(u64::MAX, |made| {
                 u64::try_from(made.ctime.seconds).unwrap() * 1_000_000_000
@@ -347,7 +347,7 @@ fn error(status: Nfsstat3) -> FsError {
         Nfsstat3::Dquot => FsError::Quota,
         Nfsstat3::NotEmpty => FsError::NotEmpty,
         Nfsstat3::Stale => FsError::Stale,
-        // It may have been carried out: nobody knows.
+        // It may have been carried out: that is unknown.
         Nfsstat3::Jukebox => FsError::Pool(PoolError::Suspended("JUKEBOX".into())),
         other => panic!("no call here is answered {other:?}"),
     }

@@ -6,7 +6,7 @@ use super::*;
 const GIB: u64 = (1 << 30) / 4096;
 const TIB: u64 = 1024 * GIB;
 
-/// Bytes of bitmaps that making a pool of these vdevs had in memory, and sectors it wrote.
+/// Bytes of bitmaps in memory while a pool of these vdevs was created, and sectors written.
 fn made(redundancy: Redundancy, disks: usize, sectors: u64) -> (u64, u64) {
     let mut sim = Sim::new(3);
     let each = if redundancy == Redundancy::Mirror { 2 } else { 1 };

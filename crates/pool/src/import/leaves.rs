@@ -1,6 +1,6 @@
-//! Which disks an import takes into use.
+//! The disks that an import takes into use.
 //!
-//! Invariant: a leaf that is not in use is named outdated by the import's first uberblock.
+//! Invariant: the import's first uberblock names every leaf that is not in use as outdated.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::error::ImportError;
 use crate::import::vote::Vote;
 use crate::import::{FoundLeaf, ImportReport};
 
-/// The vdevs of the config, with the disks that can be used.
+/// The vdevs of the config, with their usable disks.
 pub(crate) fn assemble_vdevs(
     world: &Arc<dyn World>,
     vote: &Vote,
@@ -41,7 +41,8 @@ pub(crate) fn assemble_vdevs(
     Ok(vdevs)
 }
 
-/// A leaf of the config: in use if it is there, has missed nothing, and is as large as its vdev.
+/// A leaf of the config: in use if it is present, has missed no writes, and is as large as its
+/// vdev.
 fn take_leaf(
     world: &Arc<dyn World>,
     vote: &Vote,
@@ -71,8 +72,8 @@ fn take_leaf(
     built
 }
 
-/// Names each leaf that is not in use, whatever the reason: it misses what is written from now on,
-/// and must not be taken for whole the next time.
+/// Names each leaf that is not in use, whatever the reason. It misses all writes from now on, and
+/// the next import must not take it for whole.
 pub(crate) fn name_unused(pool: &str, uberblock: &mut Uberblock, vdevs: &[Arc<Vdev>]) {
     if left_out(Rule::UnusedIsNamed) {
         return;

@@ -1,7 +1,7 @@
-//! Step 3 of an import: what it read is made durable, and the same on all sides.
+//! Step 3 of an import: makes everything that it read durable, and the same on all sides.
 //!
-//! After `kill -9` what was read may still lie in a drive's cache only, or on one side of a mirror
-//! only. Acting on it first and losing it then would overwrite live blocks.
+//! After `kill -9` such data may still lie only in a drive's cache, or only on one side of a
+//! mirror. If the import acted on it first and lost it then, it would overwrite live blocks.
 
 use std::sync::Arc;
 
@@ -39,9 +39,10 @@ pub(crate) async fn level(
     if tail.is_empty() || left_out(Rule::RewriteTail) {
         return Ok(());
     }
-    // A side whose flush failed, in a process that died before it could name that side, serves from
-    // its cache what it will never make durable, and its next flush succeeds. Only bytes written
-    // anew are sure. One side after the other: at any time the other copy lies still.
+    // Consider a side whose flush failed in a process that died before it could name that side. The
+    // side serves data from its cache that it will never make durable, and its next flush succeeds.
+    // So only a new write of these bytes is safe. One side is written after the other: at any time
+    // the other copy is untouched.
     let sides = vdevs.iter().map(|vdev| vdev.leaves.len()).max().unwrap_or(0);
     for side in 0..sides {
         for run in &tail {
@@ -52,7 +53,7 @@ pub(crate) async fn level(
     Ok(())
 }
 
-/// What no mark proves durable: batches past it, and their early data.
+/// The data that no mark proves durable: batches past the mark, and their early data.
 fn unproven<'a>(ring: &Ring, chain: &'a Chain, floor: Txg) -> Vec<TailRun<'a>> {
     let mut tail = Vec::new();
     for batch in chain.batches.iter().filter(|batch| batch.header.sequence > chain.mark) {
@@ -91,15 +92,15 @@ impl TailRun<'_> {
         }
     }
 
-    /// What a side holds, if it is good.
+    /// The content of a side, if it is good.
     async fn read(&self, world: &dyn World, leaf: &Leaf) -> Option<Vec<Page>> {
         let read = || leaf.read(self.place.sector(), self.sectors);
         let pages = patiently(world, Patience::Short, |_| true, read).await.ok()?;
         self.verifies(&pages).then_some(pages)
     }
 
-    /// Writes the run to the sides on which it differs, from one on which it verifies; never over a
-    /// good copy.
+    /// Writes the run to the sides that differ, from one on which it verifies; never over a good
+    /// copy.
     async fn to_differing_sides(
         &self,
         world: &dyn World,
@@ -118,7 +119,7 @@ impl TailRun<'_> {
         }
         if let Some(good) = good {
             for leaf in bad {
-                // A side that cannot be written fails, and the uberblock that follows names it.
+                // A side that cannot be written fails, and the next uberblock names it.
                 let _ = leaf.write(self.place.sector(), good.clone()).await;
             }
         }
@@ -126,7 +127,7 @@ impl TailRun<'_> {
         Ok(())
     }
 
-    /// Writes what one side holds, the same bytes, to that side again.
+    /// Writes the content of one side, the same bytes, to that side again.
     async fn again_to_side(
         &self,
         world: &dyn World,
@@ -156,7 +157,7 @@ fn batch_matches(batch: &FoundBatch, pages: &[Page]) -> bool {
 }
 
 async fn flush(vdevs: &[Arc<Vdev>]) -> Result<(), ImportError> {
-    // Log vdevs that are not there were done without; one that fails now fails the reading.
+    // The import works without missing log vdevs; one that fails now fails the reading.
     let there = vdevs.iter().filter(|vdev| vdev.check().is_ok());
     for result in join_all(there.map(|vdev| vdev.flush())).await {
         result?;

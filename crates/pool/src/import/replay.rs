@@ -1,11 +1,11 @@
-//! Step 5 of an import: replay, batch by batch. Clients come after all is applied.
+//! Step 5 of an import: replay, batch by batch. Clients come after everything is applied.
 //!
-//! A replay may take several txgs. Each of their roots names as head the first batch not applied
-//! whole, and keeps the floor found at import: a txg never ends inside a batch, because only this
-//! loop ends one.
+//! A replay may take several txgs. Each of their roots names the first batch that is not wholly
+//! applied as head, and keeps the floor found at import. A txg never ends inside a batch, because
+//! only this loop ends one.
 //!
-//! The syncs of those txgs free nothing in the background ([`SyncContext::is_replay`]): a record
-//! still to come may name it.
+//! The syncs of those txgs free nothing in the background ([`SyncContext::is_replay`]): a later
+//! record may name it.
 //!
 //! [`SyncContext::is_replay`]: crate::SyncContext::is_replay
 
@@ -26,7 +26,7 @@ use crate::pool::{Pool, Replay};
 use crate::txg::{Demand, TxHold};
 
 impl Pool {
-    /// Replays what an import found. Must be done once, after [`Pool::attach`].
+    /// Replays the batches that an import found. Call it once, after [`Pool::attach`].
     pub async fn replay(&self, replay: &dyn Replay) -> Result<(), ImportError> {
         self.replay_found(replay).await.map_err(|error| match error {
             ImportError::Pool(PoolError::Read(error @ ReadError::Unreadable { .. })) => {
@@ -76,7 +76,7 @@ impl Pool {
         };
         let mut payload = Vec::new();
         if !sums.is_empty() {
-            // What is repaired is repaired at once: later the log may have come round.
+            // Repairs are made at once: later the log may have wrapped to this place.
             let (vdev, mut failures) = (self.vdev(place)?, 0);
             payload = loop {
                 match vdev.read(place.sector(), sums.len(), &verify).await {
@@ -99,12 +99,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Enters the open txg for a replayed record: nothing waits, the loop above paces.
+    /// Enters the open txg for a replayed record, without waiting: the loop above sets the pace.
     pub fn hold_for_replay(self: &Arc<Pool>, demand: Demand) -> TxHold {
         self.txgs.force_hold(self, demand)
     }
 
-    /// Takes over a place that a record being replayed names.
+    /// Claims a place that a replayed record names.
     pub fn adopt(&self, hold: &TxHold, run: Run) {
         self.space.lock().adopt(hold.txg(), run);
     }

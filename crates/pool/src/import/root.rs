@@ -1,4 +1,5 @@
-//! Reading records: the newest root, the free space as of it, and what recent roots still need.
+//! Reading txg records: the newest root, the free space as of it, and the places that recent roots
+//! still need.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub(crate) struct FoundRoots {
     pub ring: RecordRing,
 }
 
-/// The log of a root that an uberblock says starts anew: at home, empty.
+/// The log of a root whose log an uberblock has restarted: at home, empty.
 pub(crate) fn restarted(root: &PoolRoot, chain: u64) -> LogRoot {
     let ring = Ring::new(&root.log_home);
     LogRoot {
@@ -61,7 +62,7 @@ pub(crate) async fn read_roots(
     let Some(root) = last.root.clone() else {
         return Err(unreadable(pointer.txg, "its record has no root".into()));
     };
-    // Two older roots stay whole: their records, and the windows of those, are needed too.
+    // Two older roots stay whole: their records and windows are needed too.
     let mut windows = vec![last.window_start];
     let mut back_to = last.window_start;
     for old in older.iter().flatten() {
@@ -133,7 +134,7 @@ fn rebuild_space(
     Ok(space)
 }
 
-/// Reads a part of a record, patiently.
+/// Reads a part of a record, and repeats failed reads.
 async fn read_part(
     world: &dyn World,
     vdevs: &[Arc<Vdev>],
@@ -144,7 +145,8 @@ async fn read_part(
     read.map_err(|(error, _)| error)
 }
 
-/// The first copy that is good; else why there is none, and whether that may pass.
+/// The first good copy; otherwise the reason why there is none, and whether the error may be
+/// transient.
 async fn read_copies(
     vdevs: &[Arc<Vdev>],
     pointer: &RecordPointer,

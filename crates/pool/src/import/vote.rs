@@ -10,11 +10,11 @@ use crate::import::FoundLeaf;
 
 pub(crate) struct Vote {
     pub config: PoolConfig,
-    /// The leaves that it names take no part.
+    /// The leaves that it names have no vote.
     pub uberblock: Uberblock,
 }
 
-/// Each leaf's newest uberblock votes, but for leaves that another's newest names outdated.
+/// Each leaf's newest uberblock votes, except for leaves that another's newest one names outdated.
 pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
     let newest = |leaf: &FoundLeaf| leaf.labels.uberblocks.first().cloned();
     let all: Vec<(Guid, Uberblock)> = found
@@ -44,8 +44,8 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
             }
         }
     }
-    // An older uberblock says nothing of a disk that holds a newer one: the disk came back into use
-    // since, and the one that says otherwise left the pool before.
+    // An older uberblock has no say about a disk of the log with a newer one. The disk came back
+    // into use since then, and the disk with the older uberblock left the pool before that.
     let back_since = |leaf: Guid, by: &Uberblock| {
         let own = all.iter().filter(|(guid, _)| *guid == leaf);
         own.map(|(_, uberblock)| uberblock.sequence).max() > Some(by.sequence)
@@ -59,7 +59,7 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
     let voters = all.iter().filter(|(guid, _)| has_vote(*guid));
     let (_, uberblock) =
         voters.max_by_key(|(_, uberblock)| uberblock.sequence).ok_or(ImportError::NoUberblock)?;
-    // A disk that was only labelled, by an act that was cut off, has no uberblock and no say.
+    // A disk that an interrupted act only labelled has no uberblock and no vote.
     let voting = found.iter().filter(|leaf| !leaf.labels.uberblocks.is_empty());
     let labels = voting.map(|leaf| &leaf.labels.label);
     let configs = labels.filter(|label| has_vote(label.leaf_guid)).map(|label| &label.config);

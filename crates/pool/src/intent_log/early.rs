@@ -1,5 +1,6 @@
-//! Data that goes to its final place early: large stable writes, and runs that would only fill
-//! memory. An early write is an allocation of its record's txg, and that txg's commit waits for it.
+//! Early writes: data that goes to its final place at once. These are large stable writes, and runs
+//! that would only fill memory. An early write is an allocation of its record's txg, and that txg's
+//! commit waits for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::intent_log::{IntentLog, Outcome, Ticket};
 use crate::pool::Pool;
 use crate::txg::TxHold;
 
-/// An early write on its way.
+/// An early write in progress.
 #[derive(Debug, Clone)]
 pub struct EarlyWrite {
     pub(crate) run: Run,
@@ -26,12 +27,12 @@ pub struct EarlyWrite {
 }
 
 impl EarlyWrite {
-    /// Where it goes.
+    /// Its place.
     pub fn run(&self) -> Run {
         self.run
     }
 
-    /// Waits until it has been written. Written is not durable.
+    /// Waits until it is written, which does not mean durable.
     pub async fn written(&self) -> Result<(), PoolError> {
         self.written.durable().await
     }
@@ -50,12 +51,12 @@ impl EarlyWrites {
 }
 
 impl Pool {
-    /// Whether large data should go to its final place at once instead of into the log.
+    /// Whether large data should go to its final place at once, instead of into the log.
     pub fn early_pays(&self) -> bool {
         self.flow.goes_early()
     }
 
-    /// Tells the flow what devices took; called once a txg.
+    /// Gives the flow the devices' times; called once a txg.
     pub(crate) fn measure_devices(&self) {
         if self.flow.log_is_at_home() {
             return;
@@ -77,7 +78,7 @@ impl Pool {
     }
 
     /// Takes space in the held txg and starts writing `pages` there at once. The run may be shorter
-    /// than asked for: it takes as many of the pages as its sectors.
+    /// than requested: its sectors hold the first pages.
     pub fn write_early(&self, hold: &TxHold, pages: &[Page]) -> Result<EarlyWrite, PoolError> {
         let run = self.space.lock().allocate(hold.txg(), 1, pages.len() as u64)?;
         let count = usize::try_from(run.sectors).unwrap_or(usize::MAX);
@@ -114,7 +115,7 @@ fn add(times: &mut Times, count: &IoCount) {
 }
 
 impl IntentLog {
-    /// Waits until no early write of `txg` is on its way.
+    /// Waits until no early write of `txg` is in progress.
     pub(crate) async fn wait_early_writes(&self, txg: Txg) {
         loop {
             let landed = self.early.landed.notified();

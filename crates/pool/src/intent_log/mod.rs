@@ -1,17 +1,19 @@
 //! The intent log: one chain of batches, in group commit.
 //!
 //! # Order and durability
-//! A record takes its place in the order under the hold of its txg and before its object's range is
-//! unlocked. Records gather in a batch; a batch is sealed (place, sequence, checksum of the batch
-//! before) and goes out while the next gathers. It is *durable* once it and the early data that its
-//! records name have been written and then flushed on every leaf that no uberblock names outdated.
-//! It is *acknowledged* once it and all before it are durable: replay ends at the first gap.
+//! A record gets its place in the order under the hold of its txg, before its object's range is
+//! unlocked. Records gather in a batch. A batch is sealed (place, sequence, checksum of the
+//! previous batch) and written while the next one gathers. It is *durable* once it is on stable
+//! storage on every leaf that no uberblock names outdated, and the early data of its records too.
+//! Early data is written and then flushed. The batch needs no flush of its own: its write is
+//! durable, or shares that flush. It is *acknowledged* once it and all batches before it are
+//! durable: replay ends at the first gap.
 //!
 //! # Space
-//! The log goes through its segments in turn. A segment is entered again only once the head of a
-//! root on disk has left it and every batch in it has been written. [`IntentLog::room`] is
-//! what admission may hand out: never more than fits at home, where the log must find room when its
-//! vdevs are lost (`moving`).
+//! The log uses its segments in turn. Before it enters a segment again, the head of a root on disk
+//! must have left it, and every batch in it must have been written. [`IntentLog::room`] is the
+//! space that admission may hand out. It is never more than fits at home, where the log must find
+//! room when its vdevs are lost (`moving`).
 
 mod early;
 mod moving;
@@ -39,7 +41,7 @@ use crate::flow::limits::LOG_PAYLOAD_PAGES_MAX;
 use crate::flow::{Flow, LogRoom};
 use crate::txg::TxHold;
 
-/// Pages one record may carry: the rest of a longer change goes into further records.
+/// Most pages that one record carries: a longer change continues in further records.
 pub const RECORD_PAGES_MAX: usize = LOG_PAYLOAD_PAGES_MAX;
 
 /// Completes when its record is durable.
@@ -77,7 +79,7 @@ impl Ticket {
     }
 }
 
-/// Records on their way into one batch.
+/// Records that gather for one batch.
 #[derive(Debug, Default)]
 struct Gathering {
     records: Vec<LogRecord>,
@@ -113,7 +115,7 @@ struct State {
     previous: u128,
     /// Highest sequence that is durable with all before it.
     mark: u64,
-    /// Highest mark that a sealed batch or an uberblock carries.
+    /// Highest mark in a sealed batch or an uberblock.
     mark_sealed: u64,
     live: VecDeque<LiveBatch>,
     /// Head position of the newest root on disk, and of the one being written.
@@ -122,24 +124,24 @@ struct State {
     ready: VecDeque<Gathering>,
     gathering: Gathering,
     batches: Batches,
-    /// Sequence of the batch that the head on disk is, or will be.
+    /// Sequence of the batch at the head that is on disk.
     head_sequence: u64,
-    /// Sealed batches that are not acknowledged.
+    /// Sealed batches without acknowledgement.
     waiting: BTreeMap<u64, Waiting>,
     failure: Option<PoolError>,
-    /// A new chain was begun by an uberblock; the next root makes it the root's own.
+    /// An uberblock began a new chain; the next root will name it.
     restarting: bool,
-    /// While a replay is unfinished: the floor found at import, and the head to name.
+    /// During an unfinished replay: the floor found at import, and the head to name.
     replaying: Option<(Txg, LiveBatch)>,
-    /// Batches whose write is on its way, and where it goes.
+    /// Batches whose write is in progress, and their places.
     flying: BTreeMap<u64, Place>,
-    /// The log is on its way to another place: no batch is sealed.
+    /// The log is moving to another place: no batch is sealed.
     change: Option<moving::Move>,
-    /// The next batch found no room; it goes out after the next root.
+    /// The next batch found no room; it is written after the next root.
     stalled: bool,
 }
 
-/// A batch on its way, or behind one that is.
+/// A batch in progress, or behind one that is.
 #[derive(Debug)]
 struct Waiting {
     /// Durable by itself.
@@ -149,9 +151,9 @@ struct Waiting {
 }
 
 impl State {
-    /// Where what must not be overwritten begins: at the head of the newest root on disk, or at a
-    /// batch before it whose write is still on its way. A root does not wait for the batches that
-    /// it makes needless; were such a place used again, a late write would destroy the new batch.
+    /// The start of the range that must not be overwritten: the head of the newest root on disk, or
+    /// an earlier batch whose write is still in progress. A root does not wait for the batches that
+    /// it makes needless. If such a place were reused, a late write would destroy the new batch.
     fn tail(&self) -> Position {
         match self.waiting.first_key_value() {
             Some((sequence, batch))
@@ -167,7 +169,7 @@ impl State {
         self.ring.room_bytes(self.next, self.tail())
     }
 
-    /// Takes out the batches that are durable with all before them.
+    /// Removes the batches that are durable together with all before them.
     fn durable_prefix(&mut self) -> Vec<Arc<Outcome>> {
         let mut acknowledged = Vec::new();
         while let Some(first) = self.waiting.first_entry() {
@@ -181,7 +183,7 @@ impl State {
         acknowledged
     }
 
-    /// Whether nothing on disk says what is durable by now.
+    /// Whether the newest mark is not on disk yet.
     fn mark_waits(&self) -> bool {
         self.failure.is_none() && self.mark_sealed < self.mark
     }
@@ -196,15 +198,15 @@ impl State {
 pub struct IntentLog {
     state: Mutex<State>,
     early: early::EarlyWrites,
-    /// Its segments on data vdevs.
+    /// Its segments on the data vdevs.
     home: Ring,
-    /// Bytes that it can hold: what fits in its place, and at home.
+    /// Bytes that it can hold: the smaller of its present place and its home.
     capacity_bytes: AtomicU64,
     /// Bytes of all batches since it came into service.
     sealed_bytes: AtomicU64,
 }
 
-/// Where a log begins when it comes into service.
+/// The start of a log when it comes into service.
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
     pub chain: u64,
@@ -261,9 +263,9 @@ impl IntentLog {
         }
     }
 
-    /// Appends a record with its payload pages. Must be called under the hold of the open txg, and
-    /// before the changed range is unlocked, so that the log's order is that of the changes.
-    /// `record.txg` may be an older txg that is not on disk yet (COMMIT of a syncing range).
+    /// Appends a record with its payload pages. Call it under the hold of the open txg, before the
+    /// changed range is unlocked: the log then has the order of the changes. `record.txg` may be an
+    /// older txg that is not on disk yet (COMMIT of a range that is being synced).
     pub fn append(
         &self,
         hold: &TxHold,
@@ -304,12 +306,12 @@ impl IntentLog {
         self.state.lock().ring.place(position)
     }
 
-    /// Highest sequence known durable with all before it.
+    /// Highest sequence known to be durable together with all before it.
     pub fn mark(&self) -> u64 {
         self.state.lock().mark
     }
 
-    /// Its room. What is left is for batches not sealed yet, whatever their sizes.
+    /// Its room. The rest is for batches that are not sealed yet, whatever their sizes.
     pub(crate) fn room(&self) -> LogRoom {
         let state = self.state.lock();
         let gathered = state.ready.iter().chain([&state.gathering]);
@@ -333,7 +335,7 @@ impl IntentLog {
         self.capacity_bytes.load(Ordering::Relaxed)
     }
 
-    /// Nothing is acknowledged any more.
+    /// Fails the log: it acknowledges nothing any more.
     pub(crate) fn fail(&self, error: PoolError) {
         let mut state = self.state.lock();
         let error = state.failure.get_or_insert(error).clone();
@@ -345,12 +347,12 @@ impl IntentLog {
         self.early.fail();
     }
 
-    /// Replay begins: until all is applied, roots keep this floor.
+    /// Begins a replay: until everything is applied, roots keep this floor.
     pub(crate) fn begin_replay(&self, floor: Txg, first: LiveBatch) {
         self.state.lock().replaying = Some((floor, first));
     }
 
-    /// Everything before `next` is applied; it belongs to txgs up to `applied_in`.
+    /// Notes that everything before `next` is applied, in txgs up to `applied_in`.
     pub(crate) fn replayed_up_to(&self, next: Option<LiveBatch>, applied_in: Txg) {
         let mut state = self.state.lock();
         let limit = next.map_or(u64::MAX, |batch| batch.sequence);
@@ -365,7 +367,8 @@ impl IntentLog {
         };
     }
 
-    /// What root `txg` says of the log: its head is the first batch with a record of a later txg.
+    /// The log as root `txg` describes it: its head is the first batch with a record of a later
+    /// txg.
     pub(crate) fn root_for(&self, txg: Txg) -> LogRoot {
         let mut state = self.state.lock();
         if let Some(new) = state.name_new_chain(txg) {
@@ -375,7 +378,7 @@ impl IntentLog {
         let (sequence, position, previous) = match head {
             Some(batch) => (batch.sequence, batch.position, batch.previous),
             None => {
-                // An empty log stands at its head.
+                // An empty log has its next position as head.
                 state.next = state.ring.place_for_next(state.next);
                 (state.next_sequence, state.next, state.previous)
             }
@@ -413,12 +416,13 @@ impl IntentLog {
         }
     }
 
-    /// Whether the root about to be named carries the chain that an uberblock began.
+    /// Returns whether the root about to be named has the chain that an uberblock began, and clears
+    /// that state.
     pub(crate) fn restart_done(&self) -> bool {
         std::mem::take(&mut self.state.lock().restarting)
     }
 
-    /// The root of the last [`IntentLog::root_for`] is on disk: what lies before its head is free.
+    /// The root of the last [`IntentLog::root_for`] is on disk: everything before its head is free.
     pub(crate) fn root_on_disk(&self, flow: &Flow) {
         let mut state = self.state.lock();
         if let Some((sequence, head)) = state.head_next.take() {

@@ -1,16 +1,16 @@
 //! Moving the log: the chain ends in one place and a new one begins elsewhere.
 //!
-//! The log lies on log vdevs while there are usable ones, else at home, on segments of the data
-//! vdevs that are always kept for it. A move goes in three steps:
-//! 1. From now on no batch is sealed; records gather. Whatever the old chain holds belongs to txgs
+//! The log lies on log vdevs while there are usable ones. Otherwise it lies at home, on segments of
+//! the data vdevs that are always kept for it. A move has three steps:
+//! 1. From now on no batch is sealed; records gather. Everything in the old chain belongs to txgs
 //!    up to the open one.
-//! 2. That txg, or a later one, is committed, and its root names the new chain, empty. With that
-//!    the old chain is needless, and what had no acknowledgement yet is in the root.
-//! 3. The gathered records go out on the new chain.
+//! 2. That txg, or a later one, is committed, and its root names the new chain, which is empty. The
+//!    old chain is then needless, and changes without an acknowledgement so far are in the root.
+//! 3. The gathered records are written to the new chain.
 //!
-//! So there is never an acknowledged record in a chain that no root on disk names, and the order of
-//! records stays whole. When all sides of a log vdev are lost, no batch that may lie on the last of
-//! them alone is acknowledged before step 2.
+//! So a chain that no root on disk names never has an acknowledged record, and the order of records
+//! stays whole. When all sides of a log vdev are lost, the last side alone may hold some batches.
+//! These are not acknowledged before step 2.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::intent_log::{IntentLog, Outcome, Position, Ring, State, submit};
 use crate::pool::Pool;
 use crate::txg::Txgs;
 
-/// A move under way.
+/// A move in progress.
 #[derive(Debug)]
 pub(super) struct Move {
     /// The txg that was open when it began: no root before it may name the new chain.
@@ -37,16 +37,16 @@ pub(super) struct Move {
 enum Stage {
     /// No root names the new chain.
     Asked,
-    /// A root that is being written does.
+    /// A root that is being written names it.
     Named,
-    /// That root is on disk. Writes to places of the new chain may still be on their way.
+    /// That root is on disk. Writes to places of the new chain may still be in progress.
     OnDisk,
 }
 
 impl State {
-    /// What root `txg` says of a new chain, if it is the one to name it.
+    /// The new chain for root `txg`, if this root must name it.
     pub(super) fn name_new_chain(&mut self, txg: Txg) -> Option<LogRoot> {
-        // A replay reads the old chain, and the batches not applied yet are its only copy.
+        // A replay reads the old chain, which has the only copy of the batches not applied yet.
         if self.replaying.is_some() {
             return None;
         }
@@ -64,8 +64,8 @@ impl State {
         })
     }
 
-    /// If the root that names the new chain is on disk, goes over to it. Returns what is
-    /// acknowledged by that.
+    /// Switches to the new chain if the root that names it is on disk. Returns the batches that
+    /// this acknowledges.
     pub(super) fn take_new_chain(&mut self) -> Option<Vec<Arc<Outcome>>> {
         let change = self.change.as_mut().filter(|change| change.stage == Stage::Named)?;
         change.stage = Stage::OnDisk;
@@ -74,15 +74,16 @@ impl State {
         self.next = Position::START;
         self.previous = 0;
         self.live.clear();
-        // All before is in the root.
+        // All earlier records are in the root.
         self.mark = self.next_sequence - 1;
         self.mark_sealed = self.mark;
         let waiting = std::mem::take(&mut self.waiting);
         Some(waiting.into_values().map(|batch| batch.outcome).collect())
     }
 
-    /// Ends a move once no write is on its way to the new chain's places. Returns whether a sender
-    /// should start: for what gathered during the move, or found no room before the last root.
+    /// Ends a move once no write to the new chain's places is in progress. Returns whether a sender
+    /// should start, for records that gathered during the move, or that found no room before the
+    /// last root.
     pub(super) fn go_on(&mut self) -> bool {
         let landing = |place| self.ring.position(place).is_some();
         let done = self.change.as_ref().is_some_and(|change| change.stage == Stage::OnDisk)
@@ -111,7 +112,7 @@ impl IntentLog {
         &self.home
     }
 
-    /// Whether the log of the newest root, or of one that is being written, lies on this vdev.
+    /// Whether the log of the newest root, or of one that is being written, is on this vdev.
     pub(crate) fn lies_on(&self, vdev: u16) -> bool {
         let state = self.state.lock();
         let named = state.change.as_ref().filter(|change| change.stage == Stage::Named);
@@ -119,11 +120,11 @@ impl IntentLog {
         rings.into_iter().any(|ring| ring.vdevs().contains(&vdev))
     }
 
-    /// Begins a move. One that is under way, and that no root names yet, gets the new aim.
+    /// Begins a move. If one is in progress and no root names its chain yet, changes its target.
     fn begin_move(&self, ring: Ring, chain: u64, txgs: &Txgs) {
         let mut state = self.state.lock();
-        // Read under the log's lock: every record that is in the old chain was appended before, in
-        // a txg that was open then.
+        // Read under the log's lock: every record in the old chain was appended earlier, in a txg
+        // that was open then.
         let from = txgs.open();
         match &mut state.change {
             Some(change) if change.stage == Stage::Asked => {
@@ -134,15 +135,14 @@ impl IntentLog {
         }
     }
 
-    /// Whether a move is under way.
+    /// Whether a move is in progress.
     pub(crate) fn is_moving(&self) -> bool {
         self.state.lock().change.is_some()
     }
 }
 
 impl Pool {
-    /// All sides of a log vdev are lost: if the log lies there, or is on its way there, it goes
-    /// home.
+    /// All sides of a log vdev are lost: if the log is there, or is moving there, it moves home.
     pub(crate) fn log_vdev_lost(&self, vdev: u16) {
         let concerned = {
             let state = self.log.state.lock();
@@ -165,7 +165,7 @@ impl Pool {
         }
     }
 
-    /// Lets the log go where it should lie: on the usable log vdevs, else home.
+    /// Moves the log to its proper place: the usable log vdevs, or else home.
     pub(crate) fn place_log(&self) {
         let tree = self.tree();
         let mut on = tree.usable_logs();
@@ -191,9 +191,9 @@ impl Pool {
         self.txgs.request_close();
     }
 
-    /// Moves the log and waits until it lies where it should.
+    /// Moves the log and waits until it is in its proper place.
     pub(crate) async fn move_log(&self) -> Result<(), PoolError> {
-        // What is dirty now need not hold up those who wait for the move.
+        // Present dirty data need not delay those that wait for the move.
         self.sync().await?;
         self.place_log();
         while self.log.is_moving() {
@@ -202,7 +202,7 @@ impl Pool {
         Ok(())
     }
 
-    /// After a root came to disk: a move goes on, or begins.
+    /// After a root is on disk: a move continues, or begins.
     pub(crate) fn move_on(&self) -> Result<(), PoolError> {
         if self.log.state.lock().go_on() {
             submit::spawn(&self.arc()?);

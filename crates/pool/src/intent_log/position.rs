@@ -1,4 +1,4 @@
-//! Where batches go: segments in turn.
+//! The places of batches: segments in turn.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::record::{runs_of, segments_of};
 /// A position in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
-    /// Which of the log's segments.
+    /// Index of the segment.
     pub segment: usize,
     /// Sector within it.
     pub offset: u64,
@@ -26,11 +26,11 @@ impl Position {
 #[derive(Debug, Clone)]
 pub(crate) struct Ring {
     segments: Vec<Place>,
-    /// Vdevs that these lie on.
+    /// The vdevs with these segments.
     vdevs: BTreeSet<u16>,
 }
 
-/// Sectors of a segment that batches are sure to fill: less than a batch may be left at its end.
+/// Sectors of a segment that batches always fill: the unused rest is shorter than a batch.
 const FILLED_SECTORS: u64 = SEGMENT_SECTORS - BATCH_SECTORS_MAX as u64;
 
 impl Ring {
@@ -38,8 +38,8 @@ impl Ring {
         Ring::of(segments_of(runs))
     }
 
-    /// Segments of these vdevs (number, segments), one of each in turn, at most `count_max`. The
-    /// first segment of a vdev holds labels.
+    /// Segments of these vdevs (number, segments), taken from each in turn, at most `count_max`.
+    /// Omits the first segment of each vdev, which holds labels.
     pub fn over(vdevs: impl Iterator<Item = (u16, u64)> + Clone, count_max: u64) -> Self {
         let longest = vdevs.clone().map(|(_, segments)| segments).max().unwrap_or(0);
         let places = (1..longest).flat_map(|segment| {
@@ -55,7 +55,7 @@ impl Ring {
         Ring { segments, vdevs }
     }
 
-    /// Vdevs that it lies on.
+    /// The vdevs that it is on.
     pub fn vdevs(&self) -> &BTreeSet<u16> {
         &self.vdevs
     }
@@ -69,13 +69,13 @@ impl Ring {
         self.segments.len() as u64 * SEGMENT_SECTORS
     }
 
-    /// Bytes that batches are sure to fill.
+    /// Bytes that batches always fill.
     pub fn bytes(&self) -> u64 {
         self.segments.len() as u64 * FILLED_SECTORS * 4096
     }
 
-    /// Where the next batch goes, from the position after the last one: at once if a batch of any
-    /// size fits in the segment, else at the start of the next.
+    /// The place of the next batch, from the position after the last one. It is that position if a
+    /// batch of any size fits in the segment, otherwise the start of the next segment.
     pub fn place_for_next(&self, after: Position) -> Position {
         if after.offset + BATCH_SECTORS_MAX as u64 <= SEGMENT_SECTORS {
             after
@@ -99,8 +99,9 @@ impl Ring {
         })
     }
 
-    /// Bytes that can be written from `next` on before the segment of `head` would be entered. An
-    /// empty log stands at its head; a full one never does, since that segment is not entered.
+    /// Bytes that can be written from `next` on before the segment of `head` is entered. In an
+    /// empty log `next` equals `head`; in a full one it never does, since that segment is not
+    /// entered.
     pub fn room_bytes(&self, next: Position, head: Position) -> u64 {
         let count = self.segments.len();
         let ahead = (head.segment + count - next.segment) % count.max(1);

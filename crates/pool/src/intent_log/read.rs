@@ -1,4 +1,4 @@
-//! Reading the chain at import: where it ends, and whether it should not have ended there.
+//! Reading the chain at import: finds its end, and whether it should have continued.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ use crate::flow::limits::LOG_BATCHES_IN_FLIGHT_MAX;
 use crate::intent_log::{Position, Ring};
 use crate::patience::{Patience, patiently};
 
-/// A batch as found.
+/// A batch that was found.
 #[derive(Debug)]
 pub(crate) struct FoundBatch {
     pub position: Position,
     pub header: BatchHeader,
-    /// Sectors of the header; the payload follows, and is read again when it is needed: a log may
+    /// Sectors of the header. The payload follows, and is read again when it is needed: a log may
     /// be larger than the memory cap.
     pub header_sectors: usize,
-    /// Checksum of the batch before.
+    /// Checksum of the previous batch.
     pub previous: u128,
 }
 
@@ -48,33 +48,33 @@ impl FoundBatch {
 #[derive(Debug)]
 pub(crate) struct Chain {
     pub batches: Vec<FoundBatch>,
-    /// Where the next batch goes.
+    /// The place of the next batch.
     pub next: Position,
     pub next_sequence: u64,
     pub previous: u128,
     /// Highest sequence that some header or uberblock proves durable.
     pub mark: u64,
-    /// Why the chain ends where it does.
+    /// The reason for the chain's end.
     pub end: String,
-    /// It may have gone on: the administrator has it end here.
+    /// It may have continued: the administrator ordered the end here.
     pub discarded: bool,
     /// Txgs named in the log.
     pub max_txg: Txg,
 }
 
-/// What decides which batches belong to the chain.
+/// The rules for batches that belong to the chain.
 #[derive(Debug)]
 pub(crate) struct ChainRules {
     pub pool_guid: Guid,
     pub chain: u64,
-    /// The end that the last import fixed, and its session.
+    /// The end that the last import fixed, and that import's session.
     pub fixed: LogEnd,
     pub session: u64,
     /// The mark of the newest uberblock.
     pub mark: u64,
-    /// Records up to here are in the root.
+    /// Records of txgs up to this one are in the root.
     pub floor: Txg,
-    /// Where the log ends by order of the administrator.
+    /// The administrator ordered to end the log where it is damaged.
     pub discard: bool,
 }
 
@@ -86,22 +86,22 @@ pub(crate) struct Reader<'a> {
 }
 
 enum Miss {
-    /// No batch of this chain verifies here.
+    /// No batch of this chain verifies at this place.
     Ends(String),
     /// The place cannot be read on one side or more.
     Unreadable(Unread),
 }
 
-/// What could not be read.
+/// Sectors that could not be read.
 #[derive(Default)]
 struct Unread {
-    /// What the disk said last.
+    /// The last error of the disk.
     reason: String,
     /// The sides.
     sides: Vec<Arc<Leaf>>,
-    /// The most sectors that one of them did not give.
+    /// The largest number of sectors that one of them did not return.
     sectors: usize,
-    /// A side that could be read, and holds no batch of this chain there.
+    /// A readable side without a batch of this chain there.
     other: Option<Arc<Leaf>>,
 }
 
@@ -129,8 +129,8 @@ impl Reader<'_> {
             discarded: false,
             max_txg: Txg(0),
         };
-        // Of the batch that is looked for: sectors that were filled. A header that is filled may be
-        // an old one that says that more lies there.
+        // For the batch that is searched: its filled sectors. A filled header may be an old one
+        // that claims that more follows.
         let mut filled = (0, 0);
         loop {
             let position = if chain.batches.is_empty() {
@@ -196,9 +196,9 @@ impl Reader<'_> {
         patiently(self.world, Patience::Long, may_pass, read).await
     }
 
-    /// Writes what another side holds where sides cannot be read, so that a single bad sector keeps
-    /// nobody from the pool. What was acknowledged is on every side in use: where the other one
-    /// holds no batch and nothing proves that there was one, these hold none that matters.
+    /// Fills unreadable places with the content of another side, so that a single bad sector does
+    /// not block the pool. Acknowledged batches are on every side in use. If the other side has no
+    /// batch there and nothing proves that there was one, these sides have none that matters.
     async fn fill(&self, position: Position, unread: &Unread) -> bool {
         let Some(other) = &unread.other else { return false };
         let (sector, count) = (self.ring.place(position).sector(), unread.sectors);
@@ -208,7 +208,7 @@ impl Reader<'_> {
                 leaf = %leaf.path, sector, count, from = %other.path,
                 "cannot be read at the end of the intent log: filled from the other side"
             );
-            // A side that cannot be written fails, and is not asked again.
+            // A side that cannot be written fails, and is not used again.
             if leaf.write(sector, pages.clone()).await.is_ok() {
                 let _ = leaf.flush().await;
             }
@@ -226,7 +226,7 @@ impl Reader<'_> {
         let ends = |reason: String| Miss::Ends(reason);
         let vdev = self.vdevs.get(usize::from(place.vdev()));
         let vdev = vdev.ok_or_else(|| ends("its vdev does not exist".into()))?;
-        // The size is not known before the header is read: each side's header is tried.
+        // The size is unknown before the header is read: try each side's header.
         let mut unread = Unread::default();
         let mut reason = "no batch there".to_string();
         for leaf in vdev.online() {
@@ -270,7 +270,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Whether these sectors are the batch that the chain continues with.
+    /// Whether these sectors are the batch with which the chain continues.
     fn judge(
         &self,
         sectors: &[Page],
@@ -306,7 +306,7 @@ impl Reader<'_> {
         Ok((header, sum))
     }
 
-    /// Whether some header past the gap says that the missing batch had been durable.
+    /// Whether a header after the gap proves that the missing batch was durable.
     async fn proof_of(&self, gap: Position, sequence: u64, chain: &mut Chain) -> bool {
         if chain.mark >= sequence {
             return true;
@@ -343,8 +343,8 @@ impl Reader<'_> {
         false
     }
 
-    /// Sectors where later batches may be; none if they cannot be read: beyond the end of the chain
-    /// a disk may have what it never gives.
+    /// Sectors that may hold later batches; none if they cannot be read. Beyond the end of the
+    /// chain a disk may have sectors that it never returns.
     async fn read_ahead(&self, leaf: &Leaf, sector: u64, count: usize) -> Vec<Page> {
         let read = || leaf.read(sector, count);
         patiently(self.world, Patience::Short, |_| true, read).await.unwrap_or_default()
@@ -361,7 +361,8 @@ impl Reader<'_> {
         own.then_some(header)
     }
 
-    /// Early data past the mark may not have reached its place: the chain ends before it.
+    /// Early data past the mark may not have reached its place: the chain then ends before that
+    /// batch.
     async fn cut_unwritten_early_data(&self, chain: &mut Chain) -> Result<(), ImportError> {
         if left_out(Rule::VerifyEarlyTail) {
             return Ok(());
@@ -416,7 +417,7 @@ impl Reader<'_> {
         let (vdev, sector) = (extent.place.vdev(), extent.place.sector());
         let corrupt = ReadError::Corrupt { vdev, sector, count };
         let vdev = self.vdevs.get(usize::from(vdev)).ok_or(corrupt)?;
-        // Read without repair: levelling comes later and for all copies.
+        // Read without repair: levelling comes later, for all copies.
         let (mut unreadable, mut other) = (None, false);
         for leaf in vdev.online() {
             match leaf.read(sector, count).await {
@@ -427,14 +428,14 @@ impl Reader<'_> {
         }
         let vdev = vdev.index;
         Err(match unreadable {
-            // What was acknowledged is on every side in use.
+            // Acknowledged data is on every side in use.
             Some(error) if !other => ReadError::Unreadable { vdev, sector, count, error },
             _ => ReadError::Corrupt { vdev, sector, count },
         })
     }
 }
 
-/// Whether the sectors at an extent's place are what it says.
+/// Whether the sectors at an extent's place match its checksums.
 pub(crate) fn extent_matches(extent: &Extent, pages: &[Page]) -> bool {
     match &extent.stored {
         Stored::Plain(sums) => {

@@ -1,4 +1,4 @@
-//! Sealing a batch, sending it, and acknowledging what is durable.
+//! Sealing a batch, writing it, and acknowledging durable batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ struct Sealed {
     early: Vec<EarlyWrite>,
 }
 
-/// Why a batch is not durable.
+/// The reason why a batch is not durable.
 enum Lost {
     /// Its log vdev has no side left.
     Log,
@@ -40,7 +40,7 @@ impl From<PoolError> for Lost {
     }
 }
 
-/// Sends batches until none is left to send. `in_flight` already counts this.
+/// Sends batches until there are none. `in_flight` already counts this sender.
 pub(crate) fn spawn(pool: &Arc<Pool>) {
     let task_pool = pool.clone();
     pool.world().spawn("log batch", Box::pin(async move { task_pool.send_batches().await }));
@@ -77,7 +77,8 @@ impl Pool {
         let vdev = self.vdev(sealed.place)?;
         let sector = sealed.place.sector();
         let on_log_vdev = vdev.class == VdevClass::Log;
-        // A log vdev of which no side is left: the log goes home, and this batch with its txg.
+        // A log vdev without any side: the log moves home, and this batch becomes durable with its
+        // txg.
         let judge = |result: Result<(), VdevLost>| match result {
             Err(_) if on_log_vdev => {
                 self.log_vdev_lost(vdev.index);
@@ -88,9 +89,9 @@ impl Pool {
         let mut data: Vec<u16> = sealed.early.iter().map(|early| early.run.place.vdev()).collect();
         data.sort_unstable();
         data.dedup();
-        // A batch is written so that it is durable by itself: a flush of the whole device costs a
-        // thread of the kernel's and waits for writes that nobody here waits for. Only where early
-        // data needs that flush anyway does it serve both.
+        // The write makes the batch durable by itself. A flush of the whole device costs a thread
+        // of the kernel, and waits for writes that nobody here waits for. Only if early data needs
+        // that flush anyway does it serve both.
         let flushed = data.contains(&vdev.index) || left_out(Rule::FlushBeforeAck);
         let write = async {
             if flushed {
@@ -111,16 +112,16 @@ impl Pool {
         }
         // A side that failed on the way could come up alone as whole: name it before any answer.
         self.name_outdated().await?;
-        // If the last side was lost meanwhile, none of them was named: the batch may be on it
-        // alone.
+        // If the last side was lost meanwhile, none of them was named: the batch may be only on
+        // that side.
         if on_log_vdev && !left_out(Rule::LostLogHoldsAcknowledgements) {
             judge(vdev.check())?;
         }
         Ok(())
     }
 
-    /// A log going idle writes one empty batch: its header carries the mark that proves the last
-    /// real one durable.
+    /// A log that becomes idle writes one empty batch: its header carries the mark that proves the
+    /// last real batch durable.
     async fn idle_timer(self: Arc<Pool>) {
         loop {
             let records = self.log.state.lock().batches.records();
@@ -157,7 +158,8 @@ impl IntentLog {
         let entering = position.segment != state.next.segment;
         let reuse = left_out(Rule::LogReuseBehindRoot);
         if entering && position.segment == state.tail().segment && !reuse {
-            // What was admitted for a larger place, before a move to this one: after the next root.
+            // A batch that was admitted for a larger place, before a move to this one: it is
+            // written after the next root.
             state.stalled = true;
             state.batches.sender_ends();
             pool.txgs.request_close();
@@ -168,7 +170,7 @@ impl IntentLog {
             None if !state.gathering.records.is_empty() => std::mem::take(&mut state.gathering),
             None => {
                 if left_out(Rule::SenderEndsAtOnce) {
-                    // Some steps long: a gap of one is met by one schedule of a thousand.
+                    // Several steps long: only one schedule in a thousand hits a gap of one step.
                     for _ in 0..8 {
                         drop(state);
                         state = self.state.lock();
@@ -207,8 +209,8 @@ impl IntentLog {
         Ok(Some(Sealed { sequence, place: header.place, pages, early }))
     }
 
-    /// A batch's write has come back; if it is durable by itself, the contiguous prefix of durable
-    /// ones is acknowledged. Returns whether another sender should start.
+    /// A batch's write has ended. If the batch is durable by itself, the contiguous prefix of
+    /// durable batches is acknowledged. Returns whether another sender should start.
     fn finished(&self, sequence: u64, durable: bool) -> bool {
         let mut state = self.state.lock();
         state.flying.remove(&sequence);
@@ -232,7 +234,7 @@ impl IntentLog {
 
     fn arm_idle_timer(&self) -> bool {
         let mut state = self.state.lock();
-        // The empty batch that carries the mark is durable itself, and needs no further one.
+        // The empty batch that carries the mark is itself durable, and needs no further one.
         let only_empty = state.mark == state.mark_sealed + 1
             && state.live.back().is_some_and(|batch| batch.max_txg.0 == 0);
         let mark_waits = state.mark_waits() && !only_empty;

@@ -1,4 +1,4 @@
-//! Readers of several epochs against what may be reused.
+//! Readers of several epochs, compared with the places that may be reused.
 
 use aquifer_ondisk::Txg;
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn a_repair_is_counted_as_long_as_its_reader() {
     for txg in 1..=3 {
         readers.retire(Txg(txg));
     }
-    // The reader is cancelled, the write that it asked for is not.
+    // The reader is cancelled, but the write of its repair is not.
     let repair = readers.enter_oldest();
     readers.leave(reader);
     readers.retire(Txg(4));
@@ -45,7 +45,7 @@ fn a_repair_is_counted_as_long_as_its_reader() {
 }
 
 proptest! {
-    /// Whatever comes and goes: what a reader may have seen is never released while it reads.
+    /// Blocks that a reader may have seen are never released while it reads, whatever else happens.
     #[test]
     fn what_a_reader_may_see_is_held(ops in prop::collection::vec((0u8..4, any::<u8>()), 1..200)) {
         let readers = Readers::new();
@@ -65,7 +65,7 @@ proptest! {
             }
             let held_from = readers.oldest_read().map_or(committed + 1, |txg| txg.0);
             for (_, saw) in &sitting {
-                // It took the root of `saw`: what later txgs freed is within its reach.
+                // It took the root of `saw`: it can reach blocks that later txgs freed.
                 prop_assert!(*saw >= committed || held_from <= saw + 1);
             }
             prop_assert!(!sitting.is_empty() || held_from == committed + 1);

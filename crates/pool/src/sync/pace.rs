@@ -1,4 +1,4 @@
-//! How a sync follows the plan of the flow.
+//! How a sync keeps to the flow's plan.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -11,7 +11,7 @@ use crate::flow::limits::{SYNC_LOOK_MS, SYNC_WINDOW_SECTORS_FIRST, SYNC_WRITES_M
 use crate::flow::{Flow, Resize, SyncWrite};
 use crate::pool::Pool;
 
-/// The window of a pool's syncs: the sectors that may be on their way at once.
+/// The window of a pool's syncs: the sectors that may be in progress at once.
 #[derive(Debug)]
 pub(crate) struct Window(Semaphore);
 
@@ -27,7 +27,7 @@ impl Window {
         self.0.acquire_many(entry).await.ok()
     }
 
-    /// A write of `count` sectors has come back after `took`.
+    /// Notes that a write of `count` sectors has ended after `took`.
     pub fn leave(
         &self,
         flow: &Flow,
@@ -48,8 +48,8 @@ impl Window {
 }
 
 impl SyncContext {
-    /// A step is done. Waits while more is on its way than memory should hold, and while the sync
-    /// is ahead of its plan.
+    /// Ends a step. Waits while writes in progress take too much memory, and while the sync is
+    /// ahead of its plan.
     pub async fn pace(&self) {
         self.step().await;
         loop {
@@ -62,12 +62,12 @@ impl SyncContext {
         }
     }
 
-    /// A step is done: others have their turn, and if the sync is ahead of its plan, it waits.
+    /// Ends a step: lets others run, and waits if the sync is ahead of its plan.
     pub(super) async fn step(&self) {
         if !self.pool.flow.sync_stepped() {
             return;
         }
-        // The kernel's workers first, then what this sync has handed out.
+        // The kernel's workers first, then the tasks of this sync.
         self.pool.world.yield_thread();
         turn_of_others().await;
         while self.pool.sync_is_ahead() {
@@ -83,7 +83,7 @@ impl Pool {
     }
 }
 
-/// Lets the other tasks of this thread go on.
+/// Lets the other tasks of this thread run.
 async fn turn_of_others() {
     let mut waited = false;
     poll_fn(|context| {

@@ -28,7 +28,7 @@ fn slots(count: u32) -> Vec<SlotEntry> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// However much a txg changed: every part can be written, and together they say all of it.
+    /// However much a txg changed, every part can be written, and together they hold all of it.
     #[test]
     fn parts_of_a_record_fit_and_leave_nothing_out(
         (allocated, freed) in (0u64..300_000, 0u64..300_000),
@@ -50,7 +50,7 @@ proptest! {
                 freed: part.freed.clone(),
                 root: None,
             };
-            // Room for the root, which the last part carries too.
+            // Leaves room for the root, which the last part has too.
             let bytes = record.encode().unwrap().len();
             prop_assert!(bytes <= RECORD_SECTORS_MAX * 4096 * 7 / 8, "{} bytes", bytes);
         }
@@ -59,8 +59,8 @@ proptest! {
         prop_assert!(taken == allocated && given == freed);
         let named: Vec<_> = parts.iter().flat_map(|part| &part.slots).copied().collect();
         prop_assert!(named == slots);
-        // And no more of them than that takes: each but the last is half full, by its runs or by
-        // its slots.
+        // The number of parts is small: each but the last is half full, by its runs or by its
+        // slots.
         let runs = all(|p| &p.allocated).len() + all(|p| &p.freed).len();
         let bytes = runs * RUN_BYTES + 3 * named.len() * 44;
         let most = 2 + 4 * bytes / (RECORD_SECTORS_MAX * 4096);

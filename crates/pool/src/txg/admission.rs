@@ -1,16 +1,16 @@
-//! Who may enter the open txg, with how much, and who waits.
+//! Admission: which changes may enter the open txg, with how much, and which ones wait.
 //!
-//! What a change may take at worst (memory until its txg is on disk, room in the log and on the
-//! disks) is set aside before it enters. When more comes in than the disks take, changes are slowed
-//! evenly ([`crate::flow`]), but for the few small ones of what is at rest
-//! ([`Lane::Sparse`]).
+//! A change reserves its worst case before it enters: memory until its txg is on disk, and room in
+//! the log and on the disks. When more comes in than the disks take, changes are slowed evenly
+//! ([`crate::flow`]), except for small ones of idle objects ([`Lane::Sparse`]).
 //!
 //! # A full pool
-//! What takes no more room than there was ([`SpaceClass::Remove`]) always works, in any number: it
-//! takes from a reserve, and gives back what it took when its frees are not held back any more,
-//! some commits later. When the reserve is used up such changes stand in a row, in the order in
-//! which they came. Nobody takes anything before the first in the row. So within so many commits
-//! all that is held back is there for it, and it is refused only if that is too little.
+//! Changes that need no more room than before ([`SpaceClass::Remove`]) always work, in any number.
+//! Such a change takes space from a reserve, and returns it when its frees are not held back any
+//! more, some commits later. When the reserve is used up, these changes queue in the order in which
+//! they came. No other change takes space before the first in the queue. So after that number of
+//! commits all held-back space is there for the first one. It is refused only if even that is too
+//! little.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,40 +26,40 @@ use crate::pool::Pool;
 /// How far into the pool's reserve a request may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpaceClass {
-    /// Writes and creates stop at slop.
+    /// Writes and creates: stop at slop.
     Write,
-    /// Removals, attributes, and overwrites of what no snapshot covers, at half of it.
+    /// Removals, attributes, and overwrites of data that no snapshot covers: stop at half of it.
     Remove,
-    /// Replay and background destruction, at a quarter.
+    /// Replay and background destruction: stop at a quarter.
     Replay,
 }
 
-/// Who waits for whom when more comes in than the disks take.
+/// The class in which a change is slowed when more comes in than the disks take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// Slowed with all others.
+    /// Slowed together with all others.
     Bulk,
-    /// A small change of something that has been left alone for a while (a lock that is renewed, a
-    /// machine that is idle but for this): never slowed, up to a share of each txg.
+    /// A small change of something that was idle for a while, such as the renewal of a lock, or the
+    /// only write of an idle machine. It is never slowed, up to a share of each txg.
     Sparse,
 }
 
-/// What a change may take at worst.
+/// The worst case of a change.
 #[derive(Debug, Clone, Copy)]
 pub struct Demand {
     /// Memory until its txg is on disk.
     pub dirty_bytes: u64,
-    /// Sectors its sync may take before it gives any back.
+    /// Sectors that its sync may take before it frees any.
     pub sectors: u64,
     /// Its record's bytes in the log, payload included.
     pub log_bytes: u64,
     /// How far into the reserve it may go.
     pub class: SpaceClass,
-    /// Whether it is slowed.
+    /// The lane that decides whether it is slowed.
     pub lane: Lane,
 }
 
-/// A granted demand. Dropped unused, it is given back.
+/// A granted demand. If dropped unused, its reservation is released.
 #[derive(Debug)]
 pub struct Admission {
     pool: Arc<Pool>,
@@ -74,7 +74,8 @@ impl Pool {
         self.admit_with(demand, true).await
     }
 
-    /// As [`Pool::admit`], but says that the pool is full without any commit that might make room.
+    /// As [`Pool::admit`], but refuses for want of space at once, without a commit that might make
+    /// room.
     pub async fn admit_if_room(&self, demand: Demand) -> Result<Admission, PoolError> {
         self.admit_with(demand, false).await
     }
@@ -93,15 +94,15 @@ impl Pool {
                 Verdict::Granted(slowed) => break slowed,
                 Verdict::NoSpace if !makes_room => return Err(PoolError::NoSpace),
                 Verdict::NoSpace if lines_up => {
-                    // Rare, and large: not a part of every future that asks.
+                    // Rare, and large: boxed, so that it is not a part of every caller's future.
                     first_in_row = Some(Box::pin(self.txgs.row.lock()).await);
                     continue;
                 }
                 Verdict::NoSpace if space_commits >= self.space_commits_max() => {
                     return Err(PoolError::NoSpace);
                 }
-                // Frees that are held back, and reservations larger than what is then used, come
-                // back with the next commits; only then is the pool full.
+                // Held-back frees, and reservations larger than the space that is then used, are
+                // released by the next commits; only after these is the pool full.
                 Verdict::NoSpace => space_commits += 1,
                 Verdict::Wait => {}
             }
@@ -121,7 +122,7 @@ impl Pool {
         demand.sectors == 0 || free >= needed
     }
 
-    /// Sectors that are kept free of changes of this class.
+    /// Sectors that changes of this class must leave free.
     fn reserve(&self, class: SpaceClass) -> u64 {
         match class {
             SpaceClass::Write => self.limits.slop_sectors,
@@ -130,7 +131,7 @@ impl Pool {
         }
     }
 
-    /// Waits among all changes until the disks can be expected to take this one.
+    /// Waits in turn with all changes until the disks can be expected to take this one.
     async fn take_turn(&self, slowed: Slowed) -> Result<(), PoolError> {
         let Slowed { log_delay, share, mut fill } = slowed;
         if let Some(delay) = log_delay {
@@ -151,7 +152,8 @@ impl Pool {
         self.txgs.check()?;
         let log = self.log.room();
         let mut state = self.txgs.state.lock();
-        // After the lock: what a sync has taken is told before it gives back what was set aside.
+        // Read after taking the lock: a sync publishes the space that it took before it releases
+        // the reservation.
         let free = self.space.free_sectors();
         let entry = self.flow.entry(&demand, state.taken(), log);
         if entry == Entry::Full {
@@ -182,14 +184,14 @@ impl Pool {
         Ok(Verdict::Granted(Some(Slowed { log_delay, share, fill })))
     }
 
-    /// Commits to wait for before a full pool is believed to be full: more of them while readers
-    /// keep frees from being reused, since readers end.
+    /// Commits to wait for before a pool counts as full. There are more while readers keep frees
+    /// from being reused, since readers end.
     fn space_commits_max(&self) -> usize {
         let held_by_readers = self.space.lock().held_txgs() as u64 > REWIND_TXGS;
         if held_by_readers { 8 * SPACE_COMMITS_MAX } else { SPACE_COMMITS_MAX }
     }
 
-    /// Enters the open txg with what was admitted.
+    /// Enters the open txg with an admission.
     pub fn hold(&self, mut admission: Admission) -> Result<TxHold, PoolError> {
         self.txgs.check()?;
         let demand = admission.demand;
@@ -208,22 +210,22 @@ impl Pool {
     }
 }
 
-/// Commits after which a full pool is believed to be full: a free takes effect in its own, and is
-/// held back for two more.
+/// Commits after which a pool counts as full: a free takes effect in its own one, and is held back
+/// for two more.
 const SPACE_COMMITS_MAX: usize = 4;
 
-/// A change that is slowed with all others.
+/// A change that is slowed together with all others.
 struct Slowed {
-    /// What it waits for a log that fills.
+    /// The delay for a log that fills up.
     log_delay: Option<Duration>,
-    /// What share of a full txg it takes.
+    /// The share of a full txg that it takes.
     share: f64,
-    /// How full the open one is, with all that is on its way into it.
+    /// How full the open txg is, with all changes about to enter it.
     fill: f64,
 }
 
 enum Verdict {
-    /// Nothing if it goes by [`Lane::Sparse`].
+    /// `None` if it goes by [`Lane::Sparse`].
     Granted(Option<Slowed>),
     Wait,
     NoSpace,

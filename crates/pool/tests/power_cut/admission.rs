@@ -1,4 +1,4 @@
-//! Who waits for the reserve of a full pool.
+//! Changes that wait for the reserve of a full pool.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -14,8 +14,8 @@ fn removal(sectors: u64) -> Demand {
     Demand { dirty_bytes: 4096, sectors, log_bytes: 4096, class, lane }
 }
 
-/// Nobody takes anything before the first in the row, however little; who takes nothing does not
-/// stand in it.
+/// No change takes space before the first in the queue, however little. A change that takes none
+/// does not queue.
 #[test]
 fn nobody_passes_who_waits_for_the_reserve() {
     Fixture::new(Shape::Single).with_pool(async |open| {

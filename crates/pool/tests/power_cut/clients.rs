@@ -1,4 +1,4 @@
-//! Clients of a pool, and what they know.
+//! Clients of a pool, and their knowledge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -18,59 +18,59 @@ use futures_util::future::join3;
 use crate::Kind;
 use crate::slots::{How, SLOTS, Slots, content, version_of};
 
-/// What the clients know: versions handed in, and the newest that was acknowledged.
+/// The clients' knowledge: versions that were written, and the newest acknowledged one.
 #[derive(Default)]
 pub struct Model {
-    /// What each slot holds as far as its client knows.
+    /// The content of each slot as its client knows it.
     current: BTreeMap<u64, u64>,
     issued: BTreeMap<u64, u64>,
     acknowledged: BTreeMap<u64, u64>,
-    /// Found at the last check, and the newest version that had been issued then: what lies between
-    /// was lost, and never comes back.
+    /// The version found at the last check, and the newest one issued by then. Versions in between
+    /// were lost, and never come back.
     settled: BTreeMap<u64, (u64, u64)>,
     /// Committed by an explicit sync: kept even without the log.
     synced: BTreeMap<u64, u64>,
-    /// Pages of the log that durable records took.
+    /// Pages of the log that durable records use.
     pub logged_pages: usize,
-    /// Disks of the log: once they are lost nothing is acknowledged until it lies elsewhere.
+    /// Disks of the log: once they are lost, nothing is acknowledged until the log is elsewhere.
     pub log_disks: Vec<SimDisk>,
-    /// When all sides of a log vdev were first seen lost, and whether anything was acknowledged
-    /// much later than that.
+    /// When all sides of a log vdev were first found lost, and whether anything was acknowledged
+    /// much later.
     lost_at: Option<Duration>,
     acknowledged_after_loss: bool,
-    /// Disks of the log that were gone when something was last acknowledged.
+    /// Disks of the log that were gone at the last acknowledgement.
     gone_when_acknowledged: Vec<bool>,
-    /// Log vdevs that had no side left when this life began, and have none since: the import has
+    /// Log vdevs that had no side left when this life began, and still have none: the import has
     /// dealt with that.
     lost_before: BTreeSet<usize>,
 }
 
 impl Model {
-    /// The administrator went back to an older root: whatever is found there counts from now on.
+    /// The administrator went back to an older root: the content found there counts from now on.
     pub fn rewound(&mut self) {
         self.acknowledged.clear();
         self.synced.clear();
         self.settled.clear();
     }
 
-    /// The administrator did without a log device that is not there.
+    /// The administrator imported without a missing log device.
     pub fn log_dropped(&mut self) {
         self.acknowledged = self.synced.clone();
     }
 
-    /// What was lost has been dealt with.
+    /// Forgets a loss that has been dealt with.
     fn forget_loss(&mut self) {
         (self.lost_at, self.acknowledged_after_loss) = (None, false);
     }
 
-    /// The pool is there for this life.
+    /// The pool is imported for this life.
     pub fn imported(&mut self, pool: &Pool) {
         self.forget_loss();
         self.lost_before = lost_logs(pool);
     }
 
-    /// Whether an import may now ask for a log device: nothing was acknowledged since one was
-    /// lost, or one went after the last acknowledgement.
+    /// Whether an import may now ask for a log device. It may if nothing was acknowledged since one
+    /// was lost, or if one went after the last acknowledgement.
     pub fn may_miss_log(&self) -> bool {
         let gone_before = |at: usize| self.gone_when_acknowledged.get(at) == Some(&true);
         let mut gone = self.log_disks.iter().enumerate().filter(|(_, disk)| disk.is_gone());
@@ -82,7 +82,7 @@ impl Model {
         !self.acknowledged_after_loss
     }
 
-    /// Looks whether a log vdev is lost; called when something is acknowledged.
+    /// Checks whether a log vdev is lost; called at every acknowledgement.
     fn watch_log(&mut self, pool: &Pool, now: Duration) {
         self.gone_when_acknowledged = self.log_disks.iter().map(SimDisk::is_gone).collect();
         if !self.gone_when_acknowledged.contains(&true) {
@@ -91,7 +91,7 @@ impl Model {
         let lost = lost_logs(pool);
         self.lost_before.retain(|vdev| lost.contains(vdev));
         if lost.is_subset(&self.lost_before) {
-            // What was lost came back: the next loss is another one.
+            // The lost vdev came back: the next loss is another one.
             self.forget_loss();
             return;
         }
@@ -100,7 +100,7 @@ impl Model {
     }
 }
 
-/// Log vdevs without a side that is of use.
+/// Log vdevs without a usable side.
 fn lost_logs(pool: &Pool) -> BTreeSet<usize> {
     let vdevs = pool.status().vdevs;
     let lost = vdevs.iter().enumerate().filter(|(_, vdev)| {
@@ -110,13 +110,14 @@ fn lost_logs(pool: &Pool) -> BTreeSet<usize> {
     lost.map(|(at, _)| at).collect()
 }
 
-/// An acknowledgement that was on its way to a client when the device was lost arrives within this.
+/// An acknowledgement that was on its way to a client when the device was lost arrives within this
+/// time.
 const LATE: Duration = Duration::from_millis(5);
 
 pub struct Open {
     pub pool: Arc<Pool>,
     pub slots: Arc<Slots>,
-    /// What the import has dropped.
+    /// The log that the import dropped.
     pub dropped: Option<DroppedLog>,
 }
 
@@ -126,8 +127,8 @@ pub async fn open(
     options: &ImportOptions,
 ) -> Result<Open, String> {
     let (mut pools, refused) = scan(disks).await;
-    // A disk that is gone is refused; anything else would be damage nobody did.
-    // A disk on its way into the pool or out of it may have been labelled in part.
+    // A missing disk is refused; any other refusal would be damage without a cause. A disk that an
+    // act adds or removes may be labelled in part.
     let damaged = refused
         .iter()
         .find(|(disk, why)| !matches!(why, LabelError::Disk(_)) && !disk.path.starts_with("log"));
@@ -147,12 +148,12 @@ pub async fn open(
     Ok(Open { pool, slots, dropped: report.dropped_log })
 }
 
-/// What the clients of a life have in common.
+/// The behaviour of all clients of a life.
 #[derive(Clone, Copy)]
 struct Habits {
-    /// How many there are.
+    /// Their number.
     clients: u64,
-    /// Every write is a stable one, and nothing else happens.
+    /// Every write is stable, and there are no other operations.
     tails: bool,
     /// Pages of a stable write.
     log_pages: usize,
@@ -213,7 +214,7 @@ impl Client<'_> {
         Ok(version)
     }
 
-    /// Commits what this client has written.
+    /// Commits the writes of this client.
     async fn sync(&self) -> Result<(), PoolError> {
         let before = {
             let model = self.model.lock().unwrap();
@@ -229,7 +230,7 @@ impl Client<'_> {
     }
 }
 
-/// Several clients at once, each writing slots of its own.
+/// Runs several clients at once, each writing slots of its own.
 pub async fn workload(
     world: Arc<dyn World>,
     open: &Open,
@@ -241,9 +242,9 @@ pub async fn workload(
     let tails = kind == Kind::Tails;
     let ops = if tails { 3 } else { 10 + rng.below(60) };
     let clients = if tails { 4 } else { [1, 2, 4, 24][rng.index(4)] };
-    // Where the log is to wrap, each record is about a quarter of a segment, all of one size: what
-    // an earlier life left in the log then fits the new chain in place and size. Commits are slow,
-    // so that the log fills meanwhile.
+    // To make the log wrap, each record is about a quarter of a segment, all of one size. Old
+    // batches of an earlier life then fit the new chain in place and size. Commits are slow, so
+    // that the log fills meanwhile.
     let mut log_pages = if tails { TAIL_PAGES } else { 1 };
     if let Kind::Wraps { record_pages } = kind {
         log_pages = record_pages;
@@ -270,7 +271,7 @@ pub async fn workload(
     written.into_iter().chain(read).chain([churned]).collect()
 }
 
-/// One txg after the other, and space that goes round the disk.
+/// One txg after the other, with allocations all over the disk.
 async fn churn(world: &dyn World, open: &Open, mut rng: Rng) -> Result<(), PoolError> {
     for _ in 0..80 {
         match open.slots.churn(2000).await {
@@ -283,8 +284,8 @@ async fn churn(world: &dyn World, open: &Open, mut rng: Rng) -> Result<(), PoolE
     Ok(())
 }
 
-/// Looks up where slots lie, and reads there much later. Meanwhile the side of the mirror that it
-/// will ask first may rot.
+/// Looks up the places of slots, and reads there much later. Meanwhile the side of the mirror that
+/// it asks first may rot.
 async fn slow_reader(
     world: &dyn World,
     open: &Open,
@@ -316,13 +317,13 @@ async fn slow_reader(
     Ok(())
 }
 
-/// Copies that were found bad.
+/// Bad copies that were found.
 pub fn mismatches(pool: &Pool) -> u64 {
     let vdevs = pool.status().vdevs;
     vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.checksum_errors).sum()
 }
 
-/// Pages of a record of which no two fit a batch.
+/// Pages of a record, so large that no two records fit in a batch.
 const TAIL_PAGES: usize = 120;
 
 pub async fn check(open: &Open, model: &Mutex<Model>) -> Result<(), String> {
@@ -349,14 +350,14 @@ pub async fn check(open: &Open, model: &Mutex<Model>) -> Result<(), String> {
                 "slot {slot}: version {found} came back, which {before} had shown to be lost"
             ));
         }
-        // What was found now stays: no later cut may take it back.
+        // The version found now stays: no later cut may take it back.
         model.acknowledged.insert(slot, found);
         model.current.insert(slot, found);
     }
     Ok(())
 }
 
-/// Committed space is what this layer refers to, and the pool's own.
+/// Committed space is that of this layer, and the pool's own.
 pub fn check_space(open: &Open) -> Result<(), String> {
     let closed = open.pool.status().closed_metaslabs;
     if closed > 0 {

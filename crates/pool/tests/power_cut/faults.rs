@@ -1,4 +1,4 @@
-//! Faults of single disks: what the pool does about them, and what the next import finds.
+//! Faults of single disks: the pool's reaction, and the result of the next import.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +71,7 @@ fn states(open: &Open) -> Vec<LeafState> {
     vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.state).collect()
 }
 
-/// A disk of the log is named by its path or by its guid, and by nothing else.
+/// A disk of the log is named by its path or its guid, and by nothing else.
 #[test]
 fn a_disk_of_the_log_has_two_names() {
     let mut fixture = Fixture::new(Shape::MirrorLogMirror);
@@ -103,7 +103,8 @@ fn the_only_disk_fails_a_flush_and_serves_again_after_an_import() {
         open.pool.sync().await.unwrap();
         write(open, 2, 1).await.unwrap();
         disk.inject(FaultRule::new(Fault::FlushError, When::OnceAfter(0)));
-        // Not acknowledged, and nothing is any more, although the disk's next flush would succeed.
+        // This write and all later ones are not acknowledged, although the disk's next flush would
+        // succeed.
         assert!(matches!(write(open, 3, 1).await, Err(PoolError::Suspended(_))));
         assert!(matches!(write(open, 4, 1).await, Err(PoolError::Suspended(_))));
         assert!(open.pool.sync().await.is_err());
@@ -150,8 +151,9 @@ fn a_side_that_failed_a_flush_is_outdated_until_it_is_rebuilt() {
     });
 }
 
-/// A flush fails, and the process dies before anything on disk says so. The next one reads early
-/// data there that no flush will ever make durable: if it counts, it counts on each side.
+/// A flush fails, and the process dies before anything on disk records that. The next process reads
+/// early data there that no flush will ever make durable. If the data counts, it must count on each
+/// side.
 #[test]
 fn what_a_failed_flush_left_in_a_cache_is_written_again() {
     let mut counted = 0;
@@ -226,7 +228,7 @@ fn what_cannot_be_made_leaves_the_disks_alone() {
     assert_eq!(pools.len(), 1, "the pool that was there is there still");
 }
 
-/// A disk that does not give a bitmap at once is asked again: nothing is closed for it.
+/// A disk that does not return a bitmap at once is asked again: no metaslab is closed for that.
 #[test]
 fn a_bitmap_that_cannot_be_read_at_once_closes_nothing() {
     let mut fixture = Fixture::new(Shape::Mirror);
@@ -253,8 +255,8 @@ fn a_bitmap_that_cannot_be_read_at_once_closes_nothing() {
     });
 }
 
-/// One read of an import fails, whichever it is: nothing is given up for it, not even where the
-/// administrator has ordered that what is damaged be dropped.
+/// Any single read of an import fails: nothing is given up for that, not even if the administrator
+/// has ordered to drop damaged data.
 #[test]
 fn a_read_that_fails_once_at_import_loses_nothing() {
     let mut fixture = Fixture::new(Shape::Single);
@@ -284,12 +286,12 @@ fn a_read_that_fails_once_at_import_loses_nothing() {
     }
 }
 
-/// A side of a mirror that gives nothing but its labels does not keep the pool from being imported.
+/// A side of a mirror that returns nothing but its labels does not block the import.
 #[test]
 fn a_side_that_cannot_be_read_is_done_without() {
     let mut fixture = Fixture::new(Shape::Mirror);
     fixture.with_pool(async |open| {
-        // Round the log and on: old batches of several sectors lie where it ends.
+        // Once round the log and further: old batches of several sectors are then at its end.
         for round in 0..1200 {
             write(open, round % SLOTS, 1).await.unwrap();
             if round % 100 == 0 {
@@ -309,8 +311,8 @@ fn a_side_that_cannot_be_read_is_done_without() {
     }
 }
 
-/// A metaslab whose bitmap is lost is closed: nothing is taken there, its records do not fill the
-/// ring, early data there is no obstacle, and nobody is promised its space.
+/// A metaslab whose bitmap is lost is closed. Nothing is allocated there, its records do not fill
+/// the ring, early data there does no harm, and its space is promised to no change.
 #[test]
 fn a_lost_bitmap_closes_its_metaslab_and_nothing_else() {
     let mut fixture = Fixture::new(Shape::Mirror);
@@ -344,7 +346,7 @@ fn a_lost_bitmap_closes_its_metaslab_and_nothing_else() {
             for round in 0..400 {
                 let slot = round % SLOTS;
                 write(open, slot, 10 + life * 1000 + round).await.unwrap();
-                // Long records, so that they would fill their ring.
+                // Long records, to fill their ring if possible.
                 open.slots.scatter(2000).await.unwrap();
                 open.pool.sync().await.unwrap();
                 let place = open.slots.committed(slot).unwrap().place;

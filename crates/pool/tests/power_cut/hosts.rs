@@ -1,4 +1,4 @@
-//! A pool that two machines reach: one uses it, and the other one must not.
+//! A pool that two machines reach: only one of them may use it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::clients::{Open, open};
 use crate::shapes::{Shape, base, named};
 use crate::slots::{How, content, version_of};
 
-/// Imports as this host, whether another one seems to use the pool or not.
+/// Options of an import as this host. `take_over` ignores another host that seems to use the pool.
 fn host(id: u64, take_over: bool) -> ImportOptions {
     let host = Some(Host { id, name: format!("h{id}") });
     ImportOptions { host, take_over, ..ImportOptions::default() }
@@ -52,8 +52,8 @@ fn must_be_refused(import: Result<Open, String>) -> Result<(), String> {
     }
 }
 
-/// The second host is refused while the first one is there, idle or not; once it takes the pool
-/// over, the first one stops.
+/// The second host is refused while the first one is there, idle or not. Once the second takes the
+/// pool over, the first one stops.
 pub fn one_host_at_a_time(seed: u64) -> Result<(), String> {
     let (mut sim, world, disks) = machine(seed);
     let done = sim.run_until(async {
@@ -76,7 +76,7 @@ pub fn one_host_at_a_time(seed: u64) -> Result<(), String> {
             second.pool.sync().await.map_err(|error| error.to_string())?;
         }
         second.pool.export().await.map_err(|error| error.to_string())?;
-        // It was exported: anybody may have it.
+        // It was exported: any host may import it.
         let third = bring_up(&world, &disks, &host(3, false)).await?;
         for (slot, version) in [(1, 1), (2, 3)] {
             let page = third.slots.read(slot).await.map_err(|error| error.to_string())?;
@@ -93,7 +93,7 @@ fn a_second_host_is_refused_and_the_first_one_stops_for_it() {
     (0..20).for_each(|seed| one_host_at_a_time(seed).unwrap());
 }
 
-/// A host that went down is known to be gone after a minute; it may come back itself at once.
+/// A host that went down counts as gone after a minute; the same host may come back at once.
 #[cfg(not(sabotage))]
 #[test]
 fn a_host_that_went_down_is_waited_for_a_minute() {
@@ -103,7 +103,7 @@ fn a_host_that_went_down_is_waited_for_a_minute() {
         let open = bring_up(&world, &disks, &options).await?;
         write(&open, 1, 1).await
     };
-    // Pools of the first releases do not say who uses them.
+    // Pools of the first releases do not name the host that uses them.
     sim.run_until(life(ImportOptions::default(), 0)).unwrap().unwrap();
     sim.kill();
     sim.run_until(life(host(1, false), 0)).unwrap().unwrap();
@@ -116,11 +116,11 @@ fn a_host_that_went_down_is_waited_for_a_minute() {
     sim.kill();
     sim.run_until(life(host(1, true), 0)).unwrap().unwrap();
     sim.kill();
-    // A host without identity is another one.
+    // A host without identity counts as another one.
     assert!(sim.run_until(life(ImportOptions::default(), 0)).unwrap().is_err());
 }
 
-/// Nothing is written after an export, though the pool said until then that it was in use.
+/// Nothing is written after an export, although the pool regularly wrote that it was in use.
 #[cfg(not(sabotage))]
 #[test]
 fn an_exported_pool_is_left_alone() {

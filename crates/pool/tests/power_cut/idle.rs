@@ -1,4 +1,4 @@
-//! A pool that nobody uses: what was freed comes back, and then nothing happens.
+//! An idle pool: freed space is released, and then nothing happens.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::clients::Open;
 use crate::shapes::{Shape, base, named};
 use crate::unused::live;
 
-/// Sectors that are taken and given back: most of the pool.
+/// Sectors that are allocated and freed: most of the pool.
 const CHURN: u64 = 40_000;
 
-/// Lets a pool live.
+/// Runs `work` on a pool.
 fn with_pool(work: impl AsyncFnOnce(&Open)) {
     let mut sim = Sim::new(31);
     let images = base(Shape::Mirror).into_iter().enumerate();
@@ -26,7 +26,7 @@ async fn pass(pool: &Pool, seconds: u64) {
     pool.world().sleep(Duration::from_secs(seconds)).await;
 }
 
-/// Nothing is held back, and the pool stays as it is.
+/// Checks that nothing is held back, and that the pool stays as it is.
 async fn rests(pool: &Pool) {
     assert_eq!(pool.status().space.held, 0);
     let txg = pool.committed_txg();
@@ -43,12 +43,12 @@ fn what_is_freed_comes_back_to_an_idle_pool() {
         pool.sync().await.unwrap();
         let space = pool.status().space;
         assert!(space.held >= CHURN && space.free() < free - CHURN / 2, "{space:?}");
-        // Who writes has it at once: the commits that give it back are waited for.
+        // A writer gets it at once: it waits for the commits that release it.
         assert!(pool.writable_bytes() >= writable, "{} {writable}", pool.writable_bytes());
         pass(pool, 60).await;
         assert_eq!(pool.status().space.free(), free);
         rests(pool).await;
-        // Also what a txg leaves that nobody asked for.
+        // The same after a txg that nobody requested.
         open.slots.churn(CHURN).await.unwrap();
         pass(pool, 75).await;
         assert_eq!(pool.status().space.free(), free);
@@ -71,7 +71,7 @@ fn what_a_reader_held_back_comes_back_when_it_has_left() {
     });
 }
 
-/// What the last txgs before an import freed is held back again by the import.
+/// An import holds back again the frees of the last txgs before it.
 #[test]
 fn what_an_import_holds_back_comes_back_too() {
     let mut sim = Sim::new(32);

@@ -1,5 +1,5 @@
-//! Disks that lie: what they say is durable is not. Nothing can be promised then; but the pool
-//! imports, or refuses and says why, and what it shows is never something that was not written.
+//! Disks that lie: data that they report as durable is not. Then no promise is possible. But the
+//! pool imports, or refuses with a reason, and never shows data that was not written.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,13 +12,13 @@ use crate::shapes::{LOG_SHAPES, SHAPES, base, disk_name, named};
 use crate::slots::{SLOTS, version_of};
 use crate::{Kind, seeds, story};
 
-/// What became of the imports after cuts.
+/// The results of imports after cuts.
 #[derive(Default, Debug)]
 struct Outcome {
     imported: u64,
     went_back: u64,
     refused: u64,
-    /// Slots that could not be read, and that was said.
+    /// Slots that could not be read, with an error.
     unreadable: u64,
 }
 
@@ -47,7 +47,7 @@ fn disks_that_lie_are_imported_or_refused_with_a_reason() {
                 let open = bring_up(&world, &disks, &mut outcome).await?;
                 look(&open, &mut outcome).await;
                 world.spawn("txg", open.pool.clone().run());
-                // What went wrong on such disks shows as errors, here too.
+                // Errors of such disks show here, too.
                 let model = Arc::new(Mutex::new(Model::default()));
                 let _ = workload(world.clone(), &open, model, &[], Kind::Short, work).await;
                 Some(())
@@ -60,7 +60,7 @@ fn disks_that_lie_are_imported_or_refused_with_a_reason() {
     assert!(outcome.imported > 0 && outcome.refused + outcome.went_back > 0, "{outcome:?}");
 }
 
-/// Imports as an administrator would: as it is, then with ever more given up.
+/// Imports like an administrator: first without options, then giving up more and more.
 async fn bring_up(
     world: &Arc<dyn World>,
     disks: &[SimDisk],
@@ -93,7 +93,7 @@ async fn bring_up(
     None
 }
 
-/// Each slot is something that was written to it once, or cannot be read.
+/// Checks that each slot has content that was once written to it, or cannot be read.
 async fn look(open: &Open, outcome: &mut Outcome) {
     for slot in 0..SLOTS {
         match open.slots.read(slot).await {

@@ -1,4 +1,4 @@
-//! One seed: the lives of a machine, and what must hold after each.
+//! One seed: the lives of a machine, and the checks after each.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,14 +14,14 @@ use crate::clients::{Model, check, check_space, mismatches, open, workload};
 use crate::shapes::{SHAPES, Shape, named};
 use crate::{Kind, story};
 
-/// What a seed has shown.
+/// The results of a seed.
 #[derive(Default)]
 pub struct Run {
     pub cuts: u64,
     pub rewinds: u64,
     /// Lives in which the log went round all its segments.
     pub wraps: u64,
-    /// Of all that happened on the disks.
+    /// A hash of everything that happened on the disks.
     pub trace: u64,
 }
 
@@ -30,18 +30,18 @@ struct Machine {
     kind: Kind,
     shape: Shape,
     rng: Rng,
-    /// What follows an error.
+    /// Draws what happens after an error.
     errors: Rng,
     sim: Sim,
     world: Arc<dyn World>,
     disks: Vec<SimDisk>,
     model: Arc<Mutex<Model>>,
-    /// One side of each mirror may go away, come back, and must never win over the other.
+    /// One side of each mirror that may go away and come back, and must never win over the other.
     fickle: usize,
     run: Run,
 }
 
-/// Lets a machine live and die as the seed says.
+/// Runs a machine's lives as the seed decides.
 pub fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
     let mut machine = Machine::new(seed, Kind::of(seed), bases);
     machine.lives().map_err(|what| machine.tell(&what))?;
@@ -49,7 +49,7 @@ pub fn run_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
     Ok(machine.run)
 }
 
-/// The same, in lives that end with several batches of the log on their way.
+/// The same, in lives that end with several batches of the log in progress.
 pub fn run_tail_seed(seed: u64, bases: &[Vec<Image>]) -> Result<Run, String> {
     let mut machine = Machine::new(seed, Kind::Tails, bases);
     for _ in 0..12 {
@@ -70,7 +70,7 @@ impl Machine {
         let mut sim = Sim::with_config(seed, config);
         let mut config = DiskConfig::default();
         if matches!(kind, Kind::Wraps { .. }) {
-            // A write that takes long while the log goes all the way round.
+            // A write that takes so long that the log meanwhile goes all the way round.
             config.latency.outlier_ppm *= 10;
         }
         let add =
@@ -92,7 +92,7 @@ impl Machine {
         }
     }
 
-    /// Some pools say who uses them, and look whether others do.
+    /// Some pools name their host, and look for others.
     fn options(&self) -> ImportOptions {
         let host = (self.seed % 8 == 4).then(|| Host { id: 1, name: "sim".into() });
         ImportOptions { host, ..ImportOptions::default() }
@@ -107,7 +107,7 @@ impl Machine {
             self.life(0)?;
         }
         if self.rng.below(4) == 0 {
-            // The roots before the newest are whole, and life goes on from them.
+            // The roots before the newest are whole, and life continues from them.
             self.disks[self.fickle].clear_faults();
             let back = 1 + self.rng.below(2);
             self.life(back)?;
@@ -123,7 +123,7 @@ impl Machine {
         self.last_life()
     }
 
-    /// Imports, works, and dies at some moment. With `rewind` it goes back so many txgs first.
+    /// Imports, works, and dies at some moment. First goes back `rewind` txgs.
     fn life(&mut self, rewind: u64) -> Result<(), String> {
         let event = match (self.rng.below(4), self.kind) {
             (0, _) => self.rng.below(60),
@@ -170,7 +170,8 @@ impl Machine {
         });
         match end {
             Ok(Ok(())) | Err(Stop::Halted) => {}
-            // A disk that goes away while the log is read stops the import: the next one knows.
+            // A disk that goes away while the log is read stops the import: the next import sees
+            // the loss.
             Ok(Err(what)) if self.shape.mirrored() && what.contains("the device is gone") => {}
             Ok(Err(what)) => return Err(what),
             Err(stop) => return Err(stop.to_string()),
@@ -186,7 +187,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Imports in peace, begins to write, and dies soon after.
+    /// Imports without faults, begins to write, and dies soon after.
     fn short_life(&mut self) -> Result<(), String> {
         let work = Rng::stream(self.rng.next_u64(), "work");
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
@@ -214,7 +215,7 @@ impl Machine {
         Ok(())
     }
 
-    /// All is there, no sector is lost, and the pool can be exported.
+    /// Checks that everything is there, no sector is lost, and the pool can be exported.
     fn last_life(&mut self) -> Result<(), String> {
         let options = self.options();
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
@@ -229,7 +230,7 @@ impl Machine {
         end.map_err(|stop| stop.to_string())?
     }
 
-    /// A mirror that came up with all its sides is whole on each of them.
+    /// Checks that a mirror that came up with all its sides is whole on each of them.
     fn one_side_is_enough(&mut self) -> Result<(), String> {
         let options = self.options();
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
@@ -237,7 +238,7 @@ impl Machine {
         let opened = self.sim.run_until(async {
             let open = open(world.clone(), disks, &options).await?;
             if !sound {
-                // What has rotted is found, and mended.
+                // Finds and repairs bit rot.
                 world.spawn("txg", open.pool.clone().run());
                 check(&open, &model).await?;
                 open.pool.export().await.map_err(|e| e.to_string())?;
@@ -267,8 +268,8 @@ impl Machine {
 /// Pages of the intent log of a pool of one disk.
 const LOG_PAGES_PER_DISK: usize = 4 * 1024;
 
-/// Lets a disk vanish at some time, or return, or fail a single operation. Returns whether that may
-/// be a flush.
+/// Lets a disk vanish at some time, or return, or fail a single operation. Returns whether that
+/// operation may be a flush.
 fn upset(disk: &SimDisk, rng: &mut Rng) -> bool {
     disk.clear_faults();
     let choice = rng.below(6);

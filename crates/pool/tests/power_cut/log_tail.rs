@@ -1,4 +1,4 @@
-//! Batches of the intent log that a disk does not give back as they were.
+//! Batches of the intent log that a disk does not return as they were.
 
 use aquifer_blockio::buf::bytes_of;
 use aquifer_ondisk::log_batch::BatchHeader;
@@ -11,7 +11,7 @@ use crate::shapes::{Shape, named};
 
 const WRITES: u64 = 8;
 
-/// Where batches with a payload lie, in their order, and the first page of each one's payload.
+/// The places of batches with a payload, in order, and the first page of each payload.
 fn batches(disk: &SimDisk) -> Vec<(u64, u64)> {
     let image = disk.durable_image();
     let mut found = Vec::new();
@@ -36,7 +36,7 @@ fn with_batches(shape: Shape) -> Fixture {
     fixture
 }
 
-/// Why the pool is not imported.
+/// The reason why the import is refused.
 fn refusal(fixture: &mut Fixture) -> String {
     let (world, disks) = (fixture.world.clone(), named(&fixture.disks));
     let options = ImportOptions::default();
@@ -44,7 +44,7 @@ fn refusal(fixture: &mut Fixture) -> String {
     fixture.sim.run_until(opened).unwrap().err().expect("the import is refused")
 }
 
-/// A batch was durable, as a later one says, and is not there: that is no end of the log.
+/// A batch was durable, as a later one proves, and is missing: that is no end of the log.
 #[test]
 fn a_batch_that_was_durable_is_missed() {
     for at in 0..WRITES as usize - 1 {
@@ -73,8 +73,8 @@ fn a_batch_that_was_durable_is_missed() {
     }
 }
 
-/// A batch that cannot be read is not the end of the log either: the import is refused until it can
-/// be, and nothing is lost by that.
+/// A batch that cannot be read is no end of the log either: the import is refused until it can be
+/// read, and nothing is lost.
 #[test]
 fn a_batch_that_cannot_be_read_is_missed() {
     for at in 0..WRITES as usize - 1 {
@@ -102,7 +102,7 @@ fn a_batch_that_cannot_be_read_is_missed() {
 }
 
 /// The end of the log may be on one side only, or good on one side only. After an import it is good
-/// on both: the other one may go away.
+/// on both: the other side may go away.
 #[test]
 fn a_batch_that_is_good_on_one_side_is_so_on_both_after_an_import() {
     for (bad, is_payload) in [(0, false), (0, true), (1, false), (1, true)] {

@@ -1,5 +1,5 @@
-//! One seed of a pool with log vdevs: they fail, vanish, come back, and an administrator adds,
-//! removes, replaces them and takes them off line under load.
+//! One seed of a pool with log vdevs. They fail, vanish and come back. Under load an administrator
+//! adds, removes and replaces them, and takes them offline.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::clients::{Model, check, check_space, open, workload};
 use crate::shapes::{LOG_SHAPES, Shape, disk_name, named};
 use crate::{Kind, story};
 
-/// What a seed has shown.
+/// The results of a seed.
 #[derive(Default)]
 pub struct LogRun {
     pub cuts: u64,
     /// Acts of the administrator that were carried out.
     pub acts: u64,
-    /// Imports that did without the log.
+    /// Imports that dropped the log.
     pub dropped: u64,
-    /// Of all that happened on the disks.
+    /// A hash of everything that happened on the disks.
     pub trace: u64,
 }
 
@@ -37,7 +37,7 @@ struct Machine {
     /// Both sides of the log fail, one soon after the other, and the second stays away.
     rivals: bool,
     rng: Rng,
-    /// What follows an error.
+    /// Draws what happens after an error.
     errors: Rng,
     sim: Sim,
     world: Arc<dyn World>,
@@ -46,16 +46,16 @@ struct Machine {
     run: LogRun,
 }
 
-/// Seeds with this remainder of eight are about two sides that fail one soon after the other.
+/// Seeds with this remainder of eight test two sides that fail one soon after the other.
 const RIVALS: u64 = 7;
 
-/// The seeds that are about that.
+/// The seeds of that test.
 #[cfg(sabotage)]
 pub fn rivals(number: u64) -> u64 {
     number * 8 + RIVALS
 }
 
-/// Lets a machine live and die as the seed says.
+/// Runs a machine's lives as the seed decides.
 pub fn run_log_seed(seed: u64, bases: &[Vec<Image>]) -> Result<LogRun, String> {
     let mut machine = Machine::new(seed, bases);
     machine.lives().map_err(|what| machine.tell(&what))?;
@@ -122,7 +122,7 @@ impl Machine {
             disk.clear_faults();
             match chance {
                 0 if may_lose && at == which => disk.vanish(Vanish::PowerLost),
-                // What is gone stays so for another life.
+                // A missing disk stays away for another life.
                 1 => {}
                 _ if self.rivals && at == 1 => {}
                 _ => disk.come_back(),
@@ -171,7 +171,7 @@ impl Machine {
                     log_disks.iter().for_each(SimDisk::clear_faults);
                     log_disks.iter().for_each(SimDisk::come_back);
                 }
-                // With all its disks there the log must never be missing.
+                // With all disks present the log must never be missing.
                 opened = open(world.clone(), named(disks), &options).await;
             }
             let open = opened?;
@@ -189,7 +189,8 @@ impl Machine {
         });
         match end {
             Ok(Ok(())) | Err(Stop::Halted) => {}
-            // A disk that goes away while the log is read stops the import: the next one knows.
+            // A disk that goes away while the log is read stops the import: the next import sees
+            // the loss.
             Ok(Err(what)) if what.contains("the device is gone") => {}
             Ok(Err(what)) if what.contains("import: ") && what.contains("no disk left") => {}
             Ok(Err(what)) => return Err(what),
@@ -204,7 +205,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives disks of the log faults to meet.
+    /// Injects faults into disks of the log.
     fn upset(&mut self) {
         let disks = self.log_disks().to_vec();
         let which = self.rng.index(disks.len());
@@ -227,7 +228,8 @@ impl Machine {
         }
     }
 
-    /// All is there, no sector is lost, the log lies where it should, and the pool can be exported.
+    /// Checks that everything is there, no sector is lost, the log is in its proper place, and the
+    /// pool can be exported.
     fn last_life(&mut self) -> Result<(), String> {
         for disk in self.log_disks() {
             disk.clear_faults();
@@ -247,8 +249,8 @@ impl Machine {
     }
 }
 
-/// One side fails after the other, in the log itself: nobody may have been told of the first
-/// meanwhile. It may be slow to fail, and then batches are durable on the other alone.
+/// One side fails after the other, inside the log, perhaps before an uberblock names the first. The
+/// first may fail slowly, and then batches are durable on the other side alone.
 fn one_after_the_other(one: &SimDisk, other: &SimDisk, rng: &mut Rng) {
     let log = 1024..63 * 1024;
     let after = rng.below(30);
@@ -261,8 +263,8 @@ fn one_after_the_other(one: &SimDisk, other: &SimDisk, rng: &mut Rng) {
     other.inject(FaultRule::new(Fault::Vanish(Vanish::PowerLost), soon).within(log));
 }
 
-/// Does as administrators do; what cannot be done is refused, and nothing comes of it. Returns how
-/// many acts were carried out.
+/// Carries out an administrator's acts. An impossible act is refused without any effect. Returns
+/// the number of acts that were carried out.
 async fn administrator(
     world: &Arc<dyn World>,
     pool: &Arc<Pool>,

@@ -1,6 +1,6 @@
 //! Power cuts under a pool with the smallest layer above it: transaction groups, intent log, early
-//! writes, import, replay, rewind. `AQUIFER_SEEDS` says how many seeds, from
-//! `AQUIFER_FIRST_SEED` on; `AQUIFER_SEED` names one.
+//! writes, import, replay, rewind. `AQUIFER_SEEDS` is the number of seeds, from
+//! `AQUIFER_FIRST_SEED` on; `AQUIFER_SEED` runs one.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -41,7 +41,7 @@ use lives::{run_seed, run_tail_seed};
 use logs::run_log_seed;
 use shapes::{LOG_SHAPES, SHAPES, base, base_with_spare};
 
-/// What a seed is mostly about.
+/// The main subject of a seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// Short lives, small records.
@@ -51,13 +51,13 @@ pub enum Kind {
         /// Pages of a stable record.
         record_pages: usize,
     },
-    /// Readers that are several commits late, on mirrors that rot meanwhile on one side or not.
+    /// Readers that are several commits late, on mirrors of which one side may rot meanwhile.
     SlowReaders {
         /// Whether places rot.
         rot: bool,
     },
-    /// A few batches of one size at once, and the end: what a life leaves behind the end of its log
-    /// fits the next one in place and size.
+    /// A few batches of one size at once, and then the end. Old batches after the end of the log
+    /// then fit the next chain in place and size.
     Tails,
 }
 
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// Whether every bad checksum is one too many.
+    /// Whether no checksum may be bad.
     fn is_sound(self) -> bool {
         self != Kind::SlowReaders { rot: true }
     }
@@ -166,8 +166,8 @@ fn a_seed_runs_the_same_again() {
     assert_eq!(traces(), traces());
 }
 
-/// Rules left out together, and the seeds within which the loss must show: some ten times what it
-/// took when this was written.
+/// Sets of rules left out together, and the seeds within which the loss must show: some ten times
+/// what it took when this was written.
 #[cfg(sabotage)]
 const SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::HoldBackFrees], 0..5000),
@@ -191,10 +191,10 @@ const SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::ReadersHoldReuse], 0..8000),
 ];
 
-/// The same with several batches of one size on their way at the end of each life.
+/// The same with several batches of one size in progress at the end of each life.
 #[cfg(sabotage)]
 const TAIL_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
-    // Each of the two covers for the other.
+    // Each of the two hides the lack of the other.
     (&[Rule::PreviousChecksum, Rule::FixLogEnd], 0..2000),
 ];
 
@@ -207,10 +207,10 @@ const LOG_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::NameOutdated], 0..2000),
 ];
 
-/// The same with log mirrors of which one side fails soon after the other.
+/// The same with log mirrors whose sides fail one soon after the other.
 #[cfg(sabotage)]
 const RIVAL_SABOTAGES: &[(&[Rule], Range<u64>)] =
-    // Rare: found after 5,921 of these seeds, and CI begins shortly before.
+    // Rare: found after 5,921 of these seeds, so CI begins shortly before.
     &[(&[Rule::LostLogHoldsAcknowledgements], 5900..20_000)];
 
 /// The same with disks that an import does not take into use.
@@ -256,7 +256,7 @@ fn a_rule_left_out_is_found() {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-/// Runs each entry's seeds until the loss shows; returns the entries with which it never did.
+/// Runs each entry's seeds until the loss shows; returns the entries whose loss never did.
 #[cfg(sabotage)]
 fn find_all<'a>(
     sabotages: &'a [(&'a [Rule], Range<u64>)],

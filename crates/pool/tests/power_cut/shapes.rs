@@ -81,19 +81,19 @@ pub fn named(disks: &[SimDisk]) -> Vec<NamedDisk> {
     disks.iter().map(name).collect()
 }
 
-/// What a disk of a pool is called.
+/// The name of a disk of a pool.
 pub fn disk_name(shape: Shape, at: usize) -> String {
     if at < shape.data_disks() { format!("d{at}") } else { format!("log{at}") }
 }
 
-/// The disks of a fresh pool, and one that is not in it.
+/// The disks of a new pool, and one outside of it.
 pub fn base_with_spare(shape: Shape) -> Vec<Image> {
     let mut disks = base(shape);
     disks.push(Image::new(SECTORS));
     disks
 }
 
-/// The disks of a fresh pool.
+/// The disks of a new pool.
 pub fn base(shape: Shape) -> Vec<Image> {
     let mut sim = Sim::new(7);
     let blank =

@@ -1,4 +1,4 @@
-//! The smallest layer that can live on a pool: an array of pages, one tree node above them.
+//! The smallest possible layer above a pool: an array of pages below one tree node.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ use aquifer_pool::{
 
 pub const SLOTS: u64 = 96;
 
-/// Content of a slot: which slot, which version, and bytes that follow from both.
+/// Content of a slot: its number, its version, and bytes that follow from both.
 pub fn content(slot: u64, version: u64) -> Page {
     let mut page = PageMut::zeroed();
     for (at, chunk) in (0u64..).zip(page.chunks_mut(8)) {
@@ -76,9 +76,10 @@ struct State {
     committed: BTreeMap<u64, Committed>,
     dirty: BTreeMap<Txg, BTreeMap<u64, Dirty>>,
     root: Option<BlockPointer>,
-    /// Sectors that the sync of a txg is to take and give back.
+    /// Sectors that the sync of a txg allocates and frees.
     churn: BTreeMap<Txg, u64>,
-    /// Runs that the next sync takes and gives back every other sector of; and the others.
+    /// Number of runs that the next sync allocates, to free every other sector of them; and the
+    /// others.
     scatter: u64,
     scattered: Vec<Run>,
 }
@@ -86,7 +87,7 @@ struct State {
 pub struct Slots {
     pool: Arc<Pool>,
     state: Mutex<State>,
-    /// A sync takes up to this much longer.
+    /// Extra time that a sync may take.
     delay_max: Mutex<Duration>,
 }
 
@@ -96,7 +97,7 @@ pub enum How {
     Unstable,
     /// Logged with its payload.
     Stable,
-    /// Written to its place, logged as a pointer.
+    /// Written to its final place, logged as a pointer.
     Early,
 }
 
@@ -139,13 +140,13 @@ impl Slots {
         Ok(Arc::new(Slots { pool, state: Mutex::new(state), delay_max: Mutex::default() }))
     }
 
-    /// Every sync takes up to `max` longer from now on.
+    /// From now on every sync takes up to `max` longer.
     pub fn slow_down(&self, max: Duration) {
         *self.delay_max.lock().unwrap() = max;
     }
 
-    /// Lets the next sync take sectors and give them back, so that the allocator goes round the
-    /// disk in a short life.
+    /// Lets the next sync allocate and free sectors, so that the allocator goes round the disk in a
+    /// short life.
     pub async fn churn(&self, sectors: u64) -> Result<(), PoolError> {
         let demand = Demand { sectors, log_bytes: 0, ..demand(0) };
         let hold = self.pool.hold(self.pool.admit(demand).await?)?;
@@ -153,7 +154,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Lets the next sync have a record of so many runs, and the one after it too.
+    /// Lets the next sync have a record of this many runs, and the one after it too.
     #[cfg(not(sabotage))]
     pub async fn scatter(&self, runs: u64) -> Result<(), PoolError> {
         let demand = Demand { sectors: 2 * runs, log_bytes: 0, ..demand(0) };
@@ -221,7 +222,7 @@ impl Slots {
     fn replace(&self, state: &mut State, txg: Txg, slot: u64, dirty: Dirty) {
         let before = state.dirty.entry(txg).or_default().insert(slot, dirty);
         if let Some(Dirty::Placed(_, extent)) = before {
-            // Born and freed in one txg: given back through the same door as everything else.
+            // Allocated and freed in one txg: freed by the same path as all others.
             self.pool.free_unsynced(txg, Run::new(extent.place, 1));
         }
     }
@@ -240,14 +241,14 @@ impl Slots {
         Ok(self.pool.read_extent(&extent).await?.into_iter().next())
     }
 
-    /// Where a slot lies that no open txg has changed.
+    /// The place of a slot that no open txg has changed.
     pub fn committed(&self, slot: u64) -> Option<Extent> {
         let state = self.state.lock().unwrap();
         let changed = state.dirty.values().any(|dirty| dirty.contains_key(&slot));
         state.committed.get(&slot).filter(|_| !changed).map(|entry| entry.extent(slot))
     }
 
-    /// Sectors that this layer's committed state refers to.
+    /// Sectors of this layer's committed state.
     pub fn sectors(&self) -> u64 {
         let state = self.state.lock().unwrap();
         let nodes = state.root.map_or(0, |root| root.copies().count() as u64);

@@ -1,4 +1,4 @@
-//! Disks that an import finds and does not take into use.
+//! Disks that an import finds but does not take into use.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn states(open: &Open) -> Vec<LeafState> {
     vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.state).collect()
 }
 
-/// Imports, lets the pool live, and exports it.
+/// Imports the pool, runs `work`, and exports it.
 pub fn live<T>(
     sim: &mut Sim,
     disks: Vec<NamedDisk>,
@@ -35,7 +35,7 @@ pub fn live<T>(
     done.map_err(|stop| stop.to_string())?
 }
 
-/// One side of a mirror comes up smaller, misses writes, and is as large as before the next time.
+/// One side of a mirror comes up smaller, misses writes, and has its old size the next time.
 pub fn a_side_comes_up_smaller(seed: u64) -> Result<(), String> {
     let mut sim = Sim::new(seed);
     let images = base(Shape::Mirror).into_iter().enumerate();
@@ -53,7 +53,7 @@ pub fn a_side_comes_up_smaller(seed: u64) -> Result<(), String> {
         return Err("an import does not fail what it can do without".into());
     }
     let found = live(&mut sim, named(&disks), async |open| states(open))?;
-    // What counts as whole is so alone.
+    // A side that counts as whole must be so alone.
     for (at, _) in found.iter().enumerate().filter(|(_, state)| **state == LeafState::Online) {
         disks[1 - at].vanish(Vanish::PowerLost);
         let version = live(&mut sim, named(&disks), async |open| {

@@ -1,4 +1,4 @@
-//! Namespaces are apart from the machine and leave nothing behind.
+//! Namespaces are separate from the machine and leave nothing behind.
 
 use super::*;
 use crate::work::WorkDir;
@@ -17,7 +17,7 @@ fn namespace_has_loopback_only_and_a_run_directory_of_its_own() {
     assert!(!PathBuf::from("/run/aquifer-test-of-a-namespace").exists());
 }
 
-/// Starts a program that the death signal does not reach: orphaned, or of another user.
+/// Starts a program that the death signal does not reach: an orphan, or one of another user.
 fn escape(netns: &NetNs) -> PathBuf {
     let script = "setpriv --reuid 65534 sleep 100 >/dev/null 2>&1 & echo $!";
     let script = if netns.user { "sleep 100 >/dev/null 2>&1 & echo $!" } else { script };
@@ -34,7 +34,7 @@ fn escape(netns: &NetNs) -> PathBuf {
 
 fn sleeps(comm: &PathBuf) -> bool {
     let alive = |comm: &PathBuf| {
-        // A killed orphan stays in the table until init reaps it, without a namespace.
+        // A killed orphan stays in the process table until init reaps it, without a namespace.
         comm.parent().is_some_and(|process| process.join("ns/net").exists())
     };
     std::fs::read_to_string(comm).is_ok_and(|name| name == "sleep\n") && alive(comm)

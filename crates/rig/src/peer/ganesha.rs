@@ -1,9 +1,9 @@
-//! nfs-ganesha on a directory, with the rpcbind that it wants, in a namespace of their own.
+//! nfs-ganesha on a directory, with its rpcbind, in a namespace of their own.
 //!
-//! What holds: NFSv3 and v4 at the well-known port, mounted as [`EXPORT`]; no root squash; no grace
-//! period after a start. The directory outlives the server: a killed one is started again on it.
-//! Measured quirk: `rpcbind -h 127.0.0.1` of Debian 12 aborts, hence no address; the namespace has
-//! no other than loopback.
+//! Invariants: NFSv3 and v4 at the well-known port, mounted as [`EXPORT`]; no root squash; no grace
+//! period after a start. The directory outlives the server: a killed server is started again on it.
+//! Measured quirk: `rpcbind -h 127.0.0.1` of Debian 12 aborts, so it gets no address; the namespace
+//! has no other than loopback.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use crate::server::Server;
 use crate::work::Scratch;
 use crate::{Error, Result};
 
-/// What clients mount.
+/// The path that clients mount.
 pub const EXPORT: &str = "/export";
 
 /// A running nfs-ganesha.
 #[derive(Debug)]
 pub struct Ganesha {
-    /// First, so that it ends before what it needs.
+    /// First, so that it ends before the services that it needs.
     server: Server,
     _rpcbind: Server,
     netns: NetNs,
@@ -62,7 +62,7 @@ impl Ganesha {
         &self.netns
     }
 
-    /// The directory it serves, as this machine sees it.
+    /// The directory that it serves, as a path of this machine.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -74,18 +74,18 @@ impl Ganesha {
         format!("nfs://127.0.0.1{EXPORT}/{path}")
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill9(&mut self) {
         self.server.kill9();
     }
 
-    /// SIGKILL if it runs, then start.
+    /// Kills it with SIGKILL if it runs, then starts it.
     ///
     /// # Errors
     /// [`Error::Failed`], [`Error::Timeout`] with its log.
     pub fn restart(&mut self) -> Result<()> {
         self.server.restart(START_LIMIT)?;
-        // It listens a little before it is registered and serves.
+        // It listens some time before it is registered and serves.
         let start = Instant::now();
         loop {
             let answers = ["nfs", "mountd"].iter().all(|program| {

@@ -1,4 +1,4 @@
-//! Programs end when and as they should.
+//! Programs end when and how they should.
 
 use super::*;
 use crate::work::WorkDir;
@@ -60,7 +60,7 @@ fn children_survive_the_thread_that_asked_for_them() {
     let log = scratch.join("log");
     let asked = thread::spawn(move || Invocation::new("sleep").arg("100").spawn(&log).unwrap());
     let process = asked.join().unwrap();
-    // setpriv has set the death signal once the program's name is that of the command.
+    // setpriv has set the death signal once the process has the command's name.
     let comm = PathBuf::from(format!("/proc/{}/comm", process.pid()));
     let start = Instant::now();
     while std::fs::read_to_string(&comm).unwrap() != "sleep\n" {
@@ -70,7 +70,8 @@ fn children_survive_the_thread_that_asked_for_them() {
     assert!(process.is_running());
 }
 
-/// A grandchild test program: starts a child as the harness does, prints its pid, is killed.
+/// The test program itself runs as the parent: it starts a child as the harness does, prints its
+/// pid, and is killed.
 #[test]
 fn children_die_with_a_killed_parent() {
     if let Some(log) = std::env::var_os("AQUIFER_TEST_PARENT") {

@@ -1,4 +1,5 @@
-//! Sockets and calls of machines that share one loopback interface, each with its address.
+//! Sockets and calls of machines that share one loopback interface, each with an address of its
+//! own.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
@@ -36,7 +37,7 @@ pub fn of_nfs(args: &v3::Args3<'_>) -> What {
     (v3::PROGRAM, v3::VERSION, args.procedure().wire())
 }
 
-/// From where a machine calls.
+/// The address and the kind of port that a machine calls from.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     address: Ipv4Addr,
@@ -56,7 +57,7 @@ impl Source {
         Source { address, is_root: true }
     }
 
-    /// Ports to try. Each caller begins elsewhere: the last port may be in use for a while.
+    /// Ports to try. Each caller begins with another: the last port may be in use for a while.
     fn ports(self) -> impl Iterator<Item = u16> {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let first = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -75,7 +76,7 @@ impl Source {
             let flags = SocketFlags::CLOEXEC;
             let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
             sockopt::set_socket_reuseaddr(&socket, true)?;
-            // A connection that nobody takes is no reason to wait.
+            // A connection that the server does not accept must not wait.
             sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
             sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
             let connected = bind(&socket, &SocketAddrV4::new(self.address, port))
@@ -104,10 +105,7 @@ impl Source {
         Ok(stream)
     }
 
-    /// A socket for datagrams from there, also if the address is another machine's.
-    ///
-    /// # Errors
-    /// What the system gives.
+    /// A socket for datagrams from there, even if the address is another machine's.
     pub fn datagrams(self, to: SocketAddr) -> io::Result<UdpSocket> {
         let bound = self.ports().find_map(|port| UdpSocket::bind((self.address, port)).ok());
         let socket = bound.ok_or_else(|| io::Error::from(io::ErrorKind::AddrInUse))?;
@@ -167,10 +165,7 @@ impl Caller {
         }
     }
 
-    /// A call and its reply.
-    ///
-    /// # Errors
-    /// What the system gives; no stream of records.
+    /// Sends a call and returns its reply.
     pub fn call(&mut self, what: What, args: &impl Encode) -> io::Result<Vec<u8>> {
         self.send(what, args)?;
         self.receive()
@@ -219,5 +214,5 @@ pub fn datagram(xid: u32, what: What, args: &impl Encode) -> Vec<u8> {
 
 const LOW_PORTS: u16 = 424;
 const MARK_BYTES: usize = 4;
-/// Of one call or connect.
+/// Time limit of one call or connect.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! A client's side of RPC-with-TLS, on a socket that is asked without blocking.
+//! A client's side of RPC-with-TLS, on a non-blocking socket.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,18 +8,18 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-/// A session over a socket that somebody else keeps.
+/// A session over a socket that the caller owns.
 #[derive(Debug)]
 pub(crate) struct Session {
     session: ClientConnection,
-    /// From the socket; the session has taken `taken` bytes of it.
+    /// Bytes from the socket; the session has taken `taken` of them.
     ahead: Vec<u8>,
     taken: usize,
     received: usize,
 }
 
 impl Session {
-    /// Shakes hands, blocking. The server must have said STARTTLS.
+    /// Makes the handshake, and blocks until it is done. The server must have answered STARTTLS.
     pub fn begin(stream: &mut TcpStream, config: Arc<ClientConfig>) -> io::Result<Self> {
         let name = ServerName::try_from(SERVER).map_err(io::Error::other)?;
         let mut session = ClientConnection::new(config, name).map_err(io::Error::other)?;
@@ -30,17 +30,17 @@ impl Session {
         Ok(Session { session, ahead: vec![0; BUFFER_BYTES], taken: 0, received: 0 })
     }
 
-    /// Whether records wait for the socket.
+    /// Whether records wait to be sent.
     pub fn has_unsent(&self) -> bool {
         self.session.wants_write()
     }
 
-    /// Whether there is more to read before the socket is to be asked.
+    /// Whether there is more to read before the socket must be read.
     pub fn has_ahead(&self) -> bool {
         self.taken < self.received || !self.session.wants_read()
     }
 
-    /// Makes records of as much as there is room for, and sends what the socket takes.
+    /// Encrypts as many bytes as there is room for, and sends as much as the socket takes.
     pub fn send(&mut self, stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
         if !self.flush(stream)? {
             return Ok(0);
@@ -50,7 +50,7 @@ impl Session {
         Ok(taken)
     }
 
-    /// Whether all records are with the socket.
+    /// Sends records. Returns whether the socket has taken all of them.
     pub fn flush(&mut self, stream: &TcpStream) -> io::Result<bool> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut Socket(stream)) {
@@ -62,7 +62,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Reads something, and waits for it if the flags say so.
+    /// Receives some bytes, and waits for them if the flags say so.
     pub fn receive(
         &mut self,
         stream: &TcpStream,
@@ -106,7 +106,7 @@ impl Write for Socket<'_> {
     }
 }
 
-/// The name that the server's certificate is for.
+/// The name in the server's certificate.
 pub const SERVER: &str = "bench.example";
 
 const BUFFER_BYTES: usize = 136 * 1024;

@@ -1,4 +1,4 @@
-//! Atomics: as those of `std`, in the same memory, with a point before each operation.
+//! Atomics: like those of `std`, in the same memory, with a point before each operation.
 
 use super::point;
 
@@ -6,39 +6,39 @@ pub use std::sync::atomic::{Ordering, fence};
 
 macro_rules! atomic {
     ($name:ident, $of:ty) => {
-        /// That of `std`, permuted.
+        /// The type of `std`, permuted.
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub struct $name(std::sync::atomic::$name);
 
         impl $name {
-            /// As `std` has it.
+            /// As in `std`.
             pub const fn new(value: $of) -> Self {
                 $name(std::sync::atomic::$name::new(value))
             }
 
-            /// As `std` has it.
+            /// As in `std`.
             pub fn load(&self, order: Ordering) -> $of {
                 point();
                 self.0.load(order)
             }
 
-            /// As `std` has it.
+            /// As in `std`.
             pub fn store(&self, value: $of, order: Ordering) {
                 point();
                 self.0.store(value, order);
             }
 
-            /// As `std` has it.
+            /// As in `std`.
             pub fn swap(&self, value: $of, order: Ordering) -> $of {
                 point();
                 self.0.swap(value, order)
             }
 
-            /// As `std` has it.
+            /// As in `std`.
             ///
             /// # Errors
-            /// The value is another.
+            /// The present value differs from `current`.
             pub fn compare_exchange(
                 &self,
                 current: $of,
@@ -50,11 +50,11 @@ macro_rules! atomic {
                 self.0.compare_exchange(current, new, success, failure)
             }
 
-            /// As `std` has it, but for what another thread does between load and store: that only
-            /// runs `change` once more.
+            /// As in `std`, except that another thread may change the value between load and store:
+            /// `change` then only runs once more.
             ///
             /// # Errors
-            /// `change` wants none.
+            /// `change` returns `None`.
             pub fn fetch_update(
                 &self,
                 set: Ordering,
@@ -73,19 +73,19 @@ macro_rules! number {
         atomic!($name, $of);
 
         impl $name {
-            /// As `std` has it.
+            /// As in `std`.
             pub fn fetch_add(&self, value: $of, order: Ordering) -> $of {
                 point();
                 self.0.fetch_add(value, order)
             }
 
-            /// As `std` has it.
+            /// As in `std`.
             pub fn fetch_sub(&self, value: $of, order: Ordering) -> $of {
                 point();
                 self.0.fetch_sub(value, order)
             }
 
-            /// As `std` has it.
+            /// As in `std`.
             pub fn fetch_max(&self, value: $of, order: Ordering) -> $of {
                 point();
                 self.0.fetch_max(value, order)

@@ -1,13 +1,13 @@
-//! What each thread has for itself.
+//! Values of each thread's own.
 
 use super::is_scheduled;
 
-/// `std::thread::LocalKey`, for permuted threads. Outside of a run nobody has any.
+/// `std::thread::LocalKey`, for permuted threads. Outside of a run no thread has a value.
 #[derive(Debug)]
 pub struct LocalKey<T: 'static>(#[doc(hidden)] pub &'static shuttle::thread::LocalKey<T>);
 
 impl<T: 'static> LocalKey<T> {
-    /// As `std` has it.
+    /// As in `std`.
     ///
     /// # Errors
     /// The thread is ending.
@@ -19,7 +19,7 @@ impl<T: 'static> LocalKey<T> {
     }
 }
 
-/// The thread is ending, or there is none.
+/// The thread is ending, or there is no scheduled thread.
 #[derive(Debug)]
 pub struct NoThread;
 

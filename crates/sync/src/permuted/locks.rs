@@ -1,4 +1,4 @@
-//! Locks that a thread waits for. Outside of a run it waits as in service.
+//! Locks that a thread waits for. Outside of a run they wait as in service.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -12,16 +12,16 @@ pub struct Mutex<T> {
     inner: parking_lot::Mutex<T>,
 }
 
-/// Of a [`Mutex`].
+/// Guard of a [`Mutex`].
 pub type MutexGuard<'a, T> = Guard<'a, parking_lot::MutexGuard<'a, T>>;
 
 impl<T> Mutex<T> {
-    /// As `parking_lot` has it.
+    /// As in `parking_lot`.
     pub const fn new(value: T) -> Self {
         Mutex { waiters: Waiters::new(), inner: parking_lot::Mutex::new(value) }
     }
 
-    /// As `parking_lot` has it.
+    /// As in `parking_lot`.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let inner = match is_scheduled() {
             true => self.waiters.acquire(|| self.inner.try_lock()),
@@ -30,7 +30,7 @@ impl<T> Mutex<T> {
         Guard { inner, _wakes: Wakes(&self.waiters) }
     }
 
-    /// As `parking_lot` has it.
+    /// As in `parking_lot`.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -49,18 +49,18 @@ pub struct RwLock<T> {
     inner: parking_lot::RwLock<T>,
 }
 
-/// Of an [`RwLock`].
+/// Read guard of an [`RwLock`].
 pub type RwLockReadGuard<'a, T> = Guard<'a, parking_lot::RwLockReadGuard<'a, T>>;
-/// Of an [`RwLock`].
+/// Write guard of an [`RwLock`].
 pub type RwLockWriteGuard<'a, T> = Guard<'a, parking_lot::RwLockWriteGuard<'a, T>>;
 
 impl<T> RwLock<T> {
-    /// As `parking_lot` has it.
+    /// As in `parking_lot`.
     pub const fn new(value: T) -> Self {
         RwLock { waiters: Waiters::new(), inner: parking_lot::RwLock::new(value) }
     }
 
-    /// As `parking_lot` has it.
+    /// As in `parking_lot`.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let inner = match is_scheduled() {
             true => self.waiters.acquire(|| self.inner.try_read()),
@@ -69,7 +69,7 @@ impl<T> RwLock<T> {
         Guard { inner, _wakes: Wakes(&self.waiters) }
     }
 
-    /// As `parking_lot` has it.
+    /// As in `parking_lot`.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let inner = match is_scheduled() {
             true => self.waiters.acquire(|| self.inner.try_write()),
@@ -85,7 +85,8 @@ impl<T: fmt::Debug> fmt::Debug for RwLock<T> {
     }
 }
 
-/// A lock held. It is let go first, then those that wait are woken: fields go in their order.
+/// A held lock. Dropping releases the lock first and then wakes the waiters: fields are dropped in
+/// their order.
 pub struct Guard<'a, G> {
     inner: G,
     _wakes: Wakes<'a>,

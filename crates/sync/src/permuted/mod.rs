@@ -1,9 +1,9 @@
-//! As tests of threads have it: every operation begins with a [`point`].
+//! The types for tests of threads: every operation begins with a [`point`].
 //!
-//! Outside of a test's run, where no scheduler is, all of them do what they do in service. So a
-//! test may prepare things before, and a static may outlive it.
+//! Outside of a test's run there is no scheduler, and all of them behave as in service. So a test
+//! may prepare things before its run, and a static may outlive it.
 //!
-//! The types keep the names and methods that the engine uses; more are added when they are used.
+//! The types have the names and methods that the engine uses; more are added when they are needed.
 
 pub mod atomic;
 mod local;
@@ -26,19 +26,20 @@ pub use once::OnceLock;
 #[doc(hidden)]
 pub use shuttle;
 
-/// Whether threads are permuted. What is large for speed alone is small then, so that tests reach
-/// all of it in few steps.
+/// Whether threads are permuted. Structures that are large only for speed are then small, so that
+/// tests reach all of them in few steps.
 pub const PERMUTED: bool = true;
 
-/// Here another thread may go on.
+/// Lets another thread go on, if the scheduler wants that.
 pub fn point() {
     if is_scheduled() && !std::thread::panicking() {
-        // shuttle knows no time: a sleep is a switch, and no hint that there is nothing to do.
+        // shuttle knows no time: a sleep is only a switch, and no hint that the thread has nothing
+        // to do.
         shuttle::thread::sleep(Duration::ZERO);
     }
 }
 
-/// The number of the calling thread: small, and its own. The same whenever a seed is run.
+/// The number of the calling thread: small and unique. It is the same in each run of a seed.
 pub fn thread_number() -> usize {
     try_get_current_task().map_or(0, usize::from)
 }
@@ -56,8 +57,8 @@ impl Waiters {
         Waiters(parking_lot::Mutex::new(Vec::new()))
     }
 
-    /// Tries until it succeeds. Between two tries the thread sleeps, so that shuttle sees when all
-    /// of them wait for each other.
+    /// Tries until it succeeds. Between two tries the thread sleeps, so that shuttle notices a
+    /// deadlock.
     fn acquire<G>(&self, mut attempt: impl FnMut() -> Option<G>) -> G {
         point();
         let mut waited = None;
@@ -78,7 +79,7 @@ impl Waiters {
         }
     }
 
-    /// The lock was let go: the first that comes has it.
+    /// The lock was released: the first thread that comes gets it.
     fn wake(&self) {
         let waiters = std::mem::take(&mut *self.0.lock());
         waiters.iter().for_each(Waker::wake_by_ref);

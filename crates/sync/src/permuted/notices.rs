@@ -1,4 +1,5 @@
-//! What is awaited: those of `tokio`, with a point before each operation and each look of a waiter.
+//! Asynchronous types: those of `tokio`, with a point before each operation and each poll of a
+//! waiter.
 
 use std::fmt;
 use std::future::Future;
@@ -18,39 +19,39 @@ pub use tokio::sync::SemaphorePermit;
 pub struct Notify(Arc<sync::Notify>);
 
 impl Notify {
-    /// As `tokio` has it.
+    /// As in `tokio`.
     pub fn new() -> Self {
         Notify::default()
     }
 
-    /// As `tokio` has it.
+    /// As in `tokio`.
     pub fn notify_one(&self) {
         point();
         self.0.notify_one();
     }
 
-    /// As `tokio` has it.
+    /// As in `tokio`.
     pub fn notify_waiters(&self) {
         point();
         self.0.notify_waiters();
     }
 
-    /// As `tokio` has it.
+    /// As in `tokio`.
     pub fn notified(&self) -> Notified<'_> {
         point();
         Waiting(Box::pin(self.0.notified()))
     }
 
-    /// As `tokio` has it.
+    /// As in `tokio`.
     pub fn notified_owned(self: Arc<Self>) -> OwnedNotified {
         point();
         Waiting(Box::pin(self.0.clone().notified_owned()))
     }
 }
 
-/// Of a [`Notify`].
+/// A wait for a [`Notify`].
 pub type Notified<'a> = Waiting<sync::futures::Notified<'a>>;
-/// Of a [`Notify`].
+/// A wait for a [`Notify`] that owns it.
 pub type OwnedNotified = Waiting<sync::futures::OwnedNotified>;
 
 /// A wait for a notice.
@@ -58,7 +59,7 @@ pub type OwnedNotified = Waiting<sync::futures::OwnedNotified>;
 pub struct Waiting<F>(Pin<Box<F>>);
 
 impl Waiting<sync::futures::Notified<'_>> {
-    /// As `tokio` has it.
+    /// As in `tokio`.
     pub fn enable(mut self: Pin<&mut Self>) -> bool {
         point();
         self.0.as_mut().enable()
@@ -79,21 +80,21 @@ impl<F: Future> Future for Waiting<F> {
 pub struct AsyncMutex<T>(sync::Mutex<T>);
 
 impl<T> AsyncMutex<T> {
-    /// As `tokio` has it.
+    /// As in `tokio`.
     pub fn new(value: T) -> Self {
         AsyncMutex(sync::Mutex::new(value))
     }
 
-    /// As `tokio` has it.
+    /// As in `tokio`.
     pub async fn lock(&self) -> AsyncMutexGuard<'_, T> {
         point();
         AsyncMutexGuard(self.0.lock().await)
     }
 
-    /// As `tokio` has it.
+    /// As in `tokio`.
     ///
     /// # Errors
-    /// Somebody has it.
+    /// Another task has the lock.
     pub fn try_lock(&self) -> Result<AsyncMutexGuard<'_, T>, sync::TryLockError> {
         point();
         self.0.try_lock().map(AsyncMutexGuard)
@@ -106,7 +107,7 @@ impl<T: fmt::Debug> fmt::Debug for AsyncMutex<T> {
     }
 }
 
-/// Of an [`AsyncMutex`].
+/// Guard of an [`AsyncMutex`].
 #[derive(Debug)]
 pub struct AsyncMutexGuard<'a, T>(sync::MutexGuard<'a, T>);
 
@@ -124,7 +125,7 @@ impl<T> DerefMut for AsyncMutexGuard<'_, T> {
 }
 
 impl<T> Drop for AsyncMutexGuard<'_, T> {
-    /// Before it is let go.
+    /// A point before the release.
     fn drop(&mut self) {
         point();
     }
@@ -135,15 +136,15 @@ impl<T> Drop for AsyncMutexGuard<'_, T> {
 pub struct Semaphore(sync::Semaphore);
 
 impl Semaphore {
-    /// As `tokio` has it.
+    /// As in `tokio`.
     pub fn new(permits: usize) -> Self {
         Semaphore(sync::Semaphore::new(permits))
     }
 
-    /// As `tokio` has it.
+    /// As in `tokio`.
     ///
     /// # Errors
-    /// It is closed.
+    /// The semaphore is closed.
     pub async fn acquire_many(
         &self,
         permits: u32,
@@ -152,7 +153,7 @@ impl Semaphore {
         self.0.acquire_many(permits).await
     }
 
-    /// As `tokio` has it.
+    /// As in `tokio`.
     pub fn add_permits(&self, permits: usize) {
         point();
         self.0.add_permits(permits);

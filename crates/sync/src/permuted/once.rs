@@ -13,28 +13,28 @@ impl<T> Default for OnceLock<T> {
 }
 
 impl<T> OnceLock<T> {
-    /// As `std` has it.
+    /// As in `std`.
     pub const fn new() -> Self {
         OnceLock(std::sync::OnceLock::new())
     }
 
-    /// As `std` has it.
+    /// As in `std`.
     pub fn get(&self) -> Option<&T> {
         point();
         self.0.get()
     }
 
-    /// As `std` has it.
+    /// As in `std`.
     ///
     /// # Errors
-    /// It is set.
+    /// The value is set already.
     pub fn set(&self, value: T) -> Result<(), T> {
         point();
         self.0.set(value)
     }
 
-    /// As `std` has it, but that several may make a value, of which one is kept: nobody waits in
-    /// `std` for a thread that is not running.
+    /// As in `std`, except that several threads may make a value, of which one is kept: no thread
+    /// waits inside `std` for a thread that is not running.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         if let Some(value) = self.get() {
             return value;

@@ -1,4 +1,4 @@
-//! Mutants that cannot be woven in: they are built one by one.
+//! Mutants that cannot be woven in: each is built by itself.
 
 use super::build::Workspace;
 use super::mutant::Mutant;
@@ -8,7 +8,7 @@ use super::splice::body_around;
 use super::weave::{Fate, Woven};
 use crate::tidy::lexer::code_of;
 
-/// Sets apart what lies in no function, or in one that is carried out at compile time.
+/// Sets apart the mutants outside of any function, or in a function that runs at compile time.
 ///
 /// # Errors
 /// A source that cannot be read.
@@ -22,7 +22,7 @@ pub fn set_apart(workspace: &Workspace, fates: &mut [(Mutant, Fate)]) -> Result<
     Ok(())
 }
 
-/// Finds out which of those that are set apart build.
+/// Finds out which of the mutants set apart build.
 ///
 /// # Errors
 /// Cargo fails for another reason.
@@ -40,7 +40,7 @@ pub fn settle(
     Ok(())
 }
 
-/// Builds one and tries it.
+/// Builds one mutant and tries it.
 ///
 /// # Errors
 /// Tests that cannot be run.
@@ -54,7 +54,7 @@ pub fn try_one(
     put(workspace, mutant)?;
     let outcome = match workspace.tests() {
         Ok(programs) => run::try_one(workspace, &programs, limits, mutant, 0)?,
-        // A constant that the compiler itself holds against another.
+        // A constant that the compiler itself compares with another one.
         Err(_) => run::Outcome::Caught { by: "the compiler".to_string(), why: String::new() },
     };
     workspace.write(&mutant.file, &files.text(workspace, &mutant.file)?)?;
@@ -62,7 +62,7 @@ pub fn try_one(
     Ok(())
 }
 
-/// The source with the mutant in its place; what was woven into it is not there meanwhile.
+/// The source with the mutant in its place; without the mutants that were woven into it.
 fn put(workspace: &Workspace, mutant: &Mutant) -> Result<(), String> {
     let original = workspace.original(&mutant.file)?;
     let mut text = mutant.applied(&original, 0..original.len());

@@ -1,4 +1,4 @@
-//! A copy of the workspace that may be changed, and what cargo says of it.
+//! A copy of the workspace that may be changed, and cargo's messages about it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,25 +8,25 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The copy, in `target/mutants`. Files that did not change are not written again, so that a second
-/// build is short.
+/// The copy, in `target/mutants`. Unchanged files are not written again, so a second build is
+/// short.
 #[derive(Debug)]
 pub struct Workspace {
-    /// Where copy, build and reports lie.
+    /// The directory of copy, build and reports.
     pub directory: PathBuf,
     tree: PathBuf,
     root: PathBuf,
     rooms: Vec<String>,
-    /// Sources of these crates: into them mutants are woven, and only the weaving writes them.
+    /// Sources of these crates: mutants are woven into them, and only the weaving writes them.
     pub sources: Vec<String>,
 }
 
-/// What the compiler does not take.
+/// An error of the compiler.
 #[derive(Debug)]
 pub struct Refusal {
-    /// What it says.
+    /// The message.
     pub message: String,
-    /// Sources and lines, the most telling first.
+    /// Sources and lines, the most specific first.
     pub places: Vec<(String, RangeInclusive<usize>)>,
 }
 
@@ -34,7 +34,7 @@ pub struct Refusal {
 pub type Programs = BTreeMap<(String, String), PathBuf>;
 
 impl Workspace {
-    /// Copies the workspace at `root`, of which these crates will be built.
+    /// Copies the workspace at `root`; these crates will be built.
     ///
     /// # Errors
     /// No git, or files that cannot be copied.
@@ -68,7 +68,7 @@ impl Workspace {
         fs::read_to_string(self.root.join(file)).map_err(|error| format!("{file}: {error}"))
     }
 
-    /// Puts a source into the copy.
+    /// Writes a source into the copy.
     ///
     /// # Errors
     /// It cannot be written.
@@ -86,7 +86,7 @@ impl Workspace {
         written.map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// What the compiler refuses in these crates; nothing if they build.
+    /// The compiler's errors in these crates; empty if they build.
     ///
     /// # Errors
     /// Cargo fails for another reason.
@@ -113,7 +113,7 @@ impl Workspace {
         Ok(messages.iter().filter_map(|message| program(&self.tree, message)).collect())
     }
 
-    /// Where the tests of a crate run.
+    /// The directory in which the tests of a crate run.
     pub fn directory_of(&self, room: &str) -> PathBuf {
         self.tree.join("crates").join(room)
     }
@@ -125,7 +125,7 @@ impl Workspace {
         command.args(rooms.iter().flat_map(|room| ["-p".to_string(), format!("aquifer-{room}")]));
         command.env("CARGO_TARGET_DIR", self.directory.join("build"));
         command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("RUSTFLAGS", "--cap-lints=warn");
-        // It is checked again and again, each time with a little less; tests are built once.
+        // The check runs again and again, each time with a little less; tests are built once.
         command.env("CARGO_INCREMENTAL", if what == ["check"] { "1" } else { "0" });
         let output = command.output().map_err(|error| format!("cargo: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -134,7 +134,7 @@ impl Workspace {
     }
 }
 
-/// The files that git knows or would take.
+/// The files that git tracks or would add.
 fn listed(root: &Path) -> Result<Vec<String>, String> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").args(arguments).current_dir(root).output();
@@ -167,7 +167,7 @@ fn refusal(message: &Value) -> Option<Refusal> {
     }
     places.sort_by_key(|(secondary, _)| *secondary);
     let places: Vec<_> = places.into_iter().map(|(_, place)| place).collect();
-    // The last one only counts those before it.
+    // The last message only counts the errors before it.
     let text = message["rendered"].as_str().unwrap_or_default().to_string();
     (!places.is_empty()).then_some(Refusal { message: text, places })
 }

@@ -1,4 +1,4 @@
-//! Which mutants there are, and the order in which a seed draws them.
+//! The mutants that exist, and the order in which a seed draws them.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::mutant::{Mutant, byte_at};
 
-/// Where mutants are drawn from: the engine, and of `nfs` what changes something. Of these
-/// `.cargo/mutants.toml` leaves out what only counts or tells.
+/// The sources of mutants: the engine, and the parts of `nfs` that change something. Of these,
+/// `.cargo/mutants.toml` omits code that only counts or reports.
 pub const SOURCES: [&str; 20] = [
     "crates/pool/src/**",
     "crates/dataset/src/**",
@@ -33,10 +33,10 @@ pub const SOURCES: [&str; 20] = [
     "crates/nfs/src/v3/write.rs",
 ];
 
-/// All mutants of the workspace at `root`, as the seed has them.
+/// All mutants of the workspace at `root`, in the order of the seed.
 ///
 /// # Errors
-/// `cargo-mutants` that is not there, or whose answer makes no sense.
+/// `cargo-mutants` is missing, or its answer makes no sense.
 pub fn drawn(root: &Path, seed: u64) -> Result<Vec<Mutant>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -81,7 +81,7 @@ fn of_json(root: &Path, entry: &Value) -> Result<Mutant, String> {
     })
 }
 
-/// Puts things in the order of a seed (Fisher and Yates, with the numbers of splitmix64).
+/// Shuffles things by a seed (Fisher and Yates, with the numbers of splitmix64).
 pub fn shuffle<T>(things: &mut [T], seed: u64) {
     let mut state = seed;
     for last in (1..things.len()).rev() {

@@ -1,18 +1,19 @@
-//! Mutants: what `cargo-mutants` would change in the engine, drawn by a seed, and which test finds
+//! Mutants: changes of the engine by `cargo-mutants`, drawn by a seed, and the test that finds
 //! each. `make mutants N=50 SEED=1`; with `PLANTED=all` the mistakes of
 //! `crates/xtask/planted.json`.
 //!
-//! `cargo-mutants` lists the mutants; building each alone would take minutes, for the engine is one
-//! line of crates and the quick simulator is at its end. So all that are drawn are woven into one
-//! copy of the workspace ([`weave`]): each function once more for each of its mutants, chosen by
-//! `AQUIFER_MUTANT` when the test starts. One build serves all, and each test takes what it takes.
+//! `cargo-mutants` lists the mutants. Building each by itself would take minutes, for the engine is
+//! one line of crates with the quick simulator at its end. So all drawn mutants are woven into one
+//! copy of the workspace ([`weave`]). Each function is repeated once for each of its mutants, and
+//! `AQUIFER_MUTANT` chooses one when the test starts. One build serves all, and each test takes
+//! only its own time.
 //!
 //! Invariants:
-//! - The draw depends on the sources and the seed alone. The first `N` that build are tried, in the
-//!   order of the draw; none is left out for what its tests say.
-//! - A mutant does not count as unviable because of the weaving: what does not build woven, or lies
-//!   in no function, is built alone.
-//! - With no mutant chosen the woven tests pass; else nothing is reported.
+//! - The draw depends on the sources and the seed alone. The first `N` mutants that build are
+//!   tried, in the order of the draw; the results of their tests exclude none.
+//! - Weaving never makes a mutant count as unviable. A mutant that does not build woven, or is in
+//!   no function, is built by itself.
+//! - With no mutant chosen the woven tests pass; otherwise there is no report.
 
 mod alone;
 mod build;
@@ -35,25 +36,25 @@ use mutant::Mutant;
 use report::Report;
 use weave::{Fate, Woven};
 
-/// What is asked for.
+/// The requested mutants.
 #[derive(Debug, Clone, Copy)]
 pub enum Wanted<'a> {
     /// The first ones of a draw.
     Drawn {
-        /// How many.
+        /// Their number.
         count: usize,
-        /// Of the draw.
+        /// The seed of the draw.
         seed: u64,
     },
-    /// The mistakes of `planted.json` whose file or words hold this.
+    /// The mistakes of `planted.json` whose file or words contain this.
     Planted(&'a str),
 }
 
-/// Draws, builds and tries mutants of the workspace at `root`, and tells what became of each.
+/// Draws, builds and tries mutants of the workspace at `root`, and reports the outcome of each.
 ///
 /// # Errors
-/// What keeps them from being tried at all: no `cargo-mutants`, a build or a test that fails
-/// without any mutant.
+/// The reason why none can be tried: no `cargo-mutants`, or a build or a test that fails without
+/// any mutant.
 pub fn try_mutants(root: &Path, wanted: Wanted<'_>) -> Result<Report, String> {
     let (order, count) = match wanted {
         Wanted::Planted(only) => {
@@ -84,17 +85,17 @@ pub fn try_mutants(root: &Path, wanted: Wanted<'_>) -> Result<Report, String> {
     Ok(report)
 }
 
-/// The mutants that are tried.
+/// The mutants to try.
 struct Chosen {
-    /// By the number that chooses each.
+    /// With the number that chooses each.
     woven: Vec<(usize, Mutant)>,
     alone: Vec<Mutant>,
     unviable: Vec<Mutant>,
-    /// The sources into which they are woven.
+    /// The sources with the woven mutants.
     files: Woven,
 }
 
-/// Weaves the first mutants in until `count` build; somewhat more at once, as some never do.
+/// Weaves in mutants in order until `count` build; somewhat more at once, since some never do.
 fn choose(workspace: &Workspace, order: Vec<Mutant>, count: usize) -> Result<Chosen, String> {
     let mut files = Woven::default();
     let mut fates: Vec<(Mutant, Fate)> = Vec::new();

@@ -1,4 +1,4 @@
-//! One mutant: a piece of a source, and what takes its place.
+//! One mutant: a piece of a source, and its replacement.
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ pub struct Mutant {
     pub name: String,
     /// The source, from the workspace's root.
     pub file: String,
-    /// What is replaced, in bytes of the source.
+    /// The replaced range, in bytes of the source.
     pub replaced: Range<usize>,
-    /// What takes its place.
+    /// The replacement.
     pub replacement: String,
-    /// The change for people to read.
+    /// The change in a form for people.
     pub diff: String,
 }
 
@@ -23,12 +23,12 @@ impl Mutant {
         self.file.split("/src/").next().unwrap_or_default()
     }
 
-    /// Its crate, as the workspace calls it.
+    /// The name of its crate in the workspace.
     pub fn room(&self) -> &str {
         self.directory().trim_start_matches("crates/")
     }
 
-    /// `text` from `range` on, with the change made.
+    /// The part `range` of `text`, with the change made.
     pub fn applied(&self, text: &str, range: Range<usize>) -> String {
         let before = text.get(range.start..self.replaced.start).unwrap_or_default();
         let after = text.get(self.replaced.end..range.end).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Mistakes that somebody planted by hand, of the kinds that programmers make.
+//! Mistakes planted by hand, of the kinds that programmers make.
 //!
-//! `crates/xtask/planted.json` is a list of `{mistake, file, old, new}`: `old` stands in the file
+//! `crates/xtask/planted.json` is a list of `{mistake, file, old, new}`: `old` is in the file
 //! exactly once.
 
 use std::fs;
@@ -12,10 +12,10 @@ use super::mutant::Mutant;
 
 const LIST: &str = "crates/xtask/planted.json";
 
-/// Those whose file or words hold `only`, in their order.
+/// The mistakes whose file or words contain `only`, in their order.
 ///
 /// # Errors
-/// A list of another shape, or a place that is not there any more.
+/// A list of another shape, or an `old` that is not in its file any more.
 pub fn read(root: &Path, only: &str) -> Result<Vec<Mutant>, String> {
     let read = |path: &str| {
         fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"))
@@ -35,7 +35,7 @@ pub fn read(root: &Path, only: &str) -> Result<Vec<Mutant>, String> {
     Ok(all.into_iter().filter(|mutant| mutant.name.contains(only)).collect())
 }
 
-/// One of them, in its source.
+/// A planted mistake as a mutant of its source.
 pub fn planted(
     source: &str,
     file: String,

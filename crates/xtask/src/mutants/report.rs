@@ -1,4 +1,4 @@
-//! What became of each mutant.
+//! The outcome of each mutant.
 
 use std::fmt;
 use std::fs;
@@ -15,29 +15,29 @@ pub struct Report {
     tried: Vec<(Mutant, Outcome)>,
 }
 
-/// Of a hundred so many must be found.
+/// Percentage that must be found.
 const CAUGHT_PERCENT_MIN: usize = 90;
 
 impl Report {
-    /// Of so many mutants that will be tried; these do not build.
+    /// A report on this many mutants to try, and on those that do not build.
     pub fn new(wanted: usize, unviable: Vec<Mutant>) -> Report {
         Report { wanted, unviable, tried: Vec::new() }
     }
 
-    /// Notes what became of one, and tells.
+    /// Notes and prints the outcome of a mutant.
     pub fn add(&mut self, mutant: &Mutant, outcome: Outcome) {
         self.tried.push((mutant.clone(), outcome.clone()));
         let (tried, wanted, name) = (self.tried.len(), self.wanted, &mutant.name);
         println!("{tried:>4}/{wanted} {}: {name}", said(&outcome));
     }
 
-    /// Whether enough were found.
+    /// Whether enough mutants were found.
     pub fn is_good(&self) -> bool {
         let missed = self.missed().count();
         (self.tried.len() - missed) * 100 >= self.tried.len() * CAUGHT_PERCENT_MIN
     }
 
-    /// Puts it beside the build, too.
+    /// Also writes the report beside the build.
     ///
     /// # Errors
     /// It cannot be written.

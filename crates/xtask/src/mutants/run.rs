@@ -1,4 +1,4 @@
-//! Runs tests of a mutant, one after the other, until one fails or does not come to its end.
+//! Runs tests of a mutant, one after the other, until one fails or does not end.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,41 +12,41 @@ use super::mutant::Mutant;
 use super::report::Report;
 use super::steps::{SKIPPED, Step, steps};
 
-/// What the tests say of a mutant.
+/// The result of the tests of a mutant.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     /// A test failed.
     Caught {
-        /// Which tests.
+        /// The test program.
         by: String,
-        /// What it said first.
+        /// Its first message.
         why: String,
     },
-    /// These did not come to their end.
+    /// A test program did not end.
     Hung {
-        /// Which tests.
+        /// The test program.
         by: String,
     },
     /// All passed.
     Missed,
 }
 
-/// The processor time that each step may take: the machine may be busy with other things.
+/// The processor time that each step may take, since the machine may be busy with other work.
 pub type Limits = BTreeMap<Step, Duration>;
 
-/// Mutants that are tried at once.
+/// Mutants that run at once.
 const WORKERS: usize = 2;
-/// Memory of a test, so that one that takes ever more harms nobody else.
+/// Memory limit of a test, so that a test that takes ever more harms no other program.
 const MEMORY_KIB_MAX: u64 = 12 << 20;
-/// What a step may take beyond several times what it took without any mutant.
+/// The time that a step may take beyond several times its time without any mutant.
 const GRACE: Duration = Duration::from_secs(20);
 const TIMES_MAX: u32 = 3;
 /// A test that waits for ever takes no processor time.
 const WALL_MAX: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Runs the steps without a mutant: what each may take. Of the worlds only the first round, for
-/// the last one is as much longer as it has more seeds.
+/// Runs the steps without a mutant, and returns the limit of each. Simulators run only their first
+/// round: the last round is longer in proportion to its seeds.
 ///
 /// # Errors
 /// A step that fails.
@@ -84,7 +84,7 @@ pub fn baseline(
     Ok(limits)
 }
 
-/// Tries all, two at once, and notes what became of each.
+/// Tries all, two at once, and notes the outcome of each.
 ///
 /// # Errors
 /// Tests that cannot be run.
@@ -111,7 +111,7 @@ pub fn try_all(
     })
 }
 
-/// Tries one that `number` chooses.
+/// Tries the mutant with this `number`.
 ///
 /// # Errors
 /// Tests that cannot be run.
@@ -133,7 +133,7 @@ pub fn try_one(
     Ok(Outcome::Missed)
 }
 
-/// What a step says, and the processor time that it took.
+/// The output of a step, and the processor time that it took.
 fn run(
     workspace: &Workspace,
     programs: &Programs,
@@ -152,7 +152,7 @@ fn run(
         let said = fs::read_to_string(log).unwrap_or_default();
         let is_caught = match ended {
             Some(status) => !status.success(),
-            // The other tests of the program need not come to their end.
+            // The other tests of the program need not end.
             None => said.contains(" ... FAILED"),
         };
         if is_caught {
@@ -181,7 +181,7 @@ fn start(
     let mut command = Command::new("sh");
     let limited = format!("ulimit -v {MEMORY_KIB_MAX}; exec \"$0\" \"$@\"");
     command.args(["-c", &limited]).arg(program);
-    // What a test says is there as soon as it fails.
+    // A failing test's message is there at once.
     command.arg("--nocapture").args(SKIPPED.iter().flat_map(|test| ["--skip", test]));
     if let Some(seeds) = step.seeds {
         command.env("AQUIFER_SEEDS", seeds.to_string());
@@ -193,16 +193,16 @@ fn start(
     command.stdout(said).stderr(other).spawn().map_err(failed)
 }
 
-/// What a process took so far, by `/proc`; nothing of one that has ended.
+/// Processor time of a process so far, from `/proc`; zero for one that has ended.
 fn processor_time(process: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything: the 14th and 15th field of all.
+    // After the name, which may contain any characters: fields 14 and 15 of the whole line.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum::<u64>();
     Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
 }
 
-/// Of `/proc`, on every Linux there is.
+/// The unit of `/proc`, on every Linux.
 const TICKS_PER_SECOND: u64 = 100;
 
 fn end(child: &mut Child) {
@@ -211,7 +211,7 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The first thing that a test said when it failed.
+/// The first message of a failed test.
 fn reason(said: &str) -> String {
     let mut lines = said.lines().skip_while(|line| !line.contains("panicked at"));
     let place = lines.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Where the functions of a source are, and a source with the mutants of its functions woven in.
+//! Finds the functions of a source, and weaves the mutants of its functions in.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,12 +13,12 @@ pub struct Spliced {
     pub text: String,
     /// The lines of each mutant's own copy of the function, from 1.
     pub copies: Vec<(usize, Range<usize>)>,
-    /// The lines of each function with all copies, and whose they are.
+    /// The lines of each function with all copies, and the mutants of these copies.
     pub functions: Vec<(Range<usize>, Vec<usize>)>,
 }
 
-/// The body, with its braces, of the outermost function in which a place lies; `None` if it lies in
-/// none, or in one that is carried out at compile time.
+/// The body, with its braces, of the outermost function around a place. `None` if there is none, or
+/// if it runs at compile time.
 pub fn body_around(code: &str, place: usize) -> Option<Range<usize>> {
     let mut from = 0;
     while let Some(at) = code.get(from..)?.find("fn ").map(|at| from + at) {
@@ -63,7 +63,7 @@ fn body_after(code: &str, from: usize) -> Option<Range<usize>> {
     None
 }
 
-/// `text` with mutants, each with its number, of which each lies in a function.
+/// `text` with mutants, each with its number, and each in a function.
 pub fn splice(text: &str, mutants: &[(usize, &Mutant)]) -> Spliced {
     let code = code_of(text);
     let mut bodies: BTreeMap<(usize, usize), Vec<(usize, &Mutant)>> = BTreeMap::new();
@@ -94,12 +94,12 @@ pub fn splice(text: &str, mutants: &[(usize, &Mutant)]) -> Spliced {
     spliced
 }
 
-/// The line that comes after `text`.
+/// The number of the line after `text`.
 fn line_of(text: &str) -> usize {
     1 + text.matches('\n').count()
 }
 
-/// What each crate with woven mutants has at its end: which mutant a process is of.
+/// Code at the end of each crate with woven mutants: it tells which mutant the process runs.
 pub const SWITCH: &str = r#"
 pub(crate) fn mutant_is(number: u32) -> bool {
     static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();

@@ -1,31 +1,31 @@
-//! Which tests are asked, and in what order: those first that find most in the least time.
+//! The test programs to run, and their order: those first that find most in the least time.
 
 use super::build::Programs;
 
-/// A test program, with so many seeds.
+/// A test program, with a number of seeds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Step {
     /// Its crate and name.
     pub program: (String, String),
-    /// Of a simulator.
+    /// For a simulator.
     pub seeds: Option<u32>,
 }
 
-/// Crates from the lowest to the highest: what is wrong in one shows in those above it, too.
+/// Crates from the lowest to the highest: an error in one shows in those above it, too.
 const LINE: [&str; 8] = ["vdev", "space", "pool", "object", "dataset", "files", "nfs", "nfsd"];
 
-/// Crates whose tests are asked of mutants below them, too.
+/// Crates whose tests also run for mutants in the crates below them.
 pub const ROOMS: [&str; 6] = ["space", "pool", "object", "dataset", "files", "nfs"];
 
 /// The simulators, and the seeds of the first round and of the last.
 const WORLDS: [(&str, u32, u32); 3] = [("files", 12, 60), ("nfs", 10, 40), ("pool", 20, 100)];
 
-/// What is not run: these would say something of the weaving, or the same as the worlds again.
+/// Tests that do not run: they would test the weaving, or repeat the simulators.
 pub const SKIPPED: [&str; 3] = [
     // Woven functions are larger.
     "boxed_futures_are_no_larger_than_is_said",
     "the_future_of_a_request_is_no_larger_than_what_is_charged",
-    // That a seed runs the same again is shown elsewhere, and takes long.
+    // Other tests show that a seed runs the same again, and this takes long.
     "a_seed_runs_the_same_again",
 ];
 
@@ -34,7 +34,7 @@ impl Step {
         Step { program: (room.to_string(), name.to_string()), seeds }
     }
 
-    /// In words.
+    /// A description for people.
     pub fn name(&self) -> String {
         let (room, name) = &self.program;
         let seeds = self.seeds.map(|seeds| format!(", {seeds} seeds")).unwrap_or_default();
@@ -42,8 +42,9 @@ impl Step {
     }
 }
 
-/// All that is asked of a mutant in a crate: its own unit tests, the simulators above it for a
-/// moment, its other tests, those of the crates above it, and the simulators for longer.
+/// All steps for a mutant in a crate. First come the crate's own unit tests, then the simulators
+/// above it for a short time. Its other tests follow, then those of the crates above it, and the
+/// simulators for longer.
 pub fn steps(room: &str, programs: &Programs) -> Vec<Step> {
     let height = |room: &str| LINE.iter().position(|of| *of == room);
     let is_above = |of: &str| ROOMS.contains(&of) && height(of) > height(room);
@@ -51,7 +52,7 @@ pub fn steps(room: &str, programs: &Programs) -> Vec<Step> {
     let (own, others): (Vec<_>, Vec<_>) = programs
         .keys()
         .filter(|(of, name)| !is_world(name) && (of == room || is_above(of)))
-        // Real clients, in front of a program that only cargo builds beside them.
+        // It needs real clients, and a program that only cargo builds beside them.
         .filter(|(_, name)| name != "clients")
         .partition(|(of, _)| of == room);
     let (units, more): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, name)| name == "lib");

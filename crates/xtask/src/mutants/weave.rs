@@ -1,4 +1,4 @@
-//! Mutants woven into the copy of the workspace, as far as it builds with them.
+//! Weaves mutants into the copy of the workspace, as many as it builds with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,27 +6,27 @@ use super::build::{Refusal, Workspace};
 use super::mutant::Mutant;
 use super::splice::{SWITCH, Spliced, splice};
 
-/// What becomes of a mutant before it is tried.
+/// The state of a mutant before it is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It is woven in.
     Woven,
-    /// It cannot be woven in; whether it builds alone is not known yet.
+    /// It cannot be woven in; it is not known yet whether it builds by itself.
     Unsettled,
-    /// It is built and tried alone.
+    /// It is built and tried by itself.
     Alone,
     /// It does not build.
     Unviable,
 }
 
-/// Sources with mutants woven in.
+/// Sources with woven mutants.
 #[derive(Debug, Default)]
 pub struct Woven {
     files: BTreeMap<String, Spliced>,
 }
 
 impl Woven {
-    /// A source with what is woven into it.
+    /// A source with its woven mutants.
     ///
     /// # Errors
     /// It cannot be read.
@@ -38,7 +38,7 @@ impl Woven {
     }
 }
 
-/// Weaves in what is to be woven, until the copy builds; what does not build is no longer.
+/// Weaves in the mutants until the copy builds; removes those that do not build.
 ///
 /// # Errors
 /// A build that fails for another reason.
@@ -85,8 +85,8 @@ fn weave(workspace: &Workspace, fates: &[(Mutant, Fate)]) -> Result<Woven, Strin
     Ok(woven)
 }
 
-/// Finds whose fault it is: a mutant whose own lines are not taken does not build, and those of
-/// which only the weaving is not taken are tried alone.
+/// Finds the mutants to blame. If the compiler refuses a mutant's own lines, it does not build. If
+/// the compiler refuses only the weaving, its mutants are tried by themselves.
 fn blame(woven: &Woven, refusal: &Refusal, fates: &mut [(Mutant, Fate)]) -> bool {
     let mut set = |number: usize, to: Fate| {
         if let Some((_, fate)) = number.checked_sub(1).and_then(|at| fates.get_mut(at)) {
@@ -98,7 +98,8 @@ fn blame(woven: &Woven, refusal: &Refusal, fates: &mut [(Mutant, Fate)]) -> bool
         let is_in = |range: &std::ops::Range<usize>| {
             range.contains(lines.start()) || range.contains(lines.end())
         };
-        // Lines are shared only where one copy ends and the next begins: the later one is meant.
+        // A line is shared only where one copy ends and the next begins: it then belongs to the
+        // later one.
         let own = spliced
             .copies
             .iter()

@@ -1,4 +1,4 @@
-//! Crates as cargo sees them, and what each must have.
+//! Crates as cargo reports them, and the rules for each.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::report::Report;
 use super::tree::Tree;
 
-/// What a dependency is for.
+/// The purpose of a dependency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// The crate itself, or its build script.
@@ -24,7 +24,7 @@ pub struct Package {
     pub name: String,
     /// Its directory, from the workspace's root.
     pub directory: String,
-    /// What its manifest names, in the workspace and outside.
+    /// The dependencies in its manifest, in the workspace and outside.
     pub dependencies: Vec<(String, Purpose)>,
 }
 
@@ -34,16 +34,16 @@ impl Package {
         format!("{}/Cargo.toml", self.directory)
     }
 
-    /// What it is called in the workspace's own language.
+    /// Its short name in the workspace.
     pub fn room(&self) -> &str {
         self.name.strip_prefix("aquifer-").unwrap_or(&self.name)
     }
 }
 
-/// Asks cargo.
+/// Asks cargo for all packages.
 ///
 /// # Errors
-/// Cargo that cannot be run, or whose answer makes no sense.
+/// Cargo cannot be run, or its answer makes no sense.
 pub fn packages(root: &Path) -> Result<Vec<Package>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -83,10 +83,10 @@ fn parse(metadata: &Value) -> Option<Vec<Package>> {
         .collect()
 }
 
-/// Crates that the format must not need: its bytes are written out by hand, one by one.
+/// Crates that the format must not use: its bytes are written by hand, one by one.
 const NO_FORMAT: [&str; 6] = ["bincode", "borsh", "postcard", "rkyv", "serde", "zerocopy"];
 
-/// Manifests and heads.
+/// Checks manifests and heads.
 pub fn check(packages: &[Package], tree: &Tree, report: &mut Report) {
     for package in packages {
         let manifest = package.manifest();

@@ -1,4 +1,4 @@
-//! Decisions: each says whether it stands, and since when.
+//! Decisions: each states whether it is in force, and since when.
 
 use super::report::Report;
 use super::tree::{File, Tree};
@@ -36,7 +36,7 @@ fn number_of(name: &str) -> Option<&str> {
 }
 
 fn check_head(file: &File, report: &mut Report) {
-    // The head ends where the first section begins; prose may use the words as it likes.
+    // The head ends where the first section begins; prose may use the words freely.
     let head = file.text.lines().take_while(|line| !line.starts_with("## "));
     let value = |field: &str| head.clone().find_map(|line| line.strip_prefix(field)).map(str::trim);
     if !value("Status:").is_some_and(|status| STATUSES.contains(&status)) {

@@ -1,7 +1,7 @@
-//! Rust source without its comments and texts, so that words are looked for in code only.
+//! Rust source without its comments and strings, so that searches for words see only code.
 
-/// The same text with comments, strings and character literals blanked: every byte that is left
-/// stands in its old place.
+/// The same text with comments, strings and character literals blanked: every other byte stays in
+/// its place.
 pub fn code_of(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = Vec::with_capacity(bytes.len());
@@ -50,7 +50,7 @@ fn block_comment(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// Length up to and with the closing quote.
+/// Length up to the closing quote, including it.
 fn quoted(after: &[u8], quote: u8) -> usize {
     let mut at = 0;
     while let Some(byte) = after.get(at) {

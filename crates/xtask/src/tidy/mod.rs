@@ -1,6 +1,6 @@
-//! Style is a test: what no compiler or linter checks, checked here, by `cargo test` too.
+//! Style as a test: checks that no compiler or linter makes, also run by `cargo test`.
 //!
-//! Every rule works on texts and lists, so that its own tests can show it what it must refuse.
+//! Every rule works on texts and lists, so that its own tests can show what it must refuse.
 
 mod crates;
 mod decisions;
@@ -23,7 +23,7 @@ pub use report::Report;
 /// Checks the workspace at `root`.
 ///
 /// # Errors
-/// What keeps the checks from being made at all: files that cannot be read, cargo that cannot run.
+/// The reason why the checks cannot run: files that cannot be read, or cargo that cannot be run.
 pub fn check(root: &Path) -> Result<Report, String> {
     let tree = tree::Tree::read(root)?;
     let packages = crates::packages(root)?;

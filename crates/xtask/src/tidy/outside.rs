@@ -1,8 +1,8 @@
-//! What comes from outside: licences, crates in two versions, sources, as `deny.toml` has them.
+//! External crates: licences, crates in two versions, sources, by the rules of `deny.toml`.
 //!
-//! cargo-deny judges the same file, and advisories besides (`make deny`). It takes longer to build
-//! than all of the workspace's lints; what needs no database is checked here, at no cost, in every
-//! run of the tests.
+//! cargo-deny checks the same file, and advisories as well (`make deny`). It takes longer to build
+//! than all of the workspace's lints. The checks that need no database are made here, at no cost,
+//! in every run of the tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,29 +14,29 @@ use super::report::Report;
 
 const FILE: &str = "deny.toml";
 
-/// A crate that is built for the platform that we serve.
+/// A crate that is built for our platform.
 #[derive(Debug, Clone)]
 pub struct Outside {
     pub name: String,
     pub version: String,
     /// Its licence: an expression of SPDX.
     pub licence: String,
-    /// Where it comes from; none: the workspace.
+    /// Its source; `None` for the workspace.
     pub source: Option<String>,
 }
 
-/// What `deny.toml` allows.
+/// The rules of `deny.toml`.
 #[derive(Debug)]
 pub struct Allowed {
     licences: BTreeSet<String>,
-    /// Names, and the beginning of a version that may stand beside another.
+    /// Names, each with the beginning of a version that may exist beside another.
     skipped: Vec<(String, String)>,
 }
 
-/// Asks cargo for all crates, those of the workspace as well.
+/// Asks cargo for all crates, including those of the workspace.
 ///
 /// # Errors
-/// Cargo that cannot be run, or whose answer makes no sense.
+/// Cargo cannot be run, or its answer makes no sense.
 pub fn all(root: &Path) -> Result<Vec<Outside>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -75,7 +75,7 @@ fn parse(metadata: &Value) -> Option<Vec<Outside>> {
 /// Reads the text of `deny.toml`.
 ///
 /// # Errors
-/// What it does not say.
+/// A missing or invalid entry.
 pub fn allowed(text: &str) -> Result<Allowed, String> {
     let file: toml::Table = text.parse().map_err(|error| format!("{FILE}: {error}"))?;
     let list = |section: &str, name: &str| {
@@ -98,7 +98,7 @@ pub fn allowed(text: &str) -> Result<Allowed, String> {
     })
 }
 
-/// Licences, versions and sources; and what is allowed that nobody needs any more.
+/// Checks licences, versions and sources, and rules that nothing needs any more.
 pub fn check(crates: &[Outside], allowed: &Allowed, report: &mut Report) {
     let mut licences_used = BTreeSet::new();
     let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -140,10 +140,10 @@ pub fn check(crates: &[Outside], allowed: &Allowed, report: &mut Report) {
     }
 }
 
-/// The choices that an expression gives, each with all licences that it takes together. None, if it
-/// is no expression.
+/// The choices of an expression, each with all licences that apply together. `None` if it is not a
+/// valid expression.
 fn licences_of(expression: &str) -> Option<Vec<BTreeSet<String>>> {
-    // What was written before there was SPDX.
+    // The syntax from before SPDX.
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let (choices, rest) = any_of(&words)?;
@@ -189,9 +189,9 @@ fn one_of<'w>(words: &'w [&'w str]) -> Choices<'w> {
     }
 }
 
-/// What CI builds for.
+/// CI's platform.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
-/// The registry, as cargo writes it.
+/// The registry, in cargo's form.
 const CRATES: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
         report.lines()
     }
 
-    /// What all that is allowed is needed by.
+    /// Crates that need every rule.
     fn needed() -> Vec<Outside> {
         vec![one("two", "1.0.0", "MIT"), one("two", "2.0.0", "ISC")]
     }
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(found(&needed()), [""; 0]);
         let more = [needed(), vec![one("two", "3.0.0", "MIT")]].concat();
         assert!(found(&more)[0].contains("two: is there in versions"), "{:?}", found(&more));
-        // Not every version that begins with the same digit.
+        // A version that only begins with the same digit does not count.
         let other = vec![one("two", "10.0.0", "MIT"), one("two", "2.0.0", "ISC")];
         assert_eq!(found(&other).len(), 2, "{:?}", found(&other));
         let git =

@@ -1,4 +1,4 @@
-//! Pages that must name every crate, once they are there.
+//! Pages that must name every crate, if they exist.
 
 use super::crates::Package;
 use super::report::Report;
@@ -21,7 +21,7 @@ pub fn check(packages: &[Package], tree: &Tree, report: &mut Report) {
     }
 }
 
-/// Whether a page names a crate as such: a word alone could be anything.
+/// Whether a page names a crate explicitly: a plain word could mean anything.
 fn names(text: &str, package: &Package) -> bool {
     let room = package.room();
     let forms = [format!("`{room}`"), format!("`{}`", package.name), format!("crates/{room}")];

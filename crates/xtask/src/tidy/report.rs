@@ -1,4 +1,4 @@
-//! What was found, in the order of files and lines.
+//! The findings, in the order of files and lines.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,12 +19,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds what must be mended. Line 0: the whole file.
+    /// Adds an error, which must be fixed. Line 0: the whole file.
     pub fn error(&mut self, path: &str, line: usize, what: impl Into<String>) {
         self.add(path, line, false, what.into());
     }
 
-    /// Adds what should be looked at.
+    /// Adds a warning, which should be looked at.
     pub fn warning(&mut self, path: &str, line: usize, what: impl Into<String>) {
         self.add(path, line, true, what.into());
     }
@@ -33,7 +33,7 @@ impl Report {
         self.findings.insert(Finding { path: path.to_string(), line, warning, what });
     }
 
-    /// How many must be mended.
+    /// The number of errors.
     pub fn errors(&self) -> usize {
         self.findings.iter().filter(|finding| !finding.warning).count()
     }

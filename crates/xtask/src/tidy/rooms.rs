@@ -1,7 +1,7 @@
-//! The direction of dependencies: one line of crates, and what stands beside and outside of it.
+//! The direction of dependencies: one line of crates, and the crates beside and outside of it.
 //!
-//! A crate uses only crates to its right or below. Modules do not stop cycles, crates do; this
-//! table stops the short cuts that cargo would allow.
+//! A crate uses only crates to its right or below. Crates stop cycles, which modules do not. This
+//! table also stops short cuts that cargo would allow.
 
 use super::crates::{Package, Purpose};
 use super::report::Report;
@@ -9,12 +9,12 @@ use super::report::Report;
 /// One crate's place.
 struct Room {
     name: &'static str,
-    /// What it may use. What it does not use may stand here: the table is the plan, not the state.
+    /// The crates that it may use. Unused ones may be listed: the table is the plan, not the state.
     uses: &'static [&'static str],
     why: &'static str,
 }
 
-/// In the order of the line; what stands outside comes last.
+/// In the order of the line; the crates outside come last.
 const ROOMS: [Room; 29] = [
     Room {
         name: "aquifer",
@@ -157,7 +157,7 @@ const ROOMS: [Room; 29] = [
     Room { name: "xtask", uses: &[], why: "outside: looks at the sources" },
 ];
 
-/// Nobody on the line may need these but for tests. (The binary is the end of the line: it may ask
+/// Crates on the line may use these only in tests. (The binary is the end of the line: it may use
 /// the inspector.)
 const OUTSIDE: [&str; 10] = [
     "sim",
@@ -176,13 +176,13 @@ fn room(name: &str) -> Option<&'static Room> {
     ROOMS.iter().find(|room| room.name == name)
 }
 
-/// Whether `upper` may use `lower`, also by way of others.
+/// Whether `upper` may use `lower`, directly or through others.
 fn is_above(upper: &str, lower: &str) -> bool {
     let uses = room(upper).map_or(&[][..], |room| room.uses);
     uses.iter().any(|used| *used == lower || is_above(used, lower))
 }
 
-/// Holds what the manifests say against the table.
+/// Compares the manifests with the table.
 pub fn check(packages: &[Package], report: &mut Report) {
     for package in packages {
         let (manifest, name) = (package.manifest(), package.room());
@@ -199,7 +199,7 @@ pub fn check(packages: &[Package], report: &mut Report) {
             let Some(used) = of_workspace(dependency).map(Package::room) else { continue };
             let wrong = match purpose {
                 Purpose::Normal => !room.uses.contains(&used),
-                // Tests may look down the line wherever they like, and use what stands outside.
+                // Tests may use any crate further down the line, and those outside.
                 Purpose::Dev => is_above(used, name) && !OUTSIDE.contains(&used),
             };
             if wrong {
@@ -225,7 +225,7 @@ mod tests {
     fn the_table_has_no_cycle_and_names_only_its_own() {
         let names: BTreeSet<&str> = ROOMS.iter().map(|room| room.name).collect();
         assert_eq!(names.len(), ROOMS.len());
-        // Nobody uses what stands above it: then `is_above` ends, for all.
+        // No crate uses one above it: so `is_above` ends, for all.
         let mut settled: BTreeSet<&str> = BTreeSet::new();
         while settled.len() < names.len() {
             let next = ROOMS.iter().find(|room| {

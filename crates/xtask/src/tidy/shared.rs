@@ -1,19 +1,19 @@
-//! What threads share comes from one crate: what goes around it is never permuted.
+//! Objects that threads share come from one crate: others are never permuted.
 
 use super::lexer::code_of;
 use super::report::Report;
 use super::source::{is_test, line_of, test_modules};
 use super::tree::{File, Tree};
 
-/// Rooms whose locks, atomics and notices are those of `aquifer_sync`.
+/// Rooms that must take locks, atomics and notices from `aquifer_sync`.
 const ROOMS: [&str; 7] = ["arc", "space", "vdev", "object", "pool", "dataset", "files"];
-/// Files elsewhere to which the same applies; the rest of blockio is the system's side.
+/// Files elsewhere with the same rule; the rest of blockio is on the system's side.
 const FILES: [&str; 2] = ["crates/blockio/src/buf.rs", "crates/blockio/src/page_pool.rs"];
-/// Of those rooms, files that are not meant, with the reason.
+/// Files in those rooms to which the rule does not apply, with the reason.
 const LEFT_OUT: [(&str, &str); 1] = [("crates/object/src/mem_store.rs", "a module of tests")];
-/// What `std::sync` may give: it is not permuted, and says so.
+/// Types that may come from `std::sync`: they are not permuted, and the docs say so.
 const OF_STD: [&str; 3] = ["Arc", "Weak", "self"];
-/// In a file of [`FILES`], what is changed under a lock only.
+/// A file of [`FILES`] whose data changes only under a lock.
 const UNDER_A_LOCK: &str = "crates/blockio/src/page_pool.rs";
 
 /// Checks all sources.

@@ -1,4 +1,4 @@
-//! Rules for every source file: sizes, characters, words that are left out.
+//! Rules for every source file: sizes, characters, forbidden words.
 
 use std::ops::Range;
 
@@ -6,20 +6,20 @@ use super::lexer::{code_of, is_word};
 use super::report::Report;
 use super::tree::{File, Tree};
 
-/// Lines of a file at most, and above which somebody should think of cutting it.
+/// Most lines of a file, and the number above which a split should be considered.
 const LINES_MAX: usize = 800;
 const LINES_WARN: usize = 500;
-/// Columns of a line at most.
+/// Most columns of a line.
 pub const COLUMNS_MAX: usize = 100;
 
-/// Macros that must not stay, and what stands in their place.
+/// Macros that must not remain, with the advice for each.
 const MACROS: [(&str, &str); 3] = [
     ("todo!", "write it, or leave it out"),
     ("unimplemented!", "write it, or leave it out"),
     ("dbg!", "use tracing, or an assertion"),
 ];
 
-/// The files that hold `unsafe`, each with what no safe interface gives.
+/// The files with `unsafe`, each with the reason why no safe interface is enough.
 const UNSAFE: [(&str, &str); 11] = [
     ("crates/arc/tests/memory.rs", "a global allocator that counts, for one test"),
     ("crates/blockio/src/block.rs", "ioctls of block devices"),
@@ -34,7 +34,7 @@ const UNSAFE: [(&str, &str); 11] = [
     ("crates/ondisk/tests/format/memory.rs", "a global allocator that counts, for its tests"),
 ];
 
-/// Where the command line prints: what others said passes `shown` there.
+/// Files where the command line prints: text of others must pass `shown` there.
 const PRINTS: [&str; 4] = [
     "crates/cli/src/commands.rs",
     "crates/cli/src/commands/locks.rs",
@@ -113,12 +113,12 @@ fn check_shape(file: &File, report: &mut Report) {
     }
 }
 
-/// Whether a whole file is of tests: `tests.rs`, or anything in a directory `tests`.
+/// Whether a whole file contains only tests: `tests.rs`, or any file in a directory `tests`.
 pub fn is_test(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
-/// Where a word stands by itself. A `!` ends a word.
+/// The places of a separate word. A `!` ends a word.
 fn find(code: &str, word: &str) -> Vec<usize> {
     let bytes = code.as_bytes();
     let at = |at: usize| bytes.get(at).copied();
@@ -131,7 +131,7 @@ fn find(code: &str, word: &str) -> Vec<usize> {
     code.match_indices(word).map(|(start, _)| start).filter(|start| by_itself(*start)).collect()
 }
 
-/// Where words stand, whatever white space is between them, and whatever the item is visible to.
+/// The places of words, with any white space between them, and with any visibility of the item.
 fn find_spaced(code: &str, words: &str) -> Vec<usize> {
     let wanted: Vec<u8> = words.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let starts = find(code, words.split_whitespace().next().unwrap_or(words));

@@ -1,4 +1,4 @@
-//! The workspace itself, and what each rule must refuse.
+//! The workspace itself, and examples that each rule must refuse.
 
 use super::crates::Package;
 use super::report::Report;
@@ -12,7 +12,7 @@ fn the_workspace_is_tidy() {
     println!("{report}");
 }
 
-/// The rules have something to look at: a walk that finds nothing would find no fault either.
+/// The rules see the workspace: a walk that finds no files would find no errors either.
 #[test]
 fn the_workspace_is_seen() {
     let root = crate::root();
@@ -33,7 +33,7 @@ fn file(path: &str, text: &str) -> File {
     File { path: path.into(), text: text.into() }
 }
 
-/// Lines of a source at which something is found, with the first words of it.
+/// The lines of a source with findings, with the first words of each.
 fn lines_found(path: &str, text: &str) -> Vec<(usize, String)> {
     let mut report = Report::default();
     source::check_file(&file(path, text), &mut report);
@@ -51,7 +51,7 @@ fn lines_found(path: &str, text: &str) -> Vec<(usize, String)> {
     lines.collect()
 }
 
-/// Whether exactly these are found: (line, first words).
+/// Checks that exactly these are found: (line, first words).
 #[track_caller]
 fn expect(path: &str, text: &str, expected: &[(usize, &str)]) {
     let found = lines_found(path, text);

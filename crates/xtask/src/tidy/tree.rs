@@ -8,20 +8,20 @@ use std::path::Path;
 pub struct File {
     /// Path from the workspace's root, with `/`.
     pub path: String,
-    /// What is in it.
+    /// Its content.
     pub text: String,
 }
 
-/// All of them, by path.
+/// All files, by path.
 #[derive(Debug, Default)]
 pub struct Tree {
     /// In order of their paths.
     pub files: Vec<File>,
 }
 
-/// Directories with text that somebody wrote. The rest is built, fetched or git's.
+/// Directories with hand-written text. The rest is built, fetched or git's.
 const DIRECTORIES: [&str; 4] = ["bench", "crates", "docs", "fuzz"];
-/// Directories that are passed over wherever they are.
+/// Directories that are skipped wherever they are.
 const SKIPPED: [&str; 3] = ["corpus", "node_modules", "target"];
 
 impl Tree {
@@ -65,7 +65,7 @@ impl Tree {
         Ok(())
     }
 
-    /// One file.
+    /// The file at a path.
     pub fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)
     }

@@ -1,5 +1,6 @@
-//! What pages name is there: constants, types, metrics, modules and commands that were renamed or
-//! removed would go on standing in them. Every block of code ends, and text is wrapped.
+//! Names on pages must exist: constants, types, metrics, modules and commands. A page would
+//! otherwise keep names that were changed or removed. Every code block must end, and text must be
+//! wrapped.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +8,10 @@ use super::report::Report;
 use super::source::COLUMNS_MAX;
 use super::tree::{File, Tree};
 
-/// The page that has a heading for each command; a test of the CLI holds it against the CLI.
+/// The page with a heading for each command; a test of the CLI compares it with the CLI.
 const COMMANDS: &str = "docs/cli.md";
 
-/// What sources know, to be looked up by word.
+/// Names in the sources, for lookup by word.
 #[derive(Debug, Default)]
 pub struct Known<'a> {
     /// Words of all sources and manifests.
@@ -30,7 +31,7 @@ pub fn check(tree: &Tree, report: &mut Report) {
 }
 
 impl<'a> Known<'a> {
-    /// What the sources of a workspace know.
+    /// The names in the sources of a workspace.
     pub fn of(tree: &'a Tree) -> Known<'a> {
         let mut known = Known::default();
         for file in tree.files.iter().filter(|file| !file.path.ends_with(".md")) {
@@ -66,7 +67,7 @@ pub fn check_page(page: &File, known: &Known<'_>, report: &mut Report) {
         if is_too_long(line) {
             refuse(format!("{} columns: at most {COLUMNS_MAX}", line.chars().count()));
         }
-        // Every second piece between backticks is code, also if it goes on in the next line.
+        // Every second piece between backticks is code, even if it continues on the next line.
         in_span &= !line.trim().is_empty();
         let pieces: Vec<&str> = line.split('`').collect();
         let whole = pieces.iter().enumerate().take(pieces.len() - 1).skip(1);
@@ -81,14 +82,14 @@ pub fn check_page(page: &File, known: &Known<'_>, report: &mut Report) {
     }
 }
 
-/// Whether a line could have been wrapped, and was not.
+/// Whether a line could have been wrapped but was not.
 fn is_too_long(line: &str) -> bool {
     let text = line.trim_start();
     let is_text = !text.starts_with('|') && !text.starts_with('#');
     is_text && line.chars().count() > COLUMNS_MAX && text.split_whitespace().count() > 2
 }
 
-/// A constant, a type, a metric or a path of modules.
+/// Checks a constant, a type, a metric or a path of modules.
 fn check_name(span: &str, known: &Known<'_>, refuse: &mut impl FnMut(String)) {
     if let Some((room, rest)) = span.split_once("::") {
         let is_room = known.of_rooms.range((room, "")..).next().is_some_and(|(of, _)| *of == room);
@@ -104,7 +105,7 @@ fn check_name(span: &str, known: &Known<'_>, refuse: &mut impl FnMut(String)) {
     }
 }
 
-/// A command of ours, if it is one.
+/// Checks a command of ours, if the text is one.
 fn check_command(text: &str, known: &Known<'_>, refuse: &mut impl FnMut(String)) {
     let Some(rest) = text.strip_prefix("aquifer ") else { return };
     if let Some(unknown) = command(rest).find(|words| !known.commands.contains(words)) {
@@ -112,7 +113,7 @@ fn check_command(text: &str, known: &Known<'_>, refuse: &mut impl FnMut(String))
     }
 }
 
-/// The words that name a command: its first one, and the verb behind `pool` or `token`.
+/// The words that name a command: the first one, and the verb after `pool` or `token`.
 fn command(text: &str) -> impl Iterator<Item = String> {
     let is_word = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase());
     let mut words = text.split_whitespace().take_while(is_word);

@@ -1,4 +1,4 @@
-//! At doors that TLS guards: the API, and NFS over TLS. And elsewhere.
+//! Attacks on TLS ports: the API, and NFS over TLS. Also the control, which goes elsewhere.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -16,14 +16,14 @@ use super::{Attacker, Field, Held, Pace};
 use crate::attacks::place::{nfs, stranger};
 use crate::attacks::watch::{knock, session};
 
-/// At the API.
+/// Attackers of the API.
 pub(super) const API: [Attacker; 3] = [silent, half, wrong];
-/// At NFS.
+/// Attackers of NFS over TLS.
 pub(super) const TLS: [Attacker; 3] = [begun, whole, torn];
-/// At nobody's.
+/// The control's attackers.
 pub(super) const ELSEWHERE: [Attacker; 3] = [connections, datagrams, arithmetic];
 
-/// Connections that say nothing, of one machine and of many.
+/// Connections that send nothing, from one machine and from many.
 fn silent(field: &Field<'_>) {
     let mut held = Held::new(HELD_MAX);
     field.repeat(Pace::of(1000), |number| {
@@ -33,7 +33,7 @@ fn silent(field: &Field<'_>) {
     });
 }
 
-/// Handshakes that are begun and left; requests that are begun and left.
+/// Handshakes and requests that are begun and left.
 fn half(field: &Field<'_>) {
     let mut held = Held::new(HELD_MAX);
     let Some(hello) = hello(&field.place.api.0, TLS_NAME) else { return };
@@ -52,7 +52,7 @@ fn half(field: &Field<'_>) {
     });
 }
 
-/// Wrong tokens, and none: the answer comes late, and is not waited for.
+/// Wrong tokens, and none. The answer comes late, and the attacker does not wait for it.
 fn wrong(field: &Field<'_>) {
     let mut held = Held::new(HELD_MAX);
     field.repeat(Pace::of(100), |number| {
@@ -81,7 +81,7 @@ fn begun(field: &Field<'_>) {
         let mut stream = Source::user(stranger(own)).connect_abrupt(nfs())?;
         ask(&mut stream)?;
         stream.write_all(&hello)?;
-        // The server has signed.
+        // The server has made its signature.
         answer(&mut stream, &mut scrap)?;
         if number % 2 == 0 {
             held.add(stream);
@@ -90,7 +90,7 @@ fn begun(field: &Field<'_>) {
     });
 }
 
-/// Whole handshakes, a call, and then rubbish in place of records.
+/// Complete handshakes, a call, and then garbage in place of records.
 fn whole(field: &Field<'_>) {
     let mut scrap = [0; 4096];
     field.repeat(Pace::of(100), |number| {
@@ -108,7 +108,7 @@ fn whole(field: &Field<'_>) {
     });
 }
 
-/// Asks for TLS and sends something else, or a piece of a handshake, or nothing.
+/// Asks for TLS and sends something else, or a part of a handshake, or nothing.
 fn torn(field: &Field<'_>) {
     let Some(hello) = hello(&field.place.tls, TLS_NAME) else { return };
     let mut held = Held::new(HELD_MAX);
@@ -134,7 +134,7 @@ fn hello(config: &Arc<ClientConfig>, name: &'static str) -> Option<Vec<u8>> {
     Some(hello)
 }
 
-/// Nobody's machine.
+/// An address of no machine.
 const NOWHERE: Ipv4Addr = Ipv4Addr::new(10, 9, 200, 1);
 
 fn connections(field: &Field<'_>) {
@@ -159,7 +159,7 @@ fn datagrams(field: &Field<'_>) {
     });
 }
 
-/// As much of a processor as there is.
+/// Uses as much of a processor as there is.
 fn arithmetic(field: &Field<'_>) {
     let mut value = 1_u64;
     while !field.over.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! Who wants to end the host's locks, or to leave it none: users and guests at its address, another
-//! host that is let in, and whoever forges datagrams.
+//! Attackers that try to end the host's locks, or to leave it none: users and guests at its
+//! address, another admitted host, and senders of forged datagrams.
 
 use std::io;
 use std::net::{TcpListener, UdpSocket};
@@ -16,11 +16,11 @@ use super::{Attacker, Field, Pace};
 use crate::attacks::admitted;
 use crate::attacks::place::{HOST, NEIGHBOUR, PORTMAP_PORT, nfs};
 
-/// Users at the host's address, from ports that everybody gets.
+/// Users at the host's address, from ports that any user gets.
 pub(super) const GUEST: [Attacker; 2] = [guest_by_stream, guest_by_datagram];
 /// Another host's superuser.
 pub(super) const NAMES: [Attacker; 2] = [names, queue];
-/// Whoever says that it is the host's superuser.
+/// Senders that claim to be the host's superuser.
 pub(super) const DATAGRAMS: [Attacker; 2] = [forged, forged_notices];
 
 fn guest_by_stream(field: &Field<'_>) {
@@ -56,7 +56,7 @@ fn by_datagram(field: &Field<'_>, from: Source, pace: Pace, only_notices: bool) 
             true => notice(number, send)?,
             false => wicked(&field.place.locked, number, send)?,
         }
-        // Answers are read so that there is room for more, and not waited for.
+        // Reads answers only to make room for more, and does not wait for them.
         let mut answered = 0;
         while socket.recv(&mut reply).is_ok() {
             answered += 1;
@@ -65,7 +65,7 @@ fn by_datagram(field: &Field<'_>, from: Source, pace: Pace, only_notices: bool) 
     });
 }
 
-/// What ends a host's locks, if it is believed; the number says which.
+/// A message that would end the host's locks if the server believed it; `number` chooses which.
 fn wicked(
     files: &[NfsFh3],
     number: u32,
@@ -96,7 +96,7 @@ fn wicked(
     }
 }
 
-/// Says that the host has restarted: by its name, as it could be written, and by its address.
+/// Sends a notice that the host has restarted: under spellings of its name, and under its address.
 fn notice(number: u32, send: &mut dyn FnMut(What, Any) -> io::Result<()>) -> io::Result<()> {
     let name = match number % 4 {
         0 => "hv1".to_owned(),
@@ -109,8 +109,8 @@ fn notice(number: u32, send: &mut dyn FnMut(What, Any) -> io::Result<()>) -> io:
     send((nsm::PROGRAM, nsm::VERSION, nsm::Procedure::Notify.wire()), any(&args))
 }
 
-/// Locks under ever new names, monitored and not, and gives them up again; and as many locks on one
-/// file as it gets.
+/// Locks under ever new names, monitored and not, and releases them. Also takes as many locks on
+/// one file as it gets.
 fn names(field: &Field<'_>) {
     let mut caller = None;
     field.repeat(Pace::of(2000).with(2), |number| {
@@ -119,7 +119,7 @@ fn names(field: &Field<'_>) {
         call(&mut caller, Source::root(NEIGHBOUR), |caller| {
             let args = lock_args(lock(file, name.as_bytes(), number), false);
             let (procedure, frees) = match number % 4 {
-                // Never given back, as long as there is room.
+                // Never released, as long as there is room.
                 0 | 1 => (Procedure::Lock, false),
                 _ => (Procedure::NmLock, true),
             };
@@ -141,8 +141,8 @@ fn names(field: &Field<'_>) {
     });
 }
 
-/// Waits for locks of its own and gives them up, so that the server calls a host that is deaf: its
-/// portmapper takes calls, and that is all.
+/// Waits for locks of its own and releases them, so that the server calls a deaf host: its
+/// portmapper receives calls and answers none.
 fn queue(field: &Field<'_>) {
     let _deaf = UdpSocket::bind((NEIGHBOUR, PORTMAP_PORT));
     let _deaf_too = TcpListener::bind((NEIGHBOUR, PORTMAP_PORT));
@@ -160,7 +160,7 @@ fn queue(field: &Field<'_>) {
     });
 }
 
-/// Calls on a connection that is opened when there is none.
+/// Calls on a connection, which it opens if there is none.
 fn call(
     caller: &mut Option<Caller>,
     from: Source,
@@ -176,7 +176,7 @@ fn call(
     Ok(())
 }
 
-/// One byte beyond what the host locks.
+/// One byte beyond the host's locks.
 fn lock<'a>(file: &'a NfsFh3, name: &'a [u8], number: u32) -> Lock4<'a> {
     let l_offset = (1 << 20) + u64::from(number) * 2;
     let (fh, oh) = (Limited(file.bytes()), Limited(b"neighbour"));
@@ -202,7 +202,7 @@ impl Encode for FreeAll<'_> {
     }
 }
 
-/// Arguments of any call, written out.
+/// The encoded arguments of any call.
 struct Any(Vec<u8>);
 
 fn any(args: &impl Encode) -> Any {
@@ -213,7 +213,7 @@ fn any(args: &impl Encode) -> Any {
 
 impl Encode for Any {
     fn encode(&self, to: &mut EncodeBuf) {
-        // Whole words, as everything in XDR.
+        // Whole words, like everything in XDR.
         to.opaque_fixed(&self.0);
     }
 }

@@ -1,4 +1,5 @@
-//! Machines that no export names, and users of one that is: at the port of NFS and the portmapper.
+//! Machines that no export names, and users of one that is named: at the port of NFS and the
+//! portmapper.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -31,7 +32,7 @@ fn idle_of_many(field: &Field<'_>) {
     let mut held = Held::new(HELD_MAX);
     field.repeat(Pace::of(1000), |number| {
         let mut stream = Source::user(stranger(number)).connect_abrupt(nfs())?;
-        // Who has called once is still a stranger.
+        // A machine that has called once is still a stranger.
         stream.write_all(&null(number))?;
         held.add(stream);
         Ok(1)
@@ -46,7 +47,8 @@ fn idle_at_the_portmapper(field: &Field<'_>) {
     });
 }
 
-/// What is no call, from strangers and from users of the host, who are let in as it is.
+/// Data that is no call, from strangers, and from users of the host, who are admitted like the
+/// host.
 pub(super) const GARBAGE: [Attacker; 3] = [garbage_of_one, garbage_of_many, garbage_of_users];
 
 fn garbage_of_one(field: &Field<'_>) {
@@ -69,21 +71,21 @@ fn garbage(field: &Field<'_>, pace: Pace, from: impl Fn(u32) -> Source) {
         let bytes = spoilt(number, &mut random);
         stream.write_all(&bytes)?;
         if number % 3 == 0 {
-            // It waits for the rest.
+            // The server waits for the rest.
             held.add(stream);
         }
         Ok(1)
     });
 }
 
-/// Something that looks like a record, or does not.
+/// Bytes that may look like a record.
 fn spoilt(number: u32, random: &mut Random) -> Vec<u8> {
     let word = |random: &mut Random| u32::try_from(random.below(1 << 32)).unwrap_or(0);
     let mark = |word: u32| word.to_be_bytes().to_vec();
     match number % 9 {
         // Any bytes.
         0 => (0..16).flat_map(|_| word(random).to_be_bytes()).collect(),
-        // A record longer than is taken, each time another.
+        // A record longer than the server accepts, each time another length.
         1 => mark(0xc000_0000 | word(random)),
         // Half of a call.
         2 => null(number).into_iter().take(20).collect(),
@@ -91,13 +93,13 @@ fn spoilt(number: u32, random: &mut Random) -> Vec<u8> {
         3 => [mark(0x8000_0000 | (1 << 20)), vec![0; 64 << 10]].concat(),
         // A record of many fragments that never ends.
         4 => [0, 0, 0, 4, 1, 2, 3, 4].repeat(500),
-        // Fragments without a byte.
+        // Empty fragments.
         5 => vec![0; 4096],
-        // A call, and then none.
+        // A call, and then garbage.
         6 => [null(number), vec![0xff; 40]].concat(),
         // A record too short for a call; and a reply.
         7 => [mark(0x8000_0008), mark(number), mark(1)].concat(),
-        // A WRITE that ends in the middle of its data, by a handle that is none.
+        // A WRITE that ends in the middle of its data, with an invalid handle.
         _ => {
             let data = Span { offset: 0, bytes: &vec![1; 64 << 10] };
             let (count, stable) = (64 << 10, StableHow::FileSync);
@@ -125,14 +127,14 @@ fn calls_of_one(field: &Field<'_>) {
     });
 }
 
-/// Each batch from another machine's superuser, on a connection of its own.
+/// Each batch comes from another machine's superuser, on a connection of its own.
 fn calls_of_many(field: &Field<'_>) {
     field.repeat(Pace::of(100).with(BATCH), |number| {
         batch(&mut None, field, Source::root(stranger(number)), number)
     });
 }
 
-/// Some calls at once, and their answers.
+/// Sends some calls at once, and reads their answers.
 fn batch(
     caller: &mut Option<Caller>,
     field: &Field<'_>,
@@ -198,13 +200,13 @@ fn invented(number: u32) -> NfsFh3 {
     NfsFh3::new(&bytes.repeat(3)).unwrap_or_else(|| unreachable!("24 bytes fit a handle"))
 }
 
-/// Reads what a connection brings within a moment.
+/// Reads the data that arrives within a moment.
 pub(super) fn answer(stream: &mut TcpStream, into: &mut [u8]) -> io::Result<usize> {
     stream.set_read_timeout(Some(MOMENT))?;
     stream.read(into)
 }
 
-/// Connections that an attacker holds.
+/// Most connections that an attacker holds.
 pub(super) const HELD_MAX: usize = 2000;
 const BATCH: u64 = 10;
 const MOMENT: Duration = Duration::from_millis(500);

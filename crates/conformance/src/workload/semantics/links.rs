@@ -54,7 +54,7 @@ fn rename_over_open_file(dir: &Path) -> Result<()> {
     let open = done("open", File::options().read(true).write(true).open(&old))?;
     done("rename", fs::rename(&new, &old))?;
     expect("content", done("read", fs::read_to_string(&old))?, "new".into())?;
-    // NFS has no open files: the client renames the target away before (silly rename).
+    // NFS has no open files: the client first renames the target away (silly rename).
     let mut kept = [0; 11];
     done("read replaced file", open.read_exact_at(&mut kept, 0))?;
     expect("replaced file", &kept, b"old content")
@@ -73,7 +73,7 @@ fn rename_to_own_link(dir: &Path) -> Result<()> {
     let (a, b) = (dir.join("a"), dir.join("b"));
     done("write", fs::write(&a, "x"))?;
     done("link", fs::hard_link(&a, &b))?;
-    // POSIX rename(): two names of one file: nothing happens, successfully.
+    // POSIX rename(): if both names are of one file, nothing happens, and the call succeeds.
     done("rename", fs::rename(&a, &b))?;
     expect("links", done("stat", fs::metadata(&a))?.nlink(), 2)
 }
@@ -95,7 +95,8 @@ fn rename_directories(dir: &Path) -> Result<()> {
     let links = done("stat", fs::metadata(dir))?.nlink();
     done("over an empty one", fs::rename(&a, &b))?;
     expect("moved", done("stat", fs::metadata(b.join("sub")))?.is_dir(), true)?;
-    // A directory counts its sub-directories, or has 1 where that is not kept (btrfs).
+    // A directory counts its sub-directories, or has link count 1 on file systems that do not count
+    // them (btrfs).
     let expected = if links == 1 { 1 } else { links - 1 };
     expect("links of the parent", done("stat", fs::metadata(dir))?.nlink(), expected)
 }
@@ -160,7 +161,7 @@ fn unlink_open_file(dir: &Path) -> Result<()> {
     done("read after", again.read_to_string(&mut content))?;
     expect("content", content, "before after".into())?;
     drop((file, again));
-    // Over NFS the file had a name ".nfs..." until now; it must be gone with the last close.
+    // Over NFS the file had a name ".nfs..." until now; that name must go with the last close.
     let left = done("list", fs::read_dir(dir))?.count();
     expect("names left", left, 0)
 }

@@ -38,7 +38,7 @@ fn strange_names(dir: &Path) -> Result<()> {
         let content = done(&format!("read {name:?}"), fs::read_to_string(dir.join(name)))?;
         expect("content", content.as_str(), name)?;
     }
-    // Bytes that are no UTF-8 are a name as well.
+    // Bytes that are no UTF-8 are a valid name as well.
     let raw = std::ffi::OsString::from(std::path::PathBuf::from("raw"));
     let mut bytes = std::os::unix::ffi::OsStringExt::into_vec(raw);
     bytes.extend([0xff, 0xfe]);
@@ -109,7 +109,7 @@ fn fifo(dir: &Path) -> Result<()> {
 fn capacity(dir: &Path) -> Result<()> {
     let space = rustix::fs::statvfs(dir).map_err(Into::into);
     let space = done("statvfs", space)?;
-    // What XCP-ng's storage driver computes: size = blocks * frsize, used = blocks - bfree.
+    // The computation of XCP-ng's storage driver: size = blocks * frsize, used = blocks - bfree.
     expect("blocks and fragment size", space.f_blocks > 0 && space.f_frsize >= 512, true)?;
     let ordered = space.f_bavail <= space.f_bfree && space.f_bfree <= space.f_blocks;
     expect("available <= free <= all", ordered, true)?;
@@ -118,6 +118,6 @@ fn capacity(dir: &Path) -> Result<()> {
     let file = done("open", fs::File::open(dir.join("file")))?;
     done("fsync", file.sync_all())?;
     let used = done("stat", file.metadata())?.blocks() * 512;
-    // Compression may make it smaller, never nothing at all; overhead is not the double.
+    // Compression may make it smaller, but never zero; overhead is less than the same again.
     expect("blocks of a full file are counted", used > 0 && used <= 16 << 20, true)
 }

@@ -76,7 +76,7 @@ fn append_from_many(dir: &Path) -> Result<()> {
     let text = done("read", fs::read_to_string(&path))?;
     let mut lines: Vec<&str> = text.lines().collect();
     expect("lines", lines.len(), 200)?;
-    // Each writer's own lines are in its order; sorting by writer (stable) shows that.
+    // Each writer's own lines are in order; a stable sort by writer shows that.
     lines.sort_by_key(|line| line.split(' ').next());
     let expected: Vec<String> =
         (0..4).flat_map(|w| (0..50).map(move |l| format!("{w} {l:03}"))).collect();

@@ -1,4 +1,4 @@
-//! Owners, modes, who may do what.
+//! Owners, modes, and the rights of users.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -33,7 +33,7 @@ fn set_mode(path: &Path, mode: u32) -> Result<()> {
     done("chmod", fs::set_permissions(path, Permissions::from_mode(mode)))
 }
 
-/// A file that belongs to a user and only his group.
+/// A file that belongs to a user and that user's own group.
 fn file_of(path: &Path, user: u32, mode: u32) -> Result<()> {
     done("write", fs::write(path, "content"))?;
     done("chown", chown(path, Some(user), Some(user)))?;
@@ -172,7 +172,7 @@ fn write_clears(dir: &Path) -> Result<()> {
         file.sync_all()
     })?;
     done("write", written)?;
-    // Another's write must not run with the owner's rights afterwards.
+    // Another user's write must remove the right to run as the owner.
     let file = done("open", File::open(&path))?;
     expect("mode", done("fstat", file.metadata())?.mode() & 0o7777, 0o777)
 }
@@ -183,7 +183,7 @@ fn open_stays(dir: &Path) -> Result<()> {
     let written = as_user(ALICE, || {
         let mut file = File::options().write(true).open(&path)?;
         fs::set_permissions(&path, Permissions::from_mode(0o400))?;
-        // RFC 1813 section 4.4: the server lets the owner in, since NFS has no open files.
+        // RFC 1813 section 4.4: the server gives the owner access, since NFS has no open files.
         file.write_all(b"through")?;
         file.sync_all()
     })?;

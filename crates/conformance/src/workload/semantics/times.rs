@@ -1,4 +1,4 @@
-//! Times that are set and that change by themselves.
+//! Times that a call sets, and times that change automatically.
 
 use std::fs::{self, File, FileTimes};
 use std::io::Write;
@@ -37,7 +37,7 @@ fn set_exactly(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// mtime and ctime, nanoseconds.
+/// mtime and ctime in nanoseconds.
 fn stamps(path: &Path) -> Result<(i128, i128)> {
     let metadata = done("stat", fs::metadata(path))?;
     let nanos = |second: i64, nano: i64| i128::from(second) * 1_000_000_000 + i128::from(nano);

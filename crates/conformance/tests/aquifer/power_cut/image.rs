@@ -1,9 +1,9 @@
-//! What a power cut leaves of a disk: all that was durable, and of the rest whatever a cache that
-//! writes back in its own order may have written.
+//! The content of a disk after a power cut: everything durable, and any part of the rest that a
+//! cache with its own write order may have written.
 //!
-//! What holds: as in the simulator (`aquifer_sim`'s `fate`), every version of a sector that may win
-//! wins at times, the newest and the oldest alike, and a torn sector is made of 512-byte pieces of
-//! two contents.
+//! Invariant: as in the simulator (`aquifer_sim`'s `fate`), every possible version of a sector
+//! survives at times, the newest and the oldest alike. A torn sector is made of 512-byte pieces of
+//! two versions.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -16,18 +16,18 @@ use aquifer_rig::random::Random;
 
 use crate::recorder::{Change, SECTOR_BYTES, Tape, ZEROS};
 
-/// What a cut does to the changes that were under way or not flushed.
+/// The effect of a cut on changes that were in progress or not flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     AllLost,
     AllKept,
-    /// Each by itself is kept, lost, or kept in part.
+    /// Each change is kept, lost, or kept in part, independently.
     PerWrite,
-    /// Each sector by itself keeps any of its versions, or is torn.
+    /// Each sector keeps any of its versions, or is torn, independently.
     PerSector,
-    /// One disk loses all of them, the others keep all.
+    /// One disk loses all of its changes, the others keep all of theirs.
     OneDiskLoses,
-    /// Every sector of every one is torn.
+    /// Every sector of every change is torn.
     AllTorn,
 }
 
@@ -41,7 +41,7 @@ impl Mode {
         Mode::AllTorn,
     ];
 
-    /// The same for disk `disk`, if `loser` is the one that loses.
+    /// The mode for disk `disk`, if `loser` is the disk that loses.
     fn of(self, disk: usize, loser: usize) -> Self {
         match self {
             Mode::OneDiskLoses if disk == loser => Mode::AllLost,
@@ -51,22 +51,22 @@ impl Mode {
     }
 }
 
-/// Of a cut: when, and what it does.
+/// The moment and the effect of a cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
     pub moment: u64,
     pub mode: Mode,
-    /// With [`Mode::OneDiskLoses`].
+    /// Used with [`Mode::OneDiskLoses`].
     pub loser: usize,
-    /// No flush after this moment is believed: a disk that lies.
+    /// No flush after this moment counts: the disk lies.
     pub trusted: u64,
 }
 
-/// Sectors that were not durable, by what became of them.
+/// Sectors that were not durable, by fate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fates {
     pub kept: u64,
-    /// Kept, but not as it was last.
+    /// Kept, but in an older version.
     pub older: u64,
     pub torn: u64,
     pub lost: u64,
@@ -81,14 +81,14 @@ impl Fates {
     }
 }
 
-/// What a disk holds after the power came back.
+/// The content of a disk when the power is back.
 #[derive(Debug, Default)]
 pub struct Image<'a> {
     sectors: BTreeMap<u64, Cow<'a, [u8]>>,
     pub fates: Fates,
 }
 
-/// Of one sector: what is durable, and what came since.
+/// The durable version of a sector, and the later ones.
 #[derive(Default)]
 struct Versions<'a> {
     durable: Option<&'a Change>,
@@ -103,7 +103,7 @@ enum Fate {
 }
 
 impl<'a> Image<'a> {
-    /// Disk number `disk`, which is on `tape`, after `cut`.
+    /// Disk number `disk`, recorded on `tape`, after `cut`.
     pub fn after(cut: &Cut, tape: &'a Tape, disk: usize, random: &mut Random) -> Self {
         let mode = cut.mode.of(disk, cut.loser);
         let mut fates = HashMap::new();
@@ -137,12 +137,12 @@ impl<'a> Image<'a> {
         image
     }
 
-    /// A disk that goes on from it.
+    /// A tape that starts with this content.
     pub fn tape(&self) -> Tape {
         Tape::holding(self.sectors.iter().map(|(sector, content)| (*sector, &**content)))
     }
 
-    /// Makes it an image file of `bytes`.
+    /// Writes it to an image file of `bytes`.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -166,21 +166,21 @@ impl<'a> Image<'a> {
         put(start, &run)
     }
 
-    /// What a sector holds.
+    /// The content of a sector, by its first byte.
     #[cfg(test)]
     fn sector(&self, sector: u64) -> u8 {
         self.sectors.get(&sector).map_or(0, |content| content[0])
     }
 }
 
-/// In the order of the disk, so that the same draws fall to the same sectors.
+/// In disk order, so that the same draws fall on the same sectors.
 fn versions<'a>(cut: &Cut, tape: &'a Tape) -> BTreeMap<u64, Versions<'a>> {
     let durable_before = tape.durable_before(cut.moment, cut.trusted);
     let begun = tape.changes().iter().enumerate();
     let begun = begun.filter(|(_, change)| change.began <= cut.moment);
     let end = |change: &Change| change.ended.filter(|ended| *ended <= cut.moment);
     let mut begun: Vec<_> = begun.collect();
-    // As they ended; what was under way comes last.
+    // In the order of their ends; changes in progress come last.
     begun.sort_by_key(|(_, change)| end(change).unwrap_or(u64::MAX));
     let mut all: BTreeMap<u64, Versions<'a>> = BTreeMap::new();
     for (number, change) in begun {
@@ -189,7 +189,7 @@ fn versions<'a>(cut: &Cut, tape: &'a Tape) -> BTreeMap<u64, Versions<'a>> {
         for sector in change.first..change.first + change.sectors {
             let versions = all.entry(sector).or_default();
             match durable {
-                // What came before it cannot come back.
+                // Earlier versions cannot come back.
                 true => (versions.durable, versions.since) = (Some(change), Vec::new()),
                 false => versions.since.push((number, change)),
             }
@@ -198,7 +198,7 @@ fn versions<'a>(cut: &Cut, tape: &'a Tape) -> BTreeMap<u64, Versions<'a>> {
     all
 }
 
-/// The change that is left at a sector, and whether it is torn.
+/// The change that survives at a sector, and whether it is torn.
 fn survivor<'a>(
     mode: Mode,
     since: &[(usize, &'a Change)],
@@ -247,9 +247,9 @@ fn tear(old: &[u8], new: &[u8], random: &mut Random) -> Vec<u8> {
     torn
 }
 
-/// What a disk writes as one.
+/// The unit that a disk writes atomically.
 const TORN_BYTES: usize = 512;
-/// Written by one call.
+/// Bytes written by one call.
 const RUN_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

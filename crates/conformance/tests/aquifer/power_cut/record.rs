@@ -1,4 +1,4 @@
-//! What disks and clients remember of a time, and the cuts that are drawn from it.
+//! The record of a period by disks and clients, and the cuts that are drawn from it.
 
 use aquifer_rig::random::Random;
 
@@ -6,18 +6,18 @@ use super::image::{Cut, Image, Mode};
 use crate::kill_loop::KillLoop;
 use crate::recorder::Tape;
 
-/// The time in which the power may go.
+/// The period in which the power may go.
 pub struct Record {
     pub tapes: Vec<Tape>,
-    /// Since then; what was there before is durable.
+    /// Its start; everything before it is durable.
     pub ready: u64,
     pub end: u64,
-    /// When something was promised, in order.
+    /// The moments of promises, in order.
     promises: Vec<u64>,
 }
 
 impl Record {
-    /// What begins now.
+    /// A record that begins now.
     pub fn since(ready: u64) -> Self {
         Self { tapes: Vec::new(), ready, end: ready, promises: Vec::new() }
     }
@@ -29,15 +29,15 @@ impl Record {
         Self { tapes, ready, end, promises }
     }
 
-    /// A moment, and what becomes of what was not flushed. No flush after `trusted` is believed.
+    /// Draws a moment, and the fate of unflushed changes. No flush after `trusted` counts.
     pub fn draw(&self, random: &mut Random, trusted: u64) -> Cut {
         let moment = self.moment(random);
         let mode = Mode::ALL[random.index(Mode::ALL.len())];
         Cut { moment, mode, loser: random.index(self.tapes.len()), trusted }
     }
 
-    /// A quarter of all just after something was promised, half between a write and the end of the
-    /// flush after it, the others anywhere.
+    /// A quarter of all moments fall just after a promise, half fall between a write and the end of
+    /// the next flush, the others anywhere.
     fn moment(&self, random: &mut Random) -> u64 {
         let anywhere = self.ready + random.below(self.end - self.ready + 1);
         match random.below(4) {
@@ -57,12 +57,12 @@ impl Record {
         }
     }
 
-    /// How much was promised by `moment`.
+    /// The number of promises by `moment`.
     pub fn promised(&self, moment: u64) -> usize {
         self.promises.partition_point(|at| *at <= moment)
     }
 
-    /// What the cut leaves of each disk.
+    /// The disks after the cut.
     pub fn images(&self, cut: &Cut, random: &mut Random) -> Vec<Image<'_>> {
         let tapes = self.tapes.iter().enumerate();
         tapes.map(|(disk, tape)| Image::after(cut, tape, disk, random)).collect()

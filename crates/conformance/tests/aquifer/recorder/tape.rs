@@ -1,8 +1,9 @@
-//! What happened to one disk: each change with its bytes and the moments between which it was
-//! carried out, each flush with those of its own.
+//! The history of one disk: each change with its bytes and the moments of its begin and end, and
+//! each flush with its own moments.
 //!
-//! What holds: a change is durable from the end of a flush that began after the change had ended,
-//! or from its own end if it was written through. Nothing else is: not what a flush met under way.
+//! Invariant: a flush makes a change durable, from the flush's end on, if it began after the change
+//! had ended. A change that was written through is durable from its own end. No other change is
+//! durable, not even one that was in progress during a flush.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use std::sync::Arc;
 /// Changes are of whole sectors.
 pub const SECTOR_BYTES: usize = 4096;
 
-/// A disk from its first byte on.
+/// The history of a disk from its first byte on.
 #[derive(Debug, Default)]
 pub struct Tape {
     changes: Vec<Change>,
     flushes: Vec<Flush>,
-    /// What a read finds: the change that ended last at this sector.
+    /// The content that a read finds: for each sector the change that ended last.
     newest: HashMap<u64, usize>,
 }
 
@@ -23,7 +24,7 @@ pub struct Tape {
 #[derive(Debug)]
 pub struct Change {
     pub began: u64,
-    /// None: the record ends before it.
+    /// `None`: the record ends before the change does.
     pub ended: Option<u64>,
     /// Durable when it has ended, without a flush.
     pub through: bool,
@@ -33,7 +34,7 @@ pub struct Change {
     data: Option<Arc<[u8]>>,
 }
 
-/// Of everything that had ended before it began.
+/// A flush of all changes that had ended before it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flush {
     pub began: u64,
@@ -41,7 +42,7 @@ pub struct Flush {
 }
 
 impl Change {
-    /// What it puts to a sector.
+    /// The content that it gives a sector.
     pub fn sector(&self, sector: u64) -> &[u8] {
         let at = (sector - self.first) as usize * SECTOR_BYTES;
         self.data.as_ref().map_or(&ZEROS, |data| &data[at..at + SECTOR_BYTES])
@@ -49,7 +50,7 @@ impl Change {
 }
 
 impl Tape {
-    /// A disk that holds this from the beginning, for good.
+    /// A disk that holds this durably from the beginning.
     pub fn holding<'a>(sectors: impl Iterator<Item = (u64, &'a [u8])>) -> Self {
         let mut tape = Self::default();
         for (sector, content) in sectors {
@@ -59,7 +60,7 @@ impl Tape {
         tape
     }
 
-    /// A change of whole sectors begins; returns its number.
+    /// Begins a change of whole sectors; returns its number.
     pub fn begin(&mut self, began: u64, range: (u64, u64), bytes: Option<&[u8]>) -> usize {
         let (first, sectors) = range;
         let (data, through) = (bytes.map(Arc::from), false);
@@ -67,7 +68,7 @@ impl Tape {
         self.changes.len() - 1
     }
 
-    /// It is carried out.
+    /// Ends a change.
     pub fn end(&mut self, number: usize, ended: u64, through: bool) {
         let change = &mut self.changes[number];
         (change.ended, change.through) = (Some(ended), through);
@@ -76,12 +77,12 @@ impl Tape {
         }
     }
 
-    /// A flush has ended.
+    /// Notes a flush that has ended.
     pub fn flushed(&mut self, flush: Flush) {
         self.flushes.push(flush);
     }
 
-    /// What a sector holds now.
+    /// The present content of a sector.
     pub fn read(&self, sector: u64) -> &[u8] {
         self.newest.get(&sector).map_or(&ZEROS, |number| self.changes[*number].sector(sector))
     }
@@ -96,8 +97,8 @@ impl Tape {
         &self.flushes
     }
 
-    /// What had ended before this moment is durable at `moment`, if no flush after `trusted` is
-    /// believed.
+    /// The moment such that changes that ended before it are durable at `moment`, if no flush after
+    /// `trusted` counts.
     pub fn durable_before(&self, moment: u64, trusted: u64) -> u64 {
         let ended = self.flushes.iter().filter(|flush| flush.ended <= moment.min(trusted));
         ended.map(|flush| flush.began).max().unwrap_or(0)

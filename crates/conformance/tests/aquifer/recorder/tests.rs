@@ -1,4 +1,4 @@
-//! What the kernel makes of a program's calls, on their way to the recorder.
+//! How the kernel passes a program's calls on to the recorder.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -10,7 +10,7 @@ use rustix::io::ReadWriteFlags;
 
 use super::*;
 
-/// Page-aligned, as O_DIRECT wants it.
+/// Page-aligned, as O_DIRECT requires.
 fn aligned(memory: &mut Vec<u8>, fill: u8) -> &mut [u8] {
     memory.resize(3 * SECTOR_BYTES, fill);
     let skip = memory.as_ptr().align_offset(SECTOR_BYTES);

@@ -13,10 +13,10 @@ use aquifer_rig::work::Scratch;
 use super::service::ID;
 use crate::place::{SOON, text};
 
-/// Where the daemon's log is, as the manager's mounts show it.
+/// The daemon's log, as a path in the manager's mounts.
 const LOG: &str = "/run/service.log";
 
-/// A running systemd; killed when dropped, with all that it started.
+/// A running systemd; killed when dropped, with everything that it started.
 pub struct Manager {
     process: Option<Process>,
     init: String,
@@ -24,7 +24,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Starts systemd with the shipped unit, for `program` and with `lib` for `/var/lib`. None
+    /// Starts systemd with the shipped unit, for `program` and with `lib` for `/var/lib`. `None`
     /// where control groups cannot be made.
     pub fn boot(
         netns: &NetNs,
@@ -75,7 +75,7 @@ impl Manager {
         Ok(Some(manager))
     }
 
-    /// Waits until the unit's daemon has said that it is ready; gives its process.
+    /// Waits until the unit's daemon has reported that it is ready; returns its process id.
     pub fn ready(&self) -> Result<String> {
         self.wait_for("the unit to be ready", |manager| {
             let shown = manager.systemctl(&["show", "-p", "ActiveState,MainPID", "aquifer"]);
@@ -85,7 +85,7 @@ impl Manager {
         })
     }
 
-    /// What `systemctl WORDS` prints.
+    /// The output of `systemctl WORDS`.
     pub fn systemctl(&self, words: &[&str]) -> Result<String> {
         Ok(self.inside("systemctl").args(words).check(SOON)?.text())
     }
@@ -96,7 +96,7 @@ impl Manager {
         nsenter.arg(program)
     }
 
-    /// What the daemon has logged.
+    /// The daemon's log.
     pub fn log(&self) -> Result<String> {
         Ok(self.inside("cat").arg(LOG).run(SOON)?.text())
     }
@@ -119,7 +119,7 @@ impl Manager {
 
 impl Drop for Manager {
     fn drop(&mut self) {
-        // Its children go with it; then their groups can.
+        // Its children go with it; then their groups can be removed.
         self.process = None;
         let start = Instant::now();
         while self.group.exists() && start.elapsed() < SOON {
@@ -130,7 +130,7 @@ impl Drop for Manager {
     }
 }
 
-/// The shipped unit alone, with its program where `boot.sh` puts it, and its log in a file.
+/// Only the shipped unit, with its program at the path that `boot.sh` uses, and its log in a file.
 fn unit_text() -> String {
     let shipped = include_str!("../../../../../dist/aquifer.service");
     let lines = shipped

@@ -1,7 +1,7 @@
-//! `dist/aquifer.service`, read as systemd reads it, and how its rights are given without systemd.
+//! `dist/aquifer.service`, parsed as systemd does, and a way to set its rights without systemd.
 //!
-//! What holds: every setting of `[Service]` is given here, judged by its calls, or named as what
-//! only systemd can give ([`NOT_HERE`]). A new one must be put into one of these lists.
+//! Invariant: every setting of `[Service]` is set here, checked by its calls, or listed as one that
+//! only systemd can set ([`NOT_HERE`]). A new setting must be added to one of these lists.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use aquifer_rig::process::Invocation;
 
 use crate::place::SOON;
 
-/// What stands for user and group `aquifer`, which a machine need not have.
+/// The id of user and group `aquifer`, which a machine need not have.
 pub const ID: u32 = 61_234;
 
-/// Given by [`Service::start_line`].
+/// Settings that [`Service::start_line`] applies.
 const GIVEN: [&str; 20] = [
     "ExecStart",
     "User",
@@ -37,7 +37,7 @@ const GIVEN: [&str; 20] = [
     "ProcSubset",
 ];
 
-/// Filters of system calls: what the daemon calls is compared with them.
+/// Filters of system calls: the test compares the daemon's calls with them.
 const BY_CALLS: [&str; 8] = [
     "SystemCallFilter",
     "SystemCallArchitectures",
@@ -49,8 +49,9 @@ const BY_CALLS: [&str; 8] = [
     "MemoryDenyWriteExecute",
 ];
 
-/// Not given here: the manager's own business, and what needs its cgroups and namespaces. None of
-/// these takes away anything that a daemon on disks and sockets uses, but for the devices.
+/// Settings that are not applied here: the manager's own ones, and those that need its cgroups and
+/// namespaces. None of them removes anything that a daemon on disks and sockets uses, except for
+/// the devices.
 const NOT_HERE: [&str; 16] = [
     "Type",
     "TimeoutStartSec",
@@ -77,7 +78,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// The unit that is shipped.
+    /// The shipped unit.
     pub fn shipped() -> Service {
         let text = include_str!("../../../../../dist/aquifer.service");
         let part = text.split("\n[Service]\n").nth(1).unwrap().split("\n[").next().unwrap();
@@ -89,14 +90,14 @@ impl Service {
         Service { settings: settings.collect() }
     }
 
-    /// Settings that no list knows.
+    /// Settings in none of the lists.
     pub fn unknown(&self) -> Vec<&str> {
         let lists = [&GIVEN[..], &BY_CALLS[..], &NOT_HERE[..]];
         let names = self.settings.iter().map(|(name, _)| name.as_str());
         names.filter(|name| !lists.iter().any(|list| list.contains(name))).collect()
     }
 
-    /// The last value of a setting: the one that holds.
+    /// The last value of a setting, which is the one in force.
     pub fn value(&self, name: &str) -> &str {
         let found = self.settings.iter().rev().find(|(found, _)| found == name);
         &found.unwrap_or_else(|| panic!("the unit has no {name}")).1
@@ -108,9 +109,9 @@ impl Service {
         lines.flat_map(|(_, value)| value.split_whitespace()).collect()
     }
 
-    /// A line of shell that becomes the unit's command, with its rights, in mounts of its own:
-    /// `program` in the place of `/usr/bin/aquifer`, `lib` in that of `/var/lib`. `tracer` stands
-    /// before the program, with the same rights.
+    /// A line of shell that becomes the unit's command, with its rights, in mounts of its own.
+    /// `program` replaces `/usr/bin/aquifer`, and `lib` replaces `/var/lib`. `tracer` precedes the
+    /// program, with the same rights.
     pub fn start_line(&self, program: &str, lib: &str, tracer: &str) -> String {
         for name in ["NoNewPrivileges", "ProtectHome", "PrivateTmp", "ProtectKernelTunables"] {
             assert_eq!(self.value(name), "true", "{name} is given here as it was");
@@ -155,7 +156,7 @@ impl Service {
         )
     }
 
-    /// The system calls that the unit allows, by the groups of the systemd that is installed.
+    /// The system calls that the unit allows, by the groups of the installed systemd.
     pub fn allowed_calls(&self) -> Result<BTreeSet<String>> {
         let mut allowed = BTreeSet::new();
         let lines = self.settings.iter().filter(|(name, _)| name == "SystemCallFilter");
@@ -176,7 +177,7 @@ impl Service {
     }
 }
 
-/// A system call by its name, or those of a group (`@aio`).
+/// A system call by name, or those of a group (`@aio`).
 fn calls_of(name: &str) -> Result<BTreeSet<String>> {
     if !name.starts_with('@') {
         return Ok(BTreeSet::from([name.to_string()]));

@@ -1,5 +1,5 @@
-//! What is known of quotas, reservations, and the bytes that datasets take: from below (surely
-//! there) and from above (there at most).
+//! The known limits: quotas, reservations, and the bytes that datasets take. The bytes have a lower
+//! bound (surely there) and an upper one (at most there).
 
 use std::collections::BTreeMap;
 
@@ -26,32 +26,32 @@ fn below(of: usize) -> &'static [usize] {
     }
 }
 
-/// What a reservation does not promise: the tree blocks that changes set aside at worst.
+/// Bytes of a reservation that are not promised: the tree blocks that changes set aside at worst.
 const SLACK_BYTES: u64 = 1 << 20;
 
-/// A property of a dataset that limits, in bytes.
+/// A limit of a dataset, in bytes.
 #[derive(Debug, Clone)]
 pub struct Limit {
-    /// Every value that it had or was to have in this life; the last one counts.
+    /// Every value that it had or was being set to in this life; the last one counts.
     values: Vec<u64>,
-    /// The last value is being set: the one before may count instead.
+    /// The last value is being set: the one before may still be in force.
     changes: bool,
 }
 
 impl Limit {
-    /// One of this value.
+    /// A limit of this value.
     fn new(value: u64) -> Limit {
         Limit { values: vec![value], changes: false }
     }
 
-    /// It is being set.
+    /// Setting it begins.
     pub fn begin(&mut self, value: u64) {
         assert!(!self.changes, "one after the other");
         self.values.push(value);
         self.changes = true;
     }
 
-    /// It was set, or not.
+    /// Setting it has ended, with success or not.
     pub fn end(&mut self, is_set: bool) {
         if !is_set {
             let before = self.values[self.values.len() - 2];
@@ -72,7 +72,7 @@ impl Limit {
         self.values[mark..].iter().copied().min().unwrap_or_default()
     }
 
-    /// What was found after a restart.
+    /// The value found after a restart.
     fn found(&mut self, value: u64) -> Result<(), String> {
         let may_be = &self.values[self.mark()..];
         if !may_be.contains(&value) {
@@ -83,14 +83,14 @@ impl Limit {
     }
 }
 
-/// What is known of a page of a file.
+/// The known state of a page of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
-    /// It stays.
+    /// Stays after a power cut.
     Stable,
-    /// A cut may take it.
+    /// A power cut may take it.
     Unstable,
-    /// A cut took it.
+    /// A power cut took it.
     Hole,
 }
 
@@ -99,17 +99,17 @@ pub enum Page {
 pub struct Account {
     pub quota: Limit,
     pub reservation: Limit,
-    /// Files that are there, by their numbers.
+    /// The files, by their numbers.
     pub files: BTreeMap<u64, Vec<Page>>,
-    /// Being removed; a cut may bring them back.
+    /// The file that is being removed; a power cut may bring it back.
     pub going: Option<(u64, Vec<Page>)>,
-    /// Bytes of writes without an answer.
+    /// Bytes of unanswered writes.
     under_way: u64,
     /// Bytes of all writes begun in this life.
     begun: u64,
     /// Bytes of all files removed in this life.
     removed: u64,
-    /// Bytes removed that are perhaps not free yet.
+    /// Bytes of removed files that may not be free yet.
     garbage: u64,
 }
 
@@ -141,12 +141,12 @@ impl Account {
     }
 }
 
-/// What there was when a write began.
+/// The state when a write began.
 #[derive(Debug, Clone)]
 pub struct Asked {
     of: usize,
     bytes: u64,
-    /// Of each dataset.
+    /// For each dataset.
     then: Vec<Then>,
 }
 
@@ -160,7 +160,7 @@ struct Then {
     removed: u64,
 }
 
-/// What became of a write.
+/// The answer to a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     Written,
@@ -168,16 +168,16 @@ pub enum Answer {
     NoSpace,
 }
 
-/// What a seed has met.
+/// The events of a seed.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Met {
     pub calls: u64,
-    /// Values set, and refused.
+    /// Limits that were set, and those that were refused.
     pub set: u64,
     pub refused: u64,
     pub over_quota: u64,
     pub no_space: u64,
-    /// Writes that nothing but a reservation made room for.
+    /// Writes that had room only because of a reservation.
     pub kept: u64,
 }
 
@@ -187,7 +187,7 @@ pub struct Ledger {
     pub accounts: Vec<Account>,
     pub next_file: u64,
     pub met: Met,
-    /// Somebody was told that there is no space, and nothing was removed since.
+    /// A client was refused for want of space, and nothing was removed since.
     full: bool,
 }
 
@@ -214,10 +214,10 @@ impl Ledger {
         Asked { of, bytes, then }
     }
 
-    /// It is answered.
+    /// The write is answered.
     ///
     /// # Errors
-    /// With what it cannot be.
+    /// The answer breaks a limit.
     pub fn answer(&mut self, asked: &Asked, answer: Answer) -> Result<(), String> {
         self.accounts[asked.of].under_way -= asked.bytes;
         match answer {
@@ -243,7 +243,7 @@ impl Ledger {
         }
     }
 
-    /// Fails if a write was let in by no quota that was in force.
+    /// Fails if a quota in force did not allow a write.
     fn within_quotas(&self, asked: &Asked) -> Result<(), String> {
         for at in line(asked.of) {
             let quota = self.accounts[*at].quota.most_since(asked.then[*at].quota);
@@ -271,11 +271,11 @@ impl Ledger {
                 .iter()
                 .map(|of| {
                     let (then, now) = (&asked.then[*of], &self.accounts[*of]);
-                    // Its own bytes among them.
+                    // The write's own bytes are among them.
                     then.at_most + now.begun - then.begun
                 })
                 .sum();
-            // Of it, what its children have for themselves alone.
+            // The part of it that its children reserve for themselves alone.
             let inner = below(*at).iter().filter(|of| !line(asked.of).contains(of));
             let inner: u64 = inner
                 .map(|of| self.accounts[*of].reservation.most_since(asked.then[*of].reservation))
@@ -302,10 +302,10 @@ impl Ledger {
         }
     }
 
-    /// What a dataset's limits are after a restart.
+    /// A dataset's limits after a restart.
     ///
     /// # Errors
-    /// They are not what was set.
+    /// They differ from those that were set.
     pub fn found(&mut self, of: usize, quota: u64, reservation: u64) -> Result<(), String> {
         let account = &mut self.accounts[of];
         let wrong = |what: &str, why: String| format!("{} of {}: {why}", what, NAMES[of]);
@@ -313,7 +313,7 @@ impl Ledger {
         account.reservation.found(reservation).map_err(|why| wrong("reservation", why))
     }
 
-    /// All that was removed is free by now but for so many bytes.
+    /// All removed files are free by now, except for this many bytes.
     pub fn is_tidy(&mut self, of: usize, garbage: u64) {
         self.accounts[of].garbage = garbage;
     }

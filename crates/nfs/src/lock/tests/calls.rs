@@ -1,4 +1,5 @@
-//! What the locks ask of the world: who is written down, who is told, what a restart ends.
+//! Effects on the outside world: the list on disk, messages to clients, and the ends of locks after
+//! a restart.
 
 use std::future::Future;
 use std::io;
@@ -13,7 +14,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::proto::nlm::{Limited, Procedure, TestArgs4};
 
-/// A disk for the list that may fail.
+/// A disk for the list, which may fail.
 #[derive(Debug, Default)]
 pub(super) struct Disk {
     lists: Mutex<Vec<Vec<Monitored>>>,
@@ -55,7 +56,7 @@ pub(super) fn locks() -> (Arc<Disk>, Locks) {
     (disk.clone(), Locks::new(disk, 3, None))
 }
 
-/// Locks without waiting for anything but the disk, which is at once.
+/// Locks, and waits only for the disk, which is immediate.
 fn lock(locks: &Locks, ask: &Ask, is_monitored: bool) -> Locked {
     lock_as(locks, ask, Manner { may_wait: true, is_monitored, by_stream: true, state: 1 })
 }
@@ -86,7 +87,8 @@ fn a_client_is_written_down_before_its_first_lock_and_only_then() {
     };
     let address = |number| IpAddr::from([10, 0, 0, number]);
     assert_eq!(names(&disk), [vec![address(1)]], "once, and not who is not monitored");
-    // Who has none any more leaves when somebody joins; back again, it is written anew.
+    // A client without locks leaves the list when another joins; when it returns, the list is
+    // written again.
     assert_eq!(locks.clear(a.client.address, None), 2);
     assert_eq!(lock(&locks, &ask(&b, 0, 1, true), true), Locked::Granted);
     assert_eq!(lock(&locks, &ask(&a, 5, 1, true), true), Locked::Granted);

@@ -1,4 +1,4 @@
-//! What nobody can take from others, and what a call costs at most.
+//! Locks that no client can take from others, and the highest cost of a call.
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
@@ -28,7 +28,7 @@ fn any_file(number: u64) -> FileHandle {
     FileHandle::decode(&bytes).unwrap()
 }
 
-/// One address makes up names; others still get what they need.
+/// One address makes up names; other addresses still get the locks that they need.
 #[test]
 fn names_do_not_exhaust_the_table() {
     let mut table = Table::default();
@@ -45,7 +45,7 @@ fn names_do_not_exhaust_the_table() {
         got
     };
     assert_eq!(grab(&mut table, 1, SITE_NAMES_MAX + 9, 3), SITE_NAMES_MAX * 3, "names");
-    // The last one of two that would be needed at most is not given.
+    // The last lock is refused: a request may need two.
     let most = SITE_LOCKS_MAX - SITE_NAMES_MAX * 3 - 1;
     assert_eq!(grab(&mut table, 1, SITE_NAMES_MAX, 200), most, "locks");
     for number in 2..=3 {
@@ -55,14 +55,14 @@ fn names_do_not_exhaust_the_table() {
     assert!(grab(&mut table, 9, 1, 1000) >= SITE_LOCKS_SMALL - 1, "others get some in any case");
     let all = table.list().len();
     assert!(all <= LOCKS_MAX, "{all}");
-    // What is given back can be had again, under other names.
+    // Released locks can be had again, under other names.
     table.free(|client| client.address == IpAddr::from([10, 0, 0, 1]));
     assert_eq!(grab(&mut table, 1, SITE_NAMES_MAX + 9, 3), SITE_NAMES_MAX * 3);
     table.free(|_| true);
     assert!(table.list().is_empty() && !table.knows([10, 0, 0, 1].into()));
 }
 
-/// Of IPv6, a machine has any number of addresses.
+/// An IPv6 machine has any number of addresses.
 #[test]
 fn a_network_of_64_bits_is_one_site() {
     let mut table = Table::default();
@@ -75,8 +75,8 @@ fn a_network_of_64_bits_is_one_site() {
     assert_eq!(got.count(), SITE_NAMES_MAX);
 }
 
-/// Everything that may be held and waited for in one file, set up so that a call finds most to do.
-/// It took 80 ms and more when a file could have 8,000 of each.
+/// All the locks and waiters that one file may have, arranged so that a call finds most to do. It
+/// took 80 ms and more when a file could have 8,000 of each.
 #[test]
 fn no_call_takes_long_whatever_is_held() {
     let mut table = Table::default();
@@ -100,7 +100,7 @@ fn no_call_takes_long_whatever_is_held() {
     let views = table.list();
     assert!(views.iter().all(|view| view.state == LockState::Granting), "all were served");
     assert_eq!(views.len(), FILE_WAITERS_MAX);
-    // The figure is printed; the limit is only there to notice what is quite different.
+    // The figure is printed; the limit is only there to notice a very different one.
     eprintln!("the slowest UNLOCK took {slowest:?}");
     assert!(slowest < Duration::from_millis(50), "{slowest:?}");
 }
@@ -129,14 +129,14 @@ fn results_are_bounded_and_grants_go_first() {
     assert_eq!(next(&mut callouts), address(3));
     assert_eq!(next(&mut callouts), address(1));
     assert_eq!(callouts.next_host(), None, "each is attended to");
-    // What comes meanwhile is for who attends to it.
+    // Messages that come meanwhile are for the caller that serves the host.
     callouts.add_grant(address(3), 9, |_| true);
     assert_eq!(callouts.next_host(), None);
     assert_eq!(callouts.give_up(address(3)), [8, 9]);
     assert!(callouts.next_for(address(3)).is_none());
     callouts.add_grant(address(3), 10, |_| true);
     assert_eq!(next(&mut callouts), address(3));
-    // Of each host some, and no more than so many in all.
+    // Some for each host, and no more than the limit for all.
     let mut sent = 0;
     while let Some(host) = locks.next_host() {
         let mut own = 0;
@@ -149,7 +149,7 @@ fn results_are_bounded_and_grants_go_first() {
     assert_eq!(sent, MESSAGES_MAX);
 }
 
-/// A server that stops while it calls a host leaves nothing undone: the next one begins anew.
+/// A server that stops while it calls a host leaves nothing undone: the next server calls again.
 #[test]
 fn a_grant_that_a_stopped_server_was_about_to_tell_is_told() {
     let (_disk, locks) = locks();

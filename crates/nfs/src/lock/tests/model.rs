@@ -1,5 +1,5 @@
-//! The table against a model: an array of bytes for each owner, and a queue that is searched from
-//! its head after every change.
+//! The table compared with a model: an array of bytes for each owner, and a queue that is searched
+//! from its head after every change.
 #![expect(clippy::cast_possible_truncation, reason = "offsets of a dozen bytes")]
 
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What each owner holds of each byte.
+/// The lock that each owner holds on each byte.
 type Bytes = [[Option<bool>; BYTES as usize]; OWNERS as usize];
 
 #[derive(Clone, Debug, PartialEq)]
@@ -152,8 +152,8 @@ fn told(table: &mut Table) -> Vec<(u64, Wish)> {
     each.collect()
 }
 
-/// Of two grants to one owner he refused the wider one, and then nothing was held. Nobody tells him
-/// of the other one after he has unlocked.
+/// An owner with two grants refused the wider one, and then held nothing. The server does not
+/// announce the other grant after the owner has unlocked.
 #[test]
 fn a_grant_ends_with_unlock_although_nothing_is_held() {
     let (mut table, one, four) = (Table::default(), owner(1, 1), owner(4, 1));

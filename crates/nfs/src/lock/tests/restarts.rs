@@ -1,4 +1,4 @@
-//! Whose locks end when a host is said to have restarted.
+//! Which locks end on a notice that a host has restarted.
 
 use super::calls::{lock_as, locks};
 use super::*;
@@ -19,7 +19,7 @@ fn lock(locks: &Locks, owner: &Arc<Owner>, at: u64, state: i32) {
     assert_eq!(lock_as(locks, &ask(owner, at, 1, true), manner), Locked::Granted);
 }
 
-/// The host's monitor confirms what is said. How many locks end.
+/// The host's monitor confirms the notice. Returns the number of locks that end.
 fn confirmed(locks: &Locks, restart: Restart) -> Option<usize> {
     let state = restart.state;
     locks.says_restarted(restart);
@@ -42,17 +42,17 @@ fn a_host_that_was_restarted_ends_its_own_locks_once() {
     assert_eq!(confirmed(&locks, restart(1, b"a", 3)), None, "it locked in this life");
     assert_eq!(confirmed(&locks, restart(1, b"A.example.org", 5)), Some(1));
     assert_eq!(locks.list().len(), 2);
-    // Back, it locks again; the same word, late, ends nothing.
+    // The host is back and locks again; the same notice, late, ends nothing.
     lock(&locks, &of(1, b"a"), 0, 5);
     assert_eq!(confirmed(&locks, restart(1, b"A.example.org", 5)), None);
     assert_eq!(confirmed(&locks, restart(1, b"A.example.org", 7)), Some(1));
-    // Some monitors call themselves by their address.
+    // Some monitors name themselves by their address.
     assert_eq!(confirmed(&locks, restart(2, b"10.0.0.1", 5)), None);
     assert_eq!(confirmed(&locks, restart(2, b"10.0.0.2", 5)), Some(1));
     assert_eq!(locks.list().len(), 1);
 }
 
-/// The host's own monitor decides, not the word.
+/// The host's own monitor decides, not the notice.
 #[test]
 fn nothing_ends_by_a_word_alone() {
     let (disk, locks) = locks();
@@ -60,7 +60,7 @@ fn nothing_ends_by_a_word_alone() {
     locks.says_restarted(restart(1, b"a", 5));
     assert_eq!(disk.woken(), 1);
     let said = locks.next_restart().unwrap();
-    // While it is looked into, more is said; one more look is enough for that.
+    // More notices arrive while one is verified; one more verification is enough for them.
     locks.says_restarted(restart(1, b"a", 7));
     locks.says_restarted(restart(1, b"a", 9));
     assert_eq!(locks.next_restart(), None);
@@ -69,22 +69,22 @@ fn nothing_ends_by_a_word_alone() {
     locks.restart_closed(&said);
     let again = locks.next_restart().unwrap();
     assert_eq!((again.state, locks.next_restart()), (9, None));
-    // It is in the state in which it locked.
+    // The host is still in the state in which it locked.
     assert_eq!(locks.restart_judged(&again, Belief::Confirmed(3)), None);
     locks.restart_closed(&again);
     assert_eq!(locks.list().len(), 1);
-    // A server that stopped meanwhile looks into it when it is back.
+    // A server that stopped meanwhile verifies the notice when it is back.
     locks.says_restarted(restart(1, b"a", 9));
     let said = locks.next_restart().unwrap();
     locks.begin_anew();
     assert_eq!(locks.next_restart(), Some(said.clone()));
     locks.restart_closed(&said);
-    // It has restarted, although the word was of another state.
+    // The host has restarted, although the notice had another state.
     locks.says_restarted(restart(1, b"a", 11));
     let said = locks.next_restart().unwrap();
     assert_eq!(locks.restart_judged(&said, Belief::Confirmed(5)), Some(1));
     locks.restart_closed(&said);
-    // Who never said its state: only the very state that was said counts.
+    // A client that never sent its state: only the very state of the notice counts.
     lock(&locks, &of(2, b"b"), 0, 0);
     locks.says_restarted(restart(2, b"b", 4));
     let said = locks.next_restart().unwrap();
@@ -92,7 +92,7 @@ fn nothing_ends_by_a_word_alone() {
     assert_eq!(locks.restart_judged(&said, Belief::OnItsWord), Some(1));
 }
 
-/// Whoever makes up domains of a host has its monitor asked once at a time.
+/// A sender that makes up domains of a host has its monitor asked once at a time.
 #[test]
 fn names_that_are_made_up_are_one_host() {
     let (_disk, locks) = locks();
@@ -106,7 +106,7 @@ fn names_that_are_made_up_are_one_host() {
     locks.says_restarted(restart(1, b"a", 7));
     assert_eq!(locks.restart_judged(&said, Belief::None), None);
     locks.restart_closed(&said);
-    // The last word is that of the host.
+    // The last notice is from the host.
     let said = locks.next_restart().unwrap();
     assert_eq!((&*said.host.name, said.state), (&b"a"[..], 7));
     assert_eq!(locks.restart_judged(&said, Belief::Confirmed(7)), Some(1));
@@ -114,7 +114,7 @@ fn names_that_are_made_up_are_one_host() {
     assert_eq!(locks.next_restart(), None);
 }
 
-/// FREE_ALL is for clients that nobody monitors.
+/// FREE_ALL is for clients without monitoring.
 #[test]
 fn a_monitored_client_does_not_give_up_all() {
     let (_disk, locks) = locks();
@@ -127,7 +127,8 @@ fn a_monitored_client_does_not_give_up_all() {
     assert_eq!(locks.clear(a.client.address, Some(b"a")), 1);
 }
 
-/// Claims are for those who had locks: until the grace has ended, and until they had their time.
+/// Only earlier holders may reclaim locks: until the grace period has ended, and until they had
+/// their time.
 #[test]
 fn only_who_had_locks_claims_them() {
     let (disk, _) = locks();

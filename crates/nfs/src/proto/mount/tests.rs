@@ -1,4 +1,4 @@
-//! MOUNT against RFC 1813 appendix I.
+//! MOUNT, compared with RFC 1813 appendix I.
 
 use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf, XdrError};
 use proptest::prelude::*;

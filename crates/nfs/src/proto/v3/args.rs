@@ -1,7 +1,7 @@
 //! Arguments of the procedures (RFC 1813 section 3.3), in their order.
 //!
-//! Names and paths are bytes without a limit of their own (`filename3` and `nfspath3` have none;
-//! the record's end is theirs): NAMETOOLONG is the file layer's answer.
+//! Names and paths are bytes without a limit of their own. `filename3` and `nfspath3` have none, so
+//! the record's end limits them; NAMETOOLONG is the file layer's answer.
 
 use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf, PagePiece, Span, XdrError};
 use aquifer_rpc::xdr_table;
@@ -11,7 +11,8 @@ use super::types::{
 };
 
 xdr_table! {
-    /// `struct diropargs3`: a name in a directory. All of LOOKUP's, REMOVE's and RMDIR's arguments.
+    /// `struct diropargs3`: a name in a directory. These are all arguments of LOOKUP, REMOVE and
+    /// RMDIR.
     struct DirOpArgs3<'a> {
         /// The directory.
         dir: NfsFh3,
@@ -40,7 +41,7 @@ xdr_table! {
     struct Access3Args {
         /// The object.
         object: NfsFh3,
-        /// Bits of [`access`](super::access) that are asked for.
+        /// The requested bits of [`access`](super::access).
         access: u32,
     }
 
@@ -50,21 +51,21 @@ xdr_table! {
         file: NfsFh3,
         /// From this byte on.
         offset: u64,
-        /// At most so many bytes.
+        /// At most this many bytes.
         count: u32,
     }
 
     /// CREATE.
     struct Create3Args<'a> {
-        /// Where, under which name.
+        /// The directory and the name.
         place: DirOpArgs3<'a>,
-        /// How.
+        /// How to treat an existing file.
         how: CreateHow3,
     }
 
     /// MKDIR.
     struct Mkdir3Args<'a> {
-        /// Where, under which name.
+        /// The directory and the name.
         place: DirOpArgs3<'a>,
         /// Its first attributes.
         attributes: Sattr3,
@@ -74,15 +75,15 @@ xdr_table! {
     struct SymlinkData3<'a> {
         /// The link's first attributes.
         symlink_attributes: Sattr3,
-        /// What it says.
+        /// The link's target.
         symlink_data: &'a [u8],
     }
 
     /// SYMLINK.
     struct Symlink3Args<'a> {
-        /// Where, under which name.
+        /// The directory and the name.
         place: DirOpArgs3<'a>,
-        /// What.
+        /// The link.
         symlink: SymlinkData3<'a>,
     }
 
@@ -96,9 +97,9 @@ xdr_table! {
 
     /// MKNOD.
     struct Mknod3Args<'a> {
-        /// Where, under which name.
+        /// The directory and the name.
         place: DirOpArgs3<'a>,
-        /// What.
+        /// The kind of node.
         what: MknodData3,
     }
 
@@ -112,7 +113,7 @@ xdr_table! {
 
     /// LINK.
     struct Link3Args<'a> {
-        /// What is to get another name.
+        /// The object that gets another name.
         file: NfsFh3,
         /// The new name.
         link: DirOpArgs3<'a>,
@@ -124,7 +125,7 @@ xdr_table! {
         dir: NfsFh3,
         /// After the entry with this cookie; 0 for the start.
         cookie: u64,
-        /// What came with the cookie.
+        /// The verifier that came with the cookie.
         cookieverf: CookieVerf3,
         /// Longest `READDIR3resok`, in bytes, XDR included.
         count: u32,
@@ -136,7 +137,7 @@ xdr_table! {
         dir: NfsFh3,
         /// After the entry with this cookie; 0 for the start.
         cookie: u64,
-        /// What came with the cookie.
+        /// The verifier that came with the cookie.
         cookieverf: CookieVerf3,
         /// Most bytes of directory information, without attributes and handles.
         dircount: u32,
@@ -150,13 +151,13 @@ xdr_table! {
         file: NfsFh3,
         /// From this byte on.
         offset: u64,
-        /// So many bytes; 0 to the end of the file.
+        /// The number of bytes; 0 to the end of the file.
         count: u32,
     }
 }
 
-/// WRITE. `count` and the length of the data are one thing here: a call in which they differ does
-/// not decode (as Linux's server has it).
+/// WRITE. `count` and the length of the data are the same value here. A call in which they differ
+/// does not decode (as in Linux's server).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write3Args<'a> {
     /// All but the data.
@@ -165,9 +166,9 @@ pub struct Write3Args<'a> {
     pub data: Span<'a>,
 }
 
-/// WRITE without its data. It decodes from the first bytes of a record that is still arriving:
-/// the decoder then stands at the first byte of the data, so that the rest can be received where
-/// it is to stay.
+/// WRITE without its data. It decodes from the first bytes of a record that is still arriving. The
+/// decoder then stands at the first byte of the data, so the rest can be received in its final
+/// place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write3Head {
     /// The file.
@@ -176,7 +177,7 @@ pub struct Write3Head {
     pub offset: u64,
     /// Bytes of data.
     pub count: u32,
-    /// How durable.
+    /// The required durability.
     pub stable: StableHow,
 }
 
@@ -207,7 +208,7 @@ impl Write3Head {
         })
     }
 
-    /// That the length word of the data, which is at `offset`, says what `count` says.
+    /// Checks that the length word of the data, which is at `offset`, equals `count`.
     fn check(self, offset: usize, len: u32) -> Result<Self, XdrError> {
         let what = "length of WRITE3args.data";
         let differs = XdrError::BadValue { offset, what, value: len };
@@ -215,7 +216,7 @@ impl Write3Head {
     }
 }
 
-/// Reads up to and with the length word of the data.
+/// Reads up to the length word of the data, and that word.
 impl<'a> Decode<'a> for Write3Head {
     fn decode(from: &mut Decoder<'a>) -> Result<Self, XdrError> {
         let head = Write3Head::decode_fields(from)?;
@@ -252,7 +253,7 @@ pub enum CreateHow3 {
     Unchecked(Sattr3),
     /// GUARDED, with the file's first attributes.
     Guarded(Sattr3),
-    /// EXCLUSIVE, with what it is recognised by.
+    /// EXCLUSIVE, with the verifier that identifies the call.
     Exclusive(CreateVerf3),
 }
 
@@ -296,16 +297,16 @@ pub enum MknodData3 {
     Sock(Sattr3),
     /// NF3FIFO: a named pipe.
     Fifo(Sattr3),
-    /// NF3REG: not MKNOD's to make; the answer is BADTYPE.
+    /// NF3REG: MKNOD does not make this; the answer is BADTYPE.
     Reg,
-    /// NF3DIR: likewise.
+    /// NF3DIR: as NF3REG.
     Dir,
-    /// NF3LNK: likewise.
+    /// NF3LNK: as NF3REG.
     Lnk,
 }
 
 impl MknodData3 {
-    /// The type that is asked for.
+    /// The requested type.
     pub fn ftype(&self) -> Ftype3 {
         match self {
             MknodData3::Chr(_) => Ftype3::Chr,

@@ -119,7 +119,7 @@ impl<'a> Args3<'a> {
         })
     }
 
-    /// The procedure that these are the arguments of.
+    /// The procedure that these arguments belong to.
     pub fn procedure(&self) -> Procedure3 {
         match self {
             Args3::Null => Procedure3::Null,

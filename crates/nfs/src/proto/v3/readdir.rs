@@ -1,14 +1,14 @@
 //! READDIR and READDIRPLUS (RFC 1813 sections 3.3.16 and 3.3.17).
 //!
 //! The server does not know beforehand how many entries fit. It offers them one by one to an
-//! encoder, which takes an entry or says that the reply is full; what is asked next goes on after
-//! the last entry taken.
+//! encoder, which takes an entry or reports that the reply is full. The client's next call
+//! continues after the last entry taken.
 //!
 //! Invariants:
 //! - `READDIR3resok` never takes more than `count` bytes, `READDIRPLUS3resok` never more than
-//!   `maxcount`: from the directory's attributes to the eof word, everything counted.
-//! - A result without an entry says eof, or is not sent: without progress, a client would ask
-//!   for ever. It is TOOSMALL then, and the buffer is as it was before.
+//!   `maxcount`. That counts everything from the directory's attributes to the eof word.
+//! - A result without an entry has eof set, or is not sent: without progress, a client would ask
+//!   for ever. The answer is TOOSMALL then, and the buffer is as it was before.
 
 use aquifer_rpc::xdr::{
     Decode, Decoder, Encode, EncodeBuf, Mark, UNIT_BYTES, XdrError, opaque_bytes,
@@ -24,7 +24,7 @@ xdr_table! {
         fileid: u64,
         /// Its name.
         name: &'a [u8],
-        /// Where to go on after it.
+        /// The cookie at which listing continues after this entry.
         cookie: u64,
     }
 
@@ -34,7 +34,7 @@ xdr_table! {
         fileid: u64,
         /// Its name.
         name: &'a [u8],
-        /// Where to go on after it.
+        /// The cookie at which listing continues after this entry.
         cookie: u64,
         /// The object's attributes.
         name_attributes: PostOpAttr,
@@ -43,13 +43,13 @@ xdr_table! {
     }
 }
 
-/// Whether an entry was taken.
+/// Whether the encoder took an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an entry that was not taken must be offered again in the next call"]
 pub enum Fit {
-    /// It is in the reply.
+    /// The entry is in the reply.
     Taken,
-    /// It does not fit: finish the reply.
+    /// The entry does not fit: finish the reply.
     Full,
 }
 
@@ -58,8 +58,8 @@ pub enum Fit {
 #[error("no room for a directory entry in the reply that the client accepts")]
 pub struct TooSmall;
 
-/// Builds a successful READDIR result, NFS3_OK and all. Dropped unfinished, it takes everything
-/// back.
+/// Builds a successful READDIR result, including NFS3_OK. If dropped unfinished, it removes
+/// everything again.
 #[derive(Debug)]
 pub struct Readdir3Encoder<'b>(Listing<'b>);
 
@@ -87,21 +87,21 @@ impl<'b> Readdir3Encoder<'b> {
         self.0.entry(entry_bytes(entry.name.len()), entry)
     }
 
-    /// Ends the result and returns the number of entries; `eof` says that the last one taken was
+    /// Ends the result and returns the number of entries. `eof` means that the last entry taken was
     /// the directory's last.
     ///
     /// # Errors
-    /// [`TooSmall`] if no entry was taken and it is not eof; everything is then taken back.
+    /// [`TooSmall`] if no entry was taken and `eof` is false; everything is then removed.
     pub fn finish(self, eof: bool) -> Result<usize, TooSmall> {
         self.0.finish(eof)
     }
 }
 
-/// Builds a successful READDIRPLUS result, NFS3_OK and all. Dropped unfinished, it takes
-/// everything back.
+/// Builds a successful READDIRPLUS result, including NFS3_OK. If dropped unfinished, it removes
+/// everything again.
 ///
-/// `dircount` is the client's wish for fewer entries than `maxcount` has room for. The first entry
-/// is held to `maxcount` only, so that a client with a small `dircount` gets on.
+/// With `dircount` a client asks for fewer entries than `maxcount` has room for. Only `maxcount`
+/// limits the first entry, so that a client with a small `dircount` makes progress.
 #[derive(Debug)]
 pub struct Readdirplus3Encoder<'b> {
     listing: Listing<'b>,
@@ -127,7 +127,7 @@ impl<'b> Readdirplus3Encoder<'b> {
     }
 
     /// Whether an entry with a name of `name_len` bytes, attributes and a handle of at most
-    /// `handle_len` bytes still fits: to be asked before the attributes are fetched.
+    /// `handle_len` bytes still fits. Call it before fetching the attributes.
     pub fn fits(&self, name_len: usize, handle_len: usize) -> bool {
         let plus = 2 * UNIT_BYTES + Fattr3::WIRE_BYTES + opaque_bytes(handle_len);
         self.dir_fits(name_len) && entry_bytes(name_len) + plus <= self.listing.room
@@ -149,11 +149,11 @@ impl<'b> Readdirplus3Encoder<'b> {
         fit
     }
 
-    /// Ends the result and returns the number of entries; `eof` says that the last one taken was
+    /// Ends the result and returns the number of entries. `eof` means that the last entry taken was
     /// the directory's last.
     ///
     /// # Errors
-    /// [`TooSmall`] if no entry was taken and it is not eof; everything is then taken back.
+    /// [`TooSmall`] if no entry was taken and `eof` is false; everything is then removed.
     pub fn finish(self, eof: bool) -> Result<usize, TooSmall> {
         self.listing.finish(eof)
     }
@@ -163,13 +163,13 @@ impl<'b> Readdirplus3Encoder<'b> {
     }
 }
 
-/// What both have in common.
+/// The common part of both encoders.
 #[derive(Debug)]
 struct Listing<'b> {
     to: &'b mut EncodeBuf,
-    /// Where the result began.
+    /// The start of the result.
     start: Mark,
-    /// Bytes left for entries; the end of the list is set aside already.
+    /// Bytes left for entries; the end of the list is already deducted.
     room: usize,
     entries: usize,
     finished: bool,
@@ -235,7 +235,7 @@ impl Drop for Listing<'_> {
 pub struct Readdir3ResOk<'a> {
     /// The directory's attributes.
     pub dir_attributes: PostOpAttr,
-    /// Goes with the cookies.
+    /// The verifier of the cookies.
     pub cookieverf: CookieVerf3,
     /// The entries.
     pub entries: Vec<Entry3<'a>>,
@@ -268,7 +268,7 @@ impl<'a> Decode<'a> for Readdir3ResOk<'a> {
 pub struct Readdirplus3ResOk<'a> {
     /// The directory's attributes.
     pub dir_attributes: PostOpAttr,
-    /// Goes with the cookies.
+    /// The verifier of the cookies.
     pub cookieverf: CookieVerf3,
     /// The entries.
     pub entries: Vec<EntryPlus3<'a>>,

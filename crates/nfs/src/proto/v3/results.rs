@@ -19,7 +19,7 @@ pub enum Res3<T, F> {
     Ok(T),
     /// Any error.
     Fail {
-        /// Which; never [`Nfsstat3::Ok`].
+        /// The status; never [`Nfsstat3::Ok`].
         status: Nfsstat3,
         /// The error's body.
         resfail: F,
@@ -64,7 +64,7 @@ impl<'a, T: Decode<'a>, F: Decode<'a>> Decode<'a> for Res3<T, F> {
 pub type Getattr3Res = Res3<Fattr3, ()>;
 /// SETATTR.
 pub type Setattr3Res = Res3<WccData, WccData>;
-/// LOOKUP; an error tells the directory's attributes.
+/// LOOKUP; an error carries the directory's attributes.
 pub type Lookup3Res = Res3<Lookup3ResOk, PostOpAttr>;
 /// ACCESS.
 pub type Access3Res = Res3<Access3ResOk, PostOpAttr>;
@@ -74,7 +74,7 @@ pub type Readlink3Res<'a> = Res3<Readlink3ResOk<'a>, PostOpAttr>;
 pub type Read3Res<'a> = Res3<Read3ResOk<'a>, PostOpAttr>;
 /// WRITE.
 pub type Write3Res = Res3<Write3ResOk, WccData>;
-/// CREATE; an error tells the directory's attributes.
+/// CREATE; an error carries the directory's attributes.
 pub type Create3Res = Res3<Create3ResOk, WccData>;
 /// MKDIR.
 pub type Mkdir3Res = Create3Res;
@@ -106,7 +106,7 @@ pub type Commit3Res = Res3<Commit3ResOk, WccData>;
 xdr_table! {
     /// `struct LOOKUP3resok`.
     struct Lookup3ResOk {
-        /// What the name stands for.
+        /// The object that the name stands for.
         object: NfsFh3,
         /// Its attributes.
         obj_attributes: PostOpAttr,
@@ -118,7 +118,7 @@ xdr_table! {
     struct Access3ResOk {
         /// The object's attributes.
         obj_attributes: PostOpAttr,
-        /// Those bits of [`access`](super::access) asked for that are granted.
+        /// The granted ones of the requested bits of [`access`](super::access).
         access: u32,
     }
 
@@ -126,7 +126,7 @@ xdr_table! {
     struct Readlink3ResOk<'a> {
         /// The link's attributes.
         symlink_attributes: PostOpAttr,
-        /// What it says.
+        /// The link's target.
         data: &'a [u8],
     }
 
@@ -136,15 +136,15 @@ xdr_table! {
         file_wcc: WccData,
         /// Bytes written.
         count: u32,
-        /// How durable they are; not less than was asked for.
+        /// How durable they are: at least as durable as requested.
         committed: StableHow,
-        /// Tells whether unstable writes may have been lost since.
+        /// The write verifier: it changes when UNSTABLE writes may have been lost.
         verf: WriteVerf3,
     }
 
     /// `struct CREATE3resok`, `MKDIR3resok`, `SYMLINK3resok` and `MKNOD3resok`.
     struct Create3ResOk {
-        /// What was made.
+        /// The new object.
         obj: PostOpFh3,
         /// Its attributes.
         obj_attributes: PostOpAttr,
@@ -184,7 +184,7 @@ xdr_table! {
         ffiles: u64,
         /// Free file slots for this user.
         afiles: u64,
-        /// Seconds for which these are not expected to change; 0 if nothing is known.
+        /// Seconds for which these values are not expected to change; 0 if unknown.
         invarsec: u32,
     }
 
@@ -222,13 +222,13 @@ xdr_table! {
         linkmax: u32,
         /// Longest name, in bytes.
         name_max: u32,
-        /// Whether longer ones are errors, rather than cut.
+        /// Whether longer names are errors, rather than truncated.
         no_trunc: bool,
         /// Whether only a privileged user changes owners.
         chown_restricted: bool,
-        /// Whether case does not matter in names.
+        /// Whether names ignore case.
         case_insensitive: bool,
-        /// Whether it is kept.
+        /// Whether names keep case.
         case_preserving: bool,
     }
 
@@ -236,7 +236,7 @@ xdr_table! {
     struct Commit3ResOk {
         /// The file's attributes.
         file_wcc: WccData,
-        /// Tells whether unstable writes may have been lost since.
+        /// The write verifier: it changes when UNSTABLE writes may have been lost.
         verf: WriteVerf3,
     }
 }
@@ -245,7 +245,7 @@ xdr_table! {
 /// with [`Read3Head::encode_with`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read3ResOk<'a> {
-    /// All but count and data.
+    /// All fields except count and data.
     pub head: Read3Head,
     /// The data, and where it lies in the record.
     pub data: Span<'a>,
@@ -261,7 +261,7 @@ pub struct Read3Head {
 }
 
 impl Read3Head {
-    /// Appends a whole successful READ result, NFS3_OK and all, whose data is shared pages.
+    /// Appends a whole successful READ result, including NFS3_OK, whose data is shared pages.
     pub fn encode_with(&self, to: &mut EncodeBuf, data: impl IntoIterator<Item = PagePiece>) {
         to.put(&Nfsstat3::Ok);
         to.put(&self.file_attributes);

@@ -10,7 +10,7 @@ use aquifer_rpc::xdr::{Decode, Decoder, Encode, EncodeBuf, Span, XdrError};
 
 use super::*;
 
-/// Words as they stand on the wire.
+/// Words in their wire form.
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
@@ -21,7 +21,7 @@ fn encoded(value: &impl Encode) -> Vec<u8> {
     to.to_vec()
 }
 
-/// Decodes a value that must be all of `bytes`.
+/// Decodes a value from all of `bytes`.
 fn decoded<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, XdrError> {
     let mut from = Decoder::new(bytes);
     let value = T::decode(&mut from)?;
@@ -29,7 +29,7 @@ fn decoded<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, XdrError> {
     Ok(value)
 }
 
-/// That `value` and `wire` are the same thing.
+/// Checks that `value` and `wire` encode and decode to each other.
 #[track_caller]
 fn golden<'a, T: Encode + Decode<'a> + PartialEq + std::fmt::Debug>(value: &T, wire: &'a [u8]) {
     assert_eq!(encoded(value), wire);

@@ -1,7 +1,7 @@
 //! Basic data types (RFC 1813 sections 2.4 to 2.6).
 //!
-//! Where a union is nothing but "may be there" (`post_op_attr`, `pre_op_attr`, `post_op_fh3`,
-//! `set_mode3` and its like, `sattrguard3`), it is an `Option`.
+//! A union that only means "optional" (`post_op_attr`, `pre_op_attr`, `post_op_fh3`, `set_mode3`
+//! and its like, `sattrguard3`) is an `Option`.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ use aquifer_rpc::xdr_table;
 /// Longest file handle, in bytes (NFS3_FHSIZE).
 pub const FH_BYTES_MAX: usize = 64;
 
-/// `cookieverf3`: tells a READDIR cookie of an earlier directory from one of this.
+/// `cookieverf3`: distinguishes a READDIR cookie of an earlier directory from one of this.
 pub type CookieVerf3 = [u8; 8];
-/// `createverf3`: what an exclusive CREATE is recognised by when it comes again.
+/// `createverf3`: identifies a retransmitted exclusive CREATE.
 pub type CreateVerf3 = [u8; 8];
-/// `writeverf3`: changes when the server may have lost unstable writes.
+/// `writeverf3`: changes when the server may have lost UNSTABLE writes.
 pub type WriteVerf3 = [u8; 8];
 /// `post_op_attr`: attributes after the operation, if the server has them at hand.
 pub type PostOpAttr = Option<Fattr3>;
-/// `pre_op_attr`: what lets a client see whether others changed the file meanwhile.
+/// `pre_op_attr`: lets a client see whether others changed the file meanwhile.
 pub type PreOpAttr = Option<WccAttr>;
-/// `post_op_fh3`: the handle of what was made.
+/// `post_op_fh3`: the handle of a new object.
 pub type PostOpFh3 = Option<NfsFh3>;
 
 xdr_table! {
@@ -83,7 +83,7 @@ xdr_table! {
         ServerFault = 10_006,
         /// NFS3ERR_BADTYPE: the server makes no objects of this type.
         BadType = 10_007,
-        /// NFS3ERR_JUKEBOX: started, takes long: come again.
+        /// NFS3ERR_JUKEBOX: the operation has started but takes long: ask again.
         Jukebox = 10_008,
     }
 
@@ -109,7 +109,7 @@ xdr_table! {
     enum StableHow {
         /// UNSTABLE: as the server likes; COMMIT makes it durable.
         Unstable = 0,
-        /// DATA_SYNC: the data, and what is needed to read it back.
+        /// DATA_SYNC: the data, with the metadata needed to read it back.
         DataSync = 1,
         /// FILE_SYNC: the data and all metadata.
         FileSync = 2,
@@ -117,7 +117,7 @@ xdr_table! {
 
     /// `enum createmode3` (section 3.3.8).
     enum CreateMode3 {
-        /// UNCHECKED: an existing file is taken.
+        /// UNCHECKED: an existing file is used.
         Unchecked = 0,
         /// GUARDED: an existing file is an error.
         Guarded = 1,
@@ -189,7 +189,7 @@ xdr_table! {
         after: PostOpAttr,
     }
 
-    /// `struct sattr3`: attributes to set; what is `None` stays.
+    /// `struct sattr3`: attributes to set; a `None` leaves the attribute as it is.
     struct Sattr3 {
         /// Protection mode bits.
         mode: Option<u32>,
@@ -212,7 +212,7 @@ impl Fattr3 {
 }
 
 impl WccData {
-    /// Says nothing: for errors before the object was looked at.
+    /// Without attributes: for errors before the object was looked at.
     pub const NONE: WccData = WccData { before: None, after: None };
 }
 
@@ -286,7 +286,7 @@ impl NfsFh3 {
         &self.data[..usize::from(self.len)]
     }
 
-    /// Bytes that it takes on the wire.
+    /// Its bytes on the wire.
     pub fn wire_bytes(&self) -> usize {
         opaque_bytes(usize::from(self.len))
     }
@@ -341,7 +341,7 @@ pub mod fsf {
     pub const LINK: u32 = 0x01;
     /// FSF3_SYMLINK: symbolic links are supported.
     pub const SYMLINK: u32 = 0x02;
-    /// FSF3_HOMOGENEOUS: PATHCONF says the same for every object.
+    /// FSF3_HOMOGENEOUS: PATHCONF returns the same for every object.
     pub const HOMOGENEOUS: u32 = 0x08;
     /// FSF3_CANSETTIME: SETATTR can set times to the `time_delta`.
     pub const CANSETTIME: u32 = 0x10;

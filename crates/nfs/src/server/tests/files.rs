@@ -1,4 +1,4 @@
-//! Procedures over a real file, where what is said must be what was done.
+//! Procedures over a real file, whose answers must match their effects.
 
 use aquifer_files::{CreateHow, Credentials, SetAttributes};
 use aquifer_rpc::xdr::PagePiece;
@@ -53,7 +53,7 @@ async fn setattr_with_another_ctime_changes_nothing() {
     assert_eq!(status(&nfs, client(1), &set(0o222, before.ctime)).await, Nfsstat3::NotSync);
 }
 
-/// More than FSINFO offers: so much is written as is said, and the client sends the rest.
+/// More than FSINFO offers: the server writes as much as it reports, and the client sends the rest.
 #[tokio::test]
 async fn of_a_write_that_is_too_long_what_is_counted_is_written() {
     let (nfs, file) = with_file().await;
@@ -69,7 +69,7 @@ async fn of_a_write_that_is_too_long_what_is_counted_is_written() {
     assert_eq!(attributes(&nfs, file).await.size, 4096 + u64::from(TRANSFER_BYTES_MAX));
 }
 
-/// Small WRITEs to one file that came together are one change, each with an answer of its own.
+/// Small WRITEs to one file that arrive together are one change, each with an answer of its own.
 #[tokio::test]
 async fn small_writes_go_together() {
     let (nfs, file) = with_file().await;
@@ -106,13 +106,14 @@ async fn small_writes_go_together() {
     let times = answers([0, 4096, 16_384], [Nfsstat3::Ok; 3]).await;
     assert!(times.iter().all(|time| *time == times[0]), "one change: {times:?}");
     assert_eq!(attributes(&nfs, file).await.size, 20_480);
-    // What keeps one of them from being made is told to that one alone.
+    // An error of one of them goes to that one alone.
     let beyond = [4096, FILE_BYTES_MAX, 40_960];
     answers(beyond, [Nfsstat3::Ok, Nfsstat3::Fbig, Nfsstat3::Ok]).await;
     assert_eq!(attributes(&nfs, file).await.size, 45_056);
 }
 
-/// A listing is no way around LOOKUP: who may read a directory and not search it gets names.
+/// A listing is no way around LOOKUP: a caller that may read a directory but not search it gets
+/// only names.
 #[tokio::test]
 async fn a_listing_gives_handles_to_those_who_may_search() {
     let (nfs, _) = with_file().await;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Answers `record` and looks at the form of the reply.
+/// Answers `record` and checks the form of the reply.
 async fn check(nfs: &Nfs, record: &[u8]) {
     let mut out = EncodeBuf::new();
     let announced = nfs.reply_bytes_max(record);
@@ -57,7 +57,7 @@ fn random_arguments() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// One pool for all cases: what damaged calls do to its files does not matter.
+/// One pool for all cases: the effects of damaged calls on its files do not matter.
 fn for_all(records: impl Strategy<Value = Vec<u8>>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let nfs = runtime.block_on(nfs());

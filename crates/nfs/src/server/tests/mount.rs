@@ -57,7 +57,7 @@ async fn export_says_what_and_by_whom() {
             export(b"/ro", vec![]),
             export(b"/one", vec![Name(b"10.0.0.1")]),
         ];
-        // What does not admit somebody is not told to him.
+        // A client does not learn of an export that does not admit it.
         expected.truncate(count);
         assert_eq!(ExportList::decode(&mut Decoder::new(&list)), Ok(ExportList(expected)));
     }
@@ -89,7 +89,7 @@ async fn dump_says_who_mounted_what_and_umnt_of_any_version_ends_it() {
     assert_eq!(dump().await, all[1..2]);
 }
 
-/// The longest lists that can be are within what is set aside for them (checked by `answer`).
+/// The longest possible lists fit the reserved size (checked by `answer`).
 #[tokio::test]
 async fn the_longest_lists_are_announced() {
     let nfs = nfs().await;
@@ -104,7 +104,7 @@ async fn the_longest_lists_are_announced() {
     let list = results_at(&nfs, here, VERSION, Procedure::Export, b"").await;
     let list = ExportList::decode(&mut Decoder::new(&list)).unwrap();
     assert_eq!((list.0.len(), list.0[34].groups.len()), (35, 256));
-    // More than a reply should hold: the first of them.
+    // More than a reply should hold: only the first exports are listed.
     nfs.exports().replace((0..50).map(export).collect()).unwrap();
     let list = results_at(&nfs, here, VERSION, Procedure::Export, b"").await;
     let list = ExportList::decode(&mut Decoder::new(&list)).unwrap();
@@ -138,7 +138,7 @@ async fn the_portmapper_answers_on_the_same_port() {
         let body = answer(&nfs, client(1), &record.to_vec()).await;
         assert_eq!(request.decode_answer(XID, &body), Ok(expected));
     }
-    // The longest lists are within what is set aside for them (checked by `answer`).
+    // The longest lists fit the reserved size (checked by `answer`).
     let address = "[fd00:1234:5678:9abc:def0:1234:5678:9abc]:65535".parse().unwrap();
     let many = (0..50).map(|_| Service { at: address, ..service(100_003) });
     nfs.set_portmap(many.collect());

@@ -1,4 +1,4 @@
-//! Calls that are refused before `files` is asked.
+//! Calls that are refused before `files` is called.
 
 use super::*;
 use crate::limits::FILE_BYTES_MAX;
@@ -33,7 +33,7 @@ async fn rpc_refuses_in_its_own_words() {
     assert_eq!(nfs.counters().refused(), 2);
 }
 
-/// XCP-ng tries vers=4 of a server that does not list it, QEMU and showmount other programs.
+/// XCP-ng tries vers=4 on a server that does not list it; QEMU and showmount try other programs.
 #[tokio::test]
 async fn other_programs_versions_and_procedures_are_named_as_such() {
     let nfs = nfs().await;
@@ -69,7 +69,7 @@ async fn arguments_that_end_early_are_garbage() {
     for args in all {
         let whole = nfs3(&args);
         for end in header..whole.len() {
-            // Padding at the very end may be missing: nothing else.
+            // Only padding at the very end may be missing.
             let mut from = Decoder::new(&whole[header..end]);
             let decodes = Args3::decode(args.procedure(), &mut from).is_ok();
             assert!(!decodes || whole.len() - end < 4, "{args:?} cut at {end}");
@@ -171,8 +171,8 @@ async fn arguments_beyond_the_limits_are_refused() {
     assert_eq!(refused(link).await, Nfsstat3::Xdev);
 }
 
-/// Only whole pages for whole pages, up to the end of the record, are received into pages; and such
-/// a call, if its pages are not what it says, is refused.
+/// Only whole pages for whole pages, up to the end of the record, are received into pages. Such a
+/// call is refused if its pages do not match its count.
 #[tokio::test]
 async fn the_data_of_a_write_is_found_in_its_head() {
     let bytes = vec![7; 3 * 65_536];

@@ -1,11 +1,12 @@
-//! Which contents a cut may leave of few writes and one flush.
+//! The contents that a cut may leave after few writes and one flush.
 
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::recorder::Flush;
 
-/// Sector 5 holds 1 from moment 2 on, durable from 4 on; 2 from 6 on, and 3 is under way at 7.
+/// Sector 5 holds 1 from moment 2 on, durable from 4 on; it holds 2 from 6 on, and 3 is in progress
+/// at 7.
 fn tape() -> Tape {
     let mut tape = Tape::default();
     let mut write = |fill: u8, began, ended: Option<u64>| {
@@ -34,7 +35,7 @@ fn cut_keeps_what_a_flush_has_covered_and_may_keep_or_lose_the_rest() {
         assert_eq!(holds(0, mode), [0], "{mode:?}");
         assert_eq!(holds(4, mode), [1], "{mode:?}");
     }
-    // Written, and not flushed: the flush that is under way has not ended.
+    // Written but not flushed: the flush in progress has not ended.
     assert_eq!(holds(3, Mode::PerWrite), [0, 1]);
     assert_eq!(holds(7, Mode::PerWrite), [1, 2, 3]);
     assert_eq!(holds(7, Mode::PerSector), [1, 2, 3]);

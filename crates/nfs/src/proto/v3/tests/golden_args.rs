@@ -1,11 +1,12 @@
-//! Arguments against RFC 1813, byte by byte. The first name in each test is the RFC's section.
+//! Arguments compared with RFC 1813, byte by byte. The first name in each test is the RFC's
+//! section.
 
 use aquifer_blockio::Page;
 use aquifer_rpc::xdr::PagePiece;
 
 use super::*;
 
-/// That `args` are the procedure of this number and encode to this, and back.
+/// Checks that `args` belong to the procedure of this number, and encode to `wire` and back.
 #[track_caller]
 fn call(number: u32, args: &Args3<'_>, wire: &[u8]) {
     let procedure = Procedure3::from_wire(number).unwrap();
@@ -107,15 +108,15 @@ fn s3_3_7_write() {
     let mut to = EncodeBuf::new();
     head.encode_with(&mut to, PagePiece::new(page, 2..7));
     assert_eq!(to.to_vec(), wire);
-    // The head alone, from a record of which the data has not come.
+    // The head alone, from a record whose data has not arrived.
     let mut from = Decoder::new(&wire[..32]);
     assert_eq!(Write3Head::decode(&mut from), Ok(head));
     assert_eq!(from.position(), data.offset);
     assert!(Write3Head::decode(&mut Decoder::new(&wire[..31])).is_err());
 }
 
-/// A WRITE whose count is not the length of its data: Linux's server has it as garbage, and so
-/// no client sends it.
+/// A WRITE whose count is not the length of its data: Linux's server treats it as garbage, so no
+/// client sends it.
 #[test]
 fn s3_3_7_write_of_another_length() {
     let wire = [&HANDLE_WIRE[..], &words(&[0, 4096, 4, 2, 5]), b"abcde\0\0\0"].concat();

@@ -1,4 +1,4 @@
-//! Results against RFC 1813, byte by byte.
+//! Results compared with RFC 1813, byte by byte.
 
 use aquifer_blockio::Page;
 use aquifer_rpc::xdr::PagePiece;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::strategy::{attributes, entry, entry_plus};
 use super::*;
 
-/// The result as the encoder built it, and how many entries it took.
+/// The result as the encoder built it, and the number of entries that it took.
 fn listed(
     count: u32,
     dir_attributes: &PostOpAttr,
@@ -54,7 +54,7 @@ fn count_is_kept_to_the_byte() {
     assert_eq!(listed(u32::MAX, &None, &entries).unwrap().1, 4);
 }
 
-/// The end of a directory: an empty list that says eof is a good answer.
+/// The end of a directory: an empty list with eof set is a valid answer.
 #[test]
 fn an_empty_list_says_eof() {
     let (bytes, taken) = listed(20, &None, &[]).unwrap();
@@ -83,8 +83,8 @@ fn plus(name: &[u8]) -> EntryPlus3<'_> {
     EntryPlus3 { fileid: 1, name, cookie: 2, name_attributes, name_handle }
 }
 
-/// How many of six entries with short names READDIRPLUS takes: each has 28 bytes of directory
-/// information and 104 more of attributes and handle.
+/// The number of entries, out of six with short names, that READDIRPLUS takes. Each has 28 bytes of
+/// directory information and 104 more of attributes and handle.
 fn plus_taken(dircount: u32, maxcount: u32) -> Result<usize, TooSmall> {
     let mut to = EncodeBuf::new();
     let mut list = Readdirplus3Encoder::begin(&mut to, dircount, maxcount, &None, [7; 8])?;
@@ -114,7 +114,7 @@ fn dircount_and_maxcount() {
     assert_eq!(plus_taken(0, 8192), Ok(1), "a client that wants nothing still gets on");
 }
 
-/// Asked before the attributes are fetched, `fits` speaks of the largest form of the entry.
+/// Called before the attributes are fetched, `fits` assumes the largest form of the entry.
 #[test]
 fn fits_is_on_the_safe_side() {
     let mut to = EncodeBuf::new();
@@ -153,7 +153,7 @@ proptest! {
         }
     }
 
-    /// As above for READDIRPLUS; and entries that are taken keep to `dircount` but for the first.
+    /// As above for READDIRPLUS. All entries taken, except the first, keep to `dircount`.
     #[test]
     fn readdirplus_keeps_to_both_limits(
         entries in prop::collection::vec(entry_plus(), 1..20),

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::strategy::{args, attributes, bytes, entry, entry_plus, fh, res, wcc};
 use super::*;
 
-/// That `value` survives the wire.
+/// Checks that `value` survives encoding and decoding.
 fn survives<T>(value: &T) -> Result<(), TestCaseError>
 where
     T: Encode + for<'a> Decode<'a> + PartialEq + std::fmt::Debug,
@@ -177,7 +177,7 @@ proptest! {
         read_as_anything(&[words(&start), rest].concat());
     }
 
-    /// Good arguments with some words replaced.
+    /// Valid arguments with some words replaced.
     #[test]
     fn damaged_arguments(
         args in args(),

@@ -1,4 +1,4 @@
-//! Arbitrary values of every type. What is borrowed is borrowed from one static pool of bytes.
+//! Arbitrary values of every type. Borrowed data comes from one static pool of bytes.
 
 use proptest::option::of;
 use proptest::prelude::*;
@@ -104,7 +104,7 @@ fn node() -> impl Strategy<Value = MknodData3> {
     ]
 }
 
-/// WRITE's arguments; the data's offset is where it will lie when encoded alone.
+/// WRITE's arguments; the data's offset is its place when encoded alone.
 fn write() -> impl Strategy<Value = Write3Args<'static>> {
     (fh(), any::<u64>(), one_of(StableHow::ALL), bytes()).prop_map(
         |(file, offset, stable, bytes)| {
