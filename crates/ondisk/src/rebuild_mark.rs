@@ -3,7 +3,7 @@
 //! ```text
 //!   0 magic "AQUBMARK"  version u32  label u8  pad [3]
 //!  16 pool_guid u64  leaf_guid u64    its own place: a copied sector is refused
-//!  32 sequence u64      above every uberblock's of the pool and of the leaf; slot = sequence mod 64
+//!  32 sequence u64      above that of each uberblock of pool and leaf; slot = sequence mod 64
 //!  40 kept u64          of what was written up to this txg the leaf holds all that lives; 0: of
 //!                       nothing
 //!  ... padding, xxh3-128

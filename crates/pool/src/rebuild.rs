@@ -1,19 +1,20 @@
-//! Bringing an outdated leaf up to date, while the pool is in service.
+//! Brings an outdated leaf up to date, while the pool is in service.
 //!
-//! 1. All I/O that the leaf was given before has ended. A **mark** goes into its uberblock ring: from
-//!    here on, what its own uberblocks say no longer holds.
+//! 1. All I/O that the leaf was given before has ended. A **mark** goes into its uberblock ring:
+//!    from now on its own uberblocks do not count.
 //! 2. The leaf takes every write and flush. It gets no uberblock, has no vote, and stays named. An
-//!    error on it ends the work; it stays outdated.
-//! 3. A txg that opened after that is on disk. Its root is walked: what was written after the txg up
-//!    to which the leaf **kept** everything, and before it came, is copied to it, also where its own
-//!    copy would verify (what a failed flush lost still reads well from a cache).
-//! 4. Between two txgs: its labels, the live records, the slots of space bitmaps.
-//! 5. Two txgs more, so that the older roots which the uberblock names are on it too; and the log's
-//!    head has passed every batch that was begun before it came.
-//! 6. It counts: an error on it must be named from here on before anything is acknowledged. What was
-//!    begun before is flushed on it. Then an uberblock, on it too, drops its name.
+//!    error on it ends the work, and it is outdated again.
+//! 3. A txg that opened after that is on disk, and its root is walked. The leaf **kept** everything
+//!    up to a txg. What was written after that txg, and before the leaf came, is copied to it,
+//!    also where the leaf's own copy verifies: what a failed flush lost still reads well from a
+//!    cache.
+//! 4. Between two txgs: its labels, the live txg records, the slots of space bitmaps.
+//! 5. Two txgs more, so that the leaf has the older roots of the uberblock too. And the log's head
+//!    has passed every batch that began before the leaf came.
+//! 6. The leaf counts: an error on it must be named before anything is acknowledged. A flush covers
+//!    what began before. Then an uberblock, on the leaf too, drops its name.
 //!
-//! The walk is pruned by births: a leaf that was away briefly gets only what it missed.
+//! Births prune the walk: a leaf that was away briefly gets only what it missed.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -75,10 +76,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const QUIET_POLL_MS: u64 = 10;
 
 impl Pool {
-    /// Brings outdated leaves up to date whose disks are there, one after the other, as long as the
-    /// pool is in service: what an import found at once, what failed later after a while. One that
-    /// fails again is tried at growing intervals. Those that the administrator took offline wait for
-    /// him.
+    /// Brings outdated leaves up to date, one after the other, as long as the pool is in service:
+    /// those that the import found at once, those that failed later after a rest. A leaf that fails
+    /// again is tried at growing intervals. A leaf that was taken offline is left alone.
     pub(crate) async fn rebuild_outdated(self: Arc<Pool>) {
         let mut tries: HashMap<Guid, Tries> = HashMap::new();
         let mut rest = Duration::ZERO;

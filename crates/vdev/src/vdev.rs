@@ -173,8 +173,8 @@ impl Vdev {
         }
     }
 
-    /// Writes to every leaf that is online or being rebuilt. Leaves that fail are failed; it is an error only if none is
-    /// left. Completed is not durable.
+    /// Writes to every leaf that is online or being rebuilt. Leaves that fail are failed; it is an
+    /// error only if no online one is left. Completed is not durable.
     pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
         let bytes = bytes_of(pages.len());
         let begun = self.io.begin();

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{Place, has};
+use crate::support::{PATIENCE, Place, has};
 
 /// The paths that MOUNT's EXPORT lists (RFC 1813 section 5.2.6).
 fn exported(address: &str) -> Vec<String> {
@@ -263,8 +263,7 @@ fn a_destroyed_dataset_is_gone_for_clients_at_once() {
     assert_eq!(getattr(&nfs, &vms), NFS3ERR_STALE);
     let said = place.ask(&["clear", "tank/vms", "/disk"]);
     assert!(said.code == 1 && said.err.contains("known to be damaged"), "{said:?}");
-    daemon.signal(rustix::process::Signal::TERM);
-    assert!(daemon.ended().success());
+    assert!(daemon.terminate(PATIENCE).unwrap().success());
     let report = place.json(&["inspect", "--deep", "--data", &a]);
     assert_eq!(report["errors"], 0, "{report}");
 }
@@ -354,8 +353,7 @@ fn what_a_client_wrote_survives_kill_9() {
     let read = Command::new("nfs-cat").arg(url(&place)).output().unwrap();
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
     assert!(read.stdout == content, "{} of {} bytes", read.stdout.len(), content.len());
-    daemon.signal(rustix::process::Signal::TERM);
-    assert!(daemon.ended().success());
+    assert!(daemon.terminate(PATIENCE).unwrap().success());
     let report = place.json(&["inspect", "--deep", "--data", &a, &b]);
     assert_eq!((&report["exported"], &report["errors"]), (&true.into(), &0.into()), "{report}");
 }

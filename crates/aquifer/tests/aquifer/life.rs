@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::Place;
+use crate::support::{PATIENCE, Place};
 
 #[test]
 fn a_pool_lives_from_create_to_destroy() {
@@ -86,8 +86,7 @@ fn the_socket_is_its_owners_alone_and_goes_with_the_daemon() {
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);
     assert_eq!(place.must(&["pool", "status"]), "no pools\n");
-    daemon.signal(Signal::TERM);
-    assert!(daemon.ended().success());
+    assert!(daemon.terminate(PATIENCE).unwrap().success());
     assert!(!place.socket().exists());
     let socket = place.socket();
     place.refuses(
@@ -109,8 +108,8 @@ fn a_signal_exports_and_the_next_start_imports() {
     place.must(&["pool", "create", "dozer", &disks[1]]);
     place.must(&["create", "tank/vms"]);
     for signal in [Signal::TERM, Signal::INT] {
-        daemon.signal(signal);
-        assert!(daemon.ended().success(), "{}", place.log());
+        daemon.signal(signal).unwrap();
+        assert!(daemon.wait(PATIENCE).unwrap().success(), "{}", place.log());
         for disk in &disks {
             let report = place.json(&["inspect", disk]);
             assert_eq!(report["exported"], true, "{report}");
@@ -136,10 +135,10 @@ fn a_second_signal_ends_at_once() {
     std::thread::scope(|scope| {
         let act = scope.spawn(|| place.ask(&words));
         place.wait_for(|| place.path("0").exists());
-        daemon.signal(Signal::TERM);
+        daemon.signal(Signal::TERM).unwrap();
         place.wait_for(|| place.log().contains("a second signal ends at once"));
-        daemon.signal(Signal::TERM);
-        assert_eq!(daemon.ended().code(), Some(1), "{}", place.log());
+        daemon.signal(Signal::TERM).unwrap();
+        assert_eq!(daemon.wait(PATIENCE).unwrap().code(), Some(1), "{}", place.log());
         assert!(place.log().contains("ended at once; the next start replays"), "{}", place.log());
         assert!(act.join().unwrap().err.contains("the daemon gave no answer"));
     });
@@ -184,10 +183,10 @@ fn a_pool_can_go_back_and_says_what_that_costs() {
 #[test]
 fn one_daemon_for_a_state_directory_and_a_socket() {
     let place = Place::new();
-    let mut daemon = place.serve();
-    assert_eq!(place.spawn("state").ended().code(), Some(1));
+    let daemon = place.serve();
+    assert_eq!(place.spawn("state").wait(PATIENCE).unwrap().code(), Some(1));
     assert!(place.log().contains("another aquifer daemon uses this state directory"));
-    assert_eq!(place.spawn("other-state").ended().code(), Some(1));
+    assert_eq!(place.spawn("other-state").wait(PATIENCE).unwrap().code(), Some(1));
     assert!(place.log().contains("another daemon answers there"));
     assert!(daemon.is_running());
     place.must(&["pool", "list"]);
@@ -214,9 +213,9 @@ fn a_service_manager_hears_of_ready_alive_and_stopping() {
     assert_eq!(hear(), "READY=1");
     assert!(place.must(&["pool", "list"]).contains("ONLINE"), "ready is when it is in service");
     assert_eq!([hear(), hear()], ["WATCHDOG=1", "WATCHDOG=1"]);
-    daemon.signal(Signal::TERM);
+    daemon.signal(Signal::TERM).unwrap();
     while hear() != "STOPPING=1" {}
-    assert!(daemon.ended().success());
+    assert!(daemon.wait(PATIENCE).unwrap().success());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::Place;
+use crate::support::{PATIENCE, Place};
 
 #[test]
 fn a_pool_that_cannot_be_imported_stops_no_other_and_comes_back() {
@@ -168,7 +168,7 @@ fn a_damaged_list_of_pools_is_not_overwritten() {
     fs::create_dir(place.path("state")).unwrap();
     fs::write(place.path("state/pools.json"), "{\"pools\": [").unwrap();
     let daemon = place.spawn("state");
-    assert_eq!(daemon.ended().code(), Some(1));
+    assert_eq!(daemon.wait(PATIENCE).unwrap().code(), Some(1));
     assert!(place.log().contains("is no list of pools"), "{}", place.log());
     assert_eq!(fs::read(place.path("state/pools.json")).unwrap(), b"{\"pools\": [");
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::support::{Daemon, Place, Said};
+use crate::support::{Daemon, PATIENCE, Place, Said};
 
 /// A daemon whose API listens on TCP as well, and its port.
 fn serve(place: &Place) -> (Daemon, u16) {
@@ -92,8 +92,7 @@ fn without_tls_nothing_is_said_and_who_says_nothing_holds_nobody_up() {
     let begun = std::time::Instant::now();
     place.must(&[&far[..], &["pool", "list"]].concat());
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
-    daemon.signal(rustix::process::Signal::TERM);
-    assert!(daemon.ended().success(), "{}", place.log());
+    assert!(daemon.terminate(PATIENCE).unwrap().success(), "{}", place.log());
     drop(silent);
 }
 

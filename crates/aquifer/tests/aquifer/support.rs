@@ -1,20 +1,23 @@
 //! A daemon with a directory of its own, and commands that ask it.
 //!
 //! What holds: a daemon ends with its test. It is killed when it is dropped, and by the kernel when
-//! the test's thread ends in any other way.
+//! the tests end in any other way.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use aquifer_rig::process::Invocation;
+pub use aquifer_rig::process::Process as Daemon;
 use serde_json::Value;
 use tempfile::TempDir;
 
 const AQUIFER: &str = env!("CARGO_BIN_EXE_aquifer");
 const MIB: u64 = 1 << 20;
+/// For the end of a daemon.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A directory for one test: images, socket, state, log.
 pub struct Place {
@@ -108,19 +111,24 @@ impl Place {
         privileges: &[&str],
         options: &[&str],
     ) -> Daemon {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("log"));
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).args(privileges).args([AQUIFER, "serve"]);
-        command.arg("--api-socket").arg(self.socket()).arg("--state-dir").arg(self.path(state));
-        command.args(["--nfs-addr", "127.0.0.1:0", "--no-portmap", "--memory", "64M"]);
-        // A test that takes a disk away for good must not wait for it, as people would.
+        let mut words = vec!["--nfs-addr", "127.0.0.1:0", "--no-portmap", "--memory", "64M"];
+        // A test that takes a disk away for good does not wait for it as people do.
         if !options.contains(&"--wait-for-disks") && !options.contains(&"--config") {
-            command.args(["--wait-for-disks", "10"]);
+            words.extend(["--wait-for-disks", "10"]);
         }
-        command.args(options);
-        command.envs(environment.iter().cloned());
-        command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::null());
-        Daemon { child: command.stderr(log.unwrap()).spawn().unwrap() }
+        let program = match privileges {
+            [] => Invocation::new(AQUIFER),
+            // Who changes the user loses that signal.
+            _ => Invocation::new("setpriv")
+                .args(["--pdeathsig", "KILL"])
+                .args(privileges)
+                .arg(AQUIFER),
+        };
+        let serve = program.arg("serve").arg("--api-socket").arg(self.socket());
+        let serve = serve.arg("--state-dir").arg(self.path(state)).args(words).args(options);
+        let set = |serve: Invocation, (name, value): &(&str, String)| serve.env(name, value);
+        let serve = environment.iter().fold(serve.env_remove("RUST_LOG"), set);
+        serve.spawn(&self.path("log")).unwrap()
     }
 
     /// Runs a command.
@@ -187,54 +195,9 @@ impl Place {
     }
 }
 
-/// A running daemon.
-pub struct Daemon {
-    child: Child,
-}
-
-impl Daemon {
-    /// SIGKILL; gone when this returns.
-    pub fn kill9(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Waits for its end.
-    pub fn ended(mut self) -> ExitStatus {
-        let limit = Instant::now() + Duration::from_secs(20);
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < limit, "the daemon does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Whether a tool is installed; prints a message if not.
+/// Whether a tool is there; says so if not.
 pub fn has(tool: &str) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let there = path.split(':').any(|dir| Path::new(dir).join(tool).exists());
+    let there = Invocation::tool(tool, "build").is_ok();
     if !there {
         eprintln!("SKIPPED: no {tool} here");
     }

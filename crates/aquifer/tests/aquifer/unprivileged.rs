@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::chown;
 
-use crate::support::Place;
+use crate::support::{PATIENCE, Place};
 
 const NOBODY: u32 = 65_534;
 
@@ -36,10 +36,8 @@ fn on_image_files_and_high_ports_it_needs_no_root() {
     let mode = |name: &str| std::fs::metadata(place.path(name)).unwrap().mode() & 0o777;
     assert_eq!(mode("run/aquifer.sock"), 0o600);
     assert_eq!(mode("state") & 0o022, 0);
-    daemon.signal(rustix::process::Signal::TERM);
-    assert!(daemon.ended().success(), "{}", place.log());
-    // A daemon of root does not serve disks that another user can exchange; it takes over those
-    // that it is given.
+    assert!(daemon.terminate(PATIENCE).unwrap().success(), "{}", place.log());
+    // Root's does not serve what another user can exchange; it takes over what it is given.
     let daemon = place.serve();
     assert_eq!(place.health("tank"), "UNAVAIL");
     let refused = place.ask(&["pool", "import", "-d", &image, "tank"]);

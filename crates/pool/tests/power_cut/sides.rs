@@ -1,4 +1,4 @@
-//! Sides of a mirror that go away and come back: once they are rebuilt, each must do alone, for good.
+//! Sides of a mirror that go away and come back. Once rebuilt, each must do alone, for good.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

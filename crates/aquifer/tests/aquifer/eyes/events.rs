@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::client::Client;
 use super::{number, served};
-use crate::support::Place;
+use crate::support::{PATIENCE, Place};
 
 fn of_class<'a>(events: &'a Value, class: &str) -> Vec<&'a Value> {
     events.as_array().unwrap().iter().filter(|event| event["class"] == class).collect()
@@ -127,8 +127,7 @@ fn acts_and_clients_are_told_as_they_come() {
     assert_eq!(next("pool.exported")["fields"]["clean"], "true");
     // A waiting reader does not delay the end of the daemon, and ends with it.
     let begun = std::time::Instant::now();
-    daemon.signal(rustix::process::Signal::TERM);
-    assert!(daemon.ended().success());
+    assert!(daemon.terminate(PATIENCE).unwrap().success());
     assert!(begun.elapsed() < std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
     let output = follower.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
