@@ -246,7 +246,7 @@ fn state_of(state: aquifer_vdev::LeafState) -> LeafState {
         aquifer_vdev::LeafState::Failed => LeafState::Failed,
         aquifer_vdev::LeafState::Outdated => LeafState::Outdated,
         aquifer_vdev::LeafState::Missing => LeafState::Missing,
-        aquifer_vdev::LeafState::Rebuilding => LeafState::Rebuilding,
+        aquifer_vdev::LeafState::Resilvering => LeafState::Resilvering,
     }
 }
 
@@ -273,11 +273,19 @@ fn action(summary: &PoolSummary, status: &pool::PoolStatus, lost: bool) -> Optio
         of_class.map(|(_, _, vdev)| health_of(states(vdev)))
     };
     if healths(VdevClass::Data).any(|health| health != Health::Online) {
-        missed.push(
-            "The pool runs on the other disks. A disk that missed writes is not used again, and \
-             this version cannot bring it up to date: keep a backup."
-                .into(),
-        );
+        let resilvers = leaves().any(|leaf| leaf.state == aquifer_vdev::LeafState::Resilvering);
+        missed.push(match resilvers {
+            true => {
+                "The pool runs on the other disks. A disk gets what it missed; wait until it is \
+                     ONLINE."
+                    .into()
+            }
+            false => format!(
+                "The pool runs on the other disks. A disk that is there is tried again by itself. \
+                 Bring one back with `aquifer pool online {name} DISK`, or put another in its \
+                 place with `aquifer pool replace {name} DISK NEW`."
+            ),
+        });
     }
     missed.extend(log_action(name, &healths(VdevClass::Log).collect::<Vec<_>>(), lost));
     if !missed.is_empty() {

@@ -176,6 +176,16 @@ impl Client {
         self.post(&format!("/pools/{}/replace", escaped(name)), request).await
     }
 
+    /// Adds a disk as another side of a vdev.
+    pub async fn attach_disk(&self, name: &str, request: &ReplaceDisk) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/attach", escaped(name)), request).await
+    }
+
+    /// Takes a side off a mirror.
+    pub async fn detach_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/detach", escaped(name)), request).await
+    }
+
     /// Takes a disk out of use.
     pub async fn offline_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/offline", escaped(name)), request).await

@@ -159,7 +159,7 @@ pub enum LeafState {
     /// It was not found.
     Missing,
     /// It takes all writes, and gets what it missed.
-    Rebuilding,
+    Resilvering,
 }
 
 /// A requested vdev.
@@ -218,7 +218,7 @@ pub struct AddVdevs {
     pub create_bytes: Option<u64>,
 }
 
-/// `POST /pools/{name}/remove`, `offline` and `online`: one disk of a pool in service.
+/// `POST /pools/{name}/remove`, `detach`, `offline` and `online`: one disk of a pool in service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskRequest {
@@ -227,11 +227,11 @@ pub struct DiskRequest {
     pub disk: String,
 }
 
-/// `POST /pools/{name}/replace`: replaces a disk with another.
+/// `POST /pools/{name}/replace` and `attach`: a disk of the pool, and a new one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceDisk {
-    /// The old disk.
+    /// The disk that is replaced, or whose vdev gets another side.
     pub disk: String,
     /// The new disk.
     pub new: String,

@@ -118,26 +118,26 @@ pub enum Rule {
     ReleasedOnDiskFirst,
     /// Of two equal calls at once, only one is carried out.
     CallRunsOnce,
-    /// A leaf that is to be rebuilt gets a mark before anything else.
+    /// A leaf that is to be resilvered gets a mark before anything else.
     MarkFirst,
     /// The uberblocks of a leaf with a newer mark do not count.
     MarkHasNoVote,
     /// A leaf has missed what was written since its own uberblock or mark, not since now.
     MissedFromItsOwn,
-    /// The walk of a rebuild takes the root of a txg that opened after the leaf came.
+    /// The walk of a resilver takes the root of a txg that opened after the leaf came.
     WalkAfterItCame,
-    /// A rebuilt leaf has labels of the present config.
-    RebuiltHasLabels,
-    /// A rebuilt leaf has the live txg records.
-    RebuiltHasRecords,
-    /// A rebuilt leaf has the slots of space bitmaps.
-    RebuiltHasSlots,
-    /// A rebuilt leaf has the older roots that the uberblock names.
-    RebuiltHasOlderRoots,
-    /// A rebuilt leaf has the batches of the log that the root needs.
-    RebuiltHasLog,
-    /// What was begun before a rebuilt leaf counts is flushed on it before it gets an uberblock.
-    RebuiltIsFlushed,
+    /// A resilvered leaf has labels of the present config.
+    ResilveredHasLabels,
+    /// A resilvered leaf has the live txg records.
+    ResilveredHasRecords,
+    /// A resilvered leaf has the slots of space bitmaps.
+    ResilveredHasSlots,
+    /// A resilvered leaf has the older roots that the uberblock names.
+    ResilveredHasOlderRoots,
+    /// A resilvered leaf has the batches of the log that the root needs.
+    ResilveredHasLog,
+    /// What was begun before a resilvered leaf counts is flushed on it before it gets an uberblock.
+    ResilveredIsFlushed,
 }
 
 /// The number of rules that there may be.

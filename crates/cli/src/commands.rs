@@ -129,6 +129,11 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
             let request = ReplaceDisk { disk, new, force, create_bytes: create_size };
             disks::replace(client, output, &name, request).await
         }
+        PoolCommand::Attach { force, create_size, name, disk, new } => {
+            let request = ReplaceDisk { disk, new, force, create_bytes: create_size };
+            disks::attach(client, output, &name, request).await
+        }
+        PoolCommand::Detach { name, disk } => disks::detach(client, output, &name, disk).await,
         PoolCommand::Offline { name, disk } => disks::offline(client, output, &name, disk).await,
         PoolCommand::Online { name, disk } => disks::online(client, output, &name, disk).await,
         PoolCommand::Import {

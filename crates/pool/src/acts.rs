@@ -1,122 +1,57 @@
-//! Acts of the administrator on the vdevs of a pool in service: log vdevs are added, removed and
-//! repaired.
+//! Acts of the administrator on the disks of a pool in service.
 //!
 //! A change of the tree is on disk before it counts. The new config goes to the labels of new
 //! disks, then to those in use, and an uberblock carries its sequence. A power cut in between
-//! leaves both configs. An import then uses the newer one and levels the labels. An act touches a
-//! vdev only while the log does not lie on it, so no side of it ever has to be resilvered.
+//! leaves both configs. An import then uses the newer one and levels the labels.
+//!
+//! One act at a time. Each says which disk it means by path or guid.
+
+mod data;
+mod log;
 
 use std::sync::Arc;
 
-use aquifer_ondisk::config::{LeafConfig, PoolConfig, Redundancy, VdevClass, VdevConfig};
-use aquifer_ondisk::layout::{LEAVES_MAX, leaf_segments};
-use aquifer_ondisk::{Guid, Txg};
+use aquifer_ondisk::Guid;
+use aquifer_ondisk::config::{LeafConfig, PoolConfig, Redundancy, VdevClass};
+use aquifer_ondisk::layout::leaf_segments;
 use aquifer_vdev::label_io;
 use aquifer_vdev::{Leaf, Vdev};
 
-use crate::create::{NamedDisk, VdevSpec, check_labels, check_new_disks, new_vdev};
-use crate::error::{Contradiction, ImportError, PoolError};
+use crate::create::{NamedDisk, VdevSpec, check_labels, check_new_disks};
+use crate::error::ImportError;
 use crate::pool::Pool;
-use crate::tree::{VdevTree, put};
+use crate::tree::VdevTree;
 
-/// A disk of the log: its place in the tree, and its config.
+/// A disk of the pool: its place in the tree, and its config.
 struct Found {
     vdev: usize,
     leaf: usize,
+    class: VdevClass,
     config: LeafConfig,
 }
 
 impl Pool {
-    /// Adds a log vdev, and lets the log move there. `force` also accepts disks with labels of
-    /// another pool.
-    pub async fn add_log(&self, spec: &VdevSpec, force: bool) -> Result<(), ImportError> {
+    /// Takes a disk out of use until [`Pool::online_disk`].
+    ///
+    /// # Errors
+    /// It is none of the pool's, or the last one that holds everything.
+    pub async fn offline_disk(&self, disk: &str) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
-        let tree = self.tree();
-        check_new_disks(std::slice::from_ref(spec), force).await?;
-        if tree.config.leaves().count() + spec.disks.len() > LEAVES_MAX {
-            let why = format!("a pool has at most {LEAVES_MAX} disks");
-            return Err(ImportError::BadConfig(why));
+        let found = self.leaf_named(disk)?;
+        match found.class {
+            VdevClass::Log => self.offline_log_disk(&found).await,
+            _ => self.offline_data_disk(&found).await,
         }
-        let hole = tree.config.vdevs.iter().position(|vdev| vdev.class == VdevClass::Hole);
-        let at = hole.unwrap_or(tree.config.vdevs.len());
-        let (vdev, leaves) = new_vdev(&self.world, VdevClass::Log, self.open_txg(), spec);
-        let (config, vdevs) = tree.with_vdev(at, vdev, leaves.clone(), &self.world);
-        self.change_tree(config, vdevs, &leaves).await?;
-        Ok(self.move_log().await?)
     }
 
-    /// Removes the log vdev with this disk (a path or guid) from the pool.
-    pub async fn remove_log(&self, disk: &str) -> Result<(), ImportError> {
+    /// Takes a disk into use again. `again` is the same disk, opened again. A disk that holds data
+    /// gets what it missed first, in the background.
+    ///
+    /// # Errors
+    /// It is none of the pool's, or `again` is another disk.
+    pub async fn online_disk(&self, disk: &str, again: NamedDisk) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
-        let found = self.log_leaf(disk)?;
-        let _shunned = self.leave_log_vdev(found.vdev).await?;
-        let tree = self.tree();
-        let gone = tree.vdevs.get(found.vdev).cloned();
-        let hole = VdevConfig {
-            guid: Guid(self.world.random().max(1)),
-            class: VdevClass::Hole,
-            redundancy: Redundancy::Single,
-            segments: 0,
-            birth: Txg(0),
-            leaves: Vec::new(),
-        };
-        let (config, vdevs) = tree.with_vdev(found.vdev, hole, Vec::new(), &self.world);
-        self.change_tree(config, vdevs, &[]).await?;
-        // Their labels are erased last, when no config names them any more.
-        for leaf in gone.iter().flat_map(|vdev| &vdev.leaves) {
-            if let Some(disk) = leaf.disk() {
-                let _ = label_io::erase_labels(disk).await;
-            }
-        }
-        Ok(())
-    }
-
-    /// Replaces a disk (a path or guid) of a log vdev with `new`.
-    pub async fn replace_log_disk(
-        &self,
-        disk: &str,
-        new: NamedDisk,
-        force: bool,
-    ) -> Result<(), ImportError> {
-        let _act = self.acts.turn.lock().await;
-        let found = self.log_leaf(disk)?;
-        let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![new.clone()] };
-        check_new_disks(&[spec], force).await?;
-        let tree = self.tree();
-        let needs = tree.config.vdevs.get(found.vdev).map_or(0, |vdev| vdev.segments);
-        let has = leaf_segments(new.disk.sectors());
-        if has <= needs {
-            let reason = format!("is too small: {} MiB, {} needed", has * 4, (needs + 1) * 4);
-            return Err(ImportError::BadDisk { path: new.path, reason });
-        }
-        let _shunned = self.leave_log_vdev(found.vdev).await?;
-        let guid = Guid(self.world.random().max(1));
-        let config = LeafConfig { guid, sectors: new.disk.sectors(), path: new.path.clone() };
-        self.put_leaf(&Found { config, ..found }, new, true).await
-    }
-
-    /// Takes a disk of a log vdev (a path or guid) out of use until [`Pool::online_log_disk`].
-    pub async fn offline_log_disk(&self, disk: &str) -> Result<(), ImportError> {
-        let _act = self.acts.turn.lock().await;
-        let found = self.log_leaf(disk)?;
-        let tree = self.tree();
-        let vdev = tree.vdevs.get(found.vdev);
-        let Some((vdev, leaf)) = vdev.and_then(|vdev| Some((vdev, vdev.leaves.get(found.leaf)?)))
-        else {
-            return Ok(());
-        };
-        let last = vdev.online().all(|other| other.guid == leaf.guid);
-        let _shunned = if last { Some(self.leave_log_vdev(found.vdev).await?) } else { None };
-        leaf.take_offline();
-        self.name_outdated().await?;
-        Ok(())
-    }
-
-    /// Takes a disk of a log vdev (a path or guid) into use again. `again` is the same disk, opened
-    /// again.
-    pub async fn online_log_disk(&self, disk: &str, again: NamedDisk) -> Result<(), ImportError> {
-        let _act = self.acts.turn.lock().await;
-        let found = self.log_leaf(disk)?;
+        let found = self.leaf_named(disk)?;
         let labels = label_io::read_labels(&again.disk)
             .await
             .map_err(|error| ImportError::Label { path: again.path.clone(), error })?;
@@ -126,28 +61,54 @@ impl Pool {
             let reason = "is another disk; `pool replace` takes it in its place".to_string();
             return Err(ImportError::BadDisk { path: again.path, reason });
         }
-        let _shunned = self.leave_log_vdev(found.vdev).await?;
-        self.put_leaf(&found, again, false).await
+        match found.class {
+            VdevClass::Log => self.online_log_disk(&found, again).await,
+            _ => self.online_data_disk(&found, again).await,
+        }
     }
 
-    /// Puts a new leaf into its place in a log vdev that the log has left, and lets the log come
-    /// back.
-    async fn put_leaf(&self, found: &Found, disk: NamedDisk, new: bool) -> Result<(), ImportError> {
-        let (tree, guid) = (self.tree(), found.config.guid);
-        let leaf = Arc::new(Leaf::new(guid, disk.path, Some(disk.disk), self.world.clone()));
-        let (vdev, config) = (tree.vdevs.get(found.vdev), tree.config.vdevs.get(found.vdev));
-        let Some((mut leaves, mut config)) =
-            vdev.map(|vdev| vdev.leaves.clone()).zip(config.cloned())
-        else {
-            return Err(PoolError::from(Contradiction::LogVdevGone).into());
-        };
-        put(&mut leaves, found.leaf, leaf.clone());
-        put(&mut config.leaves, found.leaf, found.config.clone());
-        let (config, vdevs) = tree.with_vdev(found.vdev, config, leaves, &self.world);
-        let fresh = if new { vec![leaf] } else { Vec::new() };
-        self.change_tree(config, vdevs, &fresh).await?;
-        *self.acts.shunned_log.lock() = None;
-        Ok(self.move_log().await?)
+    /// Puts `new` into the place of a disk. If that holds data, the new one is resilvered in the
+    /// background; an old one that holds everything leaves after that. Returns whether the old disk
+    /// has left the pool.
+    ///
+    /// # Errors
+    /// It is none of the pool's; the new disk is too small, or belongs to a pool (unless `force`).
+    pub async fn replace_disk(
+        &self,
+        disk: &str,
+        new: NamedDisk,
+        force: bool,
+    ) -> Result<bool, ImportError> {
+        let _act = self.acts.turn.lock().await;
+        let found = self.leaf_named(disk)?;
+        self.check_new_leaf(&found, &new, force).await?;
+        match found.class {
+            VdevClass::Log => self.replace_log_disk(found, new).await.map(|()| true),
+            _ => self.replace_data_disk(&found, new).await,
+        }
+    }
+
+    async fn check_new_leaf(
+        &self,
+        found: &Found,
+        new: &NamedDisk,
+        force: bool,
+    ) -> Result<(), ImportError> {
+        let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![new.clone()] };
+        check_new_disks(&[spec], force).await?;
+        let tree = self.tree();
+        let needs = tree.config.vdevs.get(found.vdev).map_or(0, |vdev| vdev.segments);
+        let has = leaf_segments(new.disk.sectors());
+        if has > needs {
+            return Ok(());
+        }
+        let reason = format!("is too small: {} MiB, {} needed", has * 4, (needs + 1) * 4);
+        Err(ImportError::BadDisk { path: new.path.clone(), reason })
+    }
+
+    fn new_leaf(&self, new: &NamedDisk) -> LeafConfig {
+        let guid = Guid(self.world.random().max(1));
+        LeafConfig { guid, sectors: new.disk.sectors(), path: new.path.clone() }
     }
 
     /// Makes a tree the pool's own. `fresh` are disks that were not part of it.
@@ -186,41 +147,18 @@ impl Pool {
         Ok(())
     }
 
-    /// Moves the log off a vdev, and keeps it away until the returned value is dropped.
-    async fn leave_log_vdev(&self, vdev: usize) -> Result<Shunned<'_>, PoolError> {
-        *self.acts.shunned_log.lock() = u16::try_from(vdev).ok();
-        let shunned = Shunned(self);
-        self.move_log().await?;
-        Ok(shunned)
-    }
-
-    fn log_leaf(&self, name: &str) -> Result<Found, ImportError> {
+    /// The disk of this path or guid.
+    fn leaf_named(&self, name: &str) -> Result<Found, ImportError> {
         let tree = self.tree();
         for (vdev, config) in tree.config.vdevs.iter().enumerate() {
             for (leaf, of) in config.leaves.iter().enumerate() {
                 let path = tree.vdevs.get(vdev).and_then(|vdev| vdev.leaves.get(leaf));
                 let path = path.map_or(&of.path, |leaf| &leaf.path);
-                if path != name && of.guid.to_string() != name {
-                    continue;
+                if path == name || of.guid.to_string() == name {
+                    return Ok(Found { vdev, leaf, class: config.class, config: of.clone() });
                 }
-                if config.class != VdevClass::Log {
-                    return Err(ImportError::BadConfig(format!(
-                        "{name} is not a disk of the log: this works for log devices only, so far"
-                    )));
-                }
-                return Ok(Found { vdev, leaf, config: of.clone() });
             }
         }
         Err(ImportError::BadConfig(format!("{name} is no disk of pool {:?}", self.name())))
-    }
-}
-
-/// Keeps the log away from a vdev until it is dropped.
-struct Shunned<'a>(&'a Pool);
-
-impl Drop for Shunned<'_> {
-    fn drop(&mut self) {
-        *self.0.acts.shunned_log.lock() = None;
-        self.0.place_log();
     }
 }

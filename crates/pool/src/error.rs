@@ -110,9 +110,9 @@ pub enum Contradiction {
     /// The ring of txg records has no room: its next segment is still needed.
     #[error("the ring of txg records is full: its next segment holds txg {0}")]
     RecordsFull(Txg),
-    /// A log vdev went away during an act on it.
-    #[error("a log vdev that was found is gone")]
-    LogVdevGone,
+    /// A vdev went away during an act on it.
+    #[error("a vdev that was found is gone")]
+    VdevGone,
 }
 
 /// A pool could not be made or brought into service.

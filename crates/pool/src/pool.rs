@@ -120,6 +120,8 @@ pub(crate) struct Acts {
     pub turn: AsyncMutex<()>,
     /// A log vdev that is being removed or mended: the log does not go there.
     pub shunned_log: Mutex<Option<u16>>,
+    /// Disks that leave once another one holds everything, by that one.
+    pub replaced: Mutex<HashMap<Guid, Guid>>,
 }
 
 /// What is counted for the status and the metrics.

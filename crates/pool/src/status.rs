@@ -141,7 +141,7 @@ fn leaf_status(leaf: &aquifer_vdev::Leaf) -> LeafStatus {
     LeafStatus {
         guid: leaf.guid,
         path: leaf.path.clone(),
-        state: leaf.state(),
+        state: leaf.shown_state(),
         read_errors: count(&leaf.counters.read_errors),
         write_errors: count(&leaf.counters.write_errors),
         checksum_errors: count(&leaf.counters.checksum_errors),

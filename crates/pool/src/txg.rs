@@ -357,7 +357,7 @@ impl Pool {
             assert!(!already, "one task syncs a pool");
             self.place_log();
             self.begin_saying_in_use();
-            self.world.spawn("rebuild", Box::pin(self.clone().rebuild_outdated()));
+            self.world.spawn("resilver", Box::pin(self.clone().resilver_outdated()));
             // What the last txgs freed comes back with as many more, changes or not.
             let mut follow = REWIND_TXGS;
             loop {

@@ -13,7 +13,7 @@ use aquifer_ondisk::config::{Label, PoolConfig};
 use aquifer_ondisk::layout::{
     CONFIG_OFFSET, CONFIG_SECTORS, LABELS, RING_OFFSET, RING_SLOTS, label_sector,
 };
-use aquifer_ondisk::rebuild_mark::RebuildMark;
+use aquifer_ondisk::resilver_mark::ResilverMark;
 use aquifer_ondisk::uberblock::Uberblock;
 use aquifer_ondisk::{FormatError, Guid};
 use futures_util::future::join_all;
@@ -28,8 +28,8 @@ pub struct DiskLabels {
     /// Every valid uberblock of this leaf, newest first, duplicates left out. None, if the newest
     /// entry is a mark: they do not describe what the leaf holds.
     pub uberblocks: Vec<Uberblock>,
-    /// The newest entry of the ring, if that is a mark: the leaf is being rebuilt.
-    pub mark: Option<RebuildMark>,
+    /// The newest entry of the ring, if that is a mark: the leaf is being resilvered.
+    pub mark: Option<ResilverMark>,
     /// How many of the four labels have a damaged config.
     pub damaged: u8,
 }
@@ -99,7 +99,7 @@ pub async fn read_labels(disk: &Arc<dyn Disk>) -> Result<DiskLabels, LabelError>
         });
     };
     let mut uberblocks: Vec<Uberblock> = Vec::new();
-    let mut marks: Vec<RebuildMark> = Vec::new();
+    let mut marks: Vec<ResilverMark> = Vec::new();
     for pages in areas.iter().flatten() {
         let skip = usize::try_from(RING_OFFSET - CONFIG_OFFSET).unwrap_or(0);
         let slots = pages.get(skip..).unwrap_or_default();
@@ -117,9 +117,9 @@ pub async fn read_labels(disk: &Arc<dyn Disk>) -> Result<DiskLabels, LabelError>
     Ok(DiskLabels { label, uberblocks, mark, damaged })
 }
 
-fn marks_in(pages: &[Page], pool: Guid, leaf: Guid) -> impl Iterator<Item = RebuildMark> {
+fn marks_in(pages: &[Page], pool: Guid, leaf: Guid) -> impl Iterator<Item = ResilverMark> {
     (0..).zip(pages).filter_map(move |(slot, page)| {
-        let mark = RebuildMark::decode(page.as_slice()).ok()?;
+        let mark = ResilverMark::decode(page.as_slice()).ok()?;
         let own =
             mark.pool_guid == pool && mark.leaf_guid == leaf && mark.sequence % RING_SLOTS == slot;
         own.then_some(mark)
@@ -184,13 +184,13 @@ pub async fn write_uberblock(leaf: &Leaf, uberblock: &Uberblock) -> Result<(), D
     leaf.flush().await
 }
 
-/// Writes the mark of a leaf that is about to be rebuilt to all four labels, durable when it
+/// Writes the mark of a leaf that is about to be resilvered to all four labels, durable when it
 /// returns.
-pub async fn write_mark(leaf: &Leaf, mark: &RebuildMark) -> Result<(), DiskError> {
+pub async fn write_mark(leaf: &Leaf, mark: &ResilverMark) -> Result<(), DiskError> {
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
     let slot = mark.sequence % RING_SLOTS;
     for label in 0..4 {
-        let bytes = RebuildMark { label, ..*mark }.encode().map_err(|_| DiskError::Gone)?;
+        let bytes = ResilverMark { label, ..*mark }.encode().map_err(|_| DiskError::Gone)?;
         let sector = label_sector(label.into(), sectors) + RING_OFFSET + slot;
         leaf.write(sector, pages_of(&bytes)).await?;
     }

@@ -23,7 +23,7 @@ pub enum LeafState {
     Missing = 3,
     /// It takes every write and flush, while what it missed is copied to it. An uberblock names it
     /// outdated until it is whole. It is read only where no other copy verifies.
-    Rebuilding = 4,
+    Resilvering = 4,
 }
 
 /// Errors on one leaf since import.
@@ -59,6 +59,8 @@ pub struct Leaf {
     unanswered: AtomicU64,
     /// The administrator took it offline.
     offline: AtomicBool,
+    /// It counts after a resilver, and no uberblock says so yet.
+    is_unsettled: AtomicBool,
 }
 
 impl Leaf {
@@ -81,6 +83,7 @@ impl Leaf {
             uberblock_sequence: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
             offline: AtomicBool::new(false),
+            is_unsettled: AtomicBool::new(false),
         }
     }
 
@@ -90,7 +93,7 @@ impl Leaf {
             0 => LeafState::Online,
             1 => LeafState::Failed,
             2 => LeafState::Outdated,
-            4 => LeafState::Rebuilding,
+            4 => LeafState::Resilvering,
             _ => LeafState::Missing,
         }
     }
@@ -102,7 +105,7 @@ impl Leaf {
 
     /// Whether it takes part in writes and flushes.
     pub fn takes_writes(&self) -> bool {
-        matches!(self.state(), LeafState::Online | LeafState::Rebuilding)
+        matches!(self.state(), LeafState::Online | LeafState::Resilvering)
     }
 
     /// Whether all I/O that the disk was given has been answered. A call that was dropped halfway
@@ -111,19 +114,35 @@ impl Leaf {
         self.unanswered.load(Ordering::Acquire) == 0
     }
 
-    /// Begins to rebuild it: from here on it takes writes. Whether it was outdated.
-    pub fn begin_rebuild(&self) -> bool {
-        self.exchange(LeafState::Outdated, LeafState::Rebuilding)
+    /// Begins to resilver it: from here on it takes writes. Whether it was outdated.
+    pub fn begin_resilver(&self) -> bool {
+        self.exchange(LeafState::Outdated, LeafState::Resilvering)
     }
 
-    /// It is whole: from here on it counts. Whether it was being rebuilt up to here, without error.
-    pub fn end_rebuild(&self) -> bool {
-        self.exchange(LeafState::Rebuilding, LeafState::Online)
+    /// It is whole: from here on it counts. Returns whether it was being resilvered without error.
+    pub fn end_resilver(&self) -> bool {
+        self.is_unsettled.store(true, Ordering::Release);
+        self.exchange(LeafState::Resilvering, LeafState::Online)
     }
 
-    /// Its rebuild has ended without success, if it is not over: it is outdated.
-    pub fn give_up_rebuild(&self) {
-        self.exchange(LeafState::Rebuilding, LeafState::Outdated);
+    /// An uberblock on it says that it is whole.
+    pub fn settle(&self) {
+        self.is_unsettled.store(false, Ordering::Release);
+    }
+
+    /// The state for people: a leaf is being resilvered until an uberblock says that it is whole.
+    pub fn shown_state(&self) -> LeafState {
+        match self.state() {
+            LeafState::Online if self.is_unsettled.load(Ordering::Acquire) => {
+                LeafState::Resilvering
+            }
+            state => state,
+        }
+    }
+
+    /// Its resilver has ended without success, if it is not over: it is outdated.
+    pub fn give_up_resilver(&self) {
+        self.exchange(LeafState::Resilvering, LeafState::Outdated);
     }
 
     /// Takes it out of use, as if it had failed, at the administrator's request. It does not come
@@ -146,10 +165,10 @@ impl Leaf {
     }
 
     /// Ends its use: what is written from here on it misses. A leaf that counted is to be named by
-    /// an uberblock; one that was being rebuilt is named already. Whether it was in use.
+    /// an uberblock; one that was being resilvered is named already. Whether it was in use.
     fn fail(&self) -> bool {
         self.exchange(LeafState::Online, LeafState::Failed)
-            || self.exchange(LeafState::Rebuilding, LeafState::Outdated)
+            || self.exchange(LeafState::Resilvering, LeafState::Outdated)
     }
 
     fn exchange(&self, from: LeafState, to: LeafState) -> bool {

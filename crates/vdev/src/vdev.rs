@@ -85,7 +85,7 @@ impl Vdev {
         self.leaves.iter().filter(|leaf| leaf.is_online())
     }
 
-    /// Leaves that are written to: those, and those that are being rebuilt.
+    /// Leaves that are written to: those, and those that are being resilvered.
     fn written(&self) -> impl Iterator<Item = &Arc<Leaf>> {
         self.leaves.iter().filter(|leaf| leaf.takes_writes())
     }
@@ -145,8 +145,8 @@ impl Vdev {
                 }
             }
         }
-        // A leaf that is being rebuilt may hold it already, or hold it still.
-        for leaf in self.leaves.iter().filter(|leaf| leaf.state() == LeafState::Rebuilding) {
+        // A leaf that is being resilvered may hold it already, or hold it still.
+        for leaf in self.leaves.iter().filter(|leaf| leaf.state() == LeafState::Resilvering) {
             if let Ok(pages) = leaf.read(sector, count).await
                 && verify(&pages)
             {
@@ -173,8 +173,8 @@ impl Vdev {
         }
     }
 
-    /// Writes to every leaf that is online or being rebuilt. Leaves that fail are failed; it is an
-    /// error only if no online one is left. Completed is not durable.
+    /// Writes to every leaf that is online or being resilvered. Leaves that fail are failed; it is
+    /// an error only if no online one is left. Completed is not durable.
     pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
         let bytes = bytes_of(pages.len());
         let begun = self.io.begin();
@@ -182,9 +182,8 @@ impl Vdev {
         self.io.end(IoKind::Write, bytes, begun, self.check())
     }
 
-    /// Writes to every leaf that is online or being rebuilt; durable on those that stay so when it
-    /// completes. Leaves
-    /// that fail are failed; it is an error only if none is left.
+    /// Writes to every leaf that is online or being resilvered; durable on those that stay so when
+    /// it completes. Leaves that fail are failed; it is an error only if no online one is left.
     pub async fn write_durable(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
         let bytes = bytes_of(pages.len());
         let begun = self.io.begin();

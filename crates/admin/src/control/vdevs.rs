@@ -1,8 +1,7 @@
-//! Acts on the vdevs of a pool in service: add, remove, replace, offline, online.
+//! Acts on the disks of a pool in service: add, remove, attach, detach, replace, offline, online.
 //!
-//! So far they work on log vdevs. The engine does them between two txgs, without delaying clients.
-//! This module keeps track of the disks that the daemon holds exclusively, and of their paths for
-//! the next import.
+//! The engine does them between two txgs, without delaying clients. This module keeps track of the
+//! disks that the daemon holds exclusively, and of their paths for the next import.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,14 +10,14 @@ use aquifer_api::{
     AddVdevs, ApiError, DiskRequest, PoolCreated, PoolDone, ReplaceDisk, VdevClass, guid_text,
 };
 use aquifer_ondisk::Guid;
-use aquifer_pool::create::VdevSpec;
+use aquifer_pool::create::{NamedDisk, VdevSpec};
 use aquifer_pool::{ImportError, Pool};
 use aquifer_vdev::label_io::erase_labels;
 
 use super::serving::Serving;
 use super::{Control, State, layout};
 use crate::cache::CachedPool;
-use crate::devices::{Identity, OpenDisk, TakeRequest, open_again, resolve, take};
+use crate::devices::{Identity, OpenDisk, TakeRequest, Taken, open_again, resolve, take};
 use crate::status::{name_of, shown};
 
 /// A disk of a pool in service.
@@ -26,6 +25,7 @@ use crate::status::{name_of, shown};
 struct Member {
     /// Its vdev's name.
     vdev: String,
+    class: VdevClass,
     guid: Guid,
     path: String,
     /// Paths of the vdev's disks.
@@ -98,6 +98,13 @@ impl Control {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
         let member = member(&serving, &request.disk)?;
+        if member.class == VdevClass::Data {
+            return Err(ApiError::invalid(format!(
+                "{}: holds data, which cannot be removed. `aquifer pool detach {name} DISK` takes \
+                 a side off a mirror; else copy the datasets to another pool",
+                request.disk
+            )));
+        }
         if !member.whole {
             let vdev = &member.vdev;
             return Err(ApiError::invalid(format!(
@@ -113,7 +120,8 @@ impl Control {
         Ok(PoolDone::new(name, self.list_anew(&serving).into_iter().collect()))
     }
 
-    /// Replaces a disk of the log with another one.
+    /// Replaces a disk with another one. A new disk for data is resilvered in the background; an
+    /// old one that holds everything leaves after that.
     ///
     /// # Errors
     /// There is none of this name; any reason to refuse the new one.
@@ -125,41 +133,107 @@ impl Control {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
         let member = one_disk(&serving, &request.disk)?;
+        let (mut taken, new) = self.take_one(&request).await?;
+        let (guid, path, force) = (member.guid, new.path.clone(), request.force);
+        let act =
+            async move |pool: Arc<Pool>| pool.replace_disk(&guid.to_string(), new, force).await;
+        let gone = on_pool(&serving, act).await?;
+        let opened = taken.opened();
+        taken.keep();
+        let (old, mut notes) = (member.path, Vec::new());
+        if gone {
+            notes.extend(give_back(&serving, &old).await);
+        } else {
+            notes.push(format!(
+                "{path} gets all data now; {old} leaves the pool after that, see `aquifer pool \
+                 status {name}`"
+            ));
+        }
+        serving.take_disks(opened);
+        notes.extend(self.list_anew(&serving));
+        match member.class {
+            VdevClass::Log => {
+                tracing::info!(
+                    class = "log.replaced",
+                    pool = name,
+                    old,
+                    new = path,
+                    "log device replaced"
+                );
+            }
+            VdevClass::Data => {
+                tracing::info!(
+                    class = "disk.replacing",
+                    pool = name,
+                    old,
+                    new = path,
+                    "disk is replaced"
+                );
+            }
+        }
+        Ok(PoolDone::new(name, notes))
+    }
+
+    /// Adds a disk as another side of the vdev of one. It is resilvered in the background.
+    ///
+    /// # Errors
+    /// There is none of this name, or it is the log's; any reason to refuse the new one.
+    pub async fn attach_disk(
+        &self,
+        name: &str,
+        request: ReplaceDisk,
+    ) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.serving(name)?;
+        let member = member(&serving, &request.disk)?;
+        let (mut taken, new) = self.take_one(&request).await?;
+        let (guid, path, force) = (member.guid, new.path.clone(), request.force);
+        let act =
+            async move |pool: Arc<Pool>| pool.attach_disk(&guid.to_string(), new, force).await;
+        on_pool(&serving, act).await?;
+        let opened = taken.opened();
+        taken.keep();
+        serving.take_disks(opened);
+        tracing::info!(class = "disk.attached", pool = name, disk = path, "disk attached");
+        Ok(PoolDone::new(name, self.list_anew(&serving).into_iter().collect()))
+    }
+
+    /// Takes a side off a mirror. Afterwards the disk belongs to no pool.
+    ///
+    /// # Errors
+    /// There is none of this name, or it is the log's, or the last one that holds everything.
+    pub async fn detach_disk(
+        &self,
+        name: &str,
+        request: DiskRequest,
+    ) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.serving(name)?;
+        let member = one_disk(&serving, &request.disk)?;
+        let guid = member.guid;
+        on_pool(&serving, async move |pool| pool.detach_disk(&guid.to_string()).await).await?;
+        serving.drop_disks(std::slice::from_ref(&member.path)).await;
+        let disk = member.path;
+        tracing::info!(class = "disk.detached", pool = name, disk, "disk detached");
+        Ok(PoolDone::new(name, self.list_anew(&serving).into_iter().collect()))
+    }
+
+    /// Takes the new disk of a request.
+    async fn take_one(&self, request: &ReplaceDisk) -> Result<(Taken, NamedDisk), ApiError> {
         let taken = take(TakeRequest {
-            disks: vec![request.new],
+            disks: vec![request.new.clone()],
             force: request.force,
             create_bytes: request.create_bytes,
             dry_run: false,
             in_use: self.disks_in_use(),
         });
-        let mut taken = taken.await?;
-        let opened = taken.opened();
-        let Some(new) = opened.first().map(OpenDisk::named) else {
-            return Err(ApiError::failed("the new disk was not opened"));
-        };
-        let (guid, path, force) = (member.guid, new.path.clone(), request.force);
-        on_pool(&serving, async move |pool| {
-            pool.replace_log_disk(&guid.to_string(), new, force).await
-        })
-        .await?;
-        taken.keep();
-        let mut notes = Vec::new();
-        if let Some(old) = held(&serving, &member.path) {
-            // It is no disk of the pool any more, and must not look like one.
-            if let Err(error) = erase_labels(&old.named().disk).await {
-                let path = &old.path;
-                notes.push(format!("{path}: its labels could not be erased ({error})"));
-            }
-        }
-        serving.drop_disks(std::slice::from_ref(&member.path)).await;
-        serving.take_disks(opened);
-        notes.extend(self.list_anew(&serving));
-        let old = member.path;
-        tracing::info!(class = "log.replaced", pool = name, old, new = path, "log device replaced");
-        Ok(PoolDone::new(name, notes))
+        let taken = taken.await?;
+        let new = taken.opened().first().map(OpenDisk::named);
+        let new = new.ok_or_else(|| ApiError::failed("the new disk was not opened"))?;
+        Ok((taken, new))
     }
 
-    /// Takes a disk of the log out of use, until it is brought online again.
+    /// Takes a disk out of use, until it is brought online again.
     ///
     /// # Errors
     /// There is none of this name; the engine's errors.
@@ -172,13 +246,26 @@ impl Control {
         let serving = self.serving(name)?;
         let member = one_disk(&serving, &request.disk)?;
         let guid = member.guid;
-        on_pool(&serving, async move |pool| pool.offline_log_disk(&guid.to_string()).await).await?;
+        on_pool(&serving, async move |pool| pool.offline_disk(&guid.to_string()).await).await?;
         let disk = member.path;
-        tracing::info!(class = "log.offline", pool = name, disk, "log device taken out of use");
+        match member.class {
+            VdevClass::Log => {
+                tracing::info!(
+                    class = "log.offline",
+                    pool = name,
+                    disk,
+                    "log device taken out of use"
+                );
+            }
+            VdevClass::Data => {
+                tracing::info!(class = "disk.offline", pool = name, disk, "disk taken out of use");
+            }
+        }
         Ok(PoolDone::new(name, Vec::new()))
     }
 
-    /// Takes a disk of the log into use again, after opening it again.
+    /// Takes a disk into use again, after opening it again. A disk that holds data is resilvered
+    /// first, in the background.
     ///
     /// # Errors
     /// There is none of this name, or another disk is there now.
@@ -194,11 +281,23 @@ impl Control {
         let before = held(&serving, &path).map(|disk| disk.file);
         let opened = open_again(path.clone(), before).await?;
         let (guid, again) = (member.guid, opened.named());
-        on_pool(&serving, async move |pool| pool.online_log_disk(&guid.to_string(), again).await)
+        on_pool(&serving, async move |pool| pool.online_disk(&guid.to_string(), again).await)
             .await?;
         serving.drop_disks(std::slice::from_ref(&path)).await;
         serving.take_disks(vec![opened]);
-        tracing::info!(class = "log.online", pool = name, disk = path, "log device in use again");
+        match member.class {
+            VdevClass::Log => {
+                tracing::info!(
+                    class = "log.online",
+                    pool = name,
+                    disk = path,
+                    "log device in use again"
+                );
+            }
+            VdevClass::Data => {
+                tracing::info!(class = "disk.online", pool = name, disk = path, "disk is back");
+            }
+        }
         Ok(PoolDone::new(name, Vec::new()))
     }
 
@@ -223,17 +322,29 @@ impl Control {
     }
 }
 
+/// Gives back a disk that has left the pool. It must not look like one of it.
+async fn give_back(serving: &Serving, path: &str) -> Option<String> {
+    let mut note = None;
+    if let Some(old) = held(serving, path)
+        && let Err(error) = erase_labels(&old.named().disk).await
+    {
+        note = Some(format!("{path}: its labels could not be erased ({error})"));
+    }
+    serving.drop_disks(&[path.to_string()]).await;
+    note
+}
+
 async fn add_log(serving: &Serving, spec: VdevSpec, force: bool) -> Result<(), ApiError> {
     on_pool(serving, async move |pool| pool.add_log(&spec, force).await).await
 }
 
 /// Carries out an act on the pool's own thread.
-async fn on_pool<F>(
+async fn on_pool<F, T: Send + 'static>(
     serving: &Serving,
     act: impl FnOnce(Arc<Pool>) -> F + Send + 'static,
-) -> Result<(), ApiError>
+) -> Result<T, ApiError>
 where
-    F: Future<Output = Result<(), ImportError>> + Send + 'static,
+    F: Future<Output = Result<T, ImportError>> + Send + 'static,
 {
     let pool = serving.service().pool.clone();
     let done = serving.run(act(pool)).await;
@@ -251,8 +362,7 @@ fn held(serving: &Serving, path: &str) -> Option<OpenDisk> {
     serving.disks().into_iter().find(|disk| disk.path == path)
 }
 
-/// Finds a disk of the log: by its path or another name of it, by its guid, or by the name of its
-/// vdev.
+/// Finds a disk: by its path or another name of it, by its guid, or by the name of its vdev.
 fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
     let status = serving.service().pool.status();
     let identity = resolve(name).ok().and_then(|path| Identity::of(&path).ok());
@@ -265,13 +375,9 @@ fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
             vdev.leaves.iter().find(|leaf| same(&leaf.path) || guid_text(leaf.guid.0) == name);
         let whole = of == name || count == 1;
         let Some(leaf) = found.or(vdev.leaves.first().filter(|_| of == name)) else { continue };
-        if class == VdevClass::Data {
-            return Err(ApiError::invalid(format!(
-                "{name}: holds data; so far this works for log devices only"
-            )));
-        }
         return Ok(Member {
             vdev: of,
+            class,
             guid: leaf.guid,
             path: leaf.path.clone(),
             all: vdev.leaves.iter().map(|leaf| leaf.path.clone()).collect(),

@@ -54,7 +54,29 @@ pub enum PoolCommand {
         /// The disk; of a mirror its name, such as mirror-1.
         disk: String,
     },
-    /// Put another disk in the place of one of the log.
+    /// Add a disk as another side of a mirror, or make a single disk a mirror.
+    Attach {
+        /// Take the new disk also if it holds something else. It is lost.
+        #[arg(short = 'f')]
+        force: bool,
+        /// Make the new disk, if it is an image file that does not exist, of this size.
+        #[arg(long, value_name = "SIZE", value_parser = bytes)]
+        create_size: Option<u64>,
+        /// The pool.
+        name: String,
+        /// A disk of the pool that holds data.
+        disk: String,
+        /// The disk that comes.
+        new: String,
+    },
+    /// Take a side off a mirror.
+    Detach {
+        /// The pool.
+        name: String,
+        /// The disk.
+        disk: String,
+    },
+    /// Put another disk in the place of one.
     Replace {
         /// Take the new disk also if it holds something else. It is lost.
         #[arg(short = 'f')]
@@ -69,14 +91,14 @@ pub enum PoolCommand {
         /// The disk that comes.
         new: String,
     },
-    /// Take a disk of the log out of use until it is taken into use again.
+    /// Take a disk out of use until it is taken into use again.
     Offline {
         /// The pool.
         name: String,
         /// The disk.
         disk: String,
     },
-    /// Take a disk of the log into use again.
+    /// Take a disk into use again.
     Online {
         /// The pool.
         name: String,

@@ -1,4 +1,5 @@
-//! `aquifer pool add`, `remove`, `replace`, `offline`, `online`: the disks of a pool in service.
+//! `aquifer pool add`, `remove`, `attach`, `detach`, `replace`, `offline`, `online`: the disks of a
+//! pool in service.
 
 use aquifer_api::client::Client;
 use aquifer_api::{AddVdevs, DiskRequest, PoolDone, ReplaceDisk};
@@ -42,6 +43,24 @@ pub(super) async fn replace(
     request: ReplaceDisk,
 ) -> Result<(), Failure> {
     done(output, &client.replace_disk(name, &request).await?)
+}
+
+pub(super) async fn attach(
+    client: &Client,
+    output: Output,
+    name: &str,
+    request: ReplaceDisk,
+) -> Result<(), Failure> {
+    done(output, &client.attach_disk(name, &request).await?)
+}
+
+pub(super) async fn detach(
+    client: &Client,
+    output: Output,
+    name: &str,
+    disk: String,
+) -> Result<(), Failure> {
+    done(output, &client.detach_disk(name, &DiskRequest { disk }).await?)
 }
 
 pub(super) async fn offline(

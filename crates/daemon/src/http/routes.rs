@@ -26,6 +26,8 @@
 //! POST /pools/{name}/destroy    admin     DestroyPool     -> PoolDone
 //! POST /pools/{name}/add        admin     AddVdevs        -> PoolCreated
 //! POST /pools/{name}/remove     admin     DiskRequest     -> PoolDone
+//! POST /pools/{name}/attach     admin     ReplaceDisk     -> PoolDone
+//! POST /pools/{name}/detach     admin     DiskRequest     -> PoolDone
 //! POST /pools/{name}/replace    admin     ReplaceDisk     -> PoolDone
 //! POST /datasets/destroy        admin     DestroyDataset  -> DatasetDone
 //! POST /datasets/clear          admin     ClearDamage     -> DatasetDone
@@ -99,6 +101,8 @@ fn table() -> Table {
         .act(Admin, "/pools/{name}/destroy", destroy_pool)
         .act(Admin, "/pools/{name}/add", add_vdevs)
         .act(Admin, "/pools/{name}/remove", remove_disk)
+        .act(Admin, "/pools/{name}/attach", attach_disk)
+        .act(Admin, "/pools/{name}/detach", detach_disk)
         .act(Admin, "/pools/{name}/replace", replace_disk)
         .act(Admin, "/datasets/destroy", destroy_dataset)
         .act(Admin, "/datasets/clear", clear_damage)
@@ -248,8 +252,28 @@ async fn replace_disk(
     Name(name): Name,
     Body(request): Body<api::ReplaceDisk>,
 ) -> Response {
-    let told = words::replace_disk(&name, &request);
+    let told = words::new_disk("replace", &name, &request);
     acting.carry_out(told, control.replace_disk(&name, request)).await
+}
+
+async fn attach_disk(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::ReplaceDisk>,
+) -> Response {
+    let told = words::new_disk("attach", &name, &request);
+    acting.carry_out(told, control.attach_disk(&name, request)).await
+}
+
+async fn detach_disk(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::DiskRequest>,
+) -> Response {
+    let told = words::on_disk("detach", &name, &request);
+    acting.carry_out(told, control.detach_disk(&name, request)).await
 }
 
 async fn offline_disk(

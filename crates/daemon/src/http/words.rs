@@ -94,9 +94,9 @@ pub(super) fn on_disk(act: &str, name: &str, DiskRequest { disk }: &DiskRequest)
     words.told(About::Pool(name.into()))
 }
 
-pub(super) fn replace_disk(name: &str, request: &ReplaceDisk) -> Told {
+pub(super) fn new_disk(act: &str, name: &str, request: &ReplaceDisk) -> Told {
     let ReplaceDisk { disk, new, force, create_bytes } = request;
-    let words = Words::of("pool replace").flag(*force, "-f");
+    let words = Words::of("pool").word(act).flag(*force, "-f");
     let words = words.option("--create-size", bytes(*create_bytes));
     words.word(name).word(disk).word(new).told(About::Pool(name.into()))
 }

@@ -136,8 +136,11 @@ impl World3 {
             for (mut client, carried_out) in known {
                 let (at, ops) = (*at, life.ops);
                 clients.push(async move {
-                    client.after_restart(carried_out).await?;
-                    client.run(ops).await.map_err(|why| format!("pool {at}: {why}"))
+                    let done = async {
+                        client.after_restart(carried_out).await?;
+                        client.run(ops).await
+                    };
+                    done.await.map_err(|why| format!("pool {at}: {why}"))
                 });
             }
         }

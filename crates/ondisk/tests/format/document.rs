@@ -170,7 +170,7 @@ fn every_example_and_module_is_named() {
         "log_batch",
         "log_change",
         "dead",
-        "rebuild_mark",
+        "resilver_mark",
         "reply",
     ] {
         assert!(text.contains(&format!("`{module}`")), "module {module}");

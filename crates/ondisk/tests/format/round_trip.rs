@@ -34,7 +34,7 @@ fn round_trips<S: Structure>(values: impl Strategy<Value = S>) {
 fn labels_and_uberblocks() {
     round_trips(strategy::label());
     round_trips(strategy::uberblock());
-    round_trips(strategy::rebuild_mark());
+    round_trips(strategy::resilver_mark());
 }
 
 #[test]

@@ -11,8 +11,8 @@ use crate::memory::peak_of;
 use crate::structures::Structure;
 use crate::values::{
     act, batch, changes, counters, damage, dataset, dead, dirent, earlier_part, empty_directory,
-    extents, file, first_uberblock, inner, label, leaf, line, pointer, property, rebuild_mark,
-    record, record_at, reply, root, uberblock, used_uberblock,
+    extents, file, first_uberblock, inner, label, leaf, line, pointer, property, record, record_at,
+    reply, resilver_mark, root, uberblock, used_uberblock,
 };
 
 /// Fails unless the bytes are the expected ones.
@@ -83,7 +83,7 @@ fn whole() -> Vec<Sample> {
         sample("uberblock_v1", "uberblock of a pool in service, a leaf outdated", uberblock()),
         sample("uberblock_host_v1", "the same, with the host that wrote it", used_uberblock()),
         sample("uberblock_first_v1", "first uberblock of a new pool", first_uberblock()),
-        sample("rebuild_mark_v1", "mark of a leaf that is being rebuilt", rebuild_mark()),
+        sample("resilver_mark_v1", "mark of a leaf that is being resilvered", resilver_mark()),
         sample("txg_record_v1", "last part of a txg's record, with the pool root", record()),
         sample("txg_record_part_v1", "an earlier part, without root", earlier_part()),
         sample("log_batch_v1", "header of a batch of three records", batch()),

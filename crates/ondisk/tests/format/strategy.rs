@@ -18,8 +18,8 @@ use aquifer_ondisk::layout::{BITMAP_SLOTS, LEAVES_MAX};
 use aquifer_ondisk::log_batch::{BATCH_SECTORS_MAX, BatchHeader, LogRecord};
 use aquifer_ondisk::log_change::{LogChange, PageSource};
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES};
-use aquifer_ondisk::rebuild_mark::RebuildMark;
 use aquifer_ondisk::reply::{CallId, ReplyEntry};
+use aquifer_ondisk::resilver_mark::ResilverMark;
 use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NODE_CAPACITY_BYTES, Node, NodeBody, NodeOwner};
 use aquifer_ondisk::txg_record::{
     RECORD_SECTORS_MAX, RUN_SECTORS_MAX, RecordPointer, SlotEntry, TxgRecord,
@@ -165,9 +165,9 @@ fn vdev() -> impl Strategy<Value = VdevConfig> {
     )
 }
 
-pub fn rebuild_mark() -> impl Strategy<Value = RebuildMark> {
+pub fn resilver_mark() -> impl Strategy<Value = ResilverMark> {
     (guid(), guid(), 0u8..4, sequence(), txg()).prop_map(
-        |(pool_guid, leaf_guid, label, sequence, kept)| RebuildMark {
+        |(pool_guid, leaf_guid, label, sequence, kept)| ResilverMark {
             pool_guid,
             leaf_guid,
             label,

@@ -15,8 +15,8 @@ use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::log_batch::BatchHeader;
 use aquifer_ondisk::log_change::{self, LogChange};
 use aquifer_ondisk::pool_root::PoolRoot;
-use aquifer_ondisk::rebuild_mark::RebuildMark;
 use aquifer_ondisk::reply::ReplyEntry;
+use aquifer_ondisk::resilver_mark::ResilverMark;
 use aquifer_ondisk::tree_node::{Form, Node};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
 use aquifer_ondisk::uberblock::Uberblock;
@@ -59,15 +59,15 @@ impl Structure for Uberblock {
     }
 }
 
-impl Structure for RebuildMark {
-    const NAME: &'static str = "rebuild mark";
+impl Structure for ResilverMark {
+    const NAME: &'static str = "resilver mark";
     const SEALED: bool = true;
 
     fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
         self.encode()
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
-        RebuildMark::decode(bytes)
+        ResilverMark::decode(bytes)
     }
 }
 

@@ -14,8 +14,8 @@ use aquifer_ondisk::inode::{FileKind, Inode, Time};
 use aquifer_ondisk::log_batch::{BatchHeader, LogRecord};
 use aquifer_ondisk::log_change::{LogChange, PageSource};
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES, TreeSlot};
-use aquifer_ondisk::rebuild_mark::RebuildMark;
 use aquifer_ondisk::reply::{CallId, ReplyEntry};
+use aquifer_ondisk::resilver_mark::ResilverMark;
 use aquifer_ondisk::tree_node::{Form, Node, NodeBody, NodeOwner};
 use aquifer_ondisk::txg_record::{RecordPointer, SlotEntry, TxgRecord};
 use aquifer_ondisk::types::Run;
@@ -100,9 +100,9 @@ pub fn used_uberblock() -> Uberblock {
     Uberblock { host, ..uberblock() }
 }
 
-pub fn rebuild_mark() -> RebuildMark {
+pub fn resilver_mark() -> ResilverMark {
     let (pool_guid, leaf_guid) = (POOL, Guid(0xa0));
-    RebuildMark { pool_guid, leaf_guid, label: 3, sequence: 0x1234, kept: Txg(0x5678) }
+    ResilverMark { pool_guid, leaf_guid, label: 3, sequence: 0x1234, kept: Txg(0x5678) }
 }
 
 pub fn first_uberblock() -> Uberblock {

@@ -38,7 +38,7 @@ pub(crate) fn vote(found: &[FoundLeaf]) -> Result<Vote, ImportError> {
     let blocks = || all.iter().filter(|(guid, _)| data.contains(guid));
     for one in blocks() {
         for other in blocks() {
-            // One that was rebuilt since is still named by one that left the pool before.
+            // One that was resilvered since is still named by one that left the pool before.
             if one.0 < other.0 && went_on(one, &other.1) && went_on(other, &one.1) {
                 return Err(ImportError::SplitBrain(one.0, other.0));
             }

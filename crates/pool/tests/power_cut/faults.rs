@@ -82,13 +82,13 @@ fn a_disk_of_the_log_has_two_names() {
         let guid = pool.status().vdevs[1].leaves[0].guid.to_string();
         assert_eq!(pool.status().vdevs[1].leaves[0].path, log);
         for name in [&log, &guid] {
-            pool.offline_log_disk(name).await.unwrap();
+            pool.offline_disk(name).await.unwrap();
             assert_ne!(states(open)[2], LeafState::Online, "{name}");
-            pool.online_log_disk(name, disks[2].clone()).await.unwrap();
+            pool.online_disk(name, disks[2].clone()).await.unwrap();
             assert_eq!(states(open)[2], LeafState::Online, "{name}");
         }
         for name in [&data, "nothing", ""] {
-            let refused = pool.offline_log_disk(name).await.unwrap_err().to_string();
+            let refused = pool.offline_disk(name).await.unwrap_err().to_string();
             assert!(refused.contains("no"), "{refused}");
         }
     });
@@ -122,7 +122,7 @@ fn the_only_disk_fails_a_flush_and_serves_again_after_an_import() {
 }
 
 #[test]
-fn a_side_that_failed_a_flush_is_outdated_until_it_is_rebuilt() {
+fn a_side_that_failed_a_flush_is_outdated_until_it_is_resilvered() {
     let mut fixture = Fixture::new(Shape::Mirror);
     let disk = fixture.disks[1].clone();
     fixture.with_pool(async |open| {
@@ -143,7 +143,7 @@ fn a_side_that_failed_a_flush_is_outdated_until_it_is_rebuilt() {
             world.sleep(Duration::from_millis(100)).await;
         }
     });
-    // Alone it holds what it missed, and what came while it was rebuilt.
+    // Alone it holds what it missed, and what came while it was resilvered.
     fixture.disks[0].vanish(Vanish::PowerLost);
     fixture.with_pool(async |open| {
         assert_eq!(states(open), [LeafState::Missing, LeafState::Online]);

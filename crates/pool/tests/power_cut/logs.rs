@@ -296,10 +296,13 @@ async fn administrator(
                     .vdevs
                     .iter()
                     .any(|vdev| vdev.leaves.iter().any(|leaf| leaf.path == other_disk.path));
-                if mine { continue } else { pool.replace_log_disk(&name, other_disk, true).await }
+                if mine {
+                    continue;
+                }
+                pool.replace_disk(&name, other_disk, true).await.map(|_| ())
             }
-            3 => pool.offline_log_disk(&name).await,
-            _ => pool.online_log_disk(&name, disk(one)).await,
+            3 => pool.offline_disk(&name).await,
+            _ => pool.online_disk(&name, disk(one)).await,
         };
         if story() > 0 {
             println!("act {act} on {name}: {result:?} at {:?}", world.now());

@@ -1,9 +1,10 @@
-//! Sides of a mirror that go away and come back. Once rebuilt, each must do alone, for good.
+//! Sides of a mirror that go away and come back. Once resilvered, each must do alone, for good.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use aquifer_blockio::World;
+use aquifer_blockio::{Disk, World};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_pool::create::{PoolSpec, VdevSpec, create};
 use aquifer_pool::import::ImportOptions;
@@ -11,6 +12,7 @@ use aquifer_sim::{
     CutPlan, DiskConfig, Fault, FaultRule, Image, Rng, Sim, SimConfig, SimDisk, Stop, Vanish, When,
 };
 use aquifer_vdev::LeafState;
+use futures_util::future::join;
 
 use crate::clients::{Model, Open, check, check_space, mismatches, open, workload};
 use crate::shapes::named;
@@ -20,10 +22,12 @@ use crate::{Kind, story};
 #[derive(Default)]
 pub struct SidesRun {
     pub cuts: u64,
-    /// Times that a side was rebuilt while the others watched, and then did alone.
+    /// Times that a side was resilvered while the others watched, and then did alone.
     pub alone: u64,
     /// Of these, those that went back to an older root.
     pub rewinds: u64,
+    /// Acts of an administrator that were carried out.
+    pub acts: u64,
 }
 
 struct Machine {
@@ -32,8 +36,10 @@ struct Machine {
     world: Arc<dyn World>,
     disks: Vec<SimDisk>,
     model: Arc<Mutex<Model>>,
-    /// This disk is whole; the others may be.
+    /// This disk is whole; the others may be, or are none of the pool's.
     keeper: usize,
+    /// The disks that were the pool's when all were whole.
+    members: Vec<String>,
     run: SidesRun,
 }
 
@@ -62,10 +68,20 @@ pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>]) -> Result<SidesRun, Strin
     let disks: Vec<SimDisk> = images
         .map(|(at, image)| sim.add_disk(&format!("d{at}"), image.clone(), DiskConfig::default()))
         .collect();
+    let spare = sim.add_disk("spare", Image::new(65536), DiskConfig::default());
+    let disks: Vec<SimDisk> = disks.into_iter().chain([spare]).collect();
     let world: Arc<dyn World> = Arc::new(sim.world());
     let model = Arc::default();
-    let mut machine =
-        Machine { rng, sim, world, disks, model, keeper: 0, run: SidesRun::default() };
+    let mut machine = Machine {
+        rng,
+        sim,
+        world,
+        disks,
+        model,
+        keeper: 0,
+        members: Vec::new(),
+        run: SidesRun::default(),
+    };
     for _ in 0..2 + machine.rng.below(3) {
         machine.round().map_err(|what| {
             let (sides, keeper) = (machine.disks.len(), machine.keeper);
@@ -76,7 +92,7 @@ pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>]) -> Result<SidesRun, Strin
 }
 
 impl Machine {
-    /// Sides miss something, come back, are rebuilt with cuts on the way, and one of them is left.
+    /// Sides miss something, come back, are resilvered with cuts on the way; one of them is left.
     fn round(&mut self) -> Result<(), String> {
         self.some_go_away();
         for _ in 0..1 + self.rng.below(2) {
@@ -126,12 +142,22 @@ impl Machine {
             }
         }
         let work = Rng::stream(self.rng.next_u64(), "work");
+        let acts = Rng::stream(self.rng.next_u64(), "acts");
+        let busy = self.rng.coin();
+        let done_acts = AtomicU64::new(0);
         let ended = self.live(0, async |open, machine| {
             let (world, model) = (machine.world.clone(), machine.model.clone());
-            let done = workload(world, open, model, &machine.disks, Kind::Short, work).await;
+            let work = workload(world, open, model, &machine.disks, Kind::Short, work);
+            let acts = async {
+                if busy {
+                    machine.administrate(open, acts, &done_acts).await;
+                }
+            };
+            let (done, ()) = join(work, acts).await;
             done.map_err(|error| error.to_string())?;
             sound(open)
         });
+        self.run.acts += done_acts.into_inner();
         match ended {
             Ok(Ok(()) | Err(Stop::Halted)) => {}
             Ok(Err(stop)) => return Err(stop.to_string()),
@@ -141,6 +167,31 @@ impl Machine {
         }
         self.end();
         Ok(())
+    }
+
+    /// Takes sides other than the keeper out of use and back, attaches, detaches and replaces them.
+    async fn administrate(&self, open: &Open, mut rng: Rng, done: &AtomicU64) {
+        for _ in 0..6 {
+            self.world.sleep(Duration::from_millis(rng.below(300))).await;
+            let (one, other) = (rng.index(self.disks.len()), rng.index(self.disks.len()));
+            let disk = |at: usize| named(std::slice::from_ref(&self.disks[at])).remove(0);
+            let members = members(open);
+            let is_member = |at: usize| members.iter().any(|path| *path == disk(at).path);
+            let (name, new) = (disk(one).path, disk(other));
+            let pool = &open.pool;
+            let result = match rng.below(6) {
+                _ if one == self.keeper => continue,
+                0 => pool.offline_disk(&name).await,
+                1 if !is_member(other) => pool.attach_disk(&name, new, true).await,
+                2 => pool.detach_disk(&name).await,
+                3 if !is_member(other) => pool.replace_disk(&name, new, true).await.map(|_| ()),
+                _ => pool.online_disk(&name, disk(one)).await,
+            };
+            if story() > 0 {
+                println!("act on {name}: {result:?} at {:?}", self.world.now());
+            }
+            done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
+        }
     }
 
     fn end(&mut self) {
@@ -178,9 +229,9 @@ impl Machine {
         }
     }
 
-    /// With the whole ones away a side that was being rebuilt is refused, or it was whole already.
+    /// With the others away a side that was being resilvered is refused, or it was whole already.
     fn a_half_built_side_knows_it(&mut self) -> Result<(), String> {
-        let side = (self.keeper + 1) % self.disks.len();
+        let side = (self.keeper + 1 + self.rng.index(self.disks.len() - 1)) % self.disks.len();
         self.leave_only(side);
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
         let mark = self.sim.run_until(async {
@@ -211,10 +262,11 @@ impl Machine {
         }
     }
 
-    /// In peace every side is rebuilt, while clients write.
+    /// In peace every side is resilvered, while clients write.
     fn all_become_whole(&mut self) -> Result<(), String> {
         self.all_come_back();
         let mut work = Rng::stream(self.rng.next_u64(), "work");
+        let members = Mutex::new(Vec::new());
         let ended = self.live(0, async |open, machine| {
             let writes = work.coin();
             if writes {
@@ -224,21 +276,24 @@ impl Machine {
             }
             for _ in 0..1000 {
                 if whole(open) {
+                    *members.lock().unwrap() = self::members(open);
                     sound(open)?;
                     return if writes { Ok(()) } else { check_space(open) };
                 }
                 machine.world.sleep(Duration::from_millis(100)).await;
             }
-            Err(format!("not rebuilt after 100 s: {:?}", states(open)))
+            Err(format!("not resilvered after 100 s: {:?}", states(open)))
         })?;
         ended.map_err(|stop| stop.to_string())?;
         self.end();
+        self.members = members.into_inner().unwrap();
         Ok(())
     }
 
     /// One side is left alone for good: it has all, its older roots too. It is the keeper now.
     fn one_does_alone(&mut self) -> Result<(), String> {
-        self.keeper = self.rng.index(self.disks.len());
+        let keeper = self.members[self.rng.index(self.members.len())].clone();
+        self.keeper = self.disks.iter().position(|disk| disk.name() == keeper).unwrap();
         self.leave_only(self.keeper);
         let rewind = if self.rng.below(3) == 0 { 1 + self.rng.below(2) } else { 0 };
         if rewind > 0 {
@@ -261,6 +316,12 @@ impl Machine {
         self.end();
         Ok(())
     }
+}
+
+/// Names of the disks that are the pool's.
+fn members(open: &Open) -> Vec<String> {
+    let vdevs = open.pool.status().vdevs;
+    vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.path.clone()).collect()
 }
 
 fn states(open: &Open) -> Vec<LeafState> {

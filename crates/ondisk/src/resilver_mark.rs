@@ -1,4 +1,4 @@
-//! The mark of a leaf that is being rebuilt: an entry of its uberblock ring. One sector, sealed.
+//! The mark of a leaf that is being resilvered: an entry of its uberblock ring. One sector, sealed.
 //!
 //! ```text
 //!   0 magic "AQUBMARK"  version u32  label u8  pad [3]
@@ -8,19 +8,19 @@
 //!                       nothing
 //!  ... padding, xxh3-128
 //! ```
-//! A leaf that is being rebuilt holds old and new content beside each other, and its own uberblocks
-//! describe neither. While a mark is the newest entry of its ring, they do not count.
+//! A leaf that is being resilvered holds old and new content beside each other, and its own
+//! uberblocks describe neither. While a mark is the newest entry of its ring, they do not count.
 
 use crate::codec::{FormatError, Reader, Writer, seal, unseal};
 use crate::types::{Guid, SEQUENCE_LIMIT, Txg};
 
-const WHAT: &str = "rebuild mark";
+const WHAT: &str = "resilver mark";
 const MAGIC: [u8; 8] = *b"AQUBMARK";
 const VERSION: u32 = 1;
 
 /// See the module's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RebuildMark {
+pub struct ResilverMark {
     /// The pool.
     pub pool_guid: Guid,
     /// The leaf.
@@ -33,7 +33,7 @@ pub struct RebuildMark {
     pub kept: Txg,
 }
 
-impl RebuildMark {
+impl ResilverMark {
     /// The sector's bytes.
     ///
     /// # Errors
@@ -71,6 +71,6 @@ impl RebuildMark {
         let label = r.u8()?;
         r.array::<3>()?;
         let (pool_guid, leaf_guid) = (Guid(r.u64()?), Guid(r.u64()?));
-        Ok(RebuildMark { pool_guid, leaf_guid, label, sequence: r.sequence()?, kept: r.txg()? })
+        Ok(ResilverMark { pool_guid, leaf_guid, label, sequence: r.sequence()?, kept: r.txg()? })
     }
 }

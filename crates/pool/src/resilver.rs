@@ -27,7 +27,7 @@ use aquifer_blockio::{DiskError, Page};
 use aquifer_ondisk::codec::checksum128;
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::extent::Extent;
-use aquifer_ondisk::rebuild_mark::RebuildMark;
+use aquifer_ondisk::resilver_mark::ResilverMark;
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
 use aquifer_ondisk::{BlockPointer, Guid, Place, Txg};
 use aquifer_space::MetaslabId;
@@ -42,7 +42,7 @@ use crate::walk::Visitor;
 
 /// Why a leaf is not brought up to date.
 #[derive(Debug, thiserror::Error)]
-pub enum RebuildError {
+pub enum ResilverError {
     /// Its labels cannot be used.
     #[error("{0}")]
     Label(#[from] LabelError),
@@ -53,7 +53,7 @@ pub enum RebuildError {
     #[error("it is another disk")]
     Foreign,
     /// It failed on the way, or was taken out of use.
-    #[error("it failed while it was rebuilt")]
+    #[error("it failed while it was resilvered")]
     Failed,
     /// The pool cannot go on.
     #[error("{0}")]
@@ -79,7 +79,7 @@ impl Pool {
     /// Brings outdated leaves up to date, one after the other, as long as the pool is in service:
     /// those that the import found at once, those that failed later after a rest. A leaf that fails
     /// again is tried at growing intervals. A leaf that was taken offline is left alone.
-    pub(crate) async fn rebuild_outdated(self: Arc<Pool>) {
+    pub(crate) async fn resilver_outdated(self: Arc<Pool>) {
         let mut tries: HashMap<Guid, Tries> = HashMap::new();
         let mut rest = Duration::ZERO;
         loop {
@@ -89,7 +89,10 @@ impl Pool {
                 if tries.next > now {
                     continue;
                 }
-                let done = self.rebuild_and_tell(&vdev, &leaf).await;
+                let done = self.resilver_and_tell(&vdev, &leaf).await;
+                if done {
+                    self.let_replaced_go(leaf.guid).await;
+                }
                 tries.rest =
                     if done { REST_MIN } else { (tries.rest * 2).clamp(REST_MIN, REST_MAX) };
                 tries.next = self.world.now() + tries.rest;
@@ -103,7 +106,7 @@ impl Pool {
         }
     }
 
-    /// Outdated leaves that could be rebuilt.
+    /// Outdated leaves that could be resilvered.
     fn outdated(&self) -> Vec<(Arc<Vdev>, Arc<Leaf>)> {
         let tree = self.tree();
         let leaves = tree.data().flat_map(|vdev| vdev.leaves.iter().map(move |leaf| (vdev, leaf)));
@@ -112,47 +115,47 @@ impl Pool {
     }
 
     /// Whether it is up to date now.
-    async fn rebuild_and_tell(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> bool {
+    async fn resilver_and_tell(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> bool {
         let (pool, path) = (self.name(), &leaf.path);
-        tracing::info!(class = "disk.rebuild_begun", pool, leaf = %path, "disk is being rebuilt");
-        let rebuilt = self.rebuild(vdev, leaf).await;
-        match &rebuilt {
+        tracing::info!(class = "disk.resilver_begun", pool, leaf = %path, "disk is resilvered");
+        let resilvered = self.resilver(vdev, leaf).await;
+        match &resilvered {
             Ok(copied_bytes) => tracing::info!(
-                class = "disk.rebuilt", pool, leaf = %path, copied_bytes,
+                class = "disk.resilvered", pool, leaf = %path, copied_bytes,
                 "disk is up to date again"
             ),
             Err(error) => tracing::error!(
-                class = "disk.rebuild_failed", pool, leaf = %path, %error,
+                class = "disk.resilver_failed", pool, leaf = %path, %error,
                 "disk is not brought up to date: it stays outdated"
             ),
         }
-        rebuilt.is_ok()
+        resilvered.is_ok()
     }
 
     /// Brings an outdated leaf up to date. Returns the bytes copied to it.
-    pub(crate) fn rebuild<'a>(
+    pub(crate) fn resilver<'a>(
         &'a self,
         vdev: &'a Arc<Vdev>,
         leaf: &'a Arc<Leaf>,
-    ) -> BoxFuture<'a, Result<u64, RebuildError>> {
+    ) -> BoxFuture<'a, Result<u64, ResilverError>> {
         Box::pin(async move {
             assert_eq!(vdev.class, VdevClass::Data, "the log leaves a vdev instead");
             let mark = self.mark(leaf).await?;
-            if !leaf.begin_rebuild() {
-                return Err(RebuildError::Failed);
+            if !leaf.begin_resilver() {
+                return Err(ResilverError::Failed);
             }
-            let rebuilt = self.rebuild_marked(vdev, leaf, &mark).await;
-            leaf.give_up_rebuild();
-            rebuilt
+            let resilvered = self.resilver_marked(vdev, leaf, &mark).await;
+            leaf.give_up_resilver();
+            resilvered
         })
     }
 
-    async fn rebuild_marked(
+    async fn resilver_marked(
         &self,
         vdev: &Arc<Vdev>,
         leaf: &Arc<Leaf>,
-        mark: &RebuildMark,
-    ) -> Result<u64, RebuildError> {
+        mark: &ResilverMark,
+    ) -> Result<u64, ResilverError> {
         // What enters later txgs and batches reaches the leaf when it is written.
         let (came, batches) = (self.open_txg(), self.log.next_sequence());
         let kept = if left_out(Rule::MissedFromItsOwn) { self.committed_txg() } else { mark.kept };
@@ -168,18 +171,18 @@ impl Pool {
     }
 
     /// Step 1.
-    async fn mark(&self, leaf: &Arc<Leaf>) -> Result<RebuildMark, RebuildError> {
+    async fn mark(&self, leaf: &Arc<Leaf>) -> Result<ResilverMark, ResilverError> {
         while !leaf.is_quiet() {
             self.world.sleep(Duration::from_millis(QUIET_POLL_MS)).await;
         }
         let disk = leaf.disk().ok_or(DiskError::Gone)?;
         let labels = label_io::read_labels(disk).await?;
         if labels.label.leaf_guid != leaf.guid || labels.label.config.pool_guid != self.guid() {
-            return Err(RebuildError::Foreign);
+            return Err(ResilverError::Foreign);
         }
         let own = labels.uberblocks.first().map_or(0, |uberblock| uberblock.sequence);
         let own = own.max(labels.mark.map_or(0, |mark| mark.sequence));
-        let mark = RebuildMark {
+        let mark = ResilverMark {
             pool_guid: self.guid(),
             leaf_guid: leaf.guid,
             label: 0,
@@ -213,7 +216,7 @@ impl Pool {
         vdev: &Arc<Vdev>,
         leaf: &Arc<Leaf>,
         (kept, came): (Txg, Txg),
-    ) -> Result<u64, RebuildError> {
+    ) -> Result<u64, ResilverError> {
         let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) else {
             return Err(PoolError::Exported.into());
         };
@@ -223,29 +226,29 @@ impl Pool {
         let walked = trees.walk(self.roots(), kept, &copier).await?;
         drop(reading);
         if walked.is_break() {
-            return Err(RebuildError::Failed);
+            return Err(ResilverError::Failed);
         }
         Ok(copier.copied_bytes.into_inner())
     }
 
     /// Step 4.
-    async fn copy_in_place(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), RebuildError> {
+    async fn copy_in_place(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), ResilverError> {
         let _turn = self.sync_turn.lock().await;
         self.txgs.check()?;
-        if !left_out(Rule::RebuiltHasLabels) {
+        if !left_out(Rule::ResilveredHasLabels) {
             label_io::write_config(leaf, &self.tree().config).await?;
         }
-        if !left_out(Rule::RebuiltHasRecords) {
+        if !left_out(Rule::ResilveredHasRecords) {
             self.copy_records(vdev, leaf).await?;
         }
-        if !left_out(Rule::RebuiltHasSlots) {
+        if !left_out(Rule::ResilveredHasSlots) {
             self.copy_slots(vdev, leaf).await?;
         }
         Ok(leaf.flush().await?)
     }
 
     /// Every record that one of the roots in the uberblock needs.
-    async fn copy_records(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), RebuildError> {
+    async fn copy_records(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), ResilverError> {
         let roots = self.uberblock_roots().await;
         let mut back_to = Txg(u64::MAX);
         for root in roots.iter().flatten() {
@@ -267,7 +270,7 @@ impl Pool {
         vdev: &Arc<Vdev>,
         leaf: &Arc<Leaf>,
         pointer: RecordPointer,
-    ) -> Result<Option<TxgRecord>, RebuildError> {
+    ) -> Result<Option<TxgRecord>, ResilverError> {
         let verify = |pages: &[Page]| checksum128(&bytes_of(pages)) == pointer.checksum;
         let sectors = usize::try_from(pointer.sectors).unwrap_or(0);
         for place in pointer.copies() {
@@ -283,7 +286,7 @@ impl Pool {
         Ok(None)
     }
 
-    async fn copy_slots(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), RebuildError> {
+    async fn copy_slots(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), ResilverError> {
         for metaslab in 0..vdev.geometry.metaslabs() {
             let id = MetaslabId { vdev: vdev.index, index: metaslab };
             let Some((entry, places)) = self.space.lock().slot(id) else { continue };
@@ -297,15 +300,15 @@ impl Pool {
     }
 
     /// Step 5.
-    async fn let_roots_pass(&self, leaf: &Arc<Leaf>, batches: u64) -> Result<(), RebuildError> {
-        if !left_out(Rule::RebuiltHasOlderRoots) {
+    async fn let_roots_pass(&self, leaf: &Arc<Leaf>, batches: u64) -> Result<(), ResilverError> {
+        if !left_out(Rule::ResilveredHasOlderRoots) {
             for _ in 0..aquifer_ondisk::layout::REWIND_TXGS {
                 self.sync().await?;
             }
         }
-        while self.log.head_sequence() < batches && !left_out(Rule::RebuiltHasLog) {
-            if leaf.state() != LeafState::Rebuilding {
-                return Err(RebuildError::Failed);
+        while self.log.head_sequence() < batches && !left_out(Rule::ResilveredHasLog) {
+            if leaf.state() != LeafState::Resilvering {
+                return Err(ResilverError::Failed);
             }
             self.sync().await?;
         }
@@ -316,12 +319,12 @@ impl Pool {
     async fn take_into_use(
         &self,
         leaf: &Arc<Leaf>,
-        mark: &RebuildMark,
-    ) -> Result<(), RebuildError> {
-        if !leaf.end_rebuild() {
-            return Err(RebuildError::Failed);
+        mark: &ResilverMark,
+    ) -> Result<(), ResilverError> {
+        if !leaf.end_resilver() {
+            return Err(ResilverError::Failed);
         }
-        if !left_out(Rule::RebuiltIsFlushed) {
+        if !left_out(Rule::ResilveredIsFlushed) {
             // An error fails the leaf, and the uberblock below names it once more.
             let _ = leaf.flush().await;
         }
@@ -330,7 +333,8 @@ impl Pool {
             uberblock.sequence = uberblock.sequence.max(mark.sequence);
         })
         .await?;
-        if leaf.is_online() { Ok(()) } else { Err(RebuildError::Failed) }
+        leaf.settle();
+        if leaf.is_online() { Ok(()) } else { Err(ResilverError::Failed) }
     }
 }
 
@@ -351,7 +355,7 @@ impl Copier<'_> {
 
     /// Writes sectors to the leaf. Ends the walk if the leaf takes no more.
     async fn put(&self, place: Place, pages: Vec<Page>) -> ControlFlow<()> {
-        if self.leaf.state() != LeafState::Rebuilding {
+        if self.leaf.state() != LeafState::Resilvering {
             return ControlFlow::Break(());
         }
         let bytes = (pages.len() * 4096) as u64;

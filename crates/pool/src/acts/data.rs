@@ -1,0 +1,198 @@
+//! Disks that hold data: taken out of use and back, attached, detached, replaced.
+//!
+//! Invariants:
+//! - The last disk of a vdev that holds everything is never taken away.
+//! - A new disk is named outdated before a config lists it. A disk that leaves is named, then
+//!   struck from the config, then wiped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_ondisk::Guid;
+use aquifer_ondisk::config::{VdevClass, VdevConfig};
+use aquifer_ondisk::layout::LEAVES_MAX;
+use aquifer_ondisk::uberblock::Outdated;
+use aquifer_vdev::{Leaf, Vdev, label_io};
+
+use super::Found;
+use crate::create::NamedDisk;
+use crate::error::{Contradiction, ImportError, PoolError};
+use crate::pool::Pool;
+use crate::tree::put;
+
+/// How long an act waits until a disk has answered all I/O that it was given.
+const QUIET_WAIT: Duration = Duration::from_secs(10);
+/// How often it looks.
+const QUIET_POLL: Duration = Duration::from_millis(10);
+
+impl Pool {
+    /// Adds `new` as another side of the vdev of a disk. It gets all data in the background.
+    ///
+    /// # Errors
+    /// The disk is none of the pool's, or of the log; the new one is too small, or belongs to a
+    /// pool (unless `force`).
+    pub async fn attach_disk(
+        &self,
+        disk: &str,
+        new: NamedDisk,
+        force: bool,
+    ) -> Result<(), ImportError> {
+        let _act = self.acts.turn.lock().await;
+        let found = self.data_leaf_named(disk)?;
+        self.check_new_leaf(&found, &new, force).await?;
+        let at = self.data_vdev(&found)?.0.leaves.len();
+        self.put_new_leaf(&found, at, new).await.map(|_| ())
+    }
+
+    /// Takes a side of a mirror out of the pool, and wipes its labels.
+    ///
+    /// # Errors
+    /// It is none of the pool's, or of the log, or the last one that holds everything.
+    pub async fn detach_disk(&self, disk: &str) -> Result<(), ImportError> {
+        let _act = self.acts.turn.lock().await;
+        let found = self.data_leaf_named(disk)?;
+        self.take_out_of_use(&found).await?;
+        let (vdev, config) = self.data_vdev(&found)?;
+        let (mut leaves, mut config) = (vdev.leaves.clone(), config);
+        let gone = leaves.remove(found.leaf);
+        config.leaves.remove(found.leaf);
+        let (config, vdevs) = self.tree().with_vdev(found.vdev, config, leaves, &self.world);
+        self.change_tree(config, vdevs, &[]).await?;
+        self.wipe(&gone).await;
+        Ok(())
+    }
+
+    /// Takes the disk out that this one has replaced, now that it holds everything.
+    pub(crate) async fn let_replaced_go(&self, new: Guid) {
+        let Some(old) = self.acts.replaced.lock().remove(&new) else { return };
+        if let Err(error) = self.detach_disk(&old.to_string()).await {
+            tracing::warn!(pool = self.name(), %error, "a replaced disk stays in the pool");
+        }
+    }
+
+    pub(super) async fn offline_data_disk(&self, found: &Found) -> Result<(), ImportError> {
+        self.take_out_of_use(found).await
+    }
+
+    pub(super) async fn online_data_disk(
+        &self,
+        found: &Found,
+        again: NamedDisk,
+    ) -> Result<(), ImportError> {
+        let (vdev, config) = self.data_vdev(found)?;
+        let Some(old) = vdev.leaves.get(found.leaf).cloned() else { return Ok(()) };
+        if old.is_online() {
+            return Ok(());
+        }
+        old.take_offline();
+        self.name_outdated().await?;
+        self.wait_until_quiet(&old).await?;
+        let leaf = Leaf::new(old.guid, again.path, Some(again.disk), self.world.clone());
+        leaf.set_outdated();
+        let mut leaves = vdev.leaves.clone();
+        put(&mut leaves, found.leaf, Arc::new(leaf));
+        let (config, vdevs) = self.tree().with_vdev(found.vdev, config, leaves, &self.world);
+        self.change_tree(config, vdevs, &[]).await
+    }
+
+    /// Returns whether the old disk has left the pool: one that holds everything stays for as long
+    /// as the new one does not.
+    pub(super) async fn replace_data_disk(
+        &self,
+        found: &Found,
+        new: NamedDisk,
+    ) -> Result<bool, ImportError> {
+        let (vdev, _) = self.data_vdev(found)?;
+        let old = vdev.leaves.get(found.leaf).cloned();
+        let Some(old) = old.filter(|old| !old.is_online()) else {
+            let new = self.put_new_leaf(found, vdev.leaves.len(), new).await?;
+            self.acts.replaced.lock().insert(new, found.config.guid);
+            return Ok(false);
+        };
+        old.take_offline();
+        self.put_new_leaf(found, found.leaf, new).await?;
+        self.wipe(&old).await;
+        Ok(true)
+    }
+
+    /// Takes a disk out of use, unless it is the last one that holds everything.
+    async fn take_out_of_use(&self, found: &Found) -> Result<(), ImportError> {
+        let (vdev, _) = self.data_vdev(found)?;
+        let Some(leaf) = vdev.leaves.get(found.leaf) else { return Ok(()) };
+        if vdev.online().all(|other| other.guid == leaf.guid) && leaf.is_online() {
+            return Err(ImportError::BadConfig(format!(
+                "{} is the last disk that holds all data of its vdev",
+                leaf.path
+            )));
+        }
+        leaf.take_offline();
+        Ok(self.name_outdated().await?)
+    }
+
+    /// Puts a new disk into place `at` of a vdev, outdated: it is resilvered in the background.
+    async fn put_new_leaf(
+        &self,
+        found: &Found,
+        at: usize,
+        new: NamedDisk,
+    ) -> Result<Guid, ImportError> {
+        let tree = self.tree();
+        if at == self.data_vdev(found)?.0.leaves.len() && tree.config.leaves().count() >= LEAVES_MAX
+        {
+            let why = format!("a pool has at most {LEAVES_MAX} disks");
+            return Err(ImportError::BadConfig(why));
+        }
+        let config = self.new_leaf(&new);
+        self.write_uberblock(|uberblock| {
+            uberblock.outdated.push(Outdated { leaf: config.guid, since: 0 });
+        })
+        .await?;
+        let leaf = Leaf::new(config.guid, new.path, Some(new.disk), self.world.clone());
+        leaf.set_outdated();
+        let leaf = Arc::new(leaf);
+        let (vdev, mut of) = self.data_vdev(found)?;
+        let mut leaves = vdev.leaves.clone();
+        put(&mut leaves, at, leaf.clone());
+        put(&mut of.leaves, at, config);
+        let (config, vdevs) = self.tree().with_vdev(found.vdev, of, leaves, &self.world);
+        let guid = leaf.guid;
+        self.change_tree(config, vdevs, &[leaf]).await.map(|()| guid)
+    }
+
+    /// Blanks the labels of a disk that has left the pool, if it still answers.
+    async fn wipe(&self, leaf: &Leaf) {
+        let quiet = self.wait_until_quiet(leaf).await.is_ok();
+        if let Some(disk) = leaf.disk().filter(|_| quiet) {
+            let _ = label_io::erase_labels(disk).await;
+        }
+    }
+
+    async fn wait_until_quiet(&self, leaf: &Leaf) -> Result<(), ImportError> {
+        let begun = self.world.now();
+        while !leaf.is_quiet() {
+            if self.world.now().saturating_sub(begun) > QUIET_WAIT {
+                let reason = "has not answered all that it was given before".to_string();
+                return Err(ImportError::BadDisk { path: leaf.path.clone(), reason });
+            }
+            self.world.sleep(QUIET_POLL).await;
+        }
+        Ok(())
+    }
+
+    fn data_leaf_named(&self, disk: &str) -> Result<Found, ImportError> {
+        let found = self.leaf_named(disk)?;
+        if found.class == VdevClass::Data {
+            return Ok(found);
+        }
+        Err(ImportError::BadConfig(format!(
+            "{disk} is a disk of the log; `pool replace` is for it"
+        )))
+    }
+
+    fn data_vdev(&self, found: &Found) -> Result<(Arc<Vdev>, VdevConfig), ImportError> {
+        let tree = self.tree();
+        let vdev = tree.vdevs.get(found.vdev).cloned();
+        let both = vdev.zip(tree.config.vdevs.get(found.vdev).cloned());
+        both.ok_or_else(|| PoolError::from(Contradiction::VdevGone).into())
+    }
+}
