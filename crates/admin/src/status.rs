@@ -5,7 +5,7 @@ use aquifer_api::{
     Count, DamagedFile, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo,
     PoolStatus, PoolSummary, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
 };
-use aquifer_ondisk::config::{Redundancy, VdevClass as Class};
+use aquifer_ondisk::config::VdevClass as Class;
 use aquifer_vdev::{IoCount, IoCounts};
 
 use aquifer_pool as pool;
@@ -24,11 +24,9 @@ pub(crate) fn vdev_name(index: usize, kind: VdevKind, first_path: &str) -> Strin
     }
 }
 
-pub(crate) fn kind_of(redundancy: Redundancy) -> VdevKind {
-    match redundancy {
-        Redundancy::Single => VdevKind::Single,
-        Redundancy::Mirror => VdevKind::Mirror,
-    }
+/// A mirror has several disks, however it was made.
+pub(crate) fn kind_of(disks: usize) -> VdevKind {
+    if disks > 1 { VdevKind::Mirror } else { VdevKind::Single }
 }
 
 /// The class of a vdev; `None` for the place of a removed one, which is not shown.
@@ -179,7 +177,7 @@ pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
     let of_vdev = |(index, class, vdev): (usize, VdevClass, &pool::VdevStatus)| VdevIo {
         name: name_of(index, vdev),
         class,
-        kind: kind_of(vdev.redundancy),
+        kind: kind_of(vdev.leaves.len()),
         io: disk_io(&vdev.io),
         leaves: vdev.leaves.iter().map(of_leaf).collect(),
     };
@@ -199,14 +197,14 @@ pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
 /// A vdev's name.
 pub fn name_of(index: usize, vdev: &pool::VdevStatus) -> String {
     let first = vdev.leaves.first().map(|leaf| leaf.path.as_str()).unwrap_or_default();
-    vdev_name(index, kind_of(vdev.redundancy), first)
+    vdev_name(index, kind_of(vdev.leaves.len()), first)
 }
 
 fn of_vdev((index, class, vdev): (usize, VdevClass, &pool::VdevStatus)) -> VdevStatus {
     VdevStatus {
         name: name_of(index, vdev),
         class,
-        kind: kind_of(vdev.redundancy),
+        kind: kind_of(vdev.leaves.len()),
         size_bytes: vdev.sectors * SECTOR,
         health: health_of(states(vdev)),
         leaves: vdev.leaves.iter().map(of_leaf).collect(),

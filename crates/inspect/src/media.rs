@@ -275,13 +275,6 @@ fn view(
     sides: Vec<Side>,
     findings: &mut Findings,
 ) -> Option<VdevView> {
-    let redundant = config.redundancy == Redundancy::Mirror;
-    if redundant != (config.leaves.len() > 1) {
-        findings.add(Kind::ConfigInvalid, At::nowhere(), || {
-            let (redundancy, leaves) = (config.redundancy, config.leaves.len());
-            format!("vdev {index} is {redundancy:?} with {leaves} leaves")
-        });
-    }
     // Without a disk to compare with, a vdev's size is only a number: it is not used.
     if config.class == VdevClass::Hole {
         return None;

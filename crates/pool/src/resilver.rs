@@ -86,7 +86,7 @@ impl Pool {
             for (vdev, leaf) in self.outdated() {
                 let now = self.world.now();
                 let tries = tries.entry(leaf.guid).or_insert(Tries { next: now + rest, rest });
-                if tries.next > now {
+                if tries.next > now && !leaf.was_asked_back() {
                     continue;
                 }
                 let done = self.resilver_and_tell(&vdev, &leaf).await;

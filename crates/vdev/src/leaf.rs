@@ -57,8 +57,10 @@ pub struct Leaf {
     pub uberblock_sequence: AtomicU64,
     /// I/O that the disk was given and has not answered.
     unanswered: AtomicU64,
-    /// The administrator took it offline.
+    /// It does not come back by itself: it was taken offline, or is too small.
     offline: AtomicBool,
+    /// The administrator wants it back.
+    asked: AtomicBool,
     /// It counts after a resilver, and no uberblock says so yet.
     is_unsettled: AtomicBool,
 }
@@ -83,6 +85,7 @@ impl Leaf {
             uberblock_sequence: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
             offline: AtomicBool::new(false),
+            asked: AtomicBool::new(false),
             is_unsettled: AtomicBool::new(false),
         }
     }
@@ -148,18 +151,28 @@ impl Leaf {
     /// Takes it out of use, as if it had failed, at the administrator's request. It does not come
     /// back by itself.
     pub fn take_offline(&self) {
-        self.offline.store(true, Ordering::Release);
+        self.keep_out();
         if self.fail() {
             *self.last_error.lock() = Some("taken offline by the administrator".into());
         }
     }
 
-    /// Lets it come back by itself again.
-    pub fn let_come_back(&self) {
-        self.offline.store(false, Ordering::Release);
+    /// The administrator wants it back: it does not wait its turn.
+    pub fn ask_back(&self) {
+        self.asked.store(true, Ordering::Release);
     }
 
-    /// Whether its disk is there, and nobody took it offline.
+    /// Whether it was asked back since this was last called.
+    pub fn was_asked_back(&self) -> bool {
+        self.asked.swap(false, Ordering::AcqRel)
+    }
+
+    /// It does not come back by itself.
+    pub fn keep_out(&self) {
+        self.offline.store(true, Ordering::Release);
+    }
+
+    /// Whether it may come back by itself.
     pub fn may_come_back(&self) -> bool {
         self.disk.is_some() && !self.offline.load(Ordering::Acquire)
     }

@@ -34,6 +34,19 @@ struct Member {
     whole: bool,
 }
 
+impl Member {
+    /// It, if it holds data.
+    fn with_data(self) -> Result<Member, ApiError> {
+        match self.class {
+            VdevClass::Data => Ok(self),
+            VdevClass::Log => Err(ApiError::invalid(format!(
+                "{}: is a disk of the log; only disks that hold data are attached and detached",
+                self.path
+            ))),
+        }
+    }
+}
+
 impl Control {
     /// Adds log vdevs to a pool.
     ///
@@ -185,7 +198,7 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = member(&serving, &request.disk)?;
+        let member = member(&serving, &request.disk)?.with_data()?;
         let (mut taken, new) = self.take_one(&request).await?;
         let (guid, path, force) = (member.guid, new.path.clone(), request.force);
         let act =
@@ -209,7 +222,7 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = one_disk(&serving, &request.disk)?;
+        let member = one_disk(&serving, &request.disk)?.with_data()?;
         let guid = member.guid;
         on_pool(&serving, async move |pool| pool.detach_disk(&guid.to_string()).await).await?;
         serving.drop_disks(std::slice::from_ref(&member.path)).await;

@@ -212,7 +212,7 @@ pub(crate) fn found_pool(guid: Guid, leaves: &[FoundLeaf]) -> FoundPool {
     for (index, leaves) in leaf_states(leaves).into_iter().enumerate() {
         let Some(of) = config.and_then(|config| config.vdevs.get(index)) else { continue };
         let Some(class) = class_of(of.class) else { continue };
-        let kind = kind_of(of.redundancy);
+        let kind = kind_of(of.leaves.len());
         let first = leaves.first().map(|(path, _)| path.as_str()).unwrap_or_default();
         vdevs.push(FoundVdev {
             name: vdev_name(index, kind, first),

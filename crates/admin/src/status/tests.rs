@@ -23,7 +23,7 @@ fn leaf(path: &str, state: Engine) -> pool::LeafStatus {
 fn mirror(states: [Engine; 2]) -> pool::PoolStatus {
     let vdev = pool::VdevStatus {
         class: Class::Data,
-        redundancy: Redundancy::Mirror,
+        redundancy: aquifer_ondisk::config::Redundancy::Mirror,
         sectors: 1000,
         leaves: vec![leaf("/dev/a", states[0]), leaf("/dev/b", states[1])],
         io: IoCounts::default(),
@@ -81,7 +81,7 @@ fn with_log(state: Engine) -> pool::PoolStatus {
     let mut pool = mirror([Engine::Online, Engine::Online]);
     let of = |class, leaves| pool::VdevStatus {
         class,
-        redundancy: Redundancy::Single,
+        redundancy: aquifer_ondisk::config::Redundancy::Single,
         sectors: 1000,
         leaves,
         io: IoCounts::default(),

@@ -215,11 +215,17 @@ fn what_cannot_be_done_with_log_devices_says_why() {
     let [a, b, c] = ["a", "b", "c"].map(|name| place.image(name));
     let _daemon = with_log(&place, &["log", "mirror", &a, &b]);
     let data = place.text("data");
-    let data_disk = format!("{data}: holds data; so far this works for log devices only");
-    place.refuses(&["pool", "remove", "tank", &data], &data_disk);
-    place.refuses(&["pool", "offline", "tank", &data], &data_disk);
-    place.refuses(&["pool", "online", "tank", &data], &data_disk);
-    place.refuses(&["pool", "replace", "tank", &data, &c], &data_disk);
+    place.refuses(
+        &["pool", "remove", "tank", &data],
+        &format!(
+            "{data}: holds data, which cannot be removed. `aquifer pool detach tank DISK` takes a \
+             side off a mirror; else copy the datasets to another pool"
+        ),
+    );
+    place.refuses(
+        &["pool", "attach", "tank", &a, &c],
+        &format!("{a}: is a disk of the log; only disks that hold data are attached and detached"),
+    );
     place.refuses(
         &["pool", "add", "tank", &c],
         "disks for data cannot be added yet: this version adds log devices only, as in `aquifer \

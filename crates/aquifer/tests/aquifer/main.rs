@@ -7,6 +7,7 @@
     reason = "a test says what went wrong by ending"
 )]
 
+mod disks;
 mod exports;
 mod eyes;
 mod history;

@@ -53,6 +53,8 @@ const NEEDED: [(Role, &[&str]); 4] = [
             "POST /pools/{name}/destroy",
             "POST /pools/{name}/add",
             "POST /pools/{name}/remove",
+            "POST /pools/{name}/attach",
+            "POST /pools/{name}/detach",
             "POST /pools/{name}/replace",
             "POST /datasets/destroy",
             "POST /datasets/clear",

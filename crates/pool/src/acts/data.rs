@@ -89,6 +89,7 @@ impl Pool {
         self.wait_until_quiet(&old).await?;
         let leaf = Leaf::new(old.guid, again.path, Some(again.disk), self.world.clone());
         leaf.set_outdated();
+        leaf.ask_back();
         let mut leaves = vdev.leaves.clone();
         put(&mut leaves, found.leaf, Arc::new(leaf));
         let (config, vdevs) = self.tree().with_vdev(found.vdev, config, leaves, &self.world);
@@ -149,6 +150,7 @@ impl Pool {
         .await?;
         let leaf = Leaf::new(config.guid, new.path, Some(new.disk), self.world.clone());
         leaf.set_outdated();
+        leaf.ask_back();
         let leaf = Arc::new(leaf);
         let (vdev, mut of) = self.data_vdev(found)?;
         let mut leaves = vdev.leaves.clone();

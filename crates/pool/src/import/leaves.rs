@@ -52,11 +52,16 @@ fn take_leaf(
 ) -> Leaf {
     let disk = found.iter().find(|found| found.labels.label.leaf_guid == leaf.guid);
     let path = disk.map_or(&leaf.path, |found| &found.disk.path).clone();
-    let unused = match disk.map(|found| leaf_segments(found.disk.disk.sectors())) {
+    let segments = disk.map(|found| leaf_segments(found.disk.disk.sectors()));
+    // The last segment of a leaf holds its end labels.
+    let fits = segments.is_some_and(|segments| segments > vdev.segments);
+    let unused = match segments {
+        Some(_) if vote.uberblock.names(leaf.guid) && vdev.class == VdevClass::Data && fits => {
+            Some("outdated, resilvered")
+        }
         _ if vote.uberblock.names(leaf.guid) => Some("outdated, not used"),
         None => Some("missing, marked outdated"),
-        // The last segment of a leaf holds its end labels.
-        Some(segments) if segments <= vdev.segments => Some("has become smaller, marked outdated"),
+        Some(_) if !fits => Some("has become smaller, marked outdated"),
         Some(_) => None,
     };
     let note = unused.map(|why| format!("{path}: {why}"));
@@ -67,6 +72,9 @@ fn take_leaf(
     built.uberblock_sequence.store(sequence, Ordering::Relaxed);
     if unused.is_some() {
         built.set_outdated();
+        if !fits {
+            built.keep_out();
+        }
     }
     report.notes.extend(note);
     built

@@ -76,7 +76,7 @@ fn states(open: &Open) -> Vec<LeafState> {
 fn a_disk_of_the_log_has_two_names() {
     let mut fixture = Fixture::new(Shape::MirrorLogMirror);
     let disks = named(&fixture.disks);
-    let (data, log) = (disks[0].path.clone(), disks[2].path.clone());
+    let log = disks[2].path.clone();
     fixture.with_pool(async |open| {
         let pool = &open.pool;
         let guid = pool.status().vdevs[1].leaves[0].guid.to_string();
@@ -87,7 +87,7 @@ fn a_disk_of_the_log_has_two_names() {
             pool.online_disk(name, disks[2].clone()).await.unwrap();
             assert_eq!(states(open)[2], LeafState::Online, "{name}");
         }
-        for name in [&data, "nothing", ""] {
+        for name in ["nothing", ""] {
             let refused = pool.offline_disk(name).await.unwrap_err().to_string();
             assert!(refused.contains("no"), "{refused}");
         }

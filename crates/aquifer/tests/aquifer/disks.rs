@@ -1,0 +1,106 @@
+//! Disks that hold data go away, come back, and are replaced, while clients write.
+
+use std::fs;
+
+use crate::eyes::client::Client;
+use crate::support::Place;
+
+/// States of the pool's disks, once none of them is being resilvered.
+fn settled(place: &Place) -> (String, Vec<String>) {
+    place.wait_for(|| {
+        let (_, states) = place.states("tank");
+        states.iter().all(|state| state == "ONLINE" || state == "MISSING")
+    });
+    place.states("tank")
+}
+
+fn all_online(count: usize) -> (String, Vec<String>) {
+    ("ONLINE".into(), vec!["ONLINE".into(); count])
+}
+
+#[test]
+fn sides_of_a_mirror_come_and_go_while_clients_write() {
+    let place = Place::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| place.image(name));
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", "mirror", &a, &b]);
+    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    let root = client.mount("/tank/vms");
+    let file = client.create(&root, "disk.raw");
+    let mut written = 0u64;
+    let mut write = |times: u64| {
+        for _ in 0..times {
+            client.write(&file, written * 4096, &[written as u8 + 1; 4096], true);
+            written += 1;
+        }
+    };
+    write(20);
+    place.must(&["pool", "offline", "tank", &b]);
+    assert_eq!(place.health("tank"), "DEGRADED");
+    write(20);
+    place.refuses(
+        &["pool", "offline", "tank", &a],
+        &format!("{a} is the last disk that holds all data of its vdev"),
+    );
+    place.must(&["pool", "online", "tank", &b]);
+    write(20);
+    assert_eq!(settled(&place), all_online(2));
+
+    // A third side, and one of the first goes.
+    place.must(&["pool", "attach", "tank", &a, &c]);
+    write(20);
+    assert_eq!(settled(&place), all_online(3));
+    place.must(&["pool", "detach", "tank", &a]);
+    write(20);
+    assert_eq!(place.states("tank"), all_online(2));
+    // It belongs to no pool any more.
+    place.must(&["pool", "create", "dozer", &a]);
+    place.must(&["pool", "destroy", "-f", "dozer"]);
+
+    // One that holds everything is replaced, and leaves by itself.
+    place.must(&["pool", "replace", "tank", &b, &a]);
+    place.wait_for(|| place.states("tank") == all_online(2));
+    assert!(!place.must(&["pool", "status", "tank"]).contains(&b));
+    write(20);
+    daemon.kill9();
+
+    // What is left does alone.
+    fs::rename(&a, place.path("away")).unwrap();
+    let _daemon = place.spawn_serving(&["--wait-for-disks", "1"]);
+    assert_eq!(settled(&place), ("DEGRADED".into(), vec!["ONLINE".into(), "MISSING".into()]));
+    let mut client = Client::new(&place, "127.0.0.1");
+    for at in 0..written {
+        assert_eq!(client.read(&file, at * 4096, 4096), Ok(4096));
+    }
+    // The one that is gone is replaced.
+    place.must(&["pool", "replace", "-f", "tank", &a, &b]);
+    assert_eq!(settled(&place), all_online(2));
+    let report = place.must(&["pool", "status", "tank"]);
+    assert!(report.contains("errors: none") || !report.contains("errors:"), "{report}");
+}
+
+#[test]
+fn a_single_disk_becomes_a_mirror() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| place.image(name));
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", &a]);
+    place.must(&["create", "tank/vms"]);
+    place.refuses(
+        &["pool", "detach", "tank", &a],
+        &format!("{a} is the last disk that holds all data of its vdev"),
+    );
+    let small = place.sized_image("small", 64 << 20);
+    let refused = place.ask(&["pool", "attach", "tank", &a, &small]);
+    assert!(refused.code == 1 && refused.err.contains("too small"), "{}", refused.err);
+    place.must(&["pool", "attach", "tank", &a, &b]);
+    assert_eq!(settled(&place), all_online(2));
+    place.must(&["pool", "detach", "tank", &a]);
+    assert_eq!(place.states("tank"), all_online(1));
+    daemon.kill9();
+    let _daemon = place.serve();
+    place.must(&["list", "tank/vms"]);
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["inspect", "--deep", "-d", &b, "tank"]);
+}
