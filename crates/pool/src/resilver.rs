@@ -228,7 +228,7 @@ impl Pool {
         if walked.is_break() {
             return Err(ResilverError::Failed);
         }
-        Ok(copier.copied_bytes.into_inner())
+        Ok(copier.copied_bytes.load(Ordering::Relaxed))
     }
 
     /// Step 4.
