@@ -261,7 +261,9 @@ fn names_can_be(history: &History<'_>, found: &BTreeMap<Tag, Found>) -> Result<(
             let is = there(&directory, &name);
             let was = acknowledged.and_then(|names| names.get(&name).copied());
             let may_be = || {
-                ghosts_make(history, directory, &name, is) || history.may_be_lost(directory, &name)
+                ghosts_make(history, directory, &name, is)
+                    || moved_by_ghosts(history, directory, &name)
+                    || history.may_be_lost(directory, &name)
             };
             if is != was && !may_be() {
                 return Err(format!("{name} in {directory} is {is:?}, and was {was:?}"));
@@ -295,6 +297,19 @@ fn ghosts_make(history: &History<'_>, directory: Tag, name: &str, is: Option<Tag
                     .iter()
                     .any(|other| other.begun != ghost.begun && touches(&other.op, from))
         }
+        _ => false,
+    })
+}
+
+/// Whether an answered call moved something to this name that a call without an answer may have put
+/// in its way before: that one began before the other was answered.
+fn moved_by_ghosts(history: &History<'_>, directory: Tag, name: &str) -> bool {
+    let at = |place: &Place| place.directory.tag == directory && place.name == name;
+    history.changes.iter().any(|change| match &change.op {
+        Op::Rename(from, to) if at(to) => history
+            .ghosts
+            .iter()
+            .any(|ghost| ghost.begun < change.ended && touches(&ghost.op, from)),
         _ => false,
     })
 }

@@ -11,6 +11,7 @@ use aquifer_ondisk::config::Label;
 use aquifer_ondisk::layout::{
     CONFIG_OFFSET, CONFIG_SECTORS, LABELS, RING_OFFSET, RING_SLOTS, label_sector,
 };
+use aquifer_ondisk::resilver_mark::ResilverMark;
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::uberblock::Uberblock;
 use aquifer_ondisk::{FormatError, Guid, Place};
@@ -26,7 +27,8 @@ pub(crate) struct Member {
     pub label: Label,
     /// Labels whose config can be used.
     pub labels: u8,
-    /// Every valid uberblock, newest first, once.
+    /// Every valid uberblock, newest first, once. None while the leaf is being resilvered: its
+    /// uberblocks do not describe it then.
     pub uberblocks: Vec<Uberblock>,
     /// Findings on this disk, to report if it belongs to the inspected pool.
     pub findings: Findings,
@@ -172,7 +174,7 @@ fn judge_config(
 fn rings(name: &str, areas: &[Area], best: &Label, findings: &mut Findings) -> Vec<Uberblock> {
     let skip = usize::try_from(RING_OFFSET - CONFIG_OFFSET).unwrap_or(0);
     let mut found: Vec<Uberblock> = Vec::new();
-    let (mut torn, mut readable) = (0u64, 0u64);
+    let (mut torn, mut readable, mut marked) = (0u64, 0u64, 0u64);
     for area in areas {
         let Ok(pages) = &area.read else { continue };
         readable += 1;
@@ -191,7 +193,12 @@ fn rings(name: &str, areas: &[Area], best: &Label, findings: &mut Findings) -> V
                     });
                 }
                 Err(_) if page.is_zero() => {}
-                Err(_) => torn += 1,
+                Err(_) => match ResilverMark::decode(page.as_slice()) {
+                    Ok(mark) if own_mark(&mark, best, index, slot) => {
+                        marked = marked.max(mark.sequence);
+                    }
+                    _ => torn += 1,
+                },
             }
         }
     }
@@ -203,7 +210,17 @@ fn rings(name: &str, areas: &[Area], best: &Label, findings: &mut Findings) -> V
         });
     }
     found.dedup_by_key(|uberblock| uberblock.sequence);
+    if found.first().is_none_or(|newest| newest.sequence < marked) {
+        found.clear();
+    }
     found
+}
+
+fn own_mark(mark: &ResilverMark, best: &Label, index: u8, slot: u64) -> bool {
+    mark.pool_guid == best.config.pool_guid
+        && mark.leaf_guid == best.leaf_guid
+        && mark.label == index
+        && mark.sequence % RING_SLOTS == slot
 }
 
 fn own(uberblock: &Uberblock, best: &Label, index: u8, slot: u64) -> bool {

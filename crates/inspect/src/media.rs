@@ -275,6 +275,13 @@ fn view(
     sides: Vec<Side>,
     findings: &mut Findings,
 ) -> Option<VdevView> {
+    for (at, leaf) in config.leaves.iter().enumerate() {
+        if config.leaves.iter().take(at).any(|other| other.guid == leaf.guid) {
+            findings.add(Kind::ConfigInvalid, At::nowhere(), || {
+                format!("vdev {index} has leaf {:016x} twice", leaf.guid.0)
+            });
+        }
+    }
     // Without a disk to compare with, a vdev's size is only a number: it is not used.
     if config.class == VdevClass::Hole {
         return None;

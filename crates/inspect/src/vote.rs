@@ -37,13 +37,17 @@ pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote>
     };
     for (at, ours) in members.iter().filter(holds_blocks).enumerate() {
         for theirs in members.iter().filter(holds_blocks).skip(at + 1) {
-            let named = |by: &Member, other: &Member| {
-                newest(by).is_some_and(|by| names(by, other.label.leaf_guid))
+            // One that was resilvered since is still named by one that left the pool before.
+            let went_on = |by: &Member, other: &Member| {
+                let leaf = other.label.leaf_guid;
+                let own = newest(other).map(|uberblock| uberblock.sequence);
+                let mut named = newest(by).into_iter().flat_map(|by| &by.outdated);
+                named.any(|outdated| outdated.leaf == leaf && own > Some(outdated.since))
             };
-            if named(ours, theirs) && named(theirs, ours) {
+            if went_on(ours, theirs) && went_on(theirs, ours) {
                 findings.add(Kind::SplitBrain, At::nowhere(), || {
                     let (one, other) = (ours.disk.name(), theirs.disk.name());
-                    format!("{one} and {other} name each other outdated")
+                    format!("{one} and {other} name each other outdated, and both went on")
                 });
             }
         }
@@ -51,9 +55,8 @@ pub(crate) fn elect(members: &[Member], findings: &mut Findings) -> Option<Vote>
     let votes = |member: &&Member| {
         let leaf = member.label.leaf_guid;
         let others = members.iter().filter(|other| other.label.leaf_guid != leaf);
-        // An older uberblock says nothing about a log disk that came back into use since.
-        let own = newest(member).filter(|_| !holds_blocks(member));
-        let own = own.map(|uberblock| uberblock.sequence);
+        // An older uberblock says nothing about a disk that came back into use since.
+        let own = newest(member).map(|uberblock| uberblock.sequence);
         let mut claims = others.filter_map(newest).filter(|by| own <= Some(by.sequence));
         !claims.any(|uberblock| names(uberblock, leaf))
     };
