@@ -3,7 +3,7 @@
 
 use aquifer_api::{
     Count, DamagedFile, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo,
-    PoolStatus, PoolSummary, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
+    PoolStatus, PoolSummary, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
 };
 use aquifer_ondisk::config::VdevClass as Class;
 use aquifer_vdev::{IoCount, IoCounts};
@@ -132,6 +132,7 @@ pub(crate) fn absent_status(summary: PoolSummary) -> PoolStatus {
         damaged: Vec::new(),
         sync_disabled: Vec::new(),
         dropped_log: None,
+        scan: None,
         action,
     }
 }
@@ -161,7 +162,22 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
         damaged,
         sync_disabled,
         dropped_log,
+        scan: status.resilver.as_ref().map(scan),
         summary,
+    }
+}
+
+fn scan(resilver: &pool::ResilverStatus) -> ResilverInfo {
+    ResilverInfo {
+        disk: resilver.path.clone(),
+        state: match resilver.succeeded {
+            None => ScanState::Running,
+            Some(true) => ScanState::Done,
+            Some(false) => ScanState::Failed,
+        },
+        copied_bytes: resilver.copied_bytes,
+        unread_blocks: resilver.unread_blocks,
+        took_ms: u64::try_from(resilver.took.as_millis()).unwrap_or(u64::MAX),
     }
 }
 

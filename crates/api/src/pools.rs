@@ -67,6 +67,9 @@ pub struct PoolStatus {
     pub notes: Vec<String>,
     /// What to do, if action is needed.
     pub action: Option<String>,
+    /// The newest resilver since the import.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scan: Option<ResilverInfo>,
     /// Files with losses: no copy could be read when they were to be changed.
     pub damaged: Vec<DamagedFile>,
     /// Datasets with `sync=disabled`.
@@ -75,6 +78,33 @@ pub struct PoolStatus {
     /// Possible losses of an import without its log device; stays until it is cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped_log: Option<DroppedLog>,
+}
+
+/// A resilver of one disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResilverInfo {
+    /// Path of the disk.
+    pub disk: String,
+    /// Whether it goes on, or how it ended.
+    pub state: ScanState,
+    /// Bytes copied to the disk so far.
+    pub copied_bytes: u64,
+    /// Blocks that no other disk gave: they are missing on this one.
+    pub unread_blocks: u64,
+    /// Milliseconds since it began, or that it took.
+    pub took_ms: u64,
+}
+
+/// How a resilver stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScanState {
+    /// It goes on.
+    Running,
+    /// The disk is up to date.
+    Done,
+    /// The disk failed on the way. It is tried again.
+    Failed,
 }
 
 /// A dataset with `sync=disabled`: a power cut or a crash loses changes that it acknowledged.

@@ -134,6 +134,7 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
             disks::attach(client, output, &name, request).await
         }
         PoolCommand::Detach { name, disk } => disks::detach(client, output, &name, disk).await,
+        PoolCommand::Wait { name } => disks::wait(client, output, &name).await,
         PoolCommand::Offline { name, disk } => disks::offline(client, output, &name, disk).await,
         PoolCommand::Online { name, disk } => disks::online(client, output, &name, disk).await,
         PoolCommand::Import {

@@ -29,6 +29,7 @@ use crate::intent_log::{IntentLog, Start};
 use crate::limits::Limits;
 use crate::readers::Readers;
 use crate::record::RecordRing;
+use crate::resilver::progress::Progress;
 use crate::space::Space;
 use crate::sync::SyncContext;
 use crate::sync::pace::Window;
@@ -133,6 +134,8 @@ pub(crate) struct Meters {
     pub syncs: SharedHistogram,
     /// Stable writes, and those that ended while a txg was on its way to disk.
     pub stable_writes: [SharedHistogram; 2],
+    /// The newest resilver.
+    pub resilver: Mutex<Option<Arc<Progress>>>,
 }
 
 /// What an import leaves to its replay.
@@ -180,6 +183,7 @@ impl Pool {
                 imported: parts.world.now(),
                 syncs: SharedHistogram::default(),
                 stable_writes: Default::default(),
+                resilver: Mutex::new(None),
             },
             world: parts.world,
             name: tree.config.name.clone(),

@@ -14,10 +14,15 @@
 //! 6. The leaf counts: an error on it must be named before anything is acknowledged. A flush covers
 //!    what began before. Then an uberblock, on the leaf too, drops its name.
 //!
+//! An export waits for whatever this writes, as for a repair: each step holds [`Pool::reading`], and
+//! looks afterwards whether the pool has ended.
+//!
 //! Births prune the walk: a leaf that was away briefly gets only what it missed.
 
+mod copier;
+pub(crate) mod progress;
+
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,19 +31,18 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{DiskError, Page};
 use aquifer_ondisk::codec::checksum128;
 use aquifer_ondisk::config::VdevClass;
-use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::resilver_mark::ResilverMark;
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
-use aquifer_ondisk::{BlockPointer, Guid, Place, Txg};
+use aquifer_ondisk::{Guid, Txg};
 use aquifer_space::MetaslabId;
-use aquifer_sync::atomic::{AtomicU64, Ordering};
+use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::label_io::{self, DiskLabels, LabelError};
 use aquifer_vdev::{Leaf, LeafState, Vdev};
 
 use crate::error::PoolError;
-use crate::patience::Patience;
 use crate::pool::{BoxFuture, Pool};
-use crate::walk::Visitor;
+use copier::{Copier, Missed};
+use progress::Progress;
 
 /// Why a leaf is not brought up to date.
 #[derive(Debug, thiserror::Error)]
@@ -117,34 +121,40 @@ impl Pool {
     /// Whether it is up to date now.
     async fn resilver_and_tell(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> bool {
         let (pool, path) = (self.name(), &leaf.path);
+        let progress = Progress::new(leaf.guid, path.clone(), self.world.now());
+        *self.meters.resilver.lock() = Some(progress.clone());
         tracing::info!(class = "disk.resilver_begun", pool, leaf = %path, "disk is resilvered");
-        let resilvered = self.resilver(vdev, leaf).await;
+        let resilvered = self.resilver(vdev, leaf, &progress).await;
+        progress.end(self.world.now(), resilvered.is_ok());
+        let copied_bytes = progress.copied_bytes.load(Ordering::Relaxed);
+        let unread_blocks = progress.unread_blocks.load(Ordering::Relaxed);
         match &resilvered {
-            Ok(copied_bytes) => tracing::info!(
-                class = "disk.resilvered", pool, leaf = %path, copied_bytes,
+            Ok(()) => tracing::info!(
+                class = "disk.resilvered", pool, leaf = %path, copied_bytes, unread_blocks,
                 "disk is up to date again"
             ),
             Err(error) => tracing::error!(
-                class = "disk.resilver_failed", pool, leaf = %path, %error,
+                class = "disk.resilver_failed", pool, leaf = %path, %error, copied_bytes,
                 "disk is not brought up to date: it stays outdated"
             ),
         }
         resilvered.is_ok()
     }
 
-    /// Brings an outdated leaf up to date. Returns the bytes copied to it.
-    pub(crate) fn resilver<'a>(
+    /// Brings an outdated leaf up to date.
+    fn resilver<'a>(
         &'a self,
         vdev: &'a Arc<Vdev>,
         leaf: &'a Arc<Leaf>,
-    ) -> BoxFuture<'a, Result<u64, ResilverError>> {
+        progress: &'a Arc<Progress>,
+    ) -> BoxFuture<'a, Result<(), ResilverError>> {
         Box::pin(async move {
             assert_eq!(vdev.class, VdevClass::Data, "the log leaves a vdev instead");
             let mark = self.mark(leaf).await?;
             if !leaf.begin_resilver() {
                 return Err(ResilverError::Failed);
             }
-            let resilvered = self.resilver_marked(vdev, leaf, &mark).await;
+            let resilvered = self.resilver_marked(vdev, leaf, &mark, progress).await;
             leaf.give_up_resilver();
             resilvered
         })
@@ -155,19 +165,19 @@ impl Pool {
         vdev: &Arc<Vdev>,
         leaf: &Arc<Leaf>,
         mark: &ResilverMark,
-    ) -> Result<u64, ResilverError> {
+        progress: &Arc<Progress>,
+    ) -> Result<(), ResilverError> {
         // What enters later txgs and batches reaches the leaf when it is written.
         let (came, batches) = (self.open_txg(), self.log.next_sequence());
         let kept = if left_out(Rule::MissedFromItsOwn) { self.committed_txg() } else { mark.kept };
         while self.committed_txg() <= came && !left_out(Rule::WalkAfterItCame) {
             self.sync().await?;
         }
-        let copied = self.copy_missed(vdev, leaf, (kept, came)).await?;
+        self.copy_missed(vdev, leaf, (kept, came), progress).await?;
         let _act = self.acts.turn.lock().await;
         self.copy_in_place(vdev, leaf).await?;
         self.let_roots_pass(leaf, batches).await?;
-        self.take_into_use(leaf, mark).await?;
-        Ok(copied)
+        self.take_into_use(leaf, mark).await
     }
 
     /// Step 1.
@@ -180,6 +190,8 @@ impl Pool {
         if labels.label.leaf_guid != leaf.guid || labels.label.config.pool_guid != self.guid() {
             return Err(ResilverError::Foreign);
         }
+        let _writing = self.reading();
+        self.txgs.check()?;
         let own = labels.uberblocks.first().map_or(0, |uberblock| uberblock.sequence);
         let own = own.max(labels.mark.map_or(0, |mark| mark.sequence));
         let mark = ResilverMark {
@@ -216,24 +228,28 @@ impl Pool {
         vdev: &Arc<Vdev>,
         leaf: &Arc<Leaf>,
         (kept, came): (Txg, Txg),
-    ) -> Result<u64, ResilverError> {
+        progress: &Arc<Progress>,
+    ) -> Result<(), ResilverError> {
         let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) else {
             return Err(PoolError::Exported.into());
         };
-        let copied_bytes = AtomicU64::new(0);
-        let copier = Copier { pool: self, vdev, leaf, kept, came, copied_bytes };
-        let reading = self.reading();
-        let walked = trees.walk(self.roots(), kept, &copier).await?;
-        drop(reading);
-        if walked.is_break() {
+        let of = (self.arc()?, vdev.clone(), leaf.clone());
+        let missed = Missed(Copier::new(of, (kept, came), progress.clone()));
+        // No place is reused before the last copy is on the leaf.
+        let _reading = self.reading();
+        let walked = trees.walk(self.roots(), kept, &missed).await;
+        let Missed(copier) = missed;
+        copier.fewer_than(1).await;
+        if walked?.is_break() || copier.is_over() {
             return Err(ResilverError::Failed);
         }
-        Ok(copier.copied_bytes.load(Ordering::Relaxed))
+        Ok(())
     }
 
     /// Step 4.
     async fn copy_in_place(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), ResilverError> {
         let _turn = self.sync_turn.lock().await;
+        let _writing = self.reading();
         self.txgs.check()?;
         if !left_out(Rule::ResilveredHasLabels) {
             label_io::write_config(leaf, &self.tree().config).await?;
@@ -321,6 +337,8 @@ impl Pool {
         leaf: &Arc<Leaf>,
         mark: &ResilverMark,
     ) -> Result<(), ResilverError> {
+        let _writing = self.reading();
+        self.txgs.check()?;
         if !leaf.end_resilver() {
             return Err(ResilverError::Failed);
         }
@@ -335,70 +353,5 @@ impl Pool {
         .await?;
         leaf.settle();
         if leaf.is_online() { Ok(()) } else { Err(ResilverError::Failed) }
-    }
-}
-
-/// Copies what a leaf has missed.
-struct Copier<'a> {
-    pool: &'a Pool,
-    vdev: &'a Arc<Vdev>,
-    leaf: &'a Arc<Leaf>,
-    kept: Txg,
-    came: Txg,
-    copied_bytes: AtomicU64,
-}
-
-impl Copier<'_> {
-    fn misses(&self, written: Txg) -> bool {
-        written > self.kept && written <= self.came
-    }
-
-    /// Writes sectors to the leaf. Ends the walk if the leaf takes no more.
-    async fn put(&self, place: Place, pages: Vec<Page>) -> ControlFlow<()> {
-        if self.leaf.state() != LeafState::Resilvering {
-            return ControlFlow::Break(());
-        }
-        let bytes = (pages.len() * 4096) as u64;
-        match self.leaf.write(place.sector(), pages).await {
-            Ok(()) => {
-                self.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
-                ControlFlow::Continue(())
-            }
-            Err(_) => ControlFlow::Break(()),
-        }
-    }
-}
-
-impl Visitor for Copier<'_> {
-    fn node<'a>(&'a self, pointer: &'a BlockPointer) -> BoxFuture<'a, ControlFlow<()>> {
-        Box::pin(async move {
-            let own = |place: &Place| place.vdev() == self.vdev.index;
-            let places: Vec<Place> = pointer.copies().filter(own).collect();
-            if places.is_empty() || !self.misses(pointer.written) {
-                return ControlFlow::Continue(());
-            }
-            // What no copy has right is missing on the leaf as it is on the others.
-            let Ok(page) = self.pool.read_node(pointer, Patience::Short).await else {
-                return ControlFlow::Continue(());
-            };
-            for place in places {
-                self.put(place, vec![page.clone()]).await?;
-            }
-            ControlFlow::Continue(())
-        })
-    }
-
-    fn extent<'a>(&'a self, extent: &'a Extent) -> BoxFuture<'a, ControlFlow<()>> {
-        Box::pin(async move {
-            if extent.place.vdev() != self.vdev.index || !self.misses(extent.written) {
-                return ControlFlow::Continue(());
-            }
-            for (place, read) in self.pool.read_stored_in_parts(extent).await {
-                if let Ok(pages) = read {
-                    self.put(place, pages).await?;
-                }
-            }
-            ControlFlow::Continue(())
-        })
     }
 }

@@ -11,6 +11,7 @@ use aquifer_vdev::{IoCounts, LeafState};
 
 use crate::Pool;
 use crate::flow::limits::TXG_SLOW_MS;
+use crate::resilver::progress::ResilverStatus;
 
 /// One disk.
 #[derive(Debug, Clone)]
@@ -76,6 +77,8 @@ pub struct PoolStatus {
     pub stable_writes: Histogram,
     /// Times of those that ended during a sync: the sync's cost to others.
     pub stable_writes_in_sync: Histogram,
+    /// The newest resilver since the import.
+    pub resilver: Option<ResilverStatus>,
 }
 
 impl Pool {
@@ -108,6 +111,7 @@ impl Pool {
             syncs: self.meters.syncs.look(),
             stable_writes: apart.look(),
             stable_writes_in_sync: in_sync.look(),
+            resilver: self.resilver_status(),
         }
     }
 }

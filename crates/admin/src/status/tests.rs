@@ -40,6 +40,7 @@ fn mirror(states: [Engine; 2]) -> pool::PoolStatus {
         syncs: Histogram::default(),
         stable_writes: Histogram::default(),
         stable_writes_in_sync: Histogram::default(),
+        resilver: None,
     }
 }
 

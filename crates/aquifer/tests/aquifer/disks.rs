@@ -45,7 +45,10 @@ fn sides_of_a_mirror_come_and_go_while_clients_write() {
     );
     place.must(&["pool", "online", "tank", &b]);
     write(20);
-    assert_eq!(settled(&place), all_online(2));
+    place.must(&["pool", "wait", "tank"]);
+    assert_eq!(place.states("tank"), all_online(2));
+    let status = place.must(&["pool", "status", "tank"]);
+    assert!(status.contains("  scan: resilvered ") && status.contains(&format!(" on {b} in")), "{status}");
 
     // A third side, and one of the first goes.
     place.must(&["pool", "attach", "tank", &a, &c]);
@@ -69,6 +72,8 @@ fn sides_of_a_mirror_come_and_go_while_clients_write() {
     fs::rename(&a, place.path("away")).unwrap();
     let _daemon = place.spawn_serving(&["--wait-for-disks", "1"]);
     assert_eq!(settled(&place), ("DEGRADED".into(), vec!["ONLINE".into(), "MISSING".into()]));
+    let said = place.ask(&["pool", "wait", "tank"]);
+    assert!(said.code == 1 && said.err.contains("not every disk is up to date"), "{}", said.err);
     let mut client = Client::new(&place, "127.0.0.1");
     for at in 0..written {
         assert_eq!(client.read(&file, at * 4096, 4096), Ok(4096));

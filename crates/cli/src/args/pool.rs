@@ -91,6 +91,11 @@ pub enum PoolCommand {
         /// The disk that comes.
         new: String,
     },
+    /// Wait until no disk of a pool is being resilvered.
+    Wait {
+        /// The pool.
+        name: String,
+    },
     /// Take a disk out of use until it is taken into use again.
     Offline {
         /// The pool.

@@ -1,8 +1,10 @@
 //! `aquifer pool add`, `remove`, `attach`, `detach`, `replace`, `offline`, `online`: the disks of a
 //! pool in service.
 
+use std::time::Duration;
+
 use aquifer_api::client::Client;
-use aquifer_api::{AddVdevs, DiskRequest, PoolDone, ReplaceDisk};
+use aquifer_api::{AddVdevs, DiskRequest, LeafState, PoolDone, ReplaceDisk, ScanState};
 
 use super::pool::{Wish, layout};
 use super::{Output, tell};
@@ -61,6 +63,34 @@ pub(super) async fn detach(
     disk: String,
 ) -> Result<(), Failure> {
     done(output, &client.detach_disk(name, &DiskRequest { disk }).await?)
+}
+
+/// How often a pool is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Looks in a row without a resilver after which none is expected: one that was asked for begins
+/// within a second.
+const QUIET_LOOKS: u32 = 12;
+
+/// Waits until no disk is being resilvered. Fails if one is not up to date after that.
+pub(super) async fn wait(client: &Client, output: Output, name: &str) -> Result<(), Failure> {
+    let mut quiet = 0;
+    loop {
+        let pool = client.pool(name).await?;
+        let mut leaves = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+        let runs = pool.scan.as_ref().is_some_and(|scan| scan.state == ScanState::Running);
+        let all_online = leaves.clone().all(|leaf| leaf.state == LeafState::Online);
+        let resilvers = runs || leaves.any(|leaf| leaf.state == LeafState::Resilvering);
+        quiet = if resilvers { 0 } else { quiet + 1 };
+        if !runs && all_online {
+            return output.answer(&pool.summary, |_| String::new());
+        }
+        if quiet > QUIET_LOOKS {
+            return Err(Failure::failed(format!(
+                "not every disk is up to date; see `aquifer pool status {name}`"
+            )));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 pub(super) async fn offline(

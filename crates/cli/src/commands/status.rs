@@ -4,7 +4,7 @@ use aquifer_api::client::Client;
 use aquifer_api::shown::shown;
 use aquifer_api::time;
 use aquifer_api::{
-    DamagedFile, Health, LeafStatus, PoolStatus, SyncDisabled, VdevKind, VdevStatus,
+    DamagedFile, Health, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled, VdevKind, VdevStatus,
 };
 
 use super::Output;
@@ -72,6 +72,9 @@ fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
             ),
         );
     }
+    if let Some(scan) = &pool.scan {
+        line("scan", &scanned(scan, output));
+    }
     for note in &pool.import_notes {
         line("import", note);
     }
@@ -89,6 +92,24 @@ fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
         text.push_str(&format!("\nerrors: {}\n", folded(&errors(pool))));
     }
     text.lines().map(|line| format!("{}\n", line.trim_end_matches(' '))).collect()
+}
+
+fn scanned(scan: &ResilverInfo, output: Output) -> String {
+    let ResilverInfo { disk, state, copied_bytes, unread_blocks, took_ms } = scan;
+    let (copied, seconds) = (output.size(*copied_bytes), took_ms / 1000);
+    let mut text = match state {
+        ScanState::Running => format!("resilver of {disk} goes on: {copied} in {seconds} s"),
+        ScanState::Done => format!("resilvered {copied} on {disk} in {seconds} s"),
+        ScanState::Failed => format!(
+            "resilver of {disk} failed after {copied} and {seconds} s; it is tried again by itself"
+        ),
+    };
+    if *unread_blocks > 0 {
+        text.push_str(&format!(
+            "; {unread_blocks} blocks could not be read from any other disk, and are missing on it"
+        ));
+    }
+    text
 }
 
 fn space(pool: &PoolStatus, output: Output) -> String {

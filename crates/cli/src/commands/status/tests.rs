@@ -1,4 +1,4 @@
-use aquifer_api::{LeafState, PoolSummary, VdevClass};
+use aquifer_api::{LeafState, PoolSummary, ResilverInfo, ScanState, VdevClass};
 
 use super::*;
 
@@ -52,6 +52,7 @@ fn pool() -> PoolStatus {
         damaged: Vec::new(),
         sync_disabled: Vec::new(),
         dropped_log: None,
+        scan: None,
         action: Some("Keep a backup.".into()),
     }
 }
@@ -81,6 +82,35 @@ config:
 errors: /dev/b: write at sector 9: EIO
 ";
     assert_eq!(text(&pool, false, OUTPUT), expected);
+}
+
+#[test]
+fn a_resilver_is_told_while_it_goes_on_and_after() {
+    let mut pool = pool();
+    let scan = |state, copied_bytes, unread_blocks| ResilverInfo {
+        disk: "/dev/b".into(),
+        state,
+        copied_bytes,
+        unread_blocks,
+        took_ms: 61_500,
+    };
+    for (info, line) in [
+        (scan(ScanState::Running, 3 << 20, 0), "  scan: resilver of /dev/b goes on: 3.00M in 61 s\n"),
+        (scan(ScanState::Done, 3 << 30, 0), "  scan: resilvered 3.00G on /dev/b in 61 s\n"),
+        (
+            scan(ScanState::Done, 0, 2),
+            "  scan: resilvered 0 on /dev/b in 61 s; 2 blocks could not be read from any other disk, \
+             and",
+        ),
+        (
+            scan(ScanState::Failed, 4096, 0),
+            "  scan: resilver of /dev/b failed after 4.00K and 61 s; it is tried again by itself\n",
+        ),
+    ] {
+        pool.scan = Some(info);
+        let told = text(&pool, false, OUTPUT);
+        assert!(told.contains(line), "{told}");
+    }
 }
 
 #[test]

@@ -1,0 +1,74 @@
+//! How far the newest resilver is, for the status.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_ondisk::Guid;
+use aquifer_sync::Mutex;
+use aquifer_sync::atomic::{AtomicU64, Ordering};
+
+use crate::pool::Pool;
+
+/// One resilver.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    leaf: Guid,
+    path: String,
+    /// By the world's clock.
+    begun: Duration,
+    ended: Mutex<Option<(Duration, bool)>>,
+    /// Bytes written to the leaf, beside those that clients write.
+    pub copied_bytes: AtomicU64,
+    /// Blocks that no copy gave.
+    pub unread_blocks: AtomicU64,
+}
+
+/// The newest resilver of a pool since its import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResilverStatus {
+    /// The disk.
+    pub leaf: Guid,
+    /// Its path.
+    pub path: String,
+    /// Bytes copied to it so far.
+    pub copied_bytes: u64,
+    /// Blocks that no other disk gave: they are missing on it.
+    pub unread_blocks: u64,
+    /// How long it has taken so far, or took.
+    pub took: Duration,
+    /// Whether it succeeded; `None` while it goes on.
+    pub succeeded: Option<bool>,
+}
+
+impl Progress {
+    pub fn new(leaf: Guid, path: String, begun: Duration) -> Arc<Progress> {
+        let (copied_bytes, unread_blocks) = (AtomicU64::new(0), AtomicU64::new(0));
+        let ended = Mutex::new(None);
+        Arc::new(Progress { leaf, path, begun, ended, copied_bytes, unread_blocks })
+    }
+
+    pub fn end(&self, now: Duration, succeeded: bool) {
+        *self.ended.lock() = Some((now, succeeded));
+    }
+
+    fn status(&self, now: Duration) -> ResilverStatus {
+        let ended = *self.ended.lock();
+        let until = ended.map_or(now, |(ended, _)| ended);
+        ResilverStatus {
+            leaf: self.leaf,
+            path: self.path.clone(),
+            copied_bytes: self.copied_bytes.load(Ordering::Relaxed),
+            unread_blocks: self.unread_blocks.load(Ordering::Relaxed),
+            took: until.saturating_sub(self.begun),
+            succeeded: ended.map(|(_, succeeded)| succeeded),
+        }
+    }
+}
+
+impl Pool {
+    /// The newest resilver since the import.
+    pub(crate) fn resilver_status(&self) -> Option<ResilverStatus> {
+        let newest = self.meters.resilver.lock().clone();
+        newest.map(|progress| progress.status(self.world.now()))
+    }
+}
