@@ -3,7 +3,8 @@
 
 use aquifer_api::{
     Count, DamagedFile, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo,
-    PoolStatus, PoolSummary, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevIo, VdevKind, VdevStatus, guid_text,
+    PoolStatus, PoolSummary, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevIo, VdevKind,
+    VdevStatus, guid_text,
 };
 use aquifer_ondisk::config::VdevClass as Class;
 use aquifer_vdev::{IoCount, IoCounts};

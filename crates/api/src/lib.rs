@@ -38,8 +38,8 @@ pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{
     AddVdevs, CreatePool, DestroyPool, DiskRequest, DroppedLog, FoundPool, FoundVdev, Health,
     ImportRequest, LeafState, LeafStatus, PoolCreated, PoolDone, PoolStatus, PoolSummary,
-    ReplaceDisk, ScanRequest, ScanResult, SyncDisabled, VdevClass, VdevKind, VdevLayout,
-    VdevRequest, VdevStatus,
+    ReplaceDisk, ResilverInfo, ScanRequest, ScanResult, ScanState, SyncDisabled, VdevClass,
+    VdevKind, VdevLayout, VdevRequest, VdevStatus,
 };
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 

@@ -48,7 +48,10 @@ fn sides_of_a_mirror_come_and_go_while_clients_write() {
     place.must(&["pool", "wait", "tank"]);
     assert_eq!(place.states("tank"), all_online(2));
     let status = place.must(&["pool", "status", "tank"]);
-    assert!(status.contains("  scan: resilvered ") && status.contains(&format!(" on {b} in")), "{status}");
+    assert!(
+        status.contains("  scan: resilvered ") && status.contains(&format!(" on {b} in")),
+        "{status}"
+    );
 
     // A third side, and one of the first goes.
     place.must(&["pool", "attach", "tank", &a, &c]);

@@ -4,7 +4,8 @@ use aquifer_api::client::Client;
 use aquifer_api::shown::shown;
 use aquifer_api::time;
 use aquifer_api::{
-    DamagedFile, Health, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled, VdevKind, VdevStatus,
+    DamagedFile, Health, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled, VdevKind,
+    VdevStatus,
 };
 
 use super::Output;

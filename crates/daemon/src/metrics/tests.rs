@@ -145,6 +145,7 @@ fn example() -> String {
         syncs: histogram(&[5]),
         stable_writes: histogram(&[7, 8]),
         stable_writes_in_sync: histogram(&[9_000_000]),
+        resilver: None,
     };
     let daemon = DaemonInfo {
         version: "1.2.3".into(),

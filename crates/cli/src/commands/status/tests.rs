@@ -95,7 +95,10 @@ fn a_resilver_is_told_while_it_goes_on_and_after() {
         took_ms: 61_500,
     };
     for (info, line) in [
-        (scan(ScanState::Running, 3 << 20, 0), "  scan: resilver of /dev/b goes on: 3.00M in 61 s\n"),
+        (
+            scan(ScanState::Running, 3 << 20, 0),
+            "  scan: resilver of /dev/b goes on: 3.00M in 61 s\n",
+        ),
         (scan(ScanState::Done, 3 << 30, 0), "  scan: resilvered 3.00G on /dev/b in 61 s\n"),
         (
             scan(ScanState::Done, 0, 2),
