@@ -14,8 +14,8 @@
 //! 6. The leaf counts: an error on it must be named before anything is acknowledged. A flush covers
 //!    what began before. Then an uberblock, on the leaf too, drops its name.
 //!
-//! An export waits for whatever this writes, as for a repair: each step holds [`Pool::reading`], and
-//! looks afterwards whether the pool has ended.
+//! An export waits for whatever this writes, as for a repair: each step holds [`Pool::reading`],
+//! and looks afterwards whether the pool has ended.
 //!
 //! Births prune the walk: a leaf that was away briefly gets only what it missed.
 

@@ -317,12 +317,13 @@ fn outdated_leaves_have_no_vote_and_no_part() {
     let mut pool = good(Shape::Mirror);
     let named = Outdated { leaf: Guid(0xd1), since: 103 };
     pool.uberblock.outdated = vec![named];
+    pool.uberblock.sequence += 10;
     pool.write_uberblock();
-    // The other one goes on alone, with more and other uberblocks.
+    // The other one has other uberblocks that are older than the one that names it.
     for at in 1..5 {
         let mut stale = pool.uberblock.clone();
         stale.outdated.clear();
-        stale.sequence += at;
+        stale.sequence -= at;
         stale.mark = 1000;
         pool.write_uberblock_to(1, &stale);
     }
@@ -330,9 +331,16 @@ fn outdated_leaves_have_no_vote_and_no_part() {
     pool.disks[1].flip(pool.trees[0].unwrap().places[0].sector(), 5, 5);
     let report = look_deep(pool.arcs());
     assert_eq!(only(&report, Kind::LeafOutdated).at.disk.as_deref(), Some("diskd1"));
-    assert_eq!(report.summary.sequence, 104);
+    assert_eq!(report.summary.sequence, 114);
     assert_eq!(report.summary.leaves[1].role, LeafRole::Outdated);
     assert!(report.is_clean());
+
+    // One with a newer uberblock came back since.
+    let mut back = pool.uberblock.clone();
+    back.outdated.clear();
+    back.sequence += 1;
+    pool.write_uberblock_to(1, &back);
+    assert_eq!(look(pool.arcs()).summary.sequence, 115);
 
     let mut other = pool.uberblock.clone();
     other.outdated[0].leaf = Guid(0xd0);
