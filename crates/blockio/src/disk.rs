@@ -58,7 +58,7 @@ pub enum DiskError {
         sectors: u64,
     },
     /// The device reported an error.
-    #[error("{operation} at sector {sector}: {kind:?} (os error {errno})")]
+    #[error("{operation} at 4 KiB sector {sector}: {}", said(*kind, *errno))]
     Io {
         /// `read`, `write`, `flush` or `discard`.
         operation: &'static str,
@@ -72,6 +72,14 @@ pub enum DiskError {
     /// The device is gone: nothing on it can be reached until it returns.
     #[error("the device is gone")]
     Gone,
+}
+
+/// The system's own words for an error.
+fn said(kind: io::ErrorKind, errno: i32) -> String {
+    match errno {
+        0 => kind.to_string(),
+        errno => io::Error::from_raw_os_error(errno).to_string(),
+    }
 }
 
 impl DiskError {

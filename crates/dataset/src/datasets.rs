@@ -1,6 +1,6 @@
 //! All datasets of a pool: opening them, and the administrator's acts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
@@ -43,6 +43,8 @@ pub struct DatasetInfo {
 #[derive(Debug)]
 pub(crate) struct State {
     pub datasets: BTreeMap<DatasetId, Arc<Dataset>>,
+    /// The same by file system guid: every call asks for one.
+    pub guids: HashMap<Guid, DatasetId>,
     /// Created but not on disk yet: synced, not shown. Or destroyed, and being emptied.
     pub hidden: BTreeSet<DatasetId>,
     pub next_dataset: u64,
@@ -74,6 +76,19 @@ pub struct Datasets {
 /// Sectors that an act may take: some tree paths.
 const ACT_SECTORS: u64 = 64;
 
+impl State {
+    fn insert(&mut self, id: DatasetId, dataset: Arc<Dataset>) {
+        self.guids.insert(dataset.fs_guid, id);
+        self.datasets.insert(id, dataset);
+    }
+
+    pub(crate) fn remove(&mut self, id: DatasetId) {
+        if let Some(gone) = self.datasets.remove(&id) {
+            self.guids.remove(&gone.fs_guid);
+        }
+    }
+}
+
 impl Datasets {
     /// Reads the namespace of a pool.
     ///
@@ -84,6 +99,7 @@ impl Datasets {
             let root = pool.roots().get(TreeSlot::Namespace as usize).copied().flatten();
             let mut state = State {
                 datasets: BTreeMap::new(),
+                guids: HashMap::new(),
                 hidden: BTreeSet::new(),
                 next_dataset: 1,
                 items: BTreeMap::new(),
@@ -103,7 +119,7 @@ impl Datasets {
                     dataset.set_destroyed(Txg(1));
                     state.hidden.insert(id);
                 }
-                state.datasets.insert(id, Arc::new(dataset));
+                state.insert(id, Arc::new(dataset));
             }
             let replies = Replies::open(pool.clone()).await?;
             let history = History::open(pool.clone()).await?;
@@ -165,7 +181,7 @@ impl Datasets {
     /// A dataset by its file system guid.
     pub fn by_guid(&self, guid: Guid) -> Option<Arc<Dataset>> {
         let state = self.state.lock();
-        let found = state.datasets.values().find(|dataset| dataset.fs_guid == guid);
+        let found = state.guids.get(&guid).and_then(|id| state.datasets.get(id));
         found.filter(|dataset| !state.hidden.contains(&dataset.id)).cloned()
     }
 
@@ -330,7 +346,7 @@ impl Datasets {
             made.state.lock().overlay.version(txg, &inode);
             dataset.mark_dirty(txg, object);
         }
-        state.datasets.insert(id, dataset);
+        state.insert(id, dataset);
         state.hidden.insert(id);
         Ok(id)
     }

@@ -52,7 +52,7 @@ impl Trees for Datasets {
             let gone = std::mem::take(&mut state.gone);
             for id in std::mem::take(&mut state.emptied) {
                 self.damages.forget_dataset(id);
-                state.datasets.remove(&id);
+                state.remove(id);
                 state.hidden.remove(&id);
             }
             (state.datasets.values().cloned().collect(), gone)

@@ -56,6 +56,9 @@ pub enum ResilverError {
     /// The disk is another leaf's, or another pool's.
     #[error("it is another disk")]
     Foreign,
+    /// It has not answered I/O that it was given before.
+    #[error("it has not answered all that it was given before")]
+    Unanswered,
     /// It failed on the way, or was taken out of use.
     #[error("it failed while it was resilvered")]
     Failed,
@@ -78,6 +81,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether a leaf's earlier I/O has ended.
 const QUIET_POLL_MS: u64 = 10;
+/// How long that is waited for.
+const QUIET_WAIT: Duration = Duration::from_secs(60);
 
 impl Pool {
     /// Brings outdated leaves up to date, one after the other, as long as the pool is in service:
@@ -182,7 +187,11 @@ impl Pool {
 
     /// Step 1.
     async fn mark(&self, leaf: &Arc<Leaf>) -> Result<ResilverMark, ResilverError> {
+        let begun = self.world.now();
         while !leaf.is_quiet() {
+            if self.world.now().saturating_sub(begun) > QUIET_WAIT {
+                return Err(ResilverError::Unanswered);
+            }
             self.world.sleep(Duration::from_millis(QUIET_POLL_MS)).await;
         }
         let disk = leaf.disk().ok_or(DiskError::Gone)?;

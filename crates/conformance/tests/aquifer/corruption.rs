@@ -5,7 +5,7 @@
 //! these disks. Blocks that are not read stay damaged on that side: there is no scrub yet.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use aquifer_conformance::clients::{Call, Clients};
 use aquifer_conformance::{Error, Result, pattern};
+use rustix::fs::OFlags;
 use serde_json::Value;
 
 use crate::place::{Aquifer, MIB, Setup, is_long, text};
@@ -162,12 +163,24 @@ fn read_file(aquifer: &Aquifer, clients: &Clients, file: u64) -> Result<()> {
 }
 
 fn garbage(disk: &Path, at: u64, bytes: u64) -> Result<()> {
-    let mut garbage = vec![0; usize::try_from(bytes).unwrap()];
-    pattern::fill(0xbad, at, &mut garbage);
-    let file = File::options().write(true).open(disk).map_err(Error::at("open", disk))?;
-    let written = file.write_all_at(&garbage, at).and_then(|()| file.sync_data());
+    let bytes = usize::try_from(bytes).unwrap();
+    let mut memory = vec![0; bytes + ALIGNED];
+    let aligned = memory.as_ptr().align_offset(ALIGNED);
+    let garbage = &mut memory[aligned..aligned + bytes];
+    pattern::fill(0xbad, at, garbage);
+    // Past the page cache, as the daemon writes. If one of two writes to a place goes by the cache,
+    // Linux gives EIO to either.
+    let direct = i32::try_from(OFlags::DIRECT.bits()).unwrap();
+    let mut options = File::options();
+    options.write(true);
+    let file = options.clone().custom_flags(direct).open(disk).or_else(|_| options.open(disk));
+    let file = file.map_err(Error::at("open", disk))?;
+    let written = file.write_all_at(garbage, at).and_then(|()| file.sync_data());
     written.map_err(Error::at("write", disk))
 }
+
+/// Bytes to which memory and places of direct writes are aligned.
+const ALIGNED: usize = 4096;
 
 /// One side in `pool status`.
 fn side(aquifer: &Aquifer, number: usize) -> Result<Value> {
