@@ -134,10 +134,6 @@ pub enum Rule {
     ResilveredHasSlots,
     /// A resilvered leaf has the older roots that the uberblock names.
     ResilveredHasOlderRoots,
-    /// A resilvered leaf has the batches of the log that the root needs.
-    ResilveredHasLog,
-    /// What was begun before a resilvered leaf counts is flushed on it before it gets an uberblock.
-    ResilveredIsFlushed,
 }
 
 /// The number of rules that there may be.

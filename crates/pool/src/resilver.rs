@@ -331,7 +331,7 @@ impl Pool {
                 self.sync().await?;
             }
         }
-        while self.log.head_sequence() < batches && !left_out(Rule::ResilveredHasLog) {
+        while self.log.head_sequence() < batches {
             if leaf.state() != LeafState::Resilvering {
                 return Err(ResilverError::Failed);
             }
@@ -351,10 +351,8 @@ impl Pool {
         if !leaf.end_resilver() {
             return Err(ResilverError::Failed);
         }
-        if !left_out(Rule::ResilveredIsFlushed) {
-            // An error fails the leaf, and the uberblock below names it once more.
-            let _ = leaf.flush().await;
-        }
+        // An error fails the leaf, and the uberblock below names it once more.
+        let _ = leaf.flush().await;
         self.write_uberblock(|uberblock| {
             uberblock.outdated.retain(|outdated| outdated.leaf != leaf.guid);
             uberblock.sequence = uberblock.sequence.max(mark.sequence);

@@ -55,8 +55,8 @@ fn take_leaf(
     let segments = disk.map(|found| leaf_segments(found.disk.disk.sectors()));
     // The last segment of a leaf holds its end labels.
     let fits = segments.is_some_and(|segments| segments > vdev.segments);
-    let is_marked = disk.is_some_and(|found| found.labels.mark.is_some())
-        && !left_out(Rule::MarkHasNoVote);
+    let is_marked =
+        disk.is_some_and(|found| found.labels.mark.is_some()) && !left_out(Rule::MarkHasNoVote);
     let is_outdated = vote.uberblock.names(leaf.guid) || is_marked;
     let unused = match segments {
         Some(_) if is_outdated && vdev.class == VdevClass::Data && fits => {
