@@ -144,6 +144,7 @@ impl Pool {
                 .retain(|entry| known.contains(&entry.leaf) && !in_use.contains(&entry.leaf));
         })
         .await?;
+        self.acts.disks_changed.notify_one();
         Ok(())
     }
 

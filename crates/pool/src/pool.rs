@@ -16,7 +16,7 @@ use aquifer_ondisk::uberblock::{Host, Uberblock};
 use aquifer_ondisk::{BlockPointer, Guid, Place, Txg};
 use aquifer_space::Allocator;
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use aquifer_sync::{AsyncMutex, Mutex, OnceLock, RwLock};
+use aquifer_sync::{AsyncMutex, Mutex, Notify, OnceLock, RwLock};
 use aquifer_vdev::Vdev;
 use futures_util::future::join_all;
 
@@ -121,6 +121,8 @@ pub(crate) struct Acts {
     pub turn: AsyncMutex<()>,
     /// A log vdev that is being removed or mended: the log does not go there.
     pub shunned_log: Mutex<Option<u16>>,
+    /// A disk became outdated or was asked back, or the pool ends.
+    pub disks_changed: Notify,
     /// Disks that leave once another one holds everything, by that one.
     pub replaced: Mutex<HashMap<Guid, Guid>>,
 }
@@ -273,6 +275,7 @@ impl Pool {
             class = "pool.suspended", pool = %self.name, %error, "pool suspended"
         );
         self.txgs.fail(error.clone());
+        self.acts.disks_changed.notify_one();
         self.log.fail(error);
     }
 

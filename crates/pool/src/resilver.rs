@@ -23,6 +23,7 @@ mod copier;
 pub(crate) mod progress;
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ use aquifer_space::MetaslabId;
 use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::label_io::{self, DiskLabels, LabelError};
 use aquifer_vdev::{Leaf, LeafState, Vdev};
+use futures_util::future::select;
 
 use crate::error::PoolError;
 use crate::pool::{BoxFuture, Pool};
@@ -76,8 +78,6 @@ struct Tries {
 /// The first and the longest rest between two tries.
 const REST_MIN: Duration = Duration::from_secs(10);
 const REST_MAX: Duration = Duration::from_secs(3600);
-/// How often it is looked for outdated leaves.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether a leaf's earlier I/O has ended.
 const QUIET_POLL_MS: u64 = 10;
@@ -92,6 +92,7 @@ impl Pool {
         let mut tries: HashMap<Guid, Tries> = HashMap::new();
         let mut rest = Duration::ZERO;
         loop {
+            let changed = self.acts.disks_changed.notified();
             for (vdev, leaf) in self.outdated() {
                 let now = self.world.now();
                 let tries = tries.entry(leaf.guid).or_insert(Tries { next: now + rest, rest });
@@ -107,10 +108,21 @@ impl Pool {
                 tries.next = self.world.now() + tries.rest;
             }
             rest = REST_MIN;
-            tries.retain(|guid, _| self.outdated().iter().any(|(_, leaf)| leaf.guid == *guid));
-            self.world.sleep(LOOK_EVERY).await;
+            let waiting = self.outdated();
+            tries.retain(|guid, _| waiting.iter().any(|(_, leaf)| leaf.guid == *guid));
             if self.txgs.failure().is_some() {
                 return;
+            }
+            // One that became outdated meanwhile has no time yet: it is looked at once more.
+            let is_new = tries.len() < waiting.len();
+            let next = tries.values().map(|tries| tries.next).min();
+            match next {
+                _ if is_new => {}
+                None => changed.await,
+                Some(next) => {
+                    let until = next.saturating_sub(self.world.now());
+                    let _ = select(pin!(changed), self.world.sleep(until)).await;
+                }
             }
         }
     }

@@ -329,6 +329,7 @@ impl Pool {
     pub async fn export(&self) -> Result<(), PoolError> {
         self.sync().await?;
         self.txgs.fail(PoolError::Exported);
+        self.acts.disks_changed.notify_one();
         // No write of a repair may be in progress when another host takes the disks.
         while self.readers.is_busy() {
             self.world.sleep(Duration::from_millis(EXPORT_POLL_MS)).await;
