@@ -366,7 +366,9 @@ impl Pool {
         // An error fails the leaf, and the uberblock below names it once more.
         let _ = leaf.flush().await;
         self.write_uberblock(|uberblock| {
-            uberblock.outdated.retain(|outdated| outdated.leaf != leaf.guid);
+            // It may have failed at another uberblock since it counts, and was named by that one.
+            let whole = leaf.is_online();
+            uberblock.outdated.retain(|outdated| outdated.leaf != leaf.guid || !whole);
             uberblock.sequence = uberblock.sequence.max(mark.sequence);
         })
         .await?;
