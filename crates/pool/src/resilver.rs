@@ -197,14 +197,22 @@ impl Pool {
         self.take_into_use(leaf, mark).await
     }
 
-    /// Step 1.
-    async fn mark(&self, leaf: &Arc<Leaf>) -> Result<ResilverMark, ResilverError> {
+    /// Waits until a leaf has answered all I/O that it was given, at most so long. Whether it has.
+    pub(crate) async fn is_quiet_within(&self, leaf: &Leaf, longest: Duration) -> bool {
         let begun = self.world.now();
         while !leaf.is_quiet() {
-            if self.world.now().saturating_sub(begun) > QUIET_WAIT {
-                return Err(ResilverError::Unanswered);
+            if self.world.now().saturating_sub(begun) > longest {
+                return false;
             }
             self.world.sleep(Duration::from_millis(QUIET_POLL_MS)).await;
+        }
+        true
+    }
+
+    /// Step 1.
+    async fn mark(&self, leaf: &Arc<Leaf>) -> Result<ResilverMark, ResilverError> {
+        if !self.is_quiet_within(leaf, QUIET_WAIT).await {
+            return Err(ResilverError::Unanswered);
         }
         let disk = leaf.disk().ok_or(DiskError::Gone)?;
         let labels = label_io::read_labels(disk).await?;

@@ -22,8 +22,6 @@ use crate::tree::put;
 
 /// How long an act waits until a disk has answered all I/O that it was given.
 const QUIET_WAIT: Duration = Duration::from_secs(10);
-/// How often it looks.
-const QUIET_POLL: Duration = Duration::from_millis(10);
 
 impl Pool {
     /// Adds `new` as another side of the vdev of a disk. It gets all data in the background.
@@ -51,7 +49,7 @@ impl Pool {
     pub async fn detach_disk(&self, disk: &str) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
         let found = self.data_leaf_named(disk)?;
-        self.take_out_of_use(&found).await?;
+        self.offline_data_disk(&found).await?;
         let (vdev, config) = self.data_vdev(&found)?;
         let (mut leaves, mut config) = (vdev.leaves.clone(), config);
         let gone = leaves.remove(found.leaf);
@@ -70,10 +68,6 @@ impl Pool {
         }
     }
 
-    pub(super) async fn offline_data_disk(&self, found: &Found) -> Result<(), ImportError> {
-        self.take_out_of_use(found).await
-    }
-
     pub(super) async fn online_data_disk(
         &self,
         found: &Found,
@@ -86,7 +80,10 @@ impl Pool {
         }
         old.take_offline();
         self.name_outdated().await?;
-        self.wait_until_quiet(&old).await?;
+        if !self.is_quiet_within(&old, QUIET_WAIT).await {
+            let reason = "has not answered all that it was given before".to_string();
+            return Err(ImportError::BadDisk { path: old.path.clone(), reason });
+        }
         let leaf = Leaf::new(old.guid, again.path, Some(again.disk), self.world.clone());
         leaf.set_outdated();
         leaf.ask_back();
@@ -117,7 +114,7 @@ impl Pool {
     }
 
     /// Takes a disk out of use, unless it is the last one that holds everything.
-    async fn take_out_of_use(&self, found: &Found) -> Result<(), ImportError> {
+    pub(super) async fn offline_data_disk(&self, found: &Found) -> Result<(), ImportError> {
         let (vdev, _) = self.data_vdev(found)?;
         let Some(leaf) = vdev.leaves.get(found.leaf) else { return Ok(()) };
         if vdev.online().all(|other| other.guid == leaf.guid) && leaf.is_online() {
@@ -163,22 +160,10 @@ impl Pool {
 
     /// Blanks the labels of a disk that has left the pool, if it still answers.
     async fn wipe(&self, leaf: &Leaf) {
-        let quiet = self.wait_until_quiet(leaf).await.is_ok();
+        let quiet = self.is_quiet_within(leaf, QUIET_WAIT).await;
         if let Some(disk) = leaf.disk().filter(|_| quiet) {
             let _ = label_io::erase_labels(disk).await;
         }
-    }
-
-    async fn wait_until_quiet(&self, leaf: &Leaf) -> Result<(), ImportError> {
-        let begun = self.world.now();
-        while !leaf.is_quiet() {
-            if self.world.now().saturating_sub(begun) > QUIET_WAIT {
-                let reason = "has not answered all that it was given before".to_string();
-                return Err(ImportError::BadDisk { path: leaf.path.clone(), reason });
-            }
-            self.world.sleep(QUIET_POLL).await;
-        }
-        Ok(())
     }
 
     fn data_leaf_named(&self, disk: &str) -> Result<Found, ImportError> {
