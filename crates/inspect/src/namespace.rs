@@ -8,6 +8,7 @@ use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, LineRecord};
 use aquifer_ondisk::dead::DeadKind;
 use aquifer_ondisk::pool_root::{PoolRoot, TreeSlot};
 use aquifer_ondisk::reply::REPLIES_MAX;
+use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::{Namespace, NodeOwner, Replies};
 use aquifer_ondisk::types::{DatasetId, ObjectId, Txg};
 
@@ -106,6 +107,12 @@ impl Items {
                 match DamageRecord::decode(&item.value) {
                     Ok(record) => remember(scan, &record),
                     Err(error) => invalid(error.to_string()),
+                }
+                return;
+            }
+            (0, CLASS_SCRUB) if number == 0 => {
+                if let Err(error) = ScrubRecord::decode(&item.value) {
+                    invalid(error.to_string());
                 }
                 return;
             }
@@ -303,5 +310,6 @@ const CLASS_RECORD: u8 = ItemClass::Record as u8;
 const CLASS_PROPERTY: u8 = ItemClass::Property as u8;
 const CLASS_SNAPSHOT: u8 = ItemClass::Snapshot as u8;
 const CLASS_LINE: u8 = ItemClass::Line as u8;
+const CLASS_SCRUB: u8 = ItemClass::Scrub as u8;
 const CLASS_DAMAGE: u8 = ItemClass::Damage as u8;
 const CLASS_DESTROYED: u8 = ItemClass::Destroyed as u8;

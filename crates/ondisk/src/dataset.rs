@@ -8,6 +8,7 @@
 //!   class 2   a snapshot; number = snapshot id            (reserved)
 //!   class 3   a line of history; number = line id
 //!   dataset 0, class 5   what is damaged (see [`crate::damage`]); number = slot
+//!   dataset 0, class 6   the newest scrub (see [`crate::scrub`]); number = 0
 //!   class 4   the record of a destroyed dataset that is being emptied, in the place of class 0
 //! entry: key 16 bytes, value string (u16 length)
 //!
@@ -50,6 +51,8 @@ pub enum ItemClass {
     Destroyed = 4,
     /// Of dataset 0: a damage.
     Damage = 5,
+    /// Of dataset 0: the newest scrub.
+    Scrub = 6,
 }
 
 impl ItemClass {
@@ -62,6 +65,7 @@ impl ItemClass {
             3 => ItemClass::Line,
             4 => ItemClass::Destroyed,
             5 => ItemClass::Damage,
+            6 => ItemClass::Scrub,
             _ => return None,
         })
     }

@@ -20,6 +20,7 @@ pub mod log_change;
 pub mod pool_root;
 pub mod reply;
 pub mod resilver_mark;
+pub mod scrub;
 pub mod tree_node;
 pub mod txg_record;
 pub mod types;

@@ -166,6 +166,7 @@ fn every_example_and_module_is_named() {
         "dirent",
         "dataset",
         "damage",
+        "scrub",
         "history",
         "log_batch",
         "log_change",

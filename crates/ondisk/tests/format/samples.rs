@@ -12,7 +12,7 @@ use crate::structures::Structure;
 use crate::values::{
     act, batch, changes, counters, damage, dataset, dead, dirent, earlier_part, empty_directory,
     extents, file, first_uberblock, inner, label, leaf, line, pointer, property, record, record_at,
-    reply, resilver_mark, root, uberblock, used_uberblock,
+    reply, resilver_mark, root, scrub, uberblock, used_uberblock,
 };
 
 /// Fails unless the bytes are the expected ones.
@@ -106,6 +106,7 @@ fn small() -> Vec<Sample> {
         sample("dataset_record_v1", "value of a namespace item of class 0", dataset()),
         sample("line_record_v1", "value of a namespace item of class 3", line()),
         sample("damage_record_v1", "value of a namespace item of class 5", damage()),
+        sample("scrub_record_v1", "value of a namespace item of class 6", scrub()),
         sample("history_record_v1", "value of an item of the history, class 1 or 2", act()),
         sample("history_counters_v1", "value of the history's first item", counters()),
     ]

@@ -17,6 +17,7 @@ use aquifer_ondisk::log_change::{self, LogChange};
 use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::reply::ReplyEntry;
 use aquifer_ondisk::resilver_mark::ResilverMark;
+use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::{Form, Node};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
 use aquifer_ondisk::uberblock::Uberblock;
@@ -204,6 +205,17 @@ impl Structure for DamageRecord {
     }
     fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
         DamageRecord::decode(bytes)
+    }
+}
+
+impl Structure for ScrubRecord {
+    const NAME: &'static str = "scrub record";
+
+    fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
+        Ok(self.encode())
+    }
+    fn from_bytes(bytes: &[u8]) -> Result<Self, FormatError> {
+        ScrubRecord::decode(bytes)
     }
 }
 

@@ -16,6 +16,7 @@ use aquifer_ondisk::log_change::{LogChange, PageSource};
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES, TreeSlot};
 use aquifer_ondisk::reply::{CallId, ReplyEntry};
 use aquifer_ondisk::resilver_mark::ResilverMark;
+use aquifer_ondisk::scrub::{ScrubRecord, ScrubState, WalkPosition};
 use aquifer_ondisk::tree_node::{Form, Node, NodeBody, NodeOwner};
 use aquifer_ondisk::txg_record::{RecordPointer, SlotEntry, TxgRecord};
 use aquifer_ondisk::types::Run;
@@ -352,6 +353,20 @@ pub fn damage() -> DamageRecord {
         error: "no copy has the right checksum".into(),
         ranges: vec![(3, 5), (1 << 40, (1 << 40) + 1)],
         names: vec![b"disk.vhd".to_vec()],
+    }
+}
+
+pub fn scrub() -> ScrubRecord {
+    ScrubRecord {
+        state: ScrubState::Paused,
+        begun: Time { seconds: 1_790_000_000, nanoseconds: 5 },
+        ended: Time { seconds: 0, nanoseconds: 0 },
+        active_ms: 61_000,
+        total_bytes: 1 << 40,
+        examined_bytes: 1 << 33,
+        repaired_bytes: 8192,
+        unreadable_blocks: 3,
+        position: WalkPosition { tree: 0, key: (4, 0), object: 77, within: 1 << 20 },
     }
 }
 
