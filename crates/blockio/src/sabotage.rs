@@ -134,6 +134,14 @@ pub enum Rule {
     ResilveredHasSlots,
     /// A resilvered leaf has the older roots that the uberblock names.
     ResilveredHasOlderRoots,
+    /// No place is reused while a piece of a walk is copied or examined.
+    PieceHoldsItsRoot,
+    /// A piece of a walk shows the nodes on the way to its begin once more.
+    WalkShowsThePath,
+    /// A scrub reads every copy.
+    ScrubReadsEveryCopy,
+    /// A scrub mends from a copy that verified.
+    MendsFromVerified,
 }
 
 /// The number of rules that there may be.

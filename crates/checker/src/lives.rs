@@ -37,6 +37,7 @@ pub const SCALE: Scale = Scale {
     reap_entries_max: 12,
     node_bytes: 400,
     record_segment_sectors: 32,
+    piece_blocks_max: 24,
 };
 
 /// How the earlier life ended, if nobody has checked since; and the witness.

@@ -101,6 +101,11 @@ impl DamageList {
         });
     }
 
+    /// Forgets records of content that could not be read, for which this holds.
+    fn forget_unreadable(&self, mut is_whole: impl FnMut(&DamageRecord) -> bool) {
+        self.revise(|record| record.kind != DamageKind::Unreadable || !is_whole(record));
+    }
+
     /// An object is gone, or its damage was cleared.
     pub fn forget(&self, dataset: DatasetId, object: ObjectId) {
         self.revise(|record| (record.dataset, record.object) != (dataset, object));
@@ -263,6 +268,11 @@ impl Datasets {
         if let Some(version) = object.state.lock().overlay.get(txg) {
             self.damages.overwritten(dataset.id, object.id, version);
         }
+    }
+
+    /// Forgets a record of unreadable content, if it is still the same: all of it was found whole.
+    pub fn found_whole(&self, whole: &DamageRecord) {
+        self.damages.forget_unreadable(|record| record == whole);
     }
 
     fn now(&self) -> Time {

@@ -8,7 +8,7 @@ use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_object::{Object, TreeRoot, btree};
 use aquifer_ondisk::dataset::DatasetRecord;
-use aquifer_ondisk::inode::Inode;
+use aquifer_ondisk::inode::{Inode, Time};
 use aquifer_ondisk::tree_node::{NodeOwner, Objects};
 use aquifer_ondisk::types::SEQUENCE_LIMIT;
 use aquifer_ondisk::{BlockPointer, Corruption, DatasetId, Guid, ObjectId, Txg};
@@ -145,6 +145,11 @@ impl Dataset {
     /// Bytes that are kept free for it and its children.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         self.properties().reservation_bytes.max(self.kept_bytes.load(Ordering::SeqCst))
+    }
+
+    /// When it was made.
+    pub fn created(&self) -> Time {
+        self.record.lock().created
     }
 
     /// Bytes that its objects refer to on disk.

@@ -23,6 +23,7 @@ use crate::namespace::Found;
 use crate::property::{LocalValues, PROPERTIES, Properties, Property, SyncMode};
 use crate::quota::Wanted;
 use crate::replies::Replies;
+use crate::scrub::Scrubbed;
 use crate::values::bytes_of;
 
 /// What `aquifer list` shows.
@@ -69,6 +70,7 @@ pub struct Datasets {
     /// One act of an administrator at a time.
     pub(crate) acts: AsyncMutex<()>,
     pub(crate) damages: DamageList,
+    pub(crate) scrub: Scrubbed,
     pub(crate) replies: Arc<Replies>,
     pub(crate) history: History,
 }
@@ -107,7 +109,7 @@ impl Datasets {
                 emptied: Vec::new(),
                 gone: BTreeMap::new(),
             };
-            let Found { records, destroyed, damages, mut values, next_dataset } =
+            let Found { records, destroyed, damages, scrub, mut values, next_dataset } =
                 Found::read(&pool, root).await?;
             state.next_dataset = next_dataset;
             for (id, record) in records {
@@ -130,6 +132,7 @@ impl Datasets {
                 promises: Mutex::new(()),
                 acts: Default::default(),
                 damages,
+                scrub,
                 replies,
                 history,
             };
@@ -240,6 +243,9 @@ impl Datasets {
             let mut local = LocalValues::new();
             for (property, value) in properties {
                 let property = Property::from_name(property)?;
+                if property.is_of_pool() {
+                    return Err(self.belongs_to_pool(property));
+                }
                 local.insert(property, property.parse(value)?);
             }
             let parent =
@@ -394,6 +400,7 @@ impl Datasets {
 
     /// One dataset for a listing.
     pub fn info(&self, dataset: &Dataset) -> DatasetInfo {
+        let is_pools_own = dataset.record.lock().parent.0 == 0;
         DatasetInfo {
             name: self.full_name(dataset),
             used_bytes: self.used_bytes(dataset),
@@ -401,6 +408,7 @@ impl Datasets {
             available_bytes: self.available_bytes(dataset),
             properties: PROPERTIES
                 .into_iter()
+                .filter(|property| is_pools_own || !property.is_of_pool())
                 .map(|property| {
                     let (value, source) = self.value(dataset, property);
                     (property, value, source)

@@ -26,6 +26,7 @@ pub mod property;
 mod quota;
 mod reap;
 pub mod replies;
+mod scrub;
 pub mod sync;
 mod unlogged;
 mod values;

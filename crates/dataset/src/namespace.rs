@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aquifer_object::btree;
 use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey};
+use aquifer_ondisk::scrub::ScrubRecord;
 use aquifer_ondisk::tree_node::Namespace;
 use aquifer_ondisk::{BlockPointer, DatasetId, Reader};
 use aquifer_pool::{Pool, PoolError};
 
 use crate::damage::{DamageList, DamageRecord};
 use crate::property::{LocalValues, Property};
+use crate::scrub::Scrubbed;
 
 /// The content of the namespace.
 #[derive(Debug)]
@@ -18,6 +20,7 @@ pub(crate) struct Found {
     /// Of them, those that are being emptied.
     pub destroyed: BTreeSet<DatasetId>,
     pub damages: DamageList,
+    pub scrub: Scrubbed,
     pub values: BTreeMap<DatasetId, LocalValues>,
     pub next_dataset: u64,
 }
@@ -28,6 +31,7 @@ impl Found {
             records: Vec::new(),
             destroyed: BTreeSet::new(),
             damages: DamageList::default(),
+            scrub: Scrubbed::default(),
             values: BTreeMap::new(),
             next_dataset: 1,
         };
@@ -47,6 +51,11 @@ impl Found {
             (Some(ItemClass::Damage), 0) => {
                 let record = DamageRecord::decode(value).ok();
                 record.into_iter().for_each(|record| self.damages.load(number, record));
+            }
+            // Nor an invalid record of a scrub: the next one begins anew.
+            (Some(ItemClass::Scrub), 0) => {
+                let record = ScrubRecord::decode(value).ok();
+                record.into_iter().for_each(|record| self.scrub.load(record));
             }
             (Some(ItemClass::Record), 0) => {
                 self.next_dataset = Reader::new(value, "dataset counters").sequence()?;

@@ -23,16 +23,19 @@ pub enum Property {
     Readonly = 5,
     /// `off`, `on`, or options.
     Sharenfs = 6,
+    /// How often the pool is scrubbed: `off`, `weekly`, `monthly`. Of the pool's own dataset.
+    Scrub = 7,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 6] = [
+pub const PROPERTIES: [Property; 7] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
     Property::Reservation,
     Property::Readonly,
     Property::Sharenfs,
+    Property::Scrub,
 ];
 
 /// When a write is durable.
@@ -72,6 +75,7 @@ impl Property {
             Property::Reservation => "reservation",
             Property::Readonly => "readonly",
             Property::Sharenfs => "sharenfs",
+            Property::Scrub => "scrub",
         }
     }
 
@@ -104,7 +108,12 @@ impl Property {
 
     /// Whether children take the value of their parent.
     pub fn is_inherited(self) -> bool {
-        !matches!(self, Property::Quota | Property::Reservation)
+        !matches!(self, Property::Quota | Property::Reservation | Property::Scrub)
+    }
+
+    /// Whether only the pool's own dataset has it.
+    pub fn is_of_pool(self) -> bool {
+        self == Property::Scrub
     }
 
     /// The default value.
@@ -114,6 +123,7 @@ impl Property {
             Property::Sync => "standard",
             Property::Quota | Property::Reservation => "none",
             Property::Readonly | Property::Sharenfs => "off",
+            Property::Scrub => "monthly",
         }
     }
 
@@ -146,6 +156,7 @@ impl Property {
                 Err(self.bad(format!("longer than {VALUE_BYTES_MAX} bytes")))
             }
             Property::Sharenfs => Ok(value.to_string()),
+            Property::Scrub => one_of(&["off", "weekly", "monthly"]),
         }
     }
 

@@ -1,7 +1,6 @@
 //! A txg of all datasets: objects, then object tables, then the namespace.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use aquifer_object::sync::sync_object;
@@ -10,6 +9,7 @@ use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::inode::Inode;
 use aquifer_ondisk::pool_root::TreeSlot;
+use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_ondisk::tree_node::{Directory, Namespace, NodeOwner, Objects};
 use aquifer_ondisk::{BlockPointer, Corruption, ObjectId, Txg};
 use aquifer_pool::{BoxFuture, PoolError, Roots, SyncContext, Trees, Visitor};
@@ -38,9 +38,10 @@ impl Trees for Datasets {
         &'a self,
         roots: Roots,
         since: Txg,
-        to: &'a dyn Visitor,
-    ) -> BoxFuture<'a, Result<ControlFlow<()>, PoolError>> {
-        Box::pin(walk(&self.pool, roots, since, to))
+        start: WalkPosition,
+        to: &'a mut dyn Visitor,
+    ) -> BoxFuture<'a, Result<Option<WalkPosition>, PoolError>> {
+        Box::pin(walk(&self.pool, roots, since, start, to))
     }
 
     fn committed(&self, txg: Txg) {
@@ -88,6 +89,7 @@ impl Datasets {
             }
         }
         items.extend(self.damages.take_items());
+        items.extend(self.scrub.take_item());
         let mut roots = self.pool.roots();
         let replies = self.replies.sync(sync).await?;
         if let Some(slot) = roots.get_mut(TreeSlot::Replies as usize) {

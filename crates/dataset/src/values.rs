@@ -29,6 +29,9 @@ impl Datasets {
         let property = Property::from_name(property)?;
         let value = value.map(|value| property.parse(value)).transpose()?;
         let dataset = self.by_name(name).ok_or_else(|| DatasetError::NotFound(name.into()))?;
+        if property.is_of_pool() && dataset.record.lock().parent.0 != 0 {
+            return Err(self.belongs_to_pool(property));
+        }
         let reserves = (property == Property::Reservation)
             .then(|| Wanted::Of(dataset.id, bytes_of(value.as_ref())));
         let _act = self.acts.lock().await;
@@ -76,6 +79,11 @@ impl Datasets {
     }
 
     /// Sets a value in the held txg.
+    pub(crate) fn belongs_to_pool(&self, property: Property) -> DatasetError {
+        let why = format!("belongs to the pool: set it on {}", self.pool.name());
+        DatasetError::BadProperty { property: property.name().into(), why }
+    }
+
     fn note_value(
         &self,
         dataset: &Dataset,

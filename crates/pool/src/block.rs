@@ -105,7 +105,7 @@ impl Pool {
 
     /// Reads sectors that `verify` accepts. Bad copies are rewritten from the good one, later. A
     /// read that fails is repeated: see [`crate::patience`].
-    async fn read_verified(
+    pub(crate) async fn read_verified(
         &self,
         place: Place,
         count: usize,
@@ -219,6 +219,7 @@ impl Pool {
         extent: &Extent,
         pages: &mut [Option<Page>],
     ) -> Result<(), PoolError> {
+        self.flow.client_asks();
         let complete = match &extent.stored {
             Stored::Plain(sums) => {
                 self.read_plain(extent.place, extent.written, sums, pages).await?;
@@ -277,7 +278,7 @@ impl Pool {
     }
 
     /// The sectors of an extent as they lie on disk, from a copy that verifies.
-    pub(crate) async fn read_stored(&self, extent: &Extent) -> Result<Vec<Page>, PoolError> {
+    async fn read_stored(&self, extent: &Extent) -> Result<Vec<Page>, PoolError> {
         match &extent.stored {
             Stored::Plain(sums) => self.read_pages(extent.place, sums).await,
             Stored::Compressed { stored_sectors, checksum, .. } => {
@@ -286,24 +287,6 @@ impl Pool {
                 self.read_verified(extent.place, count, &verify, Patience::Short).await
             }
         }
-    }
-
-    /// The same in as few parts as can be read: the whole, or page by page what each page gives.
-    pub(crate) async fn read_stored_in_parts(
-        &self,
-        extent: &Extent,
-    ) -> Vec<(Place, Result<Vec<Page>, PoolError>)> {
-        let whole = self.read_stored(extent).await;
-        let Stored::Plain(sums) = &extent.stored else { return vec![(extent.place, whole)] };
-        if whole.is_ok() {
-            return vec![(extent.place, whole)];
-        }
-        let mut parts = Vec::with_capacity(sums.len());
-        for (at, sum) in (0u64..).zip(sums) {
-            let place = extent.place.plus(at);
-            parts.push((place, self.read_pages(place, std::slice::from_ref(sum)).await));
-        }
-        parts
     }
 
     async fn read_compressed(&self, extent: &Extent) -> Result<Arc<Vec<Page>>, PoolError> {

@@ -39,6 +39,8 @@ pub struct Scale {
     pub node_bytes: usize,
     /// Sectors that records use in each of their segments, unless a single record is larger.
     pub record_segment_sectors: u64,
+    /// Most blocks of a piece of a walk over everything.
+    pub piece_blocks_max: usize,
 }
 
 impl Scale {
@@ -50,6 +52,7 @@ impl Scale {
         reap_entries_max: 20_000,
         node_bytes: NODE_CAPACITY_BYTES,
         record_segment_sectors: SEGMENT_SECTORS,
+        piece_blocks_max: 1 << 16,
     };
 }
 
@@ -72,9 +75,14 @@ pub struct Limits {
     pub bitmap_bytes: u64,
     /// Free sectors below which writes and creates stop.
     pub slop_sectors: u64,
+    /// Blocks of a piece of a walk over everything.
+    pub piece_blocks_max: usize,
     /// The sizes at which it changes its behaviour.
     pub scale: Scale,
 }
+
+/// Memory of a block in a piece of a walk.
+const PIECE_BLOCK_BYTES: u64 = 200;
 
 impl Limits {
     /// Segments of the intent log for a new pool of `total_sectors`.
@@ -113,6 +121,9 @@ impl Limits {
             window_bytes: (record_bytes / 4).min(cap / 16),
             bitmap_bytes: cap / 16,
             slop_sectors: total_sectors / 32,
+            piece_blocks_max: usize::try_from(cap / 16 / PIECE_BLOCK_BYTES)
+                .unwrap_or(usize::MAX)
+                .min(scale.piece_blocks_max),
             scale,
         }
     }

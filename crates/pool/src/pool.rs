@@ -1,7 +1,6 @@
 //! The pool: state shared by all its modules, and its interface to the layers above.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use aquifer_meter::SharedHistogram;
 use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::pool_root::TREES;
+use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::uberblock::{Host, Uberblock};
 use aquifer_ondisk::{BlockPointer, Guid, Place, Txg};
@@ -53,9 +53,10 @@ pub trait Trees: Send + Sync {
     /// The txg is on disk: memory kept for it can be freed.
     fn committed(&self, txg: Txg);
 
-    /// Shows `to` every block below these roots that was born after `since`, until it wants no
-    /// more. What lies below a node that cannot be read is passed over. The roots are held
-    /// ([`Pool::reading`]) until it returns.
+    /// Shows `to` the blocks below these roots, from `start` on, that were born after `since`, until
+    /// it wants no more. What lies below a node that cannot be read is passed over. The roots are
+    /// held ([`Pool::reading`]) until it returns. Some blocks before `start` may be shown once more.
+    /// Returns where the next piece begins: after `start`; `None` if nothing is left.
     ///
     /// # Errors
     /// The pool answers nothing any more.
@@ -63,8 +64,9 @@ pub trait Trees: Send + Sync {
         &'a self,
         roots: Roots,
         since: Txg,
-        to: &'a dyn Visitor,
-    ) -> BoxFuture<'a, Result<ControlFlow<()>, PoolError>>;
+        start: WalkPosition,
+        to: &'a mut dyn Visitor,
+    ) -> BoxFuture<'a, Result<Option<WalkPosition>, PoolError>>;
 }
 
 /// Applies changes that were logged but not committed.
@@ -119,6 +121,10 @@ pub struct Pool {
 pub(crate) struct Acts {
     /// Held by an act: one at a time.
     pub turn: AsyncMutex<()>,
+    /// Held by a resilver, and by a scrub for each of its pieces.
+    pub background: AsyncMutex<()>,
+    /// Held by background work that clients are beside.
+    pub alone: AsyncMutex<()>,
     /// A log vdev that is being removed or mended: the log does not go there.
     pub shunned_log: Mutex<Option<u16>>,
     /// A disk became outdated or was asked back, or the pool ends.
@@ -253,6 +259,11 @@ impl Pool {
     pub fn attach(&self, trees: Weak<dyn Trees>) {
         let first = self.trees.set(trees).is_ok();
         assert!(first, "a pool has one layer above it");
+    }
+
+    /// The layer above.
+    pub(crate) fn trees(&self) -> Result<Arc<dyn Trees>, PoolError> {
+        self.trees.get().and_then(Weak::upgrade).ok_or(PoolError::Exported)
     }
 
     /// The reason why the pool answers nothing any more, if so.

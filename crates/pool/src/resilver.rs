@@ -4,8 +4,8 @@
 //!    from now on its own uberblocks do not count.
 //! 2. The leaf takes every write and flush. It gets no uberblock, has no vote, and stays named. An
 //!    error on it ends the work, and it is outdated again.
-//! 3. A txg that opened after that is on disk, and its root is walked. The leaf **kept** everything
-//!    up to a txg. What was written after that txg, and before the leaf came, is copied to it,
+//! 3. A txg that opened after that is on disk, and its root is walked, in pieces: each over the
+//!    newest root of its time. The leaf **kept** everything up to a txg. What was written after that txg, and before the leaf came, is copied to it,
 //!    also where the leaf's own copy verifies: what a failed flush lost still reads well from a
 //!    cache.
 //! 4. Between two txgs: its labels, the live txg records, the slots of space bitmaps.
@@ -27,23 +27,22 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_blockio::buf::{bytes_of, pages_of};
+use aquifer_blockio::DiskError;
+use aquifer_blockio::buf::pages_of;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_blockio::{DiskError, Page};
-use aquifer_ondisk::codec::checksum128;
 use aquifer_ondisk::config::VdevClass;
 use aquifer_ondisk::resilver_mark::ResilverMark;
-use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
+use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_ondisk::{Guid, Txg};
-use aquifer_space::MetaslabId;
 use aquifer_sync::atomic::Ordering;
 use aquifer_vdev::label_io::{self, DiskLabels, LabelError};
 use aquifer_vdev::{Leaf, LeafState, Vdev};
 use futures_util::future::select;
 
 use crate::error::PoolError;
+use crate::examine::in_place::SLOTS_AT_ONCE;
 use crate::pool::{BoxFuture, Pool};
-use copier::{Copier, Missed};
+use copier::Copier;
 use progress::Progress;
 
 /// Why a leaf is not brought up to date.
@@ -137,6 +136,7 @@ impl Pool {
 
     /// Whether it is up to date now.
     async fn resilver_and_tell(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> bool {
+        let _turn = self.acts.background.lock().await;
         let (pool, path) = (self.name(), &leaf.path);
         let progress = Progress::new(leaf.guid, path.clone(), self.world.now());
         *self.meters.resilver.lock() = Some(progress.clone());
@@ -259,32 +259,34 @@ impl Pool {
         (kept, came): (Txg, Txg),
         progress: &Arc<Progress>,
     ) -> Result<(), ResilverError> {
-        let Some(trees) = self.trees.get().and_then(std::sync::Weak::upgrade) else {
-            return Err(PoolError::Exported.into());
-        };
-        let of = (self.arc()?, vdev.clone(), leaf.clone());
-        let missed = Missed(Copier::new(of, (kept, came), progress.clone()));
-        // No place is reused before the last copy is on the leaf.
-        let _reading = self.reading();
-        let walked = trees.walk(self.roots(), kept, &missed).await;
-        let Missed(copier) = missed;
-        copier.fewer_than(1).await;
-        if walked?.is_break() || copier.is_over() {
-            return Err(ResilverError::Failed);
+        let copier = Copier { pool: self, vdev, leaf, kept, came, progress };
+        let mut next = Some(WalkPosition::default());
+        while let Some(start) = next {
+            let mut piece = copier.piece();
+            // No place is reused before the last copy is on the leaf.
+            let reading = self.reading();
+            next = self.trees()?.walk(self.roots(), kept, start, &mut piece).await?;
+            let _reading = (!left_out(Rule::PieceHoldsItsRoot)).then_some(reading);
+            copier.copy(&piece.into_blocks()).await;
+            if copier.is_over() {
+                return Err(ResilverError::Failed);
+            }
         }
         Ok(())
     }
 
     /// Step 4.
     async fn copy_in_place(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), ResilverError> {
-        let _turn = self.sync_turn.lock().await;
-        let _writing = self.reading();
-        self.txgs.check()?;
-        if !left_out(Rule::ResilveredHasLabels) {
-            label_io::write_config(leaf, &self.tree().config).await?;
-        }
-        if !left_out(Rule::ResilveredHasRecords) {
-            self.copy_records(vdev, leaf).await?;
+        {
+            let _turn = self.sync_turn.lock().await;
+            let _writing = self.reading();
+            self.txgs.check()?;
+            if !left_out(Rule::ResilveredHasLabels) {
+                label_io::write_config(leaf, &self.tree().config).await?;
+            }
+            if !left_out(Rule::ResilveredHasRecords) {
+                self.copy_records(vdev, leaf).await?;
+            }
         }
         if !left_out(Rule::ResilveredHasSlots) {
             self.copy_slots(vdev, leaf).await?;
@@ -292,53 +294,31 @@ impl Pool {
         Ok(leaf.flush().await?)
     }
 
-    /// Every record that one of the roots in the uberblock needs.
     async fn copy_records(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), ResilverError> {
-        let roots = self.uberblock_roots().await;
-        let mut back_to = Txg(u64::MAX);
-        for root in roots.iter().flatten() {
-            if let Some(record) = self.copy_record(vdev, leaf, *root).await? {
-                back_to = back_to.min(record.window_start).min(root.txg);
+        for pointer in self.live_records().await? {
+            let Some(pages) = self.read_live(&pointer).await? else { continue };
+            for place in pointer.copies().filter(|place| place.vdev() == vdev.index) {
+                leaf.write(place.sector(), pages.clone()).await?;
             }
-        }
-        let [mut next, ..] = roots;
-        while let Some(pointer) = next.filter(|pointer| pointer.txg >= back_to) {
-            let Some(record) = self.copy_record(vdev, leaf, pointer).await? else { break };
-            next = record.previous;
         }
         Ok(())
     }
 
-    /// `None` if no copy of it verifies.
-    async fn copy_record(
-        &self,
-        vdev: &Arc<Vdev>,
-        leaf: &Arc<Leaf>,
-        pointer: RecordPointer,
-    ) -> Result<Option<TxgRecord>, ResilverError> {
-        let verify = |pages: &[Page]| checksum128(&bytes_of(pages)) == pointer.checksum;
-        let sectors = usize::try_from(pointer.sectors).unwrap_or(0);
-        for place in pointer.copies() {
-            let Ok(good) = self.vdev(place)?.read_good(place.sector(), sectors, &verify).await
-            else {
-                continue;
-            };
-            for place in pointer.copies().filter(|place| place.vdev() == vdev.index) {
-                leaf.write(place.sector(), good.pages.clone()).await?;
-            }
-            return Ok(TxgRecord::decode(&bytes_of(&good.pages)).ok());
-        }
-        Ok(None)
-    }
-
+    /// A few at a time: what a txg writes anew in between reaches the leaf by itself.
     async fn copy_slots(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), ResilverError> {
-        for metaslab in 0..vdev.geometry.metaslabs() {
-            let id = MetaslabId { vdev: vdev.index, index: metaslab };
-            let Some((entry, places)) = self.space.lock().slot(id) else { continue };
-            // One that cannot be read is closed to allocation already.
-            let Ok(bytes) = self.read_slot(&entry, &places).await else { continue };
-            for place in places {
-                leaf.write(place.sector(), pages_of(&bytes)).await?;
+        let mut ids = self.metaslabs();
+        ids.retain(|id| id.vdev == vdev.index);
+        for ids in ids.chunks(SLOTS_AT_ONCE) {
+            let _turn = self.sync_turn.lock().await;
+            let _writing = self.reading();
+            self.txgs.check()?;
+            for id in ids {
+                let Some((entry, places)) = self.space.lock().slot(*id) else { continue };
+                // One that cannot be read is closed to allocation already.
+                let Ok(bytes) = self.read_slot(&entry, &places).await else { continue };
+                for place in places {
+                    leaf.write(place.sector(), pages_of(&bytes)).await?;
+                }
             }
         }
         Ok(())

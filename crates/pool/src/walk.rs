@@ -2,19 +2,41 @@
 //!
 //! The layer above knows what its trees hold, the pool knows where that lies. A walk passes over
 //! what is not younger than a txg: a node is born no earlier than all that lies below it.
+//!
+//! A walk goes in pieces, each over the newest root of its time, so that no root is held for long.
+//! The next piece begins at the position where the last one ended. See [`WalkPosition`] for why
+//! nothing that stays is missed.
 
 use std::ops::ControlFlow;
 
+use aquifer_blockio::Page;
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::scrub::WalkPosition;
 
-use crate::pool::BoxFuture;
+use crate::error::PoolError;
 
-/// Takes each block of a walk, and says whether the walk goes on.
-pub trait Visitor: Send + Sync {
-    /// A node of a tree, before what lies below it.
-    fn node<'a>(&'a self, pointer: &'a BlockPointer) -> BoxFuture<'a, ControlFlow<()>>;
+/// What lies below a node: everything from one position up to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The first position.
+    pub from: WalkPosition,
+    /// The position after the last.
+    pub to: WalkPosition,
+}
+
+/// Takes each block of a piece of a walk, and says whether the piece goes on. It may be shown some
+/// more after it said no: it takes them too.
+pub trait Visitor: Send {
+    /// A node of a tree, before what lies below it, with its content. If no copy of it can be read,
+    /// the walk passes over what lies below.
+    fn node(
+        &mut self,
+        pointer: &BlockPointer,
+        read: Result<&Page, &PoolError>,
+        span: &Span,
+    ) -> ControlFlow<()>;
 
     /// An extent of a file.
-    fn extent<'a>(&'a self, extent: &'a Extent) -> BoxFuture<'a, ControlFlow<()>>;
+    fn extent(&mut self, extent: &Extent, at: &WalkPosition) -> ControlFlow<()>;
 }

@@ -8,11 +8,13 @@
 //!   retried.
 //! - A bad copy is rewritten from a good one only while its leaf is online.
 
+mod examine;
 mod io;
 pub mod label_io;
 mod leaf;
 mod vdev;
 
+pub use examine::{Copies, Part};
 pub use io::{IoCount, IoCounters, IoCounts, IoKind};
 pub use leaf::{Leaf, LeafCounters, LeafState};
 pub use vdev::{Good, ReadError, Vdev, VdevLost};

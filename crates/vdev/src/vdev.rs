@@ -128,11 +128,7 @@ impl Vdev {
                     return self.io.end(IoKind::Read, bytes_of(count), begun, Ok(good));
                 }
                 Ok(_) => {
-                    leaf.counters.checksum_errors.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(
-                        class = "disk.checksum", leaf = %leaf.path, sector, count,
-                        "checksum mismatch"
-                    );
+                    leaf.note_mismatch(sector, count);
                     bad.push(leaf);
                 }
                 Err(error) => {

@@ -117,6 +117,15 @@ pub const PLACEMENT_SAMPLES_MIN: u64 = 8;
 /// A large batch takes at most as long as so many small ones.
 pub const PLACEMENT_BATCHES_MAX: u64 = 4;
 
+// What clients leave to background work.
+
+/// So long after their last call clients count as at work.
+pub const BACKGROUND_BUSY_MS: u64 = 200;
+/// Beside them background work rests for so many times what it took,
+pub const BACKGROUND_RESTS: u32 = 9;
+/// and for so long at most.
+pub const BACKGROUND_REST_MS_MAX: u64 = 1000;
+
 // When batches of the log go.
 
 /// Batches of the intent log on their way to the device at most.

@@ -19,6 +19,7 @@
 //! | txgs | what the open one holds (`fill`) | whether it is full |
 //! | sync | a txg closed, it stepped, wrote, landed, is on disk | whether it waits; the window |
 //! | log | it moved; what devices took | where large data goes |
+//! | background | clients asked, a read took so long | whether it goes alone; its rest |
 //! | log | a record gathered, a batch came back, it is idle ([`batches`]) | whether one goes |
 //!
 //! # What holds
@@ -33,6 +34,7 @@
 //! counts is a relaxed atomic: a number that is late by a moment makes a plan that is late by as
 //! much. Locks are held for a little arithmetic.
 
+mod background;
 pub(crate) mod batches;
 pub(crate) mod limits;
 mod placement;
@@ -46,6 +48,7 @@ use std::time::Duration;
 use aquifer_sync::Mutex;
 use aquifer_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use background::Background;
 use limits::{SYNC_STEPS_PER_LOOK, SYNC_WINDOW_SECTORS_FIRST};
 use placement::Placement;
 pub(crate) use placement::{Devices, Times};
@@ -75,6 +78,9 @@ pub(crate) struct Flow {
     placement: Mutex<Placement>,
     /// Large data goes to its place before its record.
     goes_early: AtomicBool,
+    /// Changes that clients asked for, and reads of theirs that went to the disks.
+    client_ops: AtomicU64,
+    background: Mutex<Background>,
 }
 
 impl Flow {
@@ -91,6 +97,8 @@ impl Flow {
             log_at_home: AtomicBool::new(log_at_home),
             placement: Mutex::default(),
             goes_early: AtomicBool::new(log_at_home),
+            client_ops: AtomicU64::new(0),
+            background: Mutex::default(),
         }
     }
 }
@@ -235,6 +243,24 @@ impl Flow {
     /// Whether large data goes to its place at once instead of into the log.
     pub fn goes_early(&self) -> bool {
         self.goes_early.load(Ordering::Relaxed)
+    }
+}
+
+/// What clients leave to background work.
+impl Flow {
+    /// A client asks for a change, or for something that is not in memory.
+    pub fn client_asks(&self) {
+        self.client_ops.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether clients are at work.
+    pub fn clients_are_busy(&self, now: Duration) -> bool {
+        self.background.lock().is_busy(now, self.client_ops.load(Ordering::Relaxed))
+    }
+
+    /// How long background work rests beside them after something that took so long.
+    pub fn background_rest(&self, took: Duration) -> Duration {
+        background::rest(took)
     }
 }
 

@@ -1,59 +1,47 @@
-//! Copies the blocks that a leaf has missed, several at a time.
+//! Copies the blocks of a piece to a leaf that has missed them, in the order of the disk.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aquifer_blockio::Page;
-use aquifer_ondisk::extent::Extent;
-use aquifer_ondisk::{BlockPointer, Place, Txg};
-use aquifer_sync::Notify;
-use aquifer_sync::atomic::{AtomicUsize, Ordering};
-use aquifer_vdev::{Leaf, LeafState, Vdev};
+use aquifer_ondisk::Txg;
+use aquifer_ondisk::scrub::WalkPosition;
+use aquifer_sync::atomic::Ordering;
+use aquifer_vdev::{Leaf, LeafState, Part, Vdev};
+use futures_util::StreamExt;
+use futures_util::stream;
 
 use super::progress::Progress;
-use crate::error::PoolError;
-use crate::patience::Patience;
-use crate::pool::{BoxFuture, Pool};
-use crate::walk::Visitor;
+use crate::piece::{Block, Piece, RUNS_AT_ONCE, Run, runs};
+use crate::pool::Pool;
 
-/// Blocks that are copied at a time.
-const COPIES_MAX: usize = 32;
 /// How often a block is read that no copy gives at the moment, and the rest in between.
 const READS_MAX: u32 = 10;
 const READ_REST: Duration = Duration::from_secs(1);
 
 /// A resilver's work on one leaf.
-pub(super) struct Copier {
-    pub pool: Arc<Pool>,
-    pub vdev: Arc<Vdev>,
-    pub leaf: Arc<Leaf>,
+pub(super) struct Copier<'a> {
+    pub pool: &'a Pool,
+    pub vdev: &'a Arc<Vdev>,
+    pub leaf: &'a Arc<Leaf>,
     /// The leaf has everything that was written up to this txg.
     pub kept: Txg,
     /// It gets everything that is written after this txg by itself.
     pub came: Txg,
-    pub progress: Arc<Progress>,
-    under_way: AtomicUsize,
-    ended: Notify,
+    pub progress: &'a Progress,
 }
 
-/// A block that the leaf misses.
-enum Block {
-    Node(BlockPointer),
-    Extent(Extent),
-}
-
-/// Sectors, or why no copy gives them.
-type Part = (Place, Result<Vec<Page>, PoolError>);
-
-impl Copier {
-    pub fn new(
-        (pool, vdev, leaf): (Arc<Pool>, Arc<Vdev>, Arc<Leaf>),
-        (kept, came): (Txg, Txg),
-        progress: Arc<Progress>,
-    ) -> Arc<Copier> {
-        let (under_way, ended) = (AtomicUsize::new(0), Notify::new());
-        Arc::new(Copier { pool, vdev, leaf, kept, came, progress, under_way, ended })
+impl Copier<'_> {
+    /// Takes the blocks that the leaf misses.
+    pub fn piece(&self) -> Piece {
+        let (index, kept, came) = (self.vdev.index, self.kept, self.came);
+        let missed = move |written| written > kept && written <= came;
+        let blocks_max = self.pool.limits().piece_blocks_max;
+        Piece::new(
+            blocks_max,
+            WalkPosition::END,
+            Box::new(move |place, written| place.vdev() == index && missed(written)),
+        )
     }
 
     /// Whether the leaf takes no more, or the pool has ended.
@@ -61,101 +49,67 @@ impl Copier {
         self.leaf.state() != LeafState::Resilvering || self.pool.txgs.failure().is_some()
     }
 
-    /// Waits until fewer than so many copies are under way.
-    pub async fn fewer_than(&self, count: usize) {
-        loop {
-            let ended = self.ended.notified();
-            if self.under_way.load(Ordering::Acquire) < count {
-                return;
-            }
-            ended.await;
-        }
+    /// Copies blocks in the order of the disk. All writes have ended when this returns.
+    pub async fn copy(&self, blocks: &[Block]) {
+        let copies =
+            runs(blocks).into_iter().map(|run| self.pool.in_background(self.copy_run(run, blocks)));
+        stream::iter(copies).buffer_unordered(RUNS_AT_ONCE).for_each(async |()| {}).await;
     }
 
-    fn misses(&self, written: Txg) -> bool {
-        written > self.kept && written <= self.came
-    }
-
-    /// Begins to copy a block. Ends the walk if the leaf takes no more.
-    async fn begin(self: &Arc<Self>, block: Block) -> ControlFlow<()> {
-        self.fewer_than(COPIES_MAX).await;
+    async fn copy_run(&self, run: Run, blocks: &[Block]) {
         if self.is_over() {
-            return ControlFlow::Break(());
+            return;
         }
-        self.under_way.fetch_add(1, Ordering::AcqRel);
-        let copier = Arc::clone(self);
-        let copy = async move {
-            copier.copy(&block).await;
-            copier.under_way.fetch_sub(1, Ordering::AcqRel);
-            copier.ended.notify_one();
+        let parts = run.parts(blocks);
+        let verify = |pages: &[Page]| {
+            parts.iter().all(|(block, number, (first, count))| {
+                block.verifies(*number, pages.get(*first..first + count).unwrap_or_default())
+            })
         };
-        self.pool.world().spawn("resilver copy", Box::pin(copy));
-        ControlFlow::Continue(())
+        let first = run.first.sector();
+        match self.vdev.read_good(first, run.sectors, &verify).await {
+            Ok(good) if good.bad.is_empty() => {
+                for (skip, sectors) in run.spans(blocks) {
+                    let pages = good.pages.get(skip..skip + sectors).unwrap_or_default();
+                    self.write(first + skip as u64, pages.to_vec()).await;
+                }
+            }
+            // Each copy may be bad in another part.
+            _ => {
+                for part in parts {
+                    self.copy_part(part, run.first.sector()).await;
+                }
+            }
+        }
     }
 
-    async fn copy(&self, block: &Block) {
-        let mut parts = self.read(block).await;
+    async fn copy_part(&self, (block, number, (skip, count)): (&Block, usize, Part), first: u64) {
+        let mut read = self.pool.read_part(block, number).await;
         for _ in 1..READS_MAX {
-            let may_pass = |(_, read): &Part| read.as_ref().is_err_and(|error| !error.is_damage());
-            if self.is_over() || !parts.iter().any(may_pass) {
+            let may_pass = read.as_ref().is_err_and(|error| !error.is_damage());
+            if self.is_over() || !may_pass {
                 break;
             }
             self.pool.world().sleep(READ_REST).await;
-            parts = self.read(block).await;
+            read = self.pool.read_part(block, number).await;
         }
-        for (place, read) in parts {
-            match read {
-                // A write that fails ends the resilver.
-                Ok(pages) if !self.is_over() => {
-                    let bytes = (pages.len() * 4096) as u64;
-                    if self.leaf.write(place.sector(), pages).await.is_ok() {
-                        self.progress.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
-                    }
-                }
-                Ok(_) => {}
-                // What no copy has is missing on the leaf as it is on the others.
-                Err(_) => {
-                    self.progress.unread_blocks.fetch_add(1, Ordering::Relaxed);
-                }
+        match read {
+            Ok(pages) => {
+                debug_assert_eq!(pages.len(), count);
+                self.write(first + skip as u64, pages).await;
+            }
+            // What no copy has is missing on the leaf as it is on the others.
+            Err(_) => {
+                self.progress.unread_blocks.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    async fn read(&self, block: &Block) -> Vec<Part> {
-        match block {
-            Block::Extent(extent) => self.pool.read_stored_in_parts(extent).await,
-            Block::Node(pointer) => {
-                let page = self.pool.read_node(pointer, Patience::Short).await;
-                let own = |place: &Place| place.vdev() == self.vdev.index;
-                let pages = |place| (place, page.clone().map(|page| vec![page]));
-                pointer.copies().filter(own).map(pages).collect()
-            }
+    /// A write that fails ends the resilver.
+    async fn write(&self, sector: u64, pages: Vec<Page>) {
+        let bytes = (pages.len() * 4096) as u64;
+        if !self.is_over() && self.leaf.write(sector, pages).await.is_ok() {
+            self.progress.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
-    }
-}
-
-/// Shows a walk's blocks to a copier.
-pub(super) struct Missed(pub Arc<Copier>);
-
-impl Visitor for Missed {
-    fn node<'a>(&'a self, pointer: &'a BlockPointer) -> BoxFuture<'a, ControlFlow<()>> {
-        Box::pin(async move {
-            let Missed(copier) = self;
-            let is_here = pointer.copies().any(|place| place.vdev() == copier.vdev.index);
-            if is_here && copier.misses(pointer.written) {
-                return copier.begin(Block::Node(*pointer)).await;
-            }
-            ControlFlow::Continue(())
-        })
-    }
-
-    fn extent<'a>(&'a self, extent: &'a Extent) -> BoxFuture<'a, ControlFlow<()>> {
-        Box::pin(async move {
-            let Missed(copier) = self;
-            if extent.place.vdev() == copier.vdev.index && copier.misses(extent.written) {
-                return copier.begin(Block::Extent(extent.clone())).await;
-            }
-            ControlFlow::Continue(())
-        })
     }
 }

@@ -81,6 +81,7 @@ impl Pool {
     }
 
     async fn admit_with(&self, demand: Demand, makes_room: bool) -> Result<Admission, PoolError> {
+        self.flow.client_asks();
         let mut space_commits = 0;
         let mut first_in_row = None;
         let slowed = loop {

@@ -126,12 +126,22 @@ pub async fn open(
     disks: Vec<NamedDisk>,
     options: &ImportOptions,
 ) -> Result<Open, String> {
+    // An act adds and removes disks of the log alone.
+    open_beside(world, disks, options, |path| path.starts_with("log")).await
+}
+
+/// The same, where a disk for which `may_be_torn` holds may be labelled in part: an act adds or
+/// removes it. A missing disk is refused too; any other refusal is damage without a cause.
+pub async fn open_beside(
+    world: Arc<dyn World>,
+    disks: Vec<NamedDisk>,
+    options: &ImportOptions,
+    may_be_torn: impl Fn(&str) -> bool,
+) -> Result<Open, String> {
     let (mut pools, refused) = scan(disks).await;
-    // A missing disk is refused; any other refusal would be damage without a cause. A disk that an
-    // act adds or removes may be labelled in part.
     let damaged = refused
         .iter()
-        .find(|(disk, why)| !matches!(why, LabelError::Disk(_)) && !disk.path.starts_with("log"));
+        .find(|(disk, why)| !matches!(why, LabelError::Disk(_)) && !may_be_torn(&disk.path));
     if let Some((disk, why)) = damaged {
         return Err(format!("{}: {why}", disk.path));
     }

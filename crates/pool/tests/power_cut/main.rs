@@ -236,6 +236,7 @@ const SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::ResilveredHasRecords], 0..200),
     (&[Rule::ResilveredHasSlots], 0..2000),
     (&[Rule::ResilveredHasOlderRoots], 0..2000),
+    (&[Rule::PieceHoldsItsRoot], 0..2000),
 ];
 
 /// Each rule that this level has, left out: the loss must show. `AQUIFER_RULE` names one.

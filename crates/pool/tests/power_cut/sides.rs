@@ -14,7 +14,7 @@ use aquifer_sim::{
 use aquifer_vdev::LeafState;
 use futures_util::future::join;
 
-use crate::clients::{Model, Open, check, check_space, mismatches, open, workload};
+use crate::clients::{Model, Open, check, check_space, mismatches, open_beside, workload};
 use crate::shapes::named;
 use crate::{Kind, story};
 
@@ -211,12 +211,16 @@ impl Machine {
         rewind: u64,
         work: impl AsyncFnOnce(&Open, &Machine) -> Result<(), String>,
     ) -> Result<Result<(), Stop>, String> {
-        let options = ImportOptions { rewind, ..ImportOptions::default() };
+        let mut options = ImportOptions { rewind, ..ImportOptions::default() };
+        // A resilver takes many pieces, and each has another root.
+        options.scale.piece_blocks_max = 8;
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
         // The machine is only read while its simulation runs.
         let mut sim = std::mem::replace(&mut self.sim, Sim::new(0));
         let end = sim.run_until(async {
-            let open = open(world.clone(), disks, &options).await?;
+            let keeper = self.disks[self.keeper].name().to_string();
+            let torn = |path: &str| path != keeper;
+            let open = open_beside(world.clone(), disks, &options, torn).await?;
             check(&open, &model).await?;
             world.spawn("txg", open.pool.clone().run());
             work(&open, self).await
@@ -241,7 +245,7 @@ impl Machine {
         if mark == Ok(true) {
             let disks = named(&self.disks);
             let opened = self.sim.run_until(async {
-                let open = open(world, disks, &ImportOptions::default()).await?;
+                let open = open_beside(world, disks, &ImportOptions::default(), |_| true).await?;
                 check(&open, &model).await
             });
             if opened.map_err(|stop| stop.to_string())?.is_ok() {

@@ -1,7 +1,6 @@
 //! The smallest possible layer above a pool: an array of pages below one tree node.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,13 +9,14 @@ use aquifer_ondisk::block_pointer::BlockKind;
 use aquifer_ondisk::codec::{Reader, Writer, checksum64};
 use aquifer_ondisk::extent::{Extent, Stored};
 use aquifer_ondisk::log_batch::LogRecord;
+use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_ondisk::types::Run;
 use aquifer_ondisk::{BlockPointer, DatasetId, ObjectId, Place, Txg};
 use aquifer_pool::intent_log::Ticket;
 
 use aquifer_pool::Patience;
 use aquifer_pool::{
-    BoxFuture, Demand, Lane, Pool, PoolError, Replay, Roots, SpaceClass, SyncContext, Trees,
+    BoxFuture, Demand, Lane, Pool, PoolError, Replay, Roots, SpaceClass, Span, SyncContext, Trees,
     Visitor,
 };
 
@@ -325,19 +325,26 @@ impl Trees for Slots {
         &'a self,
         roots: Roots,
         since: Txg,
-        to: &'a dyn Visitor,
-    ) -> BoxFuture<'a, Result<ControlFlow<()>, PoolError>> {
+        start: WalkPosition,
+        to: &'a mut dyn Visitor,
+    ) -> BoxFuture<'a, Result<Option<WalkPosition>, PoolError>> {
         Box::pin(async move {
             let Some(root) = roots[0].filter(|root| root.birth > since) else {
-                return Ok(ControlFlow::Continue(()));
+                return Ok(None);
             };
-            let mut on = to.node(&root).await;
+            let at = |within| WalkPosition { within, ..WalkPosition::default() };
+            let span = Span { from: at(0), to: at(u64::MAX) };
+            let page = self.pool.read_node(&root, Patience::Short).await?;
+            let _ = to.node(&root, Ok(&page), &span);
             for (slot, entry) in below(&self.pool, &root).await? {
-                if on.is_continue() && entry.written > since {
-                    on = to.extent(&entry.extent(slot)).await;
+                if entry.written <= since || at(slot + 1) <= start {
+                    continue;
+                }
+                if to.extent(&entry.extent(slot), &at(slot)).is_break() {
+                    return Ok(Some(at(slot + 1)));
                 }
             }
-            Ok(on)
+            Ok(None)
         })
     }
 

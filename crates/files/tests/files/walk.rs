@@ -1,0 +1,189 @@
+//! A walk in pieces, each over the newest root of its time, misses nothing that stays.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use aquifer_blockio::Page;
+use aquifer_files::{FileHandle, Service, SetAttributes, Stability};
+use aquifer_ondisk::extent::Extent;
+use aquifer_ondisk::scrub::WalkPosition;
+use aquifer_ondisk::{BlockPointer, Place, Txg};
+use aquifer_pool::{PoolError, Span, Trees, Visitor};
+use aquifer_sim::Rng;
+
+use crate::bed::{Bed, find, make, noise, root, write};
+
+/// Blocks that a walk has met, by place and txg of writing.
+#[derive(Default)]
+struct Met {
+    blocks: BTreeMap<(Place, Txg), WalkPosition>,
+    /// Blocks that the piece still takes.
+    left: usize,
+    newest: WalkPosition,
+}
+
+impl Met {
+    fn take(
+        &mut self,
+        places: impl Iterator<Item = Place>,
+        written: Txg,
+        at: WalkPosition,
+    ) -> ControlFlow<()> {
+        self.left = self.left.saturating_sub(1);
+        self.blocks.extend(places.map(|place| ((place, written), at)));
+        if self.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Visitor for Met {
+    fn node(
+        &mut self,
+        pointer: &BlockPointer,
+        read: Result<&Page, &PoolError>,
+        span: &Span,
+    ) -> ControlFlow<()> {
+        assert!(read.is_ok() && span.from < span.to, "{span:?}");
+        self.take(pointer.copies(), pointer.written, span.from)
+    }
+
+    fn extent(&mut self, extent: &Extent, at: &WalkPosition) -> ControlFlow<()> {
+        assert!(*at >= self.newest || at.within < self.newest.within, "{at:?}");
+        self.newest = *at;
+        self.take(
+            (0..extent.stored_sectors()).map(|skip| extent.place.plus(skip)),
+            extent.written,
+            *at,
+        )
+    }
+}
+
+async fn walk(
+    service: &Service,
+    since: Txg,
+    start: WalkPosition,
+    met: &mut Met,
+) -> Option<WalkPosition> {
+    let _reading = service.pool.reading();
+    let trees: &dyn Trees = service.datasets.as_ref();
+    trees.walk(service.pool.roots(), since, start, met).await.unwrap()
+}
+
+/// What a client and an administrator do between two pieces.
+async fn change(service: &Service, rng: &mut Rng) {
+    let size = |bytes| SetAttributes { size: Some(bytes), ..SetAttributes::default() };
+    let dataset = format!("tank/d{}", rng.below(3));
+    // Some files are changed again and again, and there are many others.
+    let number = if rng.coin() { rng.below(6) } else { rng.below(40) };
+    let name = format!("f{number}");
+    let Some(top) = service.files.root(&dataset) else {
+        service.datasets.create(&dataset, &[]).await.unwrap();
+        return;
+    };
+    let file = match find(service, &dataset, &name).await {
+        Ok(file) => file,
+        Err(_) => make(service, top, &name).await,
+    };
+    match rng.below(12) {
+        0 => service.datasets.destroy(&dataset, false).await.unwrap(),
+        1 => service.files.remove(&root(), top, name.as_bytes()).await.kept().await.0.unwrap(),
+        2 | 3 => {
+            let bytes = rng.below(200) * 4096;
+            service.files.setattr(&root(), file, &size(bytes), None).await.kept().await.0.unwrap();
+        }
+        4 => service.pool.sync().await.map(drop).unwrap(),
+        5 => remove_neighbours(service, rng, &dataset).await,
+        6 => make_many(service, rng, &dataset).await,
+        _ => write_some(service, rng, file).await,
+    }
+}
+
+/// Whole leaves of the object table go.
+async fn remove_neighbours(service: &Service, rng: &mut Rng, dataset: &str) {
+    let top = service.files.root(dataset).unwrap();
+    let first = rng.below(40);
+    for number in first..first + rng.below(16) {
+        let name = format!("f{number}");
+        let _ = service.files.remove(&root(), top, name.as_bytes()).await.kept().await;
+    }
+    // They are freed by the next txgs.
+    for _ in 0..rng.below(4) {
+        service.pool.sync().await.unwrap();
+    }
+}
+
+async fn make_many(service: &Service, rng: &mut Rng, dataset: &str) {
+    let top = service.files.root(dataset).unwrap();
+    for number in 0..rng.below(40) {
+        if find(service, dataset, &format!("f{number}")).await.is_err() {
+            make(service, top, &format!("f{number}")).await;
+        }
+    }
+}
+
+/// Random or following pages, which compress or not.
+async fn write_some(service: &Service, rng: &mut Rng, file: FileHandle) {
+    let pages = 1 + rng.index(20);
+    let data = match rng.coin() {
+        true => noise(rng.next_u64(), pages),
+        false => vec![rng.below(7) as u8; pages * 4096],
+    };
+    let stability = if rng.coin() { Stability::FileSync } else { Stability::Unstable };
+    write(service, file, rng.below(200), &data, stability).await.unwrap();
+}
+
+fn run_seed(seed: u64) -> usize {
+    let mut rng = Rng::stream(seed, "walk");
+    let mut bed = Bed::new(1, 65536);
+    let scale = &mut bed.options.scale;
+    (scale.node_bytes, scale.cut_extents_max, scale.reap_entries_max) = (400, 4, 12);
+    bed.life(async |service| {
+        for _ in 0..rng.below(150) {
+            change(&service, &mut rng).await;
+        }
+        service.pool.sync().await.unwrap();
+        let kept = if rng.coin() { Txg(0) } else { service.pool.committed_txg() };
+        for _ in 0..rng.below(60) {
+            change(&service, &mut rng).await;
+        }
+        let came = service.pool.open_txg();
+        while service.pool.committed_txg() <= came {
+            service.pool.sync().await.unwrap();
+        }
+        let (mut met, mut next, mut pieces) = (Met::default(), Some(WalkPosition::default()), 0);
+        let most = 1 + rng.below(60);
+        while let Some(start) = next {
+            met.left = 1 + rng.below(most) as usize;
+            met.newest = WalkPosition::default();
+            next = walk(&service, kept, start, &mut met).await;
+            assert!(next.is_none_or(|next| next > start), "seed {seed}: no progress at {start:?}");
+            pieces += 1;
+            for _ in 0..rng.below(4) {
+                change(&service, &mut rng).await;
+            }
+            if rng.coin() {
+                service.pool.sync().await.unwrap();
+            }
+        }
+        let mut all = Met { left: usize::MAX, ..Met::default() };
+        assert_eq!(walk(&service, Txg(0), WalkPosition::default(), &mut all).await, None);
+        let missed = all.blocks.iter().find(|((place, written), _)| {
+            *written > kept && *written <= came && !met.blocks.contains_key(&(*place, *written))
+        });
+        assert_eq!(
+            missed,
+            None,
+            "seed {seed}: missed of {} after {pieces} pieces",
+            all.blocks.len()
+        );
+        pieces
+    })
+}
+
+#[test]
+pub fn a_walk_in_pieces_misses_nothing_that_stays() {
+    let from = std::env::var("AQUIFER_FIRST_SEED").map_or(0, |text| text.parse().unwrap());
+    let seeds = std::env::var("AQUIFER_SEEDS").map_or(600, |text| text.parse().unwrap());
+    let pieces: usize = (from..from + seeds).map(run_seed).sum();
+    println!("{seeds} seeds, {pieces} pieces");
+    assert!(pieces as u64 > seeds * 4, "{pieces} pieces");
+}
