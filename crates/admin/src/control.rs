@@ -17,6 +17,7 @@ mod layout;
 mod locks;
 mod pools;
 mod properties;
+mod scrub;
 mod serving;
 mod shares;
 mod startup;
@@ -233,7 +234,8 @@ impl Control {
         notes.extend(of_frontend.iter().filter(|note| note.contains(&own)).cloned());
         let import_notes = serving.import_notes().to_vec();
         let sync_disabled = datasets::sync_disabled(serving);
-        let beside = Beside { import_notes, notes, damaged, sync_disabled, dropped_log };
+        let scrub = serving.service().files.scrub_status().map(scrub::shown);
+        let beside = Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub };
         Ok(status::status(&serving.service().pool.status(), beside))
     }
 

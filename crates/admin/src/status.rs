@@ -3,8 +3,8 @@
 
 use aquifer_api::{
     Count, DamagedFile, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo,
-    PoolStatus, PoolSummary, ResilverInfo, ScanState, SyncDisabled, VdevClass, VdevIo, VdevKind,
-    VdevStatus, guid_text,
+    PoolStatus, PoolSummary, ResilverInfo, ScanState, ScrubInfo, SyncDisabled, VdevClass, VdevIo,
+    VdevKind, VdevStatus, guid_text,
 };
 use aquifer_ondisk::config::VdevClass as Class;
 use aquifer_vdev::{IoCount, IoCounts};
@@ -134,6 +134,7 @@ pub(crate) fn absent_status(summary: PoolSummary) -> PoolStatus {
         sync_disabled: Vec::new(),
         dropped_log: None,
         scan: None,
+        scrub: None,
         action,
     }
 }
@@ -146,11 +147,12 @@ pub(crate) struct Beside {
     pub damaged: Vec<DamagedFile>,
     pub sync_disabled: Vec<SyncDisabled>,
     pub dropped_log: Option<DroppedLog>,
+    pub scrub: Option<ScrubInfo>,
 }
 
 /// The status of a pool in service.
 pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
-    let Beside { import_notes, notes, damaged, sync_disabled, dropped_log } = beside;
+    let Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub } = beside;
     let summary = summary(status);
     PoolStatus {
         txg: status.txg.0,
@@ -164,6 +166,7 @@ pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
         sync_disabled,
         dropped_log,
         scan: status.resilver.as_ref().map(scan),
+        scrub,
         summary,
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
     DiskRequest, Event, EventQuery, HistoryEntry, ImportRequest, LocksInfo, NfsStat, PoolCreated,
     PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
-    SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
+    ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
 };
 
 /// A client of one daemon.
@@ -194,6 +194,11 @@ impl Client {
     /// Takes a disk into use again.
     pub async fn online_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/online", escaped(name)), request).await
+    }
+
+    /// Begins, resumes, pauses or stops a scrub.
+    pub async fn scrub_pool(&self, name: &str, request: &ScrubRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/scrub", escaped(name)), request).await
     }
 
     /// Looks for pools.

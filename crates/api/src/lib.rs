@@ -16,6 +16,7 @@ mod history;
 pub mod keys;
 mod locks;
 mod pools;
+mod scrub;
 mod shares;
 pub mod shown;
 pub mod time;
@@ -41,6 +42,7 @@ pub use pools::{
     ReplaceDisk, ResilverInfo, ScanRequest, ScanResult, ScanState, SyncDisabled, VdevClass,
     VdevKind, VdevLayout, VdevRequest, VdevStatus,
 };
+pub use scrub::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};
 
 /// `GET /daemon`: the daemon's own data.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::DamagedFile;
+use crate::ScrubInfo;
 use crate::time;
 
 /// One line of `pool list`.
@@ -70,6 +71,9 @@ pub struct PoolStatus {
     /// The newest resilver since the import.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scan: Option<ResilverInfo>,
+    /// The newest scrub.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub: Option<ScrubInfo>,
     /// Files with losses: no copy could be read when they were to be changed.
     pub damaged: Vec<DamagedFile>,
     /// Datasets with `sync=disabled`.

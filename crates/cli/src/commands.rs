@@ -10,6 +10,7 @@ mod locks;
 mod nfs;
 mod pool;
 mod repeat;
+mod scrub;
 mod share;
 mod since;
 mod status;
@@ -20,7 +21,7 @@ use std::io::{IsTerminal, Write};
 use aquifer_api::client::Client;
 use aquifer_api::keys;
 use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
-use aquifer_api::{ImportRequest, ReplaceDisk};
+use aquifer_api::{ImportRequest, ReplaceDisk, ScrubAct};
 use aquifer_meter::size;
 use serde::Serialize;
 
@@ -134,6 +135,14 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
             disks::attach(client, output, &name, request).await
         }
         PoolCommand::Detach { name, disk } => disks::detach(client, output, &name, disk).await,
+        PoolCommand::Scrub { pause, stop, wait, name } => {
+            let act = match (pause, stop) {
+                (true, _) => ScrubAct::Pause,
+                (_, true) => ScrubAct::Stop,
+                _ => ScrubAct::Start,
+            };
+            scrub::scrub(client, output, &name, act, wait).await
+        }
         PoolCommand::Wait { name } => disks::wait(client, output, &name).await,
         PoolCommand::Offline { name, disk } => disks::offline(client, output, &name, disk).await,
         PoolCommand::Online { name, disk } => disks::online(client, output, &name, disk).await,

@@ -127,7 +127,7 @@ async fn run(
     let start = tokio::spawn(async move {
         starting.start().await;
         manager::ready();
-        manager::report_health(&starting).await;
+        tokio::join!(manager::report_health(&starting), scrub_in_time(&starting));
     });
     let name = signals.next().await;
     tracing::info!(signal = name, "stopping; a second signal ends at once");
@@ -145,6 +145,17 @@ async fn run(
     let _ = tokio::time::timeout(API_PATIENCE, all).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// How often it is looked whether a scrub is due.
+const SCRUB_LOOK: Duration = Duration::from_secs(600);
+
+/// Begins the scrubs that are due, as long as the daemon runs.
+async fn scrub_in_time(control: &Control) {
+    loop {
+        control.scrub_due().await;
+        tokio::time::sleep(SCRUB_LOOK).await;
+    }
 }
 
 /// Runs the API on TCP on a thread of its own. The returned future is ready when the thread has

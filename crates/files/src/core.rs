@@ -12,11 +12,12 @@ use aquifer_ondisk::{Corruption, ObjectId};
 use aquifer_pool::intent_log::{EarlyWrite, Ticket};
 use aquifer_pool::{Admission, Demand, Lane, Pool, PoolError, SpaceClass, TxHold};
 use aquifer_sync::atomic::{AtomicU64, Ordering};
-use aquifer_sync::{AsyncMutex, AsyncMutexGuard};
+use aquifer_sync::{AsyncMutex, AsyncMutexGuard, Mutex};
 
 use crate::change::{self, Change};
 use crate::error::FsError;
 use crate::made::Promised;
+use crate::scrub::Scrubbing;
 use crate::types::{Around, Attributes, Before, Credentials, FileHandle};
 
 /// Sectors that the trees above a change may take in its sync. This covers a path of the object's
@@ -38,6 +39,7 @@ pub struct Files {
     verifier: AtomicU64,
     /// Held while a directory moves, one at a time: the check for cycles looks at several.
     pub(crate) directory_moves: AsyncMutex<()>,
+    pub(crate) scrubbing: Mutex<Scrubbing>,
 }
 
 /// A file that a handle names, with its dataset.
@@ -107,7 +109,13 @@ impl Files {
     pub fn new(datasets: Arc<Datasets>) -> Arc<Files> {
         let pool = datasets.pool().clone();
         let verifier = AtomicU64::new(pool.world().random());
-        Arc::new(Files { datasets, pool, verifier, directory_moves: Default::default() })
+        Arc::new(Files {
+            datasets,
+            pool,
+            verifier,
+            directory_moves: Default::default(),
+            scrubbing: Mutex::default(),
+        })
     }
 
     /// The write verifier. It changes with every start of the service, and when a damaged file is

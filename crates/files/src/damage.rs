@@ -95,7 +95,7 @@ impl Files {
         }
     }
 
-    async fn note_unreadable(
+    pub(crate) async fn note_unreadable(
         &self,
         (dataset, id): (&Dataset, ObjectId),
         pages: Vec<(u64, u64)>,

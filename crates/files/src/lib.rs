@@ -30,6 +30,7 @@ mod limits;
 mod made;
 mod ops;
 mod replay;
+mod scrub;
 pub mod service;
 pub mod types;
 
@@ -39,5 +40,6 @@ pub use error::FsError;
 pub use limits::{FILE_BYTES_MAX, LINKS_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX};
 pub use made::{Made, Promised, Written};
 pub use ops::write::{Data, Piece, TOGETHER_MAX, TOGETHER_PAGES_MAX};
+pub use scrub::ScrubError;
 pub use service::{Service, ServiceError};
 pub use types::*;

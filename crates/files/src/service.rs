@@ -63,6 +63,7 @@ impl Service {
                 // Objects that a crash left to be freed do not wait for a client's change.
                 pool.request_txg();
             }
+            files.go_on_scrubbing();
             Ok(Service { pool, datasets, files, report })
         })
     }

@@ -91,7 +91,22 @@ pub enum PoolCommand {
         /// The disk that comes.
         new: String,
     },
-    /// Wait until no disk of a pool is being resilvered.
+    /// Examine every copy of everything in a pool, and mend bad copies. Resumes a paused scrub.
+    Scrub {
+        /// Pause the scrub.
+        // Takes the place of the global option of this name, as zpool's users expect of `-p`.
+        #[arg(id = "exact", short = 'p', long = "pause", conflicts_with = "stop")]
+        pause: bool,
+        /// Stop the scrub.
+        #[arg(short = 's', long)]
+        stop: bool,
+        /// Wait until it has examined everything.
+        #[arg(short = 'w', long, conflicts_with_all = ["exact", "stop"])]
+        wait: bool,
+        /// The pool.
+        name: String,
+    },
+    /// Wait until no disk of a pool is being resilvered, and no scrub goes on.
     Wait {
         /// The pool.
         name: String,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use aquifer_api::client::Client;
-use aquifer_api::{AddVdevs, DiskRequest, LeafState, PoolDone, ReplaceDisk, ScanState};
+use aquifer_api::{AddVdevs, DiskRequest, LeafState, PoolDone, ReplaceDisk, ScanState, ScrubState};
 
 use super::pool::{Wish, layout};
 use super::{Output, tell};
@@ -71,7 +71,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// within a second.
 const QUIET_LOOKS: u32 = 12;
 
-/// Waits until no disk is being resilvered. Fails if one is not up to date after that.
+/// Waits until no disk is being resilvered, and no scrub goes on. Fails if one is not up to date after that.
 pub(super) async fn wait(client: &Client, output: Output, name: &str) -> Result<(), Failure> {
     let mut quiet = 0;
     loop {
@@ -80,7 +80,9 @@ pub(super) async fn wait(client: &Client, output: Output, name: &str) -> Result<
         let runs = pool.scan.as_ref().is_some_and(|scan| scan.state == ScanState::Running);
         let all_online = leaves.clone().all(|leaf| leaf.state == LeafState::Online);
         let resilvers = runs || leaves.any(|leaf| leaf.state == LeafState::Resilvering);
-        quiet = if resilvers { 0 } else { quiet + 1 };
+        let scrubs = pool.scrub.as_ref().is_some_and(|scrub| scrub.state == ScrubState::Running);
+        let runs = runs || scrubs;
+        quiet = if resilvers || scrubs { 0 } else { quiet + 1 };
         if !runs && all_online {
             return output.answer(&pool.summary, |_| String::new());
         }

@@ -76,6 +76,9 @@ fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
     if let Some(scan) = &pool.scan {
         line("scan", &scanned(scan, output));
     }
+    if let Some(scrub) = &pool.scrub {
+        line("scan", &super::scrub::line(scrub, output));
+    }
     for note in &pool.import_notes {
         line("import", note);
     }

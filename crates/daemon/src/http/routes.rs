@@ -20,6 +20,7 @@
 //! POST /pools/{name}/clear      operator                  -> PoolDone
 //! POST /pools/{name}/offline    operator  DiskRequest     -> PoolDone
 //! POST /pools/{name}/online     operator  DiskRequest     -> PoolDone
+//! POST /pools/{name}/scrub      operator  ScrubRequest    -> PoolDone
 //! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
 //! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
 //! POST /pools                   admin     CreatePool      -> PoolCreated
@@ -95,6 +96,7 @@ fn table() -> Table {
         .act(Operator, "/pools/{name}/clear", clear_pool)
         .act(Operator, "/pools/{name}/offline", offline_disk)
         .act(Operator, "/pools/{name}/online", online_disk)
+        .act(Operator, "/pools/{name}/scrub", scrub_pool)
         .act(Operator, "/datasets", create_dataset)
         .act(Operator, "/datasets/set", set_properties)
         .act(Admin, "/pools", create_pool)
@@ -294,6 +296,15 @@ async fn online_disk(
 ) -> Response {
     let told = words::on_disk("online", &name, &request);
     acting.carry_out(told, control.online_disk(&name, request)).await
+}
+
+async fn scrub_pool(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::ScrubRequest>,
+) -> Response {
+    acting.carry_out(words::scrub_pool(&name, request), control.scrub_pool(&name, request)).await
 }
 
 async fn scan(State(control): Control_, Body(request): Body<api::ScanRequest>) -> Response {

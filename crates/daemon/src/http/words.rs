@@ -6,7 +6,8 @@ use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
-    DiskRequest, ImportRequest, ReplaceDisk, RotateToken, SetProperties, VdevKind, VdevRequest,
+    DiskRequest, ImportRequest, ReplaceDisk, RotateToken, ScrubAct, ScrubRequest, SetProperties,
+    VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -103,6 +104,13 @@ pub(super) fn new_disk(act: &str, name: &str, request: &ReplaceDisk) -> Told {
 
 pub(super) fn clear_pool(name: &str) -> Told {
     Words::of("pool clear").word(name).told(About::Pool(name.into()))
+}
+
+pub(super) fn scrub_pool(name: &str, request: ScrubRequest) -> Told {
+    let words = Words::of("pool scrub")
+        .flag(request.act == ScrubAct::Pause, "-p")
+        .flag(request.act == ScrubAct::Stop, "-s");
+    words.word(name).told(About::Pool(name.into()))
 }
 
 pub(super) fn leave(act: &str, name: &str, leaving: &Leaving) -> Told {

@@ -28,6 +28,8 @@ mod replay;
 mod replies;
 #[cfg(sabotage)]
 mod sabotage;
+mod scrub;
 mod smooth;
 mod together;
 mod unlogged;
+mod walk;

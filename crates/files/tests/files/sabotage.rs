@@ -4,11 +4,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use aquifer_blockio::sabotage::{Rule, leave_out};
 
-use crate::{damage, destroy, full, handles, large, quota, replay};
+use crate::{damage, destroy, full, handles, large, quota, replay, scrub, walk};
 
 type Scenario = fn();
 
-const FOUND_BY: [(Rule, Scenario); 13] = [
+const FOUND_BY: [(Rule, Scenario); 16] = [
     (
         Rule::ReplayRaisesIds,
         replay::a_tail_cut_off_in_a_replay_takes_no_id_that_the_log_still_names,
@@ -37,6 +37,9 @@ const FOUND_BY: [(Rule, Scenario); 13] = [
     ),
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_passes_costs_nothing),
     (Rule::UnreadableIsNoDamage, damage::a_read_error_that_stays_keeps_what_was_acknowledged),
+    (Rule::WalkShowsThePath, walk::a_walk_in_pieces_misses_nothing_that_stays),
+    (Rule::ScrubReadsEveryCopy, scrub::a_scrub_goes_on_over_restarts_and_pauses),
+    (Rule::MendsFromVerified, scrub::a_scrub_mends_a_side_that_has_rotted),
 ];
 
 #[test]

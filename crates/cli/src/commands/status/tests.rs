@@ -53,6 +53,7 @@ fn pool() -> PoolStatus {
         sync_disabled: Vec::new(),
         dropped_log: None,
         scan: None,
+        scrub: None,
         action: Some("Keep a backup.".into()),
     }
 }

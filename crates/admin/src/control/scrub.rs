@@ -1,0 +1,85 @@
+//! Scrub: started, paused and stopped.
+
+use aquifer_api::{ApiError, PoolDone, ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
+use aquifer_files::ScrubError;
+use aquifer_ondisk::inode::Time;
+use aquifer_ondisk::scrub::{ScrubRecord, ScrubState as Recorded};
+
+use super::Control;
+
+impl Control {
+    /// Begins scrubs of the pools in service that are due, by their property `scrub`.
+    pub async fn scrub_due(&self) {
+        let Ok(_act) = self.act().await else { return };
+        for serving in self.all_serving() {
+            let files = serving.service().files.clone();
+            let begun = serving.run(async move {
+                let now = Time::from_ns(files.datasets().pool().world().wall_ns());
+                files.scrub_if_due(now).await
+            });
+            let begun = begun.await;
+            if let Ok(Err(error)) = begun {
+                tracing::warn!(pool = serving.name(), %error, "a scrub is due and does not begin");
+            }
+        }
+    }
+
+    /// Begins, resumes, pauses or stops the scrub of a pool.
+    ///
+    /// # Errors
+    /// It is not in service; a scrub goes on already, or none does.
+    pub async fn scrub_pool(
+        &self,
+        name: &str,
+        request: ScrubRequest,
+    ) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.serving(name)?;
+        let files = serving.service().files.clone();
+        let scrub = async move {
+            match request.act {
+                ScrubAct::Start => files.start_scrub().await,
+                ScrubAct::Pause => files.end_scrub(true).await,
+                ScrubAct::Stop => files.end_scrub(false).await,
+            }
+        };
+        let done = serving.run(scrub).await;
+        done.map_err(|error| ApiError::failed(error.to_string()))?.map_err(
+            |error| match error {
+                ScrubError::Active => ApiError::invalid(format!(
+                    "{name}: is being scrubbed already; `aquifer pool scrub -s {name}` stops it"
+                )),
+                ScrubError::NotActive => {
+                    ApiError::invalid(format!("{name}: is not being scrubbed"))
+                }
+                ScrubError::Pool(error) => ApiError::failed(error.to_string()),
+            },
+        )?;
+        Ok(PoolDone::new(name, Vec::new()))
+    }
+}
+
+/// A scrub in the API's form.
+pub(super) fn shown(record: ScrubRecord) -> ScrubInfo {
+    let ended = matches!(record.state, Recorded::Finished | Recorded::Canceled);
+    ScrubInfo {
+        state: match record.state {
+            Recorded::Active => ScrubState::Running,
+            Recorded::Paused => ScrubState::Paused,
+            Recorded::Finished => ScrubState::Finished,
+            Recorded::Canceled => ScrubState::Stopped,
+        },
+        begun_ns: ns(record.begun),
+        ended_ns: ended.then(|| ns(record.ended)),
+        active_ms: record.active_ms,
+        total_bytes: record.total_bytes,
+        examined_bytes: record.examined_bytes,
+        repaired_bytes: record.repaired_bytes,
+        unreadable_blocks: record.unreadable_blocks,
+    }
+}
+
+fn ns(time: Time) -> u64 {
+    let seconds = u64::try_from(time.seconds).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
+}

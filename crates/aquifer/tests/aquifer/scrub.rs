@@ -1,0 +1,123 @@
+//! A scrub under a client: what rots on one side is mended, what rots on both is named.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+
+use crate::eyes::client::Client;
+use crate::support::Place;
+
+const CHUNK: usize = 64 << 10;
+const CHUNKS: u64 = 128;
+
+/// Content that nothing compresses, another for each number.
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..bytes / 8).flat_map(|_| next()).collect()
+}
+
+/// Writes to an image, and to the disk below it at once: the daemon reads past the page cache.
+fn overwrite(image: &str, at: u64, bytes: &[u8]) {
+    let mut file = File::options().write(true).open(image).unwrap();
+    file.seek(SeekFrom::Start(at)).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// Where an image holds this.
+fn find(image: &str, wanted: &[u8]) -> Option<u64> {
+    let mut bytes = Vec::new();
+    File::open(image).unwrap().read_to_end(&mut bytes).unwrap();
+    let at = bytes.chunks(4096).position(|page| page == &wanted[..4096])?;
+    Some(at as u64 * 4096)
+}
+
+fn write_file(client: &mut Client, file: &[u8], seed: u64) {
+    for chunk in 0..CHUNKS {
+        client.write(file, chunk * CHUNK as u64, &noise(seed + chunk, CHUNK), true);
+    }
+    client.commit(file);
+}
+
+#[test]
+fn a_whole_side_of_noise_is_mended_while_a_client_reads() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| place.image(name));
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", "mirror", &a, &b]);
+    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    let root = client.mount("/tank/vms");
+    let file = client.create(&root, "disk.raw");
+    write_file(&mut client, &file, 1);
+
+    let bytes = fs::metadata(&b).unwrap().len();
+    for (seed, at) in (1000..).zip((0..bytes).step_by(1 << 20)) {
+        overwrite(&b, at, &noise(seed, (bytes - at).min(1 << 20) as usize));
+        let read = seed % CHUNKS * CHUNK as u64;
+        assert_eq!(client.read(&file, read, 4096), Ok(4096));
+    }
+    let said = place.must(&["pool", "scrub", "-w", "tank"]);
+    assert!(said.contains("scrub repaired") && said.contains("with 0 errors"), "{said}");
+    let status = place.must(&["pool", "status", "tank"]);
+    assert!(status.contains("  scan: scrub repaired"), "{status}");
+    let json = place.json(&["pool", "status", "tank"]);
+    let repaired = json["scrub"]["repaired_bytes"].as_u64();
+    assert!(repaired.is_some_and(|bytes| bytes >= 4 << 20), "{json}");
+
+    // That side does alone.
+    daemon.kill9();
+    fs::rename(&a, place.path("away")).unwrap();
+    let _daemon = place.spawn_serving(&["--wait-for-disks", "1"]);
+    place.wait_for(|| place.health("tank") == "DEGRADED");
+    let mut client = Client::new(&place, "127.0.0.1");
+    for chunk in 0..CHUNKS {
+        assert_eq!(client.read(&file, chunk * CHUNK as u64, CHUNK as u32), Ok(CHUNK as u32));
+    }
+    place.must(&["pool", "export", "tank"]);
+    place.must(&["inspect", "--deep", "-d", &b, "tank"]);
+}
+
+#[test]
+fn what_no_side_holds_is_named_by_file_and_range() {
+    let place = Place::new();
+    let [a, b] = ["a", "b"].map(|name| place.image(name));
+    let daemon = place.serve();
+    place.must(&["pool", "create", "tank", "mirror", &a, &b]);
+    place.must(&["create", "-o", "sharenfs=insecure", "tank/vms"]);
+    place.refuses(&["pool", "scrub", "-p", "tank"], "tank: is not being scrubbed");
+    place.refuses(&["pool", "scrub", "-s", "tank"], "tank: is not being scrubbed");
+    place.must(&["pool", "scrub", "-w", "tank"]);
+    let mut client = Client::new(&place, "127.0.0.1");
+    let root = client.mount("/tank/vms");
+    let web = client.mkdir(&root, "web01");
+    let file = client.create(&web, "disk0.raw");
+    write_file(&mut client, &file, 1);
+    place.must(&["pool", "export", "tank"]);
+    let lost = noise(1 + 5, CHUNK);
+    for image in [&a, &b] {
+        let at = find(image, &lost).unwrap();
+        overwrite(image, at, &noise(77, 4096));
+    }
+    place.must(&["pool", "import", "-d", &a, "-d", &b, "tank"]);
+    let said = place.ask(&["pool", "scrub", "-w", "tank"]);
+    assert_eq!(said.code, 1, "{} {}", said.out, said.err);
+    assert!(said.out.contains("with 1 errors"), "{}", said.out);
+    let status = place.must(&["pool", "status", "tank"]);
+    assert!(status.contains("web01/disk0.raw"), "{status}");
+    // It is remembered over a restart, until somebody writes there.
+    daemon.kill9();
+    let _daemon = place.serve();
+    let status = place.must(&["pool", "status", "tank"]);
+    assert!(status.contains("web01/disk0.raw") && status.contains("with 1 errors"), "{status}");
+    let mut client = Client::new(&place, "127.0.0.1");
+    client.write(&file, 5 * CHUNK as u64, &lost, true);
+    place.must(&["pool", "scrub", "-w", "tank"]);
+    let status = place.must(&["pool", "status", "tank"]);
+    assert!(!status.contains("disk0.raw") && status.contains("with 0 errors"), "{status}");
+}

@@ -1,0 +1,121 @@
+//! `aquifer pool scrub`, and the line of the status about it.
+
+use std::time::Duration;
+
+use aquifer_api::client::Client;
+use aquifer_api::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState, time};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::Output;
+use crate::failure::Failure;
+
+/// How often a scrub is looked at while somebody waits for it.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Begins, resumes, pauses or stops a scrub; and waits for its end.
+pub(super) async fn scrub(
+    client: &Client,
+    output: Output,
+    name: &str,
+    act: ScrubAct,
+    wait: bool,
+) -> Result<(), Failure> {
+    let done = client.scrub_pool(name, &ScrubRequest { act }).await?;
+    if !wait {
+        return output.answer(&done, |_| String::new());
+    }
+    let bar = (!output.json).then(|| bar(name));
+    let ended = loop {
+        let scrub = client.pool(name).await?.scrub;
+        let Some(scrub) = scrub.filter(|scrub| scrub.state == ScrubState::Running) else {
+            break client.pool(name).await?.scrub;
+        };
+        if let Some(bar) = &bar {
+            bar.set_length(scrub.total_bytes);
+            bar.set_position(scrub.examined_bytes.min(scrub.total_bytes));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let Some(ended) = ended else {
+        return Err(Failure::failed(format!("{name}: has no scrub any more")));
+    };
+    output.answer(&ended, |ended| format!("{}\n", line(ended, output)))?;
+    match (ended.state, ended.unreadable_blocks) {
+        (ScrubState::Finished, 0) => Ok(()),
+        (ScrubState::Finished, _) => Err(Failure::failed(format!(
+            "some content could not be read from any disk; see `aquifer pool status {name}`"
+        ))),
+        _ => Err(Failure::failed("the scrub ended before it had examined everything")),
+    }
+}
+
+/// Shown on a terminal only.
+fn bar(name: &str) -> ProgressBar {
+    let bar = ProgressBar::new(0).with_message(format!("scrub of {name}"));
+    let style = "{msg} [{bar:30}] {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}, \
+                 {eta} left";
+    bar.set_style(
+        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    bar
+}
+
+/// A scrub in one line.
+pub(super) fn line(scrub: &ScrubInfo, output: Output) -> String {
+    let repaired = output.size(scrub.repaired_bytes);
+    let errors = scrub.unreadable_blocks;
+    let took = span(scrub.active_ms / 1000);
+    match scrub.state {
+        ScrubState::Running => format!(
+            "scrub in progress since {}, {}",
+            time::text(scrub.begun_ns),
+            progress(scrub, output)
+        ),
+        ScrubState::Paused => {
+            format!("scrub paused, begun {}, {}", time::text(scrub.begun_ns), share(scrub, output))
+        }
+        ScrubState::Finished => format!(
+            "scrub repaired {repaired} in {took} with {errors} errors on {}",
+            time::text(scrub.ended_ns.unwrap_or(0))
+        ),
+        ScrubState::Stopped => {
+            format!("scrub stopped on {}", time::text(scrub.ended_ns.unwrap_or(0)))
+        }
+    }
+}
+
+fn share(scrub: &ScrubInfo, output: Output) -> String {
+    let ScrubInfo { examined_bytes, total_bytes, .. } = *scrub;
+    let percent = u128::from(examined_bytes) * 100 / u128::from(total_bytes.max(1));
+    format!(
+        "{} of {} examined ({}%), {} repaired, {} errors",
+        output.size(examined_bytes),
+        output.size(total_bytes),
+        percent.min(100),
+        output.size(scrub.repaired_bytes),
+        scrub.unreadable_blocks
+    )
+}
+
+/// With its rate, and the time that is left at this rate.
+fn progress(scrub: &ScrubInfo, output: Output) -> String {
+    let ScrubInfo { examined_bytes, total_bytes, active_ms, .. } = *scrub;
+    let share = share(scrub, output);
+    if active_ms == 0 || examined_bytes == 0 {
+        return share;
+    }
+    let rate = u128::from(examined_bytes) * 1000 / u128::from(active_ms);
+    let left = u128::from(total_bytes.saturating_sub(examined_bytes)) / rate.max(1);
+    let rate = output.size(u64::try_from(rate).unwrap_or(u64::MAX));
+    format!("{share}, {rate}/s, {} left", span(u64::try_from(left).unwrap_or(u64::MAX)))
+}
+
+/// So many seconds, as `1 days 02:03:04`, in the manner of zpool.
+fn span(seconds: u64) -> String {
+    let (days, hours) = (seconds / 86400, seconds / 3600 % 24);
+    let rest = format!("{hours:02}:{:02}:{:02}", seconds / 60 % 60, seconds % 60);
+    if days > 0 { format!("{days} days {rest}") } else { rest }
+}
