@@ -221,7 +221,7 @@ impl Control {
         let listed = self.listed(name)?;
         let dropped_log = self.dropped_logs.lock().get(&listed.cached.guid).cloned();
         let State::Serving(serving) = &listed.state else {
-            return Ok(PoolStatus { dropped_log, ..status::absent_status(listed.summary()) });
+            return Ok(status::absent_status(listed.summary(), dropped_log));
         };
         let damaged = datasets::damaged(serving).await;
         let mut notes = serving.export_problems();
@@ -233,7 +233,8 @@ impl Control {
         notes.extend(of_frontend.iter().filter(|note| note.contains(&own)).cloned());
         let import_notes = serving.import_notes().to_vec();
         let sync_disabled = datasets::sync_disabled(serving);
-        let beside = Beside { import_notes, notes, damaged, sync_disabled, dropped_log };
+        let offline = serving.offline();
+        let beside = Beside { import_notes, notes, damaged, sync_disabled, dropped_log, offline };
         Ok(status::status(&serving.service().pool.status(), beside))
     }
 
@@ -258,13 +259,14 @@ impl Control {
         }
     }
 
-    /// Waits for its turn. Refused once the daemon is stopping.
+    /// Waits for its turn, and releases what left the pools meanwhile. Refused once the daemon is
+    /// stopping.
     async fn act(&self) -> Result<MutexGuard<'_, bool>, ApiError> {
         let turn = self.acts.lock().await;
-        match *turn {
-            true => Err(ApiError::conflict("the daemon is stopping")),
-            false => Ok(turn),
+        if *turn {
+            return Err(ApiError::conflict("the daemon is stopping"));
         }
+        Ok(turn)
     }
 
     fn put(&self, cached: CachedPool, state: State) {

@@ -260,6 +260,7 @@ impl Control {
         let member = one_disk(&serving, &request.disk)?;
         let guid = member.guid;
         on_pool(&serving, async move |pool| pool.offline_disk(&guid.to_string()).await).await?;
+        serving.note_offline(guid);
         let disk = member.path;
         match member.class {
             VdevClass::Log => {
@@ -296,6 +297,7 @@ impl Control {
         let (guid, again) = (member.guid, opened.named());
         on_pool(&serving, async move |pool| pool.online_disk(&guid.to_string(), again).await)
             .await?;
+        serving.note_online(guid);
         serving.drop_disks(std::slice::from_ref(&path)).await;
         serving.take_disks(vec![opened]);
         match member.class {
