@@ -223,6 +223,12 @@ impl Control {
         let State::Serving(serving) = &listed.state else {
             return Ok(status::absent_status(listed.summary(), dropped_log));
         };
+        // During an act, the next look does it.
+        if let Ok(turn) = self.acts.try_lock()
+            && !*turn
+        {
+            self.release_left().await;
+        }
         let damaged = datasets::damaged(serving).await;
         let mut notes = serving.export_problems();
         let exports = serving.exports();
@@ -266,6 +272,7 @@ impl Control {
         if *turn {
             return Err(ApiError::conflict("the daemon is stopping"));
         }
+        self.release_left().await;
         Ok(turn)
     }
 

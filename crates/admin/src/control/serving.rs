@@ -119,6 +119,14 @@ impl Serving {
         close(gone).await;
     }
 
+    /// Disks that are held, and left the pool by themselves: each was replaced, and its successor
+    /// holds everything.
+    pub fn left(&self) -> Vec<String> {
+        let own = own_paths(&self.service);
+        let disks = self.disks.lock();
+        disks.iter().map(|disk| disk.path.clone()).filter(|path| !own.contains(path)).collect()
+    }
+
     /// Disks that were taken out of use.
     pub fn offline(&self) -> BTreeSet<Guid> {
         self.offline.lock().clone()
