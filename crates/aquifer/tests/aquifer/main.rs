@@ -18,6 +18,7 @@ mod lost;
 mod once;
 mod refusals;
 mod remote;
+mod status;
 mod support;
 mod unprivileged;
 mod unsafe_sync;
