@@ -6,7 +6,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use aquifer_api::{DamagedFile, Health, LeafState, LeafStatus, PoolStatus, VdevClass, VdevStatus};
+use aquifer_api::{
+    DamagedFile, Health, LeafState, LeafStatus, PoolStatus, ResilverInfo, ScanState, VdevClass,
+    VdevStatus,
+};
 
 #[cfg(test)]
 mod tests;
@@ -82,25 +85,33 @@ fn unavailable(pool: &PoolStatus) -> Problem {
     )
 }
 
-/// Disks that hold data and are not up to date: one problem for each state.
+/// Disks that hold data and are not up to date: one problem for each reason.
 fn disks(pool: &PoolStatus) -> Vec<Problem> {
-    let of = |states: &[LeafState]| -> Vec<&str> {
+    let each = [Away::Missing, Away::Outdated, Away::Offline, Away::Resilvering];
+    let problem = |away| {
         let leaves = of_class(pool, VdevClass::Data).flat_map(|vdev| &vdev.leaves);
-        let found = leaves.filter(|leaf| states.contains(&leaf.state));
-        found.map(|leaf| leaf.path.as_str()).collect()
+        let found = leaves.filter(|leaf| why_away(pool, leaf) == Some(away));
+        let disks: Vec<&str> = found.map(|leaf| leaf.path.as_str()).collect();
+        (!disks.is_empty()).then(|| disks_away(&pool.summary.name, &disks, away))
     };
-    let each = [
-        (of(&[LeafState::Missing]), Away::Missing),
-        (of(&[LeafState::Failed, LeafState::Outdated]), Away::Outdated),
-        (of(&[LeafState::Offline]), Away::Offline),
-        (of(&[LeafState::Resilvering]), Away::Resilvering),
-    ];
-    let found = each.into_iter().filter(|(disks, _)| !disks.is_empty());
-    found.map(|(disks, away)| disks_away(&pool.summary.name, &disks, away)).collect()
+    each.into_iter().filter_map(problem).collect()
+}
+
+fn why_away(pool: &PoolStatus, leaf: &LeafStatus) -> Option<Away> {
+    // One that is about to be resilvered is not yet shown so.
+    let is_tried = |scan: &ResilverInfo| scan.state == ScanState::Running && scan.disk == leaf.path;
+    match leaf.state {
+        LeafState::Online => None,
+        LeafState::Missing => Some(Away::Missing),
+        LeafState::Offline => Some(Away::Offline),
+        LeafState::Resilvering => Some(Away::Resilvering),
+        LeafState::Outdated if pool.scan.as_ref().is_some_and(is_tried) => Some(Away::Resilvering),
+        LeafState::Failed | LeafState::Outdated => Some(Away::Outdated),
+    }
 }
 
 /// Why a disk that holds data is not up to date.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Away {
     Missing,
     Outdated,
@@ -154,11 +165,16 @@ fn logs(pool: &PoolStatus) -> Vec<Problem> {
             (Health::Unavail, true) => "the log is on the other one",
             _ => "the log runs on the other side of the mirror",
         };
-        let status =
-            format!("Log device {} not in use; {where_it_is}{lost}.", be(&disks, "is", "are"));
-        let mut action = format!(
-            "When it is back, type {online}. To put a new one in its place, type {replace}."
-        );
+        let (what, when) = match log.leaves.iter().any(|leaf| leaf.state == LeafState::Offline) {
+            true => (
+                be(&disks, "was", "were") + " taken offline by the administrator",
+                "To use it again",
+            ),
+            false => (be(&disks, "is", "are") + " not in use", "When it is back"),
+        };
+        let status = format!("Log device {what}; {where_it_is}{lost}.");
+        let mut action =
+            format!("{when}, type {online}. To put a new one in its place, type {replace}.");
         if log.health == Health::Unavail {
             let vdev = typed(&log.name);
             action.push_str(&format!(" To do without, type `aquifer pool remove {name} {vdev}`."));

@@ -130,6 +130,19 @@ fn a_disk_that_holds_data_is_away() {
     ] {
         says(mirror(Online, state), &format!("{status}{runs}"), action);
     }
+    // What the resilver says comes before a state that is a moment old.
+    for (state, disk, what) in [
+        (ScanState::Running, "/dev/b", "is being resilvered"),
+        (ScanState::Running, "/dev/a", "missed writes"),
+        (ScanState::Failed, "/dev/b", "missed writes"),
+    ] {
+        let mut pool = mirror(Online, Outdated);
+        let (copied_bytes, unread_blocks, took_ms) = (0, 0, 0);
+        let disk = disk.into();
+        pool.scan = Some(ResilverInfo { disk, state, copied_bytes, unread_blocks, took_ms });
+        let status = told(pool).status.unwrap();
+        assert!(status.contains(what), "{status}");
+    }
 }
 
 #[test]
@@ -171,6 +184,12 @@ fn a_log_device_is_away() {
         "Log device /dev/m0 is not in use; the log runs on the other side of the mirror, and \
          nothing is lost.",
         &back("/dev/m0"),
+    );
+    says(
+        with_logs(&[&[LeafState::Offline]]),
+        "Log device /dev/l0 was taken offline by the administrator; the log is on the data disks, \
+         and nothing is lost.",
+        &(back("/dev/l0").replace("When it is back", "To use it again") + without),
     );
     // An import may have lost something with it.
     let mut lost = with_logs(&[&[Outdated]]);
