@@ -222,8 +222,14 @@ impl Control {
         let listed = self.listed(name)?;
         let dropped_log = self.dropped_logs.lock().get(&listed.cached.guid).cloned();
         let State::Serving(serving) = &listed.state else {
-            return Ok(PoolStatus { dropped_log, ..status::absent_status(listed.summary()) });
+            return Ok(status::absent_status(listed.summary(), dropped_log));
         };
+        // During an act, the next look does it.
+        if let Ok(turn) = self.acts.try_lock()
+            && !*turn
+        {
+            self.release_left().await;
+        }
         let damaged = datasets::damaged(serving).await;
         let mut notes = serving.export_problems();
         let exports = serving.exports();
@@ -235,7 +241,9 @@ impl Control {
         let import_notes = serving.import_notes().to_vec();
         let sync_disabled = datasets::sync_disabled(serving);
         let scrub = serving.service().files.scrub_status().map(scrub::shown);
-        let beside = Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub };
+        let offline = serving.offline();
+        let beside =
+            Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub, offline };
         Ok(status::status(&serving.service().pool.status(), beside))
     }
 
@@ -260,13 +268,15 @@ impl Control {
         }
     }
 
-    /// Waits for its turn. Refused once the daemon is stopping.
+    /// Waits for its turn, and releases what left the pools meanwhile. Refused once the daemon is
+    /// stopping.
     async fn act(&self) -> Result<MutexGuard<'_, bool>, ApiError> {
         let turn = self.acts.lock().await;
-        match *turn {
-            true => Err(ApiError::conflict("the daemon is stopping")),
-            false => Ok(turn),
+        if *turn {
+            return Err(ApiError::conflict("the daemon is stopping"));
         }
+        self.release_left().await;
+        Ok(turn)
     }
 
     fn put(&self, cached: CachedPool, state: State) {

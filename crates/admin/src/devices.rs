@@ -24,7 +24,7 @@ pub use search::disks_of_pool;
 pub(crate) use search::{
     Claimed, Search, Sought, all_paths, claim, found_pool, is_complete, search,
 };
-pub(crate) use take::{TakeRequest, Taken, Taker, open_again, resolve, take};
+pub(crate) use take::{TakeRequest, Taker, open_again, resolve, take};
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,14 @@
 //! The state of a pool in the API's form: the engine's numbers in an administrator's terms, and
 //! what to do.
 
+use std::collections::BTreeSet;
+
 use aquifer_api::{
     Count, DamagedFile, DiskIo, DroppedLog, Health, LeafIo, LeafState, LeafStatus, PoolIo,
     PoolStatus, PoolSummary, ResilverInfo, ScanState, ScrubInfo, SyncDisabled, VdevClass, VdevIo,
     VdevKind, VdevStatus, guid_text,
 };
+use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::VdevClass as Class;
 use aquifer_vdev::{IoCount, IoCounts};
 
@@ -14,6 +17,7 @@ use aquifer_pool as pool;
 use crate::control::sum;
 use crate::devices::SECTOR;
 
+mod problems;
 #[cfg(test)]
 mod tests;
 
@@ -47,18 +51,22 @@ pub fn shown(
     each.filter_map(|(index, vdev)| Some((index, class_of(vdev.class)?, vdev)))
 }
 
-/// The health of a vdev with these disks.
-pub(crate) fn health_of(leaves: impl Iterator<Item = LeafState>) -> Health {
+/// The health of a vdev. For each disk, whether it is online.
+pub(crate) fn health_of(leaves: impl Iterator<Item = bool>) -> Health {
     let (mut all, mut any) = (true, false);
-    for state in leaves {
-        all &= state == LeafState::Online;
-        any |= state == LeafState::Online;
+    for is_online in leaves {
+        all &= is_online;
+        any |= is_online;
     }
     match (any, all) {
         (true, true) => Health::Online,
         (true, false) => Health::Degraded,
         (false, _) => Health::Unavail,
     }
+}
+
+fn vdev_health(vdev: &pool::VdevStatus) -> Health {
+    health_of(vdev.leaves.iter().map(|leaf| leaf.state == aquifer_vdev::LeafState::Online))
 }
 
 /// The health of a pool with these vdevs. A pool works without a log vdev: the log then lies on the
@@ -85,7 +93,7 @@ fn worst(vdevs: impl Iterator<Item = Health>) -> Health {
 pub fn summary(status: &pool::PoolStatus) -> PoolSummary {
     let health = match status.suspended {
         Some(_) => Health::Suspended,
-        None => pool_health(shown(status).map(|(_, class, vdev)| (class, health_of(states(vdev))))),
+        None => pool_health(shown(status).map(|(_, class, vdev)| (class, vdev_health(vdev)))),
     };
     PoolSummary {
         name: status.name.clone(),
@@ -114,15 +122,8 @@ pub(crate) fn absent(name: &str, guid: &str, health: Health, reason: Option<&str
 }
 
 /// The status of a pool that is not in service.
-pub(crate) fn absent_status(summary: PoolSummary) -> PoolStatus {
-    let name = &summary.name;
-    let action = (summary.health == Health::Unavail).then(|| {
-        format!(
-            "Attach what is missing, then `aquifer pool import {name}`. `aquifer pool export \
-             {name}` takes it off the list."
-        )
-    });
-    PoolStatus {
+pub(crate) fn absent_status(summary: PoolSummary, dropped_log: Option<DroppedLog>) -> PoolStatus {
+    problems::told(PoolStatus {
         summary,
         txg: 0,
         held_bytes: 0,
@@ -132,11 +133,12 @@ pub(crate) fn absent_status(summary: PoolSummary) -> PoolStatus {
         notes: Vec::new(),
         damaged: Vec::new(),
         sync_disabled: Vec::new(),
-        dropped_log: None,
+        dropped_log,
         scan: None,
         scrub: None,
-        action,
-    }
+        status: None,
+        action: None,
+    })
 }
 
 /// Facts about a pool in service beside its engine's numbers.
@@ -148,27 +150,31 @@ pub(crate) struct Beside {
     pub sync_disabled: Vec<SyncDisabled>,
     pub dropped_log: Option<DroppedLog>,
     pub scrub: Option<ScrubInfo>,
+    /// Disks that the administrator took out of use.
+    pub offline: BTreeSet<Guid>,
 }
 
 /// The status of a pool in service.
 pub(crate) fn status(status: &pool::PoolStatus, beside: Beside) -> PoolStatus {
-    let Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub } = beside;
-    let summary = summary(status);
-    PoolStatus {
+    let Beside { import_notes, notes, damaged, sync_disabled, dropped_log, scrub, offline } =
+        beside;
+    let damaged_files = u64::try_from(damaged.len()).unwrap_or(u64::MAX);
+    problems::told(PoolStatus {
+        summary: PoolSummary { damaged_files, ..summary(status) },
         txg: status.txg.0,
         held_bytes: status.space.held * SECTOR,
         closed_metaslabs: u64::try_from(status.closed_metaslabs).unwrap_or(u64::MAX),
-        vdevs: shown(status).map(of_vdev).collect(),
+        vdevs: shown(status).map(|shown| of_vdev(shown, &offline)).collect(),
         import_notes,
         notes,
-        action: action(&summary, status, dropped_log.is_some()),
         damaged,
         sync_disabled,
         dropped_log,
         scan: status.resilver.as_ref().map(scan),
         scrub,
-        summary,
-    }
+        status: None,
+        action: None,
+    })
 }
 
 fn scan(resilver: &pool::ResilverStatus) -> ResilverInfo {
@@ -186,12 +192,12 @@ fn scan(resilver: &pool::ResilverStatus) -> ResilverInfo {
 }
 
 /// The work of the disks of a pool in service.
-pub(crate) fn io(status: &pool::PoolStatus) -> PoolIo {
+pub(crate) fn io(status: &pool::PoolStatus, offline: &BTreeSet<Guid>) -> PoolIo {
     let summary = summary(status);
     let of_leaf = |leaf: &pool::LeafStatus| LeafIo {
         path: leaf.path.clone(),
         guid: guid_text(leaf.guid.0),
-        state: state_of(leaf.state),
+        state: state_of(leaf, offline),
         io: disk_io(&leaf.io),
     };
     let of_vdev = |(index, class, vdev): (usize, VdevClass, &pool::VdevStatus)| VdevIo {
@@ -220,32 +226,31 @@ pub fn name_of(index: usize, vdev: &pool::VdevStatus) -> String {
     vdev_name(index, kind_of(vdev.leaves.len()), first)
 }
 
-fn of_vdev((index, class, vdev): (usize, VdevClass, &pool::VdevStatus)) -> VdevStatus {
+fn of_vdev(
+    (index, class, vdev): (usize, VdevClass, &pool::VdevStatus),
+    offline: &BTreeSet<Guid>,
+) -> VdevStatus {
     VdevStatus {
         name: name_of(index, vdev),
         class,
         kind: kind_of(vdev.leaves.len()),
         size_bytes: vdev.sectors * SECTOR,
-        health: health_of(states(vdev)),
-        leaves: vdev.leaves.iter().map(of_leaf).collect(),
+        health: vdev_health(vdev),
+        leaves: vdev.leaves.iter().map(|leaf| of_leaf(leaf, offline)).collect(),
     }
 }
 
-fn of_leaf(leaf: &pool::LeafStatus) -> LeafStatus {
+fn of_leaf(leaf: &pool::LeafStatus, offline: &BTreeSet<Guid>) -> LeafStatus {
     LeafStatus {
         path: leaf.path.clone(),
         guid: guid_text(leaf.guid.0),
-        state: state_of(leaf.state),
+        state: state_of(leaf, offline),
         read_errors: leaf.read_errors,
         write_errors: leaf.write_errors,
         checksum_errors: leaf.checksum_errors,
         repaired: leaf.repaired,
         last_error: leaf.last_error.clone(),
     }
-}
-
-fn states(vdev: &pool::VdevStatus) -> impl Iterator<Item = LeafState> {
-    vdev.leaves.iter().map(|leaf| state_of(leaf.state))
 }
 
 fn disk_io(counts: &IoCounts) -> DiskIo {
@@ -258,83 +263,14 @@ fn disk_io(counts: &IoCounts) -> DiskIo {
     }
 }
 
-fn state_of(state: aquifer_vdev::LeafState) -> LeafState {
-    match state {
-        aquifer_vdev::LeafState::Online => LeafState::Online,
-        aquifer_vdev::LeafState::Failed => LeafState::Failed,
-        aquifer_vdev::LeafState::Outdated => LeafState::Outdated,
-        aquifer_vdev::LeafState::Missing => LeafState::Missing,
-        aquifer_vdev::LeafState::Resilvering => LeafState::Resilvering,
+fn state_of(leaf: &pool::LeafStatus, offline: &BTreeSet<Guid>) -> LeafState {
+    use aquifer_vdev::LeafState as Engine;
+    match leaf.state {
+        Engine::Online => LeafState::Online,
+        Engine::Failed | Engine::Outdated if offline.contains(&leaf.guid) => LeafState::Offline,
+        Engine::Failed => LeafState::Failed,
+        Engine::Outdated => LeafState::Outdated,
+        Engine::Missing => LeafState::Missing,
+        Engine::Resilvering => LeafState::Resilvering,
     }
-}
-
-/// What to do about the worst problem. `lost`: an import dropped the log.
-fn action(summary: &PoolSummary, status: &pool::PoolStatus, lost: bool) -> Option<String> {
-    let name = &summary.name;
-    if summary.health == Health::Suspended {
-        return Some(format!(
-            "Nothing is answered, so that nothing that was acknowledged is lost. See to the disks, \
-             then `aquifer pool export {name}` and `aquifer pool import {name}`: the import \
-             replays what the log holds."
-        ));
-    }
-    if status.closed_metaslabs > 0 {
-        return Some(format!(
-            "Free space of damaged bitmaps is not used. `aquifer pool export {name}` and `aquifer \
-             inspect {name}` say how far the damage goes."
-        ));
-    }
-    let leaves = || status.vdevs.iter().flat_map(|vdev| &vdev.leaves);
-    let mut missed: Vec<String> = Vec::new();
-    let healths = |of| {
-        let of_class = shown(status).filter(move |(_, class, _)| *class == of);
-        of_class.map(|(_, _, vdev)| health_of(states(vdev)))
-    };
-    if healths(VdevClass::Data).any(|health| health != Health::Online) {
-        let resilvers = leaves().any(|leaf| leaf.state == aquifer_vdev::LeafState::Resilvering);
-        missed.push(match resilvers {
-            true => {
-                "The pool runs on the other disks. A disk gets what it missed; wait until it is \
-                     ONLINE."
-                    .into()
-            }
-            false => format!(
-                "The pool runs on the other disks. A disk that is there is tried again by itself. \
-                 Bring one back with `aquifer pool online {name} DISK`, or put another in its \
-                 place with `aquifer pool replace {name} DISK NEW`."
-            ),
-        });
-    }
-    missed.extend(log_action(name, &healths(VdevClass::Log).collect::<Vec<_>>(), lost));
-    if !missed.is_empty() {
-        return Some(missed.join("\n"));
-    }
-    if leaves().any(|leaf| leaf.read_errors + leaf.checksum_errors > 0) {
-        return Some(
-            "Bad copies were met; repaired are those with a good one beside them. Check cables and \
-             disk, and keep a backup, if the numbers rise."
-                .into(),
-        );
-    }
-    None
-}
-
-/// What to do about log vdevs in these states.
-fn log_action(name: &str, logs: &[Health], lost: bool) -> Option<String> {
-    if logs.iter().all(|health| *health == Health::Online) {
-        return None;
-    }
-    let what = if !logs.contains(&Health::Unavail) {
-        "A side of the log's mirror is not in use; the log runs on the other one."
-    } else if logs.iter().any(|health| *health != Health::Unavail) {
-        "A log device is not in use; the log is on the other one."
-    } else {
-        "The log device is not in use; the log is on the data disks."
-    };
-    let nothing = if lost { "" } else { " Nothing is lost." };
-    Some(format!(
-        "{what}{nothing} Bring the device back with `aquifer pool online {name} DISK`, put \
-         another in its place with `aquifer pool replace {name} DISK NEW`, or do without it: \
-         `aquifer pool remove {name} DISK`."
-    ))
 }

@@ -66,7 +66,10 @@ pub struct PoolStatus {
     pub import_notes: Vec<String>,
     /// Further notes, such as exports that do not work.
     pub notes: Vec<String>,
-    /// What to do, if action is needed.
+    /// What is wrong, a sentence for each problem, the worst first; `None` for a healthy pool.
+    #[serde(default)]
+    pub status: Option<String>,
+    /// What to do about it, with the commands to type; a line for each problem.
     pub action: Option<String>,
     /// The newest resilver since the import.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -192,6 +195,8 @@ pub enum LeafState {
     Outdated,
     /// It was not found.
     Missing,
+    /// The administrator took it out of use.
+    Offline,
     /// It takes all writes, and gets what it missed.
     Resilvering,
 }

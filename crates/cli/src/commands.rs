@@ -170,8 +170,11 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         PoolCommand::Export { name } => pool::export(client, output, &name).await,
         PoolCommand::Clear { name } => pool::clear(client, output, &name).await,
         PoolCommand::List { name } => pool::list(client, output, name).await,
-        PoolCommand::Status { verbose, name } => {
+        PoolCommand::Status { verbose, problems: false, name } => {
             status::status(client, output, verbose, name).await
+        }
+        PoolCommand::Status { verbose, problems: true, name } => {
+            status::problems(client, output, verbose, name).await
         }
         PoolCommand::History { long, all, name } => {
             history::history(client, output, history::Show { long, all }, name).await

@@ -17,6 +17,9 @@ pub enum Failure {
     Failed(ApiError),
     /// It found what it should look for, and has printed it: exit code 1.
     Told,
+    /// It found a pool with a problem, and has printed it: exit code 3. Monitoring must tell that
+    /// from a question that could not be asked.
+    Unhealthy,
 }
 
 impl Failure {
@@ -34,6 +37,7 @@ impl Failure {
     pub fn report(self, json: bool) -> ExitCode {
         let (error, code) = match self {
             Failure::Told => return ExitCode::from(1),
+            Failure::Unhealthy => return ExitCode::from(3),
             Failure::Usage(message) => (ApiError::new(ErrorKind::Invalid, message), 2),
             Failure::Failed(error) => (error, 1),
         };

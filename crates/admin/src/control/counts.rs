@@ -42,7 +42,10 @@ impl Control {
             Some(name) => vec![self.serving(name)?],
             None => self.all_serving(),
         };
-        Ok(pools.iter().map(|serving| status::io(&serving.service().pool.status())).collect())
+        let io = |serving: &Arc<Serving>| {
+            status::io(&serving.service().pool.status(), &serving.offline())
+        };
+        Ok(pools.iter().map(io).collect())
     }
 
     /// The requests of clients.

@@ -20,6 +20,7 @@ use tokio::sync::MutexGuard;
 use super::Control;
 use super::datasets::nanoseconds;
 use super::serving::Serving;
+use crate::status::{self, Beside};
 
 /// A state, as named values.
 pub type Facts = BTreeMap<String, String>;
@@ -152,7 +153,8 @@ impl Control {
     /// The state of a pool's disks, and its notices that await clearing.
     pub fn facts_of_pool(&self, name: &str) -> Facts {
         let Ok(serving) = self.serving(name) else { return Facts::new() };
-        let status = crate::status::status(&serving.service().pool.status(), Default::default());
+        let beside = Beside { offline: serving.offline(), ..Beside::default() };
+        let status = status::status(&serving.service().pool.status(), beside);
         let mut facts = Facts::new();
         for vdev in &status.vdevs {
             for leaf in &vdev.leaves {

@@ -6,6 +6,7 @@
 //!
 //! Invariant: when `let_go` returns, only the caller holds the disks.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use aquifer_api::{ApiError, DroppedLog};
 use aquifer_blockio::{FileDisk, TokioWorld};
 use aquifer_dataset::{DatasetInfo, Property, SyncMode};
 use aquifer_files::Service;
+use aquifer_ondisk::Guid;
 use aquifer_pool::import::ImportOptions;
 use parking_lot::Mutex;
 
@@ -26,6 +28,9 @@ pub(super) struct Serving {
     service: Service,
     /// The disks that are present, those included that the engine does not use at the moment.
     disks: Mutex<Vec<OpenDisk>>,
+    /// Disks that an act took out of use since the import. The engine only knows that they missed
+    /// something.
+    offline: Mutex<BTreeSet<Guid>>,
     dropped_log: Option<DroppedLog>,
     import_notes: Vec<String>,
     engine: EngineThread,
@@ -56,11 +61,8 @@ impl Serving {
     fn new(service: Service, mut disks: Vec<OpenDisk>, engine: EngineThread) -> Serving {
         // A disk may still have labels of the pool and be none of its disks any more: its removal
         // was interrupted. Such a disk is released.
-        let status = service.pool.status();
-        let own = |disk: &OpenDisk| {
-            status.vdevs.iter().flat_map(|vdev| &vdev.leaves).any(|leaf| leaf.path == disk.path)
-        };
-        disks.retain(own);
+        let own = own_paths(&service);
+        disks.retain(|disk| own.contains(&disk.path));
         let dropped_log = dropped_log(&service);
         let import_notes = service.report.notes.clone();
         if let Some(DroppedLog { from_txg, since_ns, rewound, datasets }) = &dropped_log {
@@ -74,7 +76,8 @@ impl Serving {
                 "imported without its log or the end of it: acknowledged changes may be missing"
             );
         }
-        Serving { service, disks: Mutex::new(disks), dropped_log, import_notes, engine }
+        let (disks, offline) = (Mutex::new(disks), Mutex::default());
+        Serving { service, disks, offline, dropped_log, import_notes, engine }
     }
 
     /// The engine.
@@ -110,11 +113,33 @@ impl Serving {
     /// Removes disks that are no longer the pool's, and closes them once the engine has released
     /// them.
     pub async fn drop_disks(&self, paths: &[String]) {
-        let (gone, kept) =
-            self.disks.lock().drain(..).partition(|disk: &OpenDisk| paths.contains(&disk.path));
-        *self.disks.lock() = kept;
+        let is_gone = |disk: &mut OpenDisk| paths.contains(&disk.path);
+        let gone: Vec<OpenDisk> = self.disks.lock().extract_if(.., is_gone).collect();
         released(&gone).await;
         close(gone).await;
+    }
+
+    /// Disks that are held, and left the pool by themselves: each was replaced, and its successor
+    /// holds everything.
+    pub fn left(&self) -> Vec<String> {
+        let own = own_paths(&self.service);
+        let disks = self.disks.lock();
+        disks.iter().map(|disk| disk.path.clone()).filter(|path| !own.contains(path)).collect()
+    }
+
+    /// Disks that were taken out of use.
+    pub fn offline(&self) -> BTreeSet<Guid> {
+        self.offline.lock().clone()
+    }
+
+    /// A disk was taken out of use.
+    pub fn note_offline(&self, disk: Guid) {
+        self.offline.lock().insert(disk);
+    }
+
+    /// A disk was taken into use again.
+    pub fn note_online(&self, disk: Guid) {
+        self.offline.lock().remove(&disk);
     }
 
     /// Runs `work` on the pool's thread.
@@ -153,6 +178,12 @@ impl Serving {
         released(&disks).await;
         disks
     }
+}
+
+/// The paths of the pool's disks.
+fn own_paths(service: &Service) -> BTreeSet<String> {
+    let vdevs = service.pool.status().vdevs.into_iter();
+    vdevs.flat_map(|vdev| vdev.leaves).map(|leaf| leaf.path).collect()
 }
 
 /// Closes disks that no one else holds.

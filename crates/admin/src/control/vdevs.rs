@@ -12,12 +12,12 @@ use aquifer_api::{
 use aquifer_ondisk::Guid;
 use aquifer_pool::create::{NamedDisk, VdevSpec};
 use aquifer_pool::{ImportError, Pool};
-use aquifer_vdev::label_io::erase_labels;
+use aquifer_vdev::LeafState;
 
 use super::serving::Serving;
 use super::{Control, State, layout};
 use crate::cache::CachedPool;
-use crate::devices::{Identity, OpenDisk, TakeRequest, Taken, open_again, resolve, take};
+use crate::devices::{Identity, OpenDisk, TakeRequest, open_again, resolve, take};
 use crate::status::{name_of, shown};
 
 /// A disk of a pool in service.
@@ -27,6 +27,7 @@ struct Member {
     vdev: String,
     class: VdevClass,
     guid: Guid,
+    state: LeafState,
     path: String,
     /// Paths of the vdev's disks.
     all: Vec<String>,
@@ -44,6 +45,16 @@ impl Member {
                 self.path
             ))),
         }
+    }
+
+    /// A disk in use is not opened again: the engine would keep the old one.
+    fn check_not_in_use(&self) -> Result<(), ApiError> {
+        let how = match self.state {
+            LeafState::Online => "is online",
+            LeafState::Resilvering => "is being resilvered",
+            LeafState::Failed | LeafState::Outdated | LeafState::Missing => return Ok(()),
+        };
+        Err(ApiError::invalid(format!("{}: {how} already", self.path)))
     }
 }
 
@@ -146,44 +157,26 @@ impl Control {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
         let member = one_disk(&serving, &request.disk)?;
-        let (mut taken, new) = self.take_one(&request).await?;
-        let (guid, path, force) = (member.guid, new.path.clone(), request.force);
+        let guid = member.guid.to_string();
         let act =
-            async move |pool: Arc<Pool>| pool.replace_disk(&guid.to_string(), new, force).await;
-        let gone = on_pool(&serving, act).await?;
-        let opened = taken.opened();
-        taken.keep();
-        let (old, mut notes) = (member.path, Vec::new());
-        if gone {
-            notes.extend(give_back(&serving, &old).await);
+            async move |pool: Arc<Pool>, new, force| pool.replace_disk(&guid, new, force).await;
+        let (new, has_left) = self.with_new_disk(&serving, request, act).await?;
+        let (old, path, mut notes) = (member.path, new.path.clone(), Vec::new());
+        if has_left {
+            serving.drop_disks(std::slice::from_ref(&old)).await;
         } else {
             notes.push(format!(
                 "{path} gets all data now; {old} leaves the pool after that, see `aquifer pool \
                  status {name}`"
             ));
         }
-        serving.take_disks(opened);
+        serving.take_disks(vec![new]);
         notes.extend(self.list_anew(&serving));
-        match member.class {
-            VdevClass::Log => {
-                tracing::info!(
-                    class = "log.replaced",
-                    pool = name,
-                    old,
-                    new = path,
-                    "log device replaced"
-                );
-            }
-            VdevClass::Data => {
-                tracing::info!(
-                    class = "disk.replacing",
-                    pool = name,
-                    old,
-                    new = path,
-                    "disk is replaced"
-                );
-            }
-        }
+        let (class, message) = match member.class {
+            VdevClass::Log => ("log.replaced", "log device replaced"),
+            VdevClass::Data => ("disk.replacing", "disk is replaced"),
+        };
+        tracing::info!(class, pool = name, old, new = path, "{message}");
         Ok(PoolDone::new(name, notes))
     }
 
@@ -198,16 +191,13 @@ impl Control {
     ) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
-        let member = member(&serving, &request.disk)?.with_data()?;
-        let (mut taken, new) = self.take_one(&request).await?;
-        let (guid, path, force) = (member.guid, new.path.clone(), request.force);
+        let guid = member(&serving, &request.disk)?.with_data()?.guid.to_string();
         let act =
-            async move |pool: Arc<Pool>| pool.attach_disk(&guid.to_string(), new, force).await;
-        on_pool(&serving, act).await?;
-        let opened = taken.opened();
-        taken.keep();
-        serving.take_disks(opened);
-        tracing::info!(class = "disk.attached", pool = name, disk = path, "disk attached");
+            async move |pool: Arc<Pool>, new, force| pool.attach_disk(&guid, new, force).await;
+        let (new, ()) = self.with_new_disk(&serving, request, act).await?;
+        let disk = new.path.clone();
+        serving.take_disks(vec![new]);
+        tracing::info!(class = "disk.attached", pool = name, disk, "disk attached");
         Ok(PoolDone::new(name, self.list_anew(&serving).into_iter().collect()))
     }
 
@@ -231,19 +221,27 @@ impl Control {
         Ok(PoolDone::new(name, self.list_anew(&serving).into_iter().collect()))
     }
 
-    /// Takes the new disk of a request.
-    async fn take_one(&self, request: &ReplaceDisk) -> Result<(Taken, NamedDisk), ApiError> {
-        let taken = take(TakeRequest {
-            disks: vec![request.new.clone()],
-            force: request.force,
-            create_bytes: request.create_bytes,
-            dry_run: false,
-            in_use: self.disks_in_use(),
-        });
-        let taken = taken.await?;
-        let new = taken.opened().first().map(OpenDisk::named);
-        let new = new.ok_or_else(|| ApiError::failed("the new disk was not opened"))?;
-        Ok((taken, new))
+    /// Takes the new disk of a request, and carries out an act of the engine with it. Returns the
+    /// disk, which the pool uses from now on, and the act's result.
+    async fn with_new_disk<F, T: Send + 'static>(
+        &self,
+        serving: &Serving,
+        request: ReplaceDisk,
+        act: impl FnOnce(Arc<Pool>, NamedDisk, bool) -> F + Send + 'static,
+    ) -> Result<(OpenDisk, T), ApiError>
+    where
+        F: Future<Output = Result<T, ImportError>> + Send + 'static,
+    {
+        let ReplaceDisk { disk: _, new, force, create_bytes } = request;
+        let in_use = self.disks_in_use();
+        let wanted = TakeRequest { disks: vec![new], force, create_bytes, dry_run: false, in_use };
+        let mut taken = take(wanted).await?;
+        let opened = taken.opened().pop();
+        let opened = opened.ok_or_else(|| ApiError::failed("the new disk was not opened"))?;
+        let new = opened.named();
+        let done = on_pool(serving, move |pool| act(pool, new, force)).await?;
+        taken.keep();
+        Ok((opened, done))
     }
 
     /// Takes a disk out of use, until it is brought online again.
@@ -260,20 +258,13 @@ impl Control {
         let member = one_disk(&serving, &request.disk)?;
         let guid = member.guid;
         on_pool(&serving, async move |pool| pool.offline_disk(&guid.to_string()).await).await?;
+        serving.note_offline(guid);
         let disk = member.path;
-        match member.class {
-            VdevClass::Log => {
-                tracing::info!(
-                    class = "log.offline",
-                    pool = name,
-                    disk,
-                    "log device taken out of use"
-                );
-            }
-            VdevClass::Data => {
-                tracing::info!(class = "disk.offline", pool = name, disk, "disk taken out of use");
-            }
-        }
+        let (class, message) = match member.class {
+            VdevClass::Log => ("log.offline", "log device taken out of use"),
+            VdevClass::Data => ("disk.offline", "disk taken out of use"),
+        };
+        tracing::info!(class, pool = name, disk, "{message}");
         Ok(PoolDone::new(name, Vec::new()))
     }
 
@@ -281,7 +272,7 @@ impl Control {
     /// first, in the background.
     ///
     /// # Errors
-    /// There is none of this name, or another disk is there now.
+    /// There is none of this name, it is in use, or another disk is there now.
     pub async fn online_disk(
         &self,
         name: &str,
@@ -290,28 +281,38 @@ impl Control {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
         let member = one_disk(&serving, &request.disk)?;
-        let path = member.path.clone();
-        let before = held(&serving, &path).map(|disk| disk.file);
-        let opened = open_again(path.clone(), before).await?;
-        let (guid, again) = (member.guid, opened.named());
+        member.check_not_in_use()?;
+        let (guid, disk) = (member.guid, member.path);
+        let before = held(&serving, &disk).map(|disk| disk.file);
+        let opened = open_again(disk.clone(), before).await?;
+        let again = opened.named();
         on_pool(&serving, async move |pool| pool.online_disk(&guid.to_string(), again).await)
             .await?;
-        serving.drop_disks(std::slice::from_ref(&path)).await;
+        serving.note_online(guid);
+        serving.drop_disks(std::slice::from_ref(&disk)).await;
         serving.take_disks(vec![opened]);
-        match member.class {
-            VdevClass::Log => {
-                tracing::info!(
-                    class = "log.online",
-                    pool = name,
-                    disk = path,
-                    "log device in use again"
-                );
-            }
-            VdevClass::Data => {
-                tracing::info!(class = "disk.online", pool = name, disk = path, "disk is back");
-            }
-        }
+        let (class, message) = match member.class {
+            VdevClass::Log => ("log.online", "log device in use again"),
+            VdevClass::Data => ("disk.online", "disk is back"),
+        };
+        tracing::info!(class, pool = name, disk, "{message}");
         Ok(PoolDone::new(name, Vec::new()))
+    }
+
+    /// Releases disks that left their pools by themselves. Only for who has the turn of an act.
+    pub(super) async fn release_left(&self) {
+        for serving in self.all_serving() {
+            let left = serving.left();
+            if left.is_empty() {
+                continue;
+            }
+            if let Some(error) = self.list_anew(&serving) {
+                tracing::warn!(%error, "the list of pools is not up to date");
+            }
+            serving.drop_disks(&left).await;
+            let (pool, disk) = (serving.name(), left.join(", "));
+            tracing::info!(class = "disk.replaced", pool, disk, "a replaced disk has left");
+        }
     }
 
     /// Notes where the disks of a pool are now, and writes the list. The act is done even if the
@@ -333,18 +334,6 @@ impl Control {
         };
         self.put(cached, State::Serving(Arc::clone(serving)));
     }
-}
-
-/// Gives back a disk that has left the pool. It must not look like one of it.
-async fn give_back(serving: &Serving, path: &str) -> Option<String> {
-    let mut note = None;
-    if let Some(old) = held(serving, path)
-        && let Err(error) = erase_labels(&old.named().disk).await
-    {
-        note = Some(format!("{path}: its labels could not be erased ({error})"));
-    }
-    serving.drop_disks(&[path.to_string()]).await;
-    note
 }
 
 async fn add_log(serving: &Serving, spec: VdevSpec, force: bool) -> Result<(), ApiError> {
@@ -392,6 +381,7 @@ fn member(serving: &Serving, name: &str) -> Result<Member, ApiError> {
             vdev: of,
             class,
             guid: leaf.guid,
+            state: leaf.state,
             path: leaf.path.clone(),
             all: vdev.leaves.iter().map(|leaf| leaf.path.clone()).collect(),
             whole,

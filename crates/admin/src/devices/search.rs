@@ -218,7 +218,7 @@ pub(crate) fn found_pool(guid: Guid, leaves: &[FoundLeaf]) -> FoundPool {
             name: vdev_name(index, kind, first),
             class,
             kind,
-            health: health_of(leaves.iter().map(|(_, state)| *state)),
+            health: health_of(leaves.iter().map(|(_, state)| *state == LeafState::Online)),
             leaves,
         });
     }

@@ -94,13 +94,13 @@ fn a_log_device_comes_goes_and_is_changed_while_clients_write() {
     assert_eq!(place.health("tank"), "DEGRADED");
     let status = place.must(&["pool", "status", "tank"]);
     let flat = status.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(flat.contains("the log runs on the other one. Nothing is lost."), "{status}");
+    assert!(flat.contains("the other side of the mirror, and nothing is lost."), "{status}");
     assert!(flat.contains("taken offline by the administrator"), "{status}");
     place.must(&["pool", "offline", "tank", &b]);
     write(20);
     let status = place.must(&["pool", "status", "tank"]);
     let flat = status.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(flat.contains("the log is on the data disks. Nothing is lost."), "{status}");
+    assert!(flat.contains("the log is on the data disks, and nothing is lost."), "{status}");
     for disk in [&b, &d] {
         place.must(&["pool", "online", "tank", disk]);
     }

@@ -19,6 +19,7 @@ mod once;
 mod refusals;
 mod remote;
 mod scrub;
+mod status;
 mod support;
 mod unprivileged;
 mod unsafe_sync;

@@ -171,6 +171,9 @@ pub enum PoolCommand {
         /// More: identities, sizes.
         #[arg(short = 'v')]
         verbose: bool,
+        /// Only pools with a problem. The exit code is 3 if there is one.
+        #[arg(short = 'x')]
+        problems: bool,
         /// The pool; without one, all.
         name: Option<String>,
     },

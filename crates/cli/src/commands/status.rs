@@ -1,10 +1,10 @@
-//! `aquifer pool status`: the state of pools, and what to do.
+//! `aquifer pool status`: the state of pools, and what to do, as `zpool status` shows it.
 
 use aquifer_api::client::Client;
 use aquifer_api::shown::shown;
 use aquifer_api::time;
 use aquifer_api::{
-    DamagedFile, Health, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled, VdevKind,
+    DamagedFile, LeafStatus, PoolStatus, ResilverInfo, ScanState, SyncDisabled, VdevKind,
     VdevStatus,
 };
 
@@ -26,76 +26,90 @@ pub(super) async fn status(
         let pool = client.pool(&name).await?;
         return output.answer(&pool, |pool| text(pool, verbose, output));
     }
+    output.answer(&all(client).await?, |pools| match pools.is_empty() {
+        true => "no pools\n".into(),
+        false => texts(pools, verbose, output),
+    })
+}
+
+/// Shows only pools with a problem, and fails if there is one.
+pub(super) async fn problems(
+    client: &Client,
+    output: Output,
+    verbose: bool,
+    name: Option<String>,
+) -> Result<(), Failure> {
+    let mut pools = match &name {
+        Some(name) => vec![client.pool(name).await?],
+        None => all(client).await?,
+    };
+    let healthy = match &name {
+        Some(name) => format!("pool '{name}' is healthy\n"),
+        None if pools.is_empty() => "no pools\n".into(),
+        None => "all pools are healthy\n".into(),
+    };
+    pools.retain(|pool| pool.status.is_some());
+    output.answer(&pools, |pools| match pools.is_empty() {
+        true => healthy,
+        false => texts(pools, verbose, output),
+    })?;
+    if pools.is_empty() { Ok(()) } else { Err(Failure::Unhealthy) }
+}
+
+async fn all(client: &Client) -> Result<Vec<PoolStatus>, Failure> {
     let mut pools = Vec::new();
     for pool in client.pools().await? {
         pools.push(client.pool(&pool.name).await?);
     }
-    output.answer(&pools, |pools| match pools.is_empty() {
-        true => "no pools\n".into(),
-        false => {
-            let texts: Vec<String> = pools.iter().map(|pool| text(pool, verbose, output)).collect();
-            texts.join("\n")
-        }
-    })
+    Ok(pools)
+}
+
+fn texts(pools: &[PoolStatus], verbose: bool, output: Output) -> String {
+    pools.iter().map(|pool| text(pool, verbose, output)).collect::<Vec<_>>().join("\n")
 }
 
 /// The text for people.
 fn text(pool: &PoolStatus, verbose: bool, output: Output) -> String {
     let summary = &pool.summary;
-    let mut text = format!("  pool: {}\n", summary.name);
-    let mut line = |label: &str, what: &str| {
-        text.push_str(&format!("{label:>6}: {}\n", folded(what)));
-    };
+    let mut text = labelled("pool", &summary.name);
+    let mut line = |label, what: &str| text.push_str(&labelled(label, what));
     if verbose {
         line("id", &summary.guid);
     }
     line("state", &word(summary.health));
-    if let Some(reason) = &summary.reason {
-        line("status", reason);
-    }
-    if let Some(action) = &pool.action {
-        line("action", action);
+    for (label, what) in [("status", &pool.status), ("action", &pool.action)] {
+        what.iter().for_each(|what| line(label, what));
     }
     if !pool.sync_disabled.is_empty() {
-        let warning = format!("{:>6}: {}\n", "unsafe", folded(&sync_disabled(&pool.sync_disabled)));
+        let warning = labelled("unsafe", &sync_disabled(&pool.sync_disabled));
         text.push_str(&output.red(&warning));
     }
-    let mut line = |label: &str, what: &str| {
-        text.push_str(&format!("{label:>6}: {}\n", folded(what)));
-    };
-    if let Some(dropped) = &pool.dropped_log {
-        let name = &summary.name;
-        line(
-            "lost",
-            &format!(
-                "{dropped}. Check the guests there as after a power cut, then `aquifer pool clear \
-                 {name}`."
-            ),
-        );
-    }
-    if let Some(scan) = &pool.scan {
-        line("scan", &scanned(scan, output));
-    }
-    if let Some(scrub) = &pool.scrub {
-        line("scan", &super::scrub::line(scrub, output));
-    }
-    for note in &pool.import_notes {
-        line("import", note);
-    }
-    for note in &pool.notes {
-        line("note", note);
+    let mut line = |label, what: &str| text.push_str(&labelled(label, what));
+    pool.dropped_log.iter().for_each(|dropped| line("lost", &dropped.to_string()));
+    pool.import_notes.iter().for_each(|note| line("import", note));
+    pool.notes.iter().for_each(|note| line("note", note));
+    for leaf in pool.vdevs.iter().flat_map(|vdev| &vdev.leaves) {
+        let error = leaf.last_error.iter();
+        error.for_each(|error| line("disk", &format!("{}: {error}", leaf.path)));
     }
     if verbose && pool.txg > 0 {
         line("txg", &pool.txg.to_string());
         line("space", &space(pool, output));
     }
+    pool.scan.iter().for_each(|scan| line("scan", &scanned(scan, output)));
+    let scrub = pool.scrub.as_ref().map(|scrub| super::scrub::line(scrub, output));
+    scrub.iter().for_each(|scrub| line("scan", scrub));
     if !pool.vdevs.is_empty() {
         line("config", "");
         text.push('\n');
         text.push_str(&config(pool, verbose, output));
-        text.push_str(&format!("\nerrors: {}\n", folded(&errors(pool))));
+        text.push_str(&format!("\nerrors: {}\n", folded(&errors(&pool.damaged))));
     }
     text.lines().map(|line| format!("{}\n", line.trim_end_matches(' '))).collect()
+}
+
+fn labelled(label: &str, what: &str) -> String {
+    format!("{label:>6}: {}\n", folded(what))
 }
 
 fn scanned(scan: &ResilverInfo, output: Output) -> String {
@@ -130,33 +144,33 @@ fn space(pool: &PoolStatus, output: Output) -> String {
     text
 }
 
-/// The tree of vdevs and disks.
+/// The tree of vdevs and disks. Behind its numbers a row says how many bad copies were repaired.
 fn config(pool: &PoolStatus, verbose: bool, output: Output) -> String {
     let columns: &[&'static str] = match verbose {
-        true => &["\tNAME", "STATE", ">READ", ">WRITE", ">CKSUM", ">REPAIRED", ">SIZE", "ID"],
-        false => &["\tNAME", "STATE", ">READ", ">WRITE", ">CKSUM", ">REPAIRED"],
+        true => &["\tNAME", "STATE", ">READ", ">WRITE", ">CKSUM", ">SIZE", "ID", ""],
+        false => &["\tNAME", "STATE", ">READ", ">WRITE", ">CKSUM", ""],
     };
     let mut table = Table::new(columns);
-    type Leaves<'a> = Option<&'a [&'a LeafStatus]>;
-    let mut row = |name: String, state: String, leaves: Leaves<'_>, more: [String; 2]| {
+    let mut row = |name: String, state: String, leaves: &[&LeafStatus], more: [String; 2]| {
         let mut cells = vec![name, state];
-        cells.extend(leaves.map_or_else(Default::default, counts));
+        cells.extend(counts(leaves));
         cells.extend(more.into_iter().filter(|_| verbose));
+        cells.push(repaired(leaves));
         table.row(cells);
     };
     let all: Vec<&LeafStatus> = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves).collect();
     let summary = &pool.summary;
     let more = [output.size(summary.size_bytes), summary.guid.clone()];
-    row(format!("\t{}", summary.name), word(summary.health), Some(&all), more);
+    row(format!("\t{}", summary.name), word(summary.health), &all, more);
     for (head, vdev) in data_first(&pool.vdevs, |vdev| vdev.class) {
         let VdevStatus { kind, name, class: _, health, leaves, size_bytes } = vdev;
         if head {
-            row("\tlogs".into(), String::new(), None, [String::new(), String::new()]);
+            row("\tlogs".into(), String::new(), &[], [String::new(), String::new()]);
         }
         let own: Vec<&LeafStatus> = leaves.iter().collect();
         let size = output.size(*size_bytes);
         if *kind == VdevKind::Mirror {
-            row(format!("\t  {name}"), word(*health), Some(&own), [size.clone(), "-".into()]);
+            row(format!("\t  {name}"), word(*health), &own, [size.clone(), "-".into()]);
         }
         for leaf in leaves {
             let (indent, size) = match kind {
@@ -164,37 +178,25 @@ fn config(pool: &PoolStatus, verbose: bool, output: Output) -> String {
                 VdevKind::Single => ("\t  ", size.as_str()),
             };
             let more = [size.into(), leaf.guid.clone()];
-            row(format!("{indent}{}", leaf.path), word(leaf.state), Some(&[leaf]), more);
+            row(format!("{indent}{}", leaf.path), word(leaf.state), &[leaf], more);
         }
     }
     table.text(false)
 }
 
-fn counts(leaves: &[&LeafStatus]) -> [String; 4] {
-    let sum = |count: fn(&LeafStatus) -> u64| {
-        leaves.iter().map(|leaf| count(leaf)).sum::<u64>().to_string()
+/// The numbers of a row; none for that of a heading.
+fn counts(leaves: &[&LeafStatus]) -> [String; 3] {
+    let sum = |count: fn(&LeafStatus) -> u64| match leaves {
+        [] => String::new(),
+        leaves => leaves.iter().map(|leaf| count(leaf)).sum::<u64>().to_string(),
     };
-    [
-        sum(|leaf| leaf.read_errors),
-        sum(|leaf| leaf.write_errors),
-        sum(|leaf| leaf.checksum_errors),
-        sum(|leaf| leaf.repaired),
-    ]
+    [sum(|leaf| leaf.read_errors), sum(|leaf| leaf.write_errors), sum(|leaf| leaf.checksum_errors)]
 }
 
-/// The last error of each disk that had one.
-fn errors(pool: &PoolStatus) -> String {
-    let leaves = pool.vdevs.iter().flat_map(|vdev| &vdev.leaves);
-    let last: Vec<String> = leaves
-        .filter_map(|leaf| Some(format!("{}: {}", leaf.path, leaf.last_error.as_ref()?)))
-        .collect();
-    if !pool.damaged.is_empty() {
-        return damaged(&pool.damaged);
-    }
-    match (last.is_empty(), pool.summary.health) {
-        (true, Health::Suspended) => "the pool is suspended".into(),
-        (true, _) => "none since the import".into(),
-        (false, _) => last.join("\n"),
+fn repaired(leaves: &[&LeafStatus]) -> String {
+    match leaves.iter().map(|leaf| leaf.repaired).sum::<u64>() {
+        0 => String::new(),
+        repaired => format!("({repaired} repaired)"),
     }
 }
 
@@ -207,8 +209,13 @@ fn sync_disabled(datasets: &[SyncDisabled]) -> String {
     std::iter::once(head.to_string()).chain(each).collect::<Vec<_>>().join("\n")
 }
 
-/// Permanent losses come before repaired damage.
-fn damaged(files: &[DamagedFile]) -> String {
+/// Permanent losses, a line for each file.
+fn errors(files: &[DamagedFile]) -> String {
+    let head = match files.len() {
+        0 => return "No known data errors".into(),
+        1 => "1 file is damaged".to_string(),
+        many => format!("{many} files are damaged"),
+    };
     let shown = files.iter().take(FILES_MAX).map(|damaged| {
         let DamagedFile { dataset, file, lost_bytes, error, .. } = damaged;
         let file = shown(file);
@@ -224,9 +231,7 @@ fn damaged(files: &[DamagedFile]) -> String {
     });
     let more = files.len().saturating_sub(FILES_MAX);
     let more = (more > 0).then(|| format!("and {more} more"));
-    let head = "files are damaged and give I/O errors; restore or remove them, or take one as it \
-                is on disk with `aquifer clear DATASET FILE`:";
-    std::iter::once(head.to_string()).chain(shown).chain(more).collect::<Vec<_>>().join("\n")
+    std::iter::once(head).chain(shown).chain(more).collect::<Vec<_>>().join("\n")
 }
 
 /// Bytes of a file, as `FROM-TO` with the last one.
@@ -243,12 +248,13 @@ fn ranges(damaged: &DamagedFile) -> String {
     }
 }
 
-/// Breaks long lines between words, and indents them as `zpool` does.
+/// Breaks long lines between words, and indents them as `zpool` does. A command in backticks stays
+/// on one line, to be copied.
 fn folded(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for paragraph in text.split('\n') {
         let mut line = String::new();
-        for word in paragraph.split(' ') {
+        for word in words(paragraph) {
             if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > TEXT_WIDTH {
                 lines.push(std::mem::take(&mut line));
             }
@@ -260,6 +266,15 @@ fn folded(text: &str) -> String {
         lines.push(line);
     }
     lines.join("\n        ")
+}
+
+/// The words of a text. One begins with a backtick, and has the other in it.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_command = false;
+    text.split(move |char| {
+        is_command ^= char == '`';
+        char == ' ' && !is_command
+    })
 }
 
 /// Damaged files in the output, at most.

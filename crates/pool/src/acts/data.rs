@@ -159,7 +159,7 @@ impl Pool {
     }
 
     /// Blanks the labels of a disk that has left the pool, if it still answers.
-    async fn wipe(&self, leaf: &Leaf) {
+    pub(super) async fn wipe(&self, leaf: &Leaf) {
         let quiet = self.is_quiet_within(leaf, QUIET_WAIT).await;
         if let Some(disk) = leaf.disk().filter(|_| quiet) {
             let _ = label_io::erase_labels(disk).await;

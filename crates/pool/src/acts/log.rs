@@ -59,15 +59,22 @@ impl Pool {
         Ok(())
     }
 
-    /// Replaces a disk of a log vdev with `new`, which was checked.
+    /// Replaces a disk of a log vdev with `new`, which was checked, and wipes the old one's labels.
     pub(super) async fn replace_log_disk(
         &self,
         found: Found,
         new: NamedDisk,
     ) -> Result<(), ImportError> {
         let _shunned = self.leave_log_vdev(found.vdev).await?;
+        let vdev = self.tree().vdevs.get(found.vdev).cloned();
+        let old = vdev.and_then(|vdev| vdev.leaves.get(found.leaf).cloned());
         let config = self.new_leaf(&new);
-        self.put_leaf(&Found { config, ..found }, new, true).await
+        self.put_leaf(&Found { config, ..found }, new, true).await?;
+        if let Some(old) = old {
+            old.take_offline();
+            self.wipe(&old).await;
+        }
+        Ok(())
     }
 
     /// Takes a disk of a log vdev out of use.

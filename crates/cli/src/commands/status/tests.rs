@@ -1,4 +1,4 @@
-use aquifer_api::{LeafState, PoolSummary, ResilverInfo, ScanState, VdevClass};
+use aquifer_api::{Health, LeafState, PoolSummary, ResilverInfo, ScanState, VdevClass};
 
 use super::*;
 
@@ -54,6 +54,7 @@ fn pool() -> PoolStatus {
         dropped_log: None,
         scan: None,
         scrub: None,
+        status: Some("/dev/b missed writes.".into()),
         action: Some("Keep a backup.".into()),
     }
 }
@@ -69,18 +70,20 @@ fn the_tree_of_disks_looks_as_in_zpool() {
     pool.vdevs[0].leaves[1].last_error = Some("write at sector 9: EIO".into());
     let expected = "  pool: tank
  state: DEGRADED
+status: /dev/b missed writes.
 action: Keep a backup.
 import: /dev/b: outdated, not used
+  disk: /dev/b: write at sector 9: EIO
 config:
 
-\tNAME        STATE     READ  WRITE  CKSUM  REPAIRED
-\ttank        DEGRADED     0      1      2         2
-\t  mirror-0  DEGRADED     0      1      2         2
-\t    /dev/a  ONLINE       0      0      2         2
-\t    /dev/b  OUTDATED     0      1      0         0
-\t  /dev/c    ONLINE       0      0      0         0
+\tNAME        STATE     READ  WRITE  CKSUM
+\ttank        DEGRADED     0      1      2  (2 repaired)
+\t  mirror-0  DEGRADED     0      1      2  (2 repaired)
+\t    /dev/a  ONLINE       0      0      2  (2 repaired)
+\t    /dev/b  OUTDATED     0      1      0
+\t  /dev/c    ONLINE       0      0      0
 
-errors: /dev/b: write at sector 9: EIO
+errors: No known data errors
 ";
     assert_eq!(text(&pool, false, OUTPUT), expected);
 }
@@ -126,21 +129,21 @@ fn log_devices_have_a_section_of_their_own() {
         },
     );
     pool.import_notes.clear();
-    pool.action = None;
+    (pool.status, pool.action) = (None, None);
     let expected = "  pool: tank
  state: DEGRADED
 config:
 
-\tNAME        STATE     READ  WRITE  CKSUM  REPAIRED
-\ttank        DEGRADED     0      0      0         0
-\t  mirror-0  DEGRADED     0      0      0         0
-\t    /dev/a  ONLINE       0      0      0         0
-\t    /dev/b  OUTDATED     0      0      0         0
-\t  /dev/c    ONLINE       0      0      0         0
+\tNAME        STATE     READ  WRITE  CKSUM
+\ttank        DEGRADED     0      0      0
+\t  mirror-0  DEGRADED     0      0      0
+\t    /dev/a  ONLINE       0      0      0
+\t    /dev/b  OUTDATED     0      0      0
+\t  /dev/c    ONLINE       0      0      0
 \tlogs
-\t  /dev/l    ONLINE       0      0      0         0
+\t  /dev/l    ONLINE       0      0      0
 
-errors: none since the import
+errors: No known data errors
 ";
     assert_eq!(text(&pool, false, OUTPUT), expected);
     assert!(text(&pool, true, OUTPUT).contains("\n\tlogs\n"));
@@ -153,14 +156,14 @@ fn verbose_adds_identities_and_sizes() {
         "    id: 00000000000000ff\n",
         "   txg: 7\n",
         " space: 3G of 15G in use, of that 0B freed and held back\n",
-        "errors: none since the import\n",
+        "errors: No known data errors\n",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
     let disk = text.lines().find(|line| line.contains("/dev/c")).unwrap();
     assert_eq!(
         disk.split_whitespace().collect::<Vec<_>>(),
-        ["/dev/c", "ONLINE", "0", "0", "0", "0", "5G", "00000000000000aa"]
+        ["/dev/c", "ONLINE", "0", "0", "0", "5G", "00000000000000aa"]
     );
 }
 
@@ -188,7 +191,7 @@ import: ";
 fn a_pool_that_is_not_in_service_has_a_reason_and_no_tree() {
     let mut pool = pool();
     pool.summary.health = Health::Unavail;
-    pool.summary.reason = Some("none of its disks was found: /a".into());
+    pool.status = Some("none of its disks was found: /a".into());
     pool.vdevs.clear();
     pool.import_notes.clear();
     let expected = "  pool: tank
@@ -211,6 +214,18 @@ fn long_texts_are_folded_between_words() {
 }
 
 #[test]
+fn a_command_is_not_broken() {
+    let text = "word ".repeat(12) + "`aquifer pool replace tank /dev/b NEW`. And on, `ls`, on.";
+    let folded = folded(&text);
+    assert!(
+        folded.contains("\n        `aquifer pool replace tank /dev/b NEW`. And on"),
+        "{folded}"
+    );
+    // Whatever somebody's text has.
+    assert_eq!(words("a `b c` d `e f").collect::<Vec<_>>(), ["a", "`b c`", "d", "`e f"]);
+}
+
+#[test]
 fn damaged_files_are_named_with_what_to_do() {
     let mut pool = pool();
     let damaged = |number| DamagedFile {
@@ -227,7 +242,8 @@ fn damaged_files_are_named_with_what_to_do() {
     pool.damaged = (0..25).map(damaged).collect();
     let text = text(&pool, false, OUTPUT);
     let unreadable = "/disk1: bytes 4096-12287 cannot be read, since 2023-11-14T22:13:20";
-    let parts = ["aquifer clear DATASET", "tank/vms /disk0: 8192 bytes", "/disk19:", "and 5 more"];
+    let parts =
+        ["errors: 25 files are damaged", "tank/vms /disk0: 8192 bytes", "/disk19:", "and 5 more"];
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in parts.into_iter().chain([unreadable]) {
         assert!(text.contains(part), "{part}: {text}");
