@@ -134,6 +134,12 @@ pub enum Rule {
     ResilveredHasSlots,
     /// A resilvered leaf has the older roots that the uberblock names.
     ResilveredHasOlderRoots,
+    /// A leaf is resilvered only after all I/O that it was given before has ended.
+    QuietBeforeResilver,
+    /// The last side of a mirror never fails because it does not answer.
+    LastSideWaits,
+    /// A side that does not answer fails before anything is acknowledged without it.
+    LateSideFails,
 }
 
 /// The number of rules that there may be.

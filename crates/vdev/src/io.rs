@@ -102,16 +102,27 @@ impl IoCounters {
     ) -> Result<T, E> {
         if done.is_ok() {
             let took = ns(self.clock.now()).saturating_sub(begun.0);
-            let counter = match kind {
-                IoKind::Read => &self.reads,
-                IoKind::Write => &self.writes,
-                IoKind::DurableWrite => &self.durable_writes,
-                IoKind::Flush => &self.flushes,
-            };
+            let counter = self.of(kind);
             counter.bytes.fetch_add(bytes, Ordering::Relaxed);
             counter.latency.record(took);
         }
         done
+    }
+}
+
+impl IoCounters {
+    /// The time that one in a thousand operations of this kind exceeds.
+    pub(crate) fn usual_ms(&self, kind: IoKind) -> u64 {
+        self.of(kind).latency.look().quantile_ns(999) / 1_000_000
+    }
+
+    fn of(&self, kind: IoKind) -> &Counter {
+        match kind {
+            IoKind::Read => &self.reads,
+            IoKind::Write => &self.writes,
+            IoKind::DurableWrite => &self.durable_writes,
+            IoKind::Flush => &self.flushes,
+        }
     }
 }
 
