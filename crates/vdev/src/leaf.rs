@@ -2,8 +2,9 @@
 
 mod work;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Disk, DiskError, SECTOR_BYTES, World};
 use aquifer_ondisk::Guid;
 use aquifer_sync::Mutex;
@@ -12,7 +13,7 @@ use aquifer_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::io::IoCounters;
 use crate::ticks::Ticks;
 
-pub(crate) use work::{Act, Io};
+pub(crate) use work::{Act, Io, PATIENCE_MS};
 
 /// The state of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +68,9 @@ pub struct Leaf {
     /// It failed because it did not answer: nobody waits for it.
     hangs: AtomicBool,
     /// Held by who fails a leaf because it does not answer, on all leaves of the vdev.
-    pub(crate) turn: Mutex<()>,
+    turn: Mutex<()>,
+    /// The other leaves of its vdev.
+    others: Mutex<Vec<Weak<Leaf>>>,
     pub(crate) ticks: Arc<Ticks>,
     /// It does not come back by itself: it was taken offline, or is too small.
     offline: AtomicBool,
@@ -99,6 +102,7 @@ impl Leaf {
             late: AtomicU64::new(0),
             hangs: AtomicBool::new(false),
             turn: Mutex::new(()),
+            others: Mutex::new(Vec::new()),
             ticks: Ticks::new(clock),
             offline: AtomicBool::new(false),
             asked: AtomicBool::new(false),
@@ -237,21 +241,43 @@ impl Leaf {
         self.disk.as_ref()
     }
 
-    /// It does not answer, and others do: whoever waits for it gives up. Its I/O goes on, see
+    /// These are the leaves of its vdev.
+    pub(crate) fn belongs_to(&self, leaves: &[Arc<Leaf>]) {
+        let others = leaves.iter().filter(|leaf| leaf.guid != self.guid);
+        *self.others.lock() = others.map(Arc::downgrade).collect();
+    }
+
+    pub(crate) fn others(&self) -> Vec<Arc<Leaf>> {
+        self.others.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// It does not answer, and others do. It fails, unless it is the last that holds everything:
+    /// then all wait. Whether it has failed. Who waits for it gives up then; its I/O goes on, see
     /// [`Leaf::leave`].
-    pub(crate) fn fail_by_hang(&self, waited_ms: u64) {
+    pub(crate) fn fail_by_hang(&self, waited_ms: u64) -> bool {
+        // Two leaves that each wait for the other's answer must not both fail.
+        let others = self.others();
+        let mut all: Vec<&Leaf> = others.iter().map(|leaf| &**leaf).chain([self]).collect();
+        all.sort_by_key(|leaf| leaf.guid.0);
+        let _turns: Vec<_> = all.iter().map(|leaf| leaf.turn.lock()).collect();
+        let is_last = !others.iter().any(|other| other.is_settled());
+        if is_last && !left_out(Rule::LastSideWaits) {
+            return false;
+        }
         self.hangs.store(true, Ordering::Release);
         if self.fail() {
             self.say_failed(&DiskError::Late { waited_ms });
         }
+        true
     }
 
-    /// The same for one that is not in use, whatever others do. A leaf that counts is not failed.
-    pub(crate) fn hangs_alone(&self, waited_ms: u64) {
+    /// The same for one that does not count, whatever others do. Whether it is out of use.
+    pub(crate) fn hangs_alone(&self, waited_ms: u64) -> bool {
         self.hangs.store(true, Ordering::Release);
         if self.exchange(LeafState::Resilvering, LeafState::Outdated) {
             self.say_failed(&DiskError::Late { waited_ms });
         }
+        !self.takes_writes()
     }
 
     /// A write or flush of it failed.

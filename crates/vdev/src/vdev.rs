@@ -5,7 +5,6 @@ mod sides;
 
 use std::sync::Arc;
 
-use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{DiskError, Page, World};
 use aquifer_ondisk::config::{VdevClass, VdevConfig};
 use aquifer_ondisk::layout::Geometry;
@@ -81,6 +80,7 @@ impl Vdev {
         clock: Arc<dyn World>,
     ) -> Self {
         let geometry = Geometry::new(index, config.segments, config.redundancy);
+        leaves.iter().for_each(|leaf| leaf.belongs_to(&leaves));
         Vdev { index, class: config.class, geometry, leaves, io: IoCounters::new(clock) }
     }
 
@@ -146,20 +146,5 @@ impl Vdev {
     /// Whether any leaf is left.
     pub fn check(&self) -> Result<(), VdevLost> {
         if self.online().next().is_some() { Ok(()) } else { Err(VdevLost(self.index)) }
-    }
-
-    /// A leaf does not answer, and another one does. It fails, unless it is the last that holds
-    /// everything: then all wait. Whether it has failed.
-    fn gives_up(&self, leaf: &Arc<Leaf>, waited_ms: u64) -> bool {
-        // Two leaves that each wait for the other's answer must not both fail.
-        let mut all: Vec<&Arc<Leaf>> = self.leaves.iter().collect();
-        all.sort_by_key(|leaf| leaf.guid.0);
-        let _turns: Vec<_> = all.iter().map(|leaf| leaf.turn.lock()).collect();
-        let mut others = self.online().filter(|other| other.guid != leaf.guid);
-        if !others.any(|other| other.is_settled()) && !left_out(Rule::LastSideWaits) {
-            return false;
-        }
-        leaf.fail_by_hang(waited_ms);
-        true
     }
 }

@@ -19,11 +19,25 @@ use crate::ticks::Waiting;
 /// I/O under way, which owns what it needs.
 pub(crate) type Io<T> = Pin<Box<dyn Future<Output = Result<T, DiskError>> + Send>>;
 
-/// How long a leaf that is not in use is waited for: nothing tells whether others are slow, too.
+/// The shortest and the longest patience with a write or flush, while other leaves answer.
+pub(crate) const PATIENCE_MS: (u64, u64) = (500, 10_000);
+
+/// A leaf is waited for this many times as long as it usually needs.
+const TIMES_USUAL: u64 = 10;
+
+/// How long a leaf that is not in use is waited for while nothing tells whether others answer.
 const ALONE_MS: u64 = 10_000;
 
-/// A leaf is patiently waited for this many times as long as it takes itself.
-const TIMES_ITSELF: u64 = 10;
+/// How long a leaf is waited for that is asked alone.
+#[derive(Clone, Copy)]
+enum Longest {
+    /// So long.
+    Ms(u64),
+    /// Until it answers, or [`ALONE_MS`] if it is not in use.
+    Read,
+    /// The same for what changes it, but no longer than the patience lasts if others answer.
+    Change(IoKind, Begun),
+}
 
 /// What a leaf is to do.
 pub(crate) enum Act {
@@ -75,7 +89,7 @@ impl Leaf {
     /// Reads from this leaf alone.
     pub async fn read(self: &Arc<Self>, sector: u64, count: usize) -> Result<Vec<Page>, DiskError> {
         let begun = self.io.begin();
-        let read = self.wait_for(self.begin_read(sector, count), None).await;
+        let read = self.wait_for(self.begin_read(sector, count), Longest::Read).await;
         self.has_read(count, begun, read)
     }
 
@@ -87,7 +101,7 @@ impl Leaf {
         longest_ms: u64,
     ) -> Result<Vec<Page>, DiskError> {
         let begun = self.io.begin();
-        let read = self.wait_for(self.begin_read(sector, count), Some(longest_ms)).await;
+        let read = self.wait_for(self.begin_read(sector, count), Longest::Ms(longest_ms)).await;
         self.has_read(count, begun, read)
     }
 
@@ -110,16 +124,15 @@ impl Leaf {
 
     async fn alone(self: &Arc<Self>, act: Act) -> Result<(), DiskError> {
         let (kind, bytes, begun) = (act.kind(), act.bytes(), self.io.begin());
-        let done = self.wait_for(self.begin(act), None).await;
+        let done = self.wait_for(self.begin(act), Longest::Change(kind, begun)).await;
         self.has_done(kind, bytes, begun, done)
     }
 
-    /// Waits for I/O on this leaf alone. Gives up when the leaf hangs, as others have found, and
-    /// after `longest_ms` or, if the leaf is not in use, after [`ALONE_MS`].
+    /// Waits for I/O on this leaf alone, for at most so long.
     async fn wait_for<T: 'static>(
         self: &Arc<Self>,
         mut io: Io<T>,
-        longest_ms: Option<u64>,
+        longest: Longest,
     ) -> Result<T, DiskError> {
         if self.hangs() {
             return Err(DiskError::Late { waited_ms: 0 });
@@ -134,20 +147,35 @@ impl Leaf {
                 None => waiting = Some(Waiting::new(&self.ticks, context)),
             }
             let waited_ms = waiting.as_ref().map_or(0, Waiting::waited_ms);
-            let longest_ms = longest_ms.or((!self.is_online()).then_some(ALONE_MS));
-            let is_over = longest_ms.is_some_and(|longest_ms| waited_ms >= longest_ms);
-            if self.hangs() || is_over { Poll::Ready(Err(waited_ms)) } else { Poll::Pending }
+            let gives_up = self.hangs() || self.has_run_out(waited_ms, longest);
+            if gives_up { Poll::Ready(Err(waited_ms)) } else { Poll::Pending }
         });
         match ended.await {
             Ok(result) => result,
             Err(waited_ms) => {
-                if longest_ms.is_none() {
-                    self.hangs_alone(waited_ms);
-                }
                 self.leave(io);
                 Err(DiskError::Late { waited_ms })
             }
         }
+    }
+
+    /// Whether it is waited for no more. If it was to change something, it is out of use then.
+    fn has_run_out(&self, waited_ms: u64, longest: Longest) -> bool {
+        let (kind, begun) = match longest {
+            Longest::Ms(longest_ms) => return waited_ms >= longest_ms,
+            Longest::Read => return !self.is_online() && waited_ms >= ALONE_MS,
+            Longest::Change(kind, begun) => (kind, begun),
+        };
+        if !self.is_too_long(waited_ms, &[kind], PATIENCE_MS) {
+            return false;
+        }
+        // Others answered lately: not all are slow for one cause.
+        let others_answer =
+            |other: &Arc<Leaf>| other.is_settled() && other.io.has_changed(begun, waited_ms / 2);
+        if self.others().iter().any(others_answer) && self.fail_by_hang(waited_ms) {
+            return true;
+        }
+        !self.is_online() && waited_ms >= ALONE_MS && self.hangs_alone(waited_ms)
     }
 
     /// Begins an act, which owns what it needs.
@@ -242,9 +270,15 @@ impl Leaf {
         self.late.load(Ordering::Relaxed) > 0
     }
 
-    /// How long an answer to something of these kinds is waited for.
-    pub(crate) fn patience_ms(&self, kinds: &[IoKind], (least, most): (u64, u64)) -> u64 {
-        let usual = kinds.iter().map(|kind| self.io.usual_ms(*kind)).max().unwrap_or(0);
-        (usual * TIMES_ITSELF).clamp(least, most)
+    /// Whether an answer to something of these kinds has taken too long.
+    pub(crate) fn is_too_long(
+        &self,
+        waited_ms: u64,
+        kinds: &[IoKind],
+        (least_ms, most_ms): (u64, u64),
+    ) -> bool {
+        // What the leaf usually needs is looked up only where it matters.
+        let usual_ms = || kinds.iter().map(|kind| self.io.usual_ms(*kind)).max().unwrap_or(0);
+        waited_ms >= least_ms && waited_ms >= (usual_ms() * TIMES_USUAL).min(most_ms)
     }
 }

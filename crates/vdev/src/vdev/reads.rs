@@ -182,9 +182,8 @@ async fn first_answer<'a>(
             }
             none => none.insert(Waiting::new(&newest.leaf.ticks, context)),
         };
-        let (waited_ms, (least_ms, _)) = (waiting.waited_ms(), PATIENCE_MS);
-        let patience_ms = || newest.leaf.patience_ms(&[IoKind::Read], PATIENCE_MS);
-        let is_late = waited_ms >= least_ms && waited_ms >= patience_ms();
+        let waited_ms = waiting.waited_ms();
+        let is_late = newest.leaf.is_too_long(waited_ms, &[IoKind::Read], PATIENCE_MS);
         if is_late { Poll::Ready(None) } else { Poll::Pending }
     })
     .await

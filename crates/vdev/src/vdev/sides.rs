@@ -14,11 +14,8 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 
 use super::{Vdev, VdevLost};
 use crate::io::{Begun, IoKind};
-use crate::leaf::{Act, Io, Leaf};
+use crate::leaf::{Act, Io, Leaf, PATIENCE_MS};
 use crate::ticks::Waiting;
-
-/// The shortest and the longest patience with a write or flush.
-const PATIENCE_MS: (u64, u64) = (500, 10_000);
 
 /// One side's part of an act.
 struct Side {
@@ -77,71 +74,10 @@ impl Vdev {
                     last = next;
                 }
                 sides.push(Side::new(last, act));
-                self.wait_for_sides(sides, kind, bytes).await;
+                wait_for_sides(sides, kind, bytes).await;
             }
         }
         self.io.end(kind, bytes, begun, self.check())
-    }
-
-    /// Waits until every side has answered or failed.
-    async fn wait_for_sides(&self, mut sides: Vec<Side>, kind: IoKind, bytes: u64) {
-        let mut patience = Patience::default();
-        poll_fn(move |context| {
-            let mut waits = false;
-            for side in &mut sides {
-                let Some(io) = &mut side.io else { continue };
-                let begun = *side.begun.get_or_insert_with(|| side.leaf.io.begin());
-                let Poll::Ready(done) = io.as_mut().poll(context) else {
-                    waits = true;
-                    continue;
-                };
-                side.io = None;
-                let done = side.leaf.has_done(kind, bytes, begun, done);
-                patience.answered |= done.is_ok() && side.leaf.is_settled();
-            }
-            if waits {
-                waits = self.look_at_late_sides(&mut sides, kind, &mut patience, context);
-            }
-            if waits { Poll::Pending } else { Poll::Ready(()) }
-        })
-        .await;
-    }
-
-    /// Leaves the sides that have not answered for too long. Whether there are others.
-    fn look_at_late_sides(
-        &self,
-        sides: &mut [Side],
-        kind: IoKind,
-        patience: &mut Patience,
-        context: &Context<'_>,
-    ) -> bool {
-        let mut waits = false;
-        for side in sides {
-            if side.io.is_none() {
-                continue;
-            }
-            let waited_ms = patience.waits(&side.leaf, context);
-            if self.has_run_out(&side.leaf, &[kind], waited_ms)
-                && let Some(io) = side.io.take()
-            {
-                side.leaf.leave(io);
-            } else {
-                waits = true;
-            }
-        }
-        waits
-    }
-
-    /// Whether this leaf is waited for no more. It has failed then.
-    fn has_run_out(&self, leaf: &Arc<Leaf>, kinds: &[IoKind], waited_ms: Option<u64>) -> bool {
-        if leaf.hangs() {
-            return true;
-        }
-        let (least_ms, _) = PATIENCE_MS;
-        // What the leaf usually needs is looked up only where it matters.
-        let too_long = |ms| ms >= least_ms && ms >= leaf.patience_ms(kinds, PATIENCE_MS);
-        let Some(waited_ms) = waited_ms.filter(|ms| too_long(*ms)) else { return false };
-        left_out(Rule::LateSideFails) || self.gives_up(leaf, waited_ms)
     }
 
     /// Does this on every leaf that is online, which takes several writes and flushes of `act`. A
@@ -167,10 +103,68 @@ impl Vdev {
             for (leaf, _) in sides.iter().filter(|(_, work)| work.is_some()) {
                 waits = true;
                 let waited_ms = patience.waits(leaf, context);
-                self.has_run_out(leaf, &[IoKind::Write, IoKind::Flush], waited_ms);
+                has_run_out(leaf, &[IoKind::Write, IoKind::Flush], waited_ms);
             }
             if waits { Poll::Pending } else { Poll::Ready(()) }
         })
         .await;
     }
+}
+
+/// Waits until every side has answered or failed.
+async fn wait_for_sides(mut sides: Vec<Side>, kind: IoKind, bytes: u64) {
+    let mut patience = Patience::default();
+    poll_fn(move |context| {
+        let mut waits = false;
+        for side in &mut sides {
+            let Some(io) = &mut side.io else { continue };
+            let begun = *side.begun.get_or_insert_with(|| side.leaf.io.begin());
+            let Poll::Ready(done) = io.as_mut().poll(context) else {
+                waits = true;
+                continue;
+            };
+            side.io = None;
+            let done = side.leaf.has_done(kind, bytes, begun, done);
+            patience.answered |= done.is_ok() && side.leaf.is_settled();
+        }
+        if waits {
+            waits = look_at_late_sides(&mut sides, kind, &mut patience, context);
+        }
+        if waits { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+}
+
+/// Leaves the sides that have not answered for too long. Whether there are others.
+fn look_at_late_sides(
+    sides: &mut [Side],
+    kind: IoKind,
+    patience: &mut Patience,
+    context: &Context<'_>,
+) -> bool {
+    let mut waits = false;
+    for side in sides {
+        if side.io.is_none() {
+            continue;
+        }
+        let waited_ms = patience.waits(&side.leaf, context);
+        if has_run_out(&side.leaf, &[kind], waited_ms)
+            && let Some(io) = side.io.take()
+        {
+            side.leaf.leave(io);
+        } else {
+            waits = true;
+        }
+    }
+    waits
+}
+
+/// Whether this leaf is waited for no more. It has failed then.
+fn has_run_out(leaf: &Arc<Leaf>, kinds: &[IoKind], waited_ms: Option<u64>) -> bool {
+    if leaf.hangs() {
+        return true;
+    }
+    let too_long = |ms: &u64| leaf.is_too_long(*ms, kinds, PATIENCE_MS);
+    let Some(waited_ms) = waited_ms.filter(too_long) else { return false };
+    left_out(Rule::LateSideFails) || leaf.fail_by_hang(waited_ms)
 }
