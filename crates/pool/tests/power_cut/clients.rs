@@ -129,9 +129,10 @@ pub async fn open(
     let (mut pools, refused) = scan(disks).await;
     // A missing disk is refused; any other refusal would be damage without a cause. A disk that an
     // act adds or removes may be labelled in part.
+    let in_acts = |path: &str| path.starts_with("log") || path == "spare";
     let damaged = refused
         .iter()
-        .find(|(disk, why)| !matches!(why, LabelError::Disk(_)) && !disk.path.starts_with("log"));
+        .find(|(disk, why)| !matches!(why, LabelError::Disk(_)) && !in_acts(&disk.path));
     if let Some((disk, why)) = damaged {
         return Err(format!("{}: {why}", disk.path));
     }
