@@ -1,7 +1,7 @@
 //! One timer for all who wait for a leaf: it ticks while anybody waits.
 //!
-//! Time is counted in ticks of this process, not by the clock. A machine that was stopped or starved
-//! for a minute has seen no ticks meanwhile. So no disk is blamed for that minute.
+//! Time is counted in ticks of this process, not by the clock. A machine that was stopped or
+//! starved for a minute has seen no ticks meanwhile. So no disk is blamed for that minute.
 //!
 //! Invariant: nobody waits without a task that ticks; that task ends at the first tick for which
 //! nobody waits.

@@ -1,7 +1,7 @@
 //! Sides of a mirror that go away and come back. Once resilvered, each must do alone, for good.
 //!
-//! In some worlds sides other than the keeper also hang: with single requests, which are carried out
-//! late, or with all. Late writes reach a disk after its side has failed.
+//! In some worlds sides other than the keeper also hang: with single requests, which are carried
+//! out late, or with all. Late writes reach a disk after its side has failed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - Rules apply in the order in which they were given, when an operation is submitted. `Stall`,
-//!   `Late` and `Corrupt` act beside the operation, and the next rule applies too. Of the others the
-//!   first that fires decides.
+//!   `Late` and `Corrupt` act beside the operation, and the next rule applies too. Of the others
+//!   the first that fires decides.
 //! - A rule draws from the disk's own fault stream, and only for operations it applies to.
 
 use std::ops::Range;

@@ -155,8 +155,8 @@ async fn read_first(
     }
 }
 
-/// The next answer of those that were asked. `None`, if nobody is asked, or if the last one does not
-/// answer soon and there are others.
+/// The next answer of those that were asked. `None`, if nobody is asked, or if the last one does
+/// not answer soon and there are others.
 async fn first_answer<'a>(
     asked: &mut Vec<Asked<'a>>,
     wanted: &Wanted<'_>,

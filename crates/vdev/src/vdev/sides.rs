@@ -1,8 +1,8 @@
 //! What is done on every side of a mirror at once, and a side that does not answer.
 //!
-//! Patience begins once a side that holds everything has answered: before that, all may be slow for
-//! one cause, and all wait. It lasts half a second, or ten times what the leaf itself usually needs,
-//! if that is longer.
+//! Patience begins once a side that holds everything has answered: before that, all may be slow
+//! for one cause, and all wait. It lasts half a second, or ten times what the leaf itself usually
+//! needs, if that is longer.
 
 use std::future::poll_fn;
 use std::pin::Pin;
