@@ -247,6 +247,10 @@ impl Leaf {
         *self.others.lock() = others.map(Arc::downgrade).collect();
     }
 
+    pub(crate) fn is_alone(&self) -> bool {
+        self.others.lock().is_empty()
+    }
+
     pub(crate) fn others(&self) -> Vec<Arc<Leaf>> {
         self.others.lock().iter().filter_map(Weak::upgrade).collect()
     }

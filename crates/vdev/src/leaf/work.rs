@@ -137,6 +137,9 @@ impl Leaf {
         if self.hangs() {
             return Err(DiskError::Late { waited_ms: 0 });
         }
+        if self.is_waited_for(longest) {
+            return io.await;
+        }
         let mut waiting: Option<Waiting> = None;
         let ended = poll_fn(|context| {
             if let Poll::Ready(result) = io.as_mut().poll(context) {
@@ -157,6 +160,11 @@ impl Leaf {
                 Err(DiskError::Late { waited_ms })
             }
         }
+    }
+
+    /// Whether nothing can end the wait but its answer: it counts, and is the only one of its vdev.
+    fn is_waited_for(&self, longest: Longest) -> bool {
+        !matches!(longest, Longest::Ms(_)) && self.is_online() && self.is_alone()
     }
 
     /// Whether it is waited for no more. If it was to change something, it is out of use then.
