@@ -308,3 +308,31 @@ fn an_import_waits_for_a_side_that_hangs() {
         assert!(whole(open));
     });
 }
+
+/// A side of the log hangs with one write: nobody waits for it, and it is not taken back before that
+/// write has ended.
+#[cfg(not(sabotage))]
+#[test]
+fn a_side_of_the_log_that_hangs_is_left_and_must_answer_first() {
+    let shape = Shape::MirrorLogMirror;
+    let mut machine = Machine::new(48, base(shape));
+    let (world, disks) = (machine.world.clone(), machine.disks.clone());
+    machine.live(async |open| {
+        write(open, 1, 1).await.unwrap();
+        let late = FaultRule::once(Fault::Late(Duration::from_secs(40)));
+        disks[2].inject(late.within(2048..60_000));
+        let (longest, _) = load(&*world, open, 5).await.unwrap();
+        assert!(longest < Duration::from_secs(1), "{longest:?}");
+        let (online, outdated) = (LeafState::Online, LeafState::Outdated);
+        assert_eq!(states(open), [online, online, outdated, online]);
+        let name = open.pool.status().vdevs[1].leaves[0].path.clone();
+        let again = || named(std::slice::from_ref(&disks[2])).remove(0);
+        let why = open.pool.online_disk(&name, again()).await.unwrap_err().to_string();
+        assert!(why.contains("has not answered"), "{why}");
+        world.sleep(Duration::from_secs(40)).await;
+        open.pool.online_disk(&name, again()).await.unwrap();
+        assert!(whole(open), "{:?}", states(open));
+        write(open, 1, 2000).await.unwrap();
+        open.pool.export().await.unwrap();
+    });
+}
