@@ -309,8 +309,8 @@ fn an_import_waits_for_a_side_that_hangs() {
     });
 }
 
-/// A side of the log hangs with one write: nobody waits for it, and it is not taken back before that
-/// write has ended.
+/// A side of the log hangs with one write: nobody waits for it, and it is not taken back before
+/// that write has ended.
 #[cfg(not(sabotage))]
 #[test]
 fn a_side_of_the_log_that_hangs_is_left_and_must_answer_first() {

@@ -192,8 +192,10 @@ impl Machine {
     fn some_hang(&mut self) {
         let Some(rng) = &mut self.hangs else { return };
         for (_, disk) in self.disks.iter().enumerate().filter(|(at, _)| *at != self.keeper) {
-            let longest_ms = [100, 1000, 4000, 20_000, 60_000][rng.index(5)];
-            let time = Duration::from_millis(rng.below(longest_ms));
+            // Often for longer than the rest before the first try to resilver it.
+            let least_ms = if rng.coin() { 10_500 } else { 0 };
+            let more_ms = [100, 1000, 4000, 20_000, 60_000][rng.index(5)];
+            let time = Duration::from_millis(least_ms + rng.below(more_ms));
             let once = When::OnceAfter(rng.below(2000));
             match rng.below(5) {
                 0 => disk.inject(FaultRule::new(Fault::Late(time), once)),
@@ -316,10 +318,10 @@ impl Machine {
             }
             let hang = machine.hangs.is_some();
             for turn in 0..if hang { 6000 } else { 1000 } {
-                if hang && writes && turn % 50 == 0 {
+                if hang && writes && turn % 10 == 0 {
                     machine.work(open, Rng::stream(work.next_u64(), "work")).await?;
                 }
-                if turn == 200 {
+                if turn == 100 {
                     machine.disks.iter().for_each(SimDisk::clear_faults);
                 }
                 if whole(open) {
