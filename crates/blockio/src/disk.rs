@@ -72,6 +72,12 @@ pub enum DiskError {
     /// The device is gone: nothing on it can be reached until it returns.
     #[error("the device is gone")]
     Gone,
+    /// It does not answer. What it was given goes on.
+    #[error("did not answer for {waited_ms} ms")]
+    Late {
+        /// How long it was waited for.
+        waited_ms: u64,
+    },
 }
 
 /// The system's own words for an error.

@@ -142,6 +142,12 @@ pub enum Rule {
     ScrubReadsEveryCopy,
     /// A scrub mends from a copy that verified.
     MendsFromVerified,
+    /// A leaf is resilvered only after all I/O that it was given before has ended.
+    QuietBeforeResilver,
+    /// The last side of a mirror never fails because it does not answer.
+    LastSideWaits,
+    /// A side that does not answer fails before anything is acknowledged without it.
+    LateSideFails,
 }
 
 /// The number of rules that there may be.

@@ -52,7 +52,11 @@ impl Pool {
     pub async fn online_disk(&self, disk: &str, again: NamedDisk) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
         let found = self.leaf_named(disk)?;
-        let labels = label_io::read_labels(&again.disk)
+        // As a leaf that is not in use: the act must end if it hangs.
+        let disk = Some(again.disk.clone());
+        let leaf = Leaf::new(found.config.guid, again.path.clone(), disk, self.world.clone());
+        leaf.set_outdated();
+        let labels = label_io::read_labels_of(&Arc::new(leaf))
             .await
             .map_err(|error| ImportError::Label { path: again.path.clone(), error })?;
         if labels.label.leaf_guid != found.config.guid
@@ -134,11 +138,12 @@ impl Pool {
             let _ = label_io::write_config(leaf, &tree.config).await;
         }
         *self.tree.write() = tree.clone();
-        let in_use: Vec<Guid> = tree.online().map(|leaf| leaf.guid).collect();
         let known: Vec<Guid> = tree.config.leaves().map(|(_, leaf)| leaf.guid).collect();
         self.write_uberblock(|uberblock| {
             uberblock.config_sequence = sequence;
-            // Removes disks that are up to date again, and disks that are no longer the pool's.
+            // Removes disks that are up to date again, and disks that are no longer the pool's. A
+            // disk may have failed by now, and been named by another uberblock: looked at here.
+            let in_use: Vec<Guid> = tree.online().map(|leaf| leaf.guid).collect();
             uberblock
                 .outdated
                 .retain(|entry| known.contains(&entry.leaf) && !in_use.contains(&entry.leaf));

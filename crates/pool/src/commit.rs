@@ -106,12 +106,12 @@ impl Pool {
 
     async fn write_to_leaves(&self, uberblock: &Uberblock) -> Result<(), PoolError> {
         let tree = self.tree();
-        let writes = tree.online().map(|leaf| async move {
+        let write = async |leaf: &Arc<Leaf>| {
             // Noted before: it may hold the uberblock also if it gives an error.
             leaf.uberblock_sequence.store(uberblock.sequence, Ordering::Relaxed);
-            let _ = label_io::write_uberblock(leaf, uberblock).await;
-        });
-        join_all(writes).await;
+            label_io::write_uberblock(leaf, uberblock).await
+        };
+        join_all(tree.vdevs.iter().map(|vdev| vdev.on_each_online(&write))).await;
         self.check_vdevs()
     }
 

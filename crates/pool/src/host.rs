@@ -46,6 +46,9 @@ pub(crate) fn check_host(
     Err(ImportError::InUse { host, id, silent_s: silent.as_secs() })
 }
 
+/// How long a leaf is waited for while there may be another one to look at.
+const LEAF_LOOK_MS: u64 = 100;
+
 impl Pool {
     /// Now and then checks whether another host has written an uberblock. The caller is about to
     /// write one.
@@ -88,12 +91,16 @@ impl Pool {
         Err(error)
     }
 
-    /// The newest uberblock in the ring of the first leaf that can be read.
+    /// The newest uberblock in the ring of the first leaf that can be read. The uberblock to be
+    /// written may name a leaf that hangs, so others are asked before that one.
     async fn newest_on_disk(&self) -> Option<Uberblock> {
         let tree = self.tree();
-        for leaf in tree.data().flat_map(|vdev| vdev.online()) {
-            if let Ok(found) = label_io::newest_uberblock(leaf, self.guid()).await {
-                return found;
+        for longest_ms in [Some(LEAF_LOOK_MS), None] {
+            for leaf in tree.data().flat_map(|vdev| vdev.online()) {
+                let found = label_io::newest_uberblock(leaf, self.guid(), longest_ms).await;
+                if let Ok(found) = found {
+                    return found;
+                }
             }
         }
         None

@@ -30,6 +30,10 @@ pub(crate) struct RecordRing {
     windows: VecDeque<Txg>,
 }
 
+/// Only a record that fills a whole segment uses its last sector: as the place of the next part it
+/// says that the segment is full, see [`RecordRing::next`].
+const LAST_SECTOR: u64 = SEGMENT_SECTORS - 1;
+
 /// Cuts runs into whole segments.
 pub(crate) fn segments_of(runs: &[Run]) -> Vec<Place> {
     let split = |run: &Run| {
@@ -126,7 +130,7 @@ impl RecordRing {
 
     /// A place (and that of its second copy) for a part of `sectors`, for `txg`.
     pub fn take(&mut self, txg: Txg, sectors: u64) -> Result<[Place; 2], PoolError> {
-        if self.offset > 0 && self.offset + sectors > self.taken_of_each {
+        if self.offset > 0 && self.offset + sectors > self.taken_of_each.min(LAST_SECTOR) {
             let next = (self.segment + 1) % self.segments.len();
             let newest = self.newest.get(next).copied().unwrap_or(Txg(0));
             if newest >= self.keep_from() && newest > Txg(0) {
@@ -163,7 +167,7 @@ impl RecordRing {
     /// sector, where nothing more fits.
     pub fn next(&self) -> Place {
         let start = self.segments.get(self.segment).copied().unwrap_or(Place::NULL);
-        start.plus(self.offset.min(SEGMENT_SECTORS - 1))
+        start.plus(self.offset.min(LAST_SECTOR))
     }
 }
 
@@ -183,5 +187,25 @@ mod tests {
         assert_eq!(taken(3, 1), first + SEGMENT_SECTORS);
         // A single larger record has a segment of its own.
         assert_eq!(taken(4, 20), first + 2 * SEGMENT_SECTORS);
+    }
+
+    /// Whatever was written last, the next import overwrites none of it.
+    #[test]
+    fn a_ring_goes_on_after_an_import_behind_what_was_written() {
+        let run = Run::new(Place::new(0, 4 * SEGMENT_SECTORS), 3 * SEGMENT_SECTORS);
+        for sectors in [1, 2, 3, 7, SEGMENT_SECTORS] {
+            let mut next = run.place;
+            let mut before: Option<(u64, u64)> = None;
+            for txg in 1..1100 {
+                let mut ring = RecordRing::new(&[run], 1, next).unwrap();
+                let [place, _] = ring.take(Txg(txg), sectors).unwrap();
+                let now = (place.sector(), place.sector() + sectors);
+                if let Some((first, end)) = before {
+                    assert!(now.1 <= first || end <= now.0, "{txg}: {now:?} over {first}..{end}");
+                }
+                before = Some(now);
+                next = ring.next();
+            }
+        }
     }
 }

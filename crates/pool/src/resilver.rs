@@ -80,8 +80,8 @@ const REST_MAX: Duration = Duration::from_secs(3600);
 
 /// How often it is looked whether a leaf's earlier I/O has ended.
 const QUIET_POLL_MS: u64 = 10;
-/// How long that is waited for.
-const QUIET_WAIT: Duration = Duration::from_secs(60);
+/// How long that is waited for; then it is another leaf's turn.
+const QUIET_WAIT: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// Brings outdated leaves up to date, one after the other, as long as the pool is in service:
@@ -194,7 +194,7 @@ impl Pool {
         let _act = self.acts.turn.lock().await;
         self.copy_in_place(vdev, leaf).await?;
         self.let_roots_pass(leaf, batches).await?;
-        self.take_into_use(leaf, mark).await
+        self.take_into_use(vdev, leaf, mark).await
     }
 
     /// Waits until a leaf has answered all I/O that it was given, at most so long. Whether it has.
@@ -211,11 +211,12 @@ impl Pool {
 
     /// Step 1.
     async fn mark(&self, leaf: &Arc<Leaf>) -> Result<ResilverMark, ResilverError> {
-        if !self.is_quiet_within(leaf, QUIET_WAIT).await {
+        let quiet = self.is_quiet_within(leaf, QUIET_WAIT).await;
+        if !quiet && !left_out(Rule::QuietBeforeResilver) {
             return Err(ResilverError::Unanswered);
         }
-        let disk = leaf.disk().ok_or(DiskError::Gone)?;
-        let labels = label_io::read_labels(disk).await?;
+        leaf.answers_again();
+        let labels = label_io::read_labels_of(leaf).await?;
         if labels.label.leaf_guid != leaf.guid || labels.label.config.pool_guid != self.guid() {
             return Err(ResilverError::Foreign);
         }
@@ -343,6 +344,7 @@ impl Pool {
     /// Step 6.
     async fn take_into_use(
         &self,
+        vdev: &Vdev,
         leaf: &Arc<Leaf>,
         mark: &ResilverMark,
     ) -> Result<(), ResilverError> {
@@ -351,8 +353,9 @@ impl Pool {
         if !leaf.end_resilver() {
             return Err(ResilverError::Failed);
         }
-        // An error fails the leaf, and the uberblock below names it once more.
-        let _ = leaf.flush().await;
+        // An error fails the leaf, and the uberblock below names it once more. So it does if the
+        // other sides are flushed meanwhile, and this one is not.
+        let _ = vdev.flush().await;
         self.write_uberblock(|uberblock| {
             // It may have failed at another uberblock since it counts, and was named by that one.
             let whole = leaf.is_online();

@@ -18,6 +18,8 @@ pub struct IoCounters {
     writes: Counter,
     durable_writes: Counter,
     flushes: Counter,
+    /// When the last write or flush ended.
+    changed_ns: AtomicU64,
 }
 
 /// The kinds of operations on a disk.
@@ -69,7 +71,8 @@ impl IoCounters {
     /// Counters that use this clock.
     pub(crate) fn new(clock: Arc<dyn World>) -> Self {
         let (reads, writes, durable_writes, flushes) = Default::default();
-        IoCounters { clock, reads, writes, durable_writes, flushes }
+        let changed_ns = AtomicU64::new(0);
+        IoCounters { clock, reads, writes, durable_writes, flushes, changed_ns }
     }
 
     /// The counts so far.
@@ -101,17 +104,37 @@ impl IoCounters {
         done: Result<T, E>,
     ) -> Result<T, E> {
         if done.is_ok() {
-            let took = ns(self.clock.now()).saturating_sub(begun.0);
-            let counter = match kind {
-                IoKind::Read => &self.reads,
-                IoKind::Write => &self.writes,
-                IoKind::DurableWrite => &self.durable_writes,
-                IoKind::Flush => &self.flushes,
-            };
+            let now = ns(self.clock.now());
+            let took = now.saturating_sub(begun.0);
+            if kind != IoKind::Read {
+                self.changed_ns.store(now, Ordering::Relaxed);
+            }
+            let counter = self.of(kind);
             counter.bytes.fetch_add(bytes, Ordering::Relaxed);
             counter.latency.record(took);
         }
         done
+    }
+}
+
+impl IoCounters {
+    /// The time that one in a thousand operations of this kind exceeds.
+    pub(crate) fn usual_ms(&self, kind: IoKind) -> u64 {
+        self.of(kind).latency.look().quantile_ns(999) / 1_000_000
+    }
+
+    /// Whether a write or flush ended so long after this moment or later.
+    pub(crate) fn has_changed(&self, since: Begun, later_ms: u64) -> bool {
+        self.changed_ns.load(Ordering::Relaxed) > since.0 + later_ms * 1_000_000
+    }
+
+    fn of(&self, kind: IoKind) -> &Counter {
+        match kind {
+            IoKind::Read => &self.reads,
+            IoKind::Write => &self.writes,
+            IoKind::DurableWrite => &self.durable_writes,
+            IoKind::Flush => &self.flushes,
+        }
     }
 }
 

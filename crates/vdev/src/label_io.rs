@@ -54,15 +54,26 @@ pub enum LabelError {
 /// Reads and checks the labels of a disk.
 pub async fn read_labels(disk: &Arc<dyn Disk>) -> Result<DiskLabels, LabelError> {
     let sectors = disk.sectors();
-    let count = usize::try_from(RING_OFFSET + RING_SLOTS - CONFIG_OFFSET).unwrap_or(0);
-    let reads = (0..LABELS).map(|index| {
-        let disk = disk.clone();
-        async move { disk.read(label_sector(index, sectors) + CONFIG_OFFSET, count).await }
-    });
-    let areas = join_all(reads).await;
+    let read = |index| disk.read(label_sector(index, sectors) + CONFIG_OFFSET, label_sectors());
+    labels_in(&join_all((0..LABELS).map(read)).await)
+}
+
+/// Reads and checks the labels of a leaf. A leaf that is not in use and hangs is left.
+pub async fn read_labels_of(leaf: &Arc<Leaf>) -> Result<DiskLabels, LabelError> {
+    let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
+    let read = |index| leaf.read(label_sector(index, sectors) + CONFIG_OFFSET, label_sectors());
+    labels_in(&join_all((0..LABELS).map(read)).await)
+}
+
+fn label_sectors() -> usize {
+    usize::try_from(RING_OFFSET + RING_SLOTS - CONFIG_OFFSET).unwrap_or(0)
+}
+
+/// What is in the areas of labels, in order.
+fn labels_in(areas: &[Result<Vec<Page>, DiskError>]) -> Result<DiskLabels, LabelError> {
     let (mut best, mut error, mut failed, mut damaged): (Option<Label>, _, _, _) =
         (None, None, None, 0);
-    for (index, area) in (0u8..).zip(&areas) {
+    for (index, area) in (0u8..).zip(areas) {
         match area.as_ref().map(|pages| read_config(pages, index)) {
             Ok(Ok(label)) => {
                 let newer =
@@ -145,16 +156,25 @@ fn ring(pages: &[Page], pool: Guid, leaf: Guid) -> impl Iterator<Item = Uberbloc
     })
 }
 
-/// The newest uberblock of this pool in the first ring of a leaf, whichever host wrote it.
-pub async fn newest_uberblock(leaf: &Leaf, pool: Guid) -> Result<Option<Uberblock>, DiskError> {
+/// The newest uberblock of this pool in the first ring of a leaf, whichever host wrote it. The leaf
+/// is left if it does not answer for so long.
+pub async fn newest_uberblock(
+    leaf: &Arc<Leaf>,
+    pool: Guid,
+    longest_ms: Option<u64>,
+) -> Result<Option<Uberblock>, DiskError> {
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
     let count = usize::try_from(RING_SLOTS).unwrap_or(0);
-    let pages = leaf.read(label_sector(0, sectors) + RING_OFFSET, count).await?;
+    let sector = label_sector(0, sectors) + RING_OFFSET;
+    let pages = match longest_ms {
+        Some(longest_ms) => leaf.read_within(sector, count, longest_ms).await?,
+        None => leaf.read(sector, count).await?,
+    };
     Ok(ring(&pages, pool, leaf.guid).max_by_key(|uberblock| uberblock.sequence))
 }
 
 /// Writes the config to all four labels of a leaf, durable when it returns.
-pub async fn write_config(leaf: &Leaf, config: &PoolConfig) -> Result<(), DiskError> {
+pub async fn write_config(leaf: &Arc<Leaf>, config: &PoolConfig) -> Result<(), DiskError> {
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
     for pair in [[0u8, 2], [1, 3]] {
         for index in pair {
@@ -170,7 +190,7 @@ pub async fn write_config(leaf: &Leaf, config: &PoolConfig) -> Result<(), DiskEr
 
 /// Writes an uberblock to all four labels of a leaf and flushes it. Everything that the uberblock
 /// points at must be durable before.
-pub async fn write_uberblock(leaf: &Leaf, uberblock: &Uberblock) -> Result<(), DiskError> {
+pub async fn write_uberblock(leaf: &Arc<Leaf>, uberblock: &Uberblock) -> Result<(), DiskError> {
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
     let slot = uberblock.sequence % RING_SLOTS;
     let writes = (0u8..4).map(|index| async move {
@@ -186,7 +206,7 @@ pub async fn write_uberblock(leaf: &Leaf, uberblock: &Uberblock) -> Result<(), D
 
 /// Writes the mark of a leaf that is about to be resilvered to all four labels, durable when it
 /// returns.
-pub async fn write_mark(leaf: &Leaf, mark: &ResilverMark) -> Result<(), DiskError> {
+pub async fn write_mark(leaf: &Arc<Leaf>, mark: &ResilverMark) -> Result<(), DiskError> {
     let sectors = leaf.disk().ok_or(DiskError::Gone)?.sectors();
     let slot = mark.sequence % RING_SLOTS;
     for label in 0..4 {
@@ -200,7 +220,7 @@ pub async fn write_mark(leaf: &Leaf, mark: &ResilverMark) -> Result<(), DiskErro
 /// Blanks all labels, so that the disk belongs to no pool.
 pub async fn erase_labels(disk: &Arc<dyn Disk>) -> Result<(), DiskError> {
     let blank = Page::zeroed();
-    let count = usize::try_from(RING_OFFSET + RING_SLOTS - CONFIG_OFFSET).unwrap_or(0);
+    let count = label_sectors();
     for index in 0..LABELS {
         let sector = label_sector(index, disk.sectors()) + CONFIG_OFFSET;
         disk.write(sector, vec![blank.clone(); count]).await?;

@@ -1,13 +1,19 @@
 //! A leaf: one disk, its state, and its counters.
 
-use std::sync::Arc;
+mod work;
 
-use aquifer_blockio::{Disk, DiskError, Page, SECTOR_BYTES, World};
+use std::sync::{Arc, Weak};
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_blockio::{Disk, DiskError, SECTOR_BYTES, World};
 use aquifer_ondisk::Guid;
 use aquifer_sync::Mutex;
 use aquifer_sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use crate::io::{IoCounters, IoKind};
+use crate::io::IoCounters;
+use crate::ticks::Ticks;
+
+pub(crate) use work::{Act, Io, PATIENCE_MS};
 
 /// The state of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +63,15 @@ pub struct Leaf {
     pub uberblock_sequence: AtomicU64,
     /// I/O that the disk was given and has not answered.
     unanswered: AtomicU64,
+    /// Of this, what nobody waits for any more.
+    late: AtomicU64,
+    /// It failed because it did not answer: nobody waits for it.
+    hangs: AtomicBool,
+    /// Held by who fails a leaf because it does not answer, on all leaves of the vdev.
+    turn: Mutex<()>,
+    /// The other leaves of its vdev.
+    others: Mutex<Vec<Weak<Leaf>>>,
+    pub(crate) ticks: Arc<Ticks>,
     /// It does not come back by itself: it was taken offline, or is too small.
     offline: AtomicBool,
     /// The administrator wants it back.
@@ -78,12 +93,17 @@ impl Leaf {
             guid,
             path,
             counters: LeafCounters::default(),
-            io: IoCounters::new(clock),
+            io: IoCounters::new(clock.clone()),
             disk,
             state: AtomicU8::new(state as u8),
             last_error: Mutex::new(None),
             uberblock_sequence: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+            hangs: AtomicBool::new(false),
+            turn: Mutex::new(()),
+            others: Mutex::new(Vec::new()),
+            ticks: Ticks::new(clock),
             offline: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             is_unsettled: AtomicBool::new(false),
@@ -111,10 +131,25 @@ impl Leaf {
         matches!(self.state(), LeafState::Online | LeafState::Resilvering)
     }
 
-    /// Whether all I/O that the disk was given has been answered. A call that was dropped halfway
-    /// never is.
+    /// Whether all I/O that the disk was given has been answered. A write or flush that was dropped
+    /// halfway never is.
     pub fn is_quiet(&self) -> bool {
         self.unanswered.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether it is out of use and does not answer. Then whoever waits for it gives up.
+    pub fn hangs(&self) -> bool {
+        !self.takes_writes() && self.hangs.load(Ordering::Acquire)
+    }
+
+    /// It has answered everything: it is waited for again.
+    pub fn answers_again(&self) {
+        self.hangs.store(false, Ordering::Release);
+    }
+
+    /// Whether an uberblock says that it holds everything.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_online() && !self.is_unsettled.load(Ordering::Acquire)
     }
 
     /// Begins to resilver it: from here on it takes writes. Whether it was outdated.
@@ -206,73 +241,64 @@ impl Leaf {
         self.disk.as_ref()
     }
 
-    /// Reads from this leaf alone.
-    pub async fn read(&self, sector: u64, count: usize) -> Result<Vec<Page>, DiskError> {
-        let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
-        let begun = self.io.begin();
-        let read = self.answered(disk.read(sector, count)).await;
-        let result = self.io.end(IoKind::Read, bytes_of(count), begun, read);
-        if let Err(error) = &result {
-            self.note(&self.counters.read_errors, error);
+    /// These are the leaves of its vdev.
+    pub(crate) fn belongs_to(&self, leaves: &[Arc<Leaf>]) {
+        let others = leaves.iter().filter(|leaf| leaf.guid != self.guid);
+        *self.others.lock() = others.map(Arc::downgrade).collect();
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.others.lock().is_empty()
+    }
+
+    pub(crate) fn others(&self) -> Vec<Arc<Leaf>> {
+        self.others.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// It does not answer, and others do. It fails, unless it is the last that holds everything:
+    /// then all wait. Whether it has failed. Who waits for it gives up then; its I/O goes on, see
+    /// [`Leaf::leave`].
+    pub(crate) fn fail_by_hang(&self, waited_ms: u64) -> bool {
+        // Two leaves that each wait for the other's answer must not both fail.
+        let others = self.others();
+        let mut all: Vec<&Leaf> = others.iter().map(|leaf| &**leaf).chain([self]).collect();
+        all.sort_by_key(|leaf| leaf.guid.0);
+        let _turns: Vec<_> = all.iter().map(|leaf| leaf.turn.lock()).collect();
+        let is_last = !others.iter().any(|other| other.is_settled());
+        if is_last && !left_out(Rule::LastSideWaits) {
+            return false;
         }
-        result
-    }
-
-    /// Writes to this leaf alone. A failure fails the leaf.
-    pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), DiskError> {
-        let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
-        let bytes = bytes_of(pages.len());
-        let begun = self.io.begin();
-        let written = self.answered(disk.write(sector, pages)).await;
-        let result = self.io.end(IoKind::Write, bytes, begun, written);
-        self.fail_on(result)
-    }
-
-    /// Writes; durable when it completes. A failure fails the leaf.
-    pub async fn write_durable(&self, sector: u64, pages: Vec<Page>) -> Result<(), DiskError> {
-        let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
-        let bytes = bytes_of(pages.len());
-        let begun = self.io.begin();
-        let written = self.answered(disk.write_durable(sector, pages)).await;
-        let result = self.io.end(IoKind::DurableWrite, bytes, begun, written);
-        self.fail_on(result)
-    }
-
-    /// Flushes this leaf alone. A failure fails the leaf.
-    pub async fn flush(&self) -> Result<(), DiskError> {
-        let disk = self.disk.as_ref().ok_or(DiskError::Gone)?;
-        let begun = self.io.begin();
-        let flushed = self.answered(disk.flush()).await;
-        let result = self.io.end(IoKind::Flush, 0, begun, flushed);
-        self.fail_on(result)
-    }
-
-    /// Tells the disk that sectors are no longer needed; failures do not matter.
-    pub async fn discard(&self, sector: u64, count: u64) {
-        if let Some(disk) = self.disk.as_ref().filter(|_| self.takes_writes()) {
-            let _ = self.answered(disk.discard(sector, count)).await;
+        self.hangs.store(true, Ordering::Release);
+        if self.fail() {
+            self.say_failed(&DiskError::Late { waited_ms });
         }
+        true
     }
 
-    /// Counts I/O while the disk has not answered it.
-    async fn answered<T>(&self, io: impl Future<Output = T>) -> T {
-        self.unanswered.fetch_add(1, Ordering::AcqRel);
-        let result = io.await;
-        self.unanswered.fetch_sub(1, Ordering::AcqRel);
-        result
+    /// The same for one that does not count, whatever others do. Whether it is out of use.
+    pub(crate) fn hangs_alone(&self, waited_ms: u64) -> bool {
+        self.hangs.store(true, Ordering::Release);
+        if self.exchange(LeafState::Resilvering, LeafState::Outdated) {
+            self.say_failed(&DiskError::Late { waited_ms });
+        }
+        !self.takes_writes()
     }
 
-    fn fail_on(&self, result: Result<(), DiskError>) -> Result<(), DiskError> {
-        if let Err(error) = &result {
+    /// A write or flush of it failed.
+    pub(crate) fn fail_with(&self, error: &DiskError) {
+        if self.fail() {
+            self.say_failed(error);
+        } else {
             self.note(&self.counters.write_errors, error);
-            if self.fail() {
-                tracing::error!(
-                    class = "disk.failed", leaf = %self.path, %error,
-                    "disk failed: it is taken out of use"
-                );
-            }
         }
-        result
+    }
+
+    fn say_failed(&self, error: &DiskError) {
+        self.note(&self.counters.write_errors, error);
+        tracing::error!(
+            class = "disk.failed", leaf = %self.path, %error,
+            "disk failed: it is taken out of use"
+        );
     }
 
     fn note(&self, counter: &AtomicU64, error: &DiskError) {

@@ -7,11 +7,16 @@
 //!   has *failed*, and is *outdated* once an uberblock names it so. A failed flush is never
 //!   retried.
 //! - A bad copy is rewritten from a good one only while its leaf is online.
+//! - A leaf that does not answer a write or flush fails like one that gave an error, if another one
+//!   that holds everything has answered. The last of these never fails so: all wait for it.
+//! - I/O that a disk was given is never dropped: nobody may wait for it any more, but it is counted
+//!   until the disk has answered. (Reads count no more if their reader is cancelled.)
 
 mod examine;
 mod io;
 pub mod label_io;
 mod leaf;
+mod ticks;
 mod vdev;
 
 pub use examine::{Copies, Part};

@@ -1,5 +1,8 @@
 //! A top-level vdev: a single leaf, or a mirror whose leaves all hold the same.
 
+mod reads;
+mod sides;
+
 use std::sync::Arc;
 
 use aquifer_blockio::{DiskError, Page, World};
@@ -8,8 +11,8 @@ use aquifer_ondisk::layout::Geometry;
 use aquifer_sync::atomic::Ordering;
 use futures_util::future::join_all;
 
-use crate::io::{IoCounters, IoKind};
-use crate::leaf::{Leaf, LeafState, bytes_of};
+use crate::io::IoCounters;
+use crate::leaf::{Act, Leaf};
 
 /// A read that found no good copy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +80,7 @@ impl Vdev {
         clock: Arc<dyn World>,
     ) -> Self {
         let geometry = Geometry::new(index, config.segments, config.redundancy);
+        leaves.iter().for_each(|leaf| leaf.belongs_to(&leaves));
         Vdev { index, class: config.class, geometry, leaves, io: IoCounters::new(clock) }
     }
 
@@ -105,58 +109,6 @@ impl Vdev {
         Ok(good.pages)
     }
 
-    /// Reads `count` sectors that `verify` accepts, and returns the leaves that hold a bad copy.
-    pub async fn read_good(
-        &self,
-        sector: u64,
-        count: usize,
-        verify: &(dyn Fn(&[Page]) -> bool + Sync),
-    ) -> Result<Good, ReadError> {
-        let begun = self.io.begin();
-        let leaves: Vec<&Arc<Leaf>> = self.online().collect();
-        let mut bad: Vec<&Arc<Leaf>> = Vec::new();
-        let mut unreadable = leaves.is_empty().then_some(DiskError::Gone);
-        // Neighbouring reads go to the same leaf for 1 MiB, so that each can read ahead.
-        let turn = usize::try_from(sector / 256).unwrap_or(0);
-        for step in 0..leaves.len() {
-            let Some(leaf) = leaves.get((turn + step) % leaves.len()) else {
-                break;
-            };
-            match leaf.read(sector, count).await {
-                Ok(pages) if verify(&pages) => {
-                    let good = Good { pages, bad: bad.into_iter().cloned().collect() };
-                    return self.io.end(IoKind::Read, bytes_of(count), begun, Ok(good));
-                }
-                Ok(_) => {
-                    leaf.note_mismatch(sector, count);
-                    bad.push(leaf);
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        class = "disk.read", leaf = %leaf.path, sector, count, %error,
-                        "read failed"
-                    );
-                    unreadable = Some(error);
-                    bad.push(leaf);
-                }
-            }
-        }
-        // A leaf that is being resilvered may hold it already, or hold it still.
-        for leaf in self.leaves.iter().filter(|leaf| leaf.state() == LeafState::Resilvering) {
-            if let Ok(pages) = leaf.read(sector, count).await
-                && verify(&pages)
-            {
-                let good = Good { pages, bad: bad.into_iter().cloned().collect() };
-                return self.io.end(IoKind::Read, bytes_of(count), begun, Ok(good));
-            }
-        }
-        let vdev = self.index;
-        Err(match unreadable {
-            Some(error) => ReadError::Unreadable { vdev, sector, count, error },
-            None => ReadError::Corrupt { vdev, sector, count },
-        })
-    }
-
     /// Rewrites a bad copy from a good one. The caller knows that the place has not been reused
     /// since the good copy was read.
     pub async fn repair(&self, leaf: &Arc<Leaf>, sector: u64, good: &[Page]) {
@@ -172,39 +124,18 @@ impl Vdev {
     /// Writes to every leaf that is online or being resilvered. Leaves that fail are failed; it is
     /// an error only if no online one is left. Completed is not durable.
     pub async fn write(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
-        let bytes = bytes_of(pages.len());
-        let begun = self.io.begin();
-        self.on_each(pages, |leaf, pages| leaf.write(sector, pages)).await;
-        self.io.end(IoKind::Write, bytes, begun, self.check())
+        self.on_each(Act::Write(sector, pages)).await
     }
 
     /// Writes to every leaf that is online or being resilvered; durable on those that stay so when
     /// it completes. Leaves that fail are failed; it is an error only if no online one is left.
     pub async fn write_durable(&self, sector: u64, pages: Vec<Page>) -> Result<(), VdevLost> {
-        let bytes = bytes_of(pages.len());
-        let begun = self.io.begin();
-        self.on_each(pages, |leaf, pages| leaf.write_durable(sector, pages)).await;
-        self.io.end(IoKind::DurableWrite, bytes, begun, self.check())
-    }
-
-    /// Runs `act` with `pages` on every leaf that is written to; the last one gets the list itself.
-    async fn on_each<'a, F: Future>(
-        &'a self,
-        pages: Vec<Page>,
-        act: impl Fn(&'a Arc<Leaf>, Vec<Page>) -> F,
-    ) {
-        let leaves: Vec<&Arc<Leaf>> = self.written().collect();
-        let Some((last, others)) = leaves.split_last() else { return };
-        let mut acts: Vec<F> = others.iter().map(|leaf| act(leaf, pages.clone())).collect();
-        acts.push(act(last, pages));
-        join_all(acts).await;
+        self.on_each(Act::DurableWrite(sector, pages)).await
     }
 
     /// Flushes every leaf that is written to.
     pub async fn flush(&self) -> Result<(), VdevLost> {
-        let begun = self.io.begin();
-        join_all(self.written().map(|leaf| leaf.flush())).await;
-        self.io.end(IoKind::Flush, 0, begun, self.check())
+        self.on_each(Act::Flush).await
     }
 
     /// Tells every leaf that is written to that sectors are no longer needed.

@@ -70,7 +70,7 @@ fn leaf(sim: &Sim, guid: u64, disk: &SimDisk) -> Arc<Leaf> {
 /// Writes number 1 on a new disk. Then does `what` with 2 and the following numbers, until the
 /// power fails at I/O event `at`. Returns the last number that `what` completed, and the disk as it
 /// is then.
-fn cut_at(seed: u64, at: u64, what: impl AsyncFn(&Leaf, u64)) -> (Sim, SimDisk, u64) {
+fn cut_at(seed: u64, at: u64, what: impl AsyncFn(&Arc<Leaf>, u64)) -> (Sim, SimDisk, u64) {
     let mut sim = Sim::new(seed);
     let disk = sim.add_disk("disk", Image::new(SECTORS), DiskConfig::default());
     let leaf = leaf(&sim, 10, &disk);

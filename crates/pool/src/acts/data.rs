@@ -5,6 +5,7 @@
 //! - A new disk is named outdated before a config lists it. A disk that leaves is named, then
 //!   struck from the config, then wiped.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,9 @@ use aquifer_ondisk::Guid;
 use aquifer_ondisk::config::{VdevClass, VdevConfig};
 use aquifer_ondisk::layout::LEAVES_MAX;
 use aquifer_ondisk::uberblock::Outdated;
+use aquifer_sync::Notify;
 use aquifer_vdev::{Leaf, Vdev, label_io};
+use futures_util::future::select;
 
 use super::Found;
 use crate::create::NamedDisk;
@@ -80,10 +83,7 @@ impl Pool {
         }
         old.take_offline();
         self.name_outdated().await?;
-        if !self.is_quiet_within(&old, QUIET_WAIT).await {
-            let reason = "has not answered all that it was given before".to_string();
-            return Err(ImportError::BadDisk { path: old.path.clone(), reason });
-        }
+        self.is_quiet_or_refused(&old).await?;
         let leaf = Leaf::new(old.guid, again.path, Some(again.disk), self.world.clone());
         leaf.set_outdated();
         leaf.ask_back();
@@ -158,12 +158,28 @@ impl Pool {
         self.change_tree(config, vdevs, &[leaf]).await.map(|()| guid)
     }
 
+    /// Waits until a disk has answered all that it was given. Late writes would destroy newer ones.
+    pub(super) async fn is_quiet_or_refused(&self, leaf: &Leaf) -> Result<(), ImportError> {
+        if self.is_quiet_within(leaf, QUIET_WAIT).await {
+            return Ok(());
+        }
+        let reason = "has not answered all that it was given before".to_string();
+        Err(ImportError::BadDisk { path: leaf.path.clone(), reason })
+    }
+
     /// Blanks the labels of a disk that has left the pool, if it still answers.
     pub(super) async fn wipe(&self, leaf: &Leaf) {
         let quiet = self.is_quiet_within(leaf, QUIET_WAIT).await;
-        if let Some(disk) = leaf.disk().filter(|_| quiet) {
-            let _ = label_io::erase_labels(disk).await;
-        }
+        let Some(disk) = leaf.disk().filter(|_| quiet).cloned() else { return };
+        // In a task of its own: it goes on if it is not waited for any more.
+        let erased = Arc::new(Notify::new());
+        let erases = erased.clone();
+        let erase = async move {
+            let _ = label_io::erase_labels(&disk).await;
+            erases.notify_one();
+        };
+        self.world.spawn("wipe", Box::pin(erase));
+        let _ = select(pin!(erased.notified()), self.world.sleep(QUIET_WAIT)).await;
     }
 
     fn data_leaf_named(&self, disk: &str) -> Result<Found, ImportError> {

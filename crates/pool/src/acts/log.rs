@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aquifer_ondisk::config::{Redundancy, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::LEAVES_MAX;
 use aquifer_ondisk::{Guid, Txg};
-use aquifer_vdev::{Leaf, label_io};
+use aquifer_vdev::Leaf;
 
 use super::Found;
 use crate::create::{NamedDisk, VdevSpec, check_new_disks, new_vdev};
@@ -52,9 +52,7 @@ impl Pool {
         self.change_tree(config, vdevs, &[]).await?;
         // Their labels are erased last, when no config names them any more.
         for leaf in gone.iter().flat_map(|vdev| &vdev.leaves) {
-            if let Some(disk) = leaf.disk() {
-                let _ = label_io::erase_labels(disk).await;
-            }
+            self.wipe(leaf).await;
         }
         Ok(())
     }
@@ -99,6 +97,11 @@ impl Pool {
         again: NamedDisk,
     ) -> Result<(), ImportError> {
         let _shunned = self.leave_log_vdev(found.vdev).await?;
+        let tree = self.tree();
+        let old = tree.vdevs.get(found.vdev).and_then(|vdev| vdev.leaves.get(found.leaf));
+        if let Some(old) = old.filter(|old| !old.is_online()) {
+            self.is_quiet_or_refused(old).await?;
+        }
         self.put_leaf(found, again, false).await
     }
 

@@ -93,7 +93,7 @@ impl TailRun<'_> {
     }
 
     /// The content of a side, if it is good.
-    async fn read(&self, world: &dyn World, leaf: &Leaf) -> Option<Vec<Page>> {
+    async fn read(&self, world: &dyn World, leaf: &Arc<Leaf>) -> Option<Vec<Page>> {
         let read = || leaf.read(self.place.sector(), self.sectors);
         let pages = patiently(world, Patience::Short, |_| true, read).await.ok()?;
         self.verifies(&pages).then_some(pages)

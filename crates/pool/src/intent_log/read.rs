@@ -345,7 +345,7 @@ impl Reader<'_> {
 
     /// Sectors that may hold later batches; none if they cannot be read. Beyond the end of the
     /// chain a disk may have sectors that it never returns.
-    async fn read_ahead(&self, leaf: &Leaf, sector: u64, count: usize) -> Vec<Page> {
+    async fn read_ahead(&self, leaf: &Arc<Leaf>, sector: u64, count: usize) -> Vec<Page> {
         let read = || leaf.read(sector, count);
         patiently(self.world, Patience::Short, |_| true, read).await.unwrap_or_default()
     }

@@ -13,6 +13,7 @@ mod admission;
 mod clients;
 #[cfg(not(sabotage))]
 mod faults;
+mod hangs;
 mod hosts;
 #[cfg(not(sabotage))]
 mod idle;
@@ -137,7 +138,7 @@ fn a_resilvered_side_is_whole() {
     let bases = sides::mirrors();
     let (mut cuts, mut alone, mut rewinds, mut acts) = (0, 0, 0, 0);
     for seed in seeds(400) {
-        match sides::run_sides_seed(seed, &bases) {
+        match sides::run_sides_seed(seed, &bases, false) {
             Ok(run) => {
                 cuts += run.cuts;
                 alone += run.alone;
@@ -151,6 +152,26 @@ fn a_resilvered_side_is_whole() {
         "{cuts} cuts, {alone} resilvered sides left alone, {rewinds} of them rewound, {acts} acts"
     );
     assert!(cuts < 100 || alone > 0, "no side was resilvered");
+}
+
+/// The same with sides that hang, fail for that, and come back.
+#[cfg(not(sabotage))]
+#[test]
+fn a_side_that_hung_is_whole_when_it_counts() {
+    let bases = sides::mirrors();
+    let (mut cuts, mut alone, mut hung) = (0, 0, 0);
+    for seed in seeds(400) {
+        match sides::run_sides_seed(seed, &bases, true) {
+            Ok(run) => {
+                cuts += run.cuts;
+                alone += run.alone;
+                hung += run.hung;
+            }
+            Err(what) => panic!("{what}"),
+        }
+    }
+    println!("{cuts} cuts, {alone} resilvered sides left alone, {hung} sides hung");
+    assert!(cuts < 100 || hung > 0, "no side hung");
 }
 
 /// A seed that was found in one process tells the same in another, on another day.
@@ -239,6 +260,15 @@ const SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
     (&[Rule::PieceHoldsItsRoot], 0..2000),
 ];
 
+/// The same with sides that hang.
+#[cfg(sabotage)]
+const HANG_SABOTAGES: &[(&[Rule], Range<u64>)] =
+    &[(&[Rule::QuietBeforeResilver], 0..2000), (&[Rule::LateSideFails], 0..2000)];
+
+/// The same with single requests that hang on both sides of a mirror.
+#[cfg(sabotage)]
+const LAST_SIDE_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::LastSideWaits], 0..100)];
+
 /// Each rule that this level has, left out: the loss must show. `AQUIFER_RULE` names one.
 #[cfg(sabotage)]
 #[test]
@@ -253,8 +283,11 @@ fn a_rule_left_out_is_found() {
     missed.extend(find_all(UNUSED_SABOTAGES, unused::a_side_comes_up_smaller));
     missed.extend(find_all(HOST_SABOTAGES, hosts::one_host_at_a_time));
     let bases = sides::mirrors();
-    let sides = |seed| sides::run_sides_seed(seed, &bases).map(|_| ());
+    let sides = |seed| sides::run_sides_seed(seed, &bases, false).map(|_| ());
     missed.extend(find_all(SIDES_SABOTAGES, sides));
+    let hangs = |seed| sides::run_sides_seed(seed, &bases, true).map(|_| ());
+    missed.extend(find_all(HANG_SABOTAGES, hangs));
+    missed.extend(find_all(LAST_SIDE_SABOTAGES, hangs::requests_hang_on_both_sides));
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 

@@ -1,4 +1,7 @@
 //! Sides of a mirror that go away and come back. Once resilvered, each must do alone, for good.
+//!
+//! In some worlds sides other than the keeper also hang: with single requests, which are carried
+//! out late, or with all. Late writes reach a disk after its side has failed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,10 +31,14 @@ pub struct SidesRun {
     pub rewinds: u64,
     /// Acts of an administrator that were carried out.
     pub acts: u64,
+    /// Sides that failed because they did not answer.
+    pub hung: u64,
 }
 
 struct Machine {
     rng: Rng,
+    /// How sides hang, if they do.
+    hangs: Option<Rng>,
     sim: Sim,
     world: Arc<dyn World>,
     disks: Vec<SimDisk>,
@@ -49,7 +56,8 @@ pub fn mirrors() -> Vec<Vec<Image>> {
 }
 
 fn mirror(sides: usize) -> Vec<Image> {
-    let mut sim = Sim::new(7);
+    // No seed of a world: its disks would get the same identities.
+    let mut sim = Sim::new(u64::MAX);
     let blank = |at| sim.add_disk(&format!("d{at}"), Image::new(65536), DiskConfig::default());
     let disks: Vec<SimDisk> = (0..sides).map(blank).collect();
     let world: Arc<dyn World> = Arc::new(sim.world());
@@ -60,7 +68,7 @@ fn mirror(sides: usize) -> Vec<Image> {
 }
 
 /// Lets a machine live and die as the seed says.
-pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>]) -> Result<SidesRun, String> {
+pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>], hangs: bool) -> Result<SidesRun, String> {
     let mut rng = Rng::stream(seed, "sides");
     let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
     let mut sim = Sim::with_config(seed, config);
@@ -74,6 +82,7 @@ pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>]) -> Result<SidesRun, Strin
     let model = Arc::default();
     let mut machine = Machine {
         rng,
+        hangs: hangs.then(|| Rng::stream(seed, "hangs")),
         sim,
         world,
         disks,
@@ -128,7 +137,7 @@ impl Machine {
     /// A life that a cut ends anywhere, in which sides other than the keeper may fail.
     fn broken_life(&mut self) -> Result<(), String> {
         let longest = [60, 1200, 4000][self.rng.index(3)];
-        let event = 1 + self.rng.below(longest);
+        let event = 1 + self.rng.below(longest) * if self.hangs.is_some() { 3 } else { 1 };
         self.sim.plan_cut(CutPlan::AtEvent(event));
         for (at, disk) in self.disks.iter().enumerate().filter(|(at, _)| *at != self.keeper) {
             disk.clear_faults();
@@ -141,22 +150,32 @@ impl Machine {
                 _ => {}
             }
         }
-        let work = Rng::stream(self.rng.next_u64(), "work");
+        self.some_hang();
+        let turns = self.hangs.as_mut().map_or(1, |rng| 1 + rng.below(4));
+        let mut work = Rng::stream(self.rng.next_u64(), "work");
         let acts = Rng::stream(self.rng.next_u64(), "acts");
         let busy = self.rng.coin();
-        let done_acts = AtomicU64::new(0);
+        let (done_acts, hung) = (AtomicU64::new(0), AtomicU64::new(0));
         let ended = self.live(0, async |open, machine| {
-            let (world, model) = (machine.world.clone(), machine.model.clone());
-            let work = workload(world, open, model, &machine.disks, Kind::Short, work);
+            let work = async {
+                machine.work(open, work.clone()).await?;
+                for _ in 1..turns {
+                    machine.world.sleep(Duration::from_millis(work.below(12_000))).await;
+                    machine.work(open, Rng::stream(work.next_u64(), "work")).await?;
+                }
+                Ok::<(), String>(())
+            };
             let acts = async {
                 if busy {
                     machine.administrate(open, acts, &done_acts).await;
                 }
             };
             let (done, ()) = join(work, acts).await;
-            done.map_err(|error| error.to_string())?;
+            done?;
+            hung.store(failed_by_hang(open), Ordering::Relaxed);
             sound(open)
         });
+        self.run.hung += hung.into_inner();
         self.run.acts += done_acts.into_inner();
         match ended {
             Ok(Ok(()) | Err(Stop::Halted)) => {}
@@ -167,6 +186,30 @@ impl Machine {
         }
         self.end();
         Ok(())
+    }
+
+    /// Sides other than the keeper hang from some moment on, with one request or some or all.
+    fn some_hang(&mut self) {
+        let Some(rng) = &mut self.hangs else { return };
+        for (_, disk) in self.disks.iter().enumerate().filter(|(at, _)| *at != self.keeper) {
+            // Often for longer than the rest before the first try to resilver it.
+            let least_ms = if rng.coin() { 10_500 } else { 0 };
+            let more_ms = [100, 1000, 4000, 20_000, 60_000][rng.index(5)];
+            let time = Duration::from_millis(least_ms + rng.below(more_ms));
+            let once = When::OnceAfter(rng.below(2000));
+            match rng.below(5) {
+                0 => disk.inject(FaultRule::new(Fault::Late(time), once)),
+                1 => disk.inject(FaultRule::new(Fault::Stall(time), once)),
+                2 | 3 => disk.inject(FaultRule::new(Fault::Late(time), When::Ppm(2000))),
+                _ => {}
+            }
+        }
+    }
+
+    async fn work(&self, open: &Open, rng: Rng) -> Result<(), String> {
+        let (world, model) = (self.world.clone(), self.model.clone());
+        let done = workload(world, open, model, &self.disks, Kind::Short, rng).await;
+        done.map_err(|error| error.to_string())
     }
 
     /// Takes sides other than the keeper out of use and back, attaches, detaches and replaces them.
@@ -269,16 +312,22 @@ impl Machine {
     /// In peace every side is resilvered, while clients write.
     fn all_become_whole(&mut self) -> Result<(), String> {
         self.all_come_back();
+        self.some_hang();
         let mut work = Rng::stream(self.rng.next_u64(), "work");
         let members = Mutex::new(Vec::new());
         let ended = self.live(0, async |open, machine| {
             let writes = work.coin();
             if writes {
-                let (world, model) = (machine.world.clone(), machine.model.clone());
-                let done = workload(world, open, model, &machine.disks, Kind::Short, work).await;
-                done.map_err(|error| error.to_string())?;
+                machine.work(open, work.clone()).await?;
             }
-            for _ in 0..1000 {
+            let hang = machine.hangs.is_some();
+            for turn in 0..if hang { 6000 } else { 1000 } {
+                if hang && writes && turn % 10 == 0 {
+                    machine.work(open, Rng::stream(work.next_u64(), "work")).await?;
+                }
+                if turn == 100 {
+                    machine.disks.iter().for_each(SimDisk::clear_faults);
+                }
                 if whole(open) {
                     *members.lock().unwrap() = self::members(open);
                     sound(open)?;
@@ -286,7 +335,7 @@ impl Machine {
                 }
                 machine.world.sleep(Duration::from_millis(100)).await;
             }
-            Err(format!("not resilvered after 100 s: {:?}", states(open)))
+            Err(format!("not resilvered: {:?}", states(open)))
         })?;
         ended.map_err(|stop| stop.to_string())?;
         self.end();
@@ -331,6 +380,14 @@ fn members(open: &Open) -> Vec<String> {
 fn states(open: &Open) -> Vec<LeafState> {
     let vdevs = open.pool.status().vdevs;
     vdevs.iter().flat_map(|vdev| &vdev.leaves).map(|leaf| leaf.state).collect()
+}
+
+fn failed_by_hang(open: &Open) -> u64 {
+    let vdevs = open.pool.status().vdevs;
+    let errors = vdevs.iter().flat_map(|vdev| &vdev.leaves).filter_map(|leaf| {
+        leaf.last_error.as_ref().filter(|error| error.contains("did not answer"))
+    });
+    errors.count() as u64
 }
 
 fn whole(open: &Open) -> bool {

@@ -128,6 +128,8 @@ pub(crate) struct Device {
     pub(crate) gone: bool,
     pub(crate) stalled_until_ns: u64,
     busy_until_ns: u64,
+    /// How much longer the next operation takes.
+    late_ns: u64,
     latency_rng: Rng,
     pub(crate) fault_rng: Rng,
     pub(crate) fate_rng: Rng,
@@ -155,6 +157,7 @@ impl Device {
             gone: false,
             stalled_until_ns: 0,
             busy_until_ns: 0,
+            late_ns: 0,
             latency_rng: stream("latency"),
             fault_rng: stream("fault"),
             fate_rng: stream("fate"),
@@ -189,7 +192,7 @@ impl Device {
         if self.gone {
             return Ok(Plan::Gone);
         }
-        let Device { platter, rules, stalled_until_ns, fault_rng, index, .. } = self;
+        let Device { platter, rules, stalled_until_ns, late_ns, fault_rng, index, .. } = self;
         let disk = *index;
         let room = platter.sectors() - count.min(platter.sectors()) + 1;
         let fault = rules.ask((action, sector, count), fault_rng, |fault, range, rng| {
@@ -201,6 +204,7 @@ impl Device {
                     *stalled_until_ns = until.max(*stalled_until_ns);
                     trace.note(beside(now_ns, disk, Action::Stall, 0));
                 }
+                Fault::Late(time) => *late_ns = nanoseconds(time).max(*late_ns),
                 Fault::Corrupt(how) if start < end => {
                     let at = start + rng.below(end - start);
                     platter.corrupt(at, how, rng);
@@ -221,7 +225,7 @@ impl Device {
             Some(Fault::MisdirectedWrite { to: place }) => elsewhere(place),
             Some(Fault::MisdirectedRead { from: place }) => elsewhere(place),
             Some(Fault::Vanish(how)) => return Err(how),
-            Some(Fault::Stall(_) | Fault::Corrupt(_)) | None => Plan::Normal,
+            Some(Fault::Stall(_) | Fault::Late(_) | Fault::Corrupt(_)) | None => Plan::Normal,
         })
     }
 
@@ -254,7 +258,8 @@ impl Device {
         if self.latency_rng.chance_ppm(latency.outlier_ppm) {
             ripe = ripe.saturating_add(self.latency_rng.below(latency.outlier_ns_max));
         }
-        self.busy_until_ns.saturating_add(ripe)
+        let late_ns = std::mem::take(&mut self.late_ns);
+        self.busy_until_ns.saturating_add(ripe).saturating_add(late_ns)
     }
 
     /// When an operation that came due during a stall will complete: soon after it, in any order.

@@ -1,9 +1,9 @@
 //! Faults that a disk gets from the test, and when.
 //!
 //! Invariants:
-//! - Rules apply in the order in which they were given, when an operation is submitted. `Stall` and
-//!   `Corrupt` act beside the operation, and the next rule applies too. Of the others the first
-//!   that fires decides.
+//! - Rules apply in the order in which they were given, when an operation is submitted. `Stall`,
+//!   `Late` and `Corrupt` act beside the operation, and the next rule applies too. Of the others
+//!   the first that fires decides.
 //! - A rule draws from the disk's own fault stream, and only for operations it applies to.
 
 use std::ops::Range;
@@ -51,6 +51,9 @@ pub enum Fault {
     Vanish(Vanish),
     /// When it gets any operation the device stops completing anything for this long.
     Stall(Duration),
+    /// One operation takes this much longer than others, which go on. Then it is carried out: a
+    /// write lands late. [`Duration::MAX`] is for good.
+    Late(Duration),
 }
 
 /// How often a rule fires.
@@ -99,7 +102,7 @@ impl FaultRule {
             Fault::ReadError | Fault::MisdirectedRead { .. } | Fault::Corrupt(_) => read,
             Fault::WriteError | Fault::LostWrite | Fault::MisdirectedWrite { .. } => write,
             Fault::FlushError => flush || action == Action::WriteDurable,
-            Fault::Vanish(_) | Fault::Stall(_) => true,
+            Fault::Vanish(_) | Fault::Stall(_) | Fault::Late(_) => true,
         };
         let end = sector.saturating_add(count);
         kind && (flush || (sector < self.sectors.end && self.sectors.start < end))
@@ -147,7 +150,7 @@ impl FaultRules {
                     continue;
                 }
             }
-            if matches!(fault, Fault::Stall(_) | Fault::Corrupt(_)) {
+            if matches!(fault, Fault::Stall(_) | Fault::Late(_) | Fault::Corrupt(_)) {
                 beside(fault, sectors, rng);
             } else {
                 return Some(fault);

@@ -48,6 +48,7 @@ fn mirror(a: LeafState, b: LeafState) -> PoolStatus {
         sync_disabled: Vec::new(),
         dropped_log: None,
         scan: None,
+        scrub: None,
         status: None,
         action: None,
     }
