@@ -156,7 +156,8 @@ impl Pool {
         Ok(examined)
     }
 
-    /// Does something in the background: beside clients one thing at a time, with a rest after each.
+    /// Does something in the background: beside clients one thing at a time, with a rest after
+    /// each.
     pub(crate) async fn in_background<T>(&self, work: impl Future<Output = T>) -> T {
         if !self.flow.clients_are_busy(self.world.now()) {
             return work.await;

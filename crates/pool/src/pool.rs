@@ -53,10 +53,10 @@ pub trait Trees: Send + Sync {
     /// The txg is on disk: memory kept for it can be freed.
     fn committed(&self, txg: Txg);
 
-    /// Shows `to` the blocks below these roots, from `start` on, that were born after `since`, until
-    /// it wants no more. What lies below a node that cannot be read is passed over. The roots are
-    /// held ([`Pool::reading`]) until it returns. Some blocks before `start` may be shown once more.
-    /// Returns where the next piece begins: after `start`; `None` if nothing is left.
+    /// Shows `to` the blocks below these roots, from `start` on, that were born after `since`,
+    /// until it wants no more. What lies below a node that cannot be read is passed over. The roots
+    /// are held ([`Pool::reading`]) until it returns. Some blocks before `start` may be shown once
+    /// more. Returns where the next piece begins: after `start`; `None` if nothing is left.
     ///
     /// # Errors
     /// The pool answers nothing any more.

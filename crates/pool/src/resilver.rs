@@ -5,10 +5,10 @@
 //! 2. The leaf takes every write and flush. It gets no uberblock, has no vote, and stays named. An
 //!    error on it ends the work, and it is outdated again.
 //! 3. A txg that opened after that is on disk, and its root is walked, in pieces: each over the
-//!    newest root of its time. The leaf **kept** everything up to a txg. What was written after that txg, and before the leaf came, is copied to it,
-//!    also where the leaf's own copy verifies: what a failed flush lost still reads well from a
-//!    cache.
-//! 4. Between two txgs: its labels, the live txg records, the slots of space bitmaps.
+//!    newest root of its time. The leaf **kept** everything up to a txg. What was written after
+//!    that txg, and before the leaf came, is copied to it, also where the leaf's own copy verifies:
+//!    what a failed flush lost still reads well from a cache.
+//! 4. Between txgs: its labels, the live txg records, the slots of space bitmaps.
 //! 5. Two txgs more, so that the leaf has the older roots of the uberblock too. And the log's head
 //!    has passed every batch that began before the leaf came.
 //! 6. The leaf counts: an error on it must be named before anything is acknowledged. A flush covers

@@ -71,7 +71,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// within a second.
 const QUIET_LOOKS: u32 = 12;
 
-/// Waits until no disk is being resilvered, and no scrub goes on. Fails if one is not up to date after that.
+/// Waits until no disk is being resilvered, and no scrub goes on. Fails if a disk is not up to date
+/// after that.
 pub(super) async fn wait(client: &Client, output: Output, name: &str) -> Result<(), Failure> {
     let mut quiet = 0;
     loop {

@@ -1,13 +1,13 @@
 //! Pools that the engine made. The power-cut test of `aquifer_files` inspects pools with files,
 //! after every cut.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use aquifer_blockio::{Disk, World};
 use aquifer_inspect::{Report, inspect};
 use aquifer_ondisk::config::Redundancy;
 use aquifer_ondisk::log_batch::LogRecord;
+use aquifer_ondisk::scrub::WalkPosition;
 use aquifer_pool::create::{NamedDisk, PoolSpec, VdevSpec, create};
 use aquifer_pool::import::{ImportOptions, import, scan};
 use aquifer_pool::{BoxFuture, Pool, PoolError, Replay, Roots, SyncContext, Trees, Visitor};
@@ -27,9 +27,10 @@ impl Trees for Nothing {
         &'a self,
         _: Roots,
         _: aquifer_ondisk::Txg,
-        _: &'a dyn Visitor,
-    ) -> BoxFuture<'a, Result<ControlFlow<()>, PoolError>> {
-        Box::pin(async { Ok(ControlFlow::Continue(())) })
+        _: WalkPosition,
+        _: &'a mut dyn Visitor,
+    ) -> BoxFuture<'a, Result<Option<WalkPosition>, PoolError>> {
+        Box::pin(async { Ok(None) })
     }
 }
 

@@ -1,6 +1,7 @@
-//! Damage records, of every kind.
+//! Damage records, of every kind; and records of scrubs.
 
 use aquifer_ondisk::damage::{DAMAGE_NAMES_MAX, DAMAGE_RANGES_MAX, DamageKind, DamageRecord};
+use aquifer_ondisk::scrub::{ScrubRecord, ScrubState, WalkPosition};
 use aquifer_ondisk::{DatasetId, ObjectId, Txg};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -26,6 +27,31 @@ pub fn damage() -> impl Strategy<Value = DamageRecord> {
                 error,
                 ranges: ranges.into_iter().map(range).collect(),
                 names,
+            }
+        },
+    )
+}
+
+pub fn scrub() -> impl Strategy<Value = ScrubRecord> {
+    use ScrubState::{Active, Canceled, Finished, Paused};
+    let state = proptest::sample::select(vec![Active, Paused, Finished, Canceled]);
+    let counts = any::<[u64; 5]>();
+    let position = (any::<u8>(), any::<(u64, u64)>(), any::<u64>(), any::<u64>());
+    (state, time(), time(), counts, position).prop_map(
+        |(state, begun, ended, counts, (tree, key, object, within))| {
+            let [active_ms, total_bytes, examined_bytes, repaired_bytes, unreadable_blocks] =
+                counts;
+            let position = WalkPosition { tree, key, object, within };
+            ScrubRecord {
+                state,
+                begun,
+                ended,
+                active_ms,
+                total_bytes,
+                examined_bytes,
+                repaired_bytes,
+                unreadable_blocks,
+                position,
             }
         },
     )

@@ -65,7 +65,7 @@ fn values_and_pointers() {
     round_trips(strategy::dataset());
     round_trips(strategy::line());
     round_trips(damages::damage());
-    round_trips(strategy::scrub());
+    round_trips(damages::scrub());
     round_trips(histories::history());
     round_trips(histories::counters());
     round_trips(option::of(strategy::pointer()));

@@ -20,7 +20,6 @@ use aquifer_ondisk::log_change::{LogChange, PageSource};
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES};
 use aquifer_ondisk::reply::{CallId, ReplyEntry};
 use aquifer_ondisk::resilver_mark::ResilverMark;
-use aquifer_ondisk::scrub::{ScrubRecord, ScrubState, WalkPosition};
 use aquifer_ondisk::tree_node::{Form, LEVELS_MAX, NODE_CAPACITY_BYTES, Node, NodeBody, NodeOwner};
 use aquifer_ondisk::txg_record::{
     RECORD_SECTORS_MAX, RUN_SECTORS_MAX, RecordPointer, SlotEntry, TxgRecord,
@@ -82,31 +81,6 @@ fn text(bytes_max: usize) -> impl Strategy<Value = String> {
 pub fn time() -> impl Strategy<Value = Time> {
     (any::<i64>(), 0u32..1_000_000_000)
         .prop_map(|(seconds, nanoseconds)| Time { seconds, nanoseconds })
-}
-
-pub fn scrub() -> impl Strategy<Value = ScrubRecord> {
-    use ScrubState::{Active, Canceled, Finished, Paused};
-    let state = proptest::sample::select(vec![Active, Paused, Finished, Canceled]);
-    let counts = any::<[u64; 5]>();
-    let position = (any::<u8>(), any::<(u64, u64)>(), any::<u64>(), any::<u64>());
-    (state, time(), time(), counts, position).prop_map(
-        |(state, begun, ended, counts, (tree, key, object, within))| {
-            let [active_ms, total_bytes, examined_bytes, repaired_bytes, unreadable_blocks] =
-                counts;
-            let position = WalkPosition { tree, key, object, within };
-            ScrubRecord {
-                state,
-                begun,
-                ended,
-                active_ms,
-                total_bytes,
-                examined_bytes,
-                repaired_bytes,
-                unreadable_blocks,
-                position,
-            }
-        },
-    )
 }
 
 fn kind() -> impl Strategy<Value = FileKind> {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use aquifer_blockio::{DiskError, Page};
-use aquifer_sync::atomic::Ordering;
 
 use super::{Good, ReadError, Vdev};
 use crate::io::{Begun, IoKind};
