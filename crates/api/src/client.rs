@@ -186,6 +186,11 @@ impl Client {
         self.post(&format!("/pools/{}/detach", escaped(name)), request).await
     }
 
+    /// Counts the errors of a disk from 0 again.
+    pub async fn clear_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
+        self.post(&format!("/pools/{}/clear-disk", escaped(name)), request).await
+    }
+
     /// Takes a disk out of use.
     pub async fn offline_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/offline", escaped(name)), request).await

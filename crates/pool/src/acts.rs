@@ -154,6 +154,14 @@ impl Pool {
     }
 
     /// The disk of this path or guid.
+    /// Counts errors of disks from 0 again: of one, or of all.
+    pub fn clear_errors(&self, disk: Option<Guid>) {
+        let tree = self.tree();
+        let leaves = tree.vdevs.iter().flat_map(|vdev| &vdev.leaves);
+        let wanted = |leaf: &&Arc<Leaf>| disk.is_none_or(|guid| leaf.guid == guid);
+        leaves.filter(wanted).for_each(|leaf| leaf.clear_errors());
+    }
+
     fn leaf_named(&self, name: &str) -> Result<Found, ImportError> {
         let tree = self.tree();
         for (vdev, config) in tree.config.vdevs.iter().enumerate() {

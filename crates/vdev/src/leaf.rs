@@ -236,6 +236,17 @@ impl Leaf {
         self.last_error.lock().clone()
     }
 
+    /// Counts errors from 0 again. A leaf that is not in use keeps the reason.
+    pub fn clear_errors(&self) {
+        let LeafCounters { read_errors, write_errors, checksum_errors, repaired } = &self.counters;
+        for counter in [read_errors, write_errors, checksum_errors, repaired] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        if self.is_online() {
+            *self.last_error.lock() = None;
+        }
+    }
+
     /// The disk, if it is there.
     pub fn disk(&self) -> Option<&Arc<dyn Disk>> {
         self.disk.as_ref()

@@ -151,7 +151,7 @@ impl Control {
         Ok(PoolDone::new(name, notes))
     }
 
-    /// Clears a pool's notice of a loss, which somebody has read.
+    /// Clears a pool's notice of a loss, which somebody has read, and the errors of its disks.
     ///
     /// # Errors
     /// There is none of this name, or the list cannot be written: the notice stays then.
@@ -165,6 +165,9 @@ impl Control {
                 return Err(error);
             }
             tracing::info!(class = "pool.cleared", pool = %name, notice = %cleared, "cleared");
+        }
+        if let Ok(serving) = self.serving(name) {
+            serving.service().pool.clear_errors(None);
         }
         Ok(PoolDone::new(name, Vec::new()))
     }

@@ -244,6 +244,27 @@ impl Control {
         Ok((opened, done))
     }
 
+    /// Counts the errors of a disk, or of all disks of a vdev, from 0 again.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub async fn clear_disk(&self, name: &str, request: DiskRequest) -> Result<PoolDone, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.serving(name)?;
+        let member = member(&serving, &request.disk)?;
+        let pool = &serving.service().pool;
+        let of_vdev = member.vdev == request.disk;
+        for vdev in pool.status().vdevs {
+            let here = vdev.leaves.iter().any(|leaf| leaf.guid == member.guid);
+            for leaf in vdev.leaves.iter().filter(|_| here) {
+                if of_vdev || leaf.guid == member.guid {
+                    pool.clear_errors(Some(leaf.guid));
+                }
+            }
+        }
+        Ok(PoolDone::new(name, Vec::new()))
+    }
+
     /// Takes a disk out of use, until it is brought online again.
     ///
     /// # Errors

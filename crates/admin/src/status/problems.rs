@@ -252,7 +252,10 @@ fn met_errors(pool: &PoolStatus) -> Option<Problem> {
     };
     let (_, replace) = commands(&pool.summary.name, &disks);
     Some(Problem::new(
-        format!("{} errors since the import{repaired}.", be(&disks, "had", "had")),
+        format!(
+            "{} errors since the import or the last `aquifer pool clear`{repaired}.",
+            be(&disks, "had", "had")
+        ),
         format!(
             "Check disk and cable, and keep a backup. If the numbers rise, put another disk in \
              its place: {replace}."

@@ -70,6 +70,16 @@ fn a_whole_side_of_noise_is_mended_while_a_client_reads() {
     let repaired = json["scrub"]["repaired_bytes"].as_u64();
     assert!(repaired.is_some_and(|bytes| bytes >= 4 << 20), "{json}");
 
+    assert_eq!(place.ask(&["pool", "status", "-x"]).code, 3);
+    place.refuses(
+        &["pool", "clear", "tank", "/dev/nothing"],
+        "/dev/nothing: is no disk of pool \"tank\"; `aquifer pool status tank` shows those that are",
+    );
+    place.must(&["pool", "clear", "tank", &a]);
+    assert_eq!(place.ask(&["pool", "status", "-x"]).code, 3);
+    place.must(&["pool", "clear", "tank", &b]);
+    assert_eq!(place.must(&["pool", "status", "-x", "tank"]), "pool 'tank' is healthy\n");
+
     // That side does alone.
     daemon.kill9();
     fs::rename(&a, place.path("away")).unwrap();

@@ -156,10 +156,12 @@ pub enum PoolCommand {
         /// The pool.
         name: String,
     },
-    /// Take a notice of loss off a pool's status.
+    /// Take a notice of loss off a pool's status, and count the errors of its disks from 0 again.
     Clear {
         /// The pool.
         name: String,
+        /// Only the errors of this disk, or of the disks of this vdev.
+        disk: Option<String>,
     },
     /// List pools.
     List {

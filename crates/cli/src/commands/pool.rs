@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use aquifer_api::client::Client;
 use aquifer_api::{
-    CreatePool, DestroyPool, FoundPool, FoundVdev, Health, ImportRequest, LeafState, PoolCreated,
-    PoolSummary, ScanRequest, ScanResult, VdevClass, VdevKind, VdevLayout,
+    CreatePool, DestroyPool, DiskRequest, FoundPool, FoundVdev, Health, ImportRequest, LeafState,
+    PoolCreated, PoolSummary, ScanRequest, ScanResult, VdevClass, VdevKind, VdevLayout,
 };
 
 use super::{Output, tell};
@@ -157,8 +157,16 @@ pub(super) async fn export(client: &Client, output: Output, name: &str) -> Resul
     Ok(())
 }
 
-pub(super) async fn clear(client: &Client, output: Output, name: &str) -> Result<(), Failure> {
-    let done = client.clear_pool(name).await?;
+pub(super) async fn clear(
+    client: &Client,
+    output: Output,
+    name: &str,
+    disk: Option<String>,
+) -> Result<(), Failure> {
+    let done = match disk {
+        Some(disk) => client.clear_disk(name, &DiskRequest { disk }).await?,
+        None => client.clear_pool(name).await?,
+    };
     output.answer(&done, |_| String::new())?;
     tell(output, &done.notes);
     Ok(())

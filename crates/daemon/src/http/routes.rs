@@ -18,6 +18,7 @@
 //! POST /import                  operator  ImportRequest   -> PoolDone       (1)
 //! POST /pools/{name}/export     operator                  -> PoolDone
 //! POST /pools/{name}/clear      operator                  -> PoolDone
+//! POST /pools/{name}/clear-disk operator DiskRequest     -> PoolDone
 //! POST /pools/{name}/offline    operator  DiskRequest     -> PoolDone
 //! POST /pools/{name}/online     operator  DiskRequest     -> PoolDone
 //! POST /pools/{name}/scrub      operator  ScrubRequest    -> PoolDone
@@ -94,6 +95,7 @@ fn table() -> Table {
         .act(Operator, "/import", import_pool)
         .act(Operator, "/pools/{name}/export", export_pool)
         .act(Operator, "/pools/{name}/clear", clear_pool)
+        .act(Operator, "/pools/{name}/clear-disk", clear_disk)
         .act(Operator, "/pools/{name}/offline", offline_disk)
         .act(Operator, "/pools/{name}/online", online_disk)
         .act(Operator, "/pools/{name}/scrub", scrub_pool)
@@ -276,6 +278,16 @@ async fn detach_disk(
 ) -> Response {
     let told = words::on_disk("detach", &name, &request);
     acting.carry_out(told, control.detach_disk(&name, request)).await
+}
+
+async fn clear_disk(
+    acting: Acting,
+    State(control): Control_,
+    Name(name): Name,
+    Body(request): Body<api::DiskRequest>,
+) -> Response {
+    let told = words::on_disk("clear", &name, &request);
+    acting.carry_out(told, control.clear_disk(&name, request)).await
 }
 
 async fn offline_disk(
