@@ -16,10 +16,16 @@ use crate::place::{Aquifer, MIB, Setup, is_long};
 #[test]
 fn client_is_served_soon_after_a_kill_with_a_long_log() -> Result<()> {
     let wrote_mib = if is_long() { 960 } else { 448 };
-    let batches = replayed(wrote_mib * MIB, 1 << 20)?;
-    // A batch holds 1 MiB at most. A txg closes at 512 MiB.
-    assert!(is_long() || batches >= wrote_mib, "{batches} batches are no long log");
-    Ok(())
+    // A batch holds 1 MiB at most. A txg closes at 512 MiB; one that closes by its age takes some of
+    // them, by chance, and rarely twice in a row.
+    let mut batches = 0;
+    for _ in 0..3 {
+        batches = replayed(wrote_mib * MIB, 1 << 20)?;
+        if is_long() || batches >= wrote_mib {
+            return Ok(());
+        }
+    }
+    panic!("{batches} batches are no long log");
 }
 
 #[test]
