@@ -257,7 +257,8 @@ pub struct AddVdevs {
     pub create_bytes: Option<u64>,
 }
 
-/// `POST /pools/{name}/remove`, `detach`, `offline`, `online` and `clear-disk`: one disk of a pool in service.
+/// `POST /pools/{name}/remove`, `detach`, `offline`, `online` and `clear-disk`: one disk of a pool
+/// in service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskRequest {

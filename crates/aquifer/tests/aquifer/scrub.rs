@@ -73,7 +73,8 @@ fn a_whole_side_of_noise_is_mended_while_a_client_reads() {
     assert_eq!(place.ask(&["pool", "status", "-x"]).code, 3);
     place.refuses(
         &["pool", "clear", "tank", "/dev/nothing"],
-        "/dev/nothing: is no disk of pool \"tank\"; `aquifer pool status tank` shows those that are",
+        "/dev/nothing: is no disk of pool \"tank\"; \
+         `aquifer pool status tank` shows those that are",
     );
     place.must(&["pool", "clear", "tank", &a]);
     assert_eq!(place.ask(&["pool", "status", "-x"]).code, 3);

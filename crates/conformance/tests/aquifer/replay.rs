@@ -16,8 +16,8 @@ use crate::place::{Aquifer, MIB, Setup, is_long};
 #[test]
 fn client_is_served_soon_after_a_kill_with_a_long_log() -> Result<()> {
     let wrote_mib = if is_long() { 960 } else { 448 };
-    // A batch holds 1 MiB at most. A txg closes at 512 MiB; one that closes by its age takes some of
-    // them, by chance, and rarely twice in a row.
+    // A batch holds 1 MiB at most. A txg closes at 512 MiB. One that closes by its age takes some
+    // of them, by chance, and rarely twice in a row.
     let mut batches = 0;
     for _ in 0..3 {
         batches = replayed(wrote_mib * MIB, 1 << 20)?;
