@@ -14,10 +14,12 @@
 //! [`null`] is the server that stores nothing; [`slow`] are disks that the kernel slows down;
 //! [`target`] starts servers. [`measure`], [`idle`], [`raw`] and [`system`] take the figures.
 //! [`run`] takes turns, and so does [`sync`] on slow disks, with [`depth1`]. [`report`] prints the
-//! results. [`attacks`] stands by itself: the service of a host while others attack.
+//! results. [`disks`] measures scrub and resilver on slow disks. [`attacks`] stands by itself: the
+//! service of a host while others attack.
 
 pub mod attacks;
 pub mod depth1;
+pub mod disks;
 pub mod idle;
 pub mod load;
 pub mod measure;

@@ -11,7 +11,7 @@ use aquifer_bench::pattern::PAGE_BYTES;
 use aquifer_bench::run::{self, OfWorkload, Options, Results};
 use aquifer_bench::system::load_average;
 use aquifer_bench::target::{BASELINES, NAMES, SLOW_NAMES, Setup, Target};
-use aquifer_bench::{Error, Result, attacks, measure, null, report, sync};
+use aquifer_bench::{Error, Result, attacks, disks, measure, null, report, sync};
 use aquifer_nfs::proto::v3::StableHow;
 use clap::{Parser, Subcommand};
 
@@ -51,6 +51,8 @@ struct Args {
 enum Command {
     /// Stable writes on slow disks, with and without a fast log; and one write outstanding.
     Sync(SyncArgs),
+    /// Scrub, new and returning sides on slow disks, and what clients notice of them.
+    Disks(DisksArgs),
     /// Attack Aquifer from all sides, and see what a client that is let in is served meanwhile.
     Attacks(AttacksArgs),
     /// Load a server that runs on this machine. A file bench.img is made in its export.
@@ -98,6 +100,25 @@ struct SyncArgs {
     /// And again on pools that are 80 % full and were written over twice.
     #[arg(long, requires = "sustained")]
     aged: bool,
+    /// Print everything as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct DisksArgs {
+    /// How long clients are measured.
+    #[arg(long, default_value_t = 20.0)]
+    seconds: f64,
+    /// Memory that Aquifer is given, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
+    memory: u64,
+    /// Size of the file that is scrubbed and worked on, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    file: usize,
+    /// Size of each slow disk, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 6144)]
+    disk: u64,
     /// Print everything as JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -156,15 +177,17 @@ struct LoadArgs {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if let Some(Command::Attacks(ref attacks)) = args.command {
-        return self::attacks(attacks);
+    match &args.command {
+        Some(Command::Attacks(attacks)) => return self::attacks(attacks),
+        Some(Command::Disks(disks)) => return self::disks(disks),
+        _ => {}
     }
     let json = args.json || matches!(&args.command, Some(Command::Sync(sync)) if sync.json);
     let results = match args.command {
         Some(Command::Null { listen, file_bytes }) => serve_null(listen, file_bytes),
         Some(Command::Sync(ref sync)) => slow(sync).map(Some),
         Some(Command::Load(ref load)) => self::load(load).map(Some),
-        Some(Command::Attacks(_)) => Ok(None),
+        Some(Command::Attacks(_) | Command::Disks(_)) => Ok(None),
         None => compare(&args).map(Some),
     };
     match results {
@@ -175,6 +198,28 @@ fn main() -> ExitCode {
                 _ => print!("{}", report::text(&results)),
             }
             if results.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("aquifer-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn disks(args: &DisksArgs) -> ExitCode {
+    let ran = setup(args.file, args.disk << 20).and_then(|setup| {
+        disks::run(&disks::Options {
+            setup: Setup { memory_bytes: Some(args.memory << 20), sparse_disks: true, ..setup },
+            length: Duration::try_from_secs_f64(args.seconds).unwrap_or(Duration::from_secs(1)),
+        })
+    });
+    match ran {
+        Ok(figures) => {
+            match serde_json::to_string_pretty(&figures) {
+                Ok(json) if args.json => println!("{json}"),
+                _ => print!("{}", disks::text(&figures)),
+            }
+            ExitCode::SUCCESS
         }
         Err(error) => {
             eprintln!("aquifer-bench: {error}");

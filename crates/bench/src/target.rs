@@ -88,6 +88,11 @@ pub struct Target {
 trait Running {
     /// Its process, if it is not a thread of this program.
     fn process(&self) -> Result<Option<&Process>>;
+
+    /// Its daemon, if it is Aquifer.
+    fn daemon(&self) -> Option<&Daemon> {
+        None
+    }
 }
 
 impl Running for Ganesha {
@@ -234,6 +239,25 @@ impl Target {
         }
     }
 
+    /// Asks Aquifer's daemon, and returns what it answered.
+    ///
+    /// # Errors
+    /// It is another server; [`Error::Failed`] if the command fails.
+    pub fn ask(&self, words: &[&str], limit: Duration) -> Result<String> {
+        let daemon = self.server.daemon();
+        let daemon = daemon.ok_or_else(|| Error::Malformed("this is not Aquifer".into()))?;
+        Ok(daemon.command().args(words).check(limit)?.text())
+    }
+
+    /// One of its slow disks.
+    ///
+    /// # Errors
+    /// There is none of this number.
+    pub fn device(&self, number: usize) -> Result<&Path> {
+        let disk = self.disks.get(number).map(SlowDisk::device);
+        disk.ok_or_else(|| Error::Malformed(format!("no slow disk {number}")))
+    }
+
     /// The measured performance of its slow disks alone.
     #[must_use]
     pub fn probes(&self) -> &[Probe] {
@@ -360,6 +384,10 @@ impl Running for (Ganesha, Scratch) {
 impl Running for (Daemon, Scratch) {
     fn process(&self) -> Result<Option<&Process>> {
         self.0.process().map(Some)
+    }
+
+    fn daemon(&self) -> Option<&Daemon> {
+        Some(&self.0)
     }
 }
 

@@ -94,6 +94,12 @@ pub fn slow() -> Vec<Workload> {
 /// The one of [`slow`] that can also run for minutes.
 pub const SQLIO: &str = "sqlio-8k";
 
+/// 4 KiB random stable writes, 32 outstanding.
+#[must_use]
+pub fn stable_4k_32() -> Plan {
+    random(0, 4, 32)
+}
+
 /// One write outstanding, compared with the disk alone: not on slow disks, so not among [`slow`].
 pub const DEPTH1: &str = "depth1";
 

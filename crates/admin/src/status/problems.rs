@@ -253,7 +253,7 @@ fn met_errors(pool: &PoolStatus) -> Option<Problem> {
     let (_, replace) = commands(&pool.summary.name, &disks);
     Some(Problem::new(
         format!(
-            "{} errors since the import or the last `aquifer pool clear`{repaired}.",
+            "{} errors since the import or the last clear{repaired}.",
             be(&disks, "had", "had")
         ),
         format!(

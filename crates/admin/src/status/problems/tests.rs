@@ -213,21 +213,23 @@ fn errors_of_disks_in_use_are_told() {
     let check = "Check disk and cable, and keep a backup. If the numbers rise, put another disk \
                  in its place: `aquifer pool replace tank";
     for (read, write, checksum, repaired, status) in [
-        (1, 0, 0, 0, "/dev/a had errors since the import."),
-        (0, 1, 0, 0, "/dev/a had errors since the import."),
+        (1, 0, 0, 0, "/dev/a had errors since the import or the last clear."),
+        (0, 1, 0, 0, "/dev/a had errors since the import or the last clear."),
         (
             0,
             0,
             1,
             1,
-            "/dev/a had errors since the import; 1 bad copy was rewritten from a good one.",
+            "/dev/a had errors since the import or the last clear; 1 bad copy was rewritten \
+             from a good one.",
         ),
         (
             2,
             0,
             3,
             5,
-            "/dev/a had errors since the import; 5 bad copies were rewritten from good ones.",
+            "/dev/a had errors since the import or the last clear; 5 bad copies were \
+             rewritten from good ones.",
         ),
     ] {
         let pool = with(|pool| {
@@ -238,7 +240,11 @@ fn errors_of_disks_in_use_are_told() {
         says(pool, status, &format!("{check} /dev/a NEW`."));
     }
     let both = with(|pool| pool.vdevs[0].leaves.iter_mut().for_each(|leaf| leaf.read_errors = 1));
-    says(both, "/dev/a, /dev/b had errors since the import.", &format!("{check} DISK NEW`."));
+    says(
+        both,
+        "/dev/a, /dev/b had errors since the import or the last clear.",
+        &format!("{check} DISK NEW`."),
+    );
 }
 
 #[test]

@@ -1,0 +1,198 @@
+//! Disks in service (`make bench-disks`): how fast a scrub, a new side and a returning side go on
+//! slow disks, and what clients notice of it.
+//!
+//! Each figure is compared with the disk alone, or with the same clients without the work beside
+//! them, in the same run.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use aquifer_rig::work::WorkDir;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::measure::{self, Sample};
+use crate::raw::{Io, Raw};
+use crate::slow::{Limits, SlowDisk};
+use crate::target::{Setup, Target};
+use crate::workload;
+use crate::{Error, Result};
+
+/// The parameters of a run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How the server is set up.
+    pub setup: Setup,
+    /// How long clients are measured.
+    pub length: Duration,
+}
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// What was measured.
+    pub what: String,
+    /// The figure, and its unit.
+    pub value: f64,
+    /// See `value`.
+    pub unit: &'static str,
+    /// Its ratio to something, which `to` names.
+    pub ratio: f64,
+    /// See `ratio`.
+    pub to: &'static str,
+}
+
+/// Measures all of it, on one pool: a mirror of two slow disks, and a third one.
+///
+/// # Errors
+/// The server's, and [`Error::Failed`] where disks cannot be slow.
+pub fn run(options: &Options) -> Result<Vec<Figure>> {
+    let work = WorkDir::open()?;
+    eprintln!("making a mirror of two slow disks, and a third disk");
+    let mut target = Target::start("aquifer-slow", &options.setup, work.scratch("bench")?)?;
+    let beside = work.scratch("third")?;
+    let third = beside.join("c.img");
+    let third = SlowDisk::new(&third, options.setup.image_bytes, true, Limits::default())?;
+    let mut bench = Disks { target: &mut target, third, length: options.length, figures: vec![] };
+    bench.scrub_alone()?;
+    bench.scrub_beside_clients()?;
+    bench.new_side()?;
+    bench.returning_side()?;
+    Ok(bench.figures)
+}
+
+/// The figures as a table.
+#[must_use]
+pub fn text(figures: &[Figure]) -> String {
+    let mut out = String::new();
+    for Figure { what, value, unit, ratio, to } in figures {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{what:<58} {value:>9.1} {unit:<5} {ratio:>5.2} of {to}");
+    }
+    out
+}
+
+struct Disks<'a> {
+    target: &'a mut Target,
+    third: SlowDisk,
+    length: Duration,
+    figures: Vec<Figure>,
+}
+
+impl Disks<'_> {
+    fn add(&mut self, what: &str, value: f64, unit: &'static str, ratio: f64, to: &'static str) {
+        let figure = Figure { what: what.into(), value, unit, ratio, to };
+        eprint!("{}", text(std::slice::from_ref(&figure)));
+        self.figures.push(figure);
+    }
+
+    fn ask(&self, words: &[&str]) -> Result<String> {
+        self.target.ask(words, PATIENCE)
+    }
+
+    fn status(&self) -> Result<Value> {
+        let said = self.ask(&["--json", "pool", "status", "tank"])?;
+        serde_json::from_str(&said).map_err(|error| Error::Malformed(error.to_string()))
+    }
+
+    /// Bytes per second that one disk reads in pieces of 512 KiB.
+    fn disk_reads(&self) -> Result<f64> {
+        let device = self.target.device(0)?;
+        let count = Raw::open(device, RAW_BYTES)?.run(Io::Read, BIG_BYTES, RAW_LENGTH)?.count;
+        Ok(count as f64 * BIG_BYTES as f64 / RAW_LENGTH.as_secs_f64())
+    }
+
+    fn scrub_alone(&mut self) -> Result<()> {
+        self.target.throttle(true)?;
+        let raw = self.disk_reads()?;
+        let begun = Instant::now();
+        self.ask(&["pool", "scrub", "-w", "tank"])?;
+        let took = begun.elapsed().as_secs_f64();
+        let bytes = number(&self.status()?, &["scrub", "examined_bytes"])?;
+        let rate = bytes / took;
+        self.add("scrub, idle", rate / 1e6, "MB/s", rate / raw, "a disk's sequential reads");
+        Ok(())
+    }
+
+    fn clients(&mut self) -> Result<Sample> {
+        measure::sample(self.target, &workload::stable_4k_32(), 1, self.length)
+    }
+
+    fn scrub_beside_clients(&mut self) -> Result<()> {
+        let alone = self.clients()?;
+        let raw = self.disk_reads()?;
+        self.ask(&["pool", "scrub", "tank"])?;
+        let begun = Instant::now();
+        let beside = self.clients()?;
+        let bytes = number(&self.status()?, &["scrub", "examined_bytes"])?;
+        let rate = bytes / begun.elapsed().as_secs_f64();
+        // It may have ended by itself.
+        let _ = self.ask(&["pool", "scrub", "-s", "tank"]);
+        let (own, with) = (&alone.latency, &beside.latency);
+        let p99 = with.p99_us / own.p99_us;
+        self.add("32 stable 4 KiB writes beside a scrub: p99", with.p99_us / 1e3, "ms", p99, ALONE);
+        let ops = beside.ops_per_s / alone.ops_per_s;
+        self.add("32 stable 4 KiB writes beside a scrub", beside.ops_per_s, "/s", ops, ALONE);
+        let gap = beside.gap_ms as f64;
+        let gaps = gap / (alone.gap_ms as f64).max(1.0);
+        self.add("32 stable 4 KiB writes beside a scrub: longest gap", gap, "ms", gaps, ALONE);
+        self.add("scrub beside them", rate / 1e6, "MB/s", rate / raw, "a disk's sequential reads");
+        Ok(())
+    }
+
+    fn new_side(&mut self) -> Result<()> {
+        self.third.throttle(true)?;
+        let raw = self.target.probes().first().map_or(1.0, |probe| probe.write_mb_per_s * 1e6);
+        let first = self.target.device(0)?.to_path_buf();
+        let new = self.third.device().to_path_buf();
+        let begun = Instant::now();
+        self.ask(&["pool", "attach", "-f", "tank", shown(&first)?, shown(&new)?])?;
+        self.ask(&["pool", "wait", "tank"])?;
+        let took = begun.elapsed().as_secs_f64();
+        let bytes = number(&self.status()?, &["scan", "copied_bytes"])?;
+        let rate = bytes / took;
+        self.add("new side", rate / 1e6, "MB/s", rate / raw, "a disk's sequential writes");
+        self.ask(&["pool", "detach", "tank", shown(&new)?])?;
+        self.third.throttle(false)
+    }
+
+    fn returning_side(&mut self) -> Result<()> {
+        let second = self.target.device(1)?.to_path_buf();
+        self.ask(&["pool", "offline", "tank", shown(&second)?])?;
+        let missed = self.clients()?;
+        let begun = Instant::now();
+        self.ask(&["pool", "online", "tank", shown(&second)?])?;
+        self.ask(&["pool", "wait", "tank"])?;
+        let took = begun.elapsed().as_secs_f64();
+        let bytes = number(&self.status()?, &["scan", "copied_bytes"])?;
+        // All of them, not only those in the window.
+        let ratio = bytes / (missed.ops as f64 * 4096.0);
+        self.add(
+            "side that was away: copied to it",
+            bytes / 1e6,
+            "MB",
+            ratio,
+            "what clients wrote",
+        );
+        let away = missed.seconds;
+        self.add("side that was away: back after", took, "s", took / away, "the time it was away");
+        Ok(())
+    }
+}
+
+fn number(status: &Value, path: &[&str]) -> Result<f64> {
+    let found = path.iter().try_fold(status, |value, name| value.get(name));
+    let found = found.and_then(Value::as_f64);
+    found.ok_or_else(|| Error::Malformed(format!("no {path:?} in the status: {status}")))
+}
+
+fn shown(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| Error::Malformed(format!("{}", path.display())))
+}
+
+const ALONE: &str = "the same without it";
+const BIG_BYTES: usize = 512 << 10;
+const RAW_BYTES: u64 = 512 << 20;
+const RAW_LENGTH: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(1800);
