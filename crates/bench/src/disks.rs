@@ -121,6 +121,8 @@ impl Disks<'_> {
 
     fn scrub_beside_clients(&mut self) -> Result<()> {
         let alone = self.clients()?;
+        // A measurement lifts the limits at its end.
+        self.target.throttle(true)?;
         let raw = self.disk_reads()?;
         self.ask(&["pool", "scrub", "tank"])?;
         let begun = Instant::now();
@@ -142,6 +144,7 @@ impl Disks<'_> {
     }
 
     fn new_side(&mut self) -> Result<()> {
+        self.target.throttle(true)?;
         self.third.throttle(true)?;
         let raw = self.target.probes().first().map_or(1.0, |probe| probe.write_mb_per_s * 1e6);
         let first = self.target.device(0)?.to_path_buf();
@@ -161,6 +164,7 @@ impl Disks<'_> {
         let second = self.target.device(1)?.to_path_buf();
         self.ask(&["pool", "offline", "tank", shown(&second)?])?;
         let missed = self.clients()?;
+        self.target.throttle(true)?;
         let begun = Instant::now();
         self.ask(&["pool", "online", "tank", shown(&second)?])?;
         self.ask(&["pool", "wait", "tank"])?;
