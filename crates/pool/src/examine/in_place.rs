@@ -21,8 +21,8 @@ use crate::pool::{BoxFuture, Pool};
 pub(crate) const SLOTS_AT_ONCE: usize = 32;
 
 impl Pool {
-    /// Reads every copy of labels, live txg records and bitmap slots, and writes bad copies anew
-    /// from good ones. What no copy has is not counted as lost: a later txg writes all of it anew.
+    /// Reads every copy of labels, live txg records and bitmap slots, and rewrites bad copies
+    /// from good ones. What no copy has is not counted as lost: a later txg rewrites all of it.
     ///
     /// # Errors
     /// The pool answers nothing any more.
@@ -63,13 +63,12 @@ impl Pool {
         Ok(usize::try_from(self.vdev(*place)?.geometry.slot_sectors()).unwrap_or(0))
     }
 
-    /// Writes the config anew on leaves of which a label is damaged. Returns bytes.
+    /// Rewrites the config on leaves of which a label is damaged. Returns bytes.
     async fn examine_labels(&self) -> u64 {
         let tree = self.tree();
         let mut repaired_bytes = 0;
         for leaf in tree.data().flat_map(|vdev| vdev.online()) {
-            let Some(disk) = leaf.disk() else { continue };
-            let damaged = match label_io::read_labels(disk).await {
+            let damaged = match label_io::read_labels_of(leaf).await {
                 Ok(labels) => u64::from(labels.damaged),
                 Err(LabelError::Disk(_)) => continue,
                 Err(_) => LABELS,
