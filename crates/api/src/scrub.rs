@@ -38,7 +38,7 @@ pub struct ScrubInfo {
     pub total_bytes: u64,
     /// Bytes examined, counted once however many copies there are.
     pub examined_bytes: u64,
-    /// Bytes of bad copies that were written anew from a good one.
+    /// Bytes of bad copies that were rewritten from a good one.
     pub repaired_bytes: u64,
     /// Blocks of which no copy was good.
     pub unreadable_blocks: u64,

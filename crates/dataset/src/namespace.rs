@@ -52,7 +52,7 @@ impl Found {
                 let record = DamageRecord::decode(value).ok();
                 record.into_iter().for_each(|record| self.damages.load(number, record));
             }
-            // Nor an invalid record of a scrub: the next one begins anew.
+            // Nor an invalid record of a scrub: the next one begins from the start.
             (Some(ItemClass::Scrub), 0) => {
                 let record = ScrubRecord::decode(value).ok();
                 record.into_iter().for_each(|record| self.scrub.load(record));

@@ -52,8 +52,8 @@ pub(crate) async fn walk(
         let read = pool.read_node(&pointer, Patience::Long).await;
         let visited = match &read {
             _ if left_out(Rule::WalkShowsThePath) && span.from < start => ControlFlow::Continue(()),
-            Ok(page) => to.node(&pointer, Ok(page), &span),
-            Err(error) if error.cannot_be_read() => to.node(&pointer, Err(error), &span),
+            Ok(_) => to.node(&pointer, None, &span),
+            Err(error) if error.cannot_be_read() => to.node(&pointer, Some(error), &span),
             Err(_) => ControlFlow::Continue(()),
         };
         // A piece passes `start` at least, whatever the visitor says.

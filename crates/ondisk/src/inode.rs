@@ -83,7 +83,7 @@ impl Time {
     }
 
     /// Nanoseconds since 1970; 0 before.
-    fn since_1970_ns(self) -> u64 {
+    pub fn since_1970_ns(self) -> u64 {
         let seconds = u64::try_from(self.seconds).unwrap_or(0);
         seconds.saturating_mul(1_000_000_000).saturating_add(u64::from(self.nanoseconds))
     }

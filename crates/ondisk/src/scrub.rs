@@ -56,7 +56,7 @@ pub enum ScrubState {
     Paused = 2,
     /// It has examined everything.
     Finished = 3,
-    /// It was stopped. Another one begins anew.
+    /// It was stopped. Another one begins from the start.
     Canceled = 4,
 }
 
@@ -75,7 +75,7 @@ pub struct ScrubRecord {
     pub total_bytes: u64,
     /// Bytes of blocks that it has examined, each counted once however many copies there are.
     pub examined_bytes: u64,
-    /// Bytes of bad copies that were written anew from a good one.
+    /// Bytes of bad copies that were rewritten from a good one.
     pub repaired_bytes: u64,
     /// Blocks, or pages of blocks, of which no copy verified.
     pub unreadable_blocks: u64,

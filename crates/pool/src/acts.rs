@@ -153,7 +153,6 @@ impl Pool {
         Ok(())
     }
 
-    /// The disk of this path or guid.
     /// Counts errors of disks from 0 again: of one, or of all.
     pub fn clear_errors(&self, disk: Option<Guid>) {
         let tree = self.tree();
@@ -162,6 +161,7 @@ impl Pool {
         leaves.filter(wanted).for_each(|leaf| leaf.clear_errors());
     }
 
+    /// The disk of this path or guid.
     fn leaf_named(&self, name: &str) -> Result<Found, ImportError> {
         let tree = self.tree();
         for (vdev, config) in tree.config.vdevs.iter().enumerate() {

@@ -32,7 +32,7 @@ pub struct Examined {
     pub next: Option<WalkPosition>,
     /// Bytes of blocks, each counted once however many copies of it there are.
     pub examined_bytes: u64,
-    /// Bytes of bad copies that were written anew.
+    /// Bytes of bad copies that were rewritten.
     pub repaired_bytes: u64,
     /// What could not be repaired.
     pub lost: Vec<Lost>,
@@ -61,18 +61,13 @@ impl Examined {
     fn add(&mut self, other: Examined) {
         self.examined_bytes += other.examined_bytes;
         self.repaired_bytes += other.repaired_bytes;
-        for lost in other.lost {
-            // A node has two places, and its loss is met at each.
-            if !self.lost.iter().any(|known| known.span == lost.span) {
-                self.lost.push(lost);
-            }
-        }
+        self.lost.extend(other.lost);
     }
 }
 
 impl Pool {
     /// Reads every copy of a piece of what the newest root reaches in `span`, from its begin. Bad
-    /// copies are written anew from good ones.
+    /// copies are rewritten from good ones.
     ///
     /// # Errors
     /// The pool answers nothing any more.
@@ -102,6 +97,9 @@ impl Pool {
                 watch.examined_bytes.fetch_add(found.examined_bytes, Ordering::Relaxed);
                 examined.add(found);
             }
+            // The loss of a node is met by the walk, and at each of its places.
+            examined.lost.sort_by_key(|lost| (lost.span.from, lost.span.to));
+            examined.lost.dedup_by_key(|lost| lost.span);
             if watch.is_stopped() {
                 examined.next = Some(span.from);
             }
@@ -132,7 +130,7 @@ impl Pool {
         let examined_bytes = run.spans(blocks).iter().map(|(_, count)| *count as u64 * 4096).sum();
         let mut examined = Examined { examined_bytes, ..Examined::default() };
         for (copies, (block, number, (skip, _))) in found.into_iter().zip(parts) {
-            let Copies { good, bad, .. } = copies;
+            let Copies { good, bad } = copies;
             if bad.is_empty() && good.is_some() {
                 continue;
             }

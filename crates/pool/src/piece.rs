@@ -147,13 +147,11 @@ impl Visitor for Piece {
     fn node(
         &mut self,
         pointer: &BlockPointer,
-        read: Result<&Page, &PoolError>,
+        unread: Option<&PoolError>,
         span: &Span,
     ) -> ControlFlow<()> {
         self.is_within(&span.from)?;
-        if let Err(error) = read {
-            self.unread.push((*span, error.clone()));
-        }
+        self.unread.extend(unread.map(|error| (*span, error.clone())));
         let [first, second] = pointer.places;
         for (place, other) in [(first, second), (second, first)] {
             if !place.is_null() && (self.wanted)(place, pointer.written) {

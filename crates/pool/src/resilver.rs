@@ -305,7 +305,7 @@ impl Pool {
         Ok(())
     }
 
-    /// A few at a time: what a txg writes anew in between reaches the leaf by itself.
+    /// A few at a time: what a txg rewrites in between reaches the leaf by itself.
     async fn copy_slots(&self, vdev: &Arc<Vdev>, leaf: &Arc<Leaf>) -> Result<(), ResilverError> {
         let mut ids = self.metaslabs();
         ids.retain(|id| id.vdev == vdev.index);

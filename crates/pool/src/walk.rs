@@ -9,7 +9,6 @@
 
 use std::ops::ControlFlow;
 
-use aquifer_blockio::Page;
 use aquifer_ondisk::BlockPointer;
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::scrub::WalkPosition;
@@ -28,12 +27,12 @@ pub struct Span {
 /// Takes each block of a piece of a walk, and says whether the piece goes on. It may be shown some
 /// more after it said no: it takes them too.
 pub trait Visitor: Send {
-    /// A node of a tree, before what lies below it, with its content. If no copy of it can be read,
-    /// the walk passes over what lies below.
+    /// A node of a tree, before what lies below it. `unread`: why no copy of it can be read. The
+    /// walk then passes over what lies below.
     fn node(
         &mut self,
         pointer: &BlockPointer,
-        read: Result<&Page, &PoolError>,
+        unread: Option<&PoolError>,
         span: &Span,
     ) -> ControlFlow<()>;
 

@@ -20,8 +20,6 @@ pub struct Copies {
     pub good: Option<Vec<Page>>,
     /// Leaves whose copy is bad or cannot be read.
     pub bad: Vec<Arc<Leaf>>,
-    /// Why a copy could not be read.
-    pub error: Option<DiskError>,
 }
 
 impl Vdev {
@@ -59,10 +57,7 @@ impl Vdev {
                         leaf.note_mismatch(sector + first as u64, count);
                         copies.bad.push((*leaf).clone());
                     }
-                    Err(error) => {
-                        copies.bad.push((*leaf).clone());
-                        copies.error = Some(error);
-                    }
+                    Err(_) => copies.bad.push((*leaf).clone()),
                 }
             }
         }

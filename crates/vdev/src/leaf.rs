@@ -137,7 +137,7 @@ impl Leaf {
         self.unanswered.load(Ordering::Acquire) == 0
     }
 
-    /// Whether it is out of use and does not answer. Then whoever waits for it gives up.
+    /// Whether it is out of use and does not answer. Then a task that waits for it gives up.
     pub fn hangs(&self) -> bool {
         !self.takes_writes() && self.hangs.load(Ordering::Acquire)
     }

@@ -7,7 +7,7 @@ use aquifer_api::{
     DestroyDataset, PropertyValue, SetProperties, SyncDisabled,
 };
 use aquifer_dataset::{DamageKind, DamageRecord, DatasetError, DatasetInfo as Info, Property};
-use aquifer_files::{Damaged, Time};
+use aquifer_files::Damaged;
 
 use super::serving::Serving;
 use super::{Control, properties, shares};
@@ -168,7 +168,7 @@ pub(super) async fn damaged(serving: &Serving) -> Vec<DamagedFile> {
         dataset: damaged.dataset,
         unreadable: damaged.damage.kind == DamageKind::Unreadable,
         more: damaged.damage.more,
-        since_ns: nanoseconds(damaged.damage.since),
+        since_ns: damaged.damage.since.since_1970_ns(),
         txg: damaged.damage.txg.0,
         lost_bytes: match damaged.damage.kind {
             DamageKind::Unreadable => 0,
@@ -178,11 +178,6 @@ pub(super) async fn damaged(serving: &Serving) -> Vec<DamagedFile> {
         error: damaged.damage.error,
     });
     each.collect()
-}
-
-pub(super) fn nanoseconds(time: Time) -> u64 {
-    let seconds = u64::try_from(time.seconds).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
 }
 
 fn pages(damage: &DamageRecord) -> u64 {

@@ -18,7 +18,6 @@ use parking_lot::Mutex;
 use tokio::sync::MutexGuard;
 
 use super::Control;
-use super::datasets::nanoseconds;
 use super::serving::Serving;
 use crate::status::{self, Beside};
 
@@ -227,7 +226,7 @@ fn entry(Noted { record, running }: Noted) -> HistoryEntry {
     });
     HistoryEntry {
         order: record.order,
-        began_ns: nanoseconds(record.began),
+        began_ns: record.began.since_1970_ns(),
         who: record.who,
         host: record.host,
         act: record.act,

@@ -69,17 +69,12 @@ pub(super) fn shown(record: ScrubRecord) -> ScrubInfo {
             Recorded::Finished => ScrubState::Finished,
             Recorded::Canceled => ScrubState::Stopped,
         },
-        begun_ns: ns(record.begun),
-        ended_ns: ended.then(|| ns(record.ended)),
+        begun_ns: record.begun.since_1970_ns(),
+        ended_ns: ended.then(|| record.ended.since_1970_ns()),
         active_ms: record.active_ms,
         total_bytes: record.total_bytes,
         examined_bytes: record.examined_bytes,
         repaired_bytes: record.repaired_bytes,
         unreadable_blocks: record.unreadable_blocks,
     }
-}
-
-fn ns(time: Time) -> u64 {
-    let seconds = u64::try_from(time.seconds).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
 }

@@ -11,7 +11,7 @@ use aquifer_api::{
 };
 use aquifer_ondisk::Guid;
 use aquifer_pool::create::{NamedDisk, VdevSpec};
-use aquifer_pool::{ImportError, Pool};
+use aquifer_pool::{ImportError, LeafStatus, Pool};
 use aquifer_vdev::LeafState;
 
 use super::serving::Serving;
@@ -253,15 +253,13 @@ impl Control {
         let serving = self.serving(name)?;
         let member = member(&serving, &request.disk)?;
         let pool = &serving.service().pool;
+        let leaves = pool.status().vdevs.into_iter().flat_map(|vdev| vdev.leaves);
         let of_vdev = member.vdev == request.disk;
-        for vdev in pool.status().vdevs {
-            let here = vdev.leaves.iter().any(|leaf| leaf.guid == member.guid);
-            for leaf in vdev.leaves.iter().filter(|_| here) {
-                if of_vdev || leaf.guid == member.guid {
-                    pool.clear_errors(Some(leaf.guid));
-                }
-            }
-        }
+        let is_meant = |leaf: &LeafStatus| match of_vdev {
+            true => member.all.contains(&leaf.path),
+            false => leaf.guid == member.guid,
+        };
+        leaves.filter(is_meant).for_each(|leaf| pool.clear_errors(Some(leaf.guid)));
         Ok(PoolDone::new(name, Vec::new()))
     }
 

@@ -210,7 +210,7 @@ fn list_text(pools: &[PoolSummary], output: Output) -> String {
     output.table(&table)
 }
 
-fn percent(part: u64, of: u64) -> String {
+pub(super) fn percent(part: u64, of: u64) -> String {
     let percent = u128::from(part) * 100 / u128::from(of.max(1));
     format!("{percent}%")
 }

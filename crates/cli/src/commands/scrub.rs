@@ -7,6 +7,7 @@ use aquifer_api::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState, time};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Output;
+use super::pool::percent;
 use crate::failure::Failure;
 
 /// How often a scrub is looked at while somebody waits for it.
@@ -26,9 +27,9 @@ pub(super) async fn scrub(
     }
     let bar = (!output.json).then(|| bar(name));
     let ended = loop {
-        let scrub = client.pool(name).await?.scrub;
-        let Some(scrub) = scrub.filter(|scrub| scrub.state == ScrubState::Running) else {
-            break client.pool(name).await?.scrub;
+        let scrub = match client.pool(name).await?.scrub {
+            Some(scrub) if scrub.state == ScrubState::Running => scrub,
+            ended => break ended,
         };
         if let Some(bar) = &bar {
             bar.set_length(scrub.total_bytes);
@@ -89,12 +90,11 @@ pub(super) fn line(scrub: &ScrubInfo, output: Output) -> String {
 
 fn share(scrub: &ScrubInfo, output: Output) -> String {
     let ScrubInfo { examined_bytes, total_bytes, .. } = *scrub;
-    let percent = u128::from(examined_bytes) * 100 / u128::from(total_bytes.max(1));
     format!(
-        "{} of {} examined ({}%), {} repaired, {} errors",
+        "{} of {} examined ({}), {} repaired, {} errors",
         output.size(examined_bytes),
         output.size(total_bytes),
-        percent.min(100),
+        percent(examined_bytes.min(total_bytes.max(1)), total_bytes),
         output.size(scrub.repaired_bytes),
         scrub.unreadable_blocks
     )

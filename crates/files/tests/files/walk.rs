@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use aquifer_blockio::Page;
 use aquifer_files::{FileHandle, Service, SetAttributes, Stability};
 use aquifer_ondisk::extent::Extent;
 use aquifer_ondisk::scrub::WalkPosition;
@@ -39,10 +38,10 @@ impl Visitor for Met {
     fn node(
         &mut self,
         pointer: &BlockPointer,
-        read: Result<&Page, &PoolError>,
+        unread: Option<&PoolError>,
         span: &Span,
     ) -> ControlFlow<()> {
-        assert!(read.is_ok() && span.from < span.to, "{span:?}");
+        assert!(unread.is_none() && span.from < span.to, "{span:?}");
         self.take(pointer.copies(), pointer.written, span.from)
     }
 

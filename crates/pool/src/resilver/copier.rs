@@ -77,7 +77,7 @@ impl Copier<'_> {
             // Each copy may be bad in another part.
             _ => {
                 for part in parts {
-                    self.copy_part(part, run.first.sector()).await;
+                    self.copy_part(part, first).await;
                 }
             }
         }

@@ -334,8 +334,7 @@ impl Trees for Slots {
             };
             let at = |within| WalkPosition { within, ..WalkPosition::default() };
             let span = Span { from: at(0), to: at(u64::MAX) };
-            let page = self.pool.read_node(&root, Patience::Short).await?;
-            let _ = to.node(&root, Ok(&page), &span);
+            let _ = to.node(&root, None, &span);
             for (slot, entry) in below(&self.pool, &root).await? {
                 if entry.written <= since || at(slot + 1) <= start {
                     continue;
