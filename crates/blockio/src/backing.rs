@@ -1,7 +1,7 @@
 //! An opened file or block device, on which the engines work.
 //!
 //! Invariants:
-//! - Size, kind and access are those found when it was opened, and do not change.
+//! - Kind and access are those found when it was opened. The size only grows, on request.
 //! - Once a flush has failed, every later flush fails too, until the disk is reopened. The kernel
 //!   reports a failed write-back once per open file and marks the pages clean. A second flush that
 //!   "succeeds" proves nothing about the data that the first one lost.
@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use crate::{SECTOR_BYTES, block};
 
@@ -27,8 +27,8 @@ pub(crate) struct Backing {
     fd: OwnedFd,
     pub(crate) name: String,
     pub(crate) kind: BackingKind,
-    pub(crate) sectors: u64,
-    /// The exact size, which need not be whole sectors.
+    sectors: AtomicU64,
+    /// The exact size when it was opened, which need not be whole sectors.
     pub(crate) size_bytes: u64,
     /// Opened with O_DIRECT: writes bypass the page cache.
     pub(crate) direct: bool,
@@ -54,7 +54,7 @@ impl Backing {
             fd,
             name,
             kind,
-            sectors: whole_sectors(size_bytes),
+            sectors: AtomicU64::new(whole_sectors(size_bytes)),
             size_bytes,
             direct,
             writable,
@@ -68,6 +68,18 @@ impl Backing {
     pub(crate) fn claimed_by(self, held: &Arc<Backing>) -> Self {
         let claim = held.claim.as_ref().unwrap_or(held);
         Backing { claim: Some(Arc::clone(claim)), ..self }
+    }
+
+    /// Whole sectors that are used.
+    pub(crate) fn sectors(&self) -> u64 {
+        self.sectors.load(Ordering::Acquire)
+    }
+
+    /// Uses all sectors that there are by now.
+    pub(crate) fn grow(&self) -> io::Result<u64> {
+        let bytes = size_bytes(&self.fd, self.kind)?;
+        let before = self.sectors.fetch_max(whole_sectors(bytes), Ordering::AcqRel);
+        Ok(before.max(whole_sectors(bytes)))
     }
 
     pub(crate) fn raw_fd(&self) -> RawFd {
@@ -121,6 +133,14 @@ impl Backing {
 impl AsFd for Backing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// The size of an opened file or device.
+pub(crate) fn size_bytes(fd: &OwnedFd, kind: BackingKind) -> io::Result<u64> {
+    match kind {
+        BackingKind::Image => Ok(u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0)),
+        BackingKind::Block => block::size_bytes(fd.as_fd()),
     }
 }
 

@@ -20,8 +20,14 @@ pub type IoFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DiskError>> + S
 
 /// A device or image addressed in sectors of 4 KiB.
 pub trait Disk: Send + Sync + fmt::Debug {
-    /// Capacity in whole sectors, as found when the disk was opened.
+    /// Capacity in whole sectors, as found when the disk was opened or [last grown](Disk::grow).
     fn sectors(&self) -> u64;
+
+    /// Looks whether the disk has become larger, and uses all of it from now on. Returns its
+    /// capacity in whole sectors, which never falls.
+    fn grow(&self) -> IoFuture<'_, u64> {
+        Box::pin(std::future::ready(Ok(self.sectors())))
+    }
 
     /// Its name for people: a path, or the simulator's name.
     fn name(&self) -> &str;

@@ -103,7 +103,7 @@ impl FileDisk {
     }
 
     fn check(&self, sector: u64, count: u64) -> Result<(), DiskError> {
-        let sectors = self.backing.sectors;
+        let sectors = self.backing.sectors();
         match sector.checked_add(count) {
             Some(end) if end <= sectors => Ok(()),
             _ => Err(DiskError::OutOfRange { sector, count, sectors }),
@@ -187,7 +187,12 @@ impl FileDisk {
 
 impl Disk for FileDisk {
     fn sectors(&self) -> u64 {
-        self.backing.sectors
+        self.backing.sectors()
+    }
+
+    fn grow(&self) -> IoFuture<'_, u64> {
+        let grown = self.backing.grow().map_err(|e| error("look at its size", 0, &e));
+        Box::pin(std::future::ready(grown))
     }
 
     fn name(&self) -> &str {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
-use crate::backing::{Backing, BackingKind, whole_sectors};
+use crate::backing::{Backing, BackingKind, size_bytes, whole_sectors};
 use crate::file::Engine;
 use crate::{SECTOR_BYTES, block, uring};
 
@@ -286,14 +286,9 @@ fn open_once(path: &Path, access: Access, claim: bool) -> Result<Backing, OpenEr
     if DiskNumbers::of(&rustix::fs::fstat(&fd).map_err(failed)?) != DiskNumbers::of(&seen) {
         return Err(OpenError::Exchanged { path: path.into() });
     }
-    let bytes = match kind {
-        BackingKind::Image => {
-            if claim {
-                lock_image(path, &fd)?;
-            }
-            let size = rustix::fs::fstat(&fd).map_err(failed)?.st_size;
-            u64::try_from(size).unwrap_or(0)
-        }
+    match kind {
+        BackingKind::Image if claim => lock_image(path, &fd)?,
+        BackingKind::Image => {}
         BackingKind::Block => {
             let logical = block::logical_sector_bytes(fd.as_fd());
             check_sector(path, logical.map_err(|e| io_error(path, e))?)?;
@@ -301,9 +296,9 @@ fn open_once(path: &Path, access: Access, claim: bool) -> Result<Backing, OpenEr
             if protected && access == Access::Exclusive {
                 return Err(OpenError::ReadOnly { path: path.into() });
             }
-            block::size_bytes(fd.as_fd()).map_err(|e| io_error(path, e))?
         }
-    };
+    }
+    let bytes = size_bytes(&fd, kind).map_err(|e| io_error(path, e))?;
     if whole_sectors(bytes) == 0 {
         return Err(OpenError::TooSmall { path: path.into(), bytes });
     }

@@ -148,6 +148,12 @@ pub enum Rule {
     LastSideWaits,
     /// A side that does not answer fails before anything is acknowledged without it.
     LateSideFails,
+    /// The space of a new vdev is used only after an uberblock carries the config that lists it.
+    NewVdevIsListedFirst,
+    /// A root has as many copies of records as the vdevs of its txg say, not those that came later.
+    CopiesAsOfTheirTxg,
+    /// A vdev that grows keeps the size of its metaslabs.
+    MetaslabSizeStays,
 }
 
 /// The number of rules that there may be.

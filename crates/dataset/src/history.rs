@@ -129,7 +129,7 @@ impl History {
     pub(crate) async fn open(pool: Arc<Pool>) -> Result<History, PoolError> {
         let root = pool.roots().get(TreeSlot::History as usize).copied().flatten();
         let mut state = State {
-            kept: Kept::of(pool.limits().slop_sectors),
+            kept: Kept::of(pool.slop_sectors()),
             root,
             committed: root,
             next: HistoryCounters::default(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use aquifer_blockio::{Disk, DiskError, Page};
 use aquifer_ondisk::config::{Redundancy, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::{Geometry, leaf_segments};
-use aquifer_ondisk::{BlockPointer, Guid, Place};
+use aquifer_ondisk::{BlockPointer, Guid, Place, Txg};
 use futures_util::future::join_all;
 
 use crate::finding::{At, Findings, Kind};
@@ -39,8 +39,8 @@ pub(crate) struct VdevView {
 #[derive(Debug)]
 pub(crate) struct Media {
     pub vdevs: Vec<Option<VdevView>>,
-    /// Copies of records: 2 if any vdev for data is without redundancy.
-    pub copies: u8,
+    /// When vdevs for data without redundancy came to the pool.
+    singles: Vec<Txg>,
 }
 
 /// How many copies and sides to read.
@@ -113,11 +113,16 @@ impl Media {
             }
         }
         // A log vdev holds no records.
-        let single = |config: &VdevConfig| {
+        let single = |config: &&VdevConfig| {
             config.class == VdevClass::Data && config.redundancy == Redundancy::Single
         };
-        let copies = if vote.config.vdevs.iter().any(single) { 2 } else { 1 };
-        (Media { vdevs, copies }, leaves)
+        let singles = vote.config.vdevs.iter().filter(single).map(|config| config.birth).collect();
+        (Media { vdevs, singles }, leaves)
+    }
+
+    /// Copies of records and inner nodes of `txg`: 2 if any vdev for data was without redundancy.
+    pub fn copies(&self, txg: Txg) -> u8 {
+        if self.singles.iter().any(|birth| *birth <= txg) { 2 } else { 1 }
     }
 
     /// The vdev of a place.
@@ -293,9 +298,5 @@ fn view(
         findings.add(kind, At::nowhere(), || format!("vdev {index}: no disk of it can be used"));
         return None;
     }
-    Some(VdevView {
-        class: config.class,
-        geometry: Geometry::new(index, config.segments, config.redundancy),
-        sides,
-    })
+    Some(VdevView { class: config.class, geometry: Geometry::of(index, config), sides })
 }

@@ -194,10 +194,11 @@ struct RecordSegments {
 impl RecordSegments {
     fn new(media: &Media, root: &PoolRoot, findings: &mut Findings) -> Self {
         let mut first = segments_of(&root.record_segments);
-        let second = if media.copies == 2 { first.split_off(first.len() / 2) } else { Vec::new() };
+        let copies = root.record_copies.unwrap_or_else(|| media.copies(root.txg));
+        let second = if copies == 2 { first.split_off(first.len() / 2) } else { Vec::new() };
         let next = root.record_next;
         let held = first.iter().any(|start| offset_in(*start, next, 1).is_some());
-        let uneven = media.copies == 2 && first.len() != second.len();
+        let uneven = copies == 2 && first.len() != second.len();
         if uneven || !held {
             findings.add(Kind::SegmentsInvalid, At::place(next, 1), || {
                 let count = first.len() + second.len();

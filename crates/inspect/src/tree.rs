@@ -133,7 +133,7 @@ impl<F: Form> Walk<F> {
         let first = fresh.next().unwrap_or(false);
         fresh.for_each(drop);
         let pool_wide = what == Use::PoolNode || what == Use::Dead;
-        let twice = scan.media.copies == 2 && (pointer.level > 0 || pool_wide);
+        let twice = scan.media.copies(pointer.written) == 2 && (pointer.level > 0 || pool_wide);
         if twice && pointer.places[1].is_null() {
             let at = self.at(pointer.places[0]);
             scan.findings.add(Kind::CopyMissing, at, || {

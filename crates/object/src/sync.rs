@@ -163,7 +163,7 @@ async fn cut_short(
     let limits = sync.pool().limits();
     let mut extents_max = limits.scale.cut_extents_max;
     if !left_out(Rule::CutsFitTheRecord) {
-        let left = sync.frees_left().saturating_sub(limits.txg_runs_max / 2);
+        let left = sync.frees_left().saturating_sub(sync.pool().txg_runs_max() / 2);
         extents_max = extents_max.min(left);
     }
     let limit = extents_max + 1;

@@ -5,21 +5,33 @@
 //! name string  features_read [string]  features_write [string]
 //! vdevs u32, each:
 //!   guid u64  class u8 (1 data, 2 log, 3 hole)  redundancy u8 (1 single, 2 mirror)
-//!   segments u64  birth u64
-//!   leaves u32 (none in a hole, else at least 1), each: guid u64  sectors u64  path string
+//!   segments u64  birth u64  version 2: metaslab_segments u64  grown_from_segments u64
+//!   leaves u32 (none in a hole, else at least 1), each: leaf
+//! spares (version 2): u32, each: leaf
 //! padding; the last 16 bytes of the 56 sectors are the xxh3-128 of all before them
+//!
+//! leaf: guid u64  sectors u64  path string
+//!   version 2: flags u8 (1 offline)  stands u8 (0 for itself, 1 replaces, 2 spare)  for guid u64
 //! ```
 //! `leaf_guid` and `label` are the own place. They show a label that was written to the wrong disk
-//! or copied from another one. A pool has at most 128 leaves, over all vdevs.
+//! or copied from another one. A pool has at most 128 leaves, over all vdevs and spares.
+//!
+//! A config is written as version 1 if that can say all of it, so that earlier releases go on
+//! reading the pool. Version 1 has no spares, leaves that are all in use and stand for themselves,
+//! and vdevs that never grew, whose metaslabs have the size that follows from the vdev's.
 
 use crate::codec::{FormatError, Reader, Writer, seal, unseal};
-use crate::layout::{CONFIG_SECTORS, LEAVES_MAX};
+use crate::layout::{
+    CONFIG_SECTORS, LEAVES_MAX, METASLAB_SEGMENTS_MAX, METASLAB_SEGMENTS_MIN, metaslab_segments,
+};
 use crate::types::{Guid, Place, SEGMENT_SECTORS, Txg};
 
 const WHAT: &str = "label config";
 const MAGIC: [u8; 8] = *b"AQCONFIG";
 /// Newest format version of a pool that this software reads and writes.
-pub const POOL_VERSION: u32 = 1;
+pub const POOL_VERSION: u32 = 2;
+/// Flag of a leaf that was taken out of use.
+const OFFLINE: u8 = 1;
 /// Longest pool name, bytes.
 pub const POOL_NAME_BYTES_MAX: usize = 255;
 /// Longest path of a leaf, bytes.
@@ -71,6 +83,33 @@ pub struct LeafConfig {
     pub sectors: u64,
     /// Where it was last seen: a hint, never the proof.
     pub path: String,
+    /// An administrator took it out of use, until further notice.
+    pub offline: bool,
+    /// Why it is beside another leaf.
+    pub stands: Stands,
+}
+
+/// Why a leaf is beside another one of its vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stands {
+    /// It is a side of the vdev.
+    #[default]
+    ForItself,
+    /// That leaf leaves the pool once this one holds everything.
+    Replaces(Guid),
+    /// It is a spare: it leaves the vdev once that leaf is whole again.
+    SpareFor(Guid),
+}
+
+impl LeafConfig {
+    /// A disk in use that stands for itself.
+    pub fn new(guid: Guid, sectors: u64, path: String) -> Self {
+        LeafConfig { guid, sectors, path, offline: false, stands: Stands::ForItself }
+    }
+
+    fn is_plain(&self) -> bool {
+        !self.offline && self.stands == Stands::ForItself
+    }
 }
 
 /// One top-level vdev.
@@ -86,8 +125,42 @@ pub struct VdevConfig {
     pub segments: u64,
     /// Txg in which it was added.
     pub birth: Txg,
+    /// Segments of a metaslab: a power of two. It stays when the vdev grows.
+    pub metaslab_segments: u64,
+    /// Segments before it last grew; 0 if it never did. Until the slot of the metaslab that was the
+    /// last one then is written again, it tells too few free sectors.
+    pub grown_from_segments: u64,
     /// Its disks.
     pub leaves: Vec<LeafConfig>,
+}
+
+impl VdevConfig {
+    /// A new vdev of `segments` without leaves, whose metaslabs have the usual size.
+    pub fn new(
+        guid: Guid,
+        class: VdevClass,
+        redundancy: Redundancy,
+        segments: u64,
+        birth: Txg,
+    ) -> Self {
+        let (metaslab_segments, leaves) = (metaslab_segments(segments), Vec::new());
+        VdevConfig {
+            guid,
+            class,
+            redundancy,
+            segments,
+            birth,
+            metaslab_segments,
+            grown_from_segments: 0,
+            leaves,
+        }
+    }
+
+    /// Whether it is as version 1 can say.
+    fn is_plain(&self) -> bool {
+        let usual = metaslab_segments(self.segments);
+        (self.metaslab_segments, self.grown_from_segments) == (usual, 0)
+    }
 }
 
 /// Everything needed before a root can be read.
@@ -105,6 +178,8 @@ pub struct PoolConfig {
     pub features_write: Vec<String>,
     /// The top-level vdevs; the index is the vdev number of a place.
     pub vdevs: Vec<VdevConfig>,
+    /// Disks that take the place of others that fail. One in use is a leaf of a vdev as well.
+    pub spares: Vec<LeafConfig>,
 }
 
 /// One label's config.
@@ -134,9 +209,31 @@ impl PoolConfig {
         self.vdevs.get(vdev).map(|vdev| vdev.class)
     }
 
+    /// All disks: the leaves of its vdevs, and spares that are not in use.
+    pub fn disks(&self) -> impl Iterator<Item = &LeafConfig> {
+        let in_use = |spare: &&LeafConfig| self.leaves().any(|(_, leaf)| leaf.guid == spare.guid);
+        let spares = self.spares.iter().filter(move |spare| !in_use(spare));
+        self.leaves().map(|(_, leaf)| leaf).chain(spares)
+    }
+
+    /// Copies of txg records, and of inner and pool-wide nodes, that a root of `txg` has unless it
+    /// says otherwise: two, if a data vdev of that time has no redundancy.
+    pub fn record_copies(&self, txg: Txg) -> u8 {
+        let data = |vdev: &&VdevConfig| vdev.class == VdevClass::Data && vdev.birth <= txg;
+        self.vdevs.iter().filter(data).map(|vdev| vdev.redundancy.copies()).max().unwrap_or(1)
+    }
+
+    /// The version that says all of it.
+    fn version(&self) -> u32 {
+        let plain = self.spares.is_empty()
+            && self.leaves().all(|(_, leaf)| leaf.is_plain())
+            && self.vdevs.iter().all(VdevConfig::is_plain);
+        if plain { 1 } else { POOL_VERSION }
+    }
+
     /// Checks the rules of every config, read or to be written.
     fn check(&self) -> Result<(), FormatError> {
-        let leaves: usize = self.vdevs.iter().map(|vdev| vdev.leaves.len()).sum();
+        let leaves = self.disks().count();
         let bare = |vdev: &VdevConfig| vdev.leaves.is_empty() != (vdev.class == VdevClass::Hole);
         if leaves > LEAVES_MAX || self.vdevs.iter().any(bare) {
             return Err(FormatError::invalid("label config: leaves", leaves as u64));
@@ -145,8 +242,18 @@ impl PoolConfig {
             if vdev.segments > VDEV_SEGMENTS_MAX {
                 return Err(FormatError::invalid("label config: segments", vdev.segments));
             }
+            if vdev.grown_from_segments > vdev.segments {
+                let from = vdev.grown_from_segments;
+                return Err(FormatError::invalid("label config: grown from segments", from));
+            }
+            let of_metaslab = vdev.metaslab_segments;
+            let sizes = METASLAB_SEGMENTS_MIN..=METASLAB_SEGMENTS_MAX;
+            if !of_metaslab.is_power_of_two() || !sizes.contains(&of_metaslab) {
+                return Err(FormatError::invalid("label config: metaslab", of_metaslab));
+            }
         }
-        let paths = self.leaves().map(|(_, leaf)| (&leaf.path, PATH_BYTES_MAX));
+        let leaves = self.leaves().map(|(_, leaf)| leaf).chain(&self.spares);
+        let paths = leaves.map(|leaf| (&leaf.path, PATH_BYTES_MAX));
         let features = self.features_read.iter().chain(&self.features_write);
         let features = features.map(|feature| (feature, FEATURE_BYTES_MAX));
         let name = std::iter::once((&self.name, POOL_NAME_BYTES_MAX));
@@ -169,8 +276,9 @@ impl Label {
         let mut w = Writer::new();
         let config = &self.config;
         config.check()?;
+        let version = config.version();
         w.put(&MAGIC);
-        w.u32(POOL_VERSION);
+        w.u32(version);
         w.u64(config.config_sequence);
         w.u64(config.pool_guid.0);
         w.u64(self.leaf_guid.0);
@@ -185,12 +293,14 @@ impl Label {
             w.u8(vdev.redundancy as u8);
             w.u64(vdev.segments);
             w.u64(vdev.birth.0);
-            w.count(vdev.leaves.len());
-            for leaf in &vdev.leaves {
-                w.u64(leaf.guid.0);
-                w.u64(leaf.sectors);
-                w.string(leaf.path.as_bytes());
+            if version > 1 {
+                w.u64(vdev.metaslab_segments);
+                w.u64(vdev.grown_from_segments);
             }
+            encode_leaves(&vdev.leaves, version, &mut w);
+        }
+        if version > 1 {
+            encode_leaves(&config.spares, version, &mut w);
         }
         seal(w, usize::try_from(CONFIG_SECTORS).unwrap_or(usize::MAX), WHAT)
     }
@@ -201,7 +311,7 @@ impl Label {
         Reader::new(bytes, WHAT).magic(MAGIC)?;
         let mut r = Reader::new(unseal(bytes, WHAT)?, WHAT);
         r.magic(MAGIC)?;
-        r.version(POOL_VERSION)?;
+        let version = r.version(POOL_VERSION)?;
         let config_sequence = r.sequence()?;
         let pool_guid = Guid(r.u64()?);
         let leaf_guid = Guid(r.u64()?);
@@ -209,9 +319,18 @@ impl Label {
         let name = r.text(POOL_NAME_BYTES_MAX)?;
         let features_read = decode_features(&mut r)?;
         let features_write = decode_features(&mut r)?;
-        let vdevs = (0..r.u32()?).map(|_| decode_vdev(&mut r)).collect::<Result<_, _>>()?;
-        let config =
-            PoolConfig { config_sequence, pool_guid, name, features_read, features_write, vdevs };
+        let vdevs =
+            (0..r.u32()?).map(|_| decode_vdev(&mut r, version)).collect::<Result<_, _>>()?;
+        let spares = if version > 1 { decode_leaves(&mut r, version)? } else { Vec::new() };
+        let config = PoolConfig {
+            config_sequence,
+            pool_guid,
+            name,
+            features_read,
+            features_write,
+            vdevs,
+            spares,
+        };
         config.check()?;
         Ok(Label { leaf_guid, index, config })
     }
@@ -228,7 +347,26 @@ fn decode_features(r: &mut Reader<'_>) -> Result<Vec<String>, FormatError> {
     (0..r.u32()?).map(|_| r.text(FEATURE_BYTES_MAX)).collect()
 }
 
-fn decode_vdev(r: &mut Reader<'_>) -> Result<VdevConfig, FormatError> {
+fn encode_leaves(leaves: &[LeafConfig], version: u32, w: &mut Writer) {
+    w.count(leaves.len());
+    for leaf in leaves {
+        w.u64(leaf.guid.0);
+        w.u64(leaf.sectors);
+        w.string(leaf.path.as_bytes());
+        if version > 1 {
+            let (stands, whom) = match leaf.stands {
+                Stands::ForItself => (0, 0),
+                Stands::Replaces(whom) => (1, whom.0),
+                Stands::SpareFor(whom) => (2, whom.0),
+            };
+            w.u8(if leaf.offline { OFFLINE } else { 0 });
+            w.u8(stands);
+            w.u64(whom);
+        }
+    }
+}
+
+fn decode_vdev(r: &mut Reader<'_>, version: u32) -> Result<VdevConfig, FormatError> {
     let guid = Guid(r.u64()?);
     let class = match r.u8()? {
         1 => VdevClass::Data,
@@ -241,16 +379,40 @@ fn decode_vdev(r: &mut Reader<'_>) -> Result<VdevConfig, FormatError> {
         2 => Redundancy::Mirror,
         other => return Err(FormatError::invalid("label config: redundancy", other)),
     };
-    let segments = r.u64()?;
-    let birth = r.txg()?;
-    let leaves = (0..r.u32()?)
-        .map(|_| {
-            Ok(LeafConfig {
-                guid: Guid(r.u64()?),
-                sectors: r.u64()?,
-                path: r.text(PATH_BYTES_MAX)?,
-            })
-        })
-        .collect::<Result<Vec<_>, FormatError>>()?;
-    Ok(VdevConfig { guid, class, redundancy, segments, birth, leaves })
+    let (segments, birth) = (r.u64()?, r.txg()?);
+    let (metaslab_segments, grown_from_segments) =
+        if version > 1 { (r.u64()?, r.u64()?) } else { (metaslab_segments(segments), 0) };
+    Ok(VdevConfig {
+        guid,
+        class,
+        redundancy,
+        segments,
+        birth,
+        metaslab_segments,
+        grown_from_segments,
+        leaves: decode_leaves(r, version)?,
+    })
+}
+
+fn decode_leaves(r: &mut Reader<'_>, version: u32) -> Result<Vec<LeafConfig>, FormatError> {
+    (0..r.u32()?).map(|_| decode_leaf(r, version)).collect()
+}
+
+fn decode_leaf(r: &mut Reader<'_>, version: u32) -> Result<LeafConfig, FormatError> {
+    let (guid, sectors, path) = (Guid(r.u64()?), r.u64()?, r.text(PATH_BYTES_MAX)?);
+    let mut leaf = LeafConfig::new(guid, sectors, path);
+    if version > 1 {
+        leaf.offline = match r.u8()? {
+            0 => false,
+            OFFLINE => true,
+            other => return Err(FormatError::invalid("label config: leaf flags", other)),
+        };
+        leaf.stands = match (r.u8()?, Guid(r.u64()?)) {
+            (0, Guid(0)) => Stands::ForItself,
+            (1, whom) => Stands::Replaces(whom),
+            (2, whom) => Stands::SpareFor(whom),
+            (other, _) => return Err(FormatError::invalid("label config: leaf stands", other)),
+        };
+    }
+    Ok(leaf)
 }

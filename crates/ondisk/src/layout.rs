@@ -26,7 +26,7 @@
 //! pool root -> intent log: chain, head, segments -> batches
 //! ```
 
-use crate::config::Redundancy;
+use crate::config::{Redundancy, VdevConfig};
 use crate::types::{Place, SEGMENT_SECTORS};
 
 /// Sectors of one label.
@@ -73,6 +73,12 @@ pub fn leaf_segments(leaf_sectors: u64) -> u64 {
     leaf_sectors / SEGMENT_SECTORS
 }
 
+/// Segments of a metaslab in a new vdev of `segments`.
+pub fn metaslab_segments(segments: u64) -> u64 {
+    let ideal = (segments / METASLABS_PER_VDEV).max(1).next_power_of_two();
+    ideal.clamp(METASLAB_SEGMENTS_MIN, METASLAB_SEGMENTS_MAX)
+}
+
 /// The division of one top-level vdev's logical space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
@@ -82,18 +88,37 @@ pub struct Geometry {
     pub segments: u64,
     /// Segments per metaslab; the last metaslab may be shorter.
     pub metaslab_segments: u64,
+    /// The metaslab that became longer when the vdev last grew.
+    pub lengthened: Option<u64>,
     /// Copies of records and bitmap slots: 2 without redundancy, else 1.
     pub copies: u8,
 }
 
 impl Geometry {
-    /// The geometry of a vdev of `segments`.
+    /// The geometry of a vdev of `segments` whose metaslabs have the usual size.
     pub fn new(vdev: u16, segments: u64, redundancy: Redundancy) -> Geometry {
-        let ideal = (segments / METASLABS_PER_VDEV).max(1).next_power_of_two();
-        let metaslab_segments = ideal.clamp(METASLAB_SEGMENTS_MIN, METASLAB_SEGMENTS_MAX);
+        Geometry::with_metaslabs(vdev, segments, metaslab_segments(segments), redundancy)
+    }
+
+    /// The geometry of the vdev of a config.
+    pub fn of(vdev: u16, config: &VdevConfig) -> Geometry {
+        let VdevConfig { segments, metaslab_segments, redundancy, .. } = *config;
+        let of = Geometry::with_metaslabs(vdev, segments, metaslab_segments, redundancy);
+        let from = config.grown_from_segments;
+        let lengthened = (from > 0).then(|| from / metaslab_segments.max(1));
+        Geometry { lengthened, ..of }
+    }
+
+    fn with_metaslabs(
+        vdev: u16,
+        segments: u64,
+        metaslab_segments: u64,
+        redundancy: Redundancy,
+    ) -> Geometry {
         // A last metaslab of a single segment would have no room for its second copy: left unused.
         let whole = if segments % metaslab_segments == 1 { segments - 1 } else { segments };
-        Geometry { vdev, segments: whole, metaslab_segments, copies: redundancy.copies() }
+        let copies = redundancy.copies();
+        Geometry { vdev, segments: whole, metaslab_segments, lengthened: None, copies }
     }
 
     /// Sectors of logical space.

@@ -1,7 +1,7 @@
 //! The pool root: the last part of a txg record carries it.
 //!
 //! ```text
-//! version u32  pad u32  txg u64  wall_ns u64
+//! version u32  record_copies u32 (version 3, else 0)  txg u64  wall_ns u64
 //! trees u32 (8), each a block pointer or 64 zero bytes: see `TreeSlot`
 //! log: chain u64  head_sequence u64  head_place u64  previous_checksum u128  segments
 //! log home: segments
@@ -14,14 +14,17 @@
 //! of whole segments. Where records have two copies, the first half of their segments holds the
 //! first ones. A record's second copy is at the same offset of the matching segment in the other
 //! half. The log's home is its segments on data vdevs, which stay reserved for it while it lies on
-//! log vdevs. Version 1 had no separate home: the log's segments were always at home.
+//! log vdevs. Version 1 had no separate home: the log's segments were always at home. Up to version
+//! 2, records have two copies if a data vdev has no redundancy, else one. A root of version 3 says
+//! how many; one is written where the vdevs say something else, as after a single disk was added to
+//! mirrors.
 
 use crate::block_pointer::BlockPointer;
 use crate::codec::{FormatError, Reader, Writer, check_run};
 use crate::types::{Place, Run, SEGMENT_SECTORS, Txg};
 
 const WHAT: &str = "pool root";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Pool-wide trees a root has room for.
 pub const TREES: usize = 8;
 /// Segments that a list names at most (256 GiB): a list is held in memory.
@@ -74,6 +77,8 @@ pub struct PoolRoot {
     pub log_home: Vec<Run>,
     /// Segments for txg records, in their order.
     pub record_segments: Vec<Run>,
+    /// Copies of a record, 1 or 2; `None`: as the vdevs say.
+    pub record_copies: Option<u8>,
     /// Where the next record goes if it fits there.
     pub record_next: Place,
     /// Allocated sectors of each vdev, reserved places included.
@@ -83,8 +88,8 @@ pub struct PoolRoot {
 impl PoolRoot {
     /// Appends the root.
     pub fn encode(&self, w: &mut Writer) {
-        w.u32(VERSION);
-        w.u32(0);
+        w.u32(if self.record_copies.is_some() { VERSION } else { 2 });
+        w.u32(self.record_copies.unwrap_or(0).into());
         w.u64(self.txg.0);
         w.u64(self.wall_ns);
         w.count(self.trees.len());
@@ -114,7 +119,11 @@ impl PoolRoot {
         if version == 0 {
             return Err(FormatError::invalid("pool root: version", version));
         }
-        r.u32()?;
+        let record_copies = match (version, r.u32()?) {
+            (1 | 2, _) => None,
+            (_, copies @ 1..=2) => Some(if copies == 1 { 1 } else { 2 }),
+            (_, copies) => return Err(FormatError::invalid("pool root: record copies", copies)),
+        };
         let (txg, wall_ns) = (r.txg()?, r.u64()?);
         let trees_count = r.u32()?;
         if trees_count as usize != TREES {
@@ -145,6 +154,7 @@ impl PoolRoot {
             log,
             log_home,
             record_segments,
+            record_copies,
             record_next,
             allocated_sectors,
         })

@@ -7,6 +7,7 @@
 //! One act at a time. Each says which disk it means by path or guid.
 
 mod data;
+mod grow;
 mod log;
 
 use std::sync::Arc;
@@ -112,7 +113,7 @@ impl Pool {
 
     fn new_leaf(&self, new: &NamedDisk) -> LeafConfig {
         let guid = Guid(self.world.random().max(1));
-        LeafConfig { guid, sectors: new.disk.sectors(), path: new.path.clone() }
+        LeafConfig::new(guid, new.disk.sectors(), new.path.clone())
     }
 
     /// Makes a tree the pool's own. `fresh` are disks that were not part of it.

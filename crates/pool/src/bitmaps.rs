@@ -61,7 +61,7 @@ impl Pool {
     fn wanted_free_sectors(&self, txg: Txg) -> u64 {
         let early = self.limits.dirty_cap_bytes / 4096;
         let reserved = self.txgs.reserved_for(txg);
-        self.limits.slop_sectors / 4 + reserved + early
+        self.slop_sectors() / 4 + reserved + early
     }
 
     /// Loads bitmaps until they hold the sectors reserved for the open txg, and those for early
@@ -159,7 +159,7 @@ impl Pool {
         for (as_of, id) in stale {
             let never = as_of == Txg(0);
             let since = self.records.lock().bytes_since(as_of);
-            let over = since + own_bytes > self.limits.window_bytes;
+            let over = since + own_bytes > self.window_bytes();
             if self.space.lock().is_closed(id) {
                 // It has no slot to write. While the window has room, its records are kept: its
                 // slot may be unreadable only today.

@@ -14,12 +14,13 @@ use aquifer_space::Allocator;
 use aquifer_vdev::label_io::{self, LabelError};
 use aquifer_vdev::{Leaf, Vdev};
 
+use crate::capacity::Capacity;
 use crate::error::ImportError;
 use crate::intent_log::{Position, Ring, Start};
 use crate::limits::{Limits, MEMORY_CAP_BYTES_MIN, Scale};
 use crate::pool::{BoxFuture, Pool};
 use crate::record::{RecordRing, runs_of};
-use crate::tree::{allocator, data, record_copies};
+use crate::tree::{allocator, data};
 
 #[cfg(test)]
 mod tests;
@@ -109,6 +110,7 @@ fn plan(world: &Arc<dyn World>, spec: &PoolSpec) -> (PoolConfig, Vec<Arc<Vdev>>)
         features_read: Vec::new(),
         features_write: Vec::new(),
         vdevs: configs,
+        spares: Vec::new(),
     };
     (config, vdevs)
 }
@@ -127,23 +129,13 @@ pub(crate) fn new_vdev(
     };
     let leaves: Vec<Arc<Leaf>> = spec.disks.iter().map(new_leaf).collect();
     let smallest = spec.disks.iter().map(|named| leaf_segments(named.disk.sectors())).min();
-    let config = VdevConfig {
-        guid: guid(),
-        class,
-        redundancy: spec.redundancy,
-        // The last segment of a leaf holds its end labels.
-        segments: smallest.unwrap_or(1) - 1,
-        birth,
-        leaves: leaves
-            .iter()
-            .zip(&spec.disks)
-            .map(|(leaf, named)| LeafConfig {
-                guid: leaf.guid,
-                sectors: named.disk.sectors(),
-                path: named.path.clone(),
-            })
-            .collect(),
+    // The last segment of a leaf holds its end labels.
+    let segments = smallest.unwrap_or(1) - 1;
+    let mut config = VdevConfig::new(guid(), class, spec.redundancy, segments, birth);
+    let of = |(leaf, named): (&Arc<Leaf>, &NamedDisk)| {
+        LeafConfig::new(leaf.guid, named.disk.sectors(), named.path.clone())
     };
+    config.leaves = leaves.iter().zip(&spec.disks).map(of).collect();
     (config, leaves)
 }
 
@@ -217,7 +209,7 @@ struct Reserved {
     log: Vec<Place>,
 }
 
-fn reserve(vdevs: &[Arc<Vdev>]) -> Result<Reserved, crate::PoolError> {
+fn reserve(vdevs: &[Arc<Vdev>], record_copies: u8) -> Result<Reserved, crate::PoolError> {
     let mut space = allocator(vdevs);
     let geometries: Vec<Geometry> = data(vdevs).map(|vdev| vdev.geometry).collect();
     let metaslabs = geometries.iter().map(Geometry::metaslabs).sum();
@@ -228,7 +220,7 @@ fn reserve(vdevs: &[Arc<Vdev>]) -> Result<Reserved, crate::PoolError> {
             .collect::<Result<Vec<Place>, _>>()
     };
     let mut records = Vec::new();
-    for copy in 0..usize::from(record_copies(vdevs)) {
+    for copy in 0..usize::from(record_copies) {
         // Second copies are far from the first: on another disk, or at the other end of this one.
         records.extend(take(record_segments, copy, copy > 0)?);
     }
@@ -246,16 +238,12 @@ async fn format(
     config: PoolConfig,
     vdevs: Vec<Arc<Vdev>>,
 ) -> Result<Arc<Pool>, ImportError> {
-    let Reserved { space, records, log } = reserve(&vdevs)?;
-    let (copies, total) = (record_copies(&vdevs), space.space_use().total);
+    let copies = config.record_copies(Txg(1));
+    let Reserved { space, records, log } = reserve(&vdevs, copies)?;
+    let total = space.space_use().total;
     let segments = |runs: &[Place]| runs.len() as u64;
-    let limits = Limits::new(
-        MEMORY_CAP_BYTES_MIN,
-        total,
-        segments(&log),
-        segments(&records) / u64::from(copies),
-        Scale::REAL,
-    );
+    let limits = Limits::new(MEMORY_CAP_BYTES_MIN, segments(&log), Scale::REAL);
+    let capacity = Capacity::new(&limits, total, segments(&records) / u64::from(copies));
     let first = records.first().copied().unwrap_or(Place::NULL);
     let ring = RecordRing::new(&runs_of(&records), copies, first)?;
     let start = Start {
@@ -302,6 +290,7 @@ async fn format(
         config,
         vdevs,
         limits,
+        capacity,
         space,
         log: start,
         uberblock,

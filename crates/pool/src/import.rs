@@ -27,6 +27,7 @@ use aquifer_ondisk::{Guid, Txg};
 use aquifer_vdev::Vdev;
 use aquifer_vdev::label_io::{self, DiskLabels, LabelError};
 
+use crate::capacity::Capacity;
 use crate::create::NamedDisk;
 use crate::error::ImportError;
 use crate::host::check_host;
@@ -36,7 +37,7 @@ use crate::intent_log::read::{Chain, ChainRules, Reader};
 use crate::intent_log::{LiveBatch, Position, Ring, Start};
 use crate::limits::{Limits, MEMORY_CAP_BYTES_DEFAULT, Scale};
 use crate::pool::{BoxFuture, Parts, Pool};
-use crate::tree::{data, record_copies};
+use crate::tree::data;
 
 /// The administrator's options of an import.
 #[derive(Debug, Clone)]
@@ -148,7 +149,8 @@ pub fn import(
         if back > 0 {
             rewind(&mut uberblock, back, world.random().max(1), &mut report)?;
         }
-        let roots = root::read_roots(&*world, &vdevs, &uberblock, options.scale).await?;
+        let roots =
+            root::read_roots(&*world, (&vote.config, &vdevs), &uberblock, options.scale).await?;
         let newest = &roots.newest;
         let (from, since_ns) = (uberblock.txg.next(), newest.root.wall_ns);
         if back > 0 {
@@ -341,13 +343,13 @@ fn build(
     options: &ImportOptions,
 ) -> Result<Parts, ImportError> {
     let newest = roots.newest;
-    let copies = u64::from(record_copies(&vdevs));
+    let copies = u64::from(roots.ring.copies());
     let segments = |runs: &[Run]| runs.iter().map(|run| run.sectors / SEGMENT_SECTORS).sum::<u64>();
     let total = data(&vdevs).map(|vdev| vdev.geometry.sectors()).sum();
     let log_segments = segments(&newest.root.log_home);
     let record_segments = segments(&newest.root.record_segments) / copies;
-    let limits =
-        Limits::new(options.memory_cap_bytes, total, log_segments, record_segments, options.scale);
+    let limits = Limits::new(options.memory_cap_bytes, log_segments, options.scale);
+    let capacity = Capacity::new(&limits, total, record_segments);
     let live: VecDeque<LiveBatch> = chain
         .batches
         .iter()
@@ -381,6 +383,7 @@ fn build(
         config,
         vdevs,
         limits,
+        capacity,
         space: roots.space,
         log,
         uberblock: uberblock.clone(),

@@ -24,6 +24,7 @@
 mod acts;
 mod bitmaps;
 pub mod block;
+mod capacity;
 mod commit;
 pub mod create;
 mod error;

@@ -67,14 +67,8 @@ pub struct Limits {
     pub dirty_cap_bytes: u64,
     /// Memory of the read cache.
     pub arc_bytes: u64,
-    /// Most runs that one txg may take and free: bounds its record.
-    pub txg_runs_max: usize,
-    /// Bytes of live txg records that the window may hold.
-    pub window_bytes: u64,
     /// Memory of bitmaps of metaslabs. Beyond it the read cache pays.
     pub bitmap_bytes: u64,
-    /// Free sectors below which writes and creates stop.
-    pub slop_sectors: u64,
     /// Blocks of a piece of a walk over everything.
     pub piece_blocks_max: usize,
     /// The sizes at which it changes its behaviour.
@@ -91,36 +85,24 @@ impl Limits {
         LOG_SEGMENTS_MAX.min(sixteenth).max(3)
     }
 
-    /// Segments for txg records (of one copy) for a new pool with this many metaslabs.
+    /// Segments for txg records (of one copy) for a pool with this many metaslabs.
     pub fn record_segments(metaslabs: u64) -> u64 {
         let window = metaslabs * 32 * 1024;
         (4 * window).div_ceil(SEGMENT_BYTES).clamp(2, 32)
     }
 
-    /// The limits of a pool.
-    pub fn new(
-        memory_cap_bytes: u64,
-        total_sectors: u64,
-        log_segments: u64,
-        record_segments: u64,
-        scale: Scale,
-    ) -> Limits {
+    /// The limits of a pool. [`Capacity`](crate::capacity::Capacity) has those that change.
+    pub fn new(memory_cap_bytes: u64, log_segments: u64, scale: Scale) -> Limits {
         let cap = memory_cap_bytes.max(MEMORY_CAP_BYTES_MIN);
         let log_bytes = log_segments * SEGMENT_BYTES;
         let txg_dirty_bytes = scale.txg_dirty_bytes_max.min(cap / 8).min(log_bytes / TXG_LOG_SHARE);
         let dirty_cap_bytes = 2 * txg_dirty_bytes;
-        let record_bytes = record_segments * scale.record_segment_sectors * 4096;
         Limits {
             memory_cap_bytes: cap,
             txg_dirty_bytes,
             dirty_cap_bytes,
             arc_bytes: ((cap - dirty_cap_bytes) / 2).min(scale.arc_bytes_max),
-            // A sixteenth of the ring for a txg, a quarter for the window. With the windows of
-            // three roots and the record being written, half the ring stays free.
-            txg_runs_max: usize::try_from(record_bytes / 16 / 8).unwrap_or(usize::MAX),
-            window_bytes: (record_bytes / 4).min(cap / 16),
             bitmap_bytes: cap / 16,
-            slop_sectors: total_sectors / 32,
             piece_blocks_max: usize::try_from(cap / 16 / PIECE_BLOCK_BYTES)
                 .unwrap_or(usize::MAX)
                 .min(scale.piece_blocks_max),

@@ -21,6 +21,7 @@ use aquifer_vdev::Vdev;
 use futures_util::future::join_all;
 
 use crate::block::Cached;
+use crate::capacity::Capacity;
 use crate::commit::Committer;
 use crate::error::PoolError;
 use crate::flow::Flow;
@@ -33,7 +34,7 @@ use crate::resilver::progress::Progress;
 use crate::space::Space;
 use crate::sync::SyncContext;
 use crate::sync::pace::Window;
-use crate::tree::{VdevTree, record_copies};
+use crate::tree::VdevTree;
 use crate::txg::Txgs;
 use crate::walk::Visitor;
 
@@ -95,6 +96,7 @@ pub struct Pool {
     /// Held while a txg goes to disk: nothing that is written in place changes for who has it.
     pub(crate) sync_turn: AsyncMutex<()>,
     pub(crate) limits: Limits,
+    pub(crate) capacity: Capacity,
     pub(crate) cache: Cache<Cached>,
     /// Nodes written by the running sync whose writes have not completed: read from here.
     pub(crate) pending: Mutex<HashMap<Place, Page>>,
@@ -112,8 +114,6 @@ pub struct Pool {
     pub(crate) roots: Mutex<Roots>,
     pub(crate) trees: OnceLock<Weak<dyn Trees>>,
     pub(crate) import: Import,
-    /// Places of each inner node and pool-wide node, as [`record_copies`] says.
-    pub(crate) node_copies: u8,
 }
 
 /// Acts of the administrator on vdevs.
@@ -167,6 +167,7 @@ pub(crate) struct Parts {
     pub config: PoolConfig,
     pub vdevs: Vec<Arc<Vdev>>,
     pub limits: Limits,
+    pub capacity: Capacity,
     pub space: Allocator,
     pub log: Start,
     pub uberblock: Uberblock,
@@ -184,7 +185,6 @@ const CACHE_SHARDS: u32 = 16;
 impl Pool {
     pub(crate) fn assemble(parts: Parts) -> Arc<Pool> {
         let tree = VdevTree { config: parts.config, vdevs: parts.vdevs };
-        let node_copies = record_copies(&tree.vdevs);
         Arc::new_cyclic(|this| Pool {
             this: this.clone(),
             meters: Meters {
@@ -206,6 +206,7 @@ impl Pool {
             bitmap_bytes_over: AtomicU64::new(0),
             txgs: Txgs::new(parts.committed, parts.open),
             limits: parts.limits,
+            capacity: parts.capacity,
             flow: Flow::new(&parts.limits, parts.log.is_at_home()),
             log: IntentLog::new(parts.log),
             committer: Committer::new(parts.uberblock, parts.host),
@@ -217,7 +218,6 @@ impl Pool {
                 found: Mutex::new(Vec::new()),
                 discards_unreadable: AtomicBool::new(parts.discards_unreadable),
             },
-            node_copies,
         })
     }
 
@@ -310,7 +310,7 @@ impl Pool {
     /// client that needs the latter waits for the commits that release them ([`Pool::admit`]), and
     /// gets them.
     pub fn writable_bytes(&self) -> u64 {
-        self.space.coming_sectors().saturating_sub(self.limits.slop_sectors) * 4096
+        self.space.coming_sectors().saturating_sub(self.slop_sectors()) * 4096
     }
 
     /// Sectors in use in the newest root.

@@ -82,6 +82,25 @@ impl RecordRing {
         })
     }
 
+    /// More segments, and as many for second copies if there are such: the ring goes there after its
+    /// present last one. The next root on disk must list them as allocated by its txg.
+    pub fn grow(&mut self, segments: &[Place], mirrors: &[Place]) {
+        assert_eq!(mirrors.len(), if self.mirrors.is_empty() { 0 } else { segments.len() });
+        self.segments.extend(segments);
+        self.mirrors.extend(mirrors);
+        self.newest.resize(self.segments.len(), Txg(0));
+    }
+
+    /// Copies of a record.
+    pub fn copies(&self) -> u8 {
+        if self.mirrors.is_empty() { 1 } else { 2 }
+    }
+
+    /// Segments of each copy.
+    pub fn segments(&self) -> u64 {
+        self.segments.len() as u64
+    }
+
     /// At import: the ring goes to the next segment after this many sectors, unless a single record
     /// is larger.
     pub fn take_sectors_of_each(&mut self, sectors: u64) {

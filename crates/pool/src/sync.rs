@@ -37,6 +37,8 @@ pub struct SyncContext {
     gathering: Mutex<BTreeMap<Stream, (u64, Vec<Page>)>>,
     flight: Arc<Flight>,
     used_sectors: Mutex<u64>,
+    /// Places of each inner node and pool-wide node.
+    node_copies: u8,
 }
 
 /// A vdev, and whether this is for second copies: they are elsewhere and grow separately.
@@ -56,8 +58,10 @@ struct FlightState {
 
 impl SyncContext {
     fn new(pool: Arc<Pool>, txg: Txg) -> Self {
+        let node_copies = pool.tree().config.record_copies(txg);
         SyncContext {
             pool,
+            node_copies,
             txg,
             gathering: Mutex::new(BTreeMap::new()),
             flight: Arc::new(Flight {
@@ -106,7 +110,7 @@ impl SyncContext {
     /// Number of frees that this txg can still take without its record becoming too large.
     pub fn frees_left(&self) -> usize {
         let runs = self.pool.space.lock().open_runs(self.txg);
-        self.pool.limits.txg_runs_max.saturating_sub(runs)
+        self.pool.txg_runs_max().saturating_sub(runs)
     }
 
     /// Queues pages for their place. Neighbours are joined into larger writes.
@@ -197,7 +201,7 @@ impl SyncContext {
     ) -> Result<BlockPointer, PoolError> {
         let pool_wide =
             !matches!(kind, BlockKind::Extents | BlockKind::Objects | BlockKind::Directory);
-        let twice = self.pool.node_copies > 1 && (level > 0 || pool_wide);
+        let twice = self.node_copies > 1 && (level > 0 || pool_wide);
         let first = self.allocate(1, 1)?.place;
         let second = if twice { self.allocate_second(first)? } else { Place::NULL };
         let pointer = BlockPointer {
@@ -257,9 +261,9 @@ impl Pool {
             self.flow.sync_landed(self.world.now());
             let used = *context.used_sectors.lock();
             let reserved = self.txgs.reserved_for(txg);
-            if used > reserved + self.limits.slop_sectors / 4 {
+            if used > reserved + self.slop_sectors() / 4 {
                 tracing::error!(%txg, used, reserved, "a txg took more than was admitted for it");
-                debug_assert!(used <= reserved + self.limits.slop_sectors / 4);
+                debug_assert!(used <= reserved + self.slop_sectors() / 4);
             }
             let (pointer, window_start) = self.write_record(txg, &roots).await?;
             if !left_out(Rule::FlushBeforeUberblock) {
@@ -320,13 +324,19 @@ impl Pool {
         }
         let window_start = self.window_start(txg);
         let mut parts = split_parts(allocated, freed, entries);
+        let usual_copies = self.tree().config.record_copies(txg);
+        let (segments, copies) = {
+            let ring = self.records.lock();
+            (ring.runs(), ring.copies())
+        };
         let root = PoolRoot {
             txg,
             wall_ns: self.world.wall_ns(),
             trees: *roots,
             log: self.log.root_for(txg),
             log_home: self.log.home().runs(),
-            record_segments: self.records.lock().runs(),
+            record_segments: segments,
+            record_copies: (copies != usual_copies).then_some(copies),
             record_next: Place::NULL,
             allocated_sectors: self.space.lock().used_per_vdev(),
         };

@@ -19,11 +19,6 @@ pub(crate) fn data(vdevs: &[Arc<Vdev>]) -> impl Iterator<Item = &Arc<Vdev>> {
     vdevs.iter().filter(|vdev| vdev.class == VdevClass::Data)
 }
 
-/// Number of copies of a txg record: two, unless every vdev that holds blocks is a mirror.
-pub(crate) fn record_copies(vdevs: &[Arc<Vdev>]) -> u8 {
-    if data(vdevs).any(|vdev| vdev.geometry.copies == 2) { 2 } else { 1 }
-}
-
 /// The space of vdevs whose bitmaps are not known yet.
 pub(crate) fn allocator(vdevs: &[Arc<Vdev>]) -> Allocator {
     let of = |vdev: &Arc<Vdev>| (vdev.class == VdevClass::Data).then_some(vdev.geometry);

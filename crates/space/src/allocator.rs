@@ -1,6 +1,7 @@
 //! The allocator: which sectors a txg takes, frees, and may reuse.
 
 mod closed;
+mod grown;
 mod memory;
 mod take;
 
@@ -88,6 +89,26 @@ struct VdevSpace {
     usable: bool,
 }
 
+impl VdevSpace {
+    /// Of an empty vdev; `None`: of one that holds no blocks.
+    fn over(geometry: Option<Geometry>) -> VdevSpace {
+        let of = |geometry: Geometry| {
+            (0..geometry.metaslabs()).map(move |index| Metaslab::new(geometry, index))
+        };
+        VdevSpace {
+            metaslabs: geometry.into_iter().flat_map(of).collect(),
+            current: None,
+            second: None,
+            usable: geometry.is_some(),
+        }
+    }
+
+    /// Sectors that are free in the `used` view.
+    fn free(&self) -> u64 {
+        self.metaslabs.iter().filter(|slab| !slab.closed).map(|slab| slab.free).sum()
+    }
+}
+
 /// All free space of a pool. See the crate's head for its invariants.
 #[derive(Debug)]
 pub struct Allocator {
@@ -103,17 +124,8 @@ impl Allocator {
     /// An allocator over vdevs that are empty except for their reserved places. `None` stands for a
     /// vdev that holds no blocks (a log vdev).
     pub fn new(geometries: &[Option<Geometry>]) -> Self {
-        let vdevs: Vec<VdevSpace> = geometries
-            .iter()
-            .map(|geometry| VdevSpace {
-                metaslabs: geometry.map_or(Vec::new(), |geometry| {
-                    (0..geometry.metaslabs()).map(|index| Metaslab::new(geometry, index)).collect()
-                }),
-                current: None,
-                second: None,
-                usable: geometry.is_some(),
-            })
-            .collect();
+        let vdevs: Vec<VdevSpace> =
+            geometries.iter().map(|geometry| VdevSpace::over(*geometry)).collect();
         let all = || vdevs.iter().flat_map(|vdev| &vdev.metaslabs);
         let total = all().map(|metaslab| metaslab.sectors as u64).sum();
         let free: u64 = all().map(|metaslab| metaslab.free).sum();
@@ -260,8 +272,11 @@ impl Allocator {
         }
         match bytes {
             Some(bytes) => {
-                let bitmap = Bitmap::from_bytes(bytes, metaslab.sectors);
-                metaslab.load(bitmap);
+                // The entry of a metaslab that has grown since does not count what was added.
+                let before = metaslab.free;
+                metaslab.load(Bitmap::from_bytes(bytes, metaslab.sectors));
+                let after = metaslab.free;
+                self.use_.taken = (self.use_.taken + before).saturating_sub(after);
                 self.reapply(id);
             }
             None => self.close(id),
@@ -363,12 +378,14 @@ impl Allocator {
         self.held.len()
     }
 
-    /// Metaslabs that are dirty or have a slot, those with the oldest slot first.
+    /// Metaslabs that are dirty or have a slot, those with the oldest slot first. A slot that was
+    /// written before its metaslab grew counts as never written.
     pub fn stale_metaslabs(&self) -> Vec<(Txg, MetaslabId)> {
         let mut stale: Vec<(Txg, MetaslabId)> = Vec::new();
         for id in self.metaslab_ids(|slab| slab.dirty || slab.entry.is_some()) {
             if let Some(metaslab) = self.metaslab(id) {
-                stale.push((metaslab.entry.map_or(Txg(0), |entry| entry.as_of), id));
+                let written = metaslab.entry.filter(|_| !metaslab.grown);
+                stale.push((written.map_or(Txg(0), |entry| entry.as_of), id));
             }
         }
         stale.sort_unstable();

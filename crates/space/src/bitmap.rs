@@ -16,6 +16,13 @@ impl Bitmap {
         Bitmap { words: vec![0; bits.div_ceil(64)], bits, ones: 0 }
     }
 
+    /// Longer, with zeros.
+    pub fn grow(&mut self, bits: usize) {
+        assert!(bits >= self.bits);
+        self.words.resize(bits.div_ceil(64), 0);
+        self.bits = bits;
+    }
+
     /// From the bytes of a slot; surplus bytes are ignored, missing ones are zero.
     pub fn from_bytes(bytes: &[u8], bits: usize) -> Self {
         let mut bitmap = Bitmap::new(bits);

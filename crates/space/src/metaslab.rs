@@ -36,6 +36,9 @@ pub(crate) struct Metaslab {
     pub free: u64,
     /// `used` changed since the entry's `as_of`.
     pub dirty: bool,
+    /// It has become longer since its slot was written, which therefore tells too few free sectors:
+    /// it is written next.
+    pub grown: bool,
     /// No copy of the slot verified: nothing is allocated here until the metaslab is rebuilt.
     pub closed: bool,
     /// Where the search for free runs continues.
@@ -58,6 +61,7 @@ impl Metaslab {
             deltas: Vec::new(),
             free: sectors - reserved,
             dirty: false,
+            grown: false,
             closed: false,
             cursor: 0,
             second_cursor: 0,
@@ -72,6 +76,29 @@ impl Metaslab {
             bitmap.set_range(start, usize::try_from(count).unwrap_or(usize::MAX));
         }
         bitmap
+    }
+
+    /// Becomes as long as `geometry` has it. Returns how many sectors were added, all free.
+    pub fn grow(&mut self, geometry: Geometry) -> u64 {
+        let (_, sectors) = geometry.metaslab_range(self.index);
+        let more = sectors.saturating_sub(self.sectors as u64);
+        if more == 0 {
+            return 0;
+        }
+        self.sectors = usize::try_from(sectors).unwrap_or(self.sectors);
+        self.free += more;
+        self.must_tell();
+        if let Some(views) = &mut self.views {
+            views.used.grow(self.sectors);
+            views.taken.grow(self.sectors);
+        }
+        more
+    }
+
+    /// Its slot, if it has one, tells too few free sectors.
+    pub fn must_tell(&mut self) {
+        self.grown = self.entry.is_some() && !self.closed;
+        self.dirty |= self.grown;
     }
 
     /// Applies the changes since the current slot to its bitmap, and keeps it.
@@ -134,7 +161,7 @@ impl Metaslab {
             longest_run: u32::try_from(views.used.longest_clear()).unwrap_or(u32::MAX),
         };
         self.entry = Some(entry);
-        self.dirty = false;
+        (self.dirty, self.grown) = (false, false);
         Some((entry, bytes))
     }
 }

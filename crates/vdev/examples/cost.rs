@@ -81,14 +81,7 @@ impl Disk for Null {
 
 fn vdev(polls: &[u32]) -> Vdev {
     let clock: Arc<dyn World> = Arc::new(Clock(Instant::now()));
-    let config = VdevConfig {
-        guid: Guid(1),
-        class: VdevClass::Data,
-        redundancy: Redundancy::Mirror,
-        segments: 64,
-        birth: Txg(1),
-        leaves: Vec::new(),
-    };
+    let config = VdevConfig::new(Guid(1), VdevClass::Data, Redundancy::Mirror, 64, Txg(1));
     let leaf = |(at, polls): (u64, &u32)| {
         let disk: Arc<dyn Disk> = Arc::new(Null(*polls));
         Arc::new(Leaf::new(Guid(at), "null".into(), Some(disk), clock.clone()))

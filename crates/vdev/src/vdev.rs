@@ -79,7 +79,7 @@ impl Vdev {
         leaves: Vec<Arc<Leaf>>,
         clock: Arc<dyn World>,
     ) -> Self {
-        let geometry = Geometry::new(index, config.segments, config.redundancy);
+        let geometry = Geometry::of(index, config);
         leaves.iter().for_each(|leaf| leaf.belongs_to(&leaves));
         Vdev { index, class: config.class, geometry, leaves, io: IoCounters::new(clock) }
     }

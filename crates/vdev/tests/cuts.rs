@@ -20,15 +20,10 @@ const SECTORS: u64 = LEAF_SEGMENTS_MIN * SEGMENT_SECTORS;
 /// Large, and different throughout for each number, so that a torn one shows.
 fn config(config_sequence: u64) -> PoolConfig {
     let path = format!("{config_sequence:0>400}").replace('0', &(config_sequence % 10).to_string());
-    let leaf = |guid| LeafConfig { guid: Guid(guid), sectors: SECTORS, path: path.clone() };
-    let vdev = VdevConfig {
-        guid: Guid(8),
-        class: VdevClass::Data,
-        redundancy: Redundancy::Mirror,
-        segments: LEAF_SEGMENTS_MIN - 2,
-        birth: Txg(1),
-        leaves: (10..30).map(leaf).collect(),
-    };
+    let leaf = |guid| LeafConfig::new(Guid(guid), SECTORS, path.clone());
+    let (class, segments) = (VdevClass::Data, LEAF_SEGMENTS_MIN - 2);
+    let mut vdev = VdevConfig::new(Guid(8), class, Redundancy::Mirror, segments, Txg(1));
+    vdev.leaves = (10..30).map(leaf).collect();
     PoolConfig {
         config_sequence,
         pool_guid: POOL,
@@ -36,6 +31,7 @@ fn config(config_sequence: u64) -> PoolConfig {
         features_read: Vec::new(),
         features_write: Vec::new(),
         vdevs: vec![vdev],
+        spares: Vec::new(),
     }
 }
 

@@ -170,7 +170,7 @@ fn history_of_a_full_pool_goes_on_and_takes_no_more_than_is_kept_back() {
             while service.datasets.has_background_work() {
                 service.pool.sync().await.unwrap();
             }
-            let records = service.pool.limits().slop_sectors as usize / 4;
+            let records = service.pool.slop_sectors() as usize / 4;
             assert_eq!(all(&service).await.len(), records * 3 / 4 + records / 4);
 
             for page in 0..100 {

@@ -112,24 +112,15 @@ fn vdev(guid: u64, class: VdevClass, leaves: &[(u16, Guid)], index: u16) -> Vdev
     let own: Vec<LeafConfig> = leaves
         .iter()
         .filter(|(vdev, _)| *vdev == index)
-        .map(|(_, guid)| LeafConfig {
-            guid: *guid,
-            sectors: SECTORS,
-            path: format!("disk{:x}", guid.0),
-        })
+        .map(|(_, guid)| LeafConfig::new(*guid, SECTORS, format!("disk{:x}", guid.0)))
         .collect();
     let redundancy = match own.len() {
         1 => Redundancy::Single,
         _ => Redundancy::Mirror,
     };
-    VdevConfig {
-        guid: Guid(guid),
-        class,
-        redundancy,
-        segments: SECTORS / SEGMENT_SECTORS - 1,
-        birth: Txg(1),
-        leaves: own,
-    }
+    let segments = SECTORS / SEGMENT_SECTORS - 1;
+    let new = VdevConfig::new(Guid(guid), class, redundancy, segments, Txg(1));
+    VdevConfig { leaves: own, ..new }
 }
 
 impl HandPool {
@@ -160,10 +151,9 @@ impl HandPool {
             vdevs: (0..count)
                 .map(|at| vdev(0x50 + u64::from(at), class(at), &leaves, at))
                 .collect(),
+            spares: Vec::new(),
         };
-        let geometry = |(at, config): (u16, &VdevConfig)| {
-            Geometry::new(at, config.segments, config.redundancy)
-        };
+        let geometry = |(at, config): (u16, &VdevConfig)| Geometry::of(at, config);
         let geometries: Vec<Geometry> = (0..).zip(&config.vdevs).map(geometry).collect();
         let mut pool = HandPool {
             used: geometries.iter().map(|g| vec![false; g.sectors() as usize]).collect(),

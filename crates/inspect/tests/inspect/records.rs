@@ -203,6 +203,7 @@ fn a_record_in_parts() {
                 log: pool.log.clone(),
                 log_home: pool.log_home(),
                 record_segments: vec![],
+                record_copies: None,
                 record_next: Place::NULL,
                 allocated_sectors: vec![],
             }),

@@ -134,6 +134,7 @@ fn the_largest_label_has_room() {
     vdev.leaves.truncate(1);
     vdev.leaves[0].path = "p".repeat(1024);
     label.config.vdevs = vec![vdev; 128];
+    label.config.spares.clear();
     label.config.name = "n".repeat(255);
     assert!(label.encode().is_ok());
 }

@@ -5,14 +5,15 @@ use aquifer_ondisk::block_pointer::{BlockKind, BlockPointer};
 use aquifer_ondisk::dataset::{Item, ItemClass, ItemKey};
 use aquifer_ondisk::dirent::Dirent;
 use aquifer_ondisk::log_batch::BatchHeader;
+use aquifer_ondisk::pool_root::PoolRoot;
 use aquifer_ondisk::tree_node::{Directory, Extents, Form, Namespace, Objects, Replies};
 
 use crate::memory::peak_of;
 use crate::structures::Structure;
 use crate::values::{
     act, batch, changes, counters, damage, dataset, dead, dirent, earlier_part, empty_directory,
-    extents, file, first_uberblock, inner, label, leaf, line, pointer, property, record, record_at,
-    reply, resilver_mark, root, scrub, uberblock, used_uberblock,
+    extents, file, first_uberblock, inner, label, label_with_spare, leaf, line, pointer, property,
+    record, record_at, reply, resilver_mark, root, scrub, uberblock, used_uberblock,
 };
 
 /// Fails unless the bytes are the expected ones.
@@ -80,6 +81,11 @@ fn whole() -> Vec<Sample> {
             "config area of label 2 of a leaf: a mirror, a single disk, a log vdev",
             label(),
         ),
+        sample(
+            "label_config_v2",
+            "the same after the single disk has grown, with a spare in use and a replaced disk",
+            label_with_spare(),
+        ),
         sample("uberblock_v1", "uberblock of a pool in service, a leaf outdated", uberblock()),
         sample("uberblock_host_v1", "the same, with the host that wrote it", used_uberblock()),
         sample("uberblock_first_v1", "first uberblock of a new pool", first_uberblock()),
@@ -100,6 +106,11 @@ fn small() -> Vec<Sample> {
     vec![
         sample("log_changes_v1", "body of a log record: a change of each kind", changes()),
         sample("pool_root_v2", "pool root, as at the end of a txg record", root()),
+        sample(
+            "pool_root_v3",
+            "the same, with records in one copy whatever the vdevs say",
+            PoolRoot { record_copies: Some(1), ..root() },
+        ),
         sample("record_pointer_v1", "pointer to a record with two copies", Some(record_at(71, 16))),
         sample("block_pointer_v1", "block pointer with two places", Some(pointer(BlockKind::Dead))),
         sample("block_pointer_null_v1", "no block pointer", None::<BlockPointer>),

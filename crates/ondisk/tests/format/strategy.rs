@@ -3,7 +3,7 @@
 use aquifer_ondisk::block_pointer::{BlockKind, BlockPointer};
 use aquifer_ondisk::config::{
     FEATURE_BYTES_MAX, Label, LeafConfig, PATH_BYTES_MAX, POOL_NAME_BYTES_MAX, PoolConfig,
-    Redundancy, VDEV_SEGMENTS_MAX, VdevClass, VdevConfig,
+    Redundancy, Stands, VDEV_SEGMENTS_MAX, VdevClass, VdevConfig,
 };
 use aquifer_ondisk::dataset::{
     DATASET_NAME_BYTES_MAX, DatasetRecord, ITEM_VALUE_BYTES_MAX, Item, ItemKey, LineRecord,
@@ -14,7 +14,7 @@ use aquifer_ondisk::extent::{
     COMPRESSED_PAGES_MAX, Compression, EXTENT_PAGES_MAX, Extent, PAGE_LIMIT, Stored,
 };
 use aquifer_ondisk::inode::{FILE_BYTES_MAX, FileKind, Inode, Time};
-use aquifer_ondisk::layout::{BITMAP_SLOTS, LEAVES_MAX};
+use aquifer_ondisk::layout::{BITMAP_SLOTS, LEAVES_MAX, metaslab_segments};
 use aquifer_ondisk::log_batch::{BATCH_SECTORS_MAX, BatchHeader, LogRecord};
 use aquifer_ondisk::log_change::{LogChange, PageSource};
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot, TREES};
@@ -129,15 +129,19 @@ pub fn label() -> impl Strategy<Value = Label> {
         vec(text(FEATURE_BYTES_MAX), 0..5),
         vec(text(FEATURE_BYTES_MAX), 0..5),
         vec(vdev(), 0..=8),
+        vec(any_leaf(), 0..=3),
     );
     let config = config.prop_map(
-        |(config_sequence, pool_guid, name, features_read, features_write, vdevs)| PoolConfig {
-            config_sequence,
-            pool_guid,
-            name,
-            features_read,
-            features_write,
-            vdevs,
+        |(config_sequence, pool_guid, name, features_read, features_write, vdevs, spares)| {
+            PoolConfig {
+                config_sequence,
+                pool_guid,
+                name,
+                features_read,
+                features_write,
+                vdevs,
+                spares,
+            }
         },
     );
     (guid(), 0u8..4, config).prop_map(|(leaf_guid, index, config)| Label {
@@ -150,17 +154,35 @@ pub fn label() -> impl Strategy<Value = Label> {
 fn vdev() -> impl Strategy<Value = VdevConfig> {
     let class = prop_oneof![Just(VdevClass::Data), Just(VdevClass::Log)];
     let redundancy = prop_oneof![Just(Redundancy::Single), Just(Redundancy::Mirror)];
-    let leaf = (guid(), any::<u64>(), text(PATH_BYTES_MAX))
-        .prop_map(|(guid, sectors, path)| LeafConfig { guid, sectors, path });
-    let leaves = vec(leaf, 1..=LEAVES_MAX / 8);
-    (guid(), class, redundancy, 0..=VDEV_SEGMENTS_MAX, txg(), leaves).prop_map(
-        |(guid, class, redundancy, segments, birth, leaves)| VdevConfig {
+    let leaves = vec(any_leaf(), 1..=LEAVES_MAX / 9);
+    let sizes = (0..=VDEV_SEGMENTS_MAX, prop_oneof![Just(None), (4u32..=12).prop_map(Some)]);
+    (guid(), class, redundancy, sizes, txg(), leaves).prop_map(
+        |(guid, class, redundancy, (segments, shift), birth, leaves)| VdevConfig {
             guid,
             class,
             redundancy,
             segments,
             birth,
+            metaslab_segments: shift.map_or(metaslab_segments(segments), |shift| 1 << shift),
+            grown_from_segments: shift.map_or(0, |shift| segments >> shift),
             leaves,
+        },
+    )
+}
+
+fn any_leaf() -> impl Strategy<Value = LeafConfig> {
+    let stands = prop_oneof![
+        3 => Just(Stands::ForItself),
+        1 => guid().prop_map(Stands::Replaces),
+        1 => guid().prop_map(Stands::SpareFor),
+    ];
+    (guid(), any::<u64>(), text(PATH_BYTES_MAX), any::<bool>(), stands).prop_map(
+        |(guid, sectors, path, offline, stands)| LeafConfig {
+            guid,
+            sectors,
+            path,
+            offline,
+            stands,
         },
     )
 }
@@ -224,10 +246,10 @@ pub fn root() -> impl Strategy<Value = PoolRoot> {
     let trees = vec(option::of(pointer().boxed()), TREES);
     let trees = trees.prop_map(|trees| trees.try_into().unwrap()).boxed();
     let log = (any::<u64>(), 1..SEQUENCE_LIMIT, place(), any::<u128>(), segments());
-    let rest = (segments(), segments(), place(), vec(any::<u64>(), 0..20));
+    let rest = (segments(), segments(), option::of(1u8..=2), place(), vec(any::<u64>(), 0..20));
     (txg(), any::<u64>(), trees, log, rest).prop_map(|(txg, wall_ns, trees, log, rest)| {
         let (chain, head_sequence, head_place, previous_checksum, segments) = log;
-        let (log_home, record_segments, record_next, allocated_sectors) = rest;
+        let (log_home, record_segments, record_copies, record_next, allocated_sectors) = rest;
         PoolRoot {
             txg,
             wall_ns,
@@ -235,6 +257,7 @@ pub fn root() -> impl Strategy<Value = PoolRoot> {
             log: LogRoot { chain, head_sequence, head_place, previous_checksum, segments },
             log_home,
             record_segments,
+            record_copies,
             record_next,
             allocated_sectors,
         }

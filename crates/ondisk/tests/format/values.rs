@@ -3,7 +3,9 @@
 
 use aquifer_ondisk::block_pointer::{BlockKind, BlockPointer};
 use aquifer_ondisk::codec::checksum64;
-use aquifer_ondisk::config::{Label, LeafConfig, PoolConfig, Redundancy, VdevClass, VdevConfig};
+use aquifer_ondisk::config::{
+    Label, LeafConfig, PoolConfig, Redundancy, Stands, VdevClass, VdevConfig,
+};
 use aquifer_ondisk::damage::{DamageKind, DamageRecord};
 use aquifer_ondisk::dataset::{DatasetRecord, Item, ItemClass, ItemKey, LineRecord};
 use aquifer_ondisk::dead::{DeadEntry, DeadKind};
@@ -37,17 +39,15 @@ pub fn owner() -> NodeOwner {
 }
 
 pub fn label() -> Label {
-    let leaf = |guid, path: &str| LeafConfig {
-        guid: Guid(guid),
-        sectors: 2_441_609,
-        path: path.to_string(),
-    };
+    let leaf = |guid, path: &str| LeafConfig::new(Guid(guid), 2_441_609, path.to_string());
     let vdev = |guid, class, redundancy, leaves| VdevConfig {
         guid: Guid(guid),
         class,
         redundancy,
         segments: 2383,
         birth: Txg(1),
+        metaslab_segments: 16,
+        grown_from_segments: 0,
         leaves,
     };
     let config = PoolConfig {
@@ -66,8 +66,26 @@ pub fn label() -> Label {
             vdev(0xd1, VdevClass::Data, Redundancy::Single, vec![leaf(0xa2, "/srv/\u{e9}.img")]),
             vdev(0xd2, VdevClass::Log, Redundancy::Single, vec![leaf(0xa3, "/dev/nvme0n1")]),
         ],
+        spares: Vec::new(),
     };
     Label { leaf_guid: Guid(0xa1), index: 2, config }
+}
+
+/// The same after the single disk has grown, a spare stands for a disk of the mirror, and a disk
+/// replaces the one that was taken out of use.
+pub fn label_with_spare() -> Label {
+    let mut label = label();
+    let mut spare = LeafConfig::new(Guid(0xb0), 2_441_609, "/dev/sdx".into());
+    label.config.spares = vec![spare.clone()];
+    spare.stands = Stands::SpareFor(Guid(0xa0));
+    let mut new = LeafConfig::new(Guid(0xb1), 2_441_609, "/dev/sdy".into());
+    new.stands = Stands::Replaces(Guid(0xa1));
+    if let [mirror, single, ..] = label.config.vdevs.as_mut_slice() {
+        mirror.leaves.iter_mut().for_each(|leaf| leaf.offline = leaf.guid == Guid(0xa1));
+        mirror.leaves.extend([spare, new]);
+        (single.segments, single.grown_from_segments) = (9_999, 2383);
+    }
+    label
 }
 
 pub const POOL: Guid = Guid(0x0123_4567_89ab_cdef);
@@ -188,6 +206,7 @@ pub fn root() -> PoolRoot {
         },
         log_home: vec![run(0, 20, 2), run(0, 18, 1)],
         record_segments: vec![run(0, 1, 2), run(1, 3, 2)],
+        record_copies: None,
         record_next: Place::new(0, 1024 + 73 * 16 + 2),
         allocated_sectors: vec![100_000, 70_003],
     }

@@ -182,7 +182,7 @@ impl Pool {
         let _ = select(pin!(erased.notified()), self.world.sleep(QUIET_WAIT)).await;
     }
 
-    fn data_leaf_named(&self, disk: &str) -> Result<Found, ImportError> {
+    pub(super) fn data_leaf_named(&self, disk: &str) -> Result<Found, ImportError> {
         let found = self.leaf_named(disk)?;
         if found.class == VdevClass::Data {
             return Ok(found);
@@ -192,7 +192,7 @@ impl Pool {
         )))
     }
 
-    fn data_vdev(&self, found: &Found) -> Result<(Arc<Vdev>, VdevConfig), ImportError> {
+    pub(super) fn data_vdev(&self, found: &Found) -> Result<(Arc<Vdev>, VdevConfig), ImportError> {
         let tree = self.tree();
         let vdev = tree.vdevs.get(found.vdev).cloned();
         let both = vdev.zip(tree.config.vdevs.get(found.vdev).cloned());

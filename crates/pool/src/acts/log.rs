@@ -40,14 +40,8 @@ impl Pool {
         let _shunned = self.leave_log_vdev(found.vdev).await?;
         let tree = self.tree();
         let gone = tree.vdevs.get(found.vdev).cloned();
-        let hole = VdevConfig {
-            guid: Guid(self.world.random().max(1)),
-            class: VdevClass::Hole,
-            redundancy: Redundancy::Single,
-            segments: 0,
-            birth: Txg(0),
-            leaves: Vec::new(),
-        };
+        let guid = Guid(self.world.random().max(1));
+        let hole = VdevConfig::new(guid, VdevClass::Hole, Redundancy::Single, 0, Txg(0));
         let (config, vdevs) = tree.with_vdev(found.vdev, hole, Vec::new(), &self.world);
         self.change_tree(config, vdevs, &[]).await?;
         // Their labels are erased last, when no config names them any more.

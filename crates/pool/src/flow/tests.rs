@@ -54,7 +54,7 @@ const MS: Duration = Duration::from_millis(1);
 const FULL: Closed = Closed { share: 1.0, sectors: 1_000_000 };
 
 fn flow() -> Flow {
-    Flow::new(&Limits::new(1 << 30, 1 << 20, 32, 16, Scale::REAL), true)
+    Flow::new(&Limits::new(1 << 30, 32, Scale::REAL), true)
 }
 
 fn wrote(flow: &Flow, sectors: u64, took: Duration) -> Resize {

@@ -9,6 +9,7 @@ use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_blockio::{Page, World};
 use aquifer_ondisk::Txg;
 use aquifer_ondisk::codec::checksum128;
+use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::layout::REWIND_TXGS;
 use aquifer_ondisk::pool_root::{LogRoot, PoolRoot};
 use aquifer_ondisk::txg_record::{RecordPointer, TxgRecord};
@@ -22,7 +23,7 @@ use crate::intent_log::Ring;
 use crate::limits::Scale;
 use crate::patience::{Patience, patiently};
 use crate::record::RecordRing;
-use crate::tree::{allocator, record_copies};
+use crate::tree::allocator;
 
 pub(crate) struct NewestRoot {
     pub root: PoolRoot,
@@ -49,7 +50,7 @@ pub(crate) fn restarted(root: &PoolRoot, chain: u64) -> LogRoot {
 /// Reads the live records and rebuilds free space as of the newest root.
 pub(crate) async fn read_roots(
     world: &dyn World,
-    vdevs: &[Arc<Vdev>],
+    (config, vdevs): (&PoolConfig, &[Arc<Vdev>]),
     uberblock: &Uberblock,
     scale: Scale,
 ) -> Result<FoundRoots, ImportError> {
@@ -89,14 +90,16 @@ pub(crate) async fn read_roots(
         }
     }
     parts.reverse();
-    let copies = record_copies(vdevs);
+    let as_of = if left_out(Rule::CopiesAsOfTheirTxg) { Txg(u64::MAX) } else { root.txg };
+    let copies = root.record_copies.unwrap_or_else(|| config.record_copies(as_of));
     let mut ring = RecordRing::new(&root.record_segments, copies, root.record_next)?;
     ring.take_sectors_of_each(scale.record_segment_sectors);
     for (pointer, record) in &parts {
         ring.note(record.txg, pointer.places[0], pointer.sectors.into());
     }
     windows.into_iter().rev().for_each(|window| ring.note_root(window));
-    let space = rebuild_space(vdevs, &parts, needed_from)?;
+    let mut space = rebuild_space(vdevs, &parts, needed_from)?;
+    space.was_used(&root.allocated_sectors);
     Ok(FoundRoots { newest: NewestRoot { root }, space, ring })
 }
 

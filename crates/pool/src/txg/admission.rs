@@ -126,9 +126,9 @@ impl Pool {
     /// Sectors that changes of this class must leave free.
     fn reserve(&self, class: SpaceClass) -> u64 {
         match class {
-            SpaceClass::Write => self.limits.slop_sectors,
-            SpaceClass::Remove => self.limits.slop_sectors / 2,
-            SpaceClass::Replay => self.limits.slop_sectors / 4,
+            SpaceClass::Write => self.slop_sectors(),
+            SpaceClass::Remove => self.slop_sectors() / 2,
+            SpaceClass::Replay => self.slop_sectors() / 4,
         }
     }
 

@@ -13,6 +13,7 @@ mod admission;
 mod clients;
 #[cfg(not(sabotage))]
 mod faults;
+mod growth;
 mod hangs;
 mod hosts;
 #[cfg(not(sabotage))]
@@ -174,6 +175,27 @@ fn a_side_that_hung_is_whole_when_it_counts() {
     assert!(cuts < 100 || hung > 0, "no side hung");
 }
 
+/// Data vdevs are added, and vdevs grow, under load.
+#[cfg(not(sabotage))]
+#[test]
+fn a_pool_that_grows_loses_nothing() {
+    let bases = growth::small_pools();
+    let (mut cuts, mut added, mut grown, mut rewinds) = (0, 0, 0, 0);
+    for seed in seeds(500) {
+        match growth::run_growth_seed(seed, &bases) {
+            Ok(run) => {
+                cuts += run.cuts;
+                added += run.added;
+                grown += run.grown;
+                rewinds += run.rewinds;
+            }
+            Err(what) => panic!("{what}"),
+        }
+    }
+    println!("{cuts} cuts, {added} vdevs added, {grown} vdevs grew, {rewinds} rewinds");
+    assert!(cuts < 100 || added.min(grown) > 0, "no pool grew");
+}
+
 /// A seed that was found in one process tells the same in another, on another day.
 #[cfg(not(sabotage))]
 #[test]
@@ -269,6 +291,14 @@ const HANG_SABOTAGES: &[(&[Rule], Range<u64>)] =
 #[cfg(sabotage)]
 const LAST_SIDE_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::LastSideWaits], 0..100)];
 
+/// The same with pools that grow.
+#[cfg(sabotage)]
+const GROWTH_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
+    (&[Rule::NewVdevIsListedFirst], 0..2000),
+    (&[Rule::CopiesAsOfTheirTxg], 0..2000),
+    (&[Rule::MetaslabSizeStays], 0..2000),
+];
+
 /// Each rule that this level has, left out: the loss must show. `AQUIFER_RULE` names one.
 #[cfg(sabotage)]
 #[test]
@@ -288,6 +318,9 @@ fn a_rule_left_out_is_found() {
     let hangs = |seed| sides::run_sides_seed(seed, &bases, true).map(|_| ());
     missed.extend(find_all(HANG_SABOTAGES, hangs));
     missed.extend(find_all(LAST_SIDE_SABOTAGES, hangs::requests_hang_on_both_sides));
+    let bases = growth::small_pools();
+    let growth = |seed| growth::run_growth_seed(seed, &bases).map(|_| ());
+    missed.extend(find_all(GROWTH_SABOTAGES, growth));
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 

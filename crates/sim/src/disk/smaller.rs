@@ -1,4 +1,6 @@
-//! A disk that reports a smaller size: an image that was cut off, a wrong jumper.
+//! A disk that reports a smaller size: an image that was cut off, a wrong jumper; or one that grows.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aquifer_blockio::{Disk, IoFuture, Page};
 
@@ -8,19 +10,32 @@ use crate::disk::SimDisk;
 #[derive(Debug)]
 pub struct SmallerDisk {
     disk: SimDisk,
-    sectors: u64,
+    sectors: AtomicU64,
+    /// As soon as anybody looks.
+    grown: AtomicU64,
 }
 
 impl SmallerDisk {
     /// The first `sectors` of `disk`.
     pub fn new(disk: SimDisk, sectors: u64) -> Self {
-        SmallerDisk { disk, sectors }
+        SmallerDisk { disk, sectors: AtomicU64::new(sectors), grown: AtomicU64::new(sectors) }
+    }
+
+    /// Has so many sectors as soon as [`Disk::grow`] looks.
+    pub fn grows_to(&self, sectors: u64) {
+        self.grown.store(sectors, Ordering::SeqCst);
     }
 }
 
 impl Disk for SmallerDisk {
     fn sectors(&self) -> u64 {
-        self.sectors
+        self.sectors.load(Ordering::SeqCst)
+    }
+
+    fn grow(&self) -> IoFuture<'_, u64> {
+        let grown = self.grown.load(Ordering::SeqCst);
+        self.sectors.fetch_max(grown, Ordering::SeqCst);
+        Box::pin(std::future::ready(Ok(self.sectors())))
     }
 
     fn name(&self) -> &str {

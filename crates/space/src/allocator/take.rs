@@ -13,7 +13,7 @@ use aquifer_ondisk::{Place, Txg};
 use super::{Allocator, MetaslabId, SpaceError, VdevSpace};
 use crate::metaslab::Metaslab;
 
-/// Sectors handed out from one vdev before the next one has its turn: 1 MiB.
+/// Sectors handed out from the emptiest vdev before the next one has its turn: 1 MiB.
 pub(super) const STRIPE_SECTORS: u64 = 256;
 
 impl Allocator {
@@ -24,7 +24,7 @@ impl Allocator {
         for _ in 0..self.vdevs.len() {
             if self.rotor_left == 0 || !self.vdevs.get(self.rotor).is_some_and(|vdev| vdev.usable) {
                 self.rotor = (self.rotor + 1) % self.vdevs.len();
-                self.rotor_left = STRIPE_SECTORS;
+                self.rotor_left = self.stripe_of(self.rotor);
             }
             let taken = self.vdevs.get_mut(self.rotor).and_then(|vdev| vdev.take(min, want));
             if let Some(run) = taken {
@@ -34,6 +34,16 @@ impl Allocator {
             self.rotor_left = 0;
         }
         Err(SpaceError::NoSpace(min))
+    }
+
+    /// Sectors that a vdev gives in its turn: in eighths of a stripe, by its free space. So a vdev
+    /// that was added to a full pool takes most of what is written, and in the end all are equally
+    /// full.
+    fn stripe_of(&self, vdev: usize) -> u64 {
+        let free = |space: &VdevSpace| space.free();
+        let most = self.vdevs.iter().map(free).max().unwrap_or(0).max(1);
+        let own = self.vdevs.get(vdev).map_or(0, free);
+        (own * 8).div_ceil(most).clamp(1, 8) * (STRIPE_SECTORS / 8)
     }
 
     /// Takes a sector for the second copy of the block at `first`: on another vdev if there is one

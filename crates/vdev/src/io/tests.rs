@@ -82,14 +82,7 @@ fn leaf(clock: &Arc<Clock>, us: u64, broken: bool) -> Arc<Leaf> {
 }
 
 fn mirror(clock: &Arc<Clock>, leaves: Vec<Arc<Leaf>>) -> Vdev {
-    let config = VdevConfig {
-        guid: Guid(1),
-        class: VdevClass::Data,
-        redundancy: Redundancy::Mirror,
-        segments: 64,
-        birth: Txg(1),
-        leaves: Vec::new(),
-    };
+    let config = VdevConfig::new(Guid(1), VdevClass::Data, Redundancy::Mirror, 64, Txg(1));
     Vdev::new(0, &config, leaves, Arc::clone(clock) as _)
 }
 

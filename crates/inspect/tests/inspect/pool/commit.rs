@@ -108,6 +108,7 @@ impl HandPool {
             log: self.log.clone(),
             log_home: self.log_home(),
             record_segments: self.record_runs(),
+            record_copies: None,
             record_next: Place::NULL,
             allocated_sectors: self.allocated_sectors(),
         };

@@ -61,7 +61,7 @@ pub const BOUNDS: Bounds = Bounds { log_bytes: LOG_BYTES, sectors: 1 << 30 };
 impl Traced {
     pub fn new() -> Traced {
         let scale = Scale { txg_dirty_bytes_max: 16 * MIB, ..Scale::REAL };
-        let limits = Limits::new(1024 * MIB, 1 << 20, LOG_BYTES >> 22, 16, scale);
+        let limits = Limits::new(1024 * MIB, LOG_BYTES >> 22, scale);
         let flow = Flow::new(&limits, true);
         Traced { limits, flow, batches: Batches::default(), trace: Vec::new() }
     }

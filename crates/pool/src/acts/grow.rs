@@ -1,0 +1,162 @@
+//! Data vdevs that are added, and vdevs that grow.
+//!
+//! Nothing of a vdev is used before an uberblock carries the config that lists it. The vdev is empty
+//! then: a root that was written without it needs nothing of it. So a power cut anywhere leaves
+//! either tree, and both are whole.
+//!
+//! A root says how many copies records and nodes have by the vdevs that its txg knew
+//! ([`PoolConfig::record_copies`](aquifer_ondisk::config::PoolConfig::record_copies)). So no txg may
+//! close between the choice of a vdev's birth and the moment from which a sync sees it.
+
+use std::sync::Arc;
+
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::config::{VDEV_SEGMENTS_MAX, VdevClass, VdevConfig};
+use aquifer_ondisk::layout::{Geometry, LEAVES_MAX, REWIND_TXGS, leaf_segments, metaslab_segments};
+use aquifer_ondisk::{Place, Txg};
+use aquifer_space::Allocator;
+use aquifer_vdev::Vdev;
+
+use crate::create::{VdevSpec, check_new_disks, new_vdev};
+use crate::error::ImportError;
+use crate::limits::Limits;
+use crate::pool::Pool;
+use crate::tree::VdevTree;
+
+impl Pool {
+    /// Adds a data vdev, which is used from now on. Its size does not matter. `force` also accepts
+    /// disks with labels of another pool.
+    ///
+    /// # Errors
+    /// There are too many disks, or one cannot be used. Nothing was written then.
+    pub async fn add_data(&self, spec: &VdevSpec, force: bool) -> Result<(), ImportError> {
+        let _act = self.acts.turn.lock().await;
+        check_new_disks(std::slice::from_ref(spec), force).await?;
+        let tree = self.tree();
+        if tree.config.disks().count() + spec.disks.len() > LEAVES_MAX {
+            let why = format!("a pool has at most {LEAVES_MAX} disks");
+            return Err(ImportError::BadConfig(why));
+        }
+        let _sync = self.sync_turn.lock().await;
+        self.txgs.check()?;
+        // A number of its own: places of a vdev that was removed are never those of this one.
+        let at = tree.config.vdevs.len();
+        let (config, leaves) = new_vdev(&self.world, VdevClass::Data, self.open_txg(), spec);
+        let (config, vdevs) = tree.with_vdev(at, config, leaves.clone(), &self.world);
+        if left_out(Rule::NewVdevIsListedFirst) {
+            *self.tree.write() =
+                Arc::new(VdevTree { config: config.clone(), vdevs: vdevs.clone() });
+            self.use_space_of(at);
+        }
+        self.change_tree(config, vdevs, &leaves).await?;
+        self.use_space_of(at);
+        Ok(())
+    }
+
+    /// Lets a data vdev use all of its disks, which may have become larger. Returns by how many
+    /// sectors it has grown.
+    ///
+    /// # Errors
+    /// `disk` is none of the pool's, or of the log; a disk of the vdev is not online.
+    pub async fn expand(&self, disk: &str) -> Result<u64, ImportError> {
+        let _act = self.acts.turn.lock().await;
+        let found = self.data_leaf_named(disk)?;
+        let (vdev, before) = self.data_vdev(&found)?;
+        let config = grown(&vdev, &before).await?;
+        if config == before {
+            return Ok(0);
+        }
+        // The config tells of one metaslab that became longer. Slots tell of the one before, in
+        // each root to which an import can go back.
+        let roots = if before.grown_from_segments == 0 { 0 } else { 1 + REWIND_TXGS };
+        for _ in 0..roots {
+            self.sync().await?;
+        }
+        let _sync = self.sync_turn.lock().await;
+        self.txgs.check()?;
+        let (tree, leaves) = (self.tree(), vdev.leaves.clone());
+        let (config, vdevs) = tree.with_vdev(found.vdev, config, leaves, &self.world);
+        self.change_tree(config, vdevs, &[]).await?;
+        let total = self.space.lock().space_use().total;
+        self.use_space_of(found.vdev);
+        // The slot of the metaslab that has become longer tells so from the next txg on.
+        self.request_txg();
+        Ok(self.space.lock().space_use().total - total)
+    }
+
+    /// Lets the allocator use all of a data vdev, and the pool's limits follow. No txg may close
+    /// meanwhile.
+    fn use_space_of(&self, at: usize) {
+        let tree = self.tree();
+        let Some(vdev) = tree.vdevs.get(at) else { return };
+        let geometries: Vec<Geometry> = tree.data().map(|vdev| vdev.geometry).collect();
+        let metaslabs = geometries.iter().map(Geometry::metaslabs).sum();
+        let mut space = self.space.lock();
+        space.extend(vdev.geometry);
+        self.grow_records(&mut space, vdev, metaslabs);
+        drop(space);
+        let total_sectors = geometries.iter().map(Geometry::sectors).sum();
+        let record_segments = self.records.lock().segments();
+        self.capacity.set(&self.limits, total_sectors, record_segments);
+    }
+
+    /// Takes more segments for records, as the pool has more metaslabs. A ring of one copy goes on
+    /// only where disks mirror each other. If there is no room, the ring stays as it is.
+    fn grow_records(&self, space: &mut Allocator, vdev: &Vdev, metaslabs: u64) {
+        let mut ring = self.records.lock();
+        if ring.copies() == 1 && vdev.geometry.copies > 1 {
+            return;
+        }
+        let txg = self.open_txg();
+        let more = Limits::record_segments(metaslabs).saturating_sub(ring.segments());
+        for _ in 0..more {
+            let taken = take_segments(space, txg, vdev, ring.copies());
+            let Some((first, second)) = taken else { return };
+            ring.grow(&[first], second.as_slice());
+        }
+    }
+}
+
+/// The config of a vdev that uses all of its disks, which are looked at.
+async fn grown(vdev: &Vdev, before: &VdevConfig) -> Result<VdevConfig, ImportError> {
+    let mut config = before.clone();
+    for (leaf, of) in vdev.leaves.iter().zip(&mut config.leaves) {
+        let Some(disk) = leaf.disk().filter(|_| leaf.is_online()) else {
+            let why = format!("{} is not online: a vdev grows with all its disks", leaf.path);
+            return Err(ImportError::BadConfig(why));
+        };
+        // Its end labels lie elsewhere now, even if the vdev has to wait for its smallest disk.
+        of.sectors = disk.grow().await?;
+    }
+    // The last segment of a leaf holds its end labels.
+    let smallest = config.leaves.iter().map(|leaf| leaf_segments(leaf.sectors)).min();
+    let segments = (smallest.unwrap_or(1) - 1).min(VDEV_SEGMENTS_MAX);
+    if segments > before.segments {
+        config.grown_from_segments = before.segments;
+        config.segments = segments;
+    }
+    if left_out(Rule::MetaslabSizeStays) {
+        config.metaslab_segments = metaslab_segments(config.segments);
+    }
+    Ok(config)
+}
+
+/// A segment on a vdev, and one for second copies far from it, if there are such.
+fn take_segments(
+    space: &mut Allocator,
+    txg: Txg,
+    vdev: &Vdev,
+    copies: u8,
+) -> Option<(Place, Option<Place>)> {
+    let rotor = usize::from(vdev.index);
+    let first = space.allocate_segment(txg, rotor, false).ok()?;
+    // Without room on the vdev it is another one's, which may have no redundancy.
+    let second = match copies {
+        1 => (first.place.vdev() == vdev.index).then_some(None),
+        _ => space.allocate_segment(txg, rotor, true).ok().map(Some),
+    };
+    if second.is_none() {
+        space.free(txg, first);
+    }
+    Some((first.place, second?.map(|run| run.place)))
+}
