@@ -10,6 +10,7 @@
 //! - The property `sharenfs` of each dataset, at the time when an act is answered, decides what
 //!   clients can mount.
 
+mod add;
 mod counts;
 mod datasets;
 pub mod history;

@@ -23,9 +23,9 @@ use tokio_rustls::TlsConnector;
 use crate::{
     AddVdevs, ApiError, ClearDamage, ClearLocks, ClearedLocks, CreateDataset, CreatePool,
     CreateToken, DaemonInfo, DatasetDone, DatasetInfo, DatasetQuery, DestroyDataset, DestroyPool,
-    DiskRequest, Event, EventQuery, HistoryEntry, ImportRequest, LocksInfo, NfsStat, PoolCreated,
-    PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest, ScanResult,
-    ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
+    DiskRequest, Event, EventQuery, HistoryEntry, ImportRequest, LocksInfo, NfsStat, OnlineDisk,
+    PoolCreated, PoolDone, PoolIo, PoolStatus, PoolSummary, ReplaceDisk, RotateToken, ScanRequest,
+    ScanResult, ScrubRequest, SetProperties, ShareInfo, ShareQuery, ShareWhy, TokenInfo, TokenMade,
 };
 
 /// A client of one daemon.
@@ -197,7 +197,7 @@ impl Client {
     }
 
     /// Takes a disk into use again.
-    pub async fn online_disk(&self, name: &str, request: &DiskRequest) -> Answer<PoolDone> {
+    pub async fn online_disk(&self, name: &str, request: &OnlineDisk) -> Answer<PoolDone> {
         self.post(&format!("/pools/{}/online", escaped(name)), request).await
     }
 

@@ -38,9 +38,9 @@ pub use history::{HistoryChange, HistoryEntry, HistoryOutcome};
 pub use locks::{ClearLocks, ClearedLocks, LockExtent, LockInfo, LocksInfo};
 pub use pools::{
     AddVdevs, CreatePool, DestroyPool, DiskRequest, DroppedLog, FoundPool, FoundVdev, Health,
-    ImportRequest, LeafState, LeafStatus, PoolCreated, PoolDone, PoolStatus, PoolSummary,
-    ReplaceDisk, ResilverInfo, ScanRequest, ScanResult, ScanState, SyncDisabled, VdevClass,
-    VdevKind, VdevLayout, VdevRequest, VdevStatus,
+    ImportRequest, LeafState, LeafStatus, OnlineDisk, PoolCreated, PoolDone, PoolStatus,
+    PoolSummary, ReplaceDisk, ResilverInfo, ScanRequest, ScanResult, ScanState, SyncDisabled,
+    VdevClass, VdevKind, VdevLayout, VdevRequest, VdevStatus,
 };
 pub use scrub::{ScrubAct, ScrubInfo, ScrubRequest, ScrubState};
 pub use shares::{HostInfo, ShareAccess, ShareAnswer, ShareInfo, ShareQuery, ShareWhy};

@@ -236,11 +236,11 @@ pub struct CreatePool {
     pub create_bytes: Option<u64>,
 }
 
-/// `POST /pools/{name}/add`: more vdevs for a pool in service. So far only log vdevs can be added.
+/// `POST /pools/{name}/add`: more vdevs for a pool in service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AddVdevs {
-    /// Data vdevs: refused by this version.
+    /// Data vdevs.
     #[serde(default)]
     pub vdevs: Vec<VdevRequest>,
     /// Log vdevs.
@@ -257,8 +257,19 @@ pub struct AddVdevs {
     pub create_bytes: Option<u64>,
 }
 
-/// `POST /pools/{name}/remove`, `detach`, `offline`, `online` and `clear-disk`: one disk of a pool
-/// in service.
+/// `POST /pools/{name}/online`: takes a disk into use again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnlineDisk {
+    /// The disk: its path or guid.
+    pub disk: String,
+    /// Also use disks of its vdev that have become larger. It may be in use then.
+    #[serde(default)]
+    pub expand: bool,
+}
+
+/// `POST /pools/{name}/remove`, `detach`, `offline` and `clear-disk`: one disk of a pool in
+/// service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskRequest {

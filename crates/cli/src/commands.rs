@@ -21,7 +21,7 @@ use std::io::{IsTerminal, Write};
 use aquifer_api::client::Client;
 use aquifer_api::keys;
 use aquifer_api::shown::{PLAIN, RED, lines_shown, shown};
-use aquifer_api::{ImportRequest, ReplaceDisk, ScrubAct};
+use aquifer_api::{ImportRequest, OnlineDisk, ReplaceDisk, ScrubAct};
 use aquifer_meter::size;
 use serde::Serialize;
 
@@ -145,7 +145,9 @@ async fn run_pool(command: PoolCommand, client: &Client, output: Output) -> Resu
         }
         PoolCommand::Wait { name } => disks::wait(client, output, &name).await,
         PoolCommand::Offline { name, disk } => disks::offline(client, output, &name, disk).await,
-        PoolCommand::Online { name, disk } => disks::online(client, output, &name, disk).await,
+        PoolCommand::Online { expand, name, disk } => {
+            disks::online(client, output, &name, OnlineDisk { disk, expand }).await
+        }
         PoolCommand::Import {
             force,
             places,

@@ -127,7 +127,7 @@ async fn run(
     let start = tokio::spawn(async move {
         starting.start().await;
         manager::ready();
-        tokio::join!(manager::report_health(&starting), scrub_in_time(&starting));
+        tokio::join!(manager::report_health(&starting), look_in_time(&starting));
     });
     let name = signals.next().await;
     tracing::info!(signal = name, "stopping; a second signal ends at once");
@@ -147,14 +147,15 @@ async fn run(
     Ok(())
 }
 
-/// How often it is looked whether a scrub is due.
-const SCRUB_LOOK: Duration = Duration::from_secs(600);
+/// How often it is looked whether a scrub is due, or a disk has grown.
+const LOOK_EVERY: Duration = Duration::from_secs(600);
 
-/// Begins the scrubs that are due, as long as the daemon runs.
-async fn scrub_in_time(control: &Control) {
+/// Begins the scrubs that are due and lets pools grow, as long as the daemon runs.
+async fn look_in_time(control: &Control) {
     loop {
         control.scrub_due().await;
-        tokio::time::sleep(SCRUB_LOOK).await;
+        control.expand_grown().await;
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

@@ -25,10 +25,12 @@ pub enum Property {
     Sharenfs = 6,
     /// How often the pool is scrubbed: `off`, `weekly`, `monthly`. Of the pool's own dataset.
     Scrub = 7,
+    /// Whether vdevs grow by themselves with their disks: `on`, `off`. Of the pool's own dataset.
+    Autoexpand = 8,
 }
 
 /// All properties.
-pub const PROPERTIES: [Property; 7] = [
+pub const PROPERTIES: [Property; 8] = [
     Property::Compression,
     Property::Sync,
     Property::Quota,
@@ -36,6 +38,7 @@ pub const PROPERTIES: [Property; 7] = [
     Property::Readonly,
     Property::Sharenfs,
     Property::Scrub,
+    Property::Autoexpand,
 ];
 
 /// When a write is durable.
@@ -76,6 +79,7 @@ impl Property {
             Property::Readonly => "readonly",
             Property::Sharenfs => "sharenfs",
             Property::Scrub => "scrub",
+            Property::Autoexpand => "autoexpand",
         }
     }
 
@@ -108,12 +112,12 @@ impl Property {
 
     /// Whether children take the value of their parent.
     pub fn is_inherited(self) -> bool {
-        !matches!(self, Property::Quota | Property::Reservation | Property::Scrub)
+        !matches!(self, Property::Quota | Property::Reservation) && !self.is_of_pool()
     }
 
     /// Whether only the pool's own dataset has it.
     pub fn is_of_pool(self) -> bool {
-        self == Property::Scrub
+        matches!(self, Property::Scrub | Property::Autoexpand)
     }
 
     /// The default value.
@@ -122,7 +126,7 @@ impl Property {
             Property::Compression => "on",
             Property::Sync => "standard",
             Property::Quota | Property::Reservation => "none",
-            Property::Readonly | Property::Sharenfs => "off",
+            Property::Readonly | Property::Sharenfs | Property::Autoexpand => "off",
             Property::Scrub => "monthly",
         }
     }
@@ -145,7 +149,7 @@ impl Property {
                 _ if value == "disabled" => self.with_reason(""),
                 _ => one_of(&["standard", "always", "disabled:REASON"]),
             },
-            Property::Readonly => one_of(&["on", "off"]),
+            Property::Readonly | Property::Autoexpand => one_of(&["on", "off"]),
             Property::Quota | Property::Reservation => match value {
                 "none" | "0" => Ok("none".into()),
                 _ => size::parse(value).map(|bytes| bytes.to_string()).ok_or_else(|| {

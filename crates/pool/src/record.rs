@@ -82,8 +82,8 @@ impl RecordRing {
         })
     }
 
-    /// More segments, and as many for second copies if there are such: the ring goes there after its
-    /// present last one. The next root on disk must list them as allocated by its txg.
+    /// More segments, and as many for second copies if there are such: the ring goes there after
+    /// its present last one. The next root on disk must list them as allocated by its txg.
     pub fn grow(&mut self, segments: &[Place], mirrors: &[Place]) {
         assert_eq!(mirrors.len(), if self.mirrors.is_empty() { 0 } else { segments.len() });
         self.segments.extend(segments);

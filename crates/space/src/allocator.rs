@@ -89,26 +89,6 @@ struct VdevSpace {
     usable: bool,
 }
 
-impl VdevSpace {
-    /// Of an empty vdev; `None`: of one that holds no blocks.
-    fn over(geometry: Option<Geometry>) -> VdevSpace {
-        let of = |geometry: Geometry| {
-            (0..geometry.metaslabs()).map(move |index| Metaslab::new(geometry, index))
-        };
-        VdevSpace {
-            metaslabs: geometry.into_iter().flat_map(of).collect(),
-            current: None,
-            second: None,
-            usable: geometry.is_some(),
-        }
-    }
-
-    /// Sectors that are free in the `used` view.
-    fn free(&self) -> u64 {
-        self.metaslabs.iter().filter(|slab| !slab.closed).map(|slab| slab.free).sum()
-    }
-}
-
 /// All free space of a pool. See the crate's head for its invariants.
 #[derive(Debug)]
 pub struct Allocator {

@@ -6,8 +6,34 @@ use aquifer_pool::create::{NamedDisk, VdevSpec};
 
 use crate::devices::Taker;
 
+/// The kind of a vdev of this redundancy.
+pub(super) fn kind(redundancy: Redundancy) -> VdevKind {
+    match redundancy {
+        Redundancy::Single => VdevKind::Single,
+        Redundancy::Mirror => VdevKind::Mirror,
+    }
+}
+
+/// Checks that data vdevs are as redundant as each other, and as those that are there: the pool is
+/// lost with any of them.
+pub(super) fn check_alike(
+    present: impl Iterator<Item = VdevKind>,
+    vdevs: &[VdevRequest],
+    force: bool,
+) -> Result<(), ApiError> {
+    let kinds: Vec<VdevKind> = present.chain(vdevs.iter().map(|vdev| vdev.kind)).collect();
+    let is_mixed = kinds.contains(&VdevKind::Mirror) && kinds.contains(&VdevKind::Single);
+    if vdevs.is_empty() || !is_mixed || force {
+        return Ok(());
+    }
+    Err(ApiError::refused(
+        "mirrors and single disks would hold data beside each other, and the pool is lost with any \
+         single disk; -f takes them nevertheless",
+    ))
+}
+
 /// Checks that each vdev has the number of disks that its kind needs.
-pub(super) fn check(vdevs: &[VdevRequest]) -> Result<(), ApiError> {
+pub(super) fn check<'a>(vdevs: impl IntoIterator<Item = &'a VdevRequest>) -> Result<(), ApiError> {
     for vdev in vdevs {
         match (vdev.kind, vdev.disks.len()) {
             (VdevKind::Mirror, 2..) | (VdevKind::Single, 1) => {}

@@ -42,6 +42,7 @@ impl Control {
         }
         layout::check(&request.vdevs)?;
         layout::check(&request.logs)?;
+        layout::check_alike(std::iter::empty(), &request.vdevs, request.force)?;
         for (property, value) in &request.properties {
             properties::check(&request.name, property, value)?;
         }

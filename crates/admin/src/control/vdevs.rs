@@ -1,4 +1,4 @@
-//! Acts on the disks of a pool in service: add, remove, attach, detach, replace, offline, online.
+//! Acts on the disks of a pool in service: remove, attach, detach, replace, offline, online.
 //!
 //! The engine does them between two txgs, without delaying clients. This module keeps track of the
 //! disks that the daemon holds exclusively, and of their paths for the next import.
@@ -6,16 +6,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use aquifer_api::{
-    AddVdevs, ApiError, DiskRequest, PoolCreated, PoolDone, ReplaceDisk, VdevClass, guid_text,
-};
+use aquifer_api::{ApiError, DiskRequest, OnlineDisk, PoolDone, ReplaceDisk, VdevClass, guid_text};
 use aquifer_ondisk::Guid;
-use aquifer_pool::create::{NamedDisk, VdevSpec};
+use aquifer_pool::create::NamedDisk;
 use aquifer_pool::{ImportError, LeafStatus, Pool};
 use aquifer_vdev::LeafState;
 
+use super::add::expand;
 use super::serving::Serving;
-use super::{Control, State, layout};
+use super::{Control, State};
 use crate::cache::CachedPool;
 use crate::devices::{Identity, OpenDisk, TakeRequest, open_again, resolve, take};
 use crate::status::{name_of, shown};
@@ -59,57 +58,6 @@ impl Member {
 }
 
 impl Control {
-    /// Adds log vdevs to a pool.
-    ///
-    /// # Errors
-    /// Data vdevs, or any reason to refuse a disk. Nothing was written then.
-    pub async fn add_vdevs(&self, name: &str, request: AddVdevs) -> Result<PoolCreated, ApiError> {
-        let _act = self.act().await?;
-        let serving = self.serving(name)?;
-        if !request.vdevs.is_empty() {
-            return Err(ApiError::invalid(
-                "disks for data cannot be added yet: this version adds log devices only, as in \
-                 `aquifer pool add tank log DISK`",
-            ));
-        }
-        if request.logs.is_empty() {
-            return Err(ApiError::invalid("nothing is named that could be added"));
-        }
-        layout::check(&request.logs)?;
-        let taken = take(TakeRequest {
-            disks: layout::disks(&request.logs),
-            force: request.force,
-            create_bytes: request.create_bytes,
-            dry_run: request.dry_run,
-            in_use: self.disks_in_use(),
-        });
-        let mut taken = taken.await?;
-        let mut added = PoolCreated {
-            name: name.into(),
-            dry_run: request.dry_run,
-            vdevs: Vec::new(),
-            logs: layout::shown(&request.logs, &mut taken.disks.iter()),
-            notes: Vec::new(),
-        };
-        if request.dry_run {
-            return Ok(added);
-        }
-        let opened = taken.opened();
-        let specs = layout::specs(&request.logs, &mut opened.iter().map(OpenDisk::named));
-        for spec in specs {
-            let paths: Vec<String> = spec.disks.iter().map(|disk| disk.path.clone()).collect();
-            add_log(&serving, spec, request.force).await?;
-            // Each is the pool's own at once: a later one may be refused.
-            taken.keep_made(&paths);
-            let own = opened.iter().filter(|disk| paths.contains(&disk.path)).cloned();
-            serving.take_disks(own.collect());
-            added.notes.extend(self.list_anew(&serving));
-            let disks = paths.join(", ");
-            tracing::info!(class = "log.added", pool = name, disks, "log device added");
-        }
-        Ok(added)
-    }
-
     /// Removes a log vdev from a pool.
     ///
     /// # Errors
@@ -288,20 +236,22 @@ impl Control {
     }
 
     /// Takes a disk into use again, after opening it again. A disk that holds data is resilvered
-    /// first, in the background.
+    /// first, in the background. With `expand` its vdev also uses disks that have become larger;
+    /// the disk may be in use then.
     ///
     /// # Errors
     /// There is none of this name, it is in use, or another disk is there now.
-    pub async fn online_disk(
-        &self,
-        name: &str,
-        request: DiskRequest,
-    ) -> Result<PoolDone, ApiError> {
+    pub async fn online_disk(&self, name: &str, request: OnlineDisk) -> Result<PoolDone, ApiError> {
         let _act = self.act().await?;
         let serving = self.serving(name)?;
         let member = one_disk(&serving, &request.disk)?;
+        let guid = member.guid;
+        if request.expand && member.state == LeafState::Online {
+            let note = expand(&serving, guid, &member.path).await?;
+            return Ok(PoolDone::new(name, vec![note]));
+        }
         member.check_not_in_use()?;
-        let (guid, disk) = (member.guid, member.path);
+        let disk = member.path;
         let before = held(&serving, &disk).map(|disk| disk.file);
         let opened = open_again(disk.clone(), before).await?;
         let again = opened.named();
@@ -315,7 +265,8 @@ impl Control {
             VdevClass::Data => ("disk.online", "disk is back"),
         };
         tracing::info!(class, pool = name, disk, "{message}");
-        Ok(PoolDone::new(name, Vec::new()))
+        let later = format!("{disk}: grows with `pool online -e` once it is up to date");
+        Ok(PoolDone::new(name, if request.expand { vec![later] } else { Vec::new() }))
     }
 
     /// Releases disks that left their pools by themselves. Only for who has the turn of an act.
@@ -336,7 +287,7 @@ impl Control {
 
     /// Notes where the disks of a pool are now, and writes the list. The act is done even if the
     /// list cannot be written, so the error only becomes a note.
-    fn list_anew(&self, serving: &Arc<Serving>) -> Option<String> {
+    pub(super) fn list_anew(&self, serving: &Arc<Serving>) -> Option<String> {
         self.note_disks(serving);
         self.store().err().map(|error| error.to_string())
     }
@@ -355,12 +306,8 @@ impl Control {
     }
 }
 
-async fn add_log(serving: &Serving, spec: VdevSpec, force: bool) -> Result<(), ApiError> {
-    on_pool(serving, async move |pool| pool.add_log(&spec, force).await).await
-}
-
 /// Carries out an act on the pool's own thread.
-async fn on_pool<F, T: Send + 'static>(
+pub(super) async fn on_pool<F, T: Send + 'static>(
     serving: &Serving,
     act: impl FnOnce(Arc<Pool>) -> F + Send + 'static,
 ) -> Result<T, ApiError>

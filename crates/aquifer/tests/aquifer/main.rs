@@ -10,6 +10,7 @@
 mod disks;
 mod exports;
 mod eyes;
+mod growth;
 mod history;
 mod hosts;
 mod life;

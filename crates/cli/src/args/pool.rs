@@ -11,7 +11,8 @@ use super::{assignment, bytes};
 pub enum PoolCommand {
     /// Make a pool and import it.
     Create {
-        /// Also take disks that hold something else. It is lost.
+        /// Also take disks that hold something else, which is lost, and single disks beside
+        /// mirrors.
         #[arg(short = 'f')]
         force: bool,
         /// Only say what would be done, or why not.
@@ -30,9 +31,10 @@ pub enum PoolCommand {
         #[arg(required = true, value_name = "[log] [mirror] DISK")]
         disks: Vec<String>,
     },
-    /// Add log devices to a pool.
+    /// Add vdevs to a pool: for data, and for the intent log.
     Add {
-        /// Also take disks that hold something else. It is lost.
+        /// Also take disks that hold something else, which is lost, and single disks beside
+        /// mirrors.
         #[arg(short = 'f')]
         force: bool,
         /// Only say what would be done, or why not.
@@ -43,7 +45,8 @@ pub enum PoolCommand {
         create_size: Option<u64>,
         /// The pool.
         name: String,
-        /// Disks: `log A`, `log A B` (two, used in turn), `log mirror A B`.
+        /// Disks: `A`, `mirror A B`; behind the word `log` those of the intent log: `log A`, `log A
+        /// B` (two, used in turn), `log mirror A B`.
         #[arg(required = true, value_name = "[log] [mirror] DISK")]
         disks: Vec<String>,
     },
@@ -120,6 +123,9 @@ pub enum PoolCommand {
     },
     /// Take a disk into use again.
     Online {
+        /// Also use disks of its vdev that have become larger. The disk may be in use.
+        #[arg(short = 'e')]
+        expand: bool,
         /// The pool.
         name: String,
         /// The disk.

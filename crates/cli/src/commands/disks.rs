@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use aquifer_api::client::Client;
-use aquifer_api::{AddVdevs, DiskRequest, LeafState, PoolDone, ReplaceDisk, ScanState, ScrubState};
+use aquifer_api::{
+    AddVdevs, DiskRequest, LeafState, OnlineDisk, PoolDone, ReplaceDisk, ScanState, ScrubState,
+};
 
 use super::pool::{Wish, layout};
 use super::{Output, tell};
@@ -109,9 +111,9 @@ pub(super) async fn online(
     client: &Client,
     output: Output,
     name: &str,
-    disk: String,
+    request: OnlineDisk,
 ) -> Result<(), Failure> {
-    done(output, &client.online_disk(name, &DiskRequest { disk }).await?)
+    done(output, &client.online_disk(name, &request).await?)
 }
 
 fn done(output: Output, done: &PoolDone) -> Result<(), Failure> {

@@ -20,7 +20,7 @@
 //! POST /pools/{name}/clear      operator                  -> PoolDone
 //! POST /pools/{name}/clear-disk operator DiskRequest     -> PoolDone
 //! POST /pools/{name}/offline    operator  DiskRequest     -> PoolDone
-//! POST /pools/{name}/online     operator  DiskRequest     -> PoolDone
+//! POST /pools/{name}/online     operator  OnlineDisk      -> PoolDone
 //! POST /pools/{name}/scrub      operator  ScrubRequest    -> PoolDone
 //! POST /datasets                operator  CreateDataset   -> DatasetDone    (2)
 //! POST /datasets/set            operator  SetProperties   -> DatasetDone    (2)
@@ -304,9 +304,9 @@ async fn online_disk(
     acting: Acting,
     State(control): Control_,
     Name(name): Name,
-    Body(request): Body<api::DiskRequest>,
+    Body(request): Body<api::OnlineDisk>,
 ) -> Response {
-    let told = words::on_disk("online", &name, &request);
+    let told = words::online_disk(&name, &request);
     acting.carry_out(told, control.online_disk(&name, request)).await
 }
 

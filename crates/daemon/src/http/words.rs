@@ -6,8 +6,8 @@ use aquifer_admin::control::history::Leaving;
 use aquifer_api::time::text_s;
 use aquifer_api::{
     AddVdevs, ClearDamage, ClearLocks, CreateDataset, CreatePool, CreateToken, DestroyDataset,
-    DiskRequest, ImportRequest, ReplaceDisk, RotateToken, ScrubAct, ScrubRequest, SetProperties,
-    VdevKind, VdevRequest,
+    DiskRequest, ImportRequest, OnlineDisk, ReplaceDisk, RotateToken, ScrubAct, ScrubRequest,
+    SetProperties, VdevKind, VdevRequest,
 };
 
 use super::acts::{About, Told, import_needs, properties_need};
@@ -92,6 +92,11 @@ pub(super) fn add_vdevs(name: &str, request: &AddVdevs) -> Told {
 
 pub(super) fn on_disk(act: &str, name: &str, DiskRequest { disk }: &DiskRequest) -> Told {
     let words = Words::of("pool").word(act).word(name).word(disk);
+    words.told(About::Pool(name.into()))
+}
+
+pub(super) fn online_disk(name: &str, OnlineDisk { disk, expand }: &OnlineDisk) -> Told {
+    let words = Words::of("pool online").flag(*expand, "-e").word(name).word(disk);
     words.told(About::Pool(name.into()))
 }
 

@@ -1,12 +1,12 @@
 //! Data vdevs that are added, and vdevs that grow.
 //!
-//! Nothing of a vdev is used before an uberblock carries the config that lists it. The vdev is empty
-//! then: a root that was written without it needs nothing of it. So a power cut anywhere leaves
-//! either tree, and both are whole.
+//! Nothing of a vdev is used before an uberblock carries the config that lists it. The vdev is
+//! empty then: a root that was written without it needs nothing of it. So a power cut anywhere
+//! leaves either tree, and both are whole.
 //!
 //! A root says how many copies records and nodes have by the vdevs that its txg knew
-//! ([`PoolConfig::record_copies`](aquifer_ondisk::config::PoolConfig::record_copies)). So no txg may
-//! close between the choice of a vdev's birth and the moment from which a sync sees it.
+//! ([`PoolConfig::record_copies`](aquifer_ondisk::config::PoolConfig::record_copies)). So no txg
+//! may close between the choice of a vdev's birth and the moment from which a sync sees it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A disk that reports a smaller size: an image that was cut off, a wrong jumper; or one that grows.
+//! A disk that reports a smaller size: an image that was cut off, a wrong jumper; or one that
+//! grows.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,0 +1,118 @@
+//! More room for a pool in service: vdevs that are added, and disks that have become larger.
+
+use aquifer_api::{AddVdevs, ApiError, PoolCreated, VdevClass};
+use aquifer_dataset::Property;
+use aquifer_meter::size;
+use aquifer_ondisk::Guid;
+use aquifer_ondisk::config::VdevClass as Class;
+use aquifer_pool::VdevStatus;
+use aquifer_pool::create::VdevSpec;
+
+use super::serving::Serving;
+use super::vdevs::on_pool;
+use super::{Control, layout};
+use crate::devices::{OpenDisk, TakeRequest, take};
+
+impl Control {
+    /// Adds vdevs to a pool: for data, and for the log.
+    ///
+    /// # Errors
+    /// Vdevs of another redundancy than the pool's without `force`, or any reason to refuse a disk.
+    /// Nothing was written then.
+    pub async fn add_vdevs(&self, name: &str, request: AddVdevs) -> Result<PoolCreated, ApiError> {
+        let _act = self.act().await?;
+        let serving = self.serving(name)?;
+        if request.vdevs.is_empty() && request.logs.is_empty() {
+            return Err(ApiError::invalid("nothing is named that could be added"));
+        }
+        layout::check(request.vdevs.iter().chain(&request.logs))?;
+        let status = serving.service().pool.status();
+        let data = status.vdevs.iter().filter(|vdev| vdev.class == Class::Data);
+        let present = data.map(|vdev: &VdevStatus| layout::kind(vdev.redundancy));
+        layout::check_alike(present, &request.vdevs, request.force)?;
+        let taken = take(TakeRequest {
+            disks: layout::disks(request.vdevs.iter().chain(&request.logs)),
+            force: request.force,
+            create_bytes: request.create_bytes,
+            dry_run: request.dry_run,
+            in_use: self.disks_in_use(),
+        });
+        let mut taken = taken.await?;
+        let mut takers = taken.disks.iter();
+        let mut added = PoolCreated {
+            name: name.into(),
+            dry_run: request.dry_run,
+            vdevs: layout::shown(&request.vdevs, &mut takers),
+            logs: layout::shown(&request.logs, &mut takers),
+            notes: Vec::new(),
+        };
+        if request.dry_run {
+            return Ok(added);
+        }
+        let opened = taken.opened();
+        let mut disks = opened.iter().map(OpenDisk::named);
+        let data = layout::specs(&request.vdevs, &mut disks);
+        let logs = layout::specs(&request.logs, &mut disks);
+        let data = data.into_iter().map(|spec| (VdevClass::Data, spec));
+        for (class, spec) in data.chain(logs.into_iter().map(|spec| (VdevClass::Log, spec))) {
+            let paths: Vec<String> = spec.disks.iter().map(|disk| disk.path.clone()).collect();
+            add(&serving, class, spec, request.force).await?;
+            // Each is the pool's own at once: a later one may be refused.
+            taken.keep_made(&paths);
+            let own = opened.iter().filter(|disk| paths.contains(&disk.path)).cloned();
+            serving.take_disks(own.collect());
+            added.notes.extend(self.list_anew(&serving));
+            let disks = paths.join(", ");
+            let (class, message) = match class {
+                VdevClass::Log => ("log.added", "log device added"),
+                VdevClass::Data => ("vdev.added", "vdev added"),
+            };
+            tracing::info!(class, pool = name, disks, "{message}");
+        }
+        Ok(added)
+    }
+
+    /// Lets pools in service whose property `autoexpand` is on use disks that have become larger.
+    pub async fn expand_grown(&self) {
+        let Ok(_act) = self.act().await else { return };
+        for serving in self.all_serving() {
+            let datasets = &serving.service().datasets;
+            let own = datasets.by_name(serving.name());
+            let is_on = own.is_some_and(|own| datasets.value(&own, Property::Autoexpand).0 == "on");
+            if !is_on {
+                continue;
+            }
+            let vdevs = serving.service().pool.status().vdevs;
+            for vdev in vdevs.iter().filter(|vdev| vdev.class == Class::Data) {
+                let Some(leaf) = vdev.leaves.first() else { continue };
+                if let Err(error) = expand(&serving, leaf.guid, &leaf.path).await {
+                    tracing::debug!(pool = serving.name(), %error, "vdev does not grow");
+                }
+            }
+        }
+    }
+}
+
+async fn add(
+    serving: &Serving,
+    class: VdevClass,
+    spec: VdevSpec,
+    force: bool,
+) -> Result<(), ApiError> {
+    on_pool(serving, async move |pool| match class {
+        VdevClass::Data => pool.add_data(&spec, force).await,
+        VdevClass::Log => pool.add_log(&spec, force).await,
+    })
+    .await
+}
+
+/// Lets the vdev of a disk use all of its disks. Returns what came of it, for people.
+pub(super) async fn expand(serving: &Serving, disk: Guid, path: &str) -> Result<String, ApiError> {
+    let grown = on_pool(serving, async move |pool| pool.expand(&disk.to_string()).await).await?;
+    if grown == 0 {
+        return Ok(format!("{path}: its vdev cannot grow: its smallest disk has no more room"));
+    }
+    let (pool, by) = (serving.name(), size::human(grown * 4096));
+    tracing::info!(class = "vdev.grown", pool, disk = path, by, "vdev has grown");
+    Ok(format!("{path}: its vdev has grown by {by}"))
+}
