@@ -154,6 +154,8 @@ pub enum Rule {
     CopiesAsOfTheirTxg,
     /// A vdev that grows keeps the size of its metaslabs.
     MetaslabSizeStays,
+    /// A spare that stands for a disk is no spare meanwhile.
+    SpareStandsOnce,
 }
 
 /// The number of rules that there may be.

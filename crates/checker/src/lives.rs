@@ -6,6 +6,7 @@
 //! finds.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use aquifer_files::Service;
 use aquifer_pool::Scale;
@@ -37,6 +38,7 @@ pub const SCALE: Scale = Scale {
     reap_entries_max: 12,
     node_bytes: 400,
     record_segment_sectors: 32,
+    spare_after: Duration::from_secs(60),
     piece_blocks_max: 24,
 };
 

@@ -9,14 +9,16 @@
 mod data;
 mod grow;
 mod log;
+mod spares;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{LeafConfig, PoolConfig, Redundancy, VdevClass};
-use aquifer_ondisk::layout::leaf_segments;
+use aquifer_ondisk::config::{LeafConfig, Redundancy, VdevClass};
+use aquifer_ondisk::layout::{LEAVES_MAX, leaf_segments};
+use aquifer_vdev::Leaf;
 use aquifer_vdev::label_io;
-use aquifer_vdev::{Leaf, Vdev};
 
 use crate::create::{NamedDisk, VdevSpec, check_labels, check_new_disks};
 use crate::error::ImportError;
@@ -32,17 +34,33 @@ struct Found {
 }
 
 impl Pool {
-    /// Takes a disk out of use until [`Pool::online_disk`].
+    /// Takes a disk out of use until [`Pool::online_disk`]; if `temporary`, until the next import
+    /// at most.
     ///
     /// # Errors
     /// It is none of the pool's, or the last one that holds everything.
-    pub async fn offline_disk(&self, disk: &str) -> Result<(), ImportError> {
+    pub async fn offline_disk(&self, disk: &str, temporary: bool) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
         let found = self.leaf_named(disk)?;
         match found.class {
-            VdevClass::Log => self.offline_log_disk(&found).await,
-            _ => self.offline_data_disk(&found).await,
+            VdevClass::Log => self.offline_log_disk(&found).await?,
+            _ => self.offline_data_disk(&found).await?,
         }
+        self.note_offline(&found, !temporary).await
+    }
+
+    /// Notes in the labels whether a disk stays out of use.
+    async fn note_offline(&self, found: &Found, offline: bool) -> Result<(), ImportError> {
+        let mut tree = VdevTree::clone(&self.tree());
+        let leaves = tree.config.vdevs.iter_mut().flat_map(|vdev| &mut vdev.leaves);
+        let changed: Vec<_> = leaves
+            .filter(|leaf| leaf.guid == found.config.guid && leaf.offline != offline)
+            .map(|leaf| leaf.offline = offline)
+            .collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        self.change_tree(tree, &[]).await
     }
 
     /// Takes a disk into use again. `again` is the same disk, opened again. A disk that holds data
@@ -66,6 +84,8 @@ impl Pool {
             let reason = "is another disk; `pool replace` takes it in its place".to_string();
             return Err(ImportError::BadDisk { path: again.path, reason });
         }
+        self.note_offline(&found, false).await?;
+        let found = self.leaf_named(&found.config.guid.to_string())?;
         match found.class {
             VdevClass::Log => self.online_log_disk(&found, again).await,
             _ => self.online_data_disk(&found, again).await,
@@ -116,23 +136,32 @@ impl Pool {
         LeafConfig::new(guid, new.disk.sectors(), new.path.clone())
     }
 
+    /// Checks that so many more disks are not too many.
+    fn check_count(&self, more: usize) -> Result<(), ImportError> {
+        if self.tree().config.disks().count() + more <= LEAVES_MAX {
+            return Ok(());
+        }
+        Err(ImportError::BadConfig(format!("a pool has at most {LEAVES_MAX} disks")))
+    }
+
     /// Makes a tree the pool's own. `fresh` are disks that were not part of it.
     async fn change_tree(
         &self,
-        mut config: PoolConfig,
-        vdevs: Vec<Arc<Vdev>>,
+        mut tree: VdevTree,
         fresh: &[Arc<Leaf>],
     ) -> Result<(), ImportError> {
-        config.config_sequence += 1;
-        check_labels(&config)?;
+        tree.config.config_sequence += 1;
+        check_labels(&tree.config)?;
+        let leaves = || tree.config.leaves().map(|(_, leaf)| leaf.guid);
+        assert!(leaves().collect::<HashSet<_>>().len() == leaves().count(), "a disk has one place");
         for leaf in fresh {
             if let Some(disk) = leaf.disk() {
                 label_io::erase_labels(disk).await?;
             }
-            label_io::write_config(leaf, &config).await?;
+            label_io::write_config(leaf, &tree.config).await?;
         }
-        let sequence = config.config_sequence;
-        let tree = Arc::new(VdevTree { config, vdevs });
+        let sequence = tree.config.config_sequence;
+        let tree = Arc::new(tree);
         let is_fresh = |leaf: &&Arc<Leaf>| fresh.iter().any(|new| new.guid == leaf.guid);
         for leaf in tree.online().filter(|leaf| !is_fresh(leaf)) {
             // The uberblock marks a disk that fails here as outdated.
@@ -150,7 +179,7 @@ impl Pool {
                 .retain(|entry| known.contains(&entry.leaf) && !in_use.contains(&entry.leaf));
         })
         .await?;
-        self.acts.disks_changed.notify_one();
+        self.acts.tell_change();
         Ok(())
     }
 

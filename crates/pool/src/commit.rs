@@ -94,7 +94,7 @@ impl Pool {
             // A leaf that failed on the way may not have the uberblock: name it too.
             for leaf in named {
                 leaf.set_outdated();
-                self.acts.disks_changed.notify_one();
+                self.acts.tell_change();
             }
             if self.failed_leaves().is_empty() || left_out(Rule::NameOutdated) {
                 current.uberblock = next;

@@ -20,7 +20,7 @@ use crate::intent_log::{Position, Ring, Start};
 use crate::limits::{Limits, MEMORY_CAP_BYTES_MIN, Scale};
 use crate::pool::{BoxFuture, Pool};
 use crate::record::{RecordRing, runs_of};
-use crate::tree::{allocator, data};
+use crate::tree::{VdevTree, allocator, data};
 
 #[cfg(test)]
 mod tests;
@@ -287,8 +287,7 @@ async fn format(
     }
     let pool = Pool::assemble(crate::pool::Parts {
         world,
-        config,
-        vdevs,
+        tree: VdevTree { config, vdevs, spares: Vec::new() },
         limits,
         capacity,
         space,

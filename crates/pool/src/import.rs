@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::pool_root::LogRoot;
 use aquifer_ondisk::types::{Run, SEGMENT_SECTORS};
 use aquifer_ondisk::uberblock::{Host, LogEnd, ROOTS, Uberblock};
@@ -31,13 +30,13 @@ use crate::capacity::Capacity;
 use crate::create::NamedDisk;
 use crate::error::ImportError;
 use crate::host::check_host;
-use crate::import::leaves::{assemble_vdevs, name_unused};
+use crate::import::leaves::{assemble_spares, assemble_vdevs, name_unused};
 use crate::import::vote::vote;
 use crate::intent_log::read::{Chain, ChainRules, Reader};
 use crate::intent_log::{LiveBatch, Position, Ring, Start};
 use crate::limits::{Limits, MEMORY_CAP_BYTES_DEFAULT, Scale};
 use crate::pool::{BoxFuture, Parts, Pool};
-use crate::tree::data;
+use crate::tree::VdevTree;
 
 /// The administrator's options of an import.
 #[derive(Debug, Clone)]
@@ -184,7 +183,9 @@ pub fn import(
         let chain = read_log(&reader, &log_root).await?;
         note_log(&chain, DroppedLog { from, since_ns, rewound: false }, &mut report);
         fix_end(&mut uberblock, &chain, log_root.chain);
-        let parts = build(world, vote.config, vdevs, &uberblock, roots, &ring, &chain, options)?;
+        let spares = assemble_spares(&world, &vote.config, &found);
+        let tree = VdevTree { config: vote.config, vdevs, spares };
+        let parts = build(world, tree, &uberblock, roots, &ring, &chain, options)?;
         let pool = Pool::assemble(parts);
         pool.level_labels(&found).await;
         pool.write_uberblock(|next| {
@@ -334,8 +335,7 @@ fn fix_end(uberblock: &mut Uberblock, chain: &Chain, chain_id: u64) {
 #[expect(clippy::too_many_arguments, reason = "the one place where an import's findings meet")]
 fn build(
     world: Arc<dyn World>,
-    config: PoolConfig,
-    vdevs: Vec<Arc<Vdev>>,
+    tree: VdevTree,
     uberblock: &Uberblock,
     roots: root::FoundRoots,
     ring: &Ring,
@@ -345,7 +345,7 @@ fn build(
     let newest = roots.newest;
     let copies = u64::from(roots.ring.copies());
     let segments = |runs: &[Run]| runs.iter().map(|run| run.sectors / SEGMENT_SECTORS).sum::<u64>();
-    let total = data(&vdevs).map(|vdev| vdev.geometry.sectors()).sum();
+    let total = tree.data().map(|vdev| vdev.geometry.sectors()).sum();
     let log_segments = segments(&newest.root.log_home);
     let record_segments = segments(&newest.root.record_segments) / copies;
     let limits = Limits::new(options.memory_cap_bytes, log_segments, options.scale);
@@ -380,8 +380,7 @@ fn build(
     };
     Ok(Parts {
         world,
-        config,
-        vdevs,
+        tree,
         limits,
         capacity,
         space: roots.space,

@@ -57,7 +57,7 @@ pub use pool::{BoxFuture, Pool, Replay, Roots, Trees};
 pub use readers::Reading;
 pub use resilver::ResilverError;
 pub use resilver::progress::ResilverStatus;
-pub use status::{LeafStatus, PoolStatus, VdevStatus};
+pub use status::{LeafStatus, PoolStatus, SpareStatus, VdevStatus};
 pub use sync::SyncContext;
 pub use txg::{Admission, Demand, Lane, SpaceClass, TxHold};
 pub use walk::{Span, Visitor};

@@ -1,5 +1,7 @@
 //! Every limit of a pool, derived from its size and the memory cap.
 
+use std::time::Duration;
+
 use aquifer_ondisk::tree_node::NODE_CAPACITY_BYTES;
 use aquifer_ondisk::types::SEGMENT_SECTORS;
 
@@ -41,6 +43,8 @@ pub struct Scale {
     pub record_segment_sectors: u64,
     /// Most blocks of a piece of a walk over everything.
     pub piece_blocks_max: usize,
+    /// How long a disk is away, or fails again and again, before a spare takes its place.
+    pub spare_after: Duration,
 }
 
 impl Scale {
@@ -53,6 +57,7 @@ impl Scale {
         node_bytes: NODE_CAPACITY_BYTES,
         record_segment_sectors: SEGMENT_SECTORS,
         piece_blocks_max: 1 << 16,
+        spare_after: Duration::from_secs(60),
     };
 }
 

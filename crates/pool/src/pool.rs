@@ -7,7 +7,6 @@ use std::time::Duration;
 use aquifer_arc::Cache;
 use aquifer_blockio::{Page, World};
 use aquifer_meter::SharedHistogram;
-use aquifer_ondisk::config::PoolConfig;
 use aquifer_ondisk::log_batch::LogRecord;
 use aquifer_ondisk::pool_root::TREES;
 use aquifer_ondisk::scrub::WalkPosition;
@@ -129,8 +128,16 @@ pub(crate) struct Acts {
     pub shunned_log: Mutex<Option<u16>>,
     /// A disk became outdated or was asked back, or the pool ends.
     pub disks_changed: Notify,
-    /// Disks that leave once another one holds everything, by that one.
-    pub replaced: Mutex<HashMap<Guid, Guid>>,
+    /// The same, for who looks after spares and disks that are replaced.
+    pub stands_changed: Notify,
+}
+
+impl Acts {
+    /// Disks have changed, or the pool ends.
+    pub fn tell_change(&self) {
+        self.disks_changed.notify_one();
+        self.stands_changed.notify_one();
+    }
 }
 
 /// What is counted for the status and the metrics.
@@ -164,8 +171,7 @@ impl std::fmt::Debug for Pool {
 /// The parts of a new pool.
 pub(crate) struct Parts {
     pub world: Arc<dyn World>,
-    pub config: PoolConfig,
-    pub vdevs: Vec<Arc<Vdev>>,
+    pub tree: VdevTree,
     pub limits: Limits,
     pub capacity: Capacity,
     pub space: Allocator,
@@ -184,7 +190,7 @@ const CACHE_SHARDS: u32 = 16;
 
 impl Pool {
     pub(crate) fn assemble(parts: Parts) -> Arc<Pool> {
-        let tree = VdevTree { config: parts.config, vdevs: parts.vdevs };
+        let (name, guid) = (parts.tree.config.name.clone(), parts.tree.config.pool_guid);
         Arc::new_cyclic(|this| Pool {
             this: this.clone(),
             meters: Meters {
@@ -194,9 +200,9 @@ impl Pool {
                 resilver: Mutex::new(None),
             },
             world: parts.world,
-            name: tree.config.name.clone(),
-            guid: tree.config.pool_guid,
-            tree: RwLock::new(Arc::new(tree)),
+            name,
+            guid,
+            tree: RwLock::new(Arc::new(parts.tree)),
             acts: Acts::default(),
             sync_turn: AsyncMutex::default(),
             cache: Cache::new(parts.limits.arc_bytes, CACHE_SHARDS),
@@ -286,7 +292,7 @@ impl Pool {
             class = "pool.suspended", pool = %self.name, %error, "pool suspended"
         );
         self.txgs.fail(error.clone());
-        self.acts.disks_changed.notify_one();
+        self.acts.tell_change();
         self.log.fail(error);
     }
 

@@ -100,7 +100,7 @@ impl Pool {
                 }
                 let done = self.resilver_and_tell(&vdev, &leaf).await;
                 if done {
-                    self.let_replaced_go(leaf.guid).await;
+                    self.acts.stands_changed.notify_one();
                 }
                 tries.rest =
                     if done { REST_MIN } else { (tries.rest * 2).clamp(REST_MIN, REST_MAX) };

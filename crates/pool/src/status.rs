@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use aquifer_meter::Histogram;
-use aquifer_ondisk::config::{Redundancy, VdevClass};
+use aquifer_ondisk::config::{LeafConfig, Redundancy, Stands, VdevClass};
 use aquifer_ondisk::{Guid, Txg};
 use aquifer_space::SpaceUse;
 use aquifer_sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +12,7 @@ use aquifer_vdev::{IoCounts, LeafState};
 use crate::Pool;
 use crate::flow::limits::TXG_SLOW_MS;
 use crate::resilver::progress::ResilverStatus;
+use crate::tree::VdevTree;
 
 /// One disk.
 #[derive(Debug, Clone)]
@@ -22,6 +23,10 @@ pub struct LeafStatus {
     pub path: String,
     /// State.
     pub state: LeafState,
+    /// An administrator took it out of use.
+    pub offline: bool,
+    /// Why it is beside another one.
+    pub stands: Stands,
     /// Failed reads.
     pub read_errors: u64,
     /// Failed writes and flushes.
@@ -79,6 +84,21 @@ pub struct PoolStatus {
     pub stable_writes_in_sync: Histogram,
     /// The newest resilver since the import.
     pub resilver: Option<ResilverStatus>,
+    /// Its spares.
+    pub spares: Vec<SpareStatus>,
+}
+
+/// A spare.
+#[derive(Debug, Clone)]
+pub struct SpareStatus {
+    /// Identity.
+    pub guid: Guid,
+    /// Path.
+    pub path: String,
+    /// Whether its disk is there.
+    pub present: bool,
+    /// The path of the disk for which it stands now.
+    pub stands_for: Option<String>,
 }
 
 impl Pool {
@@ -103,7 +123,12 @@ impl Pool {
                     class: config.class,
                     redundancy: config.redundancy,
                     sectors: vdev.geometry.sectors(),
-                    leaves: vdev.leaves.iter().map(|leaf| leaf_status(leaf)).collect(),
+                    leaves: config
+                        .leaves
+                        .iter()
+                        .zip(&vdev.leaves)
+                        .map(|(config, leaf)| leaf_status(config, leaf))
+                        .collect(),
                     io: vdev.io.look(),
                 })
                 .collect(),
@@ -112,6 +137,7 @@ impl Pool {
             stable_writes: apart.look(),
             stable_writes_in_sync: in_sync.look(),
             resilver: self.resilver_status(),
+            spares: spares(&tree),
         }
     }
 }
@@ -140,12 +166,34 @@ impl Pool {
     }
 }
 
-fn leaf_status(leaf: &aquifer_vdev::Leaf) -> LeafStatus {
+fn spares(tree: &VdevTree) -> Vec<SpareStatus> {
+    let path_of = |guid| tree.leaf(guid).map(|leaf| leaf.path.clone());
+    let status = |spare: &LeafConfig| {
+        let stands = tree.config.leaves().find(|(_, leaf)| leaf.guid == spare.guid);
+        let stands_for = stands.and_then(|(_, leaf)| match leaf.stands {
+            Stands::SpareFor(whom) => path_of(whom),
+            _ => None,
+        });
+        let free = tree.spares.iter().find(|leaf| leaf.guid == spare.guid);
+        let leaf = free.or_else(|| tree.leaf(spare.guid));
+        SpareStatus {
+            guid: spare.guid,
+            path: leaf.map_or_else(|| spare.path.clone(), |leaf| leaf.path.clone()),
+            present: leaf.is_some_and(|leaf| leaf.disk().is_some()),
+            stands_for,
+        }
+    };
+    tree.config.spares.iter().map(status).collect()
+}
+
+fn leaf_status(config: &LeafConfig, leaf: &aquifer_vdev::Leaf) -> LeafStatus {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     LeafStatus {
         guid: leaf.guid,
         path: leaf.path.clone(),
         state: leaf.shown_state(),
+        offline: leaf.was_taken_offline() && !leaf.takes_writes(),
+        stands: config.stands,
         read_errors: count(&leaf.counters.read_errors),
         write_errors: count(&leaf.counters.write_errors),
         checksum_errors: count(&leaf.counters.checksum_errors),

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aquifer_blockio::World;
-use aquifer_ondisk::Place;
 use aquifer_ondisk::config::{PoolConfig, VdevClass, VdevConfig};
+use aquifer_ondisk::{Guid, Place};
 use aquifer_space::Allocator;
 use aquifer_vdev::{Leaf, Vdev};
 
@@ -26,10 +26,12 @@ pub(crate) fn allocator(vdevs: &[Arc<Vdev>]) -> Allocator {
 }
 
 /// The parts of the pool. Vdevs and the config's entries have the same numbers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct VdevTree {
     pub config: PoolConfig,
     pub vdevs: Vec<Arc<Vdev>>,
+    /// Spares that are no leaf of a vdev now, whether they are there or not.
+    pub spares: Vec<Arc<Leaf>>,
 }
 
 impl VdevTree {
@@ -48,20 +50,25 @@ impl VdevTree {
         self.vdevs.iter().flat_map(|vdev| vdev.online())
     }
 
-    /// Config and vdevs with the vdev at `at` replaced, or one more.
+    /// The same with the vdev at `at` replaced, or one more.
     pub fn with_vdev(
         &self,
         at: usize,
         vdev: VdevConfig,
         leaves: Vec<Arc<Leaf>>,
         clock: &Arc<dyn World>,
-    ) -> (PoolConfig, Vec<Arc<Vdev>>) {
-        let (mut config, mut vdevs) = (self.config.clone(), self.vdevs.clone());
+    ) -> VdevTree {
+        let mut tree = self.clone();
         let index = u16::try_from(at).unwrap_or(u16::MAX);
         let built = Arc::new(Vdev::new(index, &vdev, leaves, clock.clone()));
-        put(&mut config.vdevs, at, vdev);
-        put(&mut vdevs, at, built);
-        (config, vdevs)
+        put(&mut tree.config.vdevs, at, vdev);
+        put(&mut tree.vdevs, at, built);
+        tree
+    }
+
+    /// The leaf of a guid.
+    pub fn leaf(&self, guid: Guid) -> Option<&Arc<Leaf>> {
+        self.vdevs.iter().flat_map(|vdev| &vdev.leaves).find(|leaf| leaf.guid == guid)
     }
 
     /// Log vdevs that have a disk left.

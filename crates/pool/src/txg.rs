@@ -329,7 +329,7 @@ impl Pool {
     pub async fn export(&self) -> Result<(), PoolError> {
         self.sync().await?;
         self.txgs.fail(PoolError::Exported);
-        self.acts.disks_changed.notify_one();
+        self.acts.tell_change();
         // No write of a repair may be in progress when another host takes the disks.
         while self.readers.is_busy() {
             self.world.sleep(Duration::from_millis(EXPORT_POLL_MS)).await;
@@ -359,6 +359,7 @@ impl Pool {
             self.place_log();
             self.begin_saying_in_use();
             self.world.spawn("resilver", Box::pin(self.clone().resilver_outdated()));
+            self.world.spawn("spares", Box::pin(self.clone().let_spares_stand_in()));
             // What the last txgs freed comes back with as many more, changes or not.
             let mut follow = REWIND_TXGS;
             loop {

@@ -73,6 +73,8 @@ pub struct Leaf {
     others: Mutex<Vec<Weak<Leaf>>>,
     pub(crate) ticks: Arc<Ticks>,
     /// It does not come back by itself: it was taken offline, or is too small.
+    kept_out: AtomicBool,
+    /// It was taken offline.
     offline: AtomicBool,
     /// The administrator wants it back.
     asked: AtomicBool,
@@ -104,6 +106,7 @@ impl Leaf {
             turn: Mutex::new(()),
             others: Mutex::new(Vec::new()),
             ticks: Ticks::new(clock),
+            kept_out: AtomicBool::new(false),
             offline: AtomicBool::new(false),
             asked: AtomicBool::new(false),
             is_unsettled: AtomicBool::new(false),
@@ -187,6 +190,7 @@ impl Leaf {
     /// back by itself.
     pub fn take_offline(&self) {
         self.keep_out();
+        self.offline.store(true, Ordering::Release);
         if self.fail() {
             *self.last_error.lock() = Some("taken offline by the administrator".into());
         }
@@ -204,12 +208,17 @@ impl Leaf {
 
     /// It does not come back by itself.
     pub fn keep_out(&self) {
-        self.offline.store(true, Ordering::Release);
+        self.kept_out.store(true, Ordering::Release);
+    }
+
+    /// Whether an administrator took it out of use.
+    pub fn was_taken_offline(&self) -> bool {
+        self.offline.load(Ordering::Acquire)
     }
 
     /// Whether it may come back by itself.
     pub fn may_come_back(&self) -> bool {
-        self.disk.is_some() && !self.offline.load(Ordering::Acquire)
+        self.disk.is_some() && !self.kept_out.load(Ordering::Acquire)
     }
 
     /// Ends its use: what is written from here on it misses. A leaf that counted is to be named by

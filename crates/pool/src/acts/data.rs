@@ -9,9 +9,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aquifer_ondisk::Guid;
-use aquifer_ondisk::config::{VdevClass, VdevConfig};
-use aquifer_ondisk::layout::LEAVES_MAX;
+use aquifer_blockio::sabotage::{Rule, left_out};
+use aquifer_ondisk::config::{LeafConfig, Stands, VdevClass, VdevConfig};
 use aquifer_ondisk::uberblock::Outdated;
 use aquifer_sync::Notify;
 use aquifer_vdev::{Leaf, Vdev, label_io};
@@ -42,7 +41,7 @@ impl Pool {
         let found = self.data_leaf_named(disk)?;
         self.check_new_leaf(&found, &new, force).await?;
         let at = self.data_vdev(&found)?.0.leaves.len();
-        self.put_new_leaf(&found, at, new).await.map(|_| ())
+        self.put_new_leaf(&found, at, self.new_leaf(&new), new).await
     }
 
     /// Takes a side of a mirror out of the pool, and wipes its labels.
@@ -52,23 +51,31 @@ impl Pool {
     pub async fn detach_disk(&self, disk: &str) -> Result<(), ImportError> {
         let _act = self.acts.turn.lock().await;
         let found = self.data_leaf_named(disk)?;
-        self.offline_data_disk(&found).await?;
-        let (vdev, config) = self.data_vdev(&found)?;
+        self.take_leaf_out(&found).await
+    }
+
+    /// Takes a side out of its vdev. A spare is one again; any other disk leaves the pool.
+    pub(super) async fn take_leaf_out(&self, found: &Found) -> Result<(), ImportError> {
+        self.offline_data_disk(found).await?;
+        let (vdev, config) = self.data_vdev(found)?;
         let (mut leaves, mut config) = (vdev.leaves.clone(), config);
         let gone = leaves.remove(found.leaf);
         config.leaves.remove(found.leaf);
-        let (config, vdevs) = self.tree().with_vdev(found.vdev, config, leaves, &self.world);
-        self.change_tree(config, vdevs, &[]).await?;
-        self.wipe(&gone).await;
-        Ok(())
-    }
-
-    /// Takes the disk out that this one has replaced, now that it holds everything.
-    pub(crate) async fn let_replaced_go(&self, new: Guid) {
-        let Some(old) = self.acts.replaced.lock().remove(&new) else { return };
-        if let Err(error) = self.detach_disk(&old.to_string()).await {
-            tracing::warn!(pool = self.name(), %error, "a replaced disk stays in the pool");
+        let mut tree = self.tree().with_vdev(found.vdev, config, leaves, &self.world);
+        let is_spare = tree.config.spares.iter().any(|spare| spare.guid == gone.guid);
+        if is_spare {
+            let leaf =
+                Leaf::new(gone.guid, gone.path.clone(), gone.disk().cloned(), self.world.clone());
+            leaf.set_outdated();
+            tree.spares.push(Arc::new(leaf));
         }
+        self.change_tree(tree, &[]).await?;
+        self.wipe(&gone).await;
+        if is_spare && gone.is_quiet() {
+            // Without a label it would not be used, and a restart would not find it.
+            let _ = label_io::write_config(&gone, &self.tree().config).await;
+        }
+        Ok(())
     }
 
     pub(super) async fn online_data_disk(
@@ -89,8 +96,8 @@ impl Pool {
         leaf.ask_back();
         let mut leaves = vdev.leaves.clone();
         put(&mut leaves, found.leaf, Arc::new(leaf));
-        let (config, vdevs) = self.tree().with_vdev(found.vdev, config, leaves, &self.world);
-        self.change_tree(config, vdevs, &[]).await
+        let tree = self.tree().with_vdev(found.vdev, config, leaves, &self.world);
+        self.change_tree(tree, &[]).await
     }
 
     /// Returns whether the old disk has left the pool: one that holds everything stays for as long
@@ -102,13 +109,14 @@ impl Pool {
     ) -> Result<bool, ImportError> {
         let (vdev, _) = self.data_vdev(found)?;
         let old = vdev.leaves.get(found.leaf).cloned();
+        let mut config = self.new_leaf(&new);
         let Some(old) = old.filter(|old| !old.is_online()) else {
-            let new = self.put_new_leaf(found, vdev.leaves.len(), new).await?;
-            self.acts.replaced.lock().insert(new, found.config.guid);
+            config.stands = Stands::Replaces(found.config.guid);
+            self.put_new_leaf(found, vdev.leaves.len(), config, new).await?;
             return Ok(false);
         };
         old.take_offline();
-        self.put_new_leaf(found, found.leaf, new).await?;
+        self.put_new_leaf(found, found.leaf, config, new).await?;
         self.wipe(&old).await;
         Ok(true)
     }
@@ -127,20 +135,20 @@ impl Pool {
         Ok(self.name_outdated().await?)
     }
 
-    /// Puts a new disk into place `at` of a vdev, outdated: it is resilvered in the background.
-    async fn put_new_leaf(
+    /// Puts a new disk into place `at` of a vdev, outdated: it is resilvered in the background. A
+    /// spare that stood for the disk in that place stands for the new one.
+    pub(super) async fn put_new_leaf(
         &self,
         found: &Found,
         at: usize,
+        config: LeafConfig,
         new: NamedDisk,
-    ) -> Result<Guid, ImportError> {
+    ) -> Result<(), ImportError> {
         let tree = self.tree();
-        if at == self.data_vdev(found)?.0.leaves.len() && tree.config.leaves().count() >= LEAVES_MAX
-        {
-            let why = format!("a pool has at most {LEAVES_MAX} disks");
-            return Err(ImportError::BadConfig(why));
+        let is_known = tree.config.disks().any(|disk| disk.guid == config.guid);
+        if at == self.data_vdev(found)?.0.leaves.len() && !is_known {
+            self.check_count(1)?;
         }
-        let config = self.new_leaf(&new);
         self.write_uberblock(|uberblock| {
             uberblock.outdated.push(Outdated { leaf: config.guid, since: 0 });
         })
@@ -151,11 +159,19 @@ impl Pool {
         let leaf = Arc::new(leaf);
         let (vdev, mut of) = self.data_vdev(found)?;
         let mut leaves = vdev.leaves.clone();
+        if let Some(before) = of.leaves.get(at).map(|before| before.guid) {
+            let standing = of.leaves.iter_mut();
+            standing
+                .filter(|other| other.stands == Stands::SpareFor(before))
+                .for_each(|other| other.stands = Stands::SpareFor(config.guid));
+        }
         put(&mut leaves, at, leaf.clone());
         put(&mut of.leaves, at, config);
-        let (config, vdevs) = self.tree().with_vdev(found.vdev, of, leaves, &self.world);
-        let guid = leaf.guid;
-        self.change_tree(config, vdevs, &[leaf]).await.map(|()| guid)
+        let mut tree = self.tree().with_vdev(found.vdev, of, leaves, &self.world);
+        if !left_out(Rule::SpareStandsOnce) {
+            tree.spares.retain(|spare| spare.guid != leaf.guid);
+        }
+        self.change_tree(tree, &[leaf]).await
     }
 
     /// Waits until a disk has answered all that it was given. Late writes would destroy newer ones.

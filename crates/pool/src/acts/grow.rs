@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::sabotage::{Rule, left_out};
 use aquifer_ondisk::config::{VDEV_SEGMENTS_MAX, VdevClass, VdevConfig};
-use aquifer_ondisk::layout::{Geometry, LEAVES_MAX, REWIND_TXGS, leaf_segments, metaslab_segments};
+use aquifer_ondisk::layout::{Geometry, REWIND_TXGS, leaf_segments, metaslab_segments};
 use aquifer_ondisk::{Place, Txg};
 use aquifer_space::Allocator;
 use aquifer_vdev::Vdev;
@@ -21,7 +21,6 @@ use crate::create::{VdevSpec, check_new_disks, new_vdev};
 use crate::error::ImportError;
 use crate::limits::Limits;
 use crate::pool::Pool;
-use crate::tree::VdevTree;
 
 impl Pool {
     /// Adds a data vdev, which is used from now on. Its size does not matter. `force` also accepts
@@ -33,22 +32,18 @@ impl Pool {
         let _act = self.acts.turn.lock().await;
         check_new_disks(std::slice::from_ref(spec), force).await?;
         let tree = self.tree();
-        if tree.config.disks().count() + spec.disks.len() > LEAVES_MAX {
-            let why = format!("a pool has at most {LEAVES_MAX} disks");
-            return Err(ImportError::BadConfig(why));
-        }
+        self.check_count(spec.disks.len())?;
         let _sync = self.sync_turn.lock().await;
         self.txgs.check()?;
         // A number of its own: places of a vdev that was removed are never those of this one.
         let at = tree.config.vdevs.len();
         let (config, leaves) = new_vdev(&self.world, VdevClass::Data, self.open_txg(), spec);
-        let (config, vdevs) = tree.with_vdev(at, config, leaves.clone(), &self.world);
+        let tree = tree.with_vdev(at, config, leaves.clone(), &self.world);
         if left_out(Rule::NewVdevIsListedFirst) {
-            *self.tree.write() =
-                Arc::new(VdevTree { config: config.clone(), vdevs: vdevs.clone() });
+            *self.tree.write() = Arc::new(tree.clone());
             self.use_space_of(at);
         }
-        self.change_tree(config, vdevs, &leaves).await?;
+        self.change_tree(tree, &leaves).await?;
         self.use_space_of(at);
         Ok(())
     }
@@ -75,8 +70,8 @@ impl Pool {
         let _sync = self.sync_turn.lock().await;
         self.txgs.check()?;
         let (tree, leaves) = (self.tree(), vdev.leaves.clone());
-        let (config, vdevs) = tree.with_vdev(found.vdev, config, leaves, &self.world);
-        self.change_tree(config, vdevs, &[]).await?;
+        let tree = tree.with_vdev(found.vdev, config, leaves, &self.world);
+        self.change_tree(tree, &[]).await?;
         let total = self.space.lock().space_use().total;
         self.use_space_of(found.vdev);
         // The slot of the metaslab that has become longer tells so from the next txg on.

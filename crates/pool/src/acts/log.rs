@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use aquifer_ondisk::config::{Redundancy, VdevClass, VdevConfig};
-use aquifer_ondisk::layout::LEAVES_MAX;
 use aquifer_ondisk::{Guid, Txg};
 use aquifer_vdev::Leaf;
 
@@ -21,15 +20,12 @@ impl Pool {
         let _act = self.acts.turn.lock().await;
         let tree = self.tree();
         check_new_disks(std::slice::from_ref(spec), force).await?;
-        if tree.config.leaves().count() + spec.disks.len() > LEAVES_MAX {
-            let why = format!("a pool has at most {LEAVES_MAX} disks");
-            return Err(ImportError::BadConfig(why));
-        }
+        self.check_count(spec.disks.len())?;
         let hole = tree.config.vdevs.iter().position(|vdev| vdev.class == VdevClass::Hole);
         let at = hole.unwrap_or(tree.config.vdevs.len());
         let (vdev, leaves) = new_vdev(&self.world, VdevClass::Log, self.open_txg(), spec);
-        let (config, vdevs) = tree.with_vdev(at, vdev, leaves.clone(), &self.world);
-        self.change_tree(config, vdevs, &leaves).await?;
+        let tree = tree.with_vdev(at, vdev, leaves.clone(), &self.world);
+        self.change_tree(tree, &leaves).await?;
         Ok(self.move_log().await?)
     }
 
@@ -42,8 +38,8 @@ impl Pool {
         let gone = tree.vdevs.get(found.vdev).cloned();
         let guid = Guid(self.world.random().max(1));
         let hole = VdevConfig::new(guid, VdevClass::Hole, Redundancy::Single, 0, Txg(0));
-        let (config, vdevs) = tree.with_vdev(found.vdev, hole, Vec::new(), &self.world);
-        self.change_tree(config, vdevs, &[]).await?;
+        let tree = tree.with_vdev(found.vdev, hole, Vec::new(), &self.world);
+        self.change_tree(tree, &[]).await?;
         // Their labels are erased last, when no config names them any more.
         for leaf in gone.iter().flat_map(|vdev| &vdev.leaves) {
             self.wipe(leaf).await;
@@ -112,9 +108,9 @@ impl Pool {
         };
         put(&mut leaves, found.leaf, leaf.clone());
         put(&mut config.leaves, found.leaf, found.config.clone());
-        let (config, vdevs) = tree.with_vdev(found.vdev, config, leaves, &self.world);
+        let tree = tree.with_vdev(found.vdev, config, leaves, &self.world);
         let fresh = if new { vec![leaf] } else { Vec::new() };
-        self.change_tree(config, vdevs, &fresh).await?;
+        self.change_tree(tree, &fresh).await?;
         *self.acts.shunned_log.lock() = None;
         Ok(self.move_log().await?)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use aquifer_blockio::World;
 use aquifer_blockio::sabotage::{Rule, left_out};
-use aquifer_ondisk::config::{LeafConfig, VdevClass, VdevConfig};
+use aquifer_ondisk::config::{LeafConfig, PoolConfig, VdevClass, VdevConfig};
 use aquifer_ondisk::layout::leaf_segments;
 use aquifer_ondisk::uberblock::{Outdated, Uberblock};
 use aquifer_sync::atomic::Ordering;
@@ -41,6 +41,25 @@ pub(crate) fn assemble_vdevs(
     Ok(vdevs)
 }
 
+/// The spares of the config that are no leaf of a vdev, present or not.
+pub(crate) fn assemble_spares(
+    world: &Arc<dyn World>,
+    config: &PoolConfig,
+    found: &[FoundLeaf],
+) -> Vec<Arc<Leaf>> {
+    let in_use = |spare: &LeafConfig| config.leaves().any(|(_, leaf)| leaf.guid == spare.guid);
+    let free = config.spares.iter().filter(|spare| !in_use(spare));
+    free.map(|spare| {
+        let disk = found.iter().find(|found| found.labels.label.leaf_guid == spare.guid);
+        let path = disk.map_or(&spare.path, |found| &found.disk.path).clone();
+        let disk = disk.map(|found| found.disk.disk.clone());
+        let leaf = Leaf::new(spare.guid, path, disk, world.clone());
+        leaf.set_outdated();
+        Arc::new(leaf)
+    })
+    .collect()
+}
+
 /// A leaf of the config: in use if it is present, has missed no writes, and is as large as its
 /// vdev.
 fn take_leaf(
@@ -59,6 +78,7 @@ fn take_leaf(
         disk.is_some_and(|found| found.labels.mark.is_some()) && !left_out(Rule::MarkHasNoVote);
     let is_outdated = vote.uberblock.names(leaf.guid) || is_marked;
     let unused = match segments {
+        Some(_) if leaf.offline => Some("taken offline, not used"),
         Some(_) if is_outdated && vdev.class == VdevClass::Data && fits => {
             Some("outdated, resilvered")
         }
@@ -75,7 +95,9 @@ fn take_leaf(
     built.uberblock_sequence.store(sequence, Ordering::Relaxed);
     if unused.is_some() {
         built.set_outdated();
-        if !fits {
+        if leaf.offline {
+            built.take_offline();
+        } else if !fits {
             built.keep_out();
         }
     }

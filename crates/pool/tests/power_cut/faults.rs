@@ -82,13 +82,13 @@ fn a_disk_of_the_log_has_two_names() {
         let guid = pool.status().vdevs[1].leaves[0].guid.to_string();
         assert_eq!(pool.status().vdevs[1].leaves[0].path, log);
         for name in [&log, &guid] {
-            pool.offline_disk(name).await.unwrap();
+            pool.offline_disk(name, false).await.unwrap();
             assert_ne!(states(open)[2], LeafState::Online, "{name}");
             pool.online_disk(name, disks[2].clone()).await.unwrap();
             assert_eq!(states(open)[2], LeafState::Online, "{name}");
         }
         for name in ["nothing", ""] {
-            let refused = pool.offline_disk(name).await.unwrap_err().to_string();
+            let refused = pool.offline_disk(name, false).await.unwrap_err().to_string();
             assert!(refused.contains("no"), "{refused}");
         }
     });

@@ -301,7 +301,7 @@ async fn administrator(
                 }
                 pool.replace_disk(&name, other_disk, true).await.map(|_| ())
             }
-            3 => pool.offline_disk(&name).await,
+            3 => pool.offline_disk(&name, false).await,
             _ => pool.online_disk(&name, disk(one)).await,
         };
         if story() > 0 {

@@ -42,6 +42,7 @@ use aquifer_sim::seeds::story;
 use lives::{run_seed, run_tail_seed};
 use logs::run_log_seed;
 use shapes::{LOG_SHAPES, SHAPES, base, base_with_spare};
+use sides::About;
 
 /// The main subject of a seed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,7 +140,7 @@ fn a_resilvered_side_is_whole() {
     let bases = sides::mirrors();
     let (mut cuts, mut alone, mut rewinds, mut acts) = (0, 0, 0, 0);
     for seed in seeds(400) {
-        match sides::run_sides_seed(seed, &bases, false) {
+        match sides::run_sides_seed(seed, &bases, About::Sides) {
             Ok(run) => {
                 cuts += run.cuts;
                 alone += run.alone;
@@ -162,7 +163,7 @@ fn a_side_that_hung_is_whole_when_it_counts() {
     let bases = sides::mirrors();
     let (mut cuts, mut alone, mut hung) = (0, 0, 0);
     for seed in seeds(400) {
-        match sides::run_sides_seed(seed, &bases, true) {
+        match sides::run_sides_seed(seed, &bases, About::Hangs) {
             Ok(run) => {
                 cuts += run.cuts;
                 alone += run.alone;
@@ -173,6 +174,26 @@ fn a_side_that_hung_is_whole_when_it_counts() {
     }
     println!("{cuts} cuts, {alone} resilvered sides left alone, {hung} sides hung");
     assert!(cuts < 100 || hung > 0, "no side hung");
+}
+
+/// The same with spares, and with disks that stay offline over restarts.
+#[cfg(not(sabotage))]
+#[test]
+fn a_spare_stands_in_and_gives_the_place_back() {
+    let bases = sides::mirrors();
+    let (mut cuts, mut alone, mut stood_in) = (0, 0, 0);
+    for seed in seeds(150) {
+        match sides::run_sides_seed(seed, &bases, About::Spares) {
+            Ok(run) => {
+                cuts += run.cuts;
+                alone += run.alone;
+                stood_in += run.stood_in;
+            }
+            Err(what) => panic!("{what}"),
+        }
+    }
+    println!("{cuts} cuts, {alone} resilvered sides left alone, a spare stood in {stood_in} times");
+    assert!(cuts < 100 || stood_in > 0, "no spare stood in");
 }
 
 /// Data vdevs are added, and vdevs grow, under load.
@@ -287,6 +308,10 @@ const SIDES_SABOTAGES: &[(&[Rule], Range<u64>)] = &[
 const HANG_SABOTAGES: &[(&[Rule], Range<u64>)] =
     &[(&[Rule::QuietBeforeResilver], 2000..4000), (&[Rule::LateSideFails], 0..2000)];
 
+/// The same with spares.
+#[cfg(sabotage)]
+const SPARE_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::SpareStandsOnce], 0..1000)];
+
 /// The same with single requests that hang on both sides of a mirror.
 #[cfg(sabotage)]
 const LAST_SIDE_SABOTAGES: &[(&[Rule], Range<u64>)] = &[(&[Rule::LastSideWaits], 0..100)];
@@ -313,10 +338,12 @@ fn a_rule_left_out_is_found() {
     missed.extend(find_all(UNUSED_SABOTAGES, unused::a_side_comes_up_smaller));
     missed.extend(find_all(HOST_SABOTAGES, hosts::one_host_at_a_time));
     let bases = sides::mirrors();
-    let sides = |seed| sides::run_sides_seed(seed, &bases, false).map(|_| ());
+    let sides = |seed| sides::run_sides_seed(seed, &bases, About::Sides).map(|_| ());
     missed.extend(find_all(SIDES_SABOTAGES, sides));
-    let hangs = |seed| sides::run_sides_seed(seed, &bases, true).map(|_| ());
+    let hangs = |seed| sides::run_sides_seed(seed, &bases, About::Hangs).map(|_| ());
     missed.extend(find_all(HANG_SABOTAGES, hangs));
+    let spares = |seed| sides::run_sides_seed(seed, &bases, About::Spares).map(|_| ());
+    missed.extend(find_all(SPARE_SABOTAGES, spares));
     missed.extend(find_all(LAST_SIDE_SABOTAGES, hangs::requests_hang_on_both_sides));
     let bases = growth::small_pools();
     let growth = |seed| growth::run_growth_seed(seed, &bases).map(|_| ());

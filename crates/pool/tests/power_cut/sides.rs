@@ -1,14 +1,15 @@
 //! Sides of a mirror that go away and come back. Once resilvered, each must do alone, for good.
 //!
 //! In some worlds sides other than the keeper also hang: with single requests, which are carried
-//! out late, or with all. Late writes reach a disk after its side has failed.
+//! out late, or with all. Late writes reach a disk after its side has failed. In others there are
+//! spares, which stand in and give the place back, and disks stay offline over restarts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aquifer_blockio::{Disk, World};
-use aquifer_ondisk::config::Redundancy;
+use aquifer_ondisk::config::{Redundancy, Stands};
 use aquifer_pool::create::{PoolSpec, VdevSpec, create};
 use aquifer_pool::import::ImportOptions;
 use aquifer_sim::{
@@ -33,12 +34,23 @@ pub struct SidesRun {
     pub acts: u64,
     /// Sides that failed because they did not answer.
     pub hung: u64,
+    /// Lives at whose end a spare stood in.
+    pub stood_in: u64,
+}
+
+/// What a world is about.
+#[derive(Clone, Copy, PartialEq)]
+pub enum About {
+    Sides,
+    Hangs,
+    Spares,
 }
 
 struct Machine {
     rng: Rng,
     /// How sides hang, if they do.
     hangs: Option<Rng>,
+    about: About,
     sim: Sim,
     world: Arc<dyn World>,
     disks: Vec<SimDisk>,
@@ -68,7 +80,7 @@ fn mirror(sides: usize) -> Vec<Image> {
 }
 
 /// Lets a machine live and die as the seed says.
-pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>], hangs: bool) -> Result<SidesRun, String> {
+pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>], about: About) -> Result<SidesRun, String> {
     let mut rng = Rng::stream(seed, "sides");
     let config = SimConfig { story_entries_max: story(), ..SimConfig::default() };
     let mut sim = Sim::with_config(seed, config);
@@ -82,7 +94,8 @@ pub fn run_sides_seed(seed: u64, bases: &[Vec<Image>], hangs: bool) -> Result<Si
     let model = Arc::default();
     let mut machine = Machine {
         rng,
-        hangs: hangs.then(|| Rng::stream(seed, "hangs")),
+        hangs: (about == About::Hangs).then(|| Rng::stream(seed, "hangs")),
+        about,
         sim,
         world,
         disks,
@@ -137,7 +150,7 @@ impl Machine {
     /// A life that a cut ends anywhere, in which sides other than the keeper may fail.
     fn broken_life(&mut self) -> Result<(), String> {
         let longest = [60, 1200, 4000][self.rng.index(3)];
-        let event = 1 + self.rng.below(longest) * if self.hangs.is_some() { 3 } else { 1 };
+        let event = 1 + self.rng.below(longest) * if self.about == About::Sides { 1 } else { 3 };
         self.sim.plan_cut(CutPlan::AtEvent(event));
         for (at, disk) in self.disks.iter().enumerate().filter(|(at, _)| *at != self.keeper) {
             disk.clear_faults();
@@ -151,16 +164,20 @@ impl Machine {
             }
         }
         self.some_hang();
-        let turns = self.hangs.as_mut().map_or(1, |rng| 1 + rng.below(4));
+        let turns = match self.about {
+            About::Spares => 1 + self.rng.below(6),
+            _ => self.hangs.as_mut().map_or(1, |rng| 1 + rng.below(4)),
+        };
+        let longest_ms = if self.about == About::Spares { 2000 } else { 12_000 };
         let mut work = Rng::stream(self.rng.next_u64(), "work");
         let acts = Rng::stream(self.rng.next_u64(), "acts");
-        let busy = self.rng.coin();
-        let (done_acts, hung) = (AtomicU64::new(0), AtomicU64::new(0));
+        let busy = self.rng.coin() || self.about == About::Spares;
+        let [done_acts, hung, stood_in] = [(); 3].map(|()| AtomicU64::new(0));
         let ended = self.live(0, async |open, machine| {
             let work = async {
                 machine.work(open, work.clone()).await?;
                 for _ in 1..turns {
-                    machine.world.sleep(Duration::from_millis(work.below(12_000))).await;
+                    machine.world.sleep(Duration::from_millis(work.below(longest_ms))).await;
                     machine.work(open, Rng::stream(work.next_u64(), "work")).await?;
                 }
                 Ok::<(), String>(())
@@ -173,9 +190,11 @@ impl Machine {
             let (done, ()) = join(work, acts).await;
             done?;
             hung.store(failed_by_hang(open), Ordering::Relaxed);
+            stood_in.store(u64::from(!all_for_themselves(open)), Ordering::Relaxed);
             sound(open)
         });
         self.run.hung += hung.into_inner();
+        self.run.stood_in += stood_in.into_inner();
         self.run.acts += done_acts.into_inner();
         match ended {
             Ok(Ok(()) | Err(Stop::Halted)) => {}
@@ -214,17 +233,31 @@ impl Machine {
 
     /// Takes sides other than the keeper out of use and back, attaches, detaches and replaces them.
     async fn administrate(&self, open: &Open, mut rng: Rng, done: &AtomicU64) {
+        if self.about == About::Spares && rng.below(4) > 0 {
+            let members = members(open);
+            let free = self.disks.iter().find(|disk| !members.iter().any(|of| of == disk.name()));
+            let free = free.map(|disk| named(std::slice::from_ref(disk)).remove(0));
+            if let Some(free) = free.filter(|_| open.pool.status().spares.is_empty()) {
+                let _ = open.pool.add_spare(free, true).await;
+            }
+        }
         for _ in 0..6 {
             self.world.sleep(Duration::from_millis(rng.below(300))).await;
             let (one, other) = (rng.index(self.disks.len()), rng.index(self.disks.len()));
             let disk = |at: usize| named(std::slice::from_ref(&self.disks[at])).remove(0);
-            let members = members(open);
+            let spares = open.pool.status().spares;
+            let spares = spares.into_iter().map(|spare| spare.path);
+            let members: Vec<String> = members(open).into_iter().chain(spares).collect();
             let is_member = |at: usize| members.iter().any(|path| *path == disk(at).path);
             let (name, new) = (disk(one).path, disk(other));
             let pool = &open.pool;
-            let result = match rng.below(6) {
+            let kinds = if self.about == About::Spares { 11 } else { 6 };
+            let result = match rng.below(kinds) {
+                6 | 7 if !is_member(other) => pool.add_spare(new, true).await,
+                8 => pool.remove_spare(&disk(other).path).await.map(|_| ()),
                 _ if one == self.keeper => continue,
-                0 => pool.offline_disk(&name).await,
+                0 => pool.offline_disk(&name, true).await,
+                9 => pool.offline_disk(&name, false).await,
                 1 if !is_member(other) => pool.attach_disk(&name, new, true).await,
                 2 => pool.detach_disk(&name).await,
                 3 if !is_member(other) => pool.replace_disk(&name, new, true).await.map(|_| ()),
@@ -257,6 +290,9 @@ impl Machine {
         let mut options = ImportOptions { rewind, ..ImportOptions::default() };
         // A resilver takes many pieces, and each has another root.
         options.scale.piece_blocks_max = 8;
+        if self.about == About::Spares {
+            options.scale.spare_after = Duration::from_millis(300);
+        }
         let (world, model, disks) = (self.world.clone(), self.model.clone(), named(&self.disks));
         // The machine is only read while its simulation runs.
         let mut sim = std::mem::replace(&mut self.sim, Sim::new(0));
@@ -320,7 +356,7 @@ impl Machine {
             if writes {
                 machine.work(open, work.clone()).await?;
             }
-            let hang = machine.hangs.is_some();
+            let hang = machine.about != About::Sides;
             for turn in 0..if hang { 6000 } else { 1000 } {
                 if hang && writes && turn % 10 == 0 {
                     machine.work(open, Rng::stream(work.next_u64(), "work")).await?;
@@ -328,6 +364,7 @@ impl Machine {
                 if turn == 100 {
                     machine.disks.iter().for_each(SimDisk::clear_faults);
                 }
+                machine.all_online(open).await;
                 if whole(open) {
                     *members.lock().unwrap() = self::members(open);
                     sound(open)?;
@@ -341,6 +378,17 @@ impl Machine {
         self.end();
         self.members = members.into_inner().unwrap();
         Ok(())
+    }
+
+    /// Disks that were taken offline for good are taken into use again.
+    async fn all_online(&self, open: &Open) {
+        let vdevs = open.pool.status().vdevs;
+        let leaves = vdevs.iter().flat_map(|vdev| &vdev.leaves);
+        for leaf in leaves.filter(|leaf| leaf.offline) {
+            let disk = self.disks.iter().find(|disk| disk.name() == leaf.path).unwrap();
+            let again = named(std::slice::from_ref(disk)).remove(0);
+            let _ = open.pool.online_disk(&leaf.path, again).await;
+        }
     }
 
     /// One side is left alone for good: it has all, its older roots too. It is the keeper now.
@@ -391,7 +439,14 @@ fn failed_by_hang(open: &Open) -> u64 {
 }
 
 fn whole(open: &Open) -> bool {
-    states(open).iter().all(|state| *state == LeafState::Online)
+    states(open).iter().all(|state| *state == LeafState::Online) && all_for_themselves(open)
+}
+
+/// No disk stands for another one.
+fn all_for_themselves(open: &Open) -> bool {
+    let vdevs = open.pool.status().vdevs;
+    let mut leaves = vdevs.iter().flat_map(|vdev| &vdev.leaves);
+    leaves.all(|leaf| leaf.stands == Stands::ForItself)
 }
 
 /// Nothing rots here: a wrong checksum is content that a side lacks.

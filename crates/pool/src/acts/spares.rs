@@ -1,0 +1,199 @@
+//! Disks that stand for others: spares, and disks that replace one that still holds everything.
+//!
+//! The label of each says for which disk it stands, so that all this goes on after a restart.
+//!
+//! Invariants:
+//! - A spare is a leaf of at most one vdev. Nothing that it held before counts: its labels are
+//!   erased when it comes to a vdev, and when it leaves.
+//! - It leaves only while another disk of the vdev holds everything.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aquifer_ondisk::Guid;
+use aquifer_ondisk::config::{LeafConfig, Redundancy, Stands, VdevClass};
+use aquifer_ondisk::layout::leaf_segments;
+use aquifer_vdev::{Leaf, LeafState, label_io};
+use futures_util::future::select;
+
+use crate::create::{NamedDisk, VdevSpec, check_new_disks};
+use crate::error::ImportError;
+use crate::pool::Pool;
+use crate::tree::VdevTree;
+
+impl Pool {
+    /// Adds a spare. `force` also accepts a disk with labels of another pool.
+    ///
+    /// # Errors
+    /// The disk cannot be used, or there are too many. Nothing was written then.
+    pub async fn add_spare(&self, disk: NamedDisk, force: bool) -> Result<(), ImportError> {
+        let _act = self.acts.turn.lock().await;
+        let spec = VdevSpec { redundancy: Redundancy::Single, disks: vec![disk.clone()] };
+        check_new_disks(&[spec], force).await?;
+        self.check_count(1)?;
+        let config = self.new_leaf(&disk);
+        let leaf = Leaf::new(config.guid, disk.path, Some(disk.disk), self.world.clone());
+        leaf.set_outdated();
+        let leaf = Arc::new(leaf);
+        let mut tree = VdevTree::clone(&self.tree());
+        tree.config.spares.push(config);
+        tree.spares.push(leaf.clone());
+        self.change_tree(tree, &[leaf]).await
+    }
+
+    /// Removes a spare that is not in use, and wipes its labels. Returns whether `disk` (a path or
+    /// guid) was one.
+    ///
+    /// # Errors
+    /// It is in use.
+    pub async fn remove_spare(&self, disk: &str) -> Result<bool, ImportError> {
+        let _act = self.acts.turn.lock().await;
+        let mut tree = VdevTree::clone(&self.tree());
+        let is_it = |guid: Guid, path: &str| path == disk || guid.to_string() == disk;
+        if let Some(at) = tree.spares.iter().position(|leaf| is_it(leaf.guid, &leaf.path)) {
+            let leaf = tree.spares.remove(at);
+            tree.config.spares.retain(|spare| spare.guid != leaf.guid);
+            self.change_tree(tree, &[]).await?;
+            self.wipe(&leaf).await;
+            return Ok(true);
+        }
+        let in_use = tree.config.spares.iter().any(|spare| is_it(spare.guid, &spare.path));
+        if in_use {
+            return Err(ImportError::BadConfig(format!(
+                "{disk} stands for another disk now: `pool detach` makes it a spare again"
+            )));
+        }
+        Ok(false)
+    }
+
+    /// Lets spares take the place of disks that are away, and give it back; lets disks go that were
+    /// replaced. As long as the pool is in service.
+    pub(crate) async fn let_spares_stand_in(self: Arc<Pool>) {
+        let mut away_since: HashMap<Guid, Duration> = HashMap::new();
+        loop {
+            let changed = self.acts.stands_changed.notified();
+            if self.txgs.failure().is_some() {
+                return;
+            }
+            if let Err(error) = self.settle_stands().await {
+                tracing::warn!(pool = self.name(), %error, "a disk stays beside another one");
+            }
+            let now = self.world.now();
+            let away = self.away();
+            away_since.retain(|guid, _| away.contains(guid));
+            away.iter().for_each(|guid| {
+                away_since.entry(*guid).or_insert(now);
+            });
+            let due = |since: &Duration| *since + self.limits.scale.spare_after;
+            for guid in away.iter().filter(|guid| away_since.get(guid).map_or(now, due) <= now) {
+                if let Err(error) = self.put_spare_for(*guid).await {
+                    tracing::warn!(pool = self.name(), %error, "a spare cannot be used");
+                }
+            }
+            // Without a spare that could be used, there is nothing to wait for.
+            let waits = !self.tree().spares.is_empty();
+            let next = away_since.values().map(due).filter(|due| *due > now).min();
+            match next.filter(|_| waits) {
+                Some(next) => {
+                    let _ = select(pin!(changed), self.world.sleep(next - now)).await;
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Disks of mirrors that hold data, are not in use, and were not taken offline; without those
+    /// for which a spare stands already.
+    fn away(&self) -> Vec<Guid> {
+        let tree = self.tree();
+        let config = &tree.config;
+        let stood_for = |guid| config.leaves().any(|(_, l)| l.stands == Stands::SpareFor(guid));
+        let is_spare = |guid| config.spares.iter().any(|spare| spare.guid == guid);
+        let out = |leaf: &&Arc<Leaf>| {
+            !leaf.takes_writes() && !leaf.was_taken_offline() && !is_spare(leaf.guid)
+        };
+        let leaves = tree.data().flat_map(|vdev| &vdev.leaves).filter(out);
+        leaves.map(|leaf| leaf.guid).filter(|guid| !stood_for(*guid)).collect()
+    }
+
+    /// Puts the smallest spare that is large enough beside a disk.
+    async fn put_spare_for(&self, away: Guid) -> Result<(), ImportError> {
+        let _act = self.acts.turn.lock().await;
+        let found = self.data_leaf_named(&away.to_string())?;
+        let (vdev, config) = self.data_vdev(&found)?;
+        let still = vdev.leaves.get(found.leaf).is_some_and(|leaf| !leaf.takes_writes());
+        if !still || vdev.online().next().is_none() {
+            return Ok(());
+        }
+        let tree = self.tree();
+        let mut fitting: Vec<_> = tree
+            .spares
+            .iter()
+            .filter_map(|leaf| Some((leaf.disk()?.sectors(), leaf)))
+            .filter(|(sectors, _)| leaf_segments(*sectors) > config.segments)
+            .collect();
+        fitting.sort_by_key(|(sectors, _)| *sectors);
+        for (sectors, leaf) in fitting {
+            // It may be another disk by now.
+            let labels = label_io::read_labels_of(leaf).await;
+            let own = labels.is_ok_and(|labels| {
+                let label = labels.label;
+                (label.leaf_guid, label.config.pool_guid) == (leaf.guid, self.guid())
+            });
+            let Some(disk) = leaf.disk().filter(|_| own && leaf.is_quiet()) else { continue };
+            let new = NamedDisk { path: leaf.path.clone(), disk: disk.clone() };
+            let mut config = LeafConfig::new(leaf.guid, sectors, new.path.clone());
+            config.stands = Stands::SpareFor(away);
+            let (spare, path) = (&leaf.path, &found.config.path);
+            tracing::warn!(
+                class = "spare.taken", pool = self.name(), spare, leaf = %path,
+                "a spare takes the place of a disk"
+            );
+            return self.put_new_leaf(&found, vdev.leaves.len(), config, new).await;
+        }
+        Ok(())
+    }
+
+    /// Ends what has come to its end: a disk that was replaced leaves; a spare leaves once the disk
+    /// for which it stands is whole again, and is a disk like others once that one is gone.
+    async fn settle_stands(&self) -> Result<(), ImportError> {
+        let _act = self.acts.turn.lock().await;
+        loop {
+            let tree = self.tree();
+            let whole =
+                |guid| tree.leaf(guid).is_some_and(|leaf| leaf.shown_state() == LeafState::Online);
+            let there = |guid| tree.leaf(guid).is_some();
+            let ended = tree.config.leaves().find_map(|(_, leaf)| match leaf.stands {
+                Stands::ForItself => None,
+                Stands::Replaces(old) if !there(old) => Some((leaf.guid, None)),
+                Stands::Replaces(old) => whole(leaf.guid).then_some((leaf.guid, Some(old))),
+                Stands::SpareFor(old) if !there(old) => Some((leaf.guid, None)),
+                Stands::SpareFor(old) => whole(old).then_some((leaf.guid, Some(leaf.guid))),
+            });
+            match ended {
+                None => return Ok(()),
+                Some((_, Some(leaves))) => {
+                    let found = self.data_leaf_named(&leaves.to_string())?;
+                    self.take_leaf_out(&found).await?;
+                    tracing::info!(
+                        class = "disk.left", pool = self.name(), leaf = %found.config.path,
+                        "a disk has left its vdev: the one that it stood for, or that replaced it, \
+                         holds everything"
+                    );
+                }
+                Some((stays, None)) => self.stands_for_itself(stays).await?,
+            }
+        }
+    }
+
+    async fn stands_for_itself(&self, guid: Guid) -> Result<(), ImportError> {
+        let mut tree = VdevTree::clone(&self.tree());
+        tree.config.spares.retain(|spare| spare.guid != guid);
+        let vdevs = tree.config.vdevs.iter_mut().filter(|vdev| vdev.class == VdevClass::Data);
+        let own = vdevs.flat_map(|vdev| &mut vdev.leaves).filter(|leaf| leaf.guid == guid);
+        own.for_each(|leaf| leaf.stands = Stands::ForItself);
+        self.change_tree(tree, &[]).await
+    }
+}
